@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/gorilla/mux"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -21,6 +20,8 @@ import (
 	"spendhook/auth/keys"
 	"spendhook/auth/tokens"
 	"spendhook/console/session"
+	"spendhook/dispatcher"
+	"spendhook/dispatcher/inspect"
 	"spendhook/internal/bodylimit"
 	"spendhook/internal/peer"
 	"spendhook/internal/tracing"
@@ -43,9 +44,9 @@ type Options struct {
 	EventTypes      eventTypeStore
 	Deliveries      deliveryStore
 	Redelivery      redeliveryService
-	Inspector       inspector
+	Inspector       *inspect.Inspector
 	Feed            feedReader
-	Quarantine      quarantineKeeper
+	Quarantine      *dispatcher.Dispatcher
 	Idempotency     idempotencyStore
 	Cards           cardStore
 	CardJobs        cardSubmitter
@@ -87,21 +88,14 @@ type Options struct {
 	// when deliveries are not signed so.
 	SigningKeys *signingkey.Store
 	// Timeout bounds the wait for memory for an answer, and then the work for the answer.
-	// Both begin after the request is read. 0 means 1.5 s. TestTimeout bounds the work for
-	// a test delivery; 0 means 20 s.
-	Timeout, TestTimeout time.Duration
+	// Both begin after the request is read. 0 means 1.5 s.
+	Timeout time.Duration
 
 	// AnswerBytes bounds what the answers under way take in memory; 0 means 64 MiB. A
 	// company reads at most half of it a second, beyond the burst of a second.
 	AnswerBytes int64
 
-	// Unavailable reports domain errors that are answered 503 because Redis is temporarily
-	// unavailable, such as its errors while it loads. Time-outs and lost connections are
-	// always answered 503. Nil reports no further errors.
-	Unavailable func(error) bool
-
 	Now     func() time.Time // nil means time.Now
-	NewID   func() string    // of requests; nil means a random UUID
 	Logger  *slog.Logger     // nil means slog.Default
 	Metrics *Metrics         // nil counts unseen
 	Tracing *tracing.Tracing // nil has no spans
@@ -139,14 +133,11 @@ func newServer(opts Options) (*server, error) {
 	if err := checkGroups(all, opts.CertificateRequired); err != nil {
 		return nil, fmt.Errorf("openapi.yaml: %w", err)
 	}
-	if err := checkActions(all); err != nil {
-		return nil, fmt.Errorf("openapi.yaml: %w", err)
-	}
 	s := &server{opts: opts.withDefaults(), document: document, routes: all, router: mux.NewRouter().SkipClean(true)}
 	s.opts.Metrics.initialize(all)
 	s.flight, s.refusals = newFlight(s.opts.AnswerBytes), newRefusals()
 	s.pacer = newPacer(s.opts.AnswerBytes/2, s.opts.Now)
-	s.throttle = newThrottle(opts.Limits, s.opts.Metrics)
+	s.throttle = &throttle{limits: opts.Limits, metrics: s.opts.Metrics}
 	s.route()
 	if err := s.router.Walk(s.wrap); err != nil {
 		return nil, fmt.Errorf("openapi.yaml: %w", err)
@@ -165,9 +156,6 @@ func (o Options) withDefaults() Options {
 	if o.AnswerBytes == 0 {
 		o.AnswerBytes = 64 << 20
 	}
-	if o.TestTimeout == 0 {
-		o.TestTimeout = 20 * time.Second
-	}
 	o.PublicURL = strings.TrimRight(o.PublicURL, "/")
 	if o.Peers == nil {
 		o.Peers = peer.New(peer.Options{})
@@ -175,14 +163,8 @@ func (o Options) withDefaults() Options {
 	if o.Bodies == nil {
 		o.Bodies = bodylimit.New(nil, nil)
 	}
-	if o.Unavailable == nil {
-		o.Unavailable = func(error) bool { return false }
-	}
 	if o.Now == nil {
 		o.Now = time.Now //nolint:forbidigo // the nil default
-	}
-	if o.NewID == nil {
-		o.NewID = uuid.NewString
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()

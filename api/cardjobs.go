@@ -44,7 +44,7 @@ func (s *server) CreateCards(w http.ResponseWriter, r *http.Request, p gen.Creat
 		c.changesBy("", strconv.Itoa(len(requests))+" items")
 		job, err := s.opts.CardJobs.Submit(ctx, company, requests, onceFor(r))
 		if err == nil {
-			c.changes(company, "card_job", job.UUID.String())
+			c.changes(&company, "card_job", job.UUID.String())
 		}
 		accepted := reply{status: http.StatusAccepted, content: shownCardJob(job)}
 		return accepted.with("Location", r.URL.Path+"/"+job.UUID.String()), err
@@ -110,11 +110,7 @@ func itemField(item int, field string) string {
 
 // GetCardJob is GET /api/v3/cards/bulk-create/{jobUuid}.
 func (s *server) GetCardJob(w http.ResponseWriter, r *http.Request, id gen.CardJobPath, p gen.GetCardJobParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		company, err := c.companyFor(p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	s.doFor(w, r, p.CompanyUUID, func(ctx context.Context, company uuid.UUID) (reply, error) {
 		job, err := s.opts.BulkJobs.CardJob(ctx, company, id)
 		return ok(shownCardJob(job)), err
 	})

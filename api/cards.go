@@ -21,10 +21,7 @@ func (s *server) ListCards(w http.ResponseWriter, r *http.Request, p gen.ListCar
 			return reply{}, err
 		}
 		cards, total, err := s.opts.Cards.Cards(ctx, filter)
-		if err != nil {
-			return reply{}, err
-		}
-		return inArray(r, filter.Page, cards, total, listedCard), nil
+		return inArray(r, filter.Page, cards, total, listedCard), err
 	})
 }
 
@@ -38,11 +35,7 @@ func cardFilter(c *caller, p gen.ListCardsParams) (f cards.Filter, err error) {
 // CreateCard is POST /api/v3/cards.
 func (s *server) CreateCard(w http.ResponseWriter, r *http.Request, p gen.CreateCardParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decode[gen.CardCreate](r)
-		if err != nil {
-			return reply{}, err
-		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
+		in, company, err := decodeFor[gen.CardCreate](r, c, p.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -52,7 +45,7 @@ func (s *server) CreateCard(w http.ResponseWriter, r *http.Request, p gen.Create
 		}
 		card, err := s.opts.Cards.CreateCard(ctx, company, request, onceFor(r))
 		if err == nil {
-			c.changes(company, "card", card.UUID.String())
+			c.changes(&company, "card", card.UUID.String())
 		}
 		created := reply{status: http.StatusCreated, content: changedCard(card)}
 		return created.with("Location", r.URL.Path+"/"+card.UUID.String()), err
@@ -61,11 +54,7 @@ func (s *server) CreateCard(w http.ResponseWriter, r *http.Request, p gen.Create
 
 // GetCard is GET /api/v3/cards/{uuid}.
 func (s *server) GetCard(w http.ResponseWriter, r *http.Request, id gen.CardPath, p gen.GetCardParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		company, err := c.companyFor(p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	s.doFor(w, r, p.CompanyUUID, func(ctx context.Context, company uuid.UUID) (reply, error) {
 		card, err := s.opts.Cards.Card(ctx, company, id)
 		return ok(shownCard(card)), err
 	})
@@ -74,11 +63,7 @@ func (s *server) GetCard(w http.ResponseWriter, r *http.Request, id gen.CardPath
 // SetCardThreshold is PATCH /api/v3/cards/{uuid}/threshold.
 func (s *server) SetCardThreshold(w http.ResponseWriter, r *http.Request, id gen.CardPath, p gen.SetCardThresholdParams) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decode[gen.CardThreshold](r)
-		if err != nil {
-			return reply{}, err
-		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
+		in, company, err := decodeFor[gen.CardThreshold](r, c, p.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -86,7 +71,7 @@ func (s *server) SetCardThreshold(w http.ResponseWriter, r *http.Request, id gen
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(company, "card", id.String())
+		c.changes(&company, "card", id.String())
 		card, err := s.opts.Cards.SetCardThreshold(ctx, company, id, threshold)
 		return ok(changedCard(card)), err
 	})
@@ -95,18 +80,14 @@ func (s *server) SetCardThreshold(w http.ResponseWriter, r *http.Request, id gen
 // LockCard is PATCH /api/v3/cards/{uuid}/lock.
 func (s *server) LockCard(w http.ResponseWriter, r *http.Request, id gen.CardPath, p gen.LockCardParams) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decode[gen.CardLock](r)
-		if err != nil {
-			return reply{}, err
-		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
+		in, company, err := decodeFor[gen.CardLock](r, c, p.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
 		if in.Lock == nil {
 			return reply{}, fieldProblem("lock", "REQUIRED", "is required")
 		}
-		c.changes(company, "card", id.String())
+		c.changes(&company, "card", id.String())
 		if !*in.Lock {
 			c.changesBy("card.unlock", "")
 		}
@@ -117,12 +98,8 @@ func (s *server) LockCard(w http.ResponseWriter, r *http.Request, id gen.CardPat
 
 // CancelCard is DELETE /api/v3/cards/{uuid}.
 func (s *server) CancelCard(w http.ResponseWriter, r *http.Request, id gen.CardPath, p gen.CancelCardParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		company, err := c.companyFor(p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
-		c.changes(company, "card", id.String())
+	s.doFor(w, r, p.CompanyUUID, func(ctx context.Context, company uuid.UUID) (reply, error) {
+		callerOf(r).changes(&company, "card", id.String())
 		return noContent(), s.opts.Cards.CancelCard(ctx, company, id)
 	})
 }
@@ -130,18 +107,14 @@ func (s *server) CancelCard(w http.ResponseWriter, r *http.Request, id gen.CardP
 // CancelCards is POST /api/v3/cards/delete.
 func (s *server) CancelCards(w http.ResponseWriter, r *http.Request, p gen.CancelCardsParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decode[gen.CardsCancel](r)
-		if err != nil {
-			return reply{}, err
-		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
+		in, company, err := decodeFor[gen.CardsCancel](r, c, p.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
 		if err := checkUUIDs("uuids", in.Uuids); err != nil {
 			return reply{}, err
 		}
-		c.changes(company, "card", uuidTexts(in.Uuids)...)
+		c.changes(&company, "card", uuidTexts(in.Uuids)...)
 		results, err := s.opts.Cards.CancelCards(ctx, company, in.Uuids)
 		if err == nil {
 			c.changedSome(company, cancelledIDs(results))

@@ -41,11 +41,8 @@ func peerProblem(err error) *problem {
 // holds reports whether a request may use its token: a token that is bound to a certificate
 // needs that certificate (RFC 8705 section 3), an unbound token needs none.
 func holds(r *http.Request, c *caller) bool {
-	if c.Thumbprint == "" {
-		return true
-	}
-	cert := clientcert.From(r.Context())
-	return cert != nil && subtle.ConstantTimeCompare([]byte(clientcert.Thumbprint(cert)), []byte(c.Thumbprint)) == 1
+	return c.Thumbprint == "" ||
+		subtle.ConstantTimeCompare([]byte(clientcert.ThumbprintFrom(r.Context())), []byte(c.Thumbprint)) == 1
 }
 
 // checkCertificate asks for a certificate where the operation needs one.

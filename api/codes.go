@@ -110,18 +110,6 @@ func shownStatus(status int) string {
 	return fmt.Sprintf("%d %s", status, http.StatusText(status))
 }
 
-// errorsText is docs/errors.md.
-func errorsText() []byte {
-	var b bytes.Buffer
-	b.WriteString("# Error codes\n\nEvery error is a problem document (RFC 9457). `code` is made for programs and stable, and `type` leads to its\n" +
-		"entry here, which each daemon also serves at `/docs/errors`. `errors` names each field that is wrong by a JSON pointer,\n" +
-		"with a code of its own. The errors of `/oauth/token` are those of RFC 6749. This page is written by `make generate`.\n")
-	for _, c := range codes {
-		fmt.Fprintf(&b, "\n## %s\n\n%s. %s\n\n**What to do:** %s\n", c.Code, shownStatus(c.Status), c.Cause, c.Remedy)
-	}
-	return b.Bytes()
-}
-
 var errorsPage = template.Must(template.New("").Funcs(template.FuncMap{"lower": strings.ToLower, "status": shownStatus}).Parse(`<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Error codes</title><h1>Error codes</h1>
 {{range .}}<h2 id="{{lower .Code}}">{{.Code}}</h2><p>{{status .Status}}. {{.Cause}}</p><p><b>What to do:</b> {{.Remedy}}</p>

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"slices"
 	"time"
@@ -20,7 +19,7 @@ const defaultConsoleLifetime = 8 * time.Hour
 // CreateConsoleLink is POST /api/v1/console-links.
 func (s *server) CreateConsoleLink(w http.ResponseWriter, r *http.Request, p gen.CreateConsoleLinkParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decodeOptional[gen.ConsoleLinkRequest](r)
+		in, err := decode[gen.ConsoleLinkRequest](r)
 		if err != nil {
 			return reply{}, err
 		}
@@ -29,7 +28,7 @@ func (s *server) CreateConsoleLink(w http.ResponseWriter, r *http.Request, p gen
 			return reply{}, err
 		}
 		link, err := s.opts.Sessions.CreateLink(ctx, grant)
-		c.changesConsole(grant.Company, "console-link", link.ID.String())
+		c.changes(grant.Company, "console-link", link.ID.String())
 		if err != nil {
 			return reply{}, err
 		}
@@ -48,7 +47,7 @@ func (s *server) consoleGrant(r *http.Request, c *caller, named *uuid.UUID, in g
 		return session.Grant{}, err
 	}
 	g := session.Grant{
-		Company: company, Scopes: c.Scopes, ReadOnly: in.ReadOnly != nil && *in.ReadOnly,
+		Company: company, Scopes: c.Scopes, ReadOnly: or(in.ReadOnly, false),
 		Lifetime: defaultConsoleLifetime, Asker: askerOf(r, c),
 	}
 	if in.LifetimeSeconds != nil {
@@ -79,7 +78,7 @@ const maxConsoleScopes = 32
 // consoleCompany returns the company of a session. Nil means all companies, which the
 // request must ask for with allCompanies.
 func (c *caller) consoleCompany(all *bool, named ...*uuid.UUID) (*uuid.UUID, error) {
-	if all == nil || !*all {
+	if !or(all, false) {
 		company, err := c.companyFor(named...)
 		return &company, err
 	}
@@ -107,17 +106,8 @@ func (s *server) consoleCertificate(r *http.Request, scopes []string) error {
 }
 
 func askerOf(r *http.Request, c *caller) session.Asker {
-	asker := session.Asker{Subject: c.Subject, ClientID: c.ClientID, Issuer: c.Issuer}
-	if cert := clientcert.From(r.Context()); cert != nil {
-		asker.Certificate = clientcert.Thumbprint(cert)
-	}
-	return asker
-}
-
-// changesConsole is changes for a target that may belong to no company.
-func (c *caller) changesConsole(company *uuid.UUID, kind string, ids ...string) {
-	if c.change != nil {
-		c.change.CompanyUUID, c.change.Target.Kind, c.change.Target.IDs = company, kind, ids
+	return session.Asker{
+		Subject: c.Subject, ClientID: c.ClientID, Issuer: c.Issuer, Certificate: clientcert.ThumbprintFrom(r.Context()),
 	}
 }
 
@@ -130,10 +120,7 @@ func (s *server) ListConsoleSessions(w http.ResponseWriter, r *http.Request, p g
 			return reply{}, err
 		}
 		page, err := s.opts.Sessions.List(ctx, f)
-		if err != nil {
-			return reply{}, err
-		}
-		return byCursor(r, f.Size, page.Items, page.Next, shownConsoleSession), nil
+		return byCursor(r, f.Size, page.Items, page.Next, shownConsoleSession), err
 	})
 }
 
@@ -154,10 +141,10 @@ func (s *server) EndConsoleSession(w http.ResponseWriter, r *http.Request, id uu
 		if err != nil {
 			return reply{}, err
 		}
-		c.changesConsole(company, "console-session", id.String())
+		c.changes(company, "console-session", id.String())
 		ended, err := s.opts.Sessions.End(ctx, company, id, ownSessions(r, c))
 		if err == nil {
-			c.changesConsole(ended.Company, "console-session", id.String())
+			c.changes(ended.Company, "console-session", id.String())
 		}
 		return noContent(), err
 	})
@@ -182,13 +169,4 @@ func (s *server) routeConsole() {
 	handler := s.observe(consoleRoute, "any", s.opts.Console)
 	s.router.Handle(consoleRoute, handler)
 	s.router.PathPrefix(consoleRoute + "/").Handler(handler)
-}
-
-// tooManySessions is the answer to session.ErrTooMany; links are gone after a minute.
-func tooManySessions(err error) *problem {
-	if !errors.Is(err, session.ErrTooMany) {
-		return nil
-	}
-	return newProblem(http.StatusTooManyRequests, "TOO_MANY_CONSOLE_LINKS", "The company has as many links into the console, or sessions, as it may.").
-		with("Retry-After", "60")
 }

@@ -68,6 +68,9 @@ func (s *server) receive(w http.ResponseWriter, r *http.Request, op *operation) 
 	if len(raw) > 0 && (!isMedia(r.Header.Get("Content-Type"), media) || r.Header.Get("Content-Encoding") != "") {
 		return newProblem(http.StatusUnsupportedMediaType, "UNSUPPORTED_MEDIA_TYPE", "The body must be %s in UTF-8, not compressed.", media)
 	}
+	if len(raw) == 0 && op.needsBody {
+		return newProblem(http.StatusBadRequest, "BODY_REQUIRED", "A JSON body is required.")
+	}
 	r.Body = body{bytes.NewReader(raw), raw, memory}
 	return nil
 }
@@ -123,22 +126,23 @@ func raw(r *http.Request) []byte {
 	return nil
 }
 
-// decode reads the received body as one T.
-func decode[T any](r *http.Request) (T, error) {
-	var into T
-	if len(raw(r)) == 0 {
-		return into, newProblem(http.StatusBadRequest, "BODY_REQUIRED", "A JSON body is required.")
+// decode reads the received body as one T; the zero T when it was left out.
+func decode[T any](r *http.Request) (into T, err error) {
+	if len(raw(r)) > 0 {
+		err = decodeJSON(raw(r), &into)
 	}
-	return into, decodeJSON(raw(r), &into)
+	return into, err
 }
 
-// decodeOptional is decode for a body that may be left out.
-func decodeOptional[T any](r *http.Request) (T, error) {
-	if len(raw(r)) == 0 {
-		var none T
-		return none, nil
+// decodeFor is decode for a request about one company, which the token, the query or the
+// field CompanyUUID of the T, which every T has, names.
+func decodeFor[T any](r *http.Request, c *caller, named *uuid.UUID) (in T, company uuid.UUID, err error) {
+	if in, err = decode[T](r); err != nil {
+		return in, company, err
 	}
-	return decode[T](r)
+	inBody := reflect.ValueOf(in).FieldByName("CompanyUUID").Interface().(*uuid.UUID)
+	company, err = c.companyFor(named, inBody)
+	return in, company, err
 }
 
 // decodeJSON reads text as one JSON value, strictly: no unknown or duplicate

@@ -22,10 +22,7 @@ func (s *server) ListDeliveries(w http.ResponseWriter, r *http.Request, p gen.Li
 			return reply{}, err
 		}
 		page, err := s.opts.Deliveries.List(ctx, filter)
-		if err != nil {
-			return reply{}, err
-		}
-		return byCursor(r, filter.Size, page.Items, page.Next, shownDelivery), nil
+		return byCursor(r, filter.Size, page.Items, page.Next, shownDelivery), err
 	})
 }
 
@@ -66,11 +63,7 @@ func valuesOf[T, G ~string](given *[]G) []T {
 
 // GetDelivery is GET /api/v1/deliveries/{id}.
 func (s *server) GetDelivery(w http.ResponseWriter, r *http.Request, id gen.DeliveryPath, p gen.GetDeliveryParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		company, err := c.companyFor(p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	s.doFor(w, r, p.CompanyUUID, func(ctx context.Context, company uuid.UUID) (reply, error) {
 		d, err := s.opts.Deliveries.Delivery(ctx, company, id)
 		return ok(shownDetail(d)), err
 	})
@@ -79,15 +72,11 @@ func (s *server) GetDelivery(w http.ResponseWriter, r *http.Request, id gen.Deli
 // RetryDelivery is POST /api/v1/deliveries/{id}/retry.
 func (s *server) RetryDelivery(w http.ResponseWriter, r *http.Request, id gen.DeliveryPath, p gen.RetryDeliveryParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decodeOptional[gen.CompanyScope](r)
+		_, company, err := decodeFor[gen.CompanyScope](r, c, p.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
-		c.changes(company, "delivery", id)
+		c.changes(&company, "delivery", id)
 		d, err := s.opts.Redelivery.Retry(ctx, company, id)
 		return reply{status: http.StatusAccepted, content: shownDelivery(d)}, err
 	})

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	_ "embed" // the document
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -37,6 +38,7 @@ type operation struct {
 	scopes            []string // that the token needs
 	path, query       map[string]*parameter
 	hasBody           bool
+	needsBody         bool     // a JSON body must be sent
 	form              bool     // the body is a form, not JSON, and errors are those of OAuth
 	maxBody           int64    // bytes
 	answer            int64    // bytes that its answer may take in memory, while it is under way; 0 when that is bounded otherwise
@@ -82,22 +84,26 @@ func served(doc *openapi3.T) ([]byte, error) {
 	if err := json.Unmarshal(text, &whole); err != nil {
 		return nil, err
 	}
-	stripInternal(whole)
+	eachObject(whole, func(object map[string]any) bool {
+		maps.DeleteFunc(object, func(key string, _ any) bool { return strings.HasPrefix(key, "x-go-") })
+		return true
+	})
 	return json.Marshal(whole, json.Deterministic(true))
 }
 
-func stripInternal(node any) {
+// eachObject calls visit for the objects in a JSON value. It does not look into an object for
+// which visit returns false.
+func eachObject(node any, visit func(object map[string]any) bool) {
 	switch node := node.(type) {
 	case map[string]any:
-		for key, child := range node {
-			if strings.HasPrefix(key, "x-go-") {
-				delete(node, key)
+		if visit(node) {
+			for _, child := range node {
+				eachObject(child, visit)
 			}
-			stripInternal(child)
 		}
 	case []any:
 		for _, child := range node {
-			stripInternal(child)
+			eachObject(child, visit)
 		}
 	}
 }
@@ -145,8 +151,12 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 	if len(op.Tags) == 1 {
 		o.group = strings.ToLower(op.Tags[0])
 	}
-	if o.hasBody && op.RequestBody.Value.Content.Get(mediaForm) != nil {
-		o.form, o.maxBody = true, tokenBodyLimit
+	if o.hasBody {
+		o.form = op.RequestBody.Value.Content.Get(mediaForm) != nil
+		o.needsBody = op.RequestBody.Value.Required && !o.form
+	}
+	if o.form {
+		o.maxBody = tokenBodyLimit
 	}
 	for _, ref := range slices.Concat(item.Parameters, op.Parameters) {
 		switch p := ref.Value; p.In {

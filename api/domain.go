@@ -10,9 +10,7 @@ import (
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/delivery/totals"
 	"spendhook/dispatcher/feed"
-	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
-	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/events/eventtype"
 	"spendhook/events/history"
@@ -91,24 +89,10 @@ type redeliveryService interface {
 	Erase(ctx context.Context, company uuid.UUID) (redelivery.Job, error)
 }
 
-// inspector explains what became of events, and tests subscribers; it is
-// *inspect.Inspector.
-type inspector interface {
-	Explain(ctx context.Context, ref events.Ref) ([]inspect.Explanation, error)
-	Test(ctx context.Context, company, subscriber uuid.UUID) (inspect.TestResult, error)
-}
-
 // feedReader reads events by their numbers; it is *feed.Reader.
 type feedReader interface {
 	Read(ctx context.Context, q feed.Request) (feed.Page, error)
 	Await(ctx context.Context, company uuid.UUID, after int64) (arrived bool, err error)
-}
-
-// quarantineKeeper is what could not be read; it is *dispatcher.Dispatcher.
-type quarantineKeeper interface {
-	Quarantined(ctx context.Context, f quarantine.Filter) (quarantine.Page, error)
-	RetryQuarantined(ctx context.Context, e quarantine.Entry) error
-	DropQuarantined(ctx context.Context, e quarantine.Entry) error
 }
 
 // cardStore is *store.Store of the cards.

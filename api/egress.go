@@ -12,11 +12,7 @@ import (
 
 // GetEgressCertificate is GET /api/v1/egress-certificate.
 func (s *server) GetEgressCertificate(w http.ResponseWriter, r *http.Request, p gen.GetEgressCertificateParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		company, err := c.companyFor(p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	s.doFor(w, r, p.CompanyUUID, func(ctx context.Context, company uuid.UUID) (reply, error) {
 		found, err := s.opts.Certificates.Get(ctx, company)
 		if err != nil {
 			return reply{}, err
@@ -28,15 +24,11 @@ func (s *server) GetEgressCertificate(w http.ResponseWriter, r *http.Request, p 
 // SetEgressCertificate is PUT /api/v1/egress-certificate.
 func (s *server) SetEgressCertificate(w http.ResponseWriter, r *http.Request, p gen.SetEgressCertificateParams) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decode[gen.EgressCertificateInput](r)
+		in, company, err := decodeFor[gen.EgressCertificateInput](r, c, p.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
-		c.changes(company, "egress_certificate", company.String())
+		c.changes(&company, "egress_certificate", company.String())
 		set, err := s.opts.Certificates.Set(ctx, company, certificate.Input{Chain: in.CertificateChain, PrivateKey: in.PrivateKey})
 		if err != nil {
 			return reply{}, err
@@ -49,15 +41,11 @@ func (s *server) SetEgressCertificate(w http.ResponseWriter, r *http.Request, p 
 // DeleteEgressCertificate is DELETE /api/v1/egress-certificate.
 func (s *server) DeleteEgressCertificate(w http.ResponseWriter, r *http.Request, p gen.DeleteEgressCertificateParams) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decodeOptional[gen.CompanyScope](r)
+		_, company, err := decodeFor[gen.CompanyScope](r, c, p.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
-		c.changes(company, "egress_certificate", company.String())
+		c.changes(&company, "egress_certificate", company.String())
 		return noContent(), s.opts.Certificates.Remove(ctx, company)
 	})
 }

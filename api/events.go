@@ -183,13 +183,12 @@ func readItem(c *caller, named *uuid.UUID, item jsontext.Value) (events.Event, e
 }
 
 // idOf returns the id of an item that could not be read as an event, so that the emitter
-// can find the item; "" without a valid id.
+// can find the item; "" without an id.
 func idOf(item jsontext.Value) string {
 	var named struct {
 		ID string `json:"id"`
 	}
-	err := json.Unmarshal(item, &named, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if err != nil || !isEventID(named.ID) {
+	if json.Unmarshal(item, &named, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) != nil {
 		return ""
 	}
 	return named.ID
@@ -409,7 +408,7 @@ func shownExplanations(list []inspect.Explanation) []gen.SubscriberExplanation {
 	for i, e := range list {
 		shown[i] = gen.SubscriberExplanation{
 			SubscriberUUID: e.Subscriber.UUID, Name: e.Subscriber.Name, CallbackURL: e.Subscriber.CallbackURL,
-			Outcome: gen.SubscriberExplanationOutcome(e.Verdict), Detail: outcomeDetail[e.Verdict],
+			Outcome: gen.SubscriberExplanationOutcome(e.Verdict), Detail: e.Verdict.Detail(),
 		}
 		if e.Err != nil {
 			shown[i].FilterError = new(e.Err.Error())
@@ -422,22 +421,10 @@ func shownExplanations(list []inspect.Explanation) []gen.SubscriberExplanation {
 	return shown
 }
 
-var outcomeDetail = map[inspect.Verdict]string{
-	inspect.VerdictDelivered:     "The subscriber acknowledged the event.",
-	inspect.VerdictPending:       "The event is on its way.",
-	inspect.VerdictDead:          "The delivery was given up; retry it, or recover the subscriber.",
-	inspect.VerdictCancelled:     "The delivery was cancelled.",
-	inspect.VerdictNotSubscribed: "The subscriber's events do not include this type.",
-	inspect.VerdictFiltered:      "The filter of the subscriber does not match the event.",
-	inspect.VerdictDisabled:      "The subscriber is disabled; enable it and recover what it missed.",
-	inspect.VerdictCreatedLater:  "The subscriber was created after the event was accepted; replay sends it.",
-	inspect.VerdictNotMatched:    "The subscriber did not want this type when the event was dispatched; replay sends it.",
-}
-
 // ReplayEvent is POST /api/v1/events/{id}/replay.
 func (s *server) ReplayEvent(w http.ResponseWriter, r *http.Request, id gen.EventPath, p gen.ReplayEventParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decodeOptional[gen.ReplayRequest](r)
+		in, err := decode[gen.ReplayRequest](r)
 		if err != nil {
 			return reply{}, err
 		}
@@ -452,7 +439,7 @@ func (s *server) ReplayEvent(w http.ResponseWriter, r *http.Request, id gen.Even
 		case len(only) > maxReplay:
 			return reply{}, fieldProblem("subscriberUuids", "TOO_MANY", "must have at most %d subscribers", maxReplay)
 		}
-		c.changes(ref.Company, "event", ref.ID)
+		c.changes(&ref.Company, "event", ref.ID)
 		list, err := s.replay(ctx, w.Header(), c, ref, only)
 		accepted := reply{status: http.StatusAccepted, content: gen.EventDeliveries{Content: showAll(list, shownDelivery)}}
 		return accepted.at("/api/v1/events/"+ref.ID+"/deliveries", ref.Company), err
@@ -498,7 +485,7 @@ func (s *server) EraseEventPayload(w http.ResponseWriter, r *http.Request, id ge
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(ref.Company, "event", ref.ID)
+		c.changes(&ref.Company, "event", ref.ID)
 		return noContent(), s.opts.Deliveries.Erase(ctx, ref)
 	})
 }

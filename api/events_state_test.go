@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"spendhook/api/gen"
-	"spendhook/dispatcher"
 	"spendhook/events"
 	"spendhook/events/eventtype"
 	"spendhook/events/layout"
@@ -36,7 +35,7 @@ func TestBacklogIsBounded(t *testing.T) {
 	client, registry := redistest.New(t), prometheus.NewRegistry()
 	h := setupOn(t, client, func(o *Options) {
 		publisher := publish.New(publish.Options{
-			Client: client, Retention: retention, Backlog: most, Wake: o.Quarantine.(*dispatcher.Dispatcher).Wake, Logger: o.Logger,
+			Client: client, Retention: retention, Backlog: most, Wake: o.Quarantine.Wake, Logger: o.Logger,
 			Registerer: registry,
 		})
 		t.Cleanup(publisher.Close)

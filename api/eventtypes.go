@@ -38,7 +38,7 @@ func (s *server) PutEventType(w http.ResponseWriter, r *http.Request, name gen.E
 		if err != nil {
 			return reply{}, err
 		}
-		c.changesAll("event-type", name)
+		c.changes(nil, "event-type", name)
 		t, added, err := s.opts.EventTypes.Put(ctx, eventtype.Type{
 			Name: name, Description: in.Description, Schema: in.Schema, Example: in.Example,
 		}, revisions...)
@@ -60,7 +60,7 @@ func (s *server) DeleteEventType(w http.ResponseWriter, r *http.Request, name ge
 		if err != nil {
 			return reply{}, err
 		}
-		c.changesAll("event-type", name)
+		c.changes(nil, "event-type", name)
 		return noContent(), s.opts.EventTypes.Remove(ctx, name, revisions...)
 	})
 }

@@ -19,7 +19,7 @@ const filterTestEvents = 100
 // TestSubscriberFilter is POST /api/v1/subscribers/{uuid}/filter-test.
 func (s *server) TestSubscriberFilter(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.TestSubscriberFilterParams) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decodeOptional[gen.FilterTest](r)
+		in, err := decode[gen.FilterTest](r)
 		if err != nil {
 			return reply{}, err
 		}

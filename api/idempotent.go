@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -45,15 +44,15 @@ func (s *server) onceWithin(w http.ResponseWriter, r *http.Request, limit time.D
 	saved, err := s.opts.Idempotency.Begin(ctx, scope, keys[0], sum)
 	switch {
 	case err != nil:
-		s.fail(w, r, keyProblem(err))
+		s.fail(w, r, err)
 	case saved != nil && saved.Read != "":
 		s.readAgain(w, r, saved)
 	case saved != nil:
-		send(w, response{status: saved.Status, header: saved.Header, body: saved.Body})
+		send(w, reply{status: saved.Status, header: saved.Header, body: saved.Body})
 	default:
-		res := s.run(ctx, w, r, handle)
-		s.keep(r, scope, keys[0], sum, res)
-		send(w, res)
+		rep := s.run(ctx, w, r, handle)
+		s.keep(r, scope, keys[0], sum, rep)
+		send(w, rep)
 	}
 }
 
@@ -95,14 +94,14 @@ func saneKey(key string) bool {
 // keep stores the answer of a successful request. After a failure it releases the key, so
 // that a retry can succeed. It also runs when the client has disconnected. An error is only
 // logged, since the request has been carried out.
-func (s *server) keep(r *http.Request, scope, key string, sum [32]byte, res response) {
+func (s *server) keep(r *http.Request, scope, key string, sum [32]byte, rep reply) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), keepTimeout)
 	defer cancel()
 	var err error
-	if res.status < http.StatusMultipleChoices {
-		answer := idempotency.Response{Status: res.status, Header: res.header, Body: res.body, Secret: res.secret}
-		if len(res.body) > maxKept && res.read != "" {
-			answer.Body, answer.Read = nil, res.read
+	if rep.status < http.StatusMultipleChoices {
+		answer := idempotency.Response{Status: rep.status, Header: rep.header, Body: rep.body, Secret: rep.secret}
+		if len(rep.body) > maxKept && rep.read != "" {
+			answer.Body, answer.Read = nil, rep.read
 		}
 		err = s.opts.Idempotency.Finish(ctx, scope, key, sum, answer)
 	} else {
@@ -140,16 +139,4 @@ func fingerprint(r *http.Request) [32]byte {
 	_, _ = fmt.Fprintf(h, "%s %s\n", r.Method, r.URL.RequestURI())
 	_, _ = h.Write(raw(r))
 	return [32]byte(h.Sum(nil))
-}
-
-func keyProblem(err error) error {
-	switch {
-	case errors.Is(err, idempotency.ErrReused):
-		return creations.ErrKeyReused
-	case errors.Is(err, idempotency.ErrInProgress):
-		return newProblem(http.StatusConflict, "IDEMPOTENCY_KEY_IN_PROGRESS", "The first request with this Idempotency-Key is still under way.").
-			with("Retry-After", "1")
-	default:
-		return err
-	}
 }

@@ -19,11 +19,7 @@ import (
 // RetryDeliveries is POST /api/v1/deliveries/retry.
 func (s *server) RetryDeliveries(w http.ResponseWriter, r *http.Request, p gen.RetryDeliveriesParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decode[gen.RetryRequest](r)
-		if err != nil {
-			return reply{}, err
-		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
+		in, company, err := decodeFor[gen.RetryRequest](r, c, p.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -37,7 +33,7 @@ func (s *server) RetryDeliveries(w http.ResponseWriter, r *http.Request, p gen.R
 			}
 		}
 		job, err := s.opts.Redelivery.RetryAll(ctx, request)
-		c.changes(company, "job", job.UUID.String())
+		c.changes(&company, "job", job.UUID.String())
 		if request.DryRun {
 			c.changesBy("", "dry run")
 		}
@@ -119,20 +115,13 @@ func (s *server) ListJobs(w http.ResponseWriter, r *http.Request, p gen.ListJobs
 			return reply{}, err
 		}
 		page, err := s.opts.Redelivery.Jobs(ctx, f)
-		if err != nil {
-			return reply{}, err
-		}
-		return byCursor(r, f.Size, page.Items, page.Next, shownJob), nil
+		return byCursor(r, f.Size, page.Items, page.Next, shownJob), err
 	})
 }
 
 // GetJob is GET /api/v1/jobs/{jobUuid}.
 func (s *server) GetJob(w http.ResponseWriter, r *http.Request, id gen.JobPath, p gen.GetJobParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		company, err := c.companyFor(p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	s.doFor(w, r, p.CompanyUUID, func(ctx context.Context, company uuid.UUID) (reply, error) {
 		job, err := s.opts.Redelivery.Job(ctx, company, id)
 		return ok(shownJob(job)), err
 	})
@@ -141,15 +130,11 @@ func (s *server) GetJob(w http.ResponseWriter, r *http.Request, id gen.JobPath, 
 // CancelJob is POST /api/v1/jobs/{jobUuid}/cancel.
 func (s *server) CancelJob(w http.ResponseWriter, r *http.Request, id gen.JobPath, p gen.CancelJobParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decodeOptional[gen.CompanyScope](r)
+		_, company, err := decodeFor[gen.CompanyScope](r, c, p.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
-		c.changes(company, "job", id.String())
+		c.changes(&company, "job", id.String())
 		job, err := s.opts.Redelivery.Cancel(ctx, company, id)
 		return ok(shownJob(job)), err
 	})
@@ -161,7 +146,7 @@ func (s *server) EraseCompany(w http.ResponseWriter, r *http.Request, company ge
 		if err := c.ofPlatform(); err != nil {
 			return reply{}, err
 		}
-		c.changes(company, "company", company.String())
+		c.changes(&company, "company", company.String())
 		job, err := s.opts.Redelivery.Erase(ctx, company)
 		return startedJob(job), err
 	})

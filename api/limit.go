@@ -3,9 +3,11 @@ package api
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -49,24 +51,16 @@ const (
 	limitCompany = "company"
 )
 
-// throttle applies Limits. A nil one lets everything through.
+// throttle applies Limits. Nil limits let everything through.
 type throttle struct {
 	limits  *Limits
-	limiter *ratelimit.Limiter
 	metrics *Metrics
-}
-
-func newThrottle(o *Limits, metrics *Metrics) *throttle {
-	if o == nil {
-		return nil
-	}
-	return &throttle{limits: o, limiter: o.Limiter, metrics: metrics}
 }
 
 // charge changes the tokens that a request has taken from taken to n, and sets the headers
 // that show the rest. On an error, a 429, the request has taken no token.
 func (t *throttle) charge(ctx context.Context, h http.Header, c *caller, taken, n int) error {
-	if t == nil {
+	if t.limits == nil {
 		return nil
 	}
 	buckets := t.buckets(c)
@@ -89,11 +83,7 @@ func (t *throttle) charge(ctx context.Context, h http.Header, c *caller, taken, 
 		}
 		break
 	}
-	var fields rateFields
-	for i, d := range decisions {
-		fields.add(buckets[i].limit, d)
-	}
-	fields.write(h)
+	setRateFields(h, buckets, decisions)
 	return refused
 }
 
@@ -120,9 +110,9 @@ func (t *throttle) buckets(c *caller) []bucket {
 func (t *throttle) adjust(ctx context.Context, b bucket, taken, n int) ratelimit.Decision {
 	more := min(n, b.limit.Burst) - min(taken, b.limit.Burst)
 	if more < 0 {
-		return t.limiter.Give(ctx, b.limit, b.key, -more)
+		return t.limits.Limiter.Give(ctx, b.limit, b.key, -more)
 	}
-	return t.limiter.Take(ctx, b.limit, b.key, more)
+	return t.limits.Limiter.Take(ctx, b.limit, b.key, more)
 }
 
 // limitKey identifies the client or subject of a token.
@@ -137,27 +127,20 @@ func (t *throttle) refuse(limit string, d ratelimit.Decision) error {
 
 func wholeSeconds(d time.Duration) int { return int(math.Ceil(d.Seconds())) }
 
-// rateFields are RateLimit-Policy and RateLimit of the IETF's
+// setRateFields sets RateLimit-Policy and RateLimit of the IETF's
 // draft-ietf-httpapi-ratelimit-headers: for each limit its quota q in a window
 // of w seconds, what remains of it (r), and the seconds until it is whole (t).
-type rateFields struct{ policy, state []byte }
-
-func (f *rateFields) add(limit ratelimit.Limit, d ratelimit.Decision) {
-	quota, window := policy(limit)
-	f.policy = member(f.policy, limit.Name)
-	f.policy = strconv.AppendInt(append(f.policy, ";q="...), int64(quota), 10)
-	f.policy = strconv.AppendInt(append(f.policy, ";w="...), int64(window), 10)
-	f.state = member(f.state, limit.Name)
-	f.state = strconv.AppendInt(append(f.state, ";r="...), int64(d.Remaining), 10)
-	f.state = strconv.AppendInt(append(f.state, ";t="...), int64(wholeSeconds(d.Reset)), 10)
-}
-
-// member begins the next member of a structured-field list (RFC 9651).
-func member(list []byte, name string) []byte {
-	if len(list) > 0 {
-		list = append(list, ", "...)
+func setRateFields(h http.Header, buckets []bucket, decisions []ratelimit.Decision) {
+	var policies, states []string
+	for i, d := range decisions {
+		quota, window := policy(buckets[i].limit)
+		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", buckets[i].limit.Name, quota, window))
+		states = append(states, fmt.Sprintf("%q;r=%d;t=%d", buckets[i].limit.Name, d.Remaining, wholeSeconds(d.Reset)))
 	}
-	return strconv.AppendQuote(list, name)
+	if len(policies) > 0 {
+		h.Set("Ratelimit-Policy", strings.Join(policies, ", "))
+		h.Set("Ratelimit", strings.Join(states, ", "))
+	}
 }
 
 // policy expresses a bucket as a quota per window of whole seconds: its burst, and the time
@@ -165,11 +148,4 @@ func member(list []byte, name string) []byte {
 func policy(limit ratelimit.Limit) (quota, seconds int) {
 	quota = max(limit.Burst, int(limit.PerSecond))
 	return quota, max(1, int(math.Ceil(float64(quota)/limit.PerSecond)))
-}
-
-func (f *rateFields) write(h http.Header) {
-	if len(f.policy) > 0 {
-		h.Set("Ratelimit-Policy", string(f.policy))
-		h.Set("Ratelimit", string(f.state))
-	}
 }

@@ -51,10 +51,7 @@ func (s *server) listLocations(w http.ResponseWriter, r *http.Request, p gen.Lis
 		page := pageOf(p.Page, p.Size)
 		filter.Page = &page
 		list, total, err := s.opts.Locations.List(ctx, filter)
-		if err != nil {
-			return reply{}, err
-		}
-		return inArray(r, page, list, total, shownLocation, links...), nil
+		return inArray(r, page, list, total, shownLocation, links...), err
 	})
 }
 
@@ -93,17 +90,13 @@ func (s *server) GetLocationV1(w http.ResponseWriter, r *http.Request, id gen.Lo
 func (s *server) GetLocation(w http.ResponseWriter, r *http.Request, id gen.LocationPath, p gen.GetLocationParams) {
 	s.getLocation(w, r, id, p.CompanyUUID, func(l locations.Location) any {
 		return gen.LocationDetail{
-			UUID: l.UUID, Name: l.Name, Code: l.Code, Status: gen.LocationStatus(l.Status), CreatedAt: l.CreatedAt,
+			UUID: l.UUID, Name: l.Name, Code: l.Code, Status: gen.LocationStatus(l.Status), CreatedAt: l.CreatedAt.Time,
 		}
 	})
 }
 
 func (s *server) getLocation(w http.ResponseWriter, r *http.Request, id uuid.UUID, named *uuid.UUID, show func(locations.Location) any) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		company, err := c.companyFor(named)
-		if err != nil {
-			return reply{}, err
-		}
+	s.doFor(w, r, named, func(ctx context.Context, company uuid.UUID) (reply, error) {
 		location, err := s.opts.Locations.Get(ctx, company, id)
 		return ok(show(location)), err
 	})

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"spendhook/api/gen"
 	"spendhook/auth/clients"
 	"spendhook/storage"
@@ -14,19 +16,16 @@ import (
 
 // ListClients is GET /api/v1/oauth-clients.
 func (s *server) ListClients(w http.ResponseWriter, r *http.Request, p gen.ListClientsParams) {
-	s.aboutClients(w, r, func(ctx context.Context, _ *caller) (reply, error) {
+	s.aboutClients(w, r, s.do, func(ctx context.Context, _ *caller) (reply, error) {
 		size := or(p.Size, defaultSize)
 		list, next, err := s.opts.Clients.List(ctx, text(p.Cursor), size)
-		if err != nil {
-			return reply{}, err
-		}
-		return byCursor(r, size, list, next, shownClient), nil
+		return byCursor(r, size, list, next, shownClient), err
 	})
 }
 
 // GetClient is GET /api/v1/oauth-clients/{clientId}.
 func (s *server) GetClient(w http.ResponseWriter, r *http.Request, id gen.ClientPath) {
-	s.aboutClients(w, r, func(ctx context.Context, _ *caller) (reply, error) {
+	s.aboutClients(w, r, s.do, func(ctx context.Context, _ *caller) (reply, error) {
 		client, err := s.opts.Clients.Get(ctx, id)
 		return ok(shownClient(client)), err
 	})
@@ -34,7 +33,7 @@ func (s *server) GetClient(w http.ResponseWriter, r *http.Request, id gen.Client
 
 // CreateClient is POST /api/v1/oauth-clients.
 func (s *server) CreateClient(w http.ResponseWriter, r *http.Request, _ gen.CreateClientParams) {
-	s.onceAboutClients(w, r, func(ctx context.Context, c *caller) (reply, error) {
+	s.aboutClients(w, r, s.once, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decode[gen.OAuthClientInput](r)
 		if err != nil {
 			return reply{}, err
@@ -49,23 +48,23 @@ func (s *server) CreateClient(w http.ResponseWriter, r *http.Request, _ gen.Crea
 		client, secret, err := s.opts.Clients.Create(ctx, clients.Registration{
 			Name: in.Name, Company: in.CompanyUUID, Scopes: in.Scopes, Certificates: or(in.Certificates, nil), NoSecret: or(in.NoSecret, false),
 		})
-		c.changesConsole(in.CompanyUUID, "client", client.ID)
+		c.changes(in.CompanyUUID, "client", client.ID)
 		if err != nil {
 			return reply{}, err
 		}
-		created := reply{status: http.StatusCreated, content: shownNewClient(client, secret), secret: true}
+		created := reply{status: http.StatusCreated, content: clientWithSecret{shownClient(client), secret}, secret: true}
 		return created.with("Location", "/api/v1/oauth-clients/"+client.ID), nil
 	})
 }
 
 // UpdateClient is PATCH /api/v1/oauth-clients/{clientId}.
 func (s *server) UpdateClient(w http.ResponseWriter, r *http.Request, id gen.ClientPath) {
-	s.aboutClients(w, r, func(ctx context.Context, c *caller) (reply, error) {
+	s.aboutClients(w, r, s.do, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decode[gen.OAuthClientUpdate](r)
 		if err != nil {
 			return reply{}, err
 		}
-		c.changesAll("client", id)
+		c.changes(nil, "client", id)
 		var client clients.Client
 		if in.Certificates != nil {
 			client, err = s.opts.Clients.SetCertificates(ctx, id, *in.Certificates)
@@ -82,18 +81,18 @@ func (s *server) UpdateClient(w http.ResponseWriter, r *http.Request, id gen.Cli
 
 // RotateClientSecret is POST /api/v1/oauth-clients/{clientId}/rotate-secret.
 func (s *server) RotateClientSecret(w http.ResponseWriter, r *http.Request, id gen.ClientPath, _ gen.RotateClientSecretParams) {
-	s.onceAboutClients(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decodeOptional[gen.OAuthClientRotation](r)
+	s.aboutClients(w, r, s.once, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decode[gen.OAuthClientRotation](r)
 		if err != nil {
 			return reply{}, err
 		}
-		c.changesAll("client", id)
+		c.changes(nil, "client", id)
 		overlap := time.Duration(or(in.OverlapSeconds, defaultOverlap)) * time.Second
 		if overlap < 0 || overlap > clients.MaxOverlap {
 			return reply{}, fieldProblem("overlapSeconds", "OUT_OF_RANGE", "must be 0 to %d", int(clients.MaxOverlap.Seconds()))
 		}
 		client, secret, err := s.opts.Clients.RotateSecret(ctx, id, overlap)
-		return reply{status: http.StatusOK, content: shownNewClient(client, secret), secret: true}, err
+		return reply{status: http.StatusOK, content: clientWithSecret{shownClient(client), secret}, secret: true}, err
 	})
 }
 
@@ -104,63 +103,47 @@ const defaultOverlap = 86400
 
 // DeleteClient is DELETE /api/v1/oauth-clients/{clientId}.
 func (s *server) DeleteClient(w http.ResponseWriter, r *http.Request, id gen.ClientPath) {
-	s.aboutClients(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		c.changesAll("client", id)
+	s.aboutClients(w, r, s.do, func(ctx context.Context, c *caller) (reply, error) {
+		c.changes(nil, "client", id)
 		return noContent(), s.opts.Clients.Delete(ctx, id)
 	})
 }
 
-// aboutClients answers a request about OAuth clients.
-func (s *server) aboutClients(w http.ResponseWriter, r *http.Request, do func(context.Context, *caller) (reply, error)) {
+// aboutClients answers a request about OAuth clients, by do or by once. It refuses tokens that
+// are tied to a company.
+func (s *server) aboutClients(w http.ResponseWriter, r *http.Request, answer func(http.ResponseWriter, *http.Request, handlerFunc), handle handlerFunc) {
 	if s.opts.Clients == nil { // the daemon has no built-in issuer
 		s.notFound(w, r)
 		return
 	}
-	s.do(w, r, ofPlatform(do))
-}
-
-// onceAboutClients is aboutClients for a request that may have an Idempotency-Key.
-func (s *server) onceAboutClients(w http.ResponseWriter, r *http.Request, do func(context.Context, *caller) (reply, error)) {
-	if s.opts.Clients == nil {
-		s.notFound(w, r)
-		return
-	}
-	s.once(w, r, ofPlatform(do))
-}
-
-// ofPlatform wraps a handler: it refuses tokens that are tied to a company, and answers 404
-// for a missing client.
-func ofPlatform(do func(context.Context, *caller) (reply, error)) func(context.Context, *caller) (reply, error) {
-	return func(ctx context.Context, c *caller) (reply, error) {
+	answer(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		if err := c.ofPlatform(); err != nil {
 			return reply{}, err
 		}
-		rep, err := do(ctx, c)
+		rep, err := handle(ctx, c)
 		if errors.Is(err, storage.ErrNotFound) {
 			err = newProblem(http.StatusNotFound, "NOT_FOUND", "There is no such client.")
 		}
 		return rep, err
-	}
+	})
 }
 
 func shownClient(c clients.Client) gen.OAuthClient {
 	shown := gen.OAuthClient{
-		ClientID: c.ID, Name: c.Name, CompanyUUID: c.Company,
+		ClientID: c.ID, Name: c.Name, CompanyUUID: (*uuid.UUID)(c.Company),
 		Scopes: slices.Concat([]string{}, c.Scopes), Certificates: slices.Concat([]string{}, c.Certificates),
 		HasSecret: c.SecretHash != "", Disabled: c.RevokedAt != nil,
-		CreatedAt: c.CreatedAt, UpdatedAt: c.UpdatedAt, LastUsedAt: c.LastUsedAt,
+		CreatedAt: c.CreatedAt.Time, UpdatedAt: c.UpdatedAt.Time, LastUsedAt: c.LastUsedAt.Pointer(),
 	}
 	if c.OldSecretHash != "" {
-		shown.OldSecretUntil = &c.OldSecretUntil
+		shown.OldSecretUntil = &c.OldSecretUntil.Time
 	}
 	return shown
 }
 
-func shownNewClient(c clients.Client, secret string) gen.OAuthClientWithSecret {
-	s := shownClient(c)
-	return gen.OAuthClientWithSecret{
-		ClientID: s.ClientID, ClientSecret: secret, Name: s.Name, CompanyUUID: s.CompanyUUID, Scopes: s.Scopes, Certificates: s.Certificates,
-		HasSecret: s.HasSecret, OldSecretUntil: s.OldSecretUntil, Disabled: s.Disabled,
-		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, LastUsedAt: s.LastUsedAt,
-	}
+// clientWithSecret is the answer of create and of rotate; no other has the secret.
+type clientWithSecret struct {
+	gen.OAuthClient
+
+	ClientSecret string `json:"clientSecret,omitzero"`
 }

@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 const (
@@ -34,7 +36,7 @@ func (s *server) outer(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get("X-Request-Id")
 		if !saneID(id) {
-			id = s.opts.NewID()
+			id = uuid.NewString()
 		}
 		h := w.Header()
 		h.Set("X-Request-Id", id)

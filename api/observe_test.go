@@ -3,12 +3,14 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
@@ -28,14 +30,12 @@ func (broken) OfEvent(_ context.Context, ref events.Ref) ([]delivery.Delivery, e
 	return nil, errors.New("WRONGTYPE sekrit")
 }
 
-var errLoading = errors.New("LOADING sekrit")
+// errLoading is one that Redis will recover from.
+var errLoading = fmt.Errorf("sekrit: %w", redis.ErrClosed)
 
 func TestUnknownErrorsAndPanicsArePlain500(t *testing.T) {
 	t.Parallel()
-	h := setup(t, func(o *Options) {
-		o.Deliveries = broken{o.Deliveries}
-		o.Unavailable = func(err error) bool { return errors.Is(err, errLoading) }
-	})
+	h := setup(t, func(o *Options) { o.Deliveries = broken{o.Deliveries} })
 	h.call("POST", "/api/v1/events", event("loading")).want(http.StatusAccepted)
 	h.call("GET", "/api/v1/events/loading/deliveries", "").want(http.StatusServiceUnavailable, "UNAVAILABLE")
 	for _, id := range []string{"panic", "error"} {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -174,7 +175,7 @@ func readParameters(r *http.Request, op *operation) (*http.Request, error) {
 	if err != nil {
 		return r, newProblem(http.StatusBadRequest, "MALFORMED_QUERY", "The query is not well-formed.")
 	}
-	for _, name := range sortedKeys(query) {
+	for _, name := range slices.Sorted(maps.Keys(query)) {
 		if len(problems.Fields) >= maxProblems {
 			break
 		}
@@ -191,15 +192,6 @@ func readParameters(r *http.Request, op *operation) (*http.Request, error) {
 	at.RawQuery = query.Encode()
 	clean.URL = &at
 	return &clean, nil
-}
-
-func sortedKeys(query url.Values) []string {
-	names := make([]string, 0, len(query))
-	for name := range query {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // shown cuts a name of the request to a bounded length.

@@ -23,12 +23,15 @@ import (
 	"spendhook/events/publish"
 	"spendhook/events/sequence"
 	"spendhook/internal/cursor"
+	"spendhook/internal/idempotency"
 	"spendhook/internal/invalid"
+	"spendhook/internal/redisx"
 	"spendhook/storage"
 	"spendhook/storage/cards"
 	"spendhook/storage/creations"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/signingkey"
 )
 
 // problem is an error that has its HTTP form (RFC 9457).
@@ -78,6 +81,7 @@ var known = []struct {
 	{subscribers.ErrConflict, http.StatusConflict, "CALLBACK_URL_TAKEN", "Another subscriber of the company has this callbackUrl."},
 	{subscribers.ErrChanged, http.StatusPreconditionFailed, "PRECONDITION_FAILED", "The subscriber is not the one that If-Match names: it was changed meanwhile."},
 	{subscribers.ErrQuota, http.StatusConflict, "TOO_MANY_SUBSCRIBERS", "The company has as many subscribers as it may."},
+	{signingkey.ErrNotFound, http.StatusNotFound, "NO_WEBHOOK_KEYS", "There are no keys of this company."},
 	{certificate.ErrNotFound, http.StatusNotFound, "NO_EGRESS_CERTIFICATE", "The company has no egress certificate."},
 	{session.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such session."},
 	{delivery.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such delivery."},
@@ -89,11 +93,30 @@ var known = []struct {
 	{inspect.ErrTesting, http.StatusConflict, "TEST_IN_FLIGHT", "A test of this subscriber is under way."},
 	{delivery.ErrSubscriberGone, http.StatusConflict, "SUBSCRIBER_GONE", "The subscriber of this delivery was deleted."},
 	{delivery.ErrSubscriberDisabled, http.StatusConflict, "SUBSCRIBER_DISABLED", "The subscriber is disabled; enable it first."},
+	{idempotency.ErrReused, http.StatusUnprocessableEntity, keyReused, "The Idempotency-Key was used for another request."},
 	{creations.ErrKeyReused, http.StatusUnprocessableEntity, keyReused, "The Idempotency-Key was used for another request."},
 	{storage.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is nothing like it."},
 	{cards.ErrUserNotFound, http.StatusUnprocessableEntity, "USER_NOT_FOUND", "The user is not an active user of the company."},
 	{cards.ErrNotActive, http.StatusUnprocessableEntity, "CARD_NOT_ACTIVE", "The card is not active."},
 	{cards.ErrThresholdExceedsLimit, http.StatusUnprocessableEntity, "THRESHOLD_EXCEEDS_LIMIT", "The threshold exceeds the company's credit limit."},
+}
+
+// later maps the sentinels of the domain after which a request may be repeated: with the
+// seconds until then.
+var later = []struct {
+	err     error
+	status  int
+	code    string
+	detail  string
+	seconds string
+}{
+	{publish.ErrBacklogFull, http.StatusTooManyRequests, "BACKLOG_FULL", "The company has as many pending events as it may; send the event again once some are delivered.", "5"},
+	{publish.ErrStorageFull, http.StatusServiceUnavailable, "STORAGE_FULL", "No memory is left for new events of the company; send the event again once some are delivered.", "30"},
+	{idempotency.ErrInProgress, http.StatusConflict, "IDEMPOTENCY_KEY_IN_PROGRESS", "The first request with this Idempotency-Key is still under way.", "1"},
+	{sequence.ErrTooManyWaiting, http.StatusTooManyRequests, "TOO_MANY_WAITING", "As many requests wait for new events as may.", "1"},
+	{redelivery.ErrTooManyJobs, http.StatusTooManyRequests, "TOO_MANY_JOBS", "Too many jobs of the company are not finished; try again once some are, or cancel some.", "5"},
+	// Links are gone after a minute.
+	{session.ErrTooMany, http.StatusTooManyRequests, "TOO_MANY_CONSOLE_LINKS", "The company has as many links into the console, or sessions, as it may.", "60"},
 }
 
 // problemOf gives every error its HTTP form. This is the one place that does.
@@ -112,29 +135,16 @@ func problemOf(err error) *problem {
 	if e, ok := errors.AsType[redelivery.UnknownSubscribersError](err); ok {
 		return newProblem(http.StatusUnprocessableEntity, "UNKNOWN_SUBSCRIBERS", "The company has no such subscribers: %s.", e)
 	}
-	if errors.Is(err, publish.ErrBacklogFull) {
-		return newProblem(http.StatusTooManyRequests, "BACKLOG_FULL", "The company has as many pending events as it may; send the event again once some are delivered.").
-			with("Retry-After", backlogRetryAfter)
-	}
-	if errors.Is(err, sequence.ErrTooManyWaiting) {
-		return newProblem(http.StatusTooManyRequests, "TOO_MANY_WAITING", "As many requests wait for new events as may.").with("Retry-After", "1")
+	for _, l := range later {
+		if errors.Is(err, l.err) {
+			return newProblem(l.status, l.code, "%s", l.detail).with("Retry-After", l.seconds)
+		}
 	}
 	if errors.Is(err, sequence.ErrAhead) {
 		return problemOf(fieldProblem("after", "OUT_OF_RANGE", "is beyond the last event of the company"))
 	}
-	if p := tooManySessions(err); p != nil {
-		return p
-	}
-	if errors.Is(err, redelivery.ErrTooManyJobs) {
-		return newProblem(http.StatusTooManyRequests, "TOO_MANY_JOBS", "Too many jobs of the company are not finished; try again once some are, or cancel some.").
-			with("Retry-After", backlogRetryAfter)
-	}
 	if errors.Is(err, cursor.ErrBad) {
 		return problemOf(fieldProblem("cursor", "INVALID", "is not a cursor of this list"))
-	}
-	if errors.Is(err, publish.ErrStorageFull) {
-		return newProblem(http.StatusServiceUnavailable, "STORAGE_FULL", "No memory is left for new events of the company; send the event again once some are delivered.").
-			with("Retry-After", storageRetryAfter)
 	}
 	if unavailable(err) {
 		p := newProblem(http.StatusServiceUnavailable, "UNAVAILABLE", "The service cannot answer now; try again.")
@@ -165,12 +175,6 @@ func (p *problem) naming(route string) {
 	}
 }
 
-// backlogRetryAfter is in seconds.
-const backlogRetryAfter = "5"
-
-// storageRetryAfter is in seconds.
-const storageRetryAfter = "30"
-
 // ownCode lists the field codes that also become the code of the problem.
 var ownCode = map[string]bool{"EVENT_TOO_OLD": true, "EVENT_IN_FUTURE": true, "EVENT_TYPE_RESERVED": true, "CALLBACK_URL_REFUSED": true}
 
@@ -199,7 +203,7 @@ func pointer(field string) string {
 // unavailable reports whether Redis or the database is unreachable or too slow.
 func unavailable(err error) bool {
 	_, network := errors.AsType[net.Error](err)
-	return network || errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded) ||
+	return network || redisx.Unavailable(err) || errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, events.ErrUnavailable) || errors.Is(err, publish.ErrClosed) ||
 		errors.Is(err, storage.ErrUnavailable) || errors.Is(err, auth.ErrUnavailable)
 }

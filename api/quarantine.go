@@ -3,12 +3,11 @@ package api
 import (
 	"context"
 	"net/http"
-	"strings"
 
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
-	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher"
 	"spendhook/dispatcher/workqueue/quarantine"
 )
 
@@ -21,17 +20,14 @@ func (s *server) ListQuarantine(w http.ResponseWriter, r *http.Request, p gen.Li
 			return reply{}, err
 		}
 		page, err := s.opts.Quarantine.Quarantined(ctx, quarantine.Filter{Company: company, Size: size, Cursor: text(p.Cursor)})
-		if err != nil {
-			return reply{}, err
-		}
-		return byCursor(r, size, page.Items, page.Next, shownQuarantined), nil
+		return byCursor(r, size, page.Items, page.Next, shownQuarantined), err
 	})
 }
 
 // RetryQuarantined is POST /api/v1/quarantine/{id}/retry.
 func (s *server) RetryQuarantined(w http.ResponseWriter, r *http.Request, id gen.QuarantinePath, p gen.RetryQuarantinedParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decodeOptional[gen.CompanyScope](r)
+		in, err := decode[gen.CompanyScope](r)
 		if err != nil {
 			return reply{}, err
 		}
@@ -39,7 +35,7 @@ func (s *server) RetryQuarantined(w http.ResponseWriter, r *http.Request, id gen
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(e.Company, "quarantine", id)
+		c.changes(&e.Company, "quarantine", id)
 		err = s.opts.Quarantine.RetryQuarantined(ctx, e)
 		return reply{status: http.StatusAccepted, content: gen.QuarantineRef{ID: id, CompanyUUID: e.Company}}, err
 	})
@@ -52,7 +48,7 @@ func (s *server) DropQuarantined(w http.ResponseWriter, r *http.Request, id gen.
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(e.Company, "quarantine", id)
+		c.changes(&e.Company, "quarantine", id)
 		return noContent(), s.opts.Quarantine.DropQuarantined(ctx, e)
 	})
 }
@@ -63,29 +59,11 @@ func quarantined(c *caller, id string, named ...*uuid.UUID) (quarantine.Entry, e
 	if err != nil {
 		return quarantine.Entry{}, err
 	}
-	if isEventID(id) {
-		return quarantine.Entry{Company: company, EventID: id}, nil
-	}
-	if text, isSubscriber := strings.CutPrefix(id, "."); isSubscriber {
-		subscriber, err := uuid.Parse(text)
-		if err != nil || subscriber.String() != text {
-			return quarantine.Entry{}, quarantine.ErrNotFound
-		}
-		return quarantine.Entry{Company: company, Subscriber: &subscriber}, nil
-	}
-	ref, err := delivery.ParseID(company, id)
-	if err != nil {
-		return quarantine.Entry{}, quarantine.ErrNotFound
-	}
-	return quarantine.Entry{Company: company, EventID: ref.ID, Subscriber: &ref.Subscriber}, nil
+	return dispatcher.ParseQuarantined(company, id)
 }
 
 func shownQuarantined(e quarantine.Entry) gen.QuarantineEntry {
-	shown := gen.QuarantineEntry{
-		ID: e.EventID, CompanyUUID: e.Company, EventID: e.EventID, SubscriberUUID: e.Subscriber, QuarantinedAt: e.At,
+	return gen.QuarantineEntry{
+		ID: e.ID(), CompanyUUID: e.Company, EventID: e.EventID, SubscriberUUID: e.Subscriber, QuarantinedAt: e.At,
 	}
-	if e.Subscriber != nil {
-		shown.ID += "." + e.Subscriber.String()
-	}
-	return shown
 }

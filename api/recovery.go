@@ -12,10 +12,13 @@ import (
 	"spendhook/dispatcher/redelivery"
 )
 
+// testTimeout bounds the work for a test delivery.
+const testTimeout = 20 * time.Second
+
 // TestSubscriber is POST /api/v1/subscribers/{uuid}/test.
 func (s *server) TestSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.TestSubscriberParams) {
-	s.onceWithin(w, r, s.opts.TestTimeout, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decodeOptional[gen.CompanyScope](r)
+	s.onceWithin(w, r, testTimeout, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decode[gen.CompanyScope](r)
 		if err != nil {
 			return reply{}, err
 		}
@@ -23,7 +26,7 @@ func (s *server) TestSubscriber(w http.ResponseWriter, r *http.Request, id gen.S
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(sub.CompanyUUID, "subscriber", id.String())
+		c.changes(&sub.CompanyUUID, "subscriber", id.String())
 		result, err := s.opts.Inspector.Test(ctx, sub.CompanyUUID, sub.UUID)
 		headers := attempt.Headers(result.EventID, []attempt.Attempt{result.Attempt}, 0)
 		return ok(gen.TestResult{
@@ -50,15 +53,11 @@ func (s *server) GetSubscriberStats(w http.ResponseWriter, r *http.Request, id g
 // PauseSubscriber is POST /api/v1/subscribers/{uuid}/pause.
 func (s *server) PauseSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.PauseSubscriberParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decodeOptional[gen.CompanyScope](r)
+		_, company, err := decodeFor[gen.CompanyScope](r, c, p.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
-		c.changes(company, "subscriber", id.String())
+		c.changes(&company, "subscriber", id.String())
 		if err := s.opts.Subscribers.Pause(ctx, company, id); err != nil {
 			return reply{}, err
 		}
@@ -69,16 +68,12 @@ func (s *server) PauseSubscriber(w http.ResponseWriter, r *http.Request, id gen.
 // ResumeSubscriber is POST /api/v1/subscribers/{uuid}/resume.
 func (s *server) ResumeSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.ResumeSubscriberParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decodeOptional[gen.ResumeRequest](r)
+		in, company, err := decodeFor[gen.ResumeRequest](r, c, p.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
-		c.changes(company, "subscriber", id.String())
-		if in.Drop != nil && *in.Drop {
+		c.changes(&company, "subscriber", id.String())
+		if or(in.Drop, false) {
 			c.changesBy("", "drop")
 			job, err := s.opts.Redelivery.Drop(ctx, company, id)
 			return startedJob(job), err
@@ -106,7 +101,7 @@ func (s *server) RecoverSubscriber(w http.ResponseWriter, r *http.Request, id ge
 			return reply{}, err
 		}
 		request.Company, request.Subscriber = sub.CompanyUUID, sub.UUID
-		c.changes(sub.CompanyUUID, "subscriber", id.String())
+		c.changes(&sub.CompanyUUID, "subscriber", id.String())
 		if request.DryRun {
 			c.changesBy("", "dry run")
 		}
@@ -122,7 +117,7 @@ func recoverRequest(in gen.RecoverRequest, now time.Time) (redelivery.RecoverReq
 	case in.Since.After(now):
 		return redelivery.RecoverRequest{}, fieldProblem("since", "INVALID", "must not be in the future")
 	}
-	request := redelivery.RecoverRequest{Since: in.Since, DryRun: in.DryRun != nil && *in.DryRun}
+	request := redelivery.RecoverRequest{Since: in.Since, DryRun: or(in.DryRun, false)}
 	if in.Until != nil {
 		request.Until = *in.Until
 		if request.Until.Before(request.Since) {

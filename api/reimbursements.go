@@ -19,10 +19,7 @@ func (s *server) ListReimbursements(w http.ResponseWriter, r *http.Request, p ge
 			return reply{}, err
 		}
 		list, total, err := s.opts.Reimbursements.List(ctx, filter)
-		if err != nil {
-			return reply{}, err
-		}
-		return byNumber(r, filter.Page, list, total, s.shownReimbursement), nil
+		return byNumber(r, filter.Page, list, total, s.shownReimbursement), err
 	})
 }
 
@@ -56,37 +53,15 @@ func day(given *string) *calendar.Date {
 
 func (s *server) shownReimbursement(r reimbursements.Reimbursement) gen.Reimbursement {
 	return gen.Reimbursement{
-		UUID: r.UUID, Description: r.Description, Audit: shownAudit(r.Audit),
-		Labels: s.references("v2/labels/", r.Labels), Merchant: shownMerchant(r.Merchant),
+		UUID: r.UUID, Description: r.Description, Audit: gen.ReimbursementAudit(r.Audit),
+		Labels: s.references("v2/labels/", r.Labels), Merchant: gen.Merchant(r.Merchant),
 		Requester: s.reference("v3/users/", r.Requester), Groups: s.references("v2/groups/", r.Groups),
 		Locations:   s.references("v2/locations/", r.Locations),
 		AmountValue: gen.AmountValue{Currency: r.AmountValue.Currency, Amount: money(r.AmountValue.Amount)},
 		ValidationStatus: gen.ValidationStatus{
 			Status: gen.ReimbursementStatus(r.ValidationStatus.Status), Comment: r.ValidationStatus.Comment,
 		},
-		Attachments: s.attachments(r.Attachments), PaymentDetail: shownPayment(r.PaymentDetail),
-	}
-}
-
-func shownAudit(a reimbursements.Audit) gen.ReimbursementAudit {
-	return gen.ReimbursementAudit{
-		RequestCreationDate: a.RequestCreationDate, ExpenseDate: a.ExpenseDate, FinalApprovalDate: a.FinalApprovalDate,
-		PaymentDate: a.PaymentDate, LastUpdateDate: a.LastUpdateDate,
-	}
-}
-
-func shownMerchant(m reimbursements.Merchant) gen.Merchant {
-	return gen.Merchant{
-		Name: m.Name, Description: m.Description, CategoryCode: m.CategoryCode, Category: m.Category, CountryCode: m.CountryCode,
-	}
-}
-
-func shownPayment(p *reimbursements.PaymentDetail) *gen.PaymentDetail {
-	if p == nil {
-		return nil
-	}
-	return &gen.PaymentDetail{
-		PaymentMethod: p.PaymentMethod, PaymentMethodNote: p.PaymentMethodNote, MarkedAsPaidBy: p.MarkedAsPaidBy,
+		Attachments: s.attachments(r.Attachments), PaymentDetail: (*gen.PaymentDetail)(r.PaymentDetail),
 	}
 }
 

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -14,8 +13,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-
-	"spendhook/events"
 )
 
 const (
@@ -28,10 +25,11 @@ const (
 type reply struct {
 	status  int
 	content any
+	body    []byte // the encoded content, without stream
 	header  http.Header
-	secret  bool   // the content holds a secret
+	secret  bool   // the content holds a secret: stored for an Idempotency-Key, it is encrypted
 	stream  bool   // the content is encoded as it is written
-	bytes   int64  // about what a stream takes in memory
+	bytes   int64  // about what the answer takes in memory
 	read    string // the path to read the content later, for an answer that may be large
 }
 
@@ -55,18 +53,6 @@ func (r reply) at(path string, company uuid.UUID) reply {
 	return r.with("Location", path)
 }
 
-// response is a reply or a problem in its final bytes, or the content of a stream.
-type response struct {
-	status int
-	header http.Header
-	body   []byte
-	stream any
-	bytes  int64  // that it takes in memory
-	read   string // the path to read the content later
-	code   string // of a problem
-	secret bool   // stored for an Idempotency-Key, the body is encrypted
-}
-
 // handlerFunc decodes a request, makes one domain call and returns the reply. The context
 // has a deadline.
 type handlerFunc func(ctx context.Context, c *caller) (reply, error)
@@ -74,6 +60,17 @@ type handlerFunc func(ctx context.Context, c *caller) (reply, error)
 // do answers a request with what handle says, within the time-out.
 func (s *server) do(w http.ResponseWriter, r *http.Request, handle handlerFunc) {
 	s.doWithin(w, r, s.opts.Timeout, handle)
+}
+
+// doFor is do for a request about one company.
+func (s *server) doFor(w http.ResponseWriter, r *http.Request, named *uuid.UUID, handle func(ctx context.Context, company uuid.UUID) (reply, error)) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		company, err := c.companyFor(named)
+		if err != nil {
+			return reply{}, err
+		}
+		return handle(ctx, company)
+	})
 }
 
 func (s *server) doWithin(w http.ResponseWriter, r *http.Request, limit time.Duration, handle handlerFunc) {
@@ -85,9 +82,9 @@ func (s *server) doWithin(w http.ResponseWriter, r *http.Request, limit time.Dur
 	defer memory.keep(0)
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
-	res := s.run(ctx, w, r, handle)
-	memory.keep(res.bytes)
-	send(w, res)
+	rep := s.run(ctx, w, r, handle)
+	memory.keep(rep.bytes)
+	send(w, rep)
 }
 
 // board takes the memory of an answer before it is read; nil when it takes little.
@@ -119,26 +116,18 @@ func account(c *caller) string {
 }
 
 // run calls handle and encodes what it says.
-func (s *server) run(ctx context.Context, w http.ResponseWriter, r *http.Request, handle handlerFunc) response {
+func (s *server) run(ctx context.Context, w http.ResponseWriter, r *http.Request, handle handlerFunc) reply {
 	c := callerOf(r)
 	rep, err := handle(ctx, c)
 	s.record(r, c, err)
+	if err == nil && rep.content != nil && !rep.stream {
+		rep.body, err = encode(rep.content)
+		rep.bytes = int64(len(rep.body))
+	}
 	if err != nil {
 		return s.failure(w, r, err)
 	}
-	res := response{status: rep.status, header: rep.header, secret: rep.secret, read: rep.read}
-	switch {
-	case rep.content == nil:
-		return res
-	case rep.stream:
-		res.stream, res.bytes = rep.content, rep.bytes
-		return res
-	}
-	if res.body, err = encode(rep.content); err != nil {
-		return s.failure(w, r, err)
-	}
-	res.bytes = int64(len(res.body))
-	return res
+	return rep
 }
 
 // fail answers with the problem of err.
@@ -146,11 +135,8 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	send(w, s.failure(w, r, err))
 }
 
-// failure makes a response of an error, and logs one that is not the caller's.
-func (s *server) failure(w http.ResponseWriter, r *http.Request, err error) response {
-	if s.opts.Unavailable(err) {
-		err = fmt.Errorf("%w: %w", events.ErrUnavailable, err)
-	}
+// failure makes a reply of an error, and logs one that is not the caller's.
+func (s *server) failure(w http.ResponseWriter, r *http.Request, err error) reply {
 	p, id := problemOf(err), w.Header().Get("X-Request-Id")
 	if rec, ok := w.(*recorder); ok {
 		rec.refused = p.status == http.StatusTooManyRequests || p.code == "OVERLOADED"
@@ -166,7 +152,7 @@ func (s *server) failure(w http.ResponseWriter, r *http.Request, err error) resp
 	if err != nil {
 		s.opts.Logger.Error("encode problem", "request_id", id, "exception.message", err)
 	}
-	return response{status: p.status, header: header, body: text, code: p.code}
+	return reply{status: p.status, header: header, body: text}
 }
 
 // logFailure logs a problem that the caller did not cause, unless the client disconnected.
@@ -182,28 +168,28 @@ func (s *server) logFailure(r *http.Request, id string, p *problem) {
 // net/http, which costs 2 µs a request.
 const selfMeasured = 2048
 
-// send writes a response and ignores write errors: the client has disconnected. A stream
+// send writes a reply and ignores write errors: the client has disconnected. A stream
 // that fails closes the connection, since the status has been sent.
-func send(w http.ResponseWriter, res response) {
+func send(w http.ResponseWriter, rep reply) {
 	h := w.Header()
-	if res.stream != nil {
+	if rep.stream {
 		h.Set("Content-Type", mediaJSON)
-		maps.Copy(h, res.header)
-		w.WriteHeader(res.status)
-		if json.MarshalWrite(w, res.stream, encoding) != nil {
+		maps.Copy(h, rep.header)
+		w.WriteHeader(rep.status)
+		if json.MarshalWrite(w, rep.content, encoding) != nil {
 			panic(http.ErrAbortHandler)
 		}
 		return
 	}
-	if res.body != nil {
+	if rep.body != nil {
 		h.Set("Content-Type", mediaJSON)
-		if len(res.body) > selfMeasured {
-			h.Set("Content-Length", strconv.Itoa(len(res.body)))
+		if len(rep.body) > selfMeasured {
+			h.Set("Content-Length", strconv.Itoa(len(rep.body)))
 		}
 	}
-	maps.Copy(h, res.header)
-	w.WriteHeader(res.status)
-	_, _ = w.Write(res.body)
+	maps.Copy(h, rep.header)
+	w.WriteHeader(rep.status)
+	_, _ = w.Write(rep.body)
 }
 
 // encode writes times as RFC 3339 in UTC with milliseconds.

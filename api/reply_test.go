@@ -12,7 +12,7 @@ func TestLengthIsTold(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int{0, 1, selfMeasured, selfMeasured + 1, 100_000} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			send(w, response{status: http.StatusOK, body: bytes.Repeat([]byte{'1'}, length)})
+			send(w, reply{status: http.StatusOK, body: bytes.Repeat([]byte{'1'}, length)})
 		}))
 		for _, method := range []string{http.MethodGet, http.MethodHead} {
 			r, err := http.NewRequestWithContext(t.Context(), method, server.URL, nil)

@@ -46,11 +46,8 @@ func subscriberFilter(c *caller, p gen.ListSubscribersParams) (f listing.Filter,
 // CreateSubscriber is POST /api/v1/subscribers.
 func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, p gen.CreateSubscriberParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decode[gen.SubscriberUpdate](r) // the fields are the same; the domain says which are required
-		if err != nil {
-			return reply{}, err
-		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
+		// The fields are those of an update; the domain says which are required.
+		in, company, err := decodeFor[gen.SubscriberUpdate](r, c, p.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -62,7 +59,7 @@ func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, p gen.
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(company, "subscriber", sub.UUID.String())
+		c.changes(&company, "subscriber", sub.UUID.String())
 		// A new subscriber has no health yet. Reading it could fail, and the answer is the only
 		// one with the secret.
 		created := reply{status: http.StatusCreated, content: shownWithSecret(sub, health.Health{}), secret: true}
@@ -98,11 +95,7 @@ func (s *server) subscriber(ctx context.Context, c *caller, id uuid.UUID, named 
 // UpdateSubscriber is PATCH /api/v1/subscribers/{uuid}.
 func (s *server) UpdateSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.UpdateSubscriberParams) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decode[gen.SubscriberUpdate](r)
-		if err != nil {
-			return reply{}, err
-		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
+		in, company, err := decodeFor[gen.SubscriberUpdate](r, c, p.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -113,7 +106,7 @@ func (s *server) UpdateSubscriber(w http.ResponseWriter, r *http.Request, id gen
 		if settings.Revisions, err = revisionsOf(p.IfMatch); err != nil {
 			return reply{}, err
 		}
-		c.changes(company, "subscriber", id.String())
+		c.changes(&company, "subscriber", id.String())
 		sub, err := s.opts.Subscribers.Update(ctx, company, id, settings)
 		if err != nil {
 			return reply{}, err
@@ -125,11 +118,7 @@ func (s *server) UpdateSubscriber(w http.ResponseWriter, r *http.Request, id gen
 // DeleteSubscriber is DELETE /api/v1/subscribers/{uuid}.
 func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.DeleteSubscriberParams) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decodeOptional[gen.CompanyScope](r)
-		if err != nil {
-			return reply{}, err
-		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
+		_, company, err := decodeFor[gen.CompanyScope](r, c, p.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -137,7 +126,7 @@ func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id gen
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(company, "subscriber", id.String())
+		c.changes(&company, "subscriber", id.String())
 		return noContent(), s.opts.Subscribers.Delete(ctx, company, id, revisions...)
 	})
 }
@@ -145,11 +134,7 @@ func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id gen
 // AddSubscriberEvent is POST /api/v1/subscribers/add-event.
 func (s *server) AddSubscriberEvent(w http.ResponseWriter, r *http.Request, p gen.AddSubscriberEventParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decode[gen.SubscriberEventChange](r)
-		if err != nil {
-			return reply{}, err
-		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
+		in, company, err := decodeFor[gen.SubscriberEventChange](r, c, p.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -158,7 +143,7 @@ func (s *server) AddSubscriberEvent(w http.ResponseWriter, r *http.Request, p ge
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(company, "subscriber", sub.UUID.String())
+		c.changes(&company, "subscriber", sub.UUID.String())
 		return s.answerWith(ctx, http.StatusCreated, sub)
 	})
 }
@@ -166,11 +151,7 @@ func (s *server) AddSubscriberEvent(w http.ResponseWriter, r *http.Request, p ge
 // DeleteSubscriberEvent is DELETE /api/v1/subscribers/delete-event.
 func (s *server) DeleteSubscriberEvent(w http.ResponseWriter, r *http.Request, p gen.DeleteSubscriberEventParams) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decodeOptional[gen.SubscriberEventChange](r)
-		if err != nil {
-			return reply{}, err
-		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
+		in, company, err := decodeFor[gen.SubscriberEventChange](r, c, p.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -194,7 +175,7 @@ func (s *server) DeleteSubscriberEvent(w http.ResponseWriter, r *http.Request, p
 func (s *server) namesSubscriber(ctx context.Context, c *caller, company uuid.UUID, callbackURL string) error {
 	items, _, err := s.opts.SubscriberLists.List(ctx, listing.Filter{Company: &company, CallbackURL: callbackURL, Size: 1})
 	if err == nil && len(items) == 1 {
-		c.changes(company, "subscriber", items[0].UUID.String())
+		c.changes(&company, "subscriber", items[0].UUID.String())
 	}
 	return err
 }
@@ -217,11 +198,7 @@ func either(field, inBody string, inQuery *string) (string, error) {
 // RotateSubscriberSecret is POST /api/v1/subscribers/{uuid}/rotate-secret.
 func (s *server) RotateSubscriberSecret(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.RotateSubscriberSecretParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decodeOptional[gen.CompanyScope](r)
-		if err != nil {
-			return reply{}, err
-		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
+		_, company, err := decodeFor[gen.CompanyScope](r, c, p.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -230,7 +207,7 @@ func (s *server) RotateSubscriberSecret(w http.ResponseWriter, r *http.Request, 
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(company, "subscriber", id.String())
+		c.changes(&company, "subscriber", id.String())
 		sub, err := s.opts.Subscribers.RotateSecret(ctx, company, id)
 		if err != nil {
 			return reply{}, err

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -40,11 +41,10 @@ func (s *server) IssueToken(w http.ResponseWriter, r *http.Request) {
 }
 
 func tokenRequest(r *http.Request) tokens.Request {
-	req := tokens.Request{Authorization: r.Header.Values("Authorization"), Form: raw(r), Address: peer.Address(r.Context())}
-	if cert := clientcert.From(r.Context()); cert != nil {
-		req.Certificate = clientcert.Thumbprint(cert)
+	return tokens.Request{
+		Authorization: r.Header.Values("Authorization"), Form: raw(r), Address: peer.Address(r.Context()),
+		Certificate: clientcert.ThumbprintFrom(r.Context()),
 	}
-	return req
 }
 
 func noIssuer() *problem {
@@ -58,18 +58,16 @@ func (s *server) sendToken(w http.ResponseWriter, r *http.Request, status int, h
 		return
 	}
 	w.Header().Set("Pragma", "no-cache") // RFC 6749 section 5.1, beside Cache-Control: no-store
-	send(w, response{status: status, header: header, body: body})
+	send(w, reply{status: status, header: header, body: body})
 }
 
 // failToken answers with an error as OAuth clients expect it (RFC 6749 section
 // 5.2), where the rest of the API has problem documents.
 func (s *server) failToken(w http.ResponseWriter, r *http.Request, err error) {
-	p, code := problemOf(err), gen.OAuthErrorError("")
+	p := problemOf(err)
+	code := oauthError(p.status)
 	if refusal, ok := errors.AsType[*tokens.Error](err); ok {
-		p, code = refusalProblem(refusal), oauthCodes[refusal.Code]
-	}
-	if code == "" {
-		code = oauthError(p.status)
+		p, code = refusalProblem(refusal)
 	}
 	s.logFailure(r, w.Header().Get("X-Request-Id"), p)
 	s.sendToken(w, r, p.status, p.header, gen.OAuthError{Error: code, ErrorDescription: p.detail})
@@ -87,38 +85,31 @@ func oauthError(status int) gen.OAuthErrorError {
 	}
 }
 
-// oauthCodes are the errors that have a code of RFC 6749 of their own.
-var oauthCodes = map[tokens.Code]gen.OAuthErrorError{
-	tokens.InvalidClient:        gen.OAuthErrorErrorInvalidClient,
-	tokens.InvalidScope:         gen.OAuthErrorErrorInvalidScope,
-	tokens.UnsupportedGrantType: gen.OAuthErrorErrorUnsupportedGrantType,
+// tokenRefusals are the answers to the errors of package tokens: their status, and their code
+// when RFC 6749 has one for them.
+var tokenRefusals = map[tokens.Code]struct {
+	status int
+	code   gen.OAuthErrorError
+}{
+	tokens.InvalidClient:        {http.StatusUnauthorized, gen.OAuthErrorErrorInvalidClient},
+	tokens.InvalidScope:         {http.StatusBadRequest, gen.OAuthErrorErrorInvalidScope},
+	tokens.UnsupportedGrantType: {http.StatusBadRequest, gen.OAuthErrorErrorUnsupportedGrantType},
+	tokens.TooManyTokens:        {http.StatusTooManyRequests, ""},
+	tokens.Unavailable:          {http.StatusServiceUnavailable, ""},
 }
 
-func refusalProblem(refusal *tokens.Error) *problem {
-	p := newProblem(refusalStatus(refusal.Code), string(refusal.Code), "%s", refusal.Description)
+func refusalProblem(refusal *tokens.Error) (*problem, gen.OAuthErrorError) {
+	answer := tokenRefusals[refusal.Code]
+	p := newProblem(cmp.Or(answer.status, http.StatusBadRequest), string(refusal.Code), "%s", refusal.Description)
 	p.header = http.Header{}
 	p.cause = refusal.Unwrap()
 	if p.status == http.StatusUnauthorized {
 		p.header.Set("WWW-Authenticate", basicRealm)
 	}
 	if refusal.RetryAfter > 0 {
-		seconds := (refusal.RetryAfter + time.Second - 1) / time.Second
-		p.header.Set("Retry-After", strconv.Itoa(int(seconds)))
+		p.header.Set("Retry-After", strconv.Itoa(wholeSeconds(refusal.RetryAfter)))
 	}
-	return p
-}
-
-func refusalStatus(code tokens.Code) int {
-	switch code {
-	case tokens.InvalidClient:
-		return http.StatusUnauthorized
-	case tokens.TooManyTokens:
-		return http.StatusTooManyRequests
-	case tokens.Unavailable:
-		return http.StatusServiceUnavailable
-	default:
-		return http.StatusBadRequest
-	}
+	return p, cmp.Or(answer.code, oauthError(p.status))
 }
 
 // GetAuthorizationServer is GET /.well-known/oauth-authorization-server.

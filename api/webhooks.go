@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -148,47 +147,20 @@ func embedded(t eventtype.Type) (map[string]any, error) {
 // schemaPlace is where the document has the schemas of the types.
 const schemaPlace = "#/components/schemas/"
 
-// The keywords of JSON Schema 2020-12 that hold schemas: one, a list, or some by name.
-var (
-	holdOne = []string{
-		"items", "additionalProperties", "contains", "not", "if", "then", "else", "propertyNames",
-		"unevaluatedItems", "unevaluatedProperties", "contentSchema",
-	}
-	holdList  = []string{"allOf", "anyOf", "oneOf", "prefixItems"}
-	holdNamed = []string{"properties", "patternProperties", "$defs", "dependentSchemas"}
-)
-
-// moveTo rewrites the local references of a schema to its new place in the document.
-func moveTo(node any, place string) {
-	schema, ok := node.(map[string]any)
-	if !ok {
-		return
-	}
-	for _, keyword := range []string{"$ref", "$dynamicRef"} {
-		if ref, ok := schema[keyword].(string); ok && (ref == "#" || strings.HasPrefix(ref, "#/")) {
-			schema[keyword] = place + ref[1:]
+// moveTo rewrites the local references of a schema to its new place in the document. In a
+// subschema with an id, they are to the subschema itself.
+func moveTo(schema map[string]any, place string) {
+	eachObject(schema, func(object map[string]any) bool {
+		if _, hasID := object["$id"].(string); hasID {
+			return false
 		}
-	}
-	for _, child := range subschemas(schema) {
-		if inner, ok := child.(map[string]any); ok && inner["$id"] == nil { // else its references are to itself
-			moveTo(inner, place)
+		for _, keyword := range []string{"$ref", "$dynamicRef"} {
+			if ref, ok := object[keyword].(string); ok && (ref == "#" || strings.HasPrefix(ref, "#/")) {
+				object[keyword] = place + ref[1:]
+			}
 		}
-	}
-}
-
-func subschemas(schema map[string]any) (all []any) {
-	for _, keyword := range holdOne {
-		all = append(all, schema[keyword])
-	}
-	for _, keyword := range holdList {
-		list, _ := schema[keyword].([]any)
-		all = append(all, list...)
-	}
-	for _, keyword := range holdNamed {
-		named, _ := schema[keyword].(map[string]any)
-		all = slices.AppendSeq(all, maps.Values(named))
-	}
-	return all
+		return true
+	})
 }
 
 func (f *webhookFrame) webhook(t eventtype.Type) map[string]any {

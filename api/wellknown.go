@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/base64"
-	"errors"
 	"net/http"
 
 	"github.com/google/uuid"
@@ -32,9 +31,6 @@ func (s *server) GetWebhookKeys(w http.ResponseWriter, r *http.Request, company 
 		key, err := ed25519.PrivateKey(nil), signingkey.ErrNotFound
 		if s.opts.SigningKeys != nil {
 			key, err = s.opts.SigningKeys.Key(ctx, company)
-		}
-		if errors.Is(err, signingkey.ErrNotFound) {
-			return reply{}, newProblem(http.StatusNotFound, "NO_WEBHOOK_KEYS", "There are no keys of this company.")
 		}
 		if err != nil {
 			return reply{}, err

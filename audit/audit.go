@@ -69,7 +69,7 @@ type Filter struct {
 	Target   string     // an id
 	From, To *time.Time // recorded at, both inclusive
 	Cursor   string     // Next of the page before
-	Size     int        // at most 1,000; 20 when not positive
+	Size     int        // 0 means 20
 }
 
 // Page is one page of a list, newest first. Next is "" at the end of the list; a

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -18,7 +19,6 @@ func (f Filter) key() string {
 
 const (
 	defaultSize = 20
-	maxSize     = 1000
 	// readBatch is read at a time, and maxRead by one call.
 	readBatch = 500
 	maxRead   = 5000
@@ -40,7 +40,7 @@ func (l *Log) List(ctx context.Context, f Filter) (Page, error) {
 	if from > to {
 		return Page{}, nil
 	}
-	page, size := Page{}, pageSize(f.Size)
+	page, size := Page{}, cmp.Or(f.Size, defaultSize)
 	n := readBatch
 	if f.takesAll() {
 		n = size + 1 // one more shows whether there is a next page
@@ -77,11 +77,4 @@ func (l *Log) span(f Filter) (from, to int64) {
 		to = f.To.UnixMilli()
 	}
 	return max(from, 0), to
-}
-
-func pageSize(asked int) int {
-	if asked <= 0 {
-		return defaultSize
-	}
-	return min(asked, maxSize)
 }

@@ -1,15 +1,19 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"spendhook/internal/pause"
 )
 
 const (
@@ -79,23 +83,13 @@ func Open(opts Options) *Log {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Retention == 0 {
-		o.Retention = 400 * 24 * time.Hour
-	}
-	if o.MaxEntries == 0 {
-		o.MaxEntries = 1_000_000
-	}
-	if o.TrimEvery == 0 {
-		o.TrimEvery = time.Minute
-	}
-	if o.SpoolEvery == 0 {
-		o.SpoolEvery = 2 * time.Second
-	}
+	o.Retention = cmp.Or(o.Retention, 400*24*time.Hour)
+	o.MaxEntries = cmp.Or(o.MaxEntries, 1_000_000)
+	o.TrimEvery = cmp.Or(o.TrimEvery, time.Minute)
+	o.SpoolEvery = cmp.Or(o.SpoolEvery, 2*time.Second)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Now == nil {
 		o.Now = time.Now //nolint:forbidigo // the nil default
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
 	}
 	return o
 }
@@ -200,20 +194,10 @@ func (l *Log) toRedis(ctx context.Context, entries []Entry) error {
 // outcome may fill half of the file, so that they leave room for successful changes: while
 // Redis is down, most outcomes are unknown.
 func (l *Log) keep(entries []Entry) {
-	certain, rest := partition(entries, func(e Entry) bool { return e.Outcome == Success })
-	l.keepUpTo(maxSpool, certain)
-	l.keepUpTo(maxSpool/2, rest)
-}
-
-func partition(entries []Entry, holds func(Entry) bool) (yes, no []Entry) {
-	for _, e := range entries {
-		if holds(e) {
-			yes = append(yes, e)
-		} else {
-			no = append(no, e)
-		}
-	}
-	return yes, no
+	certain := func(e Entry) bool { return e.Outcome == Success }
+	uncertain := func(e Entry) bool { return !certain(e) }
+	l.keepUpTo(maxSpool, slices.DeleteFunc(slices.Clone(entries), uncertain))
+	l.keepUpTo(maxSpool/2, slices.DeleteFunc(slices.Clone(entries), certain))
 }
 
 func (l *Log) keepUpTo(most int64, entries []Entry) {
@@ -252,15 +236,8 @@ func (l *Log) trimRegularly(ctx context.Context) {
 	if l.opts.Store == nil {
 		return
 	}
-	tick := time.NewTicker(l.opts.TrimEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			l.trim(ctx)
-		case <-ctx.Done():
-			return
-		}
+	for pause.For(ctx, l.opts.TrimEvery) {
+		l.trim(ctx)
 	}
 }
 

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -72,19 +72,10 @@ func newExternalIssuer(opts Issuer, of VerifierOptions, metrics *metrics) (*exte
 	if err := CheckScopes(opts.Scopes); err != nil {
 		return nil, fmt.Errorf("issuer %s: %w", opts.Name, err)
 	}
-	if opts.ScopeClaim == "" {
-		opts.ScopeClaim = scopeClaim
-	}
-	if opts.CompanyClaim == "" {
-		opts.CompanyClaim = companyClaim
-	}
-	if opts.Keep <= 0 {
-		opts.Keep = defaultKeep
-	}
-	if opts.Client == nil {
-		opts.Client = &http.Client{}
-	}
-	client := *opts.Client
+	opts.ScopeClaim = cmp.Or(opts.ScopeClaim, scopeClaim)
+	opts.CompanyClaim = cmp.Or(opts.CompanyClaim, companyClaim)
+	opts.Keep = cmp.Or(opts.Keep, defaultKeep)
+	client := *cmp.Or(opts.Client, &http.Client{})
 	client.Timeout = jwksTimeout
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	opts.Client = &client
@@ -254,59 +245,20 @@ func (i *externalIssuer) rules() []jwt.ParseOption {
 	return []jwt.ParseOption{jwt.WithAudience(i.Audience), jwt.WithAcceptableSkew(issuerSkew)}
 }
 
-// caller reads the claims of a token. Subject and client are prefixed with the issuer's
-// name, so that they differ from those of all other issuers.
+// caller prefixes subject and client with the issuer's name, so that they differ from those of
+// all other issuers.
 func (i *externalIssuer) caller(token jwt.Token) (*Caller, error) {
-	c := &Caller{Issuer: i.Name}
-	var subject, client string
-	subject, _ = token.Subject()
-	c.Expires, _ = token.Expiration()
-	err := errors.Join(
-		claim(token, clientClaim, &client),
-		company(token, i.CompanyClaim, &c.Company),
-		confirmed(token, &c.Thumbprint),
-	)
-	scopes, scopesErr := scopesIn(token, i.ScopeClaim)
-	if err := errors.Join(err, scopesErr); err != nil || subject == "" {
+	c, err := readCaller(token, i.ScopeClaim, i.CompanyClaim)
+	if err != nil || c.Subject == "" {
 		return nil, ErrInvalidToken
 	}
-	c.Subject = i.Name + "|" + subject
-	if client != "" {
-		c.ClientID = i.Name + "|" + client
+	c.Subject = i.Name + "|" + c.Subject
+	if c.ClientID != "" {
+		c.ClientID = i.Name + "|" + c.ClientID
 	}
-	for _, scope := range scopes {
-		if slices.Contains(i.Scopes, scope) {
-			c.Scopes = append(c.Scopes, scope)
-		}
-	}
+	c.Scopes = slices.DeleteFunc(c.Scopes, func(scope string) bool { return !slices.Contains(i.Scopes, scope) })
 	if c.Company == nil && !c.May(ScopePlatform) && !c.May(ScopeOperator) {
 		return nil, ErrInvalidToken // a wrong CompanyClaim must not give access to every company
 	}
 	return c, nil
-}
-
-// scopesIn reads a claim that is text, separated by spaces, or a list of texts.
-func scopesIn(token jwt.Token, name string) ([]string, error) {
-	if !token.Has(name) {
-		return nil, nil
-	}
-	var value any
-	if err := token.Get(name, &value); err != nil {
-		return nil, ErrInvalidToken
-	}
-	switch value := value.(type) {
-	case string:
-		return strings.Fields(value), nil
-	case []any:
-		scopes := make([]string, 0, len(value))
-		for _, item := range value {
-			scope, ok := item.(string)
-			if !ok {
-				return nil, ErrInvalidToken
-			}
-			scopes = append(scopes, scope)
-		}
-		return scopes, nil
-	}
-	return nil, ErrInvalidToken
 }

@@ -7,13 +7,14 @@ import (
 
 	"spendhook/auth/authtest"
 	"spendhook/auth/keys"
+	"spendhook/storage/storagetest"
 )
 
 // The keys are rotated while two replicas mint and verify tokens. The replicas read the
 // database at different times.
 func TestRotationRefusesNoToken(t *testing.T) {
 	t.Parallel()
-	for name, open := range authtest.Databases {
+	for name, open := range storagetest.Databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := authtest.NewClock()
@@ -68,7 +69,7 @@ func TestRotationRefusesNoToken(t *testing.T) {
 func TestKeyOutlivesItsLongestToken(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	r := newReplica(t, authtest.SQLite(t), c)
+	r := newReplica(t, storagetest.Databases["sqlite"](t), c)
 	token := r.mint(100 * time.Hour)
 	r.sync()
 	if err := r.keys.Rotate(t.Context(), false); err != nil {
@@ -89,7 +90,7 @@ func TestKeyOutlivesItsLongestToken(t *testing.T) {
 // a restarted replica. All replicas accept the tokens of the new key at once.
 func TestRevokedKeyIsRefused(t *testing.T) {
 	t.Parallel()
-	for name, open := range authtest.Databases {
+	for name, open := range storagetest.Databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := authtest.NewClock()
@@ -135,7 +136,7 @@ func TestRevokedKeyIsRefused(t *testing.T) {
 func TestLookupsOfUnknownKeysAreThrottled(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	store := authtest.SQLite(t)
+	store := storagetest.Databases["sqlite"](t)
 	one, other := newReplica(t, store, c), newReplica(t, store, c)
 	if err := one.keys.Rotate(t.Context(), true); err != nil {
 		t.Fatal(err)
@@ -163,13 +164,13 @@ func TestLookupsOfUnknownKeysAreThrottled(t *testing.T) {
 func TestFirstStartWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	store, dir := &switched{Store: keys.Table(authtest.SQLite(t))}, t.TempDir()
+	store, dir := &switched{Store: keys.Table(storagetest.Databases["sqlite"](t))}, t.TempDir()
 	first := openKeys(t, keys.Options{Store: store, Dir: dir, Now: c.Now})
 	token, err := Mint(t.Context(), first, Grant{TTL: 24 * time.Hour}, c.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	stranger := newReplica(t, authtest.SQLite(t), c).mint(time.Hour)
+	stranger := newReplica(t, storagetest.Databases["sqlite"](t), c).mint(time.Hour)
 	judge := newVerifier(t, VerifierOptions{Keys: first, Now: c.Now})
 	if _, err := judge.Verify(t.Context(), stranger); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("a key that the database may have: %v", err)
@@ -201,7 +202,7 @@ func TestFirstStartWithoutTheDatabase(t *testing.T) {
 func TestMintRefusesWhatNoTokenHas(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	signer := openKeys(t, keys.Options{Store: keys.Table(authtest.SQLite(t)), Now: c.Now})
+	signer := openKeys(t, keys.Options{Store: keys.Table(storagetest.Databases["sqlite"](t)), Now: c.Now})
 	if _, err := Mint(t.Context(), signer, Grant{Scopes: []string{"evnts:read"}, TTL: time.Hour}, c.Now()); err == nil {
 		t.Error("an unknown scope is minted")
 	}

@@ -2,8 +2,9 @@ package auth
 
 import (
 	"context"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 )
 
 // refreshTimeout bounds how long a request waits for keys that may be new.
@@ -14,38 +15,25 @@ const refreshTimeout = time.Second
 type throttle struct {
 	every time.Duration
 
-	mu      sync.Mutex
-	last    time.Time
-	running chan struct{} // closed when the run ends; nil while there is none
+	calls singleflight.Group
+	last  time.Time // used within a call alone
 }
 
-// do calls run, or waits for a call under way. It returns at once if the last call began
-// less than the interval ago.
+// do calls run, or waits for a call under way. It does nothing if the last call began less
+// than the interval ago.
 func (t *throttle) do(ctx context.Context, now time.Time, run func(context.Context)) {
-	t.mu.Lock()
-	if done := t.running; done != nil {
-		t.mu.Unlock()
-		select {
-		case <-done:
-		case <-ctx.Done():
+	done := t.calls.DoChan("", func() (any, error) {
+		if t.last.IsZero() || now.Sub(t.last).Abs() >= t.every {
+			t.last = now
+			// run serves all waiting callers, so the first caller's cancellation must not end it.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTimeout)
+			defer cancel()
+			run(ctx)
 		}
-		return
+		return nil, nil
+	})
+	select {
+	case <-done:
+	case <-ctx.Done():
 	}
-	if !t.last.IsZero() && now.Sub(t.last).Abs() < t.every {
-		t.mu.Unlock()
-		return
-	}
-	done := make(chan struct{})
-	t.last, t.running = now, done
-	t.mu.Unlock()
-	defer func() {
-		t.mu.Lock()
-		t.running = nil
-		t.mu.Unlock()
-		close(done)
-	}()
-	// run serves all waiting callers, so the first caller's cancellation must not end it.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTimeout)
-	defer cancel()
-	run(ctx)
 }

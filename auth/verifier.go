@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -98,9 +99,7 @@ func NewVerifier(opts VerifierOptions) (*Verifier, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now //nolint:forbidigo // the nil default
 	}
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
-	}
+	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	if opts.Revoked == nil {
 		opts.Revoked = func(string) bool { return false }
 	}

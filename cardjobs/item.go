@@ -3,6 +3,8 @@ package cardjobs
 import (
 	"context"
 	"time"
+
+	"spendhook/internal/pause"
 )
 
 const (
@@ -12,41 +14,30 @@ const (
 	itemRetry = 100 * time.Millisecond
 )
 
-// work processes one item after the other until Stop is called or ctx ends. It waits while
-// there is no item.
-func (r *Runner) work(ctx context.Context) {
-	for failures := 0; !r.isStopping(); {
+// work processes one item after the other until intake ends. It waits while there is no item.
+func (r *Runner) work(intake, ctx context.Context) {
+	for failures := 0; intake.Err() == nil; {
 		found, err := r.next(ctx)
 		switch {
-		case err == nil && found:
-			failures = 0
 		case err == nil:
 			failures = 0
-			r.idle(ctx)
-		case !r.isStopping():
+			if !found {
+				r.idle(intake)
+			}
+		case intake.Err() == nil:
 			failures++
 			r.metrics.failures.Inc()
 			r.opts.Logger.Warn("card item failed", "exception.message", err)
-			r.pause(ctx, backoff(itemRetry, failures))
+			pause.For(intake, backoff(itemRetry, failures))
 		}
 	}
 }
 
-func (r *Runner) isStopping() bool {
-	select {
-	case <-r.stopping:
-		return true
-	default:
-		return false
-	}
-}
-
 // idle waits until there may be items.
-func (r *Runner) idle(ctx context.Context) {
+func (r *Runner) idle(intake context.Context) {
 	select {
 	case <-r.wake:
-	case <-r.stopping:
-	case <-ctx.Done():
+	case <-intake.Done():
 	}
 }
 

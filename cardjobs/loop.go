@@ -3,6 +3,8 @@ package cardjobs
 import (
 	"context"
 	"time"
+
+	"spendhook/internal/pause"
 )
 
 // maxBackoff is the longest pause between failing passes.
@@ -18,7 +20,7 @@ func (r *Runner) loop(ctx context.Context, what string, every time.Duration, pas
 			failures++
 			r.opts.Logger.Warn("background step failed, trying again", "step", what, "exception.message", err)
 		}
-		if !r.pause(ctx, backoff(every, failures)) {
+		if !pause.For(ctx, backoff(every, failures)) {
 			return
 		}
 	}
@@ -32,18 +34,4 @@ func backoff(base time.Duration, failures int) time.Duration {
 		return base
 	}
 	return min(base<<min(failures, 16), maxBackoff)
-}
-
-// pause waits, and reports false when ctx ended or Stop began first.
-func (r *Runner) pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	case <-r.stopping:
-		return false
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"spendhook/storage/cards/bulk"
 )
@@ -21,21 +22,22 @@ type metrics struct {
 // newMetrics registers the metrics; every label value stands at zero from the
 // start. A job or item is counted by the replica whose transaction ended it.
 func newMetrics(reg prometheus.Registerer, reports func() bool) *metrics {
+	with := promauto.With(reg)
 	m := &metrics{
-		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
+		jobs: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_card_jobs_total", Help: "Bulk card creations that reached a status.",
 		}, []string{"status"}),
-		items: prometheus.NewCounterVec(prometheus.CounterOpts{
+		items: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_card_items_total",
 			Help: "Items of bulk card creations by outcome: created and error when their event was published, else why it never will be.",
 		}, []string{"outcome"}),
-		failures: prometheus.NewCounter(prometheus.CounterOpts{
+		failures: with.NewCounter(prometheus.CounterOpts{
 			Name: "spendhook_card_item_failures_total", Help: "Tries to work on an item that failed; it is tried again.",
 		}),
-		itemSeconds: histogram("spendhook_card_item_seconds", "How long the work on an item took."),
-		jobSeconds:  histogram("spendhook_card_job_seconds", "From the creation of a bulk card creation to its last outcome."),
+		itemSeconds: histogram(with, "spendhook_card_item_seconds", "How long the work on an item took."),
+		jobSeconds:  histogram(with, "spendhook_card_job_seconds", "From the creation of a bulk card creation to its last outcome."),
 	}
-	unfinished := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	with.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spendhook_card_items_unfinished", Help: "Items of bulk card creations that have no outcome yet, shown by the owner of partition 0.",
 	}, func() float64 {
 		if reports != nil && !reports() {
@@ -49,7 +51,6 @@ func newMetrics(reg prometheus.Registerer, reports func() bool) *metrics {
 	for _, o := range []string{itemCreated, itemError, string(conflict), string(tooOld), string(refused)} {
 		m.items.WithLabelValues(o)
 	}
-	reg.MustRegister(m.jobs, m.items, m.failures, m.itemSeconds, m.jobSeconds, unfinished)
 	return m
 }
 
@@ -58,8 +59,8 @@ const (
 	itemError   = "error"
 )
 
-func histogram(name, help string) prometheus.Histogram {
-	return prometheus.NewHistogram(prometheus.HistogramOpts{
+func histogram(with promauto.Factory, name, help string) prometheus.Histogram {
+	return with.NewHistogram(prometheus.HistogramOpts{
 		Name: name, Help: help,
 		Buckets:                         []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 3600},
 		NativeHistogramBucketFactor:     1.1,

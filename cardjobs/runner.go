@@ -23,6 +23,11 @@ import (
 	"spendhook/storage/creations"
 )
 
+const (
+	purgeEvery = time.Hour
+	jobLife    = 30 * 24 * time.Hour // how long a job can be read, from its creation
+)
+
 // Publish accepts events as publish.Publisher.Accept does.
 type Publish func(context.Context, []events.Event) ([]publish.Result, error)
 
@@ -35,8 +40,6 @@ type Options struct {
 	Concurrency int           // items worked on at once; default 8
 	LookEvery   time.Duration // how often pending items of all replicas are counted and workers woken; default 2 s
 	OutboxEvery time.Duration // how often unpublished outcomes are published; default 2 s
-	PurgeEvery  time.Duration // how often old jobs are deleted; default 1 h
-	Retention   time.Duration // how long a job can be read, from its creation; default 30 days
 
 	// Reports says whether this replica's metrics include values that all replicas share;
 	// nil: they do.
@@ -51,14 +54,7 @@ func (o Options) withDefaults() Options {
 	o.Concurrency = cmp.Or(o.Concurrency, 8)
 	o.LookEvery = cmp.Or(o.LookEvery, 2*time.Second)
 	o.OutboxEvery = cmp.Or(o.OutboxEvery, 2*time.Second)
-	o.PurgeEvery = cmp.Or(o.PurgeEvery, time.Hour)
-	o.Retention = cmp.Or(o.Retention, 30*24*time.Hour)
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Registerer == nil {
-		o.Registerer = prometheus.NewRegistry()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Now == nil {
 		o.Now = time.Now //nolint:forbidigo // the one default
 	}
@@ -72,20 +68,16 @@ type Runner struct {
 	opts    Options
 	metrics *metrics
 
-	wake     chan struct{} // has an element when an idle worker must check for items
-	stopping chan struct{} // closed when Stop begins
-	endLoops context.CancelFunc
-	endWork  context.CancelFunc
-	running  sync.WaitGroup
+	wake      chan struct{} // has an element when an idle worker must check for items
+	endIntake context.CancelFunc
+	endWork   context.CancelFunc
+	running   sync.WaitGroup
 }
 
 // New returns a Runner that does nothing yet.
 func New(o Options) *Runner {
 	o = o.withDefaults()
-	return &Runner{
-		opts: o, metrics: newMetrics(o.Registerer, o.Reports),
-		wake: make(chan struct{}, 1), stopping: make(chan struct{}),
-	}
+	return &Runner{opts: o, metrics: newMetrics(o.Registerer, o.Reports), wake: make(chan struct{}, 1)}
 }
 
 // Submit stores 1 to 500 requests as a job. Once it has returned, this replica or another one
@@ -103,21 +95,20 @@ func (r *Runner) Submit(ctx context.Context, company uuid.UUID, requests []cards
 // Start starts to process items, including those that other replicas left unfinished.
 func (r *Runner) Start(ctx context.Context) {
 	work, endWork := context.WithCancel(context.WithoutCancel(ctx))
-	loops, endLoops := context.WithCancel(work)
-	r.endWork, r.endLoops = endWork, endLoops
+	intake, endIntake := context.WithCancel(work)
+	r.endWork, r.endIntake = endWork, endIntake
 	for range r.opts.Concurrency {
-		r.running.Go(func() { r.work(work) })
+		r.running.Go(func() { r.work(intake, work) })
 	}
-	r.running.Go(func() { r.loop(loops, "publish pending card outcomes", r.opts.OutboxEvery, r.publishPending) })
-	r.running.Go(func() { r.loop(loops, "look for card items", r.opts.LookEvery, r.look) })
-	r.running.Go(func() { r.loop(loops, "purge card jobs", r.opts.PurgeEvery, r.purge) })
+	r.running.Go(func() { r.loop(intake, "publish pending card outcomes", r.opts.OutboxEvery, r.publishPending) })
+	r.running.Go(func() { r.loop(intake, "look for card items", r.opts.LookEvery, r.look) })
+	r.running.Go(func() { r.loop(intake, "purge card jobs", purgeEvery, r.purge) })
 }
 
 // Stop lets running items finish until ctx ends, and then cancels and rolls back the others. No
 // item starts after the call. It returns when nothing is running.
 func (r *Runner) Stop(ctx context.Context) {
-	close(r.stopping)
-	r.endLoops()
+	r.endIntake()
 	defer context.AfterFunc(ctx, r.endWork)()
 	r.running.Wait()
 	r.endWork()
@@ -125,7 +116,7 @@ func (r *Runner) Stop(ctx context.Context) {
 
 // purge deletes jobs past their retention, and old Idempotency-Keys.
 func (r *Runner) purge(ctx context.Context) error {
-	before := r.opts.Now().Add(-r.opts.Retention)
+	before := r.opts.Now().Add(-jobLife)
 	for {
 		jobs, err := r.opts.Store.PurgeCardJobs(ctx, before)
 		if err != nil {

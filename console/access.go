@@ -8,9 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
-	"time"
 
-	"spendhook/audit"
 	"spendhook/console/session"
 	"spendhook/internal/clientcert"
 	"spendhook/internal/peer"
@@ -84,7 +82,7 @@ var (
 // enter returns the session of a request. The error is errNoSession, errCertificate, or that of
 // an unavailable Redis.
 func (s *server) enter(ctx context.Context, r *http.Request) (session.Session, string, error) {
-	if s.opts.CertificateRequired && thumbprint(r) == "" {
+	if s.opts.CertificateRequired && clientcert.ThumbprintFrom(ctx) == "" {
 		return session.Session{}, "", errCertificate
 	}
 	secret := s.secretOf(r)
@@ -98,7 +96,7 @@ func (s *server) enter(ctx context.Context, r *http.Request) (session.Session, s
 	if err != nil {
 		return session.Session{}, "", err
 	}
-	if found.Certificate != "" && found.Certificate != thumbprint(r) {
+	if found.Certificate != "" && found.Certificate != clientcert.ThumbprintFrom(ctx) {
 		return session.Session{}, "", errCertificate
 	}
 	if s.opts.Revoked(found.Asker.ClientID) {
@@ -106,13 +104,6 @@ func (s *server) enter(ctx context.Context, r *http.Request) (session.Session, s
 		return session.Session{}, "", errNoSession
 	}
 	return found, secret, nil
-}
-
-func thumbprint(r *http.Request) string {
-	if cert := clientcert.From(r.Context()); cert != nil {
-		return clientcert.Thumbprint(cert)
-	}
-	return ""
 }
 
 // tokenOf is the CSRF token in the forms of a session's pages. Another site can send the
@@ -125,22 +116,15 @@ func tokenOf(secret string) string {
 
 // askToOpen shows what a link opens. Only the button on the page uses up the link: programs
 // that fetch links, and pages of other sites, must not use it up.
-func (s *server) askToOpen(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), s.opts.Timeout)
-	defer cancel()
-	v := &visit{w: w, r: r, server: s}
-	if err := s.mayKnock(ctx, r); err != nil {
-		v.fail(err)
-		return
-	}
-	link := r.URL.Query().Get("link")
+func (s *server) askToOpen(ctx context.Context, v *visit) error {
+	link := v.r.URL.Query().Get("link")
 	grant, err := s.opts.Sessions.Peek(ctx, link)
 	if err != nil {
-		v.fail(err)
-		return
+		return err
 	}
-	_, _, err = s.enter(ctx, r)
+	_, _, err = s.enter(ctx, v.r)
 	v.show("open", "Open the console", openPage{Grant: grant, Link: link, Replaces: err == nil})
+	return nil
 }
 
 type openPage struct {
@@ -149,39 +133,46 @@ type openPage struct {
 	Replaces bool // the browser has a session, which ends
 }
 
-func (s *server) open(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), s.opts.Timeout)
-	defer cancel()
-	v := &visit{w: w, r: r, server: s}
-	if err := s.mayKnock(ctx, r); err != nil {
-		v.fail(err)
-		return
-	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	visitor := session.Visitor{Certificate: thumbprint(r)}
-	if address := peer.Address(r.Context()); address.IsValid() {
-		visitor.Address = address.String()
-	}
-	opened, secret, err := s.opts.Sessions.Open(ctx, r.PostFormValue("link"), visitor)
+func (s *server) open(ctx context.Context, v *visit) error {
+	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
+	visitor := session.Visitor{Address: peer.AddressText(ctx), Certificate: clientcert.ThumbprintFrom(ctx)}
+	opened, secret, err := s.opts.Sessions.Open(ctx, v.r.PostFormValue("link"), visitor)
 	if err != nil {
-		v.fail(err)
-		return
+		return err
 	}
-	if old, _, err := s.enter(ctx, r); err == nil {
+	if old, _, err := s.enter(ctx, v.r); err == nil {
 		_, _ = s.opts.Sessions.End(ctx, old.Company, old.ID, nil) // the session expires anyway
 	}
-	v.session = opened
-	v.record("console-session.open", audit.Success, opened.Company, audit.Target{Kind: "console-session", IDs: []string{opened.ID.String()}}, "", nil)
-	http.SetCookie(w, s.cookie(r, secret))
-	http.Redirect(w, r, "/console/", http.StatusSeeOther)
+	v.Session = opened
+	v.changes("console-session.open", "", opened.Company, "console-session", opened.ID.String())
+	v.recorded(nil)
+	http.SetCookie(v.w, s.cookie(v.r, secret))
+	http.Redirect(v.w, v.r, "/console/", http.StatusSeeOther)
+	return nil
+}
+
+// knock answers a path to visitors without a session.
+func (s *server) knock(pattern string, h handle) {
+	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), pageTimeout)
+		defer cancel()
+		v := &visit{w: w, r: r, server: s}
+		err := s.mayKnock(ctx)
+		if err == nil {
+			err = h(ctx, v)
+		}
+		if err != nil {
+			v.fail(err)
+		}
+	})
 }
 
 // mayKnock bounds the requests of an address without a session.
-func (s *server) mayKnock(ctx context.Context, r *http.Request) error {
-	if s.opts.CertificateRequired && thumbprint(r) == "" {
+func (s *server) mayKnock(ctx context.Context) error {
+	if s.opts.CertificateRequired && clientcert.ThumbprintFrom(ctx) == "" {
 		return errCertificate
 	}
-	return s.take(ctx, ratelimit.Limit{Name: "console-open", PerSecond: 5, Burst: 50}, peer.Network(peer.Address(r.Context())).String())
+	return s.take(ctx, ratelimit.Limit{Name: "console-open", PerSecond: 5, Burst: 50}, peer.Network(peer.Address(ctx)).String())
 }
 
 // perSession bounds the pages of a session.
@@ -190,7 +181,7 @@ var perSession = ratelimit.Limit{Name: "console", PerSecond: 20, Burst: 200}
 var errTooOften = errors.New("too many requests")
 
 func (s *server) take(ctx context.Context, limit ratelimit.Limit, key string) error {
-	if s.opts.Limiter != nil && !s.opts.Limiter.Take(ctx, limit, key, 1).OK {
+	if !s.opts.Limiter.Take(ctx, limit, key, 1).OK {
 		return errTooOften
 	}
 	return nil
@@ -198,17 +189,12 @@ func (s *server) take(ctx context.Context, limit ratelimit.Limit, key string) er
 
 // leave ends the session.
 func (s *server) leave(ctx context.Context, v *visit) error {
-	v.changes(v.session.Company, "console-session", v.session.ID.String())
-	if _, err := s.opts.Sessions.End(ctx, v.session.Company, v.session.ID, nil); err != nil && !errors.Is(err, session.ErrNotFound) {
+	v.changes("console-session.end", "", v.Session.Company, "console-session", v.Session.ID.String())
+	if _, err := s.opts.Sessions.End(ctx, v.Session.Company, v.Session.ID, nil); err != nil && !errors.Is(err, session.ErrNotFound) {
 		return err
 	}
 	http.SetCookie(v.w, s.cookie(v.r, ""))
-	v.session = session.Session{}
+	v.Session = session.Session{}
 	v.show("left", "You have left", nil)
 	return nil
-}
-
-// remaining returns the remaining lifetime of a session, for the footer of each page.
-func remaining(s session.Session, now time.Time) time.Duration {
-	return s.ExpiresAt.Sub(now).Round(time.Minute)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/traffic"
+	"spendhook/subscribers"
 )
 
 // chart is a figure: the script draws what its table says.
@@ -123,7 +124,7 @@ func sparkline(points []traffic.Point) template.HTML {
 type endpointRow struct {
 	traffic.Ranked
 
-	Name string // "" when it was deleted
+	Of *subscribers.Subscriber // nil when it was deleted
 }
 
 // worstEndpoints are those of a company, or of all.
@@ -140,15 +141,13 @@ func (s *server) worstEndpoints(ctx context.Context, company *uuid.UUID) (failin
 }
 
 func (s *server) endpointRows(ctx context.Context, of []traffic.Ranked) (rows []endpointRow, err error) {
+	subscriberOf := s.lookUp(ctx)
 	for _, r := range of {
-		row := endpointRow{Ranked: r}
-		switch sub, err := s.opts.Subscribers.Get(ctx, r.Company, r.Subscriber); {
-		case err == nil:
-			row.Name = sub.Name
-		case s.unavailable(err):
+		sub, err := subscriberOf(r.Company, r.Subscriber)
+		if err != nil {
 			return nil, err
 		}
-		rows = append(rows, row)
+		rows = append(rows, endpointRow{r, sub})
 	}
 	return rows, nil
 }

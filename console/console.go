@@ -11,50 +11,64 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"spendhook/audit"
+	"spendhook/console/session"
+	"spendhook/dispatcher"
+	"spendhook/dispatcher/delivery/store"
+	"spendhook/dispatcher/inspect"
+	"spendhook/dispatcher/redelivery"
+	"spendhook/dispatcher/tail"
+	"spendhook/dispatcher/traffic"
 	"spendhook/events/eventtype"
+	"spendhook/events/history"
 	"spendhook/internal/peer"
 	"spendhook/internal/ratelimit"
+	"spendhook/storage/cards/bulk"
+	"spendhook/subscribers"
+	"spendhook/subscribers/health"
+	"spendhook/subscribers/registry"
 )
 
-// Options configure the console. The domain's parts and Sessions are required; the other
-// options have defaults.
+// Options configure the console. All but Now are required.
 type Options struct {
-	Sessions    sessionStore
-	Subscribers subscriberService
-	Health      healthStore
-	Registry    subscriberRegistry
-	Events      eventReader
+	Sessions    *session.Store
+	Subscribers *subscribers.Service
+	Health      *health.Store
+	Registry    *registry.Registry
+	Events      *history.Reader
 	Catalogue   *eventtype.Catalogue
-	EventTypes  eventTypeStore
-	Deliveries  deliveryStore
-	Redelivery  redeliveryService
-	Inspector   inspector
-	Dispatcher  queueKeeper
-	Traffic     trafficStore
-	Tail        liveTail
-	CardJobs    cardJobStore
+	EventTypes  *eventtype.Store
+	Deliveries  *store.Store
+	Redelivery  *redelivery.Service
+	Inspector   *inspect.Inspector
+	Dispatcher  *dispatcher.Dispatcher
+	Traffic     *traffic.Store
+	Tail        *tail.Tail
+	CardJobs    *bulk.Store
 	System      systemStatus
-	Audit       auditLog
+	Audit       *audit.Log
 
 	// Revoked reports whether a client is revoked, which ends the sessions that it requested.
-	// nil means that no client is revoked.
 	Revoked func(clientID string) bool
 	// CertificateRequired demands a client certificate of every browser.
 	CertificateRequired bool
-	// Peers recognises trusted proxies, which terminate TLS; nil means that there are none.
+	// Peers recognises trusted proxies, which terminate TLS.
 	Peers *peer.Resolver
-	// Limiter bounds the requests of a session; nil bounds none.
+	// Limiter bounds the requests of a session.
 	Limiter *ratelimit.Limiter
-	// Timeout bounds a page; 0 means 5 s. TestTimeout is that of a test delivery; 0
-	// means 20 s.
-	Timeout, TestTimeout time.Duration
-	// Unavailable reports whether an error of the domain means that Redis is unavailable.
-	// With nil, only time-outs and lost connections do.
-	Unavailable func(error) bool
 
 	Now    func() time.Time // nil means time.Now
-	Logger *slog.Logger     // nil means slog.Default
+	Logger *slog.Logger
 }
+
+// How long a page may take, and one with a test delivery.
+const (
+	pageTimeout = 5 * time.Second
+	testTimeout = 20 * time.Second
+)
 
 type server struct {
 	opts   Options
@@ -63,8 +77,8 @@ type server struct {
 	assets *assets
 	under  atomic.Int64 // pages under way
 
-	system  cached[overviewOfAll]
-	company companyCache
+	system    cached[overviewOfAll]
+	companies *lru.Cache[uuid.UUID, *cached[companySummary]] // the last shown
 }
 
 // maxUnderWay bounds the pages that are rendered at once. Each takes some hundred KiB at most.
@@ -73,8 +87,14 @@ const maxUnderWay = 128
 // New returns the handler of all paths below /console. It is safe for concurrent
 // use and starts no goroutine. The error is a broken template.
 func New(opts Options) (http.Handler, error) {
-	s := &server{opts: opts.withDefaults(), mux: http.NewServeMux()}
+	if opts.Now == nil {
+		opts.Now = time.Now //nolint:forbidigo // the nil default
+	}
+	s := &server{opts: opts, mux: http.NewServeMux()}
 	var err error
+	if s.companies, err = lru.New[uuid.UUID, *cached[companySummary]](256); err != nil {
+		return nil, err
+	}
 	if s.assets, err = loadAssets(); err != nil {
 		return nil, err
 	}
@@ -83,31 +103,6 @@ func New(opts Options) (http.Handler, error) {
 	}
 	s.routes()
 	return protect(s.mux), nil
-}
-
-func (o Options) withDefaults() Options {
-	if o.Revoked == nil {
-		o.Revoked = func(string) bool { return false }
-	}
-	if o.Peers == nil {
-		o.Peers = peer.New(peer.Options{})
-	}
-	if o.Timeout == 0 {
-		o.Timeout = 5 * time.Second
-	}
-	if o.TestTimeout == 0 {
-		o.TestTimeout = 20 * time.Second
-	}
-	if o.Unavailable == nil {
-		o.Unavailable = func(error) bool { return false }
-	}
-	if o.Now == nil {
-		o.Now = time.Now //nolint:forbidigo // the nil default
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
-	return o
 }
 
 // The scopes of pages and changes; those of the API's operations that do the same.
@@ -125,48 +120,48 @@ const (
 
 func (s *server) routes() {
 	s.mux.Handle("GET /console/assets/", s.assets)
-	s.mux.HandleFunc("GET /console/open", s.askToOpen)
-	s.mux.HandleFunc("POST /console/open", s.open)
+	s.knock("GET /console/open", s.askToOpen)
+	s.knock("POST /console/open", s.open)
 	s.mux.Handle("GET /console", http.RedirectHandler("/console/", http.StatusSeeOther))
 
-	s.page("GET /console/{$}", anyone, s.overview)
-	s.page("GET /console/subscribers", readSubscribers, s.subscribers)
-	s.page("GET /console/subscribers/{uuid}", readSubscribers, s.subscriber)
-	s.page("GET /console/subscribers/{uuid}/edit", writeSubscribers, s.editSubscriber)
-	s.page("GET /console/events", readEvents, s.events)
-	s.page("GET /console/events/{company}/{id}", readEvents, s.event)
-	s.page("GET /console/events/{company}/{id}/body", readEvents, s.eventBody)
-	s.page("GET /console/deliveries", readDeliveries, s.deliveries)
-	s.page("GET /console/deliveries/{id}", readDeliveries, s.delivery)
-	s.page("GET /console/deliveries/{id}/body", readDeliveries, s.deliveryBody)
-	s.page("GET /console/dead", readDeliveries, s.dead)
-	s.page("GET /console/tail", readDeliveries, s.tail)
+	s.page("GET /console/{$}", anyone, ofAny(s.overview))
+	s.page("GET /console/subscribers", readSubscribers, ofAny(s.subscribers))
+	s.page("GET /console/subscribers/{uuid}", readSubscribers, about(s.subscriber))
+	s.page("GET /console/subscribers/{uuid}/edit", writeSubscribers, about(s.editSubscriber))
+	s.page("GET /console/events", readEvents, ofAny(s.events))
+	s.page("GET /console/events/{company}/{id}", readEvents, ofEvent(s.event))
+	s.page("GET /console/events/{company}/{id}/body", readEvents, ofEvent(s.eventBody))
+	s.page("GET /console/deliveries", readDeliveries, ofAny(s.deliveries))
+	s.page("GET /console/deliveries/{id}", readDeliveries, ofOne(s.delivery))
+	s.page("GET /console/deliveries/{id}/body", readDeliveries, ofOne(s.deliveryBody))
+	s.page("GET /console/dead", readDeliveries, ofAny(s.dead))
+	s.page("GET /console/tail", readDeliveries, ofAny(s.tail))
 	s.mux.HandleFunc("GET /console/tail/stream", s.tailStream)
-	s.page("GET /console/jobs", readDeliveries, s.jobs)
-	s.page("GET /console/jobs/{uuid}", anyone, s.job)
-	s.page("GET /console/audit", operator, s.audit)
+	s.page("GET /console/jobs", readDeliveries, ofAny(s.jobs))
+	s.page("GET /console/jobs/{uuid}", anyone, about(s.job))
+	s.page("GET /console/audit", operator, ofAny(s.audit))
 	s.page("GET /console/event-types", readEvents, s.eventTypes)
-	s.page("GET /console/quarantine", operator, s.quarantine)
+	s.page("GET /console/quarantine", operator, ofAny(s.quarantine))
 	s.page("GET /console/system", platform, s.systemPage)
 	s.page("GET /console/", anyone, func(context.Context, *visit) error { return errNoPage })
 
 	s.change("POST /console/leave", anyone, s.leave)
-	s.change("POST /console/subscribers/{uuid}/edit", writeSubscribers, s.updateSubscriber)
-	s.change("POST /console/subscribers/{uuid}/filter-test", writeSubscribers, s.tryFilter)
-	s.change("POST /console/subscribers/{uuid}/pause", writeSubscribers, s.pause)
-	s.change("POST /console/subscribers/{uuid}/resume", writeSubscribers, s.resume)
-	s.change("POST /console/subscribers/{uuid}/enable", writeSubscribers, s.enable)
-	s.change("POST /console/subscribers/{uuid}/disable", writeSubscribers, s.disable)
-	s.change("POST /console/subscribers/{uuid}/rotate-secret", writeSubscribers, s.rotateSecret)
-	s.change("POST /console/subscribers/{uuid}/test", writeSubscribers, s.testSubscriber)
-	s.change("POST /console/subscribers/{uuid}/recover", writeSubscribers, s.recover)
-	s.change("POST /console/events/{company}/{id}/replay", writeDeliveries, s.replay)
-	s.change("POST /console/deliveries/{id}/verify", readDeliveries, s.verify)
-	s.change("POST /console/deliveries/{id}/retry", writeDeliveries, s.retry)
+	s.change("POST /console/subscribers/{uuid}/edit", writeSubscribers, about(s.updateSubscriber))
+	s.change("POST /console/subscribers/{uuid}/filter-test", writeSubscribers, about(s.tryFilter))
+	s.change("POST /console/subscribers/{uuid}/pause", writeSubscribers, about(s.pause))
+	s.change("POST /console/subscribers/{uuid}/resume", writeSubscribers, about(s.resume))
+	s.change("POST /console/subscribers/{uuid}/enable", writeSubscribers, about(s.enable))
+	s.change("POST /console/subscribers/{uuid}/disable", writeSubscribers, about(s.disable))
+	s.change("POST /console/subscribers/{uuid}/rotate-secret", writeSubscribers, about(s.rotateSecret))
+	s.change("POST /console/subscribers/{uuid}/test", writeSubscribers, about(s.testSubscriber))
+	s.change("POST /console/subscribers/{uuid}/recover", writeSubscribers, about(s.recover))
+	s.change("POST /console/events/{company}/{id}/replay", writeDeliveries, ofEvent(s.replay))
+	s.change("POST /console/deliveries/{id}/verify", readDeliveries, ofOne(s.verify))
+	s.change("POST /console/deliveries/{id}/retry", writeDeliveries, ofOne(s.retry))
 	s.change("POST /console/deliveries/retry", writeDeliveries, s.retrySelected)
-	s.change("POST /console/deliveries/retry-all", writeDeliveries, s.countMatching)
-	s.change("POST /console/jobs/{uuid}/retry", writeDeliveries, s.retryCounted)
-	s.change("POST /console/jobs/{uuid}/cancel", writeDeliveries, s.cancelJob)
+	s.change("POST /console/deliveries/retry-all", writeDeliveries, ofOne(s.countMatching))
+	s.change("POST /console/jobs/{uuid}/retry", writeDeliveries, about(s.retryCounted))
+	s.change("POST /console/jobs/{uuid}/cancel", writeDeliveries, about(s.cancelJob))
 	s.change("POST /console/quarantine/retry", operator, s.retryQuarantined)
 	s.change("POST /console/quarantine/drop", operator, s.dropQuarantined)
 }

@@ -42,18 +42,18 @@ var deliveryStatuses = []string{
 	string(delivery.StatusDelivered), string(delivery.StatusDead), string(delivery.StatusCancelled),
 }
 
-func (s *server) deliveries(ctx context.Context, v *visit) error {
-	return s.listDeliveries(ctx, v, v.choice("status", deliveryStatuses...), false)
+func (s *server) deliveries(ctx context.Context, v *visit, company *uuid.UUID) error {
+	return s.listDeliveries(ctx, v, company, v.choice("status", deliveryStatuses...), false)
 }
 
-func (s *server) dead(ctx context.Context, v *visit) error {
-	return s.listDeliveries(ctx, v, string(delivery.StatusDead), true)
+func (s *server) dead(ctx context.Context, v *visit, company *uuid.UUID) error {
+	return s.listDeliveries(ctx, v, company, string(delivery.StatusDead), true)
 }
 
 // deliveryFilter reads the filter of a list of deliveries, without the status.
 func (v *visit) deliveryFilter(company *uuid.UUID) (f query.Filter, err error) {
 	f = query.Filter{
-		Company: company, EventTypes: v.list("event"), ErrorClasses: v.list("error"), From: v.since(), Cursor: v.text("cursor"), Size: listSize,
+		Company: company, EventTypes: v.list("event"), ErrorClasses: v.list("error"), From: v.since(), Cursor: v.Query("cursor"), Size: listSize,
 	}
 	f.CodeFrom = v.number("code")
 	f.CodeTo = f.CodeFrom
@@ -63,7 +63,7 @@ func (v *visit) deliveryFilter(company *uuid.UUID) (f query.Filter, err error) {
 
 // subscriberAsked returns the subscriber in the filter of a list; nil means any.
 func (v *visit) subscriberAsked(company *uuid.UUID) (*uuid.UUID, error) {
-	text := v.text("subscriber")
+	text := v.Query("subscriber")
 	if text == "" {
 		return nil, nil
 	}
@@ -74,11 +74,7 @@ func (v *visit) subscriberAsked(company *uuid.UUID) (*uuid.UUID, error) {
 	return &id, nil
 }
 
-func (s *server) listDeliveries(ctx context.Context, v *visit, status string, dead bool) error {
-	company, err := v.company()
-	if err != nil {
-		return err
-	}
+func (s *server) listDeliveries(ctx context.Context, v *visit, company *uuid.UUID, status string, dead bool) error {
 	f, err := v.deliveryFilter(company)
 	if err != nil {
 		return err
@@ -102,22 +98,33 @@ func (s *server) listDeliveries(ctx context.Context, v *visit, status string, de
 	return nil
 }
 
-// deliveryRows adds the subscribers, each read once.
+// lookUp returns a function that reads each subscriber once; nil means that it was deleted.
+func (s *server) lookUp(ctx context.Context) func(company, id uuid.UUID) (*subscribers.Subscriber, error) {
+	read := map[[2]uuid.UUID]*subscribers.Subscriber{}
+	return func(company, id uuid.UUID) (*subscribers.Subscriber, error) {
+		sub, known := read[[2]uuid.UUID{company, id}]
+		if known {
+			return sub, nil
+		}
+		switch found, err := s.opts.Subscribers.Get(ctx, company, id); {
+		case err == nil:
+			sub = &found
+		case unavailable(err):
+			return nil, err
+		}
+		read[[2]uuid.UUID{company, id}] = sub
+		return sub, nil
+	}
+}
+
+// deliveryRows adds the subscribers.
 func (s *server) deliveryRows(ctx context.Context, items []delivery.Delivery) ([]deliveryRow, error) {
-	type key struct{ company, id uuid.UUID }
-	read := map[key]*subscribers.Subscriber{}
+	subscriberOf := s.lookUp(ctx)
 	rows := make([]deliveryRow, len(items))
 	for i, d := range items {
-		at := key{d.Company, d.Subscriber}
-		sub, known := read[at]
-		if !known {
-			switch found, err := s.opts.Subscribers.Get(ctx, d.Company, d.Subscriber); {
-			case err == nil:
-				sub = &found
-			case s.unavailable(err):
-				return nil, err
-			}
-			read[at] = sub
+		sub, err := subscriberOf(d.Company, d.Subscriber)
+		if err != nil {
+			return nil, err
 		}
 		rows[i] = deliveryRow{Delivery: d, Subscriber: sub}
 		if n := len(d.Attempts); n > 0 {
@@ -141,13 +148,11 @@ type check struct {
 	Matches              bool
 }
 
-func (s *server) delivery(ctx context.Context, v *visit) error { return s.showDelivery(ctx, v, nil) }
+func (s *server) delivery(ctx context.Context, v *visit, company uuid.UUID) error {
+	return s.showDelivery(ctx, v, company, nil)
+}
 
-func (s *server) showDelivery(ctx context.Context, v *visit, checked *check) error {
-	company, err := v.oneCompany()
-	if err != nil {
-		return err
-	}
+func (s *server) showDelivery(ctx context.Context, v *visit, company uuid.UUID, checked *check) error {
 	found, err := s.opts.Deliveries.Delivery(ctx, company, v.r.PathValue("id"))
 	if err != nil {
 		return err
@@ -160,7 +165,7 @@ func (s *server) showDelivery(ctx context.Context, v *visit, checked *check) err
 	switch sent, err := s.opts.Inspector.Sent(ctx, company, found.PublicID()); {
 	case err == nil:
 		page.Sent = &sent
-	case s.unavailable(err):
+	case unavailable(err):
 		return err
 	}
 	for i, a := range slices.Backward(found.Attempts) {
@@ -175,25 +180,33 @@ func (p *deliveryPage) Curl() string {
 	if p.Sent == nil {
 		return ""
 	}
-	data := "@" + p.ID + ".json"
-	if len(p.Sent.Body) <= 4<<10 {
-		data = string(p.Sent.Body)
-	}
-	text := "curl -i -X POST " + shellQuote(p.Sent.URL) + " \\\n  -H " + shellQuote("Content-Type: "+p.Sent.ContentType) +
-		" \\\n  -H " + shellQuote("webhook-id: "+p.ID)
+	headers := []string{"Content-Type: " + p.Sent.ContentType, "webhook-id: " + p.ID}
 	if p.Sent.Sequence > 0 {
-		text += " \\\n  -H " + shellQuote("webhook-sequence: "+strconv.FormatInt(p.Sent.Sequence, 10))
+		headers = append(headers, "webhook-sequence: "+strconv.FormatInt(p.Sent.Sequence, 10))
 	}
-	return text + " \\\n  --data-binary " + shellQuote(data)
+	return curl(shellQuote(p.Sent.URL), headers, p.ID, p.Sent.Body)
 }
 
-// deliveryBody downloads the body that the attempts send.
-func (s *server) deliveryBody(ctx context.Context, v *visit) error {
-	company, err := v.oneCompany()
-	if err != nil {
-		return err
+// curl returns a command that sends a body to a URL, which is quoted. A large body is the
+// downloaded file.
+func curl(url string, headers []string, event string, body []byte) string {
+	data := "@" + event + ".json"
+	if len(body) <= 4<<10 {
+		data = string(body)
 	}
-	if !v.session.May(readEvents) {
+	parts := []string{"curl -i -X POST " + url}
+	for _, h := range headers {
+		parts = append(parts, "-H "+shellQuote(h))
+	}
+	return strings.Join(append(parts, "--data-binary "+shellQuote(data)), " \\\n  ")
+}
+
+// shellQuote quotes a text as one word of a shell command.
+func shellQuote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
+// deliveryBody downloads the body that the attempts send.
+func (s *server) deliveryBody(ctx context.Context, v *visit, company uuid.UUID) error {
+	if !v.May(readEvents) {
 		return errForbidden
 	}
 	sent, err := s.opts.Inspector.Sent(ctx, company, v.r.PathValue("id"))
@@ -214,11 +227,7 @@ func (v *visit) download(name string, body []byte) {
 }
 
 // verify checks a signature that a receiver got. It changes nothing.
-func (s *server) verify(ctx context.Context, v *visit) error {
-	company, err := v.oneCompany()
-	if err != nil {
-		return err
-	}
+func (s *server) verify(ctx context.Context, v *visit, company uuid.UUID) error {
 	c := check{Timestamp: strings.TrimSpace(v.r.PostFormValue("timestamp")), Signature: strings.TrimSpace(v.r.PostFormValue("signature"))}
 	at, err := strconv.ParseInt(c.Timestamp, 10, 64)
 	if err != nil || len(c.Signature) > 4<<10 {
@@ -229,5 +238,5 @@ func (s *server) verify(ctx context.Context, v *visit) error {
 	if c.Matches, err = s.opts.Inspector.VerifySignature(ctx, company, v.r.PathValue("id"), at, c.Signature); err != nil {
 		return err
 	}
-	return s.showDelivery(ctx, v, &c)
+	return s.showDelivery(ctx, v, company, &c)
 }

@@ -1,11 +1,8 @@
 package console
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -43,15 +40,11 @@ var eventStatuses = []string{
 	string(query.EventHeld), string(query.EventCancelled), string(query.EventNoSubscriber),
 }
 
-func (s *server) events(ctx context.Context, v *visit) error {
-	company, err := v.company()
-	if err != nil {
-		return err
-	}
-	if id := strings.TrimSpace(v.text("id")); id != "" {
+func (s *server) events(ctx context.Context, v *visit, company *uuid.UUID) (err error) {
+	if id := strings.TrimSpace(v.Query("id")); id != "" {
 		return s.findEvent(v, company, id)
 	}
-	f := history.Filter{Company: company, Types: v.list("event"), From: v.since(), Cursor: v.text("cursor"), Size: listSize}
+	f := history.Filter{Company: company, Types: v.list("event"), From: v.since(), Cursor: v.Query("cursor"), Size: listSize}
 	page := eventsPage{Types: s.opts.Catalogue.Types()}
 	if page.Rows, f.Cursor, err = s.eventRows(ctx, f, v.choice("status", eventStatuses...)); err != nil {
 		return err
@@ -67,7 +60,7 @@ func (s *server) findEvent(v *visit, company *uuid.UUID, id string) error {
 		return events.ErrNotFound
 	}
 	ref.Company = *company
-	http.Redirect(v.w, v.r, v.to(eventPath(ref)), http.StatusSeeOther)
+	http.Redirect(v.w, v.r, v.To(eventPath(ref)), http.StatusSeeOther)
 	return nil
 }
 
@@ -106,17 +99,15 @@ func (s *server) eventRows(ctx context.Context, f history.Filter, status string)
 	return rows, page.Next, nil
 }
 
-// event is the event that the address names.
-func (v *visit) event() (events.Ref, error) {
-	company, err := v.oneCompany()
-	if err != nil {
-		return events.Ref{}, err
-	}
-	ref, err := events.ParseRef(events.Ref{Company: company, ID: v.r.PathValue("id")}.String())
-	if err != nil {
-		return ref, events.ErrNotFound
-	}
-	return ref, nil
+// ofEvent is a handler of pages about the event that the path names.
+func ofEvent(h func(ctx context.Context, v *visit, ref events.Ref) error) handle {
+	return ofOne(func(ctx context.Context, v *visit, company uuid.UUID) error {
+		ref, err := events.ParseRef(events.Ref{Company: company, ID: v.r.PathValue("id")}.String())
+		if err != nil {
+			return events.ErrNotFound
+		}
+		return h(ctx, v, ref)
+	})
 }
 
 type eventPage struct {
@@ -142,11 +133,7 @@ type payload struct {
 // shownPayload bounds what a page shows of a payload, in bytes.
 const shownPayload = 32 << 10
 
-func (s *server) event(ctx context.Context, v *visit) error {
-	ref, err := v.event()
-	if err != nil {
-		return err
-	}
+func (s *server) event(ctx context.Context, v *visit, ref events.Ref) error {
 	stored, err := s.opts.Events.Get(ctx, ref)
 	if err != nil {
 		return err
@@ -157,7 +144,7 @@ func (s *server) event(ctx context.Context, v *visit) error {
 		return err
 	}
 	page.Status = sums[0].Status
-	if v.session.May(readDeliveries) && !page.Compacted {
+	if v.May(readDeliveries) && !page.Compacted {
 		all, err := s.opts.Inspector.Explain(ctx, ref)
 		if err != nil {
 			return err
@@ -213,42 +200,21 @@ func (p *eventPage) explain(v *visit, all []inspect.Explanation) {
 	}
 	slices.SortFunc(p.Outcomes, func(a, b outcome) int { return cmp.Compare(a.Count, b.Count) })
 	if first > 0 {
-		p.Back = v.with("page", strconv.Itoa(at-1))
+		p.Back = v.With("page", strconv.Itoa(at-1))
 	}
 	if last < len(ordered) {
-		p.Next = v.with("page", strconv.Itoa(at+1))
+		p.Next = v.With("page", strconv.Itoa(at+1))
 	}
 }
 
 func payloadOf(e events.Stored) *payload {
-	p := &payload{Bytes: len(e.Body)}
-	var pretty bytes.Buffer
-	if json.Indent(&pretty, e.Body, "", "  ") != nil {
-		pretty.Reset()
-		pretty.Write(e.Body)
-	}
-	p.Text = pretty.String()
-	if len(p.Text) > shownPayload {
-		p.Text, p.Cut = strings.ToValidUTF8(p.Text[:shownPayload], ""), true
-	}
-	data := "@" + e.ID + ".json"
-	if len(e.Body) <= 4<<10 {
-		data = string(e.Body)
-	}
-	p.Curl = fmt.Sprintf("curl -i -X POST \"$URL\" \\\n  -H 'Content-Type: application/json' \\\n  -H 'webhook-id: %s' \\\n  --data-binary %s",
-		e.ID, shellQuote(data))
+	p := &payload{Bytes: len(e.Body), Curl: curl(`"$URL"`, []string{"Content-Type: application/json", "webhook-id: " + e.ID}, e.ID, e.Body)}
+	p.Text, p.Cut = indented(e.Body)
 	return p
 }
 
-// shellQuote quotes a text as one word of a shell command.
-func shellQuote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
-
 // eventBody downloads the body that the attempts send.
-func (s *server) eventBody(ctx context.Context, v *visit) error {
-	ref, err := v.event()
-	if err != nil {
-		return err
-	}
+func (s *server) eventBody(ctx context.Context, v *visit, ref events.Ref) error {
 	stored, err := s.opts.Events.Get(ctx, ref)
 	if err != nil {
 		return err

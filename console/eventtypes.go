@@ -23,20 +23,24 @@ func (s *server) eventTypes(ctx context.Context, v *visit) error {
 		return err
 	}
 	page := typesPage{Types: types}
-	name := v.text("name")
+	name := v.Query("name")
 	if i := slices.IndexFunc(types, func(t eventtype.Type) bool { return t.Name == name }); i >= 0 {
 		page.Shown = &types[i]
-		page.Schema, page.Example = indented(types[i].Schema), indented(types[i].Example)
+		page.Schema, _ = indented(types[i].Schema)
+		page.Example, _ = indented(types[i].Example)
 	}
 	v.show("event-types", "Event types", page)
 	return nil
 }
 
 // indented returns indented JSON, cut off at the size that a page shows.
-func indented(text []byte) string {
+func indented(text []byte) (shown string, cut bool) {
 	var pretty bytes.Buffer
-	if len(text) == 0 || json.Indent(&pretty, text, "", "  ") != nil {
-		return string(text)
+	if json.Indent(&pretty, text, "", "  ") == nil {
+		text = pretty.Bytes()
 	}
-	return strings.ToValidUTF8(string(pretty.Bytes()[:min(pretty.Len(), shownPayload)]), "")
+	if len(text) <= shownPayload {
+		return string(text), false
+	}
+	return strings.ToValidUTF8(string(text[:shownPayload]), ""), true
 }

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -29,11 +28,10 @@ func (s *server) funcs() template.FuncMap {
 		"timep":    func(t *time.Time) template.HTML { return timeTag(*t) },
 		"status":   statusOf,
 		"reason":   reasonOf,
-		"verdict":  verdictOf,
+		"verdict":  func(v inspect.Verdict) label { return verdicts[v] },
 		"class":    classOf,
 		"jobTitle": jobTitle,
 		"jobKind":  jobKindTitle,
-		"clip":     clip,
 		"spark":    sparkline,
 		"spells":   timelineText,
 		"stays":    staysText,
@@ -114,14 +112,6 @@ func timeTag(t time.Time) template.HTML {
 	return template.HTML(`<time datetime="` + stamp + `" title="` + text + t.Format(".000") + ` UTC">` + text + ` UTC</time>`) //nolint:gosec // digits alone
 }
 
-// clip is the first n characters of a text.
-func clip(n int, text string) string {
-	if utf8.RuneCountInString(text) <= n {
-		return text
-	}
-	return string([]rune(text)[:n]) + "…"
-}
-
 // label is a word with a tone. A page shows the tone by colour, and always also shows the word.
 type label struct{ Text, Tone string }
 
@@ -192,30 +182,16 @@ func reasonOf(reason string) string {
 	return strings.ToLower(strings.ReplaceAll(reason, "_", " "))
 }
 
-var verdicts = map[inspect.Verdict]struct {
-	label
-	detail string
-}{
-	inspect.VerdictDelivered:     {label{"Delivered", good}, "The subscriber acknowledged the event."},
-	inspect.VerdictPending:       {label{"Pending", busy}, "The event is on its way."},
-	inspect.VerdictDead:          {label{"Dead", bad}, "The delivery was given up. Retry it once the endpoint is mended."},
-	inspect.VerdictCancelled:     {label{"Cancelled", quiet}, "The delivery was cancelled."},
-	inspect.VerdictNotSubscribed: {label{"Not subscribed", quiet}, "Its events do not include this type."},
-	inspect.VerdictFiltered:      {label{"Filtered", quiet}, "Its filter does not match the event."},
-	inspect.VerdictDisabled:      {label{"Disabled", warn}, "The subscriber is disabled. Enable it and recover what it missed."},
-	inspect.VerdictCreatedLater:  {label{"Created later", quiet}, "The subscriber was created after the event. Replay sends it."},
-	inspect.VerdictNotMatched:    {label{"Not matched", quiet}, "It did not want this type when the event was dispatched. Replay sends it."},
-}
-
-func verdictOf(v inspect.Verdict) struct {
-	Label  label
-	Detail string
-} {
-	found := verdicts[v]
-	return struct {
-		Label  label
-		Detail string
-	}{found.label, found.detail}
+var verdicts = map[inspect.Verdict]label{
+	inspect.VerdictDelivered:     {"Delivered", good},
+	inspect.VerdictPending:       {"Pending", busy},
+	inspect.VerdictDead:          {"Dead", bad},
+	inspect.VerdictCancelled:     {"Cancelled", quiet},
+	inspect.VerdictNotSubscribed: {"Not subscribed", quiet},
+	inspect.VerdictFiltered:      {"Filtered", quiet},
+	inspect.VerdictDisabled:      {"Disabled", warn},
+	inspect.VerdictCreatedLater:  {"Created later", quiet},
+	inspect.VerdictNotMatched:    {"Not matched", quiet},
 }
 
 var classes = map[string]string{

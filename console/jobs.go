@@ -9,13 +9,14 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/storage/cards/bulk"
+	"spendhook/subscribers"
 )
 
-// jobRow is a job with the name of its subscriber, if it is about one that exists.
+// jobRow is a job with its subscriber, if it is about one that exists.
 type jobRow struct {
 	redelivery.Job
 
-	Subscriber string
+	Subscriber *subscribers.Subscriber
 }
 
 type jobsPage struct {
@@ -33,16 +34,12 @@ var (
 )
 
 // jobs lists the jobs of a company. Those of all companies have no common list.
-func (s *server) jobs(ctx context.Context, v *visit) error {
-	company, err := v.company()
-	if err != nil {
-		return err
-	}
+func (s *server) jobs(ctx context.Context, v *visit, company *uuid.UUID) (err error) {
 	if company == nil {
 		v.show("jobs", "Jobs", jobsPage{})
 		return nil
 	}
-	f := redelivery.JobFilter{Company: *company, Cursor: v.text("cursor"), Size: listSize}
+	f := redelivery.JobFilter{Company: *company, Cursor: v.Query("cursor"), Size: listSize}
 	if kind := v.choice("kind", jobKinds...); kind != "" {
 		f.Kinds = []redelivery.JobKind{redelivery.JobKind(kind)}
 	}
@@ -64,22 +61,17 @@ func (s *server) jobs(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// jobRows adds the names of the subscribers, each read once.
-func (s *server) jobRows(ctx context.Context, items []redelivery.Job) ([]jobRow, error) {
-	names := map[uuid.UUID]string{uuid.Nil: ""}
-	rows := make([]jobRow, len(items))
-	for i, job := range items {
-		name, known := names[job.SubscriberUUID]
-		if !known {
-			switch sub, err := s.opts.Subscribers.Get(ctx, job.CompanyUUID, job.SubscriberUUID); {
-			case err == nil:
-				name = sub.Name
-			case s.unavailable(err):
+// jobRows adds the subscribers.
+func (s *server) jobRows(ctx context.Context, items []redelivery.Job) (rows []jobRow, err error) {
+	subscriberOf := s.lookUp(ctx)
+	for _, job := range items {
+		row := jobRow{Job: job}
+		if job.SubscriberUUID != uuid.Nil {
+			if row.Subscriber, err = subscriberOf(job.CompanyUUID, job.SubscriberUUID); err != nil {
 				return nil, err
 			}
-			names[job.SubscriberUUID] = name
 		}
-		rows[i] = jobRow{Job: job, Subscriber: name}
+		rows = append(rows, row)
 	}
 	return rows, nil
 }
@@ -97,12 +89,8 @@ func (p jobPage) Cancellable() bool {
 }
 
 // job shows a job of deliveries or of cards. The id does not tell the kind.
-func (s *server) job(ctx context.Context, v *visit) error {
-	company, id, err := v.thing()
-	if err != nil {
-		return err
-	}
-	if v.session.May(readSubscribers) || v.session.May(readDeliveries) {
+func (s *server) job(ctx context.Context, v *visit, company, id uuid.UUID) error {
+	if v.May(readSubscribers) || v.May(readDeliveries) {
 		job, err := s.opts.Redelivery.Job(ctx, company, id)
 		if err == nil {
 			v.show("job", jobTitle(job), jobPage{Job: &job, Again: job.FinishedAt == nil, Of: v.number("of")})
@@ -112,7 +100,7 @@ func (s *server) job(ctx context.Context, v *visit) error {
 			return err
 		}
 	}
-	if !v.session.May(readCards) {
+	if !v.May(readCards) {
 		return delivery.ErrNotFound
 	}
 	job, err := s.opts.CardJobs.CardJob(ctx, company, id)
@@ -124,13 +112,8 @@ func (s *server) job(ctx context.Context, v *visit) error {
 }
 
 // cancelJob ends a job before it is done.
-func (s *server) cancelJob(ctx context.Context, v *visit) error {
-	company, id, err := v.thing()
-	if err != nil {
-		return err
-	}
-	v.changes(&company, "job", id.String())
-	v.as("job.cancel", "")
+func (s *server) cancelJob(ctx context.Context, v *visit, company, id uuid.UUID) error {
+	v.changes("job.cancel", "", &company, "job", id.String())
 	if _, err := s.opts.Redelivery.Cancel(ctx, company, id); err != nil {
 		return err
 	}
@@ -140,11 +123,7 @@ func (s *server) cancelJob(ctx context.Context, v *visit) error {
 // countMatching starts a dry run that counts the deliveries that match the filter of a list.
 // The page of the job then offers the retry. A filter without a status is refused, since the
 // retry would also send delivered events again.
-func (s *server) countMatching(ctx context.Context, v *visit) error {
-	company, err := v.oneCompany()
-	if err != nil {
-		return err
-	}
+func (s *server) countMatching(ctx context.Context, v *visit, company uuid.UUID) error {
 	f, err := v.deliveryFilter(&company)
 	if err != nil {
 		return err
@@ -158,11 +137,7 @@ func (s *server) countMatching(ctx context.Context, v *visit) error {
 }
 
 // retryCounted starts the retry of the deliveries that a dry run has counted.
-func (s *server) retryCounted(ctx context.Context, v *visit) error {
-	company, id, err := v.thing()
-	if err != nil {
-		return err
-	}
+func (s *server) retryCounted(ctx context.Context, v *visit, company, id uuid.UUID) error {
 	counted, err := s.opts.Redelivery.Job(ctx, company, id)
 	if err != nil {
 		return err
@@ -179,8 +154,7 @@ func (s *server) retryAll(ctx context.Context, v *visit, r redelivery.RetryReque
 		detail = "dry run"
 	}
 	job, err := s.opts.Redelivery.RetryAll(ctx, r)
-	v.changes(&r.Company, "job", job.UUID.String())
-	v.as("delivery.retry-all", detail)
+	v.changes("delivery.retry-all", detail, &r.Company, "job", job.UUID.String())
 	if err != nil {
 		return err
 	}

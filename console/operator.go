@@ -6,9 +6,8 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/audit"
-	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher"
 	"spendhook/dispatcher/workqueue/quarantine"
-	"spendhook/events"
 )
 
 type auditPage struct {
@@ -16,14 +15,10 @@ type auditPage struct {
 	Next    string
 }
 
-func (s *server) audit(ctx context.Context, v *visit) error {
-	company, err := v.company()
-	if err != nil {
-		return err
-	}
+func (s *server) audit(ctx context.Context, v *visit, company *uuid.UUID) error {
 	found, err := s.opts.Audit.List(ctx, audit.Filter{
-		Company: company, Actor: v.text("actor"), Action: v.text("action"), Target: v.text("target"),
-		From: v.since(), Cursor: v.text("cursor"), Size: listSize,
+		Company: company, Actor: v.Query("actor"), Action: v.Query("action"), Target: v.Query("target"),
+		From: v.since(), Cursor: v.Query("cursor"), Size: listSize,
 	})
 	if err != nil {
 		return err
@@ -37,12 +32,8 @@ type quarantinePage struct {
 	Next    string
 }
 
-func (s *server) quarantine(ctx context.Context, v *visit) error {
-	company, err := v.company()
-	if err != nil {
-		return err
-	}
-	found, err := s.opts.Dispatcher.Quarantined(ctx, quarantine.Filter{Company: company, Size: listSize, Cursor: v.text("cursor")})
+func (s *server) quarantine(ctx context.Context, v *visit, company *uuid.UUID) error {
+	found, err := s.opts.Dispatcher.Quarantined(ctx, quarantine.Filter{Company: company, Size: listSize, Cursor: v.Query("cursor")})
 	if err != nil {
 		return err
 	}
@@ -67,12 +58,7 @@ func (s *server) changeQuarantine(v *visit, action, done string, change func(qua
 	if err != nil {
 		return err
 	}
-	id := e.EventID
-	if e.Subscriber != nil {
-		id += "." + e.Subscriber.String()
-	}
-	v.changes(&e.Company, "quarantine", id)
-	v.as(action, "")
+	v.changes(action, "", &e.Company, "quarantine", e.ID())
 	if err := change(e); err != nil {
 		return err
 	}
@@ -81,17 +67,9 @@ func (s *server) changeQuarantine(v *visit, action, done string, change func(qua
 
 // quarantined is the entry that a form names.
 func (v *visit) quarantined() (e quarantine.Entry, err error) {
-	of, err := uuid.Parse(v.text("of"))
-	if err != nil || v.session.Company != nil && *v.session.Company != of || v.session.Company == nil && !v.session.May(platform) {
+	of, err := uuid.Parse(v.Query("of"))
+	if err != nil || !v.sees(of) {
 		return e, errNoPage
 	}
-	id := v.text("id")
-	if _, err := events.ParseRef(events.Ref{ID: id}.String()); err == nil {
-		return quarantine.Entry{Company: of, EventID: id}, nil
-	}
-	ref, err := delivery.ParseID(of, id)
-	if err != nil {
-		return e, quarantine.ErrNotFound
-	}
-	return quarantine.Entry{Company: of, EventID: ref.ID, Subscriber: &ref.Subscriber}, nil
+	return dispatcher.ParseQuarantined(of, v.Query("id"))
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	lru "github.com/hashicorp/golang-lru/v2"
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/query"
@@ -40,24 +39,6 @@ func (c *cached[T]) get(now time.Time, read func() (T, error)) (T, error) {
 		c.value, c.at = value, now
 	}
 	return value, err
-}
-
-// companyCache caches the data of the last shown companies.
-type companyCache struct {
-	once sync.Once
-	lru  *lru.Cache[uuid.UUID, *cached[companySummary]]
-}
-
-func (c *companyCache) of(company uuid.UUID) *cached[companySummary] {
-	c.once.Do(func() { c.lru, _ = lru.New[uuid.UUID, *cached[companySummary]](256) }) // its only error is a size of 0
-	found, ok, _ := c.lru.PeekOrAdd(company, &cached[companySummary]{})
-	if !ok {
-		found, _ = c.lru.Peek(company)
-	}
-	if found == nil { // evicted meanwhile
-		return &cached[companySummary]{}
-	}
-	return found
 }
 
 // overviewOfAll is how the whole system does.
@@ -91,11 +72,7 @@ type overviewPage struct {
 	Charts  []chart
 }
 
-func (s *server) overview(ctx context.Context, v *visit) error {
-	company, err := v.company()
-	if err != nil {
-		return err
-	}
+func (s *server) overview(ctx context.Context, v *visit, company *uuid.UUID) error {
 	if company == nil {
 		all, err := s.system.get(s.opts.Now(), func() (overviewOfAll, error) { return s.readSystem(ctx) })
 		if err != nil {
@@ -111,7 +88,7 @@ func (s *server) overview(ctx context.Context, v *visit) error {
 	}
 	over := v.span(summary.Traffic)
 	page := overviewPage{Company: &summary, Span: over, Charts: companyCharts(over)}
-	if v.session.May(readDeliveries) {
+	if v.May(readDeliveries) {
 		found, err := s.opts.Deliveries.List(ctx, query.Filter{Company: company, Statuses: []delivery.Status{delivery.StatusDead}, Size: 5})
 		if err != nil {
 			return err
@@ -142,7 +119,11 @@ func (s *server) readSystem(ctx context.Context) (all overviewOfAll, err error) 
 }
 
 func (s *server) summary(ctx context.Context, company uuid.UUID) (companySummary, error) {
-	return s.company.of(company).get(s.opts.Now(), func() (sum companySummary, err error) {
+	kept := &cached[companySummary]{}
+	if known, ok, _ := s.companies.PeekOrAdd(company, kept); ok {
+		kept = known
+	}
+	return kept.get(s.opts.Now(), func() (sum companySummary, err error) {
 		if sum.Pending, err = s.opts.Events.Pending(ctx, company); err != nil {
 			return sum, err
 		}
@@ -253,7 +234,7 @@ func (p systemPage) Own(replica string) bool {
 }
 
 func (s *server) systemPage(ctx context.Context, v *visit) error {
-	if v.session.Company != nil {
+	if v.Company != nil {
 		return errForbidden
 	}
 	all, err := s.system.get(s.opts.Now(), func() (overviewOfAll, error) { return s.readSystem(ctx) })

@@ -17,6 +17,7 @@ import (
 	"spendhook/events"
 	"spendhook/internal/cursor"
 	"spendhook/internal/invalid"
+	"spendhook/internal/redisx"
 	"spendhook/storage"
 	"spendhook/subscribers"
 	"spendhook/subscribers/vault"
@@ -69,7 +70,7 @@ var known = []struct {
 
 // problemOf gives every error the form in which it is shown. An unknown one is a
 // plain 500.
-func (s *server) problemOf(err error) problem {
+func problemOf(err error) problem {
 	if e, ok := errors.AsType[*invalid.Error](err); ok {
 		return problem{Status: http.StatusBadRequest, Title: "Nothing was changed", Detail: "Some of what you entered cannot be.", Fields: e.Fields}
 	}
@@ -81,22 +82,22 @@ func (s *server) problemOf(err error) problem {
 	if e, ok := errors.AsType[redelivery.UnknownSubscribersError](err); ok {
 		return problem{Status: http.StatusUnprocessableEntity, Title: "Nothing was changed", Detail: "The company has no such subscribers: " + e.Error()}
 	}
-	if s.unavailable(err) {
+	if unavailable(err) {
 		return problem{Status: http.StatusServiceUnavailable, Title: "Not available just now", Detail: "What keeps the data does not answer. Deliveries go on when it is back; try again in a moment."}
 	}
 	return problem{Status: http.StatusInternalServerError, Title: "Something went wrong", Detail: "The log of the daemon has the cause under the request id below."}
 }
 
 // unavailable reports whether Redis or the database is unreachable or too slow.
-func (s *server) unavailable(err error) bool {
+func unavailable(err error) bool {
 	_, network := errors.AsType[net.Error](err)
-	return network || s.opts.Unavailable(err) || errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded) ||
+	return network || redisx.Unavailable(err) || errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, events.ErrUnavailable) || errors.Is(err, storage.ErrUnavailable)
 }
 
 // fail shows an error, and logs one that the visitor did not cause.
 func (v *visit) fail(err error) {
-	p := v.server.problemOf(err)
+	p := problemOf(err)
 	p.RequestID, p.Entered = v.w.Header().Get("X-Request-Id"), v.secret != ""
 	if p.Status >= http.StatusInternalServerError && !errors.Is(err, errBusy) && v.r.Context().Err() == nil {
 		v.server.opts.Logger.LogAttrs(v.r.Context(), slog.LevelError, "console page failed",

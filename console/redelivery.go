@@ -18,14 +18,13 @@ import (
 type testResult struct{ inspect.TestResult }
 
 // testSubscriber sends a test delivery and shows the exchange.
-func (s *server) testSubscriber(ctx context.Context, v *visit) error {
-	page, err := s.readSubscriber(ctx, v)
+func (s *server) testSubscriber(ctx context.Context, v *visit, company, id uuid.UUID) error {
+	page, err := s.readSubscriber(ctx, v, company, id)
 	if err != nil {
 		return err
 	}
-	v.changes(&page.CompanyUUID, "subscriber", page.UUID.String())
-	v.as("subscriber.test", "")
-	result, err := s.opts.Inspector.Test(ctx, page.CompanyUUID, page.UUID)
+	v.changes("subscriber.test", "", &company, "subscriber", id.String())
+	result, err := s.opts.Inspector.Test(ctx, company, id)
 	if err != nil {
 		return err
 	}
@@ -35,11 +34,7 @@ func (s *server) testSubscriber(ctx context.Context, v *visit) error {
 }
 
 // recover starts a dry run. The page of the job then offers the recovery.
-func (s *server) recover(ctx context.Context, v *visit) error {
-	company, id, err := v.thing()
-	if err != nil {
-		return err
-	}
+func (s *server) recover(ctx context.Context, v *visit, company, id uuid.UUID) (err error) {
 	request := redelivery.RecoverRequest{Company: company, Subscriber: id, DryRun: v.choice("confirmed", "true") == ""}
 	if request.Since, request.Until, err = s.window(v); err != nil {
 		return err
@@ -47,11 +42,11 @@ func (s *server) recover(ctx context.Context, v *visit) error {
 	if v.choice("what", "retrying") != "" {
 		request.Statuses = []delivery.Status{delivery.StatusDead, delivery.StatusRetrying}
 	}
-	v.changes(&company, "subscriber", id.String())
-	v.as("subscriber.recover", "")
+	detail := ""
 	if request.DryRun {
-		v.as("subscriber.recover", "dry run")
+		detail = "dry run"
 	}
+	v.changes("subscriber.recover", detail, &company, "subscriber", id.String())
 	job, err := s.opts.Redelivery.Recover(ctx, request)
 	if err != nil {
 		return err
@@ -65,10 +60,10 @@ func (s *server) window(v *visit) (since, until time.Time, err error) {
 		return from.Truncate(time.Millisecond), time.Time{}, nil
 	}
 	var problems invalid.Error
-	if since, err = time.Parse(time.RFC3339, v.text("from")); err != nil || since.After(s.opts.Now()) {
+	if since, err = time.Parse(time.RFC3339, v.Query("from")); err != nil || since.After(s.opts.Now()) {
 		problems.Add("since", "INVALID", "say from when on")
 	}
-	if text := v.text("to"); text != "" {
+	if text := v.Query("to"); text != "" {
 		if until, err = time.Parse(time.RFC3339, text); err != nil || until.Before(since) {
 			problems.Add("to", "INVALID", "must be a time after the start")
 		}
@@ -77,21 +72,16 @@ func (s *server) window(v *visit) (since, until time.Time, err error) {
 }
 
 // replay sends an event again, to all of its subscribers or to one.
-func (s *server) replay(ctx context.Context, v *visit) error {
-	ref, err := v.event()
-	if err != nil {
-		return err
-	}
+func (s *server) replay(ctx context.Context, v *visit, ref events.Ref) error {
 	var only []uuid.UUID
-	if text := v.text("subscriber"); text != "" {
+	if text := v.Query("subscriber"); text != "" {
 		one, err := uuid.Parse(text)
 		if err != nil {
 			return errNoPage
 		}
 		only = append(only, one)
 	}
-	v.changes(&ref.Company, "event", ref.ID)
-	v.as("event.replay", "")
+	v.changes("event.replay", "", &ref.Company, "event", ref.ID)
 	list, err := s.opts.Redelivery.Replay(ctx, ref, only)
 	if err != nil {
 		return err
@@ -104,14 +94,9 @@ func eventPath(ref events.Ref) string {
 }
 
 // retry attempts one delivery again.
-func (s *server) retry(ctx context.Context, v *visit) error {
-	company, err := v.oneCompany()
-	if err != nil {
-		return err
-	}
+func (s *server) retry(ctx context.Context, v *visit, company uuid.UUID) error {
 	id := v.r.PathValue("id")
-	v.changes(&company, "delivery", id)
-	v.as("delivery.retry", "")
+	v.changes("delivery.retry", "", &company, "delivery", id)
 	if _, err := s.opts.Redelivery.Retry(ctx, company, id); err != nil {
 		return err
 	}
@@ -131,15 +116,14 @@ func (s *server) retrySelected(ctx context.Context, v *visit) error {
 		if err != nil {
 			return err
 		}
-		v.changes(&ref.Company, "delivery", ref.PublicID())
-		v.as("delivery.retry", "")
+		v.changes("delivery.retry", "", &ref.Company, "delivery", ref.PublicID())
 		_, err = s.opts.Redelivery.Retry(ctx, ref.Company, ref.PublicID())
 		v.recorded(err)
 		v.entry = nil
 		switch {
 		case err == nil:
 			retried++
-		case s.problemOf(err).Status >= http.StatusInternalServerError:
+		case problemOf(err).Status >= http.StatusInternalServerError:
 			return err
 		default:
 			refused++
@@ -161,7 +145,7 @@ func (v *visit) ticked(text string) (ref delivery.Ref, err error) {
 	if err != nil {
 		return ref, errForm
 	}
-	if v.session.Company != nil && *v.session.Company != company || v.session.Company == nil && !v.session.May(platform) {
+	if !v.sees(company) {
 		return ref, errNoPage
 	}
 	return delivery.ParseID(company, text[37:])

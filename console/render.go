@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-
-	"spendhook/console/session"
 )
 
 //go:embed templates/*.html
@@ -54,22 +52,8 @@ func (v view) In() bool { return v.secret != "" }
 // Token returns the CSRF token for the forms of the page.
 func (v view) Token() string { return tokenOf(v.secret) }
 
-// May and MayChange are those of the session.
-func (v view) May(scope string) bool       { return v.session.May(scope) }
-func (v view) MayChange(scope string) bool { return v.session.MayChange(scope) }
-
-// Session is that of the visitor.
-func (v view) Session() session.Session { return v.session }
-
 // Platform reports whether the session may choose the company.
-func (v view) Platform() bool { return v.session.Company == nil && v.session.May(platform) }
-
-// To and Of are addresses of other pages.
-func (v view) To(path string) string                    { return v.to(path) }
-func (v view) Of(company uuid.UUID, path string) string { return v.of(company, path) }
-
-// Query is a value of the page's query.
-func (v view) Query(name string) string { return v.text(name) }
+func (v view) Platform() bool { return v.Session.Company == nil && v.May(platform) }
 
 // Part returns the first part of the page's path. The navigation marks it as current.
 func (v view) Part() string {
@@ -83,21 +67,14 @@ func (v view) Path() string { return v.r.URL.Path }
 // Count is a number of the page's query.
 func (v view) Count(name string) string { return number(v.number(name)) }
 
-// With and Without are the address of the page with another value in the query, and
-// with none.
-func (v view) With(name, value string) string { return v.with(name, value) }
-
-// Without see With.
+// Without is the address of the page without a value in the query.
 func (v view) Without(name string) string {
 	query := v.r.URL.Query()
 	query.Del(name)
 	return v.r.URL.Path + "?" + query.Encode()
 }
 
-// Unix is a time of unix milliseconds in seconds, and Stamp one that forms carry.
-func (v view) Unix(ms int64) int64 { return ms / 1000 }
-
-// Stamp see Unix.
+// Stamp is a time as forms carry it.
 func (v view) Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // Rows returns the data of the table of deliveries; with tick, rows can be selected.
@@ -110,7 +87,7 @@ type deliveryTable struct {
 }
 
 // Left is how long the session lasts.
-func (v view) Left() string { return shortDuration(remaining(v.session, v.Now)) }
+func (v view) Left() string { return shortDuration(v.Session.ExpiresAt.Sub(v.Now).Round(time.Minute)) }
 
 // show answers with a page.
 func (v *visit) show(name, title string, data any) { v.render(http.StatusOK, name, title, data) }

@@ -16,12 +16,9 @@ import (
 	"spendhook/subscribers/filter"
 )
 
-// edit has the values of a subscriber's form.
-type edit struct{ subscribers.Settings }
-
 // settings reads the form of a subscriber: its values, and the names of the sent fields.
 // The error is an *invalid.Error.
-func (v *visit) settings() (in edit, fields []string, err error) {
+func (v *visit) settings() (in subscribers.Settings, fields []string, err error) {
 	form := v.r.PostForm
 	text := func(field string) *string {
 		if !form.Has(field) {
@@ -67,8 +64,8 @@ func readRate(perSecond, burst string) (*subscribers.RateLimit, error) {
 	return limit, problems.OrNil()
 }
 
-// appliedTo is the subscriber as the form has it, for the form to be shown again.
-func (in edit) appliedTo(sub subscribers.Subscriber) subscribers.Subscriber {
+// asEdited is the subscriber as its form has it, for the form to be shown again.
+func asEdited(sub subscribers.Subscriber, in subscribers.Settings) subscribers.Subscriber {
 	set(&sub.Name, in.Name)
 	set(&sub.CallbackURL, in.CallbackURL)
 	set(&sub.Filter, in.Filter)
@@ -106,37 +103,30 @@ const triedEvents = 50
 
 // tryFilter shows the result of a filter on the company's latest events, next to the filter's
 // form.
-func (s *server) tryFilter(ctx context.Context, v *visit) error {
-	company, id, err := v.thing()
-	if err != nil {
-		return err
-	}
+func (s *server) tryFilter(ctx context.Context, v *visit, company, id uuid.UUID) error {
 	sub, err := s.opts.Subscribers.Get(ctx, company, id)
-	if err != nil {
-		return err
-	}
-	trial, err := s.trial(ctx, v, sub)
 	if err != nil {
 		return err
 	}
 	in, _, err := v.settings()
 	if err != nil {
-		in = edit{}
+		in = subscribers.Settings{}
 	}
-	page := s.newEditPage(in.appliedTo(sub))
+	trial, err := s.trial(ctx, v, sub, in)
+	if err != nil {
+		return err
+	}
+	page := s.newEditPage(asEdited(sub, in))
 	page.EventList, page.Tried = v.r.PostFormValue("events"), &trial
 	v.show("edit", "Edit "+sub.Name, page)
 	return nil
 }
 
-func (s *server) trial(ctx context.Context, v *visit, sub subscribers.Subscriber) (trial filterTrial, err error) {
-	if !v.session.May(readEvents) {
+func (s *server) trial(ctx context.Context, v *visit, sub subscribers.Subscriber, in subscribers.Settings) (trial filterTrial, err error) {
+	if !v.May(readEvents) {
 		return filterTrial{Problem: "Your session may not read events, so there is nothing to try it on."}, nil
 	}
-	in, _, err := v.settings()
-	if err == nil && in.Events != nil {
-		sub.Events = *in.Events
-	}
+	set(&sub.Events, in.Events)
 	if sub, err = sub.WithFilter(strings.TrimSpace(strings.ReplaceAll(v.r.PostFormValue("filter"), "\r\n", "\n"))); err != nil {
 		return filterTrial{Problem: err.Error()}, nil //nolint:nilerr // it is shown
 	}
@@ -158,67 +148,44 @@ func (s *server) trial(ctx context.Context, v *visit, sub subscribers.Subscriber
 	return trial, nil
 }
 
-// subscriberChange is a change of a subscriber that its page has a button for.
-func (s *server) subscriberChange(v *visit, action, detail, done string, change func(company, id uuid.UUID) error) error {
-	company, id, err := v.thing()
+// changed answers a change of a subscriber that its page has a button for.
+func (v *visit) changed(action, detail, done string, company, id uuid.UUID, err error) error {
+	v.changes(action, detail, &company, "subscriber", id.String())
 	if err != nil {
-		return err
-	}
-	v.changes(&company, "subscriber", id.String())
-	v.as(action, detail)
-	if err := change(company, id); err != nil {
 		return err
 	}
 	return v.done("/console/subscribers/"+id.String(), done)
 }
 
-func (s *server) pause(ctx context.Context, v *visit) error {
-	return s.subscriberChange(v, "subscriber.pause", "", "paused", func(company, id uuid.UUID) error {
-		return s.opts.Subscribers.Pause(ctx, company, id)
-	})
+func (s *server) pause(ctx context.Context, v *visit, company, id uuid.UUID) error {
+	return v.changed("subscriber.pause", "", "paused", company, id, s.opts.Subscribers.Pause(ctx, company, id))
 }
 
-func (s *server) resume(ctx context.Context, v *visit) error {
+func (s *server) resume(ctx context.Context, v *visit, company, id uuid.UUID) error {
 	if v.choice("drop", "true") != "" {
-		company, id, err := v.thing()
-		if err != nil {
-			return err
-		}
-		v.changes(&company, "subscriber", id.String())
-		v.as("subscriber.resume", "drop")
+		v.changes("subscriber.resume", "drop", &company, "subscriber", id.String())
 		job, err := s.opts.Redelivery.Drop(ctx, company, id)
 		if err != nil {
 			return err
 		}
 		return v.done("/console/jobs/"+job.UUID.String(), "started")
 	}
-	return s.subscriberChange(v, "subscriber.resume", "", "resumed", func(company, id uuid.UUID) error {
-		return s.opts.Subscribers.Resume(ctx, company, id)
-	})
+	return v.changed("subscriber.resume", "", "resumed", company, id, s.opts.Subscribers.Resume(ctx, company, id))
 }
 
-func (s *server) enable(ctx context.Context, v *visit) error {
-	return s.switched(ctx, v, true, "enabled")
+func (s *server) enable(ctx context.Context, v *visit, company, id uuid.UUID) error {
+	_, err := s.opts.Subscribers.Update(ctx, company, id, subscribers.Settings{Enabled: new(true)})
+	return v.changed("subscriber.update", "enabled", "enabled", company, id, err)
 }
 
-func (s *server) disable(ctx context.Context, v *visit) error {
-	return s.switched(ctx, v, false, "disabled")
-}
-
-func (s *server) switched(ctx context.Context, v *visit, on bool, done string) error {
-	return s.subscriberChange(v, "subscriber.update", done, done, func(company, id uuid.UUID) error {
-		_, err := s.opts.Subscribers.Update(ctx, company, id, subscribers.Settings{Enabled: &on})
-		return err
-	})
+func (s *server) disable(ctx context.Context, v *visit, company, id uuid.UUID) error {
+	_, err := s.opts.Subscribers.Update(ctx, company, id, subscribers.Settings{Enabled: new(false)})
+	return v.changed("subscriber.update", "disabled", "disabled", company, id, err)
 }
 
 // rotateSecret shows the new secret once. The form contains the subscriber's revision, so that
 // a reload of the answer does not rotate the secret again.
-func (s *server) rotateSecret(ctx context.Context, v *visit) error {
-	company, id, err := v.thing()
-	if err != nil {
-		return err
-	}
+func (s *server) rotateSecret(ctx context.Context, v *visit, company, id uuid.UUID) error {
 	sub, err := s.opts.Subscribers.Get(ctx, company, id)
 	if err != nil {
 		return err
@@ -226,12 +193,11 @@ func (s *server) rotateSecret(ctx context.Context, v *visit) error {
 	if !slices.Contains(v.r.PostForm["revision"], sub.Revision) {
 		return subscribers.ErrChanged
 	}
-	page, err := s.readSubscriber(ctx, v) // nothing may fail between the rotation and its answer
+	page, err := s.readSubscriber(ctx, v, company, id) // nothing may fail between the rotation and its answer
 	if err != nil {
 		return err
 	}
-	v.changes(&company, "subscriber", id.String())
-	v.as("subscriber.rotate-secret", "")
+	v.changes("subscriber.rotate-secret", "", &company, "subscriber", id.String())
 	rotated, err := s.opts.Subscribers.RotateSecret(ctx, company, id)
 	if err != nil {
 		return err

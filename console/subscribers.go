@@ -46,12 +46,8 @@ type subscribersPage struct {
 	Back, Next string
 }
 
-func (s *server) subscribers(ctx context.Context, v *visit) error {
-	company, err := v.company()
-	if err != nil {
-		return err
-	}
-	f := listing.Filter{Company: company, Name: v.text("name"), Page: v.number("page"), Size: listSize}
+func (s *server) subscribers(ctx context.Context, v *visit, company *uuid.UUID) (err error) {
+	f := listing.Filter{Company: company, Name: v.Query("name"), Page: v.number("page"), Size: listSize}
 	if strings.Contains(f.Name, "://") {
 		f.Name, f.CallbackURL = "", f.Name
 	}
@@ -68,7 +64,7 @@ func (s *server) subscribers(ctx context.Context, v *visit) error {
 			return err
 		}
 	}
-	if event := v.text("event"); event != "" {
+	if event := v.Query("event"); event != "" {
 		f.Events = []string{event}
 	}
 	items, total, err := s.opts.Registry.List(ctx, f)
@@ -83,10 +79,10 @@ func (s *server) subscribers(ctx context.Context, v *visit) error {
 		return err
 	}
 	if f.Page > 0 {
-		page.Back = v.with("page", strconv.Itoa(f.Page-1))
+		page.Back = v.With("page", strconv.Itoa(f.Page-1))
 	}
 	if (f.Page+1)*f.Size < total {
-		page.Next = v.with("page", strconv.Itoa(f.Page+1))
+		page.Next = v.With("page", strconv.Itoa(f.Page+1))
 	}
 	v.show("subscribers", "Subscribers", page)
 	return nil
@@ -117,49 +113,47 @@ func (s *server) states(ctx context.Context, company uuid.UUID) ([]*subscribers.
 // subscriberRows adds health and traffic to subscribers, in two round trips for each company.
 func (s *server) subscriberRows(ctx context.Context, items []subscribers.Subscriber) ([]subscriberRow, error) {
 	rows := make([]subscriberRow, len(items))
-	places := map[uuid.UUID][]int{}
 	for i, sub := range items {
 		rows[i].Subscriber = sub
-		places[sub.CompanyUUID] = append(places[sub.CompanyUUID], i)
 	}
-	for company, at := range places {
-		ids := make([]uuid.UUID, len(at))
-		for i, place := range at {
-			ids[i] = rows[place].UUID
-		}
+	return rows, byCompany(rows, func(company uuid.UUID, ids []uuid.UUID, of []*subscriberRow) error {
 		known, err := s.opts.Health.Of(ctx, company, ids...)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		stats, err := s.opts.Deliveries.StatsOf(ctx, company, ids...)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		for i, place := range at {
-			rows[place].Health, rows[place].Stats = known[ids[i]], stats[i]
-			rows[place].State = stateOf(&rows[place].Subscriber, rows[place].Health)
+		for i, row := range of {
+			row.Health, row.Stats = known[ids[i]], stats[i]
+			row.State = stateOf(&row.Subscriber, row.Health)
 		}
-	}
-	return rows, nil
+		return nil
+	})
 }
 
 // addTraffic adds the traffic of the last hour, in one round trip for each company.
 func (s *server) addTraffic(ctx context.Context, rows []subscriberRow) error {
-	places := map[uuid.UUID][]int{}
-	for i := range rows {
-		places[rows[i].CompanyUUID] = append(places[rows[i].CompanyUUID], i)
-	}
-	for company, at := range places {
-		ids := make([]uuid.UUID, len(at))
-		for i, place := range at {
-			ids[i] = rows[place].UUID
-		}
+	return byCompany(rows, func(company uuid.UUID, ids []uuid.UUID, of []*subscriberRow) error {
 		hours, err := s.opts.Traffic.LastHour(ctx, company, ids...)
-		if err != nil {
-			return err
+		for i := range hours {
+			of[i].Hour = hours[i]
 		}
-		for i, place := range at {
-			rows[place].Hour = hours[i]
+		return err
+	})
+}
+
+// byCompany calls add with the rows of each company.
+func byCompany(rows []subscriberRow, add func(company uuid.UUID, ids []uuid.UUID, of []*subscriberRow) error) error {
+	ids, of := map[uuid.UUID][]uuid.UUID{}, map[uuid.UUID][]*subscriberRow{}
+	for i := range rows {
+		company := rows[i].CompanyUUID
+		ids[company], of[company] = append(ids[company], rows[i].UUID), append(of[company], &rows[i])
+	}
+	for company := range ids {
+		if err := add(company, ids[company], of[company]); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -190,8 +184,8 @@ type subscriberPage struct {
 	Charts   []chart
 }
 
-func (s *server) subscriber(ctx context.Context, v *visit) error {
-	page, err := s.readSubscriber(ctx, v)
+func (s *server) subscriber(ctx context.Context, v *visit, company, id uuid.UUID) error {
+	page, err := s.readSubscriber(ctx, v, company, id)
 	if err != nil {
 		return err
 	}
@@ -199,11 +193,7 @@ func (s *server) subscriber(ctx context.Context, v *visit) error {
 	return nil
 }
 
-func (s *server) readSubscriber(ctx context.Context, v *visit) (page subscriberPage, err error) {
-	company, id, err := v.thing()
-	if err != nil {
-		return page, err
-	}
+func (s *server) readSubscriber(ctx context.Context, v *visit, company, id uuid.UUID) (page subscriberPage, err error) {
 	sub, err := s.opts.Subscribers.Get(ctx, company, id)
 	if err != nil {
 		return page, err
@@ -225,7 +215,7 @@ func (s *server) readSubscriber(ctx context.Context, v *visit) (page subscriberP
 	page.Stays = stays(page.Span.Points, history, page.State, knownSince(sub.CreatedAt, history), s.opts.Now())
 	page.Changes = latest(history, mostChanges)
 	page.Timeline, page.Charts = timeline(page.Span.Points), subscriberCharts(page.Span)
-	if v.session.May(readDeliveries) {
+	if v.May(readDeliveries) {
 		recent, err := s.opts.Deliveries.List(ctx, query.Filter{Company: &company, Subscriber: &id, Size: 10})
 		if err != nil {
 			return page, err
@@ -254,11 +244,7 @@ type editPage struct {
 	Tried     *filterTrial
 }
 
-func (s *server) editSubscriber(ctx context.Context, v *visit) error {
-	company, id, err := v.thing()
-	if err != nil {
-		return err
-	}
+func (s *server) editSubscriber(ctx context.Context, v *visit, company, id uuid.UUID) error {
 	sub, err := s.opts.Subscribers.Get(ctx, company, id)
 	if err != nil {
 		return err
@@ -291,21 +277,16 @@ func (p editPage) Burst() string {
 	return number(p.RateLimit.Burst)
 }
 
-func (s *server) updateSubscriber(ctx context.Context, v *visit) error {
-	company, id, err := v.thing()
-	if err != nil {
-		return err
-	}
+func (s *server) updateSubscriber(ctx context.Context, v *visit, company, id uuid.UUID) error {
 	settings, fields, err := v.settings()
 	if err == nil {
-		v.changes(&company, "subscriber", id.String())
-		v.as("subscriber.update", "", fields...)
-		_, err = s.opts.Subscribers.Update(ctx, company, id, settings.Settings)
+		v.changes("subscriber.update", "", &company, "subscriber", id.String(), fields...)
+		_, err = s.opts.Subscribers.Update(ctx, company, id, settings)
 	}
 	if err == nil {
 		return v.done("/console/subscribers/"+id.String(), "updated")
 	}
-	p := s.problemOf(err)
+	p := problemOf(err)
 	if p.Status >= http.StatusInternalServerError || p.Status == http.StatusNotFound {
 		return err
 	}
@@ -314,7 +295,7 @@ func (s *server) updateSubscriber(ctx context.Context, v *visit) error {
 		return readErr
 	}
 	v.entry = nil // it was refused
-	page := s.newEditPage(settings.appliedTo(sub))
+	page := s.newEditPage(asEdited(sub, settings))
 	page.EventList, page.Problem, page.Revision = v.r.PostFormValue("events"), &p, v.r.PostFormValue("revision")
 	v.render(p.Status, "edit", "Edit "+sub.Name, page)
 	return nil

@@ -20,11 +20,7 @@ type tailPage struct {
 }
 
 // tail shows attempts as they are recorded.
-func (s *server) tail(_ context.Context, v *visit) error {
-	company, err := v.company()
-	if err != nil {
-		return err
-	}
+func (s *server) tail(_ context.Context, v *visit, company *uuid.UUID) error {
 	if _, err := v.subscriberAsked(company); err != nil {
 		return err
 	}
@@ -48,7 +44,6 @@ const (
 // tailStream sends the rows of the tail as server-sent events, until the session ends.
 func (s *server) tailStream(w http.ResponseWriter, r *http.Request) {
 	v := &visit{w: w, r: r, server: s}
-	defer v.recover()
 	viewer, err := s.beginStream(v)
 	if err != nil {
 		v.fail(err)
@@ -95,7 +90,7 @@ func (s *server) tailStream(w http.ResponseWriter, r *http.Request) {
 
 // beginStream checks the session and starts a viewer with the filter of the query.
 func (s *server) beginStream(v *visit) (*tail.Viewer, error) {
-	ctx, cancel := context.WithTimeout(v.r.Context(), s.opts.Timeout)
+	ctx, cancel := context.WithTimeout(v.r.Context(), pageTimeout)
 	defer cancel()
 	if err := s.letIn(ctx, v, func(g *session.Grant) bool { return g.May(readDeliveries) }); err != nil {
 		return nil, err
@@ -113,7 +108,7 @@ func (s *server) beginStream(v *visit) (*tail.Viewer, error) {
 
 // tailFilter returns the filter of attempts in the query.
 func (v *visit) tailFilter(company *uuid.UUID) (func(tail.Entry) bool, error) {
-	event, result := v.text("event"), v.choice("result", "failed", "delivered")
+	event, result := v.Query("event"), v.choice("result", "failed", "delivered")
 	subscriber, err := v.subscriberAsked(company)
 	return func(e tail.Entry) bool {
 		failed := e.Status != "DELIVERED"
@@ -125,12 +120,12 @@ func (v *visit) tailFilter(company *uuid.UUID) (func(tail.Entry) bool, error) {
 // holds reports whether the session of a stream is still valid. While Redis is unavailable, it
 // returns true.
 func (s *server) holds(ctx context.Context, r *http.Request) bool {
-	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
 	looked := r.Clone(ctx)
 	looked.Header.Set("X-Refresh", "1") // this check does not count as a use of the session
 	_, _, err := s.enter(ctx, looked)
-	return err == nil || s.unavailable(err)
+	return err == nil || unavailable(err)
 }
 
 // tailRows is the message to the script of the page.

@@ -1,16 +1,15 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"errors"
-	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
-	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,12 +24,13 @@ const maxForm = 128 << 10
 
 // visit is one request of a session.
 type visit struct {
-	w       http.ResponseWriter
-	r       *http.Request
-	server  *server
-	session session.Session
-	secret  string
-	entry   *audit.Entry // of a change; nil when it is not audited
+	session.Session
+
+	w      http.ResponseWriter
+	r      *http.Request
+	server *server
+	secret string
+	entry  *audit.Entry // of a change; nil when it is not audited
 }
 
 // handle answers a visit, or says why not. A change that has been made is answered
@@ -40,16 +40,16 @@ type handle func(ctx context.Context, v *visit) error
 // page answers a path to sessions with the scope.
 func (s *server) page(pattern, scope string, h handle) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		s.visited(w, r, s.opts.Timeout, func(g *session.Grant) bool { return scope == anyone || g.May(scope) }, h)
+		s.visited(w, r, pageTimeout, func(g *session.Grant) bool { return scope == anyone || g.May(scope) }, h)
 	})
 }
 
 // change makes a change for sessions with the scope that are not read-only, when the
 // form has their token.
 func (s *server) change(pattern, scope string, h handle) {
-	limit := s.opts.Timeout
+	limit := pageTimeout
 	if pattern == "POST /console/subscribers/{uuid}/test" {
-		limit = s.opts.TestTimeout
+		limit = testTimeout
 	}
 	may := func(g *session.Grant) bool {
 		return pattern == "POST /console/leave" || pattern == "POST /console/deliveries/{id}/verify" && g.May(scope) || g.MayChange(scope)
@@ -83,7 +83,6 @@ func (s *server) visited(w http.ResponseWriter, r *http.Request, limit time.Dura
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	v := &visit{w: w, r: r, server: s}
-	defer v.recover()
 	if s.under.Add(1) > maxUnderWay {
 		s.under.Add(-1)
 		v.fail(errBusy)
@@ -100,35 +99,19 @@ func (s *server) visited(w http.ResponseWriter, r *http.Request, limit time.Dura
 }
 
 func (s *server) letIn(ctx context.Context, v *visit, may func(*session.Grant) bool) (err error) {
-	if v.session, v.secret, err = s.enter(ctx, v.r); err != nil {
+	if v.Session, v.secret, err = s.enter(ctx, v.r); err != nil {
 		if errors.Is(err, errNoSession) {
-			if knock := s.mayKnock(ctx, v.r); knock != nil {
-				return knock
-			}
+			return cmp.Or(s.mayKnock(ctx), err)
 		}
 		return err
 	}
-	if err := s.take(ctx, perSession, v.session.ID.String()); err != nil {
+	if err := s.take(ctx, perSession, v.ID.String()); err != nil {
 		return err
 	}
-	if !may(&v.session.Grant) {
+	if !may(&v.Grant) {
 		return errForbidden
 	}
 	return nil
-}
-
-// recover answers a panic with an error page, or cuts off an answer that has begun.
-func (v *visit) recover() {
-	cause := recover()
-	if cause == nil {
-		return
-	}
-	if cause == http.ErrAbortHandler { //nolint:errorlint // a handler that cuts its answer off panics with this very value
-		panic(cause)
-	}
-	v.server.opts.Logger.LogAttrs(context.WithoutCancel(v.r.Context()), slog.LevelError, "console page panicked",
-		slog.String("url.path", v.r.URL.Path), slog.String("exception.message", fmt.Sprint(cause)), slog.String("exception.stacktrace", string(debug.Stack())))
-	v.fail(errors.New("a page panicked"))
 }
 
 // company returns the company of the request: the one that the address names, or else that of
@@ -140,52 +123,68 @@ func (v *visit) company() (*uuid.UUID, error) {
 		text = v.r.FormValue("company")
 	}
 	if text == "" {
-		return v.session.Company, nil
+		return v.Company, nil
 	}
 	named, err := uuid.Parse(text)
-	if err != nil || v.session.Company != nil && *v.session.Company != named {
+	if err != nil || v.Company != nil && *v.Company != named {
 		return nil, errNoPage
 	}
-	if v.session.Company == nil && !v.session.May(platform) {
+	if v.Company == nil && !v.May(platform) {
 		return nil, errForbidden
 	}
 	return &named, nil
 }
 
-// oneCompany is company, but never nil.
-func (v *visit) oneCompany() (uuid.UUID, error) {
-	company, err := v.company()
-	switch {
-	case err != nil:
-		return uuid.Nil, err
-	case company == nil:
-		return uuid.Nil, errNoPage
-	}
-	return *company, nil
+// sees reports whether the session includes a company.
+func (v *visit) sees(company uuid.UUID) bool {
+	return v.Company == nil && v.May(platform) || v.Company != nil && *v.Company == company
 }
 
-// thing returns the company of the request and the UUID of the path.
-func (v *visit) thing() (company, id uuid.UUID, err error) {
-	if company, err = v.oneCompany(); err != nil {
-		return company, id, err
+// ofAny is a handler of pages about a company, or about all.
+func ofAny(h func(ctx context.Context, v *visit, company *uuid.UUID) error) handle {
+	return func(ctx context.Context, v *visit) error {
+		company, err := v.company()
+		if err != nil {
+			return err
+		}
+		return h(ctx, v, company)
 	}
-	if id, err = uuid.Parse(v.r.PathValue("uuid")); err != nil {
-		return company, id, errNoPage
-	}
-	return company, id, nil
 }
 
-// size is how many rows a list shows.
+// ofOne is a handler of pages about one company.
+func ofOne(h func(ctx context.Context, v *visit, company uuid.UUID) error) handle {
+	return ofAny(func(ctx context.Context, v *visit, company *uuid.UUID) error {
+		if company == nil {
+			return errNoPage
+		}
+		return h(ctx, v, *company)
+	})
+}
+
+// about is a handler of pages about the company's subscriber or job that the path names.
+func about(h func(ctx context.Context, v *visit, company, id uuid.UUID) error) handle {
+	return ofOne(func(ctx context.Context, v *visit, company uuid.UUID) error {
+		id, err := uuid.Parse(v.r.PathValue("uuid"))
+		if err != nil {
+			return errNoPage
+		}
+		return h(ctx, v, company, id)
+	})
+}
+
+// listSize is how many rows a list shows.
 const listSize = 50
 
-// changes sets the target of the audit entry before a change.
-func (v *visit) changes(company *uuid.UUID, kind string, ids ...string) {
-	v.entry = &audit.Entry{CompanyUUID: company, Target: audit.Target{Kind: kind, IDs: ids}}
-}
-
-// as names the change for the audit log.
-func (v *visit) as(action, detail string, fields ...string) {
-	v.entry.Action, v.entry.Detail, v.entry.Fields = action, detail, fields
+// changes sets the audit entry of a change: its action and its target.
+func (v *visit) changes(action, detail string, company *uuid.UUID, kind, id string, fields ...string) {
+	v.entry = &audit.Entry{
+		Actor: audit.Actor{
+			Kind: audit.Console, Subject: v.Asker.Subject, ClientID: v.Asker.ClientID, Issuer: v.Asker.Issuer,
+			CompanyUUID: v.Company, Certificate: v.Session.Certificate, Session: new(v.ID),
+		},
+		Action: action, CompanyUUID: company, Target: audit.Target{Kind: kind, IDs: []string{id}}, Detail: detail, Fields: fields,
+		RequestID: v.w.Header().Get("X-Request-Id"), Address: peer.AddressText(v.r.Context()),
+	}
 }
 
 // recorded writes the audit entry of a change before the answer. A refused change has no entry.
@@ -193,32 +192,13 @@ func (v *visit) recorded(err error) {
 	if v.entry == nil {
 		return
 	}
-	outcome := audit.Success
+	v.entry.Outcome = audit.Success
 	if err != nil {
-		if outcome = audit.Unknown; v.server.problemOf(err).Status < http.StatusInternalServerError {
+		if v.entry.Outcome = audit.Unknown; problemOf(err).Status < http.StatusInternalServerError {
 			return
 		}
 	}
-	if v.entry.Action == "" {
-		v.entry.Action = v.entry.Target.Kind + ".end"
-	}
-	v.record(v.entry.Action, outcome, v.entry.CompanyUUID, v.entry.Target, v.entry.Detail, v.entry.Fields)
-}
-
-func (v *visit) record(action string, outcome audit.Outcome, company *uuid.UUID, target audit.Target, detail string, fields []string) {
-	asker, id := v.session.Asker, v.session.ID
-	e := audit.Entry{
-		Actor: audit.Actor{
-			Kind: audit.Console, Subject: asker.Subject, ClientID: asker.ClientID, Issuer: asker.Issuer,
-			CompanyUUID: v.session.Company, Certificate: v.session.Certificate, Session: &id,
-		},
-		Action: action, Outcome: outcome, CompanyUUID: company, Target: target, Detail: detail, Fields: fields,
-		RequestID: v.w.Header().Get("X-Request-Id"),
-	}
-	if address := peer.Address(v.r.Context()); address.IsValid() {
-		e.Address = address.String()
-	}
-	v.server.opts.Audit.Record(e)
+	v.server.opts.Audit.Record(*v.entry)
 }
 
 // done answers a change with a redirect to a page, which shows a message.
@@ -227,30 +207,27 @@ func (v *visit) done(path, what string, query ...string) error {
 	for i := 0; i+1 < len(query); i += 2 {
 		values.Set(query[i], query[i+1])
 	}
-	http.Redirect(v.w, v.r, v.to(path)+v.joint(path)+values.Encode(), http.StatusSeeOther)
+	joint := "?"
+	if path = v.To(path); strings.Contains(path, "?") {
+		joint = "&"
+	}
+	http.Redirect(v.w, v.r, path+joint+values.Encode(), http.StatusSeeOther)
 	return nil
 }
 
-func (v *visit) joint(path string) string {
-	if u, err := url.Parse(v.to(path)); err == nil && u.RawQuery != "" {
-		return "&"
-	}
-	return "?"
-}
-
-// to is the address of a page of the console about the company that this one is
+// To is the address of a page of the console about the company that this one is
 // about.
-func (v *visit) to(path string) string {
+func (v *visit) To(path string) string {
 	company, err := v.company()
 	if err != nil || company == nil {
 		return path
 	}
-	return v.of(*company, path)
+	return v.Of(*company, path)
 }
 
-// of is the address of a page of the console about a company.
-func (v *visit) of(company uuid.UUID, path string) string {
-	if v.session.Company != nil {
+// Of is the address of a page of the console about a company.
+func (v *visit) Of(company uuid.UUID, path string) string {
+	if v.Company != nil {
 		return path
 	}
 	u, err := url.Parse(path)
@@ -268,11 +245,11 @@ func (v *visit) next(cursor string) string {
 	if cursor == "" {
 		return ""
 	}
-	return v.with("cursor", cursor)
+	return v.With("cursor", cursor)
 }
 
-// with is the address of this page with another value in the query.
-func (v *visit) with(name, value string) string {
+// With is the address of this page with another value in the query.
+func (v *visit) With(name, value string) string {
 	u := *v.r.URL
 	query := u.Query()
 	query.Del("done")
@@ -281,15 +258,15 @@ func (v *visit) with(name, value string) string {
 	return u.RequestURI()
 }
 
-// text is a value of the query, at most 300 bytes of it.
-func (v *visit) text(name string) string {
+// Query is a value of the query, at most 300 bytes of it.
+func (v *visit) Query(name string) string {
 	text := v.r.FormValue(name)
 	return text[:min(len(text), 300)]
 }
 
 // list is a value of the query as a list of one; nil when it is empty.
 func (v *visit) list(name string) []string {
-	if text := v.text(name); text != "" {
+	if text := v.Query(name); text != "" {
 		return []string{text}
 	}
 	return nil
@@ -297,7 +274,7 @@ func (v *visit) list(name string) []string {
 
 // choice is a value of the query that must be one of some, or "".
 func (v *visit) choice(name string, of ...string) string {
-	if text := v.text(name); slices.Contains(of, text) {
+	if text := v.Query(name); slices.Contains(of, text) {
 		return text
 	}
 	return ""
@@ -305,7 +282,7 @@ func (v *visit) choice(name string, of ...string) string {
 
 // number is a value of the query; 0 when it is none.
 func (v *visit) number(name string) int {
-	n, err := strconv.Atoi(v.text(name))
+	n, err := strconv.Atoi(v.Query(name))
 	if err != nil || n < 0 || n > 1_000_000 {
 		return 0
 	}
@@ -316,7 +293,7 @@ func (v *visit) number(name string) int {
 // nil for all.
 func (v *visit) since() *time.Time {
 	for _, p := range periods {
-		if p.Value == v.text("since") && p.length > 0 {
+		if p.Value == v.Query("since") && p.length > 0 {
 			return new(v.server.opts.Now().Add(-p.length))
 		}
 	}

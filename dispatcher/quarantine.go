@@ -3,12 +3,35 @@ package dispatcher
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/google/uuid"
 
+	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/workqueue/quarantine"
+	"spendhook/events"
 	"spendhook/subscribers"
 )
+
+// ParseQuarantined reads the id of an entry (quarantine.Entry.ID). The error is
+// quarantine.ErrNotFound.
+func ParseQuarantined(company uuid.UUID, id string) (quarantine.Entry, error) {
+	if _, err := events.ParseRef(events.Ref{Company: company, ID: id}.String()); err == nil {
+		return quarantine.Entry{Company: company, EventID: id}, nil
+	}
+	if text, isSubscriber := strings.CutPrefix(id, "."); isSubscriber {
+		subscriber, err := uuid.Parse(text)
+		if err != nil || subscriber.String() != text {
+			return quarantine.Entry{}, quarantine.ErrNotFound
+		}
+		return quarantine.Entry{Company: company, Subscriber: &subscriber}, nil
+	}
+	ref, err := delivery.ParseID(company, id)
+	if err != nil {
+		return quarantine.Entry{}, quarantine.ErrNotFound
+	}
+	return quarantine.Entry{Company: company, EventID: ref.ID, Subscriber: &ref.Subscriber}, nil
+}
 
 // Quarantined lists events, deliveries and subscribers that could not be read.
 // cursor.ErrBad when the cursor is not of this list.

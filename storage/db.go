@@ -6,8 +6,10 @@
 package storage
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"log/slog"
 	"runtime"
 	"sync/atomic"
@@ -69,18 +71,13 @@ func Open(opts Options) (*DB, error) {
 }
 
 func withDefaults(o Options) Options {
-	if o.Timeout <= 0 {
-		o.Timeout = 1500 * time.Millisecond
+	o.Timeout = cmp.Or(o.Timeout, 1500*time.Millisecond)
+	conns := 16
+	if o.URL == "" {
+		conns = min(4, runtime.GOMAXPROCS(0))
 	}
-	if o.MaxConns <= 0 && o.URL == "" {
-		o.MaxConns = min(4, runtime.GOMAXPROCS(0))
-	}
-	if o.MaxConns <= 0 {
-		o.MaxConns = 16
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.MaxConns = cmp.Or(o.MaxConns, conns)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o
 }
 
@@ -88,7 +85,7 @@ func withDefaults(o Options) Options {
 func (db *DB) Close() error {
 	err := db.r.Close()
 	if db.w != db.r {
-		err = firstError(db.w.Close(), err)
+		err = errors.Join(db.w.Close(), err)
 	}
 	return err
 }
@@ -106,27 +103,18 @@ func (db *DB) postgres() bool { return IsPostgres(db.w) }
 // Query runs fn without a transaction, for a single statement that reads. op names
 // the operation in the error; sql.ErrNoRows becomes ErrNotFound.
 func (db *DB) Query(ctx context.Context, op string, fn func(context.Context, bun.IDB) error) error {
-	if !db.migrated.Load() {
-		return failed(op, errNotMigrated)
-	}
-	ctx, cancel := context.WithTimeout(ctx, db.opts.Timeout)
-	defer cancel()
-	return failed(op, inTime(ctx, fn(ctx, db.r)))
+	return db.within(ctx, db.opts.Timeout, op, func(ctx context.Context) error { return fn(ctx, db.r) })
 }
 
 // Snapshot is Query in a transaction in which every statement sees one state.
 func (db *DB) Snapshot(ctx context.Context, op string, fn func(context.Context, bun.IDB) error) error {
-	if !db.migrated.Load() {
-		return failed(op, errNotMigrated)
-	}
-	ctx, cancel := context.WithTimeout(ctx, db.opts.Timeout)
-	defer cancel()
 	opts := &sql.TxOptions{ReadOnly: true}
 	if db.postgres() {
 		opts.Isolation = sql.LevelRepeatableRead
 	}
-	err := db.r.RunInTx(ctx, opts, func(ctx context.Context, tx bun.Tx) error { return fn(ctx, tx) })
-	return failed(op, inTime(ctx, err))
+	return db.within(ctx, db.opts.Timeout, op, func(ctx context.Context) error {
+		return db.r.RunInTx(ctx, opts, func(ctx context.Context, tx bun.Tx) error { return fn(ctx, tx) })
+	})
 }
 
 // Write runs fn in a transaction, and runs it again after a serialization conflict: fn may
@@ -134,25 +122,26 @@ func (db *DB) Snapshot(ctx context.Context, op string, fn func(context.Context, 
 // commit: fn may be a part of a transaction. When Write returns, fn's writes are committed,
 // or rolled back and an error is returned.
 func (db *DB) Write(ctx context.Context, op string, fn func(context.Context, bun.Tx) error) error {
+	write := db.writeTogether
 	if db.postgres() {
-		return db.WriteWithin(ctx, db.opts.Timeout, op, fn)
+		write = db.transaction
 	}
-	if !db.migrated.Load() {
-		return failed(op, errNotMigrated)
-	}
-	ctx, cancel := context.WithTimeout(ctx, db.opts.Timeout)
-	defer cancel()
-	return failed(op, inTime(ctx, db.writeTogether(ctx, fn)))
+	return db.within(ctx, db.opts.Timeout, op, func(ctx context.Context) error { return write(ctx, fn) })
 }
 
 // WriteWithin is Write with a time limit and a commit of its own.
 func (db *DB) WriteWithin(ctx context.Context, limit time.Duration, op string, fn func(context.Context, bun.Tx) error) error {
+	return db.within(ctx, limit, op, func(ctx context.Context) error { return db.transaction(ctx, fn) })
+}
+
+// within calls fn with a time limit.
+func (db *DB) within(ctx context.Context, limit time.Duration, op string, fn func(context.Context) error) error {
 	if !db.migrated.Load() {
 		return failed(op, errNotMigrated)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return failed(op, inTime(ctx, db.transaction(ctx, fn)))
+	return failed(op, inTime(ctx, fn(ctx)))
 }
 
 func (db *DB) transaction(ctx context.Context, fn func(context.Context, bun.Tx) error) error {

@@ -108,12 +108,3 @@ func isRetryable(err error) bool {
 		return false
 	}
 }
-
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}

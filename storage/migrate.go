@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"spendhook/internal/datadir"
 	"spendhook/internal/filelock"
+	"spendhook/internal/pause"
 )
 
 //go:embed migrations/*.sql
@@ -98,20 +100,12 @@ func (l *fileLock) SessionLock(ctx context.Context, _ *sql.Conn) error {
 	if err != nil {
 		return err
 	}
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err = filelock.TryExclusive(f)
-		if err == nil {
-			l.file = f
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return firstError(ctx.Err(), f.Close())
-		}
+	err = pause.Until(ctx, 20*time.Millisecond, func() error { return filelock.TryExclusive(f) }, func(error) {})
+	if err != nil {
+		return errors.Join(ctx.Err(), f.Close())
 	}
+	l.file = f
+	return nil
 }
 
 // SessionUnlock releases the lock.

@@ -2,11 +2,13 @@ package storage
 
 import (
 	"context"
+	"errors"
 	"os"
 	"time"
 
 	"spendhook/internal/datadir"
 	"spendhook/internal/filelock"
+	"spendhook/internal/pause"
 )
 
 const (
@@ -37,18 +39,11 @@ func (t turnstile) stand() *os.File {
 func (t turnstile) pass(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, passLimit)
 	defer cancel()
-	for {
+	_ = pause.Until(ctx, turnEvery, func() error { // after passLimit, it goes first all the same
 		f, err := t.lock(filelock.TryExclusive)
-		if err == nil {
-			_ = f.Close() // nothing was written
-			return
-		}
-		select {
-		case <-time.After(turnEvery):
-		case <-ctx.Done():
-			return
-		}
-	}
+		_ = f.Close() // nothing was written
+		return err
+	}, func(error) {})
 }
 
 func (t turnstile) lock(try func(*os.File) error) (*os.File, error) {
@@ -57,7 +52,7 @@ func (t turnstile) lock(try func(*os.File) error) (*os.File, error) {
 		return nil, err
 	}
 	if err := try(f); err != nil {
-		return nil, firstError(err, f.Close())
+		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
@@ -74,9 +69,7 @@ func (db *DB) untilItsTurn(ctx context.Context, fn func() error) error {
 		if standing == nil && !db.postgres() {
 			standing = db.turnstile().stand()
 		}
-		select {
-		case <-time.After(turnEvery):
-		case <-ctx.Done():
+		if !pause.For(ctx, turnEvery) {
 			return err
 		}
 	}

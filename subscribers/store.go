@@ -1,6 +1,7 @@
 package subscribers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,12 +54,8 @@ type Store struct {
 
 // NewStore returns a Store; it does not talk to Redis yet.
 func NewStore(opts StoreOptions) *Store {
-	if opts.MaxPerCompany == 0 {
-		opts.MaxPerCompany = 1000
-	}
-	if opts.SecretOverlap == 0 {
-		opts.SecretOverlap = 24 * time.Hour
-	}
+	opts.MaxPerCompany = cmp.Or(opts.MaxPerCompany, 1000)
+	opts.SecretOverlap = cmp.Or(opts.SecretOverlap, 24*time.Hour)
 	if opts.Now == nil {
 		opts.Now = time.Now //nolint:forbidigo // the nil default
 	}

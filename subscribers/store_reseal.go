@@ -9,7 +9,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal/reseal"
@@ -22,7 +21,9 @@ import (
 // begun again: what is done stays done. What changes meanwhile is never
 // overwritten; the change sealed it. It reads every company.
 func (s *Store) Reseal(ctx context.Context, count *reseal.Count) error {
-	err := redisx.Scan(ctx, s.opts.Client, "sh:{*}:s:*", func(ctx context.Context, key string) error { return s.resealCompany(ctx, key, count) })
+	err := redisx.Scan(ctx, s.opts.Client, "sh:{*}:s:*", func(ctx context.Context, key string) error {
+		return s.resealCompany(ctx, key, count)
+	})
 	if err != nil {
 		return fmt.Errorf("reseal subscribers: %w", err)
 	}
@@ -59,7 +60,7 @@ func (s *Store) resealField(ctx context.Context, company uuid.UUID, field, raw s
 			return resealScript.Run(ctx, s.opts.Client, []string{layout.CompanyKey(company)}, field, old, fresh).Bool()
 		},
 		Read: func(ctx context.Context) (string, error) {
-			return found(s.opts.Client.HGet(ctx, layout.CompanyKey(company), field).Result())
+			return redisx.OrEmpty(s.opts.Client.HGet(ctx, layout.CompanyKey(company), field).Result())
 		},
 	})
 	if err != nil {
@@ -106,12 +107,4 @@ func recordSeals(raw string) ([]string, error) {
 		all = append(all, *r.Key)
 	}
 	return all, nil
-}
-
-// found returns "" for a value that does not exist.
-func found(text string, err error) (string, error) {
-	if errors.Is(err, redis.Nil) {
-		return "", nil
-	}
-	return text, err
 }

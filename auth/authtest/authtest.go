@@ -4,11 +4,7 @@ package authtest
 import (
 	"net/netip"
 	"sync"
-	"testing"
 	"time"
-
-	"spendhook/storage"
-	"spendhook/storage/storagetest"
 )
 
 // Issuer is the "iss" of our own tokens.
@@ -38,19 +34,4 @@ func (c *Clock) Add(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
-}
-
-// Databases open an empty database of each kind.
-var Databases = map[string]func(testing.TB) *storage.DB{
-	"sqlite": SQLite,
-	"postgres": func(tb testing.TB) *storage.DB {
-		tb.Helper()
-		return storagetest.Open(tb, storage.Options{URL: storagetest.Postgres(tb)})
-	},
-}
-
-// SQLite opens an empty database.
-func SQLite(tb testing.TB) *storage.DB {
-	tb.Helper()
-	return storagetest.Open(tb, storage.Options{})
 }

@@ -22,6 +22,7 @@ import (
 	"spendhook/internal/invalid"
 	"spendhook/internal/peer"
 	"spendhook/storage"
+	"spendhook/storage/column"
 )
 
 const (
@@ -45,7 +46,7 @@ var (
 
 // Store keeps the OAuth clients in the database. It is safe for concurrent use.
 type Store struct {
-	rows    clientRows
+	db      *storage.DB
 	now     func() time.Time
 	turns   *peer.Turns
 	revoked atomic.Pointer[map[string]bool]
@@ -59,7 +60,7 @@ func NewStore(db *storage.DB, now func() time.Time) *Store {
 	if now == nil {
 		now = time.Now //nolint:forbidigo // the nil default
 	}
-	c := &Store{rows: clientRows{db}, now: now, turns: peer.NewTurns(reads), used: map[string]time.Time{}}
+	c := &Store{db: db, now: now, turns: peer.NewTurns(reads), used: map[string]time.Time{}}
 	c.revoked.Store(&map[string]bool{})
 	return c
 }
@@ -73,7 +74,7 @@ func (c *Store) Revoked(id string) bool { return id != "" && (*c.revoked.Load())
 // Sync stay revoked.
 func (c *Store) Sync(ctx context.Context) error {
 	alive := c.now().Add(-keys.TokenTTL - 2*keys.ClockSlack)
-	ids, err := c.rows.revoked(ctx, alive)
+	ids, err := c.revokedSince(ctx, alive)
 	if err != nil {
 		return err
 	}
@@ -85,13 +86,13 @@ func (c *Store) Sync(ctx context.Context) error {
 	if err := c.flushUsed(ctx); err != nil {
 		return err
 	}
-	return c.rows.purge(ctx, alive.Add(-purgeSlack))
+	return c.purge(ctx, alive.Add(-purgeSlack))
 }
 
 // Used records that a client was used. The next Sync writes it to the database.
 func (c *Store) Used(client Client) {
 	now := c.now()
-	if client.LastUsedAt != nil && now.Sub(*client.LastUsedAt) < usedResolution {
+	if client.LastUsedAt != nil && now.Sub(client.LastUsedAt.Time) < usedResolution {
 		return
 	}
 	c.mu.Lock()
@@ -109,7 +110,7 @@ func (c *Store) flushUsed(ctx context.Context) error {
 	if len(used) == 0 {
 		return nil
 	}
-	return c.rows.touch(ctx, used)
+	return c.touch(ctx, used)
 }
 
 // Registration describes a new client. A client with certificates must present one of them
@@ -162,15 +163,15 @@ func (c *Store) Create(ctx context.Context, n Registration) (client Client, secr
 	}
 	id := make([]byte, 12)
 	_, _ = rand.Read(id) // it never fails
-	now := c.now()
+	now := column.At(c.now())
 	client = Client{
-		ID: clientPrefix + hex.EncodeToString(id), Name: n.Name, Company: n.Company,
+		ID: clientPrefix + hex.EncodeToString(id), Name: n.Name, Company: (*column.Key)(n.Company),
 		Scopes: unique(n.Scopes), Certificates: unique(n.Certificates), CreatedAt: now, UpdatedAt: now,
 	}
 	if !n.NoSecret {
 		secret, client.SecretHash = newSecret()
 	}
-	return client, secret, c.rows.create(ctx, client)
+	return client, secret, c.insert(ctx, client)
 }
 
 func unique(list []string) []string {
@@ -185,13 +186,13 @@ func (c *Store) RotateSecret(ctx context.Context, id string, overlap time.Durati
 		return client, "", fmt.Errorf("the overlap must be 0 to %v", MaxOverlap)
 	}
 	secret, hash := newSecret()
-	client, err = c.rows.change(ctx, id, func(s *Client) error {
+	client, err = c.change(ctx, id, func(s *Client) error {
 		now := c.now()
-		s.OldSecretHash, s.OldSecretUntil = s.SecretHash, now.Add(overlap)
+		s.OldSecretHash, s.OldSecretUntil = s.SecretHash, column.At(now.Add(overlap))
 		if overlap == 0 {
 			s.OldSecretHash = ""
 		}
-		s.SecretHash, s.UpdatedAt = hash, now
+		s.SecretHash, s.UpdatedAt = hash, column.At(now)
 		return nil
 	})
 	return client, secret, err
@@ -206,11 +207,11 @@ func (c *Store) SetCertificates(ctx context.Context, id string, list []string) (
 	if checkCertificates(problems, list, true); problems.OrNil() != nil {
 		return Client{}, problems
 	}
-	return c.rows.change(ctx, id, func(s *Client) error {
+	return c.change(ctx, id, func(s *Client) error {
 		if checkCertificates(problems, list, s.SecretHash != ""); problems.OrNil() != nil {
 			return problems
 		}
-		s.Certificates, s.UpdatedAt = unique(list), c.now()
+		s.Certificates, s.UpdatedAt = unique(list), column.At(c.now())
 		return nil
 	})
 }
@@ -219,8 +220,8 @@ func (c *Store) SetCertificates(ctx context.Context, id string, list []string) (
 // replica refuses its tokens within keys.SyncInterval. Once the client is enabled again, its
 // unexpired tokens are valid again. The error is storage.ErrNotFound for an unknown client.
 func (c *Store) SetDisabled(ctx context.Context, id string, disabled bool) (Client, error) {
-	return c.rows.change(ctx, id, func(s *Client) error {
-		now := c.now()
+	return c.change(ctx, id, func(s *Client) error {
+		now := column.At(c.now())
 		switch {
 		case disabled == (s.RevokedAt != nil):
 			return nil
@@ -232,16 +233,6 @@ func (c *Store) SetDisabled(ctx context.Context, id string, disabled bool) (Clie
 		s.UpdatedAt = now
 		return nil
 	})
-}
-
-// Delete deletes a client. Every replica refuses its tokens within keys.SyncInterval.
-func (c *Store) Delete(ctx context.Context, id string) error {
-	return c.rows.delete(ctx, id, c.now())
-}
-
-// Get reads a client, or returns storage.ErrNotFound.
-func (c *Store) Get(ctx context.Context, id string) (Client, error) {
-	return c.rows.read(ctx, id)
 }
 
 // clientPlace is the position in a list after which the next page begins.
@@ -256,15 +247,11 @@ const clientList = "clients"
 // first. next is the cursor of the next page, "" at the end. The error is cursor.ErrBad for
 // a cursor of another list.
 func (c *Store) List(ctx context.Context, at string, size int) (list []Client, next string, err error) {
-	var place clientPlace
-	var after *Client
+	var place *clientPlace
 	if err := cursor.Decode(at, clientList, nil, &place); err != nil {
 		return nil, "", err
 	}
-	if at != "" {
-		after = &Client{ID: place.ID, CreatedAt: time.UnixMilli(place.CreatedAt)}
-	}
-	list, err = c.rows.list(ctx, after, size+1)
+	list, err = c.listAfter(ctx, place, size+1)
 	if err != nil || len(list) <= size {
 		return list, "", err
 	}

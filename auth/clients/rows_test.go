@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"spendhook/auth/authtest"
 	"spendhook/storage"
+	"spendhook/storage/column"
 	"spendhook/storage/storagetest"
 )
 
@@ -16,34 +16,34 @@ var now = storagetest.Now
 
 func oauthClient(id string, created time.Time) Client {
 	return Client{
-		ID: id, Name: "ledger", Company: &storagetest.Acme, Scopes: []string{"events:read", "events:write"}, Certificates: []string{"x"},
-		SecretHash: "hash", OldSecretHash: "old", OldSecretUntil: now, CreatedAt: created, UpdatedAt: created,
+		ID: id, Name: "ledger", Company: (*column.Key)(&storagetest.Acme), Scopes: []string{"events:read", "events:write"}, Certificates: []string{"x"},
+		SecretHash: "hash", OldSecretHash: "old", OldSecretUntil: column.At(now), CreatedAt: column.At(created), UpdatedAt: column.At(created),
 	}
 }
 
 func TestClientsAreKept(t *testing.T) {
 	t.Parallel()
-	for name, setup := range authtest.Databases {
+	for name, setup := range storagetest.Databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := clientRows{setup(t)}
+			s := NewStore(setup(t), func() time.Time { return now })
 			one, two := oauthClient("b", now), oauthClient("a", now.Add(time.Second))
 			two.Company, two.Scopes, two.Certificates = nil, []string{}, []string{}
 			for _, c := range []Client{two, one} {
-				if err := s.create(t.Context(), c); err != nil {
+				if err := s.insert(t.Context(), c); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if s.create(t.Context(), one) == nil {
+			if s.insert(t.Context(), one) == nil {
 				t.Error("an id is taken twice")
 			}
-			if diff := cmp.Diff(one, storagetest.Must(s.read(t.Context(), "b"))(t)); diff != "" {
+			if diff := cmp.Diff(one, storagetest.Must(s.Get(t.Context(), "b"))(t)); diff != "" {
 				t.Error(diff)
 			}
-			if diff := cmp.Diff([]Client{one, two}, storagetest.Must(s.list(t.Context(), nil, 10))(t)); diff != "" {
+			if diff := cmp.Diff([]Client{one, two}, storagetest.Must(s.listAfter(t.Context(), nil, 10))(t)); diff != "" {
 				t.Error(diff)
 			}
-			if diff := cmp.Diff([]Client{two}, storagetest.Must(s.list(t.Context(), &one, 10))(t)); diff != "" {
+			if diff := cmp.Diff([]Client{two}, storagetest.Must(s.listAfter(t.Context(), &clientPlace{one.CreatedAt.UnixMilli(), one.ID}, 10))(t)); diff != "" {
 				t.Error(diff)
 			}
 			used := now.Add(time.Hour)
@@ -52,7 +52,7 @@ func TestClientsAreKept(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			one.LastUsedAt, one.Name = &used, "till"
+			one.LastUsedAt, one.Name = new(column.At(used)), "till"
 			got := storagetest.Must(s.change(t.Context(), "b", func(c *Client) error { c.Name = "till"; return nil }))(t)
 			if diff := cmp.Diff(one, got); diff != "" {
 				t.Error(diff)
@@ -65,27 +65,27 @@ func TestClientsAreKept(t *testing.T) {
 
 func TestRevokedClientsAreListedUntilTheirTokensExpire(t *testing.T) {
 	t.Parallel()
-	for name, setup := range authtest.Databases {
+	for name, setup := range storagetest.Databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := clientRows{setup(t)}
+			s := NewStore(setup(t), func() time.Time { return now })
 			for _, id := range []string{"disabled", "enabled", "deleted", "long ago"} {
 				c := oauthClient(id, now)
 				if id == "long ago" {
-					c.RevokedAt = new(now.Add(-2 * time.Hour))
+					c.RevokedAt = new(column.At(now.Add(-2 * time.Hour)))
 				}
-				if err := s.create(t.Context(), c); err != nil {
+				if err := s.insert(t.Context(), c); err != nil {
 					t.Fatal(err)
 				}
 			}
-			storagetest.Must(s.change(t.Context(), "disabled", func(c *Client) error { c.RevokedAt = &now; return nil }))(t)
-			if err := s.delete(t.Context(), "deleted", now); err != nil {
+			storagetest.Must(s.change(t.Context(), "disabled", func(c *Client) error { c.RevokedAt = new(column.At(now)); return nil }))(t)
+			if err := s.Delete(t.Context(), "deleted"); err != nil {
 				t.Fatal(err)
 			}
-			storagetest.WantError(t, s.delete(t.Context(), "deleted", now), storage.ErrNotFound)
-			_, err := s.read(t.Context(), "deleted")
+			storagetest.WantError(t, s.Delete(t.Context(), "deleted"), storage.ErrNotFound)
+			_, err := s.Get(t.Context(), "deleted")
 			storagetest.WantError(t, err, storage.ErrNotFound)
-			if list := storagetest.Must(s.list(t.Context(), nil, 10))(t); len(list) != 3 {
+			if list := storagetest.Must(s.listAfter(t.Context(), nil, 10))(t); len(list) != 3 {
 				t.Errorf("listed: %v", list)
 			}
 			wantRevoked(t, s, now.Add(-time.Hour), "deleted", "disabled")
@@ -101,9 +101,9 @@ func TestRevokedClientsAreListedUntilTheirTokensExpire(t *testing.T) {
 	}
 }
 
-func wantRevoked(t *testing.T, s clientRows, since time.Time, want ...string) {
+func wantRevoked(t *testing.T, s *Store, since time.Time, want ...string) {
 	t.Helper()
-	got := storagetest.Must(s.revoked(t.Context(), since))(t)
+	got := storagetest.Must(s.revokedSince(t.Context(), since))(t)
 	slices.Sort(got)
 	if !slices.Equal(got, want) {
 		t.Errorf("revoked: %v, want %v", got, want)

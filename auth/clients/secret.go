@@ -42,7 +42,7 @@ func (c *Store) Authenticate(ctx context.Context, id, secret, certificate string
 	bound := len(client.Certificates) > 0
 	listed := bound && slices.Contains(client.Certificates, certificate)
 	proven := listed && secret == "" || // tls_client_auth of RFC 8705 section 2, by thumbprint
-		client.hasSecret(hashSecret(secret), c.now().Before(client.OldSecretUntil))
+		client.hasSecret(hashSecret(secret), c.now().Before(client.OldSecretUntil.Time))
 	if !proven || bound && !listed {
 		return client, ErrRefused
 	}
@@ -51,7 +51,7 @@ func (c *Store) Authenticate(ctx context.Context, id, secret, certificate string
 
 // enabled reads an enabled client.
 func (c *Store) enabled(ctx context.Context, id string) (Client, error) {
-	client, err := c.rows.read(ctx, id)
+	client, err := c.Get(ctx, id)
 	if err == nil && client.RevokedAt != nil {
 		return Client{}, storage.ErrNotFound
 	}

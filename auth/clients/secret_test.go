@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"spendhook/auth/authtest"
+	"spendhook/storage/storagetest"
 )
 
 // A secret that is sent is hashed once, however many a client has: none, one, or two
@@ -32,7 +32,7 @@ func TestASecretIsHashedOnce(t *testing.T) { // not parallel: it counts allocati
 // Of one address one client is looked up at a time.
 func TestClientsTakeTurns(t *testing.T) {
 	t.Parallel()
-	s, home := NewStore(authtest.SQLite(t), time.Now), netip.MustParseAddr("192.0.2.1")
+	s, home := NewStore(storagetest.Databases["sqlite"](t), time.Now), netip.MustParseAddr("192.0.2.1")
 	end, err := s.turns.Take(t.Context(), home)
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jwk"
 
 	"spendhook/internal/seal"
+	"spendhook/storage/column"
 )
 
 // signingKey is an opened key (ECDSA P-256).
@@ -27,11 +28,6 @@ func newSigningKey(ring *seal.Keyring, now time.Time) (*signingKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	return sealedKey(ring, private, now)
-}
-
-// sealedKey prepares a key for the database.
-func sealedKey(ring *seal.Keyring, private *ecdsa.PrivateKey, now time.Time) (*signingKey, error) {
 	k, err := importKey(private)
 	if err != nil {
 		return nil, err
@@ -41,7 +37,8 @@ func sealedKey(ring *seal.Keyring, private *ecdsa.PrivateKey, now time.Time) (*s
 		return nil, err
 	}
 	id, _ := k.private.KeyID()
-	k.row = Key{ID: id, CreatedAt: now, SignsFrom: now, TokensUntil: now}
+	at := column.At(now)
+	k.row = Key{ID: id, CreatedAt: at, SignsFrom: at, TokensUntil: at}
 	k.row.Sealed, err = ring.Seal(der, sealContext(id))
 	return k, err
 }

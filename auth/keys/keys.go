@@ -3,6 +3,7 @@
 package keys
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 
 	"spendhook/internal/seal"
 	"spendhook/storage"
+	"spendhook/storage/column"
 )
 
 // Options configures Open.
@@ -63,11 +65,12 @@ func Open(ctx context.Context, opts Options) (*Signer, error) {
 	if k.opts.Now == nil {
 		k.opts.Now = time.Now //nolint:forbidigo // the nil default
 	}
-	if k.opts.Logger == nil {
-		k.opts.Logger = slog.New(slog.DiscardHandler)
-	}
+	k.opts.Logger = cmp.Or(k.opts.Logger, slog.New(slog.DiscardHandler))
 	k.known.Store(&keySet{})
-	localErr := k.useLocal()
+	rows, localErr := readKeysFile(opts.Dir)
+	if localErr == nil {
+		localErr = k.use(rows)
+	}
 	if localErr != nil {
 		k.opts.Logger.Warn("the last known token keys cannot be used", "exception.message", localErr)
 	}
@@ -94,15 +97,6 @@ func (k *Signer) first(ctx context.Context, localErr error) error {
 		return nil
 	}
 	return err
-}
-
-// useLocal loads the keys of the data directory.
-func (k *Signer) useLocal() error {
-	rows, err := readKeysFile(k.opts.Dir)
-	if err != nil {
-		return err
-	}
-	return k.use(rows)
 }
 
 // provisional creates a key and stores it in the data directory. It is used when the
@@ -220,7 +214,7 @@ func (k *Signer) List() []Info {
 	rows, now := k.known.Load().rows, k.opts.Now()
 	list := make([]Info, 0, len(rows))
 	for i, row := range rows {
-		info := Info{ID: row.ID, State: string(stateOf(rows, i, now)), CreatedAt: row.CreatedAt, SignsFrom: row.SignsFrom}
+		info := Info{ID: row.ID, State: string(stateOf(rows, i, now)), CreatedAt: row.CreatedAt.Time, SignsFrom: row.SignsFrom.Time}
 		if at, ends := goneAt(rows, i); ends {
 			info.GoneAt = &at
 		}
@@ -269,7 +263,7 @@ func (k *Signer) Revoke(ctx context.Context, id string) error {
 // signingSince is the time since which the current key signs.
 func (k *Signer) signingSince() time.Time {
 	rows := k.known.Load().rows
-	return rows[signerAt(rows, k.opts.Now())].SignsFrom
+	return rows[signerAt(rows, k.opts.Now())].SignsFrom.Time
 }
 
 // Sign signs a token as JWT (ES256). If the token lives longer than TokenTTL, Sign stores
@@ -278,7 +272,7 @@ func (k *Signer) signingSince() time.Time {
 func (k *Signer) Sign(ctx context.Context, token jwt.Token) (string, error) {
 	set, now := k.known.Load(), k.opts.Now()
 	signer := set.rows[signerAt(set.rows, now)]
-	if expires, _ := token.Expiration(); expires.After(now.Add(TokenTTL)) && expires.After(signer.TokensUntil) {
+	if expires, _ := token.Expiration(); expires.After(now.Add(TokenTTL)) && expires.After(signer.TokensUntil.Time) {
 		if err := k.note(ctx, signer.ID, expires); err != nil && !errors.Is(err, storage.ErrUnavailable) {
 			return "", err
 		}
@@ -291,8 +285,8 @@ func (k *Signer) Sign(ctx context.Context, token jwt.Token) (string, error) {
 func (k *Signer) note(ctx context.Context, id string, expires time.Time) error {
 	_, err := k.opts.Store.Change(ctx, func(rows []Key) ([]Key, error) {
 		for i := range rows {
-			if rows[i].ID == id && expires.After(rows[i].TokensUntil) {
-				rows[i].TokensUntil = expires
+			if rows[i].ID == id && expires.After(rows[i].TokensUntil.Time) {
+				rows[i].TokensUntil = column.At(expires)
 			}
 		}
 		return rows, nil

@@ -13,11 +13,12 @@ import (
 	"spendhook/internal/seal"
 	"spendhook/internal/seal/reseal"
 	"spendhook/internal/seal/sealtest"
+	"spendhook/storage/storagetest"
 )
 
 func TestReplicasThatStartAtOnceMakeOneKey(t *testing.T) {
 	t.Parallel()
-	for name, open := range authtest.Databases {
+	for name, open := range storagetest.Databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := authtest.NewClock()
@@ -46,7 +47,7 @@ func TestReplicasThatStartAtOnceMakeOneKey(t *testing.T) {
 func TestNextKeyIsPublishedBeforeItsFirstToken(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	store := Table(authtest.SQLite(t))
+	store := Table(storagetest.Databases["sqlite"](t))
 	signer := openTest(t, Options{Store: store, Now: c.Now})
 	first := signer.List()[0].ID
 	if err := signer.Rotate(t.Context(), false); err != nil {
@@ -94,7 +95,7 @@ func TestNextKeyIsPublishedBeforeItsFirstToken(t *testing.T) {
 func TestPrivateKeysAreSealed(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	store, dir := Table(authtest.SQLite(t)), t.TempDir()
+	store, dir := Table(storagetest.Databases["sqlite"](t)), t.TempDir()
 	openTest(t, Options{Store: store, Dir: dir, Now: c.Now})
 	rows, err := store.Read(t.Context())
 	if err != nil || !seal.IsSealed(rows[0].Sealed) {
@@ -120,7 +121,7 @@ func TestPrivateKeysAreSealed(t *testing.T) {
 func TestReseal(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	store := Table(authtest.SQLite(t))
+	store := Table(storagetest.Databases["sqlite"](t))
 	before := openTest(t, Options{Store: store, Now: c.Now})
 	dir := t.TempDir()
 	both := sealtest.Ring("new", "test")
@@ -157,7 +158,7 @@ func TestReseal(t *testing.T) {
 
 func TestBadKeyFilesAreErrors(t *testing.T) {
 	t.Parallel()
-	store := Table(authtest.SQLite(t))
+	store := Table(storagetest.Databases["sqlite"](t))
 	if _, err := Open(t.Context(), Options{Store: store, Dir: filepath.Join(t.TempDir(), "none"), Keyring: sealtest.Keyring()}); err == nil {
 		t.Error("a missing directory is accepted")
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"spendhook/storage/column"
 )
 
 const (
@@ -60,7 +62,7 @@ func goneAt(keys []Key, i int) (time.Time, bool) {
 	}
 	at := keys[i+1].SignsFrom.Add(TokenTTL + ClockSlack)
 	if keys[i].TokensUntil.After(at) {
-		at = keys[i].TokensUntil
+		at = keys[i].TokensUntil.Time
 	}
 	return at, true
 }
@@ -102,14 +104,14 @@ func rotate(keys []Key, next Key, now time.Time, hurry bool) ([]Key, error) {
 	case waiting && !hurry:
 		return nil, errKeyWaiting
 	case waiting:
-		if soon := now.Add(lead); soon.Before(keys[last].SignsFrom) {
-			keys[last].SignsFrom = soon
+		if soon := now.Add(lead); soon.Before(keys[last].SignsFrom.Time) {
+			keys[last].SignsFrom = column.At(soon)
 		}
 		return keys, nil
 	case len(prune(keys, now.Add(pruneSlack))) >= maxKeys:
 		return nil, errTooManyKeys
 	}
-	next.SignsFrom = now.Add(lead)
+	next.SignsFrom = column.At(now.Add(lead))
 	return append(keys, next), nil
 }
 
@@ -138,6 +140,6 @@ func revoke(keys []Key, id string, fresh Key, now time.Time) ([]Key, error) {
 		kept = append(kept, fresh)
 	}
 	next := len(kept) - 1
-	kept[next].SignsFrom = now
+	kept[next].SignsFrom = column.At(now)
 	return kept, nil
 }

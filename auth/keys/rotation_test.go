@@ -5,19 +5,22 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"spendhook/storage/column"
 )
 
 var noon = time.Date(2026, time.July, 1, 12, 0, 0, 0, time.UTC)
 
 // row is a key that signs from a time after noon.
 func row(id string, from time.Duration) Key {
-	return Key{ID: id, SignsFrom: noon.Add(from), TokensUntil: noon.Add(from)}
+	at := column.Time{Time: noon.Add(from)}
+	return Key{ID: id, SignsFrom: at, TokensUntil: at}
 }
 
 func TestKeyStates(t *testing.T) {
 	t.Parallel()
 	long := row("long", -3*time.Hour)
-	long.TokensUntil = noon.Add(time.Hour)
+	long.TokensUntil = column.At(noon.Add(time.Hour))
 	for name, c := range map[string]struct {
 		keys []Key
 		want []state

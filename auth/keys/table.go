@@ -1,24 +1,25 @@
 package keys
 
 import (
-	"cmp"
 	"context"
 	"slices"
-	"time"
 
 	"github.com/uptrace/bun"
 
 	"spendhook/storage"
+	"spendhook/storage/column"
 )
 
 // Key is a key that signs access tokens from SignsFrom until that of the
-// next key. Times are kept to the millisecond.
+// next key.
 type Key struct {
-	ID          string    `json:"id"`
-	Sealed      string    `json:"sealed"` // the private key, encrypted
-	CreatedAt   time.Time `json:"createdAt"`
-	SignsFrom   time.Time `json:"signsFrom"`
-	TokensUntil time.Time `json:"tokensUntil"` // when the last of its unusually long tokens expires
+	bun.BaseModel `bun:"table:token_keys,alias:k" json:"-"`
+
+	ID          string      `bun:"id,pk" json:"id"`
+	Sealed      string      `bun:"sealed" json:"sealed"` // the private key, encrypted
+	CreatedAt   column.Time `bun:"created_at" json:"createdAt"`
+	SignsFrom   column.Time `bun:"signs_from" json:"signsFrom"`
+	TokensUntil column.Time `bun:"tokens_until" json:"tokensUntil"` // when the last of its unusually long tokens expires
 }
 
 // Store is where all replicas find the keys. Its methods return
@@ -36,30 +37,6 @@ func Table(db *storage.DB) Store { return table{db} }
 
 type table struct{ db *storage.DB }
 
-type keyRow struct {
-	bun.BaseModel `bun:"table:token_keys,alias:k"`
-
-	ID          string `bun:"id,pk"`
-	Sealed      string `bun:"sealed"`
-	CreatedAt   int64  `bun:"created_at"`
-	SignsFrom   int64  `bun:"signs_from"`
-	TokensUntil int64  `bun:"tokens_until"`
-}
-
-func newKeyRow(k Key) keyRow {
-	return keyRow{
-		ID: k.ID, Sealed: k.Sealed, CreatedAt: k.CreatedAt.UnixMilli(),
-		SignsFrom: k.SignsFrom.UnixMilli(), TokensUntil: k.TokensUntil.UnixMilli(),
-	}
-}
-
-func (r keyRow) key() Key {
-	return Key{
-		ID: r.ID, Sealed: r.Sealed, CreatedAt: time.UnixMilli(r.CreatedAt).UTC(),
-		SignsFrom: time.UnixMilli(r.SignsFrom).UTC(), TokensUntil: time.UnixMilli(r.TokensUntil).UTC(),
-	}
-}
-
 func (t table) Read(ctx context.Context) ([]Key, error) {
 	var list []Key
 	err := t.db.Query(ctx, "read token keys", func(ctx context.Context, db bun.IDB) (err error) {
@@ -69,19 +46,9 @@ func (t table) Read(ctx context.Context) ([]Key, error) {
 	return list, err
 }
 
-func readKeys(ctx context.Context, db bun.IDB) ([]Key, error) {
-	var rows []keyRow
-	if err := db.NewSelect().Model(&rows).Scan(ctx); err != nil {
-		return nil, err
-	}
-	list := make([]Key, len(rows))
-	for i, r := range rows {
-		list[i] = r.key()
-	}
-	slices.SortFunc(list, func(a, b Key) int {
-		return cmp.Or(a.SignsFrom.Compare(b.SignsFrom), cmp.Compare(a.ID, b.ID))
-	})
-	return list, nil
+func readKeys(ctx context.Context, db bun.IDB) (list []Key, err error) {
+	err = db.NewSelect().Model(&list).OrderExpr("signs_from, id").Scan(ctx)
+	return list, err
 }
 
 func (t table) Change(ctx context.Context, decide func([]Key) ([]Key, error)) ([]Key, error) {
@@ -110,30 +77,21 @@ func (t table) Change(ctx context.Context, decide func([]Key) ([]Key, error)) ([
 }
 
 func replaceKeys(ctx context.Context, tx bun.Tx, before, after []Key) error {
-	had, have := keyRows(before), keyRows(after)
-	for _, row := range had {
-		if slices.Contains(have, row) {
+	for _, key := range before {
+		if slices.Contains(after, key) {
 			continue
 		}
-		if _, err := tx.NewDelete().Model(&row).WherePK().Exec(ctx); err != nil {
+		if _, err := tx.NewDelete().Model(&key).WherePK().Exec(ctx); err != nil {
 			return err
 		}
 	}
-	for _, row := range have {
-		if slices.Contains(had, row) {
+	for _, key := range after {
+		if slices.Contains(before, key) {
 			continue
 		}
-		if _, err := tx.NewInsert().Model(&row).Exec(ctx); err != nil {
+		if _, err := tx.NewInsert().Model(&key).Exec(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func keyRows(list []Key) []keyRow {
-	rows := make([]keyRow, len(list))
-	for i, k := range list {
-		rows[i] = newKeyRow(k)
-	}
-	return rows
 }

@@ -9,19 +9,19 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"spendhook/auth/authtest"
+	"spendhook/storage/column"
 	"spendhook/storage/storagetest"
 )
 
 var now = storagetest.Now
 
 func stored(id string, from time.Time) Key {
-	return Key{ID: id, Sealed: "sealed-" + id, CreatedAt: now, SignsFrom: from, TokensUntil: now}
+	return Key{ID: id, Sealed: "sealed-" + id, CreatedAt: column.At(now), SignsFrom: column.At(from), TokensUntil: column.At(now)}
 }
 
 func TestKeysAreChangedAsOne(t *testing.T) {
 	t.Parallel()
-	for name, setup := range authtest.Databases {
+	for name, setup := range storagetest.Databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := Table(setup(t))
@@ -35,7 +35,7 @@ func TestKeysAreChangedAsOne(t *testing.T) {
 			if diff := cmp.Diff([]Key{sooner, later}, got); diff != "" {
 				t.Error(diff)
 			}
-			later.SignsFrom = now.Add(-time.Hour)
+			later.SignsFrom = column.At(now.Add(-time.Hour))
 			got = storagetest.Must(s.Change(t.Context(), func(list []Key) ([]Key, error) {
 				list[1].SignsFrom = later.SignsFrom
 				return append(list[1:], stored("c", now)), nil
@@ -56,7 +56,7 @@ func TestKeysAreChangedAsOne(t *testing.T) {
 // Concurrent changes are serialised: each sees the result of the one before.
 func TestKeysChangedAtOnce(t *testing.T) {
 	t.Parallel()
-	for name, setup := range authtest.Databases {
+	for name, setup := range storagetest.Databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := Table(setup(t))

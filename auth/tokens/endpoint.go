@@ -3,6 +3,7 @@
 package tokens
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
@@ -48,9 +50,7 @@ func NewEndpoint(opts Options) *Endpoint {
 	if opts.Now == nil {
 		opts.Now = time.Now //nolint:forbidigo // the nil default
 	}
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
-	}
+	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	if opts.Limiter == nil {
 		opts.Limiter = ratelimit.New(nil, opts.Now)
 	}
@@ -103,7 +103,7 @@ func (e *Endpoint) issue(ctx context.Context, r Request) (Token, *Error) {
 		return Token{}, refusal
 	}
 	grant := auth.Grant{
-		Subject: client.ID, ClientID: client.ID, Company: client.Company,
+		Subject: client.ID, ClientID: client.ID, Company: (*uuid.UUID)(client.Company),
 		Scopes: scopes, Thumbprint: r.Certificate, TTL: keys.TokenTTL,
 	}
 	token, err := auth.Mint(ctx, e.opts.Keys, grant, e.opts.Now())
@@ -132,7 +132,7 @@ func (e *Endpoint) authenticate(ctx context.Context, c credentials, r Request) (
 	client, err := e.opts.Clients.Authenticate(ctx, c.id, c.secret, r.Certificate, r.Address)
 	switch {
 	case errors.Is(err, clients.ErrRefused):
-		return client, invalidClient()
+		return client, refuse(InvalidClient, "The client is unknown, disabled, or its credentials are wrong.")
 	case errors.Is(err, clients.ErrBusy):
 		return client, unavailable(nil)
 	case err != nil:

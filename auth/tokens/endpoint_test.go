@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"spendhook/auth"
@@ -16,6 +17,7 @@ import (
 	"spendhook/auth/clients"
 	"spendhook/auth/keys"
 	"spendhook/storage"
+	"spendhook/storage/storagetest"
 )
 
 const (
@@ -57,7 +59,7 @@ func code(refusal *Error) Code {
 
 func TestIssue(t *testing.T) {
 	t.Parallel()
-	for name, open := range authtest.Databases {
+	for name, open := range storagetest.Databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := authtest.NewClock()
@@ -76,7 +78,7 @@ func TestIssue(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if caller.Subject != client.ID || caller.ClientID != client.ID || *caller.Company != *client.Company || caller.Thumbprint != certOne {
+			if caller.Subject != client.ID || caller.ClientID != client.ID || *caller.Company != uuid.UUID(*client.Company) || caller.Thumbprint != certOne {
 				t.Errorf("%+v", caller)
 			}
 			token, refusal = r.ask(client.ID, secret)
@@ -97,7 +99,7 @@ func TestIssue(t *testing.T) {
 func TestIssueRefuses(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	r := newReplica(t, authtest.SQLite(t), c)
+	r := newReplica(t, storagetest.Databases["sqlite"](t), c)
 	client, secret := r.client(clients.Registration{})
 	bound, boundSecret := r.client(clients.Registration{Certificates: []string{certOne}})
 	certOnly, _ := r.client(clients.Registration{Certificates: []string{certOne, certTwo}, NoSecret: true})
@@ -157,7 +159,7 @@ func TestIssueRefuses(t *testing.T) {
 func TestRotatedSecret(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	r := newReplica(t, authtest.SQLite(t), c)
+	r := newReplica(t, storagetest.Databases["sqlite"](t), c)
 	client, first := r.client(clients.Registration{})
 	rotate := func(overlap time.Duration) string {
 		_, secret, err := r.clients.RotateSecret(t.Context(), client.ID, overlap)
@@ -196,7 +198,7 @@ func TestRotatedSecret(t *testing.T) {
 func TestGuessesBlockNoClient(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	r := newReplica(t, authtest.SQLite(t), c)
+	r := newReplica(t, storagetest.Databases["sqlite"](t), c)
 	bySecret, secret := r.client(clients.Registration{})
 	byCertificate, _ := r.client(clients.Registration{Certificates: []string{certOne}, NoSecret: true})
 	for i := range 100 {
@@ -216,7 +218,7 @@ func TestGuessesBlockNoClient(t *testing.T) {
 func TestTokensOfAClientHaveARate(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	r := newReplica(t, authtest.SQLite(t), c)
+	r := newReplica(t, storagetest.Databases["sqlite"](t), c)
 	client, secret := r.client(clients.Registration{})
 	other, otherSecret := r.client(clients.Registration{})
 	for range tokenRate.Burst {
@@ -244,7 +246,7 @@ func TestTokensOfAClientHaveARate(t *testing.T) {
 func TestTokensAreUnavailableWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	store := authtest.SQLite(t)
+	store := storagetest.Databases["sqlite"](t)
 	r := newReplica(t, store, c)
 	client, secret := r.client(clients.Registration{Certificates: []string{certOne}})
 	if err := store.Close(); err != nil {
@@ -266,7 +268,7 @@ func TestTokensAreUnavailableWithoutTheDatabase(t *testing.T) {
 
 func TestTokensOfARevokedClientStop(t *testing.T) {
 	t.Parallel()
-	for name, open := range authtest.Databases {
+	for name, open := range storagetest.Databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := authtest.NewClock()

@@ -41,8 +41,3 @@ func (r *Error) Unwrap() error { return r.cause }
 func refuse(code Code, description string) *Error {
 	return &Error{Code: code, Description: description}
 }
-
-// invalidClient never says which part of the credentials is wrong.
-func invalidClient() *Error {
-	return refuse(InvalidClient, "The client is unknown, disabled, or its credentials are wrong.")
-}

@@ -2,10 +2,9 @@ package tokens
 
 import (
 	"bytes"
-	"encoding/base64"
+	"net/http"
 	"net/netip"
 	"net/url"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -92,18 +91,12 @@ func (c *credentials) addBasic(headers []string) *Error {
 }
 
 func parseBasic(header string) (id, secret string, ok bool) {
-	scheme, encoded, _ := strings.Cut(header, " ")
-	if !strings.EqualFold(scheme, "Basic") {
-		return "", "", false
-	}
-	text, err := base64.StdEncoding.DecodeString(strings.TrimSpace(encoded))
-	if err != nil {
-		return "", "", false
-	}
-	id, secret, ok = strings.Cut(string(text), ":")
+	r := http.Request{Header: http.Header{"Authorization": {header}}}
+	id, secret, ok = r.BasicAuth()
 	if !ok || id == "" || secret == "" {
 		return "", "", false
 	}
+	var err error
 	if id, err = url.QueryUnescape(id); err != nil {
 		return "", "", false
 	}

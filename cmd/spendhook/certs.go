@@ -75,7 +75,7 @@ func (c *certsDevCmd) write(now time.Time) error {
 		return err
 	}
 	for _, f := range files {
-		if err := datadir.Replace(c.path(f.name), f.content); err != nil { // a running daemon reads it
+		if err := datadir.Replace(c.path(f.name), f.content); err != nil {
 			return err
 		}
 	}

@@ -16,7 +16,6 @@ import (
 	"spendhook/console/session"
 	"spendhook/dispatcher/workqueue/storedformat"
 	"spendhook/internal/partition"
-	"spendhook/internal/redisx"
 )
 
 type consoleCmd struct {
@@ -80,7 +79,7 @@ func (d *daemon) webConsole() (http.Handler, error) {
 		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Inspector: d.inspector, Dispatcher: d.dispatcher, Traffic: d.traffic, Tail: d.tail,
 		CardJobs: d.bulk, System: &systemStatus{daemon: d, since: time.Now()}, Audit: d.audit,
 		Revoked: d.verifier.Revoked, CertificateRequired: d.cfg.ConsoleCertificateRequired(), Peers: d.peers, Limiter: d.limiter,
-		Unavailable: redisx.Unavailable, Logger: d.log,
+		Logger: d.log,
 	})
 }
 

@@ -50,12 +50,12 @@ type shownClient struct {
 
 func newShownClient(c clients.Client, secret string) shownClient {
 	s := shownClient{
-		ID: c.ID, Secret: secret, Name: c.Name, Company: c.Company, Scopes: c.Scopes, Certificates: c.Certificates,
+		ID: c.ID, Secret: secret, Name: c.Name, Company: (*uuid.UUID)(c.Company), Scopes: c.Scopes, Certificates: c.Certificates,
 		HasSecret: c.SecretHash != "", Disabled: c.RevokedAt != nil,
-		CreatedAt: c.CreatedAt.UTC(), UpdatedAt: c.UpdatedAt.UTC(), LastUsedAt: c.LastUsedAt,
+		CreatedAt: c.CreatedAt.Time, UpdatedAt: c.UpdatedAt.Time, LastUsedAt: c.LastUsedAt.Pointer(),
 	}
 	if c.OldSecretHash != "" && c.OldSecretUntil.After(time.Now()) {
-		s.OldSecretUntil = &c.OldSecretUntil
+		s.OldSecretUntil = &c.OldSecretUntil.Time
 	}
 	return s
 }
@@ -146,7 +146,7 @@ func (c oneClient) run(ctx context.Context, term *console, action string, do fun
 		if action == "" {
 			return err
 		}
-		return errors.Join(err, c.recordClient(ctx, term, action, client.ID, client.Company))
+		return errors.Join(err, c.recordClient(ctx, term, action, client.ID, (*uuid.UUID)(client.Company)))
 	})
 }
 
@@ -192,7 +192,7 @@ func (c *clientCreateCmd) Run(ctx context.Context, term *console) error {
 		if c.Company == nil {
 			fmt.Fprintln(term.err, "The client is tied to no company: it may name any.")
 		}
-		return c.recordClient(ctx, term, "client.create", client.ID, client.Company)
+		return c.recordClient(ctx, term, "client.create", client.ID, (*uuid.UUID)(client.Company))
 	})
 }
 

@@ -28,7 +28,6 @@ import (
 	"spendhook/internal/clienttls"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
-	"spendhook/internal/redisx"
 	"spendhook/storage/billing"
 	"spendhook/storage/locations"
 	"spendhook/storage/reimbursements"
@@ -213,8 +212,7 @@ func (d *daemon) openIntake(context.Context) error {
 		Audit: d.audit, Sessions: d.sessions, Console: pages,
 		Limits: d.limits,
 		Peers:  d.peers, Bodies: bodies, CertificateRequired: d.cfg.CertificateRequired(),
-		Unavailable: redisx.Unavailable,
-		Logger:      d.log, Metrics: api.NewMetrics(d.registry), Tracing: d.tracing,
+		Logger: d.log, Metrics: api.NewMetrics(d.registry), Tracing: d.tracing,
 	})
 	if err != nil {
 		return err

@@ -79,7 +79,7 @@ func (d *daemon) quickstart(ctx context.Context, term *console) error {
 	if made {
 		e := audit.Entry{
 			Action: "client.create", Target: audit.Target{Kind: "client", IDs: []string{client.ID}},
-			CompanyUUID: client.Company, Outcome: audit.Success,
+			CompanyUUID: (*uuid.UUID)(client.Company), Outcome: audit.Success,
 		}
 		e.Actor, e.Address = systemUser()
 		d.audit.Record(e)
@@ -107,7 +107,7 @@ func firstClient(ctx context.Context, store *clients.Store, name string, company
 	}
 	errFound := errors.New("found")
 	err = eachClient(ctx, store, func(c clients.Client) error {
-		if c.Name != name || c.Company == nil || *c.Company != company {
+		if c.Name != name || c.Company == nil || uuid.UUID(*c.Company) != company {
 			return nil
 		}
 		client = c

@@ -81,15 +81,8 @@ func (s *Store) Peek(ctx context.Context, secret string) (Grant, error) {
 }
 
 func grantOf(reply *redis.StringCmd) (g Grant, err error) {
-	text, err := reply.Bytes()
-	if errors.Is(err, redis.Nil) {
-		return g, ErrNotFound
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &g)
-	}
-	if err != nil {
-		return g, fmt.Errorf("read the link: %w", err)
+	if err := load(reply, &g); err != nil {
+		return Grant{}, fmt.Errorf("read the link: %w", err)
 	}
 	return g, nil
 }
@@ -122,25 +115,15 @@ func (s *Store) Open(ctx context.Context, link string, v Visitor) (opened Sessio
 // session. The error is ErrNotFound when the session does not exist or has ended.
 func (s *Store) Find(ctx context.Context, secret string, use bool) (Session, error) {
 	key := sessionKey(idOf(secret).String())
-	var reply *redis.StringCmd
 	if use {
-		reply = s.client.GetEx(ctx, key, IdleTime)
-	} else {
-		reply = s.client.Get(ctx, key)
+		return s.decode(s.client.GetEx(ctx, key, IdleTime))
 	}
-	text, err := reply.Result()
-	if errors.Is(err, redis.Nil) {
-		return Session{}, ErrNotFound
-	}
-	if err != nil {
-		return Session{}, fmt.Errorf("read the session: %w", err)
-	}
-	return s.decode(text)
+	return s.decode(s.client.Get(ctx, key))
 }
 
-func (s *Store) decode(text string) (found Session, err error) {
-	if err := json.Unmarshal([]byte(text), &found); err != nil {
-		return found, fmt.Errorf("read the session: %w", err)
+func (s *Store) decode(reply *redis.StringCmd) (found Session, err error) {
+	if err := load(reply, &found); err != nil {
+		return Session{}, fmt.Errorf("read the session: %w", err)
 	}
 	if !s.now().Before(found.ExpiresAt) {
 		return Session{}, ErrNotFound
@@ -148,17 +131,22 @@ func (s *Store) decode(text string) (found Session, err error) {
 	return found, nil
 }
 
+// load decodes a record. The error is ErrNotFound when there is none.
+func load(reply *redis.StringCmd, into any) error {
+	text, err := reply.Bytes()
+	if errors.Is(err, redis.Nil) {
+		return ErrNotFound
+	}
+	if err == nil {
+		err = json.Unmarshal(text, into)
+	}
+	return err
+}
+
 // End ends a session of a company, or of none; ErrNotFound when there is no such one.
 // With an asker, only a session whose link the asker created is ended.
 func (s *Store) End(ctx context.Context, company *uuid.UUID, id uuid.UUID, asker *Asker) (Session, error) {
-	text, err := s.client.Get(ctx, sessionKey(id.String())).Result()
-	if errors.Is(err, redis.Nil) {
-		return Session{}, ErrNotFound
-	}
-	if err != nil {
-		return Session{}, fmt.Errorf("end the session: %w", err)
-	}
-	found, err := s.decode(text)
+	found, err := s.decode(s.client.Get(ctx, sessionKey(id.String())))
 	if err != nil {
 		return Session{}, err
 	}
@@ -259,8 +247,8 @@ func (s *Store) read(ctx context.Context, names []string, asker *Asker) ([]Sessi
 	}
 	var found []Session
 	for i, text := range texts {
-		one, err := s.decode(text.Val())
-		if text.Err() != nil || err != nil || asker != nil && !one.Asker.sameAs(asker) {
+		one, err := s.decode(text)
+		if err != nil || asker != nil && !one.Asker.sameAs(asker) {
 			continue
 		}
 		if one.IdleUntil = s.now().Add(lives[i].Val()); one.IdleUntil.After(one.ExpiresAt) {

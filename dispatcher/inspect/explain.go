@@ -27,6 +27,21 @@ const (
 	VerdictNotMatched    Verdict = "NOT_MATCHED"    // the subscriber matches the event now, but did not at matching time
 )
 
+// Detail is the verdict as a sentence.
+func (v Verdict) Detail() string { return details[v] }
+
+var details = map[Verdict]string{
+	VerdictDelivered:     "The subscriber acknowledged the event.",
+	VerdictPending:       "The event is on its way.",
+	VerdictDead:          "The delivery was given up; retry it, or recover the subscriber.",
+	VerdictCancelled:     "The delivery was cancelled.",
+	VerdictNotSubscribed: "The subscriber's events do not include this type.",
+	VerdictFiltered:      "The filter of the subscriber does not match the event.",
+	VerdictDisabled:      "The subscriber is disabled; enable it and recover what it missed.",
+	VerdictCreatedLater:  "The subscriber was created after the event was accepted; replay sends it.",
+	VerdictNotMatched:    "The subscriber did not want this type when the event was dispatched; replay sends it.",
+}
+
 // Explanation is the outcome of an event for one subscriber of its company, and why.
 type Explanation struct {
 	Subscriber *subscribers.Subscriber // never changed

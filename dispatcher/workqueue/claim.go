@@ -20,8 +20,9 @@ import (
 const (
 	claimBytes   = 1 << 20 // of events; the last one may exceed it
 	claimQuantum = 50      // deliveries of a company while others have work
+	claimLeast   = 8       // deliveries of a partition, however many others have work
 	claimShort   = 50      // deliveries of a partition while others have work
-	claimLong    = 400     // deliveries of all partitions of a call
+	claimLong    = 400     // deliveries of a call
 	claimJobs    = 4
 )
 
@@ -104,12 +105,15 @@ func (q *Queue) claim(ctx context.Context, replica string, number uint64, partit
 }
 
 // claimSize is how many deliveries of each partition one call may claim. Small claims serve the
-// next partition sooner; large claims cost less per delivery.
-func (q *Queue) claimSize(partitions []int, share int) int {
-	n := len(partitions)
-	most := claimLong / n
-	if n > 1 || q.othersServed(partitions[0]) {
-		most = min(most, claimShort)
+// next partition sooner; large claims cost less per delivery. budget is for all partitions, if
+// there are several.
+func (q *Queue) claimSize(partitions []int, share, budget int) int {
+	n, most := len(partitions), claimLong
+	switch {
+	case n > 1:
+		most = min(max(budget/n, claimLeast), claimShort)
+	case q.othersServed(partitions[0]):
+		most = claimShort
 	}
 	return max(1, min(most, 2*share/n))
 }

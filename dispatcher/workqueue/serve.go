@@ -14,6 +14,10 @@ import (
 const (
 	// roundMost is how many partitions of a shard are claimed from at once.
 	roundMost = 64
+	// roundTime is how long a round of several partitions should take.
+	roundTime = 6 * time.Millisecond
+	// roundLeast is the smallest budget of a round.
+	roundLeast = 32
 	// serveWait bounds how long a wake-up waits for its partitions to be served. While
 	// its workers wait, a busy replica leaves further wake-ups to other replicas. The
 	// bound keeps a shard that does not answer from blocking wake-ups of other shards.
@@ -27,6 +31,7 @@ const (
 type server struct {
 	queued  []int         // to be served, in this order
 	serving []int         // nil: no round is running
+	budget  int           // deliveries of a round of several partitions
 	served  chan struct{} // closed at the end of each round, and replaced
 }
 
@@ -70,7 +75,7 @@ func (q *Queue) enqueue(partitions []int) map[*server][]int {
 	for shard, group := range groups {
 		s := q.servers[shard]
 		if s == nil {
-			s = &server{served: make(chan struct{})}
+			s = &server{served: make(chan struct{}), budget: claimLong}
 			q.servers[shard] = s
 		}
 		of[s] = group
@@ -100,11 +105,24 @@ func (s *server) next() {
 	slices.Sort(s.serving)
 }
 
+// adjust sets the budget of the next round by how long this one took. A long round means that
+// Redis or the CPU is busy: smaller rounds serve the next partitions sooner.
+func (s *server) adjust(took time.Duration) {
+	switch {
+	case took > roundTime:
+		s.budget = max(s.budget*3/4, roundLeast)
+	case took < roundTime/2:
+		s.budget = min(s.budget+16, claimLong)
+	}
+}
+
 // run serves the queued partitions of a shard until none is left.
 func (q *Queue) run(ctx context.Context, s *server) {
 	for {
-		q.serveRound(ctx, s.serving)
+		began := time.Now() //nolint:forbidigo // tunes a size, decides nothing
+		q.serveRound(ctx, s.serving, s.budget)
 		q.mu.Lock()
+		s.adjust(time.Since(began)) //nolint:forbidigo // as above
 		close(s.served)
 		s.served = make(chan struct{})
 		if len(s.queued) == 0 || q.ctx.Err() != nil || q.refused.Load() != nil {
@@ -117,9 +135,9 @@ func (q *Queue) run(ctx context.Context, s *server) {
 	}
 }
 
-// serveRound claims work of partitions of one shard, as much as this replica has places
-// for, and starts the claimed work.
-func (q *Queue) serveRound(ctx context.Context, partitions []int) {
+// serveRound claims work of partitions of one shard, as much as this replica has places for and
+// the budget allows, and starts the claimed work.
+func (q *Queue) serveRound(ctx context.Context, partitions []int, budget int) {
 	shares, others := q.opts.Admission.Holding()
 	if !anyFree(shares, others) {
 		q.park(partitions)
@@ -134,7 +152,7 @@ func (q *Queue) serveRound(ctx context.Context, partitions []int) {
 	var batches []Batch
 	var again []int
 	number := q.calls.Add(1)
-	size := q.claimSize(partitions, others) / int(q.underway.Add(1)) // claims of other shards share the memory
+	size := q.claimSize(partitions, others, budget) / int(q.underway.Add(1)) // claims of other shards share the memory
 	defer q.underway.Add(-1)
 	for _, c := range q.claim(ctx, replica, number, partitions, max(size, 1), shares, others) {
 		q.metrics.claims.Inc()

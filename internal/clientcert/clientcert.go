@@ -24,6 +24,15 @@ func From(ctx context.Context) *x509.Certificate {
 	return cert
 }
 
+// ThumbprintFrom is the Thumbprint of the client certificate of a request, "" when none was
+// presented.
+func ThumbprintFrom(ctx context.Context) string {
+	if cert := From(ctx); cert != nil {
+		return Thumbprint(cert)
+	}
+	return ""
+}
+
 // Thumbprint is the "x5t#S256" of a certificate (RFC 8705 section 3.1): the
 // SHA-256 of its DER form as base64url without padding.
 func Thumbprint(cert *x509.Certificate) string {

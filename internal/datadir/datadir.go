@@ -72,21 +72,19 @@ func Read(path string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// Replace creates or replaces a file that only this user can read, down to the disk. A reader
-// sees the old content or the new, never a part.
-func Replace(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // with mode 0600
+// Replace writes a file for this user alone, in place of the one that there may be. It writes
+// the file whole under another name, down to the disk, and then gives it its own.
+func Replace(path string, text []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
+	defer func() { _ = os.Remove(f.Name()) }() // there is none after the rename
+	_, err = f.Write(text)
+	if err := errors.Join(f.Chmod(fileMode), err, f.Sync(), f.Close()); err != nil {
+		return err
 	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
+	return os.Rename(f.Name(), path)
 }
 
 func open(path string, flag int) (f *os.File, mode fs.FileMode, err error) {

@@ -75,6 +75,14 @@ func Address(ctx context.Context) netip.Addr {
 	return address
 }
 
+// AddressText is Address as text, "" when it is unknown.
+func AddressText(ctx context.Context) string {
+	if address := Address(ctx); address.IsValid() {
+		return address.String()
+	}
+	return ""
+}
+
 // Resolve returns the request with the client's address (Address) and verified
 // certificate (clientcert.From) in its context. It removes all headers that could claim
 // either. On an error, which is one of this package's, the context has the address only.

@@ -2,6 +2,7 @@ package redisx
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -43,4 +44,12 @@ func Scan(ctx context.Context, client redis.UniversalClient, pattern string, f f
 		}
 		return nil
 	})
+}
+
+// OrEmpty is a reply that is a text, "" for one that does not exist.
+func OrEmpty(text string, err error) (string, error) {
+	if errors.Is(err, redis.Nil) {
+		return "", nil
+	}
+	return text, err
 }

@@ -26,14 +26,19 @@ var Statuses = []string{"OPEN", "CLOSED"}
 // Statement is the billing statement of one month: section 2.6 of the
 // interface specification.
 type Statement struct {
-	UUID        uuid.UUID
-	CompanyUUID uuid.UUID
-	Month, Year int
-	Status      string
-	TotalAmount decimal.Decimal
-	Currency    string
-	ClosingDate calendar.Date
+	bun.BaseModel `bun:"table:statements,alias:s"`
+
+	UUID        uuid.UUID     `bun:"uuid,pk"`
+	Year        int           `bun:"year"`
+	Month       int           `bun:"month"`
+	Status      string        `bun:"status"`
+	Total       int64         `bun:"total"` // in minor units
+	Currency    string        `bun:"currency"`
+	ClosingDate calendar.Date `bun:"closing_day"`
 }
+
+// TotalAmount is the exact total.
+func (s Statement) TotalAmount() decimal.Decimal { return money.FromMinor(s.Total, s.Currency) }
 
 // Store is the billing statements of a database. It is safe for concurrent use. Every
 // method returns storage.ErrUnavailable, wrapped, when the database is unreachable or too slow.
@@ -41,19 +46,6 @@ type Store struct{ db *storage.DB }
 
 // New returns the billing statements of a database.
 func New(db *storage.DB) *Store { return &Store{db: db} }
-
-type statementRow struct {
-	bun.BaseModel `bun:"table:statements,alias:s"`
-
-	UUID        column.Key `bun:"uuid,pk"`
-	CompanyUUID column.Key `bun:"company_uuid"`
-	Year        int        `bun:"year"`
-	Month       int        `bun:"month"`
-	Status      string     `bun:"status"`
-	Total       int64      `bun:"total"`
-	Currency    string     `bun:"currency"`
-	ClosingDay  int64      `bun:"closing_day"`
-}
 
 // Current is the company's OPEN statement, the latest if there are
 // several, or storage.ErrNotFound.
@@ -63,13 +55,8 @@ func (s *Store) Current(ctx context.Context, company uuid.UUID) (Statement, erro
 	})
 }
 
-// OfMonth is the company's statement of a month (1..12) and year
-// (2000..2100, else *invalid.Error), or storage.ErrNotFound.
+// OfMonth is the company's statement of a month and year, or storage.ErrNotFound.
 func (s *Store) OfMonth(ctx context.Context, company uuid.UUID, month, year int) (Statement, error) {
-	var e invalid.Error
-	if CheckMonth(&e, month, year); e.OrNil() != nil {
-		return Statement{}, &e
-	}
 	return s.statement(ctx, "read statement", func(q *bun.SelectQuery) *bun.SelectQuery {
 		return q.Where("company_uuid = ?", column.Key(company)).Where("year = ?", year).Where("month = ?", month)
 	})
@@ -85,14 +72,9 @@ func CheckMonth(e *invalid.Error, month, year int) {
 	}
 }
 
-func (s *Store) statement(ctx context.Context, op string, where func(*bun.SelectQuery) *bun.SelectQuery) (Statement, error) {
-	var row statementRow
-	err := s.db.Query(ctx, op, func(ctx context.Context, db bun.IDB) error {
+func (s *Store) statement(ctx context.Context, op string, where func(*bun.SelectQuery) *bun.SelectQuery) (row Statement, err error) {
+	err = s.db.Query(ctx, op, func(ctx context.Context, db bun.IDB) error {
 		return where(db.NewSelect().Model(&row)).Scan(ctx)
 	})
-	return Statement{
-		UUID: uuid.UUID(row.UUID), CompanyUUID: uuid.UUID(row.CompanyUUID), Month: row.Month, Year: row.Year,
-		Status: row.Status, TotalAmount: money.FromMinor(row.Total, row.Currency), Currency: row.Currency,
-		ClosingDate: calendar.Date(row.ClosingDay), //nolint:gosec // written from a date
-	}, err
+	return row, err
 }

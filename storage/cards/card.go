@@ -187,18 +187,8 @@ func (s Status) Locked(lock bool) (Status, error) {
 // Check returns an *invalid.Error for a filter that cannot be right.
 func (f Filter) Check() error {
 	var e invalid.Error
-	f.Page.Check(&e)
 	if f.UserUUID != nil && f.UserERPID != "" {
 		e.Add("userErpId", "CONFLICT", "cannot be combined with userUuid")
-	}
-	if f.Status != "" {
-		e.OneOf("status", f.Status, Statuses...)
-	}
-	if f.Type != "" {
-		e.OneOf("type", f.Type, Types...)
-	}
-	if f.Periodicity != "" {
-		e.OneOf("periodicity", f.Periodicity, Periodicities...)
 	}
 	e.Text("username", f.Username)
 	e.Text("userErpId", f.UserERPID)

@@ -33,12 +33,3 @@ func Keys(ids []uuid.UUID) []Key {
 	}
 	return out
 }
-
-// UUID is the UUID that a column keeps, nil for none.
-func (k *Key) UUID() *uuid.UUID {
-	if k == nil {
-		return nil
-	}
-	id := uuid.UUID(*k)
-	return &id
-}

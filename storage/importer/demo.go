@@ -2,6 +2,8 @@ package importer
 
 import (
 	"bufio"
+	"cmp"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -46,9 +48,12 @@ const demoDays = 730
 // out, users and locations that are inactive).
 func WriteDemoData(w io.Writer, d DemoData) error {
 	out := bufio.NewWriterSize(w, 1<<16)
+	seed := [32]byte(binary.LittleEndian.AppendUint64(make([]byte, 24), d.Seed))
+	source := rand.NewChaCha8(seed)
 	g := demo{
 		DemoData: d.withDefaults(),
-		rand:     rand.New(rand.NewPCG(d.Seed, 1)), //nolint:gosec // data that must come out the same again
+		rand:     rand.New(source), //nolint:gosec // data that must come out the same again
+		bytes:    source,
 		out:      jsontext.NewEncoder(out, json.WithMarshalers(json.MarshalToFunc(plainDecimal))),
 	}
 	for i := range g.Companies {
@@ -65,14 +70,12 @@ func plainDecimal(e *jsontext.Encoder, d decimal.Decimal) error {
 }
 
 func (d DemoData) withDefaults() DemoData {
-	for _, n := range []struct {
-		field *int
-		value int
-	}{{&d.Companies, 3}, {&d.Users, 25}, {&d.Locations, 8}, {&d.Cards, 60}, {&d.Reimbursements, 500}, {&d.Statements, 18}} {
-		if *n.field <= 0 {
-			*n.field = n.value
-		}
-	}
+	d.Companies = cmp.Or(d.Companies, 3)
+	d.Users = cmp.Or(d.Users, 25)
+	d.Locations = cmp.Or(d.Locations, 8)
+	d.Cards = cmp.Or(d.Cards, 60)
+	d.Reimbursements = cmp.Or(d.Reimbursements, 500)
+	d.Statements = cmp.Or(d.Statements, 18)
 	return d
 }
 
@@ -108,9 +111,10 @@ var (
 // demo writes the lines. Its first error stays and stops the rest.
 type demo struct {
 	DemoData
-	rand *rand.Rand
-	out  *jsontext.Encoder
-	err  error
+	rand  *rand.Rand
+	bytes io.Reader // of the same source
+	out   *jsontext.Encoder
+	err   error
 }
 
 // demoCompany has the values that the lines of one company share.
@@ -165,7 +169,7 @@ func (g *demo) user(c demoCompany, n int) reimbursements.Reference {
 	first, last := pick(g, demoFirst), pick(g, demoLast)
 	active := n%9 != 8
 	u := userEntry{
-		kinded: kinded{"user"}, UUID: g.uuid(), CompanyUUID: c.uuid, Name: first + " " + last, Active: &active,
+		owned: owned{"user", g.uuid(), c.uuid}, Name: first + " " + last, Active: &active,
 		Username: strings.ReplaceAll(fold.Text(first+"."+last), "'", "") + strconv.Itoa(n),
 	}
 	if n%4 != 3 {
@@ -177,7 +181,7 @@ func (g *demo) user(c demoCompany, n int) reimbursements.Reference {
 
 func (g *demo) location(c demoCompany, n int) reimbursements.Reference {
 	l := locationEntry{
-		kinded: kinded{"location"}, UUID: g.uuid(), CompanyUUID: c.uuid, Name: demoPlaces[n%len(demoPlaces)],
+		owned: owned{"location", g.uuid(), c.uuid}, Name: demoPlaces[n%len(demoPlaces)],
 		Code: fmt.Sprintf("LOC-%03d", n), Status: locations.Statuses[min(1, n%5/4)], CreatedAt: g.past(),
 	}
 	g.write(&l)
@@ -187,7 +191,7 @@ func (g *demo) location(c demoCompany, n int) reimbursements.Reference {
 func (g *demo) card(c demoCompany, n int) {
 	id, holder := g.uuid(), pick(g, c.users)
 	line := cardEntry{
-		kinded: kinded{"card"}, UUID: id, CompanyUUID: c.uuid, HolderUUID: holder.UUID, LastFour: cards.LastFour(id),
+		owned: owned{"card", id, c.uuid}, HolderUUID: holder.UUID, LastFour: cards.LastFour(id),
 		Type: cards.Types[n%len(cards.Types)], Status: string(cards.Active), Name: holder.Name + "'s card", IssuedAt: g.past(),
 	}
 	if n%4 == 3 {
@@ -216,11 +220,14 @@ func (g *demo) statement(c demoCompany, n int) {
 func (g *demo) reimbursement(c demoCompany, n int) {
 	shop := pick(g, demoMerchants)
 	line := reimbursementEntry{kinded: kinded{"reimbursement"}, Reimbursement: reimbursements.Reimbursement{
-		UUID: g.uuid(), CompanyUUID: c.uuid, Description: shop.category + " at " + shop.name, Requester: pick(g, c.users),
-		Labels: g.some(c.labels), Groups: g.some(c.groups), Locations: g.some(c.locations),
-		AmountValue:      reimbursements.Amount{Currency: c.currency, Amount: g.amount(c.currency, 2_000_00)},
-		ValidationStatus: reimbursements.ValidationStatus{Status: reimbursements.Statuses[n%len(reimbursements.Statuses)]},
-		Merchant:         reimbursements.Merchant{Name: shop.name, Category: shop.category, CountryCode: shop.country, CategoryCode: &shop.code},
+		UUID: g.uuid(), CompanyUUID: c.uuid, Requester: pick(g, c.users),
+		AmountValue: reimbursements.Amount{Currency: c.currency, Amount: g.amount(c.currency, 2_000_00)},
+		Detail: reimbursements.Detail{
+			Description: shop.category + " at " + shop.name,
+			Labels:      g.some(c.labels), Groups: g.some(c.groups), Locations: g.some(c.locations),
+			ValidationStatus: reimbursements.ValidationStatus{Status: reimbursements.Statuses[n%len(reimbursements.Statuses)]},
+			Merchant:         reimbursements.Merchant{Name: shop.name, Category: shop.category, CountryCode: shop.country, CategoryCode: &shop.code},
+		},
 	}}
 	if n%17 == 16 {
 		line.Merchant = reimbursements.Merchant{Name: shop.name, Description: "paid in cash"}
@@ -255,17 +262,7 @@ func (g *demo) history(r *reimbursements.Reimbursement) {
 	}
 }
 
-func (g *demo) uuid() uuid.UUID {
-	var id uuid.UUID
-	for i := 0; i < len(id); i += 8 {
-		bits := g.rand.Uint64()
-		for j := range 8 {
-			id[i+j] = byte(bits >> (8 * j)) //nolint:gosec // its lowest byte
-		}
-	}
-	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80 // version 4
-	return id
-}
+func (g *demo) uuid() uuid.UUID { return uuid.Must(uuid.NewRandomFromReader(g.bytes)) }
 
 func (g *demo) references(names []string) []reimbursements.Reference {
 	out := make([]reimbursements.Reference, len(names))

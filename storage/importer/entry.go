@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -31,38 +32,55 @@ const (
 	ranks
 )
 
+// kind is a kind of objects, and the columns of its table that an import writes. The first is the
+// primary key. An existing row must have the same value in the second one; else reason is the
+// error.
+type kind struct {
+	name           string
+	empty          func() entry
+	table, columns string
+	reason         string
+}
+
+const foreign = "uuid: belongs to another company"
+
+var kinds = [ranks]kind{
+	rankCompany: {
+		"company", func() entry { return &companyEntry{} },
+		"companies", "uuid, currency, name, credit_limit, region", "currency: the company has cards in another one",
+	},
+	rankUser: {
+		"user", func() entry { return &userEntry{} },
+		"users", "uuid, company_uuid, username, name, name_folded, erp_id, active", foreign,
+	},
+	rankLocation: {
+		"location", func() entry { return &locationEntry{} },
+		"locations", "uuid, company_uuid, name, code, status, created_at", foreign,
+	},
+	rankCard: {
+		"card", func() entry { return &cardEntry{} },
+		"cards", "uuid, company_uuid, holder_uuid, last_four, type, status, name, threshold, periodicity, issued_at", foreign,
+	},
+	rankStatement: {
+		"statement", func() entry { return &statementEntry{} },
+		"statements", "uuid, company_uuid, year, month, status, total, currency, closing_day", foreign,
+	},
+	rankReimbursement: {
+		"reimbursement", func() entry { return &reimbursementEntry{} },
+		"reimbursements", "uuid, company_uuid, recency, status, category, requester_uuid, creation_day, expense_day, " +
+			"approval_day, payment_day, amount, currency, detail", foreign,
+	},
+}
+
 // entry is the object of one line.
 type entry interface {
-	rank() int
 	id() uuid.UUID
 	// company is the object's company, also for a company.
 	company() uuid.UUID
-	// check reports invalid fields, without the database.
+	// check reports invalid fields, without the database, and sets derived values.
 	check(e *invalid.Error)
-	// settle sets the derived values of a valid object; now is the default of missing times.
-	settle(now time.Time) error
 	// values returns the values of the table's columns, or the reason to refuse the line.
 	values(k *known) ([]any, error)
-}
-
-// newEntry makes the empty object of a kind, or nil.
-func newEntry(kind string) entry {
-	switch kind {
-	case "company":
-		return &companyEntry{}
-	case "user":
-		return &userEntry{}
-	case "location":
-		return &locationEntry{}
-	case "card":
-		return &cardEntry{}
-	case "statement":
-		return &statementEntry{}
-	case "reimbursement":
-		return &reimbursementEntry{}
-	default:
-		return nil
-	}
 }
 
 // kinded reads the kind of a line.
@@ -70,20 +88,29 @@ type kinded struct {
 	Kind string `json:"kind"`
 }
 
-func (kinded) settle(time.Time) error { return nil }
+// owned is an object of a company.
+type owned struct {
+	Kind        string    `json:"kind"`
+	UUID        uuid.UUID `json:"uuid"`
+	CompanyUUID uuid.UUID `json:"companyUuid"`
+}
+
+func (o *owned) id() uuid.UUID      { return o.UUID }
+func (o *owned) company() uuid.UUID { return o.CompanyUUID }
 
 // parseEntry reads and checks a line by itself.
-func parseEntry(line []byte, now time.Time) (entry, error) {
+func parseEntry(line []byte) (e entry, rank int, err error) {
 	var k kinded
 	if err := json.Unmarshal(line, &k); err != nil {
-		return nil, jsonReason(err)
+		return nil, 0, jsonReason(err)
 	}
-	e := newEntry(k.Kind)
-	if e == nil {
-		return nil, errors.New("kind: must be company, user, card, location, reimbursement or statement")
+	rank = slices.IndexFunc(kinds[:], func(known kind) bool { return known.name == k.Kind })
+	if rank < 0 {
+		return nil, 0, errors.New("kind: must be company, user, card, location, reimbursement or statement")
 	}
+	e = kinds[rank].empty()
 	if err := json.Unmarshal(line, e, json.RejectUnknownMembers(true)); err != nil {
-		return nil, jsonReason(err)
+		return nil, 0, jsonReason(err)
 	}
 	var problems invalid.Error
 	if e.id() == uuid.Nil {
@@ -92,10 +119,8 @@ func parseEntry(line []byte, now time.Time) (entry, error) {
 	if e.company() == uuid.Nil {
 		problems.Add("companyUuid", "REQUIRED", "is required")
 	}
-	if e.check(&problems); problems.OrNil() != nil {
-		return nil, &problems
-	}
-	return e, e.settle(now)
+	e.check(&problems)
+	return e, rank, problems.OrNil()
 }
 
 // jsonReason returns the reason of a JSON error without the names of Go types.
@@ -123,7 +148,6 @@ type companyEntry struct {
 	Region      string           `json:"region"`
 }
 
-func (c *companyEntry) rank() int          { return rankCompany }
 func (c *companyEntry) id() uuid.UUID      { return c.UUID }
 func (c *companyEntry) company() uuid.UUID { return c.UUID }
 
@@ -138,23 +162,17 @@ func (c *companyEntry) check(e *invalid.Error) {
 
 func (c *companyEntry) values(*known) ([]any, error) {
 	limit, err := money.ToMinor(*c.CreditLimit, c.Currency)
-	return []any{c.UUID[:], c.Name, c.Currency, limit, c.Region}, err
+	return []any{c.UUID[:], c.Currency, c.Name, limit, c.Region}, err
 }
 
 type userEntry struct {
-	kinded
+	owned
 
-	UUID        uuid.UUID `json:"uuid"`
-	CompanyUUID uuid.UUID `json:"companyUuid"`
-	Username    string    `json:"username"`
-	Name        string    `json:"name"`
-	ERPID       string    `json:"erpId"`
-	Active      *bool     `json:"active"`
+	Username string `json:"username"`
+	Name     string `json:"name"`
+	ERPID    string `json:"erpId"`
+	Active   *bool  `json:"active"`
 }
-
-func (u *userEntry) rank() int          { return rankUser }
-func (u *userEntry) id() uuid.UUID      { return u.UUID }
-func (u *userEntry) company() uuid.UUID { return u.CompanyUUID }
 
 func (u *userEntry) check(e *invalid.Error) {
 	checkName(e, u.Name)
@@ -168,19 +186,13 @@ func (u *userEntry) values(*known) ([]any, error) {
 }
 
 type locationEntry struct {
-	kinded
+	owned
 
-	UUID        uuid.UUID `json:"uuid"`
-	CompanyUUID uuid.UUID `json:"companyUuid"`
-	Name        string    `json:"name"`
-	Code        string    `json:"code"`
-	Status      string    `json:"status"`
-	CreatedAt   time.Time `json:"createdAt"`
+	Name      string    `json:"name"`
+	Code      string    `json:"code"`
+	Status    string    `json:"status"`
+	CreatedAt time.Time `json:"createdAt"`
 }
-
-func (l *locationEntry) rank() int          { return rankLocation }
-func (l *locationEntry) id() uuid.UUID      { return l.UUID }
-func (l *locationEntry) company() uuid.UUID { return l.CompanyUUID }
 
 func (l *locationEntry) check(e *invalid.Error) {
 	checkName(e, l.Name)
@@ -188,22 +200,16 @@ func (l *locationEntry) check(e *invalid.Error) {
 	checkExactly(e, "status", l.Status, locations.Statuses...)
 }
 
-func (l *locationEntry) settle(now time.Time) error {
+func (l *locationEntry) values(k *known) ([]any, error) {
 	if l.CreatedAt.IsZero() {
-		l.CreatedAt = now
+		l.CreatedAt = k.now
 	}
-	return nil
-}
-
-func (l *locationEntry) values(*known) ([]any, error) {
 	return []any{l.UUID[:], l.CompanyUUID[:], l.Name, l.Code, l.Status, l.CreatedAt.UnixMilli()}, nil
 }
 
 type cardEntry struct {
-	kinded
+	owned
 
-	UUID        uuid.UUID        `json:"uuid"`
-	CompanyUUID uuid.UUID        `json:"companyUuid"`
 	HolderUUID  uuid.UUID        `json:"holderUuid"`
 	LastFour    string           `json:"lastFour"`
 	Type        string           `json:"type"`
@@ -214,10 +220,6 @@ type cardEntry struct {
 	IssuedAt    time.Time        `json:"issuedAt"`
 }
 
-func (c *cardEntry) rank() int          { return rankCard }
-func (c *cardEntry) id() uuid.UUID      { return c.UUID }
-func (c *cardEntry) company() uuid.UUID { return c.CompanyUUID }
-
 func (c *cardEntry) check(e *invalid.Error) {
 	checkName(e, c.Name)
 	checkExactly(e, "type", c.Type, cards.Types...)
@@ -225,7 +227,7 @@ func (c *cardEntry) check(e *invalid.Error) {
 	if c.Periodicity != "" {
 		checkExactly(e, "periodicity", c.Periodicity, cards.Periodicities...)
 	}
-	if !isDigits(c.LastFour, 4) {
+	if len(c.LastFour) != 4 || strings.Trim(c.LastFour, "0123456789") != "" {
 		e.Add("lastFour", "INVALID", "must be four digits")
 	}
 	if c.IssuedAt.IsZero() {
@@ -264,7 +266,6 @@ type statementEntry struct {
 	ClosingDate *calendar.Date   `json:"closingDate"`
 }
 
-func (s *statementEntry) rank() int          { return rankStatement }
 func (s *statementEntry) id() uuid.UUID      { return s.UUID }
 func (s *statementEntry) company() uuid.UUID { return s.CompanyUUID }
 
@@ -311,16 +312,4 @@ func checkMoney(e *invalid.Error, currencyField, currency, field string, amount 
 	if _, err := money.ToMinor(*amount, currency); err != nil {
 		e.Add(field, "INVALID", "%s", err.Error())
 	}
-}
-
-func isDigits(s string, n int) bool {
-	if len(s) != n {
-		return false
-	}
-	for _, c := range []byte(s) {
-		if c < '0' || c > '9' {
-			return false
-		}
-	}
-	return true
 }

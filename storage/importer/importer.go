@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"spendhook/storage"
+	"spendhook/storage/column"
 )
 
 const (
@@ -55,12 +56,13 @@ type Report struct {
 // storage.ErrUnavailable.
 func (i *Importer) Run(ctx context.Context, r io.Reader) (Report, error) {
 	var report Report
-	pace := newPace(firstLines)
+	pace := &pace{}
+	pace.lines.Store(firstLines)
 	batches := make(chan *batch, 1)
 	group, joint := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		defer close(batches)
-		return readBatches(joint, r, i.clock(), pace, batches)
+		return readBatches(joint, r, pace, batches)
 	})
 	group.Go(func() error {
 		for b := range batches {
@@ -89,12 +91,6 @@ func (i *Importer) clock() func() time.Time {
 // pace is how many lines a batch should have. It is safe for concurrent use.
 type pace struct{ lines atomic.Int64 }
 
-func newPace(lines int64) *pace {
-	p := &pace{}
-	p.lines.Store(lines)
-	return p
-}
-
 // took adapts the batch size to the duration of a transaction of n lines.
 func (p *pace) took(n int64, d time.Duration) {
 	fit := float64(n) * float64(maxTurn) / float64(max(d, time.Millisecond))
@@ -116,7 +112,7 @@ func (i *Importer) takeTurn(ctx context.Context, b *batch, pace *pace, report *R
 func (i *Importer) store(ctx context.Context, b *batch, report *Report) error {
 	var refused []Refusal
 	err := i.DB.WriteWithin(ctx, batchTimeout, "store lines", func(ctx context.Context, tx bun.Tx) error {
-		w := newBatchWriter(tx)
+		w := &batchWriter{tx: tx, now: i.clock()(), touched: map[column.Key]bool{}}
 		err := w.write(ctx, b)
 		refused = w.refused
 		return err

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/google/uuid"
 )
@@ -22,10 +21,10 @@ const (
 
 var errLongLine = fmt.Errorf("the line is longer than %d bytes", maxLine)
 
-// batch has the entries that one transaction of an import writes. No object is in it twice.
+// batch has the entries that one transaction of an import writes. No uuid is in it twice.
 type batch struct {
 	entries        [ranks][]numbered
-	seen           map[identity]bool
+	seen           map[uuid.UUID]bool
 	refused        []Refusal
 	lines, objects int64
 	bytes          int64
@@ -37,28 +36,17 @@ type numbered struct {
 	line int64
 }
 
-type identity struct {
-	rank int
-	id   uuid.UUID
-}
-
-func (b *batch) add(n numbered) {
-	b.seen[identity{n.rank(), n.id()}] = true
-	b.entries[n.rank()] = append(b.entries[n.rank()], n)
-}
-
 // batcher cuts a stream into batches.
 type batcher struct {
 	in     *bufio.Reader
 	out    chan<- *batch
-	now    func() time.Time
 	pace   *pace
 	batch  *batch
 	number int64
 }
 
-func readBatches(ctx context.Context, r io.Reader, now func() time.Time, pace *pace, out chan<- *batch) error {
-	b := batcher{in: bufio.NewReaderSize(r, maxLine), out: out, now: now, pace: pace, batch: &batch{seen: map[identity]bool{}}}
+func readBatches(ctx context.Context, r io.Reader, pace *pace, out chan<- *batch) error {
+	b := batcher{in: bufio.NewReaderSize(r, maxLine), out: out, pace: pace, batch: &batch{seen: map[uuid.UUID]bool{}}}
 	for {
 		line, err := b.next()
 		switch {
@@ -69,13 +57,14 @@ func readBatches(ctx context.Context, r io.Reader, now func() time.Time, pace *p
 		case err != nil:
 			return err
 		case len(bytes.TrimSpace(line)) > 0:
-			err = b.take(ctx, line)
+			if err := b.take(ctx, line); err != nil {
+				return err
+			}
 		}
-		if err == nil && b.full() {
-			err = b.flush(ctx)
-		}
-		if err != nil && !errors.Is(err, errLongLine) {
-			return err
+		if b.full() {
+			if err := b.flush(ctx); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -114,12 +103,12 @@ func (b *batcher) next() ([]byte, error) {
 // take adds the object of a line to the batch. The second line about one object
 // begins a new batch, so that it finds the first one written.
 func (b *batcher) take(ctx context.Context, line []byte) error {
-	e, err := parseEntry(line, b.now())
+	e, rank, err := parseEntry(line)
 	if err != nil {
 		b.refuse(err)
 		return nil
 	}
-	if b.batch.seen[identity{e.rank(), e.id()}] {
+	if b.batch.seen[e.id()] {
 		b.batch.lines--
 		if err := b.flush(ctx); err != nil {
 			return err
@@ -127,7 +116,8 @@ func (b *batcher) take(ctx context.Context, line []byte) error {
 		b.batch.lines++
 	}
 	b.batch.objects++
-	b.batch.add(numbered{entry: e, line: b.number})
+	b.batch.seen[e.id()] = true
+	b.batch.entries[rank] = append(b.batch.entries[rank], numbered{entry: e, line: b.number})
 	return nil
 }
 
@@ -139,7 +129,7 @@ func (b *batcher) refuse(err error) {
 func (b *batcher) flush(ctx context.Context) error {
 	select {
 	case b.out <- b.batch:
-		b.batch = &batch{seen: map[identity]bool{}}
+		b.batch = &batch{seen: map[uuid.UUID]bool{}}
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -2,7 +2,6 @@ package importer
 
 import (
 	"errors"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
@@ -20,19 +19,6 @@ type reimbursementEntry struct {
 	detail []byte
 }
 
-// reimbursementDetail is the part of a Reimbursement that has no column.
-type reimbursementDetail struct {
-	Description      string                          `json:"description"`
-	Labels           []reimbursements.Reference      `json:"labels"`
-	Merchant         reimbursements.Merchant         `json:"merchant"`
-	Groups           []reimbursements.Reference      `json:"groups"`
-	Locations        []reimbursements.Reference      `json:"locations"`
-	ValidationStatus reimbursements.ValidationStatus `json:"validationStatus"`
-	Attachments      []reimbursements.Attachment     `json:"attachments"`
-	PaymentDetail    *reimbursements.PaymentDetail   `json:"paymentDetail,omitzero"`
-}
-
-func (r *reimbursementEntry) rank() int          { return rankReimbursement }
 func (r *reimbursementEntry) id() uuid.UUID      { return r.UUID }
 func (r *reimbursementEntry) company() uuid.UUID { return r.CompanyUUID }
 
@@ -61,6 +47,7 @@ func (r *reimbursementEntry) check(e *invalid.Error) {
 	for _, a := range r.Attachments {
 		checkReferences(e, "attachments", []reimbursements.Reference{{UUID: a.UUID, Name: a.FileName}})
 	}
+	r.encodeDetail(e)
 }
 
 func checkReferences(e *invalid.Error, field string, refs []reimbursements.Reference) {
@@ -72,23 +59,20 @@ func checkReferences(e *invalid.Error, field string, refs []reimbursements.Refer
 	}
 }
 
-// settle writes the detail here, where the database does not wait for it.
-func (r *reimbursementEntry) settle(time.Time) (err error) {
-	r.detail, err = json.Marshal(reimbursementDetail{
-		Description: r.Description, Labels: r.Labels, Merchant: r.Merchant, Groups: r.Groups, Locations: r.Locations,
-		ValidationStatus: r.ValidationStatus, Attachments: r.Attachments, PaymentDetail: r.PaymentDetail,
-	})
-	if err == nil && len(r.detail) > maxDetail {
-		problems := &invalid.Error{}
-		problems.Add("", "TOO_LONG", "the texts and lists of a reimbursement must have at most %d bytes", maxDetail)
-		return problems
-	}
-	return err
-}
-
 // maxDetail bounds what a list shows of one, so that a page of 100 has about 4 MiB,
 // links included.
 const maxDetail = 12 << 10
+
+// encodeDetail encodes the detail here, where the database does not wait for it.
+func (r *reimbursementEntry) encodeDetail(e *invalid.Error) {
+	var err error
+	if r.detail, err = json.Marshal(r.Detail); err != nil {
+		e.Add("", "INVALID", "%s", err.Error())
+	}
+	if len(r.detail) > maxDetail {
+		e.Add("", "TOO_LONG", "the texts and lists of a reimbursement must have at most %d bytes", maxDetail)
+	}
+}
 
 func (r *reimbursementEntry) values(k *known) ([]any, error) {
 	if err := r.bringRequester(k); err != nil {
@@ -115,9 +99,11 @@ func (r *reimbursementEntry) bringRequester(k *known) error {
 	case !invalid.IsName(r.Requester.Name):
 		return errors.New("requester.name: is required, since no user has this uuid")
 	}
-	inactive := false
-	k.addUser(&userEntry{UUID: r.Requester.UUID, CompanyUUID: r.CompanyUUID, Name: r.Requester.Name, Active: &inactive})
-	return nil
+	u := userEntry{owned: owned{UUID: r.Requester.UUID, CompanyUUID: r.CompanyUUID}, Name: r.Requester.Name, Active: new(false)}
+	values, err := u.values(k)
+	k.users[column.Key(u.UUID)] = column.Key(u.CompanyUUID)
+	k.added = append(k.added, row{values: values})
+	return err
 }
 
 func optional[T ~int32](v *T) any {

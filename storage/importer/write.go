@@ -3,8 +3,11 @@ package importer
 import (
 	"context"
 	"database/sql"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/uptrace/bun"
@@ -16,64 +19,20 @@ import (
 // chunkRows is how many rows one statement inserts.
 const chunkRows = 50
 
-// table names the columns that an import writes. The first is the primary
-// key. An existing row must have the same value in the column guard; else reason is the error.
-type table struct {
-	name          string
-	columns       []string
-	guard, reason string
-}
-
-const foreign = "uuid: belongs to another company"
-
-var tables = [ranks]table{
-	rankCompany: {
-		"companies",
-		[]string{"uuid", "name", "currency", "credit_limit", "region"},
-		"currency", "currency: the company has cards in another one",
-	},
-	rankUser: {
-		"users",
-		[]string{"uuid", "company_uuid", "username", "name", "name_folded", "erp_id", "active"},
-		"company_uuid", foreign,
-	},
-	rankLocation: {
-		"locations",
-		[]string{"uuid", "company_uuid", "name", "code", "status", "created_at"},
-		"company_uuid", foreign,
-	},
-	rankCard: {
-		"cards", []string{
-			"uuid", "company_uuid", "holder_uuid", "last_four", "type", "status", "name",
-			"threshold", "periodicity", "issued_at",
-		}, "company_uuid", foreign,
-	},
-	rankStatement: {
-		"statements",
-		[]string{"uuid", "company_uuid", "year", "month", "status", "total", "currency", "closing_day"},
-		"company_uuid", foreign,
-	},
-	rankReimbursement: {
-		"reimbursements", []string{
-			"uuid", "company_uuid", "recency", "status", "category", "requester_uuid", "creation_day",
-			"expense_day", "approval_day", "payment_day", "amount", "currency", "detail",
-		}, "company_uuid", foreign,
-	},
-}
-
 // row is a line's values, in the order of its table's columns.
 type row struct {
 	line   int64
 	values []any
 }
 
-// known is what the lines of a batch refer to: the companies' currencies, each user's
+// known is what the lines of a batch refer to: the time, the companies' currencies, each user's
 // company, the months that have a statement.
 type known struct {
+	now        time.Time
 	companies  map[column.Key]string
 	users      map[column.Key]column.Key
 	statements map[monthOf]column.Key
-	added      []*userEntry
+	added      []row // users that the lines bring along
 }
 
 type monthOf struct {
@@ -81,27 +40,12 @@ type monthOf struct {
 	year, month int
 }
 
-func (k *known) addUser(u *userEntry) {
-	k.users[column.Key(u.UUID)] = column.Key(u.CompanyUUID)
-	k.added = append(k.added, u)
-}
-
-// statement is an upsert of so many rows.
-type statement struct {
-	table string
-	rows  int
-}
-
 // batchWriter writes one batch in one transaction.
 type batchWriter struct {
-	tx       bun.Tx
-	prepared map[statement]*sql.Stmt
-	touched  map[column.Key]bool // companies whose lists of reimbursements change
-	refused  []Refusal
-}
-
-func newBatchWriter(tx bun.Tx) *batchWriter {
-	return &batchWriter{tx: tx, prepared: map[statement]*sql.Stmt{}, touched: map[column.Key]bool{}}
+	tx      bun.Tx
+	now     time.Time           // the default of missing times
+	touched map[column.Key]bool // companies whose lists of reimbursements change
+	refused []Refusal
 }
 
 func (w *batchWriter) write(ctx context.Context, b *batch) error {
@@ -137,10 +81,10 @@ func (w *batchWriter) writeRank(ctx context.Context, rank int, entries []numbere
 		}
 		rows = append(rows, row{e.line, values})
 	}
-	if err := w.addUsers(ctx, k.added); err != nil {
+	if err := w.upsert(ctx, kinds[rankUser], k.added); err != nil {
 		return err
 	}
-	return w.upsert(ctx, tables[rank], rows)
+	return w.upsert(ctx, kinds[rank], rows)
 }
 
 func (w *batchWriter) refuse(line int64, reason string) {
@@ -149,19 +93,43 @@ func (w *batchWriter) refuse(line int64, reason string) {
 
 // look reads the objects that the entries refer to.
 func (w *batchWriter) look(ctx context.Context, rank int, entries []numbered) (*known, error) {
-	k := &known{companies: map[column.Key]string{}, users: map[column.Key]column.Key{}, statements: map[monthOf]column.Key{}}
+	k := &known{now: w.now, companies: map[column.Key]string{}, users: map[column.Key]column.Key{}, statements: map[monthOf]column.Key{}}
 	if rank == rankCompany {
 		return k, nil
 	}
-	companies, users := references(entries)
-	err := w.lookCompanies(ctx, k, companies)
-	if err == nil && len(users) > 0 {
-		err = w.lookUsers(ctx, k, users)
+	var companies, users, statements []found
+	ids, holders := references(entries)
+	err := w.find(ctx, &companies, "companies", "uuid, currency", "uuid", ids)
+	if err == nil && len(holders) > 0 {
+		err = w.find(ctx, &users, "users", "uuid, company_uuid", "uuid", holders)
 	}
 	if err == nil && rank == rankStatement {
-		err = w.lookStatements(ctx, k, companies)
+		err = w.find(ctx, &statements, "statements", "uuid, company_uuid, year, month", "company_uuid", ids)
+	}
+	for _, c := range companies {
+		k.companies[c.UUID] = c.Currency
+	}
+	for _, u := range users {
+		k.users[u.UUID] = u.Company
+	}
+	for _, s := range statements {
+		k.statements[monthOf{s.Company, s.Year, s.Month}] = s.UUID
 	}
 	return k, err
+}
+
+// found has what is read of a company, a user or a statement.
+type found struct {
+	UUID     column.Key `bun:"uuid"`
+	Company  column.Key `bun:"company_uuid"`
+	Currency string     `bun:"currency"`
+	Year     int        `bun:"year"`
+	Month    int        `bun:"month"`
+}
+
+// find reads columns of the rows that have one of the ids in the column by.
+func (w *batchWriter) find(ctx context.Context, rows *[]found, table, columns, by string, ids []column.Key) error {
+	return w.tx.NewSelect().Table(table).ColumnExpr(columns).Where("? IN ?", bun.Ident(by), bun.Tuple(ids)).Scan(ctx, rows)
 }
 
 func references(entries []numbered) (companies, users []column.Key) {
@@ -184,79 +152,26 @@ func references(entries []numbered) (companies, users []column.Key) {
 	return companies, users
 }
 
-func (w *batchWriter) lookCompanies(ctx context.Context, k *known, ids []column.Key) error {
-	var rows []struct {
-		UUID     column.Key `bun:"uuid"`
-		Currency string     `bun:"currency"`
-	}
-	err := w.tx.NewSelect().Table("companies").Column("uuid", "currency").
-		Where("uuid IN ?", bun.Tuple(ids)).Scan(ctx, &rows)
-	for _, r := range rows {
-		k.companies[r.UUID] = r.Currency
-	}
-	return err
-}
-
-func (w *batchWriter) lookUsers(ctx context.Context, k *known, ids []column.Key) error {
-	var rows []struct {
-		UUID    column.Key `bun:"uuid"`
-		Company column.Key `bun:"company_uuid"`
-	}
-	err := w.tx.NewSelect().Table("users").Column("uuid", "company_uuid").
-		Where("uuid IN ?", bun.Tuple(ids)).Scan(ctx, &rows)
-	for _, r := range rows {
-		k.users[r.UUID] = r.Company
-	}
-	return err
-}
-
-func (w *batchWriter) lookStatements(ctx context.Context, k *known, companies []column.Key) error {
-	var rows []struct {
-		UUID    column.Key `bun:"uuid"`
-		Company column.Key `bun:"company_uuid"`
-		Year    int        `bun:"year"`
-		Month   int        `bun:"month"`
-	}
-	err := w.tx.NewSelect().Table("statements").Column("uuid", "company_uuid", "year", "month").
-		Where("company_uuid IN ?", bun.Tuple(companies)).Scan(ctx, &rows)
-	for _, r := range rows {
-		k.statements[monthOf{r.Company, r.Year, r.Month}] = r.UUID
-	}
-	return err
-}
-
-func (w *batchWriter) addUsers(ctx context.Context, users []*userEntry) error {
-	rows := make([]row, len(users))
-	for i, u := range users {
-		values, err := u.values(nil)
+func (w *batchWriter) upsert(ctx context.Context, k kind, rows []row) error {
+	for _, n := range []int{chunkRows, 1} {
+		if len(rows) < n {
+			continue
+		}
+		stmt, err := w.tx.PrepareContext(ctx, k.upsert(n, storage.IsPostgres(w.tx))) // closed with the transaction
 		if err != nil {
 			return err
 		}
-		rows[i] = row{values: values}
-	}
-	return w.upsert(ctx, tables[rankUser], rows)
-}
-
-func (w *batchWriter) upsert(ctx context.Context, t table, rows []row) error {
-	for len(rows) > 0 {
-		n := 1
-		if len(rows) >= chunkRows {
-			n = chunkRows
+		for ; len(rows) >= n; rows = rows[n:] {
+			if err := w.upsertChunk(ctx, stmt, k, rows[:n]); err != nil {
+				return err
+			}
 		}
-		if err := w.upsertChunk(ctx, t, rows[:n]); err != nil {
-			return err
-		}
-		rows = rows[n:]
 	}
 	return nil
 }
 
-func (w *batchWriter) upsertChunk(ctx context.Context, t table, rows []row) error {
-	stmt, err := w.prepare(ctx, t, len(rows))
-	if err != nil {
-		return err
-	}
-	args := make([]any, 0, len(rows)*len(t.columns))
+func (w *batchWriter) upsertChunk(ctx context.Context, stmt *sql.Stmt, k kind, rows []row) error {
+	args := make([]any, 0, len(rows)*len(rows[0].values))
 	for _, r := range rows {
 		args = append(args, r.values...)
 	}
@@ -267,82 +182,52 @@ func (w *batchWriter) upsertChunk(ctx context.Context, t table, rows []row) erro
 	if n, err := result.RowsAffected(); err != nil || n == int64(len(rows)) {
 		return err
 	}
-	return w.refuseForeign(ctx, t, rows)
+	return w.refuseForeign(ctx, k, rows)
 }
 
-// refuseForeign refuses entries whose guard column differs from the existing row.
-func (w *batchWriter) refuseForeign(ctx context.Context, t table, rows []row) error {
-	guard := 1
-	for t.columns[guard] != t.guard {
-		guard++
-	}
+// refuseForeign refuses entries whose second column differs from the existing row.
+func (w *batchWriter) refuseForeign(ctx context.Context, k kind, rows []row) error {
+	guard := strings.Split(k.columns, ", ")[1]
 	for _, r := range rows {
-		other, err := w.tx.NewSelect().Table(t.name).Where("uuid = ?", r.values[0]).
-			Where("? <> ?", bun.Ident(t.guard), r.values[guard]).Exists(ctx)
+		other, err := w.tx.NewSelect().Table(k.table).Where("uuid = ?", r.values[0]).
+			Where("? <> ?", bun.Ident(guard), r.values[1]).Exists(ctx)
 		if err != nil {
 			return err
 		}
 		if other {
-			w.refuse(r.line, t.reason)
+			w.refuse(r.line, k.reason)
 		}
 	}
 	return nil
 }
 
-// prepare makes the statement that upserts n rows, once a transaction.
-func (w *batchWriter) prepare(ctx context.Context, t table, n int) (*sql.Stmt, error) {
-	if stmt, ok := w.prepared[statement{t.name, n}]; ok {
-		return stmt, nil
-	}
-	stmt, err := w.tx.PrepareContext(ctx, t.upsert(n, storage.IsPostgres(w.tx))) // closed with the transaction
-	if err == nil {
-		w.prepared[statement{t.name, n}] = stmt
-	}
-	return stmt, err
-}
-
 // upsert is INSERT … ON CONFLICT DO UPDATE of n rows, with the placeholders of
 // the database.
-func (t table) upsert(n int, postgres bool) string {
-	var b strings.Builder
-	b.WriteString("INSERT INTO " + t.name + " (" + strings.Join(t.columns, ", ") + ") VALUES ")
-	for i := range n * len(t.columns) {
-		switch {
-		case i == 0:
-			b.WriteString("(")
-		case i%len(t.columns) == 0:
-			b.WriteString("), (")
-		default:
-			b.WriteString(", ")
-		}
-		b.WriteString("?")
-		if postgres {
-			b.WriteString(strconv.Itoa(i + 1))
-		}
+func (k kind) upsert(n int, postgres bool) string {
+	columns := strings.Split(k.columns, ", ")
+	row := "(?" + strings.Repeat(", ?", len(columns)-1) + ")"
+	text := "INSERT INTO " + k.table + " (" + k.columns + ") VALUES " + row + strings.Repeat(", "+row, n-1)
+	set := " ON CONFLICT (uuid) DO UPDATE SET "
+	for _, c := range columns[1:] {
+		text += set + c + " = excluded." + c
+		set = ", "
 	}
-	b.WriteString(") ON CONFLICT (uuid) DO UPDATE SET ")
-	for i, c := range t.columns[1:] {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(c + " = excluded." + c)
+	text += " WHERE " + k.table + "." + columns[1] + " = excluded." + columns[1]
+	if !postgres {
+		return text
 	}
-	b.WriteString(" WHERE " + t.name + "." + t.guard + " = excluded." + t.guard)
-	if postgres {
-		return strings.ReplaceAll(b.String(), "?", "$")
+	parts := strings.Split(text, "?")
+	for i := range parts[1:] {
+		parts[i] += "$" + strconv.Itoa(i+1)
 	}
-	return b.String()
+	return strings.Join(parts, "")
 }
 
 func (w *batchWriter) bumpRevisions(ctx context.Context) error {
 	if len(w.touched) == 0 {
 		return nil
 	}
-	ids := make([]column.Key, 0, len(w.touched))
-	for id := range w.touched {
-		ids = append(ids, id)
-	}
 	_, err := w.tx.NewUpdate().Table("companies").Set("reimbursements_rev = reimbursements_rev + 1").
-		Where("uuid IN ?", bun.Tuple(ids)).Exec(ctx)
+		Where("uuid IN ?", bun.Tuple(slices.Collect(maps.Keys(w.touched)))).Exec(ctx)
 	return err
 }

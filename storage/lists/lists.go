@@ -3,12 +3,12 @@
 package lists
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/google/uuid"
 	"github.com/uptrace/bun"
 
-	"spendhook/internal/invalid"
 	"spendhook/storage/column"
 )
 
@@ -25,10 +25,7 @@ type Page struct {
 
 // Limit returns the size of the page, with the default and the maximum applied.
 func (p Page) Limit() int {
-	if p.Size == 0 {
-		return defaultSize
-	}
-	return min(p.Size, maxSize)
+	return min(cmp.Or(p.Size, defaultSize), maxSize)
 }
 
 // Offset is how many rows come before the page.
@@ -37,16 +34,6 @@ func (p Page) Offset() int64 { return int64(p.Number) * int64(p.Limit()) }
 // Apply narrows q to the rows of the page.
 func (p Page) Apply(q *bun.SelectQuery) *bun.SelectQuery {
 	return q.Limit(int64(p.Limit())).Offset(p.Offset())
-}
-
-// Check reports invalid fields of the page.
-func (p Page) Check(e *invalid.Error) {
-	if p.Number < 0 {
-		e.Add("page", "INVALID", "must be 0 or more")
-	}
-	if p.Size < 0 {
-		e.Add("size", "INVALID", "must be 1 or more")
-	}
 }
 
 // InCompany restricts q to one company. For all companies it selects their uuids, so that

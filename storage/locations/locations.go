@@ -3,12 +3,10 @@ package locations
 
 import (
 	"context"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/uptrace/bun"
 
-	"spendhook/internal/invalid"
 	"spendhook/storage"
 	"spendhook/storage/column"
 	"spendhook/storage/lists"
@@ -20,11 +18,14 @@ var Statuses = []string{"ACTIVE", "INACTIVE"}
 // Location is a cost center, office, department or team: section 2.5 of the
 // interface specification.
 type Location struct {
-	UUID        uuid.UUID
-	CompanyUUID uuid.UUID
-	Name, Code  string
-	Status      string
-	CreatedAt   time.Time
+	bun.BaseModel `bun:"table:locations,alias:l"`
+
+	UUID        uuid.UUID   `bun:"uuid,pk"`
+	CompanyUUID uuid.UUID   `bun:"company_uuid"`
+	Name        string      `bun:"name"`
+	Code        string      `bun:"code"`
+	Status      string      `bun:"status"`
+	CreatedAt   column.Time `bun:"created_at"`
 }
 
 // Filter narrows a list of locations; zero fields do not. A nil Company
@@ -46,45 +47,21 @@ type Store struct{ db *storage.DB }
 // New returns the locations of a database.
 func New(db *storage.DB) *Store { return &Store{db: db} }
 
-type row struct {
-	bun.BaseModel `bun:"table:locations,alias:l"`
-
-	UUID        column.Key `bun:"uuid,pk"`
-	CompanyUUID column.Key `bun:"company_uuid"`
-	Name        string     `bun:"name"`
-	Code        string     `bun:"code"`
-	Status      string     `bun:"status"`
-	CreatedAt   int64      `bun:"created_at"`
-}
-
-func (r *row) location() Location {
-	return Location{
-		UUID: uuid.UUID(r.UUID), CompanyUUID: uuid.UUID(r.CompanyUUID), Name: r.Name, Code: r.Code,
-		Status: r.Status, CreatedAt: time.UnixMilli(r.CreatedAt).UTC(),
-	}
-}
-
 // Get reads one location of the company, or returns storage.ErrNotFound.
-func (s *Store) Get(ctx context.Context, company, id uuid.UUID) (Location, error) {
-	var r row
-	err := s.db.Query(ctx, "read location", func(ctx context.Context, db bun.IDB) error {
-		return db.NewSelect().Model(&r).Where("uuid = ?", column.Key(id)).Where("company_uuid = ?", column.Key(company)).Scan(ctx)
+func (s *Store) Get(ctx context.Context, company, id uuid.UUID) (l Location, err error) {
+	err = s.db.Query(ctx, "read location", func(ctx context.Context, db bun.IDB) error {
+		return db.NewSelect().Model(&l).Where("uuid = ?", column.Key(id)).Where("company_uuid = ?", column.Key(company)).Scan(ctx)
 	})
-	return r.location(), err
+	return l, err
 }
 
 // List reads locations, the first created first and then by uuid, with
-// the number of all locations that pass the filter. With After, this number is 0. The error may
-// be an *invalid.Error.
+// the number of all locations that pass the filter. With After, this number is 0.
 func (s *Store) List(ctx context.Context, f Filter) (list []Location, total int64, err error) {
-	if err := f.check(); err != nil {
-		return nil, 0, err
-	}
-	var rows []row
 	err = s.db.Snapshot(ctx, "list locations", func(ctx context.Context, db bun.IDB) error {
-		q := lists.WhereEqual(lists.InCompany(db.NewSelect().Model(&rows), f.Company), "status", f.Status)
+		q := lists.WhereEqual(lists.InCompany(db.NewSelect().Model(&list), f.Company), "status", f.Status)
 		if f.After != nil {
-			q = q.Where("(created_at, uuid) > (?, ?)", f.After.CreatedAt.UnixMilli(), column.Key(f.After.UUID))
+			q = q.Where("(created_at, uuid) > (?, ?)", f.After.CreatedAt, column.Key(f.After.UUID))
 		} else if total, err = q.Count(ctx); err != nil {
 			return err
 		}
@@ -94,23 +71,5 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Location, total int6
 		}
 		return q.Scan(ctx)
 	})
-	if err != nil {
-		return nil, 0, err
-	}
-	list = make([]Location, len(rows))
-	for i := range rows {
-		list[i] = rows[i].location()
-	}
-	return list, total, nil
-}
-
-func (f Filter) check() error {
-	var e invalid.Error
-	if f.Page != nil {
-		f.Page.Check(&e)
-	}
-	if f.Status != "" {
-		e.OneOf("status", f.Status, Statuses...)
-	}
-	return e.OrNil()
+	return list, total, err
 }

@@ -45,7 +45,5 @@ func TestSpec44Locations(t *testing.T) {
 		storagetest.WantError(t, err, storage.ErrNotFound)
 		_, err = s.Get(t.Context(), storagetest.Acme, uuid.New())
 		storagetest.WantError(t, err, storage.ErrNotFound)
-		_, _, err = s.List(t.Context(), locations.Filter{Status: "GONE"})
-		storagetest.WantInvalid(t, err, "status")
 	})
 }

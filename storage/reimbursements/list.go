@@ -20,20 +20,20 @@ const sparse = 2000
 type reimbursementRow struct {
 	bun.BaseModel `bun:"table:reimbursements,alias:r"`
 
-	UUID          column.Key `bun:"uuid,pk"`
-	CompanyUUID   column.Key `bun:"company_uuid"`
-	Recency       int64      `bun:"recency"`
-	Status        string     `bun:"status"`
-	Category      *int32     `bun:"category"`
-	RequesterUUID column.Key `bun:"requester_uuid"`
-	CreationDay   int64      `bun:"creation_day"`
-	ExpenseDay    *int64     `bun:"expense_day"`
-	ApprovalDay   *int64     `bun:"approval_day"`
-	PaymentDay    *int64     `bun:"payment_day"`
-	Amount        int64      `bun:"amount"`
-	Currency      string     `bun:"currency"`
-	Detail        string     `bun:"detail"`
-	RequesterName string     `bun:"requester_name,scanonly"`
+	UUID          uuid.UUID      `bun:"uuid,pk"`
+	CompanyUUID   uuid.UUID      `bun:"company_uuid"`
+	Recency       calendar.Date  `bun:"recency"`
+	Status        string         `bun:"status"`
+	Category      *int32         `bun:"category"`
+	RequesterUUID uuid.UUID      `bun:"requester_uuid"`
+	CreationDay   calendar.Date  `bun:"creation_day"`
+	ExpenseDay    *calendar.Date `bun:"expense_day"`
+	ApprovalDay   *calendar.Date `bun:"approval_day"`
+	PaymentDay    *calendar.Date `bun:"payment_day"`
+	Amount        int64          `bun:"amount"`
+	Currency      string         `bun:"currency"`
+	Detail        string         `bun:"detail"`
+	RequesterName string         `bun:"requester_name,scanonly"`
 }
 
 // List reads one page, the latest updated first and then by uuid,
@@ -74,7 +74,8 @@ func revision(ctx context.Context, db bun.IDB, company *uuid.UUID) (rev int64, e
 	if company != nil {
 		q = q.Where("uuid = ?", column.Key(*company))
 	}
-	return rev, q.Scan(ctx, &rev)
+	err = q.Scan(ctx, &rev)
+	return rev, err
 }
 
 // dayColumn returns the column of the order. With a "+", the database cannot use the index of
@@ -122,26 +123,17 @@ func (s *Store) page(ctx context.Context, db bun.IDB, f *Filter, days history, r
 // reimbursement returns the reimbursement that the columns and the detail describe.
 func (r *reimbursementRow) reimbursement() (Reimbursement, error) {
 	var out Reimbursement
-	if err := json.Unmarshal([]byte(r.Detail), &out); err != nil {
+	if err := json.Unmarshal([]byte(r.Detail), &out.Detail); err != nil {
 		return out, err
 	}
-	creation, update := calendar.Date(r.CreationDay), calendar.Date(-r.Recency) //nolint:gosec // written from dates
-	out.UUID, out.CompanyUUID = uuid.UUID(r.UUID), uuid.UUID(r.CompanyUUID)
+	out.UUID, out.CompanyUUID = r.UUID, r.CompanyUUID
 	out.Audit = Audit{
-		RequestCreationDate: &creation, ExpenseDate: dateOf(r.ExpenseDay), FinalApprovalDate: dateOf(r.ApprovalDay),
-		PaymentDate: dateOf(r.PaymentDay), LastUpdateDate: &update,
+		RequestCreationDate: new(r.CreationDay), ExpenseDate: r.ExpenseDay, FinalApprovalDate: r.ApprovalDay,
+		PaymentDate: r.PaymentDay, LastUpdateDate: new(-r.Recency),
 	}
 	out.Merchant.CategoryCode = r.Category
-	out.Requester = Reference{UUID: uuid.UUID(r.RequesterUUID), Name: r.RequesterName}
+	out.Requester = Reference{UUID: r.RequesterUUID, Name: r.RequesterName}
 	out.AmountValue = Amount{Currency: r.Currency, Amount: money.FromMinor(r.Amount, r.Currency)}
 	out.ValidationStatus.Status = r.Status
 	return out, nil
-}
-
-func dateOf(day *int64) *calendar.Date {
-	if day == nil {
-		return nil
-	}
-	d := calendar.Date(*day) //nolint:gosec // written from a date
-	return &d
 }

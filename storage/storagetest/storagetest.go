@@ -65,16 +65,22 @@ func Open(tb testing.TB, o storage.Options) *storage.DB {
 	return s
 }
 
+// Databases open an empty database of each kind.
+var Databases = map[string]func(testing.TB) *storage.DB{
+	"sqlite": func(tb testing.TB) *storage.DB { tb.Helper(); return Open(tb, storage.Options{}) },
+	"postgres": func(tb testing.TB) *storage.DB {
+		tb.Helper()
+		return Open(tb, storage.Options{URL: Postgres(tb)})
+	},
+}
+
 // OnBoth runs a test on an empty database of each kind, in parallel.
 func OnBoth(t *testing.T, test func(*testing.T, *storage.DB)) {
 	t.Helper()
-	for name, options := range map[string]func(testing.TB) storage.Options{
-		"sqlite":   func(testing.TB) storage.Options { return storage.Options{} },
-		"postgres": func(tb testing.TB) storage.Options { tb.Helper(); return storage.Options{URL: Postgres(tb)} },
-	} {
+	for name, open := range Databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, Open(t, options(t)))
+			test(t, open(t))
 		})
 	}
 }

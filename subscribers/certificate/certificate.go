@@ -8,16 +8,15 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/rsa"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"spendhook/internal/clientcert"
 	"spendhook/internal/invalid"
 	"spendhook/subscribers/vault"
 )
@@ -74,10 +73,9 @@ func (in Input) parse(now time.Time) (*Certificate, error) {
 
 func newCertificate(chain []*x509.Certificate, updated time.Time) *Certificate {
 	leaf := chain[0]
-	sum := sha256.Sum256(leaf.Raw)
 	c := &Certificate{
 		Subject: leaf.Subject.String(), Issuer: leaf.Issuer.String(),
-		Thumbprint: base64.RawURLEncoding.EncodeToString(sum[:]),
+		Thumbprint: clientcert.Thumbprint(leaf),
 		NotBefore:  leaf.NotBefore.UTC(), NotAfter: leaf.NotAfter.UTC(), UpdatedAt: updated,
 		TLS: &tls.Certificate{Leaf: leaf},
 	}

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
@@ -90,12 +91,8 @@ func (s *Store) Record(ctx context.Context, samples []Sample, policy Policy) []T
 }
 
 func (s *Store) call(sample Sample, p Policy) (*script.Call, error) {
-	if p.FailingAfter == 0 {
-		p.FailingAfter = 4
-	}
-	if p.DisableAfter == 0 {
-		p.DisableAfter = 5 * 24 * time.Hour
-	}
+	p.FailingAfter = cmp.Or(p.FailingAfter, 4)
+	p.DisableAfter = cmp.Or(p.DisableAfter, 5*24*time.Hour)
 	failing, recovered, err := s.notices(sample)
 	at := partition.Of(sample.Company)
 	return &script.Call{

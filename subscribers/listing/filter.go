@@ -1,6 +1,7 @@
 package listing
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,8 +15,8 @@ import (
 
 const defaultSize = 20
 
-// Filter selects subscribers. Zero and nil fields match all. A negative page
-// or size, or a URL that is none, is an *invalid.Error.
+// Filter selects subscribers. Zero and nil fields match all. A URL that is
+// none is an *invalid.Error.
 type Filter struct {
 	Company *uuid.UUID // nil lists all companies
 	UUID    *uuid.UUID
@@ -39,15 +40,10 @@ type page struct {
 
 func newPage(f Filter) (*page, error) {
 	var problems invalid.Error
-	if f.Page < 0 || f.Size < 0 {
-		problems.Add("page", "INVALID", "page and size must not be negative")
-	}
 	if f.CallbackURL != "" {
 		f.CallbackURL = callback.Any.Normalize(&problems, f.CallbackURL)
 	}
-	if f.Size == 0 {
-		f.Size = defaultSize
-	}
+	f.Size = cmp.Or(f.Size, defaultSize)
 	if len(f.Events) == 0 {
 		f.Events = nil // for matchesAll
 	}

@@ -158,10 +158,8 @@ func TestListPaging(t *testing.T) {
 			}
 		}
 	}
-	for _, f := range []listing.Filter{{Page: -1}, {Size: -1}, {CallbackURL: "nonsense"}} {
-		_, _, err := b.reader.List(t.Context(), f)
-		wantInvalid(t, err)
-	}
+	_, _, err := b.reader.List(t.Context(), listing.Filter{CallbackURL: "nonsense"})
+	wantInvalid(t, err)
 }
 
 // A page without filters reads only the companies that it shows, and counts the others.

@@ -3,6 +3,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -51,11 +52,8 @@ type load struct {
 // New returns an empty Registry of what reader reads; it does not talk to Redis yet. All
 // copies have maxBytes, nearly; 0 means 192 MiB.
 func New(reader *listing.Reader, maxBytes int64) *Registry {
-	if maxBytes == 0 {
-		maxBytes = defaultBytes
-	}
 	copies, _ := simplelru.NewLRU[uuid.UUID, *snapshot](math.MaxInt, nil) // fails only for a size < 1
-	return &Registry{reader: reader, maxBytes: maxBytes, copies: copies, loads: make(map[uuid.UUID]*load)}
+	return &Registry{reader: reader, maxBytes: cmp.Or(maxBytes, defaultBytes), copies: copies, loads: make(map[uuid.UUID]*load)}
 }
 
 // CompanyVersion is a company and the version of its subscribers that a claim has read; 0 when

@@ -95,7 +95,9 @@ func (s *Store) Key(ctx context.Context, company uuid.UUID) (ed25519.PrivateKey,
 // Reseal seals every key that is sealed under another key than the current one, and
 // counts it. It may be ended at any moment and begun again: what is done stays done.
 func (s *Store) Reseal(ctx context.Context, count *reseal.Count) error {
-	err := redisx.Scan(ctx, s.client, "sh:{*}:wk:*", func(ctx context.Context, key string) error { return s.reseal(ctx, key, count) })
+	err := redisx.Scan(ctx, s.client, "sh:{*}:wk:*", func(ctx context.Context, key string) error {
+		return s.reseal(ctx, key, count)
+	})
 	if err != nil {
 		return fmt.Errorf("reseal signing keys: %w", err)
 	}
@@ -112,25 +114,15 @@ func (s *Store) reseal(ctx context.Context, key string, count *reseal.Count) err
 	if err != nil || raw == "" {
 		return err
 	}
-	return count.Each(ctx, s.keyring, reseal.Stored{
-		Value: raw,
-		Seals: func(raw string) ([]string, error) { return []string{raw}, nil },
-		Anew: func(raw string) (string, error) {
-			seed, locked := s.vault.Open(raw, place(company))
-			return s.vault.Seal(seed, locked, place(company))
-		},
-		Swap: func(ctx context.Context, old, fresh string) (bool, error) {
-			return resealScript.Run(ctx, s.client, []string{key}, old, fresh).Bool()
-		},
-		Read: func(ctx context.Context) (string, error) { return s.read(ctx, key) },
-	})
+	value := reseal.Text(s.keyring, raw, place(company))
+	value.Swap = func(ctx context.Context, old, fresh string) (bool, error) {
+		return resealScript.Run(ctx, s.client, []string{key}, old, fresh).Bool()
+	}
+	value.Read = func(ctx context.Context) (string, error) { return s.read(ctx, key) }
+	return count.Each(ctx, s.keyring, value)
 }
 
 // read is "" for what is not there.
 func (s *Store) read(ctx context.Context, key string) (string, error) {
-	text, err := s.client.Get(ctx, key).Result()
-	if errors.Is(err, redis.Nil) {
-		return "", nil
-	}
-	return text, err
+	return redisx.OrEmpty(s.client.Get(ctx, key).Result())
 }

@@ -55,6 +55,15 @@ func (e Entry) Member() string {
 	return member
 }
 
+// ID identifies the entry in its company: the event's id, the delivery's, or "." and the
+// subscriber's UUID.
+func (e Entry) ID() string {
+	if e.Subscriber != nil {
+		return e.EventID + "." + e.Subscriber.String()
+	}
+	return e.EventID
+}
+
 // Options configures a Store; all are required.
 type Options struct {
 	Client redis.UniversalClient

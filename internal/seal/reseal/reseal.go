@@ -35,6 +35,21 @@ type Stored struct {
 	Read func(ctx context.Context) (string, error)
 }
 
+// Text is a Stored of a value that is one sealed text, without Swap and Read.
+func Text(ring *seal.Keyring, value, place string) Stored {
+	return Stored{
+		Value: value,
+		Seals: func(value string) ([]string, error) { return []string{value}, nil },
+		Anew: func(value string) (string, error) {
+			plain, err := ring.Open(value, place)
+			if err != nil {
+				return value, nil //nolint:nilerr // it is counted as left under its key
+			}
+			return ring.Seal(plain, place)
+		},
+	}
+}
+
 // Each reseals one value if it is stale, and counts it.
 func (c *Count) Each(ctx context.Context, ring *seal.Keyring, s Stored) error {
 	value := s.Value

@@ -69,48 +69,48 @@ type EndedJob struct{ CreatedAt, FinishedAt time.Time }
 type jobRow struct {
 	bun.BaseModel `bun:"table:card_jobs,alias:j"`
 
-	UUID        column.Key `bun:"uuid,pk"`
-	CompanyUUID column.Key `bun:"company_uuid"`
-	CreatedAt   int64      `bun:"created_at"`
-	FinishedAt  *int64     `bun:"finished_at"`
+	UUID        column.Key   `bun:"uuid,pk"`
+	CompanyUUID column.Key   `bun:"company_uuid"`
+	CreatedAt   int64        `bun:"created_at"`
+	FinishedAt  *column.Time `bun:"finished_at"`
 }
 
 type itemRow struct {
 	bun.BaseModel `bun:"table:card_job_items,alias:i"`
 
-	JobUUID      column.Key  `bun:"job_uuid,pk"`
-	Index        int         `bun:"item_index,pk"`
-	CompanyUUID  column.Key  `bun:"company_uuid"`
-	CreatedAt    int64       `bun:"created_at"`
-	RequestUUID  column.Key  `bun:"request_uuid"`
-	Type         string      `bun:"type"`
-	Alias        string      `bun:"alias"`
-	UserUUID     column.Key  `bun:"user_uuid"`
-	Threshold    *int64      `bun:"threshold"`
-	Periodicity  string      `bun:"periodicity"`
-	Status       ItemStatus  `bun:"status"`
-	CardUUID     *column.Key `bun:"card_uuid"`
-	ErrorCode    string      `bun:"error_code"`
-	ErrorMessage string      `bun:"error_message"`
-	FinishedAt   *int64      `bun:"finished_at"`
-	RetryAt      *int64      `bun:"retry_at"`
+	JobUUID      column.Key   `bun:"job_uuid,pk"`
+	Index        int          `bun:"item_index,pk"`
+	CompanyUUID  column.Key   `bun:"company_uuid"`
+	CreatedAt    int64        `bun:"created_at"`
+	RequestUUID  column.Key   `bun:"request_uuid"`
+	Type         string       `bun:"type"`
+	Alias        string       `bun:"alias"`
+	UserUUID     column.Key   `bun:"user_uuid"`
+	Threshold    *int64       `bun:"threshold"`
+	Periodicity  string       `bun:"periodicity"`
+	Status       ItemStatus   `bun:"status"`
+	CardUUID     *column.Key  `bun:"card_uuid"`
+	ErrorCode    string       `bun:"error_code"`
+	ErrorMessage string       `bun:"error_message"`
+	FinishedAt   *column.Time `bun:"finished_at"`
+	RetryAt      *int64       `bun:"retry_at"`
 }
 
 type outboxRow struct {
 	bun.BaseModel `bun:"table:card_outbox,alias:o"`
 
-	RequestUUID column.Key `bun:"request_uuid,pk"`
-	JobUUID     column.Key `bun:"job_uuid"`
-	Index       int        `bun:"item_index"`
-	FinishedAt  int64      `bun:"finished_at"`
+	RequestUUID column.Key  `bun:"request_uuid,pk"`
+	JobUUID     column.Key  `bun:"job_uuid"`
+	Index       int         `bun:"item_index"`
+	FinishedAt  column.Time `bun:"finished_at"`
 }
 
 func (r *itemRow) item() Item {
 	return Item{
 		JobUUID: uuid.UUID(r.JobUUID), CompanyUUID: uuid.UUID(r.CompanyUUID), Index: r.Index,
 		RequestUUID: uuid.UUID(r.RequestUUID), Alias: r.Alias, UserUUID: uuid.UUID(r.UserUUID),
-		Status: r.Status, CardUUID: r.CardUUID.UUID(),
-		ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, FinishedAt: column.FromMillis(r.FinishedAt),
+		Status: r.Status, CardUUID: (*uuid.UUID)(r.CardUUID),
+		ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, FinishedAt: r.FinishedAt.Pointer(),
 	}
 }
 
@@ -128,16 +128,16 @@ func newJob(row jobRow, items []itemRow) Job {
 		UUID: uuid.UUID(row.UUID), CompanyUUID: uuid.UUID(row.CompanyUUID), Status: JobQueued,
 		Total: len(items), CreatedAt: time.UnixMilli(row.CreatedAt).UTC(), Items: make([]Item, len(items)),
 	}
-	var last int64
+	var last column.Time
 	for i := range items {
 		job.Items[i] = items[i].item()
 		job.count(items[i].Status)
-		if at := items[i].FinishedAt; at != nil {
-			last = max(last, *at)
+		if at := items[i].FinishedAt; at != nil && at.After(last.Time) {
+			last = *at
 		}
 	}
 	if finished := job.Succeeded + job.Failed; finished == job.Total {
-		job.Status, job.FinishedAt = JobCompleted, column.FromMillis(&last)
+		job.Status, job.FinishedAt = JobCompleted, last.Pointer()
 	} else if finished > 0 {
 		job.Status = JobRunning
 	}

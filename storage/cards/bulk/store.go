@@ -193,7 +193,7 @@ func (r *itemRow) finish(ctx context.Context, tx bun.Tx, now time.Time) error {
 	if err := r.createCard(ctx, tx, now); err != nil {
 		return err
 	}
-	at := now.UnixMilli()
+	at := column.At(now)
 	r.FinishedAt = &at
 	_, err := tx.NewUpdate().Model(r).Column("status", "card_uuid", "error_code", "error_message", "finished_at").
 		WherePK().Exec(ctx)
@@ -283,7 +283,7 @@ func (s *Store) EndJobs(ctx context.Context) ([]EndedJob, error) {
 	}
 	ended := make([]EndedJob, len(rows))
 	for i, r := range rows {
-		ended[i] = EndedJob{CreatedAt: time.UnixMilli(r.CreatedAt).UTC(), FinishedAt: *column.FromMillis(r.FinishedAt)}
+		ended[i] = EndedJob{CreatedAt: time.UnixMilli(r.CreatedAt).UTC(), FinishedAt: r.FinishedAt.Time}
 	}
 	return ended, nil
 }
