@@ -34,11 +34,7 @@ func cardFilter(c *caller, p gen.ListCardsParams) (f cards.Filter, err error) {
 
 // CreateCard is POST /api/v3/cards.
 func (s *server) CreateCard(w http.ResponseWriter, r *http.Request, p gen.CreateCardParams) {
-	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, company, err := decodeFor[gen.CardCreate](r, c, p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.CardCreate) (reply, error) {
 		request, err := cardRequest(in)
 		if err != nil {
 			return reply{}, err
@@ -62,11 +58,7 @@ func (s *server) GetCard(w http.ResponseWriter, r *http.Request, id gen.CardPath
 
 // SetCardThreshold is PATCH /api/v3/cards/{uuid}/threshold.
 func (s *server) SetCardThreshold(w http.ResponseWriter, r *http.Request, id gen.CardPath, p gen.SetCardThresholdParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, company, err := decodeFor[gen.CardThreshold](r, c, p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	withBody(s.do, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.CardThreshold) (reply, error) {
 		threshold, err := requiredNumber("threshold", in.Threshold)
 		if err != nil {
 			return reply{}, err
@@ -79,11 +71,7 @@ func (s *server) SetCardThreshold(w http.ResponseWriter, r *http.Request, id gen
 
 // LockCard is PATCH /api/v3/cards/{uuid}/lock.
 func (s *server) LockCard(w http.ResponseWriter, r *http.Request, id gen.CardPath, p gen.LockCardParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, company, err := decodeFor[gen.CardLock](r, c, p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	withBody(s.do, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.CardLock) (reply, error) {
 		if in.Lock == nil {
 			return reply{}, fieldProblem("lock", "REQUIRED", "is required")
 		}
@@ -106,11 +94,7 @@ func (s *server) CancelCard(w http.ResponseWriter, r *http.Request, id gen.CardP
 
 // CancelCards is POST /api/v3/cards/delete.
 func (s *server) CancelCards(w http.ResponseWriter, r *http.Request, p gen.CancelCardsParams) {
-	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, company, err := decodeFor[gen.CardsCancel](r, c, p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.CardsCancel) (reply, error) {
 		if err := checkUUIDs("uuids", in.Uuids); err != nil {
 			return reply{}, err
 		}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"mime"
@@ -134,15 +135,24 @@ func decode[T any](r *http.Request) (into T, err error) {
 	return into, err
 }
 
-// decodeFor is decode for a request about one company, which the token, the query or the
-// field CompanyUUID of the T, which every T has, names.
-func decodeFor[T any](r *http.Request, c *caller, named *uuid.UUID) (in T, company uuid.UUID, err error) {
-	if in, err = decode[T](r); err != nil {
-		return in, company, err
-	}
-	inBody := reflect.ValueOf(in).FieldByName("CompanyUUID").Interface().(*uuid.UUID)
-	company, err = c.companyFor(named, inBody)
-	return in, company, err
+// withBody answers by do or by once a request about one company, with the decoded body. The
+// company is that of the token, the query or the field CompanyUUID of the T, which every T has.
+func withBody[T any](
+	answer func(http.ResponseWriter, *http.Request, handlerFunc), w http.ResponseWriter, r *http.Request, named *uuid.UUID,
+	handle func(ctx context.Context, c *caller, company uuid.UUID, in T) (reply, error),
+) {
+	answer(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decode[T](r)
+		if err != nil {
+			return reply{}, err
+		}
+		inBody := reflect.ValueOf(in).FieldByName("CompanyUUID").Interface().(*uuid.UUID)
+		company, err := c.companyFor(named, inBody)
+		if err != nil {
+			return reply{}, err
+		}
+		return handle(ctx, c, company, in)
+	})
 }
 
 // decodeJSON reads text as one JSON value, strictly: no unknown or duplicate

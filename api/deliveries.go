@@ -71,11 +71,7 @@ func (s *server) GetDelivery(w http.ResponseWriter, r *http.Request, id gen.Deli
 
 // RetryDelivery is POST /api/v1/deliveries/{id}/retry.
 func (s *server) RetryDelivery(w http.ResponseWriter, r *http.Request, id gen.DeliveryPath, p gen.RetryDeliveryParams) {
-	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		_, company, err := decodeFor[gen.CompanyScope](r, c, p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, _ gen.CompanyScope) (reply, error) {
 		c.changes(&company, "delivery", id)
 		d, err := s.opts.Redelivery.Retry(ctx, company, id)
 		return reply{status: http.StatusAccepted, content: shownDelivery(d)}, err

@@ -23,11 +23,7 @@ func (s *server) GetEgressCertificate(w http.ResponseWriter, r *http.Request, p 
 
 // SetEgressCertificate is PUT /api/v1/egress-certificate.
 func (s *server) SetEgressCertificate(w http.ResponseWriter, r *http.Request, p gen.SetEgressCertificateParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, company, err := decodeFor[gen.EgressCertificateInput](r, c, p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	withBody(s.do, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.EgressCertificateInput) (reply, error) {
 		c.changes(&company, "egress_certificate", company.String())
 		set, err := s.opts.Certificates.Set(ctx, company, certificate.Input{Chain: in.CertificateChain, PrivateKey: in.PrivateKey})
 		if err != nil {
@@ -40,11 +36,7 @@ func (s *server) SetEgressCertificate(w http.ResponseWriter, r *http.Request, p 
 
 // DeleteEgressCertificate is DELETE /api/v1/egress-certificate.
 func (s *server) DeleteEgressCertificate(w http.ResponseWriter, r *http.Request, p gen.DeleteEgressCertificateParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		_, company, err := decodeFor[gen.CompanyScope](r, c, p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	withBody(s.do, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, _ gen.CompanyScope) (reply, error) {
 		c.changes(&company, "egress_certificate", company.String())
 		return noContent(), s.opts.Certificates.Remove(ctx, company)
 	})

@@ -18,15 +18,12 @@ import (
 
 // RetryDeliveries is POST /api/v1/deliveries/retry.
 func (s *server) RetryDeliveries(w http.ResponseWriter, r *http.Request, p gen.RetryDeliveriesParams) {
-	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, company, err := decodeFor[gen.RetryRequest](r, c, p.CompanyUUID)
+	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.RetryRequest) (reply, error) {
+		filter, err := s.retryFilter(c, in, company)
 		if err != nil {
 			return reply{}, err
 		}
-		request := redelivery.RetryRequest{Company: company, DryRun: or(in.DryRun, false)}
-		if request.Filter, err = s.retryFilter(c, in, company); err != nil {
-			return reply{}, err
-		}
+		request := redelivery.RetryRequest{Company: company, Filter: filter, DryRun: or(in.DryRun, false)}
 		if !request.DryRun {
 			if err := s.chargeRetry(ctx, w.Header(), c, request); err != nil {
 				return reply{}, err
@@ -129,11 +126,7 @@ func (s *server) GetJob(w http.ResponseWriter, r *http.Request, id gen.JobPath, 
 
 // CancelJob is POST /api/v1/jobs/{jobUuid}/cancel.
 func (s *server) CancelJob(w http.ResponseWriter, r *http.Request, id gen.JobPath, p gen.CancelJobParams) {
-	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		_, company, err := decodeFor[gen.CompanyScope](r, c, p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, _ gen.CompanyScope) (reply, error) {
 		c.changes(&company, "job", id.String())
 		job, err := s.opts.Redelivery.Cancel(ctx, company, id)
 		return ok(shownJob(job)), err

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/google/uuid"
+
 	"spendhook/api/gen"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
@@ -52,11 +54,7 @@ func (s *server) GetSubscriberStats(w http.ResponseWriter, r *http.Request, id g
 
 // PauseSubscriber is POST /api/v1/subscribers/{uuid}/pause.
 func (s *server) PauseSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.PauseSubscriberParams) {
-	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		_, company, err := decodeFor[gen.CompanyScope](r, c, p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, _ gen.CompanyScope) (reply, error) {
 		c.changes(&company, "subscriber", id.String())
 		if err := s.opts.Subscribers.Pause(ctx, company, id); err != nil {
 			return reply{}, err
@@ -67,11 +65,7 @@ func (s *server) PauseSubscriber(w http.ResponseWriter, r *http.Request, id gen.
 
 // ResumeSubscriber is POST /api/v1/subscribers/{uuid}/resume.
 func (s *server) ResumeSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.ResumeSubscriberParams) {
-	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, company, err := decodeFor[gen.ResumeRequest](r, c, p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.ResumeRequest) (reply, error) {
 		c.changes(&company, "subscriber", id.String())
 		if or(in.Drop, false) {
 			c.changesBy("", "drop")

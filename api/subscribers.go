@@ -45,12 +45,8 @@ func subscriberFilter(c *caller, p gen.ListSubscribersParams) (f listing.Filter,
 
 // CreateSubscriber is POST /api/v1/subscribers.
 func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, p gen.CreateSubscriberParams) {
-	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
+	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.SubscriberUpdate) (reply, error) {
 		// The fields are those of an update; the domain says which are required.
-		in, company, err := decodeFor[gen.SubscriberUpdate](r, c, p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
 		settings, err := settingsOf(in)
 		if err != nil {
 			return reply{}, err
@@ -94,11 +90,7 @@ func (s *server) subscriber(ctx context.Context, c *caller, id uuid.UUID, named 
 
 // UpdateSubscriber is PATCH /api/v1/subscribers/{uuid}.
 func (s *server) UpdateSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.UpdateSubscriberParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, company, err := decodeFor[gen.SubscriberUpdate](r, c, p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	withBody(s.do, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.SubscriberUpdate) (reply, error) {
 		settings, err := settingsOf(in)
 		if err != nil {
 			return reply{}, err
@@ -117,11 +109,7 @@ func (s *server) UpdateSubscriber(w http.ResponseWriter, r *http.Request, id gen
 
 // DeleteSubscriber is DELETE /api/v1/subscribers/{uuid}.
 func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.DeleteSubscriberParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		_, company, err := decodeFor[gen.CompanyScope](r, c, p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	withBody(s.do, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, _ gen.CompanyScope) (reply, error) {
 		revisions, err := revisionsOf(p.IfMatch)
 		if err != nil {
 			return reply{}, err
@@ -133,11 +121,7 @@ func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id gen
 
 // AddSubscriberEvent is POST /api/v1/subscribers/add-event.
 func (s *server) AddSubscriberEvent(w http.ResponseWriter, r *http.Request, p gen.AddSubscriberEventParams) {
-	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, company, err := decodeFor[gen.SubscriberEventChange](r, c, p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.SubscriberEventChange) (reply, error) {
 		c.changesBy("", in.Event)
 		sub, err := s.opts.Subscribers.AddEvent(ctx, company, in.CallbackURL, in.Event)
 		if err != nil {
@@ -150,11 +134,7 @@ func (s *server) AddSubscriberEvent(w http.ResponseWriter, r *http.Request, p ge
 
 // DeleteSubscriberEvent is DELETE /api/v1/subscribers/delete-event.
 func (s *server) DeleteSubscriberEvent(w http.ResponseWriter, r *http.Request, p gen.DeleteSubscriberEventParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, company, err := decodeFor[gen.SubscriberEventChange](r, c, p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	withBody(s.do, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.SubscriberEventChange) (reply, error) {
 		callbackURL, err := either("callbackUrl", in.CallbackURL, p.CallbackURL)
 		if err != nil {
 			return reply{}, err
@@ -197,11 +177,7 @@ func either(field, inBody string, inQuery *string) (string, error) {
 
 // RotateSubscriberSecret is POST /api/v1/subscribers/{uuid}/rotate-secret.
 func (s *server) RotateSubscriberSecret(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.RotateSubscriberSecretParams) {
-	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		_, company, err := decodeFor[gen.CompanyScope](r, c, p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, _ gen.CompanyScope) (reply, error) {
 		// First the health: nothing may fail between the rotation and its answer.
 		known, err := s.opts.Health.Of(ctx, company, id)
 		if err != nil {
