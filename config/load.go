@@ -22,10 +22,10 @@ import (
 
 // Load returns the defaults, overridden by the YAML file at path (none when
 // empty), by the environment (as from os.Environ: cards.concurrency is
-// SPENDHOOK_CARDS_CONCURRENCY; lists are comma-separated; empty means not set)
-// and by overrides (key to text, as from flags), in this order. Whatever is
-// wrong, Validate included, is in one *invalid.Error, save a file that cannot
-// be read.
+// SPENDHOOK_CARDS_CONCURRENCY; lists are comma-separated)
+// and by overrides (key to text, as from flags), in this order. An empty text
+// means not set. Whatever is wrong, Validate included, is in one
+// *invalid.Error, save a file that cannot be read.
 func Load(path string, environ []string, overrides map[string]string) (Config, error) {
 	return load(path, environ, overrides, (*Config).validate)
 }
@@ -134,8 +134,6 @@ func (l *loader) pair(key string, line int, value *yaml.Node) {
 	switch {
 	case known && value.Kind == yaml.MappingNode && l.isSection(key):
 		l.mapping(key+".", value)
-	case !known && gone[key] != "":
-		l.problems.Add(key, "UNKNOWN_KEY", "line %d: %s", line, gone[key])
 	case !known && l.isSection(key):
 		l.mapping(key+".", value)
 	case !known:
@@ -145,11 +143,6 @@ func (l *loader) pair(key string, line int, value *yaml.Node) {
 	default:
 		l.set(key, fmt.Sprintf("line %d", line), value, setting)
 	}
-}
-
-// gone maps removed settings to the advice in their error.
-var gone = map[string]string{
-	"tls.terminated_by_proxy": "is gone: name the proxies' addresses in tls.trusted_proxies",
 }
 
 func (l *loader) isSection(key string) bool {
@@ -169,11 +162,6 @@ func (l *loader) environment(environ []string) {
 		if text == "" || !strings.HasPrefix(name, envPrefix) {
 			continue
 		}
-		for key, instead := range gone {
-			if envName(key) == name {
-				l.problems.Add(key, "UNKNOWN_KEY", "%s: %s", name, instead)
-			}
-		}
 		known := commandVariables[name] || ofService.MatchString(name)
 		for key, setting := range l.settings {
 			if envName(key) == name {
@@ -181,8 +169,8 @@ func (l *loader) environment(environ []string) {
 				l.setText(key, name, text, setting)
 			}
 		}
-		if !known && !l.isGone(name) {
-			l.problems.Add(name, "UNKNOWN_KEY", "there is no such setting%s", l.nearest(name))
+		if !known {
+			l.problems.Add(name, "UNKNOWN_KEY", "there is no such setting")
 		}
 	}
 }
@@ -200,52 +188,6 @@ var commandVariables = map[string]bool{
 // ofService are the variables that Kubernetes sets in each container for a Service
 // whose name begins with spendhook.
 var ofService = regexp.MustCompile(`^SPENDHOOK_(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*)$`)
-
-func (l *loader) isGone(name string) bool {
-	for key := range gone {
-		if envName(key) == name {
-			return true
-		}
-	}
-	return false
-}
-
-// maxTypos is the largest edit distance of a suggested name.
-const maxTypos = 3
-
-// nearest suggests the setting with the most similar name.
-func (l *loader) nearest(name string) string {
-	best, least := "", maxTypos+1
-	for _, key := range slices.Sorted(maps.Keys(l.settings)) {
-		if n := distance(envName(key), name); n < least {
-			best, least = envName(key), n
-		}
-	}
-	if best == "" {
-		return ""
-	}
-	return ": perhaps " + best
-}
-
-// distance is the Levenshtein distance.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := before
-			if a[i] != b[j] {
-				cost = min(before, row[j], row[j+1]) + 1
-			}
-			before, row[j+1] = row[j+1], cost
-		}
-	}
-	return row[len(b)]
-}
 
 // maxSecretFile bounds the file of one secret, in bytes.
 const maxSecretFile = 64 << 10
@@ -308,7 +250,9 @@ func (l *loader) overrides(overrides map[string]string) {
 			l.problems.Add(key, "UNKNOWN_KEY", "there is no such setting")
 			continue
 		}
-		l.setText(key, "flag", overrides[key], setting)
+		if overrides[key] != "" {
+			l.setText(key, "flag", overrides[key], setting)
+		}
 	}
 }
 

@@ -63,7 +63,7 @@ func TestMisspeltVariablesAreRefused(t *testing.T) {
 		t.Fatalf("error %v, want an *invalid.Error", err)
 	}
 	wantProblems(t, got, []string{
-		"SPENDHOOK_LOG_LEVL: there is no such setting: perhaps SPENDHOOK_LOG_LEVEL",
+		"SPENDHOOK_LOG_LEVL: there is no such setting",
 		"SPENDHOOK_SOMETHING_ELSE: there is no such setting",
 		"SPENDHOOK_HOST_PORT_X: there is no such setting",
 	})

@@ -266,8 +266,9 @@ func TestReplicaThatWasTakenOverIsFenced(t *testing.T) {
 	close(gate) // the attempts of the first replica end now
 	close(hang)
 	proxy.Follow(nil)
+	h.seq = 1_000_000 // other ids than those of the other replica
 	eventually(t, func() bool {
-		ids = append(ids, other.emit(20)...) // so that it claims
+		ids = append(ids, h.emit(20)...) // so that it claims
 		return h.queueCounter("spendhook_fenced_total") == 1
 	}, "the first replica is fenced")
 	other.reachAll(ids, sub, delivery.StatusDelivered)

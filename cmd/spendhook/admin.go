@@ -88,12 +88,17 @@ func (a *admin) reloadSettings(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
 		return
 	}
-	body, err := json.Marshal(done)
+	writeJSON(w, http.StatusOK, done)
+}
+
+func writeJSON(w http.ResponseWriter, status int, answer any) {
+	body, err := json.Marshal(answer)
 	if err != nil {
 		http.Error(w, "internal error", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
 	_, _ = w.Write(append(body, '\n'))
 }
 
@@ -122,15 +127,10 @@ func (a *admin) readyz(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	answer.Ready = len(answer.Problems) == 0
-	body, err := json.Marshal(answer)
-	if err != nil {
-		http.Error(w, "internal error", http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
+	code := http.StatusOK
 	if !answer.Ready {
-		w.WriteHeader(http.StatusServiceUnavailable)
+		code = http.StatusServiceUnavailable
 	}
-	_, _ = w.Write(append(body, '\n'))
+	writeJSON(w, code, answer)
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"spendhook/internal/clienttls"
 	"spendhook/internal/datadir"
 	"spendhook/internal/devca"
 )
@@ -84,9 +85,8 @@ func (c *certsDevCmd) write(now time.Time) error {
 // good reports whether both certificates match their keys, are signed by the CA and valid for
 // another day, and whether the server certificate has all hosts.
 func (c *certsDevCmd) good(now time.Time) bool {
-	authority, err := os.ReadFile(c.path("ca.pem"))
-	pool := x509.NewCertPool()
-	if err != nil || !pool.AppendCertsFromPEM(authority) {
+	pool, err := clienttls.Authorities(c.path("ca.pem"))
+	if err != nil {
 		return false
 	}
 	for name, usage := range map[string]x509.ExtKeyUsage{"server": x509.ExtKeyUsageServerAuth, "client": x509.ExtKeyUsageClientAuth} {

@@ -24,6 +24,14 @@ func (c *cleanups) add(what string, undo func(context.Context) error) {
 	c.list = append(c.list, cleanup{what, undo})
 }
 
+// call adds a step that does not fail.
+func (c *cleanups) call(what string, undo func(context.Context)) {
+	c.add(what, func(ctx context.Context) error {
+		undo(ctx)
+		return nil
+	})
+}
+
 // run takes all steps, also after a failure, and joins the errors. All steps share the
 // deadline of ctx.
 func (c *cleanups) run(ctx context.Context) error {

@@ -46,7 +46,7 @@ func TestClusterMovesSlots(t *testing.T) {
 	for _, to := range []int{0, 1, 2, 0} {
 		moved := 0
 		for _, slot := range []int{company, queue} {
-			moved += redistest.MoveSlots(t, servers, to, max(0, slot-20), min(16383, slot+20))
+			moved += moveSlots(t, servers, to, max(0, slot-20), min(16383, slot+20))
 		}
 		t.Logf("%d keys moved to master %d", moved, to)
 		keys += moved
@@ -73,7 +73,7 @@ func TestClusterMovesMuch(t *testing.T) {
 	move := func(to int) {
 		t.Helper()
 		began := time.Now()
-		keys := redistest.MoveSlots(t, servers, to, slot, slot)
+		keys := moveSlots(t, servers, to, slot, slot)
 		t.Logf("%d keys moved to master %d in %s", keys, to, time.Since(began).Round(100*time.Millisecond))
 	}
 	to := slot * 3 / 16384

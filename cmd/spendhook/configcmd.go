@@ -17,7 +17,7 @@ type configCheckCmd struct {
 
 // Run reads the file and the environment as serve would.
 func (c *configCheckCmd) Run(term *console) error {
-	if _, err := (configFlags{Config: c.File}).loadDaemon(map[string]string{}); err != nil {
+	if _, err := (configFlags{Config: c.File}).loadDaemon(nil); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintln(term.out, "the configuration is good")

@@ -251,10 +251,9 @@ func (d *daemon) background(ctx context.Context, what string, work func(context.
 		defer close(done)
 		work(ctx)
 	}()
-	d.stop.add(what, func(context.Context) error {
+	d.stop.call(what, func(context.Context) {
 		cancel()
 		<-done
-		return nil
 	})
 }
 

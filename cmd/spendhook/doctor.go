@@ -15,6 +15,7 @@ import (
 
 	"spendhook/config"
 	"spendhook/internal/datadir"
+	"spendhook/internal/egress"
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
 )
@@ -52,7 +53,7 @@ var errDoctor = errors.New("there are problems")
 // alone are no failure.
 func (c *doctorCmd) Run(ctx context.Context, term *console) error {
 	d := doctor{timeout: c.Timeout}
-	cfg, err := c.loadDaemon(map[string]string{})
+	cfg, err := c.loadDaemon(nil)
 	if err != nil {
 		d.problem("configuration", err.Error(), "mend them in the configuration file, SPENDHOOK_* variables or flags; `spendhook config check` says when they are good")
 		if cfg, err = c.load(); err != nil {
@@ -201,9 +202,8 @@ func (d *doctor) egress(ctx context.Context, cfg *config.Config) {
 			d.proxy(ctx, cfg)
 			return
 		}
-		var unknown *net.DNSError // for a name of a root server, which is always there
-		_, err := net.DefaultResolver.LookupNetIP(ctx, "ip", "a.root-servers.net.")
-		if errors.As(err, &unknown) || err != nil {
+		_, err := net.DefaultResolver.LookupNetIP(ctx, "ip", "a.root-servers.net.") // which is always there
+		if err != nil {
 			d.warn("egress", "public names do not resolve: "+err.Error(), "give the daemon a resolver that knows public names, or an egress.proxy_url; without them no public receiver is reached")
 			return
 		}
@@ -212,12 +212,12 @@ func (d *doctor) egress(ctx context.Context, cfg *config.Config) {
 }
 
 func (d *doctor) proxy(ctx context.Context, cfg *config.Config) {
-	address, err := proxyAddress(cfg.Egress.ProxyURL.Reveal())
+	proxy, err := egress.NewProxy(cfg.Egress.ProxyURL.Reveal(), nil)
 	if err == nil {
 		var conn net.Conn
-		if conn, err = new(net.Dialer).DialContext(ctx, "tcp", address); err == nil {
+		if conn, err = new(net.Dialer).DialContext(ctx, "tcp", proxy.Address()); err == nil {
 			_ = conn.Close()
-			d.ok("egress", "the proxy at "+address+" takes connections")
+			d.ok("egress", "the proxy at "+proxy.Address()+" takes connections")
 			return
 		}
 	}

@@ -1,10 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"net"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,30 +34,17 @@ const (
 	askedLargest = 10
 )
 
-// eachMaster calls ask for every master; name is "" if there is only one.
-func eachMaster(ctx context.Context, client redis.UniversalClient, ask func(ctx context.Context, name string, c redis.UniversalClient)) error {
-	cluster, ok := client.(*redis.ClusterClient)
-	if !ok {
-		ask(ctx, "", client)
-		return nil
-	}
-	var mu sync.Mutex
-	return cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
-		mu.Lock() // one after the other, so that none disturbs another's timing
-		defer mu.Unlock()
-		ask(ctx, c.Options().Addr+": ", c)
-		return nil
-	})
-}
-
 // server looks at version, speed, clock and replicas of each master.
 func (d *doctor) server(ctx context.Context, _ *config.Config, r *redisx.Redis) {
-	err := eachMaster(ctx, r.Client(), func(ctx context.Context, name string, c redis.UniversalClient) {
-		info := infoFields(c.Info(ctx).Val())
-		version := info["redis_version"]
-		if v := info["valkey_version"]; v != "" {
-			version = v
+	var mu sync.Mutex
+	err := redisx.EachMaster(ctx, r.Client(), func(ctx context.Context, name string, c redis.UniversalClient) error {
+		mu.Lock() // one after the other, so that none disturbs another's timing
+		defer mu.Unlock()
+		if name != "" {
+			name += ": "
 		}
+		info := redisx.ParseInfo(c.Info(ctx).Val())
+		version := cmp.Or(info["valkey_version"], info["redis_version"])
 		major, err := strconv.Atoi(strings.SplitN(version, ".", 2)[0])
 		switch {
 		case err != nil:
@@ -70,20 +56,11 @@ func (d *doctor) server(ctx context.Context, _ *config.Config, r *redisx.Redis) 
 		}
 		d.speed(ctx, name, c)
 		d.replicas(ctx, name, c, info)
+		return nil
 	})
 	if err != nil {
 		d.problem("Redis", err.Error(), "see which of its servers are down")
 	}
-}
-
-func infoFields(text string) map[string]string {
-	fields := map[string]string{}
-	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			fields[name] = value
-		}
-	}
-	return fields
 }
 
 // speed measures round trips and the difference of the clocks.
@@ -240,21 +217,4 @@ func (d *doctor) egressCertificates(ctx context.Context, cfg *config.Config, r *
 	default:
 		d.ok("egress certificates", "none ends within 30 days")
 	}
-}
-
-// proxyAddress is the host and port of a proxy's URL. The error never holds the URL.
-func proxyAddress(raw string) (string, error) {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return "", fmt.Errorf("egress.proxy_url is not a URL")
-	}
-	port := u.Port()
-	switch {
-	case port != "":
-	case u.Scheme == "https":
-		port = "443"
-	default:
-		port = "80"
-	}
-	return net.JoinHostPort(u.Hostname(), port), nil
 }

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
-	"unicode"
 
 	"spendhook/audit"
 	"spendhook/internal/terminal"
@@ -24,8 +22,12 @@ type importCmd struct {
 // Run imports the files, and fails when any line was refused. A line with a known uuid replaces
 // the stored object, so an import may be run again.
 func (c *importCmd) Run(ctx context.Context, term *console) error {
-	sources, closeAll, err := openSources(c.Files, term.in)
-	defer closeAll()
+	sources, err := openSources(c.Files, term.in)
+	defer func() {
+		for _, source := range sources {
+			_ = source.in.Close()
+		}
+	}()
 	if err != nil {
 		return err
 	}
@@ -68,28 +70,21 @@ func (c *importCmd) record(ctx context.Context, term *console, total importer.Re
 // source is one input of an import; size is 0 when it is unknown.
 type source struct {
 	name string
-	in   io.Reader
+	in   io.ReadCloser
 	size int64
 }
 
 // openSources opens all of them, so that a mistyped name stops the import
-// before it has begun. closeAll is never nil.
-func openSources(names []string, stdin io.Reader) (sources []source, closeAll func(), err error) {
-	var closers []func()
-	closeAll = func() {
-		for _, closeIt := range closers {
-			closeIt()
-		}
-	}
+// before it has begun. With an error it returns those that are open.
+func openSources(names []string, stdin io.Reader) (sources []source, err error) {
 	for _, name := range names {
-		in, size, closeIt, err := terminal.Open(name, stdin)
+		in, size, err := terminal.Open(name, stdin)
 		if err != nil {
-			return nil, closeAll, err
+			return sources, err
 		}
-		closers = append(closers, closeIt)
 		sources = append(sources, source{name: name, in: in, size: size})
 	}
-	return sources, closeAll, nil
+	return sources, nil
 }
 
 func (s source) importInto(ctx context.Context, store *storage.DB, term *console) (importer.Report, error) {
@@ -99,19 +94,9 @@ func (s source) importInto(ctx context.Context, store *storage.DB, term *console
 		DB: store,
 		Refused: func(r importer.Refusal) {
 			bar.Finish()
-			fmt.Fprintf(term.err, "%s: line %d: %s\n", s.name, r.Line, printable(r.Reason))
+			fmt.Fprintf(term.err, "%s: line %d: %s\n", s.name, r.Line, terminal.Escape(r.Reason, ""))
 		},
 		Progress: func(r importer.Report) { bar.Update(r.Lines, r.Bytes) },
 	}
 	return in.Run(ctx, s.in)
-}
-
-// printable removes control characters, which could control the terminal.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, text)
 }

@@ -117,7 +117,7 @@ func TestImportReportsRefusedLines(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(r.stderr), "\n")
 	want := []string{
 		first + ": line 1: uuid: is required; ",
-		first + ": line 9: /\ufffd[2J: is not a known field",
+		first + ": line 9: /\\u001b[2J: is not a known field",
 		"-: line 1: companyUuid: ",
 		"-: line 3: not a JSON object: ",
 		"spendhook: ",

@@ -25,11 +25,11 @@ import (
 // Exit codes. Scripts rely on them; every help text names them.
 const (
 	exitOK          = 0
-	exitFailure     = 1
+	exitFailure     = int(remote.Failed)
 	exitUsage       = 2
-	exitNotAllowed  = 3 // the daemon refuses the credentials
-	exitNotFound    = 4
-	exitUnavailable = 5 // the daemon is unreachable or busy: the same may succeed later
+	exitNotAllowed  = int(remote.NotAllowed)
+	exitNotFound    = int(remote.NotFound)
+	exitUnavailable = int(remote.Unavailable)
 )
 
 const exitCodes = "Exit codes: 0 done, 1 failed, 2 wrong usage or not logged in, 3 not allowed, 4 not found, 5 the daemon is unreachable or busy"
@@ -181,14 +181,5 @@ func report(stderr io.Writer, err error) int {
 	if advice := remote.Advice(err); advice != "" {
 		fmt.Fprintln(stderr, advice)
 	}
-	switch remote.KindOf(err) {
-	case remote.NotAllowed:
-		return exitNotAllowed
-	case remote.NotFound:
-		return exitNotFound
-	case remote.Unavailable:
-		return exitUnavailable
-	default:
-		return exitFailure
-	}
+	return int(remote.KindOf(err))
 }

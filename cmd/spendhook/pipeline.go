@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
-	"os"
-	"sync"
 	"time"
 
 	"spendhook/api"
@@ -27,6 +25,7 @@ import (
 	"spendhook/events/publish"
 	"spendhook/events/sequence"
 	"spendhook/internal/bodylimit"
+	"spendhook/internal/clienttls"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
 	"spendhook/storage/billing"
@@ -50,14 +49,11 @@ func egressProxy(cfg *config.Config) (*egress.Proxy, error) {
 	if cfg.Egress.ProxyURL == "" {
 		return nil, nil
 	}
-	var roots *x509.CertPool
+	var roots *x509.CertPool // nil: the system's
 	if file := cfg.Egress.ProxyCAFile; file != "" {
-		text, err := os.ReadFile(file)
-		if err != nil {
+		var err error
+		if roots, err = clienttls.Authorities(file); err != nil {
 			return nil, fmt.Errorf("egress.proxy_ca_file: %w", err)
-		}
-		if roots = x509.NewCertPool(); !roots.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("egress.proxy_ca_file: %s holds no certificate", file)
 		}
 	}
 	return egress.NewProxy(cfg.Egress.ProxyURL.Reveal(), roots)
@@ -71,10 +67,7 @@ func (d *daemon) openStores(context.Context) error {
 		Store: audit.NewStore(client), Dir: d.cfg.DataDir, Logger: d.log, Registerer: d.registry,
 		Retention: d.cfg.Audit.Retention, MaxEntries: d.cfg.Audit.MaxEntries, Reports: d.reports,
 	})
-	d.stop.add("audit log", func(context.Context) error {
-		d.audit.Close()
-		return nil
-	})
+	d.stop.call("audit log", func(context.Context) { d.audit.Close() })
 	d.sessions = session.NewStore(client, nil)
 	d.events = history.New(history.Options{Client: client, Retention: d.cfg.Events.Retention})
 	d.operational = operational.New(operational.Options{
@@ -117,18 +110,12 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 		Registerer: d.registry,
 		Counted:    d.counter.Accepted,
 	})
-	d.stop.add("publisher", func(context.Context) error {
-		d.publisher.Close()
-		return nil
-	})
+	d.stop.call("publisher", func(context.Context) { d.publisher.Close() })
 	if err := d.dispatcher.Start(ctx, d.publisher.Accept); err != nil {
 		return err
 	}
 	d.admin.refused.Store(new(d.dispatcher.Refused))
-	d.stop.add("workers", func(ctx context.Context) error {
-		d.dispatcher.Stop(ctx)
-		return nil
-	})
+	d.stop.call("workers", d.dispatcher.Stop)
 	return nil
 }
 
@@ -143,10 +130,7 @@ func (d *daemon) openDispatcher() error {
 		Guard: d.egress, Proxy: proxy, Version: readBuild().Version,
 		Timeout: d.cfg.Delivery.AttemptTimeout, ConnectTimeout: d.cfg.Delivery.ConnectTimeout,
 	})
-	d.stop.add("sender", func(context.Context) error {
-		sender.Close()
-		return nil
-	})
+	d.stop.call("sender", func(context.Context) { sender.Close() })
 	d.copies = registry.New(d.lists, 0)
 	made := requests.New(requests.Options{
 		SigningKeys: d.signingKeys, PublicURL: d.publicURL(), Logger: d.log,
@@ -176,15 +160,8 @@ func (d *daemon) watchTraffic(ctx context.Context) {
 		return backlog.Pending, err
 	}})
 	d.tail = tail.New(d.redis.Client(), d.log)
-	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
-	var running sync.WaitGroup
-	running.Go(func() { d.counter.Run(ctx) })
-	running.Go(func() { d.tail.Run(ctx) })
-	d.stop.add("traffic", func(context.Context) error {
-		end()
-		running.Wait()
-		return nil
-	})
+	d.background(ctx, "traffic", d.counter.Run)
+	d.background(ctx, "tail", d.tail.Run)
 }
 
 // openCardJobs starts the workers of bulk creations. On shutdown they stop before the
@@ -195,10 +172,7 @@ func (d *daemon) openCardJobs(ctx context.Context) error {
 		Logger: d.log, Registerer: d.registry,
 	})
 	d.cardJobs.Start(ctx)
-	d.stop.add("card jobs", func(ctx context.Context) error {
-		d.cardJobs.Stop(ctx)
-		return nil
-	})
+	d.stop.call("card jobs", d.cardJobs.Stop)
 	return nil
 }
 
@@ -208,10 +182,7 @@ func (d *daemon) bindIntake(ctx context.Context) (err error) {
 	if d.intake, err = bind(ctx, "intake", d.cfg.Listen); err != nil {
 		return err
 	}
-	d.stop.add("address", func(context.Context) error {
-		_ = d.intake.Close() // as a rule its server has done so
-		return nil
-	})
+	d.stop.call("address", func(context.Context) { _ = d.intake.Close() }) // as a rule its server has done so
 	d.address = d.intake.Addr().String()
 	if d.cfg.PublicURL == "" && !d.cfg.Dev {
 		d.log.Warn("public_url is not set: links in answers and deliveries begin with the listener's address", "address", d.base())
@@ -225,7 +196,8 @@ func (d *daemon) openIntake(context.Context) error {
 		return err
 	}
 	bodies := bodylimit.New(d.peers.Trusts, d.registry)
-	d.limits = requestLimits(d.cfg.Limits, d.limiter)
+	client, company := rateLimits(d.cfg.Limits)
+	d.limits = &api.Limits{Limiter: d.limiter, Client: client, Company: company}
 	d.followLimits()
 	handler, err := api.New(api.Options{
 		Subscribers: d.service, SubscriberLists: d.lists, SigningKeys: d.signingKeys, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
@@ -245,15 +217,11 @@ func (d *daemon) openIntake(context.Context) error {
 		name: "intake", handler: handler, answer: answerTimeout, tls: d.tlsConfig(), limits: d.connectionLimits(),
 		context: bodies.ConnContext,
 	})
-	d.stop.add("waiting readers", func(context.Context) error {
+	d.stop.call("waiting readers", func(context.Context) {
 		d.feed.Close()
 		d.tail.Close()
-		return nil
 	})
-	d.stop.add("readiness", func(context.Context) error {
-		d.admin.unready.Store(new("the daemon is shutting down"))
-		return nil
-	})
+	d.stop.call("readiness", func(context.Context) { d.admin.unready.Store(new("the daemon is shutting down")) })
 	d.admin.unready.Store(nil)
 	return nil
 }

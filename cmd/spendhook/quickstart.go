@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -41,7 +40,7 @@ func quickstartHost(listen string) string {
 // prepareQuickstart creates the certificates, or reuses those of an earlier start, and
 // configures the daemon to use them.
 func (c *serveCmd) prepareQuickstart(overrides map[string]string) error {
-	cfg, err := c.loadWith(maps.Clone(overrides))
+	cfg, err := c.loadWith(overrides)
 	if err != nil {
 		return err
 	}

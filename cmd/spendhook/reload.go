@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"spendhook/config"
-	"spendhook/internal/ratelimit"
 )
 
 // reloader reads the settings again and applies those that may change while the daemon
@@ -85,12 +84,7 @@ func (r *reloader) follow(ctx context.Context, signals <-chan os.Signal) {
 
 // followLimits makes reloads apply the limits of requests and of pending events.
 func (d *daemon) followLimits() {
-	rates := func(c *config.Config) {
-		d.limits.Change(
-			ratelimit.Limit{PerSecond: float64(c.Limits.ClientRate), Burst: c.Limits.ClientBurst},
-			ratelimit.Limit{PerSecond: float64(c.Limits.CompanyRate), Burst: c.Limits.CompanyBurst},
-		)
-	}
+	rates := func(c *config.Config) { d.limits.Change(rateLimits(c.Limits)) }
 	for _, key := range []string{"limits.client_rate", "limits.client_burst", "limits.company_rate", "limits.company_burst"} {
 		d.reloader.apply(key, rates)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"os"
 	"os/signal"
 	"syscall"
@@ -47,7 +46,7 @@ func (c *serveCmd) Run(ctx context.Context, term *console) error {
 			return err
 		}
 	}
-	load := func() (*config.Config, error) { return c.loadDaemon(maps.Clone(overrides)) }
+	load := func() (*config.Config, error) { return c.loadDaemon(overrides) }
 	cfg, err := load()
 	if err != nil {
 		return err

@@ -1,11 +1,11 @@
 package main
 
 import (
+	"maps"
 	"os"
 
 	"github.com/google/uuid"
 
-	"spendhook/api"
 	"spendhook/config"
 	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/events/eventtype"
@@ -18,32 +18,26 @@ type configFlags struct {
 	DataDir string `help:"Directory of the daemon's key, identity, embedded Redis and SQLite database."`
 }
 
-func (f configFlags) load() (*config.Config, error) { return f.loadWith(map[string]string{}) }
+func (f configFlags) load() (*config.Config, error) { return f.loadWith(nil) }
 
 // loadWith reads file and environment, overridden by those of the overrides
 // that are not empty.
 func (f configFlags) loadWith(overrides map[string]string) (*config.Config, error) {
-	return f.read(config.Load, overrides)
+	cfg, err := config.Load(f.Config, os.Environ(), f.flags(overrides))
+	return &cfg, err
 }
 
 // loadDaemon is loadWith for commands that serve. It also refuses settings that leave the
 // daemon unprotected.
 func (f configFlags) loadDaemon(overrides map[string]string) (*config.Config, error) {
-	return f.read(config.LoadDaemon, overrides)
+	cfg, err := config.LoadDaemon(f.Config, os.Environ(), f.flags(overrides))
+	return &cfg, err
 }
 
-type loader func(path string, environ []string, overrides map[string]string) (config.Config, error)
-
-func (f configFlags) read(load loader, overrides map[string]string) (*config.Config, error) {
-	overrides["data_dir"] = f.DataDir
-	given := map[string]string{}
-	for key, value := range overrides {
-		if value != "" {
-			given[key] = value
-		}
-	}
-	cfg, err := load(f.Config, os.Environ(), given)
-	return &cfg, err
+func (f configFlags) flags(others map[string]string) map[string]string {
+	all := map[string]string{"data_dir": f.DataDir}
+	maps.Copy(all, others)
+	return all
 }
 
 func newCatalogue(cfg *config.Config) *eventtype.Catalogue {
@@ -60,12 +54,10 @@ func operationsCompany(cfg *config.Config) uuid.UUID {
 	return company
 }
 
-func requestLimits(l config.Limits, limiter *ratelimit.Limiter) *api.Limits {
-	return &api.Limits{
-		Limiter: limiter,
-		Client:  ratelimit.Limit{PerSecond: float64(l.ClientRate), Burst: l.ClientBurst},
-		Company: ratelimit.Limit{PerSecond: float64(l.CompanyRate), Burst: l.CompanyBurst},
-	}
+// rateLimits are those of requests.
+func rateLimits(l config.Limits) (client, company ratelimit.Limit) {
+	return ratelimit.Limit{PerSecond: float64(l.ClientRate), Burst: l.ClientBurst},
+		ratelimit.Limit{PerSecond: float64(l.CompanyRate), Burst: l.CompanyBurst}
 }
 
 func deliveryPolicy(cfg *config.Config) lifecycle.Policy {

@@ -2,9 +2,12 @@
 package child
 
 import (
+	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"runtime"
+	"time"
 )
 
 // Process is a running child. Its methods are safe for concurrent use.
@@ -52,6 +55,41 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Err is how the child ended: nil for exit code 0. Call it after Done is closed.
 func (p *Process) Err() error { return p.err }
+
+// errEnded says that the child has ended before it was ready.
+var errEnded = errors.New("the server ended at once")
+
+// Await calls ready at once and then periodically, until it returns true. It fails when the
+// child or ctx ends first.
+func (p *Process) Await(ctx context.Context, every time.Duration, ready func() bool) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for !ready() {
+		select {
+		case <-tick.C:
+		case <-p.done:
+			return errEnded
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Stop sends s and waits until the child is gone. After the patience it kills the child, and
+// reports that.
+func (p *Process) Stop(s os.Signal, patience time.Duration) (killed bool) {
+	_ = p.Signal(s) // fails only when it is already gone
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	select {
+	case <-p.done:
+		return false
+	case <-timeout.C:
+		p.Kill()
+		return true
+	}
+}
 
 // Kill sends SIGKILL and waits until the child is gone.
 func (p *Process) Kill() {

@@ -15,6 +15,19 @@ type Files struct {
 	CA, Cert, Key string
 }
 
+// Authorities reads the CA certificates of a PEM file.
+func Authorities(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the authorities: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s holds no certificate", file)
+	}
+	return pool, nil
+}
+
 // Apply adds what is in the files to a configuration; the certificate is read again at
 // each handshake, so that it may be renewed. A nil f, or one without files, adds
 // nothing; else a nil c is an error.
@@ -26,12 +39,9 @@ func (f *Files) Apply(c *tls.Config) error {
 		return errors.New("certificates are configured, but the address has no TLS")
 	}
 	if f.CA != "" {
-		text, err := os.ReadFile(f.CA)
-		if err != nil {
-			return fmt.Errorf("read the authorities: %w", err)
-		}
-		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(text) {
-			return fmt.Errorf("%s holds no certificate", f.CA)
+		var err error
+		if c.RootCAs, err = Authorities(f.CA); err != nil {
+			return err
 		}
 	}
 	if f.Cert == "" {

@@ -43,15 +43,7 @@ var metadata = []netip.Addr{
 	netip.MustParseAddr("fd20:ce::254"),    // Google
 }
 
-var (
-	loopback = []netip.Prefix{
-		netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"),
-	}
-	private = []netip.Prefix{
-		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"),
-		netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("fc00::/7"),
-	}
-)
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
 // Options says what a Guard lets through beside public addresses.
 type Options struct {
@@ -59,7 +51,6 @@ type Options struct {
 	// only by a prefix of that one address.
 	AllowCIDRs    []netip.Prefix
 	AllowLoopback bool          // 127.0.0.0/8 and ::1, for --dev
-	AllowPrivate  bool          // RFC 1918 and fc00::/7, for --dev
 	Proxied       bool          // a proxy resolves the names: Check does not resolve them
 	Resolver      *net.Resolver // of Check and of a Dialer; nil means net.DefaultResolver
 }
@@ -91,9 +82,11 @@ func New(o Options) *Guard {
 
 // Allow replaces Options.AllowCIDRs. Open connections are not affected.
 func (g *Guard) Allow(cidrs []netip.Prefix) {
-	o := g.o
-	o.AllowCIDRs = cidrs
-	v4, v6 := byFamily(o.allowed())
+	allowed := cidrs
+	if g.o.AllowLoopback {
+		allowed = slices.Concat(cidrs, loopback)
+	}
+	v4, v6 := byFamily(allowed)
 	r := &rules{
 		inside: len(v4)+len(v6) > 0, metadata: make(map[netip.Addr]bool, len(metadata)),
 		addresses: ssrf.New(
@@ -105,17 +98,6 @@ func (g *Guard) Allow(cidrs []netip.Prefix) {
 		r.metadata[addr] = !slices.Contains(cidrs, netip.PrefixFrom(addr, addr.BitLen()))
 	}
 	g.rules.Store(r)
-}
-
-func (o Options) allowed() []netip.Prefix {
-	allowed := append([]netip.Prefix(nil), o.AllowCIDRs...)
-	if o.AllowLoopback {
-		allowed = append(allowed, loopback...)
-	}
-	if o.AllowPrivate {
-		allowed = append(allowed, private...)
-	}
-	return allowed
 }
 
 func byFamily(all []netip.Prefix) (v4, v6 []netip.Prefix) {

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -41,9 +42,9 @@ func NewProxy(address string, roots *x509.CertPool) (*Proxy, error) {
 	port := u.Port()
 	switch u.Scheme {
 	case "http":
-		port = orDefault(port, "80")
+		port = cmp.Or(port, "80")
 	case "https":
-		port = orDefault(port, "443")
+		port = cmp.Or(port, "443")
 		p.tls = &tls.Config{
 			RootCAs: roots, ServerName: u.Hostname(), MinVersion: tls.VersionTLS12,
 			ClientSessionCache: tls.NewLRUClientSessionCache(8), NextProtos: []string{"http/1.1"},
@@ -59,12 +60,8 @@ func NewProxy(address string, roots *x509.CertPool) (*Proxy, error) {
 	return p, nil
 }
 
-func orDefault(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
-}
+// Address is the host and port of the proxy.
+func (p *Proxy) Address() string { return p.address }
 
 // ProxyError says that no connection came through the proxy.
 type ProxyError struct {

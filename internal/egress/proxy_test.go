@@ -242,7 +242,7 @@ func TestMetadataIsOpenedByItsOwnAddressOnly(t *testing.T) {
 			single = addr + "/128"
 		}
 		for i, cidr := range append(prefixes, single) {
-			g := egress.New(egress.Options{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix(cidr)}, AllowPrivate: true})
+			g := egress.New(egress.Options{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix(cidr)}})
 			exact := i == len(prefixes)
 			if err := g.Check(t.Context(), addr); errors.Is(err, egress.ErrRefused) == exact {
 				t.Errorf("Check(%s) with %s allowed: %v", addr, cidr, err)

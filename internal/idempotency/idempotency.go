@@ -3,6 +3,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	_ "embed"
@@ -34,13 +35,14 @@ type Response struct {
 	Secret bool        `json:"-"`              // it holds a secret: it is kept sealed
 }
 
+// kept is how long an answer is kept.
+const kept = 24 * time.Hour
+
 // Options configure a Store.
 type Options struct {
 	Client redis.UniversalClient
 	// Keyring seals the answers that hold a secret; without one they are refused.
 	Keyring *seal.Keyring
-	// TTL is how long an answer is kept; 24 h when zero.
-	TTL time.Duration
 	// ClaimTTL is how long a request may run before its claim expires and its key is free
 	// again; 1 min when zero. It must exceed the server's timeouts.
 	ClaimTTL time.Duration
@@ -49,20 +51,14 @@ type Options struct {
 // Store keeps the answers in Redis. It is safe for concurrent use, also by
 // several replicas.
 type Store struct {
-	client        redis.UniversalClient
-	keyring       *seal.Keyring
-	ttl, claimTTL time.Duration
+	client   redis.UniversalClient
+	keyring  *seal.Keyring
+	claimTTL time.Duration
 }
 
 // New returns a Store.
 func New(o Options) *Store {
-	if o.TTL == 0 {
-		o.TTL = 24 * time.Hour
-	}
-	if o.ClaimTTL == 0 {
-		o.ClaimTTL = time.Minute
-	}
-	return &Store{client: o.Client, keyring: o.Keyring, ttl: o.TTL, claimTTL: o.ClaimTTL}
+	return &Store{client: o.Client, keyring: o.Keyring, claimTTL: cmp.Or(o.ClaimTTL, time.Minute)}
 }
 
 var (
@@ -132,7 +128,7 @@ func (s *Store) Finish(ctx context.Context, scope, key string, fingerprint [32]b
 	if err != nil {
 		return fmt.Errorf("write the response: %w", err)
 	}
-	if err := finishScript.Run(ctx, s.client, keys(scope, key), fingerprint[:], text, s.ttl.Milliseconds()).Err(); err != nil {
+	if err := finishScript.Run(ctx, s.client, keys(scope, key), fingerprint[:], text, kept.Milliseconds()).Err(); err != nil {
 		return fmt.Errorf("save the response: %w", err)
 	}
 	return nil

@@ -7,6 +7,8 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -43,12 +45,7 @@ func Verify(ctx context.Context, client redis.UniversalClient, ring *seal.Keyrin
 	if err != nil {
 		return fmt.Errorf("check the encryption keys: %w", err)
 	}
-	for _, sealed := range reply {
-		if plain, err := ring.Open(sealed, key); err != nil || string(plain) != text {
-			return missing(sealed, ring)
-		}
-	}
-	return nil
+	return open(reply, ring)
 }
 
 // Check is Verify without noting the current key.
@@ -57,17 +54,18 @@ func Check(ctx context.Context, client redis.UniversalClient, ring *seal.Keyring
 	if err != nil {
 		return fmt.Errorf("check the encryption keys: %w", err)
 	}
+	return open(slices.Collect(maps.Values(all)), ring)
+}
+
+// open returns an error unless the ring opens all test values.
+func open(all []string, ring *seal.Keyring) error {
 	for _, sealed := range all {
 		if plain, err := ring.Open(sealed, key); err != nil || string(plain) != text {
-			return missing(sealed, ring)
+			return fmt.Errorf("%w: it was sealed under key %s; set encryption.key to that key, or add it to encryption.old_keys (configured: %v)",
+				errMissing, seal.KeyID(sealed), ring.IDs())
 		}
 	}
 	return nil
-}
-
-func missing(sealed string, ring *seal.Keyring) error {
-	return fmt.Errorf("%w: it was sealed under key %s; set encryption.key to that key, or add it to encryption.old_keys (configured: %v)",
-		errMissing, seal.KeyID(sealed), ring.IDs())
 }
 
 // Forget removes the notes of the older keys of the ring, once nothing is sealed under them any

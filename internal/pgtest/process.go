@@ -131,21 +131,18 @@ func (p *process) start() error {
 func (p *process) waitReady() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		conn, err := pgx.Connect(ctx, p.url("postgres"))
-		if err == nil {
-			return conn.Close(ctx)
+	var last error
+	err := p.child.Await(ctx, 20*time.Millisecond, func() bool {
+		var conn *pgx.Conn
+		if conn, last = pgx.Connect(ctx, p.url("postgres")); last == nil {
+			last = conn.Close(ctx)
 		}
-		select {
-		case <-tick.C:
-		case <-p.child.Done():
-			return fmt.Errorf("postgres ended: %w", p.child.Err())
-		case <-ctx.Done():
-			return fmt.Errorf("postgres does not answer: %w", err)
-		}
+		return last == nil
+	})
+	if err != nil {
+		return fmt.Errorf("postgres does not answer: %w: %w", err, last)
 	}
+	return nil
 }
 
 // stop ends the server without a checkpoint; the next start recovers.
@@ -153,12 +150,7 @@ func (p *process) stop() {
 	if p.child == nil {
 		return
 	}
-	_ = p.child.Signal(syscall.SIGQUIT) // fails only when it has ended already
-	select {
-	case <-p.child.Done():
-	case <-time.After(startTimeout):
-		p.child.Kill()
-	}
+	p.child.Stop(syscall.SIGQUIT, startTimeout)
 }
 
 func (p *process) remove() {

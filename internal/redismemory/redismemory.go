@@ -8,11 +8,12 @@ import (
 	"log/slog"
 	"math"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/redisx"
 )
 
 const (
@@ -97,18 +98,13 @@ func (m *Watch) Run(ctx context.Context) {
 func (m *Watch) Read(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	cluster, ok := m.client.(*redis.ClusterClient)
-	if !ok {
-		m.read(ctx, "", m.client)
-		return
-	}
 	var mu sync.Mutex
 	masters := make(map[string]bool)
-	err := cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+	err := redisx.EachMaster(ctx, m.client, func(ctx context.Context, shard string, master redis.UniversalClient) error {
 		mu.Lock()
-		masters[master.Options().Addr] = true
+		masters[shard] = true
 		mu.Unlock()
-		m.read(ctx, master.Options().Addr, master)
+		m.read(ctx, shard, master)
 		return nil
 	})
 	if err == nil {
@@ -140,32 +136,24 @@ func (m *Watch) read(ctx context.Context, shard string, server redis.Cmdable) {
 		m.shards[shard] = s
 	}
 	s.server, s.asked = server, m.opts.Now()
-	s.use = m.opts.use(numbers(text))
+	s.use = m.opts.use(redisx.ParseInfo(text))
 	s.free = max(0, s.use.HighWater-s.use.Used)
 	s.part = s.free / parts
 }
 
 // use reads what INFO says. Redis does not count its own output buffers against
 // maxmemory.
-func (o Options) use(info map[string]int64) Use {
-	u := Use{Used: info["used_memory"] - info["mem_not_counted_for_evict"], Limit: info["maxmemory"]}
+func (o Options) use(info map[string]string) Use {
+	number := func(key string) int64 {
+		n, _ := strconv.ParseInt(info[key], 10, 64) // 0 where the server does not tell it
+		return n
+	}
+	u := Use{Used: number("used_memory") - number("mem_not_counted_for_evict"), Limit: number("maxmemory")}
 	if u.Limit == 0 {
 		u.Limit = o.Limit
 	}
 	u.HighWater = int64(float64(u.Limit) * o.HighWater)
 	return u
-}
-
-// numbers reads the "key:value" lines of INFO whose values are whole numbers.
-func numbers(text string) map[string]int64 {
-	info := map[string]int64{}
-	for line := range strings.Lines(text) {
-		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		if n, err := strconv.ParseInt(value, 10, 64); err == nil {
-			info[key] = n
-		}
-	}
-	return info
 }
 
 // above reports whether the server uses more than new events may fill.

@@ -38,6 +38,16 @@ func Cluster(tb testing.TB, n int, args ...string) []*Server {
 	return servers
 }
 
+// SlotOf returns the slot of a key in any Cluster.
+func SlotOf(tb testing.TB, s *Server, key string) int {
+	tb.Helper()
+	slot, err := s.Client().ClusterKeySlot(tb.Context(), key).Result()
+	if err != nil {
+		tb.Fatalf("redistest: slot of %s: %v", key, err)
+	}
+	return int(slot)
+}
+
 func shareOut(ctx context.Context, tb testing.TB, s *Server, from, to int) {
 	tb.Helper()
 	if err := s.Client().Do(ctx, "CLUSTER", "ADDSLOTSRANGE", from, to).Err(); err != nil {

@@ -83,22 +83,10 @@ func (p *process) waitReady() error {
 	defer cancel()
 	c := p.client(0)
 	defer c.Close()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for c.Ping(ctx).Err() != nil {
-		select {
-		case <-tick.C:
-		case <-p.child.Done():
-			return p.failed("ended at once")
-		case <-ctx.Done():
-			p.child.Kill()
-			return p.failed("did not answer within 2 minutes")
-		}
+	if err := p.child.Await(ctx, 5*time.Millisecond, func() bool { return c.Ping(ctx).Err() == nil }); err != nil {
+		p.child.Kill()
+		log, _ := os.ReadFile(filepath.Join(p.dir, "log"))
+		return fmt.Errorf("%w; its log:\n%s", err, log)
 	}
 	return nil
-}
-
-func (p *process) failed(what string) error {
-	log, _ := os.ReadFile(filepath.Join(p.dir, "log"))
-	return fmt.Errorf("the server %s; its log:\n%s", what, log)
 }

@@ -82,7 +82,7 @@ func checkServer(ctx context.Context, c redis.UniversalClient) Status {
 		s.warn("Redis refuses INFO, so its eviction policy and persistence are unknown: %v", err)
 		return s
 	}
-	s.judge(parseInfo(text))
+	s.judge(ParseInfo(text))
 	return s
 }
 
@@ -130,8 +130,8 @@ func (s *Status) judgeSync(ctx context.Context, c redis.UniversalClient) {
 	s.warn("Redis answers before its append-only file is on the disk: a loss of power loses the last accepted events, set appendfsync to always (it is %s)", settings["appendfsync"])
 }
 
-// parseInfo reads "key:value" lines.
-func parseInfo(text string) map[string]string {
+// ParseInfo reads the "key:value" lines of INFO.
+func ParseInfo(text string) map[string]string {
 	info := map[string]string{}
 	for line := range strings.Lines(text) {
 		if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {

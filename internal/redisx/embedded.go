@@ -99,7 +99,7 @@ func (e *embedded) start(ctx context.Context) (*child.Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", e.binary, err)
 	}
-	if err := e.waitReady(ctx, c); err != nil {
+	if err := c.Await(ctx, 10*time.Millisecond, func() bool { return e.ready(ctx) }); err != nil {
 		c.Kill()
 		return nil, fmt.Errorf("start %s: %w: %s", e.binary, err, output.last())
 	}
@@ -156,25 +156,8 @@ func readNumber(path, label string) int64 {
 	return 0
 }
 
-var errEnded = errors.New("the server ended at once")
-
-// waitReady waits until the server has loaded its data.
-func (e *embedded) waitReady(ctx context.Context, c *child.Process) error {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !e.ready(ctx) {
-		select {
-		case <-tick.C:
-		case <-c.Done():
-			return errEnded
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
-}
-
-// ready dials only once the socket exists, because go-redis delays dials after failures.
+// ready reports whether the server has loaded its data. It dials only once the socket exists,
+// because go-redis delays dials after failures.
 func (e *embedded) ready(ctx context.Context) bool {
 	_, err := os.Stat(e.home.socket)
 	return err == nil && e.client.Ping(ctx).Err() == nil
@@ -227,22 +210,11 @@ func (e *embedded) watch(ctx context.Context, c *child.Process) (stable bool) {
 			e.log.Error("embedded Redis ended unexpectedly", "exception.message", c.Err())
 			return stable
 		case <-ctx.Done():
-			e.terminate(c)
+			if c.Stop(syscall.SIGTERM, stopTimeout) { // else it has written its data
+				e.log.Error("embedded Redis did not stop in time and was killed")
+			}
 			return stable
 		}
-	}
-}
-
-// terminate shuts the server down; the server writes its data first.
-func (e *embedded) terminate(c *child.Process) {
-	_ = c.Signal(syscall.SIGTERM) // fails only when it is gone
-	t := time.NewTimer(stopTimeout)
-	defer t.Stop()
-	select {
-	case <-c.Done():
-	case <-t.C:
-		e.log.Error("embedded Redis did not stop in time and was killed")
-		c.Kill()
 	}
 }
 

@@ -6,15 +6,15 @@ import (
 )
 
 // Open opens a file, or standard input for "-"; size is in bytes, 0 when it is unknown.
-func Open(name string, stdin io.Reader) (in io.Reader, size int64, closeIt func(), err error) {
+func Open(name string, stdin io.Reader) (in io.ReadCloser, size int64, err error) {
 	if name == "-" {
-		return stdin, fileSize(stdin), func() {}, nil
+		return io.NopCloser(stdin), fileSize(stdin), nil
 	}
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, 0, nil, err
+		return nil, 0, err
 	}
-	return f, fileSize(f), func() { _ = f.Close() }, nil
+	return f, fileSize(f), nil
 }
 
 func fileSize(in io.Reader) int64 {

@@ -10,15 +10,15 @@ import (
 	"spendhook/api/client"
 )
 
-// Kind classifies a failure for the exit code.
+// Kind classifies a failure. It is the exit code.
 type Kind int
 
 // Kinds of failures.
 const (
-	Failed      Kind = iota
-	NotAllowed       // no credentials, wrong ones, or not enough
-	NotFound         // there is no such thing, or no longer
-	Unavailable      // the daemon is unreachable or busy: the same may succeed later
+	Failed      Kind = 1
+	NotAllowed  Kind = 3 // no credentials, wrong ones, or not enough
+	NotFound    Kind = 4 // there is no such thing, or no longer
+	Unavailable Kind = 5 // the daemon is unreachable or busy: the same may succeed later
 )
 
 // KindOf is the kind of an error of a command.

@@ -2,11 +2,8 @@ package remote
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/google/uuid"
-
-	"spendhook/api/client"
 )
 
 type companyCmd struct {
@@ -26,17 +23,13 @@ func (c *companyEraseCmd) Run(ctx context.Context, s *session) error {
 	if err := s.mind(c.careful, "Remove all subscribers, secrets, payloads and answers of company %s permanently?", c.UUID); err != nil {
 		return err
 	}
-	text, err := answered(s.EraseCompany(ctx, c.UUID))
+	answer, err := s.EraseCompanyWithResponse(ctx, c.UUID)
 	if err != nil {
 		return err
 	}
-	var job client.Job
-	if err := json.Unmarshal(text, &job); err != nil {
-		return err
-	}
 	if !c.Wait {
-		return s.output.print(s.term.Out, text)
+		return s.output.print(s.term.Out, answer.Body)
 	}
 	s.connection.CompanyUUID = &c.UUID
-	return s.await(ctx, deliveryJob(s, job.UUID))
+	return s.await(ctx, deliveryJob(s, answer.JSON202.UUID))
 }

@@ -22,45 +22,37 @@ const completeWithin = 2 * time.Second
 // ids from the daemon that the environment or the profile names. It completes nothing if the
 // daemon does not answer within 2 s.
 func Predictors(version string) map[string]complete.Predictor {
-	newest := func(read func(context.Context, *session) (*http.Response, error), path string) complete.Predictor {
+	newest := func(read func(context.Context, *session, page) (*http.Response, error), path string) complete.Predictor {
 		return complete.PredictFunc(func(a complete.Args) []string { return names(version, a, path, read) })
 	}
 	return map[string]complete.Predictor{
-		"subscriber": newest(func(ctx context.Context, s *session) (*http.Response, error) {
-			return s.ListSubscribers(ctx, fields[client.ListSubscribersParams](s, mostNames()))
+		"subscriber": newest(func(ctx context.Context, s *session, at page) (*http.Response, error) {
+			return s.ListSubscribers(ctx, fields[client.ListSubscribersParams](s, at))
 		}, "uuid"),
-		"event": newest(func(ctx context.Context, s *session) (*http.Response, error) {
-			return s.ListEvents(ctx, fields[client.ListEventsParams](s, mostNames()))
+		"event": newest(func(ctx context.Context, s *session, at page) (*http.Response, error) {
+			return s.ListEvents(ctx, fields[client.ListEventsParams](s, at))
 		}, "id"),
-		"delivery": newest(func(ctx context.Context, s *session) (*http.Response, error) {
-			return s.ListDeliveries(ctx, fields[client.ListDeliveriesParams](s, mostNames()))
+		"delivery": newest(func(ctx context.Context, s *session, at page) (*http.Response, error) {
+			return s.ListDeliveries(ctx, fields[client.ListDeliveriesParams](s, at))
 		}, "id"),
-		"job": newest(func(ctx context.Context, s *session) (*http.Response, error) {
-			return s.ListJobs(ctx, fields[client.ListJobsParams](s, mostNames()))
+		"job": newest(func(ctx context.Context, s *session, at page) (*http.Response, error) {
+			return s.ListJobs(ctx, fields[client.ListJobsParams](s, at))
 		}, "uuid"),
-		"console-session": newest(func(ctx context.Context, s *session) (*http.Response, error) {
-			return s.ListConsoleSessions(ctx, fields[client.ListConsoleSessionsParams](s, mostNames()))
+		"console-session": newest(func(ctx context.Context, s *session, at page) (*http.Response, error) {
+			return s.ListConsoleSessions(ctx, fields[client.ListConsoleSessionsParams](s, at))
 		}, "uuid"),
-		"event-type": newest(func(ctx context.Context, s *session) (*http.Response, error) {
+		"event-type": newest(func(ctx context.Context, s *session, _ page) (*http.Response, error) {
 			return s.ListEventTypes(ctx)
 		}, "name"),
 		"profile": complete.PredictFunc(func(complete.Args) []string {
-			list, err := profiles()
-			if err != nil {
-				return nil
-			}
+			list, _ := profiles() // an error completes nothing
 			return list
 		}),
 	}
 }
 
-func mostNames() page {
-	size := 100
-	return page{Size: &size}
-}
-
 // names are those at a path of the items of a list.
-func names(version string, a complete.Args, path string, read func(context.Context, *session) (*http.Response, error)) []string {
+func names(version string, a complete.Args, path string, read func(context.Context, *session, page) (*http.Response, error)) []string {
 	ctx, cancel := context.WithTimeout(context.Background(), completeWithin)
 	defer cancel()
 	g := group{Connection: Connection{
@@ -78,7 +70,7 @@ func names(version string, a complete.Args, path string, read func(context.Conte
 	if err != nil {
 		return nil
 	}
-	items, _, err := collect(ctx, listing{}, func(ctx context.Context, _ page) (*http.Response, error) { return read(ctx, s) })
+	items, _, err := collect(ctx, listing{Size: 100}, func(ctx context.Context, at page) (*http.Response, error) { return read(ctx, s, at) })
 	if err != nil {
 		return nil
 	}

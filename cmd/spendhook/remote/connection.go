@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,6 +15,8 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/client"
+	"spendhook/internal/clienttls"
+	"spendhook/internal/terminal"
 )
 
 const localDaemon = "http://127.0.0.1:8080"
@@ -108,57 +109,31 @@ func (c *Connection) retrying(term *Terminal) func(int, error) {
 }
 
 // readSecret reads a file, or standard input for "-".
-func readSecret(name string, in io.Reader) (string, error) {
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return "", err
-		}
-		defer f.Close()
-		in = f
+func readSecret(name string, stdin io.Reader) (string, error) {
+	in, _, err := terminal.Open(name, stdin)
+	if err != nil {
+		return "", err
 	}
+	defer in.Close()
 	text, err := io.ReadAll(io.LimitReader(in, 64<<10))
 	return strings.TrimSpace(string(text)), err
 }
 
 // transport returns nil, for the default transport, without TLS flags.
 func (c *Connection) transport() (http.RoundTripper, error) {
-	if c.CACert == "" && c.Cert == "" && c.Key == "" {
+	files := clienttls.Files{CA: c.CACert, Cert: c.Cert, Key: c.Key}
+	if files == (clienttls.Files{}) {
 		return nil, nil //nolint:nilnil // http.Client has a default
 	}
-	config, err := c.tls()
-	if err != nil {
-		return nil, err
-	}
-	return &http.Transport{
-		Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true,
-		TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second,
-	}, nil
-}
-
-func (c *Connection) tls() (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if (c.Cert == "") != (c.Key == "") {
 		return nil, UsageError("--cert and --key go together")
 	}
-	if c.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
-		if err != nil {
-			return nil, fmt.Errorf("client certificate: %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	if err := files.Apply(transport.TLSClientConfig); err != nil {
+		return nil, fmt.Errorf("--cacert, --cert, --key: %w", err)
 	}
-	if c.CACert != "" {
-		text, err := os.ReadFile(c.CACert)
-		if err != nil {
-			return nil, fmt.Errorf("--cacert: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("--cacert: %s holds no certificate (PEM)", c.CACert)
-		}
-	}
-	return config, nil
+	return transport, nil
 }
 
 // accept asks for another media type than JSON.

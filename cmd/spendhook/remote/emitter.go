@@ -25,11 +25,11 @@ func (e *emitter) total() int { return e.accepted + e.duplicate + e.refused }
 
 // stream sends the lines of a file.
 func (e *emitter) stream(ctx context.Context, name string) error {
-	in, size, closeSource, err := terminal.Open(name, e.term.In)
+	in, size, err := terminal.Open(name, e.term.In)
 	if err != nil {
 		return err
 	}
-	defer closeSource()
+	defer in.Close()
 	bar := terminal.NewProgress(e.term.Err, "events", size, time.Now)
 	defer bar.Finish()
 	lines := newLineReader(in)

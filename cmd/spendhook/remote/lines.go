@@ -3,6 +3,7 @@ package remote
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -26,7 +27,7 @@ type line struct {
 
 // lineReader cuts a source of NDJSON into batches that fit one request.
 type lineReader struct {
-	in     *bufio.Reader
+	in     *bufio.Scanner
 	number int
 	read   int64 // bytes
 	bad    []line
@@ -34,7 +35,14 @@ type lineReader struct {
 }
 
 func newLineReader(in io.Reader) *lineReader {
-	return &lineReader{in: bufio.NewReaderSize(in, 64<<10)}
+	r := &lineReader{in: bufio.NewScanner(in)}
+	r.in.Buffer(nil, maxLineBytes)
+	r.in.Split(func(data []byte, atEOF bool) (int, []byte, error) {
+		n, text, err := bufio.ScanLines(data, atEOF)
+		r.read += int64(n)
+		return n, text, err
+	})
+	return r
 }
 
 // next returns the next batch, with io.EOF beside the last one. Lines that
@@ -69,31 +77,15 @@ func (r *lineReader) take() (line, error) {
 		r.held = nil
 		return l, nil
 	}
-	text, err := r.readLine()
-	if errors.Is(err, io.EOF) && len(text) > 0 { // a last line without its newline
-		err = nil
-	}
-	if err != nil {
-		return line{}, err
+	if !r.in.Scan() {
+		err := r.in.Err()
+		if errors.Is(err, bufio.ErrTooLong) {
+			err = fmt.Errorf("line %d is longer than %d bytes", r.number+1, maxLineBytes)
+		}
+		return line{}, cmp.Or(err, io.EOF)
 	}
 	r.number++
-	return line{number: r.number, text: bytes.TrimSpace(text)}, nil
-}
-
-// readLine is ReadBytes('\n') with a bound on what it keeps in memory.
-func (r *lineReader) readLine() ([]byte, error) {
-	var text []byte
-	for {
-		part, err := r.in.ReadSlice('\n')
-		r.read += int64(len(part))
-		text = append(text, part...)
-		if len(text) > maxLineBytes {
-			return nil, fmt.Errorf("line %d is longer than %d bytes", r.number+1, maxLineBytes)
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return text, err
-		}
-	}
+	return line{number: r.number, text: bytes.Clone(bytes.TrimSpace(r.in.Bytes()))}, nil
 }
 
 func isObject(text []byte) bool {

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 
 	"github.com/google/uuid"
 
 	"spendhook/api/client"
+	"spendhook/internal/terminal"
 )
 
 type subscriberCmd struct {
@@ -120,15 +120,11 @@ func (s *session) load(name string, into any) error {
 	if name == "" {
 		return nil
 	}
-	in := s.term.In
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		in = f
+	in, _, err := terminal.Open(name, s.term.In)
+	if err != nil {
+		return err
 	}
+	defer in.Close()
 	d := json.NewDecoder(in)
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {

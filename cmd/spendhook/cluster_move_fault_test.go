@@ -1,4 +1,6 @@
-package redistest
+//go:build faults
+
+package main
 
 import (
 	"context"
@@ -11,24 +13,16 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/redistest"
 )
 
-// SlotOf returns the slot of a key in any Cluster.
-func SlotOf(tb testing.TB, s *Server, key string) int {
-	tb.Helper()
-	slot, err := s.Client().ClusterKeySlot(tb.Context(), key).Result()
-	if err != nil {
-		tb.Fatalf("redistest: slot of %s: %v", key, err)
-	}
-	return int(slot)
-}
-
-// MoveSlots moves a range of slots, ends included, with the keys in it to
+// moveSlots moves a range of slots, ends included, with the keys in it to
 // another master of the Cluster while it is used, as a resharding does: slot by
 // slot, and a few keys at a time, so that clients see every state in between.
 // Slots that the other master serves already stay with it. It returns how many
 // keys were moved.
-func MoveSlots(tb testing.TB, servers []*Server, to, first, last int) (keys int) {
+func moveSlots(tb testing.TB, servers []*redistest.Server, to, first, last int) (keys int) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), 10*time.Minute)
 	defer cancel()
@@ -37,7 +31,7 @@ func MoveSlots(tb testing.TB, servers []*Server, to, first, last int) (keys int)
 		m.masters = append(m.masters, s.Client())
 		id, err := m.masters[len(m.masters)-1].Do(ctx, "CLUSTER", "MYID").Text()
 		if err != nil {
-			tb.Fatalf("redistest: %v", err)
+			tb.Fatal(err)
 		}
 		m.ids = append(m.ids, id)
 	}
@@ -47,7 +41,7 @@ func MoveSlots(tb testing.TB, servers []*Server, to, first, last int) (keys int)
 			err = m.move(slot, from, to)
 		}
 		if err != nil {
-			tb.Fatalf("redistest: move slot %d: %v", slot, err)
+			tb.Fatalf("move slot %d: %v", slot, err)
 		}
 	}
 	return m.moved
@@ -55,7 +49,7 @@ func MoveSlots(tb testing.TB, servers []*Server, to, first, last int) (keys int)
 
 type mover struct {
 	ctx     context.Context //nolint:containedctx // of one call
-	to      *Server
+	to      *redistest.Server
 	masters []redis.UniversalClient
 	ids     []string
 	moved   int // keys
