@@ -189,8 +189,8 @@ func (s *server) take(ctx context.Context, limit ratelimit.Limit, key string) er
 
 // leave ends the session.
 func (s *server) leave(ctx context.Context, v *visit) error {
-	v.changes("console-session.end", "", v.Session.Company, "console-session", v.Session.ID.String())
-	if _, err := s.opts.Sessions.End(ctx, v.Session.Company, v.Session.ID, nil); err != nil && !errors.Is(err, session.ErrNotFound) {
+	v.changes("console-session.end", "", v.Company, "console-session", v.ID.String())
+	if _, err := s.opts.Sessions.End(ctx, v.Company, v.ID, nil); err != nil && !errors.Is(err, session.ErrNotFound) {
 		return err
 	}
 	http.SetCookie(v.w, s.cookie(v.r, ""))

@@ -53,7 +53,7 @@ func (v view) In() bool { return v.secret != "" }
 func (v view) Token() string { return tokenOf(v.secret) }
 
 // Platform reports whether the session may choose the company.
-func (v view) Platform() bool { return v.Session.Company == nil && v.May(platform) }
+func (v view) Platform() bool { return v.Company == nil && v.May(platform) }
 
 // Part returns the first part of the page's path. The navigation marks it as current.
 func (v view) Part() string {

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 )
@@ -86,11 +85,10 @@ func newVisitor(t *testing.T, base string) *visitor {
 // to make the page in time.
 func (v *visitor) get(path string) (status int, header http.Header, page string) {
 	v.t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if status, header, page = v.send(http.MethodGet, path, nil); status != http.StatusServiceUnavailable {
-			break
-		}
-	}
+	eventually(v.t, patience, path+" is answered", func() bool {
+		status, header, page = v.send(http.MethodGet, path, nil)
+		return status != http.StatusServiceUnavailable
+	})
 	return status, header, page
 }
 

@@ -206,13 +206,12 @@ func (w *batchWriter) refuseForeign(ctx context.Context, k kind, rows []row) err
 func (k kind) upsert(n int, postgres bool) string {
 	columns := strings.Split(k.columns, ", ")
 	row := "(?" + strings.Repeat(", ?", len(columns)-1) + ")"
-	text := "INSERT INTO " + k.table + " (" + k.columns + ") VALUES " + row + strings.Repeat(", "+row, n-1)
-	set := " ON CONFLICT (uuid) DO UPDATE SET "
-	for _, c := range columns[1:] {
-		text += set + c + " = excluded." + c
-		set = ", "
+	sets := make([]string, len(columns)-1)
+	for i, c := range columns[1:] {
+		sets[i] = c + " = excluded." + c
 	}
-	text += " WHERE " + k.table + "." + columns[1] + " = excluded." + columns[1]
+	text := "INSERT INTO " + k.table + " (" + k.columns + ") VALUES " + row + strings.Repeat(", "+row, n-1) +
+		" ON CONFLICT (uuid) DO UPDATE SET " + strings.Join(sets, ", ") + " WHERE " + k.table + "." + columns[1] + " = excluded." + columns[1]
 	if !postgres {
 		return text
 	}

@@ -337,9 +337,10 @@ func (r *Reader) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]de
 	groups, held = make([][]delivery.Delivery, len(refs)), make([]bool, len(refs))
 	var all []delivery.Ref
 	var records []*delivery.Record
-	for i, hash := range hashes {
-		groups[i] = deliveriesOf(refs[i], hash.Val())
-		_, held[i] = hash.Val()[keys.HeldMark]
+	for i, ref := range refs {
+		fields := hashes[i].Val()
+		groups[i] = deliveriesOf(ref, fields)
+		_, held[i] = fields[keys.HeldMark]
 		for j := range groups[i] {
 			all, records = append(all, groups[i][j].Ref), append(records, &groups[i][j].Record)
 		}
