@@ -80,7 +80,7 @@ func (d *Dispatcher) attempt(w *work) {
 	d.record(&outcome{work: w, result: &res, pause: pause, apply: func(r delivery.Record, now time.Time) delivery.Record {
 		return lifecycle.Decide(r, res, d.opts.Policy, now, d.opts.Jitter)
 	}})
-	d.freed(d.admission.Leave(&w.place, endpoint.Result{
+	d.mayClaim(d.admission.Leave(&w.place, endpoint.Result{
 		Latency: res.Duration, Unreachable: res.Class.Unreachable(), NotCounted: res.Aborted(), Pause: pause,
 	}))
 }

@@ -292,11 +292,9 @@ func waitFor(ctx context.Context, wg *sync.WaitGroup) bool {
 	}
 }
 
-// freed continues with claims after a place in memory was freed: companies that were refused a
-// place may claim again.
-func (d *Dispatcher) freed(again []uuid.UUID) {
+// mayClaim serves the partitions of companies that were refused a place and may now claim again.
+func (d *Dispatcher) mayClaim(again []uuid.UUID) {
 	for _, company := range again {
 		d.queue.Kick(partition.Of(company))
 	}
-	d.queue.Freed()
 }

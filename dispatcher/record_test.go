@@ -147,8 +147,7 @@ func TestEveryKeyExpiresOrIsTrimmed(t *testing.T) {
 	}
 }
 
-// Outcomes that Redis does not take block no claim and no attempt: they hold places, so that
-// their company claims no more.
+// Outcomes that Redis does not take block nothing but the claims of their company.
 func TestOutcomesThatAreNotWrittenBlockNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
@@ -156,6 +155,7 @@ func TestOutcomesThatAreNotWrittenBlockNothing(t *testing.T) {
 	h.start()
 	company := uuid.New()
 	server.Pause()
+	defer server.Resume()
 	const n = 5000
 	ev := &matching{recorder: h.records.of(company), left: n}
 	for i := range n {
@@ -163,7 +163,10 @@ func TestOutcomesThatAreNotWrittenBlockNothing(t *testing.T) {
 		h.record(&outcome{work: &work{ref: ref, event: ev}})
 	}
 	if c := h.admission.Counts(); c.Outcomes != n {
-		t.Errorf("%d outcomes hold places, want %d", c.Outcomes, n)
+		t.Errorf("%d outcomes wait, want %d", c.Outcomes, n)
+	}
+	if shares, others := h.admission.Holding(); shares[company] != 0 || others == 0 {
+		t.Errorf("%d may be claimed of the company, %d of each other", shares[company], others)
 	}
 	server.Resume()
 	eventually(t, func() bool { return h.admission.Counts().Outcomes == 0 }, "all outcomes are written")

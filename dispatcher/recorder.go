@@ -165,8 +165,9 @@ func (r *recorder) run(ctx context.Context) {
 		r.write(ctx, batch)
 		r.since.Store(0)
 		for _, o := range batch {
-			r.d.freed(r.d.admission.Release(o.ref.Company))
+			r.d.mayClaim(r.d.admission.Release(o.ref.Company))
 		}
+		r.d.queue.Freed()
 	}
 }
 

@@ -89,11 +89,11 @@ type Result struct {
 	Pause time.Duration
 }
 
-// Counts has the numbers of known endpoints by breaker state, and of places. An open breaker
-// counts as open until its probe starts.
+// Counts has the numbers of known endpoints by breaker state, and of deliveries and outcomes in
+// memory. An open breaker counts as open until its probe starts.
 type Counts struct {
 	Closed, HalfOpen, Open            int // endpoints
-	InFlight, Waiting, Outcomes, Held int // places: of attempts, of deliveries that wait, of Hold; and all
+	InFlight, Waiting, Outcomes, Held int // deliveries, deliveries, outcomes; Held is the sum
 }
 
 // Admission shares a replica's memory and attempts among companies and
@@ -109,12 +109,13 @@ type Admission struct {
 	breakers  [3]int    // endpoints by state
 	companies map[uuid.UUID]*company
 	hosts     map[hostKey]*host // where something is in flight
-	holding   list.List         // of *company, that have deliveries in memory
+	holding   list.List         // of *company, that hold something
 	idle      list.List         // of *company, that have none; the latest last
 	refused   list.List         // of *company, that wait until they may claim more
 	held      int               // places that are taken
 	inFlight  int
-	outcomes  int    // places of Hold
+	outcomes  int    // of Hold
+	extra     int    // of these, the ones without a place
 	lastMark  uint64 // see company.queued
 	stopped   bool
 }
@@ -301,25 +302,37 @@ func (a *Admission) leave(d *Delivery, r Result) ([]decided, []uuid.UUID) {
 	return next, a.recovered()
 }
 
-// Hold takes a place for an outcome that is to be recorded, also beyond the company's share, so
-// that the company claims no more than what is recorded.
+// Hold notes an outcome that is to be recorded. A company with many of them may claim less. An
+// outcome takes a place, but not of the last eighth, which is left to other companies.
 func (a *Admission) Hold(company uuid.UUID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c := a.company(company)
-	a.hold(c)
 	a.outcomes++
+	if a.o.Places-a.held > a.reserve() {
+		a.hold(c)
+	} else {
+		c.held++
+		c.extra++
+		a.extra++
+	}
 	a.fileCompany(c)
 }
 
-// Release frees the place of an outcome. Call it once for each Hold. The returned companies were
-// Refused and may now claim again.
+// Release notes that an outcome was recorded. Call it once for each Hold. The returned companies
+// were Refused and may now claim again.
 func (a *Admission) Release(company uuid.UUID) []uuid.UUID {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c := a.companies[company]
-	a.release(c)
 	a.outcomes--
+	if c.extra > 0 {
+		c.held--
+		c.extra--
+		a.extra--
+	} else {
+		a.release(c)
+	}
 	a.fileCompany(c)
 	return a.recovered()
 }
@@ -411,6 +424,6 @@ func (a *Admission) Counts() Counts {
 	defer a.mu.Unlock()
 	return Counts{
 		Closed: a.breakers[closed], HalfOpen: a.breakers[halfOpen], Open: a.breakers[open],
-		InFlight: a.inFlight, Waiting: a.held - a.inFlight - a.outcomes, Outcomes: a.outcomes, Held: a.held,
+		InFlight: a.inFlight, Waiting: a.held + a.extra - a.inFlight - a.outcomes, Outcomes: a.outcomes, Held: a.held + a.extra,
 	}
 }

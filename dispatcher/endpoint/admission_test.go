@@ -545,8 +545,11 @@ func TestOutcomesHoldPlaces(t *testing.T) {
 	if c := f.Counts(); c.Outcomes != 40 || c.Held != 40 || c.InFlight != 0 || c.Waiting != 0 {
 		t.Errorf("counts %+v, want 40 outcomes", c)
 	}
-	if f.free(id(1)) != 0 || f.free(id(2)) == 0 || f.Refused(id(1)) {
-		t.Errorf("%d may be claimed beside 40 outcomes, %d of another company", f.free(id(1)), f.free(id(2)))
+	if f.Refused(id(1)) {
+		t.Error("a company may claim beside 40 outcomes")
+	}
+	if f.free(id(2)) == 0 {
+		t.Error("another company may not claim")
 	}
 	var again []uuid.UUID
 	for range 40 {
@@ -554,6 +557,25 @@ func TestOutcomesHoldPlaces(t *testing.T) {
 	}
 	if !slices.Equal(again, []uuid.UUID{id(1)}) {
 		t.Errorf("may claim again: %v", again)
+	}
+	f.wantForgotten(0)
+}
+
+// However many outcomes a company has, others may use the last eighth.
+func TestOutcomesLeaveTheLastEighth(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{Places: 64})
+	for range 1000 {
+		f.Hold(id(1))
+	}
+	if f.Full() || f.free(id(2)) != 1 || f.free(id(1)) != 0 {
+		t.Errorf("full: %v, %d may be claimed, of the company with the outcomes %d", f.Full(), f.free(id(2)), f.free(id(1)))
+	}
+	for range 1000 {
+		f.Release(id(1))
+	}
+	if c := f.Counts(); c.Outcomes != 0 || c.Held != 0 {
+		t.Errorf("counts %+v, want none", c)
 	}
 	f.wantForgotten(0)
 }

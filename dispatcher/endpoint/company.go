@@ -12,10 +12,11 @@ const maxExceptions = 4096
 // company is the state of one company. It is dropped once the company holds no place and has
 // no other state.
 type company struct {
-	id   uuid.UUID
-	in   *list.List    // Admission.holding or idle; nil: new
-	at   *list.Element // there
-	held int           // its places
+	id    uuid.UUID
+	in    *list.List    // Admission.holding or idle; nil: new
+	at    *list.Element // there
+	held  int           // its deliveries and outcomes in memory
+	extra int           // of these, outcomes without a place
 	// failing: its last attempt found the endpoint out of reach.
 	failing bool
 	// queued is the mark of the company's endpoints that have a queue; 0: none has. A new
@@ -78,6 +79,9 @@ func (a *Admission) freeFor(c *company) int {
 	}
 }
 
+// Full reports whether a company that holds nothing may claim nothing.
+func (a *Admission) Full() bool { return a.free(uuid.Nil) == 0 }
+
 // Refused notes that work of the company was not claimed because of its share.
 // It reports whether the company may claim again at once; else a later Leave or
 // Release names it, once. Of more than MaxEndpoints refused companies that hold
@@ -99,7 +103,7 @@ func (a *Admission) worthClaiming(c *company) bool {
 }
 
 // recovered returns one refused company that may claim again; all of them when memory is
-// empty, because no later Leave would name them.
+// empty, because no later Leave or Release would name them.
 func (a *Admission) recovered() (again []uuid.UUID) {
 	for at := a.refused.Front(); at != nil && (len(again) == 0 || a.held == 0); at = a.refused.Front() {
 		c := at.Value.(*company)

@@ -41,6 +41,7 @@ type model struct {
 	waiting  [modelEndpoints][]*modelDelivery // in their order
 	parked   []*modelDelivery                 // queued ones, for their host, in their order
 	outcomes [modelCompanies]int
+	extra    [modelCompanies]int // of the outcomes, those without a place
 	failing  [modelEndpoints]bool
 	last     [modelCompanies]bool // the company's last outcome was unreachable
 	unnamed  map[uuid.UUID]bool   // refused companies
@@ -95,7 +96,13 @@ func (m *model) placesOf(companies ...int) (n int) {
 }
 
 // used is how many places are taken.
-func (m *model) used() int { return m.placesOf(0, 1, 2, 3) }
+func (m *model) used() int {
+	used := m.placesOf(0, 1, 2, 3)
+	for _, n := range m.extra {
+		used -= n
+	}
+	return used
+}
 
 func of(company int) func(*modelDelivery) bool {
 	return func(d *modelDelivery) bool { return modelCompany(d.endpoint) == company }
@@ -257,6 +264,9 @@ func (m *model) named(t *rapid.T, again []uuid.UUID) {
 
 func (m *model) hold(t *rapid.T) {
 	company := rapid.IntRange(0, modelCompanies-1).Draw(t, "company")
+	if m.places-m.used() <= m.reserve() {
+		m.extra[company]++
+	}
 	m.Hold(id(company))
 	m.outcomes[company]++
 }
@@ -266,8 +276,13 @@ func (m *model) release(t *rapid.T) {
 	if m.outcomes[company] == 0 {
 		t.Skip("it has no outcome")
 	}
-	m.outcomes[company]--
+	m.recorded(company)
 	m.named(t, m.Release(id(company)))
+}
+
+func (m *model) recorded(company int) {
+	m.outcomes[company]--
+	m.extra[company] = max(m.extra[company]-1, 0)
 }
 
 func (m *model) refuse(t *rapid.T) {
@@ -300,7 +315,7 @@ func (m *model) setQueued(t *rapid.T) {
 func (m *model) check(t *rapid.T) {
 	inFlight, waiting := m.count(all)
 	c := m.Counts()
-	if c.InFlight != inFlight || c.Waiting != waiting || c.Held != m.used() {
+	if c.InFlight != inFlight || c.Waiting != waiting || c.Held-m.Admission.extra != m.used() {
 		t.Fatalf("counts %+v, want %d in flight, %d waiting", c, inFlight, waiting)
 	}
 	if c.Closed+c.HalfOpen+c.Open != len(m.endpoints) {
@@ -343,7 +358,8 @@ func (m *model) drain(t *rapid.T) {
 		m.check(t)
 	}
 	for company := range m.outcomes {
-		for ; m.outcomes[company] > 0; m.outcomes[company]-- {
+		for m.outcomes[company] > 0 {
+			m.recorded(company)
 			again := m.Release(id(company))
 			if !m.stopped {
 				m.named(t, again)

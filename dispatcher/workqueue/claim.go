@@ -18,7 +18,8 @@ import (
 
 // Bounds of one claim.
 const (
-	claimBytes   = 1 << 20 // of events; the last one may exceed it
+	claimBytes   = 1 << 20 // of events of a partition; the last one may exceed it
+	claimsFull   = 16      // partitions of a call from which each may claim that much
 	claimQuantum = 50      // deliveries of a company while others have work
 	claimLeast   = 8       // deliveries of a partition, however many others have work
 	claimShort   = 50      // deliveries of a partition while others have work
@@ -78,13 +79,14 @@ func (q *Queue) claim(ctx context.Context, replica string, number uint64, partit
 		p := partition.Of(company)
 		listed[p] = append(listed[p], company.String(), share)
 	}
+	bytes := claimBytes * claimsFull / max(claimsFull, len(partitions))
 	calls := make([]*script.Call, len(partitions))
 	for i, p := range partitions {
 		calls[i] = &script.Call{
 			Script: claimScript,
 			Keys:   queues.Keys(p),
 			Args: append([]any{
-				partition.Prefix(p), replica, number, most, claimBytes, claimQuantum,
+				partition.Prefix(p), replica, number, most, bytes, claimQuantum,
 				q.opts.EndpointLimit, q.opts.BreakerFailures, claimJobs, others, q.opts.HostLimit,
 			}, listed[p]...),
 		}

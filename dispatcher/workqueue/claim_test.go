@@ -30,6 +30,12 @@ func (k *taker) Holding() (map[uuid.UUID]int, int) {
 	return k.shares, k.others
 }
 
+func (k *taker) Full() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.others == 0
+}
+
 func (k *taker) Refused(company uuid.UUID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -76,8 +76,10 @@ func ReplicasKey() string { return replicasKey(0) }
 func (q *Queue) Takeovers() float64 { return valueOf(q.metrics.takeovers) }
 func (q *Queue) Fenced() float64    { return valueOf(q.metrics.fenced) }
 
-// Enqueued counts the wake-ups that this replica enqueued.
-func (q *Queue) Enqueued() float64 { return valueOf(q.metrics.enqueued) }
+// Wakeups counts the wake-ups that this replica enqueued, or could not enqueue.
+func (q *Queue) Wakeups() float64 {
+	return valueOf(q.metrics.enqueued) + valueOf(q.metrics.wakeupsFailed)
+}
 
 func valueOf(c prometheus.Counter) float64 {
 	var m dto.Metric

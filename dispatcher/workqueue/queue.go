@@ -38,6 +38,8 @@ type Admission interface {
 	// Refused notes that a claim passed a company by because the company may claim
 	// nothing. It reports whether the company may claim again at once.
 	Refused(company uuid.UUID) bool
+	// Full reports whether a company that holds nothing may claim nothing.
+	Full() bool
 }
 
 // Options configures a Queue.
@@ -111,8 +113,8 @@ type Queue struct {
 	started  bool                  // queued partitions may be served
 	servers  map[string]*server    // by shard
 	parked   map[int]bool          // to be served once this replica has places
-	short    [partition.Count]bool // whose last claim here passed a company by
-	unwoken  map[int]bool          // that the next wake-up names
+	short    [partition.Count]bool // partitions whose last claim here passed a company by
+	unwoken  map[int]bool          // partitions that the next wake-up names
 	waking   bool                  // wake-ups are being enqueued
 	waiting  atomic.Int64          // len(parked)
 	underway atomic.Int64          // claims
@@ -250,30 +252,26 @@ func (q *Queue) Wake(ctx context.Context, partitions []int) {
 }
 
 // Added must be called when events were added to partitions. This replica serves them itself,
-// which saves the round trips of a wake-up. While it has no places or is busy, and for a
-// partition of which it could not claim all, it leaves them to wake-ups.
+// which saves the round trips of a wake-up. It leaves them to wake-ups while it has no places,
+// while many partitions wait to be served, and where its last claim passed a company by.
 func (q *Queue) Added(ctx context.Context, partitions []int) {
 	var here, anywhere []int
+	groups, full := q.byShard(q.ctx, partitions), q.refused.Load() != nil || q.opts.Admission.Full()
 	q.mu.Lock()
-	busy := !q.started || q.ctx.Err() != nil || q.refused.Load() != nil || len(q.parked) > 0 || q.queued() > roundMost
-	for _, p := range partitions {
-		if busy || q.short[p] {
-			anywhere = append(anywhere, p)
-		} else {
-			here = append(here, p)
+	full = full || !q.started || q.ctx.Err() != nil || len(q.parked) > 0
+	for shard, group := range groups {
+		s := q.servers[shard]
+		for _, p := range group {
+			if full || q.short[p] || s != nil && len(s.queued) > roundMost {
+				anywhere = append(anywhere, p)
+			} else {
+				here = append(here, p)
+			}
 		}
 	}
 	q.mu.Unlock()
 	q.Kick(here...)
 	q.Wake(ctx, anywhere)
-}
-
-// queued is the number of partitions that wait to be served here.
-func (q *Queue) queued() (n int) {
-	for _, s := range q.servers {
-		n += len(s.queued)
-	}
-	return n
 }
 
 // enqueueWakeups enqueues wake-ups until none is left.
@@ -298,7 +296,7 @@ func (q *Queue) enqueueWakeups() {
 	}
 }
 
-// Freed must be called when a delivery has left this replica's memory. It serves the
+// Freed must be called when places in this replica's memory were freed. It serves the
 // partitions that wait for a place.
 func (q *Queue) Freed() {
 	if q.waiting.Load() == 0 {

@@ -146,6 +146,10 @@ func (q *Queue) serveRound(ctx context.Context, partitions []int, budget int) {
 		}
 		return
 	}
+	if most := max(1, 2*others); len(partitions) > most { // a claim takes at least one delivery
+		q.Kick(partitions[most:]...)
+		partitions = partitions[:most]
+	}
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
 	replica := *q.replica.Load()

@@ -21,9 +21,9 @@ const (
 	wakeupTask  = "partitions:serve" // its payload names partitions
 	wakeupQueue = "spendhook"
 
-	// wakeupWorkers is how many wake-ups a replica serves at once. They share its rounds
-	// of claims: with fewer workers, wake-ups queue while a round is running.
-	wakeupWorkers = 16
+	// wakeupWorkers is how many wake-ups a replica serves at once. Others are left to other
+	// replicas.
+	wakeupWorkers = 4
 
 	// wakeupMost is how many partitions a wake-up names at most, so that a burst is spread over
 	// the replicas.

@@ -163,10 +163,11 @@ func TestAddedEventsAreServedHere(t *testing.T) {
 	b.accept(companies(testPartition, 1)[0], "e")
 	q.Added(t.Context(), []int{testPartition})
 	eventually(t, "the event is claimed", func() bool { return len(k.events()) == 1 })
-	if n := q.Enqueued(); n != 0 {
+	b.mustBeRight()
+	q.StopClaiming(context.Background()) // waits for wake-ups that are being enqueued
+	if n := q.Wakeups(); n != 0 {
 		t.Errorf("%v wake-ups were enqueued", n)
 	}
-	b.mustBeRight()
 }
 
 // A replica that may not claim for a company leaves the company's events to other replicas.
@@ -185,12 +186,13 @@ func TestAddedEventsOfARefusedCompanyAreServedElsewhere(t *testing.T) {
 	})
 	free := &taker{others: 100}
 	start(t, b.client, free, func(o *workqueue.Options) { serviceOff(o); o.Replica = "free" })
-	for n := 1; len(free.events()) == 0; n++ { // this replica takes some of the wake-ups itself
+	n := 0
+	eventually(t, "another replica claims", func() bool { // this one takes some of the wake-ups itself
+		n++
 		b.accept(company, "b"+strconv.Itoa(n))
-		before := here.Enqueued()
 		here.Added(t.Context(), []int{testPartition})
-		eventually(t, "a wake-up is enqueued", func() bool { return here.Enqueued() > before })
-	}
+		return len(free.events()) > 0
+	})
 }
 
 // held is a Redis client whose asynq enqueues wait until they are released.
@@ -231,9 +233,8 @@ func TestWakeUpsAreEnqueuedTogether(t *testing.T) {
 		q.Wake(t.Context(), []int{p})
 	}
 	close(h.release)
-	eventually(t, "the wake-ups are enqueued", func() bool { return q.Enqueued() == 1+64/16 })
-	q.StopClaiming(context.Background())
-	if n := q.Enqueued(); n != 1+64/16 {
+	q.StopClaiming(context.Background()) // waits until they are enqueued
+	if n := q.Wakeups(); n != 1+64/16 {
 		t.Errorf("%v wake-ups were enqueued", n)
 	}
 }
