@@ -86,48 +86,6 @@ func claims(issuer string, grant Grant, now time.Time) *jwt.Builder {
 	return b
 }
 
-// readCaller reads the claims of a token.
-func readCaller(token jwt.Token, scopeClaim, companyClaim string) (*Caller, error) {
-	c := &Caller{}
-	c.Issuer, _ = token.Issuer()
-	c.Subject, _ = token.Subject()
-	c.Expires, _ = token.Expiration()
-	var err error
-	c.Scopes, err = scopesIn(token, scopeClaim)
-	return c, errors.Join(
-		err,
-		claim(token, clientClaim, &c.ClientID),
-		company(token, companyClaim, &c.Company),
-		confirmed(token, &c.Thumbprint),
-	)
-}
-
-// scopesIn reads a claim that is text, separated by spaces, or a list of texts.
-func scopesIn(token jwt.Token, name string) ([]string, error) {
-	if !token.Has(name) {
-		return nil, nil
-	}
-	var value any
-	if err := token.Get(name, &value); err != nil {
-		return nil, ErrInvalidToken
-	}
-	switch value := value.(type) {
-	case string:
-		return strings.Fields(value), nil
-	case []any:
-		scopes := make([]string, 0, len(value))
-		for _, item := range value {
-			scope, ok := item.(string)
-			if !ok {
-				return nil, ErrInvalidToken
-			}
-			scopes = append(scopes, scope)
-		}
-		return scopes, nil
-	}
-	return nil, ErrInvalidToken
-}
-
 // claim reads a text claim; an absent one leaves it empty.
 func claim(token jwt.Token, name string, into *string) error {
 	if token.Has(name) && token.Get(name, into) != nil {
