@@ -16,6 +16,8 @@ import (
 	"spendhook/auth/clients"
 	"spendhook/config"
 	"spendhook/internal/datadir"
+	"spendhook/internal/pause"
+	"spendhook/storage"
 )
 
 // quickstartCerts describes the certificates of --quickstart: in the data directory, for the
@@ -69,10 +71,14 @@ func (c *serveCmd) prepareQuickstart(overrides map[string]string) error {
 	return nil
 }
 
-// quickstart creates the first client and prints example requests of that client.
+// quickstart creates the first client and prints example requests of that client. It waits until
+// the database is migrated.
 func (d *daemon) quickstart(ctx context.Context, term *console) error {
-	certs := quickstartCerts(d.cfg)
-	client, made, err := firstClient(ctx, clients.NewStore(d.storage, nil), "quickstart", developerCompany, certs.path("client.pem"))
+	certs, store := quickstartCerts(d.cfg), clients.NewStore(d.storage, nil)
+	client, made, err := firstClient(ctx, store, "quickstart", developerCompany, certs.path("client.pem"))
+	for errors.Is(err, storage.ErrUnavailable) && pause.For(ctx, 250*time.Millisecond) {
+		client, made, err = firstClient(ctx, store, "quickstart", developerCompany, certs.path("client.pem"))
+	}
 	if err != nil {
 		return fmt.Errorf("quickstart: %w", err)
 	}
