@@ -256,7 +256,7 @@ func (q *Queue) Wake(ctx context.Context, partitions []int) {
 // while many partitions wait to be served, and where its last claim passed a company by.
 func (q *Queue) Added(ctx context.Context, partitions []int) {
 	var here, anywhere []int
-	groups, full := q.byShard(q.ctx, partitions), q.refused.Load() != nil || q.opts.Admission.Full()
+	groups, full := q.byShard(ctx, partitions), q.refused.Load() != nil || q.opts.Admission.Full()
 	q.mu.Lock()
 	full = full || !q.started || q.ctx.Err() != nil || len(q.parked) > 0
 	for shard, group := range groups {
