@@ -180,7 +180,7 @@ func (v *visit) changes(action, detail string, company *uuid.UUID, kind, id stri
 	v.entry = &audit.Entry{
 		Actor: audit.Actor{
 			Kind: audit.Console, Subject: v.Asker.Subject, ClientID: v.Asker.ClientID, Issuer: v.Asker.Issuer,
-			CompanyUUID: v.Company, Certificate: v.Session.Certificate, Session: new(v.ID),
+			CompanyUUID: v.Company, Certificate: v.Certificate, Session: new(v.ID),
 		},
 		Action: action, CompanyUUID: company, Target: audit.Target{Kind: kind, IDs: []string{id}}, Detail: detail, Fields: fields,
 		RequestID: v.w.Header().Get("X-Request-Id"), Address: peer.AddressText(v.r.Context()),
