@@ -88,7 +88,7 @@ func (c *caller) changedSome(company uuid.UUID, cards []uuid.UUID) {
 		c.change = nil
 		return
 	}
-	c.changes(&company, "card", uuidTexts(cards)...)
+	c.changes(&company, "card", showAll(cards, uuid.UUID.String)...)
 }
 
 // changesBy sets a detail of the audit entry, and an action when it is not the operation's.

@@ -79,6 +79,16 @@ func authorize(c *caller, scopes []string) error {
 	return nil
 }
 
+// authorizeAll refuses scopes of a request that the token does not carry. It does not name
+// them in a header, as authorize does: they are the client's texts.
+func authorizeAll(c *caller, scopes []string) error {
+	if authorize(c, scopes) == nil {
+		return nil
+	}
+	return newProblem(http.StatusForbidden, "INSUFFICIENT_SCOPE", "The token does not carry all of these scopes.").
+		with("WWW-Authenticate", realm+`, error="insufficient_scope"`)
+}
+
 // companyFor returns the company of a request about one resource: the token's company, or
 // else the company that the request names.
 func (c *caller) companyFor(named ...*uuid.UUID) (uuid.UUID, error) {
@@ -106,7 +116,7 @@ func (c *caller) companyOfList(named *uuid.UUID) (*uuid.UUID, error) {
 	if err != nil || company != nil {
 		return company, err
 	}
-	return nil, authorize(c, []string{"platform"})
+	return nil, authorize(c, []string{auth.ScopePlatform})
 }
 
 // companyIn returns the token's company or the named one; nil when there is neither.

@@ -98,7 +98,7 @@ func (s *server) CancelCards(w http.ResponseWriter, r *http.Request, p gen.Cance
 		if err := checkUUIDs("uuids", in.Uuids); err != nil {
 			return reply{}, err
 		}
-		c.changes(&company, "card", uuidTexts(in.Uuids)...)
+		c.changes(&company, "card", showAll(in.Uuids, uuid.UUID.String)...)
 		results, err := s.opts.Cards.CancelCards(ctx, company, in.Uuids)
 		if err == nil {
 			c.changedSome(company, cancelledIDs(results))
@@ -114,14 +114,6 @@ func cancelledIDs(results []cards.CancelResult) (ids []uuid.UUID) {
 		}
 	}
 	return ids
-}
-
-func uuidTexts(ids []uuid.UUID) []string {
-	texts := make([]string, len(ids))
-	for i, id := range ids {
-		texts[i] = id.String()
-	}
-	return texts
 }
 
 // checkUUIDs refuses null, which decodes as a UUID of zeros.

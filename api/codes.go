@@ -66,7 +66,7 @@ var codes = []explained{
 	{"OVERLOADED", 503, "As many bytes of answers are under way, to the company or in all, as there may be, or the company reads more than 32 MiB of lists a second.", "Wait as long as `Retry-After` says. Read fewer and smaller pages, and pause between them."},
 	{"PLATFORM_ONLY", 403, "The operation concerns the whole system, and the token is one company's.", "Use a token that is tied to no company, with the scope `platform`."},
 	{"PRECONDITION_FAILED", 412, "`If-Match` names another state of the thing than it has: it was changed meanwhile.", "Read it again, and decide again; send its new `ETag`."},
-	{"RATE_LIMITED", 429, "More items than the credential, the company or the address may send. Nothing was done.", "Wait as long as `Retry-After` says; `RateLimit` tells what is left."},
+	{"RATE_LIMITED", 429, "More items than the credential or the company may send. Nothing was done.", "Wait as long as `Retry-After` says; `RateLimit` tells what is left."},
 	{"REQUEST_TIMEOUT", 408, "The body did not come within the time that a request may take.", "Send it again, faster or in parts."},
 	{"REQUIRED", 0, "The field is missing or empty.", "Send it."},
 	{"RESERVED", 0, "The header belongs to the delivery or to its connection.", "Leave it out."},

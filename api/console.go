@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
+	"spendhook/auth"
 	"spendhook/console/session"
 	"spendhook/internal/clientcert"
 )
@@ -62,13 +63,12 @@ func (s *server) consoleGrant(r *http.Request, c *caller, named *uuid.UUID, in g
 		if g.Scopes = *in.Scopes; len(g.Scopes) > maxConsoleScopes {
 			return g, fieldProblem("scopes", "TOO_MANY", "must have at most %d scopes", maxConsoleScopes)
 		}
-		if err := authorize(c, g.Scopes); err != nil {
-			return g, newProblem(http.StatusForbidden, "INSUFFICIENT_SCOPE", "The token does not carry all of these scopes.").
-				with("WWW-Authenticate", realm+`, error="insufficient_scope"`)
+		if err := authorizeAll(c, g.Scopes); err != nil {
+			return g, err
 		}
 	}
 	g.Scopes = slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(g.Scopes))), func(scope string) bool {
-		return company != nil && scope == "platform"
+		return company != nil && scope == auth.ScopePlatform
 	})
 	return g, s.consoleCertificate(r, g.Scopes)
 }
@@ -91,7 +91,7 @@ func (c *caller) consoleCompany(all *bool, named ...*uuid.UUID) (*uuid.UUID, err
 	case company != nil:
 		return nil, fieldProblem("allCompanies", "CONFLICT", "excludes companyUuid")
 	}
-	return nil, authorize(c, []string{"platform"})
+	return nil, authorize(c, []string{auth.ScopePlatform})
 }
 
 // consoleCertificate requires a client certificate when an operation that the scopes allow
@@ -127,7 +127,7 @@ func (s *server) ListConsoleSessions(w http.ResponseWriter, r *http.Request, p g
 // ownSessions restricts a caller to the sessions of its own links. It is nil for a caller
 // that may see all sessions.
 func ownSessions(r *http.Request, c *caller) *session.Asker {
-	if c.May("operator") {
+	if c.May(auth.ScopeOperator) {
 		return nil
 	}
 	asker := askerOf(r, c)

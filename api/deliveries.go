@@ -52,13 +52,12 @@ func checkDeliveries(c *caller, f query.Filter, named *uuid.UUID) (*uuid.UUID, e
 	return company, err
 }
 
-// valuesOf are the values of a list parameter in another type of text.
+// valuesOf are the values of a list in another type of text; nil when it was not given.
 func valuesOf[T, G ~string](given *[]G) []T {
-	var out []T
-	for _, value := range or(given, nil) {
-		out = append(out, T(value))
+	if given == nil {
+		return nil
 	}
-	return out
+	return showAll(*given, func(value G) T { return T(value) })
 }
 
 // GetDelivery is GET /api/v1/deliveries/{id}.

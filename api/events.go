@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
+	"spendhook/auth"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/inspect"
@@ -451,7 +452,7 @@ const maxReplay = 1000
 
 // operatorOf lets a caller with the scope operator name any company.
 func operatorOf(c *caller, named ...*uuid.UUID) *caller {
-	if !c.May("operator") || !slices.ContainsFunc(named, func(id *uuid.UUID) bool { return id != nil }) {
+	if !c.May(auth.ScopeOperator) || !slices.ContainsFunc(named, func(id *uuid.UUID) bool { return id != nil }) {
 		return c
 	}
 	operator := *c.Caller

@@ -47,6 +47,9 @@ func (s *server) filterTestEvents(ctx context.Context, company uuid.UUID, id *st
 		page, err := s.opts.Events.List(ctx, history.Filter{Company: &company, Size: filterTestEvents})
 		return page.Items, err
 	}
+	if !isEventID(*id) {
+		return nil, events.ErrNotFound
+	}
 	event, err := s.opts.Events.Get(ctx, events.Ref{Company: company, ID: *id})
 	if err == nil && event.State == events.Compacted {
 		err = events.ErrCompacted

@@ -31,28 +31,28 @@ func newFlight(bytes int64) *flight { return &flight{free: bytes, held: map[stri
 
 // take waits for that many bytes, no longer than the patience. The error is a 503.
 func (f *flight) take(ctx context.Context, account string, bytes int64, patience time.Duration) (*share, error) {
-	p := &share{f, account, bytes, make(chan struct{})}
+	s := &share{f, account, bytes, make(chan struct{})}
 	f.mu.Lock()
-	f.waiting = append(f.waiting, p)
+	f.waiting = append(f.waiting, s)
 	f.admit()
 	f.mu.Unlock()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case <-p.ready:
+	case <-s.ready:
 	case <-timer.C:
-		return p, f.leave(p)
+		return s, f.leave(s)
 	case <-ctx.Done():
-		return p, f.leave(p)
+		return s, f.leave(s)
 	}
-	return p, nil
+	return s, nil
 }
 
 // leave withdraws a request whose caller has stopped waiting.
-func (f *flight) leave(p *share) error {
+func (f *flight) leave(s *share) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	i := slices.Index(f.waiting, p)
+	i := slices.Index(f.waiting, s)
 	if i < 0 {
 		return nil // it got its bytes just now
 	}
@@ -62,21 +62,21 @@ func (f *flight) leave(p *share) error {
 }
 
 // keep releases all but that many bytes.
-func (p *share) keep(bytes int64) {
-	if p == nil {
+func (s *share) keep(bytes int64) {
+	if s == nil {
 		return
 	}
-	f := p.flight
+	f := s.flight
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	less := p.bytes - bytes
+	less := s.bytes - bytes
 	if less <= 0 {
 		return
 	}
-	p.bytes = bytes
+	s.bytes = bytes
 	f.free += less
-	if f.held[p.account] -= less; f.held[p.account] == 0 {
-		delete(f.held, p.account)
+	if f.held[s.account] -= less; f.held[s.account] == 0 {
+		delete(f.held, s.account)
 	}
 	f.admit()
 }
@@ -84,13 +84,13 @@ func (p *share) keep(bytes int64) {
 // admit gives out free memory in the order of the requests. It skips requests of companies
 // that hold too much.
 func (f *flight) admit() {
-	f.waiting = slices.DeleteFunc(f.waiting, func(p *share) bool {
-		if f.held[p.account] > f.free-p.bytes {
+	f.waiting = slices.DeleteFunc(f.waiting, func(s *share) bool {
+		if f.held[s.account] > f.free-s.bytes {
 			return false
 		}
-		f.free -= p.bytes
-		f.held[p.account] += p.bytes
-		close(p.ready)
+		f.free -= s.bytes
+		f.held[s.account] += s.bytes
+		close(s.ready)
 		return true
 	})
 }

@@ -61,9 +61,9 @@ func (s *server) retryFilter(c *caller, in gen.RetryRequest, company uuid.UUID) 
 	f = query.Filter{
 		Subscriber: in.SubscriberUUID, EventTypes: values("event", or(in.Event, nil)),
 		CodeFrom: number("statusCodeFrom", in.StatusCodeFrom), CodeTo: number("statusCodeTo", in.StatusCodeTo),
-		From: in.From, To: in.To, ErrorClasses: values("errorClass", textsOf(in.ErrorClass)),
+		From: in.From, To: in.To, ErrorClasses: values("errorClass", valuesOf[string](in.ErrorClass)),
 	}
-	for _, status := range values("status", textsOf(in.Status)) {
+	for _, status := range values("status", valuesOf[string](in.Status)) {
 		f.Statuses = append(f.Statuses, delivery.Status(status))
 	}
 	if len(problems.Fields) > 0 {
@@ -71,18 +71,6 @@ func (s *server) retryFilter(c *caller, in gen.RetryRequest, company uuid.UUID) 
 	}
 	_, err = checkDeliveries(c, f, &company)
 	return f, err
-}
-
-// textsOf are the values of a list; nil when it was not given.
-func textsOf[G ~string](given *[]G) []string {
-	if given == nil {
-		return nil
-	}
-	texts := make([]string, len(*given))
-	for i, value := range *given {
-		texts[i] = string(value)
-	}
-	return texts
 }
 
 // retryPage is how many deliveries of a retry are charged at most: those of the first

@@ -31,15 +31,15 @@ type Limits struct {
 }
 
 // Change replaces Client and Company, also while requests are served.
-func (o *Limits) Change(client, company ratelimit.Limit) {
-	o.changed.Store(&[2]ratelimit.Limit{client, company})
+func (l *Limits) Change(client, company ratelimit.Limit) {
+	l.changed.Store(&[2]ratelimit.Limit{client, company})
 }
 
 // now are the limits of a client and of a company.
-func (o *Limits) now() (client, company ratelimit.Limit) {
-	client, company = o.Client, o.Company
-	if c := o.changed.Load(); c != nil {
-		client, company = c[0], c[1]
+func (l *Limits) now() (client, company ratelimit.Limit) {
+	client, company = l.Client, l.Company
+	if changed := l.changed.Load(); changed != nil {
+		client, company = changed[0], changed[1]
 	}
 	client.Name, company.Name = limitClient, limitCompany
 	return client, company

@@ -41,9 +41,8 @@ func (s *server) CreateClient(w http.ResponseWriter, r *http.Request, _ gen.Crea
 		if n := len(in.Scopes); n == 0 || n > maxClientScopes {
 			return reply{}, fieldProblem("scopes", "OUT_OF_RANGE", "must name 1 to %d scopes", maxClientScopes)
 		}
-		if err := authorize(c, in.Scopes); err != nil {
-			return reply{}, newProblem(http.StatusForbidden, "INSUFFICIENT_SCOPE", "The token does not carry all of these scopes.").
-				with("WWW-Authenticate", realm+`, error="insufficient_scope"`)
+		if err := authorizeAll(c, in.Scopes); err != nil {
+			return reply{}, err
 		}
 		client, secret, err := s.opts.Clients.Create(ctx, clients.Registration{
 			Name: in.Name, Company: in.CompanyUUID, Scopes: in.Scopes, Certificates: or(in.Certificates, nil), NoSecret: or(in.NoSecret, false),

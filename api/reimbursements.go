@@ -31,12 +31,10 @@ func reimbursementFilter(c *caller, p gen.ListReimbursementsParams) (f reimburse
 	f.PaymentDate = days(p.PaymentDateStart, p.PaymentDateEnd)
 	f.LastUpdateDate = days(p.LastUpdateDateStart, p.LastUpdateDateEnd)
 	f.CategoryCodes, f.RequesterUUIDs, f.UUIDs = or(p.CategoryCodes, nil), or(p.RequesterUuids, nil), or(p.Uuids, nil)
-	f.Statuses, f.RequesterName = showAll(or(p.Statuses, nil), statusText), text(p.RequesterName)
+	f.Statuses, f.RequesterName = valuesOf[string](p.Statuses), text(p.RequesterName)
 	f.Company, err = c.companyOfList(p.CompanyUUID)
 	return f, err
 }
-
-func statusText(s gen.ReimbursementStatus) string { return string(s) }
 
 func days(start, end *string) reimbursements.DateRange {
 	return reimbursements.DateRange{Start: day(start), End: day(end)}
