@@ -60,21 +60,21 @@ func NewStore(db *storage.DB, now func() time.Time) *Store {
 	if now == nil {
 		now = time.Now //nolint:forbidigo // the nil default
 	}
-	c := &Store{db: db, now: now, turns: peer.NewTurns(reads), used: map[string]time.Time{}}
-	c.revoked.Store(&map[string]bool{})
-	return c
+	s := &Store{db: db, now: now, turns: peer.NewTurns(reads), used: map[string]time.Time{}}
+	s.revoked.Store(&map[string]bool{})
+	return s
 }
 
 // Revoked reports whether the tokens of a client are refused, because the last Sync found
 // the client recently disabled or deleted. It returns false for "".
-func (c *Store) Revoked(id string) bool { return id != "" && (*c.revoked.Load())[id] }
+func (s *Store) Revoked(id string) bool { return id != "" && (*s.revoked.Load())[id] }
 
 // Sync reads the clients that were disabled or deleted while their tokens may still be
 // valid, and writes when clients were last used. After an error the clients of the last
 // Sync stay revoked.
-func (c *Store) Sync(ctx context.Context) error {
-	alive := c.now().Add(-keys.TokenTTL - 2*keys.ClockSlack)
-	ids, err := c.revokedSince(ctx, alive)
+func (s *Store) Sync(ctx context.Context) error {
+	alive := s.now().Add(-keys.TokenTTL - 2*keys.ClockSlack)
+	ids, err := s.revokedSince(ctx, alive)
 	if err != nil {
 		return err
 	}
@@ -82,35 +82,35 @@ func (c *Store) Sync(ctx context.Context) error {
 	for _, id := range ids {
 		revoked[id] = true
 	}
-	c.revoked.Store(&revoked)
-	if err := c.flushUsed(ctx); err != nil {
+	s.revoked.Store(&revoked)
+	if err := s.flushUsed(ctx); err != nil {
 		return err
 	}
-	return c.purge(ctx, alive.Add(-purgeSlack))
+	return s.purge(ctx, alive.Add(-purgeSlack))
 }
 
 // Used records that a client was used. The next Sync writes it to the database.
-func (c *Store) Used(client Client) {
-	now := c.now()
+func (s *Store) Used(client Client) {
+	now := s.now()
 	if client.LastUsedAt != nil && now.Sub(client.LastUsedAt.Time) < usedResolution {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.used) < maxUsed { // reached only while the database is unavailable; LastUsedAt is then set later
-		c.used[client.ID] = now
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.used) < maxUsed { // reached only while the database is unavailable; LastUsedAt is then set later
+		s.used[client.ID] = now
 	}
 }
 
-func (c *Store) flushUsed(ctx context.Context) error {
-	c.mu.Lock()
-	used := c.used
-	c.used = map[string]time.Time{}
-	c.mu.Unlock()
+func (s *Store) flushUsed(ctx context.Context) error {
+	s.mu.Lock()
+	used := s.used
+	s.used = map[string]time.Time{}
+	s.mu.Unlock()
 	if len(used) == 0 {
 		return nil
 	}
-	return c.touch(ctx, used)
+	return s.touch(ctx, used)
 }
 
 // Registration describes a new client. A client with certificates must present one of them
@@ -123,21 +123,21 @@ type Registration struct {
 	NoSecret     bool     // it authenticates by certificate only
 }
 
-func (n Registration) check() error {
+func (r Registration) check() error {
 	problems := &invalid.Error{}
-	if strings.TrimSpace(n.Name) == "" || len(n.Name) > maxName || strings.ContainsFunc(n.Name, func(r rune) bool { return r < ' ' || r == '\uFFFD' }) {
+	if strings.TrimSpace(r.Name) == "" || len(r.Name) > maxName || strings.ContainsFunc(r.Name, func(c rune) bool { return c < ' ' || c == '\uFFFD' }) {
 		problems.Add("name", "INVALID", "must be 1 to %d bytes of text", maxName)
 	}
-	if len(n.Scopes) == 0 {
+	if len(r.Scopes) == 0 {
 		problems.Add("scopes", "REQUIRED", "at least one is needed")
 	}
-	if err := auth.CheckScopes(n.Scopes); err != nil {
+	if err := auth.CheckScopes(r.Scopes); err != nil {
 		problems.Add("scopes", "INVALID", "%s", err)
 	}
-	if n.Company != nil && (slices.Contains(n.Scopes, auth.ScopePlatform) || slices.Contains(n.Scopes, auth.ScopeOperator)) {
+	if r.Company != nil && (slices.Contains(r.Scopes, auth.ScopePlatform) || slices.Contains(r.Scopes, auth.ScopeOperator)) {
 		problems.Add("scopes", "INVALID", "%s and %s reach beyond one company: they are not for a client of a company", auth.ScopePlatform, auth.ScopeOperator)
 	}
-	checkCertificates(problems, n.Certificates, !n.NoSecret)
+	checkCertificates(problems, r.Certificates, !r.NoSecret)
 	return problems.OrNil()
 }
 
@@ -157,21 +157,21 @@ func checkCertificates(problems *invalid.Error, list []string, hasSecret bool) {
 
 // Create creates a client and returns its secret, which cannot be read later; "" for a
 // client without a secret. The error is an *invalid.Error for invalid fields.
-func (c *Store) Create(ctx context.Context, n Registration) (client Client, secret string, err error) {
-	if err := n.check(); err != nil {
+func (s *Store) Create(ctx context.Context, r Registration) (client Client, secret string, err error) {
+	if err := r.check(); err != nil {
 		return client, "", err
 	}
 	id := make([]byte, 12)
 	_, _ = rand.Read(id) // it never fails
-	now := column.At(c.now())
+	now := column.At(s.now())
 	client = Client{
-		ID: clientPrefix + hex.EncodeToString(id), Name: n.Name, Company: (*column.Key)(n.Company),
-		Scopes: unique(n.Scopes), Certificates: unique(n.Certificates), CreatedAt: now, UpdatedAt: now,
+		ID: clientPrefix + hex.EncodeToString(id), Name: r.Name, Company: (*column.Key)(r.Company),
+		Scopes: unique(r.Scopes), Certificates: unique(r.Certificates), CreatedAt: now, UpdatedAt: now,
 	}
-	if !n.NoSecret {
+	if !r.NoSecret {
 		secret, client.SecretHash = newSecret()
 	}
-	return client, secret, c.insert(ctx, client)
+	return client, secret, s.insert(ctx, client)
 }
 
 func unique(list []string) []string {
@@ -181,18 +181,18 @@ func unique(list []string) []string {
 // RotateSecret creates a new secret for a client and returns it. The current secret stays
 // valid for the overlap. An older secret is invalid from now on. The error is
 // storage.ErrNotFound for an unknown client.
-func (c *Store) RotateSecret(ctx context.Context, id string, overlap time.Duration) (client Client, secret string, err error) {
+func (s *Store) RotateSecret(ctx context.Context, id string, overlap time.Duration) (client Client, secret string, err error) {
 	if overlap < 0 || overlap > MaxOverlap {
 		return client, "", fmt.Errorf("the overlap must be 0 to %v", MaxOverlap)
 	}
 	secret, hash := newSecret()
-	client, err = c.change(ctx, id, func(s *Client) error {
-		now := c.now()
-		s.OldSecretHash, s.OldSecretUntil = s.SecretHash, column.At(now.Add(overlap))
+	client, err = s.change(ctx, id, func(c *Client) error {
+		now := s.now()
+		c.OldSecretHash, c.OldSecretUntil = c.SecretHash, column.At(now.Add(overlap))
 		if overlap == 0 {
-			s.OldSecretHash = ""
+			c.OldSecretHash = ""
 		}
-		s.SecretHash, s.UpdatedAt = hash, column.At(now)
+		c.SecretHash, c.UpdatedAt = hash, column.At(now)
 		return nil
 	})
 	return client, secret, err
@@ -202,16 +202,16 @@ func (c *Store) RotateSecret(ctx context.Context, id string, overlap time.Durati
 // With an empty list the client needs its secret and may present any certificate. Tokens
 // that are bound to a removed certificate stay valid until they expire. The error is an
 // *invalid.Error for an invalid list, and storage.ErrNotFound for an unknown client.
-func (c *Store) SetCertificates(ctx context.Context, id string, list []string) (Client, error) {
+func (s *Store) SetCertificates(ctx context.Context, id string, list []string) (Client, error) {
 	problems := &invalid.Error{}
 	if checkCertificates(problems, list, true); problems.OrNil() != nil {
 		return Client{}, problems
 	}
-	return c.change(ctx, id, func(s *Client) error {
-		if checkCertificates(problems, list, s.SecretHash != ""); problems.OrNil() != nil {
+	return s.change(ctx, id, func(c *Client) error {
+		if checkCertificates(problems, list, c.SecretHash != ""); problems.OrNil() != nil {
 			return problems
 		}
-		s.Certificates, s.UpdatedAt = unique(list), column.At(c.now())
+		c.Certificates, c.UpdatedAt = unique(list), column.At(s.now())
 		return nil
 	})
 }
@@ -219,18 +219,18 @@ func (c *Store) SetCertificates(ctx context.Context, id string, list []string) (
 // SetDisabled disables or enables a client. A disabled client gets no token, and every
 // replica refuses its tokens within keys.SyncInterval. Once the client is enabled again, its
 // unexpired tokens are valid again. The error is storage.ErrNotFound for an unknown client.
-func (c *Store) SetDisabled(ctx context.Context, id string, disabled bool) (Client, error) {
-	return c.change(ctx, id, func(s *Client) error {
-		now := column.At(c.now())
+func (s *Store) SetDisabled(ctx context.Context, id string, disabled bool) (Client, error) {
+	return s.change(ctx, id, func(c *Client) error {
+		now := column.At(s.now())
 		switch {
-		case disabled == (s.RevokedAt != nil):
+		case disabled == (c.RevokedAt != nil):
 			return nil
 		case disabled:
-			s.RevokedAt = &now
+			c.RevokedAt = &now
 		default:
-			s.RevokedAt = nil
+			c.RevokedAt = nil
 		}
-		s.UpdatedAt = now
+		c.UpdatedAt = now
 		return nil
 	})
 }
@@ -246,12 +246,12 @@ const clientList = "clients"
 // List reads at most size clients, the oldest first, from the cursor at; "" begins with the
 // first. next is the cursor of the next page, "" at the end. The error is cursor.ErrBad for
 // a cursor of another list.
-func (c *Store) List(ctx context.Context, at string, size int) (list []Client, next string, err error) {
+func (s *Store) List(ctx context.Context, at string, size int) (list []Client, next string, err error) {
 	var place *clientPlace
 	if err := cursor.Decode(at, clientList, nil, &place); err != nil {
 		return nil, "", err
 	}
-	list, err = c.listAfter(ctx, place, size+1)
+	list, err = s.listAfter(ctx, place, size+1)
 	if err != nil || len(list) <= size {
 		return list, "", err
 	}

@@ -36,16 +36,16 @@ type Client struct {
 }
 
 // insert adds a client, whose id must be new.
-func (c *Store) insert(ctx context.Context, client Client) error {
-	return c.db.Write(ctx, "create client", func(ctx context.Context, tx bun.Tx) error {
+func (s *Store) insert(ctx context.Context, client Client) error {
+	return s.db.Write(ctx, "create client", func(ctx context.Context, tx bun.Tx) error {
 		_, err := tx.NewInsert().Model(&client).Exec(ctx)
 		return err
 	})
 }
 
 // Get reads a client, or returns storage.ErrNotFound.
-func (c *Store) Get(ctx context.Context, id string) (client Client, err error) {
-	err = c.db.Query(ctx, "read client", func(ctx context.Context, db bun.IDB) error {
+func (s *Store) Get(ctx context.Context, id string) (client Client, err error) {
+	err = s.db.Query(ctx, "read client", func(ctx context.Context, db bun.IDB) error {
 		return db.NewSelect().Model(&client).Where("id = ?", id).Where("NOT deleted").Scan(ctx)
 	})
 	return client, err
@@ -53,8 +53,8 @@ func (c *Store) Get(ctx context.Context, id string) (client Client, err error) {
 
 // listAfter lists at most limit clients, the first created first, that come after a place; nil
 // means from the first.
-func (c *Store) listAfter(ctx context.Context, place *clientPlace, limit int) (list []Client, err error) {
-	err = c.db.Query(ctx, "list clients", func(ctx context.Context, db bun.IDB) error {
+func (s *Store) listAfter(ctx context.Context, place *clientPlace, limit int) (list []Client, err error) {
+	err = s.db.Query(ctx, "list clients", func(ctx context.Context, db bun.IDB) error {
 		q := db.NewSelect().Model(&list).Where("NOT deleted").OrderExpr("created_at, id").Limit(int64(limit))
 		if place != nil {
 			q = q.Where("(created_at, id) > (?, ?)", place.CreatedAt, place.ID)
@@ -66,8 +66,8 @@ func (c *Store) listAfter(ctx context.Context, place *clientPlace, limit int) (l
 
 // change reads and locks a client, calls change, and stores and returns the result. change
 // may be called more than once. The error is storage.ErrNotFound for an unknown client.
-func (c *Store) change(ctx context.Context, id string, change func(*Client) error) (changed Client, err error) {
-	err = c.db.Write(ctx, "change client", func(ctx context.Context, tx bun.Tx) error {
+func (s *Store) change(ctx context.Context, id string, change func(*Client) error) (changed Client, err error) {
+	err = s.db.Write(ctx, "change client", func(ctx context.Context, tx bun.Tx) error {
 		changed = Client{}
 		q := tx.NewSelect().Model(&changed).Where("id = ?", id).Where("NOT deleted")
 		if err := storage.Locked(q).Scan(ctx); err != nil {
@@ -84,10 +84,10 @@ func (c *Store) change(ctx context.Context, id string, change func(*Client) erro
 
 // Delete deletes a client, or returns storage.ErrNotFound. Every replica refuses its tokens
 // within keys.SyncInterval. The columns that revokedSince reads stay until purge.
-func (c *Store) Delete(ctx context.Context, id string) error {
-	return c.db.Write(ctx, "delete client", func(ctx context.Context, tx bun.Tx) error {
+func (s *Store) Delete(ctx context.Context, id string) error {
+	return s.db.Write(ctx, "delete client", func(ctx context.Context, tx bun.Tx) error {
 		gone, err := tx.NewUpdate().Model((*Client)(nil)).
-			Set("deleted = ?", true).Set("revoked_at = ?", c.now().UnixMilli()).
+			Set("deleted = ?", true).Set("revoked_at = ?", s.now().UnixMilli()).
 			Set("secret_hash = ''").Set("old_secret_hash = ''").Set("certificates = ''").
 			Where("id = ?", id).Where("NOT deleted").Exec(ctx)
 		if err != nil {
@@ -103,9 +103,9 @@ func (c *Store) Delete(ctx context.Context, id string) error {
 
 // revokedSince lists the ids of the clients that were disabled or deleted
 // after since, and have not been enabled again.
-func (c *Store) revokedSince(ctx context.Context, since time.Time) ([]string, error) {
+func (s *Store) revokedSince(ctx context.Context, since time.Time) ([]string, error) {
 	var ids []string
-	err := c.db.Query(ctx, "list revoked clients", func(ctx context.Context, db bun.IDB) error {
+	err := s.db.Query(ctx, "list revoked clients", func(ctx context.Context, db bun.IDB) error {
 		return db.NewSelect().Model((*Client)(nil)).Column("id").
 			Where("revoked_at > ?", since.UnixMilli()).Scan(ctx, &ids)
 	})
@@ -113,8 +113,8 @@ func (c *Store) revokedSince(ctx context.Context, since time.Time) ([]string, er
 }
 
 // purge removes the rows of clients that were deleted before the given time.
-func (c *Store) purge(ctx context.Context, before time.Time) error {
-	return c.db.Write(ctx, "purge clients", func(ctx context.Context, tx bun.Tx) error {
+func (s *Store) purge(ctx context.Context, before time.Time) error {
+	return s.db.Write(ctx, "purge clients", func(ctx context.Context, tx bun.Tx) error {
 		_, err := tx.NewDelete().Model((*Client)(nil)).
 			Where("deleted").Where("revoked_at < ?", before.UnixMilli()).Exec(ctx)
 		return err
@@ -122,8 +122,8 @@ func (c *Store) purge(ctx context.Context, before time.Time) error {
 }
 
 // touch notes when clients were last used.
-func (c *Store) touch(ctx context.Context, used map[string]time.Time) error {
-	return c.db.Write(ctx, "touch clients", func(ctx context.Context, tx bun.Tx) error {
+func (s *Store) touch(ctx context.Context, used map[string]time.Time) error {
+	return s.db.Write(ctx, "touch clients", func(ctx context.Context, tx bun.Tx) error {
 		for _, id := range slices.Sorted(maps.Keys(used)) { // sorted, so that two replicas lock rows in the same order and cannot deadlock
 			at := used[id]
 			_, err := tx.NewUpdate().Model((*Client)(nil)).Set("last_used_at = ?", at.UnixMilli()).

@@ -26,15 +26,15 @@ var (
 // ("x5t#S256") is right; "" stands for a missing one. A client with a list of certificates
 // must present one of them, also with a secret. One request of each address is checked at a
 // time; the others wait.
-func (c *Store) Authenticate(ctx context.Context, id, secret, certificate string, from netip.Addr) (Client, error) {
+func (s *Store) Authenticate(ctx context.Context, id, secret, certificate string, from netip.Addr) (Client, error) {
 	if !clientID.MatchString(id) {
 		return Client{}, ErrRefused // the form of an id is no secret
 	}
-	end, err := c.turns.Take(ctx, from)
+	end, err := s.turns.Take(ctx, from)
 	if err != nil {
 		return Client{}, ErrBusy
 	}
-	client, err := c.enabled(ctx, id)
+	client, err := s.enabled(ctx, id)
 	end()
 	if err != nil && !errors.Is(err, storage.ErrNotFound) {
 		return client, err
@@ -42,7 +42,7 @@ func (c *Store) Authenticate(ctx context.Context, id, secret, certificate string
 	bound := len(client.Certificates) > 0
 	listed := bound && slices.Contains(client.Certificates, certificate)
 	proven := listed && secret == "" || // tls_client_auth of RFC 8705 section 2, by thumbprint
-		client.hasSecret(hashSecret(secret), c.now().Before(client.OldSecretUntil.Time))
+		client.hasSecret(hashSecret(secret), s.now().Before(client.OldSecretUntil.Time))
 	if !proven || bound && !listed {
 		return client, ErrRefused
 	}
@@ -50,8 +50,8 @@ func (c *Store) Authenticate(ctx context.Context, id, secret, certificate string
 }
 
 // enabled reads an enabled client.
-func (c *Store) enabled(ctx context.Context, id string) (Client, error) {
-	client, err := c.Get(ctx, id)
+func (s *Store) enabled(ctx context.Context, id string) (Client, error) {
+	client, err := s.Get(ctx, id)
 	if err == nil && client.RevokedAt != nil {
 		return Client{}, storage.ErrNotFound
 	}

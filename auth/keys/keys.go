@@ -46,7 +46,7 @@ type Options struct {
 type Signer struct {
 	opts  Options
 	known atomic.Pointer[keySet]
-	sync  sync.Mutex // is held while known is replaced
+	mu    sync.Mutex // is held while Sync replaces known
 }
 
 // keySet is immutable. Its rows are in the order in which they sign.
@@ -136,8 +136,8 @@ func (k *Signer) use(rows []Key) error {
 // Sync loads the keys of the database, and deletes expired keys there. After an error the
 // known keys stay in use.
 func (k *Signer) Sync(ctx context.Context) error {
-	k.sync.Lock()
-	defer k.sync.Unlock()
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	rows, err := k.opts.Store.Read(ctx)
 	if err != nil {
 		return err

@@ -37,11 +37,11 @@ const (
 
 var (
 	// errKeyWaiting says that the last rotation has not taken effect yet.
-	errKeyWaiting = errors.New("the next key is already published and waits for its time")
+	errKeyWaiting = errors.New("the next key is already published and waits for its time: rotate with --now to use it in 15 s")
 	// errNoKey says that there is no key with an id.
-	errNoKey = errors.New("there is no token key with this id")
+	errNoKey = errors.New("there is no token key with this id: 'spendhook keys list' shows the ids")
 	// errTooManyKeys says that keys were rotated faster than their tokens expire.
-	errTooManyKeys = fmt.Errorf("there are %d keys whose tokens have not expired", maxKeys)
+	errTooManyKeys = fmt.Errorf("there are %d keys whose tokens have not expired: wait until one is gone ('spendhook keys list')", maxKeys)
 )
 
 // signerAt is the index of the key that signs: the last one whose time has

@@ -13,7 +13,7 @@ type Request struct {
 	Authorization []string   // the values of the header
 	Form          []byte     // the body
 	Certificate   string     // "x5t#S256" of the client certificate; "" when none was presented
-	Address       netip.Addr // of the client, for the log
+	Address       netip.Addr // of the client, for its turn and for the log
 }
 
 // maxParameters bounds the parameters of a form. Parsing 32 KiB of parameters costs a
