@@ -12,7 +12,7 @@ import (
 
 const listName = "audit"
 
-// key is different for different filters; a cursor contains it.
+// key is different for different filters; a cursor is bound to it.
 func (f Filter) key() string {
 	return fmt.Sprint(f.Company, f.Actor, "\n", f.Action, "\n", f.Target, "\n", f.From, f.To)
 }

@@ -174,7 +174,10 @@ func (l *Log) write(ctx context.Context, batch []*pending) {
 	}
 }
 
-// toRedis writes entries to Redis. For awayTime after a failure it fails at once.
+var errAway = errors.New("Redis is not tried now")
+
+// toRedis writes entries to Redis. For awayTime after a failure, and without a Store, it fails
+// at once.
 func (l *Log) toRedis(ctx context.Context, entries []Entry) error {
 	if l.opts.Store == nil || l.opts.Now().Before(l.away) {
 		return errAway

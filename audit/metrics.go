@@ -1,14 +1,11 @@
 package audit
 
 import (
-	"errors"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
-
-var errAway = errors.New("audit: Redis is unreachable")
 
 // The labels of spendhook_audit_entries_total.
 const (

@@ -18,5 +18,5 @@ func Changed(a, b *Config) []string {
 	return names
 }
 
-// Adopt copies one setting; there must be one of that name.
+// Adopt copies the setting named key. It panics when there is none.
 func Adopt(to, from *Config, key string) { settings(to)[key].Set(settings(from)[key]) }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/netip"
 	"os"
 	"reflect"
 	"regexp"
@@ -24,8 +25,8 @@ import (
 // empty), by the environment (as from os.Environ: cards.concurrency is
 // SPENDHOOK_CARDS_CONCURRENCY; lists are comma-separated)
 // and by overrides (key to text, as from flags), in this order. An empty text
-// means not set. Whatever is wrong, Validate included, is in one
-// *invalid.Error, save a file that cannot be read.
+// means not set. One *invalid.Error has all problems, those of validate included.
+// Any other error is that of a file that cannot be read or parsed.
 func Load(path string, environ []string, overrides map[string]string) (Config, error) {
 	return load(path, environ, overrides, (*Config).validate)
 }
@@ -320,9 +321,9 @@ func wanted(t reflect.Type) string {
 	switch {
 	case t.Kind() == reflect.Slice:
 		return "a list, each " + wanted(t.Elem())
-	case t.String() == "time.Duration":
+	case t == durationType:
 		return "a duration with its unit, as in 1h30m or 7d"
-	case t.String() == "netip.Prefix":
+	case t == reflect.TypeFor[netip.Prefix]():
 		return "an address range, as in 10.0.0.0/8"
 	case t.Kind() == reflect.Bool:
 		return "true or false"
