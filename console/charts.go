@@ -129,14 +129,14 @@ type endpointRow struct {
 
 // worstEndpoints are those of a company, or of all.
 func (s *server) worstEndpoints(ctx context.Context, company *uuid.UUID) (failing, slow []endpointRow, err error) {
-	f, l, err := s.opts.Traffic.Worst(ctx, company, 5)
+	mostFailed, slowest, err := s.opts.Traffic.Worst(ctx, company, 5)
 	if err != nil {
 		return nil, nil, err
 	}
-	if failing, err = s.endpointRows(ctx, f); err != nil {
+	if failing, err = s.endpointRows(ctx, mostFailed); err != nil {
 		return nil, nil, err
 	}
-	slow, err = s.endpointRows(ctx, l)
+	slow, err = s.endpointRows(ctx, slowest)
 	return failing, slow, err
 }
 

@@ -78,7 +78,7 @@ type server struct {
 	under  atomic.Int64 // pages under way
 
 	system    cached[overviewOfAll]
-	companies *lru.Cache[uuid.UUID, *cached[companySummary]] // the last shown
+	companies *lru.Cache[uuid.UUID, *cached[companySummary]]
 }
 
 // maxUnderWay bounds the pages that are rendered at once. Each takes some hundred KiB at most.
@@ -145,7 +145,7 @@ func (s *server) routes() {
 	s.page("GET /console/system", platform, s.systemPage)
 	s.page("GET /console/", anyone, func(context.Context, *visit) error { return errNoPage })
 
-	s.change("POST /console/leave", anyone, s.leave)
+	s.form("POST /console/leave", pageTimeout, func(*session.Grant) bool { return true }, s.leave)
 	s.change("POST /console/subscribers/{uuid}/edit", writeSubscribers, about(s.updateSubscriber))
 	s.change("POST /console/subscribers/{uuid}/filter-test", writeSubscribers, about(s.tryFilter))
 	s.change("POST /console/subscribers/{uuid}/pause", writeSubscribers, about(s.pause))
@@ -153,10 +153,10 @@ func (s *server) routes() {
 	s.change("POST /console/subscribers/{uuid}/enable", writeSubscribers, about(s.enable))
 	s.change("POST /console/subscribers/{uuid}/disable", writeSubscribers, about(s.disable))
 	s.change("POST /console/subscribers/{uuid}/rotate-secret", writeSubscribers, about(s.rotateSecret))
-	s.change("POST /console/subscribers/{uuid}/test", writeSubscribers, about(s.testSubscriber))
+	s.form("POST /console/subscribers/{uuid}/test", testTimeout, mayChange(writeSubscribers), about(s.testSubscriber))
 	s.change("POST /console/subscribers/{uuid}/recover", writeSubscribers, about(s.recover))
 	s.change("POST /console/events/{company}/{id}/replay", writeDeliveries, ofEvent(s.replay))
-	s.change("POST /console/deliveries/{id}/verify", readDeliveries, ofOne(s.verify))
+	s.form("POST /console/deliveries/{id}/verify", pageTimeout, func(g *session.Grant) bool { return g.May(readDeliveries) }, ofOne(s.verify))
 	s.change("POST /console/deliveries/{id}/retry", writeDeliveries, ofOne(s.retry))
 	s.change("POST /console/deliveries/retry", writeDeliveries, s.retrySelected)
 	s.change("POST /console/deliveries/retry-all", writeDeliveries, ofOne(s.countMatching))

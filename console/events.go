@@ -19,14 +19,13 @@ import (
 
 // eventRow is an event with the status of its deliveries.
 type eventRow struct {
-	ID      string
-	Company uuid.UUID
-	Event   events.Stored
-	Status  query.EventStatus
+	events.Stored
+
+	Status query.EventStatus
 }
 
 // Path is the address of the event's page.
-func (r eventRow) Path() string { return eventPath(events.Ref{Company: r.Company, ID: r.ID}) }
+func (r eventRow) Path() string { return eventPath(r.Ref()) }
 
 type eventsPage struct {
 	Rows  []eventRow
@@ -94,7 +93,7 @@ func (s *server) eventRows(ctx context.Context, f history.Filter, status string)
 		return nil, "", err
 	}
 	for i, e := range page.Items {
-		rows = append(rows, eventRow{e.ID, e.CompanyUUID, e, sums[i].Status})
+		rows = append(rows, eventRow{e, sums[i].Status})
 	}
 	return rows, page.Next, nil
 }

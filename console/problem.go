@@ -61,7 +61,7 @@ var known = []struct {
 	{redelivery.ErrFinished, http.StatusConflict, "Nothing was changed", "The job has completed meanwhile."},
 	{redelivery.ErrNotCancellable, http.StatusConflict, "Nothing was changed", "The job is part of a change of a subscriber; it goes on to its end."},
 	{redelivery.ErrTooManyJobs, http.StatusTooManyRequests, "Nothing was started", "Too many jobs of the company are under way. Wait until some have ended, or cancel some."},
-	{tail.ErrTooMany, http.StatusTooManyRequests, "Too many look", "As many look at the live tail as may. Close another one."},
+	{tail.ErrTooMany, http.StatusTooManyRequests, "Too many live tails", "As many live tails are open as may be. Close another one."},
 	{inspect.ErrTesting, http.StatusConflict, "A test is under way", "Wait for its end."},
 	{quarantine.ErrNotFound, http.StatusNotFound, "It is not in the quarantine", "Somebody has retried or dropped it meanwhile."},
 	{storage.ErrNotFound, http.StatusNotFound, "There is no such job", "It is past its retention, or never was."},
@@ -72,7 +72,7 @@ var known = []struct {
 // plain 500.
 func problemOf(err error) problem {
 	if e, ok := errors.AsType[*invalid.Error](err); ok {
-		return problem{Status: http.StatusBadRequest, Title: "Nothing was changed", Detail: "Some of what you entered cannot be.", Fields: e.Fields}
+		return problem{Status: http.StatusBadRequest, Title: "Nothing was changed", Detail: "Some of what you entered is not valid.", Fields: e.Fields}
 	}
 	for _, k := range known {
 		if errors.Is(err, k.err) {

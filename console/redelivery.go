@@ -8,14 +8,10 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/events"
 	"spendhook/internal/invalid"
 )
-
-// testResult is the result of a test delivery.
-type testResult struct{ inspect.TestResult }
 
 // testSubscriber sends a test delivery and shows the exchange.
 func (s *server) testSubscriber(ctx context.Context, v *visit, company, id uuid.UUID) error {
@@ -28,7 +24,7 @@ func (s *server) testSubscriber(ctx context.Context, v *visit, company, id uuid.
 	if err != nil {
 		return err
 	}
-	page.Test = &testResult{result}
+	page.Test = &result
 	v.show("subscriber", page.Name, page)
 	return nil
 }

@@ -93,12 +93,9 @@ func (v view) Left() string { return shortDuration(v.Session.ExpiresAt.Sub(v.Now
 func (v *visit) show(name, title string, data any) { v.render(http.StatusOK, name, title, data) }
 
 func (v *visit) render(status int, name, title string, data any) {
-	about, err := v.company()
-	if err != nil {
-		about = nil
-	}
+	about, _ := v.company() // nil for an error, which the handler has shown
 	var page bytes.Buffer
-	err = v.server.pages[name].Execute(&page, view{visit: v, Title: title, Data: data, About: about, Now: v.server.opts.Now()})
+	err := v.server.pages[name].Execute(&page, view{visit: v, Title: title, Data: data, About: about, Now: v.server.opts.Now()})
 	if err != nil {
 		v.server.opts.Logger.LogAttrs(v.r.Context(), slog.LevelError, "console page not rendered", slog.String("file.path", name), slog.Any("exception.message", err))
 		http.Error(v.w, "The page could not be made; the log has the cause.", http.StatusInternalServerError)

@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -203,6 +202,6 @@ func (s *server) rotateSecret(ctx context.Context, v *visit, company, id uuid.UU
 		return err
 	}
 	page.Subscriber, page.Secret = rotated, rotated.Secrets[0].Key.Reveal()
-	v.render(http.StatusOK, "subscriber", page.Name, page)
+	v.show("subscriber", page.Name, page)
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/traffic"
 	"spendhook/subscribers"
 	"spendhook/subscribers/health"
@@ -174,7 +175,7 @@ type subscriberPage struct {
 	subscriberRow
 
 	Recent   []deliveryRow
-	Test     *testResult
+	Test     *inspect.TestResult
 	Secret   string // just rotated
 	Span     span
 	Timeline []spell

@@ -44,16 +44,17 @@ func (s *server) page(pattern, scope string, h handle) {
 	})
 }
 
-// change makes a change for sessions with the scope that are not read-only, when the
-// form has their token.
+// change makes a change for sessions with the scope that are not read-only.
 func (s *server) change(pattern, scope string, h handle) {
-	limit := pageTimeout
-	if pattern == "POST /console/subscribers/{uuid}/test" {
-		limit = testTimeout
-	}
-	may := func(g *session.Grant) bool {
-		return pattern == "POST /console/leave" || pattern == "POST /console/deliveries/{id}/verify" && g.May(scope) || g.MayChange(scope)
-	}
+	s.form(pattern, pageTimeout, mayChange(scope), h)
+}
+
+func mayChange(scope string) func(*session.Grant) bool {
+	return func(g *session.Grant) bool { return g.MayChange(scope) }
+}
+
+// form answers a form that has the token of its session.
+func (s *server) form(pattern string, limit time.Duration, may func(*session.Grant) bool, h handle) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		s.visited(w, r, limit, may, func(ctx context.Context, v *visit) error {

@@ -40,7 +40,8 @@ func NewStore(client redis.UniversalClient, now func() time.Time) *Store {
 	return &Store{client: client, now: now}
 }
 
-// CreateLink makes a link that opens one session, within LinkLife. ErrTooMany.
+// CreateLink makes a link that opens one session, within LinkLife. The error is ErrTooMany when
+// the company has as many links as it may.
 func (s *Store) CreateLink(ctx context.Context, g Grant) (Link, error) {
 	secret, now := newSecret(), s.now()
 	id, owner := idOf(secret).String(), ownerOf(g.Company)
