@@ -93,7 +93,7 @@ func (v view) Left() string { return shortDuration(v.Session.ExpiresAt.Sub(v.Now
 func (v *visit) show(name, title string, data any) { v.render(http.StatusOK, name, title, data) }
 
 func (v *visit) render(status int, name, title string, data any) {
-	about, _ := v.company() // nil for an error, which the handler has shown
+	about, _ := v.company() // nil when the address names a wrong one
 	var page bytes.Buffer
 	err := v.server.pages[name].Execute(&page, view{visit: v, Title: title, Data: data, About: about, Now: v.server.opts.Now()})
 	if err != nil {

@@ -19,7 +19,7 @@ var adminTable = []string{
 // adminOfAll returns an admin with all routes enabled.
 func adminOfAll() *admin {
 	a := newAdmin(nil, nil, newRegistry())
-	a.profiles, a.reload = true, func() (reload, error) { return reload{}, nil }
+	a.profiles, a.reload = true, func() (reloaded, error) { return reloaded{}, nil }
 	return a
 }
 

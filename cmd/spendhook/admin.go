@@ -22,7 +22,7 @@ type admin struct {
 	warnings func() []string // problems that do not make the daemon unready
 	registry *prometheus.Registry
 	profiles bool                         // whether profiles are served
-	reload   func() (reload, error)       // nil: not over this listener
+	reload   func() (reloaded, error)     // nil: not over this listener
 	unready  atomic.Pointer[string]       // why the daemon itself is not ready; nil: it is
 	refused  atomic.Pointer[func() error] // set with the dispatcher; its error says why no work is claimed
 }

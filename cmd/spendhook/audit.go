@@ -18,16 +18,16 @@ import (
 )
 
 // record writes an audit entry about a change that this command has made.
-func (f configFlags) record(ctx context.Context, term *console, e audit.Entry) error {
+func (f configFlags) record(ctx context.Context, term *stdio, e audit.Entry) error {
 	cfg, err := f.load()
 	if err != nil {
 		return err
 	}
-	return recordChange(ctx, cfg, term.err, e)
+	return recordChange(ctx, cfg, term.Err, e)
 }
 
 // recordClient writes an audit entry about a change of a client.
-func (f configFlags) recordClient(ctx context.Context, term *console, action, id string, company *uuid.UUID) error {
+func (f configFlags) recordClient(ctx context.Context, term *stdio, action, id string, company *uuid.UUID) error {
 	return f.record(ctx, term, audit.Entry{
 		Action: action, Target: audit.Target{Kind: "client", IDs: []string{id}}, CompanyUUID: company,
 	})

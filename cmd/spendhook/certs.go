@@ -41,11 +41,11 @@ const devCertLife = 90 * 24 * time.Hour
 
 // Run writes the files and prints how to use them. It does not store the CA's key: nothing
 // more can be signed with this CA, and a second run makes another CA.
-func (c *certsDevCmd) Run(term *console) error {
+func (c *certsDevCmd) Run(term *stdio) error {
 	if err := c.write(time.Now()); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(term.out, devCertUse, c.path("ca.pem"), c.path("server.pem"), c.path("server-key.pem"),
+	_, err := fmt.Fprintf(term.Out, devCertUse, c.path("ca.pem"), c.path("server.pem"), c.path("server-key.pem"),
 		c.path("client.pem"), c.path("client-key.pem"), net.JoinHostPort(c.Host[0], "8443"))
 	return err
 }

@@ -16,11 +16,11 @@ type configCheckCmd struct {
 }
 
 // Run reads the file and the environment as serve would.
-func (c *configCheckCmd) Run(term *console) error {
+func (c *configCheckCmd) Run(term *stdio) error {
 	if _, err := (configFlags{Config: c.File}).loadDaemon(nil); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(term.out, "the configuration is good")
+	_, err := fmt.Fprintln(term.Out, "the configuration is good")
 	return err
 }
 
@@ -29,7 +29,7 @@ type configPrintCmd struct {
 }
 
 // Run prints what file, environment and defaults come to.
-func (c *configPrintCmd) Run(term *console) error {
+func (c *configPrintCmd) Run(term *stdio) error {
 	cfg, err := c.load()
 	if err != nil {
 		return err
@@ -38,6 +38,6 @@ func (c *configPrintCmd) Run(term *console) error {
 	if err != nil {
 		return err
 	}
-	_, err = term.out.Write(text)
+	_, err = term.Out.Write(text)
 	return err
 }

@@ -12,7 +12,7 @@ import (
 
 	"spendhook/api/client"
 	"spendhook/cmd/spendhook/remote"
-	webconsole "spendhook/console"
+	"spendhook/console"
 	"spendhook/console/session"
 	"spendhook/dispatcher/workqueue/storedformat"
 	"spendhook/internal/partition"
@@ -29,8 +29,8 @@ type consoleCmd struct {
 }
 
 // Run prints a link into the web console, which opens one session within a minute.
-func (c *consoleCmd) Run(ctx context.Context, term *console) error {
-	api, err := c.Open(term.remote())
+func (c *consoleCmd) Run(ctx context.Context, term *stdio) error {
+	api, err := c.Open(term)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (c *consoleCmd) Run(ctx context.Context, term *console) error {
 		return err
 	}
 	link := answer.JSON201.URL
-	if _, err := fmt.Fprintln(term.out, link); err != nil {
+	if _, err := fmt.Fprintln(term.Out, link); err != nil {
 		return err
 	}
 	if c.Browser {
@@ -74,7 +74,7 @@ func openBrowser(ctx context.Context, url string) error {
 
 // webConsole is the handler of the web console.
 func (d *daemon) webConsole() (http.Handler, error) {
-	return webconsole.New(webconsole.Options{
+	return console.New(console.Options{
 		Sessions: d.sessions, Subscribers: d.service, Health: d.health, Registry: d.copies, Events: d.events, Catalogue: d.catalogue, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Inspector: d.inspector, Dispatcher: d.dispatcher, Traffic: d.traffic, Tail: d.tail,
 		CardJobs: d.bulk, System: &systemStatus{daemon: d, since: time.Now()}, Audit: d.audit,
@@ -99,14 +99,14 @@ type systemStatus struct {
 }
 
 // Status reads the running replicas from Redis, and the rest from the daemon's watches.
-func (s *systemStatus) Status(ctx context.Context) (webconsole.Status, error) {
+func (s *systemStatus) Status(ctx context.Context) (console.Status, error) {
 	redis := s.redis.Check(ctx)
 	memory := s.memory.Fullest()
-	status := webconsole.Status{
+	status := console.Status{
 		Version: readBuild().Version, Replica: s.replica.id, Since: s.since,
-		Redis:    webconsole.Part{Up: redis.Up, Problems: redis.Problems, Warnings: append(redis.Warnings, s.memory.Warnings()...)},
-		Database: webconsole.Part{Up: !s.database.away.Load(), Warnings: s.database.warnings()},
-		Memory:   webconsole.Memory{Used: memory.Used, Limit: memory.Limit, HighWater: memory.HighWater},
+		Redis:    console.Part{Up: redis.Up, Problems: redis.Problems, Warnings: append(redis.Warnings, s.memory.Warnings()...)},
+		Database: console.Part{Up: !s.database.away.Load(), Warnings: s.database.warnings()},
+		Memory:   console.Memory{Used: memory.Used, Limit: memory.Limit, HighWater: memory.HighWater},
 	}
 	formats, err := storedformat.Read(ctx, s.redis.Client())
 	if err != nil {

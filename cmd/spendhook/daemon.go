@@ -56,14 +56,14 @@ import (
 	"spendhook/subscribers/signingkey"
 )
 
-// daemon has the parts of a running daemon. startDaemon opens them step by step, and each step adds its
-// cleanup.
+// daemon has the parts of a running daemon. startDaemon opens them step by step, and each step
+// adds its cleanup.
 type daemon struct {
 	cfg  *config.Config
 	log  *slog.Logger
 	stop cleanups
 
-	memoryRedis  bool // an in-memory Redis may replace the embedded one
+	allowMemory  bool // an in-memory Redis may replace the embedded one
 	reloader     *reloader
 	tracing      *tracing.Tracing // nil while it is off
 	egress       *egress.Guard
@@ -115,10 +115,10 @@ type daemon struct {
 	address, adminAddress string // as they are, where a port of 0 was asked for
 }
 
-// startDaemon returns once the daemon accepts events. After an error it cleans up. With memory,
-// an in-memory Redis is used if an embedded Redis cannot be started.
-func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, reload *reloader, memory bool) (*daemon, error) {
-	d := &daemon{cfg: cfg, log: log, reloader: reload, memoryRedis: memory, stop: cleanups{log: log}, failed: make(chan error, 2), registry: newRegistry()}
+// startDaemon returns once the daemon accepts events. After an error it cleans up. With
+// allowMemory, an in-memory Redis is used if no Redis server is installed.
+func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, reload *reloader, allowMemory bool) (*daemon, error) {
+	d := &daemon{cfg: cfg, log: log, reloader: reload, allowMemory: allowMemory, stop: cleanups{log: log}, failed: make(chan error, 2), registry: newRegistry()}
 	d.connections = connlimit.NewMetrics(d.registry)
 	d.egress = newGuard(cfg)
 	reload.log = log
@@ -190,7 +190,7 @@ func (d *daemon) openDatabase(ctx context.Context) (err error) {
 
 func (d *daemon) openRedis(ctx context.Context) (err error) {
 	o := redisOptions(d.cfg, d.log)
-	o.Memory, o.AllowMemory = int64(d.cfg.Redis.Memory), d.memoryRedis
+	o.Memory, o.AllowMemory = int64(d.cfg.Redis.Memory), d.allowMemory
 	redisx.LogTo(d.log)
 	d.redis, err = redisx.Open(ctx, o)
 	if err != nil {

@@ -21,11 +21,11 @@ type demoDataCmd struct {
 }
 
 // Run writes invented spend data that import reads.
-func (c *demoDataCmd) Run(term *console) error {
+func (c *demoDataCmd) Run(term *stdio) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	return importer.WriteDemoData(term.out, importer.DemoData{
+	return importer.WriteDemoData(term.Out, importer.DemoData{
 		Seed: c.Seed, Companies: c.Companies, Users: c.Users, Locations: c.Locations,
 		Cards: c.Cards, Reimbursements: c.Reimbursements, Statements: c.Statements,
 	})

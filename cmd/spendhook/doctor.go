@@ -51,7 +51,7 @@ var errDoctor = errors.New("there are problems")
 
 // Run makes all checks, changes nothing, and fails when there is a problem; warnings
 // alone are no failure.
-func (c *doctorCmd) Run(ctx context.Context, term *console) error {
+func (c *doctorCmd) Run(ctx context.Context, term *stdio) error {
 	d := doctor{timeout: c.Timeout}
 	cfg, err := c.loadDaemon(nil)
 	if err != nil {
@@ -117,24 +117,30 @@ func (d *doctor) within(ctx context.Context, check func(context.Context)) {
 
 // certificates looks at those that the settings name.
 func (d *doctor) certificates(cfg *config.Config) {
-	files := map[string]string{
-		"tls.cert_file": cfg.TLS.CertFile, "tls.client_ca_file": cfg.TLS.ClientCAFile, "redis.ca_file": cfg.Redis.CAFile, "redis.cert_file": cfg.Redis.CertFile,
-		"storage.ca_file": cfg.Storage.CAFile, "storage.cert_file": cfg.Storage.CertFile, "egress.proxy_ca_file": cfg.Egress.ProxyCAFile,
-	}
-	for _, setting := range []string{"tls.cert_file", "tls.client_ca_file", "redis.ca_file", "redis.cert_file", "storage.ca_file", "storage.cert_file", "egress.proxy_ca_file"} {
-		if files[setting] == "" {
+	for _, f := range []struct{ setting, path string }{
+		{"tls.cert_file", cfg.TLS.CertFile},
+		{"tls.client_ca_file", cfg.TLS.ClientCAFile},
+		{"redis.ca_file", cfg.Redis.CAFile},
+		{"redis.cert_file", cfg.Redis.CertFile},
+		{"storage.ca_file", cfg.Storage.CAFile},
+		{"storage.cert_file", cfg.Storage.CertFile},
+		{"egress.proxy_ca_file", cfg.Egress.ProxyCAFile},
+	} {
+		if f.path == "" {
 			continue
 		}
-		ends, err := earliestEnd(files[setting])
+		check := "certificate " + f.setting
+		ends, err := earliestEnd(f.path)
+		at := ends.Format(time.RFC3339)
 		switch left := time.Until(ends); {
 		case err != nil:
-			d.problem("certificate "+setting, err.Error(), "name a PEM file with certificates that the daemon may read")
+			d.problem(check, err.Error(), "name a PEM file with certificates that the daemon may read")
 		case left <= 0:
-			d.problem("certificate "+setting, "it ended at "+ends.Format(time.RFC3339), "renew it; the daemon reads it again by itself")
+			d.problem(check, "it ended at "+at, "renew it; the daemon reads it again by itself")
 		case left < certificateNotice:
-			d.warn("certificate "+setting, "it ends at "+ends.Format(time.RFC3339), "renew it; the daemon reads it again by itself")
+			d.warn(check, "it ends at "+at, "renew it; the daemon reads it again by itself")
 		default:
-			d.ok("certificate "+setting, "it is good until "+ends.Format(time.RFC3339))
+			d.ok(check, "it is good until "+at)
 		}
 	}
 }
@@ -257,21 +263,21 @@ func (d *doctor) redis(ctx context.Context, cfg *config.Config) {
 
 var findingMarks = map[string]string{findingOK: "ok  ", findingWarning: "WARN", findingProblem: "FAIL", findingSkipped: "--  "}
 
-func (d *doctor) print(term *console, asJSON bool) error {
+func (d *doctor) print(term *stdio, asJSON bool) error {
 	if asJSON {
 		text, err := json.Marshal(map[string]any{"findings": d.findings}, jsontext.WithIndent("  "))
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(term.out, "%s\n", text)
+		_, err = fmt.Fprintf(term.Out, "%s\n", text)
 		return err
 	}
 	for _, f := range d.findings {
-		if _, err := fmt.Fprintf(term.out, "%s  %s: %s\n", findingMarks[f.Result], f.Check, f.Message); err != nil {
+		if _, err := fmt.Fprintf(term.Out, "%s  %s: %s\n", findingMarks[f.Result], f.Check, f.Message); err != nil {
 			return err
 		}
 		if f.Remedy != "" {
-			fmt.Fprintf(term.out, "      do: %s\n", f.Remedy)
+			fmt.Fprintf(term.Out, "      do: %s\n", f.Remedy)
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -45,28 +46,28 @@ type formatShowCmd struct {
 }
 
 // Run prints how many partitions have which format, and the living replicas.
-func (c *formatShowCmd) Run(ctx context.Context, term *console) error {
+func (c *formatShowCmd) Run(ctx context.Context, term *stdio) error {
 	_, r, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
 	formats, err := storedformat.Read(ctx, r.Client())
 	if err == nil {
-		err = term.printFormats(formats)
+		err = printFormats(term.Out, formats)
 	}
 	return errors.Join(err, r.Close())
 }
 
-func (t *console) printFormats(formats storedformat.Formats) error {
+func printFormats(out io.Writer, formats storedformat.Formats) error {
 	counts := make(map[int]int)
 	for _, format := range formats.Partitions {
 		counts[format]++
 	}
 	for _, format := range slices.Sorted(maps.Keys(counts)) {
-		fmt.Fprintf(t.out, "%d partitions have format %d\n", counts[format], format)
+		fmt.Fprintf(out, "%d partitions have format %d\n", counts[format], format)
 	}
-	fmt.Fprintf(t.out, "this build reads %s\n", formatRange(partition.OldestFormat, partition.NewestFormat()))
-	w := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(out, "this build reads %s\n", formatRange(partition.OldestFormat, partition.NewestFormat()))
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, r := range formats.Readers {
 		fmt.Fprintf(w, "replica %s\treads %s\n", r.Replica, formatRange(r.Oldest, r.Newest))
 	}
@@ -87,7 +88,7 @@ type formatRaiseCmd struct {
 }
 
 // Run raises every partition. The daemons may run; interrupted, it is run again.
-func (c *formatRaiseCmd) Run(ctx context.Context, term *console) error {
+func (c *formatRaiseCmd) Run(ctx context.Context, term *stdio) error {
 	cfg, r, err := c.open(ctx)
 	if err != nil {
 		return err
@@ -100,20 +101,20 @@ func (c *formatRaiseCmd) Run(ctx context.Context, term *console) error {
 		return errors.Join(c.look(ctx, term, r, to), r.Close())
 	}
 	raised, err := storedformat.Raise(ctx, r.Client(), to)
-	fmt.Fprintf(term.out, "raised %d of %d partitions to format %d\n", raised, partition.Count, to)
+	fmt.Fprintf(term.Out, "raised %d of %d partitions to format %d\n", raised, partition.Count, to)
 	err = errors.Join(err, r.Close())
 	if raised > 0 {
 		e := audit.Entry{Action: "format.raise", Target: audit.Target{Kind: "stored_format", IDs: []string{strconv.Itoa(to)}}}
 		if err != nil {
 			e.Outcome = audit.Unknown
 		}
-		err = errors.Join(err, recordChange(ctx, cfg, term.err, e))
+		err = errors.Join(err, recordChange(ctx, cfg, term.Err, e))
 	}
 	return err
 }
 
 // look says what Run would do.
-func (c *formatRaiseCmd) look(ctx context.Context, term *console, r *redisx.Redis, to int) error {
+func (c *formatRaiseCmd) look(ctx context.Context, term *stdio, r *redisx.Redis, to int) error {
 	formats, err := storedformat.Read(ctx, r.Client())
 	if err != nil {
 		return err
@@ -127,7 +128,7 @@ func (c *formatRaiseCmd) look(ctx context.Context, term *console, r *redisx.Redi
 			below++
 		}
 	}
-	fmt.Fprintf(term.out, "%d of %d partitions are to be raised to format %d\n", below, partition.Count, to)
+	fmt.Fprintf(term.Out, "%d of %d partitions are to be raised to format %d\n", below, partition.Count, to)
 	for _, reader := range formats.Readers {
 		if !reader.Reads(to) {
 			err = errors.Join(err, fmt.Errorf("%w: %s", storedformat.ErrOldReplica, reader.Replica))

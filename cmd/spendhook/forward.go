@@ -33,8 +33,8 @@ var errForwarded = errors.New("all were forwarded")
 
 // forward follows the subscriber's feed and posts each event to the local receiver, signed
 // like a delivery. It prints a failed POST and does not retry it.
-func (c *listenCmd) forward(ctx context.Context, term *console) error {
-	api, err := c.Open(term.remote())
+func (c *listenCmd) forward(ctx context.Context, term *stdio) error {
+	api, err := c.Open(term)
 	if err != nil {
 		return err
 	}
@@ -44,16 +44,16 @@ func (c *listenCmd) forward(ctx context.Context, term *console) error {
 	} else if err := feed.Begin(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(term.err, "forwarding to %s what comes after event %d\n", c.ForwardTo, feed.After)
+	fmt.Fprintf(term.Err, "forwarding to %s what comes after event %d\n", c.ForwardTo, feed.After)
 	f := &forwarder{
-		to: c.ForwardTo, print: printer(term.out, c.JSON), err: term.err, left: c.Count,
+		to: c.ForwardTo, print: printer(term.Out, c.JSON), err: term.Err, left: c.Count,
 		http: &http.Client{
 			Timeout:       15 * time.Second, // that of an attempt
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
 	err = feed.Follow(ctx, func(e client.FeedEvent) error { return f.forward(ctx, e) }, func(err error) {
-		fmt.Fprintf(term.err, "the feed cannot be read: %v\n", err)
+		fmt.Fprintf(term.Err, "the feed cannot be read: %v\n", err)
 	})
 	if errors.Is(err, errForwarded) {
 		return nil

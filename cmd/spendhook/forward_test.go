@@ -49,7 +49,7 @@ func TestForwardingOfAFeed(t *testing.T) {
 	defer cancel()
 	go func() {
 		args := []string{"listen", "--url", d.api, "--token-file", secretFile(t, d.token), "--forward-to", local.URL, "--subscriber", sub}
-		code := runWith(ctx, args, console{in: strings.NewReader(""), out: out, err: errs})
+		code := runWith(ctx, args, stdio{In: strings.NewReader(""), Out: out, Err: errs})
 		errs.close()
 		ended <- result{code, out.String(), errs.String()}
 	}()

@@ -29,7 +29,7 @@ type healthcheckCmd struct {
 }
 
 // Run asks /readyz and fails with its reasons when the daemon is not ready.
-func (c *healthcheckCmd) Run(ctx context.Context, term *console) error {
+func (c *healthcheckCmd) Run(ctx context.Context, term *stdio) error {
 	address, err := dialable(c.AdminListen)
 	if err != nil {
 		return usageError(err.Error())
@@ -61,7 +61,7 @@ func (c *healthcheckCmd) Run(ctx context.Context, term *console) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(term.out, "%s\n", body)
+	_, err = fmt.Fprintf(term.Out, "%s\n", body)
 	return err
 }
 

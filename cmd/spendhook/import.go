@@ -21,8 +21,8 @@ type importCmd struct {
 
 // Run imports the files, and fails when any line was refused. A line with a known uuid replaces
 // the stored object, so an import may be run again.
-func (c *importCmd) Run(ctx context.Context, term *console) error {
-	sources, err := openSources(c.Files, term.in)
+func (c *importCmd) Run(ctx context.Context, term *stdio) error {
+	sources, err := openSources(c.Files, term.In)
 	defer func() {
 		for _, source := range sources {
 			_ = source.in.Close()
@@ -45,7 +45,7 @@ func (c *importCmd) Run(ctx context.Context, term *console) error {
 			break
 		}
 	}
-	fmt.Fprintf(term.out, "imported %d  refused %d\n", total.Imported, total.Refused)
+	fmt.Fprintf(term.Out, "imported %d  refused %d\n", total.Imported, total.Refused)
 	if err == nil && total.Refused > 0 {
 		err = fmt.Errorf("%d of %d lines were refused", total.Refused, total.Imported+total.Refused)
 	}
@@ -53,7 +53,7 @@ func (c *importCmd) Run(ctx context.Context, term *console) error {
 }
 
 // record writes an audit entry if lines were imported.
-func (c *importCmd) record(ctx context.Context, term *console, total importer.Report, failure error) error {
+func (c *importCmd) record(ctx context.Context, term *stdio, total importer.Report, failure error) error {
 	if total.Imported == 0 && failure == nil {
 		return nil
 	}
@@ -87,14 +87,14 @@ func openSources(names []string, stdin io.Reader) (sources []source, err error) 
 	return sources, nil
 }
 
-func (s source) importInto(ctx context.Context, store *storage.DB, term *console) (importer.Report, error) {
-	bar := terminal.NewProgress(term.err, "lines", s.size, time.Now)
+func (s source) importInto(ctx context.Context, store *storage.DB, term *stdio) (importer.Report, error) {
+	bar := terminal.NewProgress(term.Err, "lines", s.size, time.Now)
 	defer bar.Finish()
 	in := importer.Importer{
 		DB: store,
 		Refused: func(r importer.Refusal) {
 			bar.Finish()
-			fmt.Fprintf(term.err, "%s: line %d: %s\n", s.name, r.Line, terminal.Escape(r.Reason, ""))
+			fmt.Fprintf(term.Err, "%s: line %d: %s\n", s.name, r.Line, terminal.Escape(r.Reason, ""))
 		},
 		Progress: func(r importer.Report) { bar.Update(r.Lines, r.Bytes) },
 	}

@@ -26,7 +26,7 @@ type initCmd struct {
 
 // Run creates missing files and keys, and prints the client. A second run changes nothing
 // while the certificates are valid.
-func (c *initCmd) Run(ctx context.Context, term *console) error {
+func (c *initCmd) Run(ctx context.Context, term *stdio) error {
 	cfg, err := c.loadWith(map[string]string{"storage.url": c.Storage})
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func (c *initCmd) Run(ctx context.Context, term *console) error {
 	if made {
 		err = c.recordClient(ctx, term, "client.create", client.ID, (*uuid.UUID)(client.Company))
 	}
-	_, printed := fmt.Fprintf(term.out, initUse, c.Dir, key, client.ID, certs.path("ca.pem"), certs.path("client.pem"), certs.path("client-key.pem"),
+	_, printed := fmt.Fprintf(term.Out, initUse, c.Dir, key, client.ID, certs.path("ca.pem"), certs.path("client.pem"), certs.path("client-key.pem"),
 		net.JoinHostPort(c.Host[0], "8443"))
 	return errors.Join(err, printed)
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"spendhook/config"
+	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
 )
 
@@ -77,7 +78,7 @@ func warnOfOwnKey(cfg *config.Config, log *slog.Logger) {
 // ownAddress reports whether the store at the address is on this machine: in the data
 // directory, behind a unix socket or on loopback.
 func ownAddress(address string) bool {
-	if address == "" || address == "embedded" || strings.HasPrefix(address, "unix:") {
+	if address == "" || address == redisx.Embedded || strings.HasPrefix(address, "unix:") {
 		return true
 	}
 	u, err := url.Parse(address)

@@ -17,7 +17,7 @@ import (
 // keysCmd is about the keys that the daemon keeps.
 type keysCmd struct {
 	Rotate    keysRotateCmd    `cmd:"" help:"Add a signing key for access tokens. It signs once all replicas and verifiers know it. Tokens of earlier keys stay valid." example:"spendhook keys rotate"`
-	Revoke    keysRevokeCmd    `cmd:"" help:"Revoke a signing key, such as a leaked one. Every replica refuses all its tokens within 5 seconds." example:"spendhook keys revoke 2026-11"`
+	Revoke    keysRevokeCmd    `cmd:"" help:"Revoke a signing key, such as a leaked one. Every replica refuses all its tokens within 5 seconds." example:"spendhook keys revoke NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs"`
 	List      keysListCmd      `cmd:"" help:"List the signing keys of access tokens and the state of each." example:"spendhook keys list"`
 	Reencrypt keysReencryptCmd `cmd:"" help:"Encrypt every stored secret with the current encryption key." example:"spendhook keys reencrypt --dry-run"`
 }
@@ -30,7 +30,7 @@ type keysRotateCmd struct {
 }
 
 // Run adds a key and prints all keys. Running daemons load the key by themselves.
-func (c *keysRotateCmd) Run(ctx context.Context, term *console) error {
+func (c *keysRotateCmd) Run(ctx context.Context, term *stdio) error {
 	store, keys, err := c.openAuthTools(ctx)
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (c *keysRotateCmd) Run(ctx context.Context, term *console) error {
 	for _, key := range list {
 		e.Target.IDs = append(e.Target.IDs, key.ID)
 	}
-	return errors.Join(printKeys(term.out, list, c.JSON), c.record(ctx, term, e))
+	return errors.Join(printKeys(term.Out, list, c.JSON), c.record(ctx, term, e))
 }
 
 // tokenKey is the kind of the target in the audit log.
@@ -58,7 +58,7 @@ type keysRevokeCmd struct {
 }
 
 // Run ends a key and prints the others, of which one signs.
-func (c *keysRevokeCmd) Run(ctx context.Context, term *console) error {
+func (c *keysRevokeCmd) Run(ctx context.Context, term *stdio) error {
 	store, keys, err := c.openAuthTools(ctx)
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func (c *keysRevokeCmd) Run(ctx context.Context, term *console) error {
 		return err
 	}
 	e := audit.Entry{Action: "keys.revoke", Target: audit.Target{Kind: tokenKey, IDs: []string{c.ID}}}
-	return errors.Join(printKeys(term.out, keys.List(), c.JSON), c.record(ctx, term, e))
+	return errors.Join(printKeys(term.Out, keys.List(), c.JSON), c.record(ctx, term, e))
 }
 
 type keysListCmd struct {
@@ -78,13 +78,13 @@ type keysListCmd struct {
 }
 
 // Run prints the keys, in the order in which they sign.
-func (c *keysListCmd) Run(ctx context.Context, term *console) error {
+func (c *keysListCmd) Run(ctx context.Context, term *stdio) error {
 	store, keys, err := c.openAuthTools(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = store.Close() }() // what was written is committed
-	return printKeys(term.out, keys.List(), c.JSON)
+	return printKeys(term.Out, keys.List(), c.JSON)
 }
 
 func printKeys(out io.Writer, list []keys.Info, asJSON bool) error {

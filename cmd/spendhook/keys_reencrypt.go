@@ -39,7 +39,7 @@ type resealer func(ctx context.Context, count *reseal.Count) error
 // Run encrypts every stored secret with the current key. Daemons may run meanwhile. After an
 // interruption it can be run again. It fails if a secret cannot be decrypted, and prints the
 // ids of the missing keys.
-func (c *keysReencryptCmd) Run(ctx context.Context, term *console) error {
+func (c *keysReencryptCmd) Run(ctx context.Context, term *stdio) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	cfg, err := c.loadWith(map[string]string{"redis": c.Redis, "storage.url": c.Storage})
@@ -81,7 +81,7 @@ func (c *keysReencryptCmd) Run(ctx context.Context, term *console) error {
 }
 
 // record writes an audit entry.
-func (c *keysReencryptCmd) record(ctx context.Context, cfg *config.Config, term *console, key string, failure error) error {
+func (c *keysReencryptCmd) record(ctx context.Context, cfg *config.Config, term *stdio, key string, failure error) error {
 	if c.DryRun {
 		return nil
 	}
@@ -92,7 +92,7 @@ func (c *keysReencryptCmd) record(ctx context.Context, cfg *config.Config, term 
 	if failure != nil {
 		e.Outcome = audit.Unknown
 	}
-	return recordChange(ctx, cfg, term.err, e)
+	return recordChange(ctx, cfg, term.Err, e)
 }
 
 // begin stores the id of the current key in Redis before anything is encrypted with it. From
@@ -111,12 +111,12 @@ func (c *keysReencryptCmd) begin(ctx context.Context, r *redisx.Redis, ring *sea
 
 // reencrypt goes through all secrets twice. The second pass finds secrets that a daemon with
 // the old key wrote during the first pass.
-func (c *keysReencryptCmd) reencrypt(ctx context.Context, term *console, ring *seal.Keyring, stores []resealer) error {
-	fmt.Fprintf(term.err, "the current key is %s, all keys are %v\n", ring.CurrentID(), ring.IDs())
+func (c *keysReencryptCmd) reencrypt(ctx context.Context, term *stdio, ring *seal.Keyring, stores []resealer) error {
+	fmt.Fprintf(term.Err, "the current key is %s, all keys are %v\n", ring.CurrentID(), ring.IDs())
 	resealed := int64(0)
 	var last *reseal.Count
 	for range 2 {
-		progress := terminal.NewProgress(term.err, "secrets looked at", 0, time.Now)
+		progress := terminal.NewProgress(term.Err, "secrets looked at", 0, time.Now)
 		last = &reseal.Count{DryRun: c.DryRun, Progress: func(n *reseal.Count) { progress.Update(n.Seen, 0) }}
 		for _, s := range stores {
 			if err := s(ctx, last); err != nil {
@@ -127,26 +127,26 @@ func (c *keysReencryptCmd) reencrypt(ctx context.Context, term *console, ring *s
 		progress.Finish()
 		resealed += last.Resealed
 	}
-	fmt.Fprintf(term.out, "looked at %d, sealed again %d\n", last.Seen, resealed)
-	return left(term, last, c.DryRun)
+	fmt.Fprintf(term.Out, "looked at %d, sealed again %d\n", last.Seen, resealed)
+	return reportLeft(term, last, c.DryRun)
 }
 
-// left prints the secrets that are not encrypted with the current key. It returns an error for
-// them unless dryRun is set.
-func left(term *console, count *reseal.Count, dryRun bool) error {
+// reportLeft prints the secrets that are not encrypted with the current key. It returns an error
+// for them unless dryRun is set.
+func reportLeft(term *stdio, count *reseal.Count, dryRun bool) error {
 	total := 0
 	for _, id := range slices.Sorted(maps.Keys(count.Left)) {
 		n := count.Left[id]
 		total += n
 		if id == "" {
-			fmt.Fprintf(term.out, "%d are damaged\n", n)
+			fmt.Fprintf(term.Out, "%d are damaged\n", n)
 		} else {
-			fmt.Fprintf(term.out, "%d left under key %s\n", n, id)
+			fmt.Fprintf(term.Out, "%d left under key %s\n", n, id)
 		}
 	}
 	switch {
 	case total == 0:
-		fmt.Fprintln(term.out, "nothing is left under any other key")
+		fmt.Fprintln(term.Out, "nothing is left under any other key")
 		return nil
 	case dryRun:
 		return nil
@@ -154,10 +154,10 @@ func left(term *console, count *reseal.Count, dryRun bool) error {
 	return fmt.Errorf("%d secrets do not open: add their keys to encryption.old_keys and run it again", total)
 }
 
-func forgetOldKeys(ctx context.Context, term *console, r *redisx.Redis, ring *seal.Keyring) error {
+func forgetOldKeys(ctx context.Context, term *stdio, r *redisx.Redis, ring *seal.Keyring) error {
 	dropped, err := keycheck.Forget(ctx, r.Client(), ring)
 	for _, id := range dropped {
-		fmt.Fprintf(term.out, "key %s is not needed any more: remove it from encryption.old_keys\n", id)
+		fmt.Fprintf(term.Out, "key %s is not needed any more: remove it from encryption.old_keys\n", id)
 	}
 	return err
 }

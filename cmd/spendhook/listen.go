@@ -66,7 +66,7 @@ func (c *listenCmd) Validate() error {
 
 // Run receives, or forwards, until it is interrupted or has seen Count deliveries. It
 // fails when any that it received was not signed by one of the secrets.
-func (c *listenCmd) Run(ctx context.Context, term *console) error {
+func (c *listenCmd) Run(ctx context.Context, term *stdio) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if c.ForwardTo != "" {
@@ -80,14 +80,14 @@ func (c *listenCmd) Run(ctx context.Context, term *console) error {
 	}
 	r := &receiver{
 		secrets: secrets, delay: c.Delay, left: c.Count, done: done,
-		verdict: c.verdict, print: printer(term.out, c.JSON),
+		verdict: c.verdict, print: printer(term.Out, c.JSON),
 	}
 	listener, self, err := c.listen(ctx)
 	if err != nil {
 		return err
 	}
 	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
-	fmt.Fprintf(term.err, "listening on %s\n", self)
+	fmt.Fprintf(term.Err, "listening on %s\n", self)
 	leave, err := c.join(ctx, r, self, term)
 	if err != nil {
 		listener.Close()
@@ -126,11 +126,11 @@ func (c *listenCmd) verdict(received) int {
 }
 
 // join creates a subscriber for the receiver with --subscribe; leave deletes it.
-func (c *listenCmd) join(ctx context.Context, r *receiver, self string, term *console) (leave func(), err error) {
+func (c *listenCmd) join(ctx context.Context, r *receiver, self string, term *stdio) (leave func(), err error) {
 	if !c.Subscribe {
 		return func() {}, nil
 	}
-	api, err := c.Open(term.remote())
+	api, err := c.Open(term)
 	if err != nil {
 		return nil, err
 	}
@@ -145,12 +145,12 @@ func (c *listenCmd) join(ctx context.Context, r *receiver, self string, term *co
 	}
 	id, secret := created.JSON201.UUID, created.JSON201.Secret
 	r.addSecret(secret)
-	fmt.Fprintf(term.err, "subscribed; the signing secret is %s\n", secret)
+	fmt.Fprintf(term.Err, "subscribed; the signing secret is %s\n", secret)
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		if _, err := api.DeleteSubscriberWithResponse(ctx, id, &client.DeleteSubscriberParams{CompanyUUID: c.CompanyUUID}); err != nil {
-			fmt.Fprintf(term.err, "unsubscribe: %v\n", err)
+			fmt.Fprintf(term.Err, "unsubscribe: %v\n", err)
 		}
 	}, nil
 }

@@ -29,7 +29,7 @@ func startListen(t *testing.T, args ...string) (url string, ended <-chan result)
 	done := make(chan result, 1)
 	go func() {
 		args := append([]string{"listen", "--addr", "127.0.0.1:0"}, args...)
-		code := runWith(ctx, args, console{in: strings.NewReader(""), out: out, err: errs})
+		code := runWith(ctx, args, stdio{In: strings.NewReader(""), Out: out, Err: errs})
 		errs.close()
 		done <- result{code, out.String(), errs.String()}
 	}()

@@ -53,11 +53,11 @@ func (d *daemon) listen(ctx context.Context, address string, s service) (string,
 	return l.Addr().String(), nil
 }
 
-// warnings drops log records of a library below the level warn.
-type warnings struct{ slog.Handler }
+// onlyWarnings drops log records of a library below the level warn.
+type onlyWarnings struct{ slog.Handler }
 
 // Enabled implements slog.Handler.
-func (h warnings) Enabled(ctx context.Context, level slog.Level) bool {
+func (h onlyWarnings) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelWarn && h.Handler.Enabled(ctx, level)
 }
 
@@ -99,7 +99,7 @@ func (d *daemon) serve(l net.Listener, s service) {
 		switch {
 		case s.web != "":
 			serve = func() error {
-				return web.Serve(l, server, &web.FlagConfig{WebConfigFile: &s.web}, slog.New(warnings{d.log.Handler()}))
+				return web.Serve(l, server, &web.FlagConfig{WebConfigFile: &s.web}, slog.New(onlyWarnings{d.log.Handler()}))
 			}
 		case s.tls != nil:
 			serve = func() error { return server.ServeTLS(l, "", "") }

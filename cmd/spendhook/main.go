@@ -41,7 +41,7 @@ func main() {
 
 // run executes one command line and returns the process's exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	return runWith(ctx, args, console{in: os.Stdin, out: stdout, err: stderr})
+	return runWith(ctx, args, stdio{In: os.Stdin, Out: stdout, Err: stderr})
 }
 
 // commands is the whole command line, one field per subcommand.
@@ -89,37 +89,30 @@ type helpCmd struct {
 	Command []string `arg:"" optional:"" help:"The command, such as event send."`
 }
 
-// console is what a command reads and writes.
-type console struct {
-	in       io.Reader
-	out, err io.Writer
-}
-
-// remote is the same for the commands that ask a daemon.
-func (t *console) remote() *remote.Terminal {
-	return &remote.Terminal{In: t.in, Out: t.out, Err: t.err, Version: readBuild().Version}
-}
+// stdio is what a command reads and writes.
+type stdio = remote.Terminal
 
 // usageError is a mistake on the command line that flags alone cannot express.
 type usageError = remote.UsageError
 
-func runWith(ctx context.Context, args []string, term console) int {
+func runWith(ctx context.Context, args []string, term stdio) int {
+	term.Version = readBuild().Version
 	exited := -1
 	parser := kong.Must(&commands{},
 		kong.Name("spendhook"),
 		// The first line is the manual page's.
 		kong.Description("Deliver events as signed webhooks\n\nThe daemon accepts events and delivers each to its subscribers as signed HTTP requests: spendhook serve. The other commands ask a daemon, look after it, or help to write a receiver."),
-		kong.Writers(term.out, term.err),
+		kong.Writers(term.Out, term.Err),
 		kong.Exit(func(code int) { exited = code }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
 		kong.Help(help),
 		kong.Vars{"version": readBuild().String()},
 		kong.ExplicitGroups(groups),
 		kong.BindTo(ctx, (*context.Context)(nil)),
-		kong.Bind(&term, term.remote()),
+		kong.Bind(&term),
 	)
-	kongcompletion.Register(parser, kongcompletion.WithPredictors(remote.Predictors(readBuild().Version))) //nolint:contextcheck // a shell asks outside of any command
-	if exited >= 0 {                                                                                       // a shell has asked what may come next
+	kongcompletion.Register(parser, kongcompletion.WithPredictors(remote.Predictors(term.Version))) //nolint:contextcheck // a shell asks outside of any command
+	if exited >= 0 {                                                                                // a shell has asked what may come next
 		return exited
 	}
 	if len(args) > 0 && args[0] == "help" {
@@ -132,7 +125,7 @@ func runWith(ctx context.Context, args []string, term console) int {
 	if err == nil {
 		err = command.Run()
 	}
-	return report(term.err, err)
+	return report(term.Err, err)
 }
 
 // help prints what kong knows of a command, an example of it, and the exit codes.
@@ -147,8 +140,8 @@ func help(options kong.HelpOptions, ctx *kong.Context) error {
 	return err
 }
 
-// asked returns the part of a command line that names a command.
-func asked(ctx *kong.Context) string {
+// commandName returns the part of a command line that names a command.
+func commandName(ctx *kong.Context) string {
 	names := []string{ctx.Model.Name}
 	for _, part := range ctx.Path {
 		if part.Command != nil {
@@ -172,7 +165,7 @@ func report(stderr io.Writer, err error) int {
 	}
 	fmt.Fprintf(stderr, "spendhook: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 	if bad, ok := errors.AsType[*kong.ParseError](err); ok {
-		fmt.Fprintf(stderr, "Run '%s --help'.\n", asked(bad.Context))
+		fmt.Fprintf(stderr, "Run '%s --help'.\n", commandName(bad.Context))
 		return exitUsage
 	}
 	if _, ok := errors.AsType[usageError](err); ok {

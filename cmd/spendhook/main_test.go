@@ -44,7 +44,7 @@ func commandWith(tb testing.TB, stdin io.Reader, args ...string) result {
 	var out, errs bytes.Buffer
 	ctx, cancel := context.WithTimeout(tb.Context(), patience)
 	defer cancel()
-	code := runWith(ctx, args, console{in: stdin, out: &out, err: &errs})
+	code := runWith(ctx, args, stdio{In: stdin, Out: &out, Err: &errs})
 	return result{code, out.String(), errs.String()}
 }
 

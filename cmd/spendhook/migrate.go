@@ -10,7 +10,7 @@ type migrateCmd struct {
 }
 
 // Run brings the schema up to date, as serve and import do when they start.
-func (c *migrateCmd) Run(ctx context.Context, term *console) error {
+func (c *migrateCmd) Run(ctx context.Context, term *stdio) error {
 	cfg, err := c.loadWith(map[string]string{"storage.url": c.Storage})
 	if err != nil {
 		return err
@@ -22,6 +22,6 @@ func (c *migrateCmd) Run(ctx context.Context, term *console) error {
 	if err := store.Close(); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(term.out, "the schema is up to date")
+	_, err = fmt.Fprintln(term.Out, "the schema is up to date")
 	return err
 }

@@ -24,12 +24,12 @@ import (
 type oauthClientCmd struct {
 	Create       clientCreateCmd       `cmd:"" help:"Create a client. Its secret is printed once." example:"spendhook client create --name books --company 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --scope events:write"`
 	List         clientListCmd         `cmd:"" help:"List the clients." example:"spendhook client list"`
-	Show         clientShowCmd         `cmd:"" help:"Show one client." example:"spendhook client show 5f0c2d2e"`
-	RotateSecret clientRotateCmd       `cmd:"" help:"Create a new secret for a client, printed once. The old secret stays valid for a while." example:"spendhook client rotate-secret 5f0c2d2e --overlap 1h"`
-	Certificates clientCertificatesCmd `cmd:"" help:"Replace the certificates that a client may present." example:"spendhook client certificates 5f0c2d2e --certificate client.pem"`
-	Disable      clientDisableCmd      `cmd:"" help:"Disable a client. Its tokens are refused within seconds." example:"spendhook client disable 5f0c2d2e"`
-	Enable       clientEnableCmd       `cmd:"" help:"Enable a client that was disabled." example:"spendhook client enable 5f0c2d2e"`
-	Delete       clientDeleteCmd       `cmd:"" help:"Delete a client. Its tokens are refused within seconds." example:"spendhook client delete 5f0c2d2e"`
+	Show         clientShowCmd         `cmd:"" help:"Show one client." example:"spendhook client show shc_df359699887e0c772d5757c5"`
+	RotateSecret clientRotateCmd       `cmd:"" help:"Create a new secret for a client, printed once. The old secret stays valid for a while." example:"spendhook client rotate-secret shc_df359699887e0c772d5757c5 --overlap 1h"`
+	Certificates clientCertificatesCmd `cmd:"" help:"Replace the certificates that a client may present." example:"spendhook client certificates shc_df359699887e0c772d5757c5 --certificate client.pem"`
+	Disable      clientDisableCmd      `cmd:"" help:"Disable a client. Its tokens are refused within seconds." example:"spendhook client disable shc_df359699887e0c772d5757c5"`
+	Enable       clientEnableCmd       `cmd:"" help:"Enable a client that was disabled." example:"spendhook client enable shc_df359699887e0c772d5757c5"`
+	Delete       clientDeleteCmd       `cmd:"" help:"Delete a client. Its tokens are refused within seconds." example:"spendhook client delete shc_df359699887e0c772d5757c5"`
 }
 
 // shownClient is a client as it is printed, without the hashes.
@@ -136,13 +136,13 @@ type oneClient struct {
 }
 
 // run prints the client that do returns, and records the action, unless it is "".
-func (c oneClient) run(ctx context.Context, term *console, action string, do func(*clients.Store) (clients.Client, string, error)) error {
+func (c oneClient) run(ctx context.Context, term *stdio, action string, do func(*clients.Store) (clients.Client, string, error)) error {
 	return c.withClients(ctx, func(store *clients.Store) error {
 		client, secret, err := do(store)
 		if err != nil {
-			return c.explain(err)
+			return explainClient(err)
 		}
-		err = newShownClient(client, secret).print(term.out, c.JSON)
+		err = newShownClient(client, secret).print(term.Out, c.JSON)
 		if action == "" {
 			return err
 		}
@@ -150,9 +150,9 @@ func (c oneClient) run(ctx context.Context, term *console, action string, do fun
 	})
 }
 
-func (c oneClient) explain(err error) error {
+func explainClient(err error) error {
 	if errors.Is(err, storage.ErrNotFound) {
-		return errors.New("there is no client with this id")
+		return errors.New("there is no client with this id: 'spendhook client list' shows the ids")
 	}
 	return err
 }
@@ -161,7 +161,7 @@ type clientCreateCmd struct {
 	storageFlags
 
 	Name        string     `required:"" help:"Description of the client."`
-	Company     *uuid.UUID `help:"Company that the client is tied to (default: none; each token request may name a company)."`
+	Company     *uuid.UUID `help:"Company that the client is tied to (default: none; its requests may name any company)."`
 	Scope       []string   `required:"" help:"Scope that the client may request, such as events:write; may repeat. docs/tokens.md lists them."`
 	Certificate []string   `placeholder:"FILE|THUMBPRINT" help:"Certificate that the client may present, as a PEM file or as x5t#S256; may repeat."`
 	NoSecret    bool       `help:"The client authenticates with a certificate only."`
@@ -169,7 +169,7 @@ type clientCreateCmd struct {
 }
 
 // Run creates a client and prints it, with its secret.
-func (c *clientCreateCmd) Run(ctx context.Context, term *console) error {
+func (c *clientCreateCmd) Run(ctx context.Context, term *stdio) error {
 	n := clients.Registration{Name: c.Name, Company: c.Company, NoSecret: c.NoSecret}
 	for _, scopes := range c.Scope {
 		n.Scopes = append(n.Scopes, strings.Fields(scopes)...)
@@ -183,14 +183,14 @@ func (c *clientCreateCmd) Run(ctx context.Context, term *console) error {
 		if err != nil {
 			return err
 		}
-		if err := newShownClient(client, secret).print(term.out, c.JSON); err != nil {
+		if err := newShownClient(client, secret).print(term.Out, c.JSON); err != nil {
 			return errors.Join(err, store.Delete(ctx, client.ID)) // its secret was never shown
 		}
 		if secret != "" {
-			fmt.Fprintln(term.err, "Keep the secret: it is not shown again.")
+			fmt.Fprintln(term.Err, "Keep the secret: it is not shown again.")
 		}
 		if c.Company == nil {
-			fmt.Fprintln(term.err, "The client is tied to no company: it may name any.")
+			fmt.Fprintln(term.Err, "The client is tied to no company: it may name any.")
 		}
 		return c.recordClient(ctx, term, "client.create", client.ID, (*uuid.UUID)(client.Company))
 	})
@@ -238,12 +238,12 @@ type clientListCmd struct {
 }
 
 // Run prints all clients, the first created first.
-func (c *clientListCmd) Run(ctx context.Context, term *console) error {
+func (c *clientListCmd) Run(ctx context.Context, term *stdio) error {
 	return c.withClients(ctx, func(store *clients.Store) error {
 		if c.JSON {
-			return eachClient(ctx, store, func(s clients.Client) error { return writeLine(term.out, newShownClient(s, "")) })
+			return eachClient(ctx, store, func(s clients.Client) error { return writeLine(term.Out, newShownClient(s, "")) })
 		}
-		w := tabwriter.NewWriter(term.out, 0, 0, 2, ' ', 0)
+		w := tabwriter.NewWriter(term.Out, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(w, "CLIENT\tNAME\tCOMPANY\tSTATE\tLAST USED\tSCOPES")
 		err := eachClient(ctx, store, func(client clients.Client) error {
 			s := newShownClient(client, "")
@@ -258,7 +258,7 @@ func (c *clientListCmd) Run(ctx context.Context, term *console) error {
 type clientShowCmd struct{ oneClient }
 
 // Run prints the client.
-func (c *clientShowCmd) Run(ctx context.Context, term *console) error {
+func (c *clientShowCmd) Run(ctx context.Context, term *stdio) error {
 	return c.run(ctx, term, "", func(store *clients.Store) (clients.Client, string, error) {
 		client, err := store.Get(ctx, c.ID)
 		return client, "", err
@@ -272,7 +272,7 @@ type clientRotateCmd struct {
 }
 
 // Run prints the client with its new secret.
-func (c *clientRotateCmd) Run(ctx context.Context, term *console) error {
+func (c *clientRotateCmd) Run(ctx context.Context, term *stdio) error {
 	return c.run(ctx, term, "client.rotate-secret", func(store *clients.Store) (clients.Client, string, error) {
 		return store.RotateSecret(ctx, c.ID, c.Overlap)
 	})
@@ -286,7 +286,7 @@ type clientCertificatesCmd struct {
 }
 
 // Run prints the client with its new list.
-func (c *clientCertificatesCmd) Run(ctx context.Context, term *console) error {
+func (c *clientCertificatesCmd) Run(ctx context.Context, term *stdio) error {
 	if len(c.Certificate) == 0 && !c.Any {
 		return usageError("--certificate is needed, or --any")
 	}
@@ -303,18 +303,18 @@ func (c *clientCertificatesCmd) Run(ctx context.Context, term *console) error {
 type clientDisableCmd struct{ oneClient }
 
 // Run prints the client, disabled.
-func (c *clientDisableCmd) Run(ctx context.Context, term *console) error {
+func (c *clientDisableCmd) Run(ctx context.Context, term *stdio) error {
 	return c.setDisabled(ctx, term, true)
 }
 
 type clientEnableCmd struct{ oneClient }
 
 // Run prints the client, enabled.
-func (c *clientEnableCmd) Run(ctx context.Context, term *console) error {
+func (c *clientEnableCmd) Run(ctx context.Context, term *stdio) error {
 	return c.setDisabled(ctx, term, false)
 }
 
-func (c oneClient) setDisabled(ctx context.Context, term *console, disabled bool) error {
+func (c oneClient) setDisabled(ctx context.Context, term *stdio, disabled bool) error {
 	action := "client.enable"
 	if disabled {
 		action = "client.disable"
@@ -332,12 +332,12 @@ type clientDeleteCmd struct {
 }
 
 // Run deletes the client.
-func (c *clientDeleteCmd) Run(ctx context.Context, term *console) error {
+func (c *clientDeleteCmd) Run(ctx context.Context, term *stdio) error {
 	return c.withClients(ctx, func(store *clients.Store) error {
 		if err := store.Delete(ctx, c.ID); err != nil {
-			return oneClient{}.explain(err)
+			return explainClient(err)
 		}
-		_, err := fmt.Fprintln(term.out, "deleted")
+		_, err := fmt.Fprintln(term.Out, "deleted")
 		return errors.Join(err, c.recordClient(ctx, term, "client.delete", c.ID, nil))
 	})
 }

@@ -73,7 +73,7 @@ func (c *serveCmd) prepareQuickstart(overrides map[string]string) error {
 
 // quickstart creates the first client and prints example requests of that client. It waits until
 // the database is migrated.
-func (d *daemon) quickstart(ctx context.Context, term *console) error {
+func (d *daemon) quickstart(ctx context.Context, term *stdio) error {
 	certs, store := quickstartCerts(d.cfg), clients.NewStore(d.storage, nil)
 	client, made, err := firstClient(ctx, store, "quickstart", developerCompany, certs.path("client.pem"))
 	for errors.Is(err, storage.ErrUnavailable) && pause.For(ctx, 250*time.Millisecond) {
@@ -98,7 +98,7 @@ func (d *daemon) quickstart(ctx context.Context, term *console) error {
 	if err != nil {
 		return err
 	}
-	s := newShow(term.out, "https://"+net.JoinHostPort(quickstartHost(d.cfg.Listen), port), "")
+	s := newShow(term.Out, "https://"+net.JoinHostPort(quickstartHost(d.cfg.Listen), port), "")
 	s.curl = "curl -sS --cacert ca.pem --cert client.pem --key client-key.pem"
 	s.firstLook(d.adminAddress, dir, client.ID, d.redis.Check(ctx).Warnings)
 	return nil

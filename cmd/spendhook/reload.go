@@ -27,8 +27,8 @@ type reloadStep struct {
 	apply func(*config.Config)
 }
 
-// reload is the result of a reload of the settings.
-type reload struct {
+// reloaded names the changed settings.
+type reloaded struct {
 	Applied      []string `json:"applied"`
 	NeedsRestart []string `json:"needsRestart"`
 }
@@ -42,15 +42,15 @@ func (r *reloader) apply(key string, step func(*config.Config)) {
 
 // reload applies the changed settings that can be applied, and names the others. Invalid
 // settings change nothing and are an error.
-func (r *reloader) reload() (reload, error) {
+func (r *reloader) reload() (reloaded, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	next, err := r.load()
 	if err != nil {
 		r.log.Error("settings not reloaded, those from before stay in use", "exception.message", err)
-		return reload{}, err
+		return reloaded{}, err
 	}
-	done := reload{Applied: []string{}, NeedsRestart: []string{}}
+	done := reloaded{Applied: []string{}, NeedsRestart: []string{}}
 	for _, key := range config.Changed(&r.running, next) {
 		known := false
 		for _, step := range r.steps {

@@ -29,7 +29,7 @@ type serveCmd struct {
 
 // Run serves until SIGINT or SIGTERM, then stops in order; a second signal
 // ends the process at once.
-func (c *serveCmd) Run(ctx context.Context, term *console) error {
+func (c *serveCmd) Run(ctx context.Context, term *stdio) error {
 	overrides := map[string]string{
 		"listen": c.Listen, "admin_listen": c.AdminListen, "redis": c.Redis, "storage.url": c.Storage,
 		"tls.cert_file": c.TLSCert, "tls.key_file": c.TLSKey, "tls.client_ca_file": c.ClientCA,
@@ -62,7 +62,7 @@ func (c *serveCmd) Run(ctx context.Context, term *console) error {
 	level := new(slog.LevelVar)
 	level.Set(logLevel(cfg.Log))
 	reload := &reloader{load: load, running: *cfg, level: level}
-	d, err := startDaemon(ctx, cfg, serveLogger(term.err, cfg.Log, level), reload, cfg.Dev || c.Quickstart)
+	d, err := startDaemon(ctx, cfg, serveLogger(term.Err, cfg.Log, level), reload, cfg.Dev || c.Quickstart)
 	if err != nil {
 		return startError(ctx, err)
 	}
@@ -82,7 +82,7 @@ func startError(ctx context.Context, err error) error {
 }
 
 // greet prints the addresses of the daemon, and example requests for developers.
-func (c *serveCmd) greet(ctx context.Context, d *daemon, term *console) error {
+func (c *serveCmd) greet(ctx context.Context, d *daemon, term *stdio) error {
 	d.log.LogAttrs(ctx, slog.LevelInfo, "listening",
 		slog.String("address", d.address), slog.String("admin_address", d.adminAddress),
 		slog.String("service.version", readBuild().Version), slog.String("service.instance.id", d.replica.id))
@@ -100,7 +100,7 @@ func (c *serveCmd) greet(ctx context.Context, d *daemon, term *console) error {
 	if err != nil {
 		return err
 	}
-	s := newShow(term.out, d.base(), token)
+	s := newShow(term.Out, d.base(), token)
 	s.welcome(d.adminAddress, link)
 	if c.Demo {
 		return d.demo(ctx, s)

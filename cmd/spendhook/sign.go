@@ -22,12 +22,12 @@ type signCmd struct {
 }
 
 // Run prints the three headers that go with the body on standard input.
-func (c *signCmd) Run(term *console) error {
+func (c *signCmd) Run(term *stdio) error {
 	secret, err := oneSecret(c.SecretFile)
 	if err != nil {
 		return err
 	}
-	body, err := readBody(term.in)
+	body, err := readBody(term.In)
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (c *signCmd) Run(term *console) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(term.out, "webhook-id: %s\nwebhook-timestamp: %d\nwebhook-signature: %s\n",
+	_, err = fmt.Fprintf(term.Out, "webhook-id: %s\nwebhook-timestamp: %d\nwebhook-signature: %s\n",
 		c.ID, c.Timestamp, signature)
 	return err
 }
@@ -52,12 +52,12 @@ type verifyCmd struct {
 }
 
 // Run fails unless the signature is right for the body on standard input.
-func (c *verifyCmd) Run(term *console) error {
+func (c *verifyCmd) Run(term *stdio) error {
 	secret, err := oneSecret(c.SecretFile)
 	if err != nil {
 		return err
 	}
-	body, err := readBody(term.in)
+	body, err := readBody(term.In)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (c *verifyCmd) Run(term *console) error {
 	if err := signature.Verify(secret, h, body, c.Tolerance, now); err != nil {
 		return fmt.Errorf("not verified: %w", err)
 	}
-	_, err = fmt.Fprintln(term.out, "verified")
+	_, err = fmt.Fprintln(term.Out, "verified")
 	return err
 }
 

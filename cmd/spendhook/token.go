@@ -16,7 +16,7 @@ import (
 type tokenCmd struct {
 	storageFlags
 
-	Company *uuid.UUID    `help:"Company that the token is tied to. A token without a company needs the scope platform or operator."`
+	Company *uuid.UUID    `help:"Company that the token is tied to (default: none; requests with the token may name any company)."`
 	Scope   string        `required:"" help:"Scopes, separated by spaces, such as 'events:write deliveries:read'. docs/tokens.md lists them."`
 	TTL     time.Duration `name:"ttl" default:"1h" help:"How long the token is valid."`
 	Subject string        `default:"cli" help:"User that the token names (claim sub)."`
@@ -25,7 +25,7 @@ type tokenCmd struct {
 // Run prints a token signed with the daemon's key. It creates the key if there is none, so
 // that a token can be minted before the first start. While the database is unavailable, it
 // uses the keys of the data directory.
-func (c *tokenCmd) Run(ctx context.Context, term *console) error {
+func (c *tokenCmd) Run(ctx context.Context, term *stdio) error {
 	cfg, err := c.settings()
 	if err != nil {
 		return err
@@ -47,6 +47,6 @@ func (c *tokenCmd) Run(ctx context.Context, term *console) error {
 	if err != nil {
 		return usageError(err.Error())
 	}
-	_, err = fmt.Fprintln(term.out, token)
+	_, err = fmt.Fprintln(term.Out, token)
 	return err
 }

@@ -48,10 +48,10 @@ type versionCmd struct {
 
 // Run prints the version, the revision that it was built from, that one's date and
 // the Go release.
-func (c *versionCmd) Run(term *console) error {
+func (c *versionCmd) Run(term *stdio) error {
 	if c.JSON {
-		return writeLine(term.out, readBuild())
+		return writeLine(term.Out, readBuild())
 	}
-	_, err := fmt.Fprintln(term.out, readBuild())
+	_, err := fmt.Fprintln(term.Out, readBuild())
 	return err
 }

@@ -44,9 +44,9 @@ func (c *oauthClientGetCmd) Run(ctx context.Context, s *session) error {
 }
 
 type oauthClientCreateCmd struct {
-	careful      `local:""`
+	careful
 	Name         string     `required:"" help:"Description of the client."`
-	ForCompany   *uuid.UUID `local:"" help:"Company that the client is tied to (default: none; each token request may name a company)."`
+	ForCompany   *uuid.UUID `local:"" help:"Company that the client is tied to (default: none; its requests may name any company)."`
 	Scopes       []string   `name:"scope" required:"" help:"Scope that the client may request, such as events:write; may repeat. docs/tokens.md lists them."`
 	Certificates []string   `name:"certificate" placeholder:"THUMBPRINT" help:"x5t#S256 of a certificate that the client may present; may repeat."`
 	NoSecret     bool       `help:"The client authenticates with a certificate only."`
@@ -63,7 +63,7 @@ func (c *oauthClientCreateCmd) Run(ctx context.Context, s *session) error {
 }
 
 type oauthClientUpdateCmd struct {
-	careful `local:""`
+	careful
 	oneOAuthClient
 	Disabled     *bool     `negatable:"" help:"Disable the client; --no-disabled enables it."`
 	Certificates *[]string `name:"certificate" placeholder:"THUMBPRINT" help:"x5t#S256 of a certificate that the client may present; may repeat. Replaces all earlier ones."`

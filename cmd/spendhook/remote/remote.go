@@ -31,7 +31,7 @@ type Commands struct {
 	OAuthClient    oauthClientCmd    `cmd:"" name:"oauth-client" help:"Manage OAuth clients over the API (scopes operator and platform)."`
 	ConsoleSession consoleSessionCmd `cmd:"" help:"List and end sessions of the web console."`
 	Audit          auditCmd          `cmd:"" help:"Read the audit log (scope operator)."`
-	Login          loginCmd          `cmd:"" help:"Save the URL and credentials of a daemon in a profile." example:"spendhook login --url https://hooks.example.com --client-id 5f0c2d2e --client-secret-file secret.txt"`
+	Login          loginCmd          `cmd:"" help:"Save the URL and credentials of a daemon in a profile." example:"spendhook login --url https://hooks.example.com --client-id shc_df359699887e0c772d5757c5 --client-secret-file secret.txt"`
 	Profile        profileCmd        `cmd:"" help:"List and delete profiles."`
 }
 
