@@ -34,9 +34,9 @@ func Check(dir string) error {
 	case err != nil:
 		return fmt.Errorf("data directory: %w", err)
 	case !info.IsDir():
-		return fmt.Errorf("data directory %s: is no directory", dir)
+		return fmt.Errorf("data directory %s: is not a directory", dir)
 	case !mine(info):
-		return fmt.Errorf("data directory %s: belongs to another user; give the directory to the daemon's, or name one within that the daemon makes", dir)
+		return fmt.Errorf("data directory %s: belongs to another user; make the daemon's user its owner, or name a directory within it, which the daemon makes", dir)
 	case info.Mode().Perm()&others != 0:
 		return fmt.Errorf("data directory %s: mode %v lets others use it; set 0700", dir, info.Mode().Perm())
 	}
@@ -96,7 +96,7 @@ func open(path string, flag int) (f *os.File, mode fs.FileMode, err error) {
 	switch {
 	case err != nil:
 	case !info.Mode().IsRegular():
-		err = fmt.Errorf("%s: is no file", path)
+		err = fmt.Errorf("%s: is not a regular file", path)
 	case !mine(info):
 		err = fmt.Errorf("%s: belongs to another user", path)
 	default:

@@ -111,7 +111,7 @@ func byFamily(all []netip.Prefix) (v4, v6 []netip.Prefix) {
 	return v4, v6
 }
 
-// control is for net.Dialer.control. It refuses, with ErrRefused, everything
+// control is for net.Dialer.Control. It refuses, with ErrRefused, everything
 // but TCP to an allowed address, before the first packet leaves. Never use it
 // with a proxy: the guard would judge the proxy's address.
 func (g *Guard) control(network, address string, c syscall.RawConn) error {

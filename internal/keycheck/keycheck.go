@@ -87,7 +87,7 @@ func Forget(ctx context.Context, client redis.UniversalClient, ring *seal.Keyrin
 	return dropped, nil
 }
 
-// Drop removes the note of a lost key. errUnknown when the key is not noted.
+// Drop removes the note of a lost key. The error is errUnknown when the key is not noted.
 func Drop(ctx context.Context, client redis.UniversalClient, id string) error {
 	n, err := client.HDel(ctx, key, id).Result()
 	if err == nil && n == 0 {
@@ -100,4 +100,4 @@ func Drop(ctx context.Context, client redis.UniversalClient, id string) error {
 }
 
 // errUnknown says that nothing was ever sealed under a key.
-var errUnknown = errors.New("there is no such key")
+var errUnknown = errors.New("there is no such key: Redis knows of no secret under it")

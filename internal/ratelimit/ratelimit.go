@@ -48,10 +48,10 @@ func (l Limit) chunk() int {
 // Decision is the answer to one request. Remaining and Reset are estimates from the process's
 // last lease and the tokens it has used since.
 type Decision struct {
-	OK               bool
-	Limit, Remaining int           // tokens of a full bucket, and now
-	Reset            time.Duration // until the bucket is full
-	RetryAfter       time.Duration // how long to wait before a repetition; 0 when OK
+	OK         bool
+	Remaining  int           // tokens in the bucket
+	Reset      time.Duration // until the bucket is full
+	RetryAfter time.Duration // how long to wait before a repetition; 0 when OK
 }
 
 // Limiter is safe for concurrent use. While Redis is unreachable it probes Redis in the
@@ -261,12 +261,12 @@ func (b *bucket) missing(limit Limit, now time.Time, n int) time.Duration {
 func (b *bucket) untilFull(now time.Time) time.Duration { return max(0, b.full.Sub(now)) }
 
 func (b *bucket) admitted(limit Limit, now time.Time) Decision {
-	return Decision{OK: true, Limit: limit.Burst, Remaining: b.left(limit, now), Reset: b.untilFull(now)}
+	return Decision{OK: true, Remaining: b.left(limit, now), Reset: b.untilFull(now)}
 }
 
 // refused is the decision when fewer than n tokens are left.
 func (b *bucket) refused(limit Limit, now time.Time, n int, retry time.Duration) Decision {
-	return Decision{Limit: limit.Burst, Remaining: min(b.left(limit, now), n-1), Reset: b.untilFull(now), RetryAfter: retry}
+	return Decision{Remaining: min(b.left(limit, now), n-1), Reset: b.untilFull(now), RetryAfter: retry}
 }
 
 func (b *bucket) left(limit Limit, now time.Time) int {

@@ -48,10 +48,9 @@ type Options struct {
 	Attach bool
 	// AllowMemory allows an in-memory Redis when no server is on PATH.
 	AllowMemory bool
-	// Logger may be nil.
 	// TLS is for a rediss:// address; nil: the system's authorities, no certificate.
 	TLS    *clienttls.Files
-	Logger *slog.Logger
+	Logger *slog.Logger // nil discards
 }
 
 // Redis is an open connection pool, with the server behind it when embedded.

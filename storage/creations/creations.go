@@ -24,8 +24,7 @@ const (
 )
 
 // Once makes a creation idempotent. The transaction that creates a row also records the row
-// under Key, for 24 h.
-// The zero value records nothing.
+// under Key, for 24 h. The zero value records nothing.
 type Once struct {
 	// Key is the SHA-256 of the caller and its Idempotency-Key.
 	Key [32]byte

@@ -294,7 +294,7 @@ func checkName(e *invalid.Error, value string) {
 	}
 }
 
-// checkExactly is checkOneOf for data, where letter case matters.
+// checkExactly is invalid.Error.OneOf for data, where letter case matters.
 func checkExactly(e *invalid.Error, field, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
 		e.OneOf(field, "", allowed...)
