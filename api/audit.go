@@ -91,15 +91,18 @@ func (c *caller) changedSome(company uuid.UUID, cards []uuid.UUID) {
 	c.changes(&company, "card", showAll(cards, uuid.UUID.String)...)
 }
 
-// changesBy sets a detail of the audit entry, and an action when it is not the operation's.
-func (c *caller) changesBy(action, detail string) {
-	if c.change == nil {
-		return
-	}
-	if action != "" {
+// setAction sets the action of the audit entry when it is not the operation's.
+func (c *caller) setAction(action string) {
+	if c.change != nil {
 		c.change.Action = action
 	}
-	c.change.Detail = detail
+}
+
+// setDetail sets the detail of the audit entry.
+func (c *caller) setDetail(detail string) {
+	if c.change != nil {
+		c.change.Detail = detail
+	}
 }
 
 // record writes the audit entry before the request is answered. A refused request changed

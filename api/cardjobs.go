@@ -41,7 +41,7 @@ func (s *server) CreateCards(w http.ResponseWriter, r *http.Request, p gen.Creat
 		if err := s.throttle.charge(ctx, w.Header(), c, 1, len(requests)); err != nil {
 			return reply{}, err
 		}
-		c.changesBy("", strconv.Itoa(len(requests))+" items")
+		c.setDetail(strconv.Itoa(len(requests)) + " items")
 		job, err := s.opts.CardJobs.Submit(ctx, company, requests, onceFor(r))
 		if err == nil {
 			c.changes(&company, "card_job", job.UUID.String())

@@ -77,7 +77,7 @@ func (s *server) LockCard(w http.ResponseWriter, r *http.Request, id gen.CardPat
 		}
 		c.changes(&company, "card", id.String())
 		if !*in.Lock {
-			c.changesBy("card.unlock", "")
+			c.setAction("card.unlock")
 		}
 		card, err := s.opts.Cards.LockCard(ctx, company, id, *in.Lock)
 		return ok(changedCard(card)), err

@@ -256,7 +256,7 @@ func semanticProblem(e *json.SemanticError) error {
 
 // fieldName returns a JSON pointer, cut to a bounded length.
 func fieldName(pointer jsontext.Pointer) string {
-	return shown(string(pointer))
+	return clipped(string(pointer))
 }
 
 var uuidType = reflect.TypeFor[uuid.UUID]()

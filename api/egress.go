@@ -29,7 +29,7 @@ func (s *server) SetEgressCertificate(w http.ResponseWriter, r *http.Request, p 
 		if err != nil {
 			return reply{}, err
 		}
-		c.changesBy("", "x5t#S256 "+set.Thumbprint)
+		c.setDetail("x5t#S256 " + set.Thumbprint)
 		return ok(shownCertificate(company, set)), nil
 	})
 }

@@ -32,7 +32,7 @@ func (s *server) RetryDeliveries(w http.ResponseWriter, r *http.Request, p gen.R
 		job, err := s.opts.Redelivery.RetryAll(ctx, request)
 		c.changes(&company, "job", job.UUID.String())
 		if request.DryRun {
-			c.changesBy("", "dry run")
+			c.setDetail("dry run")
 		}
 		return startedJob(job), err
 	})

@@ -182,7 +182,7 @@ func readParameters(r *http.Request, op *operation) (*http.Request, error) {
 		if p := op.query[name]; p != nil {
 			query.Set(name, p.read(problems, name, query[name]))
 		} else {
-			problems.Add(shown(name), "UNKNOWN_PARAMETER", "is not a known query parameter")
+			problems.Add(clipped(name), "UNKNOWN_PARAMETER", "is not a known query parameter")
 		}
 	}
 	if len(problems.Fields) > 0 {
@@ -194,7 +194,7 @@ func readParameters(r *http.Request, op *operation) (*http.Request, error) {
 	return &clean, nil
 }
 
-// shown cuts a name of the request to a bounded length.
-func shown(name string) string {
+// clipped cuts a name of the request to a bounded length.
+func clipped(name string) string {
 	return strings.ToValidUTF8(name[:min(len(name), 100)], "")
 }

@@ -68,7 +68,7 @@ func (s *server) ResumeSubscriber(w http.ResponseWriter, r *http.Request, id gen
 	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.ResumeRequest) (reply, error) {
 		c.changes(&company, "subscriber", id.String())
 		if or(in.Drop, false) {
-			c.changesBy("", "drop")
+			c.setDetail("drop")
 			job, err := s.opts.Redelivery.Drop(ctx, company, id)
 			return startedJob(job), err
 		}
@@ -97,7 +97,7 @@ func (s *server) RecoverSubscriber(w http.ResponseWriter, r *http.Request, id ge
 		request.Company, request.Subscriber = sub.CompanyUUID, sub.UUID
 		c.changes(&sub.CompanyUUID, "subscriber", id.String())
 		if request.DryRun {
-			c.changesBy("", "dry run")
+			c.setDetail("dry run")
 		}
 		job, err := s.opts.Redelivery.Recover(ctx, request)
 		return startedJob(job), err

@@ -30,7 +30,7 @@ func (s *server) ListSubscribers(w http.ResponseWriter, r *http.Request, p gen.L
 		if err != nil {
 			return reply{}, err
 		}
-		content, err := s.shown(ctx, items)
+		content, err := s.withHealth(ctx, items)
 		page := lists.Page{Number: filter.Page, Size: filter.Size}
 		return byNumber(r, page, content, int64(total), func(s gen.Subscriber) gen.Subscriber { return s }), err
 	})
@@ -122,7 +122,7 @@ func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id gen
 // AddSubscriberEvent is POST /api/v1/subscribers/add-event.
 func (s *server) AddSubscriberEvent(w http.ResponseWriter, r *http.Request, p gen.AddSubscriberEventParams) {
 	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.SubscriberEventChange) (reply, error) {
-		c.changesBy("", in.Event)
+		c.setDetail(in.Event)
 		sub, err := s.opts.Subscribers.AddEvent(ctx, company, in.CallbackURL, in.Event)
 		if err != nil {
 			return reply{}, err
@@ -143,16 +143,16 @@ func (s *server) DeleteSubscriberEvent(w http.ResponseWriter, r *http.Request, p
 		if err != nil {
 			return reply{}, err
 		}
-		if err := s.namesSubscriber(ctx, c, company, callbackURL); err != nil {
+		if err := s.auditSubscriber(ctx, c, company, callbackURL); err != nil {
 			return reply{}, err
 		}
-		c.changesBy("", event)
+		c.setDetail(event)
 		return noContent(), s.opts.Subscribers.RemoveEvent(ctx, company, callbackURL, event)
 	})
 }
 
-// namesSubscriber sets the target of the audit entry to the subscriber of a callback URL.
-func (s *server) namesSubscriber(ctx context.Context, c *caller, company uuid.UUID, callbackURL string) error {
+// auditSubscriber sets the target of the audit entry to the subscriber of a callback URL.
+func (s *server) auditSubscriber(ctx context.Context, c *caller, company uuid.UUID, callbackURL string) error {
 	items, _, err := s.opts.SubscriberLists.List(ctx, listing.Filter{Company: &company, CallbackURL: callbackURL, Size: 1})
 	if err == nil && len(items) == 1 {
 		c.changes(&company, "subscriber", items[0].UUID.String())
@@ -214,9 +214,9 @@ func revisionsOf(ifMatch *string) (revisions []string, err error) {
 	return revisions, nil
 }
 
-// shown is the published form of subscribers, with one look-up of health for
+// withHealth is the published form of subscribers, with one look-up of health for
 // each company.
-func (s *server) shown(ctx context.Context, items []subscribers.Subscriber) ([]gen.Subscriber, error) {
+func (s *server) withHealth(ctx context.Context, items []subscribers.Subscriber) ([]gen.Subscriber, error) {
 	byCompany := map[uuid.UUID][]uuid.UUID{}
 	for _, sub := range items {
 		byCompany[sub.CompanyUUID] = append(byCompany[sub.CompanyUUID], sub.UUID)
