@@ -44,7 +44,7 @@ func (s *server) funcs() template.FuncMap {
 	}
 }
 
-// number writes an exact number with commas.
+// number writes an exact number with commas, for people: visit.number does not read it.
 func number[N int | int64](n N) string {
 	text := strconv.FormatInt(int64(n), 10)
 	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"errors"
+	"strconv"
 
 	"github.com/google/uuid"
 
@@ -145,7 +146,7 @@ func (s *server) retryCounted(ctx context.Context, v *visit, company, id uuid.UU
 	if counted.Kind != redelivery.JobRetry || !counted.DryRun || counted.Retry == nil {
 		return errForm
 	}
-	return s.retryAll(ctx, v, redelivery.RetryRequest{Company: company, Filter: *counted.Retry}, "of", number(counted.Redelivered))
+	return s.retryAll(ctx, v, redelivery.RetryRequest{Company: company, Filter: *counted.Retry}, "of", strconv.FormatInt(counted.Redelivered, 10))
 }
 
 func (s *server) retryAll(ctx context.Context, v *visit, r redelivery.RetryRequest, query ...string) error {

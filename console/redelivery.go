@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -82,7 +83,7 @@ func (s *server) replay(ctx context.Context, v *visit, ref events.Ref) error {
 	if err != nil {
 		return err
 	}
-	return v.done(eventPath(ref), "replayed", "n", number(len(list)))
+	return v.done(eventPath(ref), "replayed", "n", strconv.Itoa(len(list)))
 }
 
 func eventPath(ref events.Ref) string {
@@ -129,7 +130,7 @@ func (s *server) retrySelected(ctx context.Context, v *visit) error {
 	if v.choice("back", "dead") != "" {
 		back = "/console/dead"
 	}
-	return v.done(back, "retried", "n", number(retried), "refused", number(refused))
+	return v.done(back, "retried", "n", strconv.Itoa(retried), "refused", strconv.Itoa(refused))
 }
 
 // ticked is a delivery that a list names as "<company>/<id>".

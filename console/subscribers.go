@@ -274,7 +274,7 @@ func (p editPage) Burst() string {
 	if p.RateLimit == nil {
 		return ""
 	}
-	return number(p.RateLimit.Burst)
+	return strconv.Itoa(p.RateLimit.Burst)
 }
 
 func (s *server) updateSubscriber(ctx context.Context, v *visit, company, id uuid.UUID) error {
