@@ -176,16 +176,7 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 			o.scopes = append(o.scopes, scopes...)
 		}
 	}
-	if method == http.MethodGet && !o.public && o.query["wait"] == nil {
-		o.answer = singleBytes
-		if o.query["size"] != nil || o.id == "listEventTypes" {
-			o.answer = pageBytes
-		}
-		if o.id == "listEvents" {
-			o.answer = readBytes
-		}
-	}
-	o.action = actions[o.id]
+	o.answer, o.action = answerBytes(o), actions[o.id]
 	if success := op.Responses.Value("200"); success != nil {
 		o.lines = success.Value.Content.Get(mediaLines) != nil
 	}
@@ -193,6 +184,20 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 		o.codes = append(o.codes, code)
 	}
 	return o
+}
+
+// answerBytes is the answer of an operation, whose parameters are known.
+func answerBytes(o *operation) int64 {
+	switch {
+	case o.method != http.MethodGet || o.public || o.query["wait"] != nil:
+		return 0
+	case o.id == "listEvents":
+		return readBytes
+	case o.query["size"] != nil || o.id == "listEventTypes":
+		return pageBytes
+	default:
+		return singleBytes
+	}
 }
 
 // allowed lists the methods of a route, sorted, for an Allow header.

@@ -68,6 +68,32 @@ func (c *healthcheckCmd) Run(ctx context.Context, term *stdio) error {
 // tls returns nil for a listener without TLS. The server must present the certificate that the
 // web configuration names; its host names do not matter.
 func (c *healthcheckCmd) tls() (*tls.Config, error) {
+	certificate, err := c.webCertificate()
+	if err != nil || certificate == nil {
+		return nil, err
+	}
+	out := &tls.Config{
+		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection takes this one certificate
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if !bytes.Equal(state.PeerCertificates[0].Raw, certificate.Bytes) {
+				return errors.New("another certificate answers than --web-config names")
+			}
+			return nil
+		},
+	}
+	if c.Cert != "" {
+		own, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		if err != nil {
+			return nil, fmt.Errorf("--cert: %w", err)
+		}
+		out.Certificates = []tls.Certificate{own}
+	}
+	return out, nil
+}
+
+// webCertificate returns the listener's certificate by the web configuration; nil for a listener
+// without TLS.
+func (c *healthcheckCmd) webCertificate() (*pem.Block, error) {
 	if c.WebConfig == "" {
 		return nil, nil
 	}
@@ -100,23 +126,7 @@ func (c *healthcheckCmd) tls() (*tls.Config, error) {
 	if block == nil {
 		return nil, errors.New("--web-config: the certificate is no PEM")
 	}
-	out := &tls.Config{
-		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection takes this one certificate
-		VerifyConnection: func(state tls.ConnectionState) error {
-			if !bytes.Equal(state.PeerCertificates[0].Raw, block.Bytes) {
-				return errors.New("another certificate answers than --web-config names")
-			}
-			return nil
-		},
-	}
-	if c.Cert != "" {
-		own, err := tls.LoadX509KeyPair(c.Cert, c.Key)
-		if err != nil {
-			return nil, fmt.Errorf("--cert: %w", err)
-		}
-		out.Certificates = []tls.Certificate{own}
-	}
-	return out, nil
+	return block, nil
 }
 
 // dialable turns a listen address into one that can be called: a listener on
