@@ -86,7 +86,8 @@ type jobPage struct {
 
 // Cancellable reports whether the job can be ended before it is done.
 func (p jobPage) Cancellable() bool {
-	return p.Job != nil && p.Job.FinishedAt == nil && p.Job.Kind != redelivery.JobRelease && p.Job.Kind != redelivery.JobCancel
+	return p.Job != nil && p.Job.FinishedAt == nil &&
+		p.Job.Kind != redelivery.JobRelease && p.Job.Kind != redelivery.JobCancel && p.Job.Kind != redelivery.JobErase
 }
 
 // job shows a job of deliveries or of cards. The id does not tell the kind.

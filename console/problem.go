@@ -59,7 +59,7 @@ var known = []struct {
 	{delivery.ErrSubscriberGone, http.StatusConflict, "Nothing was changed", "The subscriber was deleted: nothing can be sent to it."},
 	{delivery.ErrSubscriberDisabled, http.StatusConflict, "Nothing was changed", "The subscriber is disabled. Enable it first."},
 	{redelivery.ErrFinished, http.StatusConflict, "Nothing was changed", "The job has completed meanwhile."},
-	{redelivery.ErrNotCancellable, http.StatusConflict, "Nothing was changed", "The job is part of a change of a subscriber; it goes on to its end."},
+	{redelivery.ErrNotCancellable, http.StatusConflict, "Nothing was changed", "The job is part of a change of a subscriber, or erases a company; it goes on to its end."},
 	{redelivery.ErrTooManyJobs, http.StatusTooManyRequests, "Nothing was started", "Too many jobs of the company are under way. Wait until some have ended, or cancel some."},
 	{tail.ErrTooMany, http.StatusTooManyRequests, "Too many live tails", "As many live tails are open as may be. Close another one."},
 	{inspect.ErrTesting, http.StatusConflict, "A test is under way", "Wait for its end."},
