@@ -33,7 +33,7 @@ type Event struct {
 	Trace tracing.Parent
 }
 
-// wire is the record of specification section 6: seven names, in its order.
+// wire is the JSON of an event: the record of section 6 of the interface specification.
 type wire struct {
 	ID           string         `json:"id"`
 	CompanyUUID  uuid.UUID      `json:"companyUuid"`
@@ -62,7 +62,7 @@ func (e *Event) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return nil
 }
 
-// Body is the canonical record: the names in the specification's order,
+// Body is the canonical record: the names in the order of wire,
 // metadata members sorted as in RFC 8785 section 3.2.3, shortest strings, no
 // white space, number literals as they were sent. Events with the same content have
 // the same body, so the body is the fingerprint of the content, and exactly these

@@ -22,7 +22,7 @@ var operational = []Type{
 	{Name: DeliveryDead, Description: "a delivery was given up after its last attempt; raised by the daemon only"},
 }
 
-// The types of specification section 6.
+// The types of section 6 of the interface specification.
 var specified = []Type{
 	{Name: "PAYMENT_PAID", Description: "a payment was paid"},
 	{Name: "CARD_CREATION_REQUEST_CREATED", Description: "a card creation request was created"},
@@ -47,9 +47,8 @@ type Catalogue struct {
 	strict bool
 }
 
-// NewCatalogue holds the specification's types, the operational ones and extra
-// ones, which may also redescribe a built-in type. A strict catalogue allows no
-// other names.
+// NewCatalogue holds the built-in types and extra ones, which may also redescribe a
+// built-in type. A strict catalogue allows no other names.
 func NewCatalogue(extra []Type, strict bool) *Catalogue {
 	c := &Catalogue{types: map[string]Type{}, strict: strict}
 	for _, t := range slices.Concat(specified, operational, extra) {
@@ -68,7 +67,11 @@ func (c *Catalogue) Types() []Type {
 
 // known reports whether name is a known type.
 func (c *Catalogue) known(name string) bool {
-	return slices.ContainsFunc(c.Types(), func(t Type) bool { return t.Name == name })
+	if c == nil {
+		c = NewCatalogue(nil, false)
+	}
+	_, ok := c.types[name]
+	return ok
 }
 
 // Allows reports whether events and subscriptions may use name: any when the

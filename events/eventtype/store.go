@@ -244,21 +244,24 @@ func check(t *Type) error {
 	if strings.TrimSpace(t.Description) == "" {
 		problems.Add("description", "REQUIRED", "is required")
 	}
-	for field, value := range map[string]*jsontext.Value{"schema": &t.Schema, "example": &t.Example} {
-		if len(*value) == 0 {
-			continue
-		}
-		if value.Kind() != jsontext.KindBeginObject {
-			problems.Add(field, "INVALID", "must be an object")
-			continue
-		}
-		*value = value.Clone()
-		if err := value.Compact(); err != nil {
-			problems.Add(field, "INVALID", "must be JSON")
-		}
-	}
+	checkObject(problems, "schema", &t.Schema)
+	checkObject(problems, "example", &t.Example)
 	if len(problems.Fields) == 0 {
 		checkSchema(problems, t.Schema, t.Example)
 	}
 	return problems.OrNil()
+}
+
+func checkObject(problems *invalid.Error, field string, value *jsontext.Value) {
+	if len(*value) == 0 {
+		return
+	}
+	if value.Kind() != jsontext.KindBeginObject {
+		problems.Add(field, "INVALID", "must be an object")
+		return
+	}
+	*value = value.Clone()
+	if err := value.Compact(); err != nil {
+		problems.Add(field, "INVALID", "must be JSON")
+	}
 }

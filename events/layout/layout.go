@@ -51,8 +51,8 @@ const (
 	endlessLead = 100 * 365 * 24 * time.Hour
 )
 
-// Clock is the clock for accepted events, and how far it may be ahead of Redis's clock: now
-// without a bound; with nil, the real clock with a bound of maxLead.
+// Clock returns the clock for accepted events, and how far it may be ahead of Redis's clock. nil
+// means the real clock, which is bounded by maxLead; a given clock is not bounded.
 func Clock(now func() time.Time) (clock func() time.Time, lead time.Duration) {
 	if now == nil {
 		return time.Now, maxLead //nolint:forbidigo // the nil default

@@ -1,6 +1,6 @@
 // Package operational handles the events that the daemon itself raises about subscribers and
-// deliveries. The script that makes a change also writes its event. Too many events are
-// summarised. The operations company gets copies.
+// deliveries, in the code also called notices. The script that makes a change also writes its
+// notice. Too many notices are summarised. The operations company gets copies.
 package operational
 
 import (

@@ -97,13 +97,10 @@ func newCommitter(p *Publisher, workers int) *committer {
 	return c
 }
 
-// push queues the entries, in order. It reports false once the committer is closed.
-func (c *committer) push(entries []*entry) bool {
+// push queues the entries, in order. It must not be called after close.
+func (c *committer) push(entries []*entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
-		return false
-	}
 	for _, e := range entries {
 		b := c.waiting[e.Company]
 		if b == nil {
@@ -115,10 +112,9 @@ func (c *committer) push(entries []*entry) bool {
 	}
 	c.queued += len(entries)
 	c.ready.Signal()
-	return true
 }
 
-// close refuses new entries and returns when those that wait are answered.
+// close returns when the waiting entries are answered.
 func (c *committer) close() {
 	c.mu.Lock()
 	c.closed = true

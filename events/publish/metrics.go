@@ -5,8 +5,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-
-	"spendhook/events"
 )
 
 // metrics counts submitted events by result. It is safe for concurrent use.
@@ -32,6 +30,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
+// count counts the results of a call of Accept that did not fail.
 func (m *metrics) count(results []Result) {
 	for _, r := range results {
 		m.counter(r).Inc()
@@ -48,8 +47,6 @@ func (m *metrics) counter(r Result) prometheus.Counter {
 		return m.memoryFull
 	case errors.Is(r.Err, ErrStorageFull):
 		return m.storageFull
-	case errors.Is(r.Err, events.ErrUnavailable):
-		return m.unavailable
 	case r.Err != nil:
 		return m.invalid
 	case r.Status == Duplicate:

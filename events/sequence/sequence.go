@@ -3,6 +3,7 @@
 package sequence
 
 import (
+	"cmp"
 	"context"
 	_ "embed" // the scripts
 	"errors"
@@ -92,16 +93,16 @@ func (r *Reader) After(ctx context.Context, company uuid.UUID, after int64) (Pag
 	}
 	last, _ := reply[0].(int64)
 	through, _ := reply[1].(int64)
-	f := Page{Through: through, Last: last}
+	page := Page{Through: through, Last: last}
 	if after > last {
-		return f, fmt.Errorf("%w: the last is %d", ErrAhead, last)
+		return page, fmt.Errorf("%w: the last is %d", ErrAhead, last)
 	}
 	for part := range slices.Chunk(reply[2:], 6) {
-		f.Events = append(f.Events, readBlock(company, part)...)
+		page.Events = append(page.Events, readBlock(company, part)...)
 	}
-	f.Events = slices.DeleteFunc(f.Events, func(n Event) bool { return n.Sequence <= after })
-	slices.SortFunc(f.Events, func(a, b Event) int { return int(a.Sequence - b.Sequence) })
-	return f, nil
+	page.Events = slices.DeleteFunc(page.Events, func(e Event) bool { return e.Sequence <= after })
+	slices.SortFunc(page.Events, func(a, b Event) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	return page, nil
 }
 
 // readBlock reads one block of the reply of after.lua. It leaves out damaged entries.
