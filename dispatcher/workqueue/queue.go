@@ -66,8 +66,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	o.EndpointLimit = max(o.EndpointLimit, 0)
-	if o.EndpointLimit == 0 {
+	if o.EndpointLimit <= 0 {
 		o.EndpointLimit = 64
 	}
 	if o.HostLimit <= 0 {
@@ -105,22 +104,22 @@ type Queue struct {
 	passed  passed
 	wakeups *wakeups
 	watch   *watch
-	replica atomic.Pointer[string] // the replica id that claims are noted under
-	calls   atomic.Uint64          // number of the last claim
-	refused atomic.Pointer[partition.FormatError]
+	replica atomic.Pointer[string]                // the replica id that claims are noted under
+	refused atomic.Pointer[partition.FormatError] // why nothing more is claimed
 
-	mu       sync.Mutex            // guards all below
-	started  bool                  // queued partitions may be served
-	servers  map[string]*server    // by shard
-	parked   map[int]bool          // to be served once this replica has places
-	short    [partition.Count]bool // partitions whose last claim here passed a company by
-	unwoken  map[int]bool          // partitions that the next wake-up names
-	waking   bool                  // wake-ups are being enqueued
-	waiting  atomic.Int64          // len(parked)
-	underway atomic.Int64          // claims
+	mu      sync.Mutex            // guards this group
+	started bool                  // queued partitions may be served
+	servers map[string]*server    // by shard
+	parked  map[int]bool          // to be served once this replica has places
+	short   [partition.Count]bool // partitions whose last claim here passed a company by
+	unwoken map[int]bool          // partitions that the next wake-up names
+	waking  bool                  // wake-ups are being enqueued
 
-	lastPartition atomic.Int64 // the partition served last
-	othersUntil   atomic.Int64 // unix ms until which other partitions count as having work
+	calls         atomic.Uint64 // number of the last claim
+	underway      atomic.Int64  // claims
+	waiting       atomic.Int64  // len(parked)
+	lastPartition atomic.Int64  // the partition served last
+	othersUntil   atomic.Int64  // unix ms until which other partitions count as having work
 
 	claiming      sync.WaitGroup
 	background    sync.WaitGroup
@@ -182,7 +181,7 @@ func (q *Queue) Start(ctx context.Context) error {
 		return err
 	}
 	if q.Refused() != nil { // just now
-		q.wakeups.pause()
+		q.wakeups.takeNoMore()
 	}
 	return nil
 }
@@ -332,7 +331,7 @@ func (q *Queue) refuse(err error) bool {
 	format, ok := errors.AsType[*partition.FormatError](err)
 	if ok && q.refused.CompareAndSwap(nil, format) {
 		q.opts.Logger.Error("stored format not readable, claiming nothing more", "exception.message", format)
-		q.wakeups.pause()
+		q.wakeups.takeNoMore()
 	}
 	return ok
 }
@@ -420,6 +419,9 @@ func (q *Queue) EndJob(ctx context.Context, replica string, company, job uuid.UU
 
 // Requeue requeues claimed work of one company that was not started.
 func (q *Queue) Requeue(ctx context.Context, replica string, b Batch) error {
+	if len(b.Events)+len(b.Deliveries)+len(b.Jobs) == 0 {
+		return nil // without notes the script would requeue everything that the replica has noted
+	}
 	p := partition.Of(b.Company)
 	args := q.requeueArgs(p, replica, "0", "")
 	for _, e := range b.Events {
@@ -430,9 +432,6 @@ func (q *Queue) Requeue(ctx context.Context, replica string, b Batch) error {
 	}
 	for _, j := range b.Jobs {
 		args = append(args, "j:"+b.Company.String()+"/"+j.String())
-	}
-	if len(b.Events)+len(b.Deliveries)+len(b.Jobs) == 0 {
-		return nil // without notes the script would requeue everything that the replica has noted
 	}
 	call := &script.Call{Script: requeueScript, Keys: queues.Keys(p), Args: args}
 	if err := script.Run(ctx, q.opts.Client, call); err != nil {

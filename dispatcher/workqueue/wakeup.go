@@ -84,8 +84,8 @@ func (w *wakeups) start(serve func(partitions []int)) error {
 	return nil
 }
 
-// pause takes no more wake-ups.
-func (w *wakeups) pause() { w.server.Stop() }
+// takeNoMore leaves all wake-ups to other replicas. This replica still enqueues some.
+func (w *wakeups) takeNoMore() { w.server.Stop() }
 
 // stop takes no more wake-ups and waits for those under way.
 func (w *wakeups) stop() {

@@ -171,13 +171,13 @@ func (w *watch) tick(ctx context.Context, address string, s *shard) {
 	err := w.heartbeatIfDue(ctx, s)
 	w.mu.Lock()
 	s.ticking = false
-	busy := s.serving || err != nil
-	s.serving = s.serving || err == nil
+	begins := !s.serving && err == nil
+	s.serving = s.serving || begins
 	w.mu.Unlock()
 	if err != nil && !w.q.refuse(err) && !errors.Is(err, context.Canceled) {
 		w.q.opts.Logger.Error("heartbeat failed", "exception.message", err)
 	}
-	if busy {
+	if !begins {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, tickTimeout)

@@ -95,7 +95,7 @@ local function claim_events(company, want)
     end
   end
   if #notes > 0 then redis.call('HSET', note, unpack(notes)) end
-  in_order(P, company, unmatched)
+  begin_order(P, company, unmatched)
   return out, used
 end
 

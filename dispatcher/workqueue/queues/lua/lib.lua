@@ -157,9 +157,9 @@ end
 
 -- For a company with ordered subscribers, os:<company> holds these subscribers, and
 -- om:<company> the events, by number, that are claimed and not matched yet: an ordered
--- delivery waits for the earlier events of them. in_order adds claimed events. end_order
+-- delivery waits for the earlier events of them. begin_order adds claimed events. end_order
 -- removes matched events, offers the ordered queues and returns the result of wake.
-local function in_order(P, company, numbers_and_ids)
+local function begin_order(P, company, numbers_and_ids)
   if #numbers_and_ids > 0 then redis.call('ZADD', P .. 'om:' .. company, unpack(numbers_and_ids)) end
 end
 
