@@ -24,7 +24,7 @@ const (
 	StatusRetrying   Status = "RETRYING"   // failed at least once, waiting for its next attempt
 	StatusDelivered  Status = "DELIVERED"  // acknowledged with a 2xx
 	StatusDead       Status = "DEAD"       // no more attempts: the schedule is used up, or 410; kept as a dead letter
-	StatusCancelled  Status = "CANCELLED"  // its subscriber was deleted before it was delivered
+	StatusCancelled  Status = "CANCELLED"  // ended undelivered: see the reasons SUBSCRIBER_DELETED, EVENT_EXPIRED and DROPPED
 )
 
 // Live reports whether the delivery still has attempts ahead of it.

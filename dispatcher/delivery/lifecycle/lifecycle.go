@@ -9,7 +9,7 @@ import (
 	"spendhook/dispatcher/delivery/attempt"
 )
 
-// Policy is how deliveries are retried and kept. All other durations are positive.
+// Policy is how deliveries are retried and kept. Durations are positive, except KeepDelivered.
 type Policy struct {
 	Schedule      []time.Duration // the wait after each failed attempt; after the last one the delivery is dead
 	Jitter        float64         // each wait is spread by this fraction both ways, 0..1

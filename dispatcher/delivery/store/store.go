@@ -142,11 +142,8 @@ type Recorded struct {
 	Err   error
 }
 
-// Bounds of one script call, and with them how long Redis does nothing else.
-const (
-	smoothChunk = 64
-	recordChunk = 64
-)
+// recordChunk bounds the writes of one script call, and so how long the call blocks Redis.
+const recordChunk = 64
 
 // Record makes writes in one pipeline. replica is the replica id of the claims. A failed
 // write may be retried: changes that were written already are recognised. wakes are the
@@ -198,11 +195,11 @@ func (s *Store) groups(writes []Write) [][]*Write {
 		}
 	}
 	byPartition := func(w *Write) int { return partition.Of(w.Event.Company) }
-	return append(script.Groups(s.client, others, recordChunk, byPartition), script.Groups(s.client, smooth, smoothChunk, byPartition)...)
+	return append(script.Groups(s.client, others, recordChunk, byPartition), script.Groups(s.client, smooth, recordChunk, byPartition)...)
 }
 
-// keeps are the times that both scripts take after the present: how long a
-// delivery, a dead one and an event are kept.
+// keeps are the first arguments of the scripts that write deliveries: the present, how long a
+// delivery, a dead one and an event are kept, and the replica.
 func (s *Store) keeps(now time.Time, replica string) []any {
 	p := s.opts.Policy
 	return []any{
