@@ -68,7 +68,7 @@ type Options struct {
 	// Tail shows attempts in open live tails; nil: there are none.
 	Tail *tail.Tail
 
-	// Queue tunes the work queue. New sets the fields that Queue shares with Options.
+	// Queue tunes the work queue for tests. New sets the fields that Queue shares with Options.
 	Queue workqueue.Options
 
 	Logger     *slog.Logger
@@ -183,7 +183,8 @@ func (d *Dispatcher) Deliveries() *store.Store { return d.deliveries }
 // Redelivery retries, replays and recovers.
 func (d *Dispatcher) Redelivery() *redelivery.Service { return d.redelivery }
 
-// Wake wakes partitions that have new events. The publisher calls it after a commit.
+// Wake serves partitions that have new events, or wakes other replicas for them. The publisher
+// calls it after a commit.
 func (d *Dispatcher) Wake(ctx context.Context, partitions []int) { d.queue.Added(ctx, partitions) }
 
 // Backlog measures the pending work of all partitions, of every replica.

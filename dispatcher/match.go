@@ -192,7 +192,10 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workque
 		return nil
 	}
 	stored, err := layout.Parse(ref.Ref, c.Value)
-	if err != nil || stored.State == events.Compacted {
+	if err == nil && stored.State == events.Compacted {
+		err = events.ErrCompacted
+	}
+	if err != nil {
 		d.quarantine(ctx, replica, ref, &c.Subscriber, err)
 		return nil
 	}

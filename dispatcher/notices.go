@@ -49,16 +49,13 @@ const (
 	forwardRetry = 5 * time.Second
 	// maxForwards is how many companies a replica forwards notices of at once.
 	maxForwards = 4
-	// done says that a job has no next step.
-	done = time.Duration(-1)
+	// jobDone says that a job has no next step.
+	jobDone = time.Duration(-1)
 )
 
-// noticeStep is one step of a company's notice job. It returns when the next step is due. A
-// step may be repeated after a crash.
-type noticeStep func(ctx context.Context, company uuid.UUID) (again time.Duration, err error)
-
-// noticeStep returns the step of a notice job; nil for other jobs.
-func (d *Dispatcher) noticeStep(job uuid.UUID) noticeStep {
+// noticeStep returns the step of a notice job; nil for other jobs. A step returns when the next
+// one is due. It may be repeated after a crash.
+func (d *Dispatcher) noticeStep(job uuid.UUID) func(ctx context.Context, company uuid.UUID) (again time.Duration, err error) {
 	switch job {
 	case operational.ForwardJob:
 		return d.forward
@@ -84,11 +81,11 @@ func (d *Dispatcher) runNotices(ctx context.Context, replica string, company, jo
 func (d *Dispatcher) forward(ctx context.Context, company uuid.UUID) (time.Duration, error) {
 	page, more, err := d.opts.Operational.Outbox(ctx, company)
 	if err != nil || len(page) == 0 {
-		return done, err
+		return jobDone, err
 	}
 	to := d.opts.Operational.Operations()
 	if to == uuid.Nil { // the operations company is no longer configured
-		return again(more), d.opts.Operational.Sent(ctx, company, page)
+		return nextPage(more), d.opts.Operational.Sent(ctx, company, page)
 	}
 	subs, err := d.opts.Registry.Current(ctx, to)
 	if err != nil {
@@ -108,14 +105,15 @@ func (d *Dispatcher) forward(ctx context.Context, company uuid.UUID) (time.Durat
 		}
 	}
 	accepted, failed := d.publishNotices(ctx, sending, batch)
-	return again(more), errors.Join(failed, d.opts.Operational.Sent(ctx, company, append(sent, accepted...)))
+	return nextPage(more), errors.Join(failed, d.opts.Operational.Sent(ctx, company, append(sent, accepted...)))
 }
 
-func again(more bool) time.Duration {
+// nextPage returns when the next page of notices is due.
+func nextPage(more bool) time.Duration {
 	if more {
 		return 0
 	}
-	return done
+	return jobDone
 }
 
 // publishNotices publishes notices. It returns those that are done: accepted, by this try or
@@ -149,10 +147,10 @@ func (d *Dispatcher) summarise(ctx context.Context, company uuid.UUID) (time.Dur
 	if err != nil {
 		return 0, err
 	}
-	next := done
+	next := jobDone
 	for _, s := range all {
 		if wait := s.Due.Sub(d.opts.Now()); wait > 0 {
-			if next == done || wait < next {
+			if next == jobDone || wait < next {
 				next = wait
 			}
 			continue

@@ -26,7 +26,9 @@ const (
 	defaultMaxEndpoints    = 1 << 16
 	defaultBreakerFailures = 10
 	defaultBreakerPause    = 10 * time.Second
-	defaultMaxWait         = 250 * time.Millisecond
+
+	// maxWait bounds the wait in memory, unless the company has no other endpoint.
+	maxWait = 250 * time.Millisecond
 
 	freePerAttempt = 32 // free places per attempt in flight that an endpoint may have
 	reservedShare  = 8  // the last 1/8 of all places is assigned one by one
@@ -38,7 +40,6 @@ type Options struct {
 	Places          int              // deliveries in memory: in flight, waiting or to be recorded; 2048, at least 2
 	PerEndpoint     int              // in flight to one endpoint; 64
 	PerHost         int              // of one company in flight to one host; 256
-	MaxWait         time.Duration    // in memory, unless the company has no other endpoint; 250 ms
 	MaxEndpoints    int              // idle endpoints kept, and as many companies; 65,536
 	BreakerFailures int              // unreachable in a row, that open the breaker; 10
 	BreakerPause    time.Duration    // until the next probe; 10 s
@@ -141,9 +142,6 @@ func New(o Options) *Admission {
 	if o.BreakerPause <= 0 {
 		o.BreakerPause = defaultBreakerPause
 	}
-	if o.MaxWait <= 0 {
-		o.MaxWait = defaultMaxWait
-	}
 	if o.Now == nil {
 		o.Now = time.Now //nolint:forbidigo // the one default
 	}
@@ -214,7 +212,7 @@ func (a *Admission) decide(d *Delivery, c *company, e *endpoint) Decision {
 	case e.state != closed:
 		return OverflowBreaker
 	case e.inFlight == 0, // no attempt ends that would start it later
-		!d.Alone && a.expectedWait(e) > a.o.MaxWait:
+		!d.Alone && a.expectedWait(e) > maxWait:
 		return OverflowShare
 	default:
 		return Wait

@@ -200,8 +200,8 @@ func (f *page) load(ctx context.Context, list []sequence.Event) ([]*events.Store
 	return all, nil
 }
 
-// add puts an event on the page when it matches. The page is full when there is no
-// memory for it, or no event after it.
+// add puts an event on the page when it matches. It sets full when the page has no room for
+// this event, or for another one.
 func (f *page) add(e sequence.Event, stored *events.Stored) error {
 	item := Item{
 		Sequence: e.Sequence, ID: e.Ref.ID, Type: e.Type, Timestamp: e.Timestamp, AcceptedAt: e.AcceptedAt, Compacted: e.Compacted,

@@ -19,15 +19,14 @@ import (
 	"spendhook/subscribers/registry"
 )
 
-// Options configures an Inspector. All but Now and NewID are required.
+// Options configures an Inspector. All but Now are required.
 type Options struct {
 	Events     *history.Reader
 	Registry   *registry.Registry
 	Deliveries *store.Store
 	Requests   *requests.Maker
 	Send       func(context.Context, webhook.Request) attempt.Result // the sender's
-	Now        func() time.Time
-	NewID      func() uuid.UUID
+	Now        func() time.Time                                      // nil: time.Now
 }
 
 // Inspector is safe for concurrent use. Make it with New.
@@ -40,9 +39,6 @@ type Inspector struct {
 func New(o Options) *Inspector {
 	if o.Now == nil {
 		o.Now = time.Now //nolint:forbidigo // the one default
-	}
-	if o.NewID == nil {
-		o.NewID = uuid.New
 	}
 	return &Inspector{opts: o}
 }

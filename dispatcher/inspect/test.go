@@ -66,7 +66,7 @@ func (i *Inspector) testEvent(sub *subscribers.Subscriber) (*events.Stored, erro
 		return nil, fmt.Errorf("make test event: %w", err)
 	}
 	e := events.Event{
-		ID: "test-" + i.opts.NewID().String(), CompanyUUID: sub.CompanyUUID, Type: testEvent,
+		ID: "test-" + uuid.NewString(), CompanyUUID: sub.CompanyUUID, Type: testEvent,
 		Timestamp: i.opts.Now(), Metadata: metadata,
 	}
 	body, err := e.Body()

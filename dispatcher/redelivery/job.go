@@ -151,7 +151,7 @@ func (s *Service) Drop(ctx context.Context, company, subscriber uuid.UUID) (Job,
 const cancelAfter = 3 * time.Second
 
 func (s *Service) startJob(ctx context.Context, j Job) (Job, error) {
-	s.name(&j)
+	s.prepare(&j)
 	after := time.Duration(0)
 	if j.Kind == JobCancel {
 		after = cancelAfter
@@ -159,9 +159,9 @@ func (s *Service) startJob(ctx context.Context, j Job) (Job, error) {
 	return j, s.add(ctx, j, after)
 }
 
-// name sets the job's UUID. All release jobs of a subscriber have the same UUID, so that there
-// is one at most; adding it again restarts it.
-func (s *Service) name(j *Job) {
+// prepare sets the job's UUID, status and times. All release jobs of a subscriber have the same
+// UUID, so that there is one at most; adding it again restarts it.
+func (s *Service) prepare(j *Job) {
 	now := s.Now().UTC()
 	j.UUID, j.Status, j.CreatedAt, j.UpdatedAt = s.NewID(), JobQueued, now, now
 	if j.Kind == JobRelease {

@@ -59,7 +59,7 @@ func (s *Service) RetryAll(ctx context.Context, r RetryRequest) (Job, error) {
 	if f.Subscriber != nil {
 		j.SubscriberUUID = *f.Subscriber
 	}
-	s.name(&j)
+	s.prepare(&j)
 	for range retryAtOnce {
 		if !j.DryRun || j.finished() {
 			break
