@@ -138,7 +138,7 @@ const maxSecrets = 5
 // StoreOptions.SecretOverlap. Secrets beyond the five newest, and secrets that do not open, are
 // dropped.
 func (s *Store) RotateSecret(ctx context.Context, company, id uuid.UUID) (Subscriber, error) {
-	fresh := SigningSecret{Key: s.opts.NewSecret()}
+	fresh := SigningSecret{Key: newSecret()}
 	return s.change(ctx, company, id, func(sub *Subscriber) error {
 		sub.Secrets = slices.DeleteFunc(sub.Secrets, func(k SigningSecret) bool { return k.Locked != nil })
 		end := s.now().Add(s.opts.SecretOverlap)

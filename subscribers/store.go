@@ -17,7 +17,6 @@ import (
 	"spendhook/internal/invalid"
 	"spendhook/internal/partition"
 	"spendhook/internal/seal"
-	"spendhook/internal/secret"
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/layout"
 	"spendhook/subscribers/vault"
@@ -37,9 +36,7 @@ type StoreOptions struct {
 	MaxPerCompany int           // subscribers of one company; 0 means 1,000
 	SecretOverlap time.Duration // how long a rotated secret still signs; 0 means 24 h
 
-	Now       func() time.Time   // nil means time.Now
-	NewID     func() uuid.UUID   // nil means uuid.New
-	NewSecret func() secret.Text // nil means 32 random bytes
+	Now func() time.Time // nil means time.Now
 }
 
 // Store keeps subscribers in Redis. Its methods are safe for concurrent use
@@ -58,12 +55,6 @@ func NewStore(opts StoreOptions) *Store {
 	opts.SecretOverlap = cmp.Or(opts.SecretOverlap, 24*time.Hour)
 	if opts.Now == nil {
 		opts.Now = time.Now //nolint:forbidigo // the nil default
-	}
-	if opts.NewID == nil {
-		opts.NewID = uuid.New
-	}
-	if opts.NewSecret == nil {
-		opts.NewSecret = newSecret
 	}
 	return &Store{opts: opts, codec: codec{vault.New(opts.Keyring)}}
 }
@@ -84,8 +75,8 @@ func (s *Store) Create(ctx context.Context, company uuid.UUID, in Settings) (Sub
 	}
 	now := s.now()
 	sub := Subscriber{
-		UUID: s.opts.NewID(), CompanyUUID: company, Enabled: true, CreatedAt: now, UpdatedAt: now,
-		Secrets: []SigningSecret{{Key: s.opts.NewSecret()}},
+		UUID: uuid.New(), CompanyUUID: company, Enabled: true, CreatedAt: now, UpdatedAt: now,
+		Secrets: []SigningSecret{{Key: newSecret()}},
 	}
 	in.apply(&problems, &sub, now)
 	if err := problems.OrNil(); err != nil {

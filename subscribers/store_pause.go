@@ -12,12 +12,9 @@ import (
 	"spendhook/subscribers/layout"
 )
 
-// pausedManually is the reason of a pause that the company asked for. The other one
-// is pausedDead.
-const (
-	pausedManually = "MANUAL"
-	pausedDead     = "DEAD" // a delivery to an ordered subscriber died, and onDead is onDeadPause
-)
+// pausedManually is the reason of a pause that the company asked for. The only other reason is
+// DEAD, which record.lua of delivery/store gives.
+const pausedManually = "MANUAL"
 
 // Pause pauses a subscriber: from now on none of its deliveries is claimed until Resume. A
 // paused subscriber keeps its first reason. ErrNotFound.

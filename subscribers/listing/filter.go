@@ -15,8 +15,8 @@ import (
 
 const defaultSize = 20
 
-// Filter selects subscribers. Zero and nil fields match all. A URL that is
-// none is an *invalid.Error.
+// Filter selects subscribers. Zero and nil fields match all. An invalid CallbackURL gives an
+// *invalid.Error.
 type Filter struct {
 	Company *uuid.UUID // nil lists all companies
 	UUID    *uuid.UUID

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/partition"
+	"spendhook/internal/pipeline"
 	"spendhook/subscribers"
 	"spendhook/subscribers/layout"
 )
@@ -68,12 +69,8 @@ func (r *Reader) listPartition(ctx context.Context, partition int, p *page) erro
 // countCompanies is readCompanies for a page without filters: it reads only the companies that
 // the page shows.
 func (r *Reader) countCompanies(ctx context.Context, companies []uuid.UUID, p *page) error {
-	counts := make([]*redis.IntCmd, len(companies))
-	_, err := r.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for i, company := range companies {
-			counts[i] = pipe.HLen(ctx, layout.URLsKey(company))
-		}
-		return nil
+	counts, err := pipeline.Each(ctx, r.client, companies, func(pipe redis.Pipeliner, company uuid.UUID) *redis.IntCmd {
+		return pipe.HLen(ctx, layout.URLsKey(company))
 	})
 	if err != nil {
 		return fmt.Errorf("count subscribers: %w", err)

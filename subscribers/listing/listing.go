@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/internal/pipeline"
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
 	"spendhook/subscribers"
@@ -76,11 +77,8 @@ func (r *Reader) Version(ctx context.Context, company uuid.UUID) (int64, error) 
 // readHashes reads the hashes of companies in one round trip. Each command has
 // its own error.
 func (r *Reader) readHashes(ctx context.Context, companies []uuid.UUID) []*redis.MapStringStringCmd {
-	pipe := r.client.Pipeline()
-	hashes := make([]*redis.MapStringStringCmd, len(companies))
-	for i, company := range companies {
-		hashes[i] = pipe.HGetAll(ctx, layout.CompanyKey(company))
-	}
-	_, _ = pipe.Exec(ctx) // the commands have it
+	hashes, _ := pipeline.Each(ctx, r.client, companies, func(pipe redis.Pipeliner, company uuid.UUID) *redis.MapStringStringCmd {
+		return pipe.HGetAll(ctx, layout.CompanyKey(company))
+	})
 	return hashes
 }
