@@ -35,9 +35,9 @@ func TestErrorsAreDocumented(t *testing.T) {
 // errorsText is docs/errors.md.
 func errorsText() []byte {
 	var b bytes.Buffer
-	b.WriteString("# Error codes\n\nEvery error is a problem document (RFC 9457). `code` is made for programs and stable, and `type` leads to its\n" +
-		"entry here, which each daemon also serves at `/docs/errors`. `errors` names each field that is wrong by a JSON pointer,\n" +
-		"with a code of its own. The errors of `/oauth/token` are those of RFC 6749. This page is written by `make generate`.\n")
+	b.WriteString("# Error codes\n\nEvery error is a problem document (RFC 9457). `code` is stable and meant for programs. `type` links to its entry on this\n" +
+		"page, which each daemon also serves at `/docs/errors`. `errors` lists each invalid field by a JSON pointer, with a code of\n" +
+		"its own. The errors of `/oauth/token` are those of RFC 6749. This page is written by `make generate`.\n")
 	for _, c := range codes {
 		fmt.Fprintf(&b, "\n## %s\n\n%s. %s\n\n**What to do:** %s\n", c.Code, shownStatus(c.Status), c.Cause, c.Remedy)
 	}

@@ -38,7 +38,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}, []string{"route", "method", "status"}),
 		throttled: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_http_throttled_total",
-			Help: "Requests refused with 429, by the limit that was passed.",
+			Help: "Requests refused with 429, by the limit that was exceeded.",
 		}, []string{"limit"}),
 	}
 	for _, limit := range []string{limitClient, limitCompany} {

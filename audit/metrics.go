@@ -24,11 +24,11 @@ func newMetrics(reg prometheus.Registerer, reports func() bool) *metrics {
 	m := &metrics{
 		entries: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_audit_entries_total",
-			Help: "Audit entries by where they went: stored in Redis, spooled to a file until Redis is back, or lost but for the log.",
+			Help: "Audit entries by where they went: stored in Redis, spooled to a file until Redis is back, or lost (only logged).",
 		}, []string{"result"}),
 		cut: promauto.With(reg).NewCounter(prometheus.CounterOpts{
 			Name: "spendhook_audit_cut_total",
-			Help: "Audit entries removed before their retention, since there were more than audit.max_entries.",
+			Help: "Audit entries removed before their retention, because there were more than audit.max_entries.",
 		}),
 	}
 	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{

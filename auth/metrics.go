@@ -17,11 +17,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return &metrics{
 		failures: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_jwks_refresh_failures_total",
-			Help: "Times that the keys of another issuer could not be fetched.",
+			Help: "Failed fetches of the keys of another issuer.",
 		}, []string{"issuer"}),
 		age: promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{
 			Name: "spendhook_jwks_fetched_timestamp_seconds",
-			Help: "When the keys of another issuer were last fetched, in unix time; 0: never.",
+			Help: "When the keys of another issuer were last fetched, in Unix time; 0 means never.",
 		}, []string{"issuer"}),
 	}
 }

@@ -29,16 +29,16 @@ func newMetrics(reg prometheus.Registerer, reports func() bool) *metrics {
 		}, []string{"status"}),
 		items: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_card_items_total",
-			Help: "Items of bulk card creations by outcome: created and error when their event was published, else why it never will be.",
+			Help: "Items of bulk card creations by outcome: created or error when their event was published, otherwise the reason why it never will be.",
 		}, []string{"outcome"}),
 		failures: with.NewCounter(prometheus.CounterOpts{
-			Name: "spendhook_card_item_failures_total", Help: "Tries to work on an item that failed; it is tried again.",
+			Name: "spendhook_card_item_failures_total", Help: "Failed attempts to process an item of a bulk card creation; the item is tried again.",
 		}),
-		itemSeconds: histogram(with, "spendhook_card_item_seconds", "How long the work on an item took."),
-		jobSeconds:  histogram(with, "spendhook_card_job_seconds", "From the creation of a bulk card creation to its last outcome."),
+		itemSeconds: histogram(with, "spendhook_card_item_seconds", "Time to process an item of a bulk card creation."),
+		jobSeconds:  histogram(with, "spendhook_card_job_seconds", "Time from the start of a bulk card creation to its last outcome."),
 	}
 	with.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spendhook_card_items_unfinished", Help: "Items of bulk card creations that have no outcome yet, shown by the owner of partition 0.",
+		Name: "spendhook_card_items_unfinished", Help: "Items of bulk card creations without an outcome, shown by the owner of partition 0.",
 	}, func() float64 {
 		if reports != nil && !reports() {
 			return 0

@@ -17,7 +17,7 @@ type largest struct {
 
 func newLargest() *largest {
 	return &largest{desc: prometheus.NewDesc("spendhook_company_backlog",
-		"Pending events of the companies that have the most, at most metrics.top_companies in the partitions this replica owns.", []string{"company"}, nil)}
+		"Pending events of the companies with the largest backlogs, at most metrics.top_companies in the partitions this replica owns.", []string{"company"}, nil)}
 }
 
 func (l *largest) set(companies []backlog.Company) { l.last.Store(&companies) }

@@ -47,19 +47,19 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 		}, []string{"outcome"}),
 		duration: factory.NewHistogram(histogramOpts("spendhook_delivery_duration_seconds", "How long one delivery attempt took.")),
 		latency: factory.NewHistogramVec(histogramOpts("spendhook_delivery_latency_seconds",
-			"From an event's acceptance to the first successful attempt of a delivery, by what held it meanwhile: nothing (none), a receiver that failed, was busy or asked for a pause (receiver), its rate limit (rate_limit), a pause of the subscriber (paused)."), []string{"held"}),
+			"Time from the acceptance of an event to the first successful attempt of a delivery, by what held the delivery: nothing (none), a receiver that failed, was busy or asked for a pause (receiver), a rate limit (rate_limit), a pause of the subscriber (paused)."), []string{"held"}),
 		wait: factory.NewHistogramVec(histogramOpts("spendhook_delivery_wait_seconds",
-			"How long a delivery waited before an attempt, by what it waited for: its turn (queue), a place of its endpoint (endpoint_limit) or of its host (host_limit), its rate limit (rate_limit), a pause of the subscriber (paused), an endpoint that is out of reach (breaker), the schedule of retries (schedule)."), []string{"reason"}),
-		queued:       counter("spendhook_deliveries_queued_total", "Deliveries appended to their endpoint queue since the endpoint had no place in memory or was out of reach."),
+			"Time that a delivery waited before an attempt, by what it waited for: its turn (queue), the in-flight limit or the order of its endpoint (endpoint_limit), the in-flight limit of its host (host_limit), a rate limit or Retry-After (rate_limit), a pause of the subscriber (paused), an open breaker (breaker), the schedule of retries (schedule)."), []string{"reason"}),
+		queued:       counter("spendhook_deliveries_queued_total", "Deliveries appended to their endpoint queue because the endpoint had no place in memory or could not be reached."),
 		quarantined:  counter("spendhook_quarantined_total", "Events and deliveries that could not be read and were quarantined."),
-		filterErrors: counter("spendhook_filter_errors_total", "Filters of subscribers that failed on an event, which did not match it then."),
-		panics:       counter("spendhook_panics_total", "Errors in our code that panicked while work was matched, attempted or recorded, and were contained."),
-		compacted:    counter("spendhook_events_compacted_total", "Settled events of which only a digest was kept."),
+		filterErrors: counter("spendhook_filter_errors_total", "Evaluations of a filter that failed; the event then does not match."),
+		panics:       counter("spendhook_panics_total", "Panics that were contained while work was matched, attempted or recorded."),
+		compacted:    counter("spendhook_events_compacted_total", "Settled events that were compacted to a digest."),
 		ended: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_deliveries_total", Help: "Deliveries that reached a final status.",
 		}, []string{"status"}),
 		pending:    gauge("spendhook_events_pending", "Events that are not settled, in the partitions this replica owns."),
-		oldest:     gauge("spendhook_oldest_pending_seconds", "How long the oldest work has waited that is due and that its receiver does not hold, in the partitions this replica owns."),
+		oldest:     gauge("spendhook_oldest_pending_seconds", "How long the oldest due work has waited that no receiver, rate limit or pause holds, in the partitions this replica owns."),
 		dead:       gauge("spendhook_dead_letters", "Dead letters kept, in the partitions this replica owns."),
 		quarantine: gauge("spendhook_quarantined", "Events and deliveries in the quarantine, in the partitions this replica owns."),
 		largest:    newLargest(),
@@ -94,12 +94,12 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 		)
 	}
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spendhook_recorder_lag_seconds", Help: "For how long this replica has tried to write outcomes that Redis has not taken yet, in the shard where that is longest; 0: none wait.",
+		Name: "spendhook_recorder_lag_seconds", Help: "How long this replica has tried to write outcomes that Redis has not taken yet, in the slowest shard; 0 means that none wait.",
 	}, func() float64 { return recorderLag().Seconds() })
 	return m
 }
 
-const endpointsHelp = "Endpoints this replica has lately attempted, by state of their circuit breaker."
+const endpointsHelp = "Endpoints that this replica recently attempted, by state of their circuit breaker."
 
 func histogramOpts(name, help string) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{

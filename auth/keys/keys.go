@@ -79,7 +79,7 @@ func Open(ctx context.Context, opts Options) (*Signer, error) {
 	}
 	promauto.With(opts.Registerer).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spendhook_token_key_age_seconds",
-		Help: "How long the key that signs access tokens has done so.",
+		Help: "Age of the key that signs access tokens, since it began to sign.",
 	}, func() float64 { return k.opts.Now().Sub(k.signingSince()).Seconds() })
 	return k, nil
 }

@@ -56,7 +56,7 @@ func NewEndpoint(opts Options) *Endpoint {
 	}
 	e := &Endpoint{opts: opts, requests: promauto.With(opts.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "spendhook_token_requests_total",
-		Help: "Requests to the token endpoint: issued, or why not.",
+		Help: "Requests to the token endpoint by result: issued, or the reason of the refusal.",
 	}, []string{"result"})}
 	for _, result := range append(refusalCodes(), issued) {
 		e.requests.WithLabelValues(result)

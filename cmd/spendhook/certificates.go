@@ -21,7 +21,7 @@ func (d *daemon) watchCertificates(ctx context.Context) error {
 	var byPartition atomic.Pointer[[]int64]
 	d.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spendhook_egress_certificates_ending",
-		Help: "Egress certificates of companies that end within 30 days, or have ended, in the partitions this replica owns.",
+		Help: "Egress certificates of companies that expire within 30 days or have expired, in the partitions this replica owns.",
 	}, func() float64 {
 		counts, ending := byPartition.Load(), int64(0)
 		if counts == nil {

@@ -31,7 +31,7 @@ type databaseWatch struct {
 func newDatabaseWatch(store *storage.DB, reg prometheus.Registerer, log *slog.Logger) *databaseWatch {
 	w := &databaseWatch{store: store, log: log, tried: make(chan struct{}), up: prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "spendhook_database_up",
-		Help: "Whether the spend database answered when it was last asked.",
+		Help: "Whether the spend database answered the last check.",
 	})}
 	reg.MustRegister(w.up)
 	return w

@@ -19,7 +19,7 @@ func newRegistry() *prometheus.Registry {
 	b := readBuild()
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "spendhook_build_info",
-		Help: "Always 1; the labels say which build runs.",
+		Help: "Always 1; the labels identify the build.",
 		ConstLabels: prometheus.Labels{
 			"version": b.Version, "revision": b.Revision, "goversion": b.GoVersion,
 		},
@@ -40,11 +40,11 @@ func registerMemory(reg prometheus.Registerer, m *redismemory.Watch) {
 			Name: "spendhook_redis_memory_bytes", Help: "Memory that the fullest Redis server uses.",
 		}, func() float64 { return float64(m.Fullest().Used) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "spendhook_redis_memory_limit_bytes", Help: "Memory that the fullest Redis server has; 0 when that is not known.",
+			Name: "spendhook_redis_memory_limit_bytes", Help: "Memory that the fullest Redis server may use; 0 if unknown.",
 		}, func() float64 { return float64(m.Fullest().Limit) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "spendhook_redis_high_water_bytes",
-			Help: "What the fullest Redis server may use before new events are refused; 0 when it is not limited.",
+			Help: "Memory that the fullest Redis server may use before new events are refused; 0 if it is not limited.",
 		}, func() float64 { return float64(m.Fullest().HighWater) }),
 	)
 }
@@ -61,10 +61,10 @@ type redisWatch struct {
 func newRedisWatch(check func(context.Context) redisx.Status, reg prometheus.Registerer, log *slog.Logger) *redisWatch {
 	w := &redisWatch{check: check, log: log, up: prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "spendhook_redis_up",
-		Help: "Whether Redis answered when it was last asked.",
+		Help: "Whether Redis answered the last check.",
 	}), safe: prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "spendhook_redis_safe",
-		Help: "Whether Redis keeps what it is given, when it was last asked: it is a master, evicts nothing and can write its append-only file.",
+		Help: "Whether Redis stored data safely at the last check: it is a master, evicts nothing and can write its append-only file.",
 	})}
 	reg.MustRegister(w.up, w.safe)
 	return w

@@ -68,14 +68,14 @@ func metricsText(metrics map[string]*shownMetric) string {
 	var b strings.Builder
 	b.WriteString(`# Metrics
 
-What ` + "`/metrics`" + ` of the admin listener shows, beside the usual ` + "`go_*` and `process_*`" + `. A histogram has
-` + "`_bucket`, `_sum` and `_count`" + `. What all replicas share
-is shown by the owner of its partition alone, so ` + "`sum()`" + ` over the replicas is right; a moment after an owner
-has changed it may be counted twice or not at all. Of Redis's memory take ` + "`max()`" + `. The only label that names a
-company is that of ` + "`spendhook_company_backlog`" + `, of which there are at most ` + "`metrics.top_companies`" + ` for each replica.
+What ` + "`/metrics`" + ` of the admin listener shows, beside the usual ` + "`go_*` and `process_*`" + `. This page is written by
+` + "`make generate`" + `. [deploy/monitoring](../deploy/monitoring) has rules, alerts and dashboards on these metrics.
 
-Rules, alerts and dashboards on them are in [deploy/monitoring](../deploy/monitoring). This table is generated
-(` + "`make generate`" + `).
+- A histogram has the series ` + "`_bucket`, `_sum` and `_count`" + `.
+- What all replicas share is shown only by the owner of its partition, so ` + "`sum()`" + ` over the replicas is right. For a moment
+  after an owner has changed it may be counted twice or not at all.
+- For Redis's memory take ` + "`max()`" + ` over the replicas.
+- Only ` + "`spendhook_company_backlog`" + ` has companies as label values, at most ` + "`metrics.top_companies`" + ` for each replica.
 
 | metric | type | labels | meaning |
 |---|---|---|---|

@@ -59,7 +59,7 @@ type counts struct {
 func NewCounter(o Options) *Counter {
 	return &Counter{opts: o, companies: map[uuid.UUID]*gathered{}, dropped: promauto.With(o.Registerer).NewCounter(prometheus.CounterOpts{
 		Name: "spendhook_traffic_dropped_total",
-		Help: "Counts for the charts of the console that were dropped: too many subscribers had traffic at once, or Redis did not take them.",
+		Help: "Counts for the console's charts that were dropped, because too many subscribers had traffic or Redis did not take them.",
 	})}
 }
 

@@ -25,22 +25,22 @@ func newMetrics(reg prometheus.Registerer, w *watch) *metrics {
 		return factory.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spendhook_replicas", Help: "Living replicas, this one among them, as this one sees them.",
+		Name: "spendhook_replicas", Help: "Live replicas that this replica sees, itself included.",
 	}, func() float64 { return float64(w.replicas()) })
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spendhook_scheduler_lag_seconds", Help: "For how long this replica has not served the partitions that it owns, in the shard where that is longest.",
+		Name: "spendhook_scheduler_lag_seconds", Help: "How long this replica has not served the partitions that it owns, in the slowest shard.",
 	}, func() float64 { return w.lag(time.Now()).Seconds() }) //nolint:forbidigo // as watch has it
 	return &metrics{
 		claims:        counter("spendhook_claims_total", "Claims of work, one per partition and call."),
-		passed:        counter("spendhook_shares_refused_total", "Times that a company was passed by since it held its share of this replica's memory."),
-		fenced:        counter("spendhook_fenced_total", "Times that this replica found its work taken over."),
+		passed:        counter("spendhook_shares_refused_total", "Times that a claim skipped a company because it held its share of this replica's memory."),
+		fenced:        counter("spendhook_fenced_total", "Times that this replica was fenced because another replica had taken over its work."),
 		enqueued:      counter("spendhook_wakeups_enqueued_total", "Wake-ups that this replica enqueued."),
 		served:        counter("spendhook_wakeups_served_total", "Wake-ups that this replica took from the queue and served."),
 		wakeupsFailed: counter("spendhook_wakeups_failed_total", "Wake-ups that could not be enqueued and were served by this replica itself."),
 		requeued:      counter("spendhook_takeover_requeued_total", "Notes of lost replicas that this replica requeued."),
 		takeovers:     counter("spendhook_takeovers_total", "Lost replicas whose work this replica took over."),
 		owned: factory.NewGauge(prometheus.GaugeOpts{
-			Name: "spendhook_partitions_owned", Help: "Partitions that this replica schedules. The sum over replicas is 256, but for moments.",
+			Name: "spendhook_partitions_owned", Help: "Partitions that this replica schedules. The sum over replicas is 256, except for moments.",
 		}),
 	}
 }

@@ -57,11 +57,11 @@ func New(exempt func(netip.Addr) bool, reg prometheus.Registerer) *Limiter {
 	l := &Limiter{
 		exempt: exempt, held: map[holder]int64{}, freed: make(chan struct{}),
 		refused: promauto.With(reg).NewCounter(prometheus.CounterOpts{
-			Name: "spendhook_bodies_refused_total", Help: "Requests refused, since bodies that were being received held all the memory that they may.",
+			Name: "spendhook_bodies_refused_total", Help: "Requests refused because the bodies in memory had reached a limit.",
 		}),
 	}
 	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spendhook_bodies_bytes", Help: "Memory of request bodies that are being received or handled.",
+		Name: "spendhook_bodies_bytes", Help: "Memory of request bodies that are being received or handled, in bytes.",
 	}, func() float64 {
 		l.mu.Lock()
 		defer l.mu.Unlock()

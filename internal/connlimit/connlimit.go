@@ -38,7 +38,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}, []string{"listener"}),
 		refused: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_connections_refused_total",
-			Help: "Connections closed at once, since the listener or the address had as many as it may.",
+			Help: "Connections closed at once because the listener or the address had reached its limit.",
 		}, []string{"listener", "reason"}),
 	}
 }

@@ -107,7 +107,7 @@ func TestLimit(t *testing.T) {
 # HELP spendhook_connections_open Open connections, by listener.
 # TYPE spendhook_connections_open gauge
 spendhook_connections_open{listener="api"} ` + open + `
-# HELP spendhook_connections_refused_total Connections closed at once, since the listener or the address had as many as it may.
+# HELP spendhook_connections_refused_total Connections closed at once because the listener or the address had reached its limit.
 # TYPE spendhook_connections_refused_total counter
 spendhook_connections_refused_total{listener="api",reason="address"} ` + address + `
 spendhook_connections_refused_total{listener="api",reason="listener"} ` + full + `

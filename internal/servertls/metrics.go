@@ -15,19 +15,19 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		reloads: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_tls_reloads_total",
-			Help: "New TLS files taken into use, by kind.",
+			Help: "New TLS files that came into use, by kind.",
 		}, []string{"files"}),
 		failures: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_tls_reload_failures_total",
-			Help: "New TLS files that were not good, so that the old ones stay in use, by kind.",
+			Help: "New TLS files that were invalid, so that the old ones stay in use, by kind.",
 		}, []string{"files"}),
 		expiry: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "spendhook_tls_certificate_expiry_timestamp_seconds",
-			Help: "When the server's certificate expires, in unix time; 0 without one.",
+			Help: "When the server's certificate expires, in Unix time; 0 without one.",
 		}),
 		caExpiry: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "spendhook_tls_client_ca_expiry_timestamp_seconds",
-			Help: "When the first authority of client certificates expires, in unix time; 0 without one.",
+			Help: "When the first CA of client certificates expires, in Unix time; 0 without one.",
 		}),
 	}
 	for _, what := range []string{certificateFiles, bundleFile} {
