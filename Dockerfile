@@ -1,7 +1,8 @@
 # syntax=docker/dockerfile:1
 
-# The root file system of 'make image': the binary, CA certificates, time zones and a user. There is no shell, and no redis-server: give the daemon a Redis by SPENDHOOK_REDIS,
-# e.g. redis://redis:6379/0. docs/install.md has the rest.
+# The root file system of 'make image': the binary, CA certificates, time zones and a user.
+# There is no shell, and no redis-server: set SPENDHOOK_REDIS, e.g. to redis://redis:6379/0.
+# See docs/install.md.
 
 FROM --platform=$BUILDPLATFORM golang:1.26-bookworm AS build
 WORKDIR /src

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the user, and lets it read its settings. An upgrade restarts the service where it runs.
+# Creates the user, and lets it read its settings. An upgrade restarts a running service.
 set -e
 if command -v systemd-sysusers >/dev/null 2>&1; then
 	systemd-sysusers /usr/lib/sysusers.d/spendhook.conf

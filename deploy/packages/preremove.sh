@@ -1,5 +1,5 @@
 #!/bin/sh
-# Stops the service when the package goes, not when another version takes its place.
+# Stops the service when the package is removed, but not when it is upgraded.
 set -e
 case "$1" in
 remove | 0)

@@ -20,7 +20,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
 {{- end }}
 
-{{/* The own listener has certificates, or proxies end TLS in front of it. */}}
+{{/* "true" when proxies terminate TLS. */}}
 {{- define "spendhook.proxies" -}}
 {{- with .Values.config.tls }}{{ if .trusted_proxies }}true{{ end }}{{ end }}
 {{- end }}
@@ -39,7 +39,7 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
-{{/* What is wrong with the values, beyond their schema. */}}
+{{/* Fails for values that the schema allows but the daemon cannot use. */}}
 {{- define "spendhook.check" -}}
 {{- if not (or .Values.redis.url .Values.redis.existingSecret) }}{{ fail "set redis.url or redis.existingSecret: the chart installs no Redis" }}{{ end }}
 {{- if not (or .Values.storage.url .Values.storage.existingSecret) }}{{ fail "set storage.url or storage.existingSecret: replicas share a PostgreSQL, which the chart does not install" }}{{ end }}
