@@ -17,7 +17,6 @@ import (
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
-	sublayout "spendhook/subscribers/layout"
 	"spendhook/subscribers/subscriberstest"
 )
 
@@ -294,12 +293,11 @@ func TestQuarantineIsTheOperators(t *testing.T) {
 func TestADamagedSubscriberIsInTheQuarantine(t *testing.T) {
 	t.Parallel()
 	w := setupDamaged(t)
-	damage := func(value string) {
+	damage := func() (mend func()) {
 		t.Helper()
-		subscriberstest.Overwrite(t, w.client, w.company, w.sub.String(), value)
+		return subscriberstest.Overwrite(t, w.client, w.company, w.sub.String(), "{")
 	}
-	former := w.client.HGet(t.Context(), sublayout.CompanyKey(w.company), w.sub.String()).Val()
-	damage("{")
+	mend := damage()
 	w.call("POST", "/api/v1/events", event("e-1")).want(http.StatusAccepted)
 	id := "." + w.sub.String()
 	w.awaitQuarantined(id)
@@ -310,13 +308,13 @@ func TestADamagedSubscriberIsInTheQuarantine(t *testing.T) {
 	elsewhere := uuid.New()
 	w.call("DELETE", "/api/v1/quarantine/"+id, "", bearer(w.mint(&elsewhere, allScopes))).want(http.StatusNotFound)
 
-	damage(former)
+	mend()
 	w.call("POST", "/api/v1/quarantine/"+id+"/retry", "").want(http.StatusAccepted)
 	w.awaitQuarantined()
 	w.call("POST", "/api/v1/events", event("e-2")).want(http.StatusAccepted)
 	eventually(t, func() bool { return w.came.Load() > 0 })
 
-	damage("{")
+	damage()
 	w.call("POST", "/api/v1/events", event("e-3")).want(http.StatusAccepted)
 	w.awaitQuarantined(id)
 	w.call("DELETE", "/api/v1/quarantine/"+id, "").want(http.StatusNoContent)

@@ -15,57 +15,12 @@ import (
 	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/workqueue/quarantine"
-	"spendhook/events"
-	"spendhook/events/layout"
 	"spendhook/internal/devca"
-	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
+	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
-	sublayout "spendhook/subscribers/layout"
+	"spendhook/subscribers/subscriberstest"
 )
-
-// damaged is an overwritten value in Redis. mend restores the former value.
-type damaged struct {
-	h           *harness
-	key, field  string // no field: the key is a string
-	former      string
-	subscribers uuid.UUID // the company whose subscribers it changes, if any
-}
-
-func (h *harness) overwrite(d damaged, with string) damaged {
-	h.t.Helper()
-	d.h = h
-	var err error
-	if d.field == "" {
-		d.former, err = h.client.Get(h.t.Context(), d.key).Result()
-	} else {
-		d.former, err = h.client.HGet(h.t.Context(), d.key, d.field).Result()
-	}
-	if err != nil || d.former == "" {
-		h.t.Fatalf("%s %s is %q: %v", d.key, d.field, d.former, err)
-	}
-	d.set(with)
-	return d
-}
-
-func (d damaged) mend() { d.h.t.Helper(); d.set(d.former) }
-
-func (d damaged) set(value string) {
-	d.h.t.Helper()
-	ctx, client := d.h.t.Context(), d.h.client
-	var err error
-	if d.field == "" {
-		err = client.Set(ctx, d.key, value, 0).Err()
-	} else {
-		err = client.HSet(ctx, d.key, d.field, value).Err()
-	}
-	if err == nil && d.subscribers != uuid.Nil {
-		err = client.HIncrBy(ctx, d.key, "v", 1).Err()
-	}
-	if err != nil {
-		d.h.t.Fatal(err)
-	}
-}
 
 // verbose is a log that takes every level and keeps nothing.
 type verbose struct{ slog.Handler }
@@ -83,98 +38,144 @@ func TestDamageAmongManyEvents(t *testing.T) {
 // delivered once. The damaged work is delivered once after it is mended.
 func damageAmong(t *testing.T, good int) {
 	t.Helper()
-	var poison string
-	h := build(t, redistest.New(t), func(o *Options) {
+	w := mixDamage(t, good)
+	w.start()
+	w.wantGoodDelivered()
+	w.wantDamagedHeld()
+
+	for _, mend := range w.mends {
+		mend()
+	}
+	for _, e := range w.toQuarantine() {
+		if err := w.RetryQuarantined(t.Context(), e); err != nil {
+			t.Error(err)
+		}
+	}
+	w.makeDue(w.unreadable, w.waiting)
+	w.makeDue(w.certified, w.held)
+	mended := []string{w.event, w.record}
+	w.reachAll(mended, w.sub, delivery.StatusDelivered)
+	w.reachAll(w.waiting, w.unreadable, delivery.StatusDelivered)
+	w.reachAll(w.held, w.certified, delivery.StatusDelivered)
+	w.settled()
+	w.ofSub.once(t, append(mended, w.good...))
+	w.ofUnreadable.once(t, w.waiting)
+	w.ofCertified.once(t, w.held)
+	if len(w.listed()) > 0 {
+		t.Errorf("in the quarantine there are %+v", w.listed())
+	}
+}
+
+// mixedWork is a harness with good events and with damaged work among them.
+type mixedWork struct {
+	*harness
+
+	sub           subscribers.Subscriber
+	ofSub         *inbox
+	good          []string // events that are delivered to sub
+	event, record string   // the damaged event, and the event whose delivery is damaged
+	panics        string   // the event with an attempt that panics
+
+	unreadable   subscribers.Subscriber // its record is damaged
+	ofUnreadable *inbox
+	waiting      []string // its events
+
+	certified   subscribers.Subscriber // of another company, whose certificate is damaged
+	ofCertified *inbox
+	held        []string // its events
+
+	mends []func() // each mends one damage
+}
+
+// mixDamage makes mixedWork that is not started.
+func mixDamage(t *testing.T, good int) *mixedWork {
+	t.Helper()
+	w := &mixedWork{ofSub: receive(t, nil), ofUnreadable: receive(t, nil), ofCertified: receive(t, nil)}
+	w.harness = build(t, redistest.New(t), func(o *Options) {
 		o.Logger = slog.New(verbose{slog.DiscardHandler})
 	})
-	send := h.send
-	h.send = func(ctx context.Context, r webhook.Request) attempt.Result {
-		if r.EventID == poison {
+	send := w.send
+	w.send = func(ctx context.Context, r webhook.Request) attempt.Result {
+		if r.EventID == w.panics {
 			panic("an event that cannot be sent")
 		}
 		return send(ctx, r)
 	}
-	rc, otherRC, certified := receive(t, nil), receive(t, nil), receive(t, nil)
-	sub, other := h.subscribe(rc.URL), h.subscribeTo(h.company, otherRC.URL, "PAYMENT_FAILED")
-	var ids []string
-	for len(ids) < good {
-		ids = append(ids, h.emit(500)...)
-	}
-	bad := h.emit(4)
-	eventID, deliveryID, waitingID := bad[0], bad[1], bad[2]
-	poison = bad[3]
-	due := func(r *delivery.Record) { r.Due = time.Now().UnixMilli() }
-	h.write(sub.UUID, []string{deliveryID}, time.Now(), due)
-	h.write(other.UUID, []string{waitingID}, time.Now(), due)
-
 	company := uuid.New()
-	show := h.subscribeTo(company, certified.URL, "PAYMENT_PAID")
-	h.certify(company)
-	held := h.emitOf(company, 3)
+	w.sub = w.subscribe(w.ofSub.URL)
+	w.unreadable = w.subscribeTo(w.company, w.ofUnreadable.URL, "PAYMENT_FAILED")
+	w.certified = w.subscribeTo(company, w.ofCertified.URL, "PAYMENT_PAID")
+	w.certify(company)
 
-	event := h.overwrite(damaged{key: layout.EventKey(events.Ref{Company: h.company, ID: eventID})}, "garbage")
-	record := h.overwrite(damaged{
-		key: partition.Key(h.company, "d:"+h.company.String()+"/"+deliveryID), field: sub.UUID.String(),
-	}, "P1|{")
-	whole := h.overwrite(damaged{key: sublayout.CompanyKey(h.company), field: other.UUID.String(), subscribers: h.company}, "{")
-	certificate := h.overwrite(damaged{key: sublayout.CompanyKey(company), field: "c", subscribers: company}, `{"key":"sealed1:x:y"}`)
-
-	h.start()
-	h.reachAll(ids, sub, delivery.StatusDelivered)
-	d := h.reaches(poison, sub, delivery.StatusDead)
-	if len(d.Attempts) != 4 || slices.ContainsFunc(d.Attempts, func(a attempt.Attempt) bool { return a.Error != string(attempt.ClassPanic) }) {
-		t.Errorf("the event that panics has the attempts %+v", d.Attempts)
+	for len(w.good) < good {
+		w.good = append(w.good, w.emit(500)...)
 	}
+	bad := w.emit(4)
+	w.event, w.record, w.waiting, w.panics = bad[0], bad[1], bad[2:3], bad[3]
+	w.write(w.sub.UUID, []string{w.record}, time.Now(), due)
+	w.write(w.unreadable.UUID, w.waiting, time.Now(), due)
+	w.held = w.emitOf(company, 3)
+
+	w.mends = []func(){
+		w.damageEvent(w.event, "garbage"),
+		w.damageDelivery(w.record, w.sub.UUID, "P1|{"),
+		subscriberstest.Overwrite(t, w.client, w.company, w.unreadable.UUID.String(), "{"),
+		subscriberstest.Overwrite(t, w.client, company, "c", `{"key":"sealed1:x:y"}`),
+	}
+	return w
+}
+
+// toQuarantine is what is quarantined of the work.
+func (w *mixedWork) toQuarantine() []quarantine.Entry {
+	return []quarantine.Entry{
+		{Company: w.company, EventID: w.event},
+		{Company: w.company, EventID: w.record, Subscriber: &w.sub.UUID},
+		{Company: w.company, Subscriber: &w.unreadable.UUID},
+	}
+}
+
+// wantGoodDelivered checks that the good events are delivered once, and that the event that
+// panics becomes a dead letter.
+func (w *mixedWork) wantGoodDelivered() {
+	w.t.Helper()
+	w.reachAll(w.good, w.sub, delivery.StatusDelivered)
+	d := w.reaches(w.panics, w.sub, delivery.StatusDead)
+	if len(d.Attempts) != 4 || slices.ContainsFunc(d.Attempts, func(a attempt.Attempt) bool { return a.Error != string(attempt.ClassPanic) }) {
+		w.t.Errorf("the event that panics has the attempts %+v", d.Attempts)
+	}
+	eventually(w.t, func() bool { return w.ended(delivery.StatusDelivered) >= len(w.good) }, "all deliveries are counted")
+	if n, dead := w.ended(delivery.StatusDelivered), w.ended(delivery.StatusDead); n != len(w.good) || dead != 1 {
+		w.t.Errorf("%d were delivered and %d are dead", n, dead)
+	}
+	w.ofSub.once(w.t, w.good)
+}
+
+// wantDamagedHeld checks that the damaged work, and only that, is in the quarantine or waits.
+func (w *mixedWork) wantDamagedHeld() {
+	w.t.Helper()
 	locked := func(d delivery.Delivery) bool { return d.Reason == delivery.ReasonLocked }
-	h.becomes(waitingID, other, "locked", locked)
-	inCompany(h, company, func() {
-		for _, id := range held {
-			h.becomes(id, show, "locked", locked)
-		}
-	})
-	entries := []quarantine.Entry{{Company: h.company, EventID: eventID}, {Company: h.company, EventID: deliveryID, Subscriber: &sub.UUID}}
-	entries = append(entries, quarantine.Entry{Company: h.company, Subscriber: &other.UUID})
-	eventually(t, func() bool { return len(h.listed()) == len(entries) }, "all are in the quarantine")
+	for _, id := range w.waiting {
+		w.becomes(id, w.unreadable, "locked", locked)
+	}
+	for _, id := range w.held {
+		w.becomes(id, w.certified, "locked", locked)
+	}
+	entries := w.toQuarantine()
+	eventually(w.t, func() bool { return len(w.listed()) == len(entries) }, "all are in the quarantine")
 	for _, want := range entries {
-		if !slices.ContainsFunc(h.listed(), func(q quarantine.Entry) bool {
+		if !slices.ContainsFunc(w.listed(), func(q quarantine.Entry) bool {
 			return q.EventID == want.EventID && (q.Subscriber == nil) == (want.Subscriber == nil)
 		}) {
-			t.Errorf("%+v is not in the quarantine", want)
+			w.t.Errorf("%+v is not in the quarantine", want)
 		}
 	}
-	if n := testutil.ToFloat64(h.metrics.quarantined); n != 3 {
-		t.Errorf("%v were counted as quarantined", n)
+	if n := testutil.ToFloat64(w.metrics.quarantined); n != 3 {
+		w.t.Errorf("%v were counted as quarantined", n)
 	}
 	// 2 are quarantined, 1 waits for its subscriber, 3 wait for their certificate.
-	eventually(t, func() bool { return h.pending() == 2+1+3 }, "only what is damaged is pending")
-	eventually(t, func() bool { return h.ended(delivery.StatusDelivered) >= len(ids) }, "all deliveries are counted")
-	if n, dead := h.ended(delivery.StatusDelivered), h.ended(delivery.StatusDead); n != len(ids) || dead != 1 {
-		t.Errorf("%d were delivered and %d are dead", n, dead)
-	}
-	rc.once(t, ids)
-	if n := rc.count(); n != len(ids) || otherRC.count()+certified.count() > 0 {
-		t.Errorf("received %d, %d and %d times", n, otherRC.count(), certified.count())
-	}
-
-	for _, d := range []damaged{event, record, whole, certificate} {
-		d.mend()
-	}
-	for _, e := range entries {
-		if err := h.RetryQuarantined(t.Context(), e); err != nil {
-			t.Error(err)
-		}
-	}
-	h.makeDue(other, []string{waitingID})
-	inCompany(h, company, func() { h.makeDue(show, held) })
-	h.reachAll([]string{eventID, deliveryID}, sub, delivery.StatusDelivered)
-	h.reaches(waitingID, other, delivery.StatusDelivered)
-	inCompany(h, company, func() { h.reachAll(held, show, delivery.StatusDelivered) })
-	h.settled()
-	rc.once(t, append([]string{eventID, deliveryID}, ids...))
-	otherRC.once(t, []string{waitingID})
-	certified.once(t, held)
-	if len(h.listed()) > 0 {
-		t.Errorf("in the quarantine there are %+v", h.listed())
+	eventually(w.t, func() bool { return w.pending() == 2+1+3 }, "only what is damaged is pending")
+	if n := w.ofSub.count(); n != len(w.good) || w.ofUnreadable.count()+w.ofCertified.count() > 0 {
+		w.t.Errorf("received %d, %d and %d times", n, w.ofUnreadable.count(), w.ofCertified.count())
 	}
 }
 
@@ -192,13 +193,6 @@ func (h *harness) certify(company uuid.UUID) {
 	if _, err := h.opts.Certificates.Set(h.t.Context(), company, in); err != nil {
 		h.t.Fatal(err)
 	}
-}
-
-// inCompany runs do with another company as the company of the harness.
-func inCompany(h *harness, company uuid.UUID, do func()) {
-	defer func(former uuid.UUID) { h.company = former }(h.company)
-	h.company = company
-	do()
 }
 
 // listed is the quarantine as the API lists it.

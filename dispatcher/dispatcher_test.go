@@ -236,7 +236,7 @@ func TestDeliveryOfADeletedSubscriberEndsWhenItIsDue(t *testing.T) {
 	rc := receive(t, nil)
 	sub := h.subscribe(rc.URL)
 	id := h.emit(1)[0]
-	h.write(sub.UUID, []string{id}, time.Now(), func(r *delivery.Record) { r.Due = time.Now().UnixMilli() })
+	h.write(sub.UUID, []string{id}, time.Now(), due)
 	if err := h.opts.Subscribers.Delete(t.Context(), h.company, sub.UUID); err != nil {
 		t.Fatal(err)
 	}

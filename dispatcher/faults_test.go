@@ -18,7 +18,6 @@ import (
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/events"
-	"spendhook/events/layout"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
 )
@@ -324,10 +323,7 @@ func TestWorkIsStartedOnceRedisWorksAgain(t *testing.T) {
 	rc := receive(t, nil)
 	sub := direct.subscribe(rc.URL)
 	ids := direct.emit(20)
-	damaged := layout.EventKey(events.Ref{Company: h.company, ID: ids[7]})
-	if err := server.Client().Set(t.Context(), damaged, "garbage", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	direct.damageEvent(ids[7], "garbage")
 	job, err := direct.redelivery.Recover(t.Context(), redelivery.RecoverRequest{Company: h.company, Subscriber: sub.UUID, Since: time.Now().Add(-time.Hour)})
 	if err != nil {
 		t.Fatal(err)

@@ -83,13 +83,13 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 // makeDue ends the waits of deliveries in their endpoint queue.
 func (h *harness) makeDue(sub subscribers.Subscriber, ids []string) {
 	h.t.Helper()
-	queue, due := queues.EndpointQueueKey(h.company, sub.UUID), partition.Key(h.company, "due")
+	queue, due := queues.EndpointQueueKey(sub.CompanyUUID, sub.UUID), partition.Key(sub.CompanyUUID, "due")
 	for _, id := range ids {
 		if h.client.ZAddXX(h.t.Context(), queue, redis.Z{Member: id}).Err() != nil {
 			h.t.Fatal("the endpoint queue is not written")
 		}
 	}
-	member := "e:" + h.company.String() + "/" + sub.UUID.String()
+	member := "e:" + sub.CompanyUUID.String() + "/" + sub.UUID.String()
 	if err := h.client.ZAdd(h.t.Context(), due, redis.Z{Member: member}).Err(); err != nil {
 		h.t.Fatal(err)
 	}

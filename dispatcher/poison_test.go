@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/query"
@@ -34,6 +36,40 @@ func (h *harness) quarantined() map[string]bool {
 	return out
 }
 
+// damageEvent overwrites a stored event. mend restores it.
+func (h *harness) damageEvent(id, value string) (mend func()) {
+	h.t.Helper()
+	key := layout.EventKey(events.Ref{Company: h.company, ID: id})
+	set := func(value string) (former string) {
+		h.t.Helper()
+		former, err := h.client.SetArgs(h.t.Context(), key, value, redis.SetArgs{Get: true}).Result()
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		return former
+	}
+	former := set(value)
+	return func() { h.t.Helper(); set(former) }
+}
+
+// damageDelivery overwrites the record of a delivery. mend restores it.
+func (h *harness) damageDelivery(id string, sub uuid.UUID, value string) (mend func()) {
+	h.t.Helper()
+	key, field := partition.Key(h.company, "d:"+h.company.String()+"/"+id), sub.String()
+	former, err := h.client.HGet(h.t.Context(), key, field).Result()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	set := func(value string) {
+		h.t.Helper()
+		if err := h.client.HSet(h.t.Context(), key, field, value).Err(); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	set(value)
+	return func() { h.t.Helper(); set(former) }
+}
+
 // A damaged event is quarantined alone: all others are delivered.
 func TestDamagedEventsAreQuarantinedAlone(t *testing.T) {
 	t.Parallel()
@@ -44,12 +80,10 @@ func TestDamagedEventsAreQuarantinedAlone(t *testing.T) {
 	bad := map[string]string{}
 	for i, value := range []string{"garbage", "", "R", "R" + strings.Repeat("x", 40), "M", "a list"} {
 		id := ids[80*i+7]
-		key := layout.EventKey(events.Ref{Company: h.company, ID: id})
 		bad[id] = value
-		if err := h.client.Set(t.Context(), key, value, 0).Err(); err != nil {
-			t.Fatal(err)
-		}
+		h.damageEvent(id, value)
 		if value == "a list" {
+			key := layout.EventKey(events.Ref{Company: h.company, ID: id})
 			h.client.Del(t.Context(), key)
 			h.client.RPush(t.Context(), key, value)
 		}
@@ -82,11 +116,11 @@ func TestDamagedDeliveriesAreQuarantinedAlone(t *testing.T) {
 	rc := receive(t, nil)
 	sub := h.subscribe(rc.URL)
 	ids := h.emit(500)
-	h.write(sub.UUID, ids, time.Now(), func(r *delivery.Record) { r.Due = time.Now().UnixMilli() })
+	h.write(sub.UUID, ids, time.Now(), due)
 	bad := map[string]string{}
 	for i, value := range []string{"garbage", "", "P", "P1", "P1|", "P1|{", "Px|{}", "Z1|{}"} {
 		id := ids[60*i+7]
-		h.damage(id, sub.UUID.String(), value)
+		h.damageDelivery(id, sub.UUID, value)
 		bad[id] = value
 	}
 	h.start()
@@ -119,12 +153,12 @@ func TestDeliveriesDamagedInFlightAreQuarantinedAlone(t *testing.T) {
 	rc := receive(t, func(int, http.ResponseWriter, *http.Request) { <-gate })
 	sub := h.subscribe(rc.URL)
 	ids := h.emit(60)
-	h.write(sub.UUID, ids, time.Now(), func(r *delivery.Record) { r.Due = time.Now().UnixMilli() })
+	h.write(sub.UUID, ids, time.Now(), due)
 	h.start()
 	eventually(t, func() bool { return rc.count() == 60 }, "all are in flight")
 	bad := ids[7:10:10]
 	for i, value := range []string{"garbage", "P7|{", "Z1|{}"} {
-		h.damage(bad[i], sub.UUID.String(), value)
+		h.damageDelivery(bad[i], sub.UUID, value)
 	}
 	close(gate)
 	good := append(ids[:7:7], ids[10:]...)
@@ -149,15 +183,13 @@ func TestRecoverPassesDamagedDeliveries(t *testing.T) {
 	sub := h.subscribe(rc.URL)
 	ids := h.emit(30)
 	h.write(sub.UUID, ids[:20], time.Now(), dead)
-	h.damage(ids[3], sub.UUID.String(), "garbage")
+	h.damageDelivery(ids[3], sub.UUID, "garbage")
 	h.start()
 	h.reachAll(ids[20:], sub, delivery.StatusDelivered)
 	h.enable(sub, false)
 	missed := h.emit(10)
 	h.idle()
-	if err := h.client.Set(t.Context(), layout.EventKey(events.Ref{Company: h.company, ID: missed[4]}), "garbage", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	h.damageEvent(missed[4], "garbage")
 	h.enable(sub, true)
 	job := h.recover(redelivery.RecoverRequest{Company: h.company, Subscriber: sub.UUID, Since: time.Now().Add(-time.Hour)})
 	if job.Redelivered != 20+9 { // a damaged record counts as missed, and is written again
@@ -172,15 +204,6 @@ func TestRecoverPassesDamagedDeliveries(t *testing.T) {
 	}
 }
 
-// damage overwrites the record of a delivery.
-func (h *harness) damage(id, sub, value string) {
-	h.t.Helper()
-	key := partition.Key(h.company, "d:"+h.company.String()+"/"+id)
-	if err := h.client.HSet(h.t.Context(), key, sub, value).Err(); err != nil {
-		h.t.Fatal(err)
-	}
-}
-
 // An event that is damaged in flight is quarantined when its replica is lost.
 func TestDamagedEventsOfALostReplicaAreQuarantined(t *testing.T) {
 	t.Parallel()
@@ -189,9 +212,7 @@ func TestDamagedEventsOfALostReplicaAreQuarantined(t *testing.T) {
 	sub := lost.subscribe(receive(t, nil).URL)
 	ids := lost.emit(20)
 	lost.claimAndForget()
-	if err := client.Set(t.Context(), layout.EventKey(events.Ref{Company: lost.company, ID: ids[7]}), "garbage", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	lost.damageEvent(ids[7], "garbage")
 	h := build(t, client, func(o *Options) { o.Replica = lost.opts.Replica })
 	h.company = lost.company
 	h.start()
@@ -209,7 +230,7 @@ func TestAnEventOfAWrongTypeIsNotTakenForExpired(t *testing.T) {
 	h := build(t, redistest.New(t), nil)
 	sub := h.subscribe(receive(t, nil).URL)
 	ids := h.emit(3)
-	h.write(sub.UUID, ids, time.Now(), func(r *delivery.Record) { r.Due = time.Now().UnixMilli() })
+	h.write(sub.UUID, ids, time.Now(), due)
 	for _, id := range ids[:2] {
 		key := layout.EventKey(events.Ref{Company: h.company, ID: id})
 		if err := h.client.Del(t.Context(), key).Err(); err != nil {

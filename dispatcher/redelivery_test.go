@@ -48,6 +48,8 @@ func (h *harness) write(sub uuid.UUID, ids []string, at time.Time, as func(*deli
 
 func dead(r *delivery.Record) { r.Status, r.Reason = delivery.StatusDead, delivery.ReasonExhausted }
 
+func due(r *delivery.Record) { r.Due = time.Now().UnixMilli() }
+
 // all reads every page and returns the delivery ids, failing on a repeat.
 func (h *harness) all(f query.Filter) []string {
 	h.t.Helper()

@@ -12,13 +12,24 @@ import (
 )
 
 // Overwrite stores value as a field of a company's hash and raises the version, so that every
-// replica sees the change.
-func Overwrite(tb testing.TB, client redis.UniversalClient, company uuid.UUID, field, value string) {
+// replica sees the change. mend restores the former value in the same way.
+func Overwrite(tb testing.TB, client redis.UniversalClient, company uuid.UUID, field, value string) (mend func()) {
 	tb.Helper()
-	if err := client.HSet(tb.Context(), layout.CompanyKey(company), field, value).Err(); err != nil {
+	key := layout.CompanyKey(company)
+	former, err := client.HGet(tb.Context(), key, field).Result()
+	if err != nil {
 		tb.Fatal(err)
 	}
-	if err := client.HIncrBy(tb.Context(), layout.CompanyKey(company), layout.VersionField, 1).Err(); err != nil {
-		tb.Fatal(err)
+	set := func(value string) {
+		tb.Helper()
+		err := client.HSet(tb.Context(), key, field, value).Err()
+		if err == nil {
+			err = client.HIncrBy(tb.Context(), key, layout.VersionField, 1).Err()
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
 	}
+	set(value)
+	return func() { tb.Helper(); set(former) }
 }
