@@ -171,34 +171,50 @@ func (w *twoCompanies) tenant(name string, store *storage.DB) *tenant {
 		c.things[thing] = uuid.NewString()
 	}
 	w.load(store, c)
-	do := func(method, target, body string) answer {
-		return w.call(method, c.fill(target), c.fill(body), bearer(c.token))
-	}
+	w.deliver(c)
+	w.startJobs(c)
+	c.things["consoleSession"] = w.consoleSession(c).String()
+	return c
+}
 
-	sub := as[gen.SubscriberWithSecret](do("POST", "/api/v1/subscribers", `{"name":"{name}","callbackUrl":"{callback}","events":["PAYMENT_PAID"]}`).want(http.StatusCreated))
+// callAs is call with the token of a company, whose things it puts into target and body.
+func (w *twoCompanies) callAs(c *tenant, method, target, body string) answer {
+	w.t.Helper()
+	return w.call(method, c.fill(target), c.fill(body), bearer(c.token))
+}
+
+// deliver creates a subscriber, a dead letter, an event without a subscriber, and an entry of
+// each kind in the quarantine.
+func (w *twoCompanies) deliver(c *tenant) {
+	w.t.Helper()
+	sub := as[gen.SubscriberWithSecret](w.callAs(c, "POST", "/api/v1/subscribers", `{"name":"{name}","callbackUrl":"{callback}","events":["PAYMENT_PAID"]}`).want(http.StatusCreated))
 	c.things["subscriber"], c.things["secret"] = sub.UUID.String(), sub.Secret
 	c.things["delivery"] = c.fill("{event}.{subscriber}")
-	do("POST", "/api/v1/events", `{"id":"{event}","event":"PAYMENT_PAID","timestamp":"`+now()+`","metadata":{"of":"{name}"}}`).want(http.StatusAccepted)
+	w.callAs(c, "POST", "/api/v1/events", `{"id":"{event}","event":"PAYMENT_PAID","timestamp":"`+now()+`","metadata":{"of":"{name}"}}`).want(http.StatusAccepted)
 	eventually(w.t, func() bool {
-		a := do("GET", "/api/v1/deliveries/{delivery}", "")
+		a := w.callAs(c, "GET", "/api/v1/deliveries/{delivery}", "")
 		return a.Code == http.StatusOK && as[gen.DeliveryDetail](a).Status == "DEAD"
 	})
-	do("POST", "/api/v1/events", `{"id":"{unwanted}","event":"UNWANTED","timestamp":"`+now()+`","metadata":{"of":"{name}"}}`).want(http.StatusAccepted)
+	w.callAs(c, "POST", "/api/v1/events", `{"id":"{unwanted}","event":"UNWANTED","timestamp":"`+now()+`","metadata":{"of":"{name}"}}`).want(http.StatusAccepted)
 	eventually(w.t, func() bool {
-		return as[gen.Event](do("GET", "/api/v1/events/{unwanted}", "").want(http.StatusOK)).Status == gen.EventStatusNOSUBSCRIBER
+		return as[gen.Event](w.callAs(c, "GET", "/api/v1/events/{unwanted}", "").want(http.StatusOK)).Status == gen.EventStatusNOSUBSCRIBER
 	})
 	w.quarantine(quarantine.Entry{Company: c.company, EventID: c.things["event"]})
 	w.quarantine(quarantine.Entry{Company: c.company, EventID: c.things["event"], Subscriber: &sub.UUID})
 	other := uuid.New() // the subscriber of a delivery without an attempt in flight
 	c.things["quarantined"] = c.things["event"] + "." + other.String()
 	w.quarantine(quarantine.Entry{Company: c.company, EventID: c.things["event"], Subscriber: &other})
-	job := as[gen.Job](do("POST", "/api/v1/subscribers/{subscriber}/recover", `{"since":"2026-01-01T00:00:00Z","dryRun":true}`).want(http.StatusAccepted))
+}
+
+// startJobs creates a job of each kind, and one that stays QUEUED.
+func (w *twoCompanies) startJobs(c *tenant) {
+	w.t.Helper()
+	job := as[gen.Job](w.callAs(c, "POST", "/api/v1/subscribers/{subscriber}/recover", `{"since":"2026-01-01T00:00:00Z","dryRun":true}`).want(http.StatusAccepted))
 	c.things["recoverJob"] = job.UUID.String()
 	eventually(w.t, func() bool {
-		return as[gen.Job](do("GET", "/api/v1/jobs/{recoverJob}", "")).Status == "COMPLETED"
+		return as[gen.Job](w.callAs(c, "GET", "/api/v1/jobs/{recoverJob}", "")).Status == "COMPLETED"
 	})
-	c.things["consoleSession"] = w.consoleSession(c).String()
-	more := as[gen.Job](do("POST", "/api/v1/deliveries/retry", `{"dryRun":true,"subscriberUuid":"{subscriber}"}`).want(http.StatusOK))
+	more := as[gen.Job](w.callAs(c, "POST", "/api/v1/deliveries/retry", `{"dryRun":true,"subscriberUuid":"{subscriber}"}`).want(http.StatusOK))
 	c.things["job"] = more.UUID.String()
 	// This job is in no queue. No replica claims it, so it stays QUEUED.
 	c.things["waitingJob"] = uuid.NewString()
@@ -206,9 +222,8 @@ func (w *twoCompanies) tenant(name string, store *storage.DB) *tenant {
 	if err := w.client.Set(w.t.Context(), partition.Key(c.company, "job:"+c.company.String()+"/"+c.things["waitingJob"]), text, 0).Err(); err != nil {
 		w.t.Fatal(err)
 	}
-	cards := as[gen.CardJob](do("POST", "/api/v3/cards/bulk-create", `{"cardsRequests":[`+newCard+`]}`).want(http.StatusAccepted))
+	cards := as[gen.CardJob](w.callAs(c, "POST", "/api/v3/cards/bulk-create", `{"cardsRequests":[`+newCard+`]}`).want(http.StatusAccepted))
 	c.things["cardJob"] = cards.UUID.String()
-	return c
 }
 
 // consoleSession opens a console session of the company and returns its id.
@@ -240,7 +255,7 @@ func (w *twoCompanies) certify(c *tenant) {
 	_, pair := certificateBody(w.t, c.name)
 	escape := strings.NewReplacer("\n", `\n`)
 	c.things["chain"], c.things["key"] = escape.Replace(string(pair.Cert)), escape.Replace(string(pair.Key))
-	w.call("PUT", "/api/v1/egress-certificate", c.fill(newCertificate), bearer(c.token)).want(http.StatusOK)
+	w.callAs(c, "PUT", "/api/v1/egress-certificate", newCertificate).want(http.StatusOK)
 }
 
 // bound is a token of the company, with allScopes, that only cert may use.

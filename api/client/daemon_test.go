@@ -53,7 +53,32 @@ type daemon struct {
 
 func startDaemon(t *testing.T) *daemon {
 	t.Helper()
-	redis, db, logger := redistest.New(t), storagetest.Open(t, storage.Options{}), slog.New(slog.DiscardHandler)
+	db := storagetest.Open(t, storage.Options{})
+	clients := clients.NewStore(db, nil)
+	keys, err := keys.Open(t.Context(), keys.Options{Store: keys.Table(db), Keyring: sealtest.Keyring(), Dir: t.TempDir(), Issuer: "https://api.spendhook.test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	verifier, err := auth.NewVerifier(auth.VerifierOptions{Keys: keys, Revoked: clients.Revoked})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := startPipeline(t)
+	o.Keys, o.Verifier = keys, verifier
+	o.Tokens = tokens.NewEndpoint(tokens.Options{Keys: keys, Clients: clients, Logger: o.Logger})
+	handler, err := api.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return &daemon{url: server.URL, clients: clients, company: uuid.New()}
+}
+
+// startPipeline starts everything behind the API but authentication.
+func startPipeline(t *testing.T) api.Options {
+	t.Helper()
+	redis, logger := redistest.New(t), slog.New(slog.DiscardHandler)
 	policy := lifecycle.Policy{Schedule: []time.Duration{time.Second}, DeadRetention: time.Hour, Retention: 7 * 24 * time.Hour, FailingAfter: 4, DisableAfter: time.Hour}
 	store := history.New(history.Options{Client: redis, Retention: policy.Retention})
 	subs := subscribers.NewStore(subscribers.StoreOptions{Client: redis, Keyring: sealtest.Keyring()})
@@ -79,32 +104,15 @@ func startDaemon(t *testing.T) *daemon {
 		defer cancel()
 		d.Stop(ctx)
 	})
-	clients := clients.NewStore(db, nil)
-	keys, err := keys.Open(t.Context(), keys.Options{Store: keys.Table(db), Keyring: sealtest.Keyring(), Dir: t.TempDir(), Issuer: "https://api.spendhook.test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	verifier, err := auth.NewVerifier(auth.VerifierOptions{Keys: keys, Revoked: clients.Revoked})
-	if err != nil {
-		t.Fatal(err)
-	}
 	inspector := inspect.New(inspect.Options{Events: store, Registry: copies, Deliveries: d.Deliveries(), Requests: made, Send: sender.Send})
 	reader := feed.New(feed.Options{Numbers: sequence.New(redis), Events: store, Registry: copies, Requests: made})
 	t.Cleanup(reader.Close)
-	handler, err := api.New(api.Options{
+	return api.Options{
 		Subscribers: subscribers.NewService(subs, d.Redelivery()), SubscriberLists: lists, Certificates: certificates, Health: healths, Publisher: publisher, Events: store,
 		EventTypes: eventtype.NewStore(eventtype.Options{Client: redis, Now: time.Now, Logger: logger}), Deliveries: d.Deliveries(), Redelivery: d.Redelivery(), Inspector: inspector, Feed: reader, Quarantine: d,
 		Idempotency: idempotency.New(idempotency.Options{Client: redis, Keyring: sealtest.Keyring()}),
-		Keys:        keys, Verifier: verifier,
-		Tokens: tokens.NewEndpoint(tokens.Options{Keys: keys, Clients: clients, Logger: logger}),
-		Logger: logger,
-	})
-	if err != nil {
-		t.Fatal(err)
+		Logger:      logger,
 	}
-	server := httptest.NewServer(handler)
-	t.Cleanup(server.Close)
-	return &daemon{url: server.URL, clients: clients, company: uuid.New()}
 }
 
 // credentials are those of a new client of the daemon.

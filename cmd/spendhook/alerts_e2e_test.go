@@ -470,86 +470,116 @@ func (s *site) restart(i int, in installation, asChild bool) {
 func outages() []drill {
 	const steady = "delivery: {schedule: [5s, 5m]}\n"
 	return []drill{
-		{name: "Redis is stopped", alert: "SpendhookRedisUnsafe", begin: func(s *site) func() {
-			s.receiver(answering(http.StatusNoContent))
-			s.emit(s.daemons[0])
-			s.server.Stop()
-			return s.server.Restart
-		}},
-		{name: "Redis is filled", alert: "SpendhookRedisNearHighWater", redis: redistest.Options{Args: []string{"--maxmemory", "64mb"}}, begin: func(s *site) func() {
-			s.receiver(answering(http.StatusNoContent))
-			s.emit(s.daemons[0])
-			client := s.server.Client()
-			if err := client.SetRange(s.t.Context(), "junk", 56<<20, "x").Err(); err != nil {
-				s.t.Fatal(err)
-			}
-			return func() { client.Del(s.t.Context(), "junk") }
-		}},
-		{name: "all receivers are out of reach", alert: "SpendhookManyEndpointsOpen", settings: steady, begin: func(s *site) func() {
-			status := answering(0)
-			for range 6 {
-				s.receiver(status)
-			}
-			s.emit(s.daemons[0])
-			return func() { status.Store(http.StatusNoContent) }
-		}},
-		{name: "one receiver of six fails", settings: steady, begin: func(s *site) func() {
-			status := answering(0)
-			s.receiver(status)
-			for range 5 {
-				s.receiver(answering(http.StatusNoContent))
-			}
-			s.emit(s.daemons[0])
-			eventually(s.t, alertPatience, "its breaker opens", func() bool { return s.is(s.t, `sum(spendhook_endpoints{state="open"})`, 1) })
-			return func() { status.Store(http.StatusNoContent) }
-		}},
-		// On a slow machine the takeover may last longer than the shortened patience of besides.
-		{name: "a replica is killed", alert: "SpendhookReplicaLost", besides: "SpendhookPartitionWithoutOwner", replicas: 2, settings: sharedKey, begin: func(s *site) func() {
-			s.daemons[1].signal(syscall.SIGKILL)
-			s.daemons[1].ended(s.t)
-			return func() {
-				s.restart(1, newInstallation(s.t, s.server.URL(), sharedKey), true)
-			}
-		}},
+		{name: "Redis is stopped", alert: "SpendhookRedisUnsafe", begin: (*site).stopRedis},
+		{
+			name: "Redis is filled", alert: "SpendhookRedisNearHighWater",
+			redis: redistest.Options{Args: []string{"--maxmemory", "64mb"}}, begin: (*site).fillRedis,
+		},
+		{name: "all receivers are out of reach", alert: "SpendhookManyEndpointsOpen", settings: steady, begin: (*site).cutReceivers},
+		{name: "one receiver of six fails", settings: steady, begin: (*site).cutOneReceiver},
+		{
+			// On a slow machine the takeover may last longer than the shortened patience of besides.
+			name: "a replica is killed", alert: "SpendhookReplicaLost", besides: "SpendhookPartitionWithoutOwner",
+			replicas: 2, settings: sharedKey, begin: (*site).killReplica,
+		},
 		{
 			name: "all places of a replica are taken", alert: "SpendhookWorkPastDue",
 			settings: "delivery: {concurrency: 2, endpoint_concurrency: 2, attempt_timeout: 5m}\n", begin: (*site).takePlaces,
 		},
 		databaseOutage(),
 		certificateOutage(),
-		{name: "a record is poisoned", alert: "SpendhookQuarantineNotEmpty", settings: "delivery: {schedule: [3s, 5m]}\n", begin: func(s *site) func() {
-			s.receiver(answering(http.StatusServiceUnavailable))
-			s.post(s.daemons[0], "poison")
-			s.poison("poison")
-			return func() { s.dropQuarantined() }
-		}},
-		{name: "a company is at its quota", alert: "SpendhookCompanyAtQuota", settings: steady + "limits: {company_backlog: 5}\n", begin: func(s *site) func() {
-			s.receiver(answering(http.StatusServiceUnavailable))
-			s.emit(s.daemons[0])
-			return s.traffic.end
-		}},
-		{name: "deliveries die", alert: "SpendhookDeadLettersGrowing", settings: "delivery: {schedule: [100ms]}\n", begin: func(s *site) func() {
-			s.receiver(answering(http.StatusServiceUnavailable))
-			s.emit(s.daemons[0])
-			return s.traffic.end
-		}},
-		{name: "the only replica is down", alert: "SpendhookTargetDown", begin: func(s *site) func() {
-			s.daemons[0].stop(s.t)
-			return func() { s.restart(0, s.in, false) }
-		}},
-		{name: "the stored format is not readable", alert: "SpendhookPartitionWithoutOwner", begin: func(s *site) func() {
-			client := s.server.Client()
-			for p := range partition.Count {
-				client.Set(s.t.Context(), partition.Prefix(p)+"format", 99, 0)
-			}
-			return func() {
-				for p := range partition.Count {
-					client.Del(s.t.Context(), partition.Prefix(p)+"format")
-				}
-				s.daemons[0].stop(s.t)
-				s.restart(0, s.in, false)
-			}
-		}},
+		{
+			name: "a record is poisoned", alert: "SpendhookQuarantineNotEmpty",
+			settings: "delivery: {schedule: [3s, 5m]}\n", begin: (*site).poisonRecord,
+		},
+		{
+			name: "a company is at its quota", alert: "SpendhookCompanyAtQuota",
+			settings: steady + "limits: {company_backlog: 5}\n", begin: (*site).failDeliveries,
+		},
+		{
+			name: "deliveries become dead letters", alert: "SpendhookDeadLettersGrowing",
+			settings: "delivery: {schedule: [100ms]}\n", begin: (*site).failDeliveries,
+		},
+		{name: "the only replica is down", alert: "SpendhookTargetDown", begin: (*site).stopReplica},
+		{name: "the stored format is not readable", alert: "SpendhookPartitionWithoutOwner", begin: (*site).raiseFormat},
+	}
+}
+
+// stopRedis stops Redis while events are delivered.
+func (s *site) stopRedis() (end func()) {
+	s.receiver(answering(http.StatusNoContent))
+	s.emit(s.daemons[0])
+	s.server.Stop()
+	return s.server.Restart
+}
+
+// fillRedis fills most of the memory of Redis.
+func (s *site) fillRedis() (end func()) {
+	s.receiver(answering(http.StatusNoContent))
+	s.emit(s.daemons[0])
+	client := s.server.Client()
+	if err := client.SetRange(s.t.Context(), "junk", 56<<20, "x").Err(); err != nil {
+		s.t.Fatal(err)
+	}
+	return func() { client.Del(s.t.Context(), "junk") }
+}
+
+// cutReceivers lets all of six receivers close each connection.
+func (s *site) cutReceivers() (end func()) {
+	status := answering(0)
+	for range 6 {
+		s.receiver(status)
+	}
+	s.emit(s.daemons[0])
+	return func() { status.Store(http.StatusNoContent) }
+}
+
+// cutOneReceiver lets one of six receivers close each connection.
+func (s *site) cutOneReceiver() (end func()) {
+	status := answering(0)
+	s.receiver(status)
+	for range 5 {
+		s.receiver(answering(http.StatusNoContent))
+	}
+	s.emit(s.daemons[0])
+	eventually(s.t, alertPatience, "its breaker opens", func() bool { return s.is(s.t, `sum(spendhook_endpoints{state="open"})`, 1) })
+	return func() { status.Store(http.StatusNoContent) }
+}
+
+// failDeliveries lets the receiver of steady events fail.
+func (s *site) failDeliveries() (end func()) {
+	s.receiver(answering(http.StatusServiceUnavailable))
+	s.emit(s.daemons[0])
+	return s.traffic.end
+}
+
+// killReplica kills one replica of two.
+func (s *site) killReplica() (end func()) {
+	s.daemons[1].signal(syscall.SIGKILL)
+	s.daemons[1].ended(s.t)
+	return func() {
+		s.restart(1, newInstallation(s.t, s.server.URL(), sharedKey), true)
+	}
+}
+
+// stopReplica stops the only replica.
+func (s *site) stopReplica() (end func()) {
+	s.daemons[0].stop(s.t)
+	return func() { s.restart(0, s.in, false) }
+}
+
+// raiseFormat gives each partition a stored format that the replica cannot read.
+func (s *site) raiseFormat() (end func()) {
+	client := s.server.Client()
+	for p := range partition.Count {
+		client.Set(s.t.Context(), partition.Prefix(p)+"format", 99, 0)
+	}
+	return func() {
+		for p := range partition.Count {
+			client.Del(s.t.Context(), partition.Prefix(p)+"format")
+		}
+		s.daemons[0].stop(s.t)
+		s.restart(0, s.in, false)
 	}
 }
 
@@ -625,9 +655,11 @@ func (s *site) takePlaces() (end func()) {
 	return func() { close(release) }
 }
 
-// poison overwrites the delivery of an event as soon as it waits for its retry.
-func (s *site) poison(id string) {
-	key := partition.Key(s.company, "d:"+s.company.String()+"/"+id)
+// poisonRecord overwrites the record of a delivery as soon as it waits for its retry.
+func (s *site) poisonRecord() (end func()) {
+	s.receiver(answering(http.StatusServiceUnavailable))
+	s.post(s.daemons[0], "poison")
+	key := partition.Key(s.company, "d:"+s.company.String()+"/poison")
 	client := s.server.Client()
 	eventually(s.t, alertPatience, "a delivery waits", func() bool {
 		fields, err := client.HGetAll(s.t.Context(), key).Result()
@@ -641,6 +673,7 @@ func (s *site) poison(id string) {
 		}
 		return false
 	})
+	return s.dropQuarantined
 }
 
 // dropQuarantined drops all that is in the quarantine.
