@@ -62,6 +62,27 @@ func (f *fixture) hold(company, endpoint, n int) (held []*Delivery) {
 	return held
 }
 
+// leaveAll ends answered deliveries. It returns the companies that may claim again.
+func (f *fixture) leaveAll(deliveries []*Delivery) (again []uuid.UUID) {
+	for _, d := range deliveries {
+		again = append(again, f.Leave(d, answered)...)
+	}
+	return again
+}
+
+// holdOutcomes holds n outcomes of a company. release returns the companies that may claim again.
+func (f *fixture) holdOutcomes(company, n int) (release func() (again []uuid.UUID)) {
+	for range n {
+		f.Hold(id(company))
+	}
+	return func() (again []uuid.UUID) {
+		for range n {
+			again = append(again, f.Release(id(company))...)
+		}
+		return again
+	}
+}
+
 // attempt is one queued attempt with that result.
 func (f *fixture) attempt(company, endpoint int, r Result) {
 	f.t.Helper()
@@ -210,9 +231,7 @@ func TestAllThatMayStartWhenTheLimitHasGrown(t *testing.T) {
 		_, later := f.enter(1, 1, Wait)
 		waiting = append(waiting, later)
 	}
-	for _, d := range others {
-		f.Leave(d, answered)
-	}
+	f.leaveAll(others)
 	f.enter(1, 1, Wait) // not before those
 	f.Leave(first, answered)
 	f.wantLater(waiting[0], Start)
@@ -474,10 +493,8 @@ func TestStop(t *testing.T) {
 	if f.Refused(id(1)) || f.free(id(1)) != 0 {
 		t.Error("a company may claim")
 	}
-	for _, d := range started {
-		if again := f.Leave(d, answered); len(again) != 0 {
-			t.Errorf("may claim again: %v", again)
-		}
+	if again := f.leaveAll(started); len(again) != 0 {
+		t.Errorf("may claim again: %v", again)
 	}
 	f.Stop()
 	if c := f.Counts(); c.Held != 0 || c.InFlight != 0 || c.Closed != 10 {
@@ -539,9 +556,7 @@ func TestTheLastLeaveNamesAllRefusedCompanies(t *testing.T) {
 func TestOutcomesHoldPlaces(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 64})
-	for range 40 {
-		f.Hold(id(1))
-	}
+	release := f.holdOutcomes(1, 40)
 	if c := f.Counts(); c.Outcomes != 40 || c.Held != 40 || c.InFlight != 0 || c.Waiting != 0 {
 		t.Errorf("counts %+v, want 40 outcomes", c)
 	}
@@ -551,11 +566,7 @@ func TestOutcomesHoldPlaces(t *testing.T) {
 	if f.free(id(2)) == 0 {
 		t.Error("another company may not claim")
 	}
-	var again []uuid.UUID
-	for range 40 {
-		again = append(again, f.Release(id(1))...)
-	}
-	if !slices.Equal(again, []uuid.UUID{id(1)}) {
+	if again := release(); !slices.Equal(again, []uuid.UUID{id(1)}) {
 		t.Errorf("may claim again: %v", again)
 	}
 	f.wantForgotten(0)
@@ -565,15 +576,11 @@ func TestOutcomesHoldPlaces(t *testing.T) {
 func TestOutcomesLeaveTheLastEighth(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 64})
-	for range 1000 {
-		f.Hold(id(1))
-	}
+	release := f.holdOutcomes(1, 1000)
 	if f.Full() || f.free(id(2)) != 1 || f.free(id(1)) != 0 {
 		t.Errorf("full: %v, %d may be claimed, of the company with the outcomes %d", f.Full(), f.free(id(2)), f.free(id(1)))
 	}
-	for range 1000 {
-		f.Release(id(1))
-	}
+	release()
 	if c := f.Counts(); c.Outcomes != 0 || c.Held != 0 {
 		t.Errorf("counts %+v, want none", c)
 	}
@@ -588,11 +595,7 @@ func TestRefusedCompaniesAreCheckedInTurn(t *testing.T) {
 	held := f.hold(2, 2, 24)
 	f.Refused(id(1))
 	f.Refused(id(3))
-	var again []uuid.UUID
-	for _, d := range held {
-		again = append(again, f.Leave(d, answered)...)
-	}
-	if !slices.Equal(again, []uuid.UUID{id(3)}) {
+	if again := f.leaveAll(held); !slices.Equal(again, []uuid.UUID{id(3)}) {
 		t.Errorf("may claim again: %v", again)
 	}
 }
@@ -633,9 +636,7 @@ func TestIdleCompaniesAndEndpointsAreForgotten(t *testing.T) {
 	if len(f.endpoints) != 3 || f.endpoints[id(1)] == nil || f.endpoints[id(2)] == nil {
 		t.Errorf("endpoints in use are forgotten: %d remembered", len(f.endpoints))
 	}
-	for _, d := range kept {
-		f.Leave(d, answered)
-	}
+	f.leaveAll(kept)
 	f.enter(3, 3, Start) // the queue of a forgotten company is forgotten
 }
 
@@ -659,9 +660,7 @@ func TestMoreEndpointsInUseThanAreRemembered(t *testing.T) {
 	for n := range 50 {
 		started = append(started, f.hold(n, n, 1)...)
 	}
-	for _, d := range started {
-		f.Leave(d, answered)
-	}
+	f.leaveAll(started)
 	f.attempt(99, 99, answered)
 	f.wantForgotten(1)
 	f.wantBreakers(1, 0, 0)
