@@ -121,33 +121,30 @@ func TestResumeDropsWhatWaited(t *testing.T) {
 	h.idle()
 }
 
-// severable is a replica's connection to Redis, which a test can cut permanently.
-type severable struct{ cut atomic.Bool }
-
 var errCut = errors.New("the connection to Redis is cut")
 
-func (s *severable) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (s *severable) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if s.cut.Load() {
-			cmd.SetErr(errCut)
-			return errCut
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (s *severable) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if s.cut.Load() {
-			for _, cmd := range cmds {
+// severable lets a test cut the connection of a replica to Redis permanently.
+func severable(client redis.UniversalClient) (cut *atomic.Bool) {
+	cut = &atomic.Bool{}
+	client.AddHook(redistest.Hook{
+		Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if cut.Load() {
 				cmd.SetErr(errCut)
+				return errCut
 			}
-			return errCut
-		}
-		return next(ctx, cmds)
-	}
+			return next(ctx, cmd)
+		},
+		Pipeline: func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+			if cut.Load() {
+				for _, cmd := range cmds {
+					cmd.SetErr(errCut)
+				}
+				return errCut
+			}
+			return next(ctx, cmds)
+		},
+	})
+	return cut
 }
 
 // inOrder is a receiver that fails now and then, and checks that it gets one delivery
@@ -186,11 +183,11 @@ func (o *inOrder) answer(_ int, w http.ResponseWriter, r *http.Request) {
 
 // cutOne cuts the connection of a replica with work in flight, and reports whether there
 // is one.
-func cutOne(h *harness, ways map[*harness]*severable) bool {
-	for other, way := range ways {
+func cutOne(h *harness, cuts map[*harness]*atomic.Bool) bool {
+	for other, cut := range cuts {
 		in := "}:n:" + other.opts.Replica + "."
-		if !way.cut.Load() && slices.ContainsFunc(h.work(), func(key string) bool { return strings.Contains(key, in) }) {
-			way.cut.Store(true)
+		if !cut.Load() && slices.ContainsFunc(h.work(), func(key string) bool { return strings.Contains(key, in) }) {
+			cut.Store(true)
 			return true
 		}
 	}
@@ -203,16 +200,16 @@ func TestOrderHoldsWhileReplicasAreLost(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	const timeout = 500 * time.Millisecond
-	ways := map[*harness]*severable{}
+	cuts := map[*harness]*atomic.Bool{}
 	replica := func(name string) *harness {
-		client, way := server.Client(), &severable{}
-		client.AddHook(way)
+		client := server.Client()
+		cut := severable(client)
 		h := build(t, client, func(o *Options) {
 			o.Replica, o.Sender = name, testSender(timeout)
 			o.Queue.HeartbeatEvery = 50 * time.Millisecond
 			o.Policy.Schedule = []time.Duration{0, 0, 0, 10 * time.Millisecond, 10 * time.Millisecond, 0, 0, 0, 0, 0}
 		})
-		ways[h] = way
+		cuts[h] = cut
 		return h
 	}
 	emitter := replica("emitter")
@@ -230,7 +227,7 @@ func TestOrderHoldsWhileReplicasAreLost(t *testing.T) {
 		replica("r" + strconv.Itoa(lost+1)).start()
 		ids = append(ids, emitter.emit(40)...)
 		before := r.count()
-		eventually(t, func() bool { return r.count() > before+5 && cutOne(emitter, ways) }, "one is lost with what it has in flight")
+		eventually(t, func() bool { return r.count() > before+5 && cutOne(emitter, cuts) }, "one is lost with what it has in flight")
 	}
 	emitter.reachAll(ids, s, delivery.StatusDelivered)
 	emitter.settled()

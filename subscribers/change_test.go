@@ -14,14 +14,16 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/internal/redistest"
 	"spendhook/internal/secret"
 	"spendhook/subscribers"
+	"spendhook/subscribers/subscriberstest"
 )
 
 func TestUpdateChangesWhatIsNamed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	want := b.create(t, "https://example.com/a")
+	want := b.Create(t, "https://example.com/a")
 	for _, step := range []struct {
 		update subscribers.Settings
 		expect func()
@@ -30,15 +32,15 @@ func TestUpdateChangesWhatIsNamed(t *testing.T) {
 		{subscribers.Settings{Events: new([]string{"A", "B"})}, func() { want.Events = []string{"A", "B"} }},
 		{subscribers.Settings{CallbackURL: new("https://EXAMPLE.com/b")}, func() { want.CallbackURL = "https://example.com/b" }},
 		{subscribers.Settings{Enabled: new(false)}, func() {
-			want.Enabled, want.DisabledReason, want.DisabledAt = false, subscribers.ReasonManual, new(b.clock.Now().UTC())
+			want.Enabled, want.DisabledReason, want.DisabledAt = false, subscribers.ReasonManual, new(b.Now().UTC())
 		}},
 		{subscribers.Settings{Enabled: new(true)}, func() { want.Enabled, want.DisabledReason, want.DisabledAt = true, "", nil }},
 	} {
-		b.clock.advance(time.Second)
-		got, err := b.store.Update(t.Context(), b.company, want.UUID, step.update)
+		b.Advance(time.Second)
+		got, err := b.Store.Update(t.Context(), b.Company, want.UUID, step.update)
 		noErr(t, err)
 		step.expect()
-		want.UpdatedAt = b.clock.Now().UTC()
+		want.UpdatedAt = b.Now().UTC()
 		if got.Revision == want.Revision {
 			t.Errorf("the revision stays %s", got.Revision)
 		}
@@ -46,7 +48,7 @@ func TestUpdateChangesWhatIsNamed(t *testing.T) {
 		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" {
 			t.Fatalf("updated (-want +got):\n%s", diff)
 		}
-		read, err := b.store.Get(t.Context(), b.company, want.UUID)
+		read, err := b.Store.Get(t.Context(), b.Company, want.UUID)
 		noErr(t, err)
 		if diff := cmp.Diff(got, read, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" {
 			t.Fatalf("read (-updated +read):\n%s", diff)
@@ -57,17 +59,17 @@ func TestUpdateChangesWhatIsNamed(t *testing.T) {
 func TestUpdateThatChangesNothingWritesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	made := b.create(t, "https://example.com/")
-	before := b.version(t)
-	b.clock.advance(time.Minute)
+	made := b.Create(t, "https://example.com/")
+	before := b.Version(t)
+	b.Advance(time.Minute)
 	for _, u := range []subscribers.Settings{{}, {Name: &made.Name, CallbackURL: &made.CallbackURL, Events: &made.Events, Enabled: new(true)}} {
-		got, err := b.store.Update(t.Context(), b.company, made.UUID, u)
+		got, err := b.Store.Update(t.Context(), b.Company, made.UUID, u)
 		noErr(t, err)
 		if diff := cmp.Diff(made, got, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" {
 			t.Errorf("(-made +got):\n%s", diff)
 		}
 	}
-	if v := b.version(t); v != before {
+	if v := b.Version(t); v != before {
 		t.Errorf("version %d, was %d", v, before)
 	}
 }
@@ -75,14 +77,14 @@ func TestUpdateThatChangesNothingWritesNothing(t *testing.T) {
 func TestUpdateRefuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	s := b.create(t, "https://example.com/")
-	_, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{
+	s := b.Create(t, "https://example.com/")
+	_, err := b.Store.Update(t.Context(), b.Company, s.UUID, subscribers.Settings{
 		Name: new(""), CallbackURL: new("http://example.com"), Events: new([]string{}),
 	})
-	if got := codes(t, err); got != "name REQUIRED, callbackUrl INVALID, events REQUIRED" {
+	if got := subscriberstest.Codes(t, err); got != "name REQUIRED, callbackUrl INVALID, events REQUIRED" {
 		t.Errorf("codes = %s", got)
 	}
-	read, err := b.store.Get(t.Context(), b.company, s.UUID)
+	read, err := b.Store.Get(t.Context(), b.Company, s.UUID)
 	noErr(t, err)
 	if diff := cmp.Diff(s, read, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" {
 		t.Errorf("changed (-before +after):\n%s", diff)
@@ -92,34 +94,34 @@ func TestUpdateRefuses(t *testing.T) {
 func TestURLMovesAndIsFreedForOthers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	first := b.create(t, "https://example.com/1")
-	second := b.create(t, "https://example.com/2")
-	_, err := b.store.Update(t.Context(), b.company, first.UUID, subscribers.Settings{CallbackURL: &second.CallbackURL})
+	first := b.Create(t, "https://example.com/1")
+	second := b.Create(t, "https://example.com/2")
+	_, err := b.Store.Update(t.Context(), b.Company, first.UUID, subscribers.Settings{CallbackURL: &second.CallbackURL})
 	wantErr(t, err, subscribers.ErrConflict)
-	_, err = b.store.Update(t.Context(), b.company, first.UUID, subscribers.Settings{CallbackURL: new("https://example.com/3")})
+	_, err = b.Store.Update(t.Context(), b.Company, first.UUID, subscribers.Settings{CallbackURL: new("https://example.com/3")})
 	noErr(t, err)
-	b.create(t, "https://example.com/1")
-	_, err = b.store.Create(t.Context(), b.company, b.input("https://example.com/3"))
+	b.Create(t, "https://example.com/1")
+	_, err = b.Store.Create(t.Context(), b.Company, b.Settings("https://example.com/3"))
 	wantErr(t, err, subscribers.ErrConflict)
-	_, err = b.store.AddEvent(t.Context(), b.company, "https://example.com/3", "A")
+	_, err = b.Store.AddEvent(t.Context(), b.Company, "https://example.com/3", "A")
 	noErr(t, err)
 }
 
 func TestConcurrentChangesLoseNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	s := b.create(t, "https://example.com/")
+	s := b.Create(t, "https://example.com/")
 	errs := make([]error, 41)
 	var wg sync.WaitGroup
 	for i := range 40 {
-		wg.Go(func() { _, errs[i] = b.store.AddEvent(t.Context(), b.company, s.CallbackURL, fmt.Sprintf("E%d", i)) })
+		wg.Go(func() { _, errs[i] = b.Store.AddEvent(t.Context(), b.Company, s.CallbackURL, fmt.Sprintf("E%d", i)) })
 	}
 	wg.Go(func() {
-		_, errs[40] = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Name: new("Renamed")})
+		_, errs[40] = b.Store.Update(t.Context(), b.Company, s.UUID, subscribers.Settings{Name: new("Renamed")})
 	})
 	wg.Wait()
 	noErr(t, errors.Join(errs...))
-	got, err := b.store.Get(t.Context(), b.company, s.UUID)
+	got, err := b.Store.Get(t.Context(), b.Company, s.UUID)
 	noErr(t, err)
 	if len(got.Events) != 41 || got.Name != "Renamed" {
 		t.Errorf("%d events, name %q", len(got.Events), got.Name)
@@ -129,57 +131,57 @@ func TestConcurrentChangesLoseNothing(t *testing.T) {
 func TestAddAndRemoveEvent(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	s := b.create(t, "https://example.com/")
+	s := b.Create(t, "https://example.com/")
 	for range 2 { // the second time changes nothing
-		got, err := b.store.AddEvent(t.Context(), b.company, "https://EXAMPLE.com:443/#x", "EXTRA")
+		got, err := b.Store.AddEvent(t.Context(), b.Company, "https://EXAMPLE.com:443/#x", "EXTRA")
 		noErr(t, err)
 		if want := []string{"PAYMENT_PAID", "EXTRA"}; !slices.Equal(got.Events, want) {
 			t.Errorf("events = %v, want %v", got.Events, want)
 		}
 	}
 	for _, name := range []string{"PAYMENT_PAID", "EXTRA", "EXTRA", "NEVER_THERE"} {
-		noErr(t, b.store.RemoveEvent(t.Context(), b.company, s.CallbackURL, name))
+		noErr(t, b.Store.RemoveEvent(t.Context(), b.Company, s.CallbackURL, name))
 	}
-	got, err := b.store.Get(t.Context(), b.company, s.UUID)
+	got, err := b.Store.Get(t.Context(), b.Company, s.UUID)
 	noErr(t, err)
 	if len(got.Events) != 0 || got.Wants("EXTRA") {
 		t.Errorf("events = %v, want none", got.Events)
 	}
-	_, err = b.store.AddEvent(t.Context(), b.company, s.CallbackURL, "EXTRA")
+	_, err = b.Store.AddEvent(t.Context(), b.Company, s.CallbackURL, "EXTRA")
 	noErr(t, err)
 }
 
 func TestAddAndRemoveEventRefuse(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	b.create(t, "https://example.com/")
-	_, err := b.store.AddEvent(t.Context(), b.company, "nonsense", "bad")
-	if got := codes(t, err); got != "event INVALID, callbackUrl INVALID" {
+	b.Create(t, "https://example.com/")
+	_, err := b.Store.AddEvent(t.Context(), b.Company, "nonsense", "bad")
+	if got := subscriberstest.Codes(t, err); got != "event INVALID, callbackUrl INVALID" {
 		t.Errorf("codes = %s", got)
 	}
-	err = b.store.RemoveEvent(t.Context(), b.company, "", "")
-	if got := codes(t, err); got != "event REQUIRED, callbackUrl REQUIRED" {
+	err = b.Store.RemoveEvent(t.Context(), b.Company, "", "")
+	if got := subscriberstest.Codes(t, err); got != "event REQUIRED, callbackUrl REQUIRED" {
 		t.Errorf("codes = %s", got)
 	}
-	_, err = b.store.AddEvent(t.Context(), b.company, "https://example.com/other", "A")
+	_, err = b.Store.AddEvent(t.Context(), b.Company, "https://example.com/other", "A")
 	wantErr(t, err, subscribers.ErrNotFound)
-	wantErr(t, b.store.RemoveEvent(t.Context(), b.company, "https://example.com/other", "A"), subscribers.ErrNotFound)
+	wantErr(t, b.Store.RemoveEvent(t.Context(), b.Company, "https://example.com/other", "A"), subscribers.ErrNotFound)
 }
 
 func TestAtMost100Events(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	in := b.input("https://example.com/")
+	in := b.Settings("https://example.com/")
 	in.Events = new([]string)
 	for i := range 100 {
 		*in.Events = append(*in.Events, fmt.Sprintf("E%d", i))
 	}
-	_, err := b.store.Create(t.Context(), b.company, in)
+	_, err := b.Store.Create(t.Context(), b.Company, in)
 	noErr(t, err)
-	_, err = b.store.AddEvent(t.Context(), b.company, *in.CallbackURL, "E5")
+	_, err = b.Store.AddEvent(t.Context(), b.Company, *in.CallbackURL, "E5")
 	noErr(t, err)
-	_, err = b.store.AddEvent(t.Context(), b.company, *in.CallbackURL, "E100")
-	if got := codes(t, err); got != "event TOO_MANY" {
+	_, err = b.Store.AddEvent(t.Context(), b.Company, *in.CallbackURL, "E100")
+	if got := subscriberstest.Codes(t, err); got != "event TOO_MANY" {
 		t.Errorf("codes = %s", got)
 	}
 }
@@ -187,20 +189,20 @@ func TestAtMost100Events(t *testing.T) {
 func TestDisableKeepsTheFirstReason(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	s := b.create(t, "https://example.com/")
+	s := b.Create(t, "https://example.com/")
 	for i, reason := range []string{subscribers.ReasonGone, subscribers.ReasonFailing} {
-		changed, err := b.store.Disable(t.Context(), b.company, s.UUID, reason)
+		changed, err := b.Store.Disable(t.Context(), b.Company, s.UUID, reason)
 		noErr(t, err)
 		if changed != (i == 0) {
 			t.Errorf("disable %d: changed = %v", i, changed)
 		}
 	}
-	got, err := b.store.Get(t.Context(), b.company, s.UUID)
+	got, err := b.Store.Get(t.Context(), b.Company, s.UUID)
 	noErr(t, err)
 	if got.Enabled || got.DisabledReason != subscribers.ReasonGone {
 		t.Errorf("enabled %v, reason %q", got.Enabled, got.DisabledReason)
 	}
-	if _, err := b.store.Disable(t.Context(), b.company, s.UUID, "WHIM"); err == nil {
+	if _, err := b.Store.Disable(t.Context(), b.Company, s.UUID, "WHIM"); err == nil {
 		t.Error("an unknown reason was accepted")
 	}
 }
@@ -208,11 +210,11 @@ func TestDisableKeepsTheFirstReason(t *testing.T) {
 func TestConcurrentDisablesChangeOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	s := b.create(t, "https://example.com/")
+	s := b.Create(t, "https://example.com/")
 	changed := make([]bool, 20)
 	var wg, reads sync.WaitGroup
 	reads.Add(len(changed)) // all read before one writes
-	b.client.AddHook(hook{each: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	b.Redis.AddHook(redistest.Hook{Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		err := next(ctx, cmd)
 		if cmd.Name() == "hget" {
 			reads.Done()
@@ -221,7 +223,7 @@ func TestConcurrentDisablesChangeOnce(t *testing.T) {
 		return err
 	}})
 	for i := range changed {
-		wg.Go(func() { changed[i], _ = b.store.Disable(t.Context(), b.company, s.UUID, subscribers.ReasonFailing) })
+		wg.Go(func() { changed[i], _ = b.Store.Disable(t.Context(), b.Company, s.UUID, subscribers.ReasonFailing) })
 	}
 	wg.Wait()
 	if n := len(slices.DeleteFunc(changed, func(c bool) bool { return !c })); n != 1 {
@@ -232,14 +234,14 @@ func TestConcurrentDisablesChangeOnce(t *testing.T) {
 func TestRotatedSecretSignsUntilTheOverlapEnds(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{SecretOverlap: time.Hour})
-	made := b.create(t, "https://example.com/")
-	rotated, err := b.store.RotateSecret(t.Context(), b.company, made.UUID)
+	made := b.Create(t, "https://example.com/")
+	rotated, err := b.Store.RotateSecret(t.Context(), b.Company, made.UUID)
 	noErr(t, err)
 	old, fresh := made.Secrets[0].Key, rotated.Secrets[0].Key
 	if fresh == old {
 		t.Fatal("the secret did not change")
 	}
-	now := b.clock.Now()
+	now := b.Now()
 	for at, want := range map[time.Duration][]secret.Text{
 		0: {fresh, old}, time.Hour - time.Millisecond: {fresh, old}, time.Hour: {fresh},
 	} {
@@ -248,8 +250,8 @@ func TestRotatedSecretSignsUntilTheOverlapEnds(t *testing.T) {
 		}
 	}
 
-	b.clock.advance(time.Hour)
-	updated, err := b.store.Update(t.Context(), b.company, made.UUID, subscribers.Settings{Name: new("Later")})
+	b.Advance(time.Hour)
+	updated, err := b.Store.Update(t.Context(), b.Company, made.UUID, subscribers.Settings{Name: new("Later")})
 	noErr(t, err)
 	if len(updated.Secrets) != 1 || updated.Secrets[0].Key != fresh {
 		t.Errorf("%d secrets are kept, want the fresh one", len(updated.Secrets))
@@ -259,16 +261,16 @@ func TestRotatedSecretSignsUntilTheOverlapEnds(t *testing.T) {
 func TestRotationDoesNotProlongAnOldSecret(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	made := b.create(t, "https://example.com/")
-	_, err := b.store.RotateSecret(t.Context(), b.company, made.UUID)
+	made := b.Create(t, "https://example.com/")
+	_, err := b.Store.RotateSecret(t.Context(), b.Company, made.UUID)
 	noErr(t, err)
-	b.clock.advance(23 * time.Hour)
-	rotated, err := b.store.RotateSecret(t.Context(), b.company, made.UUID)
+	b.Advance(23 * time.Hour)
+	rotated, err := b.Store.RotateSecret(t.Context(), b.Company, made.UUID)
 	noErr(t, err)
-	if got := len(rotated.LiveSecrets(b.clock.Now())); got != 3 {
+	if got := len(rotated.LiveSecrets(b.Now())); got != 3 {
 		t.Errorf("%d secrets live, want 3", got)
 	}
-	if got := len(rotated.LiveSecrets(b.clock.Now().Add(time.Hour))); got != 2 {
+	if got := len(rotated.LiveSecrets(b.Now().Add(time.Hour))); got != 2 {
 		t.Errorf("%d secrets live an hour later, want 2", got)
 	}
 }
@@ -276,14 +278,14 @@ func TestRotationDoesNotProlongAnOldSecret(t *testing.T) {
 func TestRotationsAreBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	s := b.create(t, "https://example.com/")
+	s := b.Create(t, "https://example.com/")
 	first := s.Secrets[0].Key
 	for range 6 {
 		var err error
-		s, err = b.store.RotateSecret(t.Context(), b.company, s.UUID)
+		s, err = b.Store.RotateSecret(t.Context(), b.Company, s.UUID)
 		noErr(t, err)
 	}
-	live := s.LiveSecrets(b.clock.Now())
+	live := s.LiveSecrets(b.Now())
 	if len(live) != 5 || slices.Contains(live, first) || s.Secrets[0].ExpiresAt != nil {
 		t.Errorf("%d secrets live, the first of them among: %v", len(live), slices.Contains(live, first))
 	}
@@ -293,28 +295,28 @@ func TestRotationsAreBounded(t *testing.T) {
 func TestDisableGoneIgnoresAChangedSubscriber(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	s := b.create(t, "https://example.com/")
+	s := b.Create(t, "https://example.com/")
 	gone := func(url string, began time.Time, want bool) {
 		t.Helper()
-		changed, err := b.store.DisableGone(t.Context(), b.company, s.UUID, url, began)
+		changed, err := b.Store.DisableGone(t.Context(), b.Company, s.UUID, url, began)
 		noErr(t, err)
 		if changed != want {
 			t.Errorf("410 from %s at %v: disabled %v, want %v", url, began, changed, want)
 		}
 	}
-	began := b.clock.Now()
-	b.clock.advance(time.Minute)
-	_, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Name: new("Other")})
+	began := b.Now()
+	b.Advance(time.Minute)
+	_, err := b.Store.Update(t.Context(), b.Company, s.UUID, subscribers.Settings{Name: new("Other")})
 	noErr(t, err)
 	gone(s.CallbackURL, began, false)
-	gone("https://example.com/old", b.clock.Now(), false)
-	gone(s.CallbackURL, b.clock.Now(), true)
-	gone(s.CallbackURL, b.clock.Now(), false)
-	got, err := b.store.Get(t.Context(), b.company, s.UUID)
+	gone("https://example.com/old", b.Now(), false)
+	gone(s.CallbackURL, b.Now(), true)
+	gone(s.CallbackURL, b.Now(), false)
+	got, err := b.Store.Get(t.Context(), b.Company, s.UUID)
 	noErr(t, err)
 	if got.Enabled || got.DisabledReason != subscribers.ReasonGone {
 		t.Errorf("enabled %v, reason %q", got.Enabled, got.DisabledReason)
 	}
-	_, err = b.store.DisableGone(t.Context(), b.company, uuid.New(), s.CallbackURL, began)
+	_, err = b.Store.DisableGone(t.Context(), b.Company, uuid.New(), s.CallbackURL, began)
 	wantErr(t, err, subscribers.ErrNotFound)
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/redistest"
-	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 	"spendhook/subscribers/listing"
+	"spendhook/subscribers/subscriberstest"
 )
 
 // In Redis Cluster a script's keys must share a slot, and pipelines span nodes.
@@ -22,13 +22,12 @@ func TestEverythingWorksInACluster(t *testing.T) {
 	}
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
 	t.Cleanup(func() { noErr(t, client.Close()) })
-	b := &bundle{client: client, clock: newClock()}
-	b.store = subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring(), Now: b.clock.Now})
+	b := &bundle{subscriberstest.On(client, subscribers.StoreOptions{})}
 
 	var last subscribers.Subscriber
 	for range 40 {
-		b.company = uuid.New()
-		s := b.create(t, "https://example.com/")
+		b.Company = uuid.New()
+		s := b.Create(t, "https://example.com/")
 		last = s
 		for what, call := range everyCall(t, b, s) {
 			if what != "delete" {
@@ -38,12 +37,12 @@ func TestEverythingWorksInACluster(t *testing.T) {
 			}
 		}
 	}
-	_, total, err := b.lists().List(t.Context(), listing.Filter{})
+	_, total, err := b.Reader.List(t.Context(), listing.Filter{})
 	noErr(t, err)
 	if total != 80 {
 		t.Errorf("%d listed, want 80", total)
 	}
-	noErr(t, b.store.Delete(t.Context(), b.company, last.UUID))
+	noErr(t, b.Store.Delete(t.Context(), b.Company, last.UUID))
 	err = client.ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
 		if n := node.DBSize(ctx).Val(); n == 0 {
 			t.Errorf("%v holds no key", node)

@@ -8,6 +8,7 @@ import (
 
 	"spendhook/internal/secret"
 	"spendhook/subscribers"
+	"spendhook/subscribers/subscriberstest"
 )
 
 type secrets = map[string]secret.Text
@@ -24,12 +25,12 @@ func settings(headers secrets) map[string]*secret.Text {
 func TestHeadersAreKeptUnderCanonicalNames(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	in := b.input("https://example.com/")
+	in := b.Settings("https://example.com/")
 	in.Headers = settings(secrets{"x-api-KEY": "v 1", "AUTHORIZATION": "Basic dTpw", "X_Under": "\"quoted\"\t~"})
-	s, err := b.store.Create(t.Context(), b.company, in)
+	s, err := b.Store.Create(t.Context(), b.Company, in)
 	noErr(t, err)
 	wantHeaders(t, s, "Authorization=Basic dTpw", "X-Api-Key=v 1", "X_under=\"quoted\"\t~")
-	read, err := b.store.Get(t.Context(), b.company, s.UUID)
+	read, err := b.Store.Get(t.Context(), b.Company, s.UUID)
 	noErr(t, err)
 	wantHeaders(t, read, "Authorization=Basic dTpw", "X-Api-Key=v 1", "X_under=\"quoted\"\t~")
 	if raw := b.raw(t, s); strings.Contains(raw, "dTpw") || strings.Contains(raw, "quoted") {
@@ -51,16 +52,16 @@ func wantHeaders(t *testing.T, s subscribers.Subscriber, want ...string) {
 func TestAnUpdateChangesTheHeadersItNames(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	in := b.input("https://example.com/")
+	in := b.Settings("https://example.com/")
 	in.Headers = settings(secrets{"X-A": "1", "X-B": "2", "X-C": "3"})
-	s, err := b.store.Create(t.Context(), b.company, in)
+	s, err := b.Store.Create(t.Context(), b.Company, in)
 	noErr(t, err)
-	s, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Headers: map[string]*secret.Text{
+	s, err = b.Store.Update(t.Context(), b.Company, s.UUID, subscribers.Settings{Headers: map[string]*secret.Text{
 		"x-a": new(secret.Text("one")), "X-B": nil, "X-D": new(secret.Text("4")), "X-None": nil,
 	}})
 	noErr(t, err)
 	wantHeaders(t, s, "X-A=one", "X-C=3", "X-D=4")
-	s, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Name: new("Other"), Headers: map[string]*secret.Text{}})
+	s, err = b.Store.Update(t.Context(), b.Company, s.UUID, subscribers.Settings{Name: new("Other"), Headers: map[string]*secret.Text{}})
 	noErr(t, err)
 	wantHeaders(t, s, "X-A=one", "X-C=3", "X-D=4")
 }
@@ -69,12 +70,12 @@ func TestAnUpdateChangesTheHeadersItNames(t *testing.T) {
 func TestHeadersAreBoundToTheirOrigin(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	in := b.input("https://example.com/a")
+	in := b.Settings("https://example.com/a")
 	in.Headers = settings(secrets{"X-A": "1", "X-B": "2"})
-	s, err := b.store.Create(t.Context(), b.company, in)
+	s, err := b.Store.Create(t.Context(), b.Company, in)
 	noErr(t, err)
 	move := func(to string, headers map[string]*secret.Text) error {
-		s, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{CallbackURL: &to, Headers: headers})
+		s, err = b.Store.Update(t.Context(), b.Company, s.UUID, subscribers.Settings{CallbackURL: &to, Headers: headers})
 		return err
 	}
 	noErr(t, move("https://EXAMPLE.com:443/b?c", nil))
@@ -82,7 +83,7 @@ func TestHeadersAreBoundToTheirOrigin(t *testing.T) {
 	kept := s
 	for _, to := range []string{"https://evil.example/b", "https://example.com:8443/b", "https://example.com.evil.example/"} {
 		for _, headers := range []map[string]*secret.Text{nil, {"X-C": new(secret.Text("3"))}, {"x-a": nil}} {
-			if got := codes(t, move(to, headers)); !strings.Contains(got, "/headers/X-B REQUIRED") {
+			if got := subscriberstest.Codes(t, move(to, headers)); !strings.Contains(got, "/headers/X-B REQUIRED") {
 				t.Errorf("%s: %s", to, got)
 			}
 			s = kept
@@ -97,7 +98,7 @@ func TestHeadersAreBoundToTheirOrigin(t *testing.T) {
 func TestBadHeadersAreRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	s := b.create(t, "https://example.com/s")
+	s := b.Create(t, "https://example.com/s")
 	many := secrets{}
 	for i := range 21 {
 		many[fmt.Sprintf("X-%d", i)] = "v"
@@ -106,18 +107,18 @@ func TestBadHeadersAreRefused(t *testing.T) {
 		"headers TOO_MANY":       many,
 		"/headers/HOST RESERVED": {"HOST": "v"},
 	} {
-		in := b.input("https://example.com/new")
+		in := b.Settings("https://example.com/new")
 		in.Headers = settings(headers)
-		_, err := b.store.Create(t.Context(), b.company, in)
-		if got := codes(t, err); got != want {
+		_, err := b.Store.Create(t.Context(), b.Company, in)
+		if got := subscriberstest.Codes(t, err); got != want {
 			t.Errorf("create: %s, want %s", got, want)
 		}
-		_, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Headers: settings(headers)})
-		if got := codes(t, err); got != want {
+		_, err = b.Store.Update(t.Context(), b.Company, s.UUID, subscribers.Settings{Headers: settings(headers)})
+		if got := subscriberstest.Codes(t, err); got != want {
 			t.Errorf("update: %s, want %s", got, want)
 		}
 	}
-	after, err := b.store.Get(t.Context(), b.company, s.UUID)
+	after, err := b.Store.Get(t.Context(), b.Company, s.UUID)
 	noErr(t, err)
 	wantHeaders(t, after)
 }

@@ -25,41 +25,41 @@ import (
 // furnished makes three companies with all kinds of sealed values, sealed under the key "old".
 func furnished(t *testing.T) (*bundle, []subscribers.Subscriber) {
 	t.Helper()
-	b := &bundle{client: redistest.New(t), clock: newClock()}
-	b.store = b.withKeys(sealtest.Ring("old"))
+	b := setup(t, subscribers.StoreOptions{})
+	b.Store = b.withKeys(sealtest.Ring("old"))
 	var all []subscribers.Subscriber
 	for range 3 {
-		b.company = uuid.New()
+		b.Company = uuid.New()
 		for i := range 2 {
-			in := b.input(fmt.Sprintf("https://example.com/%d", i))
+			in := b.Settings(fmt.Sprintf("https://example.com/%d", i))
 			in.Headers = settings(secrets{"Authorization": "Bearer hunter22", "X-B": "another"})
-			s, err := b.store.Create(t.Context(), b.company, in)
+			s, err := b.Store.Create(t.Context(), b.Company, in)
 			noErr(t, err)
-			s, err = b.store.RotateSecret(t.Context(), b.company, s.UUID)
+			s, err = b.Store.RotateSecret(t.Context(), b.Company, s.UUID)
 			noErr(t, err)
 			all = append(all, s)
 		}
-		_, err := b.certificates(sealtest.Ring("old")).Set(t.Context(), b.company, subscriberstest.ClientCertificate(t, b.clock.Now()))
+		_, err := b.certificates(sealtest.Ring("old")).Set(t.Context(), b.Company, subscriberstest.ClientCertificate(t, b.Now()))
 		noErr(t, err)
 	}
 	return b, all
 }
 
 func (b *bundle) certificates(keys *seal.Keyring) *certificate.Store {
-	return certificate.New(b.client, keys, b.clock.Now)
+	return certificate.New(b.Redis, keys, b.Now)
 }
 
 // sealsOf counts what is stored under each key.
 func sealsOf(t *testing.T, b *bundle, ids ...string) map[string]int {
 	t.Helper()
 	found := map[string]int{}
-	for _, name := range b.client.Keys(t.Context(), "*").Val() {
+	for _, name := range b.Redis.Keys(t.Context(), "*").Val() {
 		var text string
-		switch b.client.Type(t.Context(), name).Val() {
+		switch b.Redis.Type(t.Context(), name).Val() {
 		case "hash":
-			text = fmt.Sprint(b.client.HGetAll(t.Context(), name).Val())
+			text = fmt.Sprint(b.Redis.HGetAll(t.Context(), name).Val())
 		case "string":
-			text = b.client.Get(t.Context(), name).Val()
+			text = b.Redis.Get(t.Context(), name).Val()
 		}
 		for _, id := range ids {
 			found[id] += strings.Count(text, "sealed1:"+id+":")
@@ -131,7 +131,7 @@ func TestResealCountsLockedValuesByKey(t *testing.T) {
 }
 
 func withCompany(b *bundle, s subscribers.Subscriber) subscribers.Subscriber {
-	b.company = s.CompanyUUID
+	b.Company = s.CompanyUUID
 	return s
 }
 
@@ -144,8 +144,8 @@ func TestResealCanBeInterrupted(t *testing.T) {
 	b, all := furnished(t)
 	both := b.withKeys(sealtest.Ring("new", "old"))
 	left, runs := -1, 0
-	cutter := b.client.(*redis.Client)
-	cutter.AddHook(hook{each: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	cutter := b.Redis.(*redis.Client)
+	cutter.AddHook(redistest.Hook{Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		if left == 0 {
 			return errCut
 		}
@@ -183,7 +183,7 @@ func TestResealNeverOverwritesAChange(t *testing.T) {
 	victim := withCompany(b, all[3])
 	old := b.withKeys(sealtest.Ring("old")) // a replica that was not restarted yet
 	changed := 0
-	b.client.AddHook(hook{each: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	b.Redis.AddHook(redistest.Hook{Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		// Change the record between read and write of the reseal, the first two times.
 		if text := fmt.Sprint(cmd.Args()...); changed < 2 && strings.HasPrefix(cmd.Name(), "eval") && strings.Contains(text, victim.UUID.String()) && strings.Contains(text, "sealed1:new") {
 			changed++
@@ -205,14 +205,14 @@ func TestResealRaisesTheVersion(t *testing.T) {
 	t.Parallel()
 	b, all := furnished(t)
 	withCompany(b, all[0])
-	copies := registry.New(listing.New(b.client, sealtest.Ring("new")), 0)
-	locked, err := copies.Current(t.Context(), b.company)
+	copies := registry.New(listing.New(b.Redis, sealtest.Ring("new")), 0)
+	locked, err := copies.Current(t.Context(), b.Company)
 	noErr(t, err)
 	if locked[1].Unusable() == nil {
 		t.Fatal("the registry opens what it has no key of")
 	}
 	noErr(t, b.withKeys(sealtest.Ring("new", "old")).Reseal(t.Context(), &reseal.Count{}))
-	open, err := copies.Current(t.Context(), b.company)
+	open, err := copies.Current(t.Context(), b.Company)
 	noErr(t, err)
 	if err := open[1].Unusable(); err != nil {
 		t.Error(err)

@@ -60,7 +60,7 @@ func TestSecretsAre32RandomBytes(t *testing.T) {
 	b := setup(t, subscribers.StoreOptions{})
 	seen := map[string]bool{}
 	for i := range 10 {
-		plain := b.create(t, fmt.Sprintf("https://example.com/%d", i)).Secrets[0].Key.Reveal()
+		plain := b.Create(t, fmt.Sprintf("https://example.com/%d", i)).Secrets[0].Key.Reveal()
 		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(plain, "whsec_"))
 		if err != nil || len(key) != 32 || !strings.HasPrefix(plain, "whsec_") {
 			t.Errorf("secret has %d bytes, %v", len(key), err)

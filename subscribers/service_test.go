@@ -42,18 +42,18 @@ func (d *deliveries) expect(t *testing.T, after string, want ...string) {
 }
 
 func serviceOn(b *bundle) (*subscribers.Service, *deliveries) {
-	d := &deliveries{store: b.store}
-	return subscribers.NewService(b.store, d), d
+	d := &deliveries{store: b.Store}
+	return subscribers.NewService(b.Store, d), d
 }
 
 func TestServiceReleasesAndCancelsDeliveries(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	service, d := serviceOn(b)
-	s := b.create(t, "https://example.com/")
+	s := b.Create(t, "https://example.com/")
 	update := func(u subscribers.Settings) {
 		t.Helper()
-		_, err := service.Update(t.Context(), b.company, s.UUID, u)
+		_, err := service.Update(t.Context(), b.Company, s.UUID, u)
 		noErr(t, err)
 	}
 	update(subscribers.Settings{Name: new("Other")})
@@ -61,10 +61,10 @@ func TestServiceReleasesAndCancelsDeliveries(t *testing.T) {
 	d.expect(t, "a change that enables nothing")
 	update(subscribers.Settings{Enabled: new(true)})
 	d.expect(t, "enabling", "release: enabled true, <nil>")
-	noErr(t, service.Delete(t.Context(), b.company, s.UUID))
+	noErr(t, service.Delete(t.Context(), b.Company, s.UUID))
 	d.expect(t, "deleting", "cancel: enabled true, <nil>")
-	wantErr(t, service.Delete(t.Context(), b.company, s.UUID), subscribers.ErrNotFound)
-	_, err := service.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Enabled: new(true)})
+	wantErr(t, service.Delete(t.Context(), b.Company, s.UUID), subscribers.ErrNotFound)
+	_, err := service.Update(t.Context(), b.Company, s.UUID, subscribers.Settings{Enabled: new(true)})
 	wantErr(t, err, subscribers.ErrNotFound)
 	d.expect(t, "changing an unknown one")
 }
@@ -74,24 +74,24 @@ func TestRepeatedRequestCompletesAChange(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	service, d := serviceOn(b)
-	s := b.create(t, "https://example.com/")
-	_, err := b.store.Disable(t.Context(), b.company, s.UUID, subscribers.ReasonFailing)
+	s := b.Create(t, "https://example.com/")
+	_, err := b.Store.Disable(t.Context(), b.Company, s.UUID, subscribers.ReasonFailing)
 	noErr(t, err)
 	away := errors.New("away")
 	enable := subscribers.Settings{Enabled: new(true)}
 
 	d.fail = away
-	_, err = service.Update(t.Context(), b.company, s.UUID, enable)
+	_, err = service.Update(t.Context(), b.Company, s.UUID, enable)
 	wantErr(t, err, away)
-	wantErr(t, service.Delete(t.Context(), b.company, s.UUID), away)
-	_, err = b.store.Get(t.Context(), b.company, s.UUID)
+	wantErr(t, service.Delete(t.Context(), b.Company, s.UUID), away)
+	_, err = b.Store.Get(t.Context(), b.Company, s.UUID)
 	noErr(t, err)
 	d.expect(t, "failures", "release: enabled true, <nil>", "cancel: enabled true, <nil>")
 
 	d.fail = nil
-	_, err = service.Update(t.Context(), b.company, s.UUID, enable)
+	_, err = service.Update(t.Context(), b.Company, s.UUID, enable)
 	noErr(t, err)
 	d.expect(t, "enabling an enabled one", "release: enabled true, <nil>")
-	noErr(t, service.Delete(t.Context(), b.company, s.UUID))
+	noErr(t, service.Delete(t.Context(), b.Company, s.UUID))
 	d.expect(t, "deleting", "cancel: enabled true, <nil>")
 }

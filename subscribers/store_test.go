@@ -23,25 +23,26 @@ import (
 	"spendhook/subscribers/health"
 	"spendhook/subscribers/layout"
 	"spendhook/subscribers/listing"
+	"spendhook/subscribers/subscriberstest"
 )
 
 func TestCreatedSubscriberIsRead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	in := b.input("HTTPS://Example.com:443/hook#x")
+	in := b.Settings("HTTPS://Example.com:443/hook#x")
 	in.Name, in.Events = new("Überweisungen 💶"), new([]string{"B", "A_1"})
-	made, err := b.store.Create(t.Context(), b.company, in)
+	made, err := b.Store.Create(t.Context(), b.Company, in)
 	noErr(t, err)
 
 	want := subscribers.Subscriber{
-		UUID: made.UUID, CompanyUUID: b.company, Name: *in.Name, CallbackURL: "https://example.com/hook",
+		UUID: made.UUID, CompanyUUID: b.Company, Name: *in.Name, CallbackURL: "https://example.com/hook",
 		Events: *in.Events, Enabled: true, Secrets: made.Secrets,
-		CreatedAt: b.clock.Now().UTC(), UpdatedAt: b.clock.Now().UTC(), Revision: made.Revision,
+		CreatedAt: b.Now().UTC(), UpdatedAt: b.Now().UTC(), Revision: made.Revision,
 	}
 	if diff := cmp.Diff(want, made, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" {
 		t.Errorf("created (-want +got):\n%s", diff)
 	}
-	read, err := b.store.Get(t.Context(), b.company, made.UUID)
+	read, err := b.Store.Get(t.Context(), b.Company, made.UUID)
 	noErr(t, err)
 	if diff := cmp.Diff(made, read, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" {
 		t.Errorf("read (-created +read):\n%s", diff)
@@ -54,9 +55,9 @@ func TestCreatedSubscriberIsRead(t *testing.T) {
 func TestTimesHaveTheStoredPrecision(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	b.store = subscribers.NewStore(subscribers.StoreOptions{Client: b.client, Keyring: sealtest.Keyring()}) // the real clock
-	made := b.create(t, "https://example.com/")
-	read, err := b.store.Get(t.Context(), b.company, made.UUID)
+	b.Store = subscribers.NewStore(subscribers.StoreOptions{Client: b.Redis, Keyring: sealtest.Keyring()}) // the real clock
+	made := b.Create(t, "https://example.com/")
+	read, err := b.Store.Get(t.Context(), b.Company, made.UUID)
 	noErr(t, err)
 	if diff := cmp.Diff(made, read, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" {
 		t.Errorf("read (-created +read):\n%s", diff)
@@ -66,9 +67,9 @@ func TestTimesHaveTheStoredPrecision(t *testing.T) {
 func TestCreateDisabled(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	in := b.input("https://example.com/")
+	in := b.Settings("https://example.com/")
 	in.Enabled = new(bool)
-	s, err := b.store.Create(t.Context(), b.company, in)
+	s, err := b.Store.Create(t.Context(), b.Company, in)
 	noErr(t, err)
 	if s.Enabled || s.DisabledReason != subscribers.ReasonManual || s.DisabledAt == nil {
 		t.Errorf("enabled %v, reason %q at %v", s.Enabled, s.DisabledReason, s.DisabledAt)
@@ -97,22 +98,22 @@ func TestCreateRefuses(t *testing.T) {
 		"/events/0 UNKNOWN_EVENT_TYPE":  func(c *subscribers.Settings) { c.Events = new([]string{"NOT_THERE"}) },
 		"name REQUIRED, events INVALID": nil,
 	} {
-		in := b.input("https://example.com/")
+		in := b.Settings("https://example.com/")
 		if edit == nil {
 			in.Name, in.Events, want = new(""), new([]string{"A-B"}), "name REQUIRED, /events/0 INVALID"
 		} else {
 			edit(&in)
 		}
-		_, err := b.store.Create(t.Context(), b.company, in)
-		if got := codes(t, err); got != want {
+		_, err := b.Store.Create(t.Context(), b.Company, in)
+		if got := subscriberstest.Codes(t, err); got != want {
 			t.Errorf("codes = %s, want %s", got, want)
 		}
 	}
-	_, err := b.store.Create(t.Context(), uuid.Nil, b.input("https://example.com/"))
-	if got := codes(t, err); got != "companyUuid REQUIRED" {
+	_, err := b.Store.Create(t.Context(), uuid.Nil, b.Settings("https://example.com/"))
+	if got := subscriberstest.Codes(t, err); got != "companyUuid REQUIRED" {
 		t.Errorf("codes without a company = %s", got)
 	}
-	if n := b.client.DBSize(t.Context()).Val(); n != 0 {
+	if n := b.Redis.DBSize(t.Context()).Val(); n != 0 {
 		t.Errorf("%d keys were written", n)
 	}
 }
@@ -120,14 +121,14 @@ func TestCreateRefuses(t *testing.T) {
 func TestLongestNamesAreAccepted(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	in := b.input("https://example.com/")
+	in := b.Settings("https://example.com/")
 	in.Name = new(strings.Repeat("ü", 200))
 	in.Events = new([]string{"A" + strings.Repeat("_", 63)})
-	_, err := b.store.Create(t.Context(), b.company, in)
+	_, err := b.Store.Create(t.Context(), b.Company, in)
 	noErr(t, err)
 	(*in.Events)[0] += "_"
-	_, err = b.store.Create(t.Context(), b.company, in)
-	if got := codes(t, err); got != "/events/0 INVALID" {
+	_, err = b.Store.Create(t.Context(), b.Company, in)
+	if got := subscriberstest.Codes(t, err); got != "/events/0 INVALID" {
 		t.Errorf("codes = %s", got)
 	}
 }
@@ -139,7 +140,7 @@ func TestOneURLIsCreatedOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range errs {
 		wg.Go(func() {
-			_, errs[i] = b.store.Create(t.Context(), b.company, b.input(fmt.Sprintf("https://example.com/a#%d", i)))
+			_, errs[i] = b.Store.Create(t.Context(), b.Company, b.Settings(fmt.Sprintf("https://example.com/a#%d", i)))
 		})
 	}
 	wg.Wait()
@@ -151,7 +152,7 @@ func TestOneURLIsCreatedOnce(t *testing.T) {
 			t.Errorf("error = %v, want ErrConflict", err)
 		}
 	}
-	_, total, err := b.lists().List(t.Context(), listing.Filter{Company: &b.company})
+	_, total, err := b.Reader.List(t.Context(), listing.Filter{Company: &b.Company})
 	noErr(t, err)
 	if created != 1 || total != 1 {
 		t.Errorf("%d creates succeeded, %d subscribers are listed", created, total)
@@ -161,9 +162,9 @@ func TestOneURLIsCreatedOnce(t *testing.T) {
 func TestTwoCompaniesMayShareAURL(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	b.create(t, "https://example.com/")
-	in := b.input("https://example.com/")
-	_, err := b.store.Create(t.Context(), uuid.New(), in)
+	b.Create(t, "https://example.com/")
+	in := b.Settings("https://example.com/")
+	_, err := b.Store.Create(t.Context(), uuid.New(), in)
 	noErr(t, err)
 }
 
@@ -174,7 +175,7 @@ func TestQuotaHoldsUnderConcurrency(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range errs {
 		wg.Go(func() {
-			_, errs[i] = b.store.Create(t.Context(), b.company, b.input(fmt.Sprintf("https://example.com/%d", i)))
+			_, errs[i] = b.Store.Create(t.Context(), b.Company, b.Settings(fmt.Sprintf("https://example.com/%d", i)))
 		})
 	}
 	wg.Wait()
@@ -189,48 +190,48 @@ func TestQuotaHoldsUnderConcurrency(t *testing.T) {
 	if refused != 23 {
 		t.Errorf("%d of 30 refused, want 23", refused)
 	}
-	all, _, err := b.lists().List(t.Context(), listing.Filter{Company: &b.company})
+	all, _, err := b.Reader.List(t.Context(), listing.Filter{Company: &b.Company})
 	noErr(t, err)
-	noErr(t, b.store.Delete(t.Context(), b.company, all[0].UUID))
-	b.create(t, "https://example.com/room-again")
+	noErr(t, b.Store.Delete(t.Context(), b.Company, all[0].UUID))
+	b.Create(t, "https://example.com/room-again")
 }
 
 func TestForeignCompanyFindsNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	s := b.create(t, "https://example.com/")
+	s := b.Create(t, "https://example.com/")
 	other := uuid.New()
-	_, err := b.store.Get(t.Context(), other, s.UUID)
+	_, err := b.Store.Get(t.Context(), other, s.UUID)
 	wantErr(t, err, subscribers.ErrNotFound)
-	wantErr(t, b.store.Delete(t.Context(), other, s.UUID), subscribers.ErrNotFound)
-	_, err = b.store.Update(t.Context(), other, s.UUID, subscribers.Settings{})
+	wantErr(t, b.Store.Delete(t.Context(), other, s.UUID), subscribers.ErrNotFound)
+	_, err = b.Store.Update(t.Context(), other, s.UUID, subscribers.Settings{})
 	wantErr(t, err, subscribers.ErrNotFound)
-	_, err = b.store.RotateSecret(t.Context(), other, s.UUID)
+	_, err = b.Store.RotateSecret(t.Context(), other, s.UUID)
 	wantErr(t, err, subscribers.ErrNotFound)
-	_, err = b.store.Disable(t.Context(), other, s.UUID, subscribers.ReasonGone)
+	_, err = b.Store.Disable(t.Context(), other, s.UUID, subscribers.ReasonGone)
 	wantErr(t, err, subscribers.ErrNotFound)
 }
 
 func TestDeleteLeavesOnlyTheVersionForAWhile(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	s := b.create(t, "https://example.com/?a=1&b=<2>")
-	sample := health.Sample{Company: b.company, Subscriber: s.UUID, TrailingFailures: 1, At: b.clock.Now()}
-	noErr(t, health.New(health.Options{Client: b.client}).Record(t.Context(), []health.Sample{sample}, health.Policy{})[0].Err)
-	noErr(t, b.store.Delete(t.Context(), b.company, s.UUID))
-	wantErr(t, b.store.Delete(t.Context(), b.company, s.UUID), subscribers.ErrNotFound)
-	_, err := b.store.Get(t.Context(), b.company, s.UUID)
+	s := b.Create(t, "https://example.com/?a=1&b=<2>")
+	sample := health.Sample{Company: b.Company, Subscriber: s.UUID, TrailingFailures: 1, At: b.Now()}
+	noErr(t, health.New(health.Options{Client: b.Redis}).Record(t.Context(), []health.Sample{sample}, health.Policy{})[0].Err)
+	noErr(t, b.Store.Delete(t.Context(), b.Company, s.UUID))
+	wantErr(t, b.Store.Delete(t.Context(), b.Company, s.UUID), subscribers.ErrNotFound)
+	_, err := b.Store.Get(t.Context(), b.Company, s.UUID)
 	wantErr(t, err, subscribers.ErrNotFound)
 
-	keys := b.client.Keys(t.Context(), "*").Val()
-	if len(keys) != 1 || keys[0] != layout.CompanyKey(b.company) {
+	keys := b.Redis.Keys(t.Context(), "*").Val()
+	if len(keys) != 1 || keys[0] != layout.CompanyKey(b.Company) {
 		t.Fatalf("keys left: %v", keys)
 	}
-	if ttl := b.client.TTL(t.Context(), keys[0]).Val(); ttl <= 23*time.Hour || ttl > 24*time.Hour {
+	if ttl := b.Redis.TTL(t.Context(), keys[0]).Val(); ttl <= 23*time.Hour || ttl > 24*time.Hour {
 		t.Errorf("the version lives for %v", ttl)
 	}
-	b.create(t, "https://example.com/?a=1&b=<2>")
-	if ttl := b.client.TTL(t.Context(), keys[0]).Val(); ttl >= 0 {
+	b.Create(t, "https://example.com/?a=1&b=<2>")
+	if ttl := b.Redis.TTL(t.Context(), keys[0]).Val(); ttl >= 0 {
 		t.Errorf("a subscriber lives for %v only", ttl)
 	}
 }
@@ -239,40 +240,40 @@ func TestDeleteLeavesOnlyTheVersionForAWhile(t *testing.T) {
 func TestVersionOnlyGrows(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	last := b.version(t)
+	last := b.Version(t)
 	step := func(what string, err error) {
 		t.Helper()
 		noErr(t, err)
-		v := b.version(t)
+		v := b.Version(t)
 		if v <= last {
 			t.Errorf("%s: version %d after %d", what, v, last)
 		}
 		last = v
 	}
-	s := b.create(t, "https://example.com/")
+	s := b.Create(t, "https://example.com/")
 	step("create", nil)
 	name := "Other"
-	_, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Name: &name})
+	_, err := b.Store.Update(t.Context(), b.Company, s.UUID, subscribers.Settings{Name: &name})
 	step("update", err)
-	_, err = b.store.AddEvent(t.Context(), b.company, s.CallbackURL, "ANOTHER")
+	_, err = b.Store.AddEvent(t.Context(), b.Company, s.CallbackURL, "ANOTHER")
 	step("add event", err)
-	step("remove event", b.store.RemoveEvent(t.Context(), b.company, s.CallbackURL, "ANOTHER"))
-	_, err = b.store.RotateSecret(t.Context(), b.company, s.UUID)
+	step("remove event", b.Store.RemoveEvent(t.Context(), b.Company, s.CallbackURL, "ANOTHER"))
+	_, err = b.Store.RotateSecret(t.Context(), b.Company, s.UUID)
 	step("rotate", err)
-	_, err = b.store.Disable(t.Context(), b.company, s.UUID, subscribers.ReasonGone)
+	_, err = b.Store.Disable(t.Context(), b.Company, s.UUID, subscribers.ReasonGone)
 	step("disable", err)
-	step("delete", b.store.Delete(t.Context(), b.company, s.UUID))
-	b.create(t, "https://example.com/")
+	step("delete", b.Store.Delete(t.Context(), b.Company, s.UUID))
+	b.Create(t, "https://example.com/")
 	step("create after the last was deleted", nil)
 
-	noErr(t, b.client.FlushDB(t.Context()).Err())
-	b.create(t, "https://example.com/")
+	noErr(t, b.Redis.FlushDB(t.Context()).Err())
+	b.Create(t, "https://example.com/")
 	step("create after the version was lost", nil)
 
 	ahead := last + time.Hour.Milliseconds() // as if Redis's clock had stepped back
-	noErr(t, b.client.HSet(t.Context(), layout.CompanyKey(b.company), "v", ahead).Err())
+	noErr(t, b.Redis.HSet(t.Context(), layout.CompanyKey(b.Company), "v", ahead).Err())
 	last = ahead
-	b.create(t, "https://example.com/2")
+	b.Create(t, "https://example.com/2")
 	step("create with a slow clock", nil)
 }
 
@@ -282,10 +283,9 @@ func TestUnavailableRedisIsAWrappedError(t *testing.T) {
 	// A large pool: past as many failed dials go-redis dials on in the background.
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Socket(), PoolSize: 1000, MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { noErr(t, client.Close()) })
-	b := &bundle{client: client, clock: newClock(), company: uuid.New()}
-	b.store = subscribers.NewStore(subscribers.StoreOptions{Client: b.client, Keyring: sealtest.Keyring(), Now: b.clock.Now})
-	s := b.create(t, "https://example.com/")
-	before := b.client.HGetAll(t.Context(), layout.CompanyKey(b.company)).Val()
+	b := &bundle{subscriberstest.On(client, subscribers.StoreOptions{})}
+	s := b.Create(t, "https://example.com/")
+	before := b.Redis.HGetAll(t.Context(), layout.CompanyKey(b.Company)).Val()
 
 	server.Kill()
 	for what, call := range everyCall(t, b, s) {
@@ -295,7 +295,7 @@ func TestUnavailableRedisIsAWrappedError(t *testing.T) {
 		}
 	}
 	server.Restart()
-	after, err := server.Client().HGetAll(t.Context(), layout.CompanyKey(b.company)).Result()
+	after, err := server.Client().HGetAll(t.Context(), layout.CompanyKey(b.Company)).Result()
 	noErr(t, err)
 	if diff := cmp.Diff(before, after, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" || len(after) != 2 {
 		t.Errorf("stored (-before +after):\n%s", diff)
@@ -307,33 +307,36 @@ func everyCall(t *testing.T, b *bundle, s subscribers.Subscriber) map[string]fun
 	ctx, name := t.Context(), "Other"
 	registry := b.registry()
 	return map[string]func() error{
-		"create": func() error { _, err := b.store.Create(ctx, b.company, b.input("https://example.com/2")); return err },
-		"get":    func() error { _, err := b.store.Get(ctx, b.company, s.UUID); return err },
+		"create": func() error {
+			_, err := b.Store.Create(ctx, b.Company, b.Settings("https://example.com/2"))
+			return err
+		},
+		"get": func() error { _, err := b.Store.Get(ctx, b.Company, s.UUID); return err },
 		"update": func() error {
-			_, err := b.store.Update(ctx, b.company, s.UUID, subscribers.Settings{Name: &name})
+			_, err := b.Store.Update(ctx, b.Company, s.UUID, subscribers.Settings{Name: &name})
 			return err
 		},
-		"add":     func() error { _, err := b.store.AddEvent(ctx, b.company, s.CallbackURL, "A"); return err },
-		"remove":  func() error { return b.store.RemoveEvent(ctx, b.company, s.CallbackURL, "PAYMENT_PAID") },
-		"rotate":  func() error { _, err := b.store.RotateSecret(ctx, b.company, s.UUID); return err },
-		"disable": func() error { _, err := b.store.Disable(ctx, b.company, s.UUID, subscribers.ReasonGone); return err },
-		"delete":  func() error { return b.store.Delete(ctx, b.company, s.UUID) },
-		"list":    func() error { _, _, err := b.lists().List(ctx, listing.Filter{}); return err },
+		"add":     func() error { _, err := b.Store.AddEvent(ctx, b.Company, s.CallbackURL, "A"); return err },
+		"remove":  func() error { return b.Store.RemoveEvent(ctx, b.Company, s.CallbackURL, "PAYMENT_PAID") },
+		"rotate":  func() error { _, err := b.Store.RotateSecret(ctx, b.Company, s.UUID); return err },
+		"disable": func() error { _, err := b.Store.Disable(ctx, b.Company, s.UUID, subscribers.ReasonGone); return err },
+		"delete":  func() error { return b.Store.Delete(ctx, b.Company, s.UUID) },
+		"list":    func() error { _, _, err := b.Reader.List(ctx, listing.Filter{}); return err },
 		"list one company": func() error {
-			_, _, err := b.lists().List(ctx, listing.Filter{Company: &b.company})
+			_, _, err := b.Reader.List(ctx, listing.Filter{Company: &b.Company})
 			return err
 		},
-		"registry": func() error { _, err := registry.Current(ctx, b.company); return err },
+		"registry": func() error { _, err := registry.Current(ctx, b.Company); return err },
 	}
 }
 
 func TestDamagedRecordTellsNoSecret(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	s := b.create(t, "https://example.com/")
+	s := b.Create(t, "https://example.com/")
 	raw := `{"secrets":[{"key":"whsec_hunter2"`
-	noErr(t, b.client.HSet(t.Context(), layout.CompanyKey(b.company), s.UUID.String(), raw).Err())
-	_, err := b.store.Get(t.Context(), b.company, s.UUID)
+	noErr(t, b.Redis.HSet(t.Context(), layout.CompanyKey(b.Company), s.UUID.String(), raw).Err())
+	_, err := b.Store.Get(t.Context(), b.Company, s.UUID)
 	if err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("error = %v", err)
 	}
@@ -348,8 +351,8 @@ func TestRefusedHostIsInvalidAndWritesNothing(t *testing.T) {
 			return errors.New("10.0.0.7 is private")
 		},
 	}})
-	_, err := b.store.Create(t.Context(), b.company, b.input("https://Internal.example:8443/a"))
-	if got := codes(t, err); got != "callbackUrl CALLBACK_URL_REFUSED" {
+	_, err := b.Store.Create(t.Context(), b.Company, b.Settings("https://Internal.example:8443/a"))
+	if got := subscriberstest.Codes(t, err); got != "callbackUrl CALLBACK_URL_REFUSED" {
 		t.Errorf("codes = %s", got)
 	}
 	if strings.Contains(err.Error(), "10.0.0.7") {
@@ -358,7 +361,7 @@ func TestRefusedHostIsInvalidAndWritesNothing(t *testing.T) {
 	if len(asked) != 1 || asked[0] != "internal.example" {
 		t.Errorf("asked about %q", asked)
 	}
-	if n := b.client.DBSize(t.Context()).Val(); n != 0 {
+	if n := b.Redis.DBSize(t.Context()).Val(); n != 0 {
 		t.Errorf("%d keys were written", n)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events/publish"
+	"spendhook/internal/redistest"
 )
 
 // A partition has one wake-up at most, however many events are added.
@@ -195,44 +196,28 @@ func TestAddedEventsOfARefusedCompanyAreServedElsewhere(t *testing.T) {
 	})
 }
 
-// held is a Redis client whose asynq enqueues wait until they are released.
-type held struct {
-	entered chan struct{} // holds one: an enqueue waits
-	release chan struct{}
-}
-
-func (h *held) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *held) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); cmd.Name() == "sadd" && args[1] == "asynq:queues" { // begins an enqueue
-			select {
-			case h.entered <- struct{}{}:
-			default:
-			}
-			<-h.release
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (h *held) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
 // Partitions that are to be woken while a wake-up is being enqueued share the next ones.
 func TestWakeUpsAreEnqueuedTogether(t *testing.T) {
 	t.Parallel()
 	client := redisOf(t)
 	q := newBench(t, client).queue("r")
-	h := &held{entered: make(chan struct{}, 1), release: make(chan struct{})}
-	client.AddHook(h)
+	entered, release := make(chan struct{}, 1), make(chan struct{})
+	client.AddHook(redistest.Hook{Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if args := cmd.Args(); cmd.Name() == "sadd" && args[1] == "asynq:queues" { // begins an enqueue
+			select {
+			case entered <- struct{}{}:
+			default:
+			}
+			<-release
+		}
+		return next(ctx, cmd)
+	}})
 	q.Wake(t.Context(), []int{0})
-	<-h.entered
+	<-entered
 	for p := 1; p <= 64; p++ {
 		q.Wake(t.Context(), []int{p})
 	}
-	close(h.release)
+	close(release)
 	q.StopClaiming(context.Background()) // waits until they are enqueued
 	if n := q.Wakeups(); n != 1+64/16 {
 		t.Errorf("%v wake-ups were enqueued", n)

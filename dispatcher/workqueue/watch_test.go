@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -161,26 +160,6 @@ func TestNoReplicaIsLostWhileRedisIsDown(t *testing.T) {
 	}
 }
 
-// holdUp delays the calls that take a replica over until something has happened.
-type holdUp struct {
-	replica string
-	until   func(context.Context) bool
-}
-
-func (h holdUp) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
-func (h holdUp) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-func (h holdUp) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		args := cmds[0].Args()
-		if len(args) > 6 && args[1] == workqueue.RequeueHash() && args[6] == h.replica && !h.until(ctx) {
-			return ctx.Err()
-		}
-		return next(ctx, cmds)
-	}
-}
-
 // A replica goes on sending heartbeats during a takeover; else it would be lost too.
 func TestHeartbeatGoesOnDuringATakeover(t *testing.T) {
 	t.Parallel()
@@ -201,13 +180,13 @@ func TestHeartbeatGoesOnDuringATakeover(t *testing.T) {
 		}
 		return true
 	}
-	client.AddHook(holdUp{replica: lost.Name(), until: func(ctx context.Context) bool {
-		for range 2 {
-			if !beats(ctx) {
-				return false
-			}
+	// The calls that take the replica over wait for two heartbeats.
+	client.AddHook(redistest.Hook{Pipeline: func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		args := cmds[0].Args()
+		if len(args) > 6 && args[1] == workqueue.RequeueHash() && args[6] == lost.Name() && !(beats(ctx) && beats(ctx)) {
+			return ctx.Err()
 		}
-		return true
+		return next(ctx, cmds)
 	}})
 	k := &taker{others: 100}
 	none := ""
@@ -235,12 +214,17 @@ func TestManyNotesAreTakenOver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h := &calls{hash: workqueue.RequeueHash()}
-	b.client.AddHook(h)
+	var calls atomic.Int64
+	b.client.AddHook(redistest.Hook{Pipeline: func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		if args := cmds[0].Args(); len(args) > 1 && args[0] == "evalsha" && args[1] == workqueue.RequeueHash() {
+			calls.Add(1)
+		}
+		return next(ctx, cmds)
+	}})
 	if n := b.takeOver(b.queue("r"), "lost"); n != notes {
 		t.Errorf("%d notes were taken over", n)
 	}
-	if n := h.n.Load(); n < notes/page || n > notes/page+2 {
+	if n := calls.Load(); n < notes/page || n > notes/page+2 {
 		t.Errorf("in %d calls", n)
 	}
 	if n := b.do("LLEN", "q:"+company.String()); n != int64(notes) {
@@ -248,23 +232,6 @@ func TestManyNotesAreTakenOver(t *testing.T) {
 	}
 	if n := b.do("EXISTS", "n:lost"); n != int64(0) {
 		t.Error("notes are left")
-	}
-}
-
-// calls counts the pipelines that run a script.
-type calls struct {
-	hash string
-	n    atomic.Int64
-}
-
-func (c *calls) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (c *calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-func (c *calls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if args := cmds[0].Args(); len(args) > 1 && args[0] == "evalsha" && args[1] == c.hash {
-			c.n.Add(1)
-		}
-		return next(ctx, cmds)
 	}
 }
 

@@ -181,8 +181,7 @@ func TestSeveralTokensAtOnce(t *testing.T) {
 func TestRefusedLargeRequestDoesNotBlockSmallOnes(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
-	h := &hook{}
-	client.AddHook(h)
+	calls := countCalls(client, nil)
 	_, now := frozen()
 	l := ratelimit.New(client, now)
 	l.Take(t.Context(), slow, "acme", 50)
@@ -193,8 +192,8 @@ func TestRefusedLargeRequestDoesNotBlockSmallOnes(t *testing.T) {
 	if last.OK || last.RetryAfter < 9000*time.Second || last.RetryAfter > 10_000*time.Second {
 		t.Errorf("%+v", last)
 	}
-	if calls := h.calls.Load(); calls != 2 {
-		t.Errorf("%d round trips", calls)
+	if n := calls.Load(); n != 2 {
+		t.Errorf("%d round trips", n)
 	}
 	if d := l.Take(t.Context(), slow, "acme", 50); !d.OK {
 		t.Errorf("%+v", d)
@@ -322,34 +321,26 @@ func TestAHangingRedisHoldsUpOnlyTheFirst(t *testing.T) {
 	}
 }
 
-// hook counts the round trips and can hold them up.
-type hook struct {
-	calls atomic.Int64
-	gate  chan struct{}
-}
-
-func (h *hook) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (h *hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h *hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
+// countCalls counts the round trips of a client. Each waits until gate is closed, if there is one.
+func countCalls(client redis.UniversalClient, gate <-chan struct{}) *atomic.Int64 {
+	var calls atomic.Int64
+	client.AddHook(redistest.Hook{Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		if cmd.Name() == "evalsha" {
-			h.calls.Add(1)
-			if h.gate != nil {
-				<-h.gate
+			calls.Add(1)
+			if gate != nil {
+				<-gate
 			}
 		}
 		return next(ctx, cmd)
-	}
+	}})
+	return &calls
 }
 
 func TestConcurrentRequestsShareALease(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
-	h := &hook{gate: make(chan struct{})}
-	client.AddHook(h)
+	gate := make(chan struct{})
+	calls := countCalls(client, gate)
 	l := ratelimit.New(client, nil)
 	limit := ratelimit.Limit{Name: "n", PerSecond: 1000, Burst: 1000} // a chunk is 50
 	var group sync.WaitGroup
@@ -361,22 +352,22 @@ func TestConcurrentRequestsShareALease(t *testing.T) {
 			}
 		})
 	}
-	close(h.gate)
+	close(gate)
 	group.Wait()
-	if count.Load() != 40 || h.calls.Load() != 1 {
-		t.Errorf("%d admitted by %d round trips", count.Load(), h.calls.Load())
+	if count.Load() != 40 || calls.Load() != 1 {
+		t.Errorf("%d admitted by %d round trips", count.Load(), calls.Load())
 	}
 }
 
 func TestCancelledRequestDoesNotWaitForALease(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
-	h := &hook{gate: make(chan struct{})}
-	client.AddHook(h)
+	gate := make(chan struct{})
+	calls := countCalls(client, gate)
 	l := ratelimit.New(client, nil)
 	var group sync.WaitGroup
 	group.Go(func() { take(l, slow) })
-	for h.calls.Load() == 0 {
+	for calls.Load() == 0 {
 		<-time.After(time.Millisecond)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -384,7 +375,7 @@ func TestCancelledRequestDoesNotWaitForALease(t *testing.T) {
 	if !l.Take(ctx, slow, "acme", 1).OK {
 		t.Error("refused")
 	}
-	close(h.gate)
+	close(gate)
 	group.Wait()
 }
 
@@ -392,13 +383,12 @@ func TestCancelledRequestDoesNotWaitForALease(t *testing.T) {
 func TestARefusedFloodDoesNotReachRedis(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
-	h := &hook{}
-	client.AddHook(h)
+	calls := countCalls(client, nil)
 	_, now := frozen()
 	l := ratelimit.New(client, now)
 	admitted(l, slow, 10_000)
-	if calls := h.calls.Load(); calls > 102 {
-		t.Errorf("%d round trips for 100 tokens of a chunk of 1", calls)
+	if n := calls.Load(); n > 102 {
+		t.Errorf("%d round trips for 100 tokens of a chunk of 1", n)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"spendhook/internal/invalid"
 	"spendhook/internal/secret"
 	"spendhook/subscribers/callback"
+	"spendhook/subscribers/subscriberstest"
 )
 
 type secrets = map[string]secret.Text
@@ -79,7 +80,7 @@ func TestBadHeadersAreRefused(t *testing.T) {
 	} {
 		want, _, _ = strings.Cut(want, ",")
 		err := set(headers)
-		if got := codes(t, err); got != want {
+		if got := subscriberstest.Codes(t, err); got != want {
 			t.Errorf("%.60q: %s, want %s", slices.Collect(maps.Keys(headers)), got, want)
 		}
 		for _, value := range headers {

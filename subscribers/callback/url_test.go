@@ -1,33 +1,19 @@
 package callback_test
 
 import (
-	"errors"
 	"net/url"
 	"strings"
 	"testing"
 
 	"spendhook/internal/invalid"
 	"spendhook/subscribers/callback"
+	"spendhook/subscribers/subscriberstest"
 )
 
 func normalize(raw string, allowHTTP bool) (string, error) {
 	var problems invalid.Error
 	normal := callback.Policy{AllowHTTP: allowHTTP}.Normalize(&problems, raw)
 	return normal, problems.OrNil()
-}
-
-// codes joins the "field CODE" pairs of an *invalid.Error.
-func codes(t *testing.T, err error) string {
-	t.Helper()
-	var problems *invalid.Error
-	if !errors.As(err, &problems) {
-		t.Fatalf("error = %v, want an *invalid.Error", err)
-	}
-	var all []string
-	for _, f := range problems.Fields {
-		all = append(all, f.Field+" "+f.Code)
-	}
-	return strings.Join(all, ", ")
 }
 
 func TestNormalize(t *testing.T) {
@@ -121,7 +107,7 @@ func TestNormalizeRefuses(t *testing.T) {
 			t.Errorf("Normalize(%.60q) = %q, want an error", raw, got)
 			continue
 		}
-		if c := codes(t, err); c != want {
+		if c := subscriberstest.Codes(t, err); c != want {
 			t.Errorf("Normalize(%.60q): %s, want %s", raw, c, want)
 		}
 		if strings.Contains(err.Error(), "hunter2") {

@@ -18,6 +18,7 @@ import (
 	"spendhook/internal/clientcert"
 	"spendhook/internal/devca"
 	"spendhook/internal/partition"
+	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/layout"
 	"spendhook/subscribers/listing"
@@ -38,10 +39,10 @@ func issue(t *testing.T, ca *devca.Authority, leaf devca.Leaf) certificate.Input
 func TestACertificateIsKeptAndReadWithoutItsKeyInClear(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	in := subscriberstest.ClientCertificate(t, today())
-	set, err := b.store.Set(t.Context(), b.company, in)
+	in := subscriberstest.ClientCertificate(t, b.Now())
+	set, err := b.certificates.Set(t.Context(), b.Company, in)
 	noErr(t, err)
-	read, err := b.store.Get(t.Context(), b.company)
+	read, err := b.certificates.Get(t.Context(), b.Company)
 	noErr(t, err)
 	if diff := cmp.Diff(set, read, cmpopts.IgnoreFields(certificate.Certificate{}, "TLS")); diff != "" {
 		t.Errorf("(-set +read):\n%s", diff)
@@ -55,7 +56,7 @@ func TestACertificateIsKeptAndReadWithoutItsKeyInClear(t *testing.T) {
 	if !read.TLS.PrivateKey.(*ecdsa.PrivateKey).Equal(set.TLS.PrivateKey) {
 		t.Error("another key was read")
 	}
-	raw := b.client.HGet(t.Context(), layout.CompanyKey(b.company), layout.CertificateField).Val()
+	raw := b.Redis.HGet(t.Context(), layout.CompanyKey(b.Company), layout.CertificateField).Val()
 	if body := strings.Split(in.PrivateKey, "\n")[1]; raw == "" || strings.Contains(raw, body[:20]) {
 		t.Errorf("stored in clear: %s", raw)
 	}
@@ -64,38 +65,37 @@ func TestACertificateIsKeptAndReadWithoutItsKeyInClear(t *testing.T) {
 func TestRegistryReturnsThePresentCertificate(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.create(t, "https://example.com/")
-	other := *b
-	other.company = uuid.New()
-	other.create(t, "https://example.com/")
-	copies := registry.New(b.lists(), 0)
-	thumbprint := func(b *bundle) string {
-		matched, err := copies.Current(t.Context(), b.company)
+	b.Create(t, "https://example.com/")
+	other := subscriberstest.On(b.Redis, subscribers.StoreOptions{})
+	other.Create(t, "https://example.com/")
+	copies := registry.New(b.Reader, 0)
+	thumbprint := func(company uuid.UUID) string {
+		matched, err := copies.Current(t.Context(), company)
 		noErr(t, err)
 		if matched[0].Certificate == nil {
 			return ""
 		}
 		return matched[0].Certificate.Thumbprint
 	}
-	if got := thumbprint(b); got != "" {
+	if got := thumbprint(b.Company); got != "" {
 		t.Errorf("a certificate from nowhere: %s", got)
 	}
 	for range 2 {
-		c, err := b.store.Set(t.Context(), b.company, subscriberstest.ClientCertificate(t, today()))
+		c, err := b.certificates.Set(t.Context(), b.Company, subscriberstest.ClientCertificate(t, b.Now()))
 		noErr(t, err)
-		if got := thumbprint(b); got != c.Thumbprint {
+		if got := thumbprint(b.Company); got != c.Thumbprint {
 			t.Errorf("%q, want the one that was set", got)
 		}
 	}
-	if got := thumbprint(&other); got != "" {
+	if got := thumbprint(other.Company); got != "" {
 		t.Errorf("another company has it too")
 	}
-	noErr(t, b.store.Remove(t.Context(), b.company))
-	if got := thumbprint(b); got != "" {
+	noErr(t, b.certificates.Remove(t.Context(), b.Company))
+	if got := thumbprint(b.Company); got != "" {
 		t.Errorf("%q after it was removed", got)
 	}
-	wantErr(t, b.store.Remove(t.Context(), b.company), certificate.ErrNotFound)
-	_, err := b.store.Get(t.Context(), b.company)
+	wantErr(t, b.certificates.Remove(t.Context(), b.Company), certificate.ErrNotFound)
+	_, err := b.certificates.Get(t.Context(), b.Company)
 	wantErr(t, err, certificate.ErrNotFound)
 }
 
@@ -104,20 +104,20 @@ func TestRegistryReturnsThePresentCertificate(t *testing.T) {
 func TestCertificateIsKeptWithoutSubscribers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	life := func() time.Duration { return b.client.PTTL(t.Context(), layout.CompanyKey(b.company)).Val() }
+	life := func() time.Duration { return b.Redis.PTTL(t.Context(), layout.CompanyKey(b.Company)).Val() }
 	set := func() {
-		_, err := b.store.Set(t.Context(), b.company, subscriberstest.ClientCertificate(t, today()))
+		_, err := b.certificates.Set(t.Context(), b.Company, subscriberstest.ClientCertificate(t, b.Now()))
 		noErr(t, err)
 	}
 	set()
-	s := b.create(t, "https://example.com/")
-	noErr(t, b.subscribers.Delete(t.Context(), b.company, s.UUID))
+	s := b.Create(t, "https://example.com/")
+	noErr(t, b.Store.Delete(t.Context(), b.Company, s.UUID))
 	if life() != -1 {
 		t.Errorf("the certificate expires in %v", life())
 	}
-	_, err := b.store.Get(t.Context(), b.company)
+	_, err := b.certificates.Get(t.Context(), b.Company)
 	noErr(t, err)
-	noErr(t, b.store.Remove(t.Context(), b.company))
+	noErr(t, b.certificates.Remove(t.Context(), b.Company))
 	if life() <= 0 {
 		t.Error("the key has no content and does not expire")
 	}
@@ -125,7 +125,7 @@ func TestCertificateIsKeptWithoutSubscribers(t *testing.T) {
 	if life() != -1 {
 		t.Error("a new certificate expires with the old version")
 	}
-	items, n, err := b.lists().List(t.Context(), listing.Filter{Company: &b.company})
+	items, n, err := b.Reader.List(t.Context(), listing.Filter{Company: &b.Company})
 	noErr(t, err)
 	if len(items) != 0 || n != 0 {
 		t.Errorf("listed %d of %d", len(items), n)
@@ -135,7 +135,7 @@ func TestCertificateIsKeptWithoutSubscribers(t *testing.T) {
 func TestBadCertificatesAreRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	now := today()
+	now := b.Now()
 	ca, err := devca.New("test", now.Add(-time.Hour), now.Add(time.Hour))
 	noErr(t, err)
 	leaf := devca.Leaf{Name: "client", NotBefore: now.Add(-time.Minute), NotAfter: now.Add(time.Minute)}
@@ -177,19 +177,19 @@ func TestBadCertificatesAreRefused(t *testing.T) {
 		"a very long key":   {with(good.Chain, good.PrivateKey+strings.Repeat("\n", 17<<10)), "privateKey TOO_LONG"},
 		"too many links":    {with(strings.Repeat(good.Chain, 11), good.PrivateKey), "certificateChain TOO_MANY"},
 	} {
-		_, err := b.store.Set(t.Context(), b.company, test.in)
-		if got := codes(t, err); got != test.want {
+		_, err := b.certificates.Set(t.Context(), b.Company, test.in)
+		if got := subscriberstest.Codes(t, err); got != test.want {
 			t.Errorf("%s: %s, want %s", name, got, test.want)
 		}
 		if lines := strings.Split(test.in.PrivateKey, "\n"); len(lines) > 1 && len(lines[1]) > 20 && strings.Contains(err.Error(), lines[1][:20]) {
 			t.Errorf("%s: the error repeats the key", name)
 		}
 	}
-	if n := b.client.DBSize(t.Context()).Val(); n != 0 {
+	if n := b.Redis.DBSize(t.Context()).Val(); n != 0 {
 		t.Errorf("%d keys were written", n)
 	}
 	withCA := with(good.Chain+string(ca.PEM()), good.PrivateKey)
-	if _, err := b.store.Set(t.Context(), b.company, withCA); err != nil {
+	if _, err := b.certificates.Set(t.Context(), b.Company, withCA); err != nil {
 		t.Errorf("a chain with its authority: %v", err)
 	}
 }
@@ -208,18 +208,18 @@ func pkcs8(t *testing.T, key any) string {
 func TestExpiringCertificatesAreFound(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	now := today()
+	now := b.Now()
 	ca, err := devca.New("test", now.Add(-time.Hour), now.Add(time.Hour))
 	noErr(t, err)
 	companies := make([]uuid.UUID, 4)
 	for i := range companies {
 		companies[i] = uuid.New()
 		end := now.Add(time.Duration(i+1) * 24 * time.Hour)
-		_, err := b.store.Set(t.Context(), companies[i], issue(t, ca, devca.Leaf{Name: "c", NotBefore: now.Add(-time.Hour), NotAfter: end}))
+		_, err := b.certificates.Set(t.Context(), companies[i], issue(t, ca, devca.Leaf{Name: "c", NotBefore: now.Add(-time.Hour), NotAfter: end}))
 		noErr(t, err)
 	}
-	noErr(t, b.store.Remove(t.Context(), companies[0]))
-	some, counts, err := b.store.ExpiringBefore(t.Context(), now.Add(3*24*time.Hour))
+	noErr(t, b.certificates.Remove(t.Context(), companies[0]))
+	some, counts, err := b.certificates.ExpiringBefore(t.Context(), now.Add(3*24*time.Hour))
 	noErr(t, err)
 	n := int64(0)
 	for _, of := range counts {

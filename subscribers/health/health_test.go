@@ -15,13 +15,13 @@ import (
 
 func (b *bundle) sample(s subscribers.Subscriber, success bool, failures int) health.Sample {
 	return health.Sample{
-		Company: b.company, Subscriber: s.UUID, Success: success, TrailingFailures: failures, At: b.clock.Now(),
+		Company: b.Company, Subscriber: s.UUID, Success: success, TrailingFailures: failures, At: b.Now(),
 	}
 }
 
 func (b *bundle) record(t *testing.T, samples ...health.Sample) []health.Transition {
 	t.Helper()
-	transitions := b.store.Record(t.Context(), samples, health.Policy{})
+	transitions := b.healths.Record(t.Context(), samples, health.Policy{})
 	for _, transition := range transitions {
 		noErr(t, transition.Err)
 	}
@@ -30,7 +30,7 @@ func (b *bundle) record(t *testing.T, samples ...health.Sample) []health.Transit
 
 func (b *bundle) health(t *testing.T, s subscribers.Subscriber) health.Health {
 	t.Helper()
-	all, err := b.store.Of(t.Context(), b.company, s.UUID)
+	all, err := b.healths.Of(t.Context(), b.Company, s.UUID)
 	noErr(t, err)
 	return all[s.UUID]
 }
@@ -38,7 +38,7 @@ func (b *bundle) health(t *testing.T, s subscribers.Subscriber) health.Health {
 func TestHealthOverALifetime(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.create(t, "https://example.com/")
+	s := b.Create(t, "https://example.com/")
 	if diff := cmp.Diff(health.Health{State: health.StateHealthy}, b.health(t, s)); diff != "" {
 		t.Errorf("health of a new one (-want +got):\n%s", diff)
 	}
@@ -62,12 +62,12 @@ func TestHealthOverALifetime(t *testing.T) {
 		{0, true, 4, health.None}, // recovered and failing again: no difference
 		{0, true, 3, health.Recovered},
 	} {
-		b.clock.advance(step.wait)
+		b.Advance(step.wait)
 		if got := b.record(t, b.sample(s, step.success, step.failures))[0].Kind; got != step.want {
 			t.Errorf("step %d: %s, want %s", i, got, step.want)
 		}
 	}
-	now := b.clock.Now().UTC()
+	now := b.Now().UTC()
 	want := health.Health{State: health.StateHealthy, FailingSince: &now, LastSuccessAt: &now, ConsecutiveFailures: 3}
 	if diff := cmp.Diff(want, b.health(t, s)); diff != "" {
 		t.Errorf("health (-want +got):\n%s", diff)
@@ -122,15 +122,15 @@ func TestHealthFollowsTheModel(t *testing.T) {
 	b := setup(t)
 	policy := health.Policy{FailingAfter: 3, DisableAfter: 30 * time.Minute}
 	rapid.Check(t, func(rt *rapid.T) {
-		s := b.create(t, "https://example.com/"+uuid.NewString())
+		s := b.Create(t, "https://example.com/"+uuid.NewString())
 		m := &model{}
 		steps := rapid.SliceOfN(rapid.Custom(drawSample), 1, 12).Draw(rt, "samples")
 		for _, step := range steps {
-			b.clock.advance(step.wait)
-			at := b.clock.Now()
-			got := b.store.Record(t.Context(), []health.Sample{b.sample(s, step.success, step.failures)}, policy)
+			b.Advance(step.wait)
+			at := b.Now()
+			got := b.healths.Record(t.Context(), []health.Sample{b.sample(s, step.success, step.failures)}, policy)
 			want := []health.Transition{{
-				Company: b.company, Subscriber: s.UUID, Kind: m.add(step.success, step.failures, at.UnixMilli()), Health: m.health(),
+				Company: b.Company, Subscriber: s.UUID, Kind: m.add(step.success, step.failures, at.UnixMilli()), Health: m.health(),
 			}}
 			if diff := cmp.Diff(want, got); diff != "" {
 				rt.Fatalf("transition (-model +redis):\n%s", diff)
@@ -159,7 +159,7 @@ func drawSample(t *rapid.T) drawn {
 func TestEachTransitionIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.create(t, "https://example.com/")
+	s := b.Create(t, "https://example.com/")
 	count := func(success bool, failures int, kind health.Kind) int {
 		results := make([][]health.Transition, 20)
 		var wg sync.WaitGroup
@@ -180,7 +180,7 @@ func TestEachTransitionIsReportedOnce(t *testing.T) {
 	if n := count(false, 1, health.Failing); n != 1 {
 		t.Errorf("failing was reported %d times", n)
 	}
-	b.clock.advance(5 * 24 * time.Hour)
+	b.Advance(5 * 24 * time.Hour)
 	if n := count(false, 1, health.Expired); n != 1 {
 		t.Errorf("expired was reported %d times", n)
 	}
@@ -192,16 +192,16 @@ func TestEachTransitionIsReportedOnce(t *testing.T) {
 func TestEachRunOfFailuresExpires(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.create(t, "https://example.com/")
+	s := b.Create(t, "https://example.com/")
 	policy := health.Policy{FailingAfter: 1, DisableAfter: time.Minute}
 	for run := range 2 {
 		for _, want := range []health.Kind{health.Failing, health.Expired} {
-			got := b.store.Record(t.Context(), []health.Sample{b.sample(s, false, 1)}, policy)
+			got := b.healths.Record(t.Context(), []health.Sample{b.sample(s, false, 1)}, policy)
 			noErr(t, got[0].Err)
 			if got[0].Kind != want {
 				t.Errorf("run %d: %s, want %s", run, got[0].Kind, want)
 			}
-			b.clock.advance(time.Minute)
+			b.Advance(time.Minute)
 		}
 		b.record(t, b.sample(s, true, 0))
 	}
@@ -210,20 +210,20 @@ func TestEachRunOfFailuresExpires(t *testing.T) {
 func TestHealthStartsAnewWhenEnabled(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.create(t, "https://example.com/")
+	s := b.Create(t, "https://example.com/")
 	b.record(t, b.sample(s, false, 4))
-	_, err := b.subscribers.Disable(t.Context(), b.company, s.UUID, subscribers.ReasonFailing)
+	_, err := b.Store.Disable(t.Context(), b.Company, s.UUID, subscribers.ReasonFailing)
 	noErr(t, err)
 	if h := b.health(t, s); h.State != health.StateFailing || h.ConsecutiveFailures != 4 || h.FailingSince == nil {
 		t.Errorf("health of a disabled one: %+v", h)
 	}
-	_, err = b.subscribers.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Enabled: new(true)})
+	_, err = b.Store.Update(t.Context(), b.Company, s.UUID, subscribers.Settings{Enabled: new(true)})
 	noErr(t, err)
 	if diff := cmp.Diff(health.Health{State: health.StateHealthy}, b.health(t, s)); diff != "" {
 		t.Errorf("health once enabled (-want +got):\n%s", diff)
 	}
 	b.record(t, b.sample(s, false, 3))
-	_, err = b.subscribers.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Enabled: new(true), Name: new("Other")})
+	_, err = b.Store.Update(t.Context(), b.Company, s.UUID, subscribers.Settings{Enabled: new(true), Name: new("Other")})
 	noErr(t, err)
 	if h := b.health(t, s); h.ConsecutiveFailures != 3 {
 		t.Errorf("an update of an enabled one reset its health: %+v", h)
@@ -233,14 +233,14 @@ func TestHealthStartsAnewWhenEnabled(t *testing.T) {
 func TestSampleOfADeletedSubscriberWritesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.create(t, "https://example.com/1")
-	b.create(t, "https://example.com/2")
-	noErr(t, b.subscribers.Delete(t.Context(), b.company, s.UUID))
-	before := b.client.DBSize(t.Context()).Val()
+	s := b.Create(t, "https://example.com/1")
+	b.Create(t, "https://example.com/2")
+	noErr(t, b.Store.Delete(t.Context(), b.Company, s.UUID))
+	before := b.Redis.DBSize(t.Context()).Val()
 	if got := b.record(t, b.sample(s, false, 9))[0].Kind; got != health.None {
 		t.Errorf("transition %s", got)
 	}
-	if after := b.client.DBSize(t.Context()).Val(); after != before {
+	if after := b.Redis.DBSize(t.Context()).Val(); after != before {
 		t.Errorf("%d keys, were %d", after, before)
 	}
 	if diff := cmp.Diff(health.Health{State: health.StateHealthy}, b.health(t, s)); diff != "" {
@@ -251,13 +251,13 @@ func TestSampleOfADeletedSubscriberWritesNothing(t *testing.T) {
 func TestHealthKeyExpires(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.create(t, "https://example.com/")
+	s := b.Create(t, "https://example.com/")
 	b.record(t, b.sample(s, true, 0))
-	keys := b.client.Keys(t.Context(), "*sh:"+s.UUID.String()).Val()
+	keys := b.Redis.Keys(t.Context(), "*sh:"+s.UUID.String()).Val()
 	if len(keys) != 1 {
 		t.Fatalf("keys = %v", keys)
 	}
-	if ttl := b.client.TTL(t.Context(), keys[0]).Val(); ttl < 89*24*time.Hour {
+	if ttl := b.Redis.TTL(t.Context(), keys[0]).Val(); ttl < 89*24*time.Hour {
 		t.Errorf("time to live = %v", ttl)
 	}
 }

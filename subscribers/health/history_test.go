@@ -13,7 +13,7 @@ import (
 
 func (b *bundle) history(t *testing.T, s subscribers.Subscriber) (words []string) {
 	t.Helper()
-	all, err := b.store.History(t.Context(), b.company, s.UUID)
+	all, err := b.healths.History(t.Context(), b.Company, s.UUID)
 	noErr(t, err)
 	for _, c := range all {
 		words = append(words, c.What)
@@ -23,7 +23,7 @@ func (b *bundle) history(t *testing.T, s subscribers.Subscriber) (words []string
 
 func (b *bundle) turn(t *testing.T, s subscribers.Subscriber, enabled bool) {
 	t.Helper()
-	_, err := b.subscribers.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Enabled: &enabled})
+	_, err := b.Store.Update(t.Context(), b.Company, s.UUID, subscribers.Settings{Enabled: &enabled})
 	noErr(t, err)
 }
 
@@ -32,15 +32,15 @@ func (b *bundle) turn(t *testing.T, s subscribers.Subscriber, enabled bool) {
 func TestHistoryOverALifetime(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s, other := b.create(t, "https://example.com/a"), b.create(t, "https://example.com/b")
+	s, other := b.Create(t, "https://example.com/a"), b.Create(t, "https://example.com/b")
 	b.record(t, b.sample(s, false, 4))
 	b.record(t, b.sample(s, false, 1))
 	b.record(t, b.sample(s, true, 0))
 	for range 2 { // the second time changes nothing
-		noErr(t, b.subscribers.Pause(t.Context(), b.company, s.UUID))
+		noErr(t, b.Store.Pause(t.Context(), b.Company, s.UUID))
 	}
 	for range 2 {
-		noErr(t, b.subscribers.Resume(t.Context(), b.company, s.UUID))
+		noErr(t, b.Store.Resume(t.Context(), b.Company, s.UUID))
 	}
 	for _, enabled := range []bool{false, false, true, true} {
 		b.turn(t, s, enabled)
@@ -52,9 +52,9 @@ func TestHistoryOverALifetime(t *testing.T) {
 	if got := b.history(t, other); got != nil {
 		t.Errorf("the other's: %v", got)
 	}
-	all, err := b.store.History(t.Context(), b.company, s.UUID)
+	all, err := b.healths.History(t.Context(), b.Company, s.UUID)
 	noErr(t, err)
-	if !all[0].At.Equal(b.clock.Now()) || !all[5].At.Equal(b.clock.Now()) || time.Since(all[2].At).Abs() > time.Hour { // a pause is timed by Redis
+	if !all[0].At.Equal(b.Now()) || !all[5].At.Equal(b.Now()) || time.Since(all[2].At).Abs() > time.Hour { // a pause is timed by Redis
 		t.Errorf("times: %+v", all)
 	}
 	for range 40 {
@@ -64,13 +64,13 @@ func TestHistoryOverALifetime(t *testing.T) {
 	if n := len(b.history(t, s)); n != 50 {
 		t.Errorf("%d changes are kept", n)
 	}
-	noErr(t, b.subscribers.Pause(t.Context(), b.company, s.UUID))
-	key := queues.ChangesKey(b.company, s.UUID)
-	if life := b.client.TTL(t.Context(), key).Val(); life <= 7*24*time.Hour || life > 9*24*time.Hour {
+	noErr(t, b.Store.Pause(t.Context(), b.Company, s.UUID))
+	key := queues.ChangesKey(b.Company, s.UUID)
+	if life := b.Redis.TTL(t.Context(), key).Val(); life <= 7*24*time.Hour || life > 9*24*time.Hour {
 		t.Errorf("the history expires in %v", life)
 	}
-	noErr(t, b.subscribers.Delete(t.Context(), b.company, s.UUID))
-	if n := b.client.Exists(t.Context(), key).Val(); n != 0 {
+	noErr(t, b.Store.Delete(t.Context(), b.Company, s.UUID))
+	if n := b.Redis.Exists(t.Context(), key).Val(); n != 0 {
 		t.Error("the history exists after the subscriber was deleted")
 	}
 }
@@ -79,10 +79,10 @@ func TestHistoryOverALifetime(t *testing.T) {
 func TestTroubledListsFailingAndPaused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s, other := b.create(t, "https://example.com/a"), b.create(t, "https://example.com/b")
+	s, other := b.Create(t, "https://example.com/a"), b.Create(t, "https://example.com/b")
 	is := func(what string, fail, pause []uuid.UUID) {
 		t.Helper()
-		failing, paused, err := b.store.Troubled(t.Context(), b.company)
+		failing, paused, err := b.healths.Troubled(t.Context(), b.Company)
 		noErr(t, err)
 		if !slices.Equal(failing, fail) || !slices.Equal(paused, pause) {
 			t.Errorf("%s: failing %v, paused %v", what, failing, paused)
@@ -92,20 +92,20 @@ func TestTroubledListsFailingAndPaused(t *testing.T) {
 	b.record(t, b.sample(s, false, 3))
 	is("nearly failing", nil, nil)
 	b.record(t, b.sample(s, false, 1))
-	noErr(t, b.subscribers.Pause(t.Context(), b.company, other.UUID))
+	noErr(t, b.Store.Pause(t.Context(), b.Company, other.UUID))
 	is("one of each", []uuid.UUID{s.UUID}, []uuid.UUID{other.UUID})
 	b.record(t, b.sample(s, true, 0))
-	noErr(t, b.subscribers.Resume(t.Context(), b.company, other.UUID))
+	noErr(t, b.Store.Resume(t.Context(), b.Company, other.UUID))
 	is("both are well", nil, nil)
 
 	b.record(t, b.sample(s, false, 4), b.sample(other, false, 4))
 	b.turn(t, s, false)
 	b.turn(t, s, true)
 	is("enabled anew", []uuid.UUID{other.UUID}, nil)
-	noErr(t, b.subscribers.Pause(t.Context(), b.company, other.UUID))
-	noErr(t, b.subscribers.Delete(t.Context(), b.company, other.UUID))
+	noErr(t, b.Store.Pause(t.Context(), b.Company, other.UUID))
+	noErr(t, b.Store.Delete(t.Context(), b.Company, other.UUID))
 	is("deleted", nil, nil)
 	b.record(t, b.sample(s, false, 4))
-	b.clock.advance(91 * 24 * time.Hour)
+	b.Advance(91 * 24 * time.Hour)
 	is("when its health is forgotten", nil, nil)
 }

@@ -14,8 +14,8 @@ import (
 // told lists the operational events of the company, as "type metadata".
 func (b *bundle) told(t *testing.T) []string {
 	t.Helper()
-	reader := history.New(history.Options{Client: b.client, Retention: 7 * 24 * time.Hour, Now: b.clock.Now})
-	page, err := reader.List(t.Context(), history.Filter{Company: &b.company, Size: 100})
+	reader := history.New(history.Options{Client: b.Redis, Retention: 7 * 24 * time.Hour, Now: b.Now})
+	page, err := reader.List(t.Context(), history.Filter{Company: &b.Company, Size: 100})
 	noErr(t, err)
 	var out []string
 	for _, e := range page.Items {
@@ -28,19 +28,19 @@ func (b *bundle) told(t *testing.T) []string {
 func TestScriptThatChangesHealthWritesItsNotice(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	sub := b.create(t, "https://example.com/a")
-	listener := b.input("https://example.com/b")
+	sub := b.Create(t, "https://example.com/a")
+	listener := b.Settings("https://example.com/b")
 	listener.Events = new([]string{eventtype.SubscriberFailing, eventtype.SubscriberRecovered})
-	if _, err := b.subscribers.Create(t.Context(), b.company, listener); err != nil {
+	if _, err := b.Store.Create(t.Context(), b.Company, listener); err != nil {
 		t.Fatal(err)
 	}
 	record := func(success bool, failures int) {
 		t.Helper()
-		s := health.Sample{Company: b.company, Subscriber: sub.UUID, Success: success, TrailingFailures: failures, At: b.clock.Now()}
-		if got := b.store.Record(t.Context(), []health.Sample{s}, health.Policy{}); got[0].Err != nil {
+		s := health.Sample{Company: b.Company, Subscriber: sub.UUID, Success: success, TrailingFailures: failures, At: b.Now()}
+		if got := b.healths.Record(t.Context(), []health.Sample{s}, health.Policy{}); got[0].Err != nil {
 			t.Fatal(got[0].Err)
 		}
-		b.clock.advance(time.Second)
+		b.Advance(time.Second)
 	}
 	record(false, 1)
 	record(false, 3)
@@ -48,7 +48,7 @@ func TestScriptThatChangesHealthWritesItsNotice(t *testing.T) {
 	record(true, 0)
 	record(true, 0)
 	who := `"subscriberUuid":"` + sub.UUID.String() + `"}`
-	company := `{"companyUuid":"` + b.company.String() + `",`
+	company := `{"companyUuid":"` + b.Company.String() + `",`
 	want := []string{
 		"SUBSCRIBER_FAILING " + company + `"consecutiveFailures":4,"failingSince":"2026-03-01T12:00:00.000Z",` + who,
 		"SUBSCRIBER_RECOVERED " + company + who,

@@ -24,15 +24,15 @@ func TestAShardThatHangsFailsAlone(t *testing.T) {
 	b := setupOn(client)
 	samples, hangs, hanging := make([]health.Sample, 60), make([]bool, 60), 0
 	for i := range samples {
-		b.company = uuid.New()
-		s := b.create(t, "https://example.com/")
+		b.Company = uuid.New()
+		s := b.Create(t, "https://example.com/")
 		samples[i] = b.sample(s, false, 4)
 		if h := b.health(t, s); h.State != health.StateHealthy { // a pipeline may span nodes
 			t.Fatalf("health %+v", h)
 		}
-		_, _, err := b.store.Troubled(t.Context(), b.company)
+		_, _, err := b.healths.Troubled(t.Context(), b.Company)
 		noErr(t, err)
-		master, err := client.MasterForKey(t.Context(), layout.CompanyKey(b.company))
+		master, err := client.MasterForKey(t.Context(), layout.CompanyKey(b.Company))
 		noErr(t, err)
 		if hangs[i] = master.Options().Addr == servers[1].Addr(); hangs[i] {
 			hanging++
@@ -51,7 +51,7 @@ func TestAShardThatHangsFailsAlone(t *testing.T) {
 	defer servers[1].Resume()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	for i, transition := range b.store.Record(ctx, samples, health.Policy{}) {
+	for i, transition := range b.healths.Record(ctx, samples, health.Policy{}) {
 		if failed := transition.Err != nil; failed != hangs[i] {
 			t.Errorf("sample %d, hanging %v: %v", i, hangs[i], transition.Err)
 		}
@@ -62,16 +62,16 @@ func TestAShardThatHangsFailsAlone(t *testing.T) {
 func TestFailedSampleFailsAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	bad, good := b.create(t, "https://example.com/1"), b.create(t, "https://example.com/2")
+	bad, good := b.Create(t, "https://example.com/1"), b.Create(t, "https://example.com/2")
 	b.record(t, b.sample(bad, false, 1))
-	key := b.client.Keys(t.Context(), "*sh:"+bad.UUID.String()).Val()[0]
-	noErr(t, b.client.Set(t.Context(), key, "x", 0).Err())
+	key := b.Redis.Keys(t.Context(), "*sh:"+bad.UUID.String()).Val()[0]
+	noErr(t, b.Redis.Set(t.Context(), key, "x", 0).Err())
 	for _, script := range []string{"known", "unknown"} {
-		got := b.store.Record(t.Context(), []health.Sample{b.sample(bad, false, 4), b.sample(good, false, 4)}, health.Policy{})
+		got := b.healths.Record(t.Context(), []health.Sample{b.sample(bad, false, 4), b.sample(good, false, 4)}, health.Policy{})
 		if got[0].Err == nil || got[0].Kind != health.None || got[1].Err != nil || got[1].Kind != health.Failing {
 			t.Errorf("with the script %s: transitions %+v", script, got)
 		}
 		b.record(t, b.sample(good, true, 0))
-		noErr(t, b.client.ScriptFlush(t.Context()).Err())
+		noErr(t, b.Redis.ScriptFlush(t.Context()).Err())
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/internal/redistest"
 	"spendhook/subscribers"
 	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
@@ -33,12 +34,12 @@ func TestListFilters(t *testing.T) {
 		{Name: new("payouts"), CallbackURL: new("https://b.example/"), Events: new([]string{"B"}), Enabled: new(false)},
 		{Name: new("CARDS ÄÖ"), CallbackURL: new("https://c.example/"), Events: new([]string{"C"})},
 	} {
-		s, err := b.store.Create(t.Context(), b.company, in)
+		s, err := b.Store.Create(t.Context(), b.Company, in)
 		noErr(t, err)
 		made[*in.Name] = s
-		b.clock.advance(time.Second)
+		b.Advance(time.Second)
 	}
-	id, unknown, copies := made["payouts"].UUID, uuid.New(), registry.New(b.reader, 0)
+	id, unknown, copies := made["payouts"].UUID, uuid.New(), registry.New(b.Reader, 0)
 	for _, c := range []struct {
 		name   string
 		filter listing.Filter
@@ -59,13 +60,13 @@ func TestListFilters(t *testing.T) {
 		{"all must hold", listing.Filter{Name: "pay", Events: []string{"A"}}, []string{"Payments"}},
 		{"unknown company", listing.Filter{Company: &unknown}, nil},
 	} {
-		for _, company := range []*uuid.UUID{&b.company, nil} {
+		for _, company := range []*uuid.UUID{&b.Company, nil} {
 			f := c.filter
 			if f.Company == nil {
 				f.Company = company
 			}
 			for by, list := range map[string]func(context.Context, listing.Filter) ([]subscribers.Subscriber, int, error){
-				"store": b.reader.List, "registry": copies.List,
+				"store": b.Reader.List, "registry": copies.List,
 			} {
 				got, total, err := list(t.Context(), f)
 				noErr(t, err)
@@ -80,19 +81,19 @@ func TestListFilters(t *testing.T) {
 func TestListShowsNoSecrets(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.create(t, "https://example.com/")
-	all, _, err := b.reader.List(t.Context(), listing.Filter{})
+	b.Create(t, "https://example.com/")
+	all, _, err := b.Reader.List(t.Context(), listing.Filter{})
 	noErr(t, err)
 	if len(all) != 1 || all[0].Secrets != nil {
 		t.Errorf("listed %d with secrets %v", len(all), all[0].Secrets)
 	}
-	copies := registry.New(b.reader, 0)
-	all, _, err = copies.List(t.Context(), listing.Filter{Company: &b.company})
+	copies := registry.New(b.Reader, 0)
+	all, _, err = copies.List(t.Context(), listing.Filter{Company: &b.Company})
 	noErr(t, err)
 	if len(all) != 1 || all[0].Secrets != nil {
 		t.Errorf("copies: listed %d with secrets %v", len(all), all[0].Secrets)
 	}
-	kept, err := copies.Current(t.Context(), b.company)
+	kept, err := copies.Current(t.Context(), b.Company)
 	noErr(t, err)
 	if len(kept) != 1 || len(kept[0].Secrets) != 1 {
 		t.Error("a list took the secrets of the copies")
@@ -105,9 +106,9 @@ func TestPagesCoverAllCompaniesOnce(t *testing.T) {
 	b := setup(t)
 	const companies, each, size = 90, 3, 7
 	for c := range companies {
-		b.company = uuid.New()
+		b.Company = uuid.New()
 		for i := range each {
-			b.create(t, fmt.Sprintf("https://example.com/%d/%d", c, i))
+			b.Create(t, fmt.Sprintf("https://example.com/%d/%d", c, i))
 		}
 	}
 	for _, f := range []listing.Filter{{}, {Events: []string{"PAYMENT_PAID"}}} {
@@ -130,9 +131,9 @@ func TestPagesCoverAllCompaniesOnce(t *testing.T) {
 
 func listTwice(t *testing.T, b *bundle, f listing.Filter, wantTotal int) []subscribers.Subscriber {
 	t.Helper()
-	first, total, err := b.reader.List(t.Context(), f)
+	first, total, err := b.Reader.List(t.Context(), f)
 	noErr(t, err)
-	again, _, err := b.reader.List(t.Context(), f)
+	again, _, err := b.Reader.List(t.Context(), f)
 	noErr(t, err)
 	same := slices.EqualFunc(first, again, func(a, b subscribers.Subscriber) bool { return a.UUID == b.UUID })
 	if total != wantTotal || !same {
@@ -145,20 +146,20 @@ func TestListPaging(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for i := range 25 {
-		b.create(t, fmt.Sprintf("https://example.com/%d", i))
+		b.Create(t, fmt.Sprintf("https://example.com/%d", i))
 	}
 	for _, c := range []struct{ page, size, want int }{
 		{0, 0, 20}, {1, 0, 5}, {0, 100, 25}, {2, 10, 5}, {3, 10, 0}, {1 << 62, 100, 0},
 	} {
-		for _, company := range []*uuid.UUID{&b.company, nil} {
-			items, total, err := b.reader.List(t.Context(), listing.Filter{Company: company, Page: c.page, Size: c.size})
+		for _, company := range []*uuid.UUID{&b.Company, nil} {
+			items, total, err := b.Reader.List(t.Context(), listing.Filter{Company: company, Page: c.page, Size: c.size})
 			noErr(t, err)
 			if len(items) != c.want || total != 25 {
 				t.Errorf("page %d of %d: %d of %d, want %d of 25", c.page, c.size, len(items), total, c.want)
 			}
 		}
 	}
-	_, _, err := b.reader.List(t.Context(), listing.Filter{CallbackURL: "nonsense"})
+	_, _, err := b.Reader.List(t.Context(), listing.Filter{CallbackURL: "nonsense"})
 	wantInvalid(t, err)
 }
 
@@ -167,19 +168,22 @@ func TestPlainPageReadsOnlyWhatItShows(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for range 60 {
-		b.company = uuid.New()
-		b.create(t, "https://example.com/1")
-		b.create(t, "https://example.com/2")
+		b.Company = uuid.New()
+		b.Create(t, "https://example.com/1")
+		b.Create(t, "https://example.com/2")
 	}
 	var reads atomic.Int64
-	b.client.AddHook(hook(func(cmd redis.Cmder) {
-		if cmd.Name() == "hgetall" {
-			reads.Add(1)
+	b.Redis.AddHook(redistest.Hook{Pipeline: func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		for _, cmd := range cmds {
+			if cmd.Name() == "hgetall" {
+				reads.Add(1)
+			}
 		}
-	}))
+		return next(ctx, cmds)
+	}})
 	for _, page := range []int{0, 5, 11} {
 		reads.Store(0)
-		items, total, err := b.reader.List(t.Context(), listing.Filter{Page: page, Size: 10})
+		items, total, err := b.Reader.List(t.Context(), listing.Filter{Page: page, Size: 10})
 		noErr(t, err)
 		if len(items) != 10 || total != 120 || reads.Load() != 5 {
 			t.Errorf("page %d: %d of %d, %d companies read, want 5", page, len(items), total, reads.Load())

@@ -8,8 +8,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/redistest"
+	"spendhook/subscribers"
 	"spendhook/subscribers/layout"
 	"spendhook/subscribers/registry"
+	"spendhook/subscribers/subscriberstest"
 )
 
 // A shard that hangs fails the calls of its own companies only.
@@ -20,7 +22,7 @@ func TestHungShardFailsAlone(t *testing.T) {
 		Addrs: []string{servers[0].Addr()}, ReadTimeout: time.Minute, ContextTimeoutEnabled: true,
 	})
 	t.Cleanup(func() { noErr(t, client.Close()) })
-	b := setupOn(client)
+	b := &bundle{subscriberstest.On(client, subscribers.StoreOptions{})}
 	wanted := b.companies(t, 60, 1)
 	hangs, hanging := make([]bool, len(wanted)), 0
 	for i, w := range wanted {
@@ -34,7 +36,7 @@ func TestHungShardFailsAlone(t *testing.T) {
 		t.Fatalf("%d of %d companies on one shard", hanging, len(wanted))
 	}
 
-	copies := registry.New(b.reader, 0)
+	copies := registry.New(b.Reader, 0)
 	servers[1].Pause()
 	defer servers[1].Resume()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

@@ -28,10 +28,10 @@ import (
 func TestRegistryFollowsEveryChange(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	r := New(b.reader, 0)
+	r := New(b.Reader, 0)
 	expect := func(what string, want ...string) {
 		t.Helper()
-		all, err := r.subscribers(t.Context(), b.company, b.version(t))
+		all, err := r.subscribers(t.Context(), b.Company, b.Version(t))
 		noErr(t, err)
 		var got []string
 		for _, s := range all {
@@ -45,33 +45,33 @@ func TestRegistryFollowsEveryChange(t *testing.T) {
 	}
 	const a, z = "https://a.example/", "https://z.example/"
 	expect("none yet")
-	first := b.create(t, z)
+	first := b.Create(t, z)
 	expect("one", z)
-	b.now = b.now.Add(time.Second)
-	b.create(t, a)
+	b.Advance(time.Second)
+	b.Create(t, a)
 	expect("two, oldest first", z, a)
-	_, err := b.store.Update(t.Context(), b.company, first.UUID, subscribers.Settings{Enabled: new(false)})
+	_, err := b.Store.Update(t.Context(), b.Company, first.UUID, subscribers.Settings{Enabled: new(false)})
 	noErr(t, err)
 	expect("one disabled", a)
-	noErr(t, b.store.RemoveEvent(t.Context(), b.company, a, "PAYMENT_PAID"))
+	noErr(t, b.Store.RemoveEvent(t.Context(), b.Company, a, "PAYMENT_PAID"))
 	expect("the other lists other events")
-	all, _, err := b.reader.List(t.Context(), listing.Filter{Company: &b.company})
+	all, _, err := b.Reader.List(t.Context(), listing.Filter{Company: &b.Company})
 	noErr(t, err)
 	for _, s := range all {
-		noErr(t, b.store.Delete(t.Context(), b.company, s.UUID))
+		noErr(t, b.Store.Delete(t.Context(), b.Company, s.UUID))
 	}
 	expect("all deleted")
-	b.create(t, a)
+	b.Create(t, a)
 	expect("one again", a)
 }
 
 func TestRegistryGivesSecrets(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.create(t, "https://example.com/")
-	all, err := New(b.reader, 0).subscribers(t.Context(), b.company, b.version(t))
+	s := b.Create(t, "https://example.com/")
+	all, err := New(b.Reader, 0).subscribers(t.Context(), b.Company, b.Version(t))
 	noErr(t, err)
-	if got := all[0].LiveSecrets(b.now); len(got) != 1 || got[0] != s.Secrets[0].Key {
+	if got := all[0].LiveSecrets(b.Now()); len(got) != 1 || got[0] != s.Secrets[0].Key {
 		t.Errorf("%d secrets", len(got))
 	}
 }
@@ -79,14 +79,14 @@ func TestRegistryGivesSecrets(t *testing.T) {
 // With the version of the copy, the registry makes no round trip and no allocation.
 func TestCopyOfTheVersionCostsNothing(t *testing.T) { // not parallel: it counts allocations
 	b := setup(t)
-	r := New(b.reader, 0)
-	b.create(t, "https://example.com/")
-	v := b.version(t)
-	_, err := r.subscribers(t.Context(), b.company, v)
+	r := New(b.Reader, 0)
+	b.Create(t, "https://example.com/")
+	v := b.Version(t)
+	_, err := r.subscribers(t.Context(), b.Company, v)
 	noErr(t, err)
 	loads := b.loadsOf()
 	allocs := testing.AllocsPerRun(1000, func() {
-		if all, err := r.subscribers(t.Context(), b.company, v); err != nil || len(all) != 1 {
+		if all, err := r.subscribers(t.Context(), b.Company, v); err != nil || len(all) != 1 {
 			t.Fatalf("%d subscribers, %v", len(all), err)
 		}
 	})
@@ -96,7 +96,7 @@ func TestCopyOfTheVersionCostsNothing(t *testing.T) { // not parallel: it counts
 	if n := len(loads()); n != 0 {
 		t.Errorf("%d round trips", n)
 	}
-	_, err = r.subscribers(t.Context(), b.company, v+1)
+	_, err = r.subscribers(t.Context(), b.Company, v+1)
 	noErr(t, err)
 	if len(loads()) == 0 {
 		t.Error("another version was not loaded")
@@ -107,13 +107,14 @@ func TestCopyOfTheVersionCostsNothing(t *testing.T) { // not parallel: it counts
 func (b *bundle) loadsOf() (loads func() []int) {
 	var mu sync.Mutex
 	var all []int
-	b.client.AddHook(hook(func(cmds []redis.Cmder) {
-		mu.Lock()
-		defer mu.Unlock()
+	b.Redis.AddHook(redistest.Hook{Pipeline: func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
 		if cmds[0].Name() == "hgetall" { // else a connection is set up
+			mu.Lock()
 			all = append(all, len(cmds))
+			mu.Unlock()
 		}
-	}))
+		return next(ctx, cmds)
+	}})
 	return func() []int {
 		mu.Lock()
 		defer mu.Unlock()
@@ -127,11 +128,11 @@ func (b *bundle) companies(t *testing.T, n, each int) []CompanyVersion {
 	t.Helper()
 	all := make([]CompanyVersion, n)
 	for i := range all {
-		b.company = uuid.New()
+		b.Company = uuid.New()
 		for k := range each {
-			b.create(t, fmt.Sprintf("https://hooks.example.com/companies/%d/%d", i, k))
+			b.Create(t, fmt.Sprintf("https://hooks.example.com/companies/%d/%d", i, k))
 		}
-		all[i] = CompanyVersion{b.company, b.version(t)}
+		all[i] = CompanyVersion{b.Company, b.Version(t)}
 	}
 	return all
 }
@@ -140,7 +141,7 @@ func TestMissingCompaniesAreLoadedTogether(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	wanted := b.companies(t, 200, 1)
-	loads, r := b.loadsOf(), New(b.reader, 0)
+	loads, r := b.loadsOf(), New(b.Reader, 0)
 	expect := func(what string, wanted []CompanyVersion, want ...int) {
 		t.Helper()
 		for i, loaded := range r.SubscribersOf(t.Context(), wanted...) {
@@ -156,11 +157,11 @@ func TestMissingCompaniesAreLoadedTogether(t *testing.T) {
 	expect("some", wanted[:3], 3)
 	expect("the same", wanted[:3])
 	expect("some more, some twice", append(wanted[:5:5], wanted[:5]...), 2)
-	b.company = wanted[1].Company
+	b.Company = wanted[1].Company
 	id := b.all(t)[0].UUID
-	_, err := b.store.Update(t.Context(), b.company, id, subscribers.Settings{Name: new("Other")})
+	_, err := b.Store.Update(t.Context(), b.Company, id, subscribers.Settings{Name: new("Other")})
 	noErr(t, err)
-	wanted[1].Version = b.version(t)
+	wanted[1].Version = b.Version(t)
 	loads() // of the look-up of the id
 	expect("one that changed", wanted[:5], 1)
 	expect("many", wanted, 128, 67)
@@ -171,7 +172,7 @@ func TestMissingCompaniesAreLoadedTogether(t *testing.T) {
 
 func (b *bundle) all(t *testing.T) []*subscribers.Subscriber {
 	t.Helper()
-	all, err := New(b.reader, 0).subscribers(t.Context(), b.company, b.version(t))
+	all, err := New(b.Reader, 0).subscribers(t.Context(), b.Company, b.Version(t))
 	noErr(t, err)
 	return all
 }
@@ -183,13 +184,13 @@ func TestDamagedSubscriberFailsAlone(t *testing.T) {
 	b := setup(t)
 	wanted := b.companies(t, 4, 2)
 	unreadable, certificate, record := wanted[1], wanted[2], wanted[3]
-	noErr(t, b.client.Set(t.Context(), layout.CompanyKey(unreadable.Company), "x", 0).Err())
-	noErr(t, b.client.HSet(t.Context(), layout.CompanyKey(certificate.Company), "c", `{"chain":"nothing"}`).Err())
-	b.company = record.Company
+	noErr(t, b.Redis.Set(t.Context(), layout.CompanyKey(unreadable.Company), "x", 0).Err())
+	noErr(t, b.Redis.HSet(t.Context(), layout.CompanyKey(certificate.Company), "c", `{"chain":"nothing"}`).Err())
+	b.Company = record.Company
 	damaged := b.all(t)[0]
 	for _, raw := range []string{`{"secrets":[{"key":"hunter2`, `{}`, `null`, ""} {
-		noErr(t, b.client.HSet(t.Context(), layout.CompanyKey(record.Company), damaged.UUID.String(), raw).Err())
-		all := New(b.reader, 0).SubscribersOf(t.Context(), wanted...)
+		noErr(t, b.Redis.HSet(t.Context(), layout.CompanyKey(record.Company), damaged.UUID.String(), raw).Err())
+		all := New(b.Reader, 0).SubscribersOf(t.Context(), wanted...)
 		usable := make([]int, len(wanted))
 		for i, loaded := range all {
 			if (loaded.Err != nil) != (wanted[i] == unreadable) {
@@ -213,13 +214,13 @@ func TestDamagedSubscriberFailsAlone(t *testing.T) {
 		}
 	}
 
-	items, total, err := b.reader.List(t.Context(), listing.Filter{Company: &record.Company})
+	items, total, err := b.Reader.List(t.Context(), listing.Filter{Company: &record.Company})
 	noErr(t, err)
 	if len(items) != 1 || total != 2 {
 		t.Errorf("%d of %d listed, want 1 of 2", len(items), total)
 	}
-	noErr(t, b.store.Delete(t.Context(), record.Company, damaged.UUID))
-	b.create(t, damaged.CallbackURL)
+	noErr(t, b.Store.Delete(t.Context(), record.Company, damaged.UUID))
+	b.Create(t, damaged.CallbackURL)
 }
 
 // The bound limits the growth of the heap.
@@ -236,16 +237,16 @@ func TestRegistryIsBoundedInBytes(t *testing.T) { // not parallel: it measures t
 			b := setup(t)
 			wanted := b.companies(t, test.companies, test.subscribers)
 			if test.certificate {
-				certificates := certificate.New(b.client, sealtest.Keyring(), func() time.Time { return b.now })
-				in := subscriberstest.ClientCertificate(t, b.now)
+				certificates := certificate.New(b.Redis, sealtest.Keyring(), b.Now)
+				in := subscriberstest.ClientCertificate(t, b.Now())
 				for i, w := range wanted {
 					_, err := certificates.Set(t.Context(), w.Company, in)
 					noErr(t, err)
-					b.company = w.Company
-					wanted[i].Version = b.version(t)
+					b.Company = w.Company
+					wanted[i].Version = b.Version(t)
 				}
 			}
-			r := New(b.reader, limit)
+			r := New(b.Reader, limit)
 			loads, before := b.loadsOf(), heapInUse()
 			for _, loaded := range r.SubscribersOf(t.Context(), wanted...) {
 				noErr(t, loaded.Err)
@@ -276,7 +277,7 @@ func TestReloadedCompanyReplacesItsCopy(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	wanted := b.companies(t, 2, 1)
-	r := New(b.reader, 16<<10)
+	r := New(b.Reader, 16<<10)
 	again := wanted[1]
 	again.Version++ // never found
 	r.SubscribersOf(t.Context(), wanted...)
@@ -301,19 +302,19 @@ func heapInUse() int {
 func TestRegistrySeesEveryAnsweredChange(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	r := New(b.reader, 0)
+	r := New(b.Reader, 0)
 	var wg sync.WaitGroup
 	for w := range 6 {
 		wg.Go(func() {
 			url := fmt.Sprintf("https://example.com/%d", w)
-			s, err := b.store.Create(t.Context(), b.company, b.input(url))
+			s, err := b.Store.Create(t.Context(), b.Company, b.Settings(url))
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			for i := range 40 {
 				name := fmt.Sprintf("Name %d", i)
-				if _, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Name: &name}); err != nil {
+				if _, err := b.Store.Update(t.Context(), b.Company, s.UUID, subscribers.Settings{Name: &name}); err != nil {
 					t.Error(err)
 					return
 				}
@@ -328,11 +329,11 @@ func TestRegistrySeesEveryAnsweredChange(t *testing.T) {
 
 func (b *bundle) registeredName(t *testing.T, r *Registry, id uuid.UUID) string {
 	t.Helper()
-	v, err := b.reader.Version(t.Context(), b.company)
+	v, err := b.Reader.Version(t.Context(), b.Company)
 	if err != nil {
 		t.Error(err)
 	}
-	all, err := r.subscribers(t.Context(), b.company, v)
+	all, err := r.subscribers(t.Context(), b.Company, v)
 	if err != nil {
 		t.Error(err)
 	}
@@ -348,46 +349,32 @@ func (b *bundle) registeredName(t *testing.T, r *Registry, id uuid.UUID) string 
 func TestRegistryFollowsARestoredBackup(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	r := New(b.reader, 0)
-	s := b.create(t, "https://example.com/")
-	key := layout.CompanyKey(b.company)
-	backup, old := b.client.HGetAll(t.Context(), key).Val(), b.version(t)
-	_, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Name: new("Lost")})
+	r := New(b.Reader, 0)
+	s := b.Create(t, "https://example.com/")
+	key := layout.CompanyKey(b.Company)
+	backup, old := b.Redis.HGetAll(t.Context(), key).Val(), b.Version(t)
+	_, err := b.Store.Update(t.Context(), b.Company, s.UUID, subscribers.Settings{Name: new("Lost")})
 	noErr(t, err)
 	if got := b.registeredName(t, r, s.UUID); got != "Lost" {
 		t.Fatalf("name %q", got)
 	}
-	noErr(t, b.client.HSet(t.Context(), key, backup).Err())
-	if got := b.registeredName(t, r, s.UUID); got != "Payments" || b.version(t) != old {
+	noErr(t, b.Redis.HSet(t.Context(), key, backup).Err())
+	if got := b.registeredName(t, r, s.UUID); got != "Payments" || b.Version(t) != old {
 		t.Errorf("name %q", got)
 	}
 }
 
 func BenchmarkLoadOf100Subscribers(bench *testing.B) {
-	b := &bundle{client: redistest.New(bench), now: time.Now(), company: uuid.New()}
-	b.store = subscribers.NewStore(subscribers.StoreOptions{Client: b.client, Keyring: sealtest.Keyring()})
+	b := subscriberstest.New(bench, subscribers.StoreOptions{})
 	for i := range 100 {
-		if _, err := b.store.Create(bench.Context(), b.company, b.input(fmt.Sprintf("https://example.com/%d", i))); err != nil {
-			bench.Fatal(err)
-		}
+		b.Create(bench, fmt.Sprintf("https://example.com/%d", i))
 	}
-	r := New(b.reader, 0)
+	r := New(b.Reader, 0)
 	for version := int64(1); bench.Loop(); version++ {
-		if _, err := r.subscribers(bench.Context(), b.company, version); err != nil {
+		if _, err := r.subscribers(bench.Context(), b.Company, version); err != nil {
 			bench.Fatal(err)
 		}
 	}
-}
-
-// answering answers pipelines in place of the server.
-type answering struct {
-	answer func(ctx context.Context, cmds []redis.Cmder) error
-}
-
-func (h answering) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (h answering) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-func (h answering) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return h.answer
 }
 
 func TestCancelledCallerDoesNotSpoilASharedLoad(t *testing.T) {
@@ -396,7 +383,7 @@ func TestCancelledCallerDoesNotSpoilASharedLoad(t *testing.T) {
 		answer, loads := make(chan struct{}), 0
 		client := redis.NewClient(&redis.Options{Addr: "never-dialled:0"})
 		defer client.Close()
-		client.AddHook(answering{func(ctx context.Context, cmds []redis.Cmder) error {
+		client.AddHook(redistest.Hook{Pipeline: func(ctx context.Context, cmds []redis.Cmder, _ redis.ProcessPipelineHook) error {
 			loads += len(cmds)
 			<-answer
 			for _, cmd := range cmds {

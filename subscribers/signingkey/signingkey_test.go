@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal"
@@ -16,39 +15,28 @@ import (
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 	"spendhook/subscribers/signingkey"
+	"spendhook/subscribers/subscriberstest"
 	"spendhook/subscribers/vault"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 type bundle struct {
-	client      redis.UniversalClient
-	subscribers *subscribers.Store
-	store       *signingkey.Store
-	company     uuid.UUID
+	*subscriberstest.Bundle
+
+	keys *signingkey.Store
 }
 
 func setup(t *testing.T) *bundle {
 	t.Helper()
-	b := &bundle{client: redistest.New(t), company: uuid.New()}
-	b.subscribers = subscribers.NewStore(subscribers.StoreOptions{Client: b.client, Keyring: sealtest.Keyring()})
-	b.store = b.storeWith(sealtest.Keyring())
+	b := &bundle{Bundle: subscriberstest.New(t, subscribers.StoreOptions{})}
+	b.keys = b.storeWith(sealtest.Keyring())
 	return b
 }
 
 // storeWith is another store on the bundle's database.
 func (b *bundle) storeWith(keys *seal.Keyring) *signingkey.Store {
-	return signingkey.New(b.client, keys)
-}
-
-// subscribe gives the company a subscriber.
-func (b *bundle) subscribe(t *testing.T) subscribers.Subscriber {
-	t.Helper()
-	s, err := b.subscribers.Create(t.Context(), b.company, subscribers.Settings{
-		Name: new("N"), CallbackURL: new("https://example.com/"), Events: new([]string{"A"}),
-	})
-	noErr(t, err)
-	return s
+	return signingkey.New(b.Redis, keys)
 }
 
 func noErr(t *testing.T, err error) {
@@ -61,13 +49,13 @@ func noErr(t *testing.T, err error) {
 func TestSigningKeyIsOneForAll(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.subscribe(t)
+	s := b.Create(t, "https://example.com/")
 	keys := make([]string, 20)
 	var wg sync.WaitGroup
 	for i := range keys {
 		wg.Go(func() {
-			replica := signingkey.New(b.client, sealtest.Keyring())
-			key, err := replica.Key(t.Context(), b.company)
+			replica := signingkey.New(b.Redis, sealtest.Keyring())
+			key, err := replica.Key(t.Context(), b.Company)
 			if err != nil {
 				t.Error(err)
 			}
@@ -75,8 +63,8 @@ func TestSigningKeyIsOneForAll(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	noErr(t, b.subscribers.Delete(t.Context(), b.company, s.UUID))
-	after, err := b.store.Key(t.Context(), b.company)
+	noErr(t, b.Store.Delete(t.Context(), b.Company, s.UUID))
+	after, err := b.keys.Key(t.Context(), b.Company)
 	noErr(t, err)
 	for _, key := range keys {
 		if len(key) != 64 || key != string(after) {
@@ -88,12 +76,12 @@ func TestSigningKeyIsOneForAll(t *testing.T) {
 func TestSigningKeysDiffer(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.subscribe(t)
-	one, err := b.store.Key(t.Context(), b.company)
+	b.Create(t, "https://example.com/")
+	one, err := b.keys.Key(t.Context(), b.Company)
 	noErr(t, err)
-	b.company = uuid.New()
-	b.subscribe(t)
-	two, err := b.store.Key(t.Context(), b.company)
+	b.Company = uuid.New()
+	b.Create(t, "https://example.com/")
+	two, err := b.keys.Key(t.Context(), b.Company)
 	noErr(t, err)
 	if one.Equal(two) {
 		t.Error("two companies have one key")
@@ -104,11 +92,11 @@ func TestSigningKeysDiffer(t *testing.T) {
 func TestSigningKeyOfUnknownCompanyIsNotMade(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	_, err := b.store.Key(t.Context(), uuid.New())
+	_, err := b.keys.Key(t.Context(), uuid.New())
 	if !errors.Is(err, signingkey.ErrNotFound) {
 		t.Errorf("error = %v", err)
 	}
-	if n := b.client.DBSize(t.Context()).Val(); n != 0 {
+	if n := b.Redis.DBSize(t.Context()).Val(); n != 0 {
 		t.Errorf("%d keys were written", n)
 	}
 }
@@ -116,17 +104,17 @@ func TestSigningKeyOfUnknownCompanyIsNotMade(t *testing.T) {
 func TestSigningKeysAreSealed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.subscribe(t)
-	key, err := b.store.Key(t.Context(), b.company)
+	b.Create(t, "https://example.com/")
+	key, err := b.keys.Key(t.Context(), b.Company)
 	noErr(t, err)
 	var name string
-	for _, k := range b.client.Keys(t.Context(), "*wk:*").Val() {
+	for _, k := range b.Redis.Keys(t.Context(), "*wk:*").Val() {
 		name = k
 	}
-	if stored := b.client.Get(t.Context(), name).Val(); !seal.IsSealed(stored) || strings.Contains(stored, string(key.Seed())) {
+	if stored := b.Redis.Get(t.Context(), name).Val(); !seal.IsSealed(stored) || strings.Contains(stored, string(key.Seed())) {
 		t.Errorf("the key is stored in clear")
 	}
-	again, err := b.storeWith(sealtest.Keyring()).Key(t.Context(), b.company)
+	again, err := b.storeWith(sealtest.Keyring()).Key(t.Context(), b.Company)
 	noErr(t, err)
 	if !again.Equal(key) {
 		t.Error("another key was read")
@@ -136,10 +124,10 @@ func TestSigningKeysAreSealed(t *testing.T) {
 func TestALockedSigningKeyIsAnErrorThatNamesTheKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.subscribe(t)
-	_, err := b.store.Key(t.Context(), b.company)
+	b.Create(t, "https://example.com/")
+	_, err := b.keys.Key(t.Context(), b.Company)
 	noErr(t, err)
-	_, err = b.storeWith(sealtest.Ring("another")).Key(t.Context(), b.company)
+	_, err = b.storeWith(sealtest.Ring("another")).Key(t.Context(), b.Company)
 	if !errors.Is(err, vault.ErrLocked) || !strings.Contains(err.Error(), "test") {
 		t.Errorf("%v, want ErrLocked that names the key", err)
 	}
@@ -151,11 +139,11 @@ func TestResealBringsEveryKeyUnderTheCurrentOne(t *testing.T) {
 	old := b.storeWith(sealtest.Ring("old"))
 	keys := map[uuid.UUID]string{}
 	for range 3 {
-		b.company = uuid.New()
-		b.subscribe(t)
-		key, err := old.Key(t.Context(), b.company)
+		b.Company = uuid.New()
+		b.Create(t, "https://example.com/")
+		key, err := old.Key(t.Context(), b.Company)
 		noErr(t, err)
-		keys[b.company] = string(key)
+		keys[b.Company] = string(key)
 	}
 
 	var lost reseal.Count

@@ -1,15 +1,95 @@
-// Package subscriberstest makes certificates, and damages what is stored of subscribers, for
-// tests.
+// Package subscriberstest provides tests with subscribers on one Redis and with certificates,
+// and damages what is stored of subscribers. The clock stands at noon until a test moves it.
 package subscriberstest
 
 import (
+	"errors"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/internal/invalid"
+	"spendhook/internal/redistest"
+	"spendhook/internal/seal/sealtest"
+	"spendhook/subscribers"
 	"spendhook/subscribers/layout"
+	"spendhook/subscribers/listing"
 )
+
+// Bundle is a store and a reader of subscribers on one Redis, for one company at a time.
+type Bundle struct {
+	Redis   redis.UniversalClient
+	Store   *subscribers.Store
+	Reader  *listing.Reader
+	Company uuid.UUID
+
+	clock atomic.Int64 // unix ms
+}
+
+// New returns a Bundle on a database of its own.
+func New(tb testing.TB, o subscribers.StoreOptions) *Bundle {
+	tb.Helper()
+	return On(redistest.New(tb), o)
+}
+
+// On returns a Bundle on a client. It sets Client, Now and Keyring of the options.
+func On(client redis.UniversalClient, o subscribers.StoreOptions) *Bundle {
+	b := &Bundle{Redis: client, Company: uuid.New()}
+	b.clock.Store(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixMilli())
+	o.Client, o.Now, o.Keyring = client, b.Now, sealtest.Keyring()
+	b.Store = subscribers.NewStore(o)
+	b.Reader = listing.New(client, o.Keyring)
+	return b
+}
+
+// Now is the time of the clock.
+func (b *Bundle) Now() time.Time { return time.UnixMilli(b.clock.Load()) }
+
+// Advance moves the clock.
+func (b *Bundle) Advance(d time.Duration) { b.clock.Add(d.Milliseconds()) }
+
+// Settings are those of a subscriber to PAYMENT_PAID.
+func (b *Bundle) Settings(url string) subscribers.Settings {
+	return subscribers.Settings{Name: new("Payments"), CallbackURL: &url, Events: new([]string{"PAYMENT_PAID"})}
+}
+
+// Create creates a subscriber of the company.
+func (b *Bundle) Create(tb testing.TB, url string) subscribers.Subscriber {
+	tb.Helper()
+	s, err := b.Store.Create(tb.Context(), b.Company, b.Settings(url))
+	if err != nil {
+		tb.Fatalf("create %s: %v", url, err)
+	}
+	return s
+}
+
+// Version is the version of the company's subscribers, which a claim reads.
+func (b *Bundle) Version(tb testing.TB) int64 {
+	tb.Helper()
+	v, err := b.Reader.Version(tb.Context(), b.Company)
+	if err != nil {
+		tb.Fatalf("read version: %v", err)
+	}
+	return v
+}
+
+// Codes joins the "field CODE" pairs of an *invalid.Error.
+func Codes(tb testing.TB, err error) string {
+	tb.Helper()
+	var problems *invalid.Error
+	if !errors.As(err, &problems) {
+		tb.Fatalf("error = %v, want an *invalid.Error", err)
+	}
+	var all []string
+	for _, f := range problems.Fields {
+		all = append(all, f.Field+" "+f.Code)
+	}
+	return strings.Join(all, ", ")
+}
 
 // Overwrite stores value as a field of a company's hash and raises the version, so that every
 // replica sees the change. mend restores the former value in the same way.
