@@ -27,6 +27,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"spendhook/auth/authtest"
+	"spendhook/storage"
 	"spendhook/storage/storagetest"
 )
 
@@ -268,7 +269,7 @@ func TestExternalAlgorithmsArePinnedToTheKey(t *testing.T) {
 func TestIssuersAreSeparated(t *testing.T) {
 	t.Parallel()
 	one, other := newIDP(t), newIDP(t, func(o *Issuer) { o.Name = "https://other.example.com" })
-	own := newReplica(t, storagetest.Databases["sqlite"](t), one.clock)
+	own := newReplica(t, storagetest.Open(t, storage.Options{}), one.clock)
 	v := newVerifier(t, VerifierOptions{Keys: own.keys, External: []Issuer{one.settings, other.settings}, Now: one.clock.Now})
 	first, err := v.Verify(t.Context(), one.token("one", jwa.ES256()))
 	second, err2 := v.Verify(t.Context(), other.token("one", jwa.ES256(), set("iss", "https://other.example.com")))

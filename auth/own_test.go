@@ -7,6 +7,7 @@ import (
 
 	"spendhook/auth/authtest"
 	"spendhook/auth/keys"
+	"spendhook/storage"
 	"spendhook/storage/storagetest"
 )
 
@@ -14,62 +15,58 @@ import (
 // database at different times.
 func TestRotationRefusesNoToken(t *testing.T) {
 	t.Parallel()
-	for name, open := range storagetest.Databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := authtest.NewClock()
-			store := open(t)
-			one, other := newReplica(t, store, c), newReplica(t, store, c)
-			// An unknown key id does not trigger a read of the database. The published keys do.
-			one.ourselves().refresh.every, other.ourselves().refresh.every = 1e6*time.Hour, 1e6*time.Hour
-			never := func(r *replica) { r.ourselves().refresh.last = c.Now() }
-			never(one)
-			never(other)
-			var tokens []string
-			signers := map[string]bool{}
-			for second := range 4800 / 7 {
-				c.Add(7 * time.Second)
-				switch second {
-				case 10, 300:
-					if err := one.keys.Rotate(t.Context(), false); err != nil {
-						t.Fatal(err)
-					}
-				case 120, 121, 500:
-					if err := other.keys.Rotate(t.Context(), true); err != nil {
-						t.Fatal(err)
+	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		c := authtest.NewClock()
+		one, other := newReplica(t, db, c), newReplica(t, db, c)
+		// An unknown key id does not trigger a read of the database. The published keys do.
+		one.ourselves().refresh.every, other.ourselves().refresh.every = 1e6*time.Hour, 1e6*time.Hour
+		never := func(r *replica) { r.ourselves().refresh.last = c.Now() }
+		never(one)
+		never(other)
+		var tokens []string
+		signers := map[string]bool{}
+		for second := range 4800 / 7 {
+			c.Add(7 * time.Second)
+			switch second {
+			case 10, 300:
+				if err := one.keys.Rotate(t.Context(), false); err != nil {
+					t.Fatal(err)
+				}
+			case 120, 121, 500:
+				if err := other.keys.Rotate(t.Context(), true); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// Each looks at least every 2*keys.SyncInterval, which is late.
+			if second%2 == 0 {
+				one.sync()
+			} else {
+				other.sync()
+			}
+			tokens = append(tokens, one.mint(keys.TokenTTL), other.mint(keys.TokenTTL))
+			for _, r := range []*replica{one, other} {
+				for _, key := range r.keys.List() {
+					if key.State == "signing" {
+						signers[key.ID] = true
 					}
 				}
-				// Each looks at least every 2*keys.SyncInterval, which is late.
-				if second%2 == 0 {
-					one.sync()
-				} else {
-					other.sync()
-				}
-				tokens = append(tokens, one.mint(keys.TokenTTL), other.mint(keys.TokenTTL))
-				for _, r := range []*replica{one, other} {
-					for _, key := range r.keys.List() {
-						if key.State == "signing" {
-							signers[key.ID] = true
-						}
-					}
-					for _, at := range []int{len(tokens) - 1, len(tokens) - 2, len(tokens) / 2} {
-						if age := len(tokens)/2 - at/2; age*7 < 3590 && !r.accepts(tokens[at]) {
-							t.Fatalf("second %d: a token of %d s is refused", second*7, age*7)
-						}
+				for _, at := range []int{len(tokens) - 1, len(tokens) - 2, len(tokens) / 2} {
+					if age := len(tokens)/2 - at/2; age*7 < 3590 && !r.accepts(tokens[at]) {
+						t.Fatalf("second %d: a token of %d s is refused", second*7, age*7)
 					}
 				}
 			}
-			if len(signers) != 5 { // the second hurried rotation only advanced the waiting key
-				t.Errorf("%d keys have signed, want 5", len(signers))
-			}
-		})
-	}
+		}
+		if len(signers) != 5 { // the second hurried rotation only advanced the waiting key
+			t.Errorf("%d keys have signed, want 5", len(signers))
+		}
+	})
 }
 
 func TestKeyOutlivesItsLongestToken(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	r := newReplica(t, storagetest.Databases["sqlite"](t), c)
+	r := newReplica(t, storagetest.Open(t, storage.Options{}), c)
 	token := r.mint(100 * time.Hour)
 	r.sync()
 	if err := r.keys.Rotate(t.Context(), false); err != nil {
@@ -90,53 +87,49 @@ func TestKeyOutlivesItsLongestToken(t *testing.T) {
 // a restarted replica. All replicas accept the tokens of the new key at once.
 func TestRevokedKeyIsRefused(t *testing.T) {
 	t.Parallel()
-	for name, open := range storagetest.Databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := authtest.NewClock()
-			store := open(t)
-			one, other := newReplica(t, store, c), newReplica(t, store, c)
-			long, short, leaked := one.mint(100*time.Hour), other.mint(keys.TokenTTL), one.keys.List()[0].ID
-			if !one.accepts(long) || !other.accepts(short) || !other.accepts(long) {
-				t.Fatal("good tokens are refused")
+	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		c := authtest.NewClock()
+		one, other := newReplica(t, db, c), newReplica(t, db, c)
+		long, short, leaked := one.mint(100*time.Hour), other.mint(keys.TokenTTL), one.keys.List()[0].ID
+		if !one.accepts(long) || !other.accepts(short) || !other.accepts(long) {
+			t.Fatal("good tokens are refused")
+		}
+		if err := one.keys.Revoke(t.Context(), leaked); err != nil {
+			t.Fatal(err)
+		}
+		if one.accepts(long) || one.accepts(short) {
+			t.Error("here its tokens are still good")
+		}
+		late := other.mint(keys.TokenTTL) // with a key that it does not know to be revoked
+		c.Add(keys.SyncInterval)          // when each looks
+		if !other.accepts(one.mint(keys.TokenTTL)) {
+			t.Error("the new key is not known elsewhere")
+		}
+		other.sync()
+		for _, token := range []string{long, short, late} {
+			if one.accepts(token) || other.accepts(token) {
+				t.Error("a token of the revoked key is accepted")
 			}
-			if err := one.keys.Revoke(t.Context(), leaked); err != nil {
-				t.Fatal(err)
+		}
+		if !one.accepts(other.mint(keys.TokenTTL)) {
+			t.Error("what the other mints is refused")
+		}
+		again := openKeys(t, keys.Options{Store: &switched{Store: other.store}, Dir: other.dir, Now: c.Now})
+		for _, list := range [][]keys.Info{one.keys.List(), other.keys.List(), again.List()} {
+			if len(list) != 1 || list[0].ID == leaked || list[0].State != "signing" {
+				t.Errorf("keys %+v", list)
 			}
-			if one.accepts(long) || one.accepts(short) {
-				t.Error("here its tokens are still good")
-			}
-			late := other.mint(keys.TokenTTL) // with a key that it does not know to be revoked
-			c.Add(keys.SyncInterval)          // when each looks
-			if !other.accepts(one.mint(keys.TokenTTL)) {
-				t.Error("the new key is not known elsewhere")
-			}
-			other.sync()
-			for _, token := range []string{long, short, late} {
-				if one.accepts(token) || other.accepts(token) {
-					t.Error("a token of the revoked key is accepted")
-				}
-			}
-			if !one.accepts(other.mint(keys.TokenTTL)) {
-				t.Error("what the other mints is refused")
-			}
-			again := openKeys(t, keys.Options{Store: &switched{Store: other.store}, Dir: other.dir, Now: c.Now})
-			for _, list := range [][]keys.Info{one.keys.List(), other.keys.List(), again.List()} {
-				if len(list) != 1 || list[0].ID == leaked || list[0].State != "signing" {
-					t.Errorf("keys %+v", list)
-				}
-			}
-			if err := one.keys.Revoke(t.Context(), leaked); err == nil {
-				t.Error("it is revoked twice")
-			}
-		})
-	}
+		}
+		if err := one.keys.Revoke(t.Context(), leaked); err == nil {
+			t.Error("it is revoked twice")
+		}
+	})
 }
 
 func TestLookupsOfUnknownKeysAreThrottled(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	store := storagetest.Databases["sqlite"](t)
+	store := storagetest.Open(t, storage.Options{})
 	one, other := newReplica(t, store, c), newReplica(t, store, c)
 	if err := one.keys.Rotate(t.Context(), true); err != nil {
 		t.Fatal(err)
@@ -164,13 +157,13 @@ func TestLookupsOfUnknownKeysAreThrottled(t *testing.T) {
 func TestFirstStartWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	store, dir := &switched{Store: keys.Table(storagetest.Databases["sqlite"](t))}, t.TempDir()
+	store, dir := &switched{Store: keys.Table(storagetest.Open(t, storage.Options{}))}, t.TempDir()
 	first := openKeys(t, keys.Options{Store: store, Dir: dir, Now: c.Now})
 	token, err := Mint(t.Context(), first, Grant{TTL: 24 * time.Hour}, c.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	stranger := newReplica(t, storagetest.Databases["sqlite"](t), c).mint(time.Hour)
+	stranger := newReplica(t, storagetest.Open(t, storage.Options{}), c).mint(time.Hour)
 	judge := newVerifier(t, VerifierOptions{Keys: first, Now: c.Now})
 	if _, err := judge.Verify(t.Context(), stranger); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("a key that the database may have: %v", err)
@@ -202,7 +195,7 @@ func TestFirstStartWithoutTheDatabase(t *testing.T) {
 func TestMintRefusesWhatNoTokenHas(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	signer := openKeys(t, keys.Options{Store: keys.Table(storagetest.Databases["sqlite"](t)), Now: c.Now})
+	signer := openKeys(t, keys.Options{Store: keys.Table(storagetest.Open(t, storage.Options{})), Now: c.Now})
 	if _, err := Mint(t.Context(), signer, Grant{Scopes: []string{"evnts:read"}, TTL: time.Hour}, c.Now()); err == nil {
 		t.Error("an unknown scope is minted")
 	}

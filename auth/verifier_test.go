@@ -20,6 +20,7 @@ import (
 	"spendhook/auth/authtest"
 	"spendhook/auth/keys"
 	"spendhook/internal/peer"
+	"spendhook/storage"
 	"spendhook/storage/storagetest"
 )
 
@@ -47,14 +48,14 @@ func set(name string, value any) func(jwt.Token) error {
 func TestForgedTokensAreRefused(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	r := newReplica(t, storagetest.Databases["sqlite"](t), c)
+	r := newReplica(t, storagetest.Open(t, storage.Options{}), c)
 	now, kid := c.Now(), r.keyID()
 	own := r.private()
 	es256 := jwa.ES256()
 	if !r.accepts(sign(t, now, nothing, es256, own)) {
 		t.Fatal("a good token is refused")
 	}
-	stranger := newReplica(t, storagetest.Databases["sqlite"](t), c)
+	stranger := newReplica(t, storagetest.Open(t, storage.Options{}), c)
 	foreign, err := stranger.private().Clone()
 	if err := errors.Join(err, foreign.Set(jwk.KeyIDKey, kid)); err != nil {
 		t.Fatal(err)
@@ -129,7 +130,7 @@ func hmacKey(t *testing.T, private jwk.Key, kid string) jwk.Key {
 func TestMintedTokenSaysWhatWasGranted(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	r := newReplica(t, storagetest.Databases["sqlite"](t), c)
+	r := newReplica(t, storagetest.Open(t, storage.Options{}), c)
 	company := uuid.New()
 	token, err := Mint(t.Context(), r.keys, Grant{
 		Subject: "s", ClientID: "shc_1", Company: &company, Scopes: []string{"events:read", "platform"}, Thumbprint: "tp", TTL: time.Hour,
@@ -150,7 +151,7 @@ func TestMintedTokenSaysWhatWasGranted(t *testing.T) {
 func TestTokensOfAnOldIssuerNameAreGood(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	r := newReplica(t, storagetest.Databases["sqlite"](t), c)
+	r := newReplica(t, storagetest.Open(t, storage.Options{}), c)
 	token := r.mint(time.Hour)
 	renamed := openKeys(t, keys.Options{Store: r.store, Issuer: "https://new.test", OldIssuers: []string{authtest.Issuer}, Now: c.Now})
 	if _, err := newVerifier(t, VerifierOptions{Keys: renamed, Now: c.Now}).Verify(t.Context(), token); err != nil {
@@ -161,7 +162,7 @@ func TestTokensOfAnOldIssuerNameAreGood(t *testing.T) {
 func TestCachedTokenExpires(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	r := newReplica(t, storagetest.Databases["sqlite"](t), c)
+	r := newReplica(t, storagetest.Open(t, storage.Options{}), c)
 	token := r.mint(time.Minute)
 	first, err := r.verifier.Verify(t.Context(), token)
 	if err != nil {
@@ -190,7 +191,7 @@ func TestCachedTokenExpires(t *testing.T) {
 // that were verified before need no turn.
 func TestVerificationsTakeTurns(t *testing.T) {
 	t.Parallel()
-	r := newReplica(t, storagetest.Databases["sqlite"](t), authtest.NewClock())
+	r := newReplica(t, storagetest.Open(t, storage.Options{}), authtest.NewClock())
 	known, unknown := r.mint(time.Hour), r.mint(2*time.Hour)
 	if !r.accepts(known) {
 		t.Fatal("refused")

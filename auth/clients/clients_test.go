@@ -11,6 +11,7 @@ import (
 	"spendhook/auth/authtest"
 	"spendhook/internal/invalid"
 	"spendhook/internal/pgtest"
+	"spendhook/storage"
 	"spendhook/storage/storagetest"
 )
 
@@ -24,7 +25,7 @@ const (
 func TestNewClientIsChecked(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	clients := NewStore(storagetest.Databases["sqlite"](t), c.Now)
+	clients := NewStore(storagetest.Open(t, storage.Options{}), c.Now)
 	company := new(uuid.New())
 	good := Registration{Name: "n", Scopes: []string{"events:read"}}
 	for name, n := range map[string]func(*Registration){

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"spendhook/storage"
 	"spendhook/storage/storagetest"
 )
 
@@ -32,7 +33,7 @@ func TestASecretIsHashedOnce(t *testing.T) { // not parallel: it counts allocati
 // Of one address one client is looked up at a time.
 func TestClientsTakeTurns(t *testing.T) {
 	t.Parallel()
-	s, home := NewStore(storagetest.Databases["sqlite"](t), time.Now), netip.MustParseAddr("192.0.2.1")
+	s, home := NewStore(storagetest.Open(t, storage.Options{}), time.Now), netip.MustParseAddr("192.0.2.1")
 	end, err := s.turns.Take(t.Context(), home)
 	if err != nil {
 		t.Fatal(err)

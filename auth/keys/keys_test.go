@@ -13,41 +13,38 @@ import (
 	"spendhook/internal/seal"
 	"spendhook/internal/seal/reseal"
 	"spendhook/internal/seal/sealtest"
+	"spendhook/storage"
 	"spendhook/storage/storagetest"
 )
 
 func TestReplicasThatStartAtOnceMakeOneKey(t *testing.T) {
 	t.Parallel()
-	for name, open := range storagetest.Databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := authtest.NewClock()
-			store := open(t)
-			replicas := make([]*Signer, 6)
-			var wg sync.WaitGroup
-			for i := range replicas {
-				o := Options{Store: Table(store), Dir: t.TempDir(), Keyring: sealtest.Keyring(), Now: c.Now}
-				wg.Go(func() {
-					var err error
-					if replicas[i], err = Open(t.Context(), o); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			wg.Wait()
-			for _, k := range replicas {
-				if list := k.List(); len(list) != 1 || list[0].ID != replicas[0].List()[0].ID {
-					t.Errorf("keys %v and %v", list, replicas[0].List())
+	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		c := authtest.NewClock()
+		replicas := make([]*Signer, 6)
+		var wg sync.WaitGroup
+		for i := range replicas {
+			o := Options{Store: Table(db), Dir: t.TempDir(), Keyring: sealtest.Keyring(), Now: c.Now}
+			wg.Go(func() {
+				var err error
+				if replicas[i], err = Open(t.Context(), o); err != nil {
+					t.Error(err)
 				}
+			})
+		}
+		wg.Wait()
+		for _, k := range replicas {
+			if list := k.List(); len(list) != 1 || list[0].ID != replicas[0].List()[0].ID {
+				t.Errorf("keys %v and %v", list, replicas[0].List())
 			}
-		})
-	}
+		}
+	})
 }
 
 func TestNextKeyIsPublishedBeforeItsFirstToken(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	store := Table(storagetest.Databases["sqlite"](t))
+	store := Table(storagetest.Open(t, storage.Options{}))
 	signer := openTest(t, Options{Store: store, Now: c.Now})
 	first := signer.List()[0].ID
 	if err := signer.Rotate(t.Context(), false); err != nil {
@@ -95,7 +92,7 @@ func TestNextKeyIsPublishedBeforeItsFirstToken(t *testing.T) {
 func TestPrivateKeysAreSealed(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	store, dir := Table(storagetest.Databases["sqlite"](t)), t.TempDir()
+	store, dir := Table(storagetest.Open(t, storage.Options{})), t.TempDir()
 	openTest(t, Options{Store: store, Dir: dir, Now: c.Now})
 	rows, err := store.Read(t.Context())
 	if err != nil || !seal.IsSealed(rows[0].Sealed) {
@@ -121,7 +118,7 @@ func TestPrivateKeysAreSealed(t *testing.T) {
 func TestReseal(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	store := Table(storagetest.Databases["sqlite"](t))
+	store := Table(storagetest.Open(t, storage.Options{}))
 	before := openTest(t, Options{Store: store, Now: c.Now})
 	dir := t.TempDir()
 	both := sealtest.Ring("new", "test")
@@ -158,7 +155,7 @@ func TestReseal(t *testing.T) {
 
 func TestBadKeyFilesAreErrors(t *testing.T) {
 	t.Parallel()
-	store := Table(storagetest.Databases["sqlite"](t))
+	store := Table(storagetest.Open(t, storage.Options{}))
 	if _, err := Open(t.Context(), Options{Store: store, Dir: filepath.Join(t.TempDir(), "none"), Keyring: sealtest.Keyring()}); err == nil {
 		t.Error("a missing directory is accepted")
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"spendhook/storage"
 	"spendhook/storage/column"
 	"spendhook/storage/storagetest"
 )
@@ -21,60 +22,54 @@ func stored(id string, from time.Time) Key {
 
 func TestKeysAreChangedAsOne(t *testing.T) {
 	t.Parallel()
-	for name, setup := range storagetest.Databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := Table(setup(t))
-			if got := storagetest.Must(s.Read(t.Context()))(t); len(got) != 0 {
-				t.Errorf("an empty database has %v", got)
-			}
-			later, sooner := stored("a", now.Add(time.Hour)), stored("b", now)
-			got := storagetest.Must(s.Change(t.Context(), func([]Key) ([]Key, error) {
-				return []Key{later, sooner}, nil
-			}))(t)
-			if diff := cmp.Diff([]Key{sooner, later}, got); diff != "" {
-				t.Error(diff)
-			}
-			later.SignsFrom = column.At(now.Add(-time.Hour))
-			got = storagetest.Must(s.Change(t.Context(), func(list []Key) ([]Key, error) {
-				list[1].SignsFrom = later.SignsFrom
-				return append(list[1:], stored("c", now)), nil
-			}))(t)
-			if diff := cmp.Diff([]Key{later, stored("c", now)}, got); diff != "" {
-				t.Error(diff)
-			}
-			refusal := errors.New("no")
-			_, err := s.Change(t.Context(), func([]Key) ([]Key, error) { return nil, refusal })
-			storagetest.WantError(t, err, refusal)
-			if again := storagetest.Must(s.Read(t.Context()))(t); !cmp.Equal(again, got) {
-				t.Errorf("a refused change left %v", again)
-			}
-		})
-	}
+	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		s := Table(db)
+		if got := storagetest.Must(s.Read(t.Context()))(t); len(got) != 0 {
+			t.Errorf("an empty database has %v", got)
+		}
+		later, sooner := stored("a", now.Add(time.Hour)), stored("b", now)
+		got := storagetest.Must(s.Change(t.Context(), func([]Key) ([]Key, error) {
+			return []Key{later, sooner}, nil
+		}))(t)
+		if diff := cmp.Diff([]Key{sooner, later}, got); diff != "" {
+			t.Error(diff)
+		}
+		later.SignsFrom = column.At(now.Add(-time.Hour))
+		got = storagetest.Must(s.Change(t.Context(), func(list []Key) ([]Key, error) {
+			list[1].SignsFrom = later.SignsFrom
+			return append(list[1:], stored("c", now)), nil
+		}))(t)
+		if diff := cmp.Diff([]Key{later, stored("c", now)}, got); diff != "" {
+			t.Error(diff)
+		}
+		refusal := errors.New("no")
+		_, err := s.Change(t.Context(), func([]Key) ([]Key, error) { return nil, refusal })
+		storagetest.WantError(t, err, refusal)
+		if again := storagetest.Must(s.Read(t.Context()))(t); !cmp.Equal(again, got) {
+			t.Errorf("a refused change left %v", again)
+		}
+	})
 }
 
 // Concurrent changes are serialised: each sees the result of the one before.
 func TestKeysChangedAtOnce(t *testing.T) {
 	t.Parallel()
-	for name, setup := range storagetest.Databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := Table(setup(t))
-			var wg sync.WaitGroup
-			for range 8 {
-				wg.Go(func() {
-					_, err := s.Change(t.Context(), func(list []Key) ([]Key, error) {
-						return append(list, stored(strconv.Itoa(len(list)), now)), nil
-					})
-					if err != nil {
-						t.Error(err)
-					}
+	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		s := Table(db)
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				_, err := s.Change(t.Context(), func(list []Key) ([]Key, error) {
+					return append(list, stored(strconv.Itoa(len(list)), now)), nil
 				})
-			}
-			wg.Wait()
-			if got := storagetest.Must(s.Read(t.Context()))(t); len(got) != 8 {
-				t.Errorf("%d keys of 8", len(got))
-			}
-		})
-	}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if got := storagetest.Must(s.Read(t.Context()))(t); len(got) != 8 {
+			t.Errorf("%d keys of 8", len(got))
+		}
+	})
 }

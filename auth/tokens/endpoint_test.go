@@ -59,47 +59,44 @@ func code(refusal *Error) Code {
 
 func TestIssue(t *testing.T) {
 	t.Parallel()
-	for name, open := range storagetest.Databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := authtest.NewClock()
-			r := newReplica(t, open(t), c)
-			client, secret := r.client(clients.Registration{})
-			token, refusal := r.send(Request{
-				Form: []byte("client_id=" + client.ID + "&client_secret=" + secret + "&scope=events:read"), Certificate: certOne, Address: authtest.Home,
-			})
-			if refusal != nil {
-				t.Fatal(refusal)
-			}
-			if token.ExpiresIn != time.Hour || !slices.Equal(token.Scopes, []string{"events:read"}) {
-				t.Errorf("%+v", token)
-			}
-			caller, err := r.verifier.Verify(t.Context(), token.AccessToken)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if caller.Subject != client.ID || caller.ClientID != client.ID || *caller.Company != uuid.UUID(*client.Company) || caller.Thumbprint != certOne {
-				t.Errorf("%+v", caller)
-			}
-			token, refusal = r.ask(client.ID, secret)
-			if refusal != nil || !slices.Equal(token.Scopes, []string{"events:read", "events:write"}) {
-				t.Errorf("without a scope: %v, %v", token.Scopes, refusal)
-			}
-			r.sync()
-			if used, err := r.clients.Get(t.Context(), client.ID); err != nil || used.LastUsedAt == nil || !used.LastUsedAt.Equal(c.Now()) {
-				t.Errorf("last used %v, %v", used.LastUsedAt, err)
-			}
-			if n := testutil.ToFloat64(r.endpoint.requests.WithLabelValues(issued)); n != 2 {
-				t.Errorf("%v tokens are counted", n)
-			}
+	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		c := authtest.NewClock()
+		r := newReplica(t, db, c)
+		client, secret := r.client(clients.Registration{})
+		token, refusal := r.send(Request{
+			Form: []byte("client_id=" + client.ID + "&client_secret=" + secret + "&scope=events:read"), Certificate: certOne, Address: authtest.Home,
 		})
-	}
+		if refusal != nil {
+			t.Fatal(refusal)
+		}
+		if token.ExpiresIn != time.Hour || !slices.Equal(token.Scopes, []string{"events:read"}) {
+			t.Errorf("%+v", token)
+		}
+		caller, err := r.verifier.Verify(t.Context(), token.AccessToken)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if caller.Subject != client.ID || caller.ClientID != client.ID || *caller.Company != uuid.UUID(*client.Company) || caller.Thumbprint != certOne {
+			t.Errorf("%+v", caller)
+		}
+		token, refusal = r.ask(client.ID, secret)
+		if refusal != nil || !slices.Equal(token.Scopes, []string{"events:read", "events:write"}) {
+			t.Errorf("without a scope: %v, %v", token.Scopes, refusal)
+		}
+		r.sync()
+		if used, err := r.clients.Get(t.Context(), client.ID); err != nil || used.LastUsedAt == nil || !used.LastUsedAt.Equal(c.Now()) {
+			t.Errorf("last used %v, %v", used.LastUsedAt, err)
+		}
+		if n := testutil.ToFloat64(r.endpoint.requests.WithLabelValues(issued)); n != 2 {
+			t.Errorf("%v tokens are counted", n)
+		}
+	})
 }
 
 func TestIssueRefuses(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	r := newReplica(t, storagetest.Databases["sqlite"](t), c)
+	r := newReplica(t, storagetest.Open(t, storage.Options{}), c)
 	client, secret := r.client(clients.Registration{})
 	bound, boundSecret := r.client(clients.Registration{Certificates: []string{certOne}})
 	certOnly, _ := r.client(clients.Registration{Certificates: []string{certOne, certTwo}, NoSecret: true})
@@ -159,7 +156,7 @@ func TestIssueRefuses(t *testing.T) {
 func TestRotatedSecret(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	r := newReplica(t, storagetest.Databases["sqlite"](t), c)
+	r := newReplica(t, storagetest.Open(t, storage.Options{}), c)
 	client, first := r.client(clients.Registration{})
 	rotate := func(overlap time.Duration) string {
 		_, secret, err := r.clients.RotateSecret(t.Context(), client.ID, overlap)
@@ -198,7 +195,7 @@ func TestRotatedSecret(t *testing.T) {
 func TestGuessesBlockNoClient(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	r := newReplica(t, storagetest.Databases["sqlite"](t), c)
+	r := newReplica(t, storagetest.Open(t, storage.Options{}), c)
 	bySecret, secret := r.client(clients.Registration{})
 	byCertificate, _ := r.client(clients.Registration{Certificates: []string{certOne}, NoSecret: true})
 	for i := range 100 {
@@ -218,7 +215,7 @@ func TestGuessesBlockNoClient(t *testing.T) {
 func TestTokensOfAClientHaveARate(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	r := newReplica(t, storagetest.Databases["sqlite"](t), c)
+	r := newReplica(t, storagetest.Open(t, storage.Options{}), c)
 	client, secret := r.client(clients.Registration{})
 	other, otherSecret := r.client(clients.Registration{})
 	for range tokenRate.Burst {
@@ -246,7 +243,7 @@ func TestTokensOfAClientHaveARate(t *testing.T) {
 func TestTokensAreUnavailableWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	store := storagetest.Databases["sqlite"](t)
+	store := storagetest.Open(t, storage.Options{})
 	r := newReplica(t, store, c)
 	client, secret := r.client(clients.Registration{Certificates: []string{certOne}})
 	if err := store.Close(); err != nil {
@@ -268,43 +265,39 @@ func TestTokensAreUnavailableWithoutTheDatabase(t *testing.T) {
 
 func TestTokensOfARevokedClientStop(t *testing.T) {
 	t.Parallel()
-	for name, open := range storagetest.Databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := authtest.NewClock()
-			store := open(t)
-			r, elsewhere := newReplica(t, store, c), newReplica(t, store, c)
-			gone, _ := r.client(clients.Registration{})
-			off, _ := r.client(clients.Registration{})
-			token := func(id string) string {
-				token, err := auth.Mint(t.Context(), r.keys, auth.Grant{ClientID: id, TTL: keys.TokenTTL}, c.Now())
-				if err != nil {
-					t.Fatal(err)
-				}
-				return token
-			}
-			goneToken, offToken, cli := token(gone.ID), token(off.ID), token("")
-			if !r.accepts(goneToken) || !r.accepts(offToken) {
-				t.Fatal("refused")
-			}
-			if _, err := elsewhere.clients.SetDisabled(t.Context(), off.ID, true); err != nil {
+	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		c := authtest.NewClock()
+		r, elsewhere := newReplica(t, db, c), newReplica(t, db, c)
+		gone, _ := r.client(clients.Registration{})
+		off, _ := r.client(clients.Registration{})
+		token := func(id string) string {
+			token, err := auth.Mint(t.Context(), r.keys, auth.Grant{ClientID: id, TTL: keys.TokenTTL}, c.Now())
+			if err != nil {
 				t.Fatal(err)
 			}
-			if err := elsewhere.clients.Delete(t.Context(), gone.ID); err != nil {
-				t.Fatal(err)
-			}
-			c.Add(keys.TokenTTL - time.Second) // just before the tokens expire
-			r.sync()
-			if r.accepts(goneToken) || r.accepts(offToken) || !r.accepts(cli) {
-				t.Error("a token of a disabled or deleted client is accepted, or another one is not")
-			}
-			if _, err := elsewhere.clients.SetDisabled(t.Context(), off.ID, false); err != nil {
-				t.Fatal(err)
-			}
-			r.sync()
-			if !r.accepts(offToken) || r.accepts(goneToken) {
-				t.Error("enabled again")
-			}
-		})
-	}
+			return token
+		}
+		goneToken, offToken, cli := token(gone.ID), token(off.ID), token("")
+		if !r.accepts(goneToken) || !r.accepts(offToken) {
+			t.Fatal("refused")
+		}
+		if _, err := elsewhere.clients.SetDisabled(t.Context(), off.ID, true); err != nil {
+			t.Fatal(err)
+		}
+		if err := elsewhere.clients.Delete(t.Context(), gone.ID); err != nil {
+			t.Fatal(err)
+		}
+		c.Add(keys.TokenTTL - time.Second) // just before the tokens expire
+		r.sync()
+		if r.accepts(goneToken) || r.accepts(offToken) || !r.accepts(cli) {
+			t.Error("a token of a disabled or deleted client is accepted, or another one is not")
+		}
+		if _, err := elsewhere.clients.SetDisabled(t.Context(), off.ID, false); err != nil {
+			t.Fatal(err)
+		}
+		r.sync()
+		if !r.accepts(offToken) || r.accepts(goneToken) {
+			t.Error("enabled again")
+		}
+	})
 }

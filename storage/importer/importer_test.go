@@ -75,66 +75,57 @@ func TestImportRefusesBadLinesAndGoesOn(t *testing.T) {
 		{reimbursement(`"name":"travel"`, `"name":""`), "labels: each needs a uuid and a name"},
 		{`{"kind":"user","name":"` + strings.Repeat("x", 1<<20) + `"}`, "longer than 1048576 bytes"},
 	}
-	for name, setup := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := setup(t)
-			storagetest.LoadCompanies(t, s.DB)
-			lines := []string{""}
-			for _, c := range cases {
-				lines = append(lines, c.line)
+	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		s := dataOf(db)
+		storagetest.LoadCompanies(t, s.DB)
+		lines := []string{""}
+		for _, c := range cases {
+			lines = append(lines, c.line)
+		}
+		lines = append(lines, card("", ""), statement("", ""), reimbursement("", ""))
+		report, refused := storagetest.Import(t, s.DB, lines...)
+		if report.Imported != 3 || report.Refused != int64(len(cases)) || report.Lines != int64(len(lines)) {
+			t.Errorf("report = %+v", report)
+		}
+		for i, c := range cases {
+			if i >= len(refused) || refused[i].Line != int64(i+2) || !strings.Contains(refused[i].Reason, c.reason) {
+				t.Fatalf("line %d: refused %+v, want %q", i+2, refused[min(i, len(refused)-1)], c.reason)
 			}
-			lines = append(lines, card("", ""), statement("", ""), reimbursement("", ""))
-			report, refused := storagetest.Import(t, s.DB, lines...)
-			if report.Imported != 3 || report.Refused != int64(len(cases)) || report.Lines != int64(len(lines)) {
-				t.Errorf("report = %+v", report)
+			if strings.Contains(refused[i].Reason, "importer.") || strings.Contains(refused[i].Reason, "reimbursements.") {
+				t.Errorf("a Go type in %q", refused[i].Reason)
 			}
-			for i, c := range cases {
-				if i >= len(refused) || refused[i].Line != int64(i+2) || !strings.Contains(refused[i].Reason, c.reason) {
-					t.Fatalf("line %d: refused %+v, want %q", i+2, refused[min(i, len(refused)-1)], c.reason)
-				}
-				if strings.Contains(refused[i].Reason, "importer.") || strings.Contains(refused[i].Reason, "reimbursements.") {
-					t.Errorf("a Go type in %q", refused[i].Reason)
-				}
-			}
-		})
-	}
+		}
+	})
 }
 
 func TestImportRefusesASecondStatementOfAMonth(t *testing.T) {
 	t.Parallel()
-	for name, setup := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := setup(t)
-			storagetest.LoadCompanies(t, s.DB)
-			first := storagetest.StatementLine("1", 3, "CLOSED")
-			_, refused := storagetest.Import(t, s.DB, first, storagetest.StatementLine("2", 3, "OPEN"), first, storagetest.StatementLine("3", 4, "OPEN"))
-			if len(refused) != 1 || refused[0].Line != 2 || refused[0].Reason != "month: the company has another statement for it" {
-				t.Errorf("refused %v", refused)
-			}
-		})
-	}
+	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		s := dataOf(db)
+		storagetest.LoadCompanies(t, s.DB)
+		first := storagetest.StatementLine("1", 3, "CLOSED")
+		_, refused := storagetest.Import(t, s.DB, first, storagetest.StatementLine("2", 3, "OPEN"), first, storagetest.StatementLine("3", 4, "OPEN"))
+		if len(refused) != 1 || refused[0].Line != 2 || refused[0].Reason != "month: the company has another statement for it" {
+			t.Errorf("refused %v", refused)
+		}
+	})
 }
 
 func TestImportTwiceComesToTheSame(t *testing.T) {
 	t.Parallel()
-	for name, setup := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := setup(t)
-			data := importer.DemoData{Seed: 7, Reimbursements: 100}
-			storagetest.LoadDemo(t, s.DB, data)
-			first := everything(t, s)
-			storagetest.LoadDemo(t, s.DB, data)
-			if second := everything(t, s); !slices.Equal(first, second) {
-				t.Errorf("first %v, then %v", first, second)
-			}
-			if first[0] != 300 || first[1] != 180 || first[2] != 24 {
-				t.Errorf("counts = %v", first)
-			}
-		})
-	}
+	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		s := dataOf(db)
+		data := importer.DemoData{Seed: 7, Reimbursements: 100}
+		storagetest.LoadDemo(t, s.DB, data)
+		first := everything(t, s)
+		storagetest.LoadDemo(t, s.DB, data)
+		if second := everything(t, s); !slices.Equal(first, second) {
+			t.Errorf("first %v, then %v", first, second)
+		}
+		if first[0] != 300 || first[1] != 180 || first[2] != 24 {
+			t.Errorf("counts = %v", first)
+		}
+	})
 }
 
 func everything(t *testing.T, s data) []int64 {
@@ -151,46 +142,40 @@ func everything(t *testing.T, s data) []int64 {
 // Of two lines about one object the later one wins, as if each line were a file.
 func TestImportTakesLinesInOrder(t *testing.T) {
 	t.Parallel()
-	for name, setup := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := setup(t)
-			storagetest.LoadCompanies(t, s.DB)
-			text := storagetest.FullReimbursement
-			storagetest.Load(t, s.DB, text, strings.Replace(text, `"PAID"`, `"REJECTED"`, 1))
-			anna := reimbursements.Filter{Company: &acme, RequesterName: "ANNA"}
-			if _, total, err := s.reimbursements.List(t.Context(), anna); total != 0 || err != nil {
-				t.Errorf("total %d, %v", total, err)
-			}
-			storagetest.Load(t, s.DB, `{"kind":"user","uuid":"`+ann.String()+`","companyUuid":"`+acmeText+`","name":"Anna"}`)
-			got, total, err := s.reimbursements.List(t.Context(), anna)
-			if err != nil || total != 1 || got[0].ValidationStatus.Status != "REJECTED" || got[0].Requester.Name != "Anna" {
-				t.Errorf("%+v, %v", got, err)
-			}
-		})
-	}
+	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		s := dataOf(db)
+		storagetest.LoadCompanies(t, s.DB)
+		text := storagetest.FullReimbursement
+		storagetest.Load(t, s.DB, text, strings.Replace(text, `"PAID"`, `"REJECTED"`, 1))
+		anna := reimbursements.Filter{Company: &acme, RequesterName: "ANNA"}
+		if _, total, err := s.reimbursements.List(t.Context(), anna); total != 0 || err != nil {
+			t.Errorf("total %d, %v", total, err)
+		}
+		storagetest.Load(t, s.DB, `{"kind":"user","uuid":"`+ann.String()+`","companyUuid":"`+acmeText+`","name":"Anna"}`)
+		got, total, err := s.reimbursements.List(t.Context(), anna)
+		if err != nil || total != 1 || got[0].ValidationStatus.Status != "REJECTED" || got[0].Requester.Name != "Anna" {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
 }
 
 func TestImportBringsUnknownRequestersAsInactiveUsers(t *testing.T) {
 	t.Parallel()
-	for name, setup := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := setup(t)
-			storagetest.LoadCompanies(t, s.DB)
-			stranger := "a0000000-0000-4000-8000-00000000000f"
-			storagetest.Load(t, s.DB, strings.Replace(storagetest.FullReimbursement, ann.String(), stranger, 1))
-			_, total, err := s.reimbursements.List(t.Context(), reimbursements.Filter{Company: &acme, RequesterName: "spelling"})
-			if err != nil || total != 1 {
-				t.Errorf("total %d, %v", total, err)
-			}
-			r := cards.Request{Type: "VIRTUAL", Alias: "Travel", UserUUID: ann}
-			copy(r.UserUUID[:], r.UserUUID[:15])
-			r.UserUUID[15] = 0x0f
-			_, err = s.CreateCard(t.Context(), acme, r, creations.Once{})
-			storagetest.WantError(t, err, cards.ErrUserNotFound)
-		})
-	}
+	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		s := dataOf(db)
+		storagetest.LoadCompanies(t, s.DB)
+		stranger := "a0000000-0000-4000-8000-00000000000f"
+		storagetest.Load(t, s.DB, strings.Replace(storagetest.FullReimbursement, ann.String(), stranger, 1))
+		_, total, err := s.reimbursements.List(t.Context(), reimbursements.Filter{Company: &acme, RequesterName: "spelling"})
+		if err != nil || total != 1 {
+			t.Errorf("total %d, %v", total, err)
+		}
+		r := cards.Request{Type: "VIRTUAL", Alias: "Travel", UserUUID: ann}
+		copy(r.UserUUID[:], r.UserUUID[:15])
+		r.UserUUID[15] = 0x0f
+		_, err = s.CreateCard(t.Context(), acme, r, creations.Once{})
+		storagetest.WantError(t, err, cards.ErrUserNotFound)
+	})
 }
 
 func TestImportStopsWhenItsInputBreaks(t *testing.T) {

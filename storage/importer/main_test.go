@@ -29,15 +29,6 @@ type data struct {
 
 type cardStore = store.Store
 
-// databases are an empty one of each kind.
-var databases = map[string]func(testing.TB) data{
-	"sqlite": func(tb testing.TB) data { tb.Helper(); return open(tb, storage.Options{}) },
-	"postgres": func(tb testing.TB) data {
-		tb.Helper()
-		return open(tb, storage.Options{URL: storagetest.Postgres(tb)})
-	},
-}
-
 func open(tb testing.TB, o storage.Options) data {
 	tb.Helper()
 	return dataOf(storagetest.Open(tb, o))

@@ -188,30 +188,27 @@ func anyFilter(t *rapid.T, m model) reimbursements.Filter {
 // a stale cache would fail the test.
 func TestSpec43FiltersAndPagesAgainstAModel(t *testing.T) {
 	t.Parallel()
-	for name, setup := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := setup(t)
-			storagetest.LoadCompanies(t, s.db)
-			m := model{}
-			rapid.Check(t, func(t *rapid.T) {
-				if rapid.IntRange(0, 3).Draw(t, "change") == 0 {
-					m = m.change(t, s)
+	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		s := fixtureOf(db)
+		storagetest.LoadCompanies(t, s.db)
+		m := model{}
+		rapid.Check(t, func(t *rapid.T) {
+			if rapid.IntRange(0, 3).Draw(t, "change") == 0 {
+				m = m.change(t, s)
+			}
+			for range 5 {
+				f := anyFilter(t, m)
+				want, wantTotal := m.list(f)
+				got, total, err := s.List(t.Context(), f)
+				if err != nil {
+					t.Fatal(err)
 				}
-				for range 5 {
-					f := anyFilter(t, m)
-					want, wantTotal := m.list(f)
-					got, total, err := s.List(t.Context(), f)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if total != wantTotal || !slices.Equal(uuids(got), want) {
-						t.Fatalf("filter %+v: total %d, want %d\n got %v\nwant %v", f, total, wantTotal, uuids(got), want)
-					}
+				if total != wantTotal || !slices.Equal(uuids(got), want) {
+					t.Fatalf("filter %+v: total %d, want %d\n got %v\nwant %v", f, total, wantTotal, uuids(got), want)
 				}
-			})
+			}
 		})
-	}
+	})
 }
 
 // change imports new rows and replaces one.
@@ -251,34 +248,31 @@ func uuids(list []reimbursements.Reimbursement) (ids []uuid.UUID) {
 
 func TestSpec24ReimbursementFieldsComeBackAsImported(t *testing.T) {
 	t.Parallel()
-	for name, setup := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := setup(t)
-			storagetest.LoadCompanies(t, s.db)
-			storagetest.Load(t, s.db, storagetest.FullReimbursement)
-			list, _, err := s.List(t.Context(), reimbursements.Filter{Company: &acme})
-			if err != nil || len(list) != 1 {
-				t.Fatal(list, err)
-			}
-			got := storagetest.Must(json.Marshal(list[0]))(t)
-			want := `{"uuid":"11111111-1111-4111-8111-111111111111","companyUuid":"a0000000-0000-4000-8000-000000000000",` +
-				`"audit":{"expenseDate":"2026-04-30","finalApprovalDate":"2026-05-03","lastUpdateDate":"2026-05-05","paymentDate":"2026-05-04","requestCreationDate":"2026-05-01"},` +
-				`"requester":{"uuid":"a0000000-0000-4000-8000-000000000001","name":"Ánn Mûller"},` +
-				`"amountValue":{"currency":"BHD","amount":"12.345"},` +
-				`"description":"Lunch with \"Δ\"",` +
-				`"labels":[{"uuid":"22222222-2222-4222-8222-222222222222","name":"travel"}],` +
-				`"merchant":{"category":"Restaurants","categoryCode":5812,"countryCode":"PT","description":"d","name":"Café"},` +
-				`"groups":[{"uuid":"33333333-3333-4333-8333-333333333333","name":"Field"}],` +
-				`"locations":[{"uuid":"44444444-4444-4444-8444-444444444444","name":"Lisbon"}],` +
-				`"validationStatus":{"status":"PAID","comment":"ok"},` +
-				`"attachments":[{"uuid":"55555555-5555-4555-8555-555555555555","fileName":"a.pdf"}],` +
-				`"paymentDetail":{"markedAsPaidBy":"ann@example.com","paymentMethod":"CASH","paymentMethodNote":"n"}}`
-			if string(got) != want {
-				t.Errorf("got  %s\nwant %s", got, want)
-			}
-		})
-	}
+	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		s := fixtureOf(db)
+		storagetest.LoadCompanies(t, s.db)
+		storagetest.Load(t, s.db, storagetest.FullReimbursement)
+		list, _, err := s.List(t.Context(), reimbursements.Filter{Company: &acme})
+		if err != nil || len(list) != 1 {
+			t.Fatal(list, err)
+		}
+		got := storagetest.Must(json.Marshal(list[0]))(t)
+		want := `{"uuid":"11111111-1111-4111-8111-111111111111","companyUuid":"a0000000-0000-4000-8000-000000000000",` +
+			`"audit":{"expenseDate":"2026-04-30","finalApprovalDate":"2026-05-03","lastUpdateDate":"2026-05-05","paymentDate":"2026-05-04","requestCreationDate":"2026-05-01"},` +
+			`"requester":{"uuid":"a0000000-0000-4000-8000-000000000001","name":"Ánn Mûller"},` +
+			`"amountValue":{"currency":"BHD","amount":"12.345"},` +
+			`"description":"Lunch with \"Δ\"",` +
+			`"labels":[{"uuid":"22222222-2222-4222-8222-222222222222","name":"travel"}],` +
+			`"merchant":{"category":"Restaurants","categoryCode":5812,"countryCode":"PT","description":"d","name":"Café"},` +
+			`"groups":[{"uuid":"33333333-3333-4333-8333-333333333333","name":"Field"}],` +
+			`"locations":[{"uuid":"44444444-4444-4444-8444-444444444444","name":"Lisbon"}],` +
+			`"validationStatus":{"status":"PAID","comment":"ok"},` +
+			`"attachments":[{"uuid":"55555555-5555-4555-8555-555555555555","fileName":"a.pdf"}],` +
+			`"paymentDetail":{"markedAsPaidBy":"ann@example.com","paymentMethod":"CASH","paymentMethodNote":"n"}}`
+		if string(got) != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	})
 }
 
 func TestSpec43BadFilters(t *testing.T) {
@@ -340,24 +334,21 @@ func TestPagesWithinACrowdedDay(t *testing.T) {
 		want[i] = m.all(f)
 	}
 	text := m.text(t)
-	for name, setup := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := setup(t)
-			storagetest.LoadCompanies(t, s.db)
-			storagetest.Load(t, s.db, text...)
-			for i, f := range filters {
-				for _, number := range []int{0, 1, 19, 20, 44, 60, 70, 107, 108, 119, 120} {
-					f.Page = lists.Page{Number: number, Size: 100}
-					ids := pageOf(want[i], f.Page)
-					got, total, err := s.List(t.Context(), f)
-					if err != nil || total != int64(len(want[i])) || !slices.Equal(uuids(got), ids) {
-						t.Fatalf("filter %+v: total %d, want %d, %v, got %d rows, want %d", f, total, len(want[i]), err, len(got), len(ids))
-					}
+	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		s := fixtureOf(db)
+		storagetest.LoadCompanies(t, s.db)
+		storagetest.Load(t, s.db, text...)
+		for i, f := range filters {
+			for _, number := range []int{0, 1, 19, 20, 44, 60, 70, 107, 108, 119, 120} {
+				f.Page = lists.Page{Number: number, Size: 100}
+				ids := pageOf(want[i], f.Page)
+				got, total, err := s.List(t.Context(), f)
+				if err != nil || total != int64(len(want[i])) || !slices.Equal(uuids(got), ids) {
+					t.Fatalf("filter %+v: total %d, want %d, %v, got %d rows, want %d", f, total, len(want[i]), err, len(got), len(ids))
 				}
 			}
-		})
-	}
+		}
+	})
 }
 
 func (m model) text(t *testing.T) []string {

@@ -19,17 +19,9 @@ type fixture struct {
 	db *storage.DB
 }
 
-// databases are an empty one of each kind.
-var databases = map[string]func(testing.TB) fixture{
-	"sqlite": func(tb testing.TB) fixture { tb.Helper(); return open(tb, storage.Options{}) },
-	"postgres": func(tb testing.TB) fixture {
-		tb.Helper()
-		return open(tb, storage.Options{URL: storagetest.Postgres(tb)})
-	},
-}
-
 func open(tb testing.TB, o storage.Options) fixture {
 	tb.Helper()
-	db := storagetest.Open(tb, o)
-	return fixture{reimbursements.New(db), db}
+	return fixtureOf(storagetest.Open(tb, o))
 }
+
+func fixtureOf(db *storage.DB) fixture { return fixture{reimbursements.New(db), db} }

@@ -65,8 +65,8 @@ func Open(tb testing.TB, o storage.Options) *storage.DB {
 	return s
 }
 
-// Databases open an empty database of each kind.
-var Databases = map[string]func(testing.TB) *storage.DB{
+// databases open an empty database of each kind.
+var databases = map[string]func(testing.TB) *storage.DB{
 	"sqlite": func(tb testing.TB) *storage.DB { tb.Helper(); return Open(tb, storage.Options{}) },
 	"postgres": func(tb testing.TB) *storage.DB {
 		tb.Helper()
@@ -77,7 +77,7 @@ var Databases = map[string]func(testing.TB) *storage.DB{
 // OnBoth runs a test on an empty database of each kind, in parallel.
 func OnBoth(t *testing.T, test func(*testing.T, *storage.DB)) {
 	t.Helper()
-	for name, open := range Databases {
+	for name, open := range databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, open(t))
