@@ -102,7 +102,7 @@ func (w *waits) Await(ctx context.Context, company uuid.UUID, after int64) (bool
 }
 
 // Readers that wait hold no memory of answers, and end at once when the daemon stops.
-func TestWaitingReaders(t *testing.T) {
+func TestWaitingReadersHoldNoMemory(t *testing.T) {
 	t.Parallel()
 	w := &waits{}
 	h := setup(t, func(o *Options) {

@@ -197,14 +197,24 @@ func (h *harness) tokenFor(o *operation) string {
 	return h.mint(&h.company, allScopes)
 }
 
-// routes are the operations of the document.
-func (h *harness) routes() routes {
-	h.t.Helper()
+// documentedRoutes are the operations of the document.
+func documentedRoutes(t *testing.T) routes {
+	t.Helper()
 	_, all, err := loadDocument()
 	if err != nil {
-		h.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return all
+}
+
+// parsed is the document.
+func parsed(t *testing.T) *openapi3.T {
+	t.Helper()
+	doc, err := parse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc.T
 }
 
 func (h *harness) metrics() *prometheus.CounterVec { return h.options.Metrics.requests }

@@ -53,7 +53,7 @@ func TestContentLengthAllocatesNothing(t *testing.T) {
 	grow := func(n int) error { taken += n; return nil }
 	text, err := readAll(strings.NewReader("{}"), eventBodyLimit, grow)
 	if err != nil || string(text) != "{}" || cap(text) > 32<<10 || taken < cap(text) {
-		t.Errorf("%q with room for %d bytes, of which %d are counted, %v", text, cap(text), taken, err)
+		t.Errorf("%q with a capacity of %d bytes, of which %d are counted, %v", text, cap(text), taken, err)
 	}
 	long := strings.Repeat("x", eventBodyLimit)
 	for _, announced := range []int64{eventBodyLimit, -1, 0, 100} {

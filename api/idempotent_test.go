@@ -146,10 +146,10 @@ func TestIdempotencyKeyOfConcurrentRequests(t *testing.T) {
 	}
 }
 
-// dying stores no answer, like a process that crashes after it has carried the request out.
-type dying struct{ idempotencyStore }
+// crashedStore stores no answer, like a process that crashes after it has carried the request out.
+type crashedStore struct{ idempotencyStore }
 
-func (dying) Finish(context.Context, string, string, [32]byte, idempotency.Response) error {
+func (crashedStore) Finish(context.Context, string, string, [32]byte, idempotency.Response) error {
 	return errors.New("killed")
 }
 
@@ -168,7 +168,7 @@ func (h *spendHarness) crashBeforeTheAnswerIsKept(path, body, other string) {
 	h.t.Helper()
 	client := redistest.New(h.t)
 	o := h.options
-	o.Idempotency = dying{idempotency.New(idempotency.Options{Client: client, ClaimTTL: time.Millisecond})}
+	o.Idempotency = crashedStore{idempotency.New(idempotency.Options{Client: client, ClaimTTL: time.Millisecond})}
 	crashing := *h.harness
 	var err error
 	if crashing.handler, err = New(o); err != nil {
@@ -248,10 +248,7 @@ func TestEveryPostHonoursAKey(t *testing.T) {
 // documentedHeaders are the headers that the document has for an operation.
 func documentedHeaders(t *testing.T, route, method string) (names []string) {
 	t.Helper()
-	doc, err := parse()
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := parsed(t)
 	for _, ref := range doc.Paths.Find(route).GetOperation(method).Parameters {
 		if ref.Value.In == openapi3.ParameterInHeader {
 			names = append(names, ref.Value.Name)

@@ -25,7 +25,7 @@ func TestEveryPublishedLimitIsKept(t *testing.T) {
 	h := setup(t)
 	company, all := h.mint(&h.company, allScopes+" platform"), h.mint(nil, allScopes+" platform")
 	h.token = company
-	operations := h.routes()
+	operations := documentedRoutes(t)
 	sub := create(h, hooks)
 	h.call("POST", "/api/v1/events", event("e")).want(http.StatusAccepted)
 	path := func(route string) string {

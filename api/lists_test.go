@@ -123,10 +123,7 @@ func (h *harness) listed(target string, options ...option) []string {
 // The document has the error classes that an attempt is recorded with.
 func TestErrorClassesAreDocumented(t *testing.T) {
 	t.Parallel()
-	doc, err := parse()
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := parsed(t)
 	var documented, recorded []string
 	for _, class := range doc.Components.Schemas["ErrorClass"].Value.Enum {
 		documented = append(documented, class.(string))

@@ -156,9 +156,9 @@ func (s *silencer) pass(to io.Writer, from io.Reader) {
 	}
 }
 
-// TestDatabaseSilent: the database keeps its connections open and does not answer. Every
+// TestHangingDatabaseIs503InTime: the database keeps its connections open and does not answer. Every
 // spend request is answered 503 in time, and events are accepted and delivered.
-func TestDatabaseSilent(t *testing.T) {
+func TestHangingDatabaseIs503InTime(t *testing.T) {
 	t.Parallel()
 	var s silencer
 	store := storagetest.Open(t, storage.Options{URL: s.before(t, pgtest.Start(t)), Timeout: soon})

@@ -17,6 +17,7 @@ import (
 	"spendhook/storage"
 	"spendhook/storage/cards/bulk"
 	"spendhook/storage/creations"
+	"spendhook/storage/storagetest"
 )
 
 // The environment of a child process that only runs a replica.
@@ -54,7 +55,7 @@ func (h *harness) child() (kill func()) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childURL+"="+h.server.Socket(), childSQL+"="+h.options.URL, childSQLite+"="+h.options.DataDir)
 	cmd.Stderr = os.Stderr
-	out := must(cmd.StdoutPipe())(h.t)
+	out := storagetest.Must(cmd.StdoutPipe())(h.t)
 	if err := cmd.Start(); err != nil {
 		h.t.Fatal(err)
 	}
@@ -89,7 +90,7 @@ func TestBulkOf500With50DoomedThroughFiveKills(t *testing.T) {
 func TestCrashAfterStore(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
-		job := must(h.store.CreateCardJob(h.t.Context(), acme, requests(60), creations.Once{}))(h.t)
+		job := storagetest.Must(h.store.CreateCardJob(h.t.Context(), acme, requests(60), creations.Once{}))(h.t)
 		r := h.replica(nil).start()
 		h.wantDone(job.UUID)
 		r.stop(patience)
@@ -102,7 +103,7 @@ func TestCrashAfterStore(t *testing.T) {
 func TestCrashAfterCreateBeforePublish(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
-		job := must(h.store.CreateCardJob(h.t.Context(), acme, requests(60), creations.Once{}))(h.t)
+		job := storagetest.Must(h.store.CreateCardJob(h.t.Context(), acme, requests(60), creations.Once{}))(h.t)
 		for range 60 {
 			h.create(time.Now())
 		}
@@ -216,7 +217,7 @@ func TestStopUnderLoadLosesNothing(t *testing.T) {
 				var finished int
 				eventually(h.t, "each item is pending or finished", func() bool { // PostgreSQL may still commit what was cut short
 					finished = h.finished(job.UUID)
-					return finished+must(h.store.PendingItems(h.t.Context()))(h.t) == 500
+					return finished+storagetest.Must(h.store.PendingItems(h.t.Context()))(h.t) == 500
 				})
 				if finished == 500 {
 					h.t.Error("stop waited for the whole job")

@@ -160,7 +160,7 @@ func (r *replica) stop(timeout time.Duration) {
 
 func (r *replica) submit(requests []cards.Request) bulk.Job {
 	r.t.Helper()
-	return must(r.Submit(r.t.Context(), acme, requests, creations.Once{}))(r.t)
+	return storagetest.Must(r.Submit(r.t.Context(), acme, requests, creations.Once{}))(r.t)
 }
 
 func (r *replica) items(outcome string) float64 {
@@ -219,7 +219,7 @@ func (h *harness) wantEvents(job bulk.Job) {
 	}
 	for i := range job.Items {
 		item := &job.Items[i]
-		want := must(event(item))(h.t)
+		want := storagetest.Must(event(item))(h.t)
 		e, ok := got[want.ID]
 		if !ok || e.Type != want.Type || e.ErrorCode != want.ErrorCode || !e.Timestamp.Equal(*item.FinishedAt) || !sameJSON(e.Metadata, want.Metadata) {
 			h.t.Errorf("item %d: event %+v, want %+v", i, e, want)
@@ -241,7 +241,7 @@ func (h *harness) published() map[string]events.Event {
 	var f history.Filter
 	for company := acme; ; {
 		f.Company, f.Size = &company, 100
-		page := must(h.events.List(h.t.Context(), f))(h.t)
+		page := storagetest.Must(h.events.List(h.t.Context(), f))(h.t)
 		for _, e := range page.Items {
 			got[e.ID] = e.Event
 		}
@@ -288,15 +288,5 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("timed out waiting for: %s", what)
 		}
-	}
-}
-
-func must[T any](value T, err error) func(testing.TB) T {
-	return func(tb testing.TB) T {
-		tb.Helper()
-		if err != nil {
-			tb.Fatal(err)
-		}
-		return value
 	}
 }

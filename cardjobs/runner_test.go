@@ -21,6 +21,7 @@ import (
 	"spendhook/storage/cards"
 	"spendhook/storage/cards/bulk"
 	"spendhook/storage/creations"
+	"spendhook/storage/storagetest"
 )
 
 func TestSubmitStoresTheJobBeforeAnyWork(t *testing.T) {
@@ -36,7 +37,7 @@ func TestSubmitStoresTheJobBeforeAnyWork(t *testing.T) {
 
 func (h *harness) wantItems(n int) {
 	h.t.Helper()
-	if got := must(h.store.PendingItems(h.t.Context()))(h.t); got != n {
+	if got := storagetest.Must(h.store.PendingItems(h.t.Context()))(h.t); got != n {
 		h.t.Errorf("%d items are pending, want %d", got, n)
 	}
 }
@@ -74,8 +75,8 @@ func TestContractEventsOfCards(t *testing.T) {
 		head + `CARD_CREATION_REQUEST_CREATED","timestamp":"2026-05-28T20:26:40.123Z","metadata":{"alias":"<Ann & co>","cardUuid":"00000000-0000-0000-0000-000000000003",` + metadata + `}`:        created,
 		head + `CARD_CREATION_REQUEST_ERROR","timestamp":"2026-05-28T20:26:40.123Z","metadata":{"alias":"<Ann & co>",` + metadata + `,"errorCode":"USER_NOT_FOUND","errorMessage":"no such user"}`: failed,
 	} {
-		e := must(event(&item))(t)
-		if got := string(must(e.Body())(t)); got != want {
+		e := storagetest.Must(event(&item))(t)
+		if got := string(storagetest.Must(e.Body())(t)); got != want {
 			t.Errorf("body = %s\nwant   %s", got, want)
 		}
 		if err := e.Validate(at, events.Limits{MaxMetadata: 256 << 10}); err != nil {
@@ -112,7 +113,7 @@ func TestVerdictOnThePublishersAnswer(t *testing.T) {
 // finish processes the first items of a new job at the given times, without publishing.
 func (h *harness) finish(at ...time.Time) bulk.Job {
 	h.t.Helper()
-	job := must(h.store.CreateCardJob(h.t.Context(), acme, requests(len(at)), creations.Once{}))(h.t)
+	job := storagetest.Must(h.store.CreateCardJob(h.t.Context(), acme, requests(len(at)), creations.Once{}))(h.t)
 	for _, now := range at {
 		h.create(now)
 	}
@@ -147,7 +148,7 @@ func TestOutcomesTooOldToPublishAreDropped(t *testing.T) {
 
 func (h *harness) wantPending(n int) {
 	h.t.Helper()
-	if out := must(h.store.PendingOutcomes(h.t.Context(), 1000))(h.t); len(out) != n {
+	if out := storagetest.Must(h.store.PendingOutcomes(h.t.Context(), 1000))(h.t); len(out) != n {
 		h.t.Errorf("%d outcomes pending, want %d", len(out), n)
 	}
 }
@@ -183,9 +184,9 @@ func TestOutcomeWithATakenEventIDIsDropped(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
 		job := h.finish(time.Now(), time.Now())
-		e := must(event(&must(h.store.CardJob(h.t.Context(), acme, job.UUID))(h.t).Items[0]))(h.t)
+		e := storagetest.Must(event(&storagetest.Must(h.store.CardJob(h.t.Context(), acme, job.UUID))(h.t).Items[0]))(h.t)
 		e.Metadata = nil
-		must(h.publish(h.t.Context(), []events.Event{e}))(h.t)
+		storagetest.Must(h.publish(h.t.Context(), []events.Event{e}))(h.t)
 		r := h.replica(nil)
 		if err := r.publishPending(h.t.Context()); err != nil {
 			h.t.Error(err)
@@ -234,13 +235,13 @@ func TestOldJobsAreDeletedOnceTheyHaveEnded(t *testing.T) {
 			if name == "young" {
 				s = h.store
 			}
-			jobs[name] = must(s.CreateCardJob(h.t.Context(), acme, requests(2), creations.Once{}))(h.t)
+			jobs[name] = storagetest.Must(s.CreateCardJob(h.t.Context(), acme, requests(2), creations.Once{}))(h.t)
 			for range 2 {
 				if i == 3 {
 					break
 				}
 				if item := h.create(time.Now()); name != "old, unpublished" {
-					must(h.store.MarkPublished(h.t.Context(), item.RequestUUID))(h.t)
+					storagetest.Must(h.store.MarkPublished(h.t.Context(), item.RequestUUID))(h.t)
 				}
 			}
 		}
@@ -284,7 +285,7 @@ func TestItemsOfOtherReplicasAreFound(t *testing.T) {
 	onBoth(t, func(h *harness) {
 		const jobs = 40
 		for range jobs {
-			must(h.store.CreateCardJob(h.t.Context(), acme, requests(2), creations.Once{}))(h.t)
+			storagetest.Must(h.store.CreateCardJob(h.t.Context(), acme, requests(2), creations.Once{}))(h.t)
 		}
 		r := h.replica(nil)
 		if err := r.look(h.t.Context()); err != nil {
@@ -330,7 +331,7 @@ func TestAnotherCompanyDoesNotWaitForABulk(t *testing.T) {
 		for range workers {
 			<-begun
 		}
-		must(r.Submit(h.t.Context(), bolt, requests(1), creations.Once{}))(h.t)
+		storagetest.Must(r.Submit(h.t.Context(), bolt, requests(1), creations.Once{}))(h.t)
 		goOn <- struct{}{}
 		if company := <-begun; company != bolt {
 			h.t.Errorf("the next item is of %s", company)
@@ -459,7 +460,7 @@ func TestMetricsStandAtZeroFromTheStart(t *testing.T) {
 	h := build(t, storage.Options{DataDir: t.TempDir()})
 	r := h.replica(nil)
 	got := map[string]int{}
-	for _, f := range must(r.registry.Gather())(t) {
+	for _, f := range storagetest.Must(r.registry.Gather())(t) {
 		got[f.GetName()] = len(f.GetMetric())
 	}
 	want := map[string]int{
@@ -473,7 +474,7 @@ func TestMetricsStandAtZeroFromTheStart(t *testing.T) {
 	r.start()
 	h.wantDone(job.UUID)
 	eventually(t, "the job is counted", func() bool { return r.jobs(bulk.JobCompleted) == 1 })
-	for _, f := range must(r.registry.Gather())(t) {
+	for _, f := range storagetest.Must(r.registry.Gather())(t) {
 		if n := len(f.GetMetric()); n != want[f.GetName()] {
 			t.Errorf("%s has %d series now", f.GetName(), n)
 		}

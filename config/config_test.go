@@ -62,11 +62,7 @@ func TestBadFiles(t *testing.T) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
 			_, err := config.LoadDaemon(file, nil, nil)
-			var got *invalid.Error
-			if !errors.As(err, &got) {
-				t.Fatalf("error %v, want an *invalid.Error", err)
-			}
-			wantProblems(t, got, wanted(t, file))
+			wantProblems(t, err, wanted(t, file))
 		})
 	}
 }
@@ -129,11 +125,7 @@ func TestEverySettingCanBeSetFromTheEnvironment(t *testing.T) {
 		seen[name] = key
 	}
 	_, err := config.Load("", []string{"SPENDHOOK_DELIVERY_FAILING_AFTER=hunter2"}, map[string]string{"dev": "hunter2", "nonsense": "x"})
-	var got *invalid.Error
-	if !errors.As(err, &got) {
-		t.Fatalf("error %v, want an *invalid.Error", err)
-	}
-	wantProblems(t, got, []string{
+	wantProblems(t, err, []string{
 		"delivery.failing_after: SPENDHOOK_DELIVERY_FAILING_AFTER: want a whole number",
 		"dev: flag: want true or false",
 		"nonsense: there is no such setting",
@@ -284,8 +276,12 @@ func read(t *testing.T, file string) string {
 }
 
 // wantProblems matches each wanted line with the start of one problem.
-func wantProblems(t *testing.T, got *invalid.Error, want []string) {
+func wantProblems(t *testing.T, err error, want []string) {
 	t.Helper()
+	var got *invalid.Error
+	if !errors.As(err, &got) {
+		t.Fatalf("error %v, want an *invalid.Error", err)
+	}
 	left := got.Fields
 	for _, w := range want {
 		i := indexOf(left, w)

@@ -341,20 +341,20 @@ func TestTestDeliveryIgnoresTheBreaker(t *testing.T) {
 
 func TestDrainTimeIsSplit(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ grace, attempts, last time.Duration }{
+	for _, c := range []struct{ timeout, attempts, last time.Duration }{
 		{30 * time.Minute, 30*time.Minute - lastRecords, 30 * time.Minute},
 		{3 * time.Second, 2 * time.Second, 3 * time.Second},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), c.grace)
+		ctx, cancel := context.WithTimeout(t.Context(), c.timeout)
 		end, _ := ctx.Deadline()
 		attempts, last, release := splitDrain(ctx)
 		forAttempts, _ := attempts.Deadline()
 		forAll, _ := last.Deadline()
-		if got, want := end.Sub(forAttempts).Round(time.Second), c.grace-c.attempts; got != want {
-			t.Errorf("of %s, attempts end %s before the end; want %s", c.grace, got, want)
+		if got, want := end.Sub(forAttempts).Round(time.Second), c.timeout-c.attempts; got != want {
+			t.Errorf("of %s, attempts end %s before the end; want %s", c.timeout, got, want)
 		}
 		if forAll != end {
-			t.Errorf("of %s, all ends at %s, want %s", c.grace, forAll, end)
+			t.Errorf("of %s, all ends at %s, want %s", c.timeout, forAll, end)
 		}
 		release()
 		cancel()

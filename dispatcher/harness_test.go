@@ -116,9 +116,9 @@ func (h *harness) start() {
 }
 
 // stop drains the dispatcher for at most the given time. Further calls do nothing.
-func (h *harness) stop(grace time.Duration) {
+func (h *harness) stop(timeout time.Duration) {
 	h.stopped.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), grace)
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		h.Stop(ctx)
 	})

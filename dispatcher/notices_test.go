@@ -204,7 +204,7 @@ func metadata(t *testing.T, all map[string]events.Event) map[string]any {
 // The script that records a dead letter also writes its notice, so that the notice is not
 // lost with the process. The same record sent again, as after a lost reply, makes no second
 // notice.
-func TestDeathNoticeIsWrittenWithTheRecord(t *testing.T) {
+func TestNoticeOfADeadLetterIsWrittenWithTheRecord(t *testing.T) {
 	t.Parallel()
 	b := newNoticeBench(t)
 	in := newInbox(t, answer(http.StatusOK))

@@ -30,7 +30,7 @@ func (h *harness) countEvents(kind string) int {
 
 func noRetries(o *Options) { o.Policy.Schedule = nil }
 
-func TestDeathsDuringShutdownMakeNotices(t *testing.T) {
+func TestDeadLettersDuringShutdownMakeNotices(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), noRetries)
 	h.start()

@@ -14,7 +14,7 @@ import (
 
 // Each subscriber gets events in its format, signed alike, with the same bytes on every
 // attempt.
-func TestFormats(t *testing.T) {
+func TestEachSubscriberGetsItsFormat(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), func(o *Options) {
 		o.Requests = requests.New(requests.Options{PublicURL: "https://hooks.example.com/", Logger: o.Logger})

@@ -96,7 +96,7 @@ func TestPendingAndDeadDeliveriesOutliveTheirEventsRetention(t *testing.T) {
 	keys := []string{layout.EventKey(r), partition.Key(h.company, "d:"+r.String())}
 	for _, key := range keys {
 		if ttl := h.client.PTTL(t.Context(), key).Val(); ttl != -1 {
-			t.Errorf("%s lives for %s", key, ttl)
+			t.Errorf("%s expires in %s", key, ttl)
 		}
 	}
 	records, err := h.deliveries.Get(t.Context(), []delivery.Ref{{Ref: r, Subscriber: sub.UUID}})
@@ -109,7 +109,7 @@ func TestPendingAndDeadDeliveriesOutliveTheirEventsRetention(t *testing.T) {
 	h.reaches(id, sub, delivery.StatusDead)
 	for _, key := range keys {
 		if ttl := h.client.PTTL(t.Context(), key).Val(); ttl < h.opts.Policy.DeadRetention-time.Hour {
-			t.Errorf("%s of a dead letter lives for %s", key, ttl)
+			t.Errorf("%s of a dead letter expires in %s", key, ttl)
 		}
 	}
 }

@@ -193,7 +193,7 @@ func TestQuotaHoldsUnderConcurrency(t *testing.T) {
 	all, _, err := b.Reader.List(t.Context(), listing.Filter{Company: &b.Company})
 	noErr(t, err)
 	noErr(t, b.Store.Delete(t.Context(), b.Company, all[0].UUID))
-	b.Create(t, "https://example.com/room-again")
+	b.Create(t, "https://example.com/again")
 }
 
 func TestForeignCompanyFindsNothing(t *testing.T) {
@@ -228,11 +228,11 @@ func TestDeleteLeavesOnlyTheVersionForAWhile(t *testing.T) {
 		t.Fatalf("keys left: %v", keys)
 	}
 	if ttl := b.Redis.TTL(t.Context(), keys[0]).Val(); ttl <= 23*time.Hour || ttl > 24*time.Hour {
-		t.Errorf("the version lives for %v", ttl)
+		t.Errorf("the version expires in %v", ttl)
 	}
 	b.Create(t, "https://example.com/?a=1&b=<2>")
 	if ttl := b.Redis.TTL(t.Context(), keys[0]).Val(); ttl >= 0 {
-		t.Errorf("a subscriber lives for %v only", ttl)
+		t.Errorf("a subscriber expires in %v", ttl)
 	}
 }
 

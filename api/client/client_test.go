@@ -164,7 +164,7 @@ func TestRetryAfterIsInTheError(t *testing.T) {
 }
 
 // A token is asked for once, again shortly before its end, and once when it is refused.
-func TestTokens(t *testing.T) {
+func TestATokenIsAskedForOnce(t *testing.T) {
 	t.Parallel()
 	s := newScript(t)
 	var mu sync.Mutex
@@ -206,7 +206,7 @@ func TestTokens(t *testing.T) {
 }
 
 // An answer that is not from a Spendhook daemon is an error.
-func TestAnotherServer(t *testing.T) {
+func TestAnAnswerOfAnotherServerIsAnError(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }))
 	t.Cleanup(s.Close)

@@ -155,7 +155,7 @@ func TestSecondSignal(t *testing.T) {
 		t.Errorf("takes events while it drains: %s", r.stdout)
 	}
 	d.signal(syscall.SIGTERM)
-	d.ended(t) // long before the grace is over
+	d.ended(t) // long before the shutdown times out
 	if d.code == exitOK {
 		t.Error("exit code 0 after work was cut short")
 	}

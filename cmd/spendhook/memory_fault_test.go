@@ -143,7 +143,7 @@ func TestOneCompanyFillsRedis(t *testing.T) {
 			t.Errorf("a known event: %d %s", status, code)
 		}
 	}
-	beats := func() (at float64) {
+	lastHeartbeat := func() (at float64) {
 		for _, key := range keysLike(t, client, "sh:*:replicas") {
 			for _, z := range client.ZRangeWithScores(t.Context(), key, 0, -1).Val() {
 				at = max(at, z.Score)
@@ -151,8 +151,8 @@ func TestOneCompanyFillsRedis(t *testing.T) {
 		}
 		return at
 	}
-	before := beats()
-	eventually(t, patience, "heartbeats go on", func() bool { return beats() > before+2000 })
+	before := lastHeartbeat()
+	eventually(t, patience, "heartbeats go on", func() bool { return lastHeartbeat() > before+2000 })
 	d.stop(t)
 	if n := len(regexp.MustCompile(`"level":"WARN".*"library":"asynq"`).FindAllString(d.stderr.String(), -1)); n == 0 || n > 2 {
 		t.Errorf("asynq logged %d problems", n)

@@ -377,7 +377,7 @@ func (m *model) drain(t *rapid.T) {
 	}
 }
 
-func TestModel(t *testing.T) {
+func TestAdmissionFollowsTheModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)

@@ -109,9 +109,9 @@ func TestReplicasAddUp(t *testing.T) {
 	}
 }
 
-// TestRingsTurn: a minute is kept for three hours and an hour for seven days, quiet ones
+// TestMinutesAndHoursAreKeptForATime: a minute is kept for three hours and an hour for seven days, quiet ones
 // in between are 0, and the pending events stay what they were.
-func TestRingsTurn(t *testing.T) {
+func TestMinutesAndHoursAreKeptForATime(t *testing.T) {
 	t.Parallel()
 	h := newBench(t)
 	company, start := uuid.New(), h.now
@@ -171,7 +171,7 @@ func TestCountersAreSmallAndExpire(t *testing.T) {
 	for _, key := range keys {
 		life, err := h.client.TTL(t.Context(), key).Result()
 		if err != nil || life <= 0 || life > 7*24*time.Hour {
-			t.Errorf("%s lives %v, %v", key, life, err)
+			t.Errorf("%s expires in %v, %v", key, life, err)
 		}
 		if text, err := h.client.Get(t.Context(), key).Result(); err == nil && len(text) > 2048 {
 			t.Errorf("%s has %d bytes", key, len(text))

@@ -214,7 +214,7 @@ func TestBreakerOpensByAnOverflow(t *testing.T) {
 }
 
 // The backlog mark of a company lasts until its endpoint queue is empty.
-func TestBacklogMark(t *testing.T) {
+func TestBacklogMarkLastsUntilTheQueueIsEmpty(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
 	q, company := b.queue("a"), companies(testPartition, 1)[0]

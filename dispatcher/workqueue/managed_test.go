@@ -198,7 +198,7 @@ func TestOrderedWaitsForAttemptOfLostReplica(t *testing.T) {
 }
 
 // A dead delivery of an ordered subscriber releases the next one, or pauses the subscriber.
-func TestDeadDeliveryOfOrdered(t *testing.T) {
+func TestDeadDeliveryReleasesOrPausesAnOrderedQueue(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]settings{"continue": ordered, "pause": {"", "", "1", "1"}} {
 		t.Run(name, func(t *testing.T) {
@@ -212,7 +212,7 @@ func TestDeadDeliveryOfOrdered(t *testing.T) {
 			b.mustBeRight()
 			b.promote(q)
 			if n, want := len(deliveriesOf(b.claim(q))), map[string]int{"continue": 1, "pause": 0}[name]; n != want {
-				t.Fatalf("%d claimed after one that died, want %d", n, want)
+				t.Fatalf("%d claimed after a dead delivery, want %d", n, want)
 			}
 			if name == "continue" {
 				return

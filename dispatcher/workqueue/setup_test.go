@@ -105,19 +105,19 @@ func (b *bench) queue(replica string) *workqueue.Queue {
 // jobs is a service that adds jobs. The test itself ends them.
 func (b *bench) jobs(q *workqueue.Queue) *redelivery.Service {
 	return redelivery.New(redelivery.Options{
-		Client: b.client, Deliveries: b.deliveries, Events: b.stored, Queue: silent{q}, Now: time.Now, NewID: uuid.New,
+		Client: b.client, Deliveries: b.deliveries, Events: b.stored, Queue: wakeless{q}, Now: time.Now, NewID: uuid.New,
 	})
 }
 
 // quarantine is that of the queue's Redis.
 func (b *bench) quarantine(q *workqueue.Queue) *quarantine.Store {
-	return quarantine.New(quarantine.Options{Client: b.client, Wake: silent{}.Wake, Kick: q.Kick})
+	return quarantine.New(quarantine.Options{Client: b.client, Wake: wakeless{}.Wake, Kick: q.Kick})
 }
 
-// silent is a queue that enqueues no wake-ups.
-type silent struct{ *workqueue.Queue }
+// wakeless is a queue that enqueues no wake-ups.
+type wakeless struct{ *workqueue.Queue }
 
-func (silent) Wake(context.Context, []int) {}
+func (wakeless) Wake(context.Context, []int) {}
 
 // accept stores events with these ids.
 func (b *bench) accept(company uuid.UUID, ids ...string) {

@@ -170,15 +170,15 @@ func (s state) checkDeliveries(places map[string][]string) error {
 			if sub == "#" || sub == "!" || sub == "-" {
 				continue
 			}
-			alive, at := record[0] == 'P' || record[0] == 'R', places[e+"/"+sub]
+			open, at := record[0] == 'P' || record[0] == 'R', places[e+"/"+sub]
 			held := strings.Contains(record, `"SUBSCRIBER_DISABLED"`)
-			if alive {
+			if open {
 				live++
 			}
-			if alive && !held && len(at) == 0 {
+			if open && !held && len(at) == 0 {
 				return fmt.Errorf("delivery %s/%s is lost: %s", e, sub, record)
 			}
-			if !alive && len(at) == 1 && at[0] == "endpoint queue" {
+			if !open && len(at) == 1 && at[0] == "endpoint queue" {
 				return fmt.Errorf("delivery %s/%s waits for an attempt: %s", e, sub, record)
 			}
 		}

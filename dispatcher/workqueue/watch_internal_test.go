@@ -16,13 +16,13 @@ func heartbeats(now int64, last map[string]int64) []any {
 	return out
 }
 
-// replay feeds n heartbeat replies to a shard. With alive, each reply has a new heartbeat of
+// replay feeds n heartbeat replies to a shard. With others, each reply has a new heartbeat of
 // the other replica.
-func replay(t *testing.T, s *shard, from, n int, alive bool, last int64) int64 {
+func replay(t *testing.T, s *shard, from, n int, others bool, last int64) int64 {
 	t.Helper()
 	for i := range n {
 		now := int64(from + i)
-		if alive {
+		if others {
 			last = now
 		}
 		if err := s.count(heartbeats(now, map[string]int64{"self": now, "other": last}), "self", time.UnixMilli(now)); err != nil {

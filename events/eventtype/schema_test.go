@@ -13,7 +13,7 @@ import (
 )
 
 // Each problem of a type is reported with its location.
-func TestProblems(t *testing.T) {
+func TestProblemsAreReportedWithTheirLocation(t *testing.T) {
 	t.Parallel()
 	s := newStore(redistest.New(t))
 	for name, c := range map[string]struct {

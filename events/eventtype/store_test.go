@@ -140,7 +140,7 @@ func TestRevisions(t *testing.T) {
 }
 
 // The bounds over all types hold. An existing type can still be replaced and removed.
-func TestBounds(t *testing.T) {
+func TestBoundsOverAllTypesHold(t *testing.T) {
 	t.Parallel()
 	ctx, client := t.Context(), redistest.New(t)
 	s := newStore(client)
@@ -183,7 +183,7 @@ func TestBounds(t *testing.T) {
 }
 
 // A damaged type does not hide the others, and can be replaced.
-func TestDamagedType(t *testing.T) {
+func TestADamagedTypeHidesNoOthers(t *testing.T) {
 	t.Parallel()
 	ctx, client := t.Context(), redistest.New(t)
 	s := newStore(client)

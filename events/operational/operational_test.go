@@ -159,7 +159,7 @@ func TestNoticeIsAcceptedOnceLikeAnyEvent(t *testing.T) {
 		t.Errorf("ready %v, counts %v, pending %s, listed %d", queue, counts, pending, len(b.list()))
 	}
 	if ttl := b.client.TTL(t.Context(), partition.Key(b.company, "ei:"+b.company.String())).Val(); ttl < 7*24*time.Hour {
-		t.Errorf("the index lives %s", ttl)
+		t.Errorf("the index expires in %s", ttl)
 	}
 }
 

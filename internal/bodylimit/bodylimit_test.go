@@ -64,7 +64,7 @@ func contexts(l *Limiter, addresses ...string) (list []context.Context) {
 
 // Large bodies are refused before the last eighth, per connection, address, company and in
 // total. A small body, of the same client or another, is always accepted.
-func TestBounds(t *testing.T) {
+func TestLargeBodiesAreRefusedBeforeTheLastEighth(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := New(func(a netip.Addr) bool { return a == netip.MustParseAddr("192.0.2.99") }, nil)

@@ -161,7 +161,7 @@ func claim(t *testing.T, s *idempotency.Store, fingerprint [32]byte) {
 	}
 }
 
-// ttls tells how long each key in the database lives.
+// ttls are the times to live of all keys in the database.
 func ttls(t *testing.T, c redis.UniversalClient) []time.Duration {
 	t.Helper()
 	var all []time.Duration

@@ -46,7 +46,7 @@ func TestTurns(t *testing.T) {
 		endThere()
 		take(netip.Addr{})()
 		if len(turns.all) != 0 {
-			t.Error("a turn was not given back")
+			t.Error("a turn that ended is kept")
 		}
 	})
 }

@@ -258,7 +258,7 @@ func TestKeysExpireAndTellNothing(t *testing.T) {
 		t.Fatalf("keys %q", keys)
 	}
 	if ttl := client.PTTL(t.Context(), keys[0]).Val(); ttl <= 0 || ttl > 3*time.Second {
-		t.Errorf("it lives for %v", ttl)
+		t.Errorf("it expires in %v", ttl)
 	}
 }
 

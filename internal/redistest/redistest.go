@@ -28,14 +28,14 @@ var shared struct {
 // closed and flushed when the test ends, and safe with t.Parallel.
 func New(tb testing.TB) redis.UniversalClient {
 	tb.Helper()
-	server, db, err := take()
+	server, db, err := acquire()
 	if err != nil {
 		tb.Fatalf("redistest: %v", err)
 	}
 	c := server.client(db)
 	tb.Cleanup(func() {
 		_ = c.Close() // the test may have closed it already
-		giveBack(tb, server, db)
+		release(tb, server, db)
 	})
 	return c
 }
@@ -60,7 +60,7 @@ func (s stopping) Run() int {
 	return s.m.Run()
 }
 
-func take() (*process, int, error) {
+func acquire() (*process, int, error) {
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.server == nil {
@@ -76,7 +76,7 @@ func take() (*process, int, error) {
 	return shared.server, db, nil
 }
 
-func giveBack(tb testing.TB, server *process, db int) {
+func release(tb testing.TB, server *process, db int) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -65,11 +65,11 @@ func TestClusterServesEverySlot(t *testing.T) {
 	}
 }
 
-// TestServerDiesWithTheTestBinary re-runs this binary, which kills itself.
-func TestServerDiesWithTheTestBinary(t *testing.T) {
+// TestServerEndsWithTheTestBinary re-runs this binary, which kills itself.
+func TestServerEndsWithTheTestBinary(t *testing.T) {
 	t.Parallel()
 	if file := os.Getenv("REDISTEST_PID_FILE"); file != "" {
-		writePidAndDie(t, file)
+		writePidAndKill(t, file)
 	}
 	dir, err := os.MkdirTemp("", "redistest-") //nolint:usetesting // t.TempDir is too long for a socket
 	if err != nil {
@@ -79,7 +79,7 @@ func TestServerDiesWithTheTestBinary(t *testing.T) {
 	file := filepath.Join(dir, "pid")
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), "REDISTEST_PID_FILE="+file, "TMPDIR="+dir)
-	_ = cmd.Run() // it dies of SIGKILL
+	_ = cmd.Run() // SIGKILL ends it
 
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -92,7 +92,7 @@ func TestServerDiesWithTheTestBinary(t *testing.T) {
 	waitFor(t, func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
 }
 
-func writePidAndDie(t *testing.T, file string) {
+func writePidAndKill(t *testing.T, file string) {
 	t.Helper()
 	c := redistest.New(t)
 	pid := c.InfoMap(t.Context(), "server").Item("Server", "process_id")

@@ -61,7 +61,7 @@ func TestTakesWrites(t *testing.T) {
 	}
 }
 
-func TestDeadRedisIsAnErrorSoonAndComesBack(t *testing.T) {
+func TestKilledRedisIsAnErrorSoonAndComesBack(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Options{TCP: true, AOF: true})
 	r := open(t, redisx.Options{URL: s.URL()})

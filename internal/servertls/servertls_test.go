@@ -314,7 +314,7 @@ func value(h *home, name, files string) float64 {
 
 // A mounted Kubernetes secret: the files are links into ..data, itself a link
 // that is moved to a new directory.
-func TestMovedLink(t *testing.T) {
+func TestCertificateBehindAMovedLinkIsServed(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	version := func(n string, pair devca.Pair) {

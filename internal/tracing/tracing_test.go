@@ -163,7 +163,7 @@ func TestAKeptParentIsReadBack(t *testing.T) {
 }
 
 // A collector that does not answer delays neither spans nor the shutdown.
-func TestACollectorThatHangs(t *testing.T) {
+func TestAHangingCollectorDelaysNothing(t *testing.T) {
 	c := otlptest.Start(t)
 	c.Hang()
 	tr := open(t, c, "OTEL_BSP_SCHEDULE_DELAY", "1")
@@ -200,7 +200,7 @@ func TestUnsupportedSettingsAreRefused(t *testing.T) {
 }
 
 // Without the variables, tracing costs nothing.
-func TestOff(t *testing.T) {
+func TestTracingThatIsOffCostsNothing(t *testing.T) {
 	for _, environment := range [][2]string{{}, {"OTEL_TRACES_EXPORTER", "none"}, {"OTEL_SDK_DISABLED", "true"}} {
 		if environment[0] != "" {
 			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")

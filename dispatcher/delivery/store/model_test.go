@@ -23,7 +23,7 @@ type modelEvent struct {
 	ref     events.Ref
 	state   events.State
 	claimed bool // noted, to be matched
-	died    bool
+	dead    bool
 	of      map[uuid.UUID]*modelDelivery
 }
 
@@ -239,7 +239,7 @@ func (m *model) write(e *modelEvent, w Write) {
 		next.Version++
 		next.queued = next.Status.Live() && next.Due > 0
 		e.of[c.Ref.Subscriber] = next
-		e.died = e.died || next.Status == delivery.StatusDead
+		e.dead = e.dead || next.Status == delivery.StatusDead
 	}
 	if w.Matched {
 		e.claimed = false
@@ -300,8 +300,8 @@ func (m *model) checkEvent(e *modelEvent, ofCompany int) {
 	if (s.eventFor > 0) != expires || (s.deliveriesFor > 0) != (expires && len(e.of) > 0) {
 		m.t.Fatalf("%s is %c and has the time to live %v, its deliveries %v", e.ref, e.state, s.eventFor, s.deliveriesFor)
 	}
-	if long := s.eventFor > 20*day; expires && long != e.died {
-		m.t.Fatalf("%s has the time to live %v; one of its deliveries died: %v", e.ref, s.eventFor, e.died)
+	if long := s.eventFor > 20*day; expires && long != e.dead {
+		m.t.Fatalf("%s has the time to live %v; one of its deliveries was dead: %v", e.ref, s.eventFor, e.dead)
 	}
 }
 

@@ -117,13 +117,13 @@ func TestReplayOfASettledEvent(t *testing.T) {
 	h.mustWrite(t, Write{Event: other, Matched: true})
 	h.mustWrite(t, Write{Event: e, Changes: []Change{h.again(t, sub, h.retry)}})
 	h.mustWrite(t, Write{Event: e, Changes: []Change{h.again(t, sub, h.succeed)}})
-	h.expect(t, "recovered, and still kept as one that died", e, standing{
+	h.expect(t, "recovered, and still kept as a dead letter", e, standing{
 		state: events.Settled, eventFor: deadKept, deliveriesFor: deadKept, deliveries: 2,
 	})
 }
 
 // A delivery is retried until its schedule is used up. The event stays MATCHED until then.
-func TestRetriesUntilDeath(t *testing.T) {
+func TestDeliveryIsRetriedUntilItsScheduleIsUsedUp(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	e := h.accepted(t, "e")
@@ -141,7 +141,7 @@ func TestRetriesUntilDeath(t *testing.T) {
 	}
 }
 
-func TestAnAttemptUnderWay(t *testing.T) {
+func TestOnlyTheAttemptInFlightChangesItsDelivery(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	e := h.accepted(t, "e")
@@ -152,11 +152,11 @@ func TestAnAttemptUnderWay(t *testing.T) {
 	}
 	h.claimOnce(t, 1)
 	if rec := h.kept(t, sub); rec.Status != delivery.StatusDelivering {
-		t.Errorf("under way, it is %s", rec.Status)
+		t.Errorf("in flight, it is %s", rec.Status)
 	}
 	shown, err := h.OfEvent(t.Context(), e)
 	if err != nil || len(shown) != 1 || shown[0].Status != delivery.StatusDelivering || shown[0].NextAttemptAt() != nil {
-		t.Errorf("under way, it is shown as %+v, %v", shown, err)
+		t.Errorf("in flight, it is shown as %+v, %v", shown, err)
 	}
 	guarded := h.again(t, sub, h.retry)
 	guarded.Guarded = true
