@@ -212,7 +212,6 @@ func (d *Dispatcher) Start(ctx context.Context, publish func(context.Context, []
 	d.publish = publish
 	d.background.Go(func() { d.runGauges(loops) })
 	d.background.Go(func() { d.runCompaction(loops) })
-	d.after.start(context.WithoutCancel(ctx))
 	if err := d.queue.Start(ctx); err != nil {
 		d.Stop(ctx)
 		return fmt.Errorf("start the work queue: %w", err)
@@ -240,8 +239,9 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 		d.records.discard()
 		d.working.Wait()
 	}
+	defer context.AfterFunc(last, d.after.end)()
 	clean = d.records.close(last) && clean
-	d.after.close(last)
+	d.after.close()
 	d.endLoops()
 	d.background.Wait()
 	if !clean {

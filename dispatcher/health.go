@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -30,48 +31,45 @@ type noted struct {
 	failing bool // it ended with a failure
 }
 
-// consequencesQueue bounds the batches of written outcomes that wait for consequences.
-// A full queue blocks the recorders.
-const consequencesQueue = 64
+// consequencesQueue bounds the batches of a recorder that wait for consequences. A full queue
+// blocks the recorder. So each shard holds at most consequencesQueue+2 batches (one is drawn, one
+// is written and waits): 10 of recorderBatch outcomes each, without the bodies of their events,
+// and with recorderBytes of answers.
+const consequencesQueue = 8
 
 // consequences publishes metrics, logs, live tails and subscriber health after outcomes
-// were written.
+// were written. Each recorder has its own queue and goroutine, so that a shard that hangs does
+// not block the recorders of others.
 type consequences struct {
 	d    *Dispatcher
-	seen *lru.Cache[uuid.UUID, noted] // by subscriber; the goroutine that draws them alone uses it
-	in   chan []*outcome
-	done chan struct{}
-	end  context.CancelFunc // cancels calls that wait for Redis
+	seen *lru.Cache[uuid.UUID, noted] // by subscriber
+	ctx  context.Context              //nolint:containedctx // end ends it
+	end  context.CancelFunc           // cancels calls that wait for Redis
+	runs sync.WaitGroup
 }
 
 func newConsequences(d *Dispatcher) *consequences {
 	seen, _ := lru.New[uuid.UUID, noted](maxNoted) // fails without a size only
-	return &consequences{d: d, seen: seen, in: make(chan []*outcome, consequencesQueue), done: make(chan struct{})}
+	c := &consequences{d: d, seen: seen}
+	c.ctx, c.end = context.WithCancel(context.Background())
+	return c
 }
 
-func (c *consequences) start(ctx context.Context) {
-	ctx, c.end = context.WithCancel(ctx)
-	go func() {
-		defer close(c.done)
-		for written := range c.in {
-			c.draw(ctx, written)
+// open returns the queue of a recorder, for batches of outcomes that were written. The recorder
+// closes it.
+func (c *consequences) open() chan<- []*outcome {
+	in := make(chan []*outcome, consequencesQueue)
+	c.runs.Go(func() {
+		for written := range in {
+			c.draw(c.ctx, written)
 		}
-	}()
+	})
+	return in
 }
 
-// add queues outcomes that were written.
-func (c *consequences) add(written []*outcome) {
-	if len(written) > 0 {
-		c.in <- written
-	}
-}
-
-// close returns when the queue is processed. When ctx ends, calls that wait for Redis are
-// cancelled.
-func (c *consequences) close(ctx context.Context) {
-	close(c.in)
-	defer context.AfterFunc(ctx, c.end)()
-	<-c.done
+// close returns when the queues, which their recorders have closed, are processed.
+func (c *consequences) close() {
+	c.runs.Wait()
 	c.end()
 }
 

@@ -8,10 +8,14 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/workqueue/queues"
+	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
+	"spendhook/subscribers"
 )
 
 // slowly answers after 50 ms, and answers no more than most until it is released.
@@ -168,4 +172,48 @@ func TestOpenBreakerLetsOneProbeThroughInEachPause(t *testing.T) {
 	f.mended.Store(true)
 	h.reachAll(ids, sub, delivery.StatusDelivered)
 	h.settled()
+}
+
+// While the consequences of one shard's outcomes hang, and its recorder waits for them, outcomes
+// of another shard are recorded and have their consequences.
+func TestConsequencesOfOneShardBlockNoOther(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Cluster(t, 2)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].Addr(), servers[1].Addr()}})
+	t.Cleanup(func() { _ = client.Close() })
+	companyAt := func(server int) uuid.UUID {
+		for {
+			company := uuid.New()
+			if shard, err := partition.Shard(t.Context(), client, partition.Of(company)); err != nil {
+				t.Fatal(err)
+			} else if shard == servers[server].Addr() {
+				return company
+			}
+		}
+	}
+	hung, other := companyAt(0), companyAt(1)
+	release := make(chan struct{})
+	var counted atomic.Int64
+	h := build(t, client, func(o *Options) {
+		o.Counted = func(a traffic.Attempt) {
+			if a.Company == hung {
+				<-release
+			} else {
+				counted.Add(1)
+			}
+		}
+	})
+	rc := receive(t, nil)
+	ofHung, ofOther := h.subscribeTo(hung, rc.URL, "PAYMENT_PAID"), h.subscribeTo(other, rc.URL, "PAYMENT_PAID")
+	h.start()
+	defer close(release)
+	const batches = consequencesQueue + 2 // one is drawn, the queue is full, the recorder waits with one
+	deliver := func(sub subscribers.Subscriber) {
+		for range batches {
+			h.reachAll(h.emitOf(sub.CompanyUUID, 1), sub, delivery.StatusDelivered)
+		}
+	}
+	deliver(ofHung)
+	deliver(ofOther)
+	eventually(t, func() bool { return counted.Load() == batches }, "all outcomes of the other shard are counted")
 }

@@ -13,6 +13,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/delivery/store"
+	"spendhook/dispatcher/requests"
 	"spendhook/events"
 	"spendhook/internal/partition"
 	"spendhook/internal/pause"
@@ -90,7 +91,7 @@ func (r *recorders) of(company uuid.UUID) *recorder {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.byShard[shard] == nil {
-		made := &recorder{d: r.d}
+		made := &recorder{d: r.d, written: r.d.after.open()}
 		made.more = sync.NewCond(&made.mu)
 		r.byShard[shard] = made
 		r.runs.Go(func() { made.run(r.ctx) })
@@ -132,8 +133,9 @@ func (r *recorders) discard() { r.end() }
 // recorder writes outcomes in batches. A batch has the outcomes that were queued during the
 // previous write. Only the run method writes.
 type recorder struct {
-	d     *Dispatcher
-	since atomic.Int64 // unix ns at which the write under way began; 0: none is
+	d       *Dispatcher
+	since   atomic.Int64      // unix ns at which the write under way began; 0: none is
+	written chan<- []*outcome // run closes it
 
 	mu     sync.Mutex
 	more   *sync.Cond // something was queued, or the recorder is closed
@@ -160,6 +162,7 @@ func (r *recorder) close() {
 // deliveries stay noted as in flight, and the replica that takes them over repeats the
 // attempts.
 func (r *recorder) run(ctx context.Context) {
+	defer close(r.written)
 	for batch := r.next(); len(batch) > 0; batch = r.next() {
 		r.since.Store(r.d.opts.Now().UnixNano())
 		r.write(ctx, batch)
@@ -197,7 +200,13 @@ func (r *recorder) write(ctx context.Context, batch []*outcome) {
 	if ctx.Err() != nil {
 		return
 	}
-	r.d.after.add(r.persist(ctx, r.pending(batch)))
+	written := r.persist(ctx, r.pending(batch))
+	for _, o := range written {
+		o.payload = requests.Payload{} // only the attempt needs it
+	}
+	if len(written) > 0 {
+		r.written <- written
+	}
 }
 
 // writeAll retries until Redis accepts all writes, and returns the written outcomes.
