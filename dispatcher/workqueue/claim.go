@@ -124,23 +124,43 @@ func (q *Queue) claimSize(partitions []int, share, budget int) int {
 // next claim of that partition, so that a claim that always fails causes no busy loop.
 const recoverPause = 250 * time.Millisecond
 
-// recoverClaim requeues the work of a claim whose answer was lost, then serves the
-// partition again. It retries in the background until it succeeds or claiming stops;
-// Release requeues the rest.
+// lostClaim is a claim whose answer was lost.
+type lostClaim struct {
+	replica string
+	number  uint64
+}
+
+// recoverClaim requeues the work of a claim whose answer was lost, in the background. Until
+// that has succeeded, this replica does not claim from the partition.
 func (q *Queue) recoverClaim(p int, replica string, number uint64) {
-	q.claiming.Go(func() {
-		for {
-			call := &script.Call{Script: requeueScript, Keys: queues.Keys(p), Args: q.requeueArgs(p, replica, "0", number)}
-			err := script.Run(q.ctx, q.opts.Client, call)
-			if !pause.For(q.ctx, recoverPause) {
-				return
-			}
-			if err == nil {
-				q.Kick(p)
-				return
-			}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.lost[p] = append(q.lost[p], lostClaim{replica, number})
+	if len(q.lost[p]) == 1 {
+		q.claiming.Go(func() { q.recoverClaims(p) })
+	}
+}
+
+// recoverClaims recovers the lost claims of a partition, one after the other, then serves the
+// partition again. It retries until it succeeds or claiming stops; Release requeues the rest.
+func (q *Queue) recoverClaims(p int) {
+	for left := 1; left > 0; {
+		q.mu.Lock()
+		c := q.lost[p][0]
+		q.mu.Unlock()
+		call := &script.Call{Script: requeueScript, Keys: queues.Keys(p), Args: q.requeueArgs(p, c.replica, "0", c.number)}
+		err := script.Run(q.ctx, q.opts.Client, call)
+		if !pause.For(q.ctx, recoverPause) {
+			return
 		}
-	})
+		if err == nil {
+			q.mu.Lock()
+			q.lost[p] = q.lost[p][1:]
+			left = len(q.lost[p])
+			q.mu.Unlock()
+		}
+	}
+	q.Kick(p)
 }
 
 func (c *claimed) read(reply any, asked time.Time) {

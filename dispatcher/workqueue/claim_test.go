@@ -2,6 +2,8 @@ package workqueue_test
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/workqueue"
+	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 )
 
@@ -163,4 +166,136 @@ func TestLateClaimClaimsNothing(t *testing.T) {
 	if left := b.mustBeRight().under("n:"); len(left) > 0 {
 		t.Errorf("notes of %v are left", left)
 	}
+}
+
+// silence is a hook of a Redis client. While it is on, the answers of claims are lost, and
+// recoveries are not sent.
+type silence struct {
+	mu     sync.Mutex
+	on     bool
+	calls  map[string]int // by hash of the script and key prefix
+	during func()         // called during each claim
+}
+
+func (s *silence) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (s *silence) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (s *silence) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		hash := ""
+		if args := cmds[0].Args(); len(args) > 5 && args[0] == "evalsha" {
+			hash, _ = args[1].(string)
+		}
+		if !s.take(hash, cmds) {
+			return next(ctx, cmds)
+		}
+		if hash == workqueue.ClaimHash() {
+			s.during()
+			_ = next(ctx, cmds)
+		}
+		for _, cmd := range cmds {
+			cmd.SetErr(errors.New("no answer"))
+		}
+		return cmds[0].Err()
+	}
+}
+
+// take counts the calls, and reports whether their answers are lost.
+func (s *silence) take(hash string, cmds []redis.Cmder) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.on || hash != workqueue.ClaimHash() && hash != workqueue.RequeueHash() {
+		return false
+	}
+	for _, cmd := range cmds {
+		prefix, _ := cmd.Args()[5].(string) // after the hash, the number of keys, and two keys
+		s.calls[hash+prefix]++
+	}
+	return true
+}
+
+func (s *silence) set(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.on = on
+}
+
+func (s *silence) count(hash string, p int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[hash+partition.Prefix(p)]
+}
+
+// failedClaims counts the lines about failed claims at level error.
+type failedClaims struct {
+	slog.Handler
+	mu sync.Mutex
+	n  int
+}
+
+func (f *failedClaims) Enabled(context.Context, slog.Level) bool { return true }
+func (f *failedClaims) Handle(_ context.Context, r slog.Record) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r.Message == "claim failed" && r.Level == slog.LevelError {
+		f.n++
+	}
+	return nil
+}
+
+func (f *failedClaims) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.n
+}
+
+// While a claim of a partition is being recovered, no other claim of the partition is sent, so
+// there is one recovery per partition, however often the partition is to be served. Failed claims
+// are logged once a minute.
+func TestOneRecoveryPerPartition(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	b.claim(b.queue("other")) // so that Redis knows the script
+	var q *workqueue.Queue
+	h := &silence{calls: make(map[string]int), during: func() { q.Kick(testPartition) }}
+	b.client.AddHook(h)
+	lines, k := &failedClaims{}, &taker{others: 100}
+	q = start(t, b.client, k, func(o *workqueue.Options) { serviceOff(o); o.Logger = slog.New(lines) })
+	eventually(t, "the only service is over", func() bool { return len(q.Owned()) > 0 })
+	b.accept(companies(testPartition, 1)[0], ids("e", 10)...)
+	h.set(true)
+	q.Kick(testPartition)
+	eventually(t, "the recovery is tried twice", func() bool { return h.count(workqueue.RequeueHash(), testPartition) >= 2 })
+	for p := testPartition + 1; p <= testPartition+5; p++ {
+		q.Kick(testPartition, p) // in this order
+		eventually(t, "another partition is claimed from", func() bool { return h.count(workqueue.ClaimHash(), p) > 0 })
+	}
+	if n := h.count(workqueue.ClaimHash(), testPartition); n != 1 {
+		t.Errorf("%d claims were sent", n)
+	}
+	if n := lines.count(); n != 1 {
+		t.Errorf("%d lines were logged", n)
+	}
+	h.set(false)
+	eventually(t, "all events are claimed", func() bool { return len(k.events()) == 10 })
+	b.mustBeRight()
+}
+
+// All claims whose answers were lost are recovered, also those that fail while another claim of
+// the partition is being recovered.
+func TestAllLostClaimsAreRecovered(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	q, company := b.queue("r"), companies(testPartition, 1)[0]
+	b.accept(company, "a")
+	q.Repeat(t.Context(), testPartition, 5)
+	b.accept(company, "b")
+	q.Repeat(t.Context(), testPartition, 7)
+	q.Lose(testPartition, 5)
+	q.Lose(testPartition, 7)
+	eventually(t, "both events are ready", func() bool { return b.do("LLEN", "q:"+company.String()) == int64(2) })
+	if c := q.Repeat(t.Context(), testPartition, 7); c.Err == nil {
+		t.Errorf("claim 7 took %+v", c)
+	}
+	b.mustBeRight()
+	q.StopClaiming(t.Context())
 }

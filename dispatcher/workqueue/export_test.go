@@ -60,6 +60,15 @@ func (q *Queue) Recover(ctx context.Context, p int, number uint64) error {
 	return script.Run(ctx, q.opts.Client, call)
 }
 
+// Lose recovers the claim with this number in the background, as after its answer was lost.
+func (q *Queue) Lose(p int, number uint64) { q.recoverClaim(p, q.Name(), number) }
+
+// Stopping reports whether no more claims start.
+func (q *Queue) Stopping() bool { return q.ctx.Err() != nil }
+
+// Full reports whether partitions wait for places.
+func (q *Queue) Full() bool { return q.waiting.Load() > 0 }
+
 // Repeat claims under a number.
 func (q *Queue) Repeat(ctx context.Context, p int, number uint64) Claimed {
 	return exported(q.claim(ctx, q.Name(), number, []int{p}, 400, nil, 400)[0])

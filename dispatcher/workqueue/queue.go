@@ -26,6 +26,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/workqueue/queues"
+	"spendhook/internal/pacedlog"
 	"spendhook/internal/partition"
 	"spendhook/internal/script"
 )
@@ -106,12 +107,15 @@ type Queue struct {
 	watch   *watch
 	replica atomic.Pointer[string]                // the replica id that claims are noted under
 	refused atomic.Pointer[partition.FormatError] // why nothing more is claimed
+	failed  *pacedlog.Problems                    // failed claims
 
 	mu      sync.Mutex            // guards this group
 	started bool                  // queued partitions may be served
 	servers map[string]*server    // by shard
 	parked  map[int]bool          // to be served once this replica has places
 	short   [partition.Count]bool // partitions whose last claim here passed a company by
+	lost    map[int][]lostClaim   // by partition, claims that are to be recovered
+	dropped map[int]bool          // partitions that were to be served here after claiming stopped
 	unwoken map[int]bool          // partitions that the next wake-up names
 	waking  bool                  // wake-ups are being enqueued
 
@@ -136,6 +140,7 @@ func New(o Options) *Queue {
 	o = o.withDefaults()
 	q := &Queue{
 		opts: o, servers: make(map[string]*server), parked: make(map[int]bool), unwoken: make(map[int]bool),
+		lost: make(map[int][]lostClaim), dropped: make(map[int]bool), failed: pacedlog.New(o.Logger, "workqueue", nil),
 	}
 	q.watch = newWatch(q)
 	q.metrics = newMetrics(o.Registerer, q.watch)
@@ -187,7 +192,8 @@ func (q *Queue) Start(ctx context.Context) error {
 }
 
 // StopClaiming starts no more claims and returns when none is running. When ctx ends, it
-// cancels claims that Redis has not answered; Release requeues their work.
+// cancels claims that Redis has not answered; Release requeues their work. In the background it
+// wakes other replicas for the partitions that this one still had to serve.
 func (q *Queue) StopClaiming(ctx context.Context) {
 	if q.stopped.Swap(true) {
 		return
@@ -200,12 +206,30 @@ func (q *Queue) StopClaiming(ctx context.Context) {
 	q.background.Go(func() {
 		q.wakeups.stop()
 		close(stopped)
+		q.claiming.Wait()
+		q.handOver(ctx) // from here on this replica takes no wake-up, and no round drops a partition
 	})
 	select {
 	case <-stopped:
 	case <-ctx.Done(): // asynq waits for Redis; wake-ups that it still takes are not served
 	}
 	q.claiming.Wait()
+}
+
+// handOver wakes other replicas for the partitions that this one still had to serve. If that
+// fails, their owners serve them soon.
+func (q *Queue) handOver(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, enqueueTimeout) // Release waits for it
+	defer cancel()
+	q.mu.Lock()
+	maps.Copy(q.dropped, q.parked)
+	partitions := slices.Collect(maps.Keys(q.dropped))
+	q.mu.Unlock()
+	for part := range slices.Chunk(partitions, wakeupMost) {
+		if q.wakeups.try(ctx, part) != nil {
+			return
+		}
+	}
 }
 
 // Release requeues all work that this replica has noted as in flight, removes its

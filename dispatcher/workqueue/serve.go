@@ -3,6 +3,7 @@ package workqueue
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -63,12 +64,19 @@ func (q *Queue) serve(partitions []int) {
 	}
 }
 
-// enqueue queues partitions at the servers of their shards.
+// enqueue queues partitions at the servers of their shards. It leaves out those with a claim that
+// is being recovered: they are served after that.
 func (q *Queue) enqueue(partitions []int) map[*server][]int {
 	groups := q.byShard(q.ctx, partitions)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.ctx.Err() != nil || q.refused.Load() != nil { // StopClaiming waits only for rounds that began before
+	if q.ctx.Err() != nil { // StopClaiming waits only for rounds that began before
+		for _, p := range partitions {
+			q.dropped[p] = true
+		}
+		return nil
+	}
+	if q.refused.Load() != nil {
 		return nil
 	}
 	of := make(map[*server][]int, len(groups))
@@ -80,7 +88,7 @@ func (q *Queue) enqueue(partitions []int) map[*server][]int {
 		}
 		of[s] = group
 		for _, p := range group {
-			if !slices.Contains(s.queued, p) {
+			if len(q.lost[p]) == 0 && !slices.Contains(s.queued, p) {
 				s.queued = append(s.queued, p)
 			}
 		}
@@ -125,9 +133,16 @@ func (q *Queue) run(ctx context.Context, s *server) {
 		s.adjust(time.Since(began)) //nolint:forbidigo // as above
 		close(s.served)
 		s.served = make(chan struct{})
+		s.queued = slices.DeleteFunc(s.queued, func(p int) bool { return len(q.lost[p]) > 0 })
 		if len(s.queued) == 0 || q.ctx.Err() != nil || q.refused.Load() != nil {
+			left := s.queued
 			s.queued, s.serving = nil, nil
 			q.mu.Unlock()
+			if q.ctx.Err() != nil {
+				q.Kick(left...) // StopClaiming hands them over
+			} else {
+				q.Wake(ctx, left) // the stored format was refused: other replicas may read it
+			}
 			return
 		}
 		s.next()
@@ -169,7 +184,8 @@ func (q *Queue) serveRound(ctx context.Context, partitions []int, budget int) {
 			if q.refuse(c.err) {
 				continue
 			}
-			q.opts.Logger.Error("claim failed", "partition", c.partition, "exception.message", c.err)
+			level, left := q.failed.Level(slog.LevelError)
+			q.opts.Logger.Log(ctx, level, "claim failed", "partition", c.partition, "exception.message", c.err, "left_out", left)
 			q.recoverClaim(c.partition, replica, number)
 			continue
 		}

@@ -13,6 +13,7 @@ import (
 
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events/publish"
+	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 )
 
@@ -194,6 +195,92 @@ func TestAddedEventsOfARefusedCompanyAreServedElsewhere(t *testing.T) {
 		here.Added(t.Context(), []int{testPartition})
 		return len(free.events()) > 0
 	})
+}
+
+// alone starts a replica, and waits until the only service of the partitions that it owns is over.
+func alone(t *testing.T, b *bench, replica string, k *taker, change func(*workqueue.Options)) *workqueue.Queue {
+	t.Helper()
+	q := start(t, b.client, k, func(o *workqueue.Options) {
+		serviceOff(o)
+		o.Replica = replica
+		if change != nil {
+			change(o)
+		}
+	})
+	eventually(t, "the replica owns partitions", func() bool { return len(q.Owned()) > 0 })
+	return q
+}
+
+// A replica that stops leaves the partitions that it still had to serve to another replica, which
+// knows nothing else of them: those that were queued, those that waited for places, and those of
+// wake-ups that came meanwhile.
+func TestStoppingReplicaLeavesWorkToOthers(t *testing.T) {
+	t.Parallel()
+	const queued, late, parked = testPartition + 1, testPartition + 2, testPartition + 3
+	b := newBench(t, redisOf(t))
+	free, here := &taker{others: 100}, &taker{others: 100}
+	alone(t, b, "free", free, nil)
+	taking, release := make(chan struct{}), make(chan struct{})
+	q := alone(t, b, "r", here, func(o *workqueue.Options) {
+		o.Take = func(context.Context, string, []workqueue.Batch) {
+			close(taking)
+			<-release
+		}
+	})
+	for p := testPartition; p <= parked; p++ {
+		b.accept(companies(p, 1)[0], "e"+strconv.Itoa(p))
+	}
+	here.set(nil, 0)
+	q.Kick(parked)
+	eventually(t, "a partition waits for places", q.Full)
+	here.set(nil, 100)
+	q.Kick(testPartition)
+	<-taking
+	q.Kick(queued)
+	stopped := make(chan struct{})
+	go func() {
+		q.StopClaiming(context.Background())
+		close(stopped)
+	}()
+	eventually(t, "the replica stops", q.Stopping)
+	q.Kick(late)
+	close(release)
+	<-stopped
+	eventually(t, "the other replica has claimed the rest", func() bool { return len(free.events()) == 3 })
+}
+
+// kicking calls a function at the start of each round.
+type kicking struct {
+	*taker
+	kick func()
+}
+
+func (k kicking) Holding() (map[uuid.UUID]int, int) {
+	k.kick()
+	return k.taker.Holding()
+}
+
+// A replica that cannot read the stored format of one partition leaves the partitions that were
+// queued to another replica.
+func TestRefusedReplicaLeavesWorkToOthers(t *testing.T) {
+	t.Parallel()
+	const unreadable = testPartition + 1
+	b := newBench(t, redisOf(t))
+	free, here := &taker{others: 100}, &taker{others: 100}
+	alone(t, b, "free", free, nil)
+	var q *workqueue.Queue
+	q = alone(t, b, "r", here, func(o *workqueue.Options) {
+		o.Admission = kicking{here, sync.OnceFunc(func() { q.Kick(testPartition) })}
+	})
+	b.accept(companies(testPartition, 1)[0], "e")
+	if err := b.client.Set(t.Context(), partition.FormatKey(unreadable), partition.NewestFormat()+1, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	q.Kick(unreadable)
+	eventually(t, "the other replica has claimed", func() bool { return len(free.events()) == 1 })
+	if q.Refused() == nil {
+		t.Error("the format was not refused")
+	}
 }
 
 // Partitions that are to be woken while a wake-up is being enqueued share the next ones.

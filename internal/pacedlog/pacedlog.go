@@ -1,5 +1,5 @@
-// Package pacedlog limits the log lines of a library, which may be hundreds during an outage.
-// It logs the first problem at once, then one line a minute with the number of problems.
+// Package pacedlog limits the log lines about problems that come by the hundred during an outage.
+// The first problem is logged at once, then one line a minute with the number of problems.
 package pacedlog
 
 import (
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// every is how often problems of a library are logged at most.
+// every is how often problems of one kind are logged at most.
 const every = time.Minute
 
 // Problems logs the problems of one library: the first of each minute at warn level, with the
@@ -40,14 +40,22 @@ func (p *Problems) Debug(ctx context.Context, message string) {
 
 // Log logs a problem.
 func (p *Problems) Log(ctx context.Context, message string) {
-	level, left := slog.LevelDebug, 0
-	p.mu.Lock()
-	if now := p.now(); now.Before(p.next) {
-		p.since++
-	} else {
-		level, left = slog.LevelWarn, p.since
-		p.next, p.since = now.Add(every), 0
-	}
-	p.mu.Unlock()
+	level, left := p.Level(slog.LevelWarn)
 	p.log.Log(ctx, level, "a library reports a problem", "library", p.library, "message", message, "left_out", left)
+}
+
+// Level is for a problem that the caller logs: it returns the level of the line, which is first
+// for the first problem of each minute and debug for the others, and the number of problems left
+// out since the last first one.
+func (p *Problems) Level(first slog.Level) (level slog.Level, left int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	if now.Before(p.next) {
+		p.since++
+		return slog.LevelDebug, 0
+	}
+	left = p.since
+	p.next, p.since = now.Add(every), 0
+	return first, left
 }
