@@ -141,7 +141,7 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 		Queue:  workqueue.Options{CheckInterval: 5 * time.Millisecond, ServiceEvery: 10 * time.Millisecond, StopTimeout: time.Second},
 		Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
-	publisher := publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Wake})
+	publisher := publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Wake, Claimer: d.Claimer()})
 	t.Cleanup(publisher.Close)
 	start(t, d, publisher)
 	inspector := inspect.New(inspect.Options{Events: store, Registry: copies, Deliveries: d.Deliveries(), Requests: made, Send: sender.Send})

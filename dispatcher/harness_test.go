@@ -87,7 +87,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 	}
 	d := New(o)
 	h := &harness{Dispatcher: d, t: t, client: client, company: uuid.New()}
-	h.publisher = publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Wake})
+	h.publisher = publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Wake, Claimer: d.Claimer()})
 	h.service = subscribers.NewService(o.Subscribers, d.Redelivery())
 	t.Cleanup(h.publisher.Close)
 	h.inspector = inspect.New(inspect.Options{

@@ -76,7 +76,7 @@ func newNoticeBench(t *testing.T) *noticeBench {
 	}
 	o.Queue.ServiceEvery, o.Queue.CheckInterval, o.Queue.StopTimeout = 50*time.Millisecond, 5*time.Millisecond, time.Second
 	b.Dispatcher = dispatcher.New(o)
-	b.publisher = publish.New(publish.Options{Client: b.client, Retention: policy.Retention, Wake: b.Wake})
+	b.publisher = publish.New(publish.Options{Client: b.client, Retention: policy.Retention, Wake: b.Wake, Claimer: b.Claimer()})
 	t.Cleanup(b.publisher.Close)
 	return b
 }

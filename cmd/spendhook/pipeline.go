@@ -106,6 +106,7 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 		Backlog:    d.cfg.Limits.CompanyBacklog,
 		Memory:     d.memory,
 		Wake:       d.dispatcher.Wake,
+		Claimer:    d.dispatcher.Claimer(),
 		Limits:     events.Limits{MaxFuture: d.cfg.Events.MaxFuture, MaxMetadata: d.cfg.Events.MaxMetadataBytes, Catalogue: d.catalogue},
 		Registerer: d.registry,
 		Counted:    d.counter.Accepted,

@@ -143,7 +143,7 @@ func TestFree(t *testing.T) {
 			}
 			f.hold(1, 1, c.held)
 			f.hold(2, 2, c.others)
-			if got := f.free(id(1)); got != c.want {
+			if got := f.Free(id(1)); got != c.want {
 				t.Errorf("free %d, want %d", got, c.want)
 			}
 		})
@@ -433,7 +433,7 @@ func TestAbortedAttemptIsNotCounted(t *testing.T) {
 	}
 	f.hold(2, 2, 57)
 	f.enter(1, 1, OverflowShare) // failing
-	if got := f.free(id(1)); got != 0 {
+	if got := f.Free(id(1)); got != 0 {
 		t.Errorf("the company may take %d of the last eighth", got)
 	}
 }
@@ -490,7 +490,7 @@ func TestStop(t *testing.T) {
 	if got, _ := f.Enter(&Delivery{Company: id(1), Endpoint: id(1), Queued: true}); got != Stopped {
 		t.Errorf("a queued delivery: decision %d", got)
 	}
-	if f.Refused(id(1)) || f.free(id(1)) != 0 {
+	if f.Refused(id(1)) || f.Free(id(1)) != 0 {
 		t.Error("a company may claim")
 	}
 	if again := f.leaveAll(started); len(again) != 0 {
@@ -563,7 +563,7 @@ func TestOutcomesHoldPlaces(t *testing.T) {
 	if f.Refused(id(1)) {
 		t.Error("a company may claim beside 40 outcomes")
 	}
-	if f.free(id(2)) == 0 {
+	if f.Free(id(2)) == 0 {
 		t.Error("another company may not claim")
 	}
 	if again := release(); !slices.Equal(again, []uuid.UUID{id(1)}) {
@@ -577,8 +577,8 @@ func TestOutcomesLeaveTheLastEighth(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 64})
 	release := f.holdOutcomes(1, 1000)
-	if f.Full() || f.free(id(2)) != 1 || f.free(id(1)) != 0 {
-		t.Errorf("full: %v, %d may be claimed, of the company with the outcomes %d", f.Full(), f.free(id(2)), f.free(id(1)))
+	if f.Free(id(2)) != 1 || f.Free(id(1)) != 0 {
+		t.Errorf("%d may be claimed, of the company with the outcomes %d", f.Free(id(2)), f.Free(id(1)))
 	}
 	release()
 	if c := f.Counts(); c.Outcomes != 0 || c.Held != 0 {
@@ -673,7 +673,7 @@ func TestConcurrentUse(t *testing.T) {
 	attempt := func(d *Delivery) {
 		attempts.Go(func() {
 			for _, company := range a.Leave(d, Result{Unreachable: rand.N(3) == 0, NotCounted: rand.N(9) == 0}) {
-				a.free(company)
+				a.Free(company)
 			}
 		})
 	}

@@ -25,10 +25,10 @@ type company struct {
 	refused *list.Element // in Admission.refused; nil: it is not
 }
 
-// free returns how many more deliveries the company may claim; 0 when it holds its share. The
+// Free returns how many more deliveries the company may claim; 0 when it holds its share. The
 // share is two fifths of the free places and its own, so that more stays free than the
 // company then holds, even after claiming a few too many.
-func (a *Admission) free(company uuid.UUID) int {
+func (a *Admission) Free(company uuid.UUID) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.freeFor(a.companies[company])
@@ -78,9 +78,6 @@ func (a *Admission) freeFor(c *company) int {
 		return 1
 	}
 }
-
-// Full reports whether a company that holds nothing may claim nothing.
-func (a *Admission) Full() bool { return a.free(uuid.Nil) == 0 }
 
 // Refused notes that work of the company was not claimed because of its share.
 // It reports whether the company may claim again at once; else a later Leave or

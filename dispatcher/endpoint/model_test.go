@@ -209,7 +209,7 @@ func (m *model) unparked(t *rapid.T, d *modelDelivery, decision Decision) {
 // claim lets in as many as may be claimed.
 func (m *model) claim(t *rapid.T) {
 	company := rapid.IntRange(0, modelCompanies-1).Draw(t, "company")
-	free, was := m.free(id(company)), m.used()
+	free, was := m.Free(id(company)), m.used()
 	switch {
 	case free < 0 || m.stopped && free > 0:
 		t.Fatalf("%d may be claimed", free)
@@ -255,8 +255,8 @@ func (m *model) leaveAt(t *rapid.T, i int, r Result) {
 // named checks the companies that may claim again.
 func (m *model) named(t *rapid.T, again []uuid.UUID) {
 	for _, company := range again {
-		if !m.unnamed[company] || m.free(company) == 0 {
-			t.Fatalf("named: company %v, refused %v, %d free", company, m.unnamed[company], m.free(company))
+		if !m.unnamed[company] || m.Free(company) == 0 {
+			t.Fatalf("named: company %v, refused %v, %d free", company, m.unnamed[company], m.Free(company))
 		}
 		delete(m.unnamed, company)
 	}
@@ -288,7 +288,7 @@ func (m *model) recorded(company int) {
 func (m *model) refuse(t *rapid.T) {
 	company := id(rapid.IntRange(0, modelCompanies-1).Draw(t, "company"))
 	switch may := m.Refused(company); {
-	case may && m.free(company) == 0:
+	case may && m.Free(company) == 0:
 		t.Fatal("a company may claim nothing")
 	case !may:
 		m.unnamed[company] = true
@@ -345,7 +345,7 @@ func (m *model) check(t *rapid.T) {
 		if !ok {
 			want = others
 		}
-		if got := m.free(id(company)); got != want {
+		if got := m.Free(id(company)); got != want {
 			t.Fatalf("company %d: free %d, the claim is told %d", company, got, want)
 		}
 	}

@@ -131,10 +131,14 @@ type lostClaim struct {
 }
 
 // recoverClaim requeues the work of a claim whose answer was lost, in the background. Until
-// that has succeeded, this replica does not claim from the partition.
+// that has succeeded, this replica does not claim from the partition. After StopClaiming it does
+// nothing: Release requeues the work.
 func (q *Queue) recoverClaim(p int, replica string, number uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.ctx.Err() != nil {
+		return
+	}
 	q.lost[p] = append(q.lost[p], lostClaim{replica, number})
 	if len(q.lost[p]) == 1 {
 		q.claiming.Go(func() { q.recoverClaims(p) })
@@ -183,13 +187,16 @@ func (c *claimed) read(reply any, asked time.Time) {
 	c.next = time.Duration(next) * time.Millisecond
 	for _, v := range list[3:] {
 		parts, _ := v.([]any)
-		if len(parts) != 6 {
+		if len(parts) != batchParts {
 			c.err = errReply
 			return
 		}
 		c.batches = append(c.batches, readBatch(parts, asked))
 	}
 }
+
+// batchParts is the number of parts of a batch, see the function batch of package queues.
+const batchParts = 6
 
 func readBatch(parts []any, asked time.Time) Batch {
 	b := Batch{Company: parseID(parts[0]), Jobs: parseIDs(parts[5]), Asked: asked}

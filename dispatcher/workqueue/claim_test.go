@@ -33,10 +33,13 @@ func (k *taker) Holding() (map[uuid.UUID]int, int) {
 	return k.shares, k.others
 }
 
-func (k *taker) Full() bool {
+func (k *taker) Free(company uuid.UUID) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.others == 0
+	if share, ok := k.shares[company]; ok {
+		return share
+	}
+	return k.others
 }
 
 func (k *taker) Refused(company uuid.UUID) bool {

@@ -36,6 +36,9 @@ func exported(c claimed) Claimed {
 // Name is the replica id that claims are noted under now.
 func (q *Queue) Name() string { return *q.replica.Load() }
 
+// Numbered returns the replica id and a number for a claim.
+func (q *Queue) Numbered() (string, uint64) { return q.Name(), q.calls.Add(1) }
+
 // Rename takes a new name, as a restarted process does.
 func (q *Queue) Rename() { q.rename() }
 
@@ -53,6 +56,14 @@ func (q *Queue) TakeOver(ctx context.Context, p int, replica string) (int, error
 
 // ClaimHash is the SHA-1 by which Redis knows claim.lua.
 func ClaimHash() string { return claimScript.Hash() }
+
+// Read decodes batches as scripts return them.
+func Read(batches []any) (out []Batch) {
+	for _, b := range batches {
+		out = append(out, readBatch(b.([]any), time.Time{}))
+	}
+	return out
+}
 
 // Recover requeues the work of the claim with this number.
 func (q *Queue) Recover(ctx context.Context, p int, number uint64) error {

@@ -126,31 +126,43 @@ func TestManagedEndpointIsAlwaysQueued(t *testing.T) {
 // which their events were accepted, whichever replica matches them first.
 func TestOrderedIsClaimedInOrder(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, redisOf(t))
-	first, second, company := b.queue("a"), b.queue("b"), companies(testPartition, 1)[0]
-	b.configure(subscriber(company, 0), company, ordered)
-	b.accept(company, "e-0", "e-1", "e-2")
-	early := b.claim(first)
-	b.accept(company, "e-3", "e-4")
-	b.overflowAll(second.Name(), b.claim(second))
-	b.mustBeRight()
-	if got := deliveriesOf(b.claim(second)); len(got) > 0 {
-		t.Fatalf("%v were claimed before earlier events were matched", eventIDs(got))
-	}
-	b.overflowAll(first.Name(), early)
-	b.mustBeRight()
-	var got []string
-	for range 5 {
-		d := b.claimOne(second)
-		if more := deliveriesOf(b.claim(first)); len(more) > 0 {
-			t.Fatalf("%v were claimed while %s is in flight", eventIDs(more), d.EventID)
-		}
-		got = append(got, d.EventID)
-		b.record(second.Name(), b.attempted(company, d, attempt.ClassNone, store.Reached))
-		b.mustBeRight()
-	}
-	if want := []string{"e-0", "e-1", "e-2", "e-3", "e-4"}; !slices.Equal(got, want) {
-		t.Errorf("claimed in the order %v", got)
+	for name, early := range map[string]func(*bench, *workqueue.Queue, uuid.UUID, ...string) []workqueue.Batch{
+		"claimed later": func(b *bench, q *workqueue.Queue, company uuid.UUID, ids ...string) []workqueue.Batch {
+			b.accept(company, ids...)
+			return b.claim(q)
+		},
+		"claimed when accepted": func(b *bench, q *workqueue.Queue, company uuid.UUID, ids ...string) []workqueue.Batch {
+			return b.acceptFor(q, 1, 10, company, ids...)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, redisOf(t))
+			first, second, company := b.queue("a"), b.queue("b"), companies(testPartition, 1)[0]
+			b.configure(subscriber(company, 0), company, ordered)
+			batches := early(b, first, company, "e-0", "e-1", "e-2")
+			b.accept(company, "e-3", "e-4")
+			b.overflowAll(second.Name(), b.claim(second))
+			b.mustBeRight()
+			if got := deliveriesOf(b.claim(second)); len(got) > 0 {
+				t.Fatalf("%v were claimed before earlier events were matched", eventIDs(got))
+			}
+			b.overflowAll(first.Name(), batches)
+			b.mustBeRight()
+			var got []string
+			for range 5 {
+				d := b.claimOne(second)
+				if more := deliveriesOf(b.claim(first)); len(more) > 0 {
+					t.Fatalf("%v were claimed while %s is in flight", eventIDs(more), d.EventID)
+				}
+				got = append(got, d.EventID)
+				b.record(second.Name(), b.attempted(company, d, attempt.ClassNone, store.Reached))
+				b.mustBeRight()
+			}
+			if want := []string{"e-0", "e-1", "e-2", "e-3", "e-4"}; !slices.Equal(got, want) {
+				t.Errorf("claimed in the order %v", got)
+			}
+		})
 	}
 }
 

@@ -158,7 +158,17 @@ func (m *model) accepts(t *rapid.T) {
 		m.accepted = append(m.accepted, ref)
 		batch = append(batch, ref.ID)
 	}
-	m.accept(company, batch...)
+	if rapid.Bool().Draw(t, "waits") {
+		m.accept(company, batch...)
+		return
+	}
+	r := m.draw()
+	_, number := r.Numbered()
+	claimed := m.acceptFor(r.Queue, number, rapid.IntRange(0, 12).Draw(t, "free"), company, batch...)
+	if len(claimed) > 0 && m.fenced[r.Name()] {
+		t.Fatalf("%s is fenced, and claimed %+v", r.Name(), claimed)
+	}
+	m.keep(r, claimed)
 }
 
 func (m *model) claims(t *rapid.T) {
@@ -192,7 +202,13 @@ func (m *model) claimed(r *replica, c workqueue.Claimed) {
 	if c.Err != nil {
 		m.t.Fatalf("claim: %v", c.Err)
 	}
-	for _, b := range c.Batches {
+	m.keep(r, c.Batches)
+}
+
+// keep keeps claimed work until it is finished.
+func (m *model) keep(r *replica, batches []workqueue.Batch) {
+	name := r.Name()
+	for _, b := range batches {
 		for _, e := range b.Events {
 			it := &item{replica: name, ref: events.Ref{Company: b.Company, ID: e.ID}, queued: b.Backlogged}
 			for i := range modelSubscribers {

@@ -39,8 +39,8 @@ type Admission interface {
 	// Refused notes that a claim passed a company by because the company may claim
 	// nothing. It reports whether the company may claim again at once.
 	Refused(company uuid.UUID) bool
-	// Full reports whether a company that holds nothing may claim nothing.
-	Full() bool
+	// Free returns how many deliveries a company may claim.
+	Free(company uuid.UUID) int
 }
 
 // Options configures a Queue.
@@ -274,29 +274,6 @@ func (q *Queue) Wake(ctx context.Context, partitions []int) {
 	})
 }
 
-// Added must be called when events were added to partitions. This replica serves them itself,
-// which saves the round trips of a wake-up. It leaves them to wake-ups while it has no places,
-// while many partitions wait to be served, and where its last claim passed a company by.
-func (q *Queue) Added(ctx context.Context, partitions []int) {
-	var here, anywhere []int
-	groups, full := q.byShard(ctx, partitions), q.refused.Load() != nil || q.opts.Admission.Full()
-	q.mu.Lock()
-	full = full || !q.started || q.ctx.Err() != nil || len(q.parked) > 0
-	for shard, group := range groups {
-		s := q.servers[shard]
-		for _, p := range group {
-			if full || q.short[p] || s != nil && len(s.queued) > roundMost {
-				anywhere = append(anywhere, p)
-			} else {
-				here = append(here, p)
-			}
-		}
-	}
-	q.mu.Unlock()
-	q.Kick(here...)
-	q.Wake(ctx, anywhere)
-}
-
 // enqueueWakeups enqueues wake-ups until none is left.
 func (q *Queue) enqueueWakeups() {
 	for {
@@ -395,9 +372,6 @@ func (q *Queue) park(partitions []int) {
 
 // pass notes the companies of a partition that hold their share.
 func (q *Queue) pass(p int, companies []uuid.UUID) {
-	q.mu.Lock()
-	q.short[p] = len(companies) > 0
-	q.mu.Unlock()
 	q.metrics.passed.Add(float64(len(companies)))
 	q.passed.note(companies)
 	for _, c := range companies {

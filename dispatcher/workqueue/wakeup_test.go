@@ -156,47 +156,6 @@ func TestFullReplicaLeavesWorkToOthers(t *testing.T) {
 // serviceOff keeps the owner from serving anything without a wake-up.
 func serviceOff(o *workqueue.Options) { o.ServiceEvery = time.Hour }
 
-// A replica that has places serves added events itself. Nothing else knows of them.
-func TestAddedEventsAreServedHere(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, redisOf(t))
-	k := &taker{others: 100}
-	q := start(t, b.client, k, serviceOff)
-	b.accept(companies(testPartition, 1)[0], "e")
-	q.Added(t.Context(), []int{testPartition})
-	eventually(t, "the event is claimed", func() bool { return len(k.events()) == 1 })
-	b.mustBeRight()
-	q.StopClaiming(context.Background()) // waits for wake-ups that are being enqueued
-	if n := q.Wakeups(); n != 0 {
-		t.Errorf("%v wake-ups were enqueued", n)
-	}
-}
-
-// A replica that may not claim for a company leaves the company's events to other replicas.
-func TestAddedEventsOfARefusedCompanyAreServedElsewhere(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, redisOf(t))
-	company := companies(testPartition, 1)[0]
-	full := &taker{others: 100, shares: map[uuid.UUID]int{company: 0}}
-	here := start(t, b.client, full, serviceOff)
-	b.accept(company, "a")
-	here.Added(t.Context(), []int{testPartition})
-	eventually(t, "the company is passed by", func() bool {
-		full.mu.Lock()
-		defer full.mu.Unlock()
-		return full.refused[company] > 0
-	})
-	free := &taker{others: 100}
-	start(t, b.client, free, func(o *workqueue.Options) { serviceOff(o); o.Replica = "free" })
-	n := 0
-	eventually(t, "another replica claims", func() bool { // this one takes some of the wake-ups itself
-		n++
-		b.accept(company, "b"+strconv.Itoa(n))
-		here.Added(t.Context(), []int{testPartition})
-		return len(free.events()) > 0
-	})
-}
-
 // alone starts a replica, and waits until the only service of the partitions that it owns is over.
 func alone(t *testing.T, b *bench, replica string, k *taker, change func(*workqueue.Options)) *workqueue.Queue {
 	t.Helper()

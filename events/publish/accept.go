@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
@@ -41,29 +42,37 @@ type entry struct {
 	unit   *unit
 }
 
+// written is what follows from a write.
+type written struct {
+	wakes   []int // partitions that need a wake-up
+	claim   Claim
+	batches []any // claimed with claim
+	lost    []int // partitions where claim may have claimed events, but the answer was lost
+}
+
 // write runs accept.lua for the entries, those of a company in order, in one
-// pipeline. The client may send the pipeline again after a lost reply. It returns
-// the partitions that need a wake-up.
-func (p *Publisher) write(ctx context.Context, entries []*entry) (wakes []int) {
+// pipeline. The client may send the pipeline again after a lost reply.
+func (p *Publisher) write(ctx context.Context, entries []*entry) written {
+	w := written{claim: p.opts.Claimer.Begin()}
 	groups := script.Groups(p.opts.Client, entries, acceptChunk, func(e *entry) int { return partition.Of(e.Company) })
 	calls := make([]*acceptCall, len(groups))
 	scripts := make([]*script.Call, len(groups))
 	for i, g := range groups {
-		calls[i] = p.acceptCall(ctx, g)
+		calls[i] = p.acceptCall(ctx, g, w.claim)
 		scripts[i] = calls[i].call
 	}
 	_ = script.Run(ctx, p.opts.Client, scripts...) // each call has its own error
 	p.lookUpKnown(ctx, calls)
-	seen := make(map[int]bool)
 	for _, c := range calls {
-		for _, of := range c.answer() {
-			if !seen[of] {
-				seen[of] = true
-				wakes = append(wakes, of)
-			}
-		}
+		c.answer(&w)
 	}
-	return wakes
+	w.wakes, w.lost = distinct(w.wakes), distinct(w.lost)
+	return w
+}
+
+func distinct(partitions []int) []int {
+	slices.Sort(partitions)
+	return slices.Compact(partitions)
 }
 
 // lookUpKnown repeats calls that Redis refused at its memory limit with knownScript, which only
@@ -101,7 +110,7 @@ func (c *acceptCall) admit(bytes, free int64) {
 // bytes is what is counted for the event.
 func (e *entry) bytes() int64 { return int64(layout.Overhead + len(e.kept)) }
 
-func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall {
+func (p *Publisher) acceptCall(ctx context.Context, group []*entry, claim Claim) *acceptCall {
 	c := &acceptCall{entries: group}
 	numbers := make(map[uuid.UUID]int, 1)
 	for _, e := range group {
@@ -110,11 +119,11 @@ func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall 
 			numbers[e.Company] = len(c.companies)
 		}
 	}
-	args := append(make([]any, 0, 7+2*len(c.companies)+4*len(group)),
+	args := append(make([]any, 0, 9+3*len(c.companies)+4*len(group)),
 		p.opts.Now().UnixMilli(), p.opts.Retention.Milliseconds(), p.lead.Milliseconds(),
-		p.backlog.Load(), int64(0), int64(0), len(c.companies))
+		p.backlog.Load(), int64(0), int64(0), claim.Replica, claim.Number, len(c.companies))
 	for _, company := range c.companies {
-		args = append(args, partition.Prefix(partition.Of(company)), company.String())
+		args = append(args, partition.Prefix(partition.Of(company)), company.String(), p.opts.Claimer.Free(company))
 	}
 	bytes := int64(0)
 	for _, e := range group {
@@ -135,36 +144,39 @@ func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall 
 
 var errReply = errors.New("unexpected reply of the accept script")
 
-// answer sets the result of each entry, and returns the partitions that need a wake-up.
-func (c *acceptCall) answer() []int {
+// answer sets the result of each entry, and adds to w what follows.
+func (c *acceptCall) answer(w *written) {
 	reply, err := c.call.Result()
 	list, _ := reply.([]any)
-	if err == nil && len(list) != 1+len(c.entries) {
+	if err == nil && len(list) != 2+len(c.entries) {
 		err = errReply
 	}
 	for i, e := range c.entries {
 		if err != nil {
 			e.status, e.err = "", fmt.Errorf("%w: accept event: %w", events.ErrUnavailable, err)
 		} else {
-			said, _ := list[1+i].(string)
+			said, _ := list[2+i].(string)
 			e.status, e.err = verdict(said)
 			if errors.Is(e.err, ErrStorageFull) && c.reserved < c.bytes {
 				e.err = errMemoryFull
 			}
 		}
 	}
-	if err != nil {
-		return nil // how much the call admitted is not known
+	if err != nil { // how much the call admitted is not known
+		for _, company := range c.companies {
+			w.lost = append(w.lost, partition.Of(company))
+		}
+		return
 	}
 	c.giveBack(c.reserved - c.admitted())
-	var wakes []int
 	numbers, _ := list[0].([]any)
 	for _, n := range numbers {
 		if i, ok := n.(int64); ok && i >= 1 && int(i) <= len(c.companies) {
-			wakes = append(wakes, partition.Of(c.companies[i-1]))
+			w.wakes = append(w.wakes, partition.Of(c.companies[i-1]))
 		}
 	}
-	return wakes
+	batches, _ := list[1].([]any)
+	w.batches = append(w.batches, batches...)
 }
 
 // admitted is an upper bound of the bytes of the call's new events.

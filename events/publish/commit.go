@@ -16,9 +16,8 @@ import (
 const (
 	// maxBatchBytes stops gathering before one pipeline holds up Redis.
 	maxBatchBytes = 4 << 20
-	// companyTurn is how many events of a company one commit takes while others
-	// wait as well.
-	companyTurn = 32
+	// leastTurn is how many events of a company one commit takes at least.
+	leastTurn = 4
 	// commitTimeout bounds how long a committer waits for Redis. Callers have their own
 	// contexts.
 	commitTimeout = 2 * time.Second
@@ -146,15 +145,14 @@ func (c *committer) gather() (batch []*entry, split []*backlog) {
 		}
 		c.ready.Wait()
 	}
-	bytes, others := 0, len(c.turn) > 1
+	bytes, others, fair := 0, len(c.turn) > 1, c.p.opts.MaxBatch/max(len(c.turn), 1)
 	for turns := len(c.turn); turns > 0 && len(batch) < c.p.opts.MaxBatch && bytes < maxBatchBytes; turns-- {
 		b := c.turn[0]
 		c.turn = c.turn[1:]
-		most := companyTurn
-		if !others {
-			most = c.p.opts.MaxBatch
+		most := c.p.opts.MaxBatch - len(batch)
+		if others {
+			most = min(most, max(fair, leastTurn))
 		}
-		most = min(most, c.p.opts.MaxBatch-len(batch))
 		n := 0
 		for n < len(b.entries) && n < most && bytes < maxBatchBytes {
 			bytes += len(b.entries[n].kept)
@@ -190,19 +188,26 @@ func (c *committer) release(split []*backlog) {
 	}
 }
 
-// commit writes entries, answers, and then wakes the partitions of new events. No answer waits
-// for the wake-up: the ready queue was written with the event.
+// commit writes entries, answers, and then starts the work of events that were claimed at once,
+// and wakes the partitions of the others. No answer waits for that: an event is durable, with
+// its place in the ready queue or its claim.
 func (p *Publisher) commit(entries []*entry) {
-	var wakes []int
+	var w written
 	if live := wanted(entries); len(live) > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
-		wakes = p.write(ctx, live)
+		w = p.write(ctx, live)
 		cancel()
 	}
 	for _, e := range entries {
 		e.unit.answered()
 	}
-	p.opts.Wake(context.Background(), wakes)
+	if len(w.batches) > 0 {
+		p.opts.Claimer.Start(w.claim, w.batches)
+	}
+	if len(w.lost) > 0 && w.claim.Replica != "" {
+		p.opts.Claimer.Lost(w.claim, w.lost)
+	}
+	p.opts.Wake(context.Background(), w.wakes)
 	p.counted(entries)
 }
 

@@ -79,21 +79,51 @@ func (endless) Reserve(_ context.Context, _ string, n int64) (reserved, free int
 	return n, math.MaxInt64, func(int64) {}
 }
 
+// Claim is the name under which a commit may claim the events that it accepts: a replica's id
+// and a number that is unique to the claim. Without a Replica it claims nothing.
+type Claim struct {
+	Replica string
+	Number  uint64
+}
+
+// Claimer claims new events for this replica in the commit that accepts them, which saves the
+// round trip of a claim. It is used concurrently.
+type Claimer interface {
+	// Begin returns a new claim.
+	Begin() Claim
+	// Free returns how many deliveries a company may claim.
+	Free(company uuid.UUID) int
+	// Start starts the work of batches, as the script returns them.
+	Start(c Claim, batches []any)
+	// Lost requeues the events of partitions that may have been claimed, since an answer
+	// was lost.
+	Lost(c Claim, partitions []int)
+}
+
+// noClaims is a Claimer that claims nothing.
+type noClaims struct{}
+
+func (noClaims) Begin() Claim       { return Claim{} }
+func (noClaims) Free(uuid.UUID) int { return 0 }
+func (noClaims) Start(Claim, []any) {}
+func (noClaims) Lost(Claim, []int)  {}
+
 // Options are what a Publisher needs. Client, Retention and Wake are required.
 type Options struct {
 	Client    redis.UniversalClient
 	Retention time.Duration // how long ids are remembered; positive
 	Backlog   int           // pending events a company may have; default 1,000,000
 	Memory    Memory        // nil: no limit
-	// Wake wakes partitions with new events. It may be called concurrently. The events
-	// are durable even if it fails.
+	Claimer   Claimer       // nil: new events wait in the ready queue for a claim
+	// Wake wakes partitions with new events in their ready queues. It may be called
+	// concurrently. The events are durable even if it fails.
 	Wake func(ctx context.Context, partitions []int)
 	// Limits bounds the events. Its Retention is taken from above, and its MaxFuture,
 	// 0 meaning 5 minutes, is at most that.
 	Limits events.Limits
 	// Now is the clock; nil: the real clock, limited to one day ahead of Redis's clock.
 	Now        func() time.Time
-	MaxBatch   int                   // events a commit gathers; default 256
+	MaxBatch   int                   // events a commit gathers; default 128
 	Committers int                   // commits at a time to one shard; default 2
 	Registerer prometheus.Registerer // nil: not counted
 	// Counted is called after the answer with the number of accepted events of a company.
@@ -115,8 +145,11 @@ func (o Options) withDefaults() Options {
 	if o.Memory == nil {
 		o.Memory = endless{}
 	}
+	if o.Claimer == nil {
+		o.Claimer = noClaims{}
+	}
 	if o.MaxBatch <= 0 {
-		o.MaxBatch = 256
+		o.MaxBatch = 128
 	}
 	if o.Committers <= 0 {
 		o.Committers = 2

@@ -11,11 +11,7 @@
 --   their share, ms until the partition must be served for an endpoint queue that waits for
 --   its rate or -1, batches...}; {-1} when the replica is fenced; or {-2} when the notes
 --   have this number or a higher one: then this call may have claimed already and its
---   answer was lost. Notes hold the number of the call. A batch is {company, version of its
---   subscribers, members of bl:<company>, events, deliveries, jobs}. Events are id, event
---   or false, and the subscribers that have a delivery already (false: none), in turn.
---   Deliveries are subscriber, id, record or false, and event or false, in turn. Jobs are
---   ids.
+--   answer was lost. Notes hold the number of the call. Batches are results of batch.
 local P, replica = ARGV[1], ARGV[2]
 check({P})
 if redis.call('ZSCORE', P .. 'fenced', replica) then return {-1} end
@@ -63,9 +59,7 @@ end
 
 local function claim_events(company, want)
   local queue = P .. 'q:' .. company
-  -- cost: the average number of deliveries per event
-  local of_company = redis.call('HMGET', P .. 'c:' .. company, 'cost', 'ordered')
-  local cost = tonumber(of_company[1] or math.max(1, redis.call('HLEN', P .. 's:' .. company) - 1))
+  local cost, ordered = cost_of(P, company)
   local ids = redis.call('LPOP', queue, math.max(1, math.floor(want / cost))) or {}
   local out, used, notes, events, unmatched = {}, 0, {}, {}, {}
   for i, id in ipairs(ids) do
@@ -86,7 +80,7 @@ local function claim_events(company, want)
         if known.err then known = false end
       end
       notes[#notes + 1], notes[#notes + 2] = company .. '/' .. id, call
-      if of_company[2] and event then
+      if ordered and event then
         unmatched[#unmatched + 1], unmatched[#unmatched + 2] = tonumber(string.sub(event, 23, 32), 16) or 0, id
       end
       bytes = bytes - (event and #event or 0)
@@ -273,8 +267,7 @@ local function serve(company, start, want)
   end
   budget = budget - used
   if #events + #deliveries + #claimed > 0 then
-    out[#out + 1] = {company, redis.call('HGET', P .. 's:' .. company, 'v') or '0',
-      redis.call('SMEMBERS', P .. 'bl:' .. company), events, deliveries, claimed}
+    out[#out + 1] = batch(P, company, events, deliveries, claimed)
   end
 end
 

@@ -3,7 +3,7 @@
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 replica, 3 maximum of notes, 4 '1' to fence the replica first: its
 --   claims are refused from then on, 5 number of the claim to requeue, '' for all claims;
---   the claim is refused if it arrives later, 6 ms after which an attempt of a claimed
+--   the claim claims nothing if it arrives later, 6 ms after which an attempt of a claimed
 --   delivery has ended; then the notes of work that was not begun, none for all notes
 -- Returns {number of requeued notes, notes left, 1 when a wake-up must be enqueued else 0}.
 local P, replica, most, call = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5]
@@ -26,8 +26,8 @@ local refs = {}
 if #ARGV > 6 then
   for i = 7, #ARGV do refs[#refs + 1] = ARGV[i] end
 else
-  local last = tonumber(redis.call('HGET', note, '') or 0)
-  redis.call('HDEL', note, '')
+  local numbers = redis.call('HMGET', note, '', '-')
+  redis.call('HDEL', note, '', '-')
   local cursor = '0'
   repeat
     local page = redis.call('HSCAN', note, cursor, 'COUNT', most)
@@ -37,7 +37,7 @@ else
     end
   until cursor == '0' or #refs >= most
   if call ~= '' and not redis.call('ZSCORE', P .. 'fenced', replica) then
-    redis.call('HSET', note, '', math.max(last, call))
+    redis.call('HSET', note, '', math.max(numbers[1] or 0, call), '-', math.max(numbers[2] or 0, call))
   end
 end
 

@@ -42,7 +42,7 @@ type everything struct{}
 
 func (everything) Holding() (map[uuid.UUID]int, int) { return nil, 100 }
 func (everything) Refused(uuid.UUID) bool            { return false }
-func (everything) Full() bool                        { return false }
+func (everything) Free(uuid.UUID) int                { return 1000 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()

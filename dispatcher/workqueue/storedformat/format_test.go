@@ -29,7 +29,7 @@ type plenty struct{}
 
 func (plenty) Holding() (map[uuid.UUID]int, int) { return nil, 1000 }
 func (plenty) Refused(uuid.UUID) bool            { return false }
-func (plenty) Full() bool                        { return false }
+func (plenty) Free(uuid.UUID) int                { return 1000 }
 
 // newQueue makes a replica and a channel of the companies whose work it claimed.
 func newQueue(client redis.UniversalClient) (*workqueue.Queue, chan uuid.UUID) {

@@ -55,10 +55,11 @@ end
 -- append accepts new events of one company, in order: as READY, in the index and in the
 -- ready queue. Each event has id, body and nonce. pending and seq are the company's counts
 -- before the call, last is the place of its last event. The time of acceptance is at most
--- lead ms ahead of Redis's time, unless the last event was accepted later than that.
--- Returns the result of wake.
-local function append(P, company, events, pending, seq, last, now, retention, lead)
-  local ids, scores, values, bytes = {}, {}, {}, 0
+-- lead ms ahead of Redis's time, unless the last event was accepted later than that. With
+-- claim, the events may be claimed at once, see claim_new. Returns the result of wake, and the
+-- batch of claimed events.
+local function append(P, company, events, pending, seq, last, now, retention, lead, claim)
+  local ids, scores, values, kept, bytes = {}, {}, {}, {}, 0
   local ttl, redis_now = retention + GRACE, clock()
   now = math.min(tonumber(now), redis_now + lead)
   local cutoff, at = now - retention, first_place(now, last, #events)
@@ -68,6 +69,7 @@ local function append(P, company, events, pending, seq, last, now, retention, le
     scores[2 * i - 1], scores[2 * i] = at + (i - 1) * PLACE, e.id
     values[2 * i - 1] = P .. 'e:' .. company .. ':' .. e.id
     values[2 * i] = string.format('%s%013.0f%s%010x', READY, accepted, e.nonce, seq + i) .. e.body
+    kept[2 * i - 1], kept[2 * i] = e.id, values[2 * i]
     bytes = bytes + #e.body + OVERHEAD
   end
   -- The events are written last: if Redis refuses an earlier command, their ids stay
@@ -91,14 +93,17 @@ local function append(P, company, events, pending, seq, last, now, retention, le
   if redis.call('ZADD', all, 'GT', accepted, company) == 1 then
     redis.call('ZREMRANGEBYSCORE', all, '-inf', '(' .. cutoff)
   end
-  local woken = join(P, company, redis_now)
+  local woken, claimed = 0, claim and claim_new(P, company, claim, kept, from)
+  if not claimed then
+    woken = join(P, company, redis_now)
+    redis.call('RPUSH', P .. 'q:' .. company, unpack(ids))
+  end
   redis.call('INCRBY', P .. 'pending', #ids)
-  redis.call('RPUSH', P .. 'q:' .. company, unpack(ids))
   redis.call('HSET', state, 'pending', pending + #ids, 'seq', seq + #ids, 'at', at + (#ids - 1) * PLACE)
   redis.call('HINCRBY', state, 'bytes', bytes)
   if redis.call('HINCRBY', P .. 'cb:' .. company, hour_of(accepted), bytes) == bytes then
     recount(P, company, accepted, retention, ttl)
   end
   redis.call('MSET', unpack(values))
-  return woken
+  return woken, claimed
 end

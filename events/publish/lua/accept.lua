@@ -3,19 +3,44 @@
 -- KEYS: 1 a partition's due set, 2 a key that never exists
 -- ARGV: 1 now ms, 2 retention ms, 3 ms that now may be ahead of Redis's time, 4 maximum of
 --       pending events per company, 5 bytes of new events that may be admitted, 6 free
---       bytes below the high-water mark, 7 number of companies; then for each company: key
---       prefix of its partition, id; then for each event: number of its company, id, body
---       without id and company but with its trace, nonce of this commit (8 hex digits)
--- Returns the numbers of companies in partitions that need a wake-up, then for each event
--- ACCEPTED, DUPLICATE (same body), CONFLICT (another body), BACKLOG_FULL or STORAGE_FULL.
+--       bytes below the high-water mark, 7 replica that may claim new events at once, '' for
+--       none, 8 number of the claim, 9 number of companies; then for each company: key prefix
+--       of its partition, id, deliveries that it may claim; then for each event: number of its
+--       company, id, body without id and company but with its trace, nonce of this commit (8
+--       hex digits)
+-- Returns the numbers of companies in partitions that need a wake-up; the batches of claimed
+-- events; then for each event ACCEPTED, DUPLICATE (same body), CONFLICT (another body), BACKLOG_FULL or STORAGE_FULL.
 -- Nothing is written for a known id. The nonce identifies a commit: a commit that is sent
--- again after a lost reply gets ACCEPTED again, the same event in another commit gets
--- DUPLICATE. A company that keeps more bytes than are free gets no more.
+-- again after a lost reply gets ACCEPTED again, and what it claimed. The same event in another
+-- commit gets DUPLICATE. A company that keeps more bytes than are free gets no more.
 local now, retention, lead = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local limit, companies = tonumber(ARGV[4]), tonumber(ARGV[7])
+local limit, companies = tonumber(ARGV[4]), tonumber(ARGV[9])
 local admit, free = tonumber(ARGV[5]), tonumber(ARGV[6])
+local event0 = 9 + 3 * companies
+
+local function of_company(c) return ARGV[7 + 3 * c], ARGV[8 + 3 * c] end
+
+-- claimed_again returns the batch of the events that this call claimed when it ran before; nil
+-- without any.
+local function claimed_again(P, company, list)
+  local refs, events = {}, {}
+  for i, e in ipairs(list) do refs[i] = company .. '/' .. e.id end
+  for i, call in ipairs(redis.call('HMGET', P .. 'n:' .. ARGV[7], unpack(refs))) do
+    if call == ARGV[8] then
+      events[#events + 1], events[#events + 2], events[#events + 3] = list[i].id, list[i].value, false
+    end
+  end
+  return #events > 0 and batch(P, company, events, {}, {}) or nil
+end
+
+-- claim_of returns the claim of a company's new events, see claim_new; nil for none.
+local function claim_of(c)
+  if ARGV[7] == '' then return nil end
+  return {replica = ARGV[7], call = tonumber(ARGV[8]), free = tonumber(ARGV[9 + 3 * c])}
+end
+
 local prefixes = {}
-for c = 1, companies do prefixes[c] = ARGV[6 + 2 * c] end
+for c = 1, companies do prefixes[c] = of_company(c) end
 check(prefixes)
 
 -- same reports whether a stored event has this content. A compacted event is compared by
@@ -40,15 +65,15 @@ local function take(P, company, list, kept)
 end
 
 local keys = {}
-for a = 8 + 2 * companies, #ARGV, 4 do
-  local c = tonumber(ARGV[a])
-  keys[#keys + 1] = ARGV[6 + 2 * c] .. 'e:' .. ARGV[7 + 2 * c] .. ':' .. ARGV[a + 1]
+for a = event0 + 1, #ARGV, 4 do
+  local P, company = of_company(tonumber(ARGV[a]))
+  keys[#keys + 1] = P .. 'e:' .. company .. ':' .. ARGV[a + 1]
 end
 local stored = redis.call('MGET', unpack(keys))
 
-local out, new, first = {}, {}, {}
+local out, new, again, first = {}, {}, {}, {}
 for i, key in ipairs(keys) do
-  local a = 4 + 2 * companies + 4 * i
+  local a = event0 + 4 * i - 3
   local c, id, body, nonce = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
   local earlier, known = first[key], stored[i]
   if earlier then
@@ -63,13 +88,14 @@ for i, key in ipairs(keys) do
   elseif string.sub(known, 15, 22) ~= nonce then
     out[i] = 'DUPLICATE'
   else
-    out[i] = 'ACCEPTED'
+    out[i], again[c] = 'ACCEPTED', again[c] or {}
+    table.insert(again[c], {id = id, value = known})
   end
 end
 
-local wakes = {}
+local wakes, batches = {}, {}
 for c, list in pairs(new) do
-  local P, company = ARGV[6 + 2 * c], ARGV[7 + 2 * c]
+  local P, company = of_company(c)
   local counts = redis.call('HMGET', P .. 'c:' .. company, 'pending', 'seq', 'bytes', 'at')
   local pending, seq = tonumber(counts[1] or 0), tonumber(counts[2] or 0)
   local kept, last = tonumber(counts[3] or 0), tonumber(counts[4] or 0)
@@ -79,7 +105,15 @@ for c, list in pairs(new) do
   for i = most, fits + 1, -1 do out[list[i].at], list[i] = 'STORAGE_FULL', nil end
   if fits > 0 then
     admit, free = admit - bytes, free - bytes
-    if append(P, company, list, pending, seq, last, now, retention, lead) == 1 then wakes[#wakes + 1] = c end
+    local woken, claimed = append(P, company, list, pending, seq, last, now, retention, lead, claim_of(c))
+    if woken == 1 then wakes[#wakes + 1] = c end
+    batches[#batches + 1] = claimed
+  end
+end
+if ARGV[7] ~= '' then
+  for c, list in pairs(again) do
+    local P, company = of_company(c)
+    batches[#batches + 1] = claimed_again(P, company, list)
   end
 end
 for i, said in ipairs(out) do
@@ -87,4 +121,4 @@ for i, said in ipairs(out) do
     out[i] = out[said.at] == 'ACCEPTED' and 'DUPLICATE' or out[said.at]
   end
 end
-return {wakes, unpack(out)}
+return {wakes, batches, unpack(out)}

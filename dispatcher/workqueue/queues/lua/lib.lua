@@ -170,6 +170,47 @@ local function end_order(P, company, ids, now)
   return wakes
 end
 
+-- cost_of returns the average number of deliveries per event of a company, and whether the
+-- company has ordered subscribers.
+local function cost_of(P, company)
+  local found = redis.call('HMGET', P .. 'c:' .. company, 'cost', 'ordered')
+  return tonumber(found[1] or math.max(1, redis.call('HLEN', P .. 's:' .. company) - 1)), found[2]
+end
+
+-- batch returns claimed work of one company, as a replica reads it: {company, version of its
+-- subscribers, members of bl:<company>, events, deliveries, jobs}. Events are id, event or
+-- false, and the subscribers that have a delivery already (false: none), in turn. Deliveries
+-- are subscriber, id, record or false, and event or false, in turn. Jobs are ids.
+local function batch(P, company, events, deliveries, jobs)
+  return {company, redis.call('HGET', P .. 's:' .. company, 'v') or '0',
+    redis.call('SMEMBERS', P .. 'bl:' .. company), events, deliveries, jobs}
+end
+
+-- claim_new claims events for the replica that accepts them, unless their company has other
+-- work to claim, which comes first, or may not claim so much. Fields of claim:
+--   replica: its id
+--   call: number of the call; a call with the number in the note's field '-', or a lower one,
+--     claims nothing, since its answer counts as lost
+--   free: deliveries that the company may claim
+-- events are id and value in turn, number is that of the first one in its company. Returns
+-- their batch, or nil: then the caller must append the events to the ready queue.
+local function claim_new(P, company, claim, events, number)
+  local note = P .. 'n:' .. claim.replica
+  local cost, ordered = cost_of(P, company)
+  if claim.free < cost * #events / 2 or redis.call('ZSCORE', P .. 'sched', company)
+    or redis.call('ZSCORE', P .. 'fenced', claim.replica)
+    or claim.call <= tonumber(redis.call('HGET', note, '-') or 0) then return nil end
+  local out, notes, unmatched = {}, {}, {}
+  for i = 1, #events, 2 do
+    out[#out + 1], out[#out + 2], out[#out + 3] = events[i], events[i + 1], false
+    notes[i], notes[i + 1] = company .. '/' .. events[i], claim.call
+    unmatched[i], unmatched[i + 1] = number + (i - 1) / 2, events[i]
+  end
+  redis.call('HSET', note, unpack(notes))
+  if ordered then in_order(P, company, unmatched) end
+  return batch(P, company, out, {}, {})
+end
+
 -- configure sets how an endpoint is served: interval in ms and burst ('' for no rate),
 -- '1' for ordered, '1' for a pause after a dead delivery. Returns the result of wake.
 local function configure(P, company, sub, interval, burst, ordered, pause_on_dead, now)

@@ -1,0 +1,207 @@
+package workqueue_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/workqueue"
+	"spendhook/events"
+	"spendhook/events/publish"
+	"spendhook/internal/redistest"
+)
+
+// claimer claims new events for a queue, as the dispatcher does.
+type claimer struct {
+	q       *workqueue.Queue
+	free    int         // with started
+	started func([]any) // nil: q starts the work
+}
+
+func (c *claimer) Begin() publish.Claim {
+	replica, number := c.q.BeginAccept()
+	return publish.Claim{Replica: replica, Number: number}
+}
+
+func (c *claimer) Free(company uuid.UUID) int {
+	if c.started != nil {
+		return c.free
+	}
+	return c.q.AcceptFree(company)
+}
+
+func (c *claimer) Start(claim publish.Claim, batches []any) {
+	if c.started != nil {
+		c.started(batches)
+		return
+	}
+	c.q.StartAccepted(claim.Replica, batches)
+}
+
+func (c *claimer) Lost(claim publish.Claim, partitions []int) {
+	c.q.LostAccepted(claim.Replica, claim.Number, partitions)
+}
+
+// fixed is a claimer with the same claim each time.
+type fixed struct {
+	claimer
+	claim publish.Claim
+}
+
+func (f *fixed) Begin() publish.Claim { return f.claim }
+
+// acceptFor stores events that q may claim at once under a number, if it has free places, and
+// returns those that it claimed.
+func (b *bench) acceptFor(q *workqueue.Queue, number uint64, free int, company uuid.UUID, ids ...string) (claimed []workqueue.Batch) {
+	b.tb.Helper()
+	b.acceptWith(&fixed{claim: publish.Claim{Replica: q.Name(), Number: number}, claimer: claimer{
+		q: q, free: free, started: func(batches []any) { claimed = workqueue.Read(batches) },
+	}}, company, ids...)
+	return claimed
+}
+
+// acceptWith stores events, and returns when those that were claimed are started.
+func (b *bench) acceptWith(c publish.Claimer, company uuid.UUID, ids ...string) {
+	b.tb.Helper()
+	waiting := b.events
+	defer func() { b.events = waiting }()
+	b.events = publish.New(publish.Options{Client: b.client, Retention: time.Hour, Claimer: c, Wake: func(context.Context, []int) {}})
+	defer b.events.Close()
+	b.accept(company, ids...)
+}
+
+// New events of a company without other work are claimed by the script that accepts them.
+func TestNewEventsAreClaimedAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	q, all := b.queue("r"), companies(testPartition, 2)
+	got := b.acceptFor(q, 1, 10, all[0], "a", "b")
+	if len(got) != 1 || got[0].Company != all[0] || !slices.EqualFunc(got[0].Events, []string{"a", "b"}, func(e workqueue.Event, id string) bool {
+		return e.ID == id && e.Value != ""
+	}) {
+		t.Fatalf("claimed %+v", got)
+	}
+	if more := b.claim(q); len(more) > 0 {
+		t.Errorf("claimed again: %+v", more)
+	}
+	b.mustBeRight()
+
+	b.accept(all[1], "waits")
+	if got := b.acceptFor(q, 2, 10, all[1], "c"); len(got) > 0 {
+		t.Errorf("claimed %+v before an earlier event of the company", got)
+	}
+	if got := b.acceptFor(q, 3, 1, all[0], "d", "e"); len(got) > 0 {
+		t.Errorf("claimed %+v without places", got)
+	}
+	b.takeOver(b.queue("s"), q.Name())
+	for _, batch := range b.claim(b.queue("s")) {
+		if slices.ContainsFunc(batch.Events, func(e workqueue.Event) bool { return e.ID == "a" && e.Known == nil }) {
+			t.Errorf("a was taken over as a new event: %+v", batch)
+		}
+	}
+	if got := b.acceptFor(q, 4, 10, all[0], "f"); len(got) > 0 {
+		t.Errorf("a fenced replica claimed %+v", got)
+	}
+	b.mustBeRight()
+}
+
+// Events whose claim Redis runs after its recovery wait in the ready queue.
+func TestLateAcceptClaimsNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	q, company := b.queue("r"), companies(testPartition, 1)[0]
+	if err := q.Recover(t.Context(), testPartition, 5); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.acceptFor(q, 5, 10, company, "a"); len(got) > 0 {
+		t.Errorf("claim 5 took %+v", got)
+	}
+	if got := b.claim(b.queue("s")); len(got) != 1 {
+		t.Errorf("%+v waits in the ready queue", got)
+	}
+	if got := b.acceptFor(q, 6, 10, company, "b"); len(got) != 1 {
+		t.Errorf("claim 6 took %+v", got)
+	}
+	b.mustBeRight()
+}
+
+// Events are delivered when the answer of the commit that claimed them was lost.
+func TestAnswerOfAnAcceptIsLost(t *testing.T) {
+	t.Parallel()
+	for name, retries := range map[string]int{"sent again": 1, "not sent again": -1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, redistest.Options{})
+			proxy := redistest.NewProxy(t, server)
+			k := &taker{others: 100}
+			q := start(t, proxied(t, proxy, retries), k, slowly("r"))
+			p := publish.New(publish.Options{
+				Client: proxied(t, proxy, retries), Retention: time.Hour, Claimer: &claimer{q: q}, Wake: func(context.Context, []int) {},
+			})
+			t.Cleanup(p.Close)
+			company := companies(testPartition, 1)[0]
+			accept := func(id string) error {
+				_, err := p.Accept(t.Context(), []events.Event{{ID: id, CompanyUUID: company, Type: "PAYMENT_PAID", Timestamp: time.Now()}})
+				return err
+			}
+			if err := accept("first"); err != nil { // so that Redis knows the script
+				t.Fatal(err)
+			}
+			eventually(t, "the first event is claimed", func() bool { return len(k.events()) == 1 })
+			var once sync.Once
+			proxy.Follow(func(request [][]string, reply []byte) (pass bool) {
+				pass = true
+				if reply != nil && slices.Contains(request[0], company.String()) && slices.Contains(request[0], "lost") {
+					once.Do(func() { pass = false })
+				}
+				return pass
+			})
+			if err := accept("lost"); err != nil && !errors.Is(err, events.ErrUnavailable) {
+				t.Fatal(err)
+			}
+			eventually(t, "the event is claimed", func() bool { return slices.Equal(k.events(), []string{"first", "lost"}) })
+			newBench(t, server.Client()).mustBeRight()
+		})
+	}
+}
+
+// A replica that has stopped claims no new events.
+func TestStoppedReplicaClaimsNoNewEvents(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	k := &taker{others: 100}
+	q := start(t, b.client, k, slowly("r"))
+	c := &claimer{q: q}
+	company := companies(testPartition, 1)[0]
+	b.acceptWith(c, company, "a")
+	eventually(t, "the event is claimed", func() bool { return len(k.events()) == 1 })
+	claim := c.Begin()
+	q.StopClaiming(t.Context())
+	if again := c.Begin(); again.Replica != "" {
+		t.Errorf("claims as %+v", again)
+	}
+	late := &fixed{claim: claim, claimer: *c} // a commit that began before
+	b.acceptWith(late, company, "b")
+	if err := q.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.acceptWith(late, company, "c")
+	if got := k.events(); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("%v were started", got)
+	}
+	var left []string
+	for _, batch := range b.claim(b.queue("s")) {
+		for _, e := range batch.Events {
+			left = append(left, e.ID)
+		}
+	}
+	if slices.Sort(left); !slices.Equal(left, []string{"a", "b", "c"}) {
+		t.Errorf("%v are left", left)
+	}
+	b.mustBeRight()
+}
