@@ -174,7 +174,7 @@ func (l *Log) write(ctx context.Context, batch []*pending) {
 	}
 }
 
-var errAway = errors.New("Redis is not tried now")
+var errAway = errors.New("after a failure, Redis is not tried now")
 
 // toRedis writes entries to Redis. For awayTime after a failure, and without a Store, it fails
 // at once.

@@ -16,6 +16,7 @@ import (
 func TestRotationRefusesNoToken(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		t.Helper()
 		c := authtest.NewClock()
 		one, other := newReplica(t, db, c), newReplica(t, db, c)
 		// An unknown key id does not trigger a read of the database. The published keys do.
@@ -88,6 +89,7 @@ func TestKeyOutlivesItsLongestToken(t *testing.T) {
 func TestRevokedKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		t.Helper()
 		c := authtest.NewClock()
 		one, other := newReplica(t, db, c), newReplica(t, db, c)
 		long, short, leaked := one.mint(100*time.Hour), other.mint(keys.TokenTTL), one.keys.List()[0].ID

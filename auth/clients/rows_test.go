@@ -24,6 +24,7 @@ func oauthClient(id string, created time.Time) Client {
 func TestClientsAreKept(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		t.Helper()
 		s := NewStore(db, func() time.Time { return now })
 		one, two := oauthClient("b", now), oauthClient("a", now.Add(time.Second))
 		two.Company, two.Scopes, two.Certificates = nil, []string{}, []string{}
@@ -63,6 +64,7 @@ func TestClientsAreKept(t *testing.T) {
 func TestRevokedClientsAreListedUntilTheirTokensExpire(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		t.Helper()
 		s := NewStore(db, func() time.Time { return now })
 		for _, id := range []string{"disabled", "enabled", "deleted", "long ago"} {
 			c := oauthClient(id, now)

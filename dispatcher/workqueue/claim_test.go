@@ -59,10 +59,10 @@ func (k *taker) take(_ context.Context, replica string, batches []workqueue.Batc
 }
 
 // set changes what the replica has places for.
-func (k *taker) set(shares map[uuid.UUID]int, others int) {
+func (k *taker) set(others int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.shares, k.others = shares, others
+	k.others = others
 }
 
 // events lists the events that were taken.

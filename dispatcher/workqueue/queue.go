@@ -109,15 +109,14 @@ type Queue struct {
 	refused atomic.Pointer[partition.FormatError] // why nothing more is claimed
 	failed  *pacedlog.Problems                    // failed claims
 
-	mu      sync.Mutex            // guards this group
-	started bool                  // queued partitions may be served
-	servers map[string]*server    // by shard
-	parked  map[int]bool          // to be served once this replica has places
-	short   [partition.Count]bool // partitions whose last claim here passed a company by
-	lost    map[int][]lostClaim   // by partition, claims that are to be recovered
-	dropped map[int]bool          // partitions that were to be served here after claiming stopped
-	unwoken map[int]bool          // partitions that the next wake-up names
-	waking  bool                  // wake-ups are being enqueued
+	mu      sync.Mutex          // guards this group
+	started bool                // queued partitions may be served
+	servers map[string]*server  // by shard
+	parked  map[int]bool        // to be served once this replica has places
+	lost    map[int][]lostClaim // by partition, claims that are to be recovered
+	dropped map[int]bool        // partitions that were to be served here after claiming stopped
+	unwoken map[int]bool        // partitions that the next wake-up names
+	waking  bool                // wake-ups are being enqueued
 
 	calls         atomic.Uint64 // number of the last claim
 	underway      atomic.Int64  // claims
@@ -370,8 +369,8 @@ func (q *Queue) park(partitions []int) {
 	q.waiting.Store(int64(len(q.parked)))
 }
 
-// pass notes the companies of a partition that hold their share.
-func (q *Queue) pass(p int, companies []uuid.UUID) {
+// pass notes companies that hold their share.
+func (q *Queue) pass(companies []uuid.UUID) {
 	q.metrics.passed.Add(float64(len(companies)))
 	q.passed.note(companies)
 	for _, c := range companies {

@@ -195,7 +195,7 @@ func (q *Queue) serveRound(ctx context.Context, partitions []int, budget int) {
 		if c.wake {
 			again = append(again, c.partition)
 		}
-		q.pass(c.partition, c.passed)
+		q.pass(c.passed)
 		batches = append(batches, c.batches...)
 	}
 	q.served(partitions)

@@ -130,10 +130,10 @@ func TestPlacesAreFreed(t *testing.T) {
 		defer k.mu.Unlock()
 		return k.refused[company] > 0
 	})
-	k.set(nil, 0)
+	k.set(0)
 	q.Kick(testPartition)
 	b.accept(company, "b")
-	k.set(nil, 100)
+	k.set(100)
 	eventually(t, "the work is claimed", func() bool { q.Freed(); return len(k.events()) == 2 })
 }
 
@@ -189,10 +189,10 @@ func TestStoppingReplicaLeavesWorkToOthers(t *testing.T) {
 	for p := testPartition; p <= parked; p++ {
 		b.accept(companies(p, 1)[0], "e"+strconv.Itoa(p))
 	}
-	here.set(nil, 0)
+	here.set(0)
 	q.Kick(parked)
 	eventually(t, "a partition waits for places", q.Full)
-	here.set(nil, 100)
+	here.set(100)
 	q.Kick(testPartition)
 	<-taking
 	q.Kick(queued)
