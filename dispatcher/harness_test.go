@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -261,7 +262,7 @@ func (h *harness) work() []string {
 	for _, key := range keys {
 		_, kind, _ := strings.Cut(key, "}:")
 		for _, work := range workKeys {
-			if strings.HasPrefix(kind, work) && !h.onlyNumber(key, work) {
+			if strings.HasPrefix(kind, work) && !h.onlyNumbers(key, work) {
 				found = append(found, key)
 			}
 		}
@@ -276,8 +277,8 @@ func (h *harness) work() []string {
 	return found
 }
 
-// onlyNumber reports whether a note contains only the number of the last claim.
-func (h *harness) onlyNumber(key, kind string) bool {
+// onlyNumbers reports whether a note contains only the numbers of claims.
+func (h *harness) onlyNumbers(key, kind string) bool {
 	h.t.Helper()
 	if kind != "n:" {
 		return false
@@ -286,7 +287,7 @@ func (h *harness) onlyNumber(key, kind string) bool {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	return len(fields) == 0 || len(fields) == 1 && fields[0] == ""
+	return !slices.ContainsFunc(fields, func(field string) bool { return field != "" && field != "-" })
 }
 
 // keysOf lists the keys of a pattern, of all masters of a Cluster.

@@ -58,11 +58,11 @@ func (k *taker) take(_ context.Context, replica string, batches []workqueue.Batc
 	k.batches, k.names = append(k.batches, batches...), append(k.names, replica)
 }
 
-// set changes what the replica has places for.
+// set changes how many deliveries each company may claim.
 func (k *taker) set(others int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.others = others
+	k.shares, k.others = nil, others
 }
 
 // events lists the events that were taken.

@@ -106,7 +106,7 @@ func (s state) places() map[string][]string {
 	}
 	for _, replica := range s.under("n:") {
 		for thing := range s.pairs("n:" + replica) {
-			if thing != "" {
+			if thing != "" && thing != "-" { // numbers of claims
 				add(thing, "note of "+replica)
 			}
 		}

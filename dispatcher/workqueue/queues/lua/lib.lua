@@ -207,7 +207,7 @@ local function claim_new(P, company, claim, events, number)
     unmatched[i], unmatched[i + 1] = number + (i - 1) / 2, events[i]
   end
   redis.call('HSET', note, unpack(notes))
-  if ordered then in_order(P, company, unmatched) end
+  if ordered then begin_order(P, company, unmatched) end
   return batch(P, company, out, {}, {})
 end
 
