@@ -20,6 +20,7 @@ import (
 func TestReplicasThatStartAtOnceMakeOneKey(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		t.Helper()
 		c := authtest.NewClock()
 		replicas := make([]*Signer, 6)
 		var wg sync.WaitGroup

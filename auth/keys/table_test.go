@@ -23,6 +23,7 @@ func stored(id string, from time.Time) Key {
 func TestKeysAreChangedAsOne(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		t.Helper()
 		s := Table(db)
 		if got := storagetest.Must(s.Read(t.Context()))(t); len(got) != 0 {
 			t.Errorf("an empty database has %v", got)
@@ -55,6 +56,7 @@ func TestKeysAreChangedAsOne(t *testing.T) {
 func TestKeysChangedAtOnce(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		t.Helper()
 		s := Table(db)
 		var wg sync.WaitGroup
 		for range 8 {

@@ -60,6 +60,7 @@ func code(refusal *Error) Code {
 func TestIssue(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		t.Helper()
 		c := authtest.NewClock()
 		r := newReplica(t, db, c)
 		client, secret := r.client(clients.Registration{})
@@ -266,6 +267,7 @@ func TestTokensAreUnavailableWithoutTheDatabase(t *testing.T) {
 func TestTokensOfARevokedClientStop(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		t.Helper()
 		c := authtest.NewClock()
 		r, elsewhere := newReplica(t, db, c), newReplica(t, db, c)
 		gone, _ := r.client(clients.Registration{})

@@ -76,6 +76,7 @@ func TestImportRefusesBadLinesAndGoesOn(t *testing.T) {
 		{`{"kind":"user","name":"` + strings.Repeat("x", 1<<20) + `"}`, "longer than 1048576 bytes"},
 	}
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		t.Helper()
 		s := dataOf(db)
 		storagetest.LoadCompanies(t, s.DB)
 		lines := []string{""}
@@ -101,6 +102,7 @@ func TestImportRefusesBadLinesAndGoesOn(t *testing.T) {
 func TestImportRefusesASecondStatementOfAMonth(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		t.Helper()
 		s := dataOf(db)
 		storagetest.LoadCompanies(t, s.DB)
 		first := storagetest.StatementLine("1", 3, "CLOSED")
@@ -114,6 +116,7 @@ func TestImportRefusesASecondStatementOfAMonth(t *testing.T) {
 func TestImportTwiceComesToTheSame(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		t.Helper()
 		s := dataOf(db)
 		data := importer.DemoData{Seed: 7, Reimbursements: 100}
 		storagetest.LoadDemo(t, s.DB, data)
@@ -143,6 +146,7 @@ func everything(t *testing.T, s data) []int64 {
 func TestImportTakesLinesInOrder(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		t.Helper()
 		s := dataOf(db)
 		storagetest.LoadCompanies(t, s.DB)
 		text := storagetest.FullReimbursement
@@ -162,6 +166,7 @@ func TestImportTakesLinesInOrder(t *testing.T) {
 func TestImportBringsUnknownRequestersAsInactiveUsers(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		t.Helper()
 		s := dataOf(db)
 		storagetest.LoadCompanies(t, s.DB)
 		stranger := "a0000000-0000-4000-8000-00000000000f"

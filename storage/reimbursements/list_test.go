@@ -189,6 +189,7 @@ func anyFilter(t *rapid.T, m model) reimbursements.Filter {
 func TestSpec43FiltersAndPagesAgainstAModel(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		t.Helper()
 		s := fixtureOf(db)
 		storagetest.LoadCompanies(t, s.db)
 		m := model{}
@@ -249,6 +250,7 @@ func uuids(list []reimbursements.Reimbursement) (ids []uuid.UUID) {
 func TestSpec24ReimbursementFieldsComeBackAsImported(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		t.Helper()
 		s := fixtureOf(db)
 		storagetest.LoadCompanies(t, s.db)
 		storagetest.Load(t, s.db, storagetest.FullReimbursement)
@@ -335,6 +337,7 @@ func TestPagesWithinACrowdedDay(t *testing.T) {
 	}
 	text := m.text(t)
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		t.Helper()
 		s := fixtureOf(db)
 		storagetest.LoadCompanies(t, s.db)
 		storagetest.Load(t, s.db, text...)
