@@ -16,7 +16,7 @@ import (
 func (d *Dispatcher) enter(w *work) {
 	w.entered = d.opts.Now()
 	w.place = endpoint.Delivery{
-		Company: w.ref.Company, Endpoint: w.ref.Subscriber, Host: w.to.Address(), Alone: w.event != nil && w.event.alone, Queued: w.event == nil,
+		Company: w.ref.Company, Endpoint: w.ref.Subscriber, Host: w.to.Address(), Alone: w.event != nil && w.event.alone, Queued: w.event == nil, Backlogged: w.backlogged,
 		Decided: func(what endpoint.Decision, notBefore time.Time) { d.decided(w, what, notBefore) },
 	}
 	if what, notBefore := d.admission.Enter(&w.place); what != endpoint.Wait {

@@ -186,26 +186,8 @@ func (d *Dispatcher) Redelivery() *redelivery.Service { return d.redelivery }
 // Wake wakes partitions that have new events. The publisher calls it after a commit.
 func (d *Dispatcher) Wake(ctx context.Context, partitions []int) { d.queue.Wake(ctx, partitions) }
 
-// Claimer claims new events for this replica in the commit that accepts them.
-func (d *Dispatcher) Claimer() publish.Claimer { return claimer{d} }
-
-// claimer is the publisher's side of the work queue.
-type claimer struct{ d *Dispatcher }
-
-func (c claimer) Begin() publish.Claim {
-	replica, number := c.d.queue.BeginAccept()
-	return publish.Claim{Replica: replica, Number: number}
-}
-
-func (c claimer) Free(company uuid.UUID) int { return c.d.queue.AcceptFree(company) }
-
-func (c claimer) Start(claim publish.Claim, batches []any) {
-	c.d.queue.StartAccepted(claim.Replica, batches)
-}
-
-func (c claimer) Lost(claim publish.Claim, partitions []int) {
-	c.d.queue.LostAccepted(claim.Replica, claim.Number, partitions)
-}
+// Claimer claims new events for this replica in the script that accepts them.
+func (d *Dispatcher) Claimer() publish.Claimer { return d.queue }
 
 // Backlog measures the pending work of all partitions, of every replica.
 func (d *Dispatcher) Backlog(ctx context.Context) (backlog.Total, error) {

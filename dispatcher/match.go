@@ -25,18 +25,19 @@ import (
 
 // work is one delivery that is to be attempted.
 type work struct {
-	ref      delivery.Ref
-	base     *delivery.Record // what the delivery was; Version 0 when it is new
-	payload  requests.Payload
-	sequence int64     // the event's number in its company
-	accepted time.Time // when the event was accepted
-	to       *requests.Target
-	replica  string         // the replica id of the claim
-	event    *matching      // nil when it was claimed from its endpoint queue
-	trace    tracing.Parent // parent of the span of the attempt
-	place    endpoint.Delivery
-	entered  time.Time // when the delivery asked for a place in memory
-	asked    time.Time // when its claim from the endpoint queue was sent
+	ref        delivery.Ref
+	base       *delivery.Record // what the delivery was; Version 0 when it is new
+	payload    requests.Payload
+	sequence   int64     // the event's number in its company
+	accepted   time.Time // when the event was accepted
+	to         *requests.Target
+	replica    string         // the replica id of the claim
+	event      *matching      // nil when it was claimed from its endpoint queue
+	backlogged bool           // the claim of the event found a queue of the endpoint
+	trace      tracing.Parent // parent of the span of the attempt
+	place      endpoint.Delivery
+	entered    time.Time // when the delivery asked for a place in memory
+	asked      time.Time // when its claim from the endpoint queue was sent
 }
 
 // matching is a claimed event. It lives until each of its deliveries has an outcome. All
@@ -152,7 +153,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.
 		todo = append(todo, &work{
 			ref: delivery.Ref{Ref: ref, Subscriber: sub.UUID}, base: delivery.NewRecord(*stored),
 			payload: body, sequence: stored.Sequence, accepted: stored.AcceptedAt, to: to, replica: replica, event: ev,
-			trace: partOf(span, stored.Trace),
+			backlogged: slices.Contains(b.Backlogged, sub.UUID), trace: partOf(span, stored.Trace),
 		})
 	}
 	ev.fanout = len(e.Known) + len(todo)

@@ -239,7 +239,7 @@ func (tr *trial) noted() int {
 	total := 0
 	for _, key := range keysLike(tr.t, tr.client, partition.Prefix(partition.Of(developerCompany))+"n:*") {
 		for _, ref := range tr.client.HKeys(tr.t.Context(), key).Val() {
-			if ref != "" { // the number of the replica's last claim
+			if ref != "" && ref != "-" { // numbers of claims
 				total++
 			}
 		}

@@ -58,6 +58,10 @@ type Delivery struct {
 	// Queued: claimed from the endpoint queue, where the endpoint's limits are enforced.
 	// The delivery starts as soon as its host has a place, and counts like any other.
 	Queued bool
+	// Backlogged: the claim found a queue of the endpoint, or one that its deliveries must go
+	// through. Claims may arrive in another order than they were made, so this counts besides
+	// SetQueued.
+	Backlogged bool
 	// Decided is called once for a delivery that waits, with the final decision (never
 	// Wait) and the time as from Enter. Leave, Stop or the Enter of another delivery call
 	// it, on the goroutine of their caller and without a lock, perhaps before Enter has
@@ -197,7 +201,7 @@ func (a *Admission) decide(d *Delivery, c *company, e *endpoint) Decision {
 		return Wait
 	case d.Queued:
 		return Start
-	case e.queued != 0 && e.queued == c.queued:
+	case d.Backlogged, e.queued != 0 && e.queued == c.queued:
 		return OverflowQueue
 	case e.state != closed && (e.probe != nil || a.o.Now().Before(e.probeAt)):
 		return OverflowBreaker

@@ -735,3 +735,15 @@ func BenchmarkEnterLeaveMany(b *testing.B) {
 		n++
 	}
 }
+
+// A delivery whose claim found a queue of the endpoint goes there, also if an older claim says
+// later that there is none.
+func TestNewerClaimDecides(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{})
+	f.SetQueued(id(1), []uuid.UUID{id(2)})
+	f.SetQueued(id(1), nil)
+	if got, _ := f.Enter(&Delivery{Company: id(1), Endpoint: id(2), Backlogged: true}); got != OverflowQueue {
+		t.Errorf("decision %d", got)
+	}
+}

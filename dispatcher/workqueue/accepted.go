@@ -9,20 +9,24 @@ import (
 	"spendhook/internal/partition"
 )
 
-// BeginAccept returns the id of this replica and a number: under them the script that accepts
-// events may claim them. The id is empty while this replica claims nothing.
-func (q *Queue) BeginAccept() (replica string, number uint64) {
+// BeginAccept returns the id of this replica, a number, and a number of deliveries: under that
+// id and number, one call of the script that accepts events may claim so many of them. The id is
+// empty while this replica claims nothing, has few places left, or has work that waits for
+// places.
+func (q *Queue) BeginAccept() (replica string, number uint64, deliveries int) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.started || q.ctx.Err() != nil || q.refused.Load() != nil {
-		return "", 0
+	off := !q.started || q.ctx.Err() != nil || q.refused.Load() != nil || len(q.parked) > 0
+	q.mu.Unlock()
+	// Half of a free share, because several calls may see the same places.
+	deliveries = q.opts.Admission.Free(uuid.Nil)/2 - int(q.accepted.Load())
+	if off || deliveries <= 0 {
+		return "", 0, 0
 	}
-	return *q.replica.Load(), q.calls.Add(1)
+	return *q.replica.Load(), q.calls.Add(1), deliveries
 }
 
-// AcceptFree returns how many deliveries of a company the accepting script may claim: no more
-// than a quantum, because the next commit waits for their start, and none while claims of the
-// partition are being recovered.
+// AcceptFree returns how many deliveries of a company one call of the accepting script may
+// claim: no more than a quantum, and none while claims of the partition are being recovered.
 func (q *Queue) AcceptFree(company uuid.UUID) int {
 	q.mu.Lock()
 	recovering := len(q.lost[partition.Of(company)]) > 0
@@ -33,36 +37,35 @@ func (q *Queue) AcceptFree(company uuid.UUID) int {
 	return min(q.opts.Admission.Free(company), claimQuantum)
 }
 
-// StartAccepted starts the work that the accepting script claimed, and returns when it holds its
-// places, so that the next commit sees them. batches are in the form of the script. After
-// StopClaiming it does nothing: Release requeues the work.
-func (q *Queue) StartAccepted(replica string, batches []any) {
-	now := time.Now() //nolint:forbidigo // how old a claim is
-	work, partitions := make([]Batch, 0, len(batches)), make([]int, 0, len(batches))
+// StartAccepted starts the work of batches that the accepting script claimed, in the form of the
+// script, with so many deliveries. It does not wait. After StopClaiming it does nothing: Release
+// requeues the work.
+func (q *Queue) StartAccepted(replica string, deliveries int, batches []any) {
+	var work []Batch
+	var partitions []int
 	for _, b := range batches {
 		if parts, _ := b.([]any); len(parts) == batchParts {
-			work = append(work, readBatch(parts, now))
-			partitions = append(partitions, partition.Of(work[len(work)-1].Company))
+			read := readBatch(parts, time.Time{})
+			work, partitions = append(work, read), append(partitions, partition.Of(read.Company))
 		}
 	}
-	q.served(partitions)
 	q.mu.Lock()
-	stopped := q.ctx.Err() != nil
-	if !stopped {
-		q.claiming.Add(1)
-	}
-	q.mu.Unlock()
-	if stopped {
+	defer q.mu.Unlock()
+	if len(work) == 0 || q.ctx.Err() != nil {
 		return
 	}
-	defer q.claiming.Done()
-	ctx, cancel := context.WithTimeout(q.asking, claimTimeout)
-	defer cancel()
-	q.opts.Take(ctx, replica, work)
+	q.served(partitions)
+	q.accepted.Add(int64(deliveries))
+	q.claiming.Go(func() {
+		defer q.accepted.Add(-int64(deliveries))
+		ctx, cancel := context.WithTimeout(q.asking, claimTimeout)
+		defer cancel()
+		q.opts.Take(ctx, replica, work)
+	})
 }
 
-// LostAccepted requeues what the accepting script may have claimed in partitions under a number
-// of BeginAccept, since its answer was lost. It does not wait.
+// LostAccepted requeues what a call of the accepting script may have claimed in partitions, since
+// its answer was lost. It does not wait.
 func (q *Queue) LostAccepted(replica string, number uint64, partitions []int) {
 	for _, p := range partitions {
 		q.recoverClaim(p, replica, number)

@@ -16,51 +16,35 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// claimer claims new events for a queue, as the dispatcher does.
-type claimer struct {
-	q       *workqueue.Queue
-	free    int         // with started
-	started func([]any) // nil: q starts the work
+// fixed is a claimer with the same claim for each call.
+type fixed struct {
+	*workqueue.Queue
+	replica string
+	number  uint64
+	free    int
+	started func([]any) // nil: the queue starts the work
 }
 
-func (c *claimer) Begin() publish.Claim {
-	replica, number := c.q.BeginAccept()
-	return publish.Claim{Replica: replica, Number: number}
+func (f *fixed) BeginAccept() (replica string, number uint64, deliveries int) {
+	return f.replica, f.number, f.free
 }
 
-func (c *claimer) Free(company uuid.UUID) int {
-	if c.started != nil {
-		return c.free
-	}
-	return c.q.AcceptFree(company)
-}
+func (f *fixed) AcceptFree(uuid.UUID) int { return f.free }
 
-func (c *claimer) Start(claim publish.Claim, batches []any) {
-	if c.started != nil {
-		c.started(batches)
+func (f *fixed) StartAccepted(replica string, deliveries int, batches []any) {
+	if f.started == nil {
+		f.Queue.StartAccepted(replica, deliveries, batches)
 		return
 	}
-	c.q.StartAccepted(claim.Replica, batches)
+	f.started(batches)
 }
-
-func (c *claimer) Lost(claim publish.Claim, partitions []int) {
-	c.q.LostAccepted(claim.Replica, claim.Number, partitions)
-}
-
-// fixed is a claimer with the same claim each time.
-type fixed struct {
-	claimer
-	claim publish.Claim
-}
-
-func (f *fixed) Begin() publish.Claim { return f.claim }
 
 // acceptFor stores events that q may claim at once under a number, if it has free places, and
 // returns those that it claimed.
 func (b *bench) acceptFor(q *workqueue.Queue, number uint64, free int, company uuid.UUID, ids ...string) (claimed []workqueue.Batch) {
 	b.tb.Helper()
-	b.acceptWith(&fixed{claim: publish.Claim{Replica: q.Name(), Number: number}, claimer: claimer{
-		q: q, free: free, started: func(batches []any) { claimed = workqueue.Read(batches) },
+	b.acceptWith(&fixed{Queue: q, replica: q.Name(), number: number, free: free, started: func(batches []any) {
+		claimed = workqueue.Read(batches)
 	}}, company, ids...)
 	return claimed
 }
@@ -141,7 +125,7 @@ func TestAnswerOfAnAcceptIsLost(t *testing.T) {
 			k := &taker{others: 100}
 			q := start(t, proxied(t, proxy, retries), k, slowly("r"))
 			p := publish.New(publish.Options{
-				Client: proxied(t, proxy, retries), Retention: time.Hour, Claimer: &claimer{q: q}, Wake: func(context.Context, []int) {},
+				Client: proxied(t, proxy, retries), Retention: time.Hour, Claimer: q, Wake: func(context.Context, []int) {},
 			})
 			t.Cleanup(p.Close)
 			company := companies(testPartition, 1)[0]
@@ -176,16 +160,15 @@ func TestStoppedReplicaClaimsNoNewEvents(t *testing.T) {
 	b := newBench(t, redisOf(t))
 	k := &taker{others: 100}
 	q := start(t, b.client, k, slowly("r"))
-	c := &claimer{q: q}
 	company := companies(testPartition, 1)[0]
-	b.acceptWith(c, company, "a")
+	b.acceptWith(q, company, "a")
 	eventually(t, "the event is claimed", func() bool { return len(k.events()) == 1 })
-	claim := c.Begin()
+	replica, number, free := q.BeginAccept()
 	q.StopClaiming(t.Context())
-	if again := c.Begin(); again.Replica != "" {
-		t.Errorf("claims as %+v", again)
+	if again, _, _ := q.BeginAccept(); again != "" {
+		t.Errorf("claims as %s", again)
 	}
-	late := &fixed{claim: claim, claimer: *c} // a commit that began before
+	late := &fixed{Queue: q, replica: replica, number: number, free: free} // a commit that began before
 	b.acceptWith(late, company, "b")
 	if err := q.Release(t.Context()); err != nil {
 		t.Fatal(err)
@@ -204,4 +187,28 @@ func TestStoppedReplicaClaimsNoNewEvents(t *testing.T) {
 		t.Errorf("%v are left", left)
 	}
 	b.mustBeRight()
+}
+
+// A replica claims new events of a company up to a quantum. It claims none while it has few places
+// left, or has work that waits for places.
+func TestPlacesForNewEvents(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	company := companies(testPartition, 1)[0]
+	k := &taker{others: 100}
+	q := start(t, b.client, k, slowly("r"))
+	if _, _, n := q.BeginAccept(); n != 50 || q.AcceptFree(company) != 50 {
+		t.Errorf("%d deliveries may be claimed, of a company %d", n, q.AcceptFree(company))
+	}
+	k.set(1)
+	if replica, _, n := q.BeginAccept(); replica != "" || n != 0 {
+		t.Errorf("%d deliveries may be claimed in the last eighth", n)
+	}
+	k.set(0)
+	q.Kick(testPartition)
+	eventually(t, "a partition waits for places", q.Full)
+	k.set(100)
+	if replica, _, _ := q.BeginAccept(); replica != "" {
+		t.Error("new events may be claimed before the work that waits")
+	}
 }

@@ -148,20 +148,24 @@ func (q *Queue) recoverClaim(p int, replica string, number uint64) {
 // recoverClaims recovers the lost claims of a partition, one after the other, then serves the
 // partition again. It retries until it succeeds or claiming stops; Release requeues the rest.
 func (q *Queue) recoverClaims(p int) {
-	for left := 1; left > 0; {
+	for {
 		q.mu.Lock()
-		c := q.lost[p][0]
+		c, last := q.lost[p][0], len(q.lost[p]) == 1
 		q.mu.Unlock()
 		call := &script.Call{Script: requeueScript, Keys: queues.Keys(p), Args: q.requeueArgs(p, c.replica, "0", c.number)}
 		err := script.Run(q.ctx, q.opts.Client, call)
-		if !pause.For(q.ctx, recoverPause) {
+		if (err != nil || last) && !pause.For(q.ctx, recoverPause) {
 			return
 		}
-		if err == nil {
-			q.mu.Lock()
-			q.lost[p] = q.lost[p][1:]
-			left = len(q.lost[p])
-			q.mu.Unlock()
+		if err != nil {
+			continue
+		}
+		q.mu.Lock()
+		q.lost[p] = q.lost[p][1:]
+		left := len(q.lost[p])
+		q.mu.Unlock()
+		if left == 0 {
+			break
 		}
 	}
 	q.Kick(p)

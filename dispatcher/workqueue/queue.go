@@ -120,6 +120,7 @@ type Queue struct {
 
 	calls         atomic.Uint64 // number of the last claim
 	underway      atomic.Int64  // claims
+	accepted      atomic.Int64  // deliveries that were claimed when they were accepted, and hold no places yet
 	waiting       atomic.Int64  // len(parked)
 	lastPartition atomic.Int64  // the partition served last
 	othersUntil   atomic.Int64  // unix ms until which other partitions count as having work

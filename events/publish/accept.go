@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
@@ -42,37 +41,22 @@ type entry struct {
 	unit   *unit
 }
 
-// written is what follows from a write.
-type written struct {
-	wakes   []int // partitions that need a wake-up
-	claim   Claim
-	batches []any // claimed with claim
-	lost    []int // partitions where claim may have claimed events, but the answer was lost
-}
-
 // write runs accept.lua for the entries, those of a company in order, in one
 // pipeline. The client may send the pipeline again after a lost reply.
-func (p *Publisher) write(ctx context.Context, entries []*entry) written {
-	w := written{claim: p.opts.Claimer.Begin()}
+func (p *Publisher) write(ctx context.Context, entries []*entry) []*acceptCall {
 	groups := script.Groups(p.opts.Client, entries, acceptChunk, func(e *entry) int { return partition.Of(e.Company) })
 	calls := make([]*acceptCall, len(groups))
 	scripts := make([]*script.Call, len(groups))
 	for i, g := range groups {
-		calls[i] = p.acceptCall(ctx, g, w.claim)
+		calls[i] = p.acceptCall(ctx, g)
 		scripts[i] = calls[i].call
 	}
 	_ = script.Run(ctx, p.opts.Client, scripts...) // each call has its own error
 	p.lookUpKnown(ctx, calls)
 	for _, c := range calls {
-		c.answer(&w)
+		c.answer()
 	}
-	w.wakes, w.lost = distinct(w.wakes), distinct(w.lost)
-	return w
-}
-
-func distinct(partitions []int) []int {
-	slices.Sort(partitions)
-	return slices.Compact(partitions)
+	return calls
 }
 
 // lookUpKnown repeats calls that Redis refused at its memory limit with knownScript, which only
@@ -96,6 +80,15 @@ type acceptCall struct {
 	bytes     int64 // of all entries
 	reserved  int64
 	giveBack  func(bytes int64) // returns reserved bytes
+
+	replica  string // that may claim the events; "": none
+	number   uint64 // of the claim
+	claiming []int  // partitions of the companies that may claim
+
+	wakes      []int // partitions that need a wake-up
+	batches    []any // claimed events
+	deliveries int   // of these
+	lost       bool  // events may be claimed, but the answer was lost
 }
 
 // admit sets how many bytes of new events the call may admit, and how many are free.
@@ -110,8 +103,10 @@ func (c *acceptCall) admit(bytes, free int64) {
 // bytes is what is counted for the event.
 func (e *entry) bytes() int64 { return int64(layout.Overhead + len(e.kept)) }
 
-func (p *Publisher) acceptCall(ctx context.Context, group []*entry, claim Claim) *acceptCall {
+func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall {
 	c := &acceptCall{entries: group}
+	var most int
+	c.replica, c.number, most = p.opts.Claimer.BeginAccept()
 	numbers := make(map[uuid.UUID]int, 1)
 	for _, e := range group {
 		if _, ok := numbers[e.Company]; !ok {
@@ -119,11 +114,18 @@ func (p *Publisher) acceptCall(ctx context.Context, group []*entry, claim Claim)
 			numbers[e.Company] = len(c.companies)
 		}
 	}
-	args := append(make([]any, 0, 9+3*len(c.companies)+4*len(group)),
+	args := append(make([]any, 0, 10+3*len(c.companies)+4*len(group)),
 		p.opts.Now().UnixMilli(), p.opts.Retention.Milliseconds(), p.lead.Milliseconds(),
-		p.backlog.Load(), int64(0), int64(0), claim.Replica, claim.Number, len(c.companies))
+		p.backlog.Load(), int64(0), int64(0), c.replica, c.number, most, len(c.companies))
 	for _, company := range c.companies {
-		args = append(args, partition.Prefix(partition.Of(company)), company.String(), p.opts.Claimer.Free(company))
+		of, free := partition.Of(company), 0
+		if c.replica != "" {
+			free = p.opts.Claimer.AcceptFree(company)
+		}
+		if free > 0 {
+			c.claiming = append(c.claiming, of)
+		}
+		args = append(args, partition.Prefix(of), company.String(), free)
 	}
 	bytes := int64(0)
 	for _, e := range group {
@@ -144,18 +146,18 @@ func (p *Publisher) acceptCall(ctx context.Context, group []*entry, claim Claim)
 
 var errReply = errors.New("unexpected reply of the accept script")
 
-// answer sets the result of each entry, and adds to w what follows.
-func (c *acceptCall) answer(w *written) {
+// answer sets the result of each entry, and what follows from the call.
+func (c *acceptCall) answer() {
 	reply, err := c.call.Result()
 	list, _ := reply.([]any)
-	if err == nil && len(list) != 2+len(c.entries) {
+	if err == nil && len(list) != 3+len(c.entries) {
 		err = errReply
 	}
 	for i, e := range c.entries {
 		if err != nil {
 			e.status, e.err = "", fmt.Errorf("%w: accept event: %w", events.ErrUnavailable, err)
 		} else {
-			said, _ := list[2+i].(string)
+			said, _ := list[3+i].(string)
 			e.status, e.err = verdict(said)
 			if errors.Is(e.err, ErrStorageFull) && c.reserved < c.bytes {
 				e.err = errMemoryFull
@@ -163,20 +165,30 @@ func (c *acceptCall) answer(w *written) {
 		}
 	}
 	if err != nil { // how much the call admitted is not known
-		for _, company := range c.companies {
-			w.lost = append(w.lost, partition.Of(company))
-		}
+		_, refused := errors.AsType[*partition.FormatError](err) // before it claimed
+		c.lost = len(c.claiming) > 0 && !refused
 		return
 	}
 	c.giveBack(c.reserved - c.admitted())
 	numbers, _ := list[0].([]any)
 	for _, n := range numbers {
 		if i, ok := n.(int64); ok && i >= 1 && int(i) <= len(c.companies) {
-			w.wakes = append(w.wakes, partition.Of(c.companies[i-1]))
+			c.wakes = append(c.wakes, partition.Of(c.companies[i-1]))
 		}
 	}
-	batches, _ := list[1].([]any)
-	w.batches = append(w.batches, batches...)
+	c.batches, _ = list[1].([]any)
+	claimed, _ := list[2].(int64)
+	c.deliveries = int(claimed)
+}
+
+// finish starts what the call claimed.
+func (c *acceptCall) finish(claimer Claimer) {
+	if len(c.batches) > 0 {
+		claimer.StartAccepted(c.replica, c.deliveries, c.batches)
+	}
+	if c.lost {
+		claimer.LostAccepted(c.replica, c.number, c.claiming)
+	}
 }
 
 // admitted is an upper bound of the bytes of the call's new events.

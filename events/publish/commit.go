@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -188,26 +189,26 @@ func (c *committer) release(split []*backlog) {
 	}
 }
 
-// commit writes entries, answers, and then starts the work of events that were claimed at once,
-// and wakes the partitions of the others. No answer waits for that: an event is durable, with
+// commit writes entries and answers. Then it wakes the partitions with events in ready queues,
+// and starts the events that were claimed. No answer waits for that: an event is durable, with
 // its place in the ready queue or its claim.
 func (p *Publisher) commit(entries []*entry) {
-	var w written
+	var calls []*acceptCall
 	if live := wanted(entries); len(live) > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
-		w = p.write(ctx, live)
+		calls = p.write(ctx, live)
 		cancel()
 	}
 	for _, e := range entries {
 		e.unit.answered()
 	}
-	if len(w.batches) > 0 {
-		p.opts.Claimer.Start(w.claim, w.batches)
+	var wakes []int
+	for _, c := range calls {
+		c.finish(p.opts.Claimer)
+		wakes = append(wakes, c.wakes...)
 	}
-	if len(w.lost) > 0 && w.claim.Replica != "" {
-		p.opts.Claimer.Lost(w.claim, w.lost)
-	}
-	p.opts.Wake(context.Background(), w.wakes)
+	slices.Sort(wakes)
+	p.opts.Wake(context.Background(), slices.Compact(wakes))
 	p.counted(entries)
 }
 

@@ -79,34 +79,28 @@ func (endless) Reserve(_ context.Context, _ string, n int64) (reserved, free int
 	return n, math.MaxInt64, func(int64) {}
 }
 
-// Claim is the name under which a commit may claim the events that it accepts: a replica's id
-// and a number that is unique to the claim. Without a Replica it claims nothing.
-type Claim struct {
-	Replica string
-	Number  uint64
-}
-
-// Claimer claims new events for this replica in the commit that accepts them, which saves the
+// Claimer claims new events for this replica in the script that accepts them, which saves the
 // round trip of a claim. It is used concurrently.
 type Claimer interface {
-	// Begin returns a new claim.
-	Begin() Claim
-	// Free returns how many deliveries a company may claim.
-	Free(company uuid.UUID) int
-	// Start starts the work of batches, as the script returns them.
-	Start(c Claim, batches []any)
-	// Lost requeues the events of partitions that may have been claimed, since an answer
-	// was lost.
-	Lost(c Claim, partitions []int)
+	// BeginAccept returns, for one call of the script, under which replica id and number it
+	// may claim, and how many deliveries. The id is empty when it may claim nothing.
+	BeginAccept() (replica string, number uint64, deliveries int)
+	// AcceptFree returns how many deliveries of a company a call may claim.
+	AcceptFree(company uuid.UUID) int
+	// StartAccepted starts the work of batches, as the script returns them. It does not wait.
+	StartAccepted(replica string, deliveries int, batches []any)
+	// LostAccepted requeues events of partitions that the call may have claimed, since its
+	// answer was lost. It does not wait.
+	LostAccepted(replica string, number uint64, partitions []int)
 }
 
 // noClaims is a Claimer that claims nothing.
 type noClaims struct{}
 
-func (noClaims) Begin() Claim       { return Claim{} }
-func (noClaims) Free(uuid.UUID) int { return 0 }
-func (noClaims) Start(Claim, []any) {}
-func (noClaims) Lost(Claim, []int)  {}
+func (noClaims) BeginAccept() (replica string, number uint64, deliveries int) { return "", 0, 0 }
+func (noClaims) AcceptFree(uuid.UUID) int                                     { return 0 }
+func (noClaims) StartAccepted(string, int, []any)                             {}
+func (noClaims) LostAccepted(string, uint64, []int)                           {}
 
 // Options are what a Publisher needs. Client, Retention and Wake are required.
 type Options struct {

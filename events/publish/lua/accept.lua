@@ -4,21 +4,23 @@
 -- ARGV: 1 now ms, 2 retention ms, 3 ms that now may be ahead of Redis's time, 4 maximum of
 --       pending events per company, 5 bytes of new events that may be admitted, 6 free
 --       bytes below the high-water mark, 7 replica that may claim new events at once, '' for
---       none, 8 number of the claim, 9 number of companies; then for each company: key prefix
---       of its partition, id, deliveries that it may claim; then for each event: number of its
---       company, id, body without id and company but with its trace, nonce of this commit (8
---       hex digits)
+--       none, 8 number of the claim, 9 deliveries that may be claimed, 10 number of companies;
+--       then for each company: key prefix of its partition, id, deliveries that it may claim;
+--       then for each event: number of its company, id, body without id and company but with
+--       its trace, nonce of this commit (8 hex digits)
 -- Returns the numbers of companies in partitions that need a wake-up; the batches of claimed
--- events; then for each event ACCEPTED, DUPLICATE (same body), CONFLICT (another body), BACKLOG_FULL or STORAGE_FULL.
+-- events; the number of their deliveries, about; then for each event ACCEPTED, DUPLICATE (same
+-- body), CONFLICT (another body), BACKLOG_FULL or STORAGE_FULL.
 -- Nothing is written for a known id. The nonce identifies a commit: a commit that is sent
 -- again after a lost reply gets ACCEPTED again, and what it claimed. The same event in another
 -- commit gets DUPLICATE. A company that keeps more bytes than are free gets no more.
 local now, retention, lead = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local limit, companies = tonumber(ARGV[4]), tonumber(ARGV[9])
+local limit, companies = tonumber(ARGV[4]), tonumber(ARGV[10])
 local admit, free = tonumber(ARGV[5]), tonumber(ARGV[6])
-local event0 = 9 + 3 * companies
+local event0 = 10 + 3 * companies
+local claim = ARGV[7] ~= '' and {replica = ARGV[7], call = tonumber(ARGV[8]), left = tonumber(ARGV[9])}
 
-local function of_company(c) return ARGV[7 + 3 * c], ARGV[8 + 3 * c] end
+local function of_company(c) return ARGV[8 + 3 * c], ARGV[9 + 3 * c] end
 
 -- claimed_again returns the batch of the events that this call claimed when it ran before; nil
 -- without any.
@@ -31,12 +33,6 @@ local function claimed_again(P, company, list)
     end
   end
   return #events > 0 and batch(P, company, events, {}, {}) or nil
-end
-
--- claim_of returns the claim of a company's new events, see claim_new; nil for none.
-local function claim_of(c)
-  if ARGV[7] == '' then return nil end
-  return {replica = ARGV[7], call = tonumber(ARGV[8]), free = tonumber(ARGV[9 + 3 * c])}
 end
 
 local prefixes = {}
@@ -105,12 +101,13 @@ for c, list in pairs(new) do
   for i = most, fits + 1, -1 do out[list[i].at], list[i] = 'STORAGE_FULL', nil end
   if fits > 0 then
     admit, free = admit - bytes, free - bytes
-    local woken, claimed = append(P, company, list, pending, seq, last, now, retention, lead, claim_of(c))
+    if claim then claim.free = math.min(tonumber(ARGV[10 + 3 * c]), claim.left) end
+    local woken, claimed = append(P, company, list, pending, seq, last, now, retention, lead, claim)
     if woken == 1 then wakes[#wakes + 1] = c end
     batches[#batches + 1] = claimed
   end
 end
-if ARGV[7] ~= '' then
+if claim then
   for c, list in pairs(again) do
     local P, company = of_company(c)
     batches[#batches + 1] = claimed_again(P, company, list)
@@ -121,4 +118,4 @@ for i, said in ipairs(out) do
     out[i] = out[said.at] == 'ACCEPTED' and 'DUPLICATE' or out[said.at]
   end
 end
-return {wakes, batches, unpack(out)}
+return {wakes, batches, claim and math.ceil(ARGV[9] - claim.left) or 0, unpack(out)}

@@ -192,6 +192,7 @@ end
 --   call: number of the call; a call with the number in the note's field '-', or a lower one,
 --     claims nothing, since its answer counts as lost
 --   free: deliveries that the company may claim
+--   left: deliveries that all companies may claim; claim_new subtracts what it claims
 -- events are id and value in turn, number is that of the first one in its company. Returns
 -- their batch, or nil: then the caller must append the events to the ready queue.
 local function claim_new(P, company, claim, events, number)
@@ -207,6 +208,7 @@ local function claim_new(P, company, claim, events, number)
     unmatched[i], unmatched[i + 1] = number + (i - 1) / 2, events[i]
   end
   redis.call('HSET', note, unpack(notes))
+  claim.left = claim.left - cost * #events / 2
   if ordered then begin_order(P, company, unmatched) end
   return batch(P, company, out, {}, {})
 end
