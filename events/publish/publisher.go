@@ -40,7 +40,8 @@ var (
 // Status says how an event was answered.
 type Status string
 
-// Accepted means that the event is new and durable, with its place in the ready queue.
+// Accepted means that the event is new and durable, with its place in the ready queue
+// or its claim.
 // Duplicate means that the event is already known with the same content; nothing changes.
 const (
 	Accepted  Status = "ACCEPTED"
@@ -183,7 +184,7 @@ func New(o Options) *Publisher {
 func (p *Publisher) SetBacklog(n int) { p.backlog.Store(int64(n)) }
 
 // Accept validates the events and writes the valid ones durably, in order, each
-// with its place in the ready queue. Results are in the order of batch; one bad event
+// with its place in the ready queue or its claim. Results are in the order of batch; one bad event
 // does not fail the others. The error is ErrClosed, or wraps events.ErrUnavailable
 // when Redis did not answer before ctx ended: then any of the events may have been
 // accepted, and sending them all again is safe.

@@ -9,7 +9,7 @@ import (
 // docs/redis.md lists type, writer and time to live of each key. The scripts
 // build the others from a partition's prefix. Of them n:<replica> is a hash of
 // what the replica has in flight -> the number of the call that claimed it; its
-// field "" is the highest number.
+// field "" is the highest number of a claim, "-" that of a claim whose answer was lost.
 
 // DueKey is the wake-up, endpoint queues and jobs of a partition that need service. Type:
 // sorted set, by unix ms. Writer: the scripts that move work. TTL: none, a member goes when

@@ -1,5 +1,5 @@
--- Accepts events, each id once, and appends them to the ready queues of their companies in
--- the same step.
+-- Accepts events, each id once. In the same step it claims them, or appends them to the ready
+-- queues of their companies.
 -- KEYS: 1 a partition's due set, 2 a key that never exists
 -- ARGV: 1 now ms, 2 retention ms, 3 ms that now may be ahead of Redis's time, 4 maximum of
 --       pending events per company, 5 bytes of new events that may be admitted, 6 free
