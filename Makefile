@@ -105,11 +105,7 @@ lint: ## Check style, formatting, the import graph, and that every exported name
 	@linter=$$($(TOOL) -n golangci-lint); for module in $(MODULES); do \
 		echo "golangci-lint in $$module"; (cd $$module && $$linter run --allow-parallel-runners ./...) || exit 1; \
 	done
-	$(GO) run ./internal/tools/exports -check
-
-.PHONY: exports
-exports: ## Print how many names each package exports
-	@$(GO) run ./internal/tools/exports
+	$(GO) run ./internal/tools/exports
 
 .PHONY: vuln
 vuln: ## Look for known vulnerabilities in what the binary calls (asks vuln.go.dev)

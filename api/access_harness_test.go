@@ -216,6 +216,10 @@ func (w *twoCompanies) startJobs(c *tenant) {
 	})
 	more := as[gen.Job](w.callAs(c, "POST", "/api/v1/deliveries/retry", `{"dryRun":true,"subscriberUuid":"{subscriber}"}`).want(http.StatusOK))
 	c.things["job"] = more.UUID.String()
+	eventually(w.t, func() bool { // a job stays claimed while it rests
+		claimed, err := w.client.HExists(w.t.Context(), partition.Key(c.company, "c:"+c.company.String()), "job").Result()
+		return err == nil && !claimed
+	})
 	// This job is in no queue. No replica claims it, so it stays QUEUED.
 	c.things["waitingJob"] = uuid.NewString()
 	text := `{"uuid":"` + c.things["waitingJob"] + `","company":"` + c.company.String() + `","kind":"RETRY","status":"QUEUED","examined":0,"redelivered":0,"createdAt":"` + now() + `","updatedAt":"` + now() + `"}`

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -281,7 +282,7 @@ func (c *check) refused() {
 			return
 		}
 		if after := c.state(); after != before {
-			c.t.Errorf("%s with %s has changed the stores", c.route, what)
+			c.t.Errorf("%s with %s has changed the stores:\n%s", c.route, what, difference(before, after))
 			before = after
 		}
 	}
@@ -302,6 +303,23 @@ func (c *check) refused() {
 		unchanged(what)
 	}
 	unchanged("all")
+}
+
+// difference returns the lines that are in only one of two dumps.
+func difference(before, after string) string {
+	old, now := strings.Split(before, "\n"), strings.Split(after, "\n")
+	var all strings.Builder
+	for _, line := range old {
+		if !slices.Contains(now, line) {
+			fmt.Fprintln(&all, "-", line)
+		}
+	}
+	for _, line := range now {
+		if !slices.Contains(old, line) {
+			fmt.Fprintln(&all, "+", line)
+		}
+	}
+	return all.String()
 }
 
 func (c *check) wantRefusal(what string, a answer, status int, code string) {

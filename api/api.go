@@ -4,6 +4,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -23,6 +24,7 @@ import (
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/inspect"
 	"spendhook/internal/bodylimit"
+	"spendhook/internal/clock"
 	"spendhook/internal/peer"
 	"spendhook/internal/tracing"
 	"spendhook/storage/billing"
@@ -46,7 +48,7 @@ type Options struct {
 	Redelivery      redeliveryService
 	Inspector       *inspect.Inspector
 	Feed            feedReader
-	Quarantine      *dispatcher.Dispatcher
+	Dispatcher      *dispatcher.Dispatcher
 	Idempotency     idempotencyStore
 	Cards           cardStore
 	CardJobs        cardSubmitter
@@ -57,7 +59,7 @@ type Options struct {
 	Sessions        *session.Store
 	Verifier        *auth.Verifier
 
-	// Audit records changes. Nil records nothing.
+	// Audit records changes. Nil means no audit log.
 	Audit auditLog
 
 	// Console serves the paths below /console. Nil serves none.
@@ -79,25 +81,25 @@ type Options struct {
 	Peers *peer.Resolver
 	// Bodies bounds the memory of request bodies. Nil means a limiter of this API alone.
 	Bodies *bodylimit.Limiter
-	// CertificateRequired says for each group of operations (their tag in the
-	// document, in lower case) whether they need a client certificate. It has
-	// every group, or is nil: then none needs one.
+	// CertificateRequired has, for each group of operations (their tag in the
+	// document, in lower case), whether they need a client certificate. It has
+	// every group. Nil means that none needs one.
 	CertificateRequired map[string]bool
 
 	// SigningKeys have the public keys of the v1a signatures. They are nil
-	// when deliveries are not signed so.
+	// when deliveries have no such signatures.
 	SigningKeys *signingkey.Store
 	// Timeout bounds the wait for memory for an answer, and then the work for the answer.
 	// Both begin after the request is read. 0 means 1.5 s.
 	Timeout time.Duration
 
-	// AnswerBytes bounds what the answers under way take in memory; 0 means 64 MiB. A
-	// company reads at most half of it a second, beyond the burst of a second.
+	// AnswerBytes bounds the memory of the answers under way; 0 means 64 MiB. A company
+	// reads at most half of that a second, with a burst of one second.
 	AnswerBytes int64
 
 	Now     func() time.Time // nil means time.Now
 	Logger  *slog.Logger     // nil means slog.Default
-	Metrics *Metrics         // nil counts unseen
+	Metrics *Metrics         // nil means metrics that nothing exports
 	Tracing *tracing.Tracing // nil has no spans
 }
 
@@ -107,7 +109,7 @@ type server struct {
 	routes   routes
 	router   *mux.Router
 	throttle *throttle
-	flight   *flight
+	answers  *answerMemory
 	refusals *refusals
 	pacer    *pacer
 }
@@ -135,7 +137,7 @@ func newServer(opts Options) (*server, error) {
 	}
 	s := &server{opts: opts.withDefaults(), document: document, routes: all, router: mux.NewRouter().SkipClean(true)}
 	s.opts.Metrics.initialize(all)
-	s.flight, s.refusals = newFlight(s.opts.AnswerBytes), newRefusals()
+	s.answers, s.refusals = newAnswerMemory(s.opts.AnswerBytes), newRefusals()
 	s.pacer = newPacer(s.opts.AnswerBytes/2, s.opts.Now)
 	s.throttle = &throttle{limits: opts.Limits, metrics: s.opts.Metrics}
 	s.route()
@@ -150,12 +152,8 @@ func newServer(opts Options) (*server, error) {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Timeout == 0 {
-		o.Timeout = 1500 * time.Millisecond
-	}
-	if o.AnswerBytes == 0 {
-		o.AnswerBytes = 64 << 20
-	}
+	o.Timeout = cmp.Or(o.Timeout, 1500*time.Millisecond)
+	o.AnswerBytes = cmp.Or(o.AnswerBytes, 64<<20)
 	o.PublicURL = strings.TrimRight(o.PublicURL, "/")
 	if o.Peers == nil {
 		o.Peers = peer.New(peer.Options{})
@@ -163,12 +161,8 @@ func (o Options) withDefaults() Options {
 	if o.Bodies == nil {
 		o.Bodies = bodylimit.New(nil, nil)
 	}
-	if o.Now == nil {
-		o.Now = time.Now //nolint:forbidigo // the nil default
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Now = clock.Or(o.Now)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(prometheus.NewRegistry())
 	}

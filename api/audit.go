@@ -60,8 +60,8 @@ var actions = map[string]string{
 	"setCardThreshold":        "card.threshold",
 }
 
-// newChange returns the audit entry of a request, or nil when the operation is not audited.
-func (s *server) newChange(w http.ResponseWriter, r *http.Request, c *caller, op *operation) *audit.Entry {
+// newAuditEntry returns the audit entry of a request, or nil when the operation is not audited.
+func (s *server) newAuditEntry(w http.ResponseWriter, r *http.Request, c *caller, op *operation) *audit.Entry {
 	if op.action == "" || s.opts.Audit == nil {
 		return nil
 	}
@@ -74,44 +74,35 @@ func (s *server) newChange(w http.ResponseWriter, r *http.Request, c *caller, op
 	}
 }
 
-// changes sets the target of the audit entry: what the request will change or has created. A
-// nil company is for a target that belongs to none.
-func (c *caller) changes(company *uuid.UUID, kind string, ids ...string) {
-	if c.change != nil {
-		c.change.CompanyUUID, c.change.Target = company, audit.Target{Kind: kind, IDs: ids}
+// auditTarget sets the target of the audit entry: the resources that the request will change or
+// has created. A nil company is for a target without one.
+func (c *caller) auditTarget(company *uuid.UUID, kind string, ids ...string) {
+	if c.entry != nil {
+		c.entry.CompanyUUID, c.entry.Target = company, audit.Target{Kind: kind, IDs: ids}
 	}
 }
 
-// changedSome sets the cards that the request has changed. Without any there is no entry.
-func (c *caller) changedSome(company uuid.UUID, cards []uuid.UUID) {
-	if len(cards) == 0 {
-		c.change = nil
-		return
-	}
-	c.changes(&company, "card", showAll(cards, uuid.UUID.String)...)
-}
-
-// setAction sets the action of the audit entry when it is not the operation's.
-func (c *caller) setAction(action string) {
-	if c.change != nil {
-		c.change.Action = action
+// auditAction sets the action of the audit entry when it is not the operation's.
+func (c *caller) auditAction(action string) {
+	if c.entry != nil {
+		c.entry.Action = action
 	}
 }
 
-// setDetail sets the detail of the audit entry.
-func (c *caller) setDetail(detail string) {
-	if c.change != nil {
-		c.change.Detail = detail
+// auditDetail sets the detail of the audit entry.
+func (c *caller) auditDetail(detail string) {
+	if c.entry != nil {
+		c.entry.Detail = detail
 	}
 }
 
-// record writes the audit entry before the request is answered. A refused request changed
+// recordAudit writes the audit entry before the request is answered. A refused request changed
 // nothing and has no entry.
-func (s *server) record(r *http.Request, c *caller, err error) {
-	if c == nil || c.change == nil {
+func (s *server) recordAudit(r *http.Request, c *caller, err error) {
+	if c == nil || c.entry == nil {
 		return
 	}
-	e := *c.change
+	e := *c.entry
 	e.Outcome = audit.Success
 	if err != nil {
 		if problemOf(err).status < http.StatusInternalServerError {
@@ -119,7 +110,7 @@ func (s *server) record(r *http.Request, c *caller, err error) {
 		}
 		e.Outcome = audit.Unknown
 	}
-	e.Fields = fieldsOf(raw(r))
+	e.Fields = fieldsOf(bodyOf(r))
 	s.opts.Audit.Record(e)
 }
 
@@ -155,7 +146,7 @@ func (s *server) ListAudit(w http.ResponseWriter, r *http.Request, p gen.ListAud
 	switch {
 	case err != nil:
 		s.fail(w, r, err)
-	case wantsLines(r.Header.Get("Accept")):
+	case wantsNDJSON(r.Header.Get("Accept")):
 		s.exportAudit(w, r, filter)
 	default:
 		s.do(w, r, func(ctx context.Context, _ *caller) (reply, error) {
@@ -172,7 +163,7 @@ func auditFilter(c *caller, p gen.ListAuditParams) (f audit.Filter, err error) {
 	if err = checkPeriod(p.From, p.To); err != nil {
 		return f, err
 	}
-	f.Actor, f.Action, f.Target, f.Cursor = text(p.Actor), text(p.Action), text(p.Target), text(p.Cursor)
+	f.Actor, f.Action, f.Target, f.Cursor = textOf(p.Actor), textOf(p.Action), textOf(p.Target), textOf(p.Cursor)
 	f.From, f.To, f.Size = p.From, p.To, or(p.Size, defaultSize)
 	f.Company, err = c.companyOfList(p.CompanyUUID)
 	return f, err
@@ -192,10 +183,11 @@ func shownEntry(e audit.Entry) gen.AuditEntry {
 	}
 }
 
-// optional is nil for "".
-func optional(text string) *string {
-	if text == "" {
+// optional returns a pointer to value, or nil for the zero value.
+func optional[T comparable](value T) *T {
+	var zero T
+	if value == zero {
 		return nil
 	}
-	return &text
+	return &value
 }

@@ -106,7 +106,7 @@ func TestChangesAreAudited(t *testing.T) {
 		}
 		e := entries[0]
 		if e.Action != actions[c.op.id] || e.Outcome != gen.AuditEntryOutcomeSuccess || c.kind != global && (e.CompanyUUID == nil || *e.CompanyUUID != *company) ||
-			e.Actor.Kind != gen.AuditActorKindClient || e.Actor.Subject == "" || !cmp.Equal(e.Actor.CompanyUUID, company) || text(e.Address) != "2001:db8::7" {
+			e.Actor.Kind != gen.AuditActorKindClient || e.Actor.Subject == "" || !cmp.Equal(e.Actor.CompanyUUID, company) || textOf(e.Address) != "2001:db8::7" {
 			t.Errorf("%s: %+v", line.route, e)
 		}
 		if len(e.Target.Ids) == 0 || e.Target.Ids[0] == "" {
@@ -130,7 +130,7 @@ func TestEntriesHaveActionDetailAndFields(t *testing.T) {
 	h.call("DELETE", "/api/v1/subscribers/delete-event?event=B&callbackUrl=http://127.0.0.1:9/secret-path", "").want(http.StatusNoContent)
 	var got [][]string
 	for _, e := range h.audited("target=" + id) {
-		got = append(got, append([]string{e.Action, text(e.Detail)}, e.Fields...))
+		got = append(got, append([]string{e.Action, textOf(e.Detail)}, e.Fields...))
 	}
 	want := [][]string{
 		{"subscriber.delete-event", "B"},
@@ -249,7 +249,7 @@ func TestAuditPagesAndFilters(t *testing.T) {
 	h.call("GET", "/api/v1/audit?who=me", "").wantField("who", "UNKNOWN_PARAMETER")
 	h.call("GET", "/api/v1/audit?companyUuid="+uuid.NewString(), "").want(http.StatusForbidden, "COMPANY_MISMATCH")
 	h.call("GET", "/api/v1/audit", "", header("Accept", "text/csv")).want(http.StatusNotAcceptable)
-	h.call("GET", "/api/v1/events", "", header("Accept", mediaLines)).want(http.StatusNotAcceptable)
+	h.call("GET", "/api/v1/events", "", header("Accept", mediaNDJSON)).want(http.StatusNotAcceptable)
 }
 
 // many records n entries.
@@ -280,7 +280,7 @@ func TestAuditIsExportedAsLines(t *testing.T) {
 			t.Fatal(err)
 		}
 		bearer(h.token)(r)
-		r.Header.Set("Accept", mediaLines)
+		r.Header.Set("Accept", mediaNDJSON)
 		resp, err := server.Client().Do(r)
 		if err != nil {
 			t.Fatal(err)
@@ -290,7 +290,7 @@ func TestAuditIsExportedAsLines(t *testing.T) {
 	resp := get("?actor=s")
 	defer resp.Body.Close()
 	var text bytes.Buffer
-	if _, err := text.ReadFrom(resp.Body); err != nil || resp.Header.Get("Content-Type") != mediaLines || resp.StatusCode != http.StatusOK {
+	if _, err := text.ReadFrom(resp.Body); err != nil || resp.Header.Get("Content-Type") != mediaNDJSON || resp.StatusCode != http.StatusOK {
 		t.Fatalf("%v, %d, %v", err, resp.StatusCode, resp.Header)
 	}
 	ids := map[string]bool{}
@@ -336,7 +336,7 @@ func TestAFailedExportIsCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	bearer(h.token)(r)
-	r.Header.Set("Accept", mediaLines)
+	r.Header.Set("Accept", mediaNDJSON)
 	resp, err := server.Client().Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -350,13 +350,13 @@ func TestAFailedExportIsCutOff(t *testing.T) {
 	}
 }
 
-func TestWantsLines(t *testing.T) {
+func TestWantsNDJSON(t *testing.T) {
 	t.Parallel()
 	for accept, want := range map[string]bool{
-		"": false, "*/*": false, mediaLines: true, "Application/X-NDJSON; q=0.5": true, mediaLines + ";q=0": false,
-		mediaLines + ", " + mediaJSON: false, mediaLines + ", */*;q=0.1": true,
+		"": false, "*/*": false, mediaNDJSON: true, "Application/X-NDJSON; q=0.5": true, mediaNDJSON + ";q=0": false,
+		mediaNDJSON + ", " + mediaJSON: false, mediaNDJSON + ", */*;q=0.1": true,
 	} {
-		if got := wantsLines(accept); got != want {
+		if got := wantsNDJSON(accept); got != want {
 			t.Errorf("%q: %v", accept, got)
 		}
 	}

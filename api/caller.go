@@ -15,9 +15,9 @@ import (
 // caller is the authenticated sender of a request, and what its token allows.
 type caller struct {
 	*auth.Caller
-	change *audit.Entry // of this request, for the audit log; nil when it is not audited
-	bytes  int64        // that the answer may take in memory
-	paced  bool         // its answer is a list, a feed or an export: pacer counts the bytes
+	entry       *audit.Entry // of this request in the audit log; nil when it is not audited
+	answerBytes int64        // that the answer may take in memory
+	paced       bool         // its answer is a list, a feed or an export, whose bytes pacer counts
 }
 
 type callerKey struct{}
@@ -57,7 +57,7 @@ func (s *server) authenticate(r *http.Request) (*caller, error) {
 		return nil, err
 	}
 	c := &caller{Caller: verified}
-	if !holds(r, c) {
+	if !hasBoundCertificate(r, c) {
 		return nil, invalidToken()
 	}
 	return c, nil

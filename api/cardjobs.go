@@ -16,7 +16,7 @@ import (
 	"spendhook/storage/cards/bulk"
 )
 
-// maxBulk is how many items are looked at; storage has the same bound.
+// maxBulk is the number of items that are read; storage has the same bound.
 const maxBulk = 500
 
 // CreateCards is POST /api/v3/cards/bulk-create.
@@ -41,17 +41,17 @@ func (s *server) CreateCards(w http.ResponseWriter, r *http.Request, p gen.Creat
 		if err := s.throttle.charge(ctx, w.Header(), c, 1, len(requests)); err != nil {
 			return reply{}, err
 		}
-		c.setDetail(strconv.Itoa(len(requests)) + " items")
-		job, err := s.opts.CardJobs.Submit(ctx, company, requests, onceFor(r))
+		c.auditDetail(strconv.Itoa(len(requests)) + " items")
+		job, err := s.opts.CardJobs.Submit(ctx, company, requests, creationKey(r))
 		if err == nil {
-			c.changes(&company, "card_job", job.UUID.String())
+			c.auditTarget(&company, "card_job", job.UUID.String())
 		}
 		accepted := reply{status: http.StatusAccepted, content: shownCardJob(job)}
 		return accepted.with("Location", r.URL.Path+"/"+job.UUID.String()), err
 	})
 }
 
-// bulkItems decodes the items and reports what is wrong with any of them.
+// bulkItems decodes the items. The error has the problems of all items.
 func bulkItems(texts []jsontext.Value) ([]gen.CardCreate, error) {
 	if len(texts) > maxBulk {
 		return nil, fieldProblem("cardsRequests", "TOO_MANY", "must have at most %d items", maxBulk)

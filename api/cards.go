@@ -2,14 +2,15 @@ package api
 
 import (
 	"context"
-	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 	"github.com/shopspring/decimal"
 
 	"spendhook/api/gen"
+	"spendhook/internal/invalid"
 	"spendhook/storage/cards"
 )
 
@@ -26,8 +27,8 @@ func (s *server) ListCards(w http.ResponseWriter, r *http.Request, p gen.ListCar
 }
 
 func cardFilter(c *caller, p gen.ListCardsParams) (f cards.Filter, err error) {
-	f.Page, f.UserUUID, f.UserERPID, f.Username = pageOf(p.Page, p.Size), p.UserUUID, text(p.UserErpID), text(p.Username)
-	f.Status, f.Type, f.Periodicity = text(p.Status), text(p.Type), text(p.Periodicity)
+	f.Page, f.UserUUID, f.UserERPID, f.Username = pageOf(p.Page, p.Size), p.UserUUID, textOf(p.UserErpID), textOf(p.Username)
+	f.Status, f.Type, f.Periodicity = textOf(p.Status), textOf(p.Type), textOf(p.Periodicity)
 	f.Company, err = c.companyOfList(p.CompanyUUID)
 	return f, err
 }
@@ -39,9 +40,9 @@ func (s *server) CreateCard(w http.ResponseWriter, r *http.Request, p gen.Create
 		if err != nil {
 			return reply{}, err
 		}
-		card, err := s.opts.Cards.CreateCard(ctx, company, request, onceFor(r))
+		card, err := s.opts.Cards.CreateCard(ctx, company, request, creationKey(r))
 		if err == nil {
-			c.changes(&company, "card", card.UUID.String())
+			c.auditTarget(&company, "card", card.UUID.String())
 		}
 		created := reply{status: http.StatusCreated, content: changedCard(card)}
 		return created.with("Location", r.URL.Path+"/"+card.UUID.String()), err
@@ -63,7 +64,7 @@ func (s *server) SetCardThreshold(w http.ResponseWriter, r *http.Request, id gen
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(&company, "card", id.String())
+		c.auditTarget(&company, "card", id.String())
 		card, err := s.opts.Cards.SetCardThreshold(ctx, company, id, threshold)
 		return ok(changedCard(card)), err
 	})
@@ -75,9 +76,9 @@ func (s *server) LockCard(w http.ResponseWriter, r *http.Request, id gen.CardPat
 		if in.Lock == nil {
 			return reply{}, fieldProblem("lock", "REQUIRED", "is required")
 		}
-		c.changes(&company, "card", id.String())
+		c.auditTarget(&company, "card", id.String())
 		if !*in.Lock {
-			c.setAction("card.unlock")
+			c.auditAction("card.unlock")
 		}
 		card, err := s.opts.Cards.LockCard(ctx, company, id, *in.Lock)
 		return ok(changedCard(card)), err
@@ -87,7 +88,7 @@ func (s *server) LockCard(w http.ResponseWriter, r *http.Request, id gen.CardPat
 // CancelCard is DELETE /api/v3/cards/{uuid}.
 func (s *server) CancelCard(w http.ResponseWriter, r *http.Request, id gen.CardPath, p gen.CancelCardParams) {
 	s.doFor(w, r, p.CompanyUUID, func(ctx context.Context, company uuid.UUID) (reply, error) {
-		callerOf(r).changes(&company, "card", id.String())
+		callerOf(r).auditTarget(&company, "card", id.String())
 		return noContent(), s.opts.Cards.CancelCard(ctx, company, id)
 	})
 }
@@ -95,35 +96,27 @@ func (s *server) CancelCard(w http.ResponseWriter, r *http.Request, id gen.CardP
 // CancelCards is POST /api/v3/cards/delete.
 func (s *server) CancelCards(w http.ResponseWriter, r *http.Request, p gen.CancelCardsParams) {
 	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.CardsCancel) (reply, error) {
-		if err := checkUUIDs("uuids", in.Uuids); err != nil {
+		c.auditTarget(&company, "card", convertAll(in.Uuids, uuid.UUID.String)...)
+		results, err := s.opts.Cards.CancelCards(ctx, company, in.Uuids)
+		if err != nil {
 			return reply{}, err
 		}
-		c.changes(&company, "card", showAll(in.Uuids, uuid.UUID.String)...)
-		results, err := s.opts.Cards.CancelCards(ctx, company, in.Uuids)
-		if err == nil {
-			c.changedSome(company, cancelledIDs(results))
+		if cancelled := cancelledIDs(results); len(cancelled) > 0 {
+			c.auditTarget(&company, "card", cancelled...)
+		} else {
+			c.entry = nil // nothing was changed
 		}
-		return ok(cancelledCards(results)), err
+		return ok(cancelledCards(results)), nil
 	})
 }
 
-func cancelledIDs(results []cards.CancelResult) (ids []uuid.UUID) {
+func cancelledIDs(results []cards.CancelResult) (ids []string) {
 	for _, r := range results {
 		if r.Found {
-			ids = append(ids, r.UUID)
+			ids = append(ids, r.UUID.String())
 		}
 	}
 	return ids
-}
-
-// checkUUIDs refuses null, which decodes as a UUID of zeros.
-func checkUUIDs(field string, ids []uuid.UUID) error {
-	for i, id := range ids {
-		if id == uuid.Nil {
-			return fieldProblem(fmt.Sprintf("/%s/%d", field, i), "INVALID", "must be a UUID")
-		}
-	}
-	return nil
 }
 
 func cancelledCards(results []cards.CancelResult) gen.CardsCancelled {
@@ -151,7 +144,7 @@ func shownCard(c cards.Card) gen.Card {
 	}
 }
 
-// changedCard is what the changes of a card answer.
+// changedCard is the published form of a card in the answer to a change.
 func changedCard(c cards.Card) gen.CardWithLimits {
 	shown := gen.CardWithLimits{
 		UUID: c.UUID, LastFour: c.LastFour, Type: gen.CardType(c.Type), Status: gen.CardStatus(c.Status),
@@ -166,3 +159,71 @@ func changedCard(c cards.Card) gen.CardWithLimits {
 
 // money is an exact JSON number.
 func money(amount decimal.Decimal) jsontext.Value { return jsontext.Value(amount.String()) }
+
+// longestNumber bounds the characters of an amount.
+const longestNumber = 64
+
+// cardRequest converts the input of both create operations. Package cards checks required
+// fields and the values of enums.
+func cardRequest(in gen.CardCreate) (cards.Request, error) {
+	var e invalid.Error
+	request := cards.Request{
+		Type: in.Type, Alias: in.Alias,
+		Threshold:    number(&e, "threshold", in.Threshold),
+		BusinessType: notEmpty(&e, "businessType", in.BusinessType),
+	}
+	if user := oneSpelling(&e, "userUuid", "userUUID", in.UserUUID, in.UserUUIDUpper, sameUUID); user != nil {
+		request.UserUUID = *user
+	}
+	periodicity := oneSpelling(&e, "periodicity", "periodicityType", in.Periodicity, in.PeriodicityType, strings.EqualFold)
+	request.Periodicity = notEmpty(&e, "periodicity", periodicity)
+	return request, e.OrNil()
+}
+
+// oneSpelling returns the value of a field that has two names.
+func oneSpelling[T any](e *invalid.Error, name, other string, value, otherValue *T, same func(a, b T) bool) *T {
+	if value == nil {
+		return otherValue
+	}
+	if otherValue != nil && !same(*value, *otherValue) {
+		e.Add(other, "INVALID", "is not the same as %s", name)
+	}
+	return value
+}
+
+func sameUUID(a, b uuid.UUID) bool { return a == b }
+
+// notEmpty returns an optional text. An empty text is a problem, an absent one is not.
+func notEmpty(e *invalid.Error, field string, value *string) string {
+	if value != nil && *value == "" {
+		e.Add(field, "INVALID", "must not be empty")
+	}
+	return textOf(value)
+}
+
+// number reads an exact number; nil when there is none.
+func number(e *invalid.Error, field string, value jsontext.Value) *decimal.Decimal {
+	if len(value) == 0 || value.Kind() == jsontext.KindNull {
+		return nil
+	}
+	if len(value) <= longestNumber { // other JSON values do not parse as a number
+		if exact, err := decimal.NewFromString(string(value)); err == nil {
+			return &exact
+		}
+	}
+	e.Add(field, "INVALID", "must be a number of at most %d characters", longestNumber)
+	return nil
+}
+
+func requiredNumber(field string, value jsontext.Value) (decimal.Decimal, error) {
+	var e invalid.Error
+	exact := number(&e, field, value)
+	switch {
+	case e.OrNil() != nil:
+		return decimal.Decimal{}, &e
+	case exact == nil:
+		return decimal.Decimal{}, fieldProblem(field, "REQUIRED", "is required")
+	default:
+		return *exact, nil
+	}
+}

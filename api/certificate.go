@@ -38,16 +38,17 @@ func peerProblem(err error) *problem {
 	return p.with("Connection", "close")
 }
 
-// holds reports whether a request may use its token: a token that is bound to a certificate
+// hasBoundCertificate reports whether a request may use its token: a token that is bound to a certificate
 // needs that certificate (RFC 8705 section 3), an unbound token needs none.
-func holds(r *http.Request, c *caller) bool {
+func hasBoundCertificate(r *http.Request, c *caller) bool {
 	return c.Thumbprint == "" ||
 		subtle.ConstantTimeCompare([]byte(clientcert.ThumbprintFrom(r.Context())), []byte(c.Thumbprint)) == 1
 }
 
-// checkCertificate asks for a certificate where the operation needs one.
-func (s *server) checkCertificate(r *http.Request, op *operation) error {
-	if s.opts.CertificateRequired[op.group] && clientcert.From(r.Context()) == nil {
+// checkCertificate refuses a request without a client certificate where the group of its
+// operation needs one.
+func (s *server) checkCertificate(r *http.Request, group string) error {
+	if s.opts.CertificateRequired[group] && clientcert.From(r.Context()) == nil {
 		return newProblem(http.StatusForbidden, "CLIENT_CERTIFICATE_REQUIRED", "This operation needs a client certificate (mutual TLS).")
 	}
 	return nil

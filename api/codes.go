@@ -50,7 +50,7 @@ var codes = []explained{
 	{"INTERNAL_ERROR", 500, "An error in the daemon, or a damaged stored record.", "Send the request again. Give the operator the `requestId`: the log has the cause."},
 	{"INVALID", 0, "The value does not have the form in the message.", "Send the form in the message."},
 	{"JOB_FINISHED", 409, "The job has completed.", "Nothing: its work cannot be undone."},
-	{"JOB_NOT_CANCELLABLE", 409, "The job completes the change of a subscriber, or erases a company.", "Wait until it ends."},
+	{"JOB_NOT_CANCELLABLE", 409, "The job completes the deletion of a subscriber, or erases a company.", "Wait until it ends."},
 	{"MALFORMED_BODY", 400, "The body is not one JSON value in UTF-8, or nests deeper than 64 levels.", "Encode it with a JSON library."},
 	{"MALFORMED_QUERY", 400, "The query is not well-formed: a `%` without two hexadecimal digits, or a semicolon.", "Encode it with a URL library."},
 	{"METHOD_NOT_ALLOWED", 405, "The path does not answer this method.", "Use one of `Allow`."},

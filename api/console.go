@@ -29,7 +29,7 @@ func (s *server) CreateConsoleLink(w http.ResponseWriter, r *http.Request, p gen
 			return reply{}, err
 		}
 		link, err := s.opts.Sessions.CreateLink(ctx, grant)
-		c.changes(grant.Company, "console-link", link.ID.String())
+		c.auditTarget(grant.Company, "console-link", link.ID.String())
 		if err != nil {
 			return reply{}, err
 		}
@@ -98,7 +98,7 @@ func (c *caller) consoleCompany(all *bool, named ...*uuid.UUID) (*uuid.UUID, err
 // requires one.
 func (s *server) consoleCertificate(r *http.Request, scopes []string) error {
 	for _, group := range session.Groups(scopes) {
-		if err := s.checkCertificate(r, &operation{group: group}); err != nil {
+		if err := s.checkCertificate(r, group); err != nil {
 			return err
 		}
 	}
@@ -114,7 +114,7 @@ func askerOf(r *http.Request, c *caller) session.Asker {
 // ListConsoleSessions is GET /api/v1/console-sessions.
 func (s *server) ListConsoleSessions(w http.ResponseWriter, r *http.Request, p gen.ListConsoleSessionsParams) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		f := session.Filter{Cursor: text(p.Cursor), Size: or(p.Size, defaultSize), Asker: ownSessions(r, c)}
+		f := session.Filter{Cursor: textOf(p.Cursor), Size: or(p.Size, defaultSize), Asker: ownSessions(r, c)}
 		var err error
 		if f.Company, err = c.companyOfList(p.CompanyUUID); err != nil {
 			return reply{}, err
@@ -141,10 +141,10 @@ func (s *server) EndConsoleSession(w http.ResponseWriter, r *http.Request, id uu
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(company, "console-session", id.String())
+		c.auditTarget(company, "console-session", id.String())
 		ended, err := s.opts.Sessions.End(ctx, company, id, ownSessions(r, c))
 		if err == nil {
-			c.changes(ended.Company, "console-session", id.String())
+			c.auditTarget(ended.Company, "console-session", id.String())
 		}
 		return noContent(), err
 	})

@@ -27,8 +27,7 @@ import (
 // event of an array.
 const maxNesting = 64
 
-// body is a request's body, read whole and within its limit, in memory that is
-// counted.
+// body is the whole body of a request, in memory that bodylimit counts.
 type body struct {
 	*bytes.Reader
 	raw    []byte
@@ -37,8 +36,8 @@ type body struct {
 
 func (body) Close() error { return nil }
 
-// receive reads the body of a request that may have one, so that later steps
-// find it in memory. Without an error, the caller closes that memory.
+// receive reads the body of a request into memory and replaces r.Body by it. Unless it
+// returns an error, the caller closes the memory.
 func (s *server) receive(w http.ResponseWriter, r *http.Request, op *operation) (err error) {
 	limit, media := op.maxBody, mediaJSON
 	if op.form {
@@ -61,7 +60,7 @@ func (s *server) receive(w http.ResponseWriter, r *http.Request, op *operation) 
 		return newProblem(http.StatusRequestEntityTooLarge, "BODY_TOO_LARGE", "The body is larger than %d bytes.", limit)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return newProblem(http.StatusRequestTimeout, "REQUEST_TIMEOUT", "The body did not come in time.").with("Connection", "close")
+		return newProblem(http.StatusRequestTimeout, "REQUEST_TIMEOUT", "The body did not arrive in time.").with("Connection", "close")
 	}
 	if err != nil {
 		return newProblem(http.StatusBadRequest, "BODY_UNREADABLE", "The body could not be read.")
@@ -119,8 +118,8 @@ func isMedia(contentType, media string) bool {
 	return err == nil && kind == media && (!given || strings.EqualFold(charset, "utf-8"))
 }
 
-// raw is the received body; empty when the request has none.
-func raw(r *http.Request) []byte {
+// bodyOf is the received body; empty when the request has none.
+func bodyOf(r *http.Request) []byte {
 	if b, ok := r.Body.(body); ok {
 		return b.raw
 	}
@@ -129,8 +128,8 @@ func raw(r *http.Request) []byte {
 
 // decode reads the received body as one T; the zero T when it was left out.
 func decode[T any](r *http.Request) (into T, err error) {
-	if len(raw(r)) > 0 {
-		err = decodeJSON(raw(r), &into)
+	if len(bodyOf(r)) > 0 {
+		err = decodeJSON(bodyOf(r), &into)
 	}
 	return into, err
 }
@@ -182,8 +181,8 @@ func decodeJSON(text []byte, into any) error {
 	return malformed("The body is not valid JSON.")
 }
 
-// lenient takes null for a member that is left out, as the document allows for what
-// emitters and creators of cards send.
+// lenient reads null as an absent member, as the document allows in events and in requests
+// for cards.
 var lenient = json.JoinOptions(json.RejectUnknownMembers(true), json.WithUnmarshalers(plainUUID))
 
 // plainUUID reads UUIDs in their one form of 36 characters.

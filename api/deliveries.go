@@ -30,14 +30,14 @@ func deliveryFilter(c *caller, p gen.ListDeliveriesParams) (f query.Filter, err 
 	f = query.Filter{
 		Subscriber: p.SubscriberUUID, EventTypes: or(p.Event, nil), Statuses: valuesOf[delivery.Status](p.Status),
 		ErrorClasses: valuesOf[string](p.ErrorClass), CodeFrom: or(p.StatusCodeFrom, 0), CodeTo: or(p.StatusCodeTo, 0),
-		From: p.From, To: p.To, Cursor: text(p.Cursor), Size: or(p.Size, defaultSize),
+		From: p.From, To: p.To, Cursor: textOf(p.Cursor), Size: or(p.Size, defaultSize),
 	}
 	f.Company, err = checkDeliveries(c, f, p.CompanyUUID)
 	return f, err
 }
 
-// checkDeliveries checks what filters of deliveries have in common, and returns the
-// company that they are about; nil is all.
+// checkDeliveries checks a filter of deliveries, except its lists, and returns its company; nil
+// means all companies.
 func checkDeliveries(c *caller, f query.Filter, named *uuid.UUID) (*uuid.UUID, error) {
 	if err := checkPeriod(f.From, f.To); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func valuesOf[T, G ~string](given *[]G) []T {
 	if given == nil {
 		return nil
 	}
-	return showAll(*given, func(value G) T { return T(value) })
+	return convertAll(*given, func(value G) T { return T(value) })
 }
 
 // GetDelivery is GET /api/v1/deliveries/{id}.
@@ -71,25 +71,21 @@ func (s *server) GetDelivery(w http.ResponseWriter, r *http.Request, id gen.Deli
 // RetryDelivery is POST /api/v1/deliveries/{id}/retry.
 func (s *server) RetryDelivery(w http.ResponseWriter, r *http.Request, id gen.DeliveryPath, p gen.RetryDeliveryParams) {
 	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, _ gen.CompanyScope) (reply, error) {
-		c.changes(&company, "delivery", id)
+		c.auditTarget(&company, "delivery", id)
 		d, err := s.opts.Redelivery.Retry(ctx, company, id)
 		return reply{status: http.StatusAccepted, content: shownDelivery(d)}, err
 	})
 }
 
-// shownDelivery is the one mapping from a delivery to what the API shows of it.
+// shownDelivery is the published form of a delivery.
 func shownDelivery(d delivery.Delivery) gen.Delivery {
 	last := d.LastAttempt()
-	shown := gen.Delivery{
+	return gen.Delivery{
 		ID: d.PublicID(), EventID: d.ID, Event: d.EventType, CompanyUUID: d.Company,
 		SubscriberUUID: d.Subscriber, Status: gen.DeliveryStatus(d.Status), AttemptCount: d.Count,
 		CreatedAt: time.UnixMilli(d.Created).UTC(), UpdatedAt: time.UnixMilli(d.Updated).UTC(),
-		NextAttemptAt: d.NextAttemptAt(), Reason: d.Reason, Error: gen.ErrorClass(last.Error),
+		NextAttemptAt: d.NextAttemptAt(), Reason: d.Reason, Error: gen.ErrorClass(last.Error), StatusCode: optional(last.StatusCode),
 	}
-	if last.StatusCode != 0 {
-		shown.StatusCode = &last.StatusCode
-	}
-	return shown
 }
 
 // deliveryDetail is a delivery with its attempts.
@@ -109,15 +105,11 @@ func shownDetail(d delivery.Delivery) deliveryDetail {
 
 func shownAttempt(a attempt.Attempt, headers map[string]string) gen.Attempt {
 	startedAt := time.UnixMilli(a.StartedAt).UTC()
-	shown := gen.Attempt{
+	return gen.Attempt{
 		Number: a.Number, StartedAt: startedAt, DurationMs: a.DurationMs, Error: gen.ErrorClass(a.Error),
 		ResponseBody: strings.ToValidUTF8(string(a.ResponseBody), "\uFFFD"), RequestHeaders: headers, Timing: shownTiming(a),
-		TraceID: a.TraceID(),
+		TraceID: a.TraceID(), StatusCode: optional(a.StatusCode),
 	}
-	if a.StatusCode != 0 {
-		shown.StatusCode = &a.StatusCode
-	}
-	return shown
 }
 
 func shownTiming(a attempt.Attempt) gen.AttemptTiming {

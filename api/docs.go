@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"compress/gzip"
+	"context"
 	"embed"
 	"fmt"
 	"io"
@@ -21,7 +22,7 @@ var docsFiles embed.FS
 const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; " +
 	"img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// asset is one static file.
+// asset is one file.
 type asset struct {
 	contentType string
 	data        []byte
@@ -52,12 +53,21 @@ func (s *server) routeDocs() error {
 		return fmt.Errorf("docs page: %w", err)
 	}
 	s.routeAsset("/docs/errors", asset{contentType: html, data: page})
-	s.routeAsset("/openapi.json", &today{source: s.document, now: s.opts.Now})
-	hooks, err := newWebhooks(s)
+	s.routeAsset("/openapi.json", &cachedAsset{server: s, lifetime: time.Minute, build: func(context.Context) (asset, error) {
+		return asset{contentType: mediaJSON, data: asOf(s.document, s.opts.Now())}, nil
+	}})
+	hooks, err := newWebhookFrame(s.document)
 	if err != nil {
 		return fmt.Errorf("openapi.yaml: %w", err)
 	}
-	s.routeAsset("/webhooks.json", hooks)
+	s.routeAsset("/webhooks.json", &cachedAsset{server: s, lifetime: webhooksLifetime, build: func(ctx context.Context) (asset, error) {
+		types, err := s.opts.EventTypes.List(ctx)
+		if err != nil {
+			return asset{}, err
+		}
+		text, err := hooks.document(types)
+		return asset{contentType: mediaJSON, data: text, cache: webhooksCache}, err
+	}})
 	return nil
 }
 
@@ -65,29 +75,46 @@ func (s *server) routeAsset(route string, a http.Handler) {
 	s.router.Handle(route, s.observe(route, http.MethodGet, a)).Methods(http.MethodGet)
 }
 
-// today is the document with examples that are not a week old.
-type today struct {
-	source []byte
-	now    func() time.Time
+// cachedAsset is an asset that is built again when it is older than lifetime. If that fails,
+// the last one is served.
+type cachedAsset struct {
+	server   *server
+	lifetime time.Duration
+	build    func(ctx context.Context) (asset, error)
 
-	mu    sync.Mutex
-	day   time.Time
+	mu    sync.Mutex // guards what follows, and is held while the asset is built
+	built time.Time
 	asset asset
 }
 
-// ServeHTTP answers with the document of the day.
-func (t *today) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	t.current().ServeHTTP(w, r)
+// ServeHTTP answers with the asset.
+func (c *cachedAsset) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), c.server.opts.Timeout)
+	defer cancel()
+	a, err := c.current(ctx)
+	if err != nil {
+		c.server.fail(w, r, err)
+		return
+	}
+	a.ServeHTTP(w, r)
 }
 
-func (t *today) current() asset {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if now := t.now(); !t.day.Equal(now.UTC().Truncate(24 * time.Hour)) {
-		t.day = now.UTC().Truncate(24 * time.Hour)
-		t.asset = asset{contentType: mediaJSON, data: asOf(t.source, now)}
+func (c *cachedAsset) current(ctx context.Context) (asset, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.server.opts.Now()
+	if age := now.Sub(c.built); c.asset.data != nil && age >= 0 && age < c.lifetime {
+		return c.asset, nil
 	}
-	return t.asset
+	fresh, err := c.build(ctx)
+	switch {
+	case err == nil:
+		c.asset = fresh
+	case c.asset.data == nil:
+		return asset{}, err
+	}
+	c.built = now
+	return c.asset, nil
 }
 
 // ServeHTTP writes the file, compressed as it is kept where the client takes that.

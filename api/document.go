@@ -23,7 +23,7 @@ const (
 	eventBodyLimit = 8 << 20
 	tokenBodyLimit = 32 << 10
 	singleBytes    = 512 << 10 // of an answer that is no list: an event and its metadata are the most
-	// readBytes is what a page of events takes until it is read: the raw events and the
+	// readBytes is the memory of a page of events while it is read: the raw events and the
 	// bodies decoded from them. So one company reads at most four such pages at a time.
 	readBytes = 2 * pageBytes
 )
@@ -31,9 +31,9 @@ const (
 // operation is the part of an operation in the document that this package enforces.
 type operation struct {
 	id, method, route string
-	group             string   // its tag in lower case, a switch of tls.client_certificates; "" when it has not just one
+	group             string   // its tag in lower case, a key of tls.client_certificates; "" unless it has one tag
 	action            string   // its name in the audit log; "" when it has none
-	lines             bool     // it can answer NDJSON too
+	ndjson            bool     // it can answer NDJSON too
 	public            bool     // no token is needed: the document says "security: []"
 	scopes            []string // that the token needs
 	path, query       map[string]*parameter
@@ -41,8 +41,8 @@ type operation struct {
 	needsBody         bool     // a JSON body must be sent
 	form              bool     // the body is a form, not JSON, and errors are those of OAuth
 	maxBody           int64    // bytes
-	answer            int64    // bytes that its answer may take in memory, while it is under way; 0 when that is bounded otherwise
-	codes             []string // of its answers
+	answerBytes       int64    // bytes that its answer may take in memory, while it is under way; 0 when that is bounded otherwise
+	codes             []string // status codes of its answers
 }
 
 // routes are the operations by path template and method.
@@ -66,8 +66,8 @@ var parse = sync.OnceValues(func() (d document, err error) {
 	return d, err
 })
 
-// exampleDay is the day that examples of the document are of; exampleTime is one of
-// its times, in epoch milliseconds.
+// exampleDay is the day of the examples in the document; exampleTime is a time on that day,
+// in epoch milliseconds.
 const (
 	exampleDay  = "2026-11-20"
 	exampleTime = "1795201200000"
@@ -176,9 +176,9 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 			o.scopes = append(o.scopes, scopes...)
 		}
 	}
-	o.answer, o.action = answerBytes(o), actions[o.id]
+	o.answerBytes, o.action = answerBytesOf(o), actions[o.id]
 	if success := op.Responses.Value("200"); success != nil {
-		o.lines = success.Value.Content.Get(mediaLines) != nil
+		o.ndjson = success.Value.Content.Get(mediaNDJSON) != nil
 	}
 	for code := range op.Responses.Map() {
 		o.codes = append(o.codes, code)
@@ -186,8 +186,8 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 	return o
 }
 
-// answerBytes is the answer of an operation, whose parameters are known.
-func answerBytes(o *operation) int64 {
+// answerBytesOf returns the answerBytes of an operation, whose parameters are set already.
+func answerBytesOf(o *operation) int64 {
 	switch {
 	case o.method != http.MethodGet || o.public || o.query["wait"] != nil:
 		return 0

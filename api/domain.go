@@ -24,8 +24,8 @@ import (
 	"spendhook/subscribers/listing"
 )
 
-// What the API asks of those parts of the domain that a test replaces; of the others
-// Options names the type itself. All methods are safe for concurrent use and obey the
+// These interfaces are of the parts of the domain that tests replace. For the other parts
+// Options has the types themselves. All methods are safe for concurrent use and obey the
 // deadline of their context.
 
 // subscriberService is *subscribers.Service.
@@ -65,7 +65,7 @@ type eventTypeStore interface {
 	Remove(ctx context.Context, name string, revisions ...string) error
 }
 
-// deliveryStore reads what became of events, and erases it; it is *store.Store.
+// deliveryStore reads the deliveries of events and erases them; it is *store.Store.
 type deliveryStore interface {
 	Delivery(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error)
 	List(ctx context.Context, f query.Filter) (query.Page, error)
@@ -75,7 +75,7 @@ type deliveryStore interface {
 	Erase(ctx context.Context, ref events.Ref) error
 }
 
-// redeliveryService makes deliveries happen again; it is *redelivery.Service.
+// redeliveryService repeats deliveries; it is *redelivery.Service.
 type redeliveryService interface {
 	Retry(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error)
 	Replay(ctx context.Context, ref events.Ref, only []uuid.UUID) ([]delivery.Delivery, error)
@@ -91,7 +91,7 @@ type redeliveryService interface {
 // feedReader reads events by their numbers; it is *feed.Reader.
 type feedReader interface {
 	Read(ctx context.Context, q feed.Request) (feed.Page, error)
-	Await(ctx context.Context, company uuid.UUID, after int64) (arrived bool, err error)
+	Wait(ctx context.Context, company uuid.UUID, after int64) (arrived bool, err error)
 }
 
 // cardStore is *store.Store of the cards.

@@ -24,12 +24,12 @@ func (s *server) GetEgressCertificate(w http.ResponseWriter, r *http.Request, p 
 // SetEgressCertificate is PUT /api/v1/egress-certificate.
 func (s *server) SetEgressCertificate(w http.ResponseWriter, r *http.Request, p gen.SetEgressCertificateParams) {
 	withBody(s.do, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.EgressCertificateInput) (reply, error) {
-		c.changes(&company, "egress_certificate", company.String())
+		c.auditTarget(&company, "egress_certificate", company.String())
 		set, err := s.opts.Certificates.Set(ctx, company, certificate.Input{Chain: in.CertificateChain, PrivateKey: in.PrivateKey})
 		if err != nil {
 			return reply{}, err
 		}
-		c.setDetail("x5t#S256 " + set.Thumbprint)
+		c.auditDetail("x5t#S256 " + set.Thumbprint)
 		return ok(shownCertificate(company, set)), nil
 	})
 }
@@ -37,7 +37,7 @@ func (s *server) SetEgressCertificate(w http.ResponseWriter, r *http.Request, p 
 // DeleteEgressCertificate is DELETE /api/v1/egress-certificate.
 func (s *server) DeleteEgressCertificate(w http.ResponseWriter, r *http.Request, p gen.DeleteEgressCertificateParams) {
 	withBody(s.do, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, _ gen.CompanyScope) (reply, error) {
-		c.changes(&company, "egress_certificate", company.String())
+		c.auditTarget(&company, "egress_certificate", company.String())
 		return noContent(), s.opts.Certificates.Remove(ctx, company)
 	})
 }

@@ -31,10 +31,10 @@ const maxBatch = 1000 // events of one request
 
 // IngestEvents is POST /api/v1/events.
 func (s *server) IngestEvents(w http.ResponseWriter, r *http.Request, p gen.IngestEventsParams) {
-	if bytes.HasPrefix(bytes.TrimLeft(raw(r), " \t\r\n"), []byte("[")) {
-		// The ids do for an array what an Idempotency-Key does for others.
+	if bytes.HasPrefix(bytes.TrimLeft(bodyOf(r), " \t\r\n"), []byte("[")) {
+		// An array needs no Idempotency-Key, since each event has an id.
 		s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-			return s.ingestBatch(ctx, w.Header(), c, p.CompanyUUID, raw(r), tracing.OfRequest(r))
+			return s.ingestBatch(ctx, w.Header(), c, p.CompanyUUID, bodyOf(r), tracing.OfRequest(r))
 		})
 		return
 	}
@@ -48,7 +48,7 @@ func (s *server) IngestEvents(w http.ResponseWriter, r *http.Request, p gen.Inge
 }
 
 func (s *server) ingestOne(ctx context.Context, c *caller, named *uuid.UUID, e events.Event, trace tracing.Parent) (reply, error) {
-	if err := adopt(c, named, &e); err != nil {
+	if err := prepareEvent(c, named, &e); err != nil {
 		return reply{}, err
 	}
 	e.Trace = trace
@@ -66,9 +66,9 @@ func (s *server) ingestOne(ctx context.Context, c *caller, named *uuid.UUID, e e
 	return reply{status: status, content: gen.EventResult{ID: e.ID, Status: gen.EventResultStatus(results[0].Status)}}, nil
 }
 
-// adopt sets the company of an event to that of the token or the query, and refuses another
+// prepareEvent sets the company of an event to that of the token or the query, and refuses another
 // one. It refuses types that are reserved for operational events.
-func adopt(c *caller, named *uuid.UUID, e *events.Event) error {
+func prepareEvent(c *caller, named *uuid.UUID, e *events.Event) error {
 	if eventtype.Reserved(e.Type) {
 		return fieldProblem("event", "EVENT_TYPE_RESERVED", "is raised by this service itself, about deliveries")
 	}
@@ -180,7 +180,7 @@ func readItem(c *caller, named *uuid.UUID, item jsontext.Value) (events.Event, e
 	if err := decodeJSON(item, &e); err != nil {
 		return e, err
 	}
-	return e, adopt(c, named, &e)
+	return e, prepareEvent(c, named, &e)
 }
 
 // idOf returns the id of an item that could not be read as an event, so that the emitter
@@ -195,10 +195,7 @@ func idOf(item jsontext.Value) string {
 	return named.ID
 }
 
-func isEventID(id string) bool {
-	_, err := events.ParseRef(events.Ref{ID: id}.String())
-	return err == nil
-}
+func isEventID(id string) bool { return events.Ref{ID: id}.Valid() }
 
 // rejected is the result of an item that was not accepted.
 func rejected(id string, err error) gen.EventItemResult {
@@ -262,7 +259,7 @@ func (s *server) eventList(c *caller, p gen.ListEventsParams) (*eventList, error
 		server: s, statuses: valuesOf[query.EventStatus](p.Status), known: map[events.Ref]query.EventStatus{},
 		filter: history.Filter{
 			Subscriber: p.SubscriberUUID, Types: or(p.Event, nil), From: p.From, To: p.To,
-			Cursor: text(p.Cursor), Size: or(p.Size, defaultSize),
+			Cursor: textOf(p.Cursor), Size: or(p.Size, defaultSize),
 		},
 		deliveries: query.Filter{
 			Subscriber: p.SubscriberUUID, ErrorClasses: valuesOf[string](p.ErrorClass),
@@ -304,19 +301,12 @@ func (l *eventList) shown(ctx context.Context, items []events.Stored) ([]gen.Eve
 	if l.filter.Only == nil {
 		return l.withStatus(ctx, items)
 	}
-	content := make([]gen.Event, len(items))
-	for i, e := range items {
-		content[i] = shownEvent(e, l.known[e.Ref()])
-	}
-	return content, nil
+	return convertAll(items, func(e events.Stored) gen.Event { return shownEvent(e, l.known[e.Ref()]) }), nil
 }
 
 // withStatus is the published form of events, with one look-up of statuses.
 func (s *server) withStatus(ctx context.Context, items []events.Stored) ([]gen.Event, error) {
-	refs := make([]events.Ref, len(items))
-	for i, e := range items {
-		refs[i] = e.Ref()
-	}
+	refs := convertAll(items, func(e events.Stored) events.Ref { return e.Ref() })
 	sums, err := s.opts.Deliveries.SumUp(ctx, refs, query.Filter{})
 	if err != nil {
 		return nil, err
@@ -361,7 +351,7 @@ func (s *server) GetEvent(w http.ResponseWriter, r *http.Request, id gen.EventPa
 // accepted.
 func compacted(e events.Stored) *problem {
 	p := problemOf(events.ErrCompacted)
-	p.detail = fmt.Sprintf("The event was accepted at %s and settled; its payload is not kept any more.", e.AcceptedAt.Format(time.RFC3339))
+	p.detail = fmt.Sprintf("The event was accepted at %s and settled; its payload was removed.", e.AcceptedAt.Format(time.RFC3339))
 	return p
 }
 
@@ -388,7 +378,7 @@ func (s *server) ListEventDeliveries(w http.ResponseWriter, r *http.Request, id 
 			return reply{}, err
 		}
 		list, err := s.opts.Deliveries.OfEvent(ctx, ref)
-		return ok(gen.EventDeliveries{Content: showAll(list, shownDelivery)}), err
+		return ok(gen.EventDeliveries{Content: convertAll(list, shownDelivery)}), err
 	})
 }
 
@@ -440,10 +430,10 @@ func (s *server) ReplayEvent(w http.ResponseWriter, r *http.Request, id gen.Even
 		case len(only) > maxReplay:
 			return reply{}, fieldProblem("subscriberUuids", "TOO_MANY", "must have at most %d subscribers", maxReplay)
 		}
-		c.changes(&ref.Company, "event", ref.ID)
+		c.auditTarget(&ref.Company, "event", ref.ID)
 		list, err := s.replay(ctx, w.Header(), c, ref, only)
-		accepted := reply{status: http.StatusAccepted, content: gen.EventDeliveries{Content: showAll(list, shownDelivery)}}
-		return accepted.at("/api/v1/events/"+ref.ID+"/deliveries", ref.Company), err
+		accepted := reply{status: http.StatusAccepted, content: gen.EventDeliveries{Content: convertAll(list, shownDelivery)}}
+		return accepted.withLocation("/api/v1/events/"+ref.ID+"/deliveries", ref.Company), err
 	})
 }
 
@@ -486,7 +476,7 @@ func (s *server) EraseEventPayload(w http.ResponseWriter, r *http.Request, id ge
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(&ref.Company, "event", ref.ID)
+		c.auditTarget(&ref.Company, "event", ref.ID)
 		return noContent(), s.opts.Deliveries.Erase(ctx, ref)
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/internal/redistest"
+	"spendhook/internal/waittest"
 )
 
 func now() string { return time.Now().UTC().Format("2006-01-02T15:04:05.000Z") }
@@ -251,14 +252,5 @@ func TestRedisAwayIs503InTime(t *testing.T) {
 
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(2 * time.Minute)
-	for !ok() {
-		select {
-		case <-deadline:
-			t.Fatal("not in time")
-		case <-tick.C:
-		}
-	}
+	waittest.Until(t, "the condition", ok)
 }

@@ -12,7 +12,7 @@ import (
 func (s *server) ListEventTypes(w http.ResponseWriter, r *http.Request) {
 	s.do(w, r, func(ctx context.Context, _ *caller) (reply, error) {
 		list, err := s.opts.EventTypes.List(ctx)
-		return ok(gen.EventTypes{Content: showAll(list, shownType)}), err
+		return ok(gen.EventTypes{Content: convertAll(list, shownType)}), err
 	})
 }
 
@@ -38,7 +38,7 @@ func (s *server) PutEventType(w http.ResponseWriter, r *http.Request, name gen.E
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(nil, "event-type", name)
+		c.auditTarget(nil, "event-type", name)
 		t, added, err := s.opts.EventTypes.Put(ctx, eventtype.Type{
 			Name: name, Description: in.Description, Schema: in.Schema, Example: in.Example,
 		}, revisions...)
@@ -60,7 +60,7 @@ func (s *server) DeleteEventType(w http.ResponseWriter, r *http.Request, name ge
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(nil, "event-type", name)
+		c.auditTarget(nil, "event-type", name)
 		return noContent(), s.opts.EventTypes.Remove(ctx, name, revisions...)
 	})
 }
@@ -74,9 +74,7 @@ func answerType(status int, t eventtype.Type) reply {
 }
 
 func shownType(t eventtype.Type) gen.EventType {
-	shown := gen.EventType{Name: t.Name, Description: t.Description, Schema: t.Schema, Example: t.Example, Fixed: t.Fixed}
-	if !t.UpdatedAt.IsZero() {
-		shown.UpdatedAt = &t.UpdatedAt
+	return gen.EventType{
+		Name: t.Name, Description: t.Description, Schema: t.Schema, Example: t.Example, Fixed: t.Fixed, UpdatedAt: optional(t.UpdatedAt),
 	}
-	return shown
 }

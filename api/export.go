@@ -3,15 +3,14 @@ package api
 import (
 	"context"
 	"net/http"
-	"strings"
 	"time"
 
 	"spendhook/audit"
 )
 
 const (
-	mediaLines = "application/x-ndjson"
-	exportSize = 500
+	mediaNDJSON = "application/x-ndjson"
+	exportSize  = 500
 	// exportWrite is how long a client may take to read one page.
 	exportWrite = 30 * time.Second
 )
@@ -34,7 +33,7 @@ func (s *server) exportAudit(w http.ResponseWriter, r *http.Request, f audit.Fil
 			_ = out.SetWriteDeadline(s.opts.Now().Add(exportWrite))
 			err = writeLines(w, page.Items, begun)
 		}
-		memory.keep(0)
+		memory.shrinkTo(0)
 		if err != nil {
 			if r.Context().Err() == nil {
 				s.opts.Logger.WarnContext(r.Context(), "audit export cut off", "exception.message", err)
@@ -45,39 +44,40 @@ func (s *server) exportAudit(w http.ResponseWriter, r *http.Request, f audit.Fil
 			return
 		}
 		_ = out.Flush() // an error shows at the next write
-		s.hold(r.Context(), w)
+		s.delayEnd(r.Context(), w)
 		f.Cursor = page.Next
 	}
 }
 
-// exportPage reads one page, and takes the memory for it. An export that has begun is not
-// refused for what its account owes.
-func (s *server) exportPage(r *http.Request, f audit.Filter, begun bool) (page audit.Page, memory *share, err error) {
+// exportPage reserves the memory of a page and reads the page. An export that has begun is not
+// refused for the rate of its account.
+func (s *server) exportPage(r *http.Request, f audit.Filter, begun bool) (page audit.Page, memory *reservation, err error) {
 	if begun {
 		c := callerOf(r)
-		memory, err = s.flight.take(r.Context(), account(c), c.bytes, s.opts.Timeout)
+		memory, err = s.answers.reserve(r.Context(), account(c), c.answerBytes, s.opts.Timeout)
 	} else {
-		memory, err = s.board(r)
+		memory, err = s.reserve(r)
 	}
 	if err != nil {
 		return audit.Page{}, nil, err
 	}
-	if page, err = s.auditPage(r.Context(), f); err != nil {
-		memory.keep(0)
+	if page, err = within(r.Context(), s.opts.Timeout, s.opts.Audit.List, f); err != nil {
+		memory.shrinkTo(0)
 		return audit.Page{}, nil, err
 	}
 	return page, memory, nil
 }
 
-func (s *server) auditPage(ctx context.Context, f audit.Filter) (audit.Page, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+// within calls do with a context that ends after timeout.
+func within[Q, T any](ctx context.Context, timeout time.Duration, do func(context.Context, Q) (T, error), q Q) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return s.opts.Audit.List(ctx, f)
+	return do(ctx, q)
 }
 
 func writeLines(w http.ResponseWriter, items []audit.Entry, begun bool) error {
 	if !begun {
-		w.Header().Set("Content-Type", mediaLines)
+		w.Header().Set("Content-Type", mediaNDJSON)
 		w.WriteHeader(http.StatusOK)
 	}
 	for _, e := range items {
@@ -90,20 +90,4 @@ func writeLines(w http.ResponseWriter, items []audit.Entry, begun bool) error {
 		}
 	}
 	return nil
-}
-
-// wantsLines reports whether an Accept header asks for NDJSON by its name, and
-// not for JSON too.
-func wantsLines(accept string) bool {
-	lines := false
-	for part := range strings.SplitSeq(accept, ",") {
-		kind, params, _ := strings.Cut(part, ";")
-		switch strings.ToLower(strings.TrimSpace(kind)) {
-		case mediaLines:
-			lines = !refused(params)
-		case mediaJSON:
-			return false
-		}
-	}
-	return lines
 }

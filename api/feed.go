@@ -19,8 +19,8 @@ func (s *server) ReadSubscriberFeed(w http.ResponseWriter, r *http.Request, id g
 		s.fail(w, r, err)
 		return
 	}
-	var memory *share
-	defer func() { memory.keep(0) }()
+	var memory *reservation
+	defer func() { memory.shrinkTo(0) }()
 	s.doWithin(w, r, wait+2*s.opts.Timeout, func(ctx context.Context, c *caller) (reply, error) {
 		company, err := c.companyFor(p.CompanyUUID)
 		if err != nil {
@@ -34,39 +34,33 @@ func (s *server) ReadSubscriberFeed(w http.ResponseWriter, r *http.Request, id g
 		forgotten := int64(0)
 		for {
 			// A request that waits for events holds no memory for answers.
-			boarded, err := s.boardBytes(ctx, c, pageBytes)
+			reserved, err := s.reserveBytes(ctx, c, pageBytes)
 			if err != nil {
 				return reply{}, err
 			}
-			memory = boarded
-			page, err := s.readFeed(ctx, q)
+			memory = reserved
+			page, err := within(ctx, s.opts.Timeout, s.opts.Feed.Read, q)
 			if err != nil {
 				return reply{}, err
 			}
 			forgotten += page.Forgotten
 			page.Forgotten, q.After = forgotten, page.Next
 			rep := shownFeed(page)
-			memory.keep(rep.bytes)
+			memory.shrinkTo(rep.bytes)
 			if len(page.Items) > 0 || page.More || wait == 0 {
 				return rep, nil
 			}
-			arrived, err := s.opts.Feed.Await(waiting, company, page.Next)
+			arrived, err := s.opts.Feed.Wait(waiting, company, page.Next)
 			if err != nil || !arrived {
 				return rep, err
 			}
-			memory.keep(0)
+			memory.shrinkTo(0)
 		}
 	})
 }
 
-func (s *server) readFeed(ctx context.Context, q feed.Request) (feed.Page, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
-	defer cancel()
-	return s.opts.Feed.Read(ctx, q)
-}
-
 func shownFeed(page feed.Page) reply {
-	rep := ok(gen.Feed{Content: showAll(page.Items, shownFeedEvent), Next: page.Next, Last: page.Last, More: page.More, Forgotten: page.Forgotten})
+	rep := ok(gen.Feed{Content: convertAll(page.Items, shownFeedEvent), Next: page.Next, Last: page.Last, More: page.More, Forgotten: page.Forgotten})
 	rep.stream = true
 	for _, item := range page.Items {
 		rep.bytes += int64(len(item.Body)) + eventRest

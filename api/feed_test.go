@@ -93,12 +93,12 @@ type waits struct {
 	refuse  error
 }
 
-func (w *waits) Await(ctx context.Context, company uuid.UUID, after int64) (bool, error) {
+func (w *waits) Wait(ctx context.Context, company uuid.UUID, after int64) (bool, error) {
 	if w.refuse != nil {
 		return false, w.refuse
 	}
 	w.waiting.Add(1)
-	return w.feedReader.Await(ctx, company, after)
+	return w.feedReader.Wait(ctx, company, after)
 }
 
 // Readers that wait hold no memory of answers, and end at once when the daemon stops.

@@ -18,12 +18,8 @@ const filterTestEvents = 100
 
 // TestSubscriberFilter is POST /api/v1/subscribers/{uuid}/filter-test.
 func (s *server) TestSubscriberFilter(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.TestSubscriberFilterParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decode[gen.FilterTest](r)
-		if err != nil {
-			return reply{}, err
-		}
-		sub, err := s.subscriber(ctx, c, id, p.CompanyUUID, in.CompanyUUID)
+	withBody(s.do, w, r, p.CompanyUUID, func(ctx context.Context, _ *caller, company uuid.UUID, in gen.FilterTest) (reply, error) {
+		sub, err := s.opts.Subscribers.Get(ctx, company, id)
 		if err != nil {
 			return reply{}, err
 		}

@@ -3,21 +3,22 @@ package api
 import (
 	"errors"
 	"io"
+	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
 	"spendhook/api/gen"
 )
 
-// guard enforces, before a handler runs, what the document says of its
-// operation: the token and its scopes, the client certificate, how often the
-// token may be used, the media types, the query parameters and the size of the
-// body.
+// guard checks a request before its handler runs, by the operation in the document: the
+// token and its scopes, the rate limit, the client certificate, the media types, the
+// parameters and the size of the body.
 func (s *server) guard(op *operation, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != op.route && s.routes[r.URL.Path] != nil {
-			s.methodNotAllowed(w, r) // a fixed path such as add-event, taken for a parameter
+			s.methodNotAllowed(w, r) // a fixed path such as add-event, which the router read as a parameter
 			return
 		}
 		r, err := s.admit(w, r, op)
@@ -48,16 +49,16 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*
 		if err := s.throttle.charge(r.Context(), w.Header(), c, 0, 1); err != nil {
 			return r, err
 		}
-		if err := s.checkCertificate(r, op); err != nil {
+		if err := s.checkCertificate(r, op.group); err != nil {
 			return r, err
 		}
 		if err := authorize(c, op.scopes); err != nil {
 			return r, err
 		}
-		c.change, c.bytes = s.newChange(w, r, c, op), op.answer
+		c.entry, c.answerBytes = s.newAuditEntry(w, r, c, op), op.answerBytes
 		r = withCaller(r, c)
 	}
-	if accept := r.Header.Get("Accept"); !acceptsJSON(accept) && (!op.lines || !wantsLines(accept)) {
+	if accept := r.Header.Get("Accept"); !acceptsJSON(accept) && (!op.ndjson || !wantsNDJSON(accept)) {
 		return r, newProblem(http.StatusNotAcceptable, "NOT_ACCEPTABLE", "Only application/json can be answered.")
 	}
 	r, err := readParameters(r, op)
@@ -68,7 +69,7 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*
 		return r, s.receive(w, r, op)
 	}
 	if r.Method == http.MethodDelete && sendsBody(r) {
-		return r, newProblem(http.StatusBadRequest, "BODY_NOT_ALLOWED", "This operation has no body; what it needs is in the path and the query.")
+		return r, newProblem(http.StatusBadRequest, "BODY_NOT_ALLOWED", "This operation has no body; its parameters are in the path and the query.")
 	}
 	return r, nil
 }
@@ -82,8 +83,8 @@ func sendsBody(r *http.Request) bool {
 	return n > 0
 }
 
-// badParameter answers when the generated code cannot read a parameter that readParameters
-// accepted. This should not happen.
+// badParameter answers a request with a parameter that the generated code refuses: a header
+// that is given twice. readParameters has checked the parameters of the path and the query.
 func (s *server) badParameter(w http.ResponseWriter, r *http.Request, err error) {
 	name := ""
 	if e, ok := errors.AsType[*gen.InvalidParamFormatError](err); ok {
@@ -94,30 +95,27 @@ func (s *server) badParameter(w http.ResponseWriter, r *http.Request, err error)
 	s.fail(w, r, fieldProblem(name, "INVALID", "is not of the documented form"))
 }
 
-// acceptsJSON reports whether an Accept header (RFC 9110 section 12.5.1) allows
-// JSON; quality values only matter where they are 0.
-func acceptsJSON(accept string) bool {
-	if accept == "" || accept == "*/*" || accept == mediaJSON {
+// accepts reports whether an Accept header (RFC 9110 section 12.5.1) names one of the media
+// types with a quality value above 0. A header that is absent names all.
+func accepts(accept string, types ...string) bool {
+	if accept == "" || slices.Contains(types, accept) {
 		return true
 	}
 	for part := range strings.SplitSeq(accept, ",") {
-		kind, params, _ := strings.Cut(part, ";")
-		switch strings.ToLower(strings.TrimSpace(kind)) {
-		case mediaJSON, "application/*", "*/*":
-			if !refused(params) {
-				return true
-			}
+		kind, params, _ := mime.ParseMediaType(part)
+		q, err := strconv.ParseFloat(params["q"], 64)
+		if slices.Contains(types, kind) && (err != nil || q > 0) {
+			return true
 		}
 	}
 	return false
 }
 
-func refused(params string) bool {
-	for param := range strings.SplitSeq(params, ";") {
-		name, value, _ := strings.Cut(strings.TrimSpace(param), "=")
-		if q, err := strconv.ParseFloat(value, 64); strings.EqualFold(name, "q") && err == nil {
-			return q == 0
-		}
-	}
-	return false
+func acceptsJSON(accept string) bool {
+	return accepts(accept, "*/*", mediaJSON, "application/*")
+}
+
+// wantsNDJSON reports whether an Accept header names NDJSON, and not JSON too.
+func wantsNDJSON(accept string) bool {
+	return accept != "" && accepts(accept, mediaNDJSON) && !accepts(accept, mediaJSON)
 }

@@ -141,7 +141,7 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 		Queue:  workqueue.Options{CheckInterval: 5 * time.Millisecond, ServiceEvery: 10 * time.Millisecond, StopTimeout: time.Second},
 		Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
-	publisher := publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Wake, Claimer: d.Claimer()})
+	publisher := publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Queue().Wake, Claimer: d.Queue()})
 	t.Cleanup(publisher.Close)
 	start(t, d, publisher)
 	inspector := inspect.New(inspect.Options{Events: store, Registry: copies, Deliveries: d.Deliveries(), Requests: made, Send: sender.Send})
@@ -152,7 +152,7 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 		SigningKeys: signingkey.New(client, sealtest.Keyring()),
 		EventTypes:  eventtype.NewStore(eventtype.Options{Client: client, Now: time.Now, Logger: logger}),
 		Sessions:    session.NewStore(client, nil),
-		Deliveries:  d.Deliveries(), Redelivery: d.Redelivery(), Inspector: inspector, Feed: reader, Quarantine: d,
+		Deliveries:  d.Deliveries(), Redelivery: d.Redelivery(), Inspector: inspector, Feed: reader, Dispatcher: d,
 		Idempotency: idempotency.New(idempotency.Options{Client: client, Keyring: sealtest.Keyring()}), Logger: logger,
 	})
 }

@@ -17,13 +17,13 @@ import (
 const (
 	idempotencyHeader = "Idempotency-Key"
 	keyReused         = "IDEMPOTENCY_KEY_REUSED"
-	// keepTimeout comes on top of the request's own.
-	keepTimeout = 400 * time.Millisecond
-	maxKept     = 64 << 10 // bytes of an answer
+	// storeTimeout bounds the time to store an answer, after the time-out of the request.
+	storeTimeout = 400 * time.Millisecond
+	maxStored    = 64 << 10 // bytes of an answer
 )
 
-// once is do for a request that creates or sends something: with an Idempotency-Key it
-// is carried out once, and the stored answer is given from then on.
+// once is do for a request that creates or sends something. With an Idempotency-Key the
+// request is carried out once, and repetitions get the stored answer.
 func (s *server) once(w http.ResponseWriter, r *http.Request, handle handlerFunc) {
 	s.onceWithin(w, r, s.opts.Timeout, handle)
 }
@@ -51,7 +51,7 @@ func (s *server) onceWithin(w http.ResponseWriter, r *http.Request, limit time.D
 		send(w, reply{status: saved.Status, header: saved.Header, body: saved.Body})
 	default:
 		rep := s.run(ctx, w, r, handle)
-		s.keep(r, scope, keys[0], sum, rep)
+		s.storeAnswer(r, scope, keys[0], sum, rep)
 		send(w, rep)
 	}
 }
@@ -68,7 +68,7 @@ func (s *server) readAgain(w http.ResponseWriter, r *http.Request, saved *idempo
 	}
 	get.URL = at
 	c := callerOf(r)
-	c.change, c.bytes = nil, singleBytes // the first request has its audit entry
+	c.entry, c.answerBytes = nil, singleBytes // the first request has its audit entry
 	s.router.ServeHTTP(&restated{w, saved}, get)
 }
 
@@ -91,17 +91,17 @@ func saneKey(key string) bool {
 	return key != "" && len(key) <= 255 && !strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' })
 }
 
-// keep stores the answer of a successful request. After a failure it releases the key, so
+// storeAnswer stores the answer of a successful request. After a failure it releases the key, so
 // that a retry can succeed. It also runs when the client has disconnected. An error is only
 // logged, since the request has been carried out.
-func (s *server) keep(r *http.Request, scope, key string, sum [32]byte, rep reply) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), keepTimeout)
+func (s *server) storeAnswer(r *http.Request, scope, key string, sum [32]byte, rep reply) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), storeTimeout)
 	defer cancel()
 	var err error
 	if rep.status < http.StatusMultipleChoices {
 		answer := idempotency.Response{Status: rep.status, Header: rep.header, Body: rep.body, Secret: rep.secret}
-		if len(rep.body) > maxKept && rep.read != "" {
-			answer.Body, answer.Read = nil, rep.read
+		if len(rep.body) > maxStored && rep.readPath != "" {
+			answer.Body, answer.Read = nil, rep.readPath
 		}
 		err = s.opts.Idempotency.Finish(ctx, scope, key, sum, answer)
 	} else {
@@ -112,10 +112,10 @@ func (s *server) keep(r *http.Request, scope, key string, sum [32]byte, rep repl
 	}
 }
 
-// onceFor returns the Idempotency-Key for package cards, which stores it together with the
+// creationKey returns the Idempotency-Key for package cards, which stores it together with the
 // created row. So a retry creates nothing even if this process or Redis crashed before the
 // answer was stored.
-func onceFor(r *http.Request) creations.Once {
+func creationKey(r *http.Request) creations.Once {
 	key := r.Header.Get(idempotencyHeader)
 	if key == "" {
 		return creations.Once{}
@@ -137,6 +137,6 @@ func keyScope(c *caller) string {
 func fingerprint(r *http.Request) [32]byte {
 	h := sha256.New()
 	_, _ = fmt.Fprintf(h, "%s %s\n", r.Method, r.URL.RequestURI())
-	_, _ = h.Write(raw(r))
+	_, _ = h.Write(bodyOf(r))
 	return [32]byte(h.Sum(nil))
 }

@@ -98,7 +98,7 @@ func TestALargeAnswerIsNotKept(t *testing.T) {
 	wg.Wait()
 	key, writer := header(idempotencyHeader, "k"), bearer(h.mint(&h.company, "deliveries:write"))
 	first := h.call("POST", "/api/v1/events/e/replay", "", key, writer).want(http.StatusAccepted)
-	if first.Body.Len() <= maxKept {
+	if first.Body.Len() <= maxStored {
 		t.Fatalf("it has %d bytes only", first.Body.Len())
 	}
 	for _, kept := range client.Keys(t.Context(), "sh:idem:*").Val() {

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -30,9 +29,9 @@ func (s *server) RetryDeliveries(w http.ResponseWriter, r *http.Request, p gen.R
 			}
 		}
 		job, err := s.opts.Redelivery.RetryAll(ctx, request)
-		c.changes(&company, "job", job.UUID.String())
+		c.auditTarget(&company, "job", job.UUID.String())
 		if request.DryRun {
-			c.setDetail("dry run")
+			c.auditDetail("dry run")
 		}
 		return startedJob(job), err
 	})
@@ -93,7 +92,7 @@ func (s *server) ListJobs(w http.ResponseWriter, r *http.Request, p gen.ListJobs
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		f := redelivery.JobFilter{
 			Subscriber: p.SubscriberUUID, Kinds: valuesOf[redelivery.JobKind](p.Kind), Statuses: valuesOf[redelivery.JobStatus](p.Status),
-			Cursor: text(p.Cursor), Size: or(p.Size, defaultSize),
+			Cursor: textOf(p.Cursor), Size: or(p.Size, defaultSize),
 		}
 		var err error
 		if f.Company, err = c.companyFor(p.CompanyUUID); err != nil {
@@ -115,7 +114,7 @@ func (s *server) GetJob(w http.ResponseWriter, r *http.Request, id gen.JobPath, 
 // CancelJob is POST /api/v1/jobs/{jobUuid}/cancel.
 func (s *server) CancelJob(w http.ResponseWriter, r *http.Request, id gen.JobPath, p gen.CancelJobParams) {
 	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, _ gen.CompanyScope) (reply, error) {
-		c.changes(&company, "job", id.String())
+		c.auditTarget(&company, "job", id.String())
 		job, err := s.opts.Redelivery.Cancel(ctx, company, id)
 		return ok(shownJob(job)), err
 	})
@@ -127,30 +126,27 @@ func (s *server) EraseCompany(w http.ResponseWriter, r *http.Request, company ge
 		if err := c.ofPlatform(); err != nil {
 			return reply{}, err
 		}
-		c.changes(&company, "company", company.String())
+		c.auditTarget(&company, "company", company.String())
 		job, err := s.opts.Redelivery.Erase(ctx, company)
 		return startedJob(job), err
 	})
 }
 
-// startedJob answers with a job: 200 when it is done already.
+// startedJob answers with a job: 202, or 200 when it is finished already.
 func startedJob(job redelivery.Job) reply {
 	rep := reply{status: http.StatusAccepted, content: shownJob(job)}
 	if job.FinishedAt != nil {
 		rep.status = http.StatusOK
 	}
-	return rep.at("/api/v1/jobs/"+job.UUID.String(), job.CompanyUUID)
+	return rep.withLocation("/api/v1/jobs/"+job.UUID.String(), job.CompanyUUID)
 }
 
 func shownJob(job redelivery.Job) gen.Job {
 	shown := gen.Job{
-		UUID: job.UUID, CompanyUUID: job.CompanyUUID,
+		UUID: job.UUID, CompanyUUID: job.CompanyUUID, SubscriberUUID: optional(job.SubscriberUUID),
 		Kind: gen.JobKind(job.Kind), Status: gen.JobStatus(job.Status), DryRun: job.DryRun,
-		Examined: job.Examined, Redelivered: job.Redelivered, Since: present(job.Since), Until: present(job.Until),
+		Examined: job.Examined, Redelivered: job.Redelivered, Since: optional(job.Since), Until: optional(job.Until),
 		CreatedAt: job.CreatedAt, UpdatedAt: job.UpdatedAt, FinishedAt: job.FinishedAt,
-	}
-	if job.SubscriberUUID != uuid.Nil {
-		shown.SubscriberUUID = &job.SubscriberUUID
 	}
 	if job.Retry != nil {
 		shown.Retry = shownRetry(job.Retry)
@@ -159,15 +155,12 @@ func shownJob(job redelivery.Job) gen.Job {
 }
 
 func shownRetry(f *query.Filter) *gen.RetryRequest {
-	shown := &gen.RetryRequest{SubscriberUUID: f.Subscriber, From: f.From, To: f.To}
+	shown := &gen.RetryRequest{
+		SubscriberUUID: f.Subscriber, From: f.From, To: f.To,
+		StatusCodeFrom: optional(f.CodeFrom), StatusCodeTo: optional(f.CodeTo),
+	}
 	if len(f.EventTypes) > 0 {
 		shown.Event = &f.EventTypes
-	}
-	if f.CodeFrom > 0 {
-		shown.StatusCodeFrom = &f.CodeFrom
-	}
-	if f.CodeTo > 0 {
-		shown.StatusCodeTo = &f.CodeTo
 	}
 	if statuses := valuesOf[gen.DeliveryStatus](&f.Statuses); len(statuses) > 0 {
 		shown.Status = &statuses
@@ -176,12 +169,4 @@ func shownRetry(f *query.Filter) *gen.RetryRequest {
 		shown.ErrorClass = &classes
 	}
 	return shown
-}
-
-// present is nil for the zero time.
-func present(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
 }

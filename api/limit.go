@@ -15,16 +15,15 @@ import (
 	"spendhook/internal/ratelimit"
 )
 
-// Limits bound how much is carried out. A request counts as one, or as the items
-// in it: the events of an array, the items of a bulk creation, the deliveries of
-// a replay. It counts as one when it is not valid or is answered from what an
-// Idempotency-Key has kept; past a limit it takes nothing. One with more items
-// than a bucket holds takes a full one. The names of the limits are set here.
+// Limits are the rate limits of requests. A request takes one token, or one for each of its
+// items: the events of an array, the cards of a bulk creation, the deliveries of a replay. An
+// invalid request takes one token, and so does one that is answered with a stored answer. A
+// request above a limit (429) takes none. A request with more items than the burst takes the whole burst.
 type Limits struct {
 	Limiter *ratelimit.Limiter
 
-	// Client is for each credential, Company for all credentials of a company.
-	// A credential that is not tied to one has the first alone.
+	// Client is the limit of each credential, Company that of all credentials of a company.
+	// A credential without a company has the first alone. The names are set by this package.
 	Client, Company ratelimit.Limit
 
 	changed atomic.Pointer[[2]ratelimit.Limit] // nil: as above
@@ -57,8 +56,8 @@ type throttle struct {
 	metrics *Metrics
 }
 
-// charge changes the tokens that a request has taken from taken to n, and sets the headers
-// that show the rest. On an error, a 429, the request has taken no token.
+// charge changes the number of tokens that a request has taken, from taken to n. It sets the
+// headers with the tokens that are left. After an error, a 429, the request has taken none.
 func (t *throttle) charge(ctx context.Context, h http.Header, c *caller, taken, n int) error {
 	if t.limits == nil {
 		return nil

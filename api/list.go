@@ -1,6 +1,7 @@
 package api
 
 import (
+	"iter"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -21,8 +22,8 @@ const (
 	defaultSize = 20
 	maxSize     = 100
 	pageBytes   = history.PageBytes
-	// itemBytes is what an item of a full page may take. Only events, whose pages are
-	// bounded by their bytes too, may be larger.
+	// itemBytes is the maximum size of an item of a full page. Only events may be larger,
+	// since their pages are bounded by bytes too.
 	itemBytes = pageBytes / maxSize
 )
 
@@ -40,7 +41,7 @@ type cursorPage[T any] struct {
 
 // byCursor answers one page of a list that goes on at next.
 func byCursor[I, T any](r *http.Request, size int, items []I, next string, show func(I) T) reply {
-	rep := listed(cursorPage[T]{showAll(items, show), next, next != "" && len(items) < size}, size, len(items))
+	rep := listed(cursorPage[T]{convertAll(items, show), next, next != "" && len(items) < size}, size, len(items))
 	if next == "" {
 		return rep
 	}
@@ -60,21 +61,21 @@ type numberedPage[T any] struct {
 
 // byNumber answers one page of a list of total items.
 func byNumber[I, T any](r *http.Request, page lists.Page, items []I, total int64, show func(I) T) reply {
-	content := numberedPage[T]{showAll(items, show), page.Number, page.Size, total, pages(total, page)}
+	content := numberedPage[T]{convertAll(items, show), page.Number, page.Size, total, pages(total, page)}
 	return paged(listed(content, page.Size, len(items)), r, &page, total)
 }
 
 // inArray is byNumber for a list that is a bare array.
 func inArray[I, T any](r *http.Request, page lists.Page, items []I, total int64, show func(I) T, links ...string) reply {
-	return paged(listed(showAll(items, show), page.Size, len(items)), r, &page, total, links...)
+	return paged(listed(convertAll(items, show), page.Size, len(items)), r, &page, total, links...)
 }
 
-func showAll[I, T any](items []I, show func(I) T) []T {
-	shown := make([]T, len(items))
+func convertAll[I, T any](items []I, convert func(I) T) []T {
+	converted := make([]T, len(items))
 	for i, item := range items {
-		shown[i] = show(item)
+		converted[i] = convert(item)
 	}
-	return shown
+	return converted
 }
 
 // listed is the answer of a page with that many items.
@@ -84,30 +85,23 @@ func listed(content any, size, items int) reply {
 	return rep
 }
 
-// streamed encodes an array from parts. It calls more until more returns no items.
-type streamed[T any] struct {
-	more func() ([]T, error)
-}
+// streamed is encoded as an array of the items that it yields.
+type streamed[T any] iter.Seq2[T, error]
 
 // MarshalJSONTo writes the array as it is read.
 func (s streamed[T]) MarshalJSONTo(enc *jsontext.Encoder) error {
 	if err := enc.WriteToken(jsontext.BeginArray); err != nil {
 		return err
 	}
-	for {
-		items, err := s.more()
+	for item, err := range s {
+		if err == nil {
+			err = json.MarshalEncode(enc, item)
+		}
 		if err != nil {
 			return err
 		}
-		if len(items) == 0 {
-			return enc.WriteToken(jsontext.EndArray)
-		}
-		for _, item := range items {
-			if err := json.MarshalEncode(enc, item); err != nil {
-				return err
-			}
-		}
 	}
+	return enc.WriteToken(jsontext.EndArray)
 }
 
 // pages is how many pages of that size hold total items.
@@ -166,4 +160,4 @@ func or[T any](given *T, otherwise T) T {
 	return *given
 }
 
-func text[T ~string](given *T) string { return string(or(given, "")) }
+func textOf[T ~string](given *T) string { return string(or(given, "")) }

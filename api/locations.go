@@ -12,7 +12,7 @@ import (
 	"spendhook/storage/locations"
 )
 
-// locationsDeprecated is since when v2 is to be used, 2026-01-01 (RFC 9745).
+// locationsDeprecated is the time since which v1 is deprecated, 2026-01-01 (RFC 9745).
 const locationsDeprecated = "@1767225600"
 
 // ListLocationsV1 is GET /api/v1/locations.
@@ -25,7 +25,7 @@ func (s *server) ListLocations(w http.ResponseWriter, r *http.Request, p gen.Lis
 	s.listLocations(w, r, p)
 }
 
-// deprecatedPath begins what there is in v2 too.
+// deprecatedPath is the prefix of the deprecated routes. v2 has the same routes.
 const deprecatedPath = "/api/v1/locations"
 
 // deprecate adds the deprecation headers to an answer of a v1 route, and returns the link
@@ -44,7 +44,7 @@ func (s *server) listLocations(w http.ResponseWriter, r *http.Request, p gen.Lis
 		if err != nil {
 			return reply{}, err
 		}
-		filter := locations.Filter{Company: company, Status: text(p.Status)}
+		filter := locations.Filter{Company: company, Status: textOf(p.Status)}
 		if p.Page == nil && p.Size == nil {
 			return s.allLocations(ctx, r, filter, links)
 		}
@@ -55,30 +55,41 @@ func (s *server) listLocations(w http.ResponseWriter, r *http.Request, p gen.Lis
 	})
 }
 
-// allLocations answers the whole list, a part of it in memory at a time.
+// allLocations answers with the whole list. It reads and writes a part of the list at a time.
 func (s *server) allLocations(ctx context.Context, r *http.Request, f locations.Filter, links []string) (reply, error) {
 	list, total, err := s.opts.Locations.List(ctx, f)
 	if err != nil {
 		return reply{}, err
 	}
-	read := int64(0)
-	more := func() (shown []gen.Location, err error) {
-		if list == nil && read < total {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Timeout)
-			defer cancel()
-			if list, _, err = s.opts.Locations.List(ctx, f); err != nil {
-				return nil, err
+	all := func(yield func(gen.Location, error) bool) {
+		for read := int64(0); len(list) > 0; {
+			for _, l := range list {
+				if !yield(shownLocation(l), nil) {
+					return
+				}
+			}
+			if read += int64(len(list)); read >= total {
+				return
+			}
+			f.After = &list[len(list)-1]
+			if list, err = s.nextLocations(ctx, f); err != nil {
+				yield(gen.Location{}, err)
+				return
 			}
 		}
-		if len(list) > 0 {
-			read += int64(len(list))
-			shown, f.After, list = showAll(list, shownLocation), &list[len(list)-1], nil
-		}
-		return shown, nil
 	}
-	rep := ok(streamed[gen.Location]{more})
+	rep := ok(streamed[gen.Location](all))
 	rep.stream, rep.bytes = true, pageBytes
 	return paged(rep, r, nil, total, links...), nil
+}
+
+// nextLocations reads a further part of a list. It has a time-out of its own, since that of the
+// request may end while the list is written.
+func (s *server) nextLocations(ctx context.Context, f locations.Filter) ([]locations.Location, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Timeout)
+	defer cancel()
+	list, _, err := s.opts.Locations.List(ctx, f)
+	return list, err
 }
 
 // GetLocationV1 is GET /api/v1/locations/{uuid}.

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"slices"
 	"time"
@@ -11,14 +10,13 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/auth/clients"
-	"spendhook/storage"
 )
 
 // ListClients is GET /api/v1/oauth-clients.
 func (s *server) ListClients(w http.ResponseWriter, r *http.Request, p gen.ListClientsParams) {
 	s.aboutClients(w, r, s.do, func(ctx context.Context, _ *caller) (reply, error) {
 		size := or(p.Size, defaultSize)
-		list, next, err := s.opts.Clients.List(ctx, text(p.Cursor), size)
+		list, next, err := s.opts.Clients.List(ctx, textOf(p.Cursor), size)
 		return byCursor(r, size, list, next, shownClient), err
 	})
 }
@@ -47,7 +45,7 @@ func (s *server) CreateClient(w http.ResponseWriter, r *http.Request, _ gen.Crea
 		client, secret, err := s.opts.Clients.Create(ctx, clients.Registration{
 			Name: in.Name, Company: in.CompanyUUID, Scopes: in.Scopes, Certificates: or(in.Certificates, nil), NoSecret: or(in.NoSecret, false),
 		})
-		c.changes(in.CompanyUUID, "client", client.ID)
+		c.auditTarget(in.CompanyUUID, "client", client.ID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -63,7 +61,7 @@ func (s *server) UpdateClient(w http.ResponseWriter, r *http.Request, id gen.Cli
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(nil, "client", id)
+		c.auditTarget(nil, "client", id)
 		var client clients.Client
 		if in.Certificates != nil {
 			client, err = s.opts.Clients.SetCertificates(ctx, id, *in.Certificates)
@@ -85,7 +83,7 @@ func (s *server) RotateClientSecret(w http.ResponseWriter, r *http.Request, id g
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(nil, "client", id)
+		c.auditTarget(nil, "client", id)
 		overlap := time.Duration(or(in.OverlapSeconds, defaultOverlap)) * time.Second
 		if overlap < 0 || overlap > clients.MaxOverlap {
 			return reply{}, fieldProblem("overlapSeconds", "OUT_OF_RANGE", "must be 0 to %d", int(clients.MaxOverlap.Seconds()))
@@ -103,7 +101,7 @@ const defaultOverlap = 86400
 // DeleteClient is DELETE /api/v1/oauth-clients/{clientId}.
 func (s *server) DeleteClient(w http.ResponseWriter, r *http.Request, id gen.ClientPath) {
 	s.aboutClients(w, r, s.do, func(ctx context.Context, c *caller) (reply, error) {
-		c.changes(nil, "client", id)
+		c.auditTarget(nil, "client", id)
 		return noContent(), s.opts.Clients.Delete(ctx, id)
 	})
 }
@@ -119,11 +117,7 @@ func (s *server) aboutClients(w http.ResponseWriter, r *http.Request, answer fun
 		if err := c.ofPlatform(); err != nil {
 			return reply{}, err
 		}
-		rep, err := handle(ctx, c)
-		if errors.Is(err, storage.ErrNotFound) {
-			err = newProblem(http.StatusNotFound, "NOT_FOUND", "There is no such client.")
-		}
-		return rep, err
+		return handle(ctx, c)
 	})
 }
 

@@ -6,16 +6,19 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 const (
 	maxRequestID = 128
-	// maxHeaderBytes leaves room for two lists of 500 UUIDs and a certificate. The
-	// server reads some more, so that there is an answer.
+	// maxHeaderBytes leaves room for two lists of 500 UUIDs and a certificate. net/http
+	// reads some more, so that the request can be answered with 431.
 	maxHeaderBytes = 64 << 10
 )
 
@@ -45,8 +48,8 @@ func (s *server) outer(next http.Handler) http.Handler {
 		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 		h.Set("Referrer-Policy", "no-referrer")
 		if r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 {
-			// It may have had a Content-Length too, which net/http drops unseen:
-			// such a connection must not go on (RFC 9112 section 6.1).
+			// The request may have had a Content-Length too, which net/http removes. Such
+			// a connection must be closed (RFC 9112 section 6.1).
 			h.Set("Connection", "close")
 		}
 		if strings.HasPrefix(r.URL.Path, deprecatedPath) {
@@ -77,7 +80,7 @@ func saneID(id string) bool {
 func (s *server) observe(route, method string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := &recorder{ResponseWriter: w}
-		defer s.hold(r.Context(), rec) // also counts what was written before the client disconnected
+		defer s.delayEnd(r.Context(), rec) // also counts what was written before the client disconnected
 		s.serve(rec, r, route, method, next)
 	})
 }
@@ -115,7 +118,7 @@ func (s *server) recoverPanic(rec *recorder, r *http.Request) {
 	s.fail(rec, r, newProblem(http.StatusInternalServerError, "INTERNAL_ERROR", "An unexpected error occurred."))
 }
 
-// recorder notes what was answered, and to whom.
+// recorder notes the status and the bytes of an answer, and the caller.
 type recorder struct {
 	http.ResponseWriter
 	status  int
@@ -142,3 +145,68 @@ func (r *recorder) Write(p []byte) (int, error) {
 
 // Unwrap is for http.ResponseController.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// The labels of what matched no operation.
+const (
+	noRoute  = "none"
+	noMethod = "other"
+)
+
+// Metrics counts requests by route pattern, never by path. It is safe for
+// concurrent use.
+type Metrics struct {
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+
+	throttled *prometheus.CounterVec
+}
+
+// NewMetrics registers spendhook_http_requests_total, _http_request_duration_seconds and
+// _http_throttled_total with reg; a nil reg exports nothing.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		requests: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+			Name: "spendhook_http_requests_total",
+			Help: "Requests answered, by route pattern, method and status code.",
+		}, []string{"route", "method", "code"}),
+		seconds: promauto.With(reg).NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "spendhook_http_request_duration_seconds",
+			Help:    "Time to answer a request, by route pattern, method and class of the status code (2xx).",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 20},
+		}, []string{"route", "method", "status"}),
+		throttled: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+			Name: "spendhook_http_throttled_total",
+			Help: "Requests refused with 429, by the limit that was exceeded.",
+		}, []string{"limit"}),
+	}
+	for _, limit := range []string{limitClient, limitCompany} {
+		m.throttled.WithLabelValues(limit)
+	}
+	return m
+}
+
+// initialize shows every documented answer as zero.
+func (m *Metrics) initialize(all routes) {
+	for route, operations := range all {
+		for method, op := range operations {
+			for _, code := range op.codes {
+				m.seconds.WithLabelValues(route, method, code[:1]+"xx")
+				m.requests.WithLabelValues(route, method, code)
+			}
+		}
+	}
+}
+
+func (m *Metrics) observe(route, method string, code int, took time.Duration) {
+	m.requests.WithLabelValues(route, method, strconv.Itoa(code)).Inc()
+	m.seconds.WithLabelValues(route, method, class(code)).Observe(took.Seconds())
+}
+
+// class is the class of a status code; "none" for an answer that was cut off before
+// it had one.
+func class(code int) string {
+	if code < 100 || code > 599 {
+		return "none"
+	}
+	return strconv.Itoa(code/100) + "xx"
+}

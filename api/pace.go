@@ -29,7 +29,7 @@ type pacer struct {
 	now       func() time.Time
 
 	mu   sync.Mutex
-	paid *lru.Cache[string, time.Time] // when the bytes of an account have passed at the rate
+	paid *lru.Cache[string, time.Time] // when the rate has covered the bytes of an account
 }
 
 func newPacer(perSecond int64, now func() time.Time) *pacer {
@@ -54,9 +54,9 @@ func (p *pacer) add(account string, bytes int64) time.Duration {
 	return max(0, paid.Sub(now)-paceBurst)
 }
 
-// hold delays the end of an answer, or the next page of an export: by the rate at which the
-// account may read, or as a refusal. The answer holds no memory by then.
-func (s *server) hold(ctx context.Context, w http.ResponseWriter) {
+// delayEnd delays the end of an answer, or the next page of an export, when the account reads
+// above the rate or the request was refused. The answer has released its memory by then.
+func (s *server) delayEnd(ctx context.Context, w http.ResponseWriter) {
 	rec, ok := w.(*recorder)
 	if !ok || rec.caller == nil {
 		return
@@ -79,4 +79,50 @@ func (s *server) checkPace(account string) error {
 	}
 	return newProblem(http.StatusServiceUnavailable, "OVERLOADED", "More bytes of lists are read than %d MiB a second; try again.", s.pacer.perSecond>>20).
 		with("Retry-After", "1")
+}
+
+const (
+	refusalDelay = 500 * time.Millisecond
+	// Beyond these counts a refusal is answered at once.
+	maxDelayedOfOne = 512 // of one company, or of one client that belongs to none
+	maxDelayed      = 4096
+)
+
+// refusals delays answers to callers that send or read too much, so that a client that
+// ignores Retry-After takes little CPU from the others. It is safe for concurrent use.
+type refusals struct {
+	mu      sync.Mutex
+	total   int
+	delayed map[string]int // by account
+}
+
+func newRefusals() *refusals { return &refusals{delayed: map[string]int{}} }
+
+// delay waits before a refusal is answered, no longer than ctx.
+func (f *refusals) delay(ctx context.Context, account string) {
+	if !f.begin(account) {
+		return
+	}
+	defer f.end(account)
+	pause.For(ctx, refusalDelay)
+}
+
+func (f *refusals) begin(account string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.total == maxDelayed || f.delayed[account] == maxDelayedOfOne {
+		return false
+	}
+	f.total++
+	f.delayed[account]++
+	return true
+}
+
+func (f *refusals) end(account string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.total--
+	if f.delayed[account]--; f.delayed[account] == 0 {
+		delete(f.delayed, account)
+	}
 }

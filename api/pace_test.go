@@ -81,7 +81,7 @@ func TestEveryListIsPaced(t *testing.T) {
 	s.pacer.add(h.company.String(), 1<<40)
 	h.handler = s.outer(s.identify(s.router))
 	targets := map[string]option{
-		"/api/v1/audit?from=2026-01-01T00:00:00Z":            header("Accept", mediaLines),
+		"/api/v1/audit?from=2026-01-01T00:00:00Z":            header("Accept", mediaNDJSON),
 		"/api/v1/subscribers/" + sub.UUID.String() + "/feed": header("Accept", mediaJSON),
 	}
 	for path, operations := range documentedRoutes(t) {
@@ -115,7 +115,7 @@ func TestFeedsAndExportsCountTheirBytes(t *testing.T) {
 	}{
 		{path, mediaJSON, false},
 		{path + "/feed", mediaJSON, true},
-		{"/api/v1/audit?from=2026-01-01T00:00:00Z", mediaLines, true},
+		{"/api/v1/audit?from=2026-01-01T00:00:00Z", mediaNDJSON, true},
 	} {
 		name := h.company.String()
 		before, _ := s.pacer.paid.Get(name)

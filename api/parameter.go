@@ -25,14 +25,14 @@ import (
 // their schemas. It replaces the values by their canonical form, which the generated code
 // and the links of a list use.
 type parameter struct {
-	schema *openapi3.Schema
-	form   *regexp.Regexp // nil: none is asked for
+	schema  *openapi3.Schema
+	pattern *regexp.Regexp // nil when the schema has none
 }
 
 func newParameter(p *openapi3.Parameter) *parameter {
 	out := &parameter{schema: p.Schema.Value}
 	if pattern := out.item().Pattern; pattern != "" {
-		out.form = regexp.MustCompile(pattern) // the document is ours, and tested
+		out.pattern = regexp.MustCompile(pattern) // the document is ours, and tested
 	}
 	return out
 }
@@ -47,8 +47,8 @@ func (p *parameter) item() *openapi3.Schema {
 	return p.schema
 }
 
-// read returns the canonical form of what was sent, or notes what was expected. The
-// values of a list are separated by commas, with white space or not, and it may be
+// read returns the canonical form of the given values, or adds what was expected to problems.
+// The values of a list are separated by commas, with white space or not, and a list may be
 // given more than once.
 func (p *parameter) read(problems *invalid.Error, name string, given []string) string {
 	if !p.list() {
@@ -116,7 +116,7 @@ func (p *parameter) value(name, text string) (canonical, expected string) {
 	}
 }
 
-// integer reads a number in decimal. A size beyond the most is taken as the most.
+// integer reads a number in decimal. A size above the maximum is read as the maximum.
 func integer(schema *openapi3.Schema, name, text string) (canonical, expected string) {
 	low, high := *schema.Min, *schema.Max
 	n, err := strconv.ParseInt(text, 10, 64)
@@ -150,7 +150,7 @@ func (p *parameter) text(text string) (canonical, expected string) {
 		return "", "not empty"
 	case schema.MaxLength != nil && uint64(length) > *schema.MaxLength: //nolint:gosec // a length
 		return "", fmt.Sprintf("text of at most %d characters", *schema.MaxLength)
-	case p.form != nil && !p.form.MatchString(text):
+	case p.pattern != nil && !p.pattern.MatchString(text):
 		return "", "of the form " + schema.Pattern
 	default:
 		return text, ""

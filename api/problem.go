@@ -34,7 +34,7 @@ import (
 	"spendhook/subscribers/signingkey"
 )
 
-// problem is an error that has its HTTP form (RFC 9457).
+// problem is an error in its HTTP form (RFC 9457).
 type problem struct {
 	status int
 	code   string // upper snake, stable
@@ -63,30 +63,30 @@ func fieldProblem(field, code, format string, args ...any) error {
 	return e
 }
 
-// known maps the sentinels of the domain.
-var known = []struct {
+// domainProblems maps the sentinels of the domain to answers.
+var domainProblems = []struct {
 	err    error
 	status int
 	code   string
 	detail string
 }{
 	{events.ErrNotFound, http.StatusNotFound, "EVENT_NOT_FOUND", "There is no such event."},
-	{events.ErrCompacted, http.StatusGone, "EVENT_COMPACTED", "The event was settled, and its payload is not kept any more."},
-	{publish.ErrConflict, http.StatusConflict, "EVENT_CONFLICT", "The id is known with another content; nothing was changed."},
-	{eventtype.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "Nothing is known of the event type."},
-	{eventtype.ErrFixed, http.StatusConflict, "EVENT_TYPE_FIXED", "The event type is one of the daemon's own, which documents it."},
-	{eventtype.ErrFull, http.StatusConflict, "TOO_MANY_EVENT_TYPES", "As many event types are documented as may be: 1,000 of them, and 1 MiB."},
-	{eventtype.ErrChanged, http.StatusPreconditionFailed, "PRECONDITION_FAILED", "The event type is not the one that If-Match names: it was changed meanwhile."},
+	{events.ErrCompacted, http.StatusGone, "EVENT_COMPACTED", "The event is settled, and its payload was removed."},
+	{publish.ErrConflict, http.StatusConflict, "EVENT_CONFLICT", "The id is known with other content; nothing was changed."},
+	{eventtype.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "The event type is not known, or has no stored documentation."},
+	{eventtype.ErrFixed, http.StatusConflict, "EVENT_TYPE_FIXED", "The event type is one of the daemon's own, which cannot be changed."},
+	{eventtype.ErrFull, http.StatusConflict, "TOO_MANY_EVENT_TYPES", "The limit of documented event types is reached: 1,000 types, and 1 MiB in total."},
+	{eventtype.ErrChanged, http.StatusPreconditionFailed, "PRECONDITION_FAILED", "If-Match is not the current ETag: the event type was changed meanwhile."},
 	{subscribers.ErrNotFound, http.StatusNotFound, "SUBSCRIBER_NOT_FOUND", "There is no such subscriber."},
 	{subscribers.ErrConflict, http.StatusConflict, "CALLBACK_URL_TAKEN", "Another subscriber of the company has this callbackUrl."},
-	{subscribers.ErrChanged, http.StatusPreconditionFailed, "PRECONDITION_FAILED", "The subscriber is not the one that If-Match names: it was changed meanwhile."},
-	{subscribers.ErrQuota, http.StatusConflict, "TOO_MANY_SUBSCRIBERS", "The company has as many subscribers as it may."},
+	{subscribers.ErrChanged, http.StatusPreconditionFailed, "PRECONDITION_FAILED", "If-Match is not the current ETag: the subscriber was changed meanwhile."},
+	{subscribers.ErrQuota, http.StatusConflict, "TOO_MANY_SUBSCRIBERS", "The company has the maximum number of subscribers."},
 	{signingkey.ErrNotFound, http.StatusNotFound, "NO_WEBHOOK_KEYS", "There are no keys of this company."},
 	{certificate.ErrNotFound, http.StatusNotFound, "NO_EGRESS_CERTIFICATE", "The company has no egress certificate."},
 	{session.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such session."},
 	{delivery.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such delivery."},
 	{redelivery.ErrFinished, http.StatusConflict, "JOB_FINISHED", "The job has completed."},
-	{redelivery.ErrNotCancellable, http.StatusConflict, "JOB_NOT_CANCELLABLE", "The job is part of a change of a subscriber, or erases a company."},
+	{redelivery.ErrNotCancellable, http.StatusConflict, "JOB_NOT_CANCELLABLE", "The job is part of the deletion of a subscriber, or erases a company."},
 	{store.ErrOpen, http.StatusConflict, "EVENT_OPEN", "The event is not settled: a delivery of it is open, or it is in quarantine."},
 	{delivery.ErrInFlight, http.StatusConflict, "DELIVERY_IN_FLIGHT", "An attempt of this delivery is under way."},
 	{quarantine.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such entry in the quarantine."},
@@ -95,28 +95,28 @@ var known = []struct {
 	{delivery.ErrSubscriberDisabled, http.StatusConflict, "SUBSCRIBER_DISABLED", "The subscriber is disabled; enable it first."},
 	{idempotency.ErrReused, http.StatusUnprocessableEntity, keyReused, "The Idempotency-Key was used for another request."},
 	{creations.ErrKeyReused, http.StatusUnprocessableEntity, keyReused, "The Idempotency-Key was used for another request."},
-	{storage.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is nothing like it."},
+	{storage.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such resource."},
 	{cards.ErrUserNotFound, http.StatusUnprocessableEntity, "USER_NOT_FOUND", "The user is not an active user of the company."},
 	{cards.ErrNotActive, http.StatusUnprocessableEntity, "CARD_NOT_ACTIVE", "The card is not active."},
 	{cards.ErrThresholdExceedsLimit, http.StatusUnprocessableEntity, "THRESHOLD_EXCEEDS_LIMIT", "The threshold exceeds the company's credit limit."},
 }
 
-// later maps the sentinels of the domain after which a request may be repeated: with the
-// seconds until then.
-var later = []struct {
+// laterProblems maps the sentinels of the domain after which the same request may succeed later.
+// seconds is the Retry-After.
+var laterProblems = []struct {
 	err     error
 	status  int
 	code    string
 	detail  string
 	seconds string
 }{
-	{publish.ErrBacklogFull, http.StatusTooManyRequests, "BACKLOG_FULL", "The company has as many pending events as it may; send the event again once some are delivered.", "5"},
-	{publish.ErrStorageFull, http.StatusServiceUnavailable, "STORAGE_FULL", "No memory is left for new events of the company; send the event again once some are delivered.", "30"},
+	{publish.ErrBacklogFull, http.StatusTooManyRequests, "BACKLOG_FULL", "The company has the maximum number of pending events; send the event again after some are delivered.", "5"},
+	{publish.ErrStorageFull, http.StatusServiceUnavailable, "STORAGE_FULL", "No memory is left for new events of the company; send the event again after some are delivered.", "30"},
 	{idempotency.ErrInProgress, http.StatusConflict, "IDEMPOTENCY_KEY_IN_PROGRESS", "The first request with this Idempotency-Key is still under way.", "1"},
-	{sequence.ErrTooManyWaiting, http.StatusTooManyRequests, "TOO_MANY_WAITING", "As many requests wait for new events as may.", "1"},
-	{redelivery.ErrTooManyJobs, http.StatusTooManyRequests, "TOO_MANY_JOBS", "Too many jobs of the company are not finished; try again once some are, or cancel some.", "5"},
-	// Links are gone after a minute.
-	{session.ErrTooMany, http.StatusTooManyRequests, "TOO_MANY_CONSOLE_LINKS", "The company has as many links into the console, or sessions, as it may.", "60"},
+	{sequence.ErrTooManyWaiting, http.StatusTooManyRequests, "TOO_MANY_WAITING", "Too many requests wait for new events.", "1"},
+	{redelivery.ErrTooManyJobs, http.StatusTooManyRequests, "TOO_MANY_JOBS", "The company has too many unfinished jobs; try again after some have finished, or cancel some.", "5"},
+	// Links expire after a minute.
+	{session.ErrTooMany, http.StatusTooManyRequests, "TOO_MANY_CONSOLE_LINKS", "The company has the maximum number of links into the console, or of sessions.", "60"},
 }
 
 // problemOf gives every error its HTTP form. This is the one place that does.
@@ -127,7 +127,7 @@ func problemOf(err error) *problem {
 	if e, ok := errors.AsType[*invalid.Error](err); ok {
 		return invalidProblem(e)
 	}
-	for _, k := range known {
+	for _, k := range domainProblems {
 		if errors.Is(err, k.err) {
 			return newProblem(k.status, k.code, "%s", k.detail)
 		}
@@ -135,7 +135,7 @@ func problemOf(err error) *problem {
 	if e, ok := errors.AsType[redelivery.UnknownSubscribersError](err); ok {
 		return newProblem(http.StatusUnprocessableEntity, "UNKNOWN_SUBSCRIBERS", "The company has no such subscribers: %s.", e)
 	}
-	for _, l := range later {
+	for _, l := range laterProblems {
 		if errors.Is(err, l.err) {
 			return newProblem(l.status, l.code, "%s", l.detail).with("Retry-After", l.seconds)
 		}
@@ -156,17 +156,18 @@ func problemOf(err error) *problem {
 	return p
 }
 
-// missing maps a part of a route to the detail of its 404, for errors that do not tell what
-// was not found. The first match counts.
+// missing maps a part of a route to the detail of its 404, for errors that do not name the
+// kind of resource. The first match counts.
 var missing = []struct{ part, detail string }{
 	{"{jobUuid}", "There is no such job."},
 	{"/cards/", "There is no such card."},
 	{"/locations/", "There is no such location."},
 	{"/billing-statements/", "There is no billing statement of that month."},
+	{"{clientId}", "There is no such client."},
 }
 
-// naming sets the detail of a 404 by the route.
-func (p *problem) naming(route string) {
+// setMissing sets the detail of a 404 by the route.
+func (p *problem) setMissing(route string) {
 	for _, m := range missing {
 		if p.code == "NOT_FOUND" && strings.Contains(route, m.part) {
 			p.detail = m.detail
@@ -228,9 +229,7 @@ func instance(r *http.Request) string {
 }
 
 func fieldErrors(fields []invalid.Field) []gen.FieldError {
-	list := make([]gen.FieldError, len(fields))
-	for i, f := range fields {
-		list[i] = gen.FieldError{Field: f.Field, Code: f.Code, Message: f.Message}
-	}
-	return list
+	return convertAll(fields, func(f invalid.Field) gen.FieldError {
+		return gen.FieldError{Field: f.Field, Code: f.Code, Message: f.Message}
+	})
 }

@@ -19,47 +19,34 @@ func (s *server) ListQuarantine(w http.ResponseWriter, r *http.Request, p gen.Li
 		if err != nil {
 			return reply{}, err
 		}
-		page, err := s.opts.Quarantine.Quarantined(ctx, quarantine.Filter{Company: company, Size: size, Cursor: text(p.Cursor)})
+		page, err := s.opts.Dispatcher.Quarantine().List(ctx, quarantine.Filter{Company: company, Size: size, Cursor: textOf(p.Cursor)})
 		return byCursor(r, size, page.Items, page.Next, shownQuarantined), err
 	})
 }
 
 // RetryQuarantined is POST /api/v1/quarantine/{id}/retry.
 func (s *server) RetryQuarantined(w http.ResponseWriter, r *http.Request, id gen.QuarantinePath, p gen.RetryQuarantinedParams) {
-	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decode[gen.CompanyScope](r)
+	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, _ gen.CompanyScope) (reply, error) {
+		e, err := dispatcher.ParseQuarantined(company, id)
 		if err != nil {
 			return reply{}, err
 		}
-		e, err := quarantined(c, id, p.CompanyUUID, in.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
-		c.changes(&e.Company, "quarantine", id)
-		err = s.opts.Quarantine.RetryQuarantined(ctx, e)
-		return reply{status: http.StatusAccepted, content: gen.QuarantineRef{ID: id, CompanyUUID: e.Company}}, err
+		c.auditTarget(&company, "quarantine", id)
+		err = s.opts.Dispatcher.Quarantine().Retry(ctx, e)
+		return reply{status: http.StatusAccepted, content: gen.QuarantineRef{ID: id, CompanyUUID: company}}, err
 	})
 }
 
 // DropQuarantined is DELETE /api/v1/quarantine/{id}.
 func (s *server) DropQuarantined(w http.ResponseWriter, r *http.Request, id gen.QuarantinePath, p gen.DropQuarantinedParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		e, err := quarantined(c, id, p.CompanyUUID)
+	s.doFor(w, r, p.CompanyUUID, func(ctx context.Context, company uuid.UUID) (reply, error) {
+		e, err := dispatcher.ParseQuarantined(company, id)
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(&e.Company, "quarantine", id)
-		return noContent(), s.opts.Quarantine.DropQuarantined(ctx, e)
+		callerOf(r).auditTarget(&company, "quarantine", id)
+		return noContent(), s.opts.Dispatcher.DropQuarantined(ctx, e)
 	})
-}
-
-// quarantined returns the entry of a request. A malformed id is answered as not found.
-func quarantined(c *caller, id string, named ...*uuid.UUID) (quarantine.Entry, error) {
-	company, err := c.companyFor(named...)
-	if err != nil {
-		return quarantine.Entry{}, err
-	}
-	return dispatcher.ParseQuarantined(company, id)
 }
 
 func shownQuarantined(e quarantine.Entry) gen.QuarantineEntry {

@@ -19,17 +19,15 @@ const testTimeout = 20 * time.Second
 
 // TestSubscriber is POST /api/v1/subscribers/{uuid}/test.
 func (s *server) TestSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.TestSubscriberParams) {
-	s.onceWithin(w, r, testTimeout, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decode[gen.CompanyScope](r)
-		if err != nil {
+	once := func(w http.ResponseWriter, r *http.Request, handle handlerFunc) {
+		s.onceWithin(w, r, testTimeout, handle)
+	}
+	withBody(once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, _ gen.CompanyScope) (reply, error) {
+		if _, err := s.opts.Subscribers.Get(ctx, company, id); err != nil {
 			return reply{}, err
 		}
-		sub, err := s.subscriber(ctx, c, id, p.CompanyUUID, in.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
-		c.changes(&sub.CompanyUUID, "subscriber", id.String())
-		result, err := s.opts.Inspector.Test(ctx, sub.CompanyUUID, sub.UUID)
+		c.auditTarget(&company, "subscriber", id.String())
+		result, err := s.opts.Inspector.Test(ctx, company, id)
 		headers := attempt.Headers(result.EventID, []attempt.Attempt{result.Attempt}, 0)
 		return ok(gen.TestResult{
 			EventID: result.EventID, Delivered: result.Delivered, Attempt: shownAttempt(result.Attempt, headers),
@@ -39,14 +37,13 @@ func (s *server) TestSubscriber(w http.ResponseWriter, r *http.Request, id gen.S
 
 // GetSubscriberStats is GET /api/v1/subscribers/{uuid}/stats.
 func (s *server) GetSubscriberStats(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.GetSubscriberStatsParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		sub, err := s.subscriber(ctx, c, id, p.CompanyUUID)
-		if err != nil {
+	s.doFor(w, r, p.CompanyUUID, func(ctx context.Context, company uuid.UUID) (reply, error) {
+		if _, err := s.opts.Subscribers.Get(ctx, company, id); err != nil {
 			return reply{}, err
 		}
-		stats, err := s.opts.Deliveries.Stats(ctx, sub.CompanyUUID, sub.UUID)
+		stats, err := s.opts.Deliveries.Stats(ctx, company, id)
 		return ok(gen.SubscriberStats{
-			SubscriberUUID: sub.UUID, Total: stats.Total, Live: stats.Live, Dead: stats.Dead,
+			SubscriberUUID: id, Total: stats.Total, Live: stats.Live, Dead: stats.Dead,
 			OldestLiveAt: stats.OldestLiveAt, Waiting: stats.Waiting,
 		}), err
 	})
@@ -55,49 +52,44 @@ func (s *server) GetSubscriberStats(w http.ResponseWriter, r *http.Request, id g
 // PauseSubscriber is POST /api/v1/subscribers/{uuid}/pause.
 func (s *server) PauseSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.PauseSubscriberParams) {
 	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, _ gen.CompanyScope) (reply, error) {
-		c.changes(&company, "subscriber", id.String())
+		c.auditTarget(&company, "subscriber", id.String())
 		if err := s.opts.Subscribers.Pause(ctx, company, id); err != nil {
 			return reply{}, err
 		}
-		return s.answerSubscriber(ctx, c, id, &company)
+		return s.answerSubscriber(ctx, company, id)
 	})
 }
 
 // ResumeSubscriber is POST /api/v1/subscribers/{uuid}/resume.
 func (s *server) ResumeSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.ResumeSubscriberParams) {
 	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.ResumeRequest) (reply, error) {
-		c.changes(&company, "subscriber", id.String())
+		c.auditTarget(&company, "subscriber", id.String())
 		if or(in.Drop, false) {
-			c.setDetail("drop")
+			c.auditDetail("drop")
 			job, err := s.opts.Redelivery.Drop(ctx, company, id)
 			return startedJob(job), err
 		}
 		if err := s.opts.Subscribers.Resume(ctx, company, id); err != nil {
 			return reply{}, err
 		}
-		return s.answerSubscriber(ctx, c, id, &company)
+		return s.answerSubscriber(ctx, company, id)
 	})
 }
 
 // RecoverSubscriber is POST /api/v1/subscribers/{uuid}/recover.
 func (s *server) RecoverSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.RecoverSubscriberParams) {
-	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decode[gen.RecoverRequest](r)
-		if err != nil {
-			return reply{}, err
-		}
+	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.RecoverRequest) (reply, error) {
 		request, err := recoverRequest(in, s.opts.Now())
 		if err != nil {
 			return reply{}, err
 		}
-		sub, err := s.subscriber(ctx, c, id, p.CompanyUUID, in.CompanyUUID)
-		if err != nil {
+		if _, err := s.opts.Subscribers.Get(ctx, company, id); err != nil {
 			return reply{}, err
 		}
-		request.Company, request.Subscriber = sub.CompanyUUID, sub.UUID
-		c.changes(&sub.CompanyUUID, "subscriber", id.String())
+		request.Company, request.Subscriber = company, id
+		c.auditTarget(&company, "subscriber", id.String())
 		if request.DryRun {
-			c.setDetail("dry run")
+			c.auditDetail("dry run")
 		}
 		job, err := s.opts.Redelivery.Recover(ctx, request)
 		return startedJob(job), err

@@ -31,7 +31,7 @@ func reimbursementFilter(c *caller, p gen.ListReimbursementsParams) (f reimburse
 	f.PaymentDate = days(p.PaymentDateStart, p.PaymentDateEnd)
 	f.LastUpdateDate = days(p.LastUpdateDateStart, p.LastUpdateDateEnd)
 	f.CategoryCodes, f.RequesterUUIDs, f.UUIDs = or(p.CategoryCodes, nil), or(p.RequesterUuids, nil), or(p.Uuids, nil)
-	f.Statuses, f.RequesterName = valuesOf[string](p.Statuses), text(p.RequesterName)
+	f.Statuses, f.RequesterName = valuesOf[string](p.Statuses), textOf(p.RequesterName)
 	f.Company, err = c.companyOfList(p.CompanyUUID)
 	return f, err
 }
@@ -64,11 +64,7 @@ func (s *server) shownReimbursement(r reimbursements.Reimbursement) gen.Reimburs
 }
 
 func (s *server) references(resource string, list []reimbursements.Reference) []gen.Reference {
-	shown := make([]gen.Reference, len(list))
-	for i, ref := range list {
-		shown[i] = s.reference(resource, ref)
-	}
-	return shown
+	return convertAll(list, func(ref reimbursements.Reference) gen.Reference { return s.reference(resource, ref) })
 }
 
 func (s *server) reference(resource string, ref reimbursements.Reference) gen.Reference {
@@ -76,11 +72,9 @@ func (s *server) reference(resource string, ref reimbursements.Reference) gen.Re
 }
 
 func (s *server) attachments(list []reimbursements.Attachment) []gen.Attachment {
-	shown := make([]gen.Attachment, len(list))
-	for i, a := range list {
-		shown[i] = gen.Attachment{UUID: a.UUID, FileName: a.FileName, Links: s.linksTo("v2/attachments/", a.UUID)}
-	}
-	return shown
+	return convertAll(list, func(a reimbursements.Attachment) gen.Attachment {
+		return gen.Attachment{UUID: a.UUID, FileName: a.FileName, Links: s.linksTo("v2/attachments/", a.UUID)}
+	})
 }
 
 // linksTo is where clients find the resource itself.

@@ -21,16 +21,16 @@ const (
 	mediaForm    = "application/x-www-form-urlencoded"
 )
 
-// reply is what a handler answers; a nil content is an empty body.
+// reply is the answer of a handler; a nil content is an empty body.
 type reply struct {
-	status  int
-	content any
-	body    []byte // the encoded content, without stream
-	header  http.Header
-	secret  bool   // the content holds a secret: stored for an Idempotency-Key, it is encrypted
-	stream  bool   // the content is encoded as it is written
-	bytes   int64  // about what the answer takes in memory
-	read    string // the path to read the content later, for an answer that may be large
+	status   int
+	content  any
+	body     []byte // the encoded content, without stream
+	header   http.Header
+	secret   bool   // the content holds a secret: stored for an Idempotency-Key, it is encrypted
+	stream   bool   // the content is encoded as it is written
+	bytes    int64  // about what the answer takes in memory
+	readPath string // the path to read the content later, for an answer that may be large
 }
 
 func ok(content any) reply { return reply{status: http.StatusOK, content: content} }
@@ -47,9 +47,9 @@ func (r reply) with(name, value string) reply {
 	return r
 }
 
-// at adds the Location of the created resource, and the path to read it later.
-func (r reply) at(path string, company uuid.UUID) reply {
-	r.read = path + "?companyUuid=" + company.String()
+// withLocation adds the Location of the created resource, and the path to read it later.
+func (r reply) withLocation(path string, company uuid.UUID) reply {
+	r.readPath = path + "?companyUuid=" + company.String()
 	return r.with("Location", path)
 }
 
@@ -57,7 +57,7 @@ func (r reply) at(path string, company uuid.UUID) reply {
 // has a deadline.
 type handlerFunc func(ctx context.Context, c *caller) (reply, error)
 
-// do answers a request with what handle says, within the time-out.
+// do answers a request with the reply of handle, within the time-out.
 func (s *server) do(w http.ResponseWriter, r *http.Request, handle handlerFunc) {
 	s.doWithin(w, r, s.opts.Timeout, handle)
 }
@@ -74,40 +74,40 @@ func (s *server) doFor(w http.ResponseWriter, r *http.Request, named *uuid.UUID,
 }
 
 func (s *server) doWithin(w http.ResponseWriter, r *http.Request, limit time.Duration, handle handlerFunc) {
-	memory, err := s.board(r)
+	memory, err := s.reserve(r)
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	defer memory.keep(0)
+	defer memory.shrinkTo(0)
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	rep := s.run(ctx, w, r, handle)
-	memory.keep(rep.bytes)
+	memory.shrinkTo(rep.bytes)
 	send(w, rep)
 }
 
-// board takes the memory of an answer before it is read; nil when it takes little.
-func (s *server) board(r *http.Request) (*share, error) {
+// reserve waits for the memory of the answer to a request; nil when the answer takes little.
+func (s *server) reserve(r *http.Request) (*reservation, error) {
 	c := callerOf(r)
-	if c == nil || c.bytes == 0 {
+	if c == nil || c.answerBytes == 0 {
 		return nil, nil
 	}
-	return s.boardBytes(r.Context(), c, c.bytes)
+	return s.reserveBytes(r.Context(), c, c.answerBytes)
 }
 
-func (s *server) boardBytes(ctx context.Context, c *caller, bytes int64) (*share, error) {
+func (s *server) reserveBytes(ctx context.Context, c *caller, bytes int64) (*reservation, error) {
 	if bytes > singleBytes {
 		c.paced = true
 		if err := s.checkPace(account(c)); err != nil {
 			return nil, err
 		}
 	}
-	return s.flight.take(ctx, account(c), bytes, s.opts.Timeout)
+	return s.answers.reserve(ctx, account(c), bytes, s.opts.Timeout)
 }
 
-// account names what a caller's memory, bytes and delayed refusals are counted for: its
-// company, or the client when it belongs to none.
+// account returns the key by which a caller's memory, bytes and delayed refusals are counted:
+// its company, or the client when it belongs to none.
 func account(c *caller) string {
 	if c.Company != nil {
 		return c.Company.String()
@@ -115,11 +115,11 @@ func account(c *caller) string {
 	return limitKey(c.Caller)
 }
 
-// run calls handle and encodes what it says.
+// run calls handle and encodes its reply.
 func (s *server) run(ctx context.Context, w http.ResponseWriter, r *http.Request, handle handlerFunc) reply {
 	c := callerOf(r)
 	rep, err := handle(ctx, c)
-	s.record(r, c, err)
+	s.recordAudit(r, c, err)
 	if err == nil && rep.content != nil && !rep.stream {
 		rep.body, err = encode(rep.content)
 		rep.bytes = int64(len(rep.body))
@@ -144,7 +144,7 @@ func (s *server) failure(w http.ResponseWriter, r *http.Request, err error) repl
 	s.logFailure(r, id, p)
 	if route := mux.CurrentRoute(r); route != nil {
 		template, _ := route.GetPathTemplate() // none at a path without a route
-		p.naming(template)
+		p.setMissing(template)
 	}
 	header := http.Header{"Content-Type": {mediaProblem}}
 	maps.Copy(header, p.header)

@@ -167,7 +167,7 @@ func TestHangingDatabaseIs503InTime(t *testing.T) {
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { received <- r.Header.Get("webhook-id") }))
 	t.Cleanup(receiver.Close)
 	create(h, receiver.URL)
-	h.call("GET", "/api/v3/cards", "").want(http.StatusOK)
+	eventually(t, func() bool { return h.call("GET", "/api/v3/cards", "").Code == http.StatusOK })
 
 	s.gate.Lock()
 	var all sync.WaitGroup

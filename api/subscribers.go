@@ -38,7 +38,7 @@ func (s *server) ListSubscribers(w http.ResponseWriter, r *http.Request, p gen.L
 
 func subscriberFilter(c *caller, p gen.ListSubscribersParams) (f listing.Filter, err error) {
 	f.Page, f.Size, f.UUID, f.Enabled = or(p.Page, 0), or(p.Size, defaultSize), p.UUID, p.Enabled
-	f.Name, f.CallbackURL, f.Events = text(p.Name), text(p.CallbackURL), or(p.Events, nil)
+	f.Name, f.CallbackURL, f.Events = textOf(p.Name), textOf(p.CallbackURL), or(p.Events, nil)
 	f.Company, err = c.companyOfList(p.CompanyUUID)
 	return f, err
 }
@@ -55,7 +55,7 @@ func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, p gen.
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(&company, "subscriber", sub.UUID.String())
+		c.auditTarget(&company, "subscriber", sub.UUID.String())
 		// A new subscriber has no health yet. Reading it could fail, and the answer is the only
 		// one with the secret.
 		created := reply{status: http.StatusCreated, content: shownWithSecret(sub, health.Health{}), secret: true}
@@ -65,27 +65,18 @@ func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, p gen.
 
 // GetSubscriber is GET /api/v1/subscribers/{uuid}.
 func (s *server) GetSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.GetSubscriberParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		return s.answerSubscriber(ctx, c, id, p.CompanyUUID)
+	s.doFor(w, r, p.CompanyUUID, func(ctx context.Context, company uuid.UUID) (reply, error) {
+		return s.answerSubscriber(ctx, company, id)
 	})
 }
 
 // answerSubscriber answers with the subscriber as it is now.
-func (s *server) answerSubscriber(ctx context.Context, c *caller, id uuid.UUID, company *uuid.UUID) (reply, error) {
-	sub, err := s.subscriber(ctx, c, id, company)
+func (s *server) answerSubscriber(ctx context.Context, company, id uuid.UUID) (reply, error) {
+	sub, err := s.opts.Subscribers.Get(ctx, company, id)
 	if err != nil {
 		return reply{}, err
 	}
 	return s.answerWith(ctx, http.StatusOK, sub)
-}
-
-// subscriber reads the one that a request is about.
-func (s *server) subscriber(ctx context.Context, c *caller, id uuid.UUID, named ...*uuid.UUID) (subscribers.Subscriber, error) {
-	company, err := c.companyFor(named...)
-	if err != nil {
-		return subscribers.Subscriber{}, err
-	}
-	return s.opts.Subscribers.Get(ctx, company, id)
 }
 
 // UpdateSubscriber is PATCH /api/v1/subscribers/{uuid}.
@@ -98,7 +89,7 @@ func (s *server) UpdateSubscriber(w http.ResponseWriter, r *http.Request, id gen
 		if settings.Revisions, err = revisionsOf(p.IfMatch); err != nil {
 			return reply{}, err
 		}
-		c.changes(&company, "subscriber", id.String())
+		c.auditTarget(&company, "subscriber", id.String())
 		sub, err := s.opts.Subscribers.Update(ctx, company, id, settings)
 		if err != nil {
 			return reply{}, err
@@ -114,7 +105,7 @@ func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id gen
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(&company, "subscriber", id.String())
+		c.auditTarget(&company, "subscriber", id.String())
 		return noContent(), s.opts.Subscribers.Delete(ctx, company, id, revisions...)
 	})
 }
@@ -122,12 +113,12 @@ func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id gen
 // AddSubscriberEvent is POST /api/v1/subscribers/add-event.
 func (s *server) AddSubscriberEvent(w http.ResponseWriter, r *http.Request, p gen.AddSubscriberEventParams) {
 	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.SubscriberEventChange) (reply, error) {
-		c.setDetail(in.Event)
+		c.auditDetail(in.Event)
 		sub, err := s.opts.Subscribers.AddEvent(ctx, company, in.CallbackURL, in.Event)
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(&company, "subscriber", sub.UUID.String())
+		c.auditTarget(&company, "subscriber", sub.UUID.String())
 		return s.answerWith(ctx, http.StatusCreated, sub)
 	})
 }
@@ -146,7 +137,7 @@ func (s *server) DeleteSubscriberEvent(w http.ResponseWriter, r *http.Request, p
 		if err := s.auditSubscriber(ctx, c, company, callbackURL); err != nil {
 			return reply{}, err
 		}
-		c.setDetail(event)
+		c.auditDetail(event)
 		return noContent(), s.opts.Subscribers.RemoveEvent(ctx, company, callbackURL, event)
 	})
 }
@@ -155,14 +146,14 @@ func (s *server) DeleteSubscriberEvent(w http.ResponseWriter, r *http.Request, p
 func (s *server) auditSubscriber(ctx context.Context, c *caller, company uuid.UUID, callbackURL string) error {
 	items, _, err := s.opts.SubscriberLists.List(ctx, listing.Filter{Company: &company, CallbackURL: callbackURL, Size: 1})
 	if err == nil && len(items) == 1 {
-		c.changes(&company, "subscriber", items[0].UUID.String())
+		c.auditTarget(&company, "subscriber", items[0].UUID.String())
 	}
 	return err
 }
 
 // either returns the value of a field that is in the body or in the query.
 func either(field, inBody string, inQuery *string) (string, error) {
-	query := text(inQuery)
+	query := textOf(inQuery)
 	switch {
 	case inBody == "" && query == "":
 		return "", fieldProblem(field, "REQUIRED", "is required")
@@ -183,7 +174,7 @@ func (s *server) RotateSubscriberSecret(w http.ResponseWriter, r *http.Request, 
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(&company, "subscriber", id.String())
+		c.auditTarget(&company, "subscriber", id.String())
 		sub, err := s.opts.Subscribers.RotateSecret(ctx, company, id)
 		if err != nil {
 			return reply{}, err
@@ -229,11 +220,9 @@ func (s *server) withHealth(ctx context.Context, items []subscribers.Subscriber)
 		}
 		healths[company] = known
 	}
-	content := make([]gen.Subscriber, len(items))
-	for i, sub := range items {
-		content[i] = shownSubscriber(sub, healths[sub.CompanyUUID][sub.UUID])
-	}
-	return content, nil
+	return convertAll(items, func(sub subscribers.Subscriber) gen.Subscriber {
+		return shownSubscriber(sub, healths[sub.CompanyUUID][sub.UUID])
+	}), nil
 }
 
 // settingsOf converts a body to the settings of a subscriber. shownSubscriber converts a

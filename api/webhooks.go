@@ -2,12 +2,9 @@ package api
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -17,25 +14,15 @@ import (
 )
 
 const (
-	// webhooksFor is how long the document of the webhooks is cached. The route needs no
+	// webhooksLifetime is how long the document of the webhooks is cached. The route needs no
 	// token, so its requests are not rate-limited.
-	webhooksFor = 5 * time.Second
+	webhooksLifetime = 5 * time.Second
 
 	webhooksCache = "public, max-age=5"
 )
 
-// webhooks serves an OpenAPI 3.1 document in which each event type is a webhook. The
-// operation comes from the callback in the API's own document.
-type webhooks struct {
-	server *server
-	frame  webhookFrame
-
-	mu    sync.Mutex // guards what follows, and is held while the document is made
-	made  time.Time
-	asset asset
-}
-
-// webhookFrame is what all webhooks have in common.
+// webhookFrame makes an OpenAPI 3.1 document in which each event type is a webhook. It has the
+// parts that all webhooks have in common; the operation is the callback in the API's own document.
 type webhookFrame struct {
 	Version, About string
 	Delivery       map[string]any // the operation
@@ -43,10 +30,10 @@ type webhookFrame struct {
 	Example        map[string]any // of the body
 }
 
-// aboutDeliveries begins the part of the document's description that is about them.
+// aboutDeliveries is the heading of the part about deliveries in the document's description.
 const aboutDeliveries = "## What a subscriber receives\n"
 
-func newWebhooks(s *server) (*webhooks, error) {
+func newWebhookFrame(document []byte) (*webhookFrame, error) {
 	var doc struct {
 		Info  struct{ Version, Description string }
 		Paths map[string]struct {
@@ -56,10 +43,10 @@ func newWebhooks(s *server) (*webhooks, error) {
 		}
 		Components struct{ Schemas map[string]map[string]any }
 	}
-	if err := json.Unmarshal(s.document, &doc, json.MatchCaseInsensitiveNames(true)); err != nil {
+	if err := json.Unmarshal(document, &doc, json.MatchCaseInsensitiveNames(true)); err != nil {
 		return nil, err
 	}
-	f := webhookFrame{Version: doc.Info.Version, Event: doc.Components.Schemas["WebhookEvent"]}
+	f := &webhookFrame{Version: doc.Info.Version, Event: doc.Components.Schemas["WebhookEvent"]}
 	for _, callback := range doc.Paths["/api/v1/subscribers"].Post.Callbacks["event"] {
 		f.Delivery = callback.Post
 	}
@@ -68,40 +55,7 @@ func newWebhooks(s *server) (*webhooks, error) {
 	if f.Delivery == nil || f.Example == nil || f.About == "" {
 		return nil, fmt.Errorf("the document has no callback of a subscriber, no WebhookEvent, or no %q", aboutDeliveries)
 	}
-	return &webhooks{server: s, frame: f}, nil
-}
-
-// ServeHTTP answers with the document. When the event types cannot be read, it answers with
-// the last document.
-func (h *webhooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), h.server.opts.Timeout)
-	defer cancel()
-	a, err := h.current(ctx)
-	if err != nil {
-		h.server.fail(w, r, err)
-		return
-	}
-	a.ServeHTTP(w, r)
-}
-
-func (h *webhooks) current(ctx context.Context) (asset, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	now := h.server.opts.Now()
-	if age := now.Sub(h.made); h.asset.data != nil && age >= 0 && age < webhooksFor {
-		return h.asset, nil
-	}
-	types, err := h.server.opts.EventTypes.List(ctx)
-	if err == nil {
-		var text []byte
-		text, err = h.frame.document(types)
-		h.asset = asset{contentType: mediaJSON, data: text, cache: webhooksCache}
-	}
-	if err != nil && h.asset.data == nil {
-		return asset{}, err
-	}
-	h.made = now
-	return h.asset, nil
+	return f, nil
 }
 
 // document is the OpenAPI 3.1 document of the types.

@@ -21,6 +21,7 @@ import (
 	"spendhook/audit"
 	"spendhook/internal/cursor"
 	"spendhook/internal/redistest"
+	"spendhook/internal/waittest"
 )
 
 const stream = "sh:{audit}:log"
@@ -109,19 +110,6 @@ func entry(subject, action string) audit.Entry {
 	return audit.Entry{
 		Actor: audit.Actor{Kind: audit.Client, Subject: subject}, Action: action,
 		Target: audit.Target{Kind: "card", IDs: []string{"c-" + subject}}, Outcome: audit.Success,
-	}
-}
-
-// until waits for a condition, for as long as a busy machine may need.
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.After(2 * time.Minute)
-	for !holds() {
-		select {
-		case <-deadline:
-			t.Fatalf("never: %s", what)
-		case <-time.After(5 * time.Millisecond):
-		}
 	}
 }
 
@@ -281,7 +269,7 @@ func TestExpiredEntriesAreHiddenAndTrimmed(t *testing.T) {
 	if list := b.all(audit.Filter{}); len(list) != 1 {
 		t.Errorf("%d are shown", len(list))
 	}
-	until(t, "trimmed", func() bool { return b.client.XLen(t.Context(), stream).Val() < 200 })
+	waittest.Until(t, "trimmed", func() bool { return b.client.XLen(t.Context(), stream).Val() < 200 })
 	if list := b.all(audit.Filter{}); len(list) != 1 {
 		t.Errorf("%d are left", len(list))
 	}
@@ -299,13 +287,13 @@ func TestEntriesBeyondMaxEntriesAreTrimmedAndLogged(t *testing.T) {
 	for i := range 2000 {
 		b.at(start+int64(i), strconv.Itoa(i))
 	}
-	until(t, "cut", func() bool { return b.metric("spendhook_audit_cut_total", "") >= 1300 })
+	waittest.Until(t, "cut", func() bool { return b.metric("spendhook_audit_cut_total", "") >= 1300 })
 	list := b.all(audit.Filter{Size: 1000})
 	if len(list) < 500 || list[0].Actor.Subject != "1999" {
 		t.Errorf("%d are left, the newest %s", len(list), list[0].Actor.Subject)
 	}
-	until(t, "logged", func() bool { return strings.Contains(b.logs.String(), "audit.max_entries") })
-	until(t, "the gauge", func() bool {
+	waittest.Until(t, "logged", func() bool { return strings.Contains(b.logs.String(), "audit.max_entries") })
+	waittest.Until(t, "the gauge", func() bool {
 		return b.metric("spendhook_audit_entries", "") == float64(b.client.XLen(t.Context(), stream).Val())
 	})
 }
@@ -372,14 +360,14 @@ func TestEntriesSurviveARedisOutage(t *testing.T) {
 	next := audit.Open(audit.Options{Store: audit.NewStore(server.Client()), Dir: b.dir, Logger: slog.New(slog.NewTextHandler(b.logs, nil))})
 	defer next.Close()
 	n := &bundle{Log: next, t: t}
-	until(t, "all in Redis", func() bool {
+	waittest.Until(t, "all in Redis", func() bool {
 		seen := map[string]bool{} // an entry whose write timed out may be written twice
 		for _, e := range n.all(audit.Filter{Size: 1000}) {
 			seen[e.Actor.Subject] = true
 		}
 		return len(seen) == 1202
 	})
-	until(t, "the file is empty", func() bool { info, err := os.Stat(b.file()); return err == nil && info.Size() == 0 })
+	waittest.Until(t, "the file is empty", func() bool { info, err := os.Stat(b.file()); return err == nil && info.Size() == 0 })
 	if !strings.Contains(b.logs.String(), "torn") {
 		t.Error("the torn line is not logged")
 	}
@@ -391,7 +379,7 @@ func TestARunningLogMovesSpooledEntriesToRedis(t *testing.T) {
 	cli := audit.Open(audit.Options{Dir: b.dir})
 	cli.Record(entry("cli", "client.create"))
 	cli.Close()
-	until(t, "in Redis", func() bool { return len(b.all(audit.Filter{Actor: "cli"})) == 1 })
+	waittest.Until(t, "in Redis", func() bool { return len(b.all(audit.Filter{Actor: "cli"})) == 1 })
 }
 
 func TestRecordIsFastWhileRedisHangs(t *testing.T) {
@@ -407,7 +395,7 @@ func TestRecordIsFastWhileRedisHangs(t *testing.T) {
 		t.Errorf("20 entries took %v", took)
 	}
 	server.Resume()
-	until(t, "in Redis", func() bool { return len(b.all(audit.Filter{Actor: "a", Size: 100})) >= 20 })
+	waittest.Until(t, "in Redis", func() bool { return len(b.all(audit.Filter{Actor: "a", Size: 100})) >= 20 })
 }
 
 func TestEntriesThatCannotBeStoredAreLogged(t *testing.T) {

@@ -8,11 +8,14 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"spendhook/internal/clock"
 	"spendhook/internal/pause"
 )
 
@@ -57,8 +60,8 @@ type Log struct {
 	queue   chan *pending
 	closing <-chan struct{}
 	cancel  context.CancelFunc // closes closing, and ends a trim
-	done    chan struct{}      // closed when no more is written
-	trimmer sync.WaitGroup     // trims apart, so that no Record waits for it
+	done    chan struct{}      // closed when run has ended
+	trimmer sync.WaitGroup     // of the goroutine that trims; no Record waits for a trim
 
 	away time.Time // Redis is not tried until then; used by run alone
 }
@@ -88,9 +91,7 @@ func (o Options) withDefaults() Options {
 	o.TrimEvery = cmp.Or(o.TrimEvery, time.Minute)
 	o.SpoolEvery = cmp.Or(o.SpoolEvery, 2*time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	if o.Now == nil {
-		o.Now = time.Now //nolint:forbidigo // the nil default
-	}
+	o.Now = clock.Or(o.Now)
 	return o
 }
 
@@ -117,7 +118,7 @@ func (l *Log) Record(e Entry) {
 		select {
 		case <-p.done:
 		default:
-			l.keep([]Entry{e}) // it came while the log was closed
+			l.keep([]Entry{e}) // the log was closed before it wrote the entry
 		}
 	}
 }
@@ -260,4 +261,43 @@ func (l *Log) trim(ctx context.Context) {
 	case !errors.Is(err, context.Canceled): // by Close
 		l.opts.Logger.WarnContext(ctx, "audit stream not trimmed", "exception.message", err)
 	}
+}
+
+// The labels of spendhook_audit_entries_total.
+const (
+	resultStored  = "stored"
+	resultSpooled = "spooled"
+	resultLost    = "lost"
+)
+
+type metrics struct {
+	entries *prometheus.CounterVec
+	cut     prometheus.Counter
+	kept    atomic.Int64
+}
+
+func newMetrics(reg prometheus.Registerer, reports func() bool) *metrics {
+	m := &metrics{
+		entries: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+			Name: "spendhook_audit_entries_total",
+			Help: "Audit entries by where they went: stored in Redis, spooled to a file until Redis is back, or lost (only logged).",
+		}, []string{"result"}),
+		cut: promauto.With(reg).NewCounter(prometheus.CounterOpts{
+			Name: "spendhook_audit_cut_total",
+			Help: "Audit entries removed before their retention, because there were more than audit.max_entries.",
+		}),
+	}
+	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spendhook_audit_entries",
+		Help: "Audit entries that are kept, shown by the owner of partition 0.",
+	}, func() float64 {
+		if reports != nil && !reports() {
+			return 0
+		}
+		return float64(m.kept.Load())
+	})
+	for _, result := range []string{resultStored, resultSpooled, resultLost} {
+		m.entries.WithLabelValues(result)
+	}
+	return m
 }

@@ -64,8 +64,8 @@ func newVerifier(tb testing.TB, o VerifierOptions) *Verifier {
 	return v
 }
 
-// ourselves is the verifier's view of the replica's own keys.
-func (r *replica) ourselves() *ourselves { return r.verifier.authorities[0].(*ourselves) }
+// ownIssuer is the verifier's view of the replica's own keys.
+func (r *replica) ownIssuer() *ownIssuer { return r.verifier.issuers[0].(*ownIssuer) }
 
 func (r *replica) sync() {
 	r.tb.Helper()

@@ -16,6 +16,8 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jwa"
 	"github.com/lestrrat-go/jwx/v3/jwk"
 	"github.com/lestrrat-go/jwx/v3/jwt"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"spendhook/internal/pause"
 )
@@ -230,14 +232,14 @@ func (i *externalIssuer) find(ctx context.Context, id string) (verifyingKey, boo
 }
 
 func (i *externalIssuer) lookup(id string) (verifyingKey, bool) {
-	if !i.settled() {
+	if !i.loaded() {
 		return verifyingKey{}, false
 	}
 	key, ok := i.fetched.Load().keys[id]
 	return key, ok
 }
 
-func (i *externalIssuer) settled() bool {
+func (i *externalIssuer) loaded() bool {
 	set := i.fetched.Load()
 	return set != nil && i.now().Sub(set.at) <= i.Keep
 }
@@ -301,4 +303,33 @@ func scopesIn(token jwt.Token, name string) ([]string, error) {
 		return scopes, nil
 	}
 	return nil, ErrInvalidToken
+}
+
+// metrics show how the keys of other issuers are kept.
+type metrics struct {
+	failures *prometheus.CounterVec
+	age      *prometheus.GaugeVec
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	return &metrics{
+		failures: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+			Name: "spendhook_jwks_refresh_failures_total",
+			Help: "Failed fetches of the keys of another issuer.",
+		}, []string{"issuer"}),
+		age: promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{
+			Name: "spendhook_jwks_fetched_timestamp_seconds",
+			Help: "When the keys of another issuer were last fetched, in Unix time; 0 means never.",
+		}, []string{"issuer"}),
+	}
+}
+
+// watch shows an issuer before anything happens to it.
+func (m *metrics) watch(issuer string) {
+	m.failures.WithLabelValues(issuer)
+	m.age.WithLabelValues(issuer)
+}
+
+func (m *metrics) fetched(issuer string, at time.Time) {
+	m.age.WithLabelValues(issuer).Set(float64(at.Unix()))
 }

@@ -20,8 +20,8 @@ func TestRotationRefusesNoToken(t *testing.T) {
 		c := authtest.NewClock()
 		one, other := newReplica(t, db, c), newReplica(t, db, c)
 		// An unknown key id does not trigger a read of the database. The published keys do.
-		one.ourselves().refresh.every, other.ourselves().refresh.every = 1e6*time.Hour, 1e6*time.Hour
-		never := func(r *replica) { r.ourselves().refresh.last = c.Now() }
+		one.ownIssuer().refresh.every, other.ownIssuer().refresh.every = 1e6*time.Hour, 1e6*time.Hour
+		never := func(r *replica) { r.ownIssuer().refresh.last = c.Now() }
 		never(one)
 		never(other)
 		var tokens []string
@@ -142,7 +142,7 @@ func TestLookupsOfUnknownKeysAreThrottled(t *testing.T) {
 	}
 	other.store.reads = 0
 	for range 100 {
-		if _, ok := other.ourselves().find(t.Context(), "made up"); ok {
+		if _, ok := other.ownIssuer().find(t.Context(), "made up"); ok {
 			t.Error("found")
 		}
 	}
@@ -150,7 +150,7 @@ func TestLookupsOfUnknownKeysAreThrottled(t *testing.T) {
 		t.Errorf("the database is asked %d times at once", other.store.reads)
 	}
 	c.Add(keys.SyncInterval)
-	other.ourselves().find(t.Context(), "made up")
+	other.ownIssuer().find(t.Context(), "made up")
 	if other.store.reads != 1 {
 		t.Errorf("the database is asked %d times a while later", other.store.reads)
 	}

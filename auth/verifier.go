@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"spendhook/auth/keys"
+	"spendhook/internal/clock"
 	"spendhook/internal/peer"
 )
 
@@ -44,15 +45,16 @@ type verifyingKey struct {
 
 var es256 = []jwa.SignatureAlgorithm{jwa.ES256()}
 
-// authority is an issuer whose tokens are accepted: ourselves or an externalIssuer.
-type authority interface {
+// tokenIssuer is an issuer whose tokens are accepted: an ownIssuer or an externalIssuer.
+type tokenIssuer interface {
+	// issues reports whether its tokens have this "iss".
 	issues(issuer string) bool
 	// find returns the key with an id. It may wait to load a new key.
 	find(ctx context.Context, id string) (verifyingKey, bool)
 	// lookup is find without the wait.
 	lookup(id string) (verifyingKey, bool)
-	// settled reports whether an unknown key is certainly invalid.
-	settled() bool
+	// loaded reports whether the keys of the issuer were read. Until then an unknown key may be valid.
+	loaded() bool
 	// rules are further checks, beside the signature and the expiry.
 	rules() []jwt.ParseOption
 	caller(token jwt.Token) (*Caller, error)
@@ -77,18 +79,18 @@ type VerifierOptions struct {
 // one new token of each address (peer.Address of the context) at a time; the others wait.
 // It is safe for concurrent use.
 type Verifier struct {
-	authorities []authority
-	external    []*externalIssuer // among the authorities
-	revoked     func(clientID string) bool
-	now         func() time.Time
-	cache       *lru.Cache[[sha256.Size]byte, verified]
-	turns       *peer.Turns
+	issuers  []tokenIssuer
+	external []*externalIssuer // among the issuers
+	revoked  func(clientID string) bool
+	now      func() time.Time
+	cache    *lru.Cache[[sha256.Size]byte, verified]
+	turns    *peer.Turns
 }
 
-// verified is a token that was good, and by which key.
+// verified is the result for a valid token: its caller, and the key that verified it.
 type verified struct {
 	caller *Caller
-	by     authority
+	issuer tokenIssuer
 	keyID  string
 }
 
@@ -96,16 +98,14 @@ type verified struct {
 // until Run, or the first token, has fetched them. The error is a scope of an issuer that
 // no token can have.
 func NewVerifier(opts VerifierOptions) (*Verifier, error) {
-	if opts.Now == nil {
-		opts.Now = time.Now //nolint:forbidigo // the nil default
-	}
+	opts.Now = clock.Or(opts.Now)
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	if opts.Revoked == nil {
 		opts.Revoked = func(string) bool { return false }
 	}
 	v := &Verifier{revoked: opts.Revoked, now: opts.Now, turns: peer.NewTurns(runtime.GOMAXPROCS(0))}
 	if opts.Keys != nil {
-		v.authorities = append(v.authorities, newOurselves(opts.Keys, opts.Now))
+		v.issuers = append(v.issuers, newOwnIssuer(opts.Keys, opts.Now))
 	}
 	metrics := newMetrics(opts.Registerer)
 	for _, settings := range opts.External {
@@ -113,7 +113,7 @@ func NewVerifier(opts VerifierOptions) (*Verifier, error) {
 		if err != nil {
 			return nil, err
 		}
-		v.authorities, v.external = append(v.authorities, issuer), append(v.external, issuer)
+		v.issuers, v.external = append(v.issuers, issuer), append(v.external, issuer)
 	}
 	v.cache, _ = lru.New[[sha256.Size]byte, verified](cachedTokens) // fails only for a size < 1
 	return v, nil
@@ -137,7 +137,7 @@ func (v *Verifier) Verify(ctx context.Context, token string) (*Caller, error) {
 	}
 	hash := sha256.Sum256([]byte(token))
 	known, ok := v.cache.Get(hash)
-	if !ok || !v.stillGood(known) {
+	if !ok || !v.stillValid(known) {
 		var err error
 		if known, err = v.parse(ctx, token); err != nil {
 			v.cache.Remove(hash)
@@ -157,8 +157,8 @@ func (v *Verifier) Revoked(clientID string) bool {
 	return v.revoked(clientID)
 }
 
-func (v *Verifier) stillGood(known verified) bool {
-	_, ok := known.by.lookup(known.keyID)
+func (v *Verifier) stillValid(known verified) bool {
+	_, ok := known.issuer.lookup(known.keyID)
 	return ok && v.now().Before(known.caller.Expires)
 }
 
@@ -168,12 +168,12 @@ func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
 	if err != nil {
 		return verified{}, ErrInvalidToken
 	}
-	by := v.authority(h.issuer)
-	if by == nil {
+	issuer := v.issuerNamed(h.issuer)
+	if issuer == nil {
 		return verified{}, ErrInvalidToken
 	}
-	key, ok := by.find(ctx, h.keyID)
-	if !ok && !by.settled() {
+	key, ok := issuer.find(ctx, h.keyID)
+	if !ok && !issuer.loaded() {
 		return verified{}, ErrUnavailable
 	}
 	if !ok || !slices.Contains(key.algorithms, h.algorithm) {
@@ -184,7 +184,7 @@ func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
 		return verified{}, ErrUnavailable
 	}
 	defer end()
-	parsed, err := jwt.Parse([]byte(token), append(by.rules(),
+	parsed, err := jwt.Parse([]byte(token), append(issuer.rules(),
 		jwt.WithKey(h.algorithm, key.key),
 		jwt.WithResetValidators(true), // "iat" is no reason to refuse, clocks differ
 		jwt.WithValidator(jwt.IsExpirationValid()),
@@ -196,17 +196,18 @@ func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
 	if err != nil {
 		return verified{}, ErrInvalidToken // the library's text may repeat parts of the token
 	}
-	caller, err := by.caller(parsed)
+	caller, err := issuer.caller(parsed)
 	if err != nil {
 		return verified{}, ErrInvalidToken
 	}
-	return verified{caller: caller, by: by, keyID: h.keyID}, nil
+	return verified{caller: caller, issuer: issuer, keyID: h.keyID}, nil
 }
 
-func (v *Verifier) authority(issuer string) authority {
-	for _, a := range v.authorities {
-		if a.issues(issuer) {
-			return a
+// issuerNamed returns the issuer with this "iss", or nil.
+func (v *Verifier) issuerNamed(name string) tokenIssuer {
+	for _, i := range v.issuers {
+		if i.issues(name) {
+			return i
 		}
 	}
 	return nil

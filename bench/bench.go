@@ -54,10 +54,10 @@ type scenario struct {
 // scenarios in the order in which they run.
 func scenarios() []scenario {
 	return []scenario{
-		shape{name: "one", companies: 1, fanOut: 1, batch: 1, goal: 0.30}.scenario("one event a request, one subscriber"),
+		shape{name: "one", companies: 1, fanOut: 1, batch: 1, goal: 0.32}.scenario("one event a request, one subscriber"),
 		shape{name: "plain", companies: 1, fanOut: 1, batch: 1, plain: true}.scenario("one event a request, with net/http's client as the load generator"),
-		shape{name: "batch", companies: 1, fanOut: 1, batch: 100, goal: 0.45}.scenario("arrays of 100 events, one subscriber"),
-		shape{name: "fanout", companies: 1, fanOut: 10, batch: 1, goal: 0.60}.scenario("one event a request, 10 subscribers"),
+		shape{name: "batch", companies: 1, fanOut: 1, batch: 100, goal: 0.52}.scenario("arrays of 100 events, one subscriber"),
+		shape{name: "fanout", companies: 1, fanOut: 10, batch: 1, goal: 0.65}.scenario("one event a request, 10 subscribers"),
 		shape{name: "ports", companies: 256, fanOut: 1, batch: 1}.scenario("one event a request, 256 companies with a subscriber each on 256 ports"),
 		{"filters", "10 subscribers with filters, of which 5 match, against 5 without", filters},
 		{"rate", "a backlog for a subscriber with a rate of 50/s", limited},

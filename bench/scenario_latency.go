@@ -33,8 +33,8 @@ func latency(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	b.add("latency", "sent to received, p50", "ms", less, p50...).goal(8)
-	b.add("latency", "sent to received, p99", "ms", less, p99...).goal(25)
+	b.add("latency", "sent to received, p50", "ms", less, p50...).goal(2)
+	b.add("latency", "sent to received, p99", "ms", less, p99...).goal(5)
 	b.add("latency", "idle daemon and redis", "% of a core", less, idle...).goal(3)
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"spendhook/events"
 	"spendhook/events/publish"
+	"spendhook/internal/waittest"
 	"spendhook/storage"
 	"spendhook/storage/cards/bulk"
 	"spendhook/storage/creations"
@@ -160,7 +161,7 @@ func TestTwoReplicasShareTheWork(t *testing.T) {
 			}
 		}).start()
 		h.wantDone(a.submit(requests(500)).UUID)
-		eventually(h.t, "the job is counted", func() bool { return a.jobs(bulk.JobCompleted)+b.jobs(bulk.JobCompleted) > 0 })
+		waittest.Until(h.t, "the job is counted", func() bool { return a.jobs(bulk.JobCompleted)+b.jobs(bulk.JobCompleted) > 0 })
 		a.stop(patience)
 		b.stop(patience)
 		if n, m := a.items(itemCreated)+b.items(itemCreated), a.items(itemError)+b.items(itemError); n != 450 || m != 50 {
@@ -195,7 +196,7 @@ func TestItemsAndJobsAreCountedOnce(t *testing.T) {
 		items := func() float64 {
 			return a.items(itemCreated) + b.items(itemCreated) + a.items(itemError) + b.items(itemError)
 		}
-		eventually(h.t, "all is counted", func() bool { return jobs() >= 5 && items() >= 100 })
+		waittest.Until(h.t, "all is counted", func() bool { return jobs() >= 5 && items() >= 100 })
 		a.stop(patience)
 		b.stop(patience)
 		if jobs() != 5 || items() != 100 {
@@ -215,7 +216,7 @@ func TestStopUnderLoadLosesNothing(t *testing.T) {
 				h.wantFinished(job.UUID, 20)
 				r.stop(timeout)
 				var finished int
-				eventually(h.t, "each item is pending or finished", func() bool { // PostgreSQL may still commit what was cut short
+				waittest.Until(h.t, "each item is pending or finished", func() bool { // PostgreSQL may still commit what was cut short
 					finished = h.finished(job.UUID)
 					return finished+storagetest.Must(h.store.PendingItems(h.t.Context()))(h.t) == 500
 				})

@@ -19,6 +19,7 @@ import (
 	"spendhook/events/history"
 	"spendhook/events/publish"
 	"spendhook/internal/redistest"
+	"spendhook/internal/waittest"
 	"spendhook/storage"
 	"spendhook/storage/cards"
 	"spendhook/storage/cards/bulk"
@@ -191,8 +192,8 @@ func doomed(n int) int { return (n + 9) / 10 }
 func (h *harness) wantDone(id uuid.UUID) {
 	h.t.Helper()
 	var job bulk.Job
-	eventually(h.t, "the job ends and its outcomes are published", func() bool {
-		out, err := h.store.PendingOutcomes(h.t.Context(), 1)
+	waittest.Until(h.t, "the job ends and its outcomes are published", func() bool {
+		out, err := h.store.PendingOutcomes(h.t.Context(), acme, 1)
 		if err != nil || len(out) > 0 {
 			return false
 		}
@@ -273,20 +274,8 @@ func (h *harness) finished(job uuid.UUID) int {
 
 func (h *harness) wantFinished(job uuid.UUID, atLeast int) {
 	h.t.Helper()
-	eventually(h.t, fmt.Sprintf("%d items are finished", atLeast), func() bool { return h.finished(job) >= atLeast })
+	waittest.Until(h.t, fmt.Sprintf("%d items are finished", atLeast), func() bool { return h.finished(job) >= atLeast })
 }
 
-// patience bounds every wait of the tests.
+// patience is longer than any stop takes.
 const patience = 3 * time.Minute
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	look := time.NewTicker(5 * time.Millisecond)
-	defer look.Stop()
-	deadline := time.Now().Add(patience)
-	for ; !ok(); <-look.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("timed out waiting for: %s", what)
-		}
-	}
-}

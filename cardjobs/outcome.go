@@ -55,14 +55,14 @@ func event(item *bulk.Item) (events.Event, error) {
 type verdict string
 
 const (
-	pending  verdict = ""         // must be tried again
-	told     verdict = "told"     // published, by this call or an earlier one
-	conflict verdict = "conflict" // the id belongs to an event with other content
-	tooOld   verdict = "too_old"  // too old to be accepted
-	refused  verdict = "refused"  // refused for another permanent reason
+	pending   verdict = ""          // must be tried again
+	published verdict = "published" // by this call or an earlier one
+	conflict  verdict = "conflict"  // the id belongs to an event with other content
+	tooOld    verdict = "too_old"   // too old to be accepted
+	refused   verdict = "refused"   // refused for another permanent reason
 )
 
-// judge is a pure function. A conflict is final, because the id belongs to an event that stays.
+// judge decides whether an outcome is settled. A conflict is final, because the id belongs to an event that stays.
 // There are two ways to a conflict: a client of the company used the request's UUID in its own
 // event id, or a release with other texts started between a publication and its mark (then the
 // event was published). An event in the future is accepted once the clocks agree.
@@ -70,7 +70,7 @@ func judge(r publish.Result) verdict {
 	var bad *invalid.Error
 	switch {
 	case r.Err == nil:
-		return told
+		return published
 	case errors.Is(r.Err, publish.ErrConflict):
 		return conflict
 	case !errors.As(r.Err, &bad) || has(bad, "EVENT_IN_FUTURE"):
@@ -121,7 +121,7 @@ func (r *Runner) publish(ctx context.Context, items ...bulk.Item) error {
 
 func (r *Runner) count(item *bulk.Item, result publish.Result) {
 	v := judge(result)
-	if v == told {
+	if v == published {
 		r.metrics.published(item)
 		return
 	}
@@ -130,19 +130,36 @@ func (r *Runner) count(item *bulk.Item, result publish.Result) {
 		"company_uuid", item.CompanyUUID, "job_uuid", item.JobUUID, "item_index", item.Index, "exception.message", result.Err)
 }
 
-// outboxBatch is how many outcomes are published at once.
+// outboxBatch is how many outcomes of a company are published at once.
 const outboxBatch = 200
 
-// publishPending publishes the outcomes in the outbox. They are left over from crashes and
-// failures, or a worker is about to publish them.
+// publishPending publishes the outcomes in the outbox, companies in turn. They are left over from
+// crashes and failures, or a worker is about to publish them. A company whose outcomes cannot all
+// be published, because its backlog is full or a key of it is damaged, delays no other company:
+// it gets no further turn in this pass.
 func (r *Runner) publishPending(ctx context.Context) error {
-	for {
-		items, err := r.opts.Store.PendingOutcomes(ctx, outboxBatch)
-		if err != nil || len(items) == 0 {
-			return err
-		}
-		if err := r.publish(ctx, items...); err != nil || len(items) < outboxBatch {
-			return err
-		}
+	companies, err := r.opts.Store.UnpublishedCompanies(ctx)
+	if err != nil {
+		return err
 	}
+	var open error
+	for len(companies) > 0 {
+		var more []uuid.UUID
+		for _, company := range companies {
+			items, err := r.opts.Store.PendingOutcomes(ctx, company, outboxBatch)
+			if err != nil {
+				return err
+			}
+			if len(items) == 0 { // another replica has published them
+				continue
+			}
+			if err := r.publish(ctx, items...); err != nil {
+				open = err
+			} else if len(items) == outboxBatch {
+				more = append(more, company)
+			}
+		}
+		companies = more
+	}
+	return open
 }

@@ -18,6 +18,7 @@ import (
 
 	"spendhook/events"
 	"spendhook/events/publish"
+	"spendhook/internal/clock"
 	"spendhook/storage/cards"
 	"spendhook/storage/cards/bulk"
 	"spendhook/storage/creations"
@@ -55,9 +56,7 @@ func (o Options) withDefaults() Options {
 	o.LookEvery = cmp.Or(o.LookEvery, 2*time.Second)
 	o.OutboxEvery = cmp.Or(o.OutboxEvery, 2*time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	if o.Now == nil {
-		o.Now = time.Now //nolint:forbidigo // the one default
-	}
+	o.Now = clock.Or(o.Now)
 	return o
 }
 

@@ -17,6 +17,7 @@ import (
 	"spendhook/events/publish"
 	"spendhook/internal/invalid"
 	"spendhook/internal/pgtest"
+	"spendhook/internal/waittest"
 	"spendhook/storage"
 	"spendhook/storage/cards"
 	"spendhook/storage/cards/bulk"
@@ -96,8 +97,8 @@ func TestVerdictOnThePublishersAnswer(t *testing.T) {
 		result publish.Result
 		want   verdict
 	}{
-		{publish.Result{Status: publish.Accepted}, told},
-		{publish.Result{Status: publish.Duplicate}, told},
+		{publish.Result{Status: publish.Accepted}, published},
+		{publish.Result{Status: publish.Duplicate}, published},
 		{publish.Result{Err: publish.ErrConflict}, conflict},
 		{publish.Result{Err: with("EVENT_TOO_OLD")}, tooOld},
 		{publish.Result{Err: with("EVENT_IN_FUTURE")}, pending},
@@ -148,7 +149,7 @@ func TestOutcomesTooOldToPublishAreDropped(t *testing.T) {
 
 func (h *harness) wantPending(n int) {
 	h.t.Helper()
-	if out := storagetest.Must(h.store.PendingOutcomes(h.t.Context(), 1000))(h.t); len(out) != n {
+	if out := storagetest.Must(h.store.PendingOutcomes(h.t.Context(), acme, 1000))(h.t); len(out) != n {
 		h.t.Errorf("%d outcomes pending, want %d", len(out), n)
 	}
 }
@@ -216,6 +217,33 @@ func TestOutboxIsPublishedInBatches(t *testing.T) {
 		h.wantPending(0)
 		if calls.Load() != 3 || most.Load() != outboxBatch {
 			h.t.Errorf("%d calls with at most %d events", calls.Load(), most.Load())
+		}
+	})
+}
+
+// A company whose outcomes are refused, and are the oldest ones, delays those of no other company.
+func TestRefusedOutcomesDelayNoOtherCompany(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(h *harness) {
+		h.finish(slices.Repeat([]time.Time{time.Now()}, outboxBatch+1)...)
+		storagetest.Must(h.store.CreateCardJob(h.t.Context(), bolt, requests(1), creations.Once{}))(h.t)
+		h.create(time.Now())
+		calls := 0
+		r := h.replica(func(o *Options) {
+			o.Publish = func(ctx context.Context, batch []events.Event) ([]publish.Result, error) {
+				calls++
+				if batch[0].CompanyUUID == acme {
+					return slices.Repeat([]publish.Result{{Err: publish.ErrBacklogFull}}, len(batch)), nil
+				}
+				return h.publish(ctx, batch)
+			}
+		})
+		if err := r.publishPending(h.t.Context()); !errors.Is(err, publish.ErrBacklogFull) {
+			h.t.Errorf("error = %v", err)
+		}
+		h.wantPending(outboxBatch + 1)
+		if left := storagetest.Must(h.store.UnpublishedCompanies(h.t.Context()))(h.t); !slices.Equal(left, []uuid.UUID{acme}) || calls != 2 {
+			h.t.Errorf("%d calls, outcomes of %v are left", calls, left)
 		}
 	})
 }
@@ -296,7 +324,7 @@ func TestItemsOfOtherReplicasAreFound(t *testing.T) {
 		}
 		r.start()
 		items := func() float64 { return r.items(itemCreated) + r.items(itemError) }
-		eventually(h.t, "nothing is unfinished and all is counted", func() bool {
+		waittest.Until(h.t, "nothing is unfinished and all is counted", func() bool {
 			return r.metrics.unfinished.Load() == 0 && r.jobs(bulk.JobCompleted) >= jobs && items() >= 2*jobs
 		})
 		r.stop(patience)
@@ -337,7 +365,7 @@ func TestAnotherCompanyDoesNotWaitForABulk(t *testing.T) {
 			h.t.Errorf("the next item is of %s", company)
 		}
 		close(goOn)
-		eventually(h.t, "all is done", func() bool { return r.jobs(bulk.JobCompleted) == 4 })
+		waittest.Until(h.t, "all is done", func() bool { return r.jobs(bulk.JobCompleted) == 4 })
 	})
 }
 
@@ -349,7 +377,7 @@ func TestDatabaseAwayWhileItWorks(t *testing.T) {
 	job := r.submit(requests(500))
 	h.wantFinished(job.UUID, 20)
 	server.Stop()
-	eventually(t, "an item fails", func() bool { return testutil.ToFloat64(r.metrics.failures) > 0 })
+	waittest.Until(t, "an item fails", func() bool { return testutil.ToFloat64(r.metrics.failures) > 0 })
 	server.Restart()
 	h.wantDone(job.UUID)
 }
@@ -362,7 +390,7 @@ func TestStopWhileTheDatabaseIsAway(t *testing.T) {
 	job := r.submit(requests(200))
 	h.wantFinished(job.UUID, 5)
 	server.Stop()
-	eventually(t, "items fail", func() bool { return testutil.ToFloat64(r.metrics.failures) > 0 })
+	waittest.Until(t, "items fail", func() bool { return testutil.ToFloat64(r.metrics.failures) > 0 })
 	start := time.Now()
 	r.stop(patience)
 	if took := time.Since(start); took > itemTimeout*9/10 {
@@ -473,7 +501,7 @@ func TestMetricsStandAtZeroFromTheStart(t *testing.T) {
 	job := h.replica(nil).submit(requests(60))
 	r.start()
 	h.wantDone(job.UUID)
-	eventually(t, "the job is counted", func() bool { return r.jobs(bulk.JobCompleted) == 1 })
+	waittest.Until(t, "the job is counted", func() bool { return r.jobs(bulk.JobCompleted) == 1 })
 	for _, f := range storagetest.Must(r.registry.Gather())(t) {
 		if n := len(f.GetMetric()); n != want[f.GetName()] {
 			t.Errorf("%s has %d series now", f.GetName(), n)

@@ -1,5 +1,5 @@
 // Package config reads the daemon's settings from defaults, a YAML file, the
-// environment and flags, and says everything that is wrong with them at once.
+// environment and flags, and reports all of their problems in one error.
 package config
 
 import (

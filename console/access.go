@@ -24,7 +24,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 func protect(next http.Handler) http.Handler {
 	origins := http.NewCrossOriginProtection()
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "This came from another site.", http.StatusForbidden)
+		http.Error(w, "The request came from another site.", http.StatusForbidden)
 	}))
 	return origins.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -46,7 +46,7 @@ const (
 	clearCookie  = "spendhook-console"
 )
 
-// secure reports whether a request came by TLS, to here or to a proxy in front.
+// secure reports whether a request came over TLS, to the daemon or to a trusted proxy.
 func (s *server) secure(r *http.Request) bool {
 	if r.TLS != nil {
 		return true
@@ -79,9 +79,9 @@ var (
 	errCertificate = errors.New("the session needs a client certificate")
 )
 
-// enter returns the session of a request. The error is errNoSession, errCertificate, or that of
+// findSession returns the session of a request. The error is errNoSession, errCertificate, or that of
 // an unavailable Redis.
-func (s *server) enter(ctx context.Context, r *http.Request) (session.Session, string, error) {
+func (s *server) findSession(ctx context.Context, r *http.Request) (session.Session, string, error) {
 	if s.opts.CertificateRequired && clientcert.ThumbprintFrom(ctx) == "" {
 		return session.Session{}, "", errCertificate
 	}
@@ -122,7 +122,7 @@ func (s *server) askToOpen(ctx context.Context, v *visit) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = s.enter(ctx, v.r)
+	_, _, err = s.findSession(ctx, v.r)
 	v.show("open", "Open the console", openPage{Grant: grant, Link: link, Replaces: err == nil})
 	return nil
 }
@@ -140,24 +140,24 @@ func (s *server) open(ctx context.Context, v *visit) error {
 	if err != nil {
 		return err
 	}
-	if old, _, err := s.enter(ctx, v.r); err == nil {
+	if old, _, err := s.findSession(ctx, v.r); err == nil {
 		_, _ = s.opts.Sessions.End(ctx, old.Company, old.ID, nil) // the session expires anyway
 	}
 	v.Session = opened
-	v.changes("console-session.open", "", opened.Company, "console-session", opened.ID.String())
-	v.recorded(nil)
+	v.setAuditEntry("console-session.open", "", opened.Company, "console-session", opened.ID.String())
+	v.writeAuditEntry(nil)
 	http.SetCookie(v.w, s.cookie(v.r, secret))
 	http.Redirect(v.w, v.r, "/console/", http.StatusSeeOther)
 	return nil
 }
 
-// knock answers a path to visitors without a session.
-func (s *server) knock(pattern string, h handle) {
+// public adds a page for visitors without a session.
+func (s *server) public(pattern string, h handle) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), pageTimeout)
 		defer cancel()
 		v := &visit{w: w, r: r, server: s}
-		err := s.mayKnock(ctx)
+		err := s.limitAnonymous(ctx)
 		if err == nil {
 			err = h(ctx, v)
 		}
@@ -167,15 +167,15 @@ func (s *server) knock(pattern string, h handle) {
 	})
 }
 
-// mayKnock bounds the requests of an address without a session.
-func (s *server) mayKnock(ctx context.Context) error {
+// limitAnonymous limits the requests without a session from one address.
+func (s *server) limitAnonymous(ctx context.Context) error {
 	if s.opts.CertificateRequired && clientcert.ThumbprintFrom(ctx) == "" {
 		return errCertificate
 	}
 	return s.take(ctx, ratelimit.Limit{Name: "console-open", PerSecond: 5, Burst: 50}, peer.Network(peer.Address(ctx)).String())
 }
 
-// perSession bounds the pages of a session.
+// perSession limits the requests of a session.
 var perSession = ratelimit.Limit{Name: "console", PerSecond: 20, Burst: 200}
 
 var errTooOften = errors.New("too many requests")
@@ -189,12 +189,12 @@ func (s *server) take(ctx context.Context, limit ratelimit.Limit, key string) er
 
 // leave ends the session.
 func (s *server) leave(ctx context.Context, v *visit) error {
-	v.changes("console-session.end", "", v.Company, "console-session", v.ID.String())
+	v.setAuditEntry("console-session.end", "", v.Company, "console-session", v.ID.String())
 	if _, err := s.opts.Sessions.End(ctx, v.Company, v.ID, nil); err != nil && !errors.Is(err, session.ErrNotFound) {
 		return err
 	}
 	http.SetCookie(v.w, s.cookie(v.r, ""))
 	v.Session = session.Session{}
-	v.show("left", "You have left", nil)
+	v.show("left", "Signed out", nil)
 	return nil
 }

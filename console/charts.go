@@ -14,7 +14,7 @@ import (
 	"spendhook/subscribers"
 )
 
-// chart is a figure: the script draws what its table says.
+// chart is a figure. The script draws it from its table.
 type chart struct {
 	Name, Title string
 	Unit        string // of its values: "" for a number, or "ms"
@@ -52,36 +52,36 @@ func newChart(name, title, unit string, points []traffic.Point, lines []line, va
 	return c
 }
 
-// span is how far back charts go: by the minute, or by the hour.
-type span struct {
+// chartRange is the period that charts show: 3 hours by the minute, or 7 days by the hour.
+type chartRange struct {
 	Points []traffic.Point
 	Long   bool // 7 days by the hour
 	Step   string
 }
 
-func (v *visit) span(s traffic.Series) span {
+func (v *visit) chartRange(s traffic.Series) chartRange {
 	if v.choice("span", "7d") != "" {
-		return span{s.Hours, true, "hour"}
+		return chartRange{s.Hours, true, "hour"}
 	}
-	return span{s.Minutes, false, "minute"}
+	return chartRange{s.Minutes, false, "minute"}
 }
 
-func companyCharts(s span) []chart {
+func companyCharts(r chartRange) []chart {
 	return []chart{
-		newChart("flow", "By the "+s.Step, "", s.Points,
+		newChart("flow", "By the "+r.Step, "", r.Points,
 			[]line{{"Events accepted", busy}, {"Delivered", good}, {"Attempts failed", warn}, {"Dead", bad}},
 			func(p traffic.Point) []int64 { return []int64{p.Accepted, p.Delivered, p.Failed, p.Dead} }),
-		newChart("pending", "Events pending", "", s.Points, []line{{"Pending", busy}},
+		newChart("pending", "Events pending", "", r.Points, []line{{"Pending", busy}},
 			func(p traffic.Point) []int64 { return []int64{p.Pending} }),
 	}
 }
 
-func subscriberCharts(s span) []chart {
+func subscriberCharts(r chartRange) []chart {
 	return []chart{
-		newChart("answers", "Answers by the "+s.Step, "", s.Points,
+		newChart("answers", "Answers by the "+r.Step, "", r.Points,
 			[]line{{"Delivered", good}, {"3xx or 4xx", warn}, {"5xx or no HTTP", bad}, {"No answer", quiet}},
 			func(p traffic.Point) []int64 { return []int64{p.Delivered, p.Refused, p.Erred, p.Silent} }),
-		newChart("latency", "How long attempts take", "ms", s.Points, []line{{"Median", busy}, {"95 % within", warn}},
+		newChart("latency", "Duration of attempts", "ms", r.Points, []line{{"Median", busy}, {"95 % within", warn}},
 			func(p traffic.Point) []int64 {
 				if p.Attempts() == 0 {
 					return []int64{-1, -1}
@@ -127,7 +127,8 @@ type endpointRow struct {
 	Of *subscribers.Subscriber // nil when it was deleted
 }
 
-// worstEndpoints are those of a company, or of all.
+// worstEndpoints returns the endpoints with most failures and the slowest ones, of a company or
+// of all companies.
 func (s *server) worstEndpoints(ctx context.Context, company *uuid.UUID) (failing, slow []endpointRow, err error) {
 	mostFailed, slowest, err := s.opts.Traffic.Worst(ctx, company, 5)
 	if err != nil {
@@ -141,7 +142,7 @@ func (s *server) worstEndpoints(ctx context.Context, company *uuid.UUID) (failin
 }
 
 func (s *server) endpointRows(ctx context.Context, of []traffic.Ranked) (rows []endpointRow, err error) {
-	subscriberOf := s.lookUp(ctx)
+	subscriberOf := s.subscriberLookup(ctx)
 	for _, r := range of {
 		sub, err := subscriberOf(r.Company, r.Subscriber)
 		if err != nil {

@@ -24,6 +24,7 @@ import (
 	"spendhook/dispatcher/traffic"
 	"spendhook/events/eventtype"
 	"spendhook/events/history"
+	"spendhook/internal/clock"
 	"spendhook/internal/peer"
 	"spendhook/internal/ratelimit"
 	"spendhook/storage/cards/bulk"
@@ -64,18 +65,18 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// How long a page may take, and one with a test delivery.
+// Time limits of a page, and of a page with a test delivery.
 const (
 	pageTimeout = 5 * time.Second
 	testTimeout = 20 * time.Second
 )
 
 type server struct {
-	opts   Options
-	mux    *http.ServeMux
-	pages  map[string]*template.Template
-	assets *assets
-	under  atomic.Int64 // pages under way
+	opts      Options
+	mux       *http.ServeMux
+	pages     map[string]*template.Template
+	assets    *assets
+	rendering atomic.Int64 // pages that are being rendered
 
 	system    cached[overviewOfAll]
 	companies *lru.Cache[uuid.UUID, *cached[companySummary]]
@@ -87,9 +88,7 @@ const maxUnderWay = 128
 // New returns the handler of all paths below /console. It is safe for concurrent
 // use and starts no goroutine. The error is a broken template.
 func New(opts Options) (http.Handler, error) {
-	if opts.Now == nil {
-		opts.Now = time.Now //nolint:forbidigo // the nil default
-	}
+	opts.Now = clock.Or(opts.Now)
 	s := &server{opts: opts, mux: http.NewServeMux()}
 	var err error
 	if s.companies, err = lru.New[uuid.UUID, *cached[companySummary]](256); err != nil {
@@ -120,48 +119,48 @@ const (
 
 func (s *server) routes() {
 	s.mux.Handle("GET /console/assets/", s.assets)
-	s.knock("GET /console/open", s.askToOpen)
-	s.knock("POST /console/open", s.open)
+	s.public("GET /console/open", s.askToOpen)
+	s.public("POST /console/open", s.open)
 	s.mux.Handle("GET /console", http.RedirectHandler("/console/", http.StatusSeeOther))
 
-	s.page("GET /console/{$}", anyone, ofAny(s.overview))
-	s.page("GET /console/subscribers", readSubscribers, ofAny(s.subscribers))
-	s.page("GET /console/subscribers/{uuid}", readSubscribers, about(s.subscriber))
-	s.page("GET /console/subscribers/{uuid}/edit", writeSubscribers, about(s.editSubscriber))
-	s.page("GET /console/events", readEvents, ofAny(s.events))
-	s.page("GET /console/events/{company}/{id}", readEvents, ofEvent(s.event))
-	s.page("GET /console/events/{company}/{id}/body", readEvents, ofEvent(s.eventBody))
-	s.page("GET /console/deliveries", readDeliveries, ofAny(s.deliveries))
-	s.page("GET /console/deliveries/{id}", readDeliveries, ofOne(s.delivery))
-	s.page("GET /console/deliveries/{id}/body", readDeliveries, ofOne(s.deliveryBody))
-	s.page("GET /console/dead", readDeliveries, ofAny(s.dead))
-	s.page("GET /console/tail", readDeliveries, ofAny(s.tail))
+	s.page("GET /console/{$}", anyone, forCompanyOrAll(s.overview))
+	s.page("GET /console/subscribers", readSubscribers, forCompanyOrAll(s.subscribers))
+	s.page("GET /console/subscribers/{uuid}", readSubscribers, forID(s.subscriber))
+	s.page("GET /console/subscribers/{uuid}/edit", writeSubscribers, forID(s.editSubscriber))
+	s.page("GET /console/events", readEvents, forCompanyOrAll(s.events))
+	s.page("GET /console/events/{company}/{id}", readEvents, forEvent(s.event))
+	s.page("GET /console/events/{company}/{id}/body", readEvents, forEvent(s.eventBody))
+	s.page("GET /console/deliveries", readDeliveries, forCompanyOrAll(s.deliveries))
+	s.page("GET /console/deliveries/{id}", readDeliveries, forCompany(s.delivery))
+	s.page("GET /console/deliveries/{id}/body", readDeliveries, forCompany(s.deliveryBody))
+	s.page("GET /console/dead", readDeliveries, forCompanyOrAll(s.dead))
+	s.page("GET /console/tail", readDeliveries, forCompanyOrAll(s.tail))
 	s.mux.HandleFunc("GET /console/tail/stream", s.tailStream)
-	s.page("GET /console/jobs", readDeliveries, ofAny(s.jobs))
-	s.page("GET /console/jobs/{uuid}", anyone, about(s.job))
-	s.page("GET /console/audit", operator, ofAny(s.audit))
+	s.page("GET /console/jobs", readDeliveries, forCompanyOrAll(s.jobs))
+	s.page("GET /console/jobs/{uuid}", anyone, forID(s.job))
+	s.page("GET /console/audit", operator, forCompanyOrAll(s.audit))
 	s.page("GET /console/event-types", readEvents, s.eventTypes)
-	s.page("GET /console/quarantine", operator, ofAny(s.quarantine))
+	s.page("GET /console/quarantine", operator, forCompanyOrAll(s.quarantine))
 	s.page("GET /console/system", platform, s.systemPage)
 	s.page("GET /console/", anyone, func(context.Context, *visit) error { return errNoPage })
 
 	s.form("POST /console/leave", pageTimeout, func(*session.Grant) bool { return true }, s.leave)
-	s.change("POST /console/subscribers/{uuid}/edit", writeSubscribers, about(s.updateSubscriber))
-	s.change("POST /console/subscribers/{uuid}/filter-test", writeSubscribers, about(s.tryFilter))
-	s.change("POST /console/subscribers/{uuid}/pause", writeSubscribers, about(s.pause))
-	s.change("POST /console/subscribers/{uuid}/resume", writeSubscribers, about(s.resume))
-	s.change("POST /console/subscribers/{uuid}/enable", writeSubscribers, about(s.enable))
-	s.change("POST /console/subscribers/{uuid}/disable", writeSubscribers, about(s.disable))
-	s.change("POST /console/subscribers/{uuid}/rotate-secret", writeSubscribers, about(s.rotateSecret))
-	s.form("POST /console/subscribers/{uuid}/test", testTimeout, mayChange(writeSubscribers), about(s.testSubscriber))
-	s.change("POST /console/subscribers/{uuid}/recover", writeSubscribers, about(s.recover))
-	s.change("POST /console/events/{company}/{id}/replay", writeDeliveries, ofEvent(s.replay))
-	s.form("POST /console/deliveries/{id}/verify", pageTimeout, func(g *session.Grant) bool { return g.May(readDeliveries) }, ofOne(s.verify))
-	s.change("POST /console/deliveries/{id}/retry", writeDeliveries, ofOne(s.retry))
+	s.change("POST /console/subscribers/{uuid}/edit", writeSubscribers, forID(s.updateSubscriber))
+	s.change("POST /console/subscribers/{uuid}/filter-test", writeSubscribers, forID(s.tryFilter))
+	s.change("POST /console/subscribers/{uuid}/pause", writeSubscribers, forID(s.pause))
+	s.change("POST /console/subscribers/{uuid}/resume", writeSubscribers, forID(s.resume))
+	s.change("POST /console/subscribers/{uuid}/enable", writeSubscribers, forID(s.enable))
+	s.change("POST /console/subscribers/{uuid}/disable", writeSubscribers, forID(s.disable))
+	s.change("POST /console/subscribers/{uuid}/rotate-secret", writeSubscribers, forID(s.rotateSecret))
+	s.form("POST /console/subscribers/{uuid}/test", testTimeout, mayChange(writeSubscribers), forID(s.testSubscriber))
+	s.change("POST /console/subscribers/{uuid}/recover", writeSubscribers, forID(s.recover))
+	s.change("POST /console/events/{company}/{id}/replay", writeDeliveries, forEvent(s.replay))
+	s.form("POST /console/deliveries/{id}/verify", pageTimeout, func(g *session.Grant) bool { return g.May(readDeliveries) }, forCompany(s.verify))
+	s.change("POST /console/deliveries/{id}/retry", writeDeliveries, forCompany(s.retry))
 	s.change("POST /console/deliveries/retry", writeDeliveries, s.retrySelected)
-	s.change("POST /console/deliveries/retry-all", writeDeliveries, ofOne(s.countMatching))
-	s.change("POST /console/jobs/{uuid}/retry", writeDeliveries, about(s.retryCounted))
-	s.change("POST /console/jobs/{uuid}/cancel", writeDeliveries, about(s.cancelJob))
+	s.change("POST /console/deliveries/retry-all", writeDeliveries, forCompany(s.countMatching))
+	s.change("POST /console/jobs/{uuid}/retry", writeDeliveries, forID(s.retryCounted))
+	s.change("POST /console/jobs/{uuid}/cancel", writeDeliveries, forID(s.cancelJob))
 	s.change("POST /console/quarantine/retry", operator, s.retryQuarantined)
 	s.change("POST /console/quarantine/drop", operator, s.dropQuarantined)
 }

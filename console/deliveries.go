@@ -27,7 +27,7 @@ type deliveryRow struct {
 // EventPath is the address of its event's page.
 func (r deliveryRow) EventPath() string { return eventPath(r.Ref.Ref) }
 
-// Tick names it on a list.
+// Tick is the value of its checkbox.
 func (r deliveryRow) Tick() string { return r.Company.String() + "/" + r.PublicID() }
 
 type deliveriesPage struct {
@@ -98,8 +98,8 @@ func (s *server) listDeliveries(ctx context.Context, v *visit, company *uuid.UUI
 	return nil
 }
 
-// lookUp returns a function that reads each subscriber once; nil means that it was deleted.
-func (s *server) lookUp(ctx context.Context) func(company, id uuid.UUID) (*subscribers.Subscriber, error) {
+// subscriberLookup returns a function that reads each subscriber once; nil means that it was deleted.
+func (s *server) subscriberLookup(ctx context.Context) func(company, id uuid.UUID) (*subscribers.Subscriber, error) {
 	read := map[[2]uuid.UUID]*subscribers.Subscriber{}
 	return func(company, id uuid.UUID) (*subscribers.Subscriber, error) {
 		sub, known := read[[2]uuid.UUID{company, id}]
@@ -119,7 +119,7 @@ func (s *server) lookUp(ctx context.Context) func(company, id uuid.UUID) (*subsc
 
 // deliveryRows adds the subscribers.
 func (s *server) deliveryRows(ctx context.Context, items []delivery.Delivery) ([]deliveryRow, error) {
-	subscriberOf := s.lookUp(ctx)
+	subscriberOf := s.subscriberLookup(ctx)
 	rows := make([]deliveryRow, len(items))
 	for i, d := range items {
 		sub, err := subscriberOf(d.Company, d.Subscriber)

@@ -54,12 +54,10 @@ func (s *server) events(ctx context.Context, v *visit, company *uuid.UUID) (err 
 }
 
 func (s *server) findEvent(v *visit, company *uuid.UUID, id string) error {
-	ref, err := events.ParseRef(events.Ref{ID: id}.String())
-	if err != nil || company == nil {
+	if company == nil || !(events.Ref{ID: id}).Valid() {
 		return events.ErrNotFound
 	}
-	ref.Company = *company
-	http.Redirect(v.w, v.r, v.To(eventPath(ref)), http.StatusSeeOther)
+	http.Redirect(v.w, v.r, v.To(eventPath(events.Ref{Company: *company, ID: id})), http.StatusSeeOther)
 	return nil
 }
 
@@ -98,11 +96,11 @@ func (s *server) eventRows(ctx context.Context, f history.Filter, status string)
 	return rows, page.Next, nil
 }
 
-// ofEvent is a handler of pages about the event that the path names.
-func ofEvent(h func(ctx context.Context, v *visit, ref events.Ref) error) handle {
-	return ofOne(func(ctx context.Context, v *visit, company uuid.UUID) error {
-		ref, err := events.ParseRef(events.Ref{Company: company, ID: v.r.PathValue("id")}.String())
-		if err != nil {
+// forEvent is a handler of pages about the event that the path names.
+func forEvent(h func(ctx context.Context, v *visit, ref events.Ref) error) handle {
+	return forCompany(func(ctx context.Context, v *visit, company uuid.UUID) error {
+		ref := events.Ref{Company: company, ID: v.r.PathValue("id")}
+		if !ref.Valid() {
 			return events.ErrNotFound
 		}
 		return h(ctx, v, ref)

@@ -27,7 +27,7 @@ type jobsPage struct {
 
 var (
 	jobKinds = []string{
-		string(redelivery.JobRetry), string(redelivery.JobRecover), string(redelivery.JobRelease), string(redelivery.JobDrop), string(redelivery.JobCancel), string(redelivery.JobErase),
+		string(redelivery.JobRetry), string(redelivery.JobRecover), string(redelivery.JobDrop), string(redelivery.JobCancel), string(redelivery.JobErase),
 	}
 	jobStatuses = []string{
 		string(redelivery.JobQueued), string(redelivery.JobRunning), string(redelivery.JobCompleted), string(redelivery.JobCancelled),
@@ -64,7 +64,7 @@ func (s *server) jobs(ctx context.Context, v *visit, company *uuid.UUID) (err er
 
 // jobRows adds the subscribers.
 func (s *server) jobRows(ctx context.Context, items []redelivery.Job) (rows []jobRow, err error) {
-	subscriberOf := s.lookUp(ctx)
+	subscriberOf := s.subscriberLookup(ctx)
 	for _, job := range items {
 		row := jobRow{Job: job}
 		if job.SubscriberUUID != uuid.Nil {
@@ -87,7 +87,7 @@ type jobPage struct {
 // Cancellable reports whether the job can be ended before it is done.
 func (p jobPage) Cancellable() bool {
 	return p.Job != nil && p.Job.FinishedAt == nil &&
-		p.Job.Kind != redelivery.JobRelease && p.Job.Kind != redelivery.JobCancel && p.Job.Kind != redelivery.JobErase
+		p.Job.Kind != redelivery.JobCancel && p.Job.Kind != redelivery.JobErase
 }
 
 // job shows a job of deliveries or of cards. The id does not tell the kind.
@@ -115,7 +115,7 @@ func (s *server) job(ctx context.Context, v *visit, company, id uuid.UUID) error
 
 // cancelJob ends a job before it is done.
 func (s *server) cancelJob(ctx context.Context, v *visit, company, id uuid.UUID) error {
-	v.changes("job.cancel", "", &company, "job", id.String())
+	v.setAuditEntry("job.cancel", "", &company, "job", id.String())
 	if _, err := s.opts.Redelivery.Cancel(ctx, company, id); err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (s *server) retryAll(ctx context.Context, v *visit, r redelivery.RetryReque
 		detail = "dry run"
 	}
 	job, err := s.opts.Redelivery.RetryAll(ctx, r)
-	v.changes("delivery.retry-all", detail, &r.Company, "job", job.UUID.String())
+	v.setAuditEntry("delivery.retry-all", detail, &r.Company, "job", job.UUID.String())
 	if err != nil {
 		return err
 	}
@@ -178,8 +178,6 @@ func jobKindTitle(kind string) string {
 	switch redelivery.JobKind(kind) {
 	case redelivery.JobRecover:
 		return "Recover what was missed"
-	case redelivery.JobRelease:
-		return "Send what was held"
 	case redelivery.JobCancel:
 		return "Cancel what is pending"
 	case redelivery.JobDrop:

@@ -33,7 +33,7 @@ type quarantinePage struct {
 }
 
 func (s *server) quarantine(ctx context.Context, v *visit, company *uuid.UUID) error {
-	found, err := s.opts.Dispatcher.Quarantined(ctx, quarantine.Filter{Company: company, Size: listSize, Cursor: v.Query("cursor")})
+	found, err := s.opts.Dispatcher.Quarantine().List(ctx, quarantine.Filter{Company: company, Size: listSize, Cursor: v.Query("cursor")})
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (s *server) quarantine(ctx context.Context, v *visit, company *uuid.UUID) e
 
 func (s *server) retryQuarantined(ctx context.Context, v *visit) error {
 	return s.changeQuarantine(v, "quarantine.retry", "released", func(e quarantine.Entry) error {
-		return s.opts.Dispatcher.RetryQuarantined(ctx, e)
+		return s.opts.Dispatcher.Quarantine().Retry(ctx, e)
 	})
 }
 
@@ -58,7 +58,7 @@ func (s *server) changeQuarantine(v *visit, action, done string, change func(qua
 	if err != nil {
 		return err
 	}
-	v.changes(action, "", &e.Company, "quarantine", e.ID())
+	v.setAuditEntry(action, "", &e.Company, "quarantine", e.ID())
 	if err := change(e); err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (s *server) changeQuarantine(v *visit, action, done string, change func(qua
 // quarantined is the entry that a form names.
 func (v *visit) quarantined() (e quarantine.Entry, err error) {
 	of, err := uuid.Parse(v.Query("of"))
-	if err != nil || !v.sees(of) {
+	if err != nil || !v.includes(of) {
 		return e, errNoPage
 	}
 	return dispatcher.ParseQuarantined(of, v.Query("id"))

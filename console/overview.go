@@ -14,6 +14,7 @@ import (
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/workqueue/backlog"
+	"spendhook/internal/partition"
 	"spendhook/subscribers"
 )
 
@@ -40,7 +41,7 @@ func (c *cached[T]) get(now time.Time, read func() (T, error)) (T, error) {
 	return value, err
 }
 
-// overviewOfAll is how the whole system does.
+// overviewOfAll has the figures of all companies and of the system.
 type overviewOfAll struct {
 	Status  Status
 	Backlog backlog.Total
@@ -50,7 +51,7 @@ type overviewOfAll struct {
 	Slow    []endpointRow
 }
 
-// companySummary is how a company does.
+// companySummary has the figures of one company.
 type companySummary struct {
 	Pending int64
 	Stats   query.Stats
@@ -67,7 +68,7 @@ type overviewPage struct {
 	All     *overviewOfAll  // nil for a company
 	Company *companySummary // nil for all
 	Recent  []deliveryRow   // the latest dead letters of a company
-	Span    span
+	Range   chartRange
 	Charts  []chart
 }
 
@@ -77,16 +78,16 @@ func (s *server) overview(ctx context.Context, v *visit, company *uuid.UUID) err
 		if err != nil {
 			return err
 		}
-		over := v.span(all.Traffic)
-		v.show("overview", "Overview", overviewPage{All: &all, Span: over, Charts: companyCharts(over)})
+		over := v.chartRange(all.Traffic)
+		v.show("overview", "Overview", overviewPage{All: &all, Range: over, Charts: companyCharts(over)})
 		return nil
 	}
 	summary, err := s.summary(ctx, *company)
 	if err != nil {
 		return err
 	}
-	over := v.span(summary.Traffic)
-	page := overviewPage{Company: &summary, Span: over, Charts: companyCharts(over)}
+	over := v.chartRange(summary.Traffic)
+	page := overviewPage{Company: &summary, Range: over, Charts: companyCharts(over)}
 	if v.May(readDeliveries) {
 		found, err := s.opts.Deliveries.List(ctx, query.Filter{Company: company, Statuses: []delivery.Status{delivery.StatusDead}, Size: 5})
 		if err != nil {
@@ -104,10 +105,10 @@ func (s *server) readSystem(ctx context.Context) (all overviewOfAll, err error) 
 	if all.Status, err = s.opts.System.Status(ctx); err != nil {
 		return all, err
 	}
-	if all.Backlog, err = s.opts.Dispatcher.Backlog(ctx); err != nil {
+	if all.Backlog, err = s.opts.Dispatcher.Backlog().Measure(ctx, partition.All()); err != nil {
 		return all, err
 	}
-	if all.Largest, err = s.opts.Dispatcher.Largest(ctx, 10); err != nil {
+	if all.Largest, err = s.opts.Dispatcher.Backlog().Top(ctx, 10); err != nil {
 		return all, err
 	}
 	if all.Traffic, err = s.opts.Traffic.All(ctx); err != nil {
@@ -145,8 +146,8 @@ func (s *server) summary(ctx context.Context, company uuid.UUID) (companySummary
 	})
 }
 
-// troubles returns the states of the unhealthy subscribers.
-func troubles(subs []*subscribers.Subscriber, failing, paused []uuid.UUID) map[uuid.UUID]string {
+// unhealthyStates returns the states of the unhealthy subscribers.
+func unhealthyStates(subs []*subscribers.Subscriber, failing, paused []uuid.UUID) map[uuid.UUID]string {
 	named := make(map[uuid.UUID]string, len(failing)+len(paused))
 	for _, id := range failing {
 		named[id] = "failing"
@@ -182,14 +183,14 @@ func countStates(total int, states map[uuid.UUID]string) subscriberStates {
 	return n
 }
 
-// mostWeighed bounds the subscribers of each state, and the busiest ones, whose figures a page
+// maxCompared bounds the subscribers of each state, and the busiest ones, whose figures a page
 // reads.
-const mostWeighed = 25
+const maxCompared = 25
 
 // worst returns at most ten subscribers with problems: unhealthy subscribers, and those with
 // the most pending or dead deliveries.
 func (s *server) worst(ctx context.Context, company uuid.UUID, subs []*subscribers.Subscriber, states map[uuid.UUID]string) ([]subscriberRow, error) {
-	busiest, err := s.opts.Deliveries.Busiest(ctx, company, mostWeighed)
+	busiest, err := s.opts.Deliveries.Busiest(ctx, company, maxCompared)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +198,7 @@ func (s *server) worst(ctx context.Context, company uuid.UUID, subs []*subscribe
 	seen := map[string]int{}
 	for _, sub := range subs {
 		state := states[sub.UUID]
-		if sub.Locked != nil || !slices.Contains(busiest, sub.UUID) && (state == "" || seen[state] == mostWeighed) {
+		if sub.Locked != nil || !slices.Contains(busiest, sub.UUID) && (state == "" || seen[state] == maxCompared) {
 			continue
 		}
 		seen[state]++

@@ -38,38 +38,37 @@ var known = []struct {
 	title  string
 	detail string
 }{
-	{errNoSession, http.StatusUnauthorized, "You are not let in", "Your session has ended, or there was none. Ask for a new link where you got the last one; on the machine of the daemon, spendhook console prints one."},
-	{session.ErrNotFound, http.StatusNotFound, "This link does not work any more", "A link opens one session, within a minute. Ask for a new one."},
-	{session.ErrTooMany, http.StatusTooManyRequests, "Too many sessions", "Your company has as many sessions as it may. Leave one, or have one ended."},
-	{errCertificate, http.StatusForbidden, "A client certificate is needed", "The console is only shown to browsers that present the right client certificate. Install yours, and open a new link."},
-	{errForbidden, http.StatusForbidden, "Not with this session", "Your session does not include this. Who gave you the link decides what it includes."},
-	{errToken, http.StatusForbidden, "Nothing was changed", "The form is from another session, or not from this console. Go back, load the page again and press the button once more."},
-	{errForm, http.StatusBadRequest, "Nothing was changed", "The form could not be read, or says too much."},
-	{errNoPage, http.StatusNotFound, "There is nothing here", "Nothing of yours is at this address."},
-	{errTooOften, http.StatusTooManyRequests, "Too fast", "This browser asks for too many pages. Wait a moment and try again."},
-	{errBusy, http.StatusServiceUnavailable, "Too busy", "Too many pages are being made. Try again in a moment."},
-	{events.ErrNotFound, http.StatusNotFound, "There is no such event", "It was never accepted, or is past its retention."},
-	{events.ErrCompacted, http.StatusGone, "The payload is not kept any more", "The event settled long ago. Its id stays known; its source can tell what was in it."},
-	{subscribers.ErrNotFound, http.StatusNotFound, "There is no such subscriber", "It was deleted, or never was."},
+	{errNoSession, http.StatusUnauthorized, "No session", "Your session has ended, or this browser had none. Ask for a new link. On the machine of the daemon, the command spendhook console prints one."},
+	{session.ErrNotFound, http.StatusNotFound, "The link is not valid", "The link was used, or has expired. A link opens one session, within one minute. Ask for a new link."},
+	{session.ErrTooMany, http.StatusTooManyRequests, "Too many sessions", "Your company has the maximum number of sessions. End one of them first."},
+	{errCertificate, http.StatusForbidden, "A client certificate is needed", "The console needs a client certificate, and a session always the same one. Install it in this browser and open a new link."},
+	{errForbidden, http.StatusForbidden, "Not allowed", "Your session is read-only, or does not have the scope for this page or change. Ask for another link."},
+	{errToken, http.StatusForbidden, "Nothing was changed", "The form is from another session. Go back, reload the page and press the button again."},
+	{errForm, http.StatusBadRequest, "Nothing was changed", "The form could not be read, or is too large."},
+	{errNoPage, http.StatusNotFound, "No such page", "This page does not exist, or your session does not include it."},
+	{errTooOften, http.StatusTooManyRequests, "Too many requests", "This browser requests too many pages. Wait a moment and try again."},
+	{errBusy, http.StatusServiceUnavailable, "Too busy", "The daemon is rendering too many pages. Try again in a moment."},
+	{events.ErrNotFound, http.StatusNotFound, "There is no such event", "The event was never accepted, or its retention has ended."},
+	{events.ErrCompacted, http.StatusGone, "The payload was removed", "The event settled long ago, and only its id is kept. Its source may still have the payload."},
+	{subscribers.ErrNotFound, http.StatusNotFound, "There is no such subscriber", "The subscriber was deleted, or never existed."},
 	{subscribers.ErrConflict, http.StatusConflict, "Nothing was changed", "Another subscriber of the company has this callback URL."},
-	{vault.ErrLocked, http.StatusConflict, "The secrets do not open", "The subscriber's secrets are sealed under a key that the daemon does not have. Its log says more."},
-	{subscribers.ErrChanged, http.StatusPreconditionFailed, "Nothing was changed", "Somebody has changed the subscriber meanwhile. Load the page again and see what it says now."},
-	{delivery.ErrNotFound, http.StatusNotFound, "There is no such thing", "It is past its retention, or never was."},
-	{delivery.ErrInFlight, http.StatusConflict, "Nothing was changed", "An attempt of this delivery is under way. It may well succeed."},
-	{delivery.ErrSubscriberGone, http.StatusConflict, "Nothing was changed", "The subscriber was deleted: nothing can be sent to it."},
+	{vault.ErrLocked, http.StatusConflict, "The secrets cannot be decrypted", "A secret of the subscriber is damaged, or its key is not configured. The log of the daemon names the key."},
+	{subscribers.ErrChanged, http.StatusPreconditionFailed, "Nothing was changed", "The subscriber was changed after you opened the form. Reload the page to see the present values."},
+	{delivery.ErrNotFound, http.StatusNotFound, "There is no such delivery or job", "It never existed, or its retention has ended."},
+	{delivery.ErrInFlight, http.StatusConflict, "Nothing was changed", "An attempt of this delivery is under way. Wait for its result."},
+	{delivery.ErrSubscriberGone, http.StatusConflict, "Nothing was changed", "The subscriber was deleted."},
 	{delivery.ErrSubscriberDisabled, http.StatusConflict, "Nothing was changed", "The subscriber is disabled. Enable it first."},
-	{redelivery.ErrFinished, http.StatusConflict, "Nothing was changed", "The job has completed meanwhile."},
-	{redelivery.ErrNotCancellable, http.StatusConflict, "Nothing was changed", "The job is part of a change of a subscriber, or erases a company; it goes on to its end."},
-	{redelivery.ErrTooManyJobs, http.StatusTooManyRequests, "Nothing was started", "Too many jobs of the company are under way. Wait until some have ended, or cancel some."},
-	{tail.ErrTooMany, http.StatusTooManyRequests, "Too many live tails", "As many live tails are open as may be. Close another one."},
-	{inspect.ErrTesting, http.StatusConflict, "A test is under way", "Wait for its end."},
-	{quarantine.ErrNotFound, http.StatusNotFound, "It is not in the quarantine", "Somebody has retried or dropped it meanwhile."},
-	{storage.ErrNotFound, http.StatusNotFound, "There is no such job", "It is past its retention, or never was."},
-	{cursor.ErrBad, http.StatusBadRequest, "This page of the list is gone", "Start again from the first page."},
+	{redelivery.ErrFinished, http.StatusConflict, "Nothing was changed", "The job has completed."},
+	{redelivery.ErrNotCancellable, http.StatusConflict, "Nothing was changed", "A job that deletes a subscriber or erases a company cannot be cancelled."},
+	{redelivery.ErrTooManyJobs, http.StatusTooManyRequests, "Nothing was started", "The company has too many unfinished jobs. Wait until some have completed, or cancel some."},
+	{tail.ErrTooMany, http.StatusTooManyRequests, "Too many live tails", "The maximum number of live tails is open. Close another one first."},
+	{inspect.ErrTesting, http.StatusConflict, "A test is under way", "Wait until it has ended."},
+	{quarantine.ErrNotFound, http.StatusNotFound, "Not in the quarantine", "The entry was retried or dropped meanwhile."},
+	{storage.ErrNotFound, http.StatusNotFound, "There is no such job", "The job never existed, or its retention has ended."},
+	{cursor.ErrBad, http.StatusBadRequest, "This page of the list cannot be shown", "The address is of another filter, or is damaged. Start again from the first page."},
 }
 
-// problemOf gives every error the form in which it is shown. An unknown one is a
-// plain 500.
+// problemOf returns the problem to show for an error. An unknown error is a plain 500.
 func problemOf(err error) problem {
 	if e, ok := errors.AsType[*invalid.Error](err); ok {
 		return problem{Status: http.StatusBadRequest, Title: "Nothing was changed", Detail: "Some of what you entered is not valid.", Fields: e.Fields}
@@ -83,9 +82,9 @@ func problemOf(err error) problem {
 		return problem{Status: http.StatusUnprocessableEntity, Title: "Nothing was changed", Detail: "The company has no such subscribers: " + e.Error()}
 	}
 	if unavailable(err) {
-		return problem{Status: http.StatusServiceUnavailable, Title: "Not available just now", Detail: "What keeps the data does not answer. Deliveries go on when it is back; try again in a moment."}
+		return problem{Status: http.StatusServiceUnavailable, Title: "Not available", Detail: "Redis or the database does not answer. Try again in a moment."}
 	}
-	return problem{Status: http.StatusInternalServerError, Title: "Something went wrong", Detail: "The log of the daemon has the cause under the request id below."}
+	return problem{Status: http.StatusInternalServerError, Title: "Something went wrong", Detail: "The log of the daemon contains the cause, with the request id below."}
 }
 
 // unavailable reports whether Redis or the database is unreachable or too slow.

@@ -20,7 +20,7 @@ func (s *server) testSubscriber(ctx context.Context, v *visit, company, id uuid.
 	if err != nil {
 		return err
 	}
-	v.changes("subscriber.test", "", &company, "subscriber", id.String())
+	v.setAuditEntry("subscriber.test", "", &company, "subscriber", id.String())
 	result, err := s.opts.Inspector.Test(ctx, company, id)
 	if err != nil {
 		return err
@@ -43,7 +43,7 @@ func (s *server) recover(ctx context.Context, v *visit, company, id uuid.UUID) (
 	if request.DryRun {
 		detail = "dry run"
 	}
-	v.changes("subscriber.recover", detail, &company, "subscriber", id.String())
+	v.setAuditEntry("subscriber.recover", detail, &company, "subscriber", id.String())
 	job, err := s.opts.Redelivery.Recover(ctx, request)
 	if err != nil {
 		return err
@@ -51,14 +51,14 @@ func (s *server) recover(ctx context.Context, v *visit, company, id uuid.UUID) (
 	return v.done("/console/jobs/"+job.UUID.String(), "started")
 }
 
-// window is the span of time that a form names.
+// window returns the period in a form.
 func (s *server) window(v *visit) (since, until time.Time, err error) {
 	if from := v.since(); from != nil {
 		return from.Truncate(time.Millisecond), time.Time{}, nil
 	}
 	var problems invalid.Error
 	if since, err = time.Parse(time.RFC3339, v.Query("from")); err != nil || since.After(s.opts.Now()) {
-		problems.Add("since", "INVALID", "say from when on")
+		problems.Add("since", "INVALID", "must be a time in the past")
 	}
 	if text := v.Query("to"); text != "" {
 		if until, err = time.Parse(time.RFC3339, text); err != nil || until.Before(since) {
@@ -78,7 +78,7 @@ func (s *server) replay(ctx context.Context, v *visit, ref events.Ref) error {
 		}
 		only = append(only, one)
 	}
-	v.changes("event.replay", "", &ref.Company, "event", ref.ID)
+	v.setAuditEntry("event.replay", "", &ref.Company, "event", ref.ID)
 	list, err := s.opts.Redelivery.Replay(ctx, ref, only)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func eventPath(ref events.Ref) string {
 // retry attempts one delivery again.
 func (s *server) retry(ctx context.Context, v *visit, company uuid.UUID) error {
 	id := v.r.PathValue("id")
-	v.changes("delivery.retry", "", &company, "delivery", id)
+	v.setAuditEntry("delivery.retry", "", &company, "delivery", id)
 	if _, err := s.opts.Redelivery.Retry(ctx, company, id); err != nil {
 		return err
 	}
@@ -109,13 +109,13 @@ func (s *server) retrySelected(ctx context.Context, v *visit) error {
 	}
 	retried, refused := 0, 0
 	for _, text := range ids {
-		ref, err := v.ticked(text)
+		ref, err := v.selectedDelivery(text)
 		if err != nil {
 			return err
 		}
-		v.changes("delivery.retry", "", &ref.Company, "delivery", ref.PublicID())
+		v.setAuditEntry("delivery.retry", "", &ref.Company, "delivery", ref.PublicID())
 		_, err = s.opts.Redelivery.Retry(ctx, ref.Company, ref.PublicID())
-		v.recorded(err)
+		v.writeAuditEntry(err)
 		v.entry = nil
 		switch {
 		case err == nil:
@@ -133,8 +133,8 @@ func (s *server) retrySelected(ctx context.Context, v *visit) error {
 	return v.done(back, "retried", "n", strconv.Itoa(retried), "refused", strconv.Itoa(refused))
 }
 
-// ticked is a delivery that a list names as "<company>/<id>".
-func (v *visit) ticked(text string) (ref delivery.Ref, err error) {
+// selectedDelivery parses the value of a checkbox: "<company>/<id>".
+func (v *visit) selectedDelivery(text string) (ref delivery.Ref, err error) {
 	if len(text) < 37 || text[36] != '/' {
 		return ref, errForm
 	}
@@ -142,7 +142,7 @@ func (v *visit) ticked(text string) (ref delivery.Ref, err error) {
 	if err != nil {
 		return ref, errForm
 	}
-	if !v.sees(company) {
+	if !v.includes(company) {
 		return ref, errNoPage
 	}
 	return delivery.ParseID(company, text[37:])

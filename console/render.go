@@ -86,7 +86,7 @@ type deliveryTable struct {
 	Tick bool
 }
 
-// Left is how long the session lasts.
+// Left returns the remaining time of the session.
 func (v view) Left() string { return shortDuration(v.Session.ExpiresAt.Sub(v.Now).Round(time.Minute)) }
 
 // show answers with a page.
@@ -98,7 +98,7 @@ func (v *visit) render(status int, name, title string, data any) {
 	err := v.server.pages[name].Execute(&page, view{visit: v, Title: title, Data: data, About: about, Now: v.server.opts.Now()})
 	if err != nil {
 		v.server.opts.Logger.LogAttrs(v.r.Context(), slog.LevelError, "console page not rendered", slog.String("file.path", name), slog.Any("exception.message", err))
-		http.Error(v.w, "The page could not be made; the log has the cause.", http.StatusInternalServerError)
+		http.Error(v.w, "The page could not be rendered. The log contains the cause.", http.StatusInternalServerError)
 		return
 	}
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")

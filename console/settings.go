@@ -147,9 +147,9 @@ func (s *server) trial(ctx context.Context, v *visit, sub subscribers.Subscriber
 	return trial, nil
 }
 
-// changed answers a change of a subscriber that its page has a button for.
-func (v *visit) changed(action, detail, done string, company, id uuid.UUID, err error) error {
-	v.changes(action, detail, &company, "subscriber", id.String())
+// answerChange audits and answers a change of a subscriber that its page has a button for.
+func (v *visit) answerChange(action, detail, done string, company, id uuid.UUID, err error) error {
+	v.setAuditEntry(action, detail, &company, "subscriber", id.String())
 	if err != nil {
 		return err
 	}
@@ -157,29 +157,29 @@ func (v *visit) changed(action, detail, done string, company, id uuid.UUID, err 
 }
 
 func (s *server) pause(ctx context.Context, v *visit, company, id uuid.UUID) error {
-	return v.changed("subscriber.pause", "", "paused", company, id, s.opts.Subscribers.Pause(ctx, company, id))
+	return v.answerChange("subscriber.pause", "", "paused", company, id, s.opts.Subscribers.Pause(ctx, company, id))
 }
 
 func (s *server) resume(ctx context.Context, v *visit, company, id uuid.UUID) error {
 	if v.choice("drop", "true") != "" {
-		v.changes("subscriber.resume", "drop", &company, "subscriber", id.String())
+		v.setAuditEntry("subscriber.resume", "drop", &company, "subscriber", id.String())
 		job, err := s.opts.Redelivery.Drop(ctx, company, id)
 		if err != nil {
 			return err
 		}
 		return v.done("/console/jobs/"+job.UUID.String(), "started")
 	}
-	return v.changed("subscriber.resume", "", "resumed", company, id, s.opts.Subscribers.Resume(ctx, company, id))
+	return v.answerChange("subscriber.resume", "", "resumed", company, id, s.opts.Subscribers.Resume(ctx, company, id))
 }
 
 func (s *server) enable(ctx context.Context, v *visit, company, id uuid.UUID) error {
 	_, err := s.opts.Subscribers.Update(ctx, company, id, subscribers.Settings{Enabled: new(true)})
-	return v.changed("subscriber.update", "enabled", "enabled", company, id, err)
+	return v.answerChange("subscriber.update", "enabled", "enabled", company, id, err)
 }
 
 func (s *server) disable(ctx context.Context, v *visit, company, id uuid.UUID) error {
 	_, err := s.opts.Subscribers.Update(ctx, company, id, subscribers.Settings{Enabled: new(false)})
-	return v.changed("subscriber.update", "disabled", "disabled", company, id, err)
+	return v.answerChange("subscriber.update", "disabled", "disabled", company, id, err)
 }
 
 // rotateSecret shows the new secret once. The form contains the subscriber's revision, so that
@@ -196,7 +196,7 @@ func (s *server) rotateSecret(ctx context.Context, v *visit, company, id uuid.UU
 	if err != nil {
 		return err
 	}
-	v.changes("subscriber.rotate-secret", "", &company, "subscriber", id.String())
+	v.setAuditEntry("subscriber.rotate-secret", "", &company, "subscriber", id.String())
 	rotated, err := s.opts.Subscribers.RotateSecret(ctx, company, id)
 	if err != nil {
 		return err

@@ -107,7 +107,7 @@ func (s *server) states(ctx context.Context, company uuid.UUID) ([]*subscribers.
 		return nil, nil, err
 	}
 	failing, paused, err := s.opts.Health.Troubled(ctx, company)
-	return subs, troubles(subs, failing, paused), err
+	return subs, unhealthyStates(subs, failing, paused), err
 }
 
 // subscriberRows adds health and traffic to subscribers, in two round trips for each company.
@@ -174,14 +174,14 @@ func stateOf(sub *subscribers.Subscriber, h health.Health) string {
 type subscriberPage struct {
 	subscriberRow
 
-	Recent   []deliveryRow
-	Test     *inspect.TestResult
-	Secret   string // just rotated
-	Span     span
-	Timeline []spell
-	Stays    []stay
-	Changes  []health.Change // the latest first
-	Charts   []chart
+	Recent  []deliveryRow
+	Test    *inspect.TestResult
+	Secret  string // just rotated
+	Range   chartRange
+	Results []resultStretch
+	States  []stateStretch
+	Changes []health.Change // the latest first
+	Charts  []chart
 }
 
 func (s *server) subscriber(ctx context.Context, v *visit, company, id uuid.UUID) error {
@@ -207,14 +207,14 @@ func (s *server) readSubscriber(ctx context.Context, v *visit, company, id uuid.
 	if err != nil {
 		return page, err
 	}
-	page.Span = v.span(series)
+	page.Range = v.chartRange(series)
 	history, err := s.opts.Health.History(ctx, company, id)
 	if err != nil {
 		return page, err
 	}
-	page.Stays = stays(page.Span.Points, history, page.State, knownSince(sub.CreatedAt, history), s.opts.Now())
+	page.States = stateTimeline(page.Range.Points, history, page.State, knownSince(sub.CreatedAt, history), s.opts.Now())
 	page.Changes = latest(history, mostChanges)
-	page.Timeline, page.Charts = timeline(page.Span.Points), subscriberCharts(page.Span)
+	page.Results, page.Charts = resultTimeline(page.Range.Points), subscriberCharts(page.Range)
 	if v.May(readDeliveries) {
 		recent, err := s.opts.Deliveries.List(ctx, query.Filter{Company: &company, Subscriber: &id, Size: 10})
 		if err != nil {
@@ -280,7 +280,7 @@ func (p editPage) Burst() string {
 func (s *server) updateSubscriber(ctx context.Context, v *visit, company, id uuid.UUID) error {
 	settings, fields, err := v.settings()
 	if err == nil {
-		v.changes("subscriber.update", "", &company, "subscriber", id.String(), fields...)
+		v.setAuditEntry("subscriber.update", "", &company, "subscriber", id.String(), fields...)
 		_, err = s.opts.Subscribers.Update(ctx, company, id, settings)
 	}
 	if err == nil {

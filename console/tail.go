@@ -33,8 +33,8 @@ func (s *server) tail(_ context.Context, v *visit, company *uuid.UUID) error {
 const (
 	// checkEvery is the interval at which the session of a stream is checked.
 	checkEvery = 10 * time.Second
-	// writePatience is the time-out of a write to a browser.
-	writePatience = 10 * time.Second
+	// writeTimeout is the time-out of a write to a browser.
+	writeTimeout = 10 * time.Second
 
 	// streamLife bounds the duration of a stream, so that a replica can be replaced. The
 	// browser then opens another stream.
@@ -61,7 +61,7 @@ func (s *server) tailStream(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return false
 		}
-		_ = out.SetWriteDeadline(s.opts.Now().Add(writePatience)) // else the server's holds
+		_ = out.SetWriteDeadline(s.opts.Now().Add(writeTimeout)) // else the server's holds
 		if _, err = w.Write([]byte("event: " + kind + "\ndata: " + string(text) + "\n\n")); err != nil {
 			return false
 		}
@@ -73,7 +73,7 @@ func (s *server) tailStream(w http.ResponseWriter, r *http.Request) {
 	for checked := s.opts.Now(); ctx.Err() == nil; {
 		rows, dropped, err := nextRows(ctx, viewer)
 		if now := s.opts.Now(); now.Sub(checked) >= checkEvery {
-			if checked = now; !s.holds(ctx, r) {
+			if checked = now; !s.sessionValid(ctx, r) {
 				send("ended", struct{}{})
 				return
 			}
@@ -92,7 +92,7 @@ func (s *server) tailStream(w http.ResponseWriter, r *http.Request) {
 func (s *server) beginStream(v *visit) (*tail.Viewer, error) {
 	ctx, cancel := context.WithTimeout(v.r.Context(), pageTimeout)
 	defer cancel()
-	if err := s.letIn(ctx, v, func(g *session.Grant) bool { return g.May(readDeliveries) }); err != nil {
+	if err := s.authorize(ctx, v, func(g *session.Grant) bool { return g.May(readDeliveries) }); err != nil {
 		return nil, err
 	}
 	company, err := v.company()
@@ -117,14 +117,14 @@ func (v *visit) tailFilter(company *uuid.UUID) (func(tail.Entry) bool, error) {
 	}, err
 }
 
-// holds reports whether the session of a stream is still valid. While Redis is unavailable, it
+// sessionValid reports whether the session of a stream is still valid. While Redis is unavailable, it
 // returns true.
-func (s *server) holds(ctx context.Context, r *http.Request) bool {
+func (s *server) sessionValid(ctx context.Context, r *http.Request) bool {
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
-	looked := r.Clone(ctx)
-	looked.Header.Set("X-Refresh", "1") // this check does not count as a use of the session
-	_, _, err := s.enter(ctx, looked)
+	check := r.Clone(ctx)
+	check.Header.Set("X-Refresh", "1") // this check does not count as a use of the session
+	_, _, err := s.findSession(ctx, check)
 	return err == nil || unavailable(err)
 }
 

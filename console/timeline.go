@@ -9,67 +9,68 @@ import (
 	"spendhook/subscribers/health"
 )
 
-// spell is a part of a subscriber's timeline with one state.
-type spell struct {
+// resultStretch is a run of points whose attempts have the same result.
+type resultStretch struct {
 	From, Points int // in points
-	State        label
+	Result       label
 }
 
-var spellStates = struct{ idle, well, mixed, failing label }{
+// results are the results that the attempts of a point can have together.
+var results = struct{ idle, well, mixed, failing label }{
 	label{"Nothing sent", "none"}, label{"All delivered", good}, label{"Some failed", warn}, label{"All failed", bad},
 }
 
-func timeline(points []traffic.Point) (spells []spell) {
+func resultTimeline(points []traffic.Point) (all []resultStretch) {
 	for i, p := range points {
-		state := spellStates.mixed
+		result := results.mixed
 		switch {
 		case p.Attempts() == 0:
-			state = spellStates.idle
+			result = results.idle
 		case p.Failed == 0:
-			state = spellStates.well
+			result = results.well
 		case p.Delivered == 0:
-			state = spellStates.failing
+			result = results.failing
 		}
-		if n := len(spells); n > 0 && spells[n-1].State == state {
-			spells[n-1].Points++
+		if n := len(all); n > 0 && all[n-1].Result == result {
+			all[n-1].Points++
 		} else {
-			spells = append(spells, spell{i, 1, state})
+			all = append(all, resultStretch{i, 1, result})
 		}
 	}
-	return spells
+	return all
 }
 
-// timelineText describes a timeline in words.
-func timelineText(spells []spell, step string) string {
+// resultsText describes a timeline in words.
+func resultsText(all []resultStretch, step string) string {
 	n := map[label]int{}
-	for _, s := range spells {
-		n[s.State] += s.Points
+	for _, s := range all {
+		n[s.Result] += s.Points
 	}
 	var parts []string
-	for _, state := range []label{spellStates.well, spellStates.mixed, spellStates.failing, spellStates.idle} {
-		if n[state] > 0 {
+	for _, result := range []label{results.well, results.mixed, results.failing, results.idle} {
+		if n[result] > 0 {
 			unit := step + "s"
-			if n[state] == 1 {
+			if n[result] == 1 {
 				unit = step
 			}
-			parts = append(parts, fmt.Sprintf("%s in %d %s", strings.ToLower(state.Text), n[state], unit))
+			parts = append(parts, fmt.Sprintf("%s in %d %s", strings.ToLower(result.Text), n[result], unit))
 		}
 	}
 	return strings.Join(parts, ", ")
 }
 
-// stay is a stretch of time in which a subscriber was failing, paused or disabled.
-type stay struct {
+// stateStretch is a period in which a subscriber was failing, paused or disabled.
+type stateStretch struct {
 	From, Width float64 // in points
 	State       label
 	At          time.Time
 	For         time.Duration
 }
 
-// maxHistory is how many changes of a subscriber are kept.
+// maxHistory is the number of changes that are stored for a subscriber.
 const maxHistory = 50
 
-// knownSince is the time from which the history of a subscriber is complete.
+// knownSince returns the time from which the history of a subscriber is complete.
 func knownSince(created time.Time, history []health.Change) time.Time {
 	if len(history) >= maxHistory {
 		return history[0].At
@@ -77,9 +78,9 @@ func knownSince(created time.Time, history []health.Change) time.Time {
 	return created
 }
 
-// stays are those between the first point and now, but not before known: from the changes
-// of the subscriber, the oldest first, and its state now.
-func stays(points []traffic.Point, history []health.Change, state string, known, now time.Time) (all []stay) {
+// stateTimeline returns the periods from the first point, or from known if that is later, until
+// now. history has the changes of the subscriber, the oldest first; state is its present state.
+func stateTimeline(points []traffic.Point, history []health.Change, state string, known, now time.Time) (all []stateStretch) {
 	if len(points) < 2 {
 		return nil
 	}
@@ -90,7 +91,7 @@ func stays(points []traffic.Point, history []health.Change, state string, known,
 	}
 	add := func(end time.Time) {
 		if length := end.Sub(since); length > 0 && was.state() != "healthy" {
-			all = append(all, stay{
+			all = append(all, stateStretch{
 				From: float64(since.Sub(begin)) / float64(step), Width: float64(length) / float64(step),
 				State: statusOf(was.state()), At: since, For: length,
 			})
@@ -108,7 +109,7 @@ func stays(points []traffic.Point, history []health.Change, state string, known,
 	return all
 }
 
-// condition is the condition of a subscriber at a time.
+// condition is what determines the state of a subscriber.
 type condition struct{ disabled, paused, failing bool }
 
 func (c condition) after(change string) condition {
@@ -150,8 +151,8 @@ func conditionBefore(history []health.Change, state string) condition {
 	return condition{disabled: was("disabled", "enabled"), paused: was("paused", "resumed"), failing: was("failing", "recovered")}
 }
 
-// staysText describes in words how long a subscriber was in each state.
-func staysText(all []stay) string {
+// statesText describes in words how long a subscriber was in each state.
+func statesText(all []stateStretch) string {
 	if len(all) == 0 {
 		return "neither failing, paused nor disabled"
 	}

@@ -10,8 +10,8 @@ import (
 	"spendhook/subscribers/health"
 )
 
-// TestStays: changes within the shown time and before it determine the stays.
-func TestStays(t *testing.T) {
+// TestStateTimeline: changes within the shown time and before it determine the periods.
+func TestStateTimeline(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	points := make([]traffic.Point, 180)
@@ -48,20 +48,20 @@ func TestStays(t *testing.T) {
 				history = append(history, health.Change{At: begin.Add(time.Duration(minute) * time.Minute), What: what})
 			}
 		}
-		got := stays(points, history, c.state, time.Time{}, now)
+		got := stateTimeline(points, history, c.state, time.Time{}, now)
 		var parts []string
 		for _, s := range got {
 			parts = append(parts, fmt.Sprintf("%g+%g %s", s.From, s.Width, s.State.Text))
 		}
-		if text := strings.Join(parts, "; "); text != c.want || staysText(got) != c.text {
-			t.Errorf("%q, now %s: %q (%s), want %q (%s)", c.history, c.state, text, staysText(got), c.want, c.text)
+		if text := strings.Join(parts, "; "); text != c.want || statesText(got) != c.text {
+			t.Errorf("%q, now %s: %q (%s), want %q (%s)", c.history, c.state, text, statesText(got), c.want, c.text)
 		}
 	}
-	if got := stays(nil, nil, "paused", time.Time{}, now); got != nil {
+	if got := stateTimeline(nil, nil, "paused", time.Time{}, now); got != nil {
 		t.Errorf("no points: %v", got)
 	}
 	created := begin.Add(170 * time.Minute)
-	if got := stays(points, nil, "disabled", knownSince(created, nil), now); len(got) != 1 || got[0].For != 10*time.Minute || got[0].From != 170 {
+	if got := stateTimeline(points, nil, "disabled", knownSince(created, nil), now); len(got) != 1 || got[0].For != 10*time.Minute || got[0].From != 170 {
 		t.Errorf("created ten minutes ago: %+v", got)
 	}
 	full := make([]health.Change, maxHistory)

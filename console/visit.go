@@ -31,20 +31,21 @@ type visit struct {
 	server *server
 	secret string
 	entry  *audit.Entry // of a change; nil when it is not audited
+	from   *time.Time   // of the period; nil for all
 }
 
-// handle answers a visit, or says why not. A change that has been made is answered
-// with a redirect.
+// handle answers a visit. If it returns an error, the visitor sees the page of the error. A change is
+// answered with a redirect.
 type handle func(ctx context.Context, v *visit) error
 
-// page answers a path to sessions with the scope.
+// page adds a page for sessions with the scope.
 func (s *server) page(pattern, scope string, h handle) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		s.visited(w, r, pageTimeout, func(g *session.Grant) bool { return scope == anyone || g.May(scope) }, h)
+		s.serve(w, r, pageTimeout, func(g *session.Grant) bool { return scope == anyone || g.May(scope) }, h)
 	})
 }
 
-// change makes a change for sessions with the scope that are not read-only.
+// change adds a form that sessions with the scope may send, if they are not read-only.
 func (s *server) change(pattern, scope string, h handle) {
 	s.form(pattern, pageTimeout, mayChange(scope), h)
 }
@@ -53,11 +54,11 @@ func mayChange(scope string) func(*session.Grant) bool {
 	return func(g *session.Grant) bool { return g.MayChange(scope) }
 }
 
-// form answers a form that has the token of its session.
+// form adds the route of a form. A request without the CSRF token of its session is refused.
 func (s *server) form(pattern string, limit time.Duration, may func(*session.Grant) bool, h handle) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		s.visited(w, r, limit, may, func(ctx context.Context, v *visit) error {
+		s.serve(w, r, limit, may, func(ctx context.Context, v *visit) error {
 			if err := r.ParseForm(); err != nil {
 				return errForm
 			}
@@ -65,7 +66,7 @@ func (s *server) form(pattern string, limit time.Duration, may func(*session.Gra
 				return errToken
 			}
 			err := h(ctx, v)
-			v.recorded(err)
+			v.writeAuditEntry(err)
 			return err
 		})
 	})
@@ -73,24 +74,24 @@ func (s *server) form(pattern string, limit time.Duration, may func(*session.Gra
 
 var (
 	errForm      = errors.New("the form cannot be read")
-	errToken     = errors.New("the form has not the token of the session")
+	errToken     = errors.New("the form does not have the token of the session")
 	errForbidden = errors.New("the session may not do this")
 	errNoPage    = errors.New("there is no such page")
-	errBusy      = errors.New("too many pages under way")
+	errBusy      = errors.New("too many pages are being rendered")
 )
 
-// visited checks the session and answers the request, within the time limit.
-func (s *server) visited(w http.ResponseWriter, r *http.Request, limit time.Duration, may func(*session.Grant) bool, h handle) {
+// serve authorizes the request and answers it, within the time limit.
+func (s *server) serve(w http.ResponseWriter, r *http.Request, limit time.Duration, may func(*session.Grant) bool, h handle) {
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	v := &visit{w: w, r: r, server: s}
-	if s.under.Add(1) > maxUnderWay {
-		s.under.Add(-1)
+	if s.rendering.Add(1) > maxUnderWay {
+		s.rendering.Add(-1)
 		v.fail(errBusy)
 		return
 	}
-	defer s.under.Add(-1)
-	if err := s.letIn(ctx, v, may); err != nil {
+	defer s.rendering.Add(-1)
+	if err := s.authorize(ctx, v, may); err != nil {
 		v.fail(err)
 		return
 	}
@@ -99,10 +100,10 @@ func (s *server) visited(w http.ResponseWriter, r *http.Request, limit time.Dura
 	}
 }
 
-func (s *server) letIn(ctx context.Context, v *visit, may func(*session.Grant) bool) (err error) {
-	if v.Session, v.secret, err = s.enter(ctx, v.r); err != nil {
+func (s *server) authorize(ctx context.Context, v *visit, may func(*session.Grant) bool) (err error) {
+	if v.Session, v.secret, err = s.findSession(ctx, v.r); err != nil {
 		if errors.Is(err, errNoSession) {
-			return cmp.Or(s.mayKnock(ctx), err)
+			return cmp.Or(s.limitAnonymous(ctx), err)
 		}
 		return err
 	}
@@ -136,13 +137,13 @@ func (v *visit) company() (*uuid.UUID, error) {
 	return &named, nil
 }
 
-// sees reports whether the session includes a company.
-func (v *visit) sees(company uuid.UUID) bool {
+// includes reports whether the session may read and change a company.
+func (v *visit) includes(company uuid.UUID) bool {
 	return v.Company == nil && v.May(platform) || v.Company != nil && *v.Company == company
 }
 
-// ofAny is a handler of pages about a company, or about all.
-func ofAny(h func(ctx context.Context, v *visit, company *uuid.UUID) error) handle {
+// forCompanyOrAll makes a handler from h, which gets the company; nil means all companies.
+func forCompanyOrAll(h func(ctx context.Context, v *visit, company *uuid.UUID) error) handle {
 	return func(ctx context.Context, v *visit) error {
 		company, err := v.company()
 		if err != nil {
@@ -152,9 +153,9 @@ func ofAny(h func(ctx context.Context, v *visit, company *uuid.UUID) error) hand
 	}
 }
 
-// ofOne is a handler of pages about one company.
-func ofOne(h func(ctx context.Context, v *visit, company uuid.UUID) error) handle {
-	return ofAny(func(ctx context.Context, v *visit, company *uuid.UUID) error {
+// forCompany makes a handler from h, which gets the company.
+func forCompany(h func(ctx context.Context, v *visit, company uuid.UUID) error) handle {
+	return forCompanyOrAll(func(ctx context.Context, v *visit, company *uuid.UUID) error {
 		if company == nil {
 			return errNoPage
 		}
@@ -162,9 +163,9 @@ func ofOne(h func(ctx context.Context, v *visit, company uuid.UUID) error) handl
 	})
 }
 
-// about is a handler of pages about the company's subscriber or job that the path names.
-func about(h func(ctx context.Context, v *visit, company, id uuid.UUID) error) handle {
-	return ofOne(func(ctx context.Context, v *visit, company uuid.UUID) error {
+// forID makes a handler from h, which gets the company, and the UUID in the path.
+func forID(h func(ctx context.Context, v *visit, company, id uuid.UUID) error) handle {
+	return forCompany(func(ctx context.Context, v *visit, company uuid.UUID) error {
 		id, err := uuid.Parse(v.r.PathValue("uuid"))
 		if err != nil {
 			return errNoPage
@@ -176,8 +177,8 @@ func about(h func(ctx context.Context, v *visit, company, id uuid.UUID) error) h
 // listSize is how many rows a list shows.
 const listSize = 50
 
-// changes sets the audit entry of a change: its action and its target.
-func (v *visit) changes(action, detail string, company *uuid.UUID, kind, id string, fields ...string) {
+// setAuditEntry sets the audit entry of the change.
+func (v *visit) setAuditEntry(action, detail string, company *uuid.UUID, kind, id string, fields ...string) {
 	v.entry = &audit.Entry{
 		Actor: audit.Actor{
 			Kind: audit.Console, Subject: v.Asker.Subject, ClientID: v.Asker.ClientID, Issuer: v.Asker.Issuer,
@@ -188,8 +189,9 @@ func (v *visit) changes(action, detail string, company *uuid.UUID, kind, id stri
 	}
 }
 
-// recorded writes the audit entry of a change before the answer. A refused change has no entry.
-func (v *visit) recorded(err error) {
+// writeAuditEntry writes the audit entry of a change, before the answer. A refused change is not
+// audited.
+func (v *visit) writeAuditEntry(err error) {
 	if v.entry == nil {
 		return
 	}
@@ -216,8 +218,7 @@ func (v *visit) done(path, what string, query ...string) error {
 	return nil
 }
 
-// To is the address of a page of the console about the company that this one is
-// about.
+// To returns the address of another page about the same company.
 func (v *visit) To(path string) string {
 	company, err := v.company()
 	if err != nil || company == nil {
@@ -226,7 +227,7 @@ func (v *visit) To(path string) string {
 	return v.Of(*company, path)
 }
 
-// Of is the address of a page of the console about a company.
+// Of returns the address of a page about a company.
 func (v *visit) Of(company uuid.UUID, path string) string {
 	if v.Company != nil {
 		return path
@@ -241,20 +242,28 @@ func (v *visit) Of(company uuid.UUID, path string) string {
 	return u.String()
 }
 
-// next is the address of the next page of a list; "" at its end.
+// next returns the address of the next page of a list; "" at its end. The address contains the
+// start of the period, because a cursor is valid for one filter only.
 func (v *visit) next(cursor string) string {
 	if cursor == "" {
 		return ""
 	}
-	return v.With("cursor", cursor)
+	values := []string{"cursor", cursor}
+	if v.from != nil {
+		values = append(values, "from", strconv.FormatInt(v.from.UnixMilli(), 10))
+	}
+	return v.With(values...)
 }
 
-// With is the address of this page with another value in the query.
-func (v *visit) With(name, value string) string {
+// With is the address of this page with other values in the query: names, each followed by its
+// value.
+func (v *visit) With(values ...string) string {
 	u := *v.r.URL
 	query := u.Query()
 	query.Del("done")
-	query.Set(name, value)
+	for pair := range slices.Chunk(values, 2) {
+		query.Set(pair[0], pair[1])
+	}
 	u.RawQuery = query.Encode()
 	return u.RequestURI()
 }
@@ -273,7 +282,7 @@ func (v *visit) list(name string) []string {
 	return nil
 }
 
-// choice is a value of the query that must be one of some, or "".
+// choice returns a value of the query; "" when it is none of the allowed values.
 func (v *visit) choice(name string, of ...string) string {
 	if text := v.Query(name); slices.Contains(of, text) {
 		return text
@@ -281,7 +290,7 @@ func (v *visit) choice(name string, of ...string) string {
 	return ""
 }
 
-// number is a value of the query; 0 when it is none.
+// number returns a value of the query; 0 when it is not a number.
 func (v *visit) number(name string) int {
 	n, err := strconv.Atoi(v.Query(name))
 	if err != nil || n < 0 || n > 1_000_000 {
@@ -290,15 +299,18 @@ func (v *visit) number(name string) int {
 	return n
 }
 
-// since is the start of the period that the query names: the last hour, and so on.
-// nil for all.
+// since returns the start of the period in the query, such as the last hour; nil for any time.
 func (v *visit) since() *time.Time {
 	for _, p := range periods {
 		if p.Value == v.Query("since") && p.length > 0 {
-			return new(v.server.opts.Now().Add(-p.length))
+			from, err := strconv.ParseInt(v.Query("from"), 10, 64) // set by next
+			if err != nil {
+				from = v.server.opts.Now().Add(-p.length).UnixMilli()
+			}
+			v.from = new(time.UnixMilli(from))
 		}
 	}
-	return nil
+	return v.from
 }
 
 // period is how far back a list goes.

@@ -8,7 +8,7 @@ import (
 	"spendhook/dispatcher/delivery/attempt"
 )
 
-// attemptRow is an attempt with its parts.
+// attemptRow is an attempt with its headers, waiting times and parts.
 type attemptRow struct {
 	attempt.Attempt
 
@@ -22,11 +22,11 @@ type header struct{ Name, Value string }
 
 // wait is a reason for which a delivery waited before an attempt.
 type wait struct {
-	For string
-	How time.Duration
+	For  string
+	Time time.Duration
 }
 
-// part is a stretch of an attempt.
+// part is a part of an attempt, such as the TLS handshake.
 type part struct {
 	Name, Class string
 	From, Took  int64 // µs
@@ -40,8 +40,8 @@ var partNames = []struct{ name, class string }{
 }
 
 var waitNames = map[string]string{
-	"queue": "its turn", "endpoint_limit": "a place of its endpoint", "host_limit": "a place of its host", "rate_limit": "its rate",
-	"paused": "the end of a pause", "breaker": "an endpoint out of reach", "schedule": "the schedule of retries",
+	"queue": "its turn in the queue", "endpoint_limit": "the limit or the order of the endpoint", "host_limit": "the limit of the host", "rate_limit": "the rate limit or Retry-After",
+	"paused": "the end of a pause", "breaker": "the circuit breaker", "schedule": "the retry schedule",
 }
 
 func newAttemptRow(a attempt.Attempt, headers map[string]string) attemptRow {

@@ -35,7 +35,7 @@ func (d *Dispatcher) decided(w *work, what endpoint.Decision, notBefore time.Tim
 		if !notBefore.IsZero() {
 			o.pause = max(0, notBefore.Sub(d.opts.Now()))
 		}
-		reason := w.waitsFor(what)
+		reason := w.queueReason(what)
 		o.apply = func(r delivery.Record, now time.Time) delivery.Record { return lifecycle.Queue(r, reason, now) }
 		d.record(o)
 	case endpoint.Stopped: // Stop requeues the delivery with all other work in flight
@@ -43,8 +43,8 @@ func (d *Dispatcher) decided(w *work, what endpoint.Decision, notBefore time.Tim
 	}
 }
 
-// waitsFor is the reason for which a delivery goes to its endpoint queue.
-func (w *work) waitsFor(what endpoint.Decision) string {
+// queueReason is the reason for which a delivery goes to its endpoint queue.
+func (w *work) queueReason(what endpoint.Decision) string {
 	switch {
 	case what == endpoint.OverflowBreaker:
 		return delivery.ReasonUnreachable
@@ -80,7 +80,7 @@ func (d *Dispatcher) attempt(w *work) {
 	d.record(&outcome{work: w, result: &res, pause: pause, apply: func(r delivery.Record, now time.Time) delivery.Record {
 		return lifecycle.Decide(r, res, d.opts.Policy, now, d.opts.Jitter)
 	}})
-	d.mayClaim(d.admission.Leave(&w.place, endpoint.Result{
+	d.claimAgain(d.admission.Leave(&w.place, endpoint.Result{
 		Latency: res.Duration, Unreachable: res.Class.Unreachable(), NotCounted: res.Aborted(), Pause: pause,
 	}))
 }
@@ -106,7 +106,6 @@ func (d *Dispatcher) post(w *work) (res attempt.Result) {
 	return d.send(d.sending, request)
 }
 
-// reach says whether an attempt reached its endpoint.
 func reach(res *attempt.Result) store.Reach {
 	switch {
 	case res == nil, res.Aborted():

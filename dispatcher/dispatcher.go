@@ -5,6 +5,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -33,6 +34,7 @@ import (
 	"spendhook/events/history"
 	"spendhook/events/operational"
 	"spendhook/events/publish"
+	"spendhook/internal/clock"
 	"spendhook/internal/partition"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
@@ -61,12 +63,8 @@ type Options struct {
 	BreakerPause        time.Duration // how long an open breaker lets nothing through; default 10 s
 	TopCompanies        int           // companies whose backlog is shown, those with the most; 0: none
 
-	// Counted is called for every recorded attempt and must return at once. It may
-	// be nil.
-	Counted func(traffic.Attempt)
-
-	// Tail shows attempts in open live tails; nil: there are none.
-	Tail *tail.Tail
+	Counted func(traffic.Attempt) // called for every recorded attempt, must return at once; nil: not called
+	Tail    *tail.Tail            // shows attempts in open live tails; nil: there are none
 
 	// Queue tunes the work queue for tests. New sets the fields that Queue shares with Options.
 	Queue workqueue.Options
@@ -75,32 +73,15 @@ type Options struct {
 	Registerer prometheus.Registerer
 	Tracer     trace.Tracer // nil: no spans
 	Now        func() time.Time
-	NewID      func() uuid.UUID
 	Jitter     func() float64 // in [0,1)
 }
 
 func (o Options) withDefaults() Options {
-	if o.EndpointConcurrency <= 0 {
-		o.EndpointConcurrency = 64
-	}
-	if o.HostConcurrency <= 0 {
-		o.HostConcurrency = 256
-	}
-	if o.BreakerFailures <= 0 {
-		o.BreakerFailures = 10
-	}
-	if o.BreakerPause <= 0 {
-		o.BreakerPause = 10 * time.Second
-	}
-	if o.Counted == nil {
-		o.Counted = func(traffic.Attempt) {}
-	}
-	if o.Now == nil {
-		o.Now = time.Now //nolint:forbidigo // the one default
-	}
-	if o.NewID == nil {
-		o.NewID = uuid.New
-	}
+	o.EndpointConcurrency = cmp.Or(o.EndpointConcurrency, 64)
+	o.HostConcurrency = cmp.Or(o.HostConcurrency, 256)
+	o.BreakerFailures = cmp.Or(o.BreakerFailures, 10)
+	o.BreakerPause = cmp.Or(o.BreakerPause, 10*time.Second)
+	o.Now = clock.Or(o.Now)
 	if o.Jitter == nil {
 		o.Jitter = rand.Float64
 	}
@@ -111,27 +92,28 @@ func (o Options) withDefaults() Options {
 // Its other methods may be called concurrently at any time in between; those
 // that read work before Start as well.
 type Dispatcher struct {
-	opts        Options
-	queue       *workqueue.Queue
-	quarantined *quarantine.Store
-	backlog     *backlog.Meter
-	admission   *endpoint.Admission
-	deliveries  *store.Store
-	redelivery  *redelivery.Service
-	target      func(context.Context, *subscribers.Subscriber) (*requests.Target, error) // the maker's
-	send        func(context.Context, webhook.Request) attempt.Result                    // the sender's
-	records     *recorders
-	after       *consequences
-	publish     func(context.Context, []events.Event) ([]publish.Result, error)
-	metrics     *metrics
-	jobs        chan struct{}
-	forwards    chan struct{}
+	opts         Options
+	queue        *workqueue.Queue
+	quarantined  *quarantine.Store
+	backlog      *backlog.Meter
+	admission    *endpoint.Admission
+	deliveries   *store.Store
+	redelivery   *redelivery.Service
+	target       func(context.Context, *subscribers.Subscriber) (*requests.Target, error) // the maker's
+	send         func(context.Context, webhook.Request) attempt.Result                    // the sender's
+	records      *recorders
+	consequences *consequences
+	publish      func(context.Context, []events.Event) ([]publish.Result, error)
+	metrics      *metrics
+	jobs         chan struct{}
+	forwards     chan struct{}
+	aside        inTurn // matches events of companies with filters
 
 	intake     context.Context //nolint:containedctx // ends when Stop begins: nothing new is started
 	endIntake  context.CancelFunc
 	sending    context.Context //nolint:containedctx // ends when attempts are cut short
 	endSending context.CancelCauseFunc
-	working    sync.WaitGroup // attempts and job steps
+	working    sync.WaitGroup // attempts, job steps, and matching beside the claims
 	background sync.WaitGroup
 	endLoops   context.CancelFunc
 }
@@ -162,16 +144,16 @@ func New(o Options) *Dispatcher {
 	q.BreakerFailures, q.AttemptTimeout = o.BreakerFailures, o.Sender.Timeout()
 	q.Logger, q.Registerer = o.Logger, o.Registerer
 	d.queue = workqueue.New(q)
-	d.quarantined = quarantine.New(quarantine.Options{Client: o.Client, Wake: d.queue.Wake, Kick: d.queue.Kick})
+	d.quarantined = quarantine.New(quarantine.Options{Client: o.Client, Wake: d.queue.Wake})
 	d.backlog = backlog.New(o.Client, d.queue.PassedSince)
 	d.redelivery = redelivery.New(redelivery.Options{
 		Client: o.Client, Deliveries: d.deliveries, Events: o.Events, Registry: o.Registry, Subscribers: o.Subscribers,
 		Certificates: o.Certificates, Queue: d.queue, Quarantine: d.quarantined,
-		Now: o.Now, NewID: o.NewID, Logger: o.Logger,
+		Now: o.Now, NewID: uuid.New, Logger: o.Logger,
 	})
 	d.records = newRecorders(d)
 	d.metrics = newMetrics(o.Registerer, d.admission, d.records.lag)
-	d.after = newConsequences(d)
+	d.consequences = newConsequences(d)
 	d.intake, d.endIntake = context.WithCancel(context.Background())
 	d.sending, d.endSending = context.WithCancelCause(context.Background())
 	return d
@@ -183,21 +165,14 @@ func (d *Dispatcher) Deliveries() *store.Store { return d.deliveries }
 // Redelivery retries, replays and recovers.
 func (d *Dispatcher) Redelivery() *redelivery.Service { return d.redelivery }
 
-// Wake wakes partitions that have new events. The publisher calls it after a commit.
-func (d *Dispatcher) Wake(ctx context.Context, partitions []int) { d.queue.Wake(ctx, partitions) }
+// Queue claims new events for the publisher, and is woken by it.
+func (d *Dispatcher) Queue() *workqueue.Queue { return d.queue }
 
-// Claimer claims new events for this replica in the script that accepts them.
-func (d *Dispatcher) Claimer() publish.Claimer { return d.queue }
+// Backlog measures the waiting work. Only the dispatcher calls its method Largest.
+func (d *Dispatcher) Backlog() *backlog.Meter { return d.backlog }
 
-// Backlog measures the pending work of all partitions, of every replica.
-func (d *Dispatcher) Backlog(ctx context.Context) (backlog.Total, error) {
-	return d.backlog.Measure(ctx, partition.All())
-}
-
-// Largest lists up to n companies with the most pending events, the most first.
-func (d *Dispatcher) Largest(ctx context.Context, n int) ([]backlog.Company, error) {
-	return d.backlog.Top(ctx, n)
-}
+// Quarantine has the events, deliveries and subscribers that could not be read.
+func (d *Dispatcher) Quarantine() *quarantine.Store { return d.quarantined }
 
 // Owned lists the partitions that this replica schedules now; none before Start.
 func (d *Dispatcher) Owned() []int { return d.queue.Owned() }
@@ -238,12 +213,12 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	d.endSending(errStopping)
 	clean := waitFor(last, &d.working)
 	if !clean { // Redis does not answer: the recorders discard their outcomes
-		d.records.discard()
+		d.records.end()
 		d.working.Wait()
 	}
-	defer context.AfterFunc(last, d.after.end)()
+	defer context.AfterFunc(last, d.consequences.end)()
 	clean = d.records.close(last) && clean
-	d.after.close()
+	d.consequences.close()
 	d.endLoops()
 	d.background.Wait()
 	if !clean {
@@ -295,9 +270,9 @@ func waitFor(ctx context.Context, wg *sync.WaitGroup) bool {
 	}
 }
 
-// mayClaim serves the partitions of companies that were refused a place and may now claim again.
-func (d *Dispatcher) mayClaim(again []uuid.UUID) {
-	for _, company := range again {
+// claimAgain has the partitions of companies served that claims passed by and that may claim again.
+func (d *Dispatcher) claimAgain(companies []uuid.UUID) {
+	for _, company := range companies {
 		d.queue.Kick(partition.Of(company))
 	}
 }

@@ -155,7 +155,6 @@ func TestDeliveriesOfADisabledSubscriberAreHeldUntilItIsEnabled(t *testing.T) {
 	for _, id := range ids {
 		h.becomes(id, sub, "held or dead", func(d delivery.Delivery) bool { return held(d) || d.Status == delivery.StatusDead })
 	}
-	h.idle()
 	before := rc.count()
 	healed.Store(true)
 	h.enable(sub, true)
@@ -229,19 +228,27 @@ func TestDeletedSubscribersDeliveriesAreCancelled(t *testing.T) {
 	}
 }
 
-// A delivery that the cancelling job missed is cancelled when it is claimed.
+// A delivery that the cancelling job missed is cancelled when it is claimed, also when its
+// subscriber was disabled.
 func TestDeliveryOfADeletedSubscriberEndsWhenItIsDue(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), nil)
 	rc := receive(t, nil)
-	sub := h.subscribe(rc.URL)
+	subs := []subscribers.Subscriber{h.subscribe(rc.URL), h.subscribe(rc.URL + "/disabled")}
 	id := h.emit(1)[0]
-	h.write(sub.UUID, []string{id}, time.Now(), due)
-	if err := h.opts.Subscribers.Delete(t.Context(), h.company, sub.UUID); err != nil {
-		t.Fatal(err)
+	for _, sub := range subs {
+		h.write(sub.UUID, []string{id}, time.Now(), due)
+	}
+	h.enable(subs[1], false)
+	for _, sub := range subs {
+		if err := h.opts.Subscribers.Delete(t.Context(), h.company, sub.UUID); err != nil {
+			t.Fatal(err)
+		}
 	}
 	h.start()
-	h.reaches(id, sub, delivery.StatusCancelled)
+	for _, sub := range subs {
+		h.reaches(id, sub, delivery.StatusCancelled)
+	}
 	h.settled()
 	if rc.count() != 0 {
 		t.Error("a deleted subscriber was sent to")

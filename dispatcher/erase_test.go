@@ -142,7 +142,7 @@ func TestEraseCompany(t *testing.T) {
 			t.Errorf("%s is left: %s", key, text)
 		}
 	}
-	if page, err := h.Quarantined(t.Context(), quarantine.Filter{}); err != nil || len(page.Items) != 1 {
+	if page, err := h.Quarantine().List(t.Context(), quarantine.Filter{}); err != nil || len(page.Items) != 1 {
 		t.Errorf("in quarantine: %+v, %v", page, err)
 	}
 	if list, total, err := listing.New(h.client, sealtest.Keyring()).List(t.Context(), listing.Filter{Company: &h.company, Size: 100}); err != nil || total != 0 {

@@ -32,6 +32,7 @@ import (
 	"spendhook/internal/egress"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
+	"spendhook/internal/waittest"
 	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/certificate"
@@ -88,7 +89,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 	}
 	d := New(o)
 	h := &harness{Dispatcher: d, t: t, client: client, company: uuid.New()}
-	h.publisher = publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Wake, Claimer: d.Claimer()})
+	h.publisher = publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.queue.Wake, Claimer: d.queue})
 	h.service = subscribers.NewService(o.Subscribers, d.Redelivery())
 	t.Cleanup(h.publisher.Close)
 	h.inspector = inspect.New(inspect.Options{
@@ -417,23 +418,11 @@ func status(code int) func(int, http.ResponseWriter, *http.Request) {
 	return func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 }
 
-// patience bounds each wait of the tests. It is far longer than any wait takes.
+// patience is longer than any stop takes.
 const patience = 2 * time.Minute
 
-// eventually waits for a condition. what describes the condition: a string, or a function
-// that returns one.
+// eventually is waittest.Until.
 func eventually(t *testing.T, ok func() bool, what any) {
 	t.Helper()
-	look := time.NewTicker(5 * time.Millisecond)
-	defer look.Stop()
-	deadline := time.Now().Add(patience)
-	for ; !ok(); <-look.C {
-		if time.Now().Before(deadline) {
-			continue
-		}
-		if say, ok := what.(func() string); ok {
-			what = say()
-		}
-		t.Fatalf("timed out waiting for: %v", what)
-	}
+	waittest.Until(t, what, ok)
 }

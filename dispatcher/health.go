@@ -19,21 +19,21 @@ import (
 	"spendhook/subscribers/health"
 )
 
-// maxNoted bounds the subscribers whose last outcome is remembered.
-const maxNoted = 1 << 14
+// maxSampled bounds the subscribers whose last sample is kept.
+const maxSampled = 1 << 14
 
 // healthQuiet is the minimum interval between two samples of a subscriber that succeeds.
 const healthQuiet = time.Second
 
-// noted is the last sample of a subscriber.
-type noted struct {
+// lastSample is the last sample of a subscriber.
+type lastSample struct {
 	at      time.Time
 	failing bool // it ended with a failure
 }
 
 // consequencesQueue bounds the batches of a recorder that wait for consequences. A full queue
-// blocks the recorder. So each shard holds at most consequencesQueue+2 batches (one is drawn, one
-// is written and waits): 10 of recorderBatch outcomes each, without the bodies of their events,
+// blocks the recorder. So each shard holds at most consequencesQueue+2 batches (one is processed,
+// one is written and waits): 10 of recorderBatch outcomes each, without the bodies of their events,
 // and with recorderBytes of answers.
 const consequencesQueue = 8
 
@@ -42,14 +42,14 @@ const consequencesQueue = 8
 // not block the recorders of others.
 type consequences struct {
 	d    *Dispatcher
-	seen *lru.Cache[uuid.UUID, noted] // by subscriber
-	ctx  context.Context              //nolint:containedctx // end ends it
-	end  context.CancelFunc           // cancels calls that wait for Redis
+	seen *lru.Cache[uuid.UUID, lastSample] // by subscriber
+	ctx  context.Context                   //nolint:containedctx // end ends it
+	end  context.CancelFunc                // cancels calls that wait for Redis
 	runs sync.WaitGroup
 }
 
 func newConsequences(d *Dispatcher) *consequences {
-	seen, _ := lru.New[uuid.UUID, noted](maxNoted) // fails without a size only
+	seen, _ := lru.New[uuid.UUID, lastSample](maxSampled) // fails without a size only
 	c := &consequences{d: d, seen: seen}
 	c.ctx, c.end = context.WithCancel(context.Background())
 	return c
@@ -61,7 +61,7 @@ func (c *consequences) open() chan<- []*outcome {
 	in := make(chan []*outcome, consequencesQueue)
 	c.runs.Go(func() {
 		for written := range in {
-			c.draw(c.ctx, written)
+			c.process(c.ctx, written)
 		}
 	})
 	return in
@@ -73,27 +73,20 @@ func (c *consequences) close() {
 	c.end()
 }
 
-// draw processes written outcomes. A panic is logged and the rest of the batch is skipped: no
+// process updates metrics, logs, live tails and subscriber health after outcomes were written. A panic is logged and the rest of the batch is skipped: no
 // accepted event depends on it.
-func (c *consequences) draw(ctx context.Context, written []*outcome) {
-	defer func() { _ = c.d.recovered(recover(), "draw consequences", written[0].ref) }()
+func (c *consequences) process(ctx context.Context, written []*outcome) {
+	defer func() { _ = c.d.recovered(recover(), "process outcomes", written[0].ref) }()
 	d := c.d
-	held := make(map[uuid.UUID]uuid.UUID) // subscriber to company
 	for _, o := range written {
 		d.metrics.written(o, d.heldBy)
 		d.logAttempt(ctx, o)
-		d.count(o)
-		d.show(o)
+		if o.result != nil && !o.result.Aborted() {
+			d.count(o)
+			d.show(o)
+		}
 		if o.result != nil && o.result.StatusCode == http.StatusGone {
 			d.gone(ctx, o)
-		}
-		if o.next.Reason == delivery.ReasonSubscriberDisabled {
-			held[o.ref.Subscriber] = o.ref.Company
-		}
-	}
-	for subscriber, company := range held { // enabled meanwhile: the release job of the change has missed them
-		if err := d.redelivery.ReleaseIfEnabled(ctx, company, subscriber); err != nil {
-			d.opts.Logger.Error("held deliveries not checked for release", "subscriber_uuid", subscriber, "exception.message", err)
 		}
 	}
 	samples := c.samples(written)
@@ -133,21 +126,21 @@ func (c *consequences) samples(written []*outcome) []health.Sample {
 			all[i].TrailingFailures++
 		}
 	}
-	return slices.DeleteFunc(all, func(s health.Sample) bool { return !c.news(s) })
+	return slices.DeleteFunc(all, func(s health.Sample) bool { return !c.worthRecording(s) })
 }
 
-func (c *consequences) news(s health.Sample) bool {
+// worthRecording reports whether a sample is recorded, and keeps it as the last one.
+func (c *consequences) worthRecording(s health.Sample) bool {
 	last, ok := c.seen.Get(s.Subscriber)
 	if ok && !last.failing && s.TrailingFailures == 0 && s.At.Sub(last.at) < healthQuiet {
 		return false
 	}
-	c.seen.Add(s.Subscriber, noted{at: s.At, failing: s.TrailingFailures > 0})
+	c.seen.Add(s.Subscriber, lastSample{at: s.At, failing: s.TrailingFailures > 0})
 	return true
 }
 
-// count counts an attempt for the traffic charts of the console.
 func (d *Dispatcher) count(o *outcome) {
-	if o.result == nil || o.result.Aborted() {
+	if d.opts.Counted == nil {
 		return
 	}
 	d.opts.Counted(traffic.Attempt{
@@ -156,9 +149,8 @@ func (d *Dispatcher) count(o *outcome) {
 	})
 }
 
-// show shows an attempt in open live tails.
 func (d *Dispatcher) show(o *outcome) {
-	if o.result == nil || o.result.Aborted() || d.opts.Tail == nil || !d.opts.Tail.Watched(o.ref.Company) {
+	if d.opts.Tail == nil || !d.opts.Tail.Watched(o.ref.Company) {
 		return
 	}
 	d.opts.Tail.Add(tail.Entry{
@@ -174,13 +166,12 @@ func (d *Dispatcher) transition(ctx context.Context, t health.Transition) {
 	case health.Failing, health.Recovered:
 		d.queue.Kick(partition.Of(t.Company)) // the transition may have made a notice
 	case health.Expired:
-		changed, err := d.opts.Subscribers.Disable(ctx, t.Company, t.Subscriber, subscribers.ReasonFailing)
+		changed, err := d.opts.Subscribers.DisableFailing(ctx, t.Company, t.Subscriber)
 		d.disabled(t.Company, t.Subscriber, subscribers.ReasonFailing, changed, err)
 	}
 }
 
-// disabled logs the result of disabling a subscriber, and wakes the partition. Its pending
-// deliveries are held when they are claimed.
+// disabled logs the result of disabling a subscriber, and wakes the partition.
 func (d *Dispatcher) disabled(company, subscriber uuid.UUID, reason string, changed bool, err error) {
 	if err != nil {
 		d.opts.Logger.Error("subscriber not disabled", "subscriber_uuid", subscriber, "reason", reason, "exception.message", err)

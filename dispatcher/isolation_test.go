@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"context"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -11,8 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/workqueue/queues"
+	"spendhook/events/publish"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
@@ -216,4 +219,40 @@ func TestConsequencesOfOneShardBlockNoOther(t *testing.T) {
 	deliver(ofHung)
 	deliver(ofOther)
 	eventually(t, func() bool { return counted.Load() == batches }, "all outcomes of the other shard are counted")
+}
+
+// While the filters of a company take long, events of other companies are claimed and delivered.
+// The events that are being matched have places in memory.
+func TestFiltersOfOneCompanyDelayNoOther(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	h.publisher = publish.New(publish.Options{Client: h.client, Retention: h.opts.Policy.Retention, Wake: h.queue.Wake}) // all events wait for claims
+	t.Cleanup(h.publisher.Close)
+	rc := receive(t, nil)
+	slow, other := h.subscribe(rc.URL), h.subscribeTo(uuid.New(), rc.URL, "PAYMENT_PAID")
+	h.update(slow, subscribers.Settings{Filter: new("true")})
+	matching, release := make(chan struct{}), make(chan struct{})
+	begin, end := sync.OnceFunc(func() { close(matching) }), sync.OnceFunc(func() { close(release) })
+	defer end()
+	target := h.target
+	h.target = func(ctx context.Context, s *subscribers.Subscriber) (*requests.Target, error) {
+		if s.UUID == slow.UUID {
+			begin()
+			<-release
+		}
+		return target(ctx, s)
+	}
+	h.start()
+	ids := h.emit(3)
+	<-matching
+	ofOther := h.emitOf(other.CompanyUUID, 5)
+	h.reachAll(ofOther, other, delivery.StatusDelivered)
+	eventually(t, func() bool { return h.admission.Counts().Held > 0 && h.admission.Counts().Held <= len(ids) }, "the events that are matched have places")
+	if free := h.admission.Free(h.company); free != 0 {
+		t.Errorf("%d deliveries may be claimed before the events are matched", free)
+	}
+	end()
+	h.reachAll(ids, slow, delivery.StatusDelivered)
+	h.settled()
+	rc.once(t, append(ids, ofOther...))
 }

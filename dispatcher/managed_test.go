@@ -233,6 +233,40 @@ func TestOrderHoldsWhileReplicasAreLost(t *testing.T) {
 	emitter.settled()
 }
 
+// What waits for an ordered subscriber while it is disabled keeps its order when the subscriber is
+// enabled, also before what comes then.
+func TestOrderHoldsWhenASubscriberIsEnabled(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), func(o *Options) { o.Policy.Schedule = make([]time.Duration, 10) }) // the receiver fails at random
+	h.start()
+	order := &inOrder{t: t}
+	r := receive(t, order.answer)
+	s := h.subscribe(r.URL)
+	h.update(s, subscribers.Settings{Ordered: new(true)})
+	if err := h.service.Pause(t.Context(), s.CompanyUUID, s.UUID); err != nil {
+		t.Fatal(err)
+	}
+	ids := h.emit(600) // more than one page of a job
+	h.reachAll(ids, s, delivery.StatusPending)
+	h.enable(s, false)
+	if err := h.service.Resume(t.Context(), s.CompanyUUID, s.UUID); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		h.becomes(id, s, "held", held)
+	}
+	if n := r.count(); n > 0 {
+		t.Errorf("%d were sent to a disabled subscriber", n)
+	}
+	if n, err := h.deliveries.Waiting(t.Context(), s.CompanyUUID, s.UUID); n != 0 || err != nil {
+		t.Errorf("%d deliveries to a disabled subscriber count as due, %v", n, err)
+	}
+	h.enable(s, true)
+	ids = append(ids, h.emit(20)...)
+	h.reachAll(ids, s, delivery.StatusDelivered)
+	h.settled()
+}
+
 // A rate limit holds over all replicas. Deliveries above it wait and delay no other
 // subscriber.
 func TestRateHoldsOverReplicas(t *testing.T) {

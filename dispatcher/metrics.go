@@ -28,7 +28,7 @@ type metrics struct {
 	oldest       prometheus.Gauge
 	dead         prometheus.Gauge
 	quarantine   prometheus.Gauge
-	largest      *largest
+	largest      *prometheus.GaugeVec
 }
 
 // newMetrics registers the dispatcher's metrics; every label value stands at
@@ -62,9 +62,10 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 		oldest:     gauge("spendhook_oldest_pending_seconds", "How long the oldest due work has waited that no receiver, rate limit or pause holds, in the partitions this replica owns."),
 		dead:       gauge("spendhook_dead_letters", "Dead letters kept, in the partitions this replica owns."),
 		quarantine: gauge("spendhook_quarantined", "Events and deliveries in the quarantine, in the partitions this replica owns."),
-		largest:    newLargest(),
+		largest: factory.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "spendhook_company_backlog", Help: "Pending events of the companies with the largest backlogs, at most metrics.top_companies in the partitions this replica owns.",
+		}, []string{"company"}),
 	}
-	reg.MustRegister(m.largest)
 	for _, reason := range []string{waitQueue, waitLimit, waitHost, waitRate, waitBreaker, waitPaused, waitSchedule} {
 		m.wait.WithLabelValues(reason)
 	}
@@ -184,7 +185,6 @@ func (d *Dispatcher) heldBy(o *outcome) string {
 	return heldNone
 }
 
-// written counts one recorded outcome.
 func (m *metrics) written(o *outcome, heldBy func(*outcome) string) {
 	if o.next == nil {
 		return
@@ -202,7 +202,6 @@ func (m *metrics) written(o *outcome, heldBy func(*outcome) string) {
 	}
 }
 
-// gaugesEvery is how often the gauges of shared state are read.
 const gaugesEvery = 10 * time.Second
 
 // runGauges reads what metrics show of Redis, so that a scrape need not.
@@ -238,6 +237,9 @@ func (d *Dispatcher) readGauges(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.metrics.largest.set(largest)
+	d.metrics.largest.Reset() // a company that is no longer one of them has no series
+	for _, c := range largest {
+		d.metrics.largest.WithLabelValues(c.Company.String()).Set(float64(c.Pending))
+	}
 	return nil
 }

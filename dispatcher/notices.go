@@ -65,7 +65,6 @@ func (d *Dispatcher) noticeStep(job uuid.UUID) func(ctx context.Context, company
 	return nil
 }
 
-// runNotices runs one step of a notice job, and ends its claim.
 func (d *Dispatcher) runNotices(ctx context.Context, replica string, company, job uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
 	defer cancel()
@@ -108,7 +107,6 @@ func (d *Dispatcher) forward(ctx context.Context, company uuid.UUID) (time.Durat
 	return nextPage(more), errors.Join(failed, d.opts.Operational.Sent(ctx, company, append(sent, accepted...)))
 }
 
-// nextPage returns when the next page of notices is due.
 func nextPage(more bool) time.Duration {
 	if more {
 		return 0
@@ -141,7 +139,6 @@ func (d *Dispatcher) publishNotices(ctx context.Context, sending []operational.O
 	return accepted, err
 }
 
-// summarise writes the summaries of a company that are due.
 func (d *Dispatcher) summarise(ctx context.Context, company uuid.UUID) (time.Duration, error) {
 	all, err := d.opts.Operational.Suppressed(ctx, company)
 	if err != nil {
@@ -149,7 +146,9 @@ func (d *Dispatcher) summarise(ctx context.Context, company uuid.UUID) (time.Dur
 	}
 	next := jobDone
 	for _, s := range all {
-		if wait := s.Due.Sub(d.opts.Now()); wait > 0 {
+		if s.Err != nil {
+			d.opts.Logger.Error("suppressed operational events are damaged and were dropped", "company_uuid", company, "exception.message", s.Err)
+		} else if wait := s.Due.Sub(d.opts.Now()); wait > 0 {
 			if next == jobDone || wait < next {
 				next = wait
 			}

@@ -30,8 +30,10 @@ import (
 	"spendhook/events/operational"
 	"spendhook/events/publish"
 	"spendhook/internal/egress"
+	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
+	"spendhook/internal/waittest"
 	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/health"
@@ -76,7 +78,7 @@ func newNoticeBench(t *testing.T) *noticeBench {
 	}
 	o.Queue.ServiceEvery, o.Queue.CheckInterval, o.Queue.StopTimeout = 50*time.Millisecond, 5*time.Millisecond, time.Second
 	b.Dispatcher = dispatcher.New(o)
-	b.publisher = publish.New(publish.Options{Client: b.client, Retention: policy.Retention, Wake: b.Wake, Claimer: b.Claimer()})
+	b.publisher = publish.New(publish.Options{Client: b.client, Retention: policy.Retention, Wake: b.Queue().Wake, Claimer: b.Queue()})
 	t.Cleanup(b.publisher.Close)
 	return b
 }
@@ -136,13 +138,7 @@ func (b *noticeBench) settled(company uuid.UUID) {
 
 func (b *noticeBench) until(what string, holds func() bool) {
 	b.t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(30 * time.Second); !holds(); <-tick.C {
-		if time.Now().After(deadline) {
-			b.t.Fatalf("not within 30 s: %s", what)
-		}
-	}
+	waittest.Until(b.t, what, holds)
 }
 
 // inbox is a receiver that keeps what it got.
@@ -251,7 +247,7 @@ func TestOperationsIsNotifiedOfADisabledSubscriber(t *testing.T) {
 	b.subscribe(b.operations, in.URL, eventtype.SubscriberDisabled)
 	only := b.subscribe(b.company, "http://127.0.0.1:1/gone", "PAYMENT_PAID")
 	for range 2 {
-		if _, err := b.subs.Disable(t.Context(), b.company, only.UUID, subscribers.ReasonFailing); err != nil {
+		if _, err := b.subs.DisableFailing(t.Context(), b.company, only.UUID); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -279,7 +275,7 @@ func TestOperationsIsNotifiedOnceDespiteFailures(t *testing.T) {
 	in := newInbox(t, answer(http.StatusOK))
 	b.subscribe(b.operations, in.URL, eventtype.SubscriberDisabled)
 	only := b.subscribe(b.company, "http://127.0.0.1:1/gone", "PAYMENT_PAID")
-	if _, err := b.subs.Disable(t.Context(), b.company, only.UUID, subscribers.ReasonFailing); err != nil {
+	if _, err := b.subs.DisableFailing(t.Context(), b.company, only.UUID); err != nil {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
@@ -324,6 +320,28 @@ func TestADeadNoticeMakesNoNotice(t *testing.T) {
 	}
 	m := metadata(t, operations.of(eventtype.DeliveryDead))
 	if m["companyUuid"] != b.company.String() || m["eventId"] != "e1" || m["attempts"] != 2. || m["reason"] != delivery.ReasonExhausted {
+		t.Errorf("metadata %v", m)
+	}
+}
+
+// A damaged count of suppressed notices is removed. Summaries of the other counts are written.
+func TestDamagedCountDelaysNoSummary(t *testing.T) {
+	t.Parallel()
+	b := newNoticeBench(t)
+	in := newInbox(t, answer(http.StatusOK))
+	about := b.subscribe(b.company, in.URL, eventtype.DeliveryDead).UUID.String()
+	counts, due := partition.Key(b.company, "ns:"+b.company.String()), partition.Key(b.company, "due")
+	err := errors.Join(
+		b.client.HSet(t.Context(), counts, "c/"+about+"/DELIVERY_DEAD", "1 5 e1 e5", "c/"+uuid.NewString()+"/DELIVERY_DEAD", "1 -5 e1 e5", "?", "").Err(),
+		b.client.ZAdd(t.Context(), due, redis.Z{Score: 1, Member: "j:" + b.company.String() + "/" + operational.SummariseJob.String()}).Err(),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.start(b.publisher.Accept)
+	b.until("the summary comes", func() bool { return len(in.of(eventtype.DeliveryDead)) == 1 })
+	b.until("no count is left", func() bool { return b.client.Exists(t.Context(), counts).Val() == 0 })
+	if m := metadata(t, in.of(eventtype.DeliveryDead)); m["suppressed"] != 5. || m["subscriberUuid"] != about {
 		t.Errorf("metadata %v", m)
 	}
 }

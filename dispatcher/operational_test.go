@@ -2,11 +2,8 @@ package dispatcher
 
 import (
 	"net/http"
-	"strconv"
 	"testing"
 
-	"spendhook/dispatcher/delivery"
-	"spendhook/events"
 	"spendhook/events/eventtype"
 	"spendhook/events/history"
 	"spendhook/internal/redistest"
@@ -50,25 +47,5 @@ func TestDeadLettersDuringShutdownMakeNotices(t *testing.T) {
 	h.stop(patience)
 	if n := h.countEvents(eventtype.DeliveryDead); n != 20 {
 		t.Errorf("%d of 20 deaths made a notice", n)
-	}
-}
-
-// Deliveries of one subscriber that are recorded together as held start one job.
-func TestHeldDeliveriesOfASubscriberMakeOneRelease(t *testing.T) {
-	t.Parallel()
-	h := build(t, redistest.New(t), nil)
-	sub := h.subscribe(receive(t, nil).URL)
-	var written []*outcome
-	for i := range 400 {
-		r := delivery.Ref{Ref: events.Ref{Company: h.company, ID: "e" + strconv.Itoa(i)}, Subscriber: sub.UUID}
-		written = append(written, &outcome{
-			work: &work{ref: r, base: &delivery.Record{}},
-			next: &delivery.Record{Status: delivery.StatusPending, Reason: delivery.ReasonSubscriberDisabled},
-		})
-	}
-	h.after.draw(t.Context(), written)
-	keys, err := h.client.Keys(t.Context(), "sh:{*}:job:*").Result()
-	if err != nil || len(keys) != 1 {
-		t.Errorf("%d release jobs, %v", len(keys), err)
 	}
 }

@@ -3,6 +3,8 @@ package dispatcher
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"strings"
 
 	"github.com/google/uuid"
@@ -11,12 +13,13 @@ import (
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/subscribers"
+	"spendhook/subscribers/registry"
 )
 
 // ParseQuarantined reads the id of an entry (quarantine.Entry.ID). The error is
 // quarantine.ErrNotFound.
 func ParseQuarantined(company uuid.UUID, id string) (quarantine.Entry, error) {
-	if _, err := events.ParseRef(events.Ref{Company: company, ID: id}.String()); err == nil {
+	if (events.Ref{Company: company, ID: id}).Valid() {
 		return quarantine.Entry{Company: company, EventID: id}, nil
 	}
 	if text, isSubscriber := strings.CutPrefix(id, "."); isSubscriber {
@@ -31,18 +34,6 @@ func ParseQuarantined(company uuid.UUID, id string) (quarantine.Entry, error) {
 		return quarantine.Entry{}, quarantine.ErrNotFound
 	}
 	return quarantine.Entry{Company: company, EventID: ref.ID, Subscriber: &ref.Subscriber}, nil
-}
-
-// Quarantined lists events, deliveries and subscribers that could not be read.
-// cursor.ErrBad when the cursor is not of this list.
-func (d *Dispatcher) Quarantined(ctx context.Context, f quarantine.Filter) (quarantine.Page, error) {
-	return d.quarantined.List(ctx, f)
-}
-
-// RetryQuarantined requeues an entry of the quarantine.
-// quarantine.ErrNotFound when there is none.
-func (d *Dispatcher) RetryQuarantined(ctx context.Context, e quarantine.Entry) error {
-	return d.quarantined.Retry(ctx, e)
 }
 
 // DropQuarantined drops an entry of the quarantine; a subscriber is deleted.
@@ -68,17 +59,93 @@ func (d *Dispatcher) DropQuarantined(ctx context.Context, e quarantine.Entry) er
 // quarantineDamaged adds a company's damaged subscribers to the quarantine. Their deliveries
 // wait, also when that fails.
 func (d *Dispatcher) quarantineDamaged(ctx context.Context, company uuid.UUID, subs []*subscribers.Subscriber) {
+	var damaged []uuid.UUID
 	for _, sub := range subs {
-		if sub.Locked == nil {
+		if sub.Locked != nil {
+			damaged = append(damaged, sub.UUID)
+		}
+	}
+	if len(damaged) == 0 {
+		return
+	}
+	added, err := d.quarantined.AddSubscribers(ctx, company, damaged, d.opts.Now())
+	if err != nil {
+		d.opts.Logger.Error("damaged subscribers not quarantined, trying again with their next work", "company_uuid", company, "exception.message", err)
+	}
+	for _, id := range added {
+		d.metrics.quarantined.Inc()
+		d.opts.Logger.Error("stored subscriber is damaged and was quarantined", "company_uuid", company, "subscriber_uuid", id)
+	}
+}
+
+// recovered logs a recovered panic and returns it as an error; nil when nothing panicked.
+// Without it, a panic would end this replica, and then each replica that takes the work
+// over.
+func (d *Dispatcher) recovered(cause any, doing string, r delivery.Ref) error {
+	if cause == nil {
+		return nil
+	}
+	d.metrics.panics.Inc()
+	d.opts.Logger.Error("work panicked", "step", doing, "company_uuid", r.Company, "event_id", r.ID,
+		"subscriber_uuid", r.Subscriber, "exception.message", fmt.Sprint(cause), "exception.stacktrace", string(debug.Stack()))
+	return fmt.Errorf("%s: panic: %v", doing, cause)
+}
+
+// contained starts claimed work and quarantines work that panics: it would panic again on
+// each claim.
+func (d *Dispatcher) contained(ctx context.Context, replica string, r delivery.Ref, subscriber *uuid.UUID, begin func() error) (err error) {
+	defer func() {
+		if why := d.recovered(recover(), "match", r); why != nil {
+			d.quarantine(ctx, replica, r, subscriber, why)
+			err = nil
+		}
+	}()
+	return begin()
+}
+
+func (d *Dispatcher) load(ctx context.Context, wanted []registry.CompanyVersion) (all []registry.Loaded, err error) {
+	defer func() {
+		if why := d.recovered(recover(), "load subscribers", delivery.Ref{}); why != nil {
+			err = why
+		}
+	}()
+	return d.opts.Registry.SubscribersOf(ctx, wanted...), nil
+}
+
+// persist is writeAll, but when that panics, each event is written on its own, and the event that
+// panics is quarantined.
+func (r *recorder) persist(ctx context.Context, todo []*pendingWrite, apart bool) (written []*outcome, refused map[uuid.UUID][]*pendingWrite) {
+	defer func() {
+		why := r.d.recovered(recover(), "record", delivery.Ref{Ref: todo[0].Event})
+		switch {
+		case why == nil:
+		case len(todo) == 1:
+			r.quarantineWrite(ctx, todo[0], why)
+		default:
+			refused = make(map[uuid.UUID][]*pendingWrite)
+			for _, w := range todo {
+				done, again := r.persist(ctx, []*pendingWrite{w}, apart)
+				written = append(written, done...)
+				for company, writes := range again {
+					refused[company] = append(refused[company], writes...)
+				}
+			}
+		}
+	}()
+	return r.writeAll(ctx, todo, apart)
+}
+
+// quarantineWrite quarantines the event of a write, the deliveries of a write, or both.
+func (r *recorder) quarantineWrite(ctx context.Context, w *pendingWrite, why error) {
+	matched := len(w.outcomes) == 0
+	for _, o := range w.outcomes {
+		if o.event != nil {
+			matched = true
 			continue
 		}
-		added, err := d.quarantined.AddSubscriber(ctx, company, sub.UUID, d.opts.Now())
-		if err != nil {
-			d.opts.Logger.Error("damaged subscriber not quarantined, trying again with its next work", "company_uuid", company, "exception.message", err)
-		}
-		if added {
-			d.metrics.quarantined.Inc()
-			d.opts.Logger.Error("stored subscriber is damaged and was quarantined", "company_uuid", company, "subscriber_uuid", sub.UUID)
-		}
+		r.d.quarantine(ctx, w.replica, o.ref, &o.ref.Subscriber, why)
+	}
+	if matched {
+		r.d.quarantine(ctx, w.replica, delivery.Ref{Ref: w.Event}, nil, why)
 	}
 }

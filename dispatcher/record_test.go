@@ -162,12 +162,12 @@ func TestOutcomesThatAreNotWrittenBlockNothing(t *testing.T) {
 		ref := delivery.Ref{Ref: events.Ref{Company: company, ID: "evt-" + strconv.Itoa(i)}}
 		h.record(&outcome{work: &work{ref: ref, event: ev}})
 	}
-	if c := h.admission.Counts(); c.Outcomes != n {
-		t.Errorf("%d outcomes wait, want %d", c.Outcomes, n)
+	if c := h.admission.Counts(); c.Held != n {
+		t.Errorf("%d outcomes wait, want %d", c.Held, n)
 	}
 	if shares, others := h.admission.Holding(); shares[company] != 0 || others == 0 {
 		t.Errorf("%d may be claimed of the company, %d of each other", shares[company], others)
 	}
 	server.Resume()
-	eventually(t, func() bool { return h.admission.Counts().Outcomes == 0 }, "all outcomes are written")
+	eventually(t, func() bool { return h.admission.Counts().Held == 0 }, "all outcomes are written")
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,10 +18,10 @@ import (
 	"spendhook/internal/pause"
 )
 
-// Bounds of a batch.
 const (
-	recorderBatch = 512
-	recorderBytes = 4 << 20 // of receivers' answers
+	recorderBatch = 512                    // outcomes in a batch
+	recorderBytes = 4 << 20                // of receivers' answers in a batch
+	recordRetry   = 250 * time.Millisecond // between two tries to record
 )
 
 // outcome is the new state of a delivery, to be recorded. Without apply, only the matching
@@ -38,23 +37,17 @@ type outcome struct {
 	rebased bool             // applied again, to a record that was written meanwhile
 }
 
-// bytes is the size of the receiver's answer in the record.
-func (o *outcome) bytes() int {
-	if o.result == nil {
-		return 0
-	}
-	return len(o.result.ResponseBody)
-}
-
 // recorders write outcomes. Each shard has its own recorder, so that a shard that is down
 // does not block the others.
 type recorders struct {
 	d    *Dispatcher
-	ctx  context.Context //nolint:containedctx // discard and close end it
-	end  context.CancelFunc
+	ctx  context.Context    //nolint:containedctx // end ends it
+	end  context.CancelFunc // from then on outcomes are taken, but not written
 	runs sync.WaitGroup
 
-	mu      sync.RWMutex
+	writing sync.Map // *time.Time -> the same time.Time: when each write under way began
+
+	mu      sync.Mutex
 	byShard map[string]*recorder
 }
 
@@ -76,22 +69,15 @@ func (d *Dispatcher) record(o *outcome) {
 	d.records.of(o.ref.Company).push(o)
 }
 
-// of finds the recorder of the shard that serves a company now.
 func (r *recorders) of(company uuid.UUID) *recorder {
 	shard, err := partition.Shard(r.ctx, r.d.opts.Client, partition.Of(company))
 	if err != nil {
 		shard = ""
 	}
-	r.mu.RLock()
-	found := r.byShard[shard]
-	r.mu.RUnlock()
-	if found != nil {
-		return found
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.byShard[shard] == nil {
-		made := &recorder{d: r.d, written: r.d.after.open()}
+		made := &recorder{d: r.d, written: r.d.consequences.open()}
 		made.more = sync.NewCond(&made.mu)
 		r.byShard[shard] = made
 		r.runs.Go(func() { made.run(r.ctx) })
@@ -99,17 +85,13 @@ func (r *recorders) of(company uuid.UUID) *recorder {
 	return r.byShard[shard]
 }
 
-// lag is how long the slowest recorder has been writing its present batch; 0: no recorder
-// is writing.
+// lag is how long the longest write under way has taken; 0: none is under way.
 func (r *recorders) lag() (longest time.Duration) {
 	now := r.d.opts.Now()
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	for _, one := range r.byShard {
-		if since := one.since.Load(); since != 0 {
-			longest = max(longest, now.Sub(time.Unix(0, since)))
-		}
-	}
+	r.writing.Range(func(_, began any) bool {
+		longest = max(longest, now.Sub(began.(time.Time)))
+		return true
+	})
 	return longest
 }
 
@@ -127,17 +109,17 @@ func (r *recorders) close(ctx context.Context) bool {
 	return clean
 }
 
-// discard makes the recorders take outcomes without writing them.
-func (r *recorders) discard() { r.end() }
-
-// recorder writes outcomes in batches. A batch has the outcomes that were queued during the
-// previous write. Only the run method writes.
+// recorder writes outcomes in batches: those that were queued during the previous write. When the
+// script refuses a write, because a key of its company is damaged, the company's outcomes are
+// written by a goroutine of their own, until all of them are written. So are those of the other
+// companies of the call that failed.
 type recorder struct {
 	d       *Dispatcher
-	since   atomic.Int64      // unix ns at which the write under way began; 0: none is
 	written chan<- []*outcome // run closes it
+	apart   inTurn            // writes the outcomes of companies with a refused write
+	others  sync.WaitGroup    // the goroutines of apart
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards all below
 	more   *sync.Cond // something was queued, or the recorder is closed
 	queued []*outcome
 	closed bool
@@ -150,7 +132,6 @@ func (r *recorder) push(o *outcome) {
 	r.more.Signal()
 }
 
-// close ends run once all queued outcomes are written.
 func (r *recorder) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,19 +144,25 @@ func (r *recorder) close() {
 // attempts.
 func (r *recorder) run(ctx context.Context) {
 	defer close(r.written)
+	defer r.others.Wait()
 	for batch := r.next(); len(batch) > 0; batch = r.next() {
-		r.since.Store(r.d.opts.Now().UnixNano())
-		r.write(ctx, batch)
-		r.since.Store(0)
-		for _, o := range batch {
-			r.d.mayClaim(r.d.admission.Release(o.ref.Company))
+		apart := make(map[uuid.UUID][]*outcome)
+		together := slices.DeleteFunc(batch, func(o *outcome) bool {
+			company := o.ref.Company
+			if apart[company] == nil && !r.apart.busy(company) {
+				return false
+			}
+			apart[company] = append(apart[company], o)
+			return true
+		})
+		for company, outcomes := range apart {
+			r.apart.do(&r.others, company, func() { r.write(ctx, outcomes, r.pending(outcomes), true) })
 		}
-		r.d.queue.Freed()
+		r.write(ctx, together, r.pending(together), false)
 	}
 }
 
-// next waits for outcomes and takes the first of them, up to the bounds; none once the recorder
-// is closed and all were taken.
+// next waits for outcomes and takes the first of them; none once all of a closed recorder are taken.
 func (r *recorder) next() []*outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,58 +171,92 @@ func (r *recorder) next() []*outcome {
 	}
 	n := 0
 	for bytes := 0; n < len(r.queued) && n < recorderBatch && bytes < recorderBytes; n++ {
-		bytes += r.queued[n].bytes()
+		if result := r.queued[n].result; result != nil {
+			bytes += len(result.ResponseBody)
+		}
 	}
 	batch := slices.Clone(r.queued[:n])
 	r.queued = slices.Delete(r.queued, 0, n)
 	return batch
 }
 
-// recordRetry is the wait between two tries to record.
-const recordRetry = 250 * time.Millisecond
-
-// write records a batch and retries until Redis accepts it: the attempt of a dropped outcome
-// would not be counted.
-func (r *recorder) write(ctx context.Context, batch []*outcome) {
-	if ctx.Err() != nil {
+// write records outcomes by the writes made of them, and frees their places. It retries until Redis
+// accepts the writes: the attempt of a dropped outcome would not be counted. Unless the outcomes
+// are written apart, the companies with a refused write are written apart from then on.
+func (r *recorder) write(ctx context.Context, outcomes []*outcome, todo []*pendingWrite, apart bool) {
+	if len(outcomes) == 0 {
 		return
 	}
-	written := r.persist(ctx, r.pending(batch))
-	for _, o := range written {
-		o.payload = requests.Payload{} // only the attempt needs it
+	var refused map[uuid.UUID][]*pendingWrite
+	if ctx.Err() == nil {
+		began := r.d.opts.Now()
+		r.d.records.writing.Store(&began, began)
+		defer r.d.records.writing.Delete(&began)
+		var written []*outcome
+		written, refused = r.persist(ctx, todo, apart)
+		for _, o := range written {
+			o.payload = requests.Payload{} // only the attempt needs it
+		}
+		if len(written) > 0 {
+			r.written <- written
+		}
 	}
-	if len(written) > 0 {
-		r.written <- written
+	left := make(map[uuid.UUID][]*outcome)
+	for _, o := range outcomes {
+		if company := o.ref.Company; refused[company] != nil {
+			left[company] = append(left[company], o)
+		} else {
+			r.d.claimAgain(r.d.admission.Release(company))
+		}
+	}
+	r.d.queue.Freed()
+	for company, writes := range refused {
+		r.apart.do(&r.others, company, func() { r.write(ctx, left[company], writes, true) })
 	}
 }
 
-// writeAll retries until Redis accepts all writes, and returns the written outcomes.
-func (r *recorder) writeAll(ctx context.Context, todo []*pendingWrite) (written []*outcome) {
+// writeAll writes until Redis accepts everything, except writes of companies with a refused write:
+// unless these are written apart, it returns them.
+func (r *recorder) writeAll(ctx context.Context, todo []*pendingWrite, apart bool) (written []*outcome, refused map[uuid.UUID][]*pendingWrite) {
+	refused = make(map[uuid.UUID][]*pendingWrite)
 	for {
-		var done []*outcome
-		var failed error
-		todo, done, failed = r.try(ctx, todo)
-		written = append(written, done...)
-		if len(todo) == 0 {
-			return written
-		}
+		again, done, failed := r.try(ctx, todo)
+		written, todo = append(written, done...), again
 		if failed != nil {
 			r.d.opts.Logger.Error("outcomes not recorded, trying again", "events", len(todo), "exception.message", failed)
-			if !pause.For(ctx, recordRetry) {
-				return written
+			if !apart {
+				todo = withoutRefused(todo, refused)
 			}
+		}
+		if len(todo) == 0 || failed != nil && !pause.For(ctx, recordRetry) {
+			return written, refused
 		}
 	}
 }
 
-// pendingWrite is the outcomes of one event that are written in one step.
+// withoutRefused moves the writes of companies with a refused write to refused, and returns the others.
+func withoutRefused(todo []*pendingWrite, refused map[uuid.UUID][]*pendingWrite) (others []*pendingWrite) {
+	for _, w := range todo {
+		if w.refused {
+			refused[w.Event.Company] = []*pendingWrite{}
+		}
+	}
+	for _, w := range todo {
+		if of, ok := refused[w.Event.Company]; ok {
+			refused[w.Event.Company] = append(of, w)
+		} else {
+			others = append(others, w)
+		}
+	}
+	return others
+}
+
 type pendingWrite struct {
-	event    events.Ref
+	store.Write
+
 	replica  string
-	matched  bool
-	fanout   int // of the event, when matched
-	held     bool
-	outcomes []*outcome
+	outcomes []*outcome // each try makes the changes of them
+	refused  bool       // the last try failed in the script: a key may be damaged
 }
 
 // pending groups a batch into one write per event, and subtracts the outcomes from the
@@ -251,13 +272,13 @@ func (r *recorder) pending(batch []*outcome) []*pendingWrite {
 		k := key{o.ref.Ref, o.replica}
 		w := index[k]
 		if w == nil {
-			w = &pendingWrite{event: o.ref.Ref, replica: o.replica}
+			w = &pendingWrite{Write: store.Write{Event: o.ref.Ref}, replica: o.replica}
 			index[k] = w
 			writes = append(writes, w)
 		}
 		if o.event != nil {
 			if o.event.left--; o.event.left == 0 {
-				w.matched, w.fanout, w.held = true, o.event.fanout, o.event.held
+				w.Matched, w.Fanout, w.Held = true, o.event.fanout, o.event.held
 			}
 		}
 		if o.apply != nil {
@@ -271,20 +292,15 @@ func (r *recorder) pending(batch []*outcome) []*pendingWrite {
 // that were changed meanwhile, applied to the new record.
 func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pendingWrite, done []*outcome, failed error) {
 	now := r.d.opts.Now()
-	for len(todo) > 0 {
-		replica := todo[0].replica
-		var mine, others []*pendingWrite
-		for _, w := range todo {
-			if w.replica == replica {
-				mine = append(mine, w)
-			} else {
-				others = append(others, w)
-			}
-		}
-		todo = others
+	byReplica := map[string][]*pendingWrite{}
+	for _, w := range todo {
+		byReplica[w.replica] = append(byReplica[w.replica], w)
+	}
+	for replica, mine := range byReplica {
 		writes := make([]store.Write, len(mine))
 		for i, w := range mine {
-			writes[i] = w.write(r.d, now)
+			w.change(r.d, now)
+			writes[i] = w.Write
 		}
 		recorded, wakes, err := r.d.deliveries.Record(ctx, now, replica, writes)
 		if err != nil { // a record cannot be encoded: a retry would fail too
@@ -297,6 +313,7 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pend
 				continue // a replica that reads the format takes the work over and repeats the attempt
 			}
 			if answer.Err != nil {
+				mine[i].refused = store.Refused(answer.Err)
 				failed, again = answer.Err, append(again, mine[i])
 				continue
 			}
@@ -325,12 +342,8 @@ func (r *recorder) quarantine(w *pendingWrite, found []*store.Found) {
 
 var errDamaged = errors.New("the event's deliveries cannot be read")
 
-// write returns the write in the form of the store.
-func (w *pendingWrite) write(d *Dispatcher, now time.Time) store.Write {
-	out := store.Write{
-		Event: w.event, Matched: w.matched, Fanout: w.fanout, Held: w.held,
-		Changes: make([]store.Change, len(w.outcomes)),
-	}
+func (w *pendingWrite) change(d *Dispatcher, now time.Time) {
+	w.Changes = make([]store.Change, len(w.outcomes))
 	for i, o := range w.outcomes {
 		if o.next == nil { // a retry writes the same record again
 			next := o.apply(*o.base, now)
@@ -344,9 +357,8 @@ func (w *pendingWrite) write(d *Dispatcher, now time.Time) store.Write {
 		if c.Claimed && !o.rebased {
 			c.Reach = reach(o.result)
 		}
-		out.Changes[i] = c
+		w.Changes[i] = c
 	}
-	return out
 }
 
 // settle sorts the outcomes of an answered write: done, and rest with the outcomes whose
@@ -372,7 +384,7 @@ func (w *pendingWrite) settle(found []*store.Found) (rest *pendingWrite, done []
 			}
 			o.base, o.next, o.rebased = base, nil, true
 			if rest == nil {
-				rest = &pendingWrite{event: w.event, replica: w.replica}
+				rest = &pendingWrite{Write: store.Write{Event: w.Event}, replica: w.replica}
 			}
 			rest.outcomes = append(rest.outcomes, o)
 		}

@@ -1,23 +1,27 @@
 package dispatcher
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/events"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
+	"spendhook/subscribers"
 )
 
 // write stores deliveries with one creation time, as if their events had been matched.
@@ -280,44 +284,96 @@ func TestDeletingASubscriberCancelsManyDeliveries(t *testing.T) {
 	}
 }
 
-// A subscriber that was not deleted after all keeps its deliveries.
-func TestDeletingThatFailedCancelsNothing(t *testing.T) {
-	t.Parallel()
-	h := build(t, redistest.New(t), nil)
-	sub := h.subscribe(receive(t, nil).URL)
-	id := h.emit(1)[0]
+// deleting is a harness with a subscriber that is to be deleted, whose delivery is due in an hour.
+func deleting(t *testing.T) (h *harness, sub subscribers.Subscriber, id string) {
+	t.Helper()
+	h = build(t, redistest.New(t), nil)
+	sub = h.subscribe(receive(t, nil).URL)
+	id = h.emit(1)[0]
 	later := time.Now().Add(time.Hour)
 	h.write(sub.UUID, []string{id}, time.Now(), func(r *delivery.Record) { r.Due = later.UnixMilli() })
-	h.start()
 	if err := h.redelivery.SubscriberDeleting(t.Context(), h.company, sub.UUID); err != nil {
 		t.Fatal(err)
 	}
+	return h, sub, id
+}
+
+// The job that cancels deliveries waits for a deletion that takes long.
+func TestLateDeletionCancelsDeliveries(t *testing.T) {
+	t.Parallel()
+	h, sub, id := deleting(t)
+	h.start()
 	eventually(t, func() bool {
-		left := h.work()
-		return len(left) == 2 // the endpoint queue of the delivery, and its entry in the due set
+		return len(h.jobsOf(redelivery.JobFilter{Statuses: []redelivery.JobStatus{redelivery.JobQueued}})) == 0
+	}, "the job has looked for the deletion")
+	if err := h.opts.Subscribers.Delete(t.Context(), h.company, sub.UUID); err != nil {
+		t.Fatal(err)
+	}
+	h.reaches(id, sub, delivery.StatusCancelled)
+	h.settled()
+}
+
+// A subscriber that was not deleted after all keeps its deliveries.
+func TestDeletingThatFailedCancelsNothing(t *testing.T) {
+	t.Parallel()
+	h, sub, id := deleting(t)
+	h.redelivery.Now = func() time.Time { return time.Now().Add(time.Hour) }
+	h.start()
+	eventually(t, func() bool {
+		return len(h.jobsOf(redelivery.JobFilter{Statuses: []redelivery.JobStatus{redelivery.JobCompleted}})) == 1
 	}, "the job ends")
 	if d := h.deliveryOf(id, sub); d.Status != delivery.StatusPending {
 		t.Errorf("the delivery is %s", d.Status)
 	}
 }
 
-// A subscriber may be enabled after a delivery has seen it disabled and before the delivery
-// is held. The release job misses that delivery; it must not stay held.
-func TestHoldThatRacesWithEnablingIsUndone(t *testing.T) {
+// A subscriber is disabled after a claim of its delivery, and enabled before the delivery is back
+// in its queue. Then the replica is lost. Another one delivers.
+func TestSubscriberIsDisabledAndEnabledDuringAClaim(t *testing.T) {
 	t.Parallel()
-	h := setup(t)
+	server := redistest.Start(t, redistest.Options{})
+	fast := func(o *Options) { o.Replica, o.Queue.HeartbeatEvery = uuid.NewString(), 50*time.Millisecond }
+	other := build(t, server.Client(), fast)
 	rc := receive(t, nil)
-	sub := h.subscribe(rc.URL)
-	id := h.emit(1)[0]
-	h.reaches(id, sub, delivery.StatusDelivered)
-	r := delivery.Ref{Ref: events.Ref{Company: h.company, ID: id}, Subscriber: sub.UUID}
-	records, err := h.deliveries.Get(t.Context(), []delivery.Ref{r})
-	if err != nil {
-		t.Fatal(err)
+	sub := other.subscribe(rc.URL)
+	id := other.emit(1)[0]
+	other.write(sub.UUID, []string{id}, time.Now(), due)
+	enable := func(enabled bool) {
+		if _, err := other.opts.Subscribers.Update(context.WithoutCancel(t.Context()), sub.CompanyUUID, sub.UUID, subscribers.Settings{Enabled: &enabled}); err != nil {
+			t.Error(err)
+		}
 	}
-	h.record(&outcome{work: &work{ref: r, base: records[0]}, apply: lifecycle.Hold})
-	eventually(t, func() bool { return rc.count() == 2 }, "it is released and delivered")
-	h.settled()
+
+	client := server.Client()
+	cut := severable(client)
+	var loaded atomic.Bool
+	client.AddHook(redistest.Hook{Pipeline: func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		if sends(cmds, "}:s:"+sub.CompanyUUID.String()) && !loaded.Swap(true) { // after the claim
+			enable(false)
+			defer enable(true)
+		}
+		err := next(ctx, cmds)
+		if loaded.Load() && sends(cmds, `|{"e":"PAYMENT_PAID"`) {
+			cut.Store(true)
+		}
+		return err
+	}})
+	lost := build(t, client, fast)
+	lost.start()
+	eventually(t, cut.Load, "the delivery is written")
+	if n := rc.count(); n > 0 {
+		t.Errorf("%d were sent to a disabled subscriber", n)
+	}
+	other.start()
+	other.reaches(id, sub, delivery.StatusDelivered)
+	other.settled()
+}
+
+// sends reports whether an argument of the commands contains a text.
+func sends(cmds []redis.Cmder, text string) bool {
+	return slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool {
+		return strings.Contains(fmt.Sprint(cmd.Args()...), text)
+	})
 }
 
 func TestAnothersSubscriberTellsNothing(t *testing.T) {

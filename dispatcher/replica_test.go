@@ -156,9 +156,10 @@ func stopAmidst(t *testing.T, hold bool) {
 	ids, others := h.emit(2000), h.emitOf(other, 200)
 	h.start()
 	eventually(t, func() bool {
+		counts := h.admission.Counts()
 		queued := client.ZCard(t.Context(), queues.EndpointQueueKey(h.company, subA.UUID)).Val() +
 			client.ZCard(t.Context(), queues.EndpointQueueKey(h.company, subB.UUID)).Val()
-		return a.count() > 30 && b.count() > 30 && (!hold || queued > 0 && h.admission.Counts().Waiting > 0)
+		return a.count() > 30 && b.count() > 30 && (!hold || queued > 0 && counts.Held > counts.InFlight)
 	}, "some are in flight and others wait")
 	go func() {
 		<-h.intake.Done()
@@ -349,7 +350,7 @@ func TestStopEndsThoughTheRecorderIsFull(t *testing.T) {
 	other := build(t, server.Client(), nil)
 	other.company, other.seq = h.company, 1
 	other.emit(200)
-	h.Wake(t.Context(), []int{partition.Of(h.company)})
+	h.queue.Wake(t.Context(), []int{partition.Of(h.company)})
 	eventually(t, claimed.Load, "the events are claimed")
 	h.stop(2 * time.Second)
 }

@@ -153,7 +153,8 @@ func TestRetryIsPacedAndCancelled(t *testing.T) {
 	}
 }
 
-// A company has a bounded number of unfinished jobs, and a subscriber one release.
+// A company has a bounded number of unfinished jobs. Deletions have a higher bound. A refused job
+// changes nothing.
 func TestUnfinishedJobsAreBounded(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
@@ -161,12 +162,9 @@ func TestUnfinishedJobsAreBounded(t *testing.T) {
 		h.jobs <- struct{}{}
 	}
 	sub := h.subscribe(receive(t, nil).URL)
-	for range 10 {
-		h.enable(sub, true)
-	}
 	recovers := redelivery.RecoverRequest{Company: h.company, Subscriber: sub.UUID, Since: time.Now().Add(-time.Minute), DryRun: true}
 	var last redelivery.Job
-	for range 99 {
+	for range 100 {
 		var err error
 		if last, err = h.redelivery.Recover(t.Context(), recovers); err != nil {
 			t.Fatal(err)
@@ -178,39 +176,50 @@ func TestUnfinishedJobsAreBounded(t *testing.T) {
 	if _, err := h.redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company}); !errors.Is(err, redelivery.ErrTooManyJobs) {
 		t.Errorf("a retry: %v", err)
 	}
-	if err := h.redelivery.SubscriberEnabled(t.Context(), h.company, h.subscribe(receive(t, nil).URL).UUID); err != nil {
-		t.Errorf("a release: %v", err)
+	if _, err := h.redelivery.Drop(t.Context(), h.company, sub.UUID); !errors.Is(err, redelivery.ErrTooManyJobs) {
+		t.Errorf("a drop: %v", err)
+	}
+	if state, err := h.opts.Health.Of(t.Context(), h.company, sub.UUID); err != nil || state[sub.UUID].PausedAt != nil {
+		t.Errorf("after a refused drop the subscriber is %+v, %v", state[sub.UUID], err)
+	}
+	if _, err := h.redelivery.Drop(t.Context(), h.company, uuid.New()); !errors.Is(err, subscribers.ErrNotFound) {
+		t.Errorf("a drop of an unknown subscriber: %v", err)
+	}
+	if err := h.service.Delete(t.Context(), h.company, h.subscribe(receive(t, nil).URL).UUID); err != nil {
+		t.Errorf("a deletion: %v", err)
 	}
 	if _, err := h.redelivery.Cancel(t.Context(), h.company, last.UUID); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := h.redelivery.Recover(t.Context(), recovers); !errors.Is(err, redelivery.ErrTooManyJobs) {
-		t.Errorf("the second release takes the place: %v", err)
+		t.Errorf("the deletion takes the place: %v", err)
 	}
 
 	all := h.jobsOf(redelivery.JobFilter{Size: 7})
-	releases := h.jobsOf(redelivery.JobFilter{Kinds: []redelivery.JobKind{redelivery.JobRelease}})
+	deletions := h.jobsOf(redelivery.JobFilter{Kinds: []redelivery.JobKind{redelivery.JobCancel}})
 	waiting := h.jobsOf(redelivery.JobFilter{Statuses: []redelivery.JobStatus{redelivery.JobQueued}, Subscriber: &sub.UUID})
-	if len(all) != 99+2 || len(releases) != 2 || len(waiting) != 98+1 {
-		t.Errorf("%d jobs, %d releases, %d waiting", len(all), len(releases), len(waiting))
+	if len(all) != 100+1 || len(deletions) != 1 || len(waiting) != 99 {
+		t.Fatalf("%d jobs, %d deletions, %d waiting", len(all), len(deletions), len(waiting))
 	}
 	for i := range all[1:] {
 		if all[i].CreatedAt.UnixMilli() < all[i+1].CreatedAt.UnixMilli() {
 			t.Errorf("%s after %s", all[i].CreatedAt, all[i+1].CreatedAt)
 		}
 	}
-	for id := range releases {
-		if _, err := h.redelivery.Cancel(t.Context(), h.company, releases[id].UUID); !errors.Is(err, redelivery.ErrNotCancellable) {
-			t.Errorf("a release: %v", err)
+	if _, err := h.redelivery.Cancel(t.Context(), h.company, deletions[0].UUID); !errors.Is(err, redelivery.ErrNotCancellable) {
+		t.Errorf("the job of the deletion was cancelled: %v", err)
+	}
+	for _, job := range waiting[10:] { // each job rests after its steps: 100 would take minutes on a busy machine
+		if _, err := h.redelivery.Cancel(t.Context(), h.company, job.UUID); err != nil {
+			t.Fatal(err)
 		}
 	}
 	for range maxJobs {
 		<-h.jobs
 	}
-	h.settled()
-	if left := h.jobsOf(redelivery.JobFilter{Statuses: []redelivery.JobStatus{redelivery.JobQueued, redelivery.JobRunning}}); len(left) != 0 {
-		t.Errorf("left: %+v", left)
-	}
+	eventually(t, func() bool {
+		return len(h.jobsOf(redelivery.JobFilter{Statuses: []redelivery.JobStatus{redelivery.JobQueued, redelivery.JobRunning}})) == 0
+	}, "all are finished")
 	if _, err := h.redelivery.Recover(t.Context(), recovers); err != nil {
 		t.Errorf("once they are done: %v", err)
 	}

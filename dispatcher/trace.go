@@ -14,7 +14,6 @@ import (
 	"spendhook/internal/tracing"
 )
 
-// noSpan does nothing.
 var noSpan = trace.SpanFromContext(context.Background())
 
 // span starts a span under parent if parent is recorded. Otherwise it returns noSpan and
@@ -35,7 +34,6 @@ func partOf(span trace.Span, parent tracing.Parent) tracing.Parent {
 	return parent
 }
 
-// dispatchSpan starts the span of matching an event with the subscribers of its company.
 func (d *Dispatcher) dispatchSpan(e *events.Stored) trace.Span {
 	span := d.span(e.Trace, "dispatch event", trace.SpanKindConsumer)
 	if span.IsRecording() {
@@ -67,7 +65,6 @@ func (d *Dispatcher) attemptSpan(w *work) trace.Span {
 	return span
 }
 
-// endAttempt ends the span of an attempt with its result.
 func endAttempt(span trace.Span, res *attempt.Result) {
 	if span.IsRecording() {
 		if res.StatusCode != 0 {

@@ -2,7 +2,10 @@ package events
 
 import (
 	"errors"
+	"strings"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 var (
@@ -38,3 +41,24 @@ type Stored struct {
 
 // Ref names the event.
 func (s *Stored) Ref() Ref { return Ref{Company: s.CompanyUUID, ID: s.ID} }
+
+// Ref names one event. Ids are unique within a company only, so that no company can block or
+// probe ids of another.
+type Ref struct {
+	Company uuid.UUID
+	ID      string
+}
+
+// String is "<company>/<id>".
+func (r Ref) String() string { return r.Company.String() + "/" + r.ID }
+
+// Valid reports whether an event may have the id.
+func (r Ref) Valid() bool { return validID(r.ID) }
+
+func validID(id string) bool {
+	return len(id) >= 1 && len(id) <= 128 && !strings.ContainsFunc(id, notIDRune)
+}
+
+func notIDRune(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-'
+}

@@ -1,6 +1,6 @@
 // Package storage connects to the SQL database and migrates it; it runs transactions and
-// says which errors are worth another try. Each package below it reads or writes one kind
-// of the spend data, and storage/importer writes all of it.
+// says which errors are worth another try. The packages below it read and write the spend
+// data, most of them one kind each.
 //
 // SQLite (the default) and PostgreSQL share one schema and one set of queries.
 package storage
@@ -150,7 +150,7 @@ func (db *DB) transaction(ctx context.Context, fn func(context.Context, bun.Tx) 
 		return err
 	}
 	defer func() { _ = conn.Close() }() // gives it back
-	return db.untilItsTurn(ctx, func() error { return conn.RunInTx(ctx, nil, fn) })
+	return db.retryWhileBusy(ctx, func() error { return conn.RunInTx(ctx, nil, fn) })
 }
 
 // Locked makes a query of a writing transaction hold its rows until the
@@ -167,4 +167,28 @@ func Locked(q *bun.SelectQuery) *bun.SelectQuery {
 // SQLite.
 func IsPostgres(q interface{ Dialect() schema.Dialect }) bool {
 	return q.Dialect().Name() == dialect.PG
+}
+
+// analyzeTimeout bounds the work of Analyze on one table.
+const analyzeTimeout = 10 * time.Minute
+
+// Analyze updates the planner's statistics of the tables. In PostgreSQL it also vacuums the
+// tables: without that, counting the entries of an index reads every row.
+func (db *DB) Analyze(ctx context.Context, tables ...string) error {
+	statement := "ANALYZE ?"
+	if db.postgres() {
+		statement = "VACUUM (ANALYZE) ?"
+	}
+	for _, table := range tables {
+		ctx, cancel := context.WithTimeout(ctx, analyzeTimeout)
+		err := db.retryWhileBusy(ctx, func() error {
+			_, err := db.w.ExecContext(ctx, statement, bun.Ident(table))
+			return err
+		})
+		cancel()
+		if err != nil {
+			return failed("tidy "+table, err)
+		}
+	}
+	return nil
 }

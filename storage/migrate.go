@@ -37,7 +37,7 @@ func (db *DB) Migrate(ctx context.Context) error {
 	}
 	ping, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if err := db.untilItsTurn(ping, func() error { return db.w.PingContext(ping) }); err != nil {
+	if err := db.retryWhileBusy(ping, func() error { return db.w.PingContext(ping) }); err != nil {
 		return failed("migrate", err)
 	}
 	ctx, cancel = context.WithTimeout(ctx, migrationTimeout)
@@ -46,7 +46,7 @@ func (db *DB) Migrate(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	err = db.untilItsTurn(ctx, func() error {
+	err = db.retryWhileBusy(ctx, func() error {
 		_, err := p.Up(ctx)
 		return err
 	})

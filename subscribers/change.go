@@ -3,17 +3,22 @@ package subscribers
 import (
 	"context"
 	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/workqueue/queues"
+	"spendhook/events/eventtype"
+	"spendhook/events/operational"
 	"spendhook/internal/invalid"
 	"spendhook/internal/partition"
+	"spendhook/internal/secret"
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/layout"
 )
@@ -26,7 +31,8 @@ var errContended = errors.New("change subscriber: too many concurrent changes")
 
 // Update changes what in has. ErrNotFound, ErrChanged and ErrConflict change nothing.
 // Enabling a disabled subscriber clears its disabled reason and its health;
-// disabling one sets ReasonManual.
+// disabling one sets ReasonManual. The deliveries that wait for it stay in its endpoint queue,
+// which is not served until it is enabled.
 func (s *Store) Update(ctx context.Context, company, id uuid.UUID, in Settings) (Subscriber, error) {
 	if err := s.check(ctx, &invalid.Error{}, &in); err != nil {
 		return Subscriber{}, err
@@ -41,7 +47,6 @@ func (s *Store) Update(ctx context.Context, company, id uuid.UUID, in Settings) 
 	})
 }
 
-// check is Settings.check plus the URL policy.
 func (s *Store) check(ctx context.Context, problems *invalid.Error, in *Settings) error {
 	in.check(problems, &s.opts)
 	if err := problems.OrNil(); err != nil || in.CallbackURL == nil {
@@ -50,13 +55,10 @@ func (s *Store) check(ctx context.Context, problems *invalid.Error, in *Settings
 	return s.opts.Policy.Judge(ctx, *in.CallbackURL)
 }
 
-// Disable disables a subscriber for one of the Reason constants. It reports
-// false when the subscriber already was disabled: then the first reason stays.
-func (s *Store) Disable(ctx context.Context, company, id uuid.UUID, reason string) (bool, error) {
-	if !slices.Contains([]string{ReasonManual, ReasonGone, ReasonFailing}, reason) {
-		return false, fmt.Errorf("disable subscriber: unknown reason %q", reason)
-	}
-	return s.disableIf(ctx, company, id, reason, func(*Subscriber) bool { return true })
+// DisableFailing disables a subscriber with ReasonFailing. It reports false when the subscriber
+// already was disabled: then the first reason stays.
+func (s *Store) DisableFailing(ctx context.Context, company, id uuid.UUID) (bool, error) {
+	return s.disableIf(ctx, company, id, ReasonFailing, func(*Subscriber) bool { return true })
 }
 
 // DisableGone disables a subscriber with ReasonGone, after its endpoint at callbackURL answered
@@ -84,7 +86,7 @@ func (s *Store) disableIf(ctx context.Context, company, id uuid.UUID, reason str
 // subscriber has the URL.
 func (s *Store) AddEvent(ctx context.Context, company uuid.UUID, callbackURL, event string) (Subscriber, error) {
 	var problems invalid.Error
-	checkEvent(&problems, s.opts.Catalogue, "event", event)
+	s.opts.Catalogue.Check(&problems, "event", event)
 	return s.changeByURL(ctx, company, callbackURL, &problems, func(sub *Subscriber) error {
 		if sub.Wants(event) {
 			return nil
@@ -103,7 +105,7 @@ func (s *Store) AddEvent(ctx context.Context, company uuid.UUID, callbackURL, ev
 // has the URL.
 func (s *Store) RemoveEvent(ctx context.Context, company uuid.UUID, callbackURL, event string) error {
 	var problems invalid.Error
-	checkEvent(&problems, nil, "event", event) // one that left the catalogue can be removed
+	(*eventtype.Catalogue)(nil).Check(&problems, "event", event) // one that left the catalogue can be removed
 	_, err := s.changeByURL(ctx, company, callbackURL, &problems, func(sub *Subscriber) error {
 		sub.Events = slices.DeleteFunc(sub.Events, func(e string) bool { return e == event })
 		return nil
@@ -130,6 +132,14 @@ func (s *Store) changeByURL(ctx context.Context, company uuid.UUID, raw string, 
 	})
 }
 
+// newSecret makes a signing secret of Standard Webhooks: "whsec_" and the base64 of 32
+// random bytes (of 24 to 64 that it asks for).
+func newSecret() secret.Text {
+	var key [32]byte
+	_, _ = rand.Read(key[:]) // never fails: it ends the program instead
+	return secret.Text("whsec_" + base64.StdEncoding.EncodeToString(key[:]))
+}
+
 // maxSecrets bounds the signatures of a delivery, whatever the number of
 // rotations within the overlap.
 const maxSecrets = 5
@@ -153,6 +163,35 @@ func (s *Store) RotateSecret(ctx context.Context, company, id uuid.UUID) (Subscr
 	})
 }
 
+// pausedManually is the reason of a pause that the company asked for. The only other reason is
+// DEAD, which record.lua of delivery/store gives.
+const pausedManually = "MANUAL"
+
+// Pause pauses a subscriber: from now on none of its deliveries is claimed until Resume. A
+// paused subscriber keeps its first reason. ErrNotFound.
+func (s *Store) Pause(ctx context.Context, company, id uuid.UUID) error {
+	return s.pause(ctx, company, id, pausedManually)
+}
+
+// Resume ends a pause. It does nothing when the subscriber is not paused. ErrNotFound.
+func (s *Store) Resume(ctx context.Context, company, id uuid.UUID) error {
+	return s.pause(ctx, company, id, "")
+}
+
+// pause pauses a subscriber for a reason, or resumes it without one.
+func (s *Store) pause(ctx context.Context, company, id uuid.UUID, reason string) error {
+	p := partition.Of(company)
+	found, err := pauseScript.Run(ctx, s.opts.Client, append(queues.Keys(p), layout.CompanyKey(company)),
+		id.String(), partition.Prefix(p), company.String(), reason).Bool()
+	switch {
+	case err != nil:
+		return fmt.Errorf("pause or resume subscriber: %w", err)
+	case !found:
+		return ErrNotFound
+	}
+	return nil
+}
+
 // change applies f to the stored subscriber and writes the result. If another change came
 // first, it applies f to the new record; f may run many times. Nothing is written when f fails
 // or changes nothing.
@@ -174,8 +213,8 @@ func (s *Store) change(ctx context.Context, company, id uuid.UUID, f func(*Subsc
 	return Subscriber{}, errContended
 }
 
-// try is one round of change. When the stored record is not raw any more, it returns the
-// present one as current.
+// try is one round of change. If the stored record has changed since raw was read, it writes
+// nothing and returns the stored record as current.
 func (s *Store) try(ctx context.Context, company, id uuid.UUID, raw string, f func(*Subscriber) error) (sub Subscriber, current string, err error) {
 	before, err := s.codec.decode(company, id, raw)
 	if err != nil {
@@ -232,4 +271,17 @@ func (s *Store) replace(ctx context.Context, raw string, before, after *Subscrib
 	}
 	after.Revision = revisionOf(next)
 	return "", nil
+}
+
+// disabledNotice is the notice of a change that disables a subscriber because of its endpoint;
+// "" for other changes, including a disable by the company itself.
+func (s *Store) disabledNotice(before, after *Subscriber) (string, error) {
+	if s.opts.Operational == nil || !before.Enabled || after.Enabled || after.DisabledReason == ReasonManual {
+		return "", nil
+	}
+	return s.opts.Operational.Encode(operational.Event{
+		ID:   "subscriber-disabled-" + after.UUID.String() + "-" + strconv.FormatInt(after.DisabledAt.UnixMilli(), 10),
+		Type: eventtype.SubscriberDisabled, Company: after.CompanyUUID, At: *after.DisabledAt,
+		Metadata: map[string]any{"subscriberUuid": after.UUID, "reason": after.DisabledReason},
+	})
 }

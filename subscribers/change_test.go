@@ -190,20 +190,17 @@ func TestDisableKeepsTheFirstReason(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	s := b.Create(t, "https://example.com/")
-	for i, reason := range []string{subscribers.ReasonGone, subscribers.ReasonFailing} {
-		changed, err := b.Store.Disable(t.Context(), b.Company, s.UUID, reason)
-		noErr(t, err)
-		if changed != (i == 0) {
-			t.Errorf("disable %d: changed = %v", i, changed)
-		}
+	changed, err := b.Store.DisableGone(t.Context(), b.Company, s.UUID, s.CallbackURL, b.Now())
+	noErr(t, err)
+	again, err := b.Store.DisableFailing(t.Context(), b.Company, s.UUID)
+	noErr(t, err)
+	if !changed || again {
+		t.Errorf("changed = %v, again = %v", changed, again)
 	}
 	got, err := b.Store.Get(t.Context(), b.Company, s.UUID)
 	noErr(t, err)
 	if got.Enabled || got.DisabledReason != subscribers.ReasonGone {
 		t.Errorf("enabled %v, reason %q", got.Enabled, got.DisabledReason)
-	}
-	if _, err := b.Store.Disable(t.Context(), b.Company, s.UUID, "WHIM"); err == nil {
-		t.Error("an unknown reason was accepted")
 	}
 }
 
@@ -223,7 +220,7 @@ func TestConcurrentDisablesChangeOnce(t *testing.T) {
 		return err
 	}})
 	for i := range changed {
-		wg.Go(func() { changed[i], _ = b.Store.Disable(t.Context(), b.Company, s.UUID, subscribers.ReasonFailing) })
+		wg.Go(func() { changed[i], _ = b.Store.DisableFailing(t.Context(), b.Company, s.UUID) })
 	}
 	wg.Wait()
 	if n := len(slices.DeleteFunc(changed, func(c bool) bool { return !c })); n != 1 {

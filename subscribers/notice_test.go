@@ -50,7 +50,7 @@ func TestScriptThatDisablesWritesItsNotice(t *testing.T) {
 	}
 	off := false
 	for range 2 {
-		if _, err := b.Store.Disable(t.Context(), b.Company, failing.UUID, subscribers.ReasonFailing); err != nil {
+		if _, err := b.Store.DisableFailing(t.Context(), b.Company, failing.UUID); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := b.Store.DisableGone(t.Context(), b.Company, gone.UUID, gone.CallbackURL, b.Now()); err != nil {

@@ -43,7 +43,6 @@ type recordHeader struct {
 	Unknown *jsontext.Value `json:",embed"`
 }
 
-// codec writes and reads records.
 type codec struct{ vault.Vault }
 
 // secretPlace and headerPlace bind a sealed value to where it is kept.

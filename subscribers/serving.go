@@ -39,12 +39,6 @@ func (r *RateLimit) check(problems *invalid.Error) {
 	}
 }
 
-func checkOnDead(problems *invalid.Error, onDead string) {
-	if onDead != onDeadContinue && onDead != onDeadPause {
-		problems.Add("onDead", "INVALID", "must be continue or pause")
-	}
-}
-
 // serving returns the arguments of configure in dispatcher/workqueue/queues/lua/lib.lua, which
 // sets how the subscriber's endpoint queue is served.
 func (s *Subscriber) serving() []any {

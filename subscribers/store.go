@@ -3,6 +3,7 @@ package subscribers
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,12 +15,32 @@ import (
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events/eventtype"
 	"spendhook/events/operational"
+	"spendhook/internal/clock"
 	"spendhook/internal/invalid"
 	"spendhook/internal/partition"
 	"spendhook/internal/seal"
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/layout"
 	"spendhook/subscribers/vault"
+)
+
+var (
+	//go:embed lua/create.lua
+	createLua string
+	//go:embed lua/update.lua
+	updateLua string
+	//go:embed lua/delete.lua
+	deleteLua string
+	//go:embed lua/pause.lua
+	pauseLua string
+	//go:embed lua/reseal.lua
+	resealLua string
+
+	createScript = queues.Script(layout.VersionLua()+layout.CheckLua+createLua, false)
+	updateScript = queues.Script(layout.VersionLua()+operational.Lua()+layout.CheckLua+updateLua, true)
+	deleteScript = queues.Script(layout.VersionLua()+layout.CheckLua+deleteLua, true)
+	pauseScript  = queues.Script(layout.CheckLua+pauseLua, true)
+	resealScript = layout.NewScript(layout.VersionLua() + resealLua)
 )
 
 // StoreOptions are what a Store needs. Client and Keyring are required.
@@ -53,9 +74,7 @@ type Store struct {
 func NewStore(opts StoreOptions) *Store {
 	opts.MaxPerCompany = cmp.Or(opts.MaxPerCompany, 1000)
 	opts.SecretOverlap = cmp.Or(opts.SecretOverlap, 24*time.Hour)
-	if opts.Now == nil {
-		opts.Now = time.Now //nolint:forbidigo // the nil default
-	}
+	opts.Now = clock.Or(opts.Now)
 	return &Store{opts: opts, codec: codec{vault.New(opts.Keyring)}}
 }
 
@@ -118,14 +137,18 @@ func (s *Store) Get(ctx context.Context, company, id uuid.UUID) (Subscriber, err
 }
 
 func (s *Store) read(ctx context.Context, company, id uuid.UUID) (string, error) {
-	raw, err := s.opts.Client.HGet(ctx, layout.CompanyKey(company), id.String()).Result()
+	return s.field(ctx, layout.CompanyKey(company), id.String())
+}
+
+func (s *Store) field(ctx context.Context, key, name string) (string, error) {
+	text, err := s.opts.Client.HGet(ctx, key, name).Result()
 	if errors.Is(err, redis.Nil) {
 		return "", ErrNotFound
 	}
 	if err != nil {
 		return "", fmt.Errorf("read subscriber: %w", err)
 	}
-	return raw, nil
+	return text, nil
 }
 
 // Delete removes a subscriber and its health. ErrNotFound; ErrChanged when revisions are given
@@ -147,12 +170,9 @@ func (s *Store) Delete(ctx context.Context, company, id uuid.UUID, revisions ...
 }
 
 func (s *Store) findByURL(ctx context.Context, company uuid.UUID, normal string) (uuid.UUID, error) {
-	id, err := s.opts.Client.HGet(ctx, layout.URLsKey(company), normal).Result()
-	if errors.Is(err, redis.Nil) {
-		return uuid.Nil, ErrNotFound
-	}
+	id, err := s.field(ctx, layout.URLsKey(company), normal)
 	if err != nil {
-		return uuid.Nil, fmt.Errorf("find subscriber by URL: %w", err)
+		return uuid.Nil, err
 	}
 	return uuid.Parse(id)
 }

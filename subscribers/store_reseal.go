@@ -52,10 +52,10 @@ func (s *Store) resealCompany(ctx context.Context, key string, count *reseal.Cou
 }
 
 func (s *Store) resealField(ctx context.Context, company uuid.UUID, field, raw string, count *reseal.Count) error {
-	err := count.Each(ctx, s.opts.Keyring, reseal.Stored{
-		Value: raw,
-		Seals: recordSeals,
-		Anew:  func(raw string) (string, error) { return s.resealed(company, field, raw) },
+	err := count.Reseal(ctx, s.opts.Keyring, reseal.Stored{
+		Value:   raw,
+		Secrets: sealedSecrets,
+		Reseal:  func(raw string) (string, error) { return s.resealed(company, field, raw) },
 		Swap: func(ctx context.Context, old, fresh string) (bool, error) {
 			return resealScript.Run(ctx, s.opts.Client, []string{layout.CompanyKey(company)}, field, old, fresh).Bool()
 		},
@@ -86,8 +86,8 @@ func (s *Store) resealed(company uuid.UUID, field, raw string) (string, error) {
 	return s.codec.encode(&sub, rand.Text())
 }
 
-// recordSeals lists the sealed values in the JSON of a subscriber or a certificate.
-func recordSeals(raw string) ([]string, error) {
+// sealedSecrets lists the sealed values in the JSON of a subscriber or a certificate.
+func sealedSecrets(raw string) ([]string, error) {
 	var r struct {
 		Secrets []recordSecret `json:"secrets"`
 		Headers []recordHeader `json:"headers"`

@@ -208,7 +208,7 @@ func TestForeignCompanyFindsNothing(t *testing.T) {
 	wantErr(t, err, subscribers.ErrNotFound)
 	_, err = b.Store.RotateSecret(t.Context(), other, s.UUID)
 	wantErr(t, err, subscribers.ErrNotFound)
-	_, err = b.Store.Disable(t.Context(), other, s.UUID, subscribers.ReasonGone)
+	_, err = b.Store.DisableFailing(t.Context(), other, s.UUID)
 	wantErr(t, err, subscribers.ErrNotFound)
 }
 
@@ -260,7 +260,7 @@ func TestVersionOnlyGrows(t *testing.T) {
 	step("remove event", b.Store.RemoveEvent(t.Context(), b.Company, s.CallbackURL, "ANOTHER"))
 	_, err = b.Store.RotateSecret(t.Context(), b.Company, s.UUID)
 	step("rotate", err)
-	_, err = b.Store.Disable(t.Context(), b.Company, s.UUID, subscribers.ReasonGone)
+	_, err = b.Store.DisableFailing(t.Context(), b.Company, s.UUID)
 	step("disable", err)
 	step("delete", b.Store.Delete(t.Context(), b.Company, s.UUID))
 	b.Create(t, "https://example.com/")
@@ -319,7 +319,7 @@ func everyCall(t *testing.T, b *bundle, s subscribers.Subscriber) map[string]fun
 		"add":     func() error { _, err := b.Store.AddEvent(ctx, b.Company, s.CallbackURL, "A"); return err },
 		"remove":  func() error { return b.Store.RemoveEvent(ctx, b.Company, s.CallbackURL, "PAYMENT_PAID") },
 		"rotate":  func() error { _, err := b.Store.RotateSecret(ctx, b.Company, s.UUID); return err },
-		"disable": func() error { _, err := b.Store.Disable(ctx, b.Company, s.UUID, subscribers.ReasonGone); return err },
+		"disable": func() error { _, err := b.Store.DisableFailing(ctx, b.Company, s.UUID); return err },
 		"delete":  func() error { return b.Store.Delete(ctx, b.Company, s.UUID) },
 		"list":    func() error { _, _, err := b.Reader.List(ctx, listing.Filter{}); return err },
 		"list one company": func() error {

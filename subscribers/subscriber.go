@@ -92,8 +92,8 @@ type SigningSecret struct {
 }
 
 // Unusable returns why nothing can be sent to the subscriber: its record, a secret, a header or
-// the certificate does not open. A delivery without it would be refused, or accepted without
-// authentication. It is nil for a usable subscriber.
+// the certificate does not open. A receiver would refuse a delivery without them, or accept it
+// without authentication. Unusable is nil for a usable subscriber.
 func (s *Subscriber) Unusable() error {
 	if s.Locked != nil {
 		return fmt.Errorf("record: %w", s.Locked.Err())
@@ -136,7 +136,8 @@ func (s *Subscriber) Wants(eventType string) bool {
 
 // Matches reports whether an event matches the subscriber: its type is in the list, and the
 // filter, if there is one, is true. When the filter fails, the event does not match and err
-// says why. Enabled does not matter: events that match a disabled subscriber are held.
+// says why. Enabled does not matter: events that match a disabled
+// subscriber are left for a recovery.
 func (s *Subscriber) Matches(e *filter.Event) (matches bool, err error) {
 	if !s.Wants(e.Type()) {
 		return false, nil
@@ -226,12 +227,11 @@ func (in *Settings) check(problems *invalid.Error, opts *StoreOptions) {
 	if in.Format != nil && !slices.Contains([]string{FormatStandard, FormatThin, FormatCloudEvents}, *in.Format) {
 		problems.Add("format", "INVALID", "must be standard, thin or cloudevents")
 	}
-	if in.OnDead != nil {
-		checkOnDead(problems, *in.OnDead)
+	if in.OnDead != nil && *in.OnDead != onDeadContinue && *in.OnDead != onDeadPause {
+		problems.Add("onDead", "INVALID", "must be continue or pause")
 	}
 }
 
-// apply sets the checked settings on a subscriber.
 func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Time) {
 	if in.CallbackURL != nil {
 		callback.KeepAtOrigin(problems, sub.Headers, in.Headers, sub.CallbackURL, *in.CallbackURL)

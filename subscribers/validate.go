@@ -8,7 +8,6 @@ import (
 
 	"spendhook/events/eventtype"
 	"spendhook/internal/invalid"
-	"spendhook/internal/syntax"
 )
 
 const (
@@ -39,21 +38,10 @@ func checkEvents(problems *invalid.Error, catalogue *eventtype.Catalogue, names 
 	seen := make(map[string]bool, len(names))
 	for i, name := range names {
 		field := "/events/" + strconv.Itoa(i)
-		checkEvent(problems, catalogue, field, name)
+		catalogue.Check(problems, field, name)
 		if seen[name] {
 			problems.Add(field, "DUPLICATE", "is already in the list")
 		}
 		seen[name] = true
-	}
-}
-
-func checkEvent(problems *invalid.Error, catalogue *eventtype.Catalogue, field, name string) {
-	switch {
-	case name == "":
-		problems.Add(field, "REQUIRED", "is required")
-	case !syntax.EventType(name):
-		problems.Add(field, "INVALID", "must be an upper-case letter, then up to 63 of A-Z, 0-9 and _")
-	case !catalogue.Allows(name):
-		problems.Add(field, "UNKNOWN_EVENT_TYPE", "is not in the event catalogue")
 	}
 }

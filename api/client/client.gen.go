@@ -417,7 +417,6 @@ const (
 	JobKindDROP    JobKind = "DROP"
 	JobKindERASE   JobKind = "ERASE"
 	JobKindRECOVER JobKind = "RECOVER"
-	JobKindRELEASE JobKind = "RELEASE"
 	JobKindRETRY   JobKind = "RETRY"
 )
 
@@ -431,8 +430,6 @@ func (e JobKind) Valid() bool {
 	case JobKindERASE:
 		return true
 	case JobKindRECOVER:
-		return true
-	case JobKindRELEASE:
 		return true
 	case JobKindRETRY:
 		return true
@@ -785,31 +782,31 @@ type Attachment struct {
 type Attempt struct {
 	DurationMs int64 `json:"durationMs"`
 
-	// Error How an attempt went wrong. `oversized_response` is a success whose answer was cut at 16 KiB, `http_4xx`
-	// any but 410 and 429, `timeout` no complete answer in time, `reset` a connection that ended before the
-	// answer, `protocol` an answer that is not proper HTTP, `refused_address` one that the egress guard
-	// refused, `panic` an error of this service.
+	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
+	// 4xx but 410 and 429. `timeout`: no complete answer in time. `reset`: the connection ended before the
+	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
+	// address. `panic`: an error of this service.
 	Error  *ErrorClass `json:"error,omitempty"`
 	Number int         `json:"number"`
 
-	// RequestHeaders The headers that the attempt was made with, by name. The signature and what the subscriber set are `[redacted]`. Empty when nothing could be sent.
+	// RequestHeaders The headers of the request, by name. The signature and the subscriber's own headers are `[redacted]`. Empty if no request could be made.
 	RequestHeaders map[string]string `json:"requestHeaders"`
 
-	// ResponseBody The first 1 KiB of the answer to a failed attempt, absent after a success; bytes that are not UTF-8 are replaced.
+	// ResponseBody The first 1 KiB of the answer to a failed attempt, absent after a success; invalid UTF-8 is replaced.
 	ResponseBody *string   `json:"responseBody,omitempty"`
 	StartedAt    time.Time `json:"startedAt"`
 
-	// StatusCode Absent when there was no answer.
+	// StatusCode Absent without an answer.
 	StatusCode *int `json:"statusCode,omitempty"`
 
-	// Timing How long the delivery waited before the attempt, and the parts of the attempt. What did not happen, such as a handshake on a connection that is kept alive, took 0.
+	// Timing The waits before the attempt, and the duration of its parts. A part that was not needed, such as the handshake on a reused connection, has 0.
 	Timing AttemptTiming `json:"timing"`
 
-	// TraceID The trace that the attempt is part of, as in the `traceparent` it was sent with. Absent when the event was sent in no trace, or in one that is not recorded.
+	// TraceID The trace of the attempt, as in its `traceparent`. Absent if the event was emitted without a trace, or in a trace that is not recorded.
 	TraceID *string `json:"traceId,omitempty"`
 }
 
-// AttemptTiming How long the delivery waited before the attempt, and the parts of the attempt. What did not happen, such as a handshake on a connection that is kept alive, took 0.
+// AttemptTiming The waits before the attempt, and the duration of its parts. A part that was not needed, such as the handshake on a reused connection, has 0.
 type AttemptTiming struct {
 	// BodyMs From the first byte to the end of the answer.
 	BodyMs json.Number `json:"bodyMs"`
@@ -817,7 +814,7 @@ type AttemptTiming struct {
 	// ConnectMs TCP.
 	ConnectMs json.Number `json:"connectMs"`
 
-	// ConnectionMs Waiting for a connection beyond the next three.
+	// ConnectionMs The wait for a connection, without the next three.
 	ConnectionMs json.Number `json:"connectionMs"`
 	DNSMs        json.Number `json:"dnsMs"`
 
@@ -825,7 +822,7 @@ type AttemptTiming struct {
 	FirstByteMs json.Number `json:"firstByteMs"`
 	TLSMs       json.Number `json:"tlsMs"`
 
-	// WaitedMs The waits before the attempt by their reason: `queue`, `endpoint_limit`, `host_limit`, `rate_limit`, `paused`, `breaker` or `schedule`. Those below a millisecond are left out.
+	// WaitedMs The waits before the attempt, by reason: `queue`, `endpoint_limit`, `host_limit`, `rate_limit`, `paused`, `breaker` or `schedule`. Waits below a millisecond are left out.
 	WaitedMs map[string]int64 `json:"waitedMs"`
 }
 
@@ -841,7 +838,7 @@ type AuditActor struct {
 	// Issuer Issuer of the token.
 	Issuer *string `json:"issuer,omitempty"`
 
-	// Kind `console` is the web console, and the actor is then the creator of the session's link; `cli` is the daemon's command line, and the subject is then the user of the operating system.
+	// Kind `console`: the web console; the actor is the creator of the session's link. `cli`: the daemon's command line; the subject is the user of the operating system.
 	Kind AuditActorKind `json:"kind"`
 
 	// Session The session of the web console.
@@ -849,7 +846,7 @@ type AuditActor struct {
 	Subject string              `json:"subject"`
 }
 
-// AuditActorKind `console` is the web console, and the actor is then the creator of the session's link; `cli` is the daemon's command line, and the subject is then the user of the operating system.
+// AuditActorKind `console`: the web console; the actor is the creator of the session's link. `cli`: the daemon's command line; the subject is the user of the operating system.
 type AuditActorKind string
 
 // AuditEntry Example: {"action":"subscriber.update","actor":{"clientId":"client_5f0c2d2e","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","kind":"client","subject":"client_5f0c2d2e"},"address":"203.0.113.7","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","fields":["enabled"],"id":"01J9ZK3V5Q7R8S9T0VWXYZ1234","outcome":"success","recordedAt":"2026-11-20T19:00:00.000Z","requestId":"3f0d7c1c5a2b4e6f9d8c7b6a5f4e3d2c","target":{"ids":["0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"],"kind":"subscriber"},"timestamp":"2026-11-20T19:00:00.000Z"}
@@ -865,17 +862,17 @@ type AuditEntry struct {
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 	Detail      *string             `json:"detail,omitempty"`
 
-	// Fields The names of the fields that the request gave; never their values.
+	// Fields The names of the fields in the request, without their values.
 	Fields []string `json:"fields"`
 
-	// ID Of two entries with the same id one is a repeat.
+	// ID If two entries have the same id, one is a repetition.
 	ID string `json:"id"`
 
-	// Outcome `unknown`: the request failed or was cut off on the way, so the change may have been made.
-	// A request that was refused changed nothing, and has no entry.
+	// Outcome `unknown`: the request failed with an error of the service, or was cut off, so the change may have been made.
+	// A refused request changed nothing and has no entry.
 	Outcome AuditEntryOutcome `json:"outcome"`
 
-	// RecordedAt When the entry came into the list.
+	// RecordedAt When the entry was recorded.
 	RecordedAt time.Time   `json:"recordedAt"`
 	RequestID  *string     `json:"requestId,omitempty"`
 	Target     AuditTarget `json:"target"`
@@ -884,8 +881,8 @@ type AuditEntry struct {
 	Timestamp time.Time `json:"timestamp"`
 }
 
-// AuditEntryOutcome `unknown`: the request failed or was cut off on the way, so the change may have been made.
-// A request that was refused changed nothing, and has no entry.
+// AuditEntryOutcome `unknown`: the request failed with an error of the service, or was cut off, so the change may have been made.
+// A refused request changed nothing and has no entry.
 type AuditEntryOutcome string
 
 // AuditList Example: {"content":[{"action":"subscriber.update","actor":{"clientId":"client_5f0c2d2e","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","kind":"client","subject":"client_5f0c2d2e"},"address":"203.0.113.7","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","fields":["enabled"],"id":"01J9ZK3V5Q7R8S9T0VWXYZ1234","outcome":"success","recordedAt":"2026-11-20T19:00:00.000Z","requestId":"3f0d7c1c5a2b4e6f9d8c7b6a5f4e3d2c","target":{"ids":["0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"],"kind":"subscriber"},"timestamp":"2026-11-20T19:00:00.000Z"}]}
@@ -895,7 +892,7 @@ type AuditList struct {
 	// NextCursor Absent on the last page.
 	NextCursor *string `json:"nextCursor,omitempty"`
 
-	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	// Partial True if the page has fewer items than its size although more follow: it reached 4 MiB, or the limit of items that one request examines. Else absent.
 	Partial *Partial `json:"partial,omitempty"`
 }
 
@@ -964,7 +961,7 @@ type CardCreate struct {
 	// BusinessType BUSINESS or WORLD_ELITE, in any letter case.
 	BusinessType *string `json:"businessType,omitempty"`
 
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 
 	// Periodicity DAILY, WEEKLY or MONTHLY, in any letter case: how often the threshold resets.
@@ -976,7 +973,7 @@ type CardCreate struct {
 	// Type VIRTUAL or PHYSICAL, in any letter case.
 	Type string `json:"type"`
 
-	// UserUUID The cardholder, an active user of the company. Required, in this or the other spelling.
+	// UserUUID The cardholder, an active user of the company. Required, here or as `userUUID`.
 	UserUUID *openapi_types.UUID `json:"userUuid,omitempty"`
 }
 
@@ -1015,11 +1012,11 @@ type CardJobItem struct {
 	// CardUUID The card of a CREATED item.
 	CardUUID *openapi_types.UUID `json:"cardUuid,omitempty"`
 
-	// ErrorCode Why an ERROR item has no card.
+	// ErrorCode The error of an ERROR item.
 	ErrorCode    *string `json:"errorCode,omitempty"`
 	ErrorMessage *string `json:"errorMessage,omitempty"`
 
-	// Index The place in the request, from 0.
+	// Index The index in the request, from 0.
 	Index       int                `json:"index"`
 	RequestUUID openapi_types.UUID `json:"requestUuid"`
 	Status      CardJobItemStatus  `json:"status"`
@@ -1048,7 +1045,7 @@ type CardThreshold struct {
 // CardType defines model for CardType.
 type CardType string
 
-// CardWithLimits A card as its changes answer it.
+// CardWithLimits A card, in the answer to a change.
 type CardWithLimits struct {
 	// HolderUUID The user who holds the card.
 	HolderUUID openapi_types.UUID `json:"holderUuid"`
@@ -1058,11 +1055,11 @@ type CardWithLimits struct {
 	LastFour string `json:"lastFour"`
 	Name     string `json:"name"`
 
-	// Periodicity How often the threshold resets; absent when it does not.
+	// Periodicity How often the threshold resets; absent if it does not.
 	Periodicity *Periodicity `json:"periodicity,omitempty"`
 	Status      CardStatus   `json:"status"`
 
-	// Threshold Absent when only the company's credit limit bounds the card.
+	// Threshold Absent if the card has only the company's credit limit.
 	Threshold *Money             `json:"threshold,omitempty"`
 	Type      CardType           `json:"type"`
 	UUID      openapi_types.UUID `json:"uuid"`
@@ -1088,10 +1085,10 @@ type ConsoleAsker struct {
 
 // ConsoleLink Example: {"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","expiresAt":"2026-11-20T19:01:00.412Z","lifetimeSeconds":3600,"readOnly":true,"scopes":["deliveries:read","events:read"],"url":"https://api.example.com/console/open?link=q0Yx1g6p4bH0bX4m0v3m8b6cZr2k9a1d7e5f3g1h0iA"}
 type ConsoleLink struct {
-	// CompanyUUID Null when the session sees all companies.
+	// CompanyUUID Null if the session has access to all companies.
 	CompanyUUID *openapi_types.UUID `json:"companyUuid"`
 
-	// ExpiresAt Until when the link works. It works once.
+	// ExpiresAt When the link expires. It works once.
 	ExpiresAt       time.Time `json:"expiresAt"`
 	LifetimeSeconds int       `json:"lifetimeSeconds"`
 	ReadOnly        bool      `json:"readOnly"`
@@ -1101,33 +1098,33 @@ type ConsoleLink struct {
 
 // ConsoleLinkRequest defines model for ConsoleLinkRequest.
 type ConsoleLinkRequest struct {
-	// AllCompanies The session is tied to no company. Needs a token that is not, with the scope `platform`.
+	// AllCompanies The session has access to all companies. Needs a token without a company and with the scope `platform`.
 	AllCompanies *bool               `json:"allCompanies,omitempty"`
 	CompanyUUID  *openapi_types.UUID `json:"companyUuid,omitempty"`
 
-	// LifetimeSeconds How long the session lasts at most. Unused, it ends after 30 minutes.
+	// LifetimeSeconds The maximum duration of the session. An unused session ends after 30 minutes.
 	LifetimeSeconds *int `json:"lifetimeSeconds,omitempty"`
 
 	// ReadOnly The session changes nothing.
 	ReadOnly *bool `json:"readOnly,omitempty"`
 
-	// Scopes Scopes of the session, each one that the token carries; all of them by default.
+	// Scopes Scopes of the session; the token must have them. The default is all scopes of the token.
 	Scopes *[]string `json:"scopes,omitempty"`
 }
 
 // ConsoleSession defines model for ConsoleSession.
 type ConsoleSession struct {
-	// Address Address of the browser that opened it.
+	// Address The address of the browser that opened the session.
 	Address *string      `json:"address,omitempty"`
 	AskedBy ConsoleAsker `json:"askedBy"`
 
-	// CompanyUUID Null when it sees all companies.
+	// CompanyUUID Null if the session has access to all companies.
 	CompanyUUID *openapi_types.UUID `json:"companyUuid"`
 
-	// ExpiresAt When it ends at the latest.
+	// ExpiresAt When the session ends at the latest.
 	ExpiresAt time.Time `json:"expiresAt"`
 
-	// IdleUntil When it ends unless it is used.
+	// IdleUntil When the session ends if it is not used.
 	IdleUntil time.Time          `json:"idleUntil"`
 	OpenedAt  time.Time          `json:"openedAt"`
 	ReadOnly  bool               `json:"readOnly"`
@@ -1142,23 +1139,23 @@ type ConsoleSessionList struct {
 	// NextCursor Absent on the last page.
 	NextCursor *string `json:"nextCursor,omitempty"`
 
-	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	// Partial True if the page has fewer items than its size although more follow: it reached 4 MiB, or the limit of items that one request examines. Else absent.
 	Partial *Partial `json:"partial,omitempty"`
 }
 
 // Day defines model for Day.
 type Day = string
 
-// Delivery Example: {"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","reason":"http_5xx","status":"RETRYING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"}
+// Delivery Example: {"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","error":"http_5xx","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","status":"RETRYING","statusCode":503,"subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"}
 type Delivery struct {
 	AttemptCount int                `json:"attemptCount"`
 	CompanyUUID  openapi_types.UUID `json:"companyUuid"`
 	CreatedAt    time.Time          `json:"createdAt"`
 
-	// Error How an attempt went wrong. `oversized_response` is a success whose answer was cut at 16 KiB, `http_4xx`
-	// any but 410 and 429, `timeout` no complete answer in time, `reset` a connection that ended before the
-	// answer, `protocol` an answer that is not proper HTTP, `refused_address` one that the egress guard
-	// refused, `panic` an error of this service.
+	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
+	// 4xx but 410 and 429. `timeout`: no complete answer in time. `reset`: the connection ended before the
+	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
+	// address. `panic`: an error of this service.
 	Error *ErrorClass `json:"error,omitempty"`
 
 	// Event Example: PAYMENT_PAID
@@ -1167,11 +1164,11 @@ type Delivery struct {
 	ID            string     `json:"id"`
 	NextAttemptAt *time.Time `json:"nextAttemptAt,omitempty"`
 
-	// Reason Why it is in this status.
+	// Reason The reason of the status.
 	Reason *string        `json:"reason,omitempty"`
 	Status DeliveryStatus `json:"status"`
 
-	// StatusCode Of the answer to the last attempt; absent when there was none.
+	// StatusCode The status of the answer to the last attempt; absent without an answer.
 	StatusCode     *int               `json:"statusCode,omitempty"`
 	SubscriberUUID openapi_types.UUID `json:"subscriberUuid"`
 	UpdatedAt      time.Time          `json:"updatedAt"`
@@ -1184,10 +1181,10 @@ type DeliveryDetail struct {
 	CompanyUUID  openapi_types.UUID `json:"companyUuid"`
 	CreatedAt    time.Time          `json:"createdAt"`
 
-	// Error How an attempt went wrong. `oversized_response` is a success whose answer was cut at 16 KiB, `http_4xx`
-	// any but 410 and 429, `timeout` no complete answer in time, `reset` a connection that ended before the
-	// answer, `protocol` an answer that is not proper HTTP, `refused_address` one that the egress guard
-	// refused, `panic` an error of this service.
+	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
+	// 4xx but 410 and 429. `timeout`: no complete answer in time. `reset`: the connection ended before the
+	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
+	// address. `panic`: an error of this service.
 	Error *ErrorClass `json:"error,omitempty"`
 
 	// Event Example: PAYMENT_PAID
@@ -1196,24 +1193,24 @@ type DeliveryDetail struct {
 	ID            string     `json:"id"`
 	NextAttemptAt *time.Time `json:"nextAttemptAt,omitempty"`
 
-	// Reason Why it is in this status.
+	// Reason The reason of the status.
 	Reason *string        `json:"reason,omitempty"`
 	Status DeliveryStatus `json:"status"`
 
-	// StatusCode Of the answer to the last attempt; absent when there was none.
+	// StatusCode The status of the answer to the last attempt; absent without an answer.
 	StatusCode     *int               `json:"statusCode,omitempty"`
 	SubscriberUUID openapi_types.UUID `json:"subscriberUuid"`
 	UpdatedAt      time.Time          `json:"updatedAt"`
 }
 
-// DeliveryList Example: {"content":[{"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","reason":"http_5xx","status":"RETRYING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"}],"nextCursor":"MTc5NTIwMTIwMDAwMA"}
+// DeliveryList Example: {"content":[{"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","error":"http_5xx","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","status":"RETRYING","statusCode":503,"subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"}],"nextCursor":"MTc5NTIwMTIwMDAwMA"}
 type DeliveryList struct {
 	Content []Delivery `json:"content"`
 
 	// NextCursor Absent on the last page.
 	NextCursor *string `json:"nextCursor,omitempty"`
 
-	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	// Partial True if the page has fewer items than its size although more follow: it reached 4 MiB, or the limit of items that one request examines. Else absent.
 	Partial *Partial `json:"partial,omitempty"`
 }
 
@@ -1237,18 +1234,18 @@ type EgressCertificate struct {
 
 // EgressCertificateInput defines model for EgressCertificateInput.
 type EgressCertificateInput struct {
-	// CertificateChain PEM, the client's own certificate first, then those that sign it; at most 10.
+	// CertificateChain PEM, at most 10 certificates, that of the client first, then those that sign it.
 	CertificateChain string              `json:"certificateChain"`
 	CompanyUUID      *openapi_types.UUID `json:"companyUuid,omitempty"`
 
-	// PrivateKey PEM, PKCS 8, not encrypted; ECDSA, Ed25519 or RSA of 2,048 to 8,192 bits.
+	// PrivateKey PEM, PKCS 8, not encrypted; an ECDSA or Ed25519 key, or RSA of 2,048 to 8,192 bits.
 	PrivateKey string `json:"privateKey"`
 }
 
-// ErrorClass How an attempt went wrong. `oversized_response` is a success whose answer was cut at 16 KiB, `http_4xx`
-// any but 410 and 429, `timeout` no complete answer in time, `reset` a connection that ended before the
-// answer, `protocol` an answer that is not proper HTTP, `refused_address` one that the egress guard
-// refused, `panic` an error of this service.
+// ErrorClass The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
+// 4xx but 410 and 429. `timeout`: no complete answer in time. `reset`: the connection ended before the
+// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
+// address. `panic`: an error of this service.
 type ErrorClass string
 
 // Event Example: {"acceptedAt":"2026-11-20T19:00:00.412Z","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","event":"PAYMENT_PAID","id":"evt_01J9ZK3V5Q","metadata":{"paymentUuid":"7b1de0d2-60e0-4a7f-8d0c-2c9b5f6f0a01"},"status":"PENDING","timestamp":"2026-11-20T19:00:00.000Z"}
@@ -1263,7 +1260,7 @@ type Event struct {
 	ID       string          `json:"id"`
 	Metadata json.RawMessage `json:"metadata"`
 
-	// Status HELD means that only disabled subscribers were to have the event; recover delivers it.
+	// Status HELD means that the event matched only disabled subscribers; `recover` delivers it.
 	Status    EventStatus `json:"status"`
 	Timestamp time.Time   `json:"timestamp"`
 }
@@ -1273,12 +1270,12 @@ type EventBatchResult struct {
 	Results []EventItemResult `json:"results"`
 }
 
-// EventDeliveries Example: {"content":[{"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","reason":"http_5xx","status":"RETRYING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"}]}
+// EventDeliveries Example: {"content":[{"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","error":"http_5xx","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","status":"RETRYING","statusCode":503,"subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"}]}
 type EventDeliveries struct {
 	Content []Delivery `json:"content"`
 }
 
-// EventExplanation Example: {"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","eventId":"evt_01J9ZK3V5Q","subscribers":[{"callbackUrl":"https://books.example.com/hooks","delivery":{"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","reason":"http_5xx","status":"RETRYING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"},"detail":"The last attempt was answered 503; the next one is scheduled.","name":"Bookkeeping","outcome":"PENDING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"}]}
+// EventExplanation Example: {"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","eventId":"evt_01J9ZK3V5Q","subscribers":[{"callbackUrl":"https://books.example.com/hooks","delivery":{"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","error":"http_5xx","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","status":"RETRYING","statusCode":503,"subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"},"detail":"The last attempt was answered 503; the next one is scheduled.","name":"Bookkeeping","outcome":"PENDING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"}]}
 type EventExplanation struct {
 	CompanyUUID openapi_types.UUID      `json:"companyUuid"`
 	EventID     string                  `json:"eventId"`
@@ -1287,7 +1284,7 @@ type EventExplanation struct {
 
 // EventInput defines model for EventInput.
 type EventInput struct {
-	// CompanyUUID Required unless the token carries it.
+	// CompanyUUID Required if the token has no company.
 	CompanyUUID  *openapi_types.UUID `json:"companyUuid,omitempty"`
 	ErrorCode    *string             `json:"errorCode,omitempty"`
 	ErrorMessage *string             `json:"errorMessage,omitempty"`
@@ -1296,10 +1293,10 @@ type EventInput struct {
 	Event EventName `json:"event"`
 	ID    string    `json:"id"`
 
-	// Metadata Any JSON object, at most 256 KiB and 63 levels of nesting; an empty one when absent.
+	// Metadata Any JSON object of at most 256 KiB and 63 levels of nesting; the default is empty.
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 
-	// Timestamp The source's own time, RFC 3339 or epoch milliseconds; the same when the event is sent again.
+	// Timestamp The time of the event at its source, RFC 3339 or epoch milliseconds. It must not change when the event is sent again.
 	Timestamp time.Time `json:"timestamp"`
 }
 
@@ -1307,7 +1304,7 @@ type EventInput struct {
 type EventItemResult struct {
 	Error *ItemError `json:"error,omitempty"`
 
-	// ID Absent when the item has none that can be read.
+	// ID Absent if the item has no readable id.
 	ID     *string               `json:"id,omitempty"`
 	Status EventItemResultStatus `json:"status"`
 }
@@ -1322,7 +1319,7 @@ type EventList struct {
 	// NextCursor Absent on the last page.
 	NextCursor *string `json:"nextCursor,omitempty"`
 
-	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	// Partial True if the page has fewer items than its size although more follow: it reached 4 MiB, or the limit of items that one request examines. Else absent.
 	Partial *Partial `json:"partial,omitempty"`
 }
 
@@ -1332,7 +1329,7 @@ type EventName = string
 // EventNames defines model for EventNames.
 type EventNames = []EventName
 
-// EventStatus HELD means that only disabled subscribers were to have the event; recover delivers it.
+// EventStatus HELD means that the event matched only disabled subscribers; `recover` delivers it.
 type EventStatus string
 
 // EventType Example: {"description":"A payment was paid.","example":{"amount":"12.50"},"fixed":false,"name":"PAYMENT_PAID","schema":{"properties":{"amount":{"type":"string"}},"required":["amount"],"type":"object"},"updatedAt":"2026-11-20T19:00:00.000Z"}
@@ -1342,16 +1339,16 @@ type EventType struct {
 	// Example An example of the event's `metadata`.
 	Example json.RawMessage `json:"example,omitempty"`
 
-	// Fixed True for the types of the daemon, which cannot be changed.
+	// Fixed True for the types of the daemon itself, which cannot be changed.
 	Fixed bool `json:"fixed"`
 
 	// Name Example: PAYMENT_PAID
 	Name EventName `json:"name"`
 
-	// Schema JSON Schema 2020-12 of the event's `metadata`; absent when none is known.
+	// Schema JSON Schema 2020-12 of the event's `metadata`; absent if there is none.
 	Schema json.RawMessage `json:"schema,omitempty"`
 
-	// UpdatedAt When it was documented; absent when it was not.
+	// UpdatedAt When the documentation was stored; absent if there is none.
 	UpdatedAt *time.Time `json:"updatedAt,omitempty"`
 }
 
@@ -1359,7 +1356,7 @@ type EventType struct {
 type EventTypeInput struct {
 	Description string `json:"description"`
 
-	// Example An example of the event's `metadata`, which the schema describes.
+	// Example An example of the event's `metadata`, valid by the schema.
 	Example json.RawMessage `json:"example,omitempty"`
 
 	// Schema JSON Schema 2020-12 of the event's `metadata`.
@@ -1375,16 +1372,16 @@ type EventTypes struct {
 type Feed struct {
 	Content []FeedEvent `json:"content"`
 
-	// Forgotten How many events of the company with numbers from `after` + 1 to `next` are not kept any more, not even as stubs, or cannot be read.
+	// Forgotten The number of events from `after` + 1 to `next` that are past their retention or cannot be read.
 	Forgotten int64 `json:"forgotten"`
 
-	// Last The number of the company's last event, 0 before the first. As `after`, it begins with the events to come.
+	// Last The number of the company's last event, 0 before the first. As `after`, it skips all existing events.
 	Last int64 `json:"last"`
 
-	// More Whether the company has events after `next`; they may match or not.
+	// More True if the company has events after `next`, whether they match or not.
 	More bool `json:"more"`
 
-	// Next The `after` to go on with.
+	// Next The `after` of the next request.
 	Next int64 `json:"next"`
 }
 
@@ -1392,19 +1389,19 @@ type Feed struct {
 type FeedEvent struct {
 	AcceptedAt time.Time `json:"acceptedAt"`
 
-	// Body The bytes that a delivery has, as text; absent from a stub.
+	// Body The body of a delivery, as text; absent if `compacted`.
 	Body *string `json:"body,omitempty"`
 
-	// Compacted True when the payload is not kept any more; else absent.
+	// Compacted True if the payload was removed; else absent.
 	Compacted *bool `json:"compacted,omitempty"`
 
-	// ContentType That of the body; absent from a stub.
+	// ContentType The media type of `body`; absent if `compacted`.
 	ContentType *string `json:"contentType,omitempty"`
 
 	// Event Example: PAYMENT_PAID
 	Event EventName `json:"event"`
 
-	// Headers With `signatures`, the `webhook-` headers that a delivery would have now; absent from a stub.
+	// Headers With `signatures`, the `webhook-` headers that a delivery would have now; absent if `compacted`.
 	//
 	// Example: {"webhook-id":"evt_1","webhook-sequence":"17","webhook-signature":"v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=","webhook-timestamp":"1795201200"}
 	Headers *map[string]string `json:"headers,omitempty"`
@@ -1431,7 +1428,7 @@ type FilterTest struct {
 	// EventID Default: the last 100 events of the company.
 	EventID *string `json:"eventId,omitempty"`
 
-	// Filter Default: the one that the subscriber has.
+	// Filter Default: the filter of the subscriber.
 	Filter *string `json:"filter,omitempty"`
 }
 
@@ -1442,16 +1439,16 @@ type FilterTestResult struct {
 
 // FilterVerdict defines model for FilterVerdict.
 type FilterVerdict struct {
-	// Error Why the filter failed on the event; absent when it did not.
+	// Error The error of the filter on the event; absent if the filter did not fail.
 	Error   *string `json:"error,omitempty"`
 	Event   string  `json:"event"`
 	EventID string  `json:"eventId"`
 
-	// Matches Whether the event would be delivered: the subscriber lists its type, and the filter is true.
+	// Matches True if the subscriber lists the type of the event and the filter is true.
 	Matches bool `json:"matches"`
 }
 
-// Format How events are sent: `standard` is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with a token of its own; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed alike. The default is `standard`.
+// Format The body of deliveries: `standard` (the default) is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with its own token; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed in the same way.
 type Format string
 
 // Health defines model for Health.
@@ -1479,17 +1476,16 @@ type Job struct {
 	CreatedAt   time.Time          `json:"createdAt"`
 	DryRun      bool               `json:"dryRun"`
 
-	// Examined Deliveries and events looked at; by a RETRY those that pass its filters.
+	// Examined Deliveries and events that were examined; for a RETRY, those that match its filters.
 	Examined   int64      `json:"examined"`
 	FinishedAt *time.Time `json:"finishedAt,omitempty"`
 
-	// Kind RECOVER delivers again what failed, and what was never sent, to a subscriber. RETRY attempts the
-	// deliveries again that pass a filter. DROP ends what waits for a paused subscriber, RELEASE lets go
-	// of what was held while one was disabled, CANCEL ends what is pending for one that was deleted.
-	// ERASE removes what a company had.
+	// Kind RECOVER delivers failed and missed events of a subscriber again. RETRY attempts the deliveries
+	// that match filters again. DROP cancels the waiting deliveries of a paused subscriber, CANCEL the
+	// pending deliveries of a deleted one. ERASE removes the data of a company.
 	Kind JobKind `json:"kind"`
 
-	// Redelivered Deliveries changed, or that a dry run would change; of an ERASE, payloads that were removed.
+	// Redelivered Deliveries that were changed, or that a dry run would change; for an ERASE, payloads that were removed.
 	Redelivered int64 `json:"redelivered"`
 
 	// Retry Example: {"dryRun":true,"errorClass":["timeout","connect"],"from":"2026-11-19T00:00:00Z","status":["DEAD"]}
@@ -1497,17 +1493,16 @@ type Job struct {
 	Since  *time.Time    `json:"since,omitempty"`
 	Status JobStatus     `json:"status"`
 
-	// SubscriberUUID Absent when it is about all of the company.
+	// SubscriberUUID Absent if the job is about the whole company.
 	SubscriberUUID *openapi_types.UUID `json:"subscriberUuid,omitempty"`
 	Until          *time.Time          `json:"until,omitempty"`
 	UpdatedAt      time.Time           `json:"updatedAt"`
 	UUID           openapi_types.UUID  `json:"uuid"`
 }
 
-// JobKind RECOVER delivers again what failed, and what was never sent, to a subscriber. RETRY attempts the
-// deliveries again that pass a filter. DROP ends what waits for a paused subscriber, RELEASE lets go
-// of what was held while one was disabled, CANCEL ends what is pending for one that was deleted.
-// ERASE removes what a company had.
+// JobKind RECOVER delivers failed and missed events of a subscriber again. RETRY attempts the deliveries
+// that match filters again. DROP cancels the waiting deliveries of a paused subscriber, CANCEL the
+// pending deliveries of a deleted one. ERASE removes the data of a company.
 type JobKind string
 
 // JobList Example: {"content":[{"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","dryRun":false,"examined":0,"kind":"RETRY","redelivered":0,"status":"QUEUED","updatedAt":"2026-11-20T19:00:00.000Z","uuid":"c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"}]}
@@ -1517,7 +1512,7 @@ type JobList struct {
 	// NextCursor Absent on the last page.
 	NextCursor *string `json:"nextCursor,omitempty"`
 
-	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	// Partial True if the page has fewer items than its size although more follow: it reached 4 MiB, or the limit of items that one request examines. Else absent.
 	Partial *Partial `json:"partial,omitempty"`
 }
 
@@ -1554,7 +1549,7 @@ type JwkSet struct {
 
 // Location Example: {"code":"CC-100","name":"Berlin","status":"ACTIVE","uuid":"2f0c6b1e-7d0a-4c55-8b1f-93a1f1c7d201"}
 type Location struct {
-	// Code Links external systems such as ERP and HR.
+	// Code The identifier of the location in external systems such as ERP and HR.
 	Code   string             `json:"code"`
 	Name   string             `json:"name"`
 	Status LocationStatus     `json:"status"`
@@ -1563,7 +1558,7 @@ type Location struct {
 
 // LocationDetail defines model for LocationDetail.
 type LocationDetail struct {
-	// Code Links external systems such as ERP and HR.
+	// Code The identifier of the location in external systems such as ERP and HR.
 	Code      string             `json:"code"`
 	CreatedAt time.Time          `json:"createdAt"`
 	Name      string             `json:"name"`
@@ -1590,23 +1585,23 @@ type Money = json.Number
 
 // OAuthClient Example: {"certificates":[],"clientId":"shc_df359699887e0c772d5757c5","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","disabled":false,"hasSecret":true,"name":"ledger","scopes":["deliveries:read","events:write"],"updatedAt":"2026-11-20T19:00:00.412Z"}
 type OAuthClient struct {
-	// Certificates The `x5t#S256` of the certificates of which it must present one.
+	// Certificates The `x5t#S256` of the certificates of which the client must present one.
 	Certificates []string `json:"certificates"`
 	ClientID     string   `json:"clientId"`
 
-	// CompanyUUID The company that it is tied to; absent when it may name any.
+	// CompanyUUID The company of the client; absent if its tokens are for any company.
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 	CreatedAt   time.Time           `json:"createdAt"`
 	Disabled    bool                `json:"disabled"`
 
-	// HasSecret Whether it has a secret; else it authenticates by a certificate alone.
+	// HasSecret False if the client authenticates by a certificate alone.
 	HasSecret bool `json:"hasSecret"`
 
-	// LastUsedAt To the minute; absent when it never was.
+	// LastUsedAt When it last got a token, to the minute; absent if never.
 	LastUsedAt *time.Time `json:"lastUsedAt,omitempty"`
 	Name       string     `json:"name"`
 
-	// OldSecretUntil Until when the secret before a rotation is good; absent when there is none.
+	// OldSecretUntil Until when the secret before the last rotation is valid; absent if there is none.
 	OldSecretUntil *time.Time `json:"oldSecretUntil,omitempty"`
 	Scopes         []string   `json:"scopes"`
 	UpdatedAt      time.Time  `json:"updatedAt"`
@@ -1614,14 +1609,14 @@ type OAuthClient struct {
 
 // OAuthClientInput Example: {"name":"ledger","scopes":["events:write","deliveries:read"]}
 type OAuthClientInput struct {
-	// Certificates The `x5t#S256` of the certificates of which it must present one.
+	// Certificates The `x5t#S256` of the certificates of which the client must present one.
 	Certificates *[]string `json:"certificates,omitempty"`
 
-	// CompanyUUID The company that it is tied to. Without it, it may name any.
+	// CompanyUUID The company of the client. Without it, its tokens are for any company.
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 	Name        string              `json:"name"`
 
-	// NoSecret It authenticates by a certificate alone.
+	// NoSecret The client authenticates by a certificate alone.
 	NoSecret *bool    `json:"noSecret,omitempty"`
 	Scopes   []string `json:"scopes"`
 }
@@ -1633,7 +1628,7 @@ type OAuthClientList struct {
 	// NextCursor Absent on the last page.
 	NextCursor *string `json:"nextCursor,omitempty"`
 
-	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	// Partial True if the page has fewer items than its size although more follow: it reached 4 MiB, or the limit of items that one request examines. Else absent.
 	Partial *Partial `json:"partial,omitempty"`
 }
 
@@ -1650,40 +1645,40 @@ type OAuthClientUpdate struct {
 
 // OAuthClientWithSecret defines model for OAuthClientWithSecret.
 type OAuthClientWithSecret struct {
-	// Certificates The `x5t#S256` of the certificates of which it must present one.
+	// Certificates The `x5t#S256` of the certificates of which the client must present one.
 	Certificates []string `json:"certificates"`
 	ClientID     string   `json:"clientId"`
 
-	// ClientSecret Shown here and never again; absent of a client without one.
+	// ClientSecret No other answer has it. Absent if the client has no secret.
 	ClientSecret *string `json:"clientSecret,omitempty"`
 
-	// CompanyUUID The company that it is tied to; absent when it may name any.
+	// CompanyUUID The company of the client; absent if its tokens are for any company.
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 	CreatedAt   time.Time           `json:"createdAt"`
 	Disabled    bool                `json:"disabled"`
 
-	// HasSecret Whether it has a secret; else it authenticates by a certificate alone.
+	// HasSecret False if the client authenticates by a certificate alone.
 	HasSecret bool `json:"hasSecret"`
 
-	// LastUsedAt To the minute; absent when it never was.
+	// LastUsedAt When it last got a token, to the minute; absent if never.
 	LastUsedAt *time.Time `json:"lastUsedAt,omitempty"`
 	Name       string     `json:"name"`
 
-	// OldSecretUntil Until when the secret before a rotation is good; absent when there is none.
+	// OldSecretUntil Until when the secret before the last rotation is valid; absent if there is none.
 	OldSecretUntil *time.Time `json:"oldSecretUntil,omitempty"`
 	Scopes         []string   `json:"scopes"`
 	UpdatedAt      time.Time  `json:"updatedAt"`
 }
 
-// OnDead What becomes of an ordered subscriber when a delivery died: the next one goes out (the default), or the subscriber is paused.
+// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
 type OnDead string
 
-// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+// Partial True if the page has fewer items than its size although more follow: it reached 4 MiB, or the limit of items that one request examines. Else absent.
 type Partial = bool
 
 // PaymentDetail defines model for PaymentDetail.
 type PaymentDetail struct {
-	// MarkedAsPaidBy The user who marked it paid.
+	// MarkedAsPaidBy The user who marked the reimbursement as paid.
 	MarkedAsPaidBy    *string `json:"markedAsPaidBy,omitempty"`
 	PaymentMethod     *string `json:"paymentMethod,omitempty"`
 	PaymentMethodNote *string `json:"paymentMethodNote,omitempty"`
@@ -1696,14 +1691,14 @@ type Periodicity string
 type QuarantineEntry struct {
 	CompanyUUID openapi_types.UUID `json:"companyUuid"`
 
-	// EventID Absent when it is the subscriber itself.
+	// EventID Absent if the entry is a subscriber.
 	EventID *string `json:"eventId,omitempty"`
 
-	// ID The event's id, or the delivery's, `<event id>.<subscriber uuid>`, or of a subscriber `.<subscriber uuid>`.
+	// ID `<event id>` for an event, `<event id>.<subscriber uuid>` for a delivery, `.<subscriber uuid>` for a subscriber.
 	ID            string    `json:"id"`
 	QuarantinedAt time.Time `json:"quarantinedAt"`
 
-	// SubscriberUUID Absent when it is the event itself.
+	// SubscriberUUID Absent if the entry is an event.
 	SubscriberUUID *openapi_types.UUID `json:"subscriberUuid,omitempty"`
 }
 
@@ -1714,7 +1709,7 @@ type QuarantineList struct {
 	// NextCursor Absent on the last page.
 	NextCursor *string `json:"nextCursor,omitempty"`
 
-	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	// Partial True if the page has fewer items than its size although more follow: it reached 4 MiB, or the limit of items that one request examines. Else absent.
 	Partial *Partial `json:"partial,omitempty"`
 }
 
@@ -1724,7 +1719,7 @@ type QuarantineRef struct {
 	ID          string             `json:"id"`
 }
 
-// RateLimit Bounds the attempts to the subscriber, over all replicas: in any span of t seconds at most `perSecond` × t + `burst` begin. What exceeds it waits.
+// RateLimit The limit of attempts to the subscriber, over all replicas: in any t seconds at most `perSecond` × t + `burst` attempts begin. Further deliveries wait.
 //
 // Example: {"burst":10,"perSecond":5}
 type RateLimit struct {
@@ -1743,10 +1738,10 @@ type RecoverRequest struct {
 	// Since Not in the future.
 	Since time.Time `json:"since"`
 
-	// Statuses The statuses of existing deliveries to send again, DEAD when absent; what was never sent because the subscriber was disabled is always included.
+	// Statuses The statuses of the deliveries to repeat; the default is DEAD. Events that were not sent because the subscriber was disabled are always included.
 	Statuses *[]DeliveryStatus `json:"statuses,omitempty"`
 
-	// Until Now when absent.
+	// Until The default is now.
 	Until *time.Time `json:"until,omitempty"`
 }
 
@@ -1805,7 +1800,7 @@ type ReimbursementStatus string
 type ReplayRequest struct {
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 
-	// SubscriberUuids All that want the event, when absent.
+	// SubscriberUuids The default is all subscribers that match the event.
 	SubscriberUuids *[]openapi_types.UUID `json:"subscriberUuids,omitempty"`
 }
 
@@ -1823,7 +1818,7 @@ type ResourceLinks = []ResourceLink
 type ResumeRequest struct {
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 
-	// Drop Cancel what waits.
+	// Drop Cancel the waiting deliveries.
 	Drop *bool `json:"drop,omitempty"`
 }
 
@@ -1868,13 +1863,13 @@ type Subscriber struct {
 	CreatedAt   time.Time          `json:"createdAt"`
 	Enabled     bool               `json:"enabled"`
 
-	// Events Empty once `delete-event` took the last.
+	// Events Empty after `delete-event` removed the last.
 	Events []EventName `json:"events"`
 
 	// Filter Absent without one.
 	Filter *string `json:"filter,omitempty"`
 
-	// Format How events are sent: `standard` is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with a token of its own; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed alike. The default is `standard`.
+	// Format The body of deliveries: `standard` (the default) is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with its own token; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed in the same way.
 	Format Format `json:"format"`
 
 	// Headers The names of the headers that deliveries carry, each with `***` for its value. Absent without any.
@@ -1884,16 +1879,16 @@ type Subscriber struct {
 	Health  Health             `json:"health"`
 	Name    string             `json:"name"`
 
-	// OnDead What becomes of an ordered subscriber when a delivery died: the next one goes out (the default), or the subscriber is paused.
+	// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
 	OnDead   *OnDead    `json:"onDead,omitempty"`
 	Ordered  bool       `json:"ordered"`
 	Paused   bool       `json:"paused"`
 	PausedAt *time.Time `json:"pausedAt,omitempty"`
 
-	// PausedReason `DEAD`: a delivery died, and `onDead` is `pause`.
+	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
 	PausedReason *SubscriberPausedReason `json:"pausedReason,omitempty"`
 
-	// RateLimit Bounds the attempts to the subscriber, over all replicas: in any span of t seconds at most `perSecond` × t + `burst` begin. What exceeds it waits.
+	// RateLimit The limit of attempts to the subscriber, over all replicas: in any t seconds at most `perSecond` × t + `burst` attempts begin. Further deliveries wait.
 	//
 	// Example: {"burst":10,"perSecond":5}
 	RateLimit *RateLimit         `json:"rateLimit,omitempty"`
@@ -1901,7 +1896,7 @@ type Subscriber struct {
 	UUID      openapi_types.UUID `json:"uuid"`
 }
 
-// SubscriberPausedReason `DEAD`: a delivery died, and `onDead` is `pause`.
+// SubscriberPausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
 type SubscriberPausedReason string
 
 // SubscriberCreate Example: {"callbackUrl":"https://books.example.com/hooks","events":["PAYMENT_PAID","CARD_CREATION_REQUEST_CREATED"],"name":"Bookkeeping"}
@@ -1912,27 +1907,27 @@ type SubscriberCreate struct {
 	Enabled     *bool               `json:"enabled,omitempty"`
 	Events      EventNames          `json:"events"`
 
-	// Filter A CEL expression (cel.dev) over `id`, `event`, `companyUuid`, `timestamp` and `metadata`; only events for which it is true are delivered. `decimal(x)` reads a string or number exactly. An expression that fails on an event does not match it.
+	// Filter A CEL expression (cel.dev) over `id`, `event`, `companyUuid`, `timestamp` and `metadata`; only events for which it is true are delivered. `decimal(x)` reads a string or number exactly. If the expression fails on an event, the event does not match.
 	//
 	// Example: event == "PAYMENT_PAID" && decimal(metadata.amount) >= decimal("100")
 	Filter *string `json:"filter,omitempty"`
 
-	// Format How events are sent: `standard` is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with a token of its own; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed alike. The default is `standard`.
+	// Format The body of deliveries: `standard` (the default) is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with its own token; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed in the same way.
 	Format *Format `json:"format,omitempty"`
 
-	// Headers Sent with every delivery, at most 20: name to value, printable ASCII of up to 4,096 bytes each and 8,192 bytes in all. Not those that belong to the delivery or its connection (`Host`, `Content-*`, `User-Agent`, `webhook-*`, `traceparent`, `tracestate`, `Connection`, `Transfer-Encoding`, `Cookie`, `Proxy-*`) or that proxies set (`Forwarded`, `X-Forwarded-*`, `X-Original-*`, `X-Real-IP`, `True-Client-IP`, `Client-Cert*`). Kept encrypted; a value is never shown again.
+	// Headers Headers of every delivery, by name: at most 20, in printable ASCII, with values of up to 4,096 bytes and 8,192 bytes in all. Headers of the delivery or its connection (`Host`, `Content-*`, `User-Agent`, `webhook-*`, `traceparent`, `tracestate`, `Connection`, `Transfer-Encoding`, `Cookie`, `Proxy-*`) and of proxies (`Forwarded`, `X-Forwarded-*`, `X-Original-*`, `X-Real-IP`, `True-Client-IP`, `Client-Cert*`) are refused. Values are stored encrypted and never shown.
 	//
 	// Example: {"Authorization":"Bearer 4f1c"}
 	Headers *map[string]string `json:"headers,omitempty"`
 	Name    string             `json:"name"`
 
-	// OnDead What becomes of an ordered subscriber when a delivery died: the next one goes out (the default), or the subscriber is paused.
+	// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
 	OnDead *OnDead `json:"onDead,omitempty"`
 
-	// Ordered One delivery at a time, in the order in which the events were accepted. One that fails holds up the rest until it is delivered or dead.
+	// Ordered Deliveries are made one at a time, in the order in which the events were accepted. A failed delivery holds up the others until it is DELIVERED or DEAD.
 	Ordered *bool `json:"ordered,omitempty"`
 
-	// RateLimit None when absent or null.
+	// RateLimit No limit if absent or null.
 	RateLimit *RateLimit `json:"rateLimit,omitempty"`
 }
 
@@ -1949,11 +1944,11 @@ type SubscriberEventChange struct {
 type SubscriberExplanation struct {
 	CallbackURL string `json:"callbackUrl"`
 
-	// Delivery Example: {"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","reason":"http_5xx","status":"RETRYING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"}
+	// Delivery Example: {"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","error":"http_5xx","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","status":"RETRYING","statusCode":503,"subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"}
 	Delivery *Delivery `json:"delivery,omitempty"`
 	Detail   string    `json:"detail"`
 
-	// FilterError Why the filter of the subscriber failed on the event; absent when it did not.
+	// FilterError The error of the filter on the event; absent if the filter did not fail.
 	FilterError    *string                      `json:"filterError,omitempty"`
 	Name           string                       `json:"name"`
 	Outcome        SubscriberExplanationOutcome `json:"outcome"`
@@ -1985,10 +1980,10 @@ type SubscriberStats struct {
 	OldestLiveAt   *time.Time         `json:"oldestLiveAt,omitempty"`
 	SubscriberUUID openapi_types.UUID `json:"subscriberUuid"`
 
-	// Total All deliveries of the retention time.
+	// Total All deliveries within the retention.
 	Total int64 `json:"total"`
 
-	// Waiting What could go out now, and waits for a place, its turn, its rate, or the end of a pause.
+	// Waiting Due deliveries that wait for the in-flight limit, their order, the rate, or the end of a pause.
 	Waiting int64 `json:"waiting"`
 }
 
@@ -2004,16 +1999,16 @@ type SubscriberUpdate struct {
 	// Example: event == "PAYMENT_PAID" && decimal(metadata.amount) >= decimal("100")
 	Filter *string `json:"filter,omitempty"`
 
-	// Format How events are sent: `standard` is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with a token of its own; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed alike. The default is `standard`.
+	// Format The body of deliveries: `standard` (the default) is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with its own token; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed in the same way.
 	Format *Format `json:"format,omitempty"`
 
-	// Headers Changes those that are named: a value sets a header, null removes it (RFC 7396); the others stay. When `callbackUrl` moves to another scheme, host or port, each header must be named: values stay with the receiver that they were given for.
+	// Headers Changes the given headers: a value sets a header, null removes it (RFC 7396); the others stay. If `callbackUrl` changes to another scheme, host or port, every header must be given again, so that no value is sent to another receiver by mistake.
 	//
 	// Example: {"Authorization":"Bearer 77ab","X-Old":null}
 	Headers *map[string]*string `json:"headers,omitempty"`
 	Name    *string             `json:"name,omitempty"`
 
-	// OnDead What becomes of an ordered subscriber when a delivery died: the next one goes out (the default), or the subscriber is paused.
+	// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
 	OnDead  *OnDead `json:"onDead,omitempty"`
 	Ordered *bool   `json:"ordered,omitempty"`
 
@@ -2028,13 +2023,13 @@ type SubscriberWithSecret struct {
 	CreatedAt   time.Time          `json:"createdAt"`
 	Enabled     bool               `json:"enabled"`
 
-	// Events Empty once `delete-event` took the last.
+	// Events Empty after `delete-event` removed the last.
 	Events []EventName `json:"events"`
 
 	// Filter Absent without one.
 	Filter *string `json:"filter,omitempty"`
 
-	// Format How events are sent: `standard` is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with a token of its own; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed alike. The default is `standard`.
+	// Format The body of deliveries: `standard` (the default) is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with its own token; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed in the same way.
 	Format Format `json:"format"`
 
 	// Headers The names of the headers that deliveries carry, each with `***` for its value. Absent without any.
@@ -2044,21 +2039,21 @@ type SubscriberWithSecret struct {
 	Health  Health             `json:"health"`
 	Name    string             `json:"name"`
 
-	// OnDead What becomes of an ordered subscriber when a delivery died: the next one goes out (the default), or the subscriber is paused.
+	// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
 	OnDead   *OnDead    `json:"onDead,omitempty"`
 	Ordered  bool       `json:"ordered"`
 	Paused   bool       `json:"paused"`
 	PausedAt *time.Time `json:"pausedAt,omitempty"`
 
-	// PausedReason `DEAD`: a delivery died, and `onDead` is `pause`.
+	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
 	PausedReason *SubscriberWithSecretPausedReason `json:"pausedReason,omitempty"`
 
-	// RateLimit Bounds the attempts to the subscriber, over all replicas: in any span of t seconds at most `perSecond` × t + `burst` begin. What exceeds it waits.
+	// RateLimit The limit of attempts to the subscriber, over all replicas: in any t seconds at most `perSecond` × t + `burst` attempts begin. Further deliveries wait.
 	//
 	// Example: {"burst":10,"perSecond":5}
 	RateLimit *RateLimit `json:"rateLimit,omitempty"`
 
-	// Secret Signs the deliveries; `whsec_` and the base64 of 32 random bytes.
+	// Secret The secret that signs deliveries, `whsec_` and the base64 of 32 random bytes.
 	//
 	// Example: whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
 	Secret    string             `json:"secret"`
@@ -2066,7 +2061,7 @@ type SubscriberWithSecret struct {
 	UUID      openapi_types.UUID `json:"uuid"`
 }
 
-// SubscriberWithSecretPausedReason `DEAD`: a delivery died, and `onDead` is `pause`.
+// SubscriberWithSecretPausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
 type SubscriberWithSecretPausedReason string
 
 // TestResult Example: {"attempt":{"durationMs":38,"error":"http_5xx","number":1,"requestHeaders":{"user-agent":"spendhook/1.0.0","webhook-id":"evt_01J9ZK3V5Q","webhook-timestamp":"1795201200"},"responseBody":"down for maintenance","startedAt":"2026-11-20T19:00:00.412Z","statusCode":503,"timing":{"bodyMs":0.203,"connectMs":8.41,"connectionMs":0,"dnsMs":1.204,"firstByteMs":15.92,"tlsMs":12.137,"waitedMs":{"queue":3}}},"delivered":false,"eventId":"test_8f3a"}
@@ -2076,21 +2071,21 @@ type TestResult struct {
 	EventID   string  `json:"eventId"`
 }
 
-// TokenRequest Unknown parameters are ignored, one that is there twice is an error.
+// TokenRequest Unknown parameters are ignored. A repeated parameter is an error.
 type TokenRequest struct {
 	ClientID     *string `json:"client_id,omitempty"`
 	ClientSecret *string `json:"client_secret,omitempty"`
 
-	// GrantType May be left out.
+	// GrantType Optional.
 	GrantType *TokenRequestGrantType `json:"grant_type,omitempty"`
 
-	// Scope Scopes, separated by spaces, each one of the client's; without it the token has all of them.
+	// Scope Scopes of the client, separated by spaces. The default is all of them.
 	//
 	// Example: events:write deliveries:read
 	Scope *string `json:"scope,omitempty"`
 }
 
-// TokenRequestGrantType May be left out.
+// TokenRequestGrantType Optional.
 type TokenRequestGrantType string
 
 // ValidationStatus defines model for ValidationStatus.
@@ -2195,70 +2190,70 @@ type YearPath = int
 
 // ListAuditParams defines parameters for ListAudit.
 type ListAuditParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// Actor Only changes by this subject or client.
 	Actor *string `form:"actor,omitempty" json:"actor,omitempty"`
 
-	// Action Only this action, as in `card.lock`, or all of a kind, as in `card`.
+	// Action Only this action, such as `card.lock`, or all actions of a kind, such as `card`.
 	Action *string `form:"action,omitempty" json:"action,omitempty"`
 
-	// Target Only changes of the thing with this id.
+	// Target Only changes of the resource with this id.
 	Target *string `form:"target,omitempty" json:"target,omitempty"`
 
-	// From Not recorded before this time. RFC 3339, or epoch milliseconds.
+	// From Only entries recorded at this time or later. RFC 3339, or epoch milliseconds.
 	From *time.Time `form:"from,omitempty" json:"from,omitempty"`
 
-	// To Not recorded after this time. RFC 3339, or epoch milliseconds.
+	// To Only entries recorded at this time or earlier. RFC 3339, or epoch milliseconds.
 	To *time.Time `form:"to,omitempty" json:"to,omitempty"`
 
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
 // CreateConsoleLinkParams defines parameters for CreateConsoleLink.
 type CreateConsoleLinkParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListConsoleSessionsParams defines parameters for ListConsoleSessions.
 type ListConsoleSessionsParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
 // EndConsoleSessionParams defines parameters for EndConsoleSession.
 type EndConsoleSessionParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// AllCompanies End one that is tied to no company, or to any. Needs the scope `platform`.
+	// AllCompanies End a session of any company, or of none. Needs the scope `platform`.
 	AllCompanies *bool `form:"allCompanies,omitempty" json:"allCompanies,omitempty"`
 }
 
 // ListDeliveriesParams defines parameters for ListDeliveries.
 type ListDeliveriesParams struct {
-	// SubscriberUUID Only deliveries to this subscriber. Needs `companyUuid` when the token carries no company.
+	// SubscriberUUID Only deliveries to this subscriber. Needs `companyUuid` if the token has no company.
 	SubscriberUUID *SubscriberFilter `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
 
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// Event Only these event types.
@@ -2276,97 +2271,97 @@ type ListDeliveriesParams struct {
 	// StatusCodeTo Only deliveries whose last attempt was answered with this status code or a lower one.
 	StatusCodeTo *StatusCodeTo `form:"statusCodeTo,omitempty" json:"statusCodeTo,omitempty"`
 
-	// From Not before this time. RFC 3339, or epoch milliseconds.
+	// From Only items of this time or later. RFC 3339, or epoch milliseconds.
 	From *From `form:"from,omitempty" json:"from,omitempty"`
 
-	// To Not after this time. RFC 3339, or epoch milliseconds.
+	// To Only items of this time or earlier. RFC 3339, or epoch milliseconds.
 	To *To `form:"to,omitempty" json:"to,omitempty"`
 
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
 // RetryDeliveriesParams defines parameters for RetryDeliveries.
 type RetryDeliveriesParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // GetDeliveryParams defines parameters for GetDelivery.
 type GetDeliveryParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // RetryDeliveryParams defines parameters for RetryDelivery.
 type RetryDeliveryParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteEgressCertificateParams defines parameters for DeleteEgressCertificate.
 type DeleteEgressCertificateParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // GetEgressCertificateParams defines parameters for GetEgressCertificate.
 type GetEgressCertificateParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // SetEgressCertificateParams defines parameters for SetEgressCertificate.
 type SetEgressCertificateParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // DeleteEventTypeParams defines parameters for DeleteEventType.
 type DeleteEventTypeParams struct {
-	// IfMatch The `ETag` that the thing was read with, or several; when it has another one, 412, and nothing is changed.
+	// IfMatch One or several values of `ETag`. If the resource has another one, nothing is changed, and the answer is 412.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // PutEventTypeParams defines parameters for PutEventType.
 type PutEventTypeParams struct {
-	// IfMatch The `ETag` that the thing was read with, or several; when it has another one, 412, and nothing is changed.
+	// IfMatch One or several values of `ETag`. If the resource has another one, nothing is changed, and the answer is 412.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListEventsParams defines parameters for ListEvents.
 type ListEventsParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// Event Only these event types.
 	Event *EventFilter `form:"event,omitempty" json:"event,omitempty"`
 
-	// From Not before this time. RFC 3339, or epoch milliseconds.
+	// From Only items of this time or later. RFC 3339, or epoch milliseconds.
 	From *From `form:"from,omitempty" json:"from,omitempty"`
 
-	// To Not after this time. RFC 3339, or epoch milliseconds.
+	// To Only items of this time or earlier. RFC 3339, or epoch milliseconds.
 	To *To `form:"to,omitempty" json:"to,omitempty"`
 
 	// Status Only events whose deliveries, taken together, have one of these statuses.
 	Status *[]EventStatus `form:"status,omitempty" json:"status,omitempty"`
 
-	// SubscriberUUID Only deliveries to this subscriber. Needs `companyUuid` when the token carries no company.
+	// SubscriberUUID Only deliveries to this subscriber. Needs `companyUuid` if the token has no company.
 	SubscriberUUID *SubscriberFilter `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
 
 	// ErrorClass Only deliveries whose last attempt ended with one of these errors.
@@ -2381,7 +2376,7 @@ type ListEventsParams struct {
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
@@ -2390,58 +2385,58 @@ type IngestEventsJSONBody = []EventInput
 
 // IngestEventsParams defines parameters for IngestEvents.
 type IngestEventsParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // GetEventParams defines parameters for GetEvent.
 type GetEventParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // ListEventDeliveriesParams defines parameters for ListEventDeliveries.
 type ListEventDeliveriesParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // ExplainEventParams defines parameters for ExplainEvent.
 type ExplainEventParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // EraseEventPayloadParams defines parameters for EraseEventPayload.
 type EraseEventPayloadParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // ReplayEventParams defines parameters for ReplayEvent.
 type ReplayEventParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListJobsParams defines parameters for ListJobs.
 type ListJobsParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// SubscriberUUID Only jobs about this subscriber alone.
+	// SubscriberUUID Only jobs of this subscriber.
 	SubscriberUUID *openapi_types.UUID `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
 	Kind           *[]JobKind          `form:"kind,omitempty" json:"kind,omitempty"`
 	Status         *[]JobStatus        `form:"status,omitempty" json:"status,omitempty"`
@@ -2449,25 +2444,25 @@ type ListJobsParams struct {
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
 // GetJobParams defines parameters for GetJob.
 type GetJobParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // CancelJobParams defines parameters for CancelJob.
 type CancelJobParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2476,17 +2471,17 @@ type ListLocationsV1Params struct {
 	// Page Zero-based page number.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size   *Size           `form:"size,omitempty" json:"size,omitempty"`
 	Status *LocationStatus `form:"status,omitempty" json:"status,omitempty"`
 
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // GetLocationV1Params defines parameters for GetLocationV1.
 type GetLocationV1Params struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
@@ -2495,55 +2490,55 @@ type ListClientsParams struct {
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
 // CreateClientParams defines parameters for CreateClient.
 type CreateClientParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // RotateClientSecretParams defines parameters for RotateClientSecret.
 type RotateClientSecretParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListQuarantineParams defines parameters for ListQuarantine.
 type ListQuarantineParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
 // DropQuarantinedParams defines parameters for DropQuarantined.
 type DropQuarantinedParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // RetryQuarantinedParams defines parameters for RetryQuarantined.
 type RetryQuarantinedParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2552,7 +2547,7 @@ type ListSubscribersParams struct {
 	// Page Zero-based page number.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 
 	// UUID Only this subscriber.
@@ -2568,31 +2563,31 @@ type ListSubscribersParams struct {
 	// Events Event types; subscribers to any of them are listed.
 	Events *[]EventName `form:"events,omitempty" json:"events,omitempty"`
 
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // CreateSubscriberParams defines parameters for CreateSubscriber.
 type CreateSubscriberParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // AddSubscriberEventParams defines parameters for AddSubscriberEvent.
 type AddSubscriberEventParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2604,133 +2599,133 @@ type DeleteSubscriberEventParams struct {
 	// Event The event type to remove.
 	Event *EventName `form:"event,omitempty" json:"event,omitempty"`
 
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // DeleteSubscriberParams defines parameters for DeleteSubscriber.
 type DeleteSubscriberParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IfMatch The `ETag` that the thing was read with, or several; when it has another one, 412, and nothing is changed.
+	// IfMatch One or several values of `ETag`. If the resource has another one, nothing is changed, and the answer is 412.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // GetSubscriberParams defines parameters for GetSubscriber.
 type GetSubscriberParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // UpdateSubscriberParams defines parameters for UpdateSubscriber.
 type UpdateSubscriberParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IfMatch The `ETag` that the thing was read with, or several; when it has another one, 412, and nothing is changed.
+	// IfMatch One or several values of `ETag`. If the resource has another one, nothing is changed, and the answer is 412.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ReadSubscriberFeedParams defines parameters for ReadSubscriberFeed.
 type ReadSubscriberFeedParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// After The number of the event before the first one wanted; 0 begins with the oldest that is kept. Beyond the last event of the company, 400.
+	// After Read the events after this number; 0 begins with the oldest event that is stored. A number beyond the last event of the company is refused with 400.
 	After *int64 `form:"after,omitempty" json:"after,omitempty"`
 
-	// Limit The most events of a page.
+	// Limit The maximum number of events in the page.
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Wait How long to wait for an event, from 0s to 30s.
 	Wait *string `form:"wait,omitempty" json:"wait,omitempty"`
 
-	// Signatures Whether each event comes with the headers that a delivery of it would have now.
+	// Signatures Add to each event the headers that a delivery of it would have now.
 	Signatures *bool `form:"signatures,omitempty" json:"signatures,omitempty"`
 }
 
 // TestSubscriberFilterParams defines parameters for TestSubscriberFilter.
 type TestSubscriberFilterParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // PauseSubscriberParams defines parameters for PauseSubscriber.
 type PauseSubscriberParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // RecoverSubscriberParams defines parameters for RecoverSubscriber.
 type RecoverSubscriberParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ResumeSubscriberParams defines parameters for ResumeSubscriber.
 type ResumeSubscriberParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // RotateSubscriberSecretParams defines parameters for RotateSubscriberSecret.
 type RotateSubscriberSecretParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // GetSubscriberStatsParams defines parameters for GetSubscriberStats.
 type GetSubscriberStatsParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // TestSubscriberParams defines parameters for TestSubscriber.
 type TestSubscriberParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // GetCurrentStatementParams defines parameters for GetCurrentStatement.
 type GetCurrentStatementParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // GetStatementParams defines parameters for GetStatement.
 type GetStatementParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
@@ -2739,17 +2734,17 @@ type ListLocationsParams struct {
 	// Page Zero-based page number.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size   *Size           `form:"size,omitempty" json:"size,omitempty"`
 	Status *LocationStatus `form:"status,omitempty" json:"status,omitempty"`
 
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // GetLocationParams defines parameters for GetLocation.
 type GetLocationParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
@@ -2758,7 +2753,7 @@ type ListCardsParams struct {
 	// Page Zero-based page number.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 
 	// UserUUID Cards of this user; not together with `userErpId`.
@@ -2773,73 +2768,73 @@ type ListCardsParams struct {
 	// UserErpID Cards of the user with this identifier in the company's ERP.
 	UserErpID *string `form:"userErpId,omitempty" json:"userErpId,omitempty"`
 
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // CreateCardParams defines parameters for CreateCard.
 type CreateCardParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // CreateCardsParams defines parameters for CreateCards.
 type CreateCardsParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // GetCardJobParams defines parameters for GetCardJob.
 type GetCardJobParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // CancelCardsParams defines parameters for CancelCards.
 type CancelCardsParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // CancelCardParams defines parameters for CancelCard.
 type CancelCardParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // GetCardParams defines parameters for GetCard.
 type GetCardParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // LockCardParams defines parameters for LockCard.
 type LockCardParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // SetCardThresholdParams defines parameters for SetCardThreshold.
 type SetCardThresholdParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
@@ -2848,7 +2843,7 @@ type ListReimbursementsParams struct {
 	// Page Zero-based page number.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 
 	// RequestCreationDateStart Requested on this day or later.
@@ -2890,13 +2885,13 @@ type ListReimbursementsParams struct {
 	// Statuses Validation statuses.
 	Statuses *[]ReimbursementStatus `form:"statuses,omitempty" json:"statuses,omitempty"`
 
-	// RequesterName A part of the requester's name, whatever letter case and accents, Latin letters with a stroke and ligatures included (`lukasz` finds `Łukasz`, `strasse` finds `Straße`).
+	// RequesterName A part of the requester's name. Letter case, accents, strokes and ligatures do not matter (`lukasz` finds `Łukasz`, `strasse` finds `Straße`).
 	RequesterName *string `form:"requesterName,omitempty" json:"requesterName,omitempty"`
 
 	// Uuids Reimbursements.
 	Uuids *[]openapi_types.UUID `form:"uuids,omitempty" json:"uuids,omitempty"`
 
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
@@ -3047,7 +3042,7 @@ type ClientInterface interface {
 
 	// GetAuthorizationServer Where and how to get access tokens
 	//
-	// Authorization server metadata (RFC 8414). 404 when the daemon takes the tokens of other issuers only.
+	// Authorization server metadata (RFC 8414). 404 if the daemon accepts only tokens of other issuers.
 	//
 	// Corresponds with GET /.well-known/oauth-authorization-server (the `GetAuthorizationServer` operationId).
 	GetAuthorizationServer(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3059,66 +3054,61 @@ type ClientInterface interface {
 
 	// ListAudit List changes, the newest first
 	//
-	// Every change, through this API, the web console or the daemon's command line: the actor, its address,
-	// the action, the time, and the result. Events are not in it: they are data, and have a list of their
-	// own. Nothing can change or remove an entry; entries go after the time that the daemon is
-	// configured to keep them.
+	// Every change that was made through this API, the web console or the daemon's command line: the actor,
+	// the address, the action, the time and the result. Emitted events are not included; `GET /api/v1/events`
+	// lists them. Entries cannot be changed. They are removed after the configured retention.
 	//
-	// The list is in the order in which entries were recorded (`recordedAt`), which is that of the
-	// changes but for those that were made while Redis was away. With
-	// `Accept: application/x-ndjson` all that passes the filters is streamed, one entry a line;
-	// an answer that is cut off is not whole.
+	// Entries are listed in the order in which they were recorded (`recordedAt`). This is the order of the changes,
+	// except for those made while Redis was unavailable. With `Accept: application/x-ndjson` the answer is a stream
+	// of all entries that match the filters, one a line. If the connection breaks, the answer is incomplete.
 	//
 	// Corresponds with GET /api/v1/audit (the `ListAudit` operationId).
 	ListAudit(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// EraseCompany Erase what a company had until now
+	// EraseCompany Erase the data of a company
 	//
 	// Starts a job that removes, in this order: the subscribers of the company with their secrets, and its egress
-	// certificate; what is pending, which is cancelled; the payloads of its events, with what receivers answered;
-	// its other jobs. Of each event its id stays, with its type, its times, its number and a digest, so
-	// that it is not processed again, until `events.retention` is over. It cannot be undone, and the job cannot be cancelled.
-	// It goes on after a crash, and waits for attempts that are under way.
+	// certificate; its pending deliveries, which are cancelled; the payloads of its events, with the answers of
+	// receivers; its other jobs. The id, type, times, number and digest of each event stay until `events.retention`
+	// is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
+	// after a crash, and waits for attempts under way.
 	//
-	// It is about what was accepted, and which subscribers were created, before the call: the company may go on, and
-	// its access tokens stay valid. Erase it again after the last event of a company that leaves. What an
-	// `Idempotency-Key` has kept goes by itself within 24 hours. The audit log stays, and so do the public key of
-	// `v1a` signatures with its private half, and what the spend API shows, whose source is another system.
+	// The job erases events that were accepted, and subscribers that were created, before the call. The company
+	// may send further events, and its access tokens stay valid. If the company leaves, erase it again after its
+	// last event. Stored answers of `Idempotency-Key` expire within 24 hours. The audit log, the keys of `v1a`
+	// signatures and the data of the spend API, whose source is another system, stay.
 	//
-	// The token needs the scope `platform`, and is tied to no company. With the job's company in `companyUuid`
-	// the job can be watched.
+	// The token must have the scope `platform` and no company. To read the job, give the company as `companyUuid`.
 	//
 	// Corresponds with DELETE /api/v1/companies/{uuid} (the `EraseCompany` operationId).
 	EraseCompany(ctx context.Context, uuid CompanyPath, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateConsoleLinkWithBody Make a link into the web console
+	// CreateConsoleLinkWithBody Create a link into the web console
 	//
-	// The answer's `url` opens one session of the web console in one browser, within a minute. Give it
-	// only to the person that it is for: the first browser that opens it gets the session.
+	// The `url` of the answer opens one session of the web console, within a minute. The first browser that opens
+	// it gets the session, so give it only to its user.
 	//
-	// The session has the scopes that are asked for, of those that the token carries, or all of them. It
-	// is tied to the token's company or to the named one, unless `allCompanies` says that it sees all,
-	// for which the token needs the scope `platform`. The audit log names the creator of the link as the
-	// actor of its changes.
+	// The session has the given scopes, which the token must have, or else all scopes of the token. It is tied to
+	// the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
+	// needs the scope `platform`. The audit log names the creator of the link as the actor of the session's changes.
 	//
-	// A client certificate is needed wherever an operation that the scopes reach needs one.
+	// The request needs a client certificate if an operation that the scopes allow needs one.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /api/v1/console-links (the `CreateConsoleLink` operationId).
 	CreateConsoleLinkWithBody(ctx context.Context, params *CreateConsoleLinkParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateConsoleLink Make a link into the web console
+	// CreateConsoleLink Create a link into the web console
 	//
-	// The answer's `url` opens one session of the web console in one browser, within a minute. Give it
-	// only to the person that it is for: the first browser that opens it gets the session.
+	// The `url` of the answer opens one session of the web console, within a minute. The first browser that opens
+	// it gets the session, so give it only to its user.
 	//
-	// The session has the scopes that are asked for, of those that the token carries, or all of them. It
-	// is tied to the token's company or to the named one, unless `allCompanies` says that it sees all,
-	// for which the token needs the scope `platform`. The audit log names the creator of the link as the
-	// actor of its changes.
+	// The session has the given scopes, which the token must have, or else all scopes of the token. It is tied to
+	// the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
+	// needs the scope `platform`. The audit log names the creator of the link as the actor of the session's changes.
 	//
-	// A client certificate is needed wherever an operation that the scopes reach needs one.
+	// The request needs a client certificate if an operation that the scopes allow needs one.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3127,54 +3117,54 @@ type ClientInterface interface {
 
 	// ListConsoleSessions List the sessions of the web console
 	//
-	// Those that are open now, the last to end first: with the scope `operator` all of the company, else
-	// those for whose links this credential asked.
+	// The open sessions, the last to expire first. With the scope `operator` these are all sessions of the company,
+	// else those whose links this credential created.
 	//
 	// Corresponds with GET /api/v1/console-sessions (the `ListConsoleSessions` operationId).
 	ListConsoleSessions(ctx context.Context, params *ListConsoleSessionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// EndConsoleSession End a session of the web console
 	//
-	// Its browser is out with its next request. Those that can be listed can be ended.
+	// The next request of its browser is refused. A token can end the sessions that it can list.
 	//
 	// Corresponds with DELETE /api/v1/console-sessions/{uuid} (the `EndConsoleSession` operationId).
 	EndConsoleSession(ctx context.Context, uuid openapi_types.UUID, params *EndConsoleSessionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListDeliveries List deliveries, the newest first
 	//
-	// Filters combine with AND, the values of one with OR.
+	// Filters combine with AND, the values of one filter with OR.
 	//
 	// Corresponds with GET /api/v1/deliveries (the `ListDeliveries` operationId).
 	ListDeliveries(ctx context.Context, params *ListDeliveriesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RetryDeliveriesWithBody Attempt again all deliveries that pass filters
+	// RetryDeliveriesWithBody Attempt again all deliveries that match filters
 	//
-	// The filters are those of the list; without `status`, only what is `DEAD`. A job attempts what
-	// passes them now again, each with a fresh schedule, whatever its status, as the retry of one does.
-	// Left out are deliveries with an attempt under way, and those to a subscriber that is disabled or
-	// was deleted. With `dryRun` they are only counted (`redelivered`): 200 when that is done, 202 when
-	// there are so many that a job counts them.
+	// The filters are those of the list; the default of `status` is `DEAD`. A job attempts the deliveries that match
+	// now again, each with a new schedule, whatever its status, as the retry of a single delivery does. It leaves out
+	// deliveries with an attempt under way, and those whose subscriber is disabled or deleted. With `dryRun` the
+	// deliveries are only counted (`redelivered`). The answer is 200 if that is complete, and 202 if a job continues
+	// the count.
 	//
-	// The job makes no more deliveries due to a subscriber that has 1,000 due already. One over all
-	// subscribers goes on after 30 s, since an endpoint that is down must not hold up the others.
-	// Watch it with `GET /api/v1/jobs/{jobUuid}`; it can be cancelled.
+	// The job makes no further deliveries due to a subscriber that has 1,000 due deliveries. A job over several
+	// subscribers skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the
+	// others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /api/v1/deliveries/retry (the `RetryDeliveries` operationId).
 	RetryDeliveriesWithBody(ctx context.Context, params *RetryDeliveriesParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RetryDeliveries Attempt again all deliveries that pass filters
+	// RetryDeliveries Attempt again all deliveries that match filters
 	//
-	// The filters are those of the list; without `status`, only what is `DEAD`. A job attempts what
-	// passes them now again, each with a fresh schedule, whatever its status, as the retry of one does.
-	// Left out are deliveries with an attempt under way, and those to a subscriber that is disabled or
-	// was deleted. With `dryRun` they are only counted (`redelivered`): 200 when that is done, 202 when
-	// there are so many that a job counts them.
+	// The filters are those of the list; the default of `status` is `DEAD`. A job attempts the deliveries that match
+	// now again, each with a new schedule, whatever its status, as the retry of a single delivery does. It leaves out
+	// deliveries with an attempt under way, and those whose subscriber is disabled or deleted. With `dryRun` the
+	// deliveries are only counted (`redelivered`). The answer is 200 if that is complete, and 202 if a job continues
+	// the count.
 	//
-	// The job makes no more deliveries due to a subscriber that has 1,000 due already. One over all
-	// subscribers goes on after 30 s, since an endpoint that is down must not hold up the others.
-	// Watch it with `GET /api/v1/jobs/{jobUuid}`; it can be cancelled.
+	// The job makes no further deliveries due to a subscriber that has 1,000 due deliveries. A job over several
+	// subscribers skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the
+	// others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3193,7 +3183,7 @@ type ClientInterface interface {
 
 	// DeleteEgressCertificate Remove the company's client certificate
 	//
-	// `companyUuid` is taken from the body or from the query.
+	// `companyUuid` may be in the body or in the query.
 	//
 	// Corresponds with DELETE /api/v1/egress-certificate (the `DeleteEgressCertificate` operationId).
 	DeleteEgressCertificate(ctx context.Context, params *DeleteEgressCertificateParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3203,65 +3193,65 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/egress-certificate (the `GetEgressCertificate` operationId).
 	GetEgressCertificate(ctx context.Context, params *GetEgressCertificateParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SetEgressCertificateWithBody Set the client certificate that receivers of the company are shown
+	// SetEgressCertificateWithBody Set the company's client certificate
 	//
-	// For receivers that ask for mutual TLS. It is used for the deliveries of this company alone, from the answer on; one that was there is replaced. The key is kept encrypted and never shown.
+	// For receivers that require mutual TLS. Deliveries of this company use the certificate from the answer on. It replaces an earlier one. The key is stored encrypted and never shown.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PUT /api/v1/egress-certificate (the `SetEgressCertificate` operationId).
 	SetEgressCertificateWithBody(ctx context.Context, params *SetEgressCertificateParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SetEgressCertificate Set the client certificate that receivers of the company are shown
+	// SetEgressCertificate Set the company's client certificate
 	//
-	// For receivers that ask for mutual TLS. It is used for the deliveries of this company alone, from the answer on; one that was there is replaced. The key is kept encrypted and never shown.
+	// For receivers that require mutual TLS. Deliveries of this company use the certificate from the answer on. It replaces an earlier one. The key is stored encrypted and never shown.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PUT /api/v1/egress-certificate (the `SetEgressCertificate` operationId).
 	SetEgressCertificate(ctx context.Context, params *SetEgressCertificateParams, body SetEgressCertificateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListEventTypes List the known event types
+	// ListEventTypes List the event types
 	//
-	// The daemon's own types, those of the settings, and those that were documented here, with what is known of
-	// each. A change of another replica is seen within a second. `/webhooks.json` has the same as an OpenAPI 3.1
-	// document, `/docs` shows it.
+	// The daemon's own types, those of the settings, and those that were documented with `PUT /api/v1/event-types/{name}`. A change at another
+	// replica is visible within a second. `/webhooks.json` has the same types as an OpenAPI 3.1 document, which `/docs`
+	// shows.
 	//
-	// The operational events are raised by the daemon alone: `SUBSCRIBER_FAILING` (several attempts
-	// in a row failed), `SUBSCRIBER_RECOVERED`, `SUBSCRIBER_DISABLED` (it kept failing or answered
-	// 410) and `DELIVERY_DEAD` (a dead letter, unless of an operational event). They are accepted
-	// together with the change they tell of, when a subscriber of the company lists the type.
-	// Their metadata has `companyUuid` and `subscriberUuid`, and by type `consecutiveFailures` and
-	// `failingSince`, `reason`, or `eventId`, `event`, `attempts` and `reason`. At most 60 of a
-	// type about one subscriber are accepted in a minute; one more, a minute later, stands for the
-	// rest and has `suppressed`, `firstEventId` and `lastEventId` instead. The operator may name a
-	// company whose subscribers get the operational events of all companies.
+	// Only the daemon emits operational events: `SUBSCRIBER_FAILING` (several attempts in a row
+	// failed), `SUBSCRIBER_RECOVERED`, `SUBSCRIBER_DISABLED` (it kept failing or answered 410) and
+	// `DELIVERY_DEAD` (not for operational events themselves). Each is accepted in one step with the
+	// change that it reports, if a subscriber of the company lists its type. Their metadata has
+	// `companyUuid` and `subscriberUuid`, and depending on the type `consecutiveFailures` and
+	// `failingSince`, or `reason`, or `eventId`, `event`, `attempts` and `reason`. In a minute, at
+	// most 60 of a type are accepted for one subscriber, and 300 of a type for all subscribers of a company.
+	// A minute later one summary for each subscriber replaces the others; its metadata has `suppressed`, `firstEventId` and
+	// `lastEventId` instead. The operator may name a company that gets the operational events of all companies.
 	//
 	// Corresponds with GET /api/v1/event-types (the `ListEventTypes` operationId).
 	ListEventTypes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteEventType Remove the documentation of an event type
 	//
-	// What the settings or the daemon know of the type stays. Events of it are accepted as before. The token needs the scope `platform`, and is tied to no company.
+	// A type of the settings stays in the catalogue. Events of the type are accepted as before. The token must have the scope `platform` and no company.
 	//
 	// Corresponds with DELETE /api/v1/event-types/{name} (the `DeleteEventType` operationId).
 	DeleteEventType(ctx context.Context, name EventTypePath, params *DeleteEventTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetEventType Read what is known of an event type
+	// GetEventType Read an event type
 	//
 	// Corresponds with GET /api/v1/event-types/{name} (the `GetEventType` operationId).
 	GetEventType(ctx context.Context, name EventTypePath, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PutEventTypeWithBody Document an event type
 	//
-	// Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
-	// It is documentation for all companies, readable by every client. It changes neither which events are accepted nor
-	// where they are delivered. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
-	// from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
-	// (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
-	// `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
+	// Stores a description, a schema of the metadata and an example of it, in place of those stored before. This is
+	// documentation for all companies, readable by every client. It affects neither which events are accepted nor
+	// where they are delivered. The schema is JSON Schema 2020-12. It may refer to parts of itself, but not to
+	// other documents. The example is validated against it. The daemon's own types (`SUBSCRIBER_…`,
+	// `DELIVERY_DEAD`, and the two of bulk creations of cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
+	// 1,000 types are stored, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
 	//
-	// The token needs the scope `platform`, and is tied to no company.
+	// The token must have the scope `platform` and no company.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3270,14 +3260,14 @@ type ClientInterface interface {
 
 	// PutEventType Document an event type
 	//
-	// Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
-	// It is documentation for all companies, readable by every client. It changes neither which events are accepted nor
-	// where they are delivered. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
-	// from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
-	// (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
-	// `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
+	// Stores a description, a schema of the metadata and an example of it, in place of those stored before. This is
+	// documentation for all companies, readable by every client. It affects neither which events are accepted nor
+	// where they are delivered. The schema is JSON Schema 2020-12. It may refer to parts of itself, but not to
+	// other documents. The example is validated against it. The daemon's own types (`SUBSCRIBER_…`,
+	// `DELIVERY_DEAD`, and the two of bulk creations of cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
+	// 1,000 types are stored, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
 	//
-	// The token needs the scope `platform`, and is tied to no company.
+	// The token must have the scope `platform` and no company.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3286,28 +3276,28 @@ type ClientInterface interface {
 
 	// ListEvents List events, the newest first
 	//
-	// Filters combine with AND, the values of one with OR. `subscriberUuid`, `errorClass` and the
-	// status codes are about deliveries: events are listed of which one delivery meets them all.
+	// Filters combine with AND, the values of one filter with OR. `subscriberUuid`, `errorClass` and the
+	// status codes are filters of deliveries: an event is listed if one of its deliveries matches all of them.
 	//
 	// Corresponds with GET /api/v1/events (the `ListEvents` operationId).
 	ListEvents(ctx context.Context, params *ListEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// IngestEventsWithBody Emit one event, or up to 1,000
 	//
-	// The answer is sent when the event is durably written with its pending dispatch. An id is
-	// processed once, for ever: sending the same event again is answered `DUPLICATE`, another
-	// content under a known id is 409 and overwrites nothing.
+	// The answer is sent after the event and its place in the queue are durable. An id is processed
+	// once, for ever. The same event sent again is answered `DUPLICATE`. A known id with other
+	// content is refused with 409 and changes nothing.
 	//
-	// An array is always answered 202, with one result for each item in order; a bad item does
-	// not fail the others. It takes no `Idempotency-Key`, its ids suffice. On 503 nothing can be assumed: send the same events again.
+	// An array is answered 202 with one result for each item, in order; an invalid item does not
+	// fail the others. An array needs no `Idempotency-Key`, since each event has an id. After a 503,
+	// events of the request may or may not have been accepted: send the same events again.
 	//
-	// A company may have a bounded number of pending events. Beyond it a new event is answered 429
-	// `BACKLOG_FULL`, and one for which no memory is left 503 `STORAGE_FULL`; in an array it is
-	// `REJECTED` with that code. Known ids are still answered.
-	// The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
-	// `EVENT_TYPE_RESERVED`.
+	// The pending events of a company are limited. Above the limit a new event is refused with 429
+	// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. In an array the item is
+	// `REJECTED` with that code. Events with known ids are still answered. Operational events
+	// (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400 `EVENT_TYPE_RESERVED`.
 	//
-	// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
+	// A `traceparent` header (W3C Trace Context) is stored with the events and sent to their receivers.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3316,20 +3306,20 @@ type ClientInterface interface {
 
 	// IngestEvents Emit one event, or up to 1,000
 	//
-	// The answer is sent when the event is durably written with its pending dispatch. An id is
-	// processed once, for ever: sending the same event again is answered `DUPLICATE`, another
-	// content under a known id is 409 and overwrites nothing.
+	// The answer is sent after the event and its place in the queue are durable. An id is processed
+	// once, for ever. The same event sent again is answered `DUPLICATE`. A known id with other
+	// content is refused with 409 and changes nothing.
 	//
-	// An array is always answered 202, with one result for each item in order; a bad item does
-	// not fail the others. It takes no `Idempotency-Key`, its ids suffice. On 503 nothing can be assumed: send the same events again.
+	// An array is answered 202 with one result for each item, in order; an invalid item does not
+	// fail the others. An array needs no `Idempotency-Key`, since each event has an id. After a 503,
+	// events of the request may or may not have been accepted: send the same events again.
 	//
-	// A company may have a bounded number of pending events. Beyond it a new event is answered 429
-	// `BACKLOG_FULL`, and one for which no memory is left 503 `STORAGE_FULL`; in an array it is
-	// `REJECTED` with that code. Known ids are still answered.
-	// The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
-	// `EVENT_TYPE_RESERVED`.
+	// The pending events of a company are limited. Above the limit a new event is refused with 429
+	// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. In an array the item is
+	// `REJECTED` with that code. Events with known ids are still answered. Operational events
+	// (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400 `EVENT_TYPE_RESERVED`.
 	//
-	// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
+	// A `traceparent` header (W3C Trace Context) is stored with the events and sent to their receivers.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3346,26 +3336,26 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/events/{id}/deliveries (the `ListEventDeliveries` operationId).
 	ListEventDeliveries(ctx context.Context, id EventPath, params *ListEventDeliveriesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ExplainEvent Say, for every subscriber, what became of an event
+	// ExplainEvent Explain the outcome of an event for every subscriber
 	//
 	// Corresponds with GET /api/v1/events/{id}/explain (the `ExplainEvent` operationId).
 	ExplainEvent(ctx context.Context, id EventPath, params *ExplainEventParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// EraseEventPayload Remove an event's payload for ever
 	//
-	// For data that must not be kept. The event must be settled: while a delivery of it is open, or it is in
-	// quarantine, the answer is 409 `EVENT_OPEN`. Its payload and its deliveries, with what receivers answered, are
-	// removed at once, also dead letters and what a disabled subscriber was to have. Its id stays known, with a digest
-	// of the content and its type and times, as of an event that was compacted; the feed has it as a stub. Doing it again
-	// does nothing. What receivers have, and backups of Redis, are not reached.
+	// The event must be settled: while a delivery of it is open, or it is in quarantine, the answer is 409
+	// `EVENT_OPEN`. Its payload and its deliveries, with the answers of receivers, are removed at once, also dead
+	// and missed deliveries. Its id stays known, with its type, its times and a digest of the content, like that of
+	// a compacted event; the feed has the event without a body. Repeating the request changes nothing. Copies at
+	// receivers and in backups of Redis remain.
 	//
 	// Corresponds with DELETE /api/v1/events/{id}/payload (the `EraseEventPayload` operationId).
 	EraseEventPayload(ctx context.Context, id EventPath, params *EraseEventPayloadParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReplayEventWithBody Deliver an event again
 	//
-	// To all the subscribers that want it now, or to those named; 422 `UNKNOWN_SUBSCRIBERS` names those that the
-	// company does not have. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
+	// To all subscribers that match it now, or to the given ones; if the company lacks one of these, the answer is 422
+	// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
 	// any company.
 	//
 	// Takes any type of body and a specified content type.
@@ -3375,8 +3365,8 @@ type ClientInterface interface {
 
 	// ReplayEvent Deliver an event again
 	//
-	// To all the subscribers that want it now, or to those named; 422 `UNKNOWN_SUBSCRIBERS` names those that the
-	// company does not have. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
+	// To all subscribers that match it now, or to the given ones; if the company lacks one of these, the answer is 422
+	// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
 	// any company.
 	//
 	// Takes a body of the `application/json` content type.
@@ -3386,31 +3376,32 @@ type ClientInterface interface {
 
 	// ListJobs List the jobs of a company, the newest first
 	//
-	// Retries of many deliveries, recoveries, and what the change of a subscriber starts. Jobs are kept
-	// for 7 days after their last step, the newest 2,000 of a company. Filters combine with AND.
+	// Jobs of retries of many deliveries, of recoveries, of resumes with `drop`, of deletions of
+	// subscribers and of erasures of companies. Finished jobs are kept for 7 days, at most the
+	// newest 2,000 of a company. Filters combine with AND.
 	//
 	// Corresponds with GET /api/v1/jobs (the `ListJobs` operationId).
 	ListJobs(ctx context.Context, params *ListJobsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetJob Watch a job
+	// GetJob Read a job
 	//
 	// Corresponds with GET /api/v1/jobs/{jobUuid} (the `GetJob` operationId).
 	GetJob(ctx context.Context, jobUUID JobPath, params *GetJobParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CancelJob Cancel a job
 	//
-	// What it has done already stays, and a page of it that is under way is finished. A `DROP` leaves its
-	// subscriber paused. A job that was cancelled stays so. Those of the kinds `RELEASE` and `CANCEL`
-	// are part of a change of a subscriber and cannot be cancelled (409 `JOB_NOT_CANCELLABLE`), nor can
-	// one that has completed (409 `JOB_FINISHED`).
+	// The job stops after its present step. Its earlier changes stay. A cancelled `DROP` leaves its
+	// subscriber paused. Cancelling a cancelled job changes nothing. A job of the kind `CANCEL` (the
+	// deletion of a subscriber) or `ERASE` (of a company) cannot be cancelled: 409
+	// `JOB_NOT_CANCELLABLE`. Nor can a completed job: 409 `JOB_FINISHED`.
 	//
 	// Corresponds with POST /api/v1/jobs/{jobUuid}/cancel (the `CancelJob` operationId).
 	CancelJob(ctx context.Context, jobUUID JobPath, params *CancelJobParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListLocationsV1 List locations (deprecated)
 	//
-	// Without `page` and `size` the whole list is answered. INACTIVE locations are listed too; do not assign
-	// them to anything new.
+	// Without `page` and `size` the answer is the whole list. It includes INACTIVE locations; do not assign them
+	// to anything new.
 	// Use `/api/v2/locations`.
 	//
 	// Corresponds with GET /api/v1/locations (the `ListLocationsV1` operationId).
@@ -3429,16 +3420,16 @@ type ClientInterface interface {
 
 	// ListClients List the OAuth clients, the first created first
 	//
-	// For all operations about clients the token needs the scopes `operator` and `platform`, and is tied to no company. They answer 404
-	// where the daemon issues no tokens itself.
+	// For all operations on clients the token must have the scopes `operator` and `platform` and no company. They
+	// answer 404 if the daemon issues no tokens itself.
 	//
 	// Corresponds with GET /api/v1/oauth-clients (the `ListClients` operationId).
 	ListClients(ctx context.Context, params *ListClientsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateClientWithBody Create an OAuth client
 	//
-	// Its secret is in this answer only. A client gets no scope that the token of the request lacks; `platform` and
-	// `operator` are not for a client of a company.
+	// Only this answer has the secret. The scopes must be scopes of the request's token. A client of a company cannot
+	// have `platform` or `operator`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3447,8 +3438,8 @@ type ClientInterface interface {
 
 	// CreateClient Create an OAuth client
 	//
-	// Its secret is in this answer only. A client gets no scope that the token of the request lacks; `platform` and
-	// `operator` are not for a client of a company.
+	// Only this answer has the secret. The scopes must be scopes of the request's token. A client of a company cannot
+	// have `platform` or `operator`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3457,7 +3448,7 @@ type ClientInterface interface {
 
 	// DeleteClient Delete an OAuth client
 	//
-	// The tokens that it has are refused within seconds.
+	// The tokens of the client are refused within seconds.
 	//
 	// Corresponds with DELETE /api/v1/oauth-clients/{clientId} (the `DeleteClient` operationId).
 	DeleteClient(ctx context.Context, clientID ClientPath, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3469,8 +3460,9 @@ type ClientInterface interface {
 
 	// UpdateClientWithBody Disable or enable an OAuth client, or change its certificates
 	//
-	// A client that is disabled gets no token, and the tokens that it has are refused within seconds. `certificates`
-	// replaces the list of those that it may present; with an empty one it may present any, or none, and needs its secret.
+	// A disabled client gets no token, and its existing tokens are refused within seconds. `certificates` replaces the
+	// list of certificates of which the client must present one. With an empty list the client needs its secret, and may
+	// present any certificate or none.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3479,54 +3471,55 @@ type ClientInterface interface {
 
 	// UpdateClient Disable or enable an OAuth client, or change its certificates
 	//
-	// A client that is disabled gets no token, and the tokens that it has are refused within seconds. `certificates`
-	// replaces the list of those that it may present; with an empty one it may present any, or none, and needs its secret.
+	// A disabled client gets no token, and its existing tokens are refused within seconds. `certificates` replaces the
+	// list of certificates of which the client must present one. With an empty list the client needs its secret, and may
+	// present any certificate or none.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PATCH /api/v1/oauth-clients/{clientId} (the `UpdateClient` operationId).
 	UpdateClient(ctx context.Context, clientID ClientPath, body UpdateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RotateClientSecretWithBody Give an OAuth client a new secret
+	// RotateClientSecretWithBody Rotate the secret of an OAuth client
 	//
-	// The new secret is in this answer only. The old one is good for `overlapSeconds` more.
+	// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /api/v1/oauth-clients/{clientId}/rotate-secret (the `RotateClientSecret` operationId).
 	RotateClientSecretWithBody(ctx context.Context, clientID ClientPath, params *RotateClientSecretParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RotateClientSecret Give an OAuth client a new secret
+	// RotateClientSecret Rotate the secret of an OAuth client
 	//
-	// The new secret is in this answer only. The old one is good for `overlapSeconds` more.
+	// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /api/v1/oauth-clients/{clientId}/rotate-secret (the `RotateClientSecret` operationId).
 	RotateClientSecret(ctx context.Context, clientID ClientPath, params *RotateClientSecretParams, body RotateClientSecretJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListQuarantine List what could not be read
+	// ListQuarantine List the quarantine
 	//
-	// Events, deliveries and subscribers whose stored form is damaged. Each was put aside when it was
-	// to be delivered, so that nothing else waits for it, and stays here until it is retried or
-	// dropped. What a damaged subscriber is to have waits until its record is mended.
-	// For each company the oldest come first.
+	// Events, deliveries and subscribers whose stored record cannot be read. They were quarantined when they were
+	// to be delivered, so that no other work waits for them, and stay until they are retried or
+	// dropped. The deliveries to a quarantined subscriber wait until its record is repaired.
+	// The oldest entries of each company come first.
 	//
 	// Corresponds with GET /api/v1/quarantine (the `ListQuarantine` operationId).
 	ListQuarantine(ctx context.Context, params *ListQuarantineParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DropQuarantined Give up what could not be read
+	// DropQuarantined Drop an entry of the quarantine
 	//
-	// An event is pending no more: its id stays known, and reading it is answered 410
-	// `EVENT_COMPACTED`. A delivery is cancelled, or forgotten when nothing of it can be read. A
+	// An event is not delivered: its id stays known, and reading the event is answered 410
+	// `EVENT_COMPACTED`. A delivery is cancelled, or removed if no part of it can be read. A
 	// subscriber is deleted.
 	//
 	// Corresponds with DELETE /api/v1/quarantine/{id} (the `DropQuarantined` operationId).
 	DropQuarantined(ctx context.Context, id QuarantinePath, params *DropQuarantinedParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RetryQuarantined Try again to deliver what could not be read
+	// RetryQuarantined Retry an entry of the quarantine
 	//
-	// It leaves the quarantine, and comes back when it still cannot be read.
+	// The entry is queued again. If its record still cannot be read, it returns to the quarantine.
 	//
 	// Corresponds with POST /api/v1/quarantine/{id}/retry (the `RetryQuarantined` operationId).
 	RetryQuarantined(ctx context.Context, id QuarantinePath, params *RetryQuarantinedParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3538,7 +3531,7 @@ type ClientInterface interface {
 
 	// CreateSubscriberWithBody Create a subscriber
 	//
-	// The answer carries the signing secret. It is shown here and after a rotation, never again.
+	// The answer has the signing secret, which no other answer has except that of a rotation.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3547,7 +3540,7 @@ type ClientInterface interface {
 
 	// CreateSubscriber Create a subscriber
 	//
-	// The answer carries the signing secret. It is shown here and after a rotation, never again.
+	// The answer has the signing secret, which no other answer has except that of a rotation.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3556,7 +3549,7 @@ type ClientInterface interface {
 
 	// AddSubscriberEventWithBody Add an event type to a subscriber
 	//
-	// The subscriber is named by its callback address. Adding a type it has changes nothing.
+	// The subscriber is found by its `callbackUrl`. Adding a type that it has already changes nothing.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3565,7 +3558,7 @@ type ClientInterface interface {
 
 	// AddSubscriberEvent Add an event type to a subscriber
 	//
-	// The subscriber is named by its callback address. Adding a type it has changes nothing.
+	// The subscriber is found by its `callbackUrl`. Adding a type that it has already changes nothing.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3574,8 +3567,8 @@ type ClientInterface interface {
 
 	// DeleteSubscriberEventWithBody Remove an event type from a subscriber
 	//
-	// The fields are taken from the body or, since proxies may drop the body of a DELETE, from the
-	// query. `callbackUrl` and `event` are required in one of them.
+	// `callbackUrl` and `event` are required in the body or in the query, since proxies may drop the
+	// body of a DELETE.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3584,8 +3577,8 @@ type ClientInterface interface {
 
 	// DeleteSubscriberEvent Remove an event type from a subscriber
 	//
-	// The fields are taken from the body or, since proxies may drop the body of a DELETE, from the
-	// query. `callbackUrl` and `event` are required in one of them.
+	// `callbackUrl` and `event` are required in the body or in the query, since proxies may drop the
+	// body of a DELETE.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3594,7 +3587,7 @@ type ClientInterface interface {
 
 	// DeleteSubscriber Delete a subscriber
 	//
-	// Cancels what is still pending for it. `companyUuid` is taken from the body or from the query.
+	// Its pending deliveries are cancelled. `companyUuid` may be in the body or in the query.
 	//
 	// Corresponds with DELETE /api/v1/subscribers/{uuid} (the `DeleteSubscriber` operationId).
 	DeleteSubscriber(ctx context.Context, uuid SubscriberPath, params *DeleteSubscriberParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3606,7 +3599,7 @@ type ClientInterface interface {
 
 	// UpdateSubscriberWithBody Change a subscriber
 	//
-	// Only the given fields change. Enabling a disabled subscriber delivers what was held for it.
+	// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted meanwhile.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3615,7 +3608,7 @@ type ClientInterface interface {
 
 	// UpdateSubscriber Change a subscriber
 	//
-	// Only the given fields change. Enabling a disabled subscriber delivers what was held for it.
+	// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted meanwhile.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3624,37 +3617,37 @@ type ClientInterface interface {
 
 	// ReadSubscriberFeed Read the events that a subscriber gets, in their order
 	//
-	// The events of the company, in the order of their numbers (`webhook-sequence`), that the subscriber wants as
-	// it is now (`events` and `filter`), with the bytes that a delivery has (`format`). It reads what was accepted,
-	// whatever came of the deliveries, also while the subscriber is paused or disabled, and changes nothing: any
-	// number may read at once, each from its own place.
+	// The events of the company that match the subscriber's present `events` and `filter`, in the order of
+	// their numbers (`webhook-sequence`), each with the body that a delivery has (`format`). The feed does not
+	// depend on the state of deliveries, nor on whether the subscriber is paused or disabled. Reading changes
+	// nothing, so several clients may read at once, each from its own position.
 	//
-	// Begin with `after=0`, or with the last number that you have, and go on from `next` for ever: so every event that
-	// was accepted and matches is read, once, unless it is past its retention, which `forgotten` counts. `next` also
-	// moves over events that do not match. While `more` is true go on at once, also after an empty page: a page ends
-	// at `limit` events or 4 MiB, or when some 1,000 events were looked at. Else give `wait`: the answer
-	// then comes with the next event that matches, or when the time is over. At most 16 may wait at once in a
-	// company at one replica, beyond that the answer is 429 `TOO_MANY_WAITING`.
+	// Begin with `after=0`, or with the number of the last event that you have, and continue with `after` = `next`. So every
+	// matching event is read once, except those past their retention; `forgotten` counts these. `next` also
+	// moves past events that do not match. While `more` is true, read on at once, also after an empty page: a page
+	// ends at `limit` events, at 4 MiB, or after examining about 1,000 events. Else send `wait`: the answer then
+	// comes with the next matching event, or at the end of that time. At most 16 requests of a company may wait
+	// at one replica; further ones are refused with 429 `TOO_MANY_WAITING`.
 	//
-	// An event that settled long ago (`events.keep_delivered`) has no payload any more. It is read as a stub, when
-	// the subscriber wants its type; the filter cannot be asked about it. The answer holds payloads, and with
-	// `signatures` signatures under the subscriber's secrets, therefore both scopes are needed.
+	// The payload of an event is removed some time after the event is settled (`events.keep_delivered`). Then the
+	// feed has the event without a body if the subscriber lists its type; the filter is not evaluated. Two scopes are needed,
+	// since the answer has payloads, and with `signatures` the signatures of the subscriber.
 	//
 	// Corresponds with GET /api/v1/subscribers/{uuid}/feed (the `ReadSubscriberFeed` operationId).
 	ReadSubscriberFeed(ctx context.Context, uuid SubscriberPath, params *ReadSubscriberFeedParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// TestSubscriberFilterWithBody Try a filter on events that were accepted
+	// TestSubscriberFilterWithBody Test a filter on accepted events
 	//
-	// Evaluates an expression, or the filter that the subscriber has, on one event of the company, or on its last 100. Nothing is changed or sent.
+	// Evaluates the given filter, or that of the subscriber, on one event of the company or on its last 100. Nothing is changed or sent.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /api/v1/subscribers/{uuid}/filter-test (the `TestSubscriberFilter` operationId).
 	TestSubscriberFilterWithBody(ctx context.Context, uuid SubscriberPath, params *TestSubscriberFilterParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// TestSubscriberFilter Try a filter on events that were accepted
+	// TestSubscriberFilter Test a filter on accepted events
 	//
-	// Evaluates an expression, or the filter that the subscriber has, on one event of the company, or on its last 100. Nothing is changed or sent.
+	// Evaluates the given filter, or that of the subscriber, on one event of the company or on its last 100. Nothing is changed or sent.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3663,25 +3656,25 @@ type ClientInterface interface {
 
 	// PauseSubscriber Pause a subscriber
 	//
-	// What comes from now on waits, without being attempted, `PENDING` with the reason `PAUSED`, until the subscriber is resumed. It is neither failing nor disabled. Attempts under way, and those that wait for a place in memory, still go out.
+	// New deliveries wait, `PENDING` with the reason `PAUSED`, until the subscriber is resumed. Its health does not change. Deliveries that a replica has already claimed are still attempted.
 	//
 	// Corresponds with POST /api/v1/subscribers/{uuid}/pause (the `PauseSubscriber` operationId).
 	PauseSubscriber(ctx context.Context, uuid SubscriberPath, params *PauseSubscriberParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RecoverSubscriberWithBody Deliver again what failed or was never sent
+	// RecoverSubscriberWithBody Deliver again the failed and missed events of a subscriber
 	//
-	// Starts a job over the events accepted between `since` and `until`: what failed is delivered
-	// again, and so is what was never delivered because the subscriber was disabled.
+	// Starts a job over the events accepted between `since` and `until`. It repeats failed deliveries,
+	// and creates those that were never made because the subscriber was disabled.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /api/v1/subscribers/{uuid}/recover (the `RecoverSubscriber` operationId).
 	RecoverSubscriberWithBody(ctx context.Context, uuid SubscriberPath, params *RecoverSubscriberParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RecoverSubscriber Deliver again what failed or was never sent
+	// RecoverSubscriber Deliver again the failed and missed events of a subscriber
 	//
-	// Starts a job over the events accepted between `since` and `until`: what failed is delivered
-	// again, and so is what was never delivered because the subscriber was disabled.
+	// Starts a job over the events accepted between `since` and `until`. It repeats failed deliveries,
+	// and creates those that were never made because the subscriber was disabled.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3690,7 +3683,7 @@ type ClientInterface interface {
 
 	// ResumeSubscriberWithBody Resume a paused subscriber
 	//
-	// What waits goes out. With `drop` it is cancelled instead, by a job that resumes the subscriber at its end; what comes meanwhile is kept.
+	// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3699,16 +3692,16 @@ type ClientInterface interface {
 
 	// ResumeSubscriber Resume a paused subscriber
 	//
-	// What waits goes out. With `drop` it is cancelled instead, by a job that resumes the subscriber at its end; what comes meanwhile is kept.
+	// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /api/v1/subscribers/{uuid}/resume (the `ResumeSubscriber` operationId).
 	ResumeSubscriber(ctx context.Context, uuid SubscriberPath, params *ResumeSubscriberParams, body ResumeSubscriberJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RotateSubscriberSecret Give a subscriber a new signing secret
+	// RotateSubscriberSecret Rotate the signing secret of a subscriber
 	//
-	// The old secret keeps signing beside the new one for 24 hours (configurable).
+	// Deliveries are signed with the old and the new secret for 24 hours (configurable), then with the new one.
 	//
 	// Corresponds with POST /api/v1/subscribers/{uuid}/rotate-secret (the `RotateSubscriberSecret` operationId).
 	RotateSubscriberSecret(ctx context.Context, uuid SubscriberPath, params *RotateSubscriberSecretParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3720,7 +3713,7 @@ type ClientInterface interface {
 
 	// TestSubscriber Send a signed test delivery and return its result
 	//
-	// One attempt, made at once and never retried. The answer may take as long as the attempt, 15 seconds.
+	// One attempt, made at once and not retried. The answer comes after the attempt, which may take 15 seconds.
 	//
 	// Corresponds with POST /api/v1/subscribers/{uuid}/test (the `TestSubscriber` operationId).
 	TestSubscriber(ctx context.Context, uuid SubscriberPath, params *TestSubscriberParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3737,8 +3730,8 @@ type ClientInterface interface {
 
 	// ListLocations List locations
 	//
-	// Without `page` and `size` the whole list is answered. INACTIVE locations are listed too; do not assign
-	// them to anything new.
+	// Without `page` and `size` the answer is the whole list. It includes INACTIVE locations; do not assign them
+	// to anything new.
 	//
 	// Corresponds with GET /api/v2/locations (the `ListLocations` operationId).
 	ListLocations(ctx context.Context, params *ListLocationsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3748,15 +3741,15 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v2/locations/{uuid} (the `GetLocation` operationId).
 	GetLocation(ctx context.Context, uuid LocationPath, params *GetLocationParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListCards Find all cards, the latest issued first
+	// ListCards List cards, the latest issued first
 	//
 	// Corresponds with GET /api/v3/cards (the `ListCards` operationId).
 	ListCards(ctx context.Context, params *ListCardsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateCardWithBody Create one card
 	//
-	// Both spellings `userUuid` and `userUUID`, and `periodicity` and `periodicityType`, are taken, and enum
-	// values in any letter case. Answers have the first spelling and capital letters.
+	// `userUUID` may be used for `userUuid`, `periodicityType` for `periodicity`, and enum values may have any letter
+	// case. Answers have `userUuid`, `periodicity` and capital letters.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3765,8 +3758,8 @@ type ClientInterface interface {
 
 	// CreateCard Create one card
 	//
-	// Both spellings `userUuid` and `userUUID`, and `periodicity` and `periodicityType`, are taken, and enum
-	// values in any letter case. Answers have the first spelling and capital letters.
+	// `userUUID` may be used for `userUuid`, `periodicityType` for `periodicity`, and enum values may have any letter
+	// case. Answers have `userUuid`, `periodicity` and capital letters.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3775,9 +3768,9 @@ type ClientInterface interface {
 
 	// CreateCardsWithBody Create up to 500 cards, asynchronously
 	//
-	// A request with an item of the wrong shape is refused whole, with 400. What the rules of business
-	// refuse fails only its item. Every item ends in exactly one event, `CARD_CREATION_REQUEST_CREATED` or
-	// `CARD_CREATION_REQUEST_ERROR`, whose metadata name the job, the item and the card.
+	// An item with invalid fields fails the whole request, with 400. An item that breaks a business rule
+	// fails alone. Every item ends with exactly one event, `CARD_CREATION_REQUEST_CREATED` or
+	// `CARD_CREATION_REQUEST_ERROR`; its metadata has the ids of the job, the item and the card.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3786,9 +3779,9 @@ type ClientInterface interface {
 
 	// CreateCards Create up to 500 cards, asynchronously
 	//
-	// A request with an item of the wrong shape is refused whole, with 400. What the rules of business
-	// refuse fails only its item. Every item ends in exactly one event, `CARD_CREATION_REQUEST_CREATED` or
-	// `CARD_CREATION_REQUEST_ERROR`, whose metadata name the job, the item and the card.
+	// An item with invalid fields fails the whole request, with 400. An item that breaks a business rule
+	// fails alone. Every item ends with exactly one event, `CARD_CREATION_REQUEST_CREATED` or
+	// `CARD_CREATION_REQUEST_ERROR`; its metadata has the ids of the job, the item and the card.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3802,7 +3795,7 @@ type ClientInterface interface {
 
 	// CancelCardsWithBody Cancel up to 100 cards
 	//
-	// All cards of the company that are named are cancelled for ever, in one step.
+	// The given cards of the company are cancelled for ever, in one step.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3811,7 +3804,7 @@ type ClientInterface interface {
 
 	// CancelCards Cancel up to 100 cards
 	//
-	// All cards of the company that are named are cancelled for ever, in one step.
+	// The given cards of the company are cancelled for ever, in one step.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3825,15 +3818,15 @@ type ClientInterface interface {
 	// Corresponds with DELETE /api/v3/cards/{uuid} (the `CancelCard` operationId).
 	CancelCard(ctx context.Context, uuid CardPath, params *CancelCardParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetCard Find a card by uuid
+	// GetCard Read a card
 	//
 	// Corresponds with GET /api/v3/cards/{uuid} (the `GetCard` operationId).
 	GetCard(ctx context.Context, uuid CardPath, params *GetCardParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// LockCardWithBody Lock or unlock a card
 	//
-	// An ACTIVE card becomes BLOCKED, and back. Repeating it changes nothing.
-	// For any other card: 422 `CARD_NOT_ACTIVE`.
+	// Locking makes an ACTIVE card BLOCKED; unlocking makes a BLOCKED card ACTIVE. Repeating the request changes
+	// nothing. A card in any other status is refused with 422 `CARD_NOT_ACTIVE`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3842,28 +3835,28 @@ type ClientInterface interface {
 
 	// LockCard Lock or unlock a card
 	//
-	// An ACTIVE card becomes BLOCKED, and back. Repeating it changes nothing.
-	// For any other card: 422 `CARD_NOT_ACTIVE`.
+	// Locking makes an ACTIVE card BLOCKED; unlocking makes a BLOCKED card ACTIVE. Repeating the request changes
+	// nothing. A card in any other status is refused with 422 `CARD_NOT_ACTIVE`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PATCH /api/v3/cards/{uuid}/lock (the `LockCard` operationId).
 	LockCard(ctx context.Context, uuid CardPath, params *LockCardParams, body LockCardJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SetCardThresholdWithBody Change how much may be spent with a card
+	// SetCardThresholdWithBody Change the threshold of a card
 	//
-	// Only of an ACTIVE card, else 422 `CARD_NOT_ACTIVE`; at most the company's credit limit, else 422
-	// `THRESHOLD_EXCEEDS_LIMIT`.
+	// The threshold is the amount that may be spent with the card. The card must be ACTIVE, else the answer is 422
+	// `CARD_NOT_ACTIVE`. The threshold is at most the company's credit limit, else 422 `THRESHOLD_EXCEEDS_LIMIT`.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PATCH /api/v3/cards/{uuid}/threshold (the `SetCardThreshold` operationId).
 	SetCardThresholdWithBody(ctx context.Context, uuid CardPath, params *SetCardThresholdParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SetCardThreshold Change how much may be spent with a card
+	// SetCardThreshold Change the threshold of a card
 	//
-	// Only of an ACTIVE card, else 422 `CARD_NOT_ACTIVE`; at most the company's credit limit, else 422
-	// `THRESHOLD_EXCEEDS_LIMIT`.
+	// The threshold is the amount that may be spent with the card. The card must be ACTIVE, else the answer is 422
+	// `CARD_NOT_ACTIVE`. The threshold is at most the company's credit limit, else 422 `THRESHOLD_EXCEEDS_LIMIT`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3880,14 +3873,13 @@ type ClientInterface interface {
 	// IssueTokenWithBody Get an access token
 	//
 	// The client credentials grant (RFC 6749 section 4.4). The client authenticates in one of three
-	// ways: HTTP Basic with its id and secret, each encoded as in a form first; `client_id` and
-	// `client_secret` in the body; or `client_id` alone over mutual TLS with a certificate that the
-	// client may present. A client with certificates has to present one of them in each of these
-	// ways. A token that is asked for over mutual TLS is bound to the certificate (RFC 8705): it is
-	// good with that certificate only.
+	// ways: by HTTP Basic with its id and secret, each form-encoded first; by `client_id` and
+	// `client_secret` in the body; or by `client_id` alone and one of its certificates (mutual TLS).
+	// A client with certificates must present one of them in each of these ways. A token that is
+	// requested with a certificate is bound to that certificate (RFC 8705).
 	//
-	// Errors are those of RFC 6749 section 5.2. A client gets 50 tokens at once, then 10 a second;
-	// past that the answer is 429 with `Retry-After`.
+	// Errors are those of RFC 6749 section 5.2. A client gets 50 tokens at once, then 10 a second.
+	// Above that the answer is 429 with `Retry-After`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3897,14 +3889,13 @@ type ClientInterface interface {
 	// IssueTokenWithFormdataBody Get an access token
 	//
 	// The client credentials grant (RFC 6749 section 4.4). The client authenticates in one of three
-	// ways: HTTP Basic with its id and secret, each encoded as in a form first; `client_id` and
-	// `client_secret` in the body; or `client_id` alone over mutual TLS with a certificate that the
-	// client may present. A client with certificates has to present one of them in each of these
-	// ways. A token that is asked for over mutual TLS is bound to the certificate (RFC 8705): it is
-	// good with that certificate only.
+	// ways: by HTTP Basic with its id and secret, each form-encoded first; by `client_id` and
+	// `client_secret` in the body; or by `client_id` alone and one of its certificates (mutual TLS).
+	// A client with certificates must present one of them in each of these ways. A token that is
+	// requested with a certificate is bound to that certificate (RFC 8705).
 	//
-	// Errors are those of RFC 6749 section 5.2. A client gets 50 tokens at once, then 10 a second;
-	// past that the answer is 429 with `Retry-After`.
+	// Errors are those of RFC 6749 section 5.2. A client gets 50 tokens at once, then 10 a second.
+	// Above that the answer is 429 with `Retry-After`.
 	//
 	// Takes a body of the `application/x-www-form-urlencoded` content type.
 	//
@@ -3929,7 +3920,7 @@ func (c *Client) GetJwks(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 
 // GetAuthorizationServer Where and how to get access tokens
 //
-// Authorization server metadata (RFC 8414). 404 when the daemon takes the tokens of other issuers only.
+// Authorization server metadata (RFC 8414). 404 if the daemon accepts only tokens of other issuers.
 //
 // Corresponds with GET /.well-known/oauth-authorization-server (the `GetAuthorizationServer` operationId).
 func (c *Client) GetAuthorizationServer(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3961,15 +3952,13 @@ func (c *Client) GetWebhookKeys(ctx context.Context, companyUUID openapi_types.U
 
 // ListAudit List changes, the newest first
 //
-// Every change, through this API, the web console or the daemon's command line: the actor, its address,
-// the action, the time, and the result. Events are not in it: they are data, and have a list of their
-// own. Nothing can change or remove an entry; entries go after the time that the daemon is
-// configured to keep them.
+// Every change that was made through this API, the web console or the daemon's command line: the actor,
+// the address, the action, the time and the result. Emitted events are not included; `GET /api/v1/events`
+// lists them. Entries cannot be changed. They are removed after the configured retention.
 //
-// The list is in the order in which entries were recorded (`recordedAt`), which is that of the
-// changes but for those that were made while Redis was away. With
-// `Accept: application/x-ndjson` all that passes the filters is streamed, one entry a line;
-// an answer that is cut off is not whole.
+// Entries are listed in the order in which they were recorded (`recordedAt`). This is the order of the changes,
+// except for those made while Redis was unavailable. With `Accept: application/x-ndjson` the answer is a stream
+// of all entries that match the filters, one a line. If the connection breaks, the answer is incomplete.
 //
 // Corresponds with GET /api/v1/audit (the `ListAudit` operationId).
 func (c *Client) ListAudit(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3984,21 +3973,20 @@ func (c *Client) ListAudit(ctx context.Context, params *ListAuditParams, reqEdit
 	return c.Client.Do(req)
 }
 
-// EraseCompany Erase what a company had until now
+// EraseCompany Erase the data of a company
 //
 // Starts a job that removes, in this order: the subscribers of the company with their secrets, and its egress
-// certificate; what is pending, which is cancelled; the payloads of its events, with what receivers answered;
-// its other jobs. Of each event its id stays, with its type, its times, its number and a digest, so
-// that it is not processed again, until `events.retention` is over. It cannot be undone, and the job cannot be cancelled.
-// It goes on after a crash, and waits for attempts that are under way.
+// certificate; its pending deliveries, which are cancelled; the payloads of its events, with the answers of
+// receivers; its other jobs. The id, type, times, number and digest of each event stay until `events.retention`
+// is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
+// after a crash, and waits for attempts under way.
 //
-// It is about what was accepted, and which subscribers were created, before the call: the company may go on, and
-// its access tokens stay valid. Erase it again after the last event of a company that leaves. What an
-// `Idempotency-Key` has kept goes by itself within 24 hours. The audit log stays, and so do the public key of
-// `v1a` signatures with its private half, and what the spend API shows, whose source is another system.
+// The job erases events that were accepted, and subscribers that were created, before the call. The company
+// may send further events, and its access tokens stay valid. If the company leaves, erase it again after its
+// last event. Stored answers of `Idempotency-Key` expire within 24 hours. The audit log, the keys of `v1a`
+// signatures and the data of the spend API, whose source is another system, stay.
 //
-// The token needs the scope `platform`, and is tied to no company. With the job's company in `companyUuid`
-// the job can be watched.
+// The token must have the scope `platform` and no company. To read the job, give the company as `companyUuid`.
 //
 // Corresponds with DELETE /api/v1/companies/{uuid} (the `EraseCompany` operationId).
 func (c *Client) EraseCompany(ctx context.Context, uuid CompanyPath, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4013,17 +4001,16 @@ func (c *Client) EraseCompany(ctx context.Context, uuid CompanyPath, reqEditors 
 	return c.Client.Do(req)
 }
 
-// CreateConsoleLinkWithBody Make a link into the web console
+// CreateConsoleLinkWithBody Create a link into the web console
 //
-// The answer's `url` opens one session of the web console in one browser, within a minute. Give it
-// only to the person that it is for: the first browser that opens it gets the session.
+// The `url` of the answer opens one session of the web console, within a minute. The first browser that opens
+// it gets the session, so give it only to its user.
 //
-// The session has the scopes that are asked for, of those that the token carries, or all of them. It
-// is tied to the token's company or to the named one, unless `allCompanies` says that it sees all,
-// for which the token needs the scope `platform`. The audit log names the creator of the link as the
-// actor of its changes.
+// The session has the given scopes, which the token must have, or else all scopes of the token. It is tied to
+// the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
+// needs the scope `platform`. The audit log names the creator of the link as the actor of the session's changes.
 //
-// A client certificate is needed wherever an operation that the scopes reach needs one.
+// The request needs a client certificate if an operation that the scopes allow needs one.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4040,17 +4027,16 @@ func (c *Client) CreateConsoleLinkWithBody(ctx context.Context, params *CreateCo
 	return c.Client.Do(req)
 }
 
-// CreateConsoleLink Make a link into the web console
+// CreateConsoleLink Create a link into the web console
 //
-// The answer's `url` opens one session of the web console in one browser, within a minute. Give it
-// only to the person that it is for: the first browser that opens it gets the session.
+// The `url` of the answer opens one session of the web console, within a minute. The first browser that opens
+// it gets the session, so give it only to its user.
 //
-// The session has the scopes that are asked for, of those that the token carries, or all of them. It
-// is tied to the token's company or to the named one, unless `allCompanies` says that it sees all,
-// for which the token needs the scope `platform`. The audit log names the creator of the link as the
-// actor of its changes.
+// The session has the given scopes, which the token must have, or else all scopes of the token. It is tied to
+// the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
+// needs the scope `platform`. The audit log names the creator of the link as the actor of the session's changes.
 //
-// A client certificate is needed wherever an operation that the scopes reach needs one.
+// The request needs a client certificate if an operation that the scopes allow needs one.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4069,8 +4055,8 @@ func (c *Client) CreateConsoleLink(ctx context.Context, params *CreateConsoleLin
 
 // ListConsoleSessions List the sessions of the web console
 //
-// Those that are open now, the last to end first: with the scope `operator` all of the company, else
-// those for whose links this credential asked.
+// The open sessions, the last to expire first. With the scope `operator` these are all sessions of the company,
+// else those whose links this credential created.
 //
 // Corresponds with GET /api/v1/console-sessions (the `ListConsoleSessions` operationId).
 func (c *Client) ListConsoleSessions(ctx context.Context, params *ListConsoleSessionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4087,7 +4073,7 @@ func (c *Client) ListConsoleSessions(ctx context.Context, params *ListConsoleSes
 
 // EndConsoleSession End a session of the web console
 //
-// Its browser is out with its next request. Those that can be listed can be ended.
+// The next request of its browser is refused. A token can end the sessions that it can list.
 //
 // Corresponds with DELETE /api/v1/console-sessions/{uuid} (the `EndConsoleSession` operationId).
 func (c *Client) EndConsoleSession(ctx context.Context, uuid openapi_types.UUID, params *EndConsoleSessionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4104,7 +4090,7 @@ func (c *Client) EndConsoleSession(ctx context.Context, uuid openapi_types.UUID,
 
 // ListDeliveries List deliveries, the newest first
 //
-// Filters combine with AND, the values of one with OR.
+// Filters combine with AND, the values of one filter with OR.
 //
 // Corresponds with GET /api/v1/deliveries (the `ListDeliveries` operationId).
 func (c *Client) ListDeliveries(ctx context.Context, params *ListDeliveriesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4119,17 +4105,17 @@ func (c *Client) ListDeliveries(ctx context.Context, params *ListDeliveriesParam
 	return c.Client.Do(req)
 }
 
-// RetryDeliveriesWithBody Attempt again all deliveries that pass filters
+// RetryDeliveriesWithBody Attempt again all deliveries that match filters
 //
-// The filters are those of the list; without `status`, only what is `DEAD`. A job attempts what
-// passes them now again, each with a fresh schedule, whatever its status, as the retry of one does.
-// Left out are deliveries with an attempt under way, and those to a subscriber that is disabled or
-// was deleted. With `dryRun` they are only counted (`redelivered`): 200 when that is done, 202 when
-// there are so many that a job counts them.
+// The filters are those of the list; the default of `status` is `DEAD`. A job attempts the deliveries that match
+// now again, each with a new schedule, whatever its status, as the retry of a single delivery does. It leaves out
+// deliveries with an attempt under way, and those whose subscriber is disabled or deleted. With `dryRun` the
+// deliveries are only counted (`redelivered`). The answer is 200 if that is complete, and 202 if a job continues
+// the count.
 //
-// The job makes no more deliveries due to a subscriber that has 1,000 due already. One over all
-// subscribers goes on after 30 s, since an endpoint that is down must not hold up the others.
-// Watch it with `GET /api/v1/jobs/{jobUuid}`; it can be cancelled.
+// The job makes no further deliveries due to a subscriber that has 1,000 due deliveries. A job over several
+// subscribers skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the
+// others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4146,17 +4132,17 @@ func (c *Client) RetryDeliveriesWithBody(ctx context.Context, params *RetryDeliv
 	return c.Client.Do(req)
 }
 
-// RetryDeliveries Attempt again all deliveries that pass filters
+// RetryDeliveries Attempt again all deliveries that match filters
 //
-// The filters are those of the list; without `status`, only what is `DEAD`. A job attempts what
-// passes them now again, each with a fresh schedule, whatever its status, as the retry of one does.
-// Left out are deliveries with an attempt under way, and those to a subscriber that is disabled or
-// was deleted. With `dryRun` they are only counted (`redelivered`): 200 when that is done, 202 when
-// there are so many that a job counts them.
+// The filters are those of the list; the default of `status` is `DEAD`. A job attempts the deliveries that match
+// now again, each with a new schedule, whatever its status, as the retry of a single delivery does. It leaves out
+// deliveries with an attempt under way, and those whose subscriber is disabled or deleted. With `dryRun` the
+// deliveries are only counted (`redelivered`). The answer is 200 if that is complete, and 202 if a job continues
+// the count.
 //
-// The job makes no more deliveries due to a subscriber that has 1,000 due already. One over all
-// subscribers goes on after 30 s, since an endpoint that is down must not hold up the others.
-// Watch it with `GET /api/v1/jobs/{jobUuid}`; it can be cancelled.
+// The job makes no further deliveries due to a subscriber that has 1,000 due deliveries. A job over several
+// subscribers skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the
+// others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4205,7 +4191,7 @@ func (c *Client) RetryDelivery(ctx context.Context, id DeliveryPath, params *Ret
 
 // DeleteEgressCertificate Remove the company's client certificate
 //
-// `companyUuid` is taken from the body or from the query.
+// `companyUuid` may be in the body or in the query.
 //
 // Corresponds with DELETE /api/v1/egress-certificate (the `DeleteEgressCertificate` operationId).
 func (c *Client) DeleteEgressCertificate(ctx context.Context, params *DeleteEgressCertificateParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4235,9 +4221,9 @@ func (c *Client) GetEgressCertificate(ctx context.Context, params *GetEgressCert
 	return c.Client.Do(req)
 }
 
-// SetEgressCertificateWithBody Set the client certificate that receivers of the company are shown
+// SetEgressCertificateWithBody Set the company's client certificate
 //
-// For receivers that ask for mutual TLS. It is used for the deliveries of this company alone, from the answer on; one that was there is replaced. The key is kept encrypted and never shown.
+// For receivers that require mutual TLS. Deliveries of this company use the certificate from the answer on. It replaces an earlier one. The key is stored encrypted and never shown.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4254,9 +4240,9 @@ func (c *Client) SetEgressCertificateWithBody(ctx context.Context, params *SetEg
 	return c.Client.Do(req)
 }
 
-// SetEgressCertificate Set the client certificate that receivers of the company are shown
+// SetEgressCertificate Set the company's client certificate
 //
-// For receivers that ask for mutual TLS. It is used for the deliveries of this company alone, from the answer on; one that was there is replaced. The key is kept encrypted and never shown.
+// For receivers that require mutual TLS. Deliveries of this company use the certificate from the answer on. It replaces an earlier one. The key is stored encrypted and never shown.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4273,21 +4259,21 @@ func (c *Client) SetEgressCertificate(ctx context.Context, params *SetEgressCert
 	return c.Client.Do(req)
 }
 
-// ListEventTypes List the known event types
+// ListEventTypes List the event types
 //
-// The daemon's own types, those of the settings, and those that were documented here, with what is known of
-// each. A change of another replica is seen within a second. `/webhooks.json` has the same as an OpenAPI 3.1
-// document, `/docs` shows it.
+// The daemon's own types, those of the settings, and those that were documented with `PUT /api/v1/event-types/{name}`. A change at another
+// replica is visible within a second. `/webhooks.json` has the same types as an OpenAPI 3.1 document, which `/docs`
+// shows.
 //
-// The operational events are raised by the daemon alone: `SUBSCRIBER_FAILING` (several attempts
-// in a row failed), `SUBSCRIBER_RECOVERED`, `SUBSCRIBER_DISABLED` (it kept failing or answered
-// 410) and `DELIVERY_DEAD` (a dead letter, unless of an operational event). They are accepted
-// together with the change they tell of, when a subscriber of the company lists the type.
-// Their metadata has `companyUuid` and `subscriberUuid`, and by type `consecutiveFailures` and
-// `failingSince`, `reason`, or `eventId`, `event`, `attempts` and `reason`. At most 60 of a
-// type about one subscriber are accepted in a minute; one more, a minute later, stands for the
-// rest and has `suppressed`, `firstEventId` and `lastEventId` instead. The operator may name a
-// company whose subscribers get the operational events of all companies.
+// Only the daemon emits operational events: `SUBSCRIBER_FAILING` (several attempts in a row
+// failed), `SUBSCRIBER_RECOVERED`, `SUBSCRIBER_DISABLED` (it kept failing or answered 410) and
+// `DELIVERY_DEAD` (not for operational events themselves). Each is accepted in one step with the
+// change that it reports, if a subscriber of the company lists its type. Their metadata has
+// `companyUuid` and `subscriberUuid`, and depending on the type `consecutiveFailures` and
+// `failingSince`, or `reason`, or `eventId`, `event`, `attempts` and `reason`. In a minute, at
+// most 60 of a type are accepted for one subscriber, and 300 of a type for all subscribers of a company.
+// A minute later one summary for each subscriber replaces the others; its metadata has `suppressed`, `firstEventId` and
+// `lastEventId` instead. The operator may name a company that gets the operational events of all companies.
 //
 // Corresponds with GET /api/v1/event-types (the `ListEventTypes` operationId).
 func (c *Client) ListEventTypes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4304,7 +4290,7 @@ func (c *Client) ListEventTypes(ctx context.Context, reqEditors ...RequestEditor
 
 // DeleteEventType Remove the documentation of an event type
 //
-// What the settings or the daemon know of the type stays. Events of it are accepted as before. The token needs the scope `platform`, and is tied to no company.
+// A type of the settings stays in the catalogue. Events of the type are accepted as before. The token must have the scope `platform` and no company.
 //
 // Corresponds with DELETE /api/v1/event-types/{name} (the `DeleteEventType` operationId).
 func (c *Client) DeleteEventType(ctx context.Context, name EventTypePath, params *DeleteEventTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4319,7 +4305,7 @@ func (c *Client) DeleteEventType(ctx context.Context, name EventTypePath, params
 	return c.Client.Do(req)
 }
 
-// GetEventType Read what is known of an event type
+// GetEventType Read an event type
 //
 // Corresponds with GET /api/v1/event-types/{name} (the `GetEventType` operationId).
 func (c *Client) GetEventType(ctx context.Context, name EventTypePath, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4336,14 +4322,14 @@ func (c *Client) GetEventType(ctx context.Context, name EventTypePath, reqEditor
 
 // PutEventTypeWithBody Document an event type
 //
-// Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
-// It is documentation for all companies, readable by every client. It changes neither which events are accepted nor
-// where they are delivered. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
-// from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
-// (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
-// `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
+// Stores a description, a schema of the metadata and an example of it, in place of those stored before. This is
+// documentation for all companies, readable by every client. It affects neither which events are accepted nor
+// where they are delivered. The schema is JSON Schema 2020-12. It may refer to parts of itself, but not to
+// other documents. The example is validated against it. The daemon's own types (`SUBSCRIBER_…`,
+// `DELIVERY_DEAD`, and the two of bulk creations of cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
+// 1,000 types are stored, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
 //
-// The token needs the scope `platform`, and is tied to no company.
+// The token must have the scope `platform` and no company.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4362,14 +4348,14 @@ func (c *Client) PutEventTypeWithBody(ctx context.Context, name EventTypePath, p
 
 // PutEventType Document an event type
 //
-// Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
-// It is documentation for all companies, readable by every client. It changes neither which events are accepted nor
-// where they are delivered. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
-// from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
-// (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
-// `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
+// Stores a description, a schema of the metadata and an example of it, in place of those stored before. This is
+// documentation for all companies, readable by every client. It affects neither which events are accepted nor
+// where they are delivered. The schema is JSON Schema 2020-12. It may refer to parts of itself, but not to
+// other documents. The example is validated against it. The daemon's own types (`SUBSCRIBER_…`,
+// `DELIVERY_DEAD`, and the two of bulk creations of cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
+// 1,000 types are stored, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
 //
-// The token needs the scope `platform`, and is tied to no company.
+// The token must have the scope `platform` and no company.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4388,8 +4374,8 @@ func (c *Client) PutEventType(ctx context.Context, name EventTypePath, params *P
 
 // ListEvents List events, the newest first
 //
-// Filters combine with AND, the values of one with OR. `subscriberUuid`, `errorClass` and the
-// status codes are about deliveries: events are listed of which one delivery meets them all.
+// Filters combine with AND, the values of one filter with OR. `subscriberUuid`, `errorClass` and the
+// status codes are filters of deliveries: an event is listed if one of its deliveries matches all of them.
 //
 // Corresponds with GET /api/v1/events (the `ListEvents` operationId).
 func (c *Client) ListEvents(ctx context.Context, params *ListEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4406,20 +4392,20 @@ func (c *Client) ListEvents(ctx context.Context, params *ListEventsParams, reqEd
 
 // IngestEventsWithBody Emit one event, or up to 1,000
 //
-// The answer is sent when the event is durably written with its pending dispatch. An id is
-// processed once, for ever: sending the same event again is answered `DUPLICATE`, another
-// content under a known id is 409 and overwrites nothing.
+// The answer is sent after the event and its place in the queue are durable. An id is processed
+// once, for ever. The same event sent again is answered `DUPLICATE`. A known id with other
+// content is refused with 409 and changes nothing.
 //
-// An array is always answered 202, with one result for each item in order; a bad item does
-// not fail the others. It takes no `Idempotency-Key`, its ids suffice. On 503 nothing can be assumed: send the same events again.
+// An array is answered 202 with one result for each item, in order; an invalid item does not
+// fail the others. An array needs no `Idempotency-Key`, since each event has an id. After a 503,
+// events of the request may or may not have been accepted: send the same events again.
 //
-// A company may have a bounded number of pending events. Beyond it a new event is answered 429
-// `BACKLOG_FULL`, and one for which no memory is left 503 `STORAGE_FULL`; in an array it is
-// `REJECTED` with that code. Known ids are still answered.
-// The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
-// `EVENT_TYPE_RESERVED`.
+// The pending events of a company are limited. Above the limit a new event is refused with 429
+// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. In an array the item is
+// `REJECTED` with that code. Events with known ids are still answered. Operational events
+// (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400 `EVENT_TYPE_RESERVED`.
 //
-// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
+// A `traceparent` header (W3C Trace Context) is stored with the events and sent to their receivers.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4438,20 +4424,20 @@ func (c *Client) IngestEventsWithBody(ctx context.Context, params *IngestEventsP
 
 // IngestEvents Emit one event, or up to 1,000
 //
-// The answer is sent when the event is durably written with its pending dispatch. An id is
-// processed once, for ever: sending the same event again is answered `DUPLICATE`, another
-// content under a known id is 409 and overwrites nothing.
+// The answer is sent after the event and its place in the queue are durable. An id is processed
+// once, for ever. The same event sent again is answered `DUPLICATE`. A known id with other
+// content is refused with 409 and changes nothing.
 //
-// An array is always answered 202, with one result for each item in order; a bad item does
-// not fail the others. It takes no `Idempotency-Key`, its ids suffice. On 503 nothing can be assumed: send the same events again.
+// An array is answered 202 with one result for each item, in order; an invalid item does not
+// fail the others. An array needs no `Idempotency-Key`, since each event has an id. After a 503,
+// events of the request may or may not have been accepted: send the same events again.
 //
-// A company may have a bounded number of pending events. Beyond it a new event is answered 429
-// `BACKLOG_FULL`, and one for which no memory is left 503 `STORAGE_FULL`; in an array it is
-// `REJECTED` with that code. Known ids are still answered.
-// The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
-// `EVENT_TYPE_RESERVED`.
+// The pending events of a company are limited. Above the limit a new event is refused with 429
+// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. In an array the item is
+// `REJECTED` with that code. Events with known ids are still answered. Operational events
+// (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400 `EVENT_TYPE_RESERVED`.
 //
-// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
+// A `traceparent` header (W3C Trace Context) is stored with the events and sent to their receivers.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4498,7 +4484,7 @@ func (c *Client) ListEventDeliveries(ctx context.Context, id EventPath, params *
 	return c.Client.Do(req)
 }
 
-// ExplainEvent Say, for every subscriber, what became of an event
+// ExplainEvent Explain the outcome of an event for every subscriber
 //
 // Corresponds with GET /api/v1/events/{id}/explain (the `ExplainEvent` operationId).
 func (c *Client) ExplainEvent(ctx context.Context, id EventPath, params *ExplainEventParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4515,11 +4501,11 @@ func (c *Client) ExplainEvent(ctx context.Context, id EventPath, params *Explain
 
 // EraseEventPayload Remove an event's payload for ever
 //
-// For data that must not be kept. The event must be settled: while a delivery of it is open, or it is in
-// quarantine, the answer is 409 `EVENT_OPEN`. Its payload and its deliveries, with what receivers answered, are
-// removed at once, also dead letters and what a disabled subscriber was to have. Its id stays known, with a digest
-// of the content and its type and times, as of an event that was compacted; the feed has it as a stub. Doing it again
-// does nothing. What receivers have, and backups of Redis, are not reached.
+// The event must be settled: while a delivery of it is open, or it is in quarantine, the answer is 409
+// `EVENT_OPEN`. Its payload and its deliveries, with the answers of receivers, are removed at once, also dead
+// and missed deliveries. Its id stays known, with its type, its times and a digest of the content, like that of
+// a compacted event; the feed has the event without a body. Repeating the request changes nothing. Copies at
+// receivers and in backups of Redis remain.
 //
 // Corresponds with DELETE /api/v1/events/{id}/payload (the `EraseEventPayload` operationId).
 func (c *Client) EraseEventPayload(ctx context.Context, id EventPath, params *EraseEventPayloadParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4536,8 +4522,8 @@ func (c *Client) EraseEventPayload(ctx context.Context, id EventPath, params *Er
 
 // ReplayEventWithBody Deliver an event again
 //
-// To all the subscribers that want it now, or to those named; 422 `UNKNOWN_SUBSCRIBERS` names those that the
-// company does not have. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
+// To all subscribers that match it now, or to the given ones; if the company lacks one of these, the answer is 422
+// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
 // any company.
 //
 // Takes any type of body and a specified content type.
@@ -4557,8 +4543,8 @@ func (c *Client) ReplayEventWithBody(ctx context.Context, id EventPath, params *
 
 // ReplayEvent Deliver an event again
 //
-// To all the subscribers that want it now, or to those named; 422 `UNKNOWN_SUBSCRIBERS` names those that the
-// company does not have. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
+// To all subscribers that match it now, or to the given ones; if the company lacks one of these, the answer is 422
+// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
 // any company.
 //
 // Takes a body of the `application/json` content type.
@@ -4578,8 +4564,9 @@ func (c *Client) ReplayEvent(ctx context.Context, id EventPath, params *ReplayEv
 
 // ListJobs List the jobs of a company, the newest first
 //
-// Retries of many deliveries, recoveries, and what the change of a subscriber starts. Jobs are kept
-// for 7 days after their last step, the newest 2,000 of a company. Filters combine with AND.
+// Jobs of retries of many deliveries, of recoveries, of resumes with `drop`, of deletions of
+// subscribers and of erasures of companies. Finished jobs are kept for 7 days, at most the
+// newest 2,000 of a company. Filters combine with AND.
 //
 // Corresponds with GET /api/v1/jobs (the `ListJobs` operationId).
 func (c *Client) ListJobs(ctx context.Context, params *ListJobsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4594,7 +4581,7 @@ func (c *Client) ListJobs(ctx context.Context, params *ListJobsParams, reqEditor
 	return c.Client.Do(req)
 }
 
-// GetJob Watch a job
+// GetJob Read a job
 //
 // Corresponds with GET /api/v1/jobs/{jobUuid} (the `GetJob` operationId).
 func (c *Client) GetJob(ctx context.Context, jobUUID JobPath, params *GetJobParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4611,10 +4598,10 @@ func (c *Client) GetJob(ctx context.Context, jobUUID JobPath, params *GetJobPara
 
 // CancelJob Cancel a job
 //
-// What it has done already stays, and a page of it that is under way is finished. A `DROP` leaves its
-// subscriber paused. A job that was cancelled stays so. Those of the kinds `RELEASE` and `CANCEL`
-// are part of a change of a subscriber and cannot be cancelled (409 `JOB_NOT_CANCELLABLE`), nor can
-// one that has completed (409 `JOB_FINISHED`).
+// The job stops after its present step. Its earlier changes stay. A cancelled `DROP` leaves its
+// subscriber paused. Cancelling a cancelled job changes nothing. A job of the kind `CANCEL` (the
+// deletion of a subscriber) or `ERASE` (of a company) cannot be cancelled: 409
+// `JOB_NOT_CANCELLABLE`. Nor can a completed job: 409 `JOB_FINISHED`.
 //
 // Corresponds with POST /api/v1/jobs/{jobUuid}/cancel (the `CancelJob` operationId).
 func (c *Client) CancelJob(ctx context.Context, jobUUID JobPath, params *CancelJobParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4631,8 +4618,8 @@ func (c *Client) CancelJob(ctx context.Context, jobUUID JobPath, params *CancelJ
 
 // ListLocationsV1 List locations (deprecated)
 //
-// Without `page` and `size` the whole list is answered. INACTIVE locations are listed too; do not assign
-// them to anything new.
+// Without `page` and `size` the answer is the whole list. It includes INACTIVE locations; do not assign them
+// to anything new.
 // Use `/api/v2/locations`.
 //
 // Corresponds with GET /api/v1/locations (the `ListLocationsV1` operationId).
@@ -4669,8 +4656,8 @@ func (c *Client) GetLocationV1(ctx context.Context, uuid LocationPath, params *G
 
 // ListClients List the OAuth clients, the first created first
 //
-// For all operations about clients the token needs the scopes `operator` and `platform`, and is tied to no company. They answer 404
-// where the daemon issues no tokens itself.
+// For all operations on clients the token must have the scopes `operator` and `platform` and no company. They
+// answer 404 if the daemon issues no tokens itself.
 //
 // Corresponds with GET /api/v1/oauth-clients (the `ListClients` operationId).
 func (c *Client) ListClients(ctx context.Context, params *ListClientsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4687,8 +4674,8 @@ func (c *Client) ListClients(ctx context.Context, params *ListClientsParams, req
 
 // CreateClientWithBody Create an OAuth client
 //
-// Its secret is in this answer only. A client gets no scope that the token of the request lacks; `platform` and
-// `operator` are not for a client of a company.
+// Only this answer has the secret. The scopes must be scopes of the request's token. A client of a company cannot
+// have `platform` or `operator`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4707,8 +4694,8 @@ func (c *Client) CreateClientWithBody(ctx context.Context, params *CreateClientP
 
 // CreateClient Create an OAuth client
 //
-// Its secret is in this answer only. A client gets no scope that the token of the request lacks; `platform` and
-// `operator` are not for a client of a company.
+// Only this answer has the secret. The scopes must be scopes of the request's token. A client of a company cannot
+// have `platform` or `operator`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4727,7 +4714,7 @@ func (c *Client) CreateClient(ctx context.Context, params *CreateClientParams, b
 
 // DeleteClient Delete an OAuth client
 //
-// The tokens that it has are refused within seconds.
+// The tokens of the client are refused within seconds.
 //
 // Corresponds with DELETE /api/v1/oauth-clients/{clientId} (the `DeleteClient` operationId).
 func (c *Client) DeleteClient(ctx context.Context, clientID ClientPath, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4759,8 +4746,9 @@ func (c *Client) GetClient(ctx context.Context, clientID ClientPath, reqEditors 
 
 // UpdateClientWithBody Disable or enable an OAuth client, or change its certificates
 //
-// A client that is disabled gets no token, and the tokens that it has are refused within seconds. `certificates`
-// replaces the list of those that it may present; with an empty one it may present any, or none, and needs its secret.
+// A disabled client gets no token, and its existing tokens are refused within seconds. `certificates` replaces the
+// list of certificates of which the client must present one. With an empty list the client needs its secret, and may
+// present any certificate or none.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4779,8 +4767,9 @@ func (c *Client) UpdateClientWithBody(ctx context.Context, clientID ClientPath, 
 
 // UpdateClient Disable or enable an OAuth client, or change its certificates
 //
-// A client that is disabled gets no token, and the tokens that it has are refused within seconds. `certificates`
-// replaces the list of those that it may present; with an empty one it may present any, or none, and needs its secret.
+// A disabled client gets no token, and its existing tokens are refused within seconds. `certificates` replaces the
+// list of certificates of which the client must present one. With an empty list the client needs its secret, and may
+// present any certificate or none.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4797,9 +4786,9 @@ func (c *Client) UpdateClient(ctx context.Context, clientID ClientPath, body Upd
 	return c.Client.Do(req)
 }
 
-// RotateClientSecretWithBody Give an OAuth client a new secret
+// RotateClientSecretWithBody Rotate the secret of an OAuth client
 //
-// The new secret is in this answer only. The old one is good for `overlapSeconds` more.
+// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4816,9 +4805,9 @@ func (c *Client) RotateClientSecretWithBody(ctx context.Context, clientID Client
 	return c.Client.Do(req)
 }
 
-// RotateClientSecret Give an OAuth client a new secret
+// RotateClientSecret Rotate the secret of an OAuth client
 //
-// The new secret is in this answer only. The old one is good for `overlapSeconds` more.
+// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4835,12 +4824,12 @@ func (c *Client) RotateClientSecret(ctx context.Context, clientID ClientPath, pa
 	return c.Client.Do(req)
 }
 
-// ListQuarantine List what could not be read
+// ListQuarantine List the quarantine
 //
-// Events, deliveries and subscribers whose stored form is damaged. Each was put aside when it was
-// to be delivered, so that nothing else waits for it, and stays here until it is retried or
-// dropped. What a damaged subscriber is to have waits until its record is mended.
-// For each company the oldest come first.
+// Events, deliveries and subscribers whose stored record cannot be read. They were quarantined when they were
+// to be delivered, so that no other work waits for them, and stay until they are retried or
+// dropped. The deliveries to a quarantined subscriber wait until its record is repaired.
+// The oldest entries of each company come first.
 //
 // Corresponds with GET /api/v1/quarantine (the `ListQuarantine` operationId).
 func (c *Client) ListQuarantine(ctx context.Context, params *ListQuarantineParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4855,10 +4844,10 @@ func (c *Client) ListQuarantine(ctx context.Context, params *ListQuarantineParam
 	return c.Client.Do(req)
 }
 
-// DropQuarantined Give up what could not be read
+// DropQuarantined Drop an entry of the quarantine
 //
-// An event is pending no more: its id stays known, and reading it is answered 410
-// `EVENT_COMPACTED`. A delivery is cancelled, or forgotten when nothing of it can be read. A
+// An event is not delivered: its id stays known, and reading the event is answered 410
+// `EVENT_COMPACTED`. A delivery is cancelled, or removed if no part of it can be read. A
 // subscriber is deleted.
 //
 // Corresponds with DELETE /api/v1/quarantine/{id} (the `DropQuarantined` operationId).
@@ -4874,9 +4863,9 @@ func (c *Client) DropQuarantined(ctx context.Context, id QuarantinePath, params 
 	return c.Client.Do(req)
 }
 
-// RetryQuarantined Try again to deliver what could not be read
+// RetryQuarantined Retry an entry of the quarantine
 //
-// It leaves the quarantine, and comes back when it still cannot be read.
+// The entry is queued again. If its record still cannot be read, it returns to the quarantine.
 //
 // Corresponds with POST /api/v1/quarantine/{id}/retry (the `RetryQuarantined` operationId).
 func (c *Client) RetryQuarantined(ctx context.Context, id QuarantinePath, params *RetryQuarantinedParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4908,7 +4897,7 @@ func (c *Client) ListSubscribers(ctx context.Context, params *ListSubscribersPar
 
 // CreateSubscriberWithBody Create a subscriber
 //
-// The answer carries the signing secret. It is shown here and after a rotation, never again.
+// The answer has the signing secret, which no other answer has except that of a rotation.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4927,7 +4916,7 @@ func (c *Client) CreateSubscriberWithBody(ctx context.Context, params *CreateSub
 
 // CreateSubscriber Create a subscriber
 //
-// The answer carries the signing secret. It is shown here and after a rotation, never again.
+// The answer has the signing secret, which no other answer has except that of a rotation.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4946,7 +4935,7 @@ func (c *Client) CreateSubscriber(ctx context.Context, params *CreateSubscriberP
 
 // AddSubscriberEventWithBody Add an event type to a subscriber
 //
-// The subscriber is named by its callback address. Adding a type it has changes nothing.
+// The subscriber is found by its `callbackUrl`. Adding a type that it has already changes nothing.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4965,7 +4954,7 @@ func (c *Client) AddSubscriberEventWithBody(ctx context.Context, params *AddSubs
 
 // AddSubscriberEvent Add an event type to a subscriber
 //
-// The subscriber is named by its callback address. Adding a type it has changes nothing.
+// The subscriber is found by its `callbackUrl`. Adding a type that it has already changes nothing.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4984,8 +4973,8 @@ func (c *Client) AddSubscriberEvent(ctx context.Context, params *AddSubscriberEv
 
 // DeleteSubscriberEventWithBody Remove an event type from a subscriber
 //
-// The fields are taken from the body or, since proxies may drop the body of a DELETE, from the
-// query. `callbackUrl` and `event` are required in one of them.
+// `callbackUrl` and `event` are required in the body or in the query, since proxies may drop the
+// body of a DELETE.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5004,8 +4993,8 @@ func (c *Client) DeleteSubscriberEventWithBody(ctx context.Context, params *Dele
 
 // DeleteSubscriberEvent Remove an event type from a subscriber
 //
-// The fields are taken from the body or, since proxies may drop the body of a DELETE, from the
-// query. `callbackUrl` and `event` are required in one of them.
+// `callbackUrl` and `event` are required in the body or in the query, since proxies may drop the
+// body of a DELETE.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5024,7 +5013,7 @@ func (c *Client) DeleteSubscriberEvent(ctx context.Context, params *DeleteSubscr
 
 // DeleteSubscriber Delete a subscriber
 //
-// Cancels what is still pending for it. `companyUuid` is taken from the body or from the query.
+// Its pending deliveries are cancelled. `companyUuid` may be in the body or in the query.
 //
 // Corresponds with DELETE /api/v1/subscribers/{uuid} (the `DeleteSubscriber` operationId).
 func (c *Client) DeleteSubscriber(ctx context.Context, uuid SubscriberPath, params *DeleteSubscriberParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5056,7 +5045,7 @@ func (c *Client) GetSubscriber(ctx context.Context, uuid SubscriberPath, params 
 
 // UpdateSubscriberWithBody Change a subscriber
 //
-// Only the given fields change. Enabling a disabled subscriber delivers what was held for it.
+// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted meanwhile.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5075,7 +5064,7 @@ func (c *Client) UpdateSubscriberWithBody(ctx context.Context, uuid SubscriberPa
 
 // UpdateSubscriber Change a subscriber
 //
-// Only the given fields change. Enabling a disabled subscriber delivers what was held for it.
+// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted meanwhile.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5094,21 +5083,21 @@ func (c *Client) UpdateSubscriber(ctx context.Context, uuid SubscriberPath, para
 
 // ReadSubscriberFeed Read the events that a subscriber gets, in their order
 //
-// The events of the company, in the order of their numbers (`webhook-sequence`), that the subscriber wants as
-// it is now (`events` and `filter`), with the bytes that a delivery has (`format`). It reads what was accepted,
-// whatever came of the deliveries, also while the subscriber is paused or disabled, and changes nothing: any
-// number may read at once, each from its own place.
+// The events of the company that match the subscriber's present `events` and `filter`, in the order of
+// their numbers (`webhook-sequence`), each with the body that a delivery has (`format`). The feed does not
+// depend on the state of deliveries, nor on whether the subscriber is paused or disabled. Reading changes
+// nothing, so several clients may read at once, each from its own position.
 //
-// Begin with `after=0`, or with the last number that you have, and go on from `next` for ever: so every event that
-// was accepted and matches is read, once, unless it is past its retention, which `forgotten` counts. `next` also
-// moves over events that do not match. While `more` is true go on at once, also after an empty page: a page ends
-// at `limit` events or 4 MiB, or when some 1,000 events were looked at. Else give `wait`: the answer
-// then comes with the next event that matches, or when the time is over. At most 16 may wait at once in a
-// company at one replica, beyond that the answer is 429 `TOO_MANY_WAITING`.
+// Begin with `after=0`, or with the number of the last event that you have, and continue with `after` = `next`. So every
+// matching event is read once, except those past their retention; `forgotten` counts these. `next` also
+// moves past events that do not match. While `more` is true, read on at once, also after an empty page: a page
+// ends at `limit` events, at 4 MiB, or after examining about 1,000 events. Else send `wait`: the answer then
+// comes with the next matching event, or at the end of that time. At most 16 requests of a company may wait
+// at one replica; further ones are refused with 429 `TOO_MANY_WAITING`.
 //
-// An event that settled long ago (`events.keep_delivered`) has no payload any more. It is read as a stub, when
-// the subscriber wants its type; the filter cannot be asked about it. The answer holds payloads, and with
-// `signatures` signatures under the subscriber's secrets, therefore both scopes are needed.
+// The payload of an event is removed some time after the event is settled (`events.keep_delivered`). Then the
+// feed has the event without a body if the subscriber lists its type; the filter is not evaluated. Two scopes are needed,
+// since the answer has payloads, and with `signatures` the signatures of the subscriber.
 //
 // Corresponds with GET /api/v1/subscribers/{uuid}/feed (the `ReadSubscriberFeed` operationId).
 func (c *Client) ReadSubscriberFeed(ctx context.Context, uuid SubscriberPath, params *ReadSubscriberFeedParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5123,9 +5112,9 @@ func (c *Client) ReadSubscriberFeed(ctx context.Context, uuid SubscriberPath, pa
 	return c.Client.Do(req)
 }
 
-// TestSubscriberFilterWithBody Try a filter on events that were accepted
+// TestSubscriberFilterWithBody Test a filter on accepted events
 //
-// Evaluates an expression, or the filter that the subscriber has, on one event of the company, or on its last 100. Nothing is changed or sent.
+// Evaluates the given filter, or that of the subscriber, on one event of the company or on its last 100. Nothing is changed or sent.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5142,9 +5131,9 @@ func (c *Client) TestSubscriberFilterWithBody(ctx context.Context, uuid Subscrib
 	return c.Client.Do(req)
 }
 
-// TestSubscriberFilter Try a filter on events that were accepted
+// TestSubscriberFilter Test a filter on accepted events
 //
-// Evaluates an expression, or the filter that the subscriber has, on one event of the company, or on its last 100. Nothing is changed or sent.
+// Evaluates the given filter, or that of the subscriber, on one event of the company or on its last 100. Nothing is changed or sent.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5163,7 +5152,7 @@ func (c *Client) TestSubscriberFilter(ctx context.Context, uuid SubscriberPath, 
 
 // PauseSubscriber Pause a subscriber
 //
-// What comes from now on waits, without being attempted, `PENDING` with the reason `PAUSED`, until the subscriber is resumed. It is neither failing nor disabled. Attempts under way, and those that wait for a place in memory, still go out.
+// New deliveries wait, `PENDING` with the reason `PAUSED`, until the subscriber is resumed. Its health does not change. Deliveries that a replica has already claimed are still attempted.
 //
 // Corresponds with POST /api/v1/subscribers/{uuid}/pause (the `PauseSubscriber` operationId).
 func (c *Client) PauseSubscriber(ctx context.Context, uuid SubscriberPath, params *PauseSubscriberParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5178,10 +5167,10 @@ func (c *Client) PauseSubscriber(ctx context.Context, uuid SubscriberPath, param
 	return c.Client.Do(req)
 }
 
-// RecoverSubscriberWithBody Deliver again what failed or was never sent
+// RecoverSubscriberWithBody Deliver again the failed and missed events of a subscriber
 //
-// Starts a job over the events accepted between `since` and `until`: what failed is delivered
-// again, and so is what was never delivered because the subscriber was disabled.
+// Starts a job over the events accepted between `since` and `until`. It repeats failed deliveries,
+// and creates those that were never made because the subscriber was disabled.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5198,10 +5187,10 @@ func (c *Client) RecoverSubscriberWithBody(ctx context.Context, uuid SubscriberP
 	return c.Client.Do(req)
 }
 
-// RecoverSubscriber Deliver again what failed or was never sent
+// RecoverSubscriber Deliver again the failed and missed events of a subscriber
 //
-// Starts a job over the events accepted between `since` and `until`: what failed is delivered
-// again, and so is what was never delivered because the subscriber was disabled.
+// Starts a job over the events accepted between `since` and `until`. It repeats failed deliveries,
+// and creates those that were never made because the subscriber was disabled.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5220,7 +5209,7 @@ func (c *Client) RecoverSubscriber(ctx context.Context, uuid SubscriberPath, par
 
 // ResumeSubscriberWithBody Resume a paused subscriber
 //
-// What waits goes out. With `drop` it is cancelled instead, by a job that resumes the subscriber at its end; what comes meanwhile is kept.
+// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5239,7 +5228,7 @@ func (c *Client) ResumeSubscriberWithBody(ctx context.Context, uuid SubscriberPa
 
 // ResumeSubscriber Resume a paused subscriber
 //
-// What waits goes out. With `drop` it is cancelled instead, by a job that resumes the subscriber at its end; what comes meanwhile is kept.
+// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5256,9 +5245,9 @@ func (c *Client) ResumeSubscriber(ctx context.Context, uuid SubscriberPath, para
 	return c.Client.Do(req)
 }
 
-// RotateSubscriberSecret Give a subscriber a new signing secret
+// RotateSubscriberSecret Rotate the signing secret of a subscriber
 //
-// The old secret keeps signing beside the new one for 24 hours (configurable).
+// Deliveries are signed with the old and the new secret for 24 hours (configurable), then with the new one.
 //
 // Corresponds with POST /api/v1/subscribers/{uuid}/rotate-secret (the `RotateSubscriberSecret` operationId).
 func (c *Client) RotateSubscriberSecret(ctx context.Context, uuid SubscriberPath, params *RotateSubscriberSecretParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5290,7 +5279,7 @@ func (c *Client) GetSubscriberStats(ctx context.Context, uuid SubscriberPath, pa
 
 // TestSubscriber Send a signed test delivery and return its result
 //
-// One attempt, made at once and never retried. The answer may take as long as the attempt, 15 seconds.
+// One attempt, made at once and not retried. The answer comes after the attempt, which may take 15 seconds.
 //
 // Corresponds with POST /api/v1/subscribers/{uuid}/test (the `TestSubscriber` operationId).
 func (c *Client) TestSubscriber(ctx context.Context, uuid SubscriberPath, params *TestSubscriberParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5337,8 +5326,8 @@ func (c *Client) GetStatement(ctx context.Context, month MonthPath, year YearPat
 
 // ListLocations List locations
 //
-// Without `page` and `size` the whole list is answered. INACTIVE locations are listed too; do not assign
-// them to anything new.
+// Without `page` and `size` the answer is the whole list. It includes INACTIVE locations; do not assign them
+// to anything new.
 //
 // Corresponds with GET /api/v2/locations (the `ListLocations` operationId).
 func (c *Client) ListLocations(ctx context.Context, params *ListLocationsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5368,7 +5357,7 @@ func (c *Client) GetLocation(ctx context.Context, uuid LocationPath, params *Get
 	return c.Client.Do(req)
 }
 
-// ListCards Find all cards, the latest issued first
+// ListCards List cards, the latest issued first
 //
 // Corresponds with GET /api/v3/cards (the `ListCards` operationId).
 func (c *Client) ListCards(ctx context.Context, params *ListCardsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5385,8 +5374,8 @@ func (c *Client) ListCards(ctx context.Context, params *ListCardsParams, reqEdit
 
 // CreateCardWithBody Create one card
 //
-// Both spellings `userUuid` and `userUUID`, and `periodicity` and `periodicityType`, are taken, and enum
-// values in any letter case. Answers have the first spelling and capital letters.
+// `userUUID` may be used for `userUuid`, `periodicityType` for `periodicity`, and enum values may have any letter
+// case. Answers have `userUuid`, `periodicity` and capital letters.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5405,8 +5394,8 @@ func (c *Client) CreateCardWithBody(ctx context.Context, params *CreateCardParam
 
 // CreateCard Create one card
 //
-// Both spellings `userUuid` and `userUUID`, and `periodicity` and `periodicityType`, are taken, and enum
-// values in any letter case. Answers have the first spelling and capital letters.
+// `userUUID` may be used for `userUuid`, `periodicityType` for `periodicity`, and enum values may have any letter
+// case. Answers have `userUuid`, `periodicity` and capital letters.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5425,9 +5414,9 @@ func (c *Client) CreateCard(ctx context.Context, params *CreateCardParams, body 
 
 // CreateCardsWithBody Create up to 500 cards, asynchronously
 //
-// A request with an item of the wrong shape is refused whole, with 400. What the rules of business
-// refuse fails only its item. Every item ends in exactly one event, `CARD_CREATION_REQUEST_CREATED` or
-// `CARD_CREATION_REQUEST_ERROR`, whose metadata name the job, the item and the card.
+// An item with invalid fields fails the whole request, with 400. An item that breaks a business rule
+// fails alone. Every item ends with exactly one event, `CARD_CREATION_REQUEST_CREATED` or
+// `CARD_CREATION_REQUEST_ERROR`; its metadata has the ids of the job, the item and the card.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5446,9 +5435,9 @@ func (c *Client) CreateCardsWithBody(ctx context.Context, params *CreateCardsPar
 
 // CreateCards Create up to 500 cards, asynchronously
 //
-// A request with an item of the wrong shape is refused whole, with 400. What the rules of business
-// refuse fails only its item. Every item ends in exactly one event, `CARD_CREATION_REQUEST_CREATED` or
-// `CARD_CREATION_REQUEST_ERROR`, whose metadata name the job, the item and the card.
+// An item with invalid fields fails the whole request, with 400. An item that breaks a business rule
+// fails alone. Every item ends with exactly one event, `CARD_CREATION_REQUEST_CREATED` or
+// `CARD_CREATION_REQUEST_ERROR`; its metadata has the ids of the job, the item and the card.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5482,7 +5471,7 @@ func (c *Client) GetCardJob(ctx context.Context, jobUUID CardJobPath, params *Ge
 
 // CancelCardsWithBody Cancel up to 100 cards
 //
-// All cards of the company that are named are cancelled for ever, in one step.
+// The given cards of the company are cancelled for ever, in one step.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5501,7 +5490,7 @@ func (c *Client) CancelCardsWithBody(ctx context.Context, params *CancelCardsPar
 
 // CancelCards Cancel up to 100 cards
 //
-// All cards of the company that are named are cancelled for ever, in one step.
+// The given cards of the company are cancelled for ever, in one step.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5535,7 +5524,7 @@ func (c *Client) CancelCard(ctx context.Context, uuid CardPath, params *CancelCa
 	return c.Client.Do(req)
 }
 
-// GetCard Find a card by uuid
+// GetCard Read a card
 //
 // Corresponds with GET /api/v3/cards/{uuid} (the `GetCard` operationId).
 func (c *Client) GetCard(ctx context.Context, uuid CardPath, params *GetCardParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5552,8 +5541,8 @@ func (c *Client) GetCard(ctx context.Context, uuid CardPath, params *GetCardPara
 
 // LockCardWithBody Lock or unlock a card
 //
-// An ACTIVE card becomes BLOCKED, and back. Repeating it changes nothing.
-// For any other card: 422 `CARD_NOT_ACTIVE`.
+// Locking makes an ACTIVE card BLOCKED; unlocking makes a BLOCKED card ACTIVE. Repeating the request changes
+// nothing. A card in any other status is refused with 422 `CARD_NOT_ACTIVE`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5572,8 +5561,8 @@ func (c *Client) LockCardWithBody(ctx context.Context, uuid CardPath, params *Lo
 
 // LockCard Lock or unlock a card
 //
-// An ACTIVE card becomes BLOCKED, and back. Repeating it changes nothing.
-// For any other card: 422 `CARD_NOT_ACTIVE`.
+// Locking makes an ACTIVE card BLOCKED; unlocking makes a BLOCKED card ACTIVE. Repeating the request changes
+// nothing. A card in any other status is refused with 422 `CARD_NOT_ACTIVE`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5590,10 +5579,10 @@ func (c *Client) LockCard(ctx context.Context, uuid CardPath, params *LockCardPa
 	return c.Client.Do(req)
 }
 
-// SetCardThresholdWithBody Change how much may be spent with a card
+// SetCardThresholdWithBody Change the threshold of a card
 //
-// Only of an ACTIVE card, else 422 `CARD_NOT_ACTIVE`; at most the company's credit limit, else 422
-// `THRESHOLD_EXCEEDS_LIMIT`.
+// The threshold is the amount that may be spent with the card. The card must be ACTIVE, else the answer is 422
+// `CARD_NOT_ACTIVE`. The threshold is at most the company's credit limit, else 422 `THRESHOLD_EXCEEDS_LIMIT`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5610,10 +5599,10 @@ func (c *Client) SetCardThresholdWithBody(ctx context.Context, uuid CardPath, pa
 	return c.Client.Do(req)
 }
 
-// SetCardThreshold Change how much may be spent with a card
+// SetCardThreshold Change the threshold of a card
 //
-// Only of an ACTIVE card, else 422 `CARD_NOT_ACTIVE`; at most the company's credit limit, else 422
-// `THRESHOLD_EXCEEDS_LIMIT`.
+// The threshold is the amount that may be spent with the card. The card must be ACTIVE, else the answer is 422
+// `CARD_NOT_ACTIVE`. The threshold is at most the company's credit limit, else 422 `THRESHOLD_EXCEEDS_LIMIT`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5650,14 +5639,13 @@ func (c *Client) ListReimbursements(ctx context.Context, params *ListReimburseme
 // IssueTokenWithBody Get an access token
 //
 // The client credentials grant (RFC 6749 section 4.4). The client authenticates in one of three
-// ways: HTTP Basic with its id and secret, each encoded as in a form first; `client_id` and
-// `client_secret` in the body; or `client_id` alone over mutual TLS with a certificate that the
-// client may present. A client with certificates has to present one of them in each of these
-// ways. A token that is asked for over mutual TLS is bound to the certificate (RFC 8705): it is
-// good with that certificate only.
+// ways: by HTTP Basic with its id and secret, each form-encoded first; by `client_id` and
+// `client_secret` in the body; or by `client_id` alone and one of its certificates (mutual TLS).
+// A client with certificates must present one of them in each of these ways. A token that is
+// requested with a certificate is bound to that certificate (RFC 8705).
 //
-// Errors are those of RFC 6749 section 5.2. A client gets 50 tokens at once, then 10 a second;
-// past that the answer is 429 with `Retry-After`.
+// Errors are those of RFC 6749 section 5.2. A client gets 50 tokens at once, then 10 a second.
+// Above that the answer is 429 with `Retry-After`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5677,14 +5665,13 @@ func (c *Client) IssueTokenWithBody(ctx context.Context, contentType string, bod
 // IssueTokenWithFormdataBody Get an access token
 //
 // The client credentials grant (RFC 6749 section 4.4). The client authenticates in one of three
-// ways: HTTP Basic with its id and secret, each encoded as in a form first; `client_id` and
-// `client_secret` in the body; or `client_id` alone over mutual TLS with a certificate that the
-// client may present. A client with certificates has to present one of them in each of these
-// ways. A token that is asked for over mutual TLS is bound to the certificate (RFC 8705): it is
-// good with that certificate only.
+// ways: by HTTP Basic with its id and secret, each form-encoded first; by `client_id` and
+// `client_secret` in the body; or by `client_id` alone and one of its certificates (mutual TLS).
+// A client with certificates must present one of them in each of these ways. A token that is
+// requested with a certificate is bound to that certificate (RFC 8705).
 //
-// Errors are those of RFC 6749 section 5.2. A client gets 50 tokens at once, then 10 a second;
-// past that the answer is 429 with `Retry-After`.
+// Errors are those of RFC 6749 section 5.2. A client gets 50 tokens at once, then 10 a second.
+// Above that the answer is 429 with `Retry-After`.
 //
 // Takes a body of the `application/x-www-form-urlencoded` content type.
 //
@@ -11058,7 +11045,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetAuthorizationServerWithResponse Where and how to get access tokens
 	//
-	// Authorization server metadata (RFC 8414). 404 when the daemon takes the tokens of other issuers only.
+	// Authorization server metadata (RFC 8414). 404 if the daemon accepts only tokens of other issuers.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11074,70 +11061,65 @@ type ClientWithResponsesInterface interface {
 
 	// ListAuditWithResponse List changes, the newest first
 	//
-	// Every change, through this API, the web console or the daemon's command line: the actor, its address,
-	// the action, the time, and the result. Events are not in it: they are data, and have a list of their
-	// own. Nothing can change or remove an entry; entries go after the time that the daemon is
-	// configured to keep them.
+	// Every change that was made through this API, the web console or the daemon's command line: the actor,
+	// the address, the action, the time and the result. Emitted events are not included; `GET /api/v1/events`
+	// lists them. Entries cannot be changed. They are removed after the configured retention.
 	//
-	// The list is in the order in which entries were recorded (`recordedAt`), which is that of the
-	// changes but for those that were made while Redis was away. With
-	// `Accept: application/x-ndjson` all that passes the filters is streamed, one entry a line;
-	// an answer that is cut off is not whole.
+	// Entries are listed in the order in which they were recorded (`recordedAt`). This is the order of the changes,
+	// except for those made while Redis was unavailable. With `Accept: application/x-ndjson` the answer is a stream
+	// of all entries that match the filters, one a line. If the connection breaks, the answer is incomplete.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/audit (the `ListAudit` operationId).
 	ListAuditWithResponse(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*ListAuditResponse, error)
 
-	// EraseCompanyWithResponse Erase what a company had until now
+	// EraseCompanyWithResponse Erase the data of a company
 	//
 	// Starts a job that removes, in this order: the subscribers of the company with their secrets, and its egress
-	// certificate; what is pending, which is cancelled; the payloads of its events, with what receivers answered;
-	// its other jobs. Of each event its id stays, with its type, its times, its number and a digest, so
-	// that it is not processed again, until `events.retention` is over. It cannot be undone, and the job cannot be cancelled.
-	// It goes on after a crash, and waits for attempts that are under way.
+	// certificate; its pending deliveries, which are cancelled; the payloads of its events, with the answers of
+	// receivers; its other jobs. The id, type, times, number and digest of each event stay until `events.retention`
+	// is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
+	// after a crash, and waits for attempts under way.
 	//
-	// It is about what was accepted, and which subscribers were created, before the call: the company may go on, and
-	// its access tokens stay valid. Erase it again after the last event of a company that leaves. What an
-	// `Idempotency-Key` has kept goes by itself within 24 hours. The audit log stays, and so do the public key of
-	// `v1a` signatures with its private half, and what the spend API shows, whose source is another system.
+	// The job erases events that were accepted, and subscribers that were created, before the call. The company
+	// may send further events, and its access tokens stay valid. If the company leaves, erase it again after its
+	// last event. Stored answers of `Idempotency-Key` expire within 24 hours. The audit log, the keys of `v1a`
+	// signatures and the data of the spend API, whose source is another system, stay.
 	//
-	// The token needs the scope `platform`, and is tied to no company. With the job's company in `companyUuid`
-	// the job can be watched.
+	// The token must have the scope `platform` and no company. To read the job, give the company as `companyUuid`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /api/v1/companies/{uuid} (the `EraseCompany` operationId).
 	EraseCompanyWithResponse(ctx context.Context, uuid CompanyPath, reqEditors ...RequestEditorFn) (*EraseCompanyResponse, error)
 
-	// CreateConsoleLinkWithBodyWithResponse Make a link into the web console
+	// CreateConsoleLinkWithBodyWithResponse Create a link into the web console
 	//
-	// The answer's `url` opens one session of the web console in one browser, within a minute. Give it
-	// only to the person that it is for: the first browser that opens it gets the session.
+	// The `url` of the answer opens one session of the web console, within a minute. The first browser that opens
+	// it gets the session, so give it only to its user.
 	//
-	// The session has the scopes that are asked for, of those that the token carries, or all of them. It
-	// is tied to the token's company or to the named one, unless `allCompanies` says that it sees all,
-	// for which the token needs the scope `platform`. The audit log names the creator of the link as the
-	// actor of its changes.
+	// The session has the given scopes, which the token must have, or else all scopes of the token. It is tied to
+	// the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
+	// needs the scope `platform`. The audit log names the creator of the link as the actor of the session's changes.
 	//
-	// A client certificate is needed wherever an operation that the scopes reach needs one.
+	// The request needs a client certificate if an operation that the scopes allow needs one.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/console-links (the `CreateConsoleLink` operationId).
 	CreateConsoleLinkWithBodyWithResponse(ctx context.Context, params *CreateConsoleLinkParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateConsoleLinkResponse, error)
 
-	// CreateConsoleLinkWithResponse Make a link into the web console
+	// CreateConsoleLinkWithResponse Create a link into the web console
 	//
-	// The answer's `url` opens one session of the web console in one browser, within a minute. Give it
-	// only to the person that it is for: the first browser that opens it gets the session.
+	// The `url` of the answer opens one session of the web console, within a minute. The first browser that opens
+	// it gets the session, so give it only to its user.
 	//
-	// The session has the scopes that are asked for, of those that the token carries, or all of them. It
-	// is tied to the token's company or to the named one, unless `allCompanies` says that it sees all,
-	// for which the token needs the scope `platform`. The audit log names the creator of the link as the
-	// actor of its changes.
+	// The session has the given scopes, which the token must have, or else all scopes of the token. It is tied to
+	// the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
+	// needs the scope `platform`. The audit log names the creator of the link as the actor of the session's changes.
 	//
-	// A client certificate is needed wherever an operation that the scopes reach needs one.
+	// The request needs a client certificate if an operation that the scopes allow needs one.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11146,8 +11128,8 @@ type ClientWithResponsesInterface interface {
 
 	// ListConsoleSessionsWithResponse List the sessions of the web console
 	//
-	// Those that are open now, the last to end first: with the scope `operator` all of the company, else
-	// those for whose links this credential asked.
+	// The open sessions, the last to expire first. With the scope `operator` these are all sessions of the company,
+	// else those whose links this credential created.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11156,7 +11138,7 @@ type ClientWithResponsesInterface interface {
 
 	// EndConsoleSessionWithResponse End a session of the web console
 	//
-	// Its browser is out with its next request. Those that can be listed can be ended.
+	// The next request of its browser is refused. A token can end the sessions that it can list.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11165,41 +11147,41 @@ type ClientWithResponsesInterface interface {
 
 	// ListDeliveriesWithResponse List deliveries, the newest first
 	//
-	// Filters combine with AND, the values of one with OR.
+	// Filters combine with AND, the values of one filter with OR.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/deliveries (the `ListDeliveries` operationId).
 	ListDeliveriesWithResponse(ctx context.Context, params *ListDeliveriesParams, reqEditors ...RequestEditorFn) (*ListDeliveriesResponse, error)
 
-	// RetryDeliveriesWithBodyWithResponse Attempt again all deliveries that pass filters
+	// RetryDeliveriesWithBodyWithResponse Attempt again all deliveries that match filters
 	//
-	// The filters are those of the list; without `status`, only what is `DEAD`. A job attempts what
-	// passes them now again, each with a fresh schedule, whatever its status, as the retry of one does.
-	// Left out are deliveries with an attempt under way, and those to a subscriber that is disabled or
-	// was deleted. With `dryRun` they are only counted (`redelivered`): 200 when that is done, 202 when
-	// there are so many that a job counts them.
+	// The filters are those of the list; the default of `status` is `DEAD`. A job attempts the deliveries that match
+	// now again, each with a new schedule, whatever its status, as the retry of a single delivery does. It leaves out
+	// deliveries with an attempt under way, and those whose subscriber is disabled or deleted. With `dryRun` the
+	// deliveries are only counted (`redelivered`). The answer is 200 if that is complete, and 202 if a job continues
+	// the count.
 	//
-	// The job makes no more deliveries due to a subscriber that has 1,000 due already. One over all
-	// subscribers goes on after 30 s, since an endpoint that is down must not hold up the others.
-	// Watch it with `GET /api/v1/jobs/{jobUuid}`; it can be cancelled.
+	// The job makes no further deliveries due to a subscriber that has 1,000 due deliveries. A job over several
+	// subscribers skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the
+	// others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/deliveries/retry (the `RetryDeliveries` operationId).
 	RetryDeliveriesWithBodyWithResponse(ctx context.Context, params *RetryDeliveriesParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RetryDeliveriesResponse, error)
 
-	// RetryDeliveriesWithResponse Attempt again all deliveries that pass filters
+	// RetryDeliveriesWithResponse Attempt again all deliveries that match filters
 	//
-	// The filters are those of the list; without `status`, only what is `DEAD`. A job attempts what
-	// passes them now again, each with a fresh schedule, whatever its status, as the retry of one does.
-	// Left out are deliveries with an attempt under way, and those to a subscriber that is disabled or
-	// was deleted. With `dryRun` they are only counted (`redelivered`): 200 when that is done, 202 when
-	// there are so many that a job counts them.
+	// The filters are those of the list; the default of `status` is `DEAD`. A job attempts the deliveries that match
+	// now again, each with a new schedule, whatever its status, as the retry of a single delivery does. It leaves out
+	// deliveries with an attempt under way, and those whose subscriber is disabled or deleted. With `dryRun` the
+	// deliveries are only counted (`redelivered`). The answer is 200 if that is complete, and 202 if a job continues
+	// the count.
 	//
-	// The job makes no more deliveries due to a subscriber that has 1,000 due already. One over all
-	// subscribers goes on after 30 s, since an endpoint that is down must not hold up the others.
-	// Watch it with `GET /api/v1/jobs/{jobUuid}`; it can be cancelled.
+	// The job makes no further deliveries due to a subscriber that has 1,000 due deliveries. A job over several
+	// subscribers skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the
+	// others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11222,7 +11204,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteEgressCertificateWithResponse Remove the company's client certificate
 	//
-	// `companyUuid` is taken from the body or from the query.
+	// `companyUuid` may be in the body or in the query.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11236,39 +11218,39 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/egress-certificate (the `GetEgressCertificate` operationId).
 	GetEgressCertificateWithResponse(ctx context.Context, params *GetEgressCertificateParams, reqEditors ...RequestEditorFn) (*GetEgressCertificateResponse, error)
 
-	// SetEgressCertificateWithBodyWithResponse Set the client certificate that receivers of the company are shown
+	// SetEgressCertificateWithBodyWithResponse Set the company's client certificate
 	//
-	// For receivers that ask for mutual TLS. It is used for the deliveries of this company alone, from the answer on; one that was there is replaced. The key is kept encrypted and never shown.
+	// For receivers that require mutual TLS. Deliveries of this company use the certificate from the answer on. It replaces an earlier one. The key is stored encrypted and never shown.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /api/v1/egress-certificate (the `SetEgressCertificate` operationId).
 	SetEgressCertificateWithBodyWithResponse(ctx context.Context, params *SetEgressCertificateParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetEgressCertificateResponse, error)
 
-	// SetEgressCertificateWithResponse Set the client certificate that receivers of the company are shown
+	// SetEgressCertificateWithResponse Set the company's client certificate
 	//
-	// For receivers that ask for mutual TLS. It is used for the deliveries of this company alone, from the answer on; one that was there is replaced. The key is kept encrypted and never shown.
+	// For receivers that require mutual TLS. Deliveries of this company use the certificate from the answer on. It replaces an earlier one. The key is stored encrypted and never shown.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /api/v1/egress-certificate (the `SetEgressCertificate` operationId).
 	SetEgressCertificateWithResponse(ctx context.Context, params *SetEgressCertificateParams, body SetEgressCertificateJSONRequestBody, reqEditors ...RequestEditorFn) (*SetEgressCertificateResponse, error)
 
-	// ListEventTypesWithResponse List the known event types
+	// ListEventTypesWithResponse List the event types
 	//
-	// The daemon's own types, those of the settings, and those that were documented here, with what is known of
-	// each. A change of another replica is seen within a second. `/webhooks.json` has the same as an OpenAPI 3.1
-	// document, `/docs` shows it.
+	// The daemon's own types, those of the settings, and those that were documented with `PUT /api/v1/event-types/{name}`. A change at another
+	// replica is visible within a second. `/webhooks.json` has the same types as an OpenAPI 3.1 document, which `/docs`
+	// shows.
 	//
-	// The operational events are raised by the daemon alone: `SUBSCRIBER_FAILING` (several attempts
-	// in a row failed), `SUBSCRIBER_RECOVERED`, `SUBSCRIBER_DISABLED` (it kept failing or answered
-	// 410) and `DELIVERY_DEAD` (a dead letter, unless of an operational event). They are accepted
-	// together with the change they tell of, when a subscriber of the company lists the type.
-	// Their metadata has `companyUuid` and `subscriberUuid`, and by type `consecutiveFailures` and
-	// `failingSince`, `reason`, or `eventId`, `event`, `attempts` and `reason`. At most 60 of a
-	// type about one subscriber are accepted in a minute; one more, a minute later, stands for the
-	// rest and has `suppressed`, `firstEventId` and `lastEventId` instead. The operator may name a
-	// company whose subscribers get the operational events of all companies.
+	// Only the daemon emits operational events: `SUBSCRIBER_FAILING` (several attempts in a row
+	// failed), `SUBSCRIBER_RECOVERED`, `SUBSCRIBER_DISABLED` (it kept failing or answered 410) and
+	// `DELIVERY_DEAD` (not for operational events themselves). Each is accepted in one step with the
+	// change that it reports, if a subscriber of the company lists its type. Their metadata has
+	// `companyUuid` and `subscriberUuid`, and depending on the type `consecutiveFailures` and
+	// `failingSince`, or `reason`, or `eventId`, `event`, `attempts` and `reason`. In a minute, at
+	// most 60 of a type are accepted for one subscriber, and 300 of a type for all subscribers of a company.
+	// A minute later one summary for each subscriber replaces the others; its metadata has `suppressed`, `firstEventId` and
+	// `lastEventId` instead. The operator may name a company that gets the operational events of all companies.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11277,14 +11259,14 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteEventTypeWithResponse Remove the documentation of an event type
 	//
-	// What the settings or the daemon know of the type stays. Events of it are accepted as before. The token needs the scope `platform`, and is tied to no company.
+	// A type of the settings stays in the catalogue. Events of the type are accepted as before. The token must have the scope `platform` and no company.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /api/v1/event-types/{name} (the `DeleteEventType` operationId).
 	DeleteEventTypeWithResponse(ctx context.Context, name EventTypePath, params *DeleteEventTypeParams, reqEditors ...RequestEditorFn) (*DeleteEventTypeResponse, error)
 
-	// GetEventTypeWithResponse Read what is known of an event type
+	// GetEventTypeWithResponse Read an event type
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11293,14 +11275,14 @@ type ClientWithResponsesInterface interface {
 
 	// PutEventTypeWithBodyWithResponse Document an event type
 	//
-	// Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
-	// It is documentation for all companies, readable by every client. It changes neither which events are accepted nor
-	// where they are delivered. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
-	// from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
-	// (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
-	// `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
+	// Stores a description, a schema of the metadata and an example of it, in place of those stored before. This is
+	// documentation for all companies, readable by every client. It affects neither which events are accepted nor
+	// where they are delivered. The schema is JSON Schema 2020-12. It may refer to parts of itself, but not to
+	// other documents. The example is validated against it. The daemon's own types (`SUBSCRIBER_…`,
+	// `DELIVERY_DEAD`, and the two of bulk creations of cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
+	// 1,000 types are stored, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
 	//
-	// The token needs the scope `platform`, and is tied to no company.
+	// The token must have the scope `platform` and no company.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11309,14 +11291,14 @@ type ClientWithResponsesInterface interface {
 
 	// PutEventTypeWithResponse Document an event type
 	//
-	// Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
-	// It is documentation for all companies, readable by every client. It changes neither which events are accepted nor
-	// where they are delivered. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
-	// from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
-	// (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
-	// `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
+	// Stores a description, a schema of the metadata and an example of it, in place of those stored before. This is
+	// documentation for all companies, readable by every client. It affects neither which events are accepted nor
+	// where they are delivered. The schema is JSON Schema 2020-12. It may refer to parts of itself, but not to
+	// other documents. The example is validated against it. The daemon's own types (`SUBSCRIBER_…`,
+	// `DELIVERY_DEAD`, and the two of bulk creations of cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
+	// 1,000 types are stored, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
 	//
-	// The token needs the scope `platform`, and is tied to no company.
+	// The token must have the scope `platform` and no company.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11325,8 +11307,8 @@ type ClientWithResponsesInterface interface {
 
 	// ListEventsWithResponse List events, the newest first
 	//
-	// Filters combine with AND, the values of one with OR. `subscriberUuid`, `errorClass` and the
-	// status codes are about deliveries: events are listed of which one delivery meets them all.
+	// Filters combine with AND, the values of one filter with OR. `subscriberUuid`, `errorClass` and the
+	// status codes are filters of deliveries: an event is listed if one of its deliveries matches all of them.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11335,20 +11317,20 @@ type ClientWithResponsesInterface interface {
 
 	// IngestEventsWithBodyWithResponse Emit one event, or up to 1,000
 	//
-	// The answer is sent when the event is durably written with its pending dispatch. An id is
-	// processed once, for ever: sending the same event again is answered `DUPLICATE`, another
-	// content under a known id is 409 and overwrites nothing.
+	// The answer is sent after the event and its place in the queue are durable. An id is processed
+	// once, for ever. The same event sent again is answered `DUPLICATE`. A known id with other
+	// content is refused with 409 and changes nothing.
 	//
-	// An array is always answered 202, with one result for each item in order; a bad item does
-	// not fail the others. It takes no `Idempotency-Key`, its ids suffice. On 503 nothing can be assumed: send the same events again.
+	// An array is answered 202 with one result for each item, in order; an invalid item does not
+	// fail the others. An array needs no `Idempotency-Key`, since each event has an id. After a 503,
+	// events of the request may or may not have been accepted: send the same events again.
 	//
-	// A company may have a bounded number of pending events. Beyond it a new event is answered 429
-	// `BACKLOG_FULL`, and one for which no memory is left 503 `STORAGE_FULL`; in an array it is
-	// `REJECTED` with that code. Known ids are still answered.
-	// The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
-	// `EVENT_TYPE_RESERVED`.
+	// The pending events of a company are limited. Above the limit a new event is refused with 429
+	// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. In an array the item is
+	// `REJECTED` with that code. Events with known ids are still answered. Operational events
+	// (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400 `EVENT_TYPE_RESERVED`.
 	//
-	// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
+	// A `traceparent` header (W3C Trace Context) is stored with the events and sent to their receivers.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11357,20 +11339,20 @@ type ClientWithResponsesInterface interface {
 
 	// IngestEventsWithResponse Emit one event, or up to 1,000
 	//
-	// The answer is sent when the event is durably written with its pending dispatch. An id is
-	// processed once, for ever: sending the same event again is answered `DUPLICATE`, another
-	// content under a known id is 409 and overwrites nothing.
+	// The answer is sent after the event and its place in the queue are durable. An id is processed
+	// once, for ever. The same event sent again is answered `DUPLICATE`. A known id with other
+	// content is refused with 409 and changes nothing.
 	//
-	// An array is always answered 202, with one result for each item in order; a bad item does
-	// not fail the others. It takes no `Idempotency-Key`, its ids suffice. On 503 nothing can be assumed: send the same events again.
+	// An array is answered 202 with one result for each item, in order; an invalid item does not
+	// fail the others. An array needs no `Idempotency-Key`, since each event has an id. After a 503,
+	// events of the request may or may not have been accepted: send the same events again.
 	//
-	// A company may have a bounded number of pending events. Beyond it a new event is answered 429
-	// `BACKLOG_FULL`, and one for which no memory is left 503 `STORAGE_FULL`; in an array it is
-	// `REJECTED` with that code. Known ids are still answered.
-	// The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
-	// `EVENT_TYPE_RESERVED`.
+	// The pending events of a company are limited. Above the limit a new event is refused with 429
+	// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. In an array the item is
+	// `REJECTED` with that code. Events with known ids are still answered. Operational events
+	// (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400 `EVENT_TYPE_RESERVED`.
 	//
-	// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
+	// A `traceparent` header (W3C Trace Context) is stored with the events and sent to their receivers.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11391,7 +11373,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/events/{id}/deliveries (the `ListEventDeliveries` operationId).
 	ListEventDeliveriesWithResponse(ctx context.Context, id EventPath, params *ListEventDeliveriesParams, reqEditors ...RequestEditorFn) (*ListEventDeliveriesResponse, error)
 
-	// ExplainEventWithResponse Say, for every subscriber, what became of an event
+	// ExplainEventWithResponse Explain the outcome of an event for every subscriber
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11400,11 +11382,11 @@ type ClientWithResponsesInterface interface {
 
 	// EraseEventPayloadWithResponse Remove an event's payload for ever
 	//
-	// For data that must not be kept. The event must be settled: while a delivery of it is open, or it is in
-	// quarantine, the answer is 409 `EVENT_OPEN`. Its payload and its deliveries, with what receivers answered, are
-	// removed at once, also dead letters and what a disabled subscriber was to have. Its id stays known, with a digest
-	// of the content and its type and times, as of an event that was compacted; the feed has it as a stub. Doing it again
-	// does nothing. What receivers have, and backups of Redis, are not reached.
+	// The event must be settled: while a delivery of it is open, or it is in quarantine, the answer is 409
+	// `EVENT_OPEN`. Its payload and its deliveries, with the answers of receivers, are removed at once, also dead
+	// and missed deliveries. Its id stays known, with its type, its times and a digest of the content, like that of
+	// a compacted event; the feed has the event without a body. Repeating the request changes nothing. Copies at
+	// receivers and in backups of Redis remain.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11413,8 +11395,8 @@ type ClientWithResponsesInterface interface {
 
 	// ReplayEventWithBodyWithResponse Deliver an event again
 	//
-	// To all the subscribers that want it now, or to those named; 422 `UNKNOWN_SUBSCRIBERS` names those that the
-	// company does not have. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
+	// To all subscribers that match it now, or to the given ones; if the company lacks one of these, the answer is 422
+	// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
 	// any company.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -11424,8 +11406,8 @@ type ClientWithResponsesInterface interface {
 
 	// ReplayEventWithResponse Deliver an event again
 	//
-	// To all the subscribers that want it now, or to those named; 422 `UNKNOWN_SUBSCRIBERS` names those that the
-	// company does not have. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
+	// To all subscribers that match it now, or to the given ones; if the company lacks one of these, the answer is 422
+	// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
 	// any company.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -11435,15 +11417,16 @@ type ClientWithResponsesInterface interface {
 
 	// ListJobsWithResponse List the jobs of a company, the newest first
 	//
-	// Retries of many deliveries, recoveries, and what the change of a subscriber starts. Jobs are kept
-	// for 7 days after their last step, the newest 2,000 of a company. Filters combine with AND.
+	// Jobs of retries of many deliveries, of recoveries, of resumes with `drop`, of deletions of
+	// subscribers and of erasures of companies. Finished jobs are kept for 7 days, at most the
+	// newest 2,000 of a company. Filters combine with AND.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/jobs (the `ListJobs` operationId).
 	ListJobsWithResponse(ctx context.Context, params *ListJobsParams, reqEditors ...RequestEditorFn) (*ListJobsResponse, error)
 
-	// GetJobWithResponse Watch a job
+	// GetJobWithResponse Read a job
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11452,10 +11435,10 @@ type ClientWithResponsesInterface interface {
 
 	// CancelJobWithResponse Cancel a job
 	//
-	// What it has done already stays, and a page of it that is under way is finished. A `DROP` leaves its
-	// subscriber paused. A job that was cancelled stays so. Those of the kinds `RELEASE` and `CANCEL`
-	// are part of a change of a subscriber and cannot be cancelled (409 `JOB_NOT_CANCELLABLE`), nor can
-	// one that has completed (409 `JOB_FINISHED`).
+	// The job stops after its present step. Its earlier changes stay. A cancelled `DROP` leaves its
+	// subscriber paused. Cancelling a cancelled job changes nothing. A job of the kind `CANCEL` (the
+	// deletion of a subscriber) or `ERASE` (of a company) cannot be cancelled: 409
+	// `JOB_NOT_CANCELLABLE`. Nor can a completed job: 409 `JOB_FINISHED`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11464,8 +11447,8 @@ type ClientWithResponsesInterface interface {
 
 	// ListLocationsV1WithResponse List locations (deprecated)
 	//
-	// Without `page` and `size` the whole list is answered. INACTIVE locations are listed too; do not assign
-	// them to anything new.
+	// Without `page` and `size` the answer is the whole list. It includes INACTIVE locations; do not assign them
+	// to anything new.
 	// Use `/api/v2/locations`.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -11488,8 +11471,8 @@ type ClientWithResponsesInterface interface {
 
 	// ListClientsWithResponse List the OAuth clients, the first created first
 	//
-	// For all operations about clients the token needs the scopes `operator` and `platform`, and is tied to no company. They answer 404
-	// where the daemon issues no tokens itself.
+	// For all operations on clients the token must have the scopes `operator` and `platform` and no company. They
+	// answer 404 if the daemon issues no tokens itself.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11498,8 +11481,8 @@ type ClientWithResponsesInterface interface {
 
 	// CreateClientWithBodyWithResponse Create an OAuth client
 	//
-	// Its secret is in this answer only. A client gets no scope that the token of the request lacks; `platform` and
-	// `operator` are not for a client of a company.
+	// Only this answer has the secret. The scopes must be scopes of the request's token. A client of a company cannot
+	// have `platform` or `operator`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11508,8 +11491,8 @@ type ClientWithResponsesInterface interface {
 
 	// CreateClientWithResponse Create an OAuth client
 	//
-	// Its secret is in this answer only. A client gets no scope that the token of the request lacks; `platform` and
-	// `operator` are not for a client of a company.
+	// Only this answer has the secret. The scopes must be scopes of the request's token. A client of a company cannot
+	// have `platform` or `operator`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11518,7 +11501,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteClientWithResponse Delete an OAuth client
 	//
-	// The tokens that it has are refused within seconds.
+	// The tokens of the client are refused within seconds.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11534,8 +11517,9 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateClientWithBodyWithResponse Disable or enable an OAuth client, or change its certificates
 	//
-	// A client that is disabled gets no token, and the tokens that it has are refused within seconds. `certificates`
-	// replaces the list of those that it may present; with an empty one it may present any, or none, and needs its secret.
+	// A disabled client gets no token, and its existing tokens are refused within seconds. `certificates` replaces the
+	// list of certificates of which the client must present one. With an empty list the client needs its secret, and may
+	// present any certificate or none.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11544,48 +11528,49 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateClientWithResponse Disable or enable an OAuth client, or change its certificates
 	//
-	// A client that is disabled gets no token, and the tokens that it has are refused within seconds. `certificates`
-	// replaces the list of those that it may present; with an empty one it may present any, or none, and needs its secret.
+	// A disabled client gets no token, and its existing tokens are refused within seconds. `certificates` replaces the
+	// list of certificates of which the client must present one. With an empty list the client needs its secret, and may
+	// present any certificate or none.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PATCH /api/v1/oauth-clients/{clientId} (the `UpdateClient` operationId).
 	UpdateClientWithResponse(ctx context.Context, clientID ClientPath, body UpdateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateClientResponse, error)
 
-	// RotateClientSecretWithBodyWithResponse Give an OAuth client a new secret
+	// RotateClientSecretWithBodyWithResponse Rotate the secret of an OAuth client
 	//
-	// The new secret is in this answer only. The old one is good for `overlapSeconds` more.
+	// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/oauth-clients/{clientId}/rotate-secret (the `RotateClientSecret` operationId).
 	RotateClientSecretWithBodyWithResponse(ctx context.Context, clientID ClientPath, params *RotateClientSecretParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RotateClientSecretResponse, error)
 
-	// RotateClientSecretWithResponse Give an OAuth client a new secret
+	// RotateClientSecretWithResponse Rotate the secret of an OAuth client
 	//
-	// The new secret is in this answer only. The old one is good for `overlapSeconds` more.
+	// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/oauth-clients/{clientId}/rotate-secret (the `RotateClientSecret` operationId).
 	RotateClientSecretWithResponse(ctx context.Context, clientID ClientPath, params *RotateClientSecretParams, body RotateClientSecretJSONRequestBody, reqEditors ...RequestEditorFn) (*RotateClientSecretResponse, error)
 
-	// ListQuarantineWithResponse List what could not be read
+	// ListQuarantineWithResponse List the quarantine
 	//
-	// Events, deliveries and subscribers whose stored form is damaged. Each was put aside when it was
-	// to be delivered, so that nothing else waits for it, and stays here until it is retried or
-	// dropped. What a damaged subscriber is to have waits until its record is mended.
-	// For each company the oldest come first.
+	// Events, deliveries and subscribers whose stored record cannot be read. They were quarantined when they were
+	// to be delivered, so that no other work waits for them, and stay until they are retried or
+	// dropped. The deliveries to a quarantined subscriber wait until its record is repaired.
+	// The oldest entries of each company come first.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/quarantine (the `ListQuarantine` operationId).
 	ListQuarantineWithResponse(ctx context.Context, params *ListQuarantineParams, reqEditors ...RequestEditorFn) (*ListQuarantineResponse, error)
 
-	// DropQuarantinedWithResponse Give up what could not be read
+	// DropQuarantinedWithResponse Drop an entry of the quarantine
 	//
-	// An event is pending no more: its id stays known, and reading it is answered 410
-	// `EVENT_COMPACTED`. A delivery is cancelled, or forgotten when nothing of it can be read. A
+	// An event is not delivered: its id stays known, and reading the event is answered 410
+	// `EVENT_COMPACTED`. A delivery is cancelled, or removed if no part of it can be read. A
 	// subscriber is deleted.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -11593,9 +11578,9 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with DELETE /api/v1/quarantine/{id} (the `DropQuarantined` operationId).
 	DropQuarantinedWithResponse(ctx context.Context, id QuarantinePath, params *DropQuarantinedParams, reqEditors ...RequestEditorFn) (*DropQuarantinedResponse, error)
 
-	// RetryQuarantinedWithResponse Try again to deliver what could not be read
+	// RetryQuarantinedWithResponse Retry an entry of the quarantine
 	//
-	// It leaves the quarantine, and comes back when it still cannot be read.
+	// The entry is queued again. If its record still cannot be read, it returns to the quarantine.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11611,7 +11596,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateSubscriberWithBodyWithResponse Create a subscriber
 	//
-	// The answer carries the signing secret. It is shown here and after a rotation, never again.
+	// The answer has the signing secret, which no other answer has except that of a rotation.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11620,7 +11605,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateSubscriberWithResponse Create a subscriber
 	//
-	// The answer carries the signing secret. It is shown here and after a rotation, never again.
+	// The answer has the signing secret, which no other answer has except that of a rotation.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11629,7 +11614,7 @@ type ClientWithResponsesInterface interface {
 
 	// AddSubscriberEventWithBodyWithResponse Add an event type to a subscriber
 	//
-	// The subscriber is named by its callback address. Adding a type it has changes nothing.
+	// The subscriber is found by its `callbackUrl`. Adding a type that it has already changes nothing.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11638,7 +11623,7 @@ type ClientWithResponsesInterface interface {
 
 	// AddSubscriberEventWithResponse Add an event type to a subscriber
 	//
-	// The subscriber is named by its callback address. Adding a type it has changes nothing.
+	// The subscriber is found by its `callbackUrl`. Adding a type that it has already changes nothing.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11647,8 +11632,8 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteSubscriberEventWithBodyWithResponse Remove an event type from a subscriber
 	//
-	// The fields are taken from the body or, since proxies may drop the body of a DELETE, from the
-	// query. `callbackUrl` and `event` are required in one of them.
+	// `callbackUrl` and `event` are required in the body or in the query, since proxies may drop the
+	// body of a DELETE.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11657,8 +11642,8 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteSubscriberEventWithResponse Remove an event type from a subscriber
 	//
-	// The fields are taken from the body or, since proxies may drop the body of a DELETE, from the
-	// query. `callbackUrl` and `event` are required in one of them.
+	// `callbackUrl` and `event` are required in the body or in the query, since proxies may drop the
+	// body of a DELETE.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11667,7 +11652,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteSubscriberWithResponse Delete a subscriber
 	//
-	// Cancels what is still pending for it. `companyUuid` is taken from the body or from the query.
+	// Its pending deliveries are cancelled. `companyUuid` may be in the body or in the query.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11683,7 +11668,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateSubscriberWithBodyWithResponse Change a subscriber
 	//
-	// Only the given fields change. Enabling a disabled subscriber delivers what was held for it.
+	// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted meanwhile.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11692,7 +11677,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateSubscriberWithResponse Change a subscriber
 	//
-	// Only the given fields change. Enabling a disabled subscriber delivers what was held for it.
+	// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted meanwhile.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11701,39 +11686,39 @@ type ClientWithResponsesInterface interface {
 
 	// ReadSubscriberFeedWithResponse Read the events that a subscriber gets, in their order
 	//
-	// The events of the company, in the order of their numbers (`webhook-sequence`), that the subscriber wants as
-	// it is now (`events` and `filter`), with the bytes that a delivery has (`format`). It reads what was accepted,
-	// whatever came of the deliveries, also while the subscriber is paused or disabled, and changes nothing: any
-	// number may read at once, each from its own place.
+	// The events of the company that match the subscriber's present `events` and `filter`, in the order of
+	// their numbers (`webhook-sequence`), each with the body that a delivery has (`format`). The feed does not
+	// depend on the state of deliveries, nor on whether the subscriber is paused or disabled. Reading changes
+	// nothing, so several clients may read at once, each from its own position.
 	//
-	// Begin with `after=0`, or with the last number that you have, and go on from `next` for ever: so every event that
-	// was accepted and matches is read, once, unless it is past its retention, which `forgotten` counts. `next` also
-	// moves over events that do not match. While `more` is true go on at once, also after an empty page: a page ends
-	// at `limit` events or 4 MiB, or when some 1,000 events were looked at. Else give `wait`: the answer
-	// then comes with the next event that matches, or when the time is over. At most 16 may wait at once in a
-	// company at one replica, beyond that the answer is 429 `TOO_MANY_WAITING`.
+	// Begin with `after=0`, or with the number of the last event that you have, and continue with `after` = `next`. So every
+	// matching event is read once, except those past their retention; `forgotten` counts these. `next` also
+	// moves past events that do not match. While `more` is true, read on at once, also after an empty page: a page
+	// ends at `limit` events, at 4 MiB, or after examining about 1,000 events. Else send `wait`: the answer then
+	// comes with the next matching event, or at the end of that time. At most 16 requests of a company may wait
+	// at one replica; further ones are refused with 429 `TOO_MANY_WAITING`.
 	//
-	// An event that settled long ago (`events.keep_delivered`) has no payload any more. It is read as a stub, when
-	// the subscriber wants its type; the filter cannot be asked about it. The answer holds payloads, and with
-	// `signatures` signatures under the subscriber's secrets, therefore both scopes are needed.
+	// The payload of an event is removed some time after the event is settled (`events.keep_delivered`). Then the
+	// feed has the event without a body if the subscriber lists its type; the filter is not evaluated. Two scopes are needed,
+	// since the answer has payloads, and with `signatures` the signatures of the subscriber.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/subscribers/{uuid}/feed (the `ReadSubscriberFeed` operationId).
 	ReadSubscriberFeedWithResponse(ctx context.Context, uuid SubscriberPath, params *ReadSubscriberFeedParams, reqEditors ...RequestEditorFn) (*ReadSubscriberFeedResponse, error)
 
-	// TestSubscriberFilterWithBodyWithResponse Try a filter on events that were accepted
+	// TestSubscriberFilterWithBodyWithResponse Test a filter on accepted events
 	//
-	// Evaluates an expression, or the filter that the subscriber has, on one event of the company, or on its last 100. Nothing is changed or sent.
+	// Evaluates the given filter, or that of the subscriber, on one event of the company or on its last 100. Nothing is changed or sent.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/subscribers/{uuid}/filter-test (the `TestSubscriberFilter` operationId).
 	TestSubscriberFilterWithBodyWithResponse(ctx context.Context, uuid SubscriberPath, params *TestSubscriberFilterParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*TestSubscriberFilterResponse, error)
 
-	// TestSubscriberFilterWithResponse Try a filter on events that were accepted
+	// TestSubscriberFilterWithResponse Test a filter on accepted events
 	//
-	// Evaluates an expression, or the filter that the subscriber has, on one event of the company, or on its last 100. Nothing is changed or sent.
+	// Evaluates the given filter, or that of the subscriber, on one event of the company or on its last 100. Nothing is changed or sent.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11742,27 +11727,27 @@ type ClientWithResponsesInterface interface {
 
 	// PauseSubscriberWithResponse Pause a subscriber
 	//
-	// What comes from now on waits, without being attempted, `PENDING` with the reason `PAUSED`, until the subscriber is resumed. It is neither failing nor disabled. Attempts under way, and those that wait for a place in memory, still go out.
+	// New deliveries wait, `PENDING` with the reason `PAUSED`, until the subscriber is resumed. Its health does not change. Deliveries that a replica has already claimed are still attempted.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/subscribers/{uuid}/pause (the `PauseSubscriber` operationId).
 	PauseSubscriberWithResponse(ctx context.Context, uuid SubscriberPath, params *PauseSubscriberParams, reqEditors ...RequestEditorFn) (*PauseSubscriberResponse, error)
 
-	// RecoverSubscriberWithBodyWithResponse Deliver again what failed or was never sent
+	// RecoverSubscriberWithBodyWithResponse Deliver again the failed and missed events of a subscriber
 	//
-	// Starts a job over the events accepted between `since` and `until`: what failed is delivered
-	// again, and so is what was never delivered because the subscriber was disabled.
+	// Starts a job over the events accepted between `since` and `until`. It repeats failed deliveries,
+	// and creates those that were never made because the subscriber was disabled.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/subscribers/{uuid}/recover (the `RecoverSubscriber` operationId).
 	RecoverSubscriberWithBodyWithResponse(ctx context.Context, uuid SubscriberPath, params *RecoverSubscriberParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RecoverSubscriberResponse, error)
 
-	// RecoverSubscriberWithResponse Deliver again what failed or was never sent
+	// RecoverSubscriberWithResponse Deliver again the failed and missed events of a subscriber
 	//
-	// Starts a job over the events accepted between `since` and `until`: what failed is delivered
-	// again, and so is what was never delivered because the subscriber was disabled.
+	// Starts a job over the events accepted between `since` and `until`. It repeats failed deliveries,
+	// and creates those that were never made because the subscriber was disabled.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11771,7 +11756,7 @@ type ClientWithResponsesInterface interface {
 
 	// ResumeSubscriberWithBodyWithResponse Resume a paused subscriber
 	//
-	// What waits goes out. With `drop` it is cancelled instead, by a job that resumes the subscriber at its end; what comes meanwhile is kept.
+	// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11780,16 +11765,16 @@ type ClientWithResponsesInterface interface {
 
 	// ResumeSubscriberWithResponse Resume a paused subscriber
 	//
-	// What waits goes out. With `drop` it is cancelled instead, by a job that resumes the subscriber at its end; what comes meanwhile is kept.
+	// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/subscribers/{uuid}/resume (the `ResumeSubscriber` operationId).
 	ResumeSubscriberWithResponse(ctx context.Context, uuid SubscriberPath, params *ResumeSubscriberParams, body ResumeSubscriberJSONRequestBody, reqEditors ...RequestEditorFn) (*ResumeSubscriberResponse, error)
 
-	// RotateSubscriberSecretWithResponse Give a subscriber a new signing secret
+	// RotateSubscriberSecretWithResponse Rotate the signing secret of a subscriber
 	//
-	// The old secret keeps signing beside the new one for 24 hours (configurable).
+	// Deliveries are signed with the old and the new secret for 24 hours (configurable), then with the new one.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11805,7 +11790,7 @@ type ClientWithResponsesInterface interface {
 
 	// TestSubscriberWithResponse Send a signed test delivery and return its result
 	//
-	// One attempt, made at once and never retried. The answer may take as long as the attempt, 15 seconds.
+	// One attempt, made at once and not retried. The answer comes after the attempt, which may take 15 seconds.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11828,8 +11813,8 @@ type ClientWithResponsesInterface interface {
 
 	// ListLocationsWithResponse List locations
 	//
-	// Without `page` and `size` the whole list is answered. INACTIVE locations are listed too; do not assign
-	// them to anything new.
+	// Without `page` and `size` the answer is the whole list. It includes INACTIVE locations; do not assign them
+	// to anything new.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11843,7 +11828,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v2/locations/{uuid} (the `GetLocation` operationId).
 	GetLocationWithResponse(ctx context.Context, uuid LocationPath, params *GetLocationParams, reqEditors ...RequestEditorFn) (*GetLocationResponse, error)
 
-	// ListCardsWithResponse Find all cards, the latest issued first
+	// ListCardsWithResponse List cards, the latest issued first
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11852,8 +11837,8 @@ type ClientWithResponsesInterface interface {
 
 	// CreateCardWithBodyWithResponse Create one card
 	//
-	// Both spellings `userUuid` and `userUUID`, and `periodicity` and `periodicityType`, are taken, and enum
-	// values in any letter case. Answers have the first spelling and capital letters.
+	// `userUUID` may be used for `userUuid`, `periodicityType` for `periodicity`, and enum values may have any letter
+	// case. Answers have `userUuid`, `periodicity` and capital letters.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11862,8 +11847,8 @@ type ClientWithResponsesInterface interface {
 
 	// CreateCardWithResponse Create one card
 	//
-	// Both spellings `userUuid` and `userUUID`, and `periodicity` and `periodicityType`, are taken, and enum
-	// values in any letter case. Answers have the first spelling and capital letters.
+	// `userUUID` may be used for `userUuid`, `periodicityType` for `periodicity`, and enum values may have any letter
+	// case. Answers have `userUuid`, `periodicity` and capital letters.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11872,9 +11857,9 @@ type ClientWithResponsesInterface interface {
 
 	// CreateCardsWithBodyWithResponse Create up to 500 cards, asynchronously
 	//
-	// A request with an item of the wrong shape is refused whole, with 400. What the rules of business
-	// refuse fails only its item. Every item ends in exactly one event, `CARD_CREATION_REQUEST_CREATED` or
-	// `CARD_CREATION_REQUEST_ERROR`, whose metadata name the job, the item and the card.
+	// An item with invalid fields fails the whole request, with 400. An item that breaks a business rule
+	// fails alone. Every item ends with exactly one event, `CARD_CREATION_REQUEST_CREATED` or
+	// `CARD_CREATION_REQUEST_ERROR`; its metadata has the ids of the job, the item and the card.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11883,9 +11868,9 @@ type ClientWithResponsesInterface interface {
 
 	// CreateCardsWithResponse Create up to 500 cards, asynchronously
 	//
-	// A request with an item of the wrong shape is refused whole, with 400. What the rules of business
-	// refuse fails only its item. Every item ends in exactly one event, `CARD_CREATION_REQUEST_CREATED` or
-	// `CARD_CREATION_REQUEST_ERROR`, whose metadata name the job, the item and the card.
+	// An item with invalid fields fails the whole request, with 400. An item that breaks a business rule
+	// fails alone. Every item ends with exactly one event, `CARD_CREATION_REQUEST_CREATED` or
+	// `CARD_CREATION_REQUEST_ERROR`; its metadata has the ids of the job, the item and the card.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11901,7 +11886,7 @@ type ClientWithResponsesInterface interface {
 
 	// CancelCardsWithBodyWithResponse Cancel up to 100 cards
 	//
-	// All cards of the company that are named are cancelled for ever, in one step.
+	// The given cards of the company are cancelled for ever, in one step.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11910,7 +11895,7 @@ type ClientWithResponsesInterface interface {
 
 	// CancelCardsWithResponse Cancel up to 100 cards
 	//
-	// All cards of the company that are named are cancelled for ever, in one step.
+	// The given cards of the company are cancelled for ever, in one step.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11926,7 +11911,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with DELETE /api/v3/cards/{uuid} (the `CancelCard` operationId).
 	CancelCardWithResponse(ctx context.Context, uuid CardPath, params *CancelCardParams, reqEditors ...RequestEditorFn) (*CancelCardResponse, error)
 
-	// GetCardWithResponse Find a card by uuid
+	// GetCardWithResponse Read a card
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11935,8 +11920,8 @@ type ClientWithResponsesInterface interface {
 
 	// LockCardWithBodyWithResponse Lock or unlock a card
 	//
-	// An ACTIVE card becomes BLOCKED, and back. Repeating it changes nothing.
-	// For any other card: 422 `CARD_NOT_ACTIVE`.
+	// Locking makes an ACTIVE card BLOCKED; unlocking makes a BLOCKED card ACTIVE. Repeating the request changes
+	// nothing. A card in any other status is refused with 422 `CARD_NOT_ACTIVE`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11945,28 +11930,28 @@ type ClientWithResponsesInterface interface {
 
 	// LockCardWithResponse Lock or unlock a card
 	//
-	// An ACTIVE card becomes BLOCKED, and back. Repeating it changes nothing.
-	// For any other card: 422 `CARD_NOT_ACTIVE`.
+	// Locking makes an ACTIVE card BLOCKED; unlocking makes a BLOCKED card ACTIVE. Repeating the request changes
+	// nothing. A card in any other status is refused with 422 `CARD_NOT_ACTIVE`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PATCH /api/v3/cards/{uuid}/lock (the `LockCard` operationId).
 	LockCardWithResponse(ctx context.Context, uuid CardPath, params *LockCardParams, body LockCardJSONRequestBody, reqEditors ...RequestEditorFn) (*LockCardResponse, error)
 
-	// SetCardThresholdWithBodyWithResponse Change how much may be spent with a card
+	// SetCardThresholdWithBodyWithResponse Change the threshold of a card
 	//
-	// Only of an ACTIVE card, else 422 `CARD_NOT_ACTIVE`; at most the company's credit limit, else 422
-	// `THRESHOLD_EXCEEDS_LIMIT`.
+	// The threshold is the amount that may be spent with the card. The card must be ACTIVE, else the answer is 422
+	// `CARD_NOT_ACTIVE`. The threshold is at most the company's credit limit, else 422 `THRESHOLD_EXCEEDS_LIMIT`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PATCH /api/v3/cards/{uuid}/threshold (the `SetCardThreshold` operationId).
 	SetCardThresholdWithBodyWithResponse(ctx context.Context, uuid CardPath, params *SetCardThresholdParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetCardThresholdResponse, error)
 
-	// SetCardThresholdWithResponse Change how much may be spent with a card
+	// SetCardThresholdWithResponse Change the threshold of a card
 	//
-	// Only of an ACTIVE card, else 422 `CARD_NOT_ACTIVE`; at most the company's credit limit, else 422
-	// `THRESHOLD_EXCEEDS_LIMIT`.
+	// The threshold is the amount that may be spent with the card. The card must be ACTIVE, else the answer is 422
+	// `CARD_NOT_ACTIVE`. The threshold is at most the company's credit limit, else 422 `THRESHOLD_EXCEEDS_LIMIT`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11985,14 +11970,13 @@ type ClientWithResponsesInterface interface {
 	// IssueTokenWithBodyWithResponse Get an access token
 	//
 	// The client credentials grant (RFC 6749 section 4.4). The client authenticates in one of three
-	// ways: HTTP Basic with its id and secret, each encoded as in a form first; `client_id` and
-	// `client_secret` in the body; or `client_id` alone over mutual TLS with a certificate that the
-	// client may present. A client with certificates has to present one of them in each of these
-	// ways. A token that is asked for over mutual TLS is bound to the certificate (RFC 8705): it is
-	// good with that certificate only.
+	// ways: by HTTP Basic with its id and secret, each form-encoded first; by `client_id` and
+	// `client_secret` in the body; or by `client_id` alone and one of its certificates (mutual TLS).
+	// A client with certificates must present one of them in each of these ways. A token that is
+	// requested with a certificate is bound to that certificate (RFC 8705).
 	//
-	// Errors are those of RFC 6749 section 5.2. A client gets 50 tokens at once, then 10 a second;
-	// past that the answer is 429 with `Retry-After`.
+	// Errors are those of RFC 6749 section 5.2. A client gets 50 tokens at once, then 10 a second.
+	// Above that the answer is 429 with `Retry-After`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -12002,14 +11986,13 @@ type ClientWithResponsesInterface interface {
 	// IssueTokenWithFormdataBodyWithResponse Get an access token
 	//
 	// The client credentials grant (RFC 6749 section 4.4). The client authenticates in one of three
-	// ways: HTTP Basic with its id and secret, each encoded as in a form first; `client_id` and
-	// `client_secret` in the body; or `client_id` alone over mutual TLS with a certificate that the
-	// client may present. A client with certificates has to present one of them in each of these
-	// ways. A token that is asked for over mutual TLS is bound to the certificate (RFC 8705): it is
-	// good with that certificate only.
+	// ways: by HTTP Basic with its id and secret, each form-encoded first; by `client_id` and
+	// `client_secret` in the body; or by `client_id` alone and one of its certificates (mutual TLS).
+	// A client with certificates must present one of them in each of these ways. A token that is
+	// requested with a certificate is bound to that certificate (RFC 8705).
 	//
-	// Errors are those of RFC 6749 section 5.2. A client gets 50 tokens at once, then 10 a second;
-	// past that the answer is 429 with `Retry-After`.
+	// Errors are those of RFC 6749 section 5.2. A client gets 50 tokens at once, then 10 a second.
+	// Above that the answer is 429 with `Retry-After`.
 	//
 	// Takes a body of the `application/x-www-form-urlencoded` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14253,7 +14236,7 @@ func (c *ClientWithResponses) GetJwksWithResponse(ctx context.Context, reqEditor
 
 // GetAuthorizationServerWithResponse Where and how to get access tokens
 //
-// Authorization server metadata (RFC 8414). 404 when the daemon takes the tokens of other issuers only.
+// Authorization server metadata (RFC 8414). 404 if the daemon accepts only tokens of other issuers.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -14281,15 +14264,13 @@ func (c *ClientWithResponses) GetWebhookKeysWithResponse(ctx context.Context, co
 
 // ListAuditWithResponse List changes, the newest first
 //
-// Every change, through this API, the web console or the daemon's command line: the actor, its address,
-// the action, the time, and the result. Events are not in it: they are data, and have a list of their
-// own. Nothing can change or remove an entry; entries go after the time that the daemon is
-// configured to keep them.
+// Every change that was made through this API, the web console or the daemon's command line: the actor,
+// the address, the action, the time and the result. Emitted events are not included; `GET /api/v1/events`
+// lists them. Entries cannot be changed. They are removed after the configured retention.
 //
-// The list is in the order in which entries were recorded (`recordedAt`), which is that of the
-// changes but for those that were made while Redis was away. With
-// `Accept: application/x-ndjson` all that passes the filters is streamed, one entry a line;
-// an answer that is cut off is not whole.
+// Entries are listed in the order in which they were recorded (`recordedAt`). This is the order of the changes,
+// except for those made while Redis was unavailable. With `Accept: application/x-ndjson` the answer is a stream
+// of all entries that match the filters, one a line. If the connection breaks, the answer is incomplete.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -14302,21 +14283,20 @@ func (c *ClientWithResponses) ListAuditWithResponse(ctx context.Context, params 
 	return ParseListAuditResponse(rsp)
 }
 
-// EraseCompanyWithResponse Erase what a company had until now
+// EraseCompanyWithResponse Erase the data of a company
 //
 // Starts a job that removes, in this order: the subscribers of the company with their secrets, and its egress
-// certificate; what is pending, which is cancelled; the payloads of its events, with what receivers answered;
-// its other jobs. Of each event its id stays, with its type, its times, its number and a digest, so
-// that it is not processed again, until `events.retention` is over. It cannot be undone, and the job cannot be cancelled.
-// It goes on after a crash, and waits for attempts that are under way.
+// certificate; its pending deliveries, which are cancelled; the payloads of its events, with the answers of
+// receivers; its other jobs. The id, type, times, number and digest of each event stay until `events.retention`
+// is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
+// after a crash, and waits for attempts under way.
 //
-// It is about what was accepted, and which subscribers were created, before the call: the company may go on, and
-// its access tokens stay valid. Erase it again after the last event of a company that leaves. What an
-// `Idempotency-Key` has kept goes by itself within 24 hours. The audit log stays, and so do the public key of
-// `v1a` signatures with its private half, and what the spend API shows, whose source is another system.
+// The job erases events that were accepted, and subscribers that were created, before the call. The company
+// may send further events, and its access tokens stay valid. If the company leaves, erase it again after its
+// last event. Stored answers of `Idempotency-Key` expire within 24 hours. The audit log, the keys of `v1a`
+// signatures and the data of the spend API, whose source is another system, stay.
 //
-// The token needs the scope `platform`, and is tied to no company. With the job's company in `companyUuid`
-// the job can be watched.
+// The token must have the scope `platform` and no company. To read the job, give the company as `companyUuid`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -14329,17 +14309,16 @@ func (c *ClientWithResponses) EraseCompanyWithResponse(ctx context.Context, uuid
 	return ParseEraseCompanyResponse(rsp)
 }
 
-// CreateConsoleLinkWithBodyWithResponse Make a link into the web console
+// CreateConsoleLinkWithBodyWithResponse Create a link into the web console
 //
-// The answer's `url` opens one session of the web console in one browser, within a minute. Give it
-// only to the person that it is for: the first browser that opens it gets the session.
+// The `url` of the answer opens one session of the web console, within a minute. The first browser that opens
+// it gets the session, so give it only to its user.
 //
-// The session has the scopes that are asked for, of those that the token carries, or all of them. It
-// is tied to the token's company or to the named one, unless `allCompanies` says that it sees all,
-// for which the token needs the scope `platform`. The audit log names the creator of the link as the
-// actor of its changes.
+// The session has the given scopes, which the token must have, or else all scopes of the token. It is tied to
+// the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
+// needs the scope `platform`. The audit log names the creator of the link as the actor of the session's changes.
 //
-// A client certificate is needed wherever an operation that the scopes reach needs one.
+// The request needs a client certificate if an operation that the scopes allow needs one.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -14352,17 +14331,16 @@ func (c *ClientWithResponses) CreateConsoleLinkWithBodyWithResponse(ctx context.
 	return ParseCreateConsoleLinkResponse(rsp)
 }
 
-// CreateConsoleLinkWithResponse Make a link into the web console
+// CreateConsoleLinkWithResponse Create a link into the web console
 //
-// The answer's `url` opens one session of the web console in one browser, within a minute. Give it
-// only to the person that it is for: the first browser that opens it gets the session.
+// The `url` of the answer opens one session of the web console, within a minute. The first browser that opens
+// it gets the session, so give it only to its user.
 //
-// The session has the scopes that are asked for, of those that the token carries, or all of them. It
-// is tied to the token's company or to the named one, unless `allCompanies` says that it sees all,
-// for which the token needs the scope `platform`. The audit log names the creator of the link as the
-// actor of its changes.
+// The session has the given scopes, which the token must have, or else all scopes of the token. It is tied to
+// the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
+// needs the scope `platform`. The audit log names the creator of the link as the actor of the session's changes.
 //
-// A client certificate is needed wherever an operation that the scopes reach needs one.
+// The request needs a client certificate if an operation that the scopes allow needs one.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -14377,8 +14355,8 @@ func (c *ClientWithResponses) CreateConsoleLinkWithResponse(ctx context.Context,
 
 // ListConsoleSessionsWithResponse List the sessions of the web console
 //
-// Those that are open now, the last to end first: with the scope `operator` all of the company, else
-// those for whose links this credential asked.
+// The open sessions, the last to expire first. With the scope `operator` these are all sessions of the company,
+// else those whose links this credential created.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -14393,7 +14371,7 @@ func (c *ClientWithResponses) ListConsoleSessionsWithResponse(ctx context.Contex
 
 // EndConsoleSessionWithResponse End a session of the web console
 //
-// Its browser is out with its next request. Those that can be listed can be ended.
+// The next request of its browser is refused. A token can end the sessions that it can list.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -14408,7 +14386,7 @@ func (c *ClientWithResponses) EndConsoleSessionWithResponse(ctx context.Context,
 
 // ListDeliveriesWithResponse List deliveries, the newest first
 //
-// Filters combine with AND, the values of one with OR.
+// Filters combine with AND, the values of one filter with OR.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -14421,17 +14399,17 @@ func (c *ClientWithResponses) ListDeliveriesWithResponse(ctx context.Context, pa
 	return ParseListDeliveriesResponse(rsp)
 }
 
-// RetryDeliveriesWithBodyWithResponse Attempt again all deliveries that pass filters
+// RetryDeliveriesWithBodyWithResponse Attempt again all deliveries that match filters
 //
-// The filters are those of the list; without `status`, only what is `DEAD`. A job attempts what
-// passes them now again, each with a fresh schedule, whatever its status, as the retry of one does.
-// Left out are deliveries with an attempt under way, and those to a subscriber that is disabled or
-// was deleted. With `dryRun` they are only counted (`redelivered`): 200 when that is done, 202 when
-// there are so many that a job counts them.
+// The filters are those of the list; the default of `status` is `DEAD`. A job attempts the deliveries that match
+// now again, each with a new schedule, whatever its status, as the retry of a single delivery does. It leaves out
+// deliveries with an attempt under way, and those whose subscriber is disabled or deleted. With `dryRun` the
+// deliveries are only counted (`redelivered`). The answer is 200 if that is complete, and 202 if a job continues
+// the count.
 //
-// The job makes no more deliveries due to a subscriber that has 1,000 due already. One over all
-// subscribers goes on after 30 s, since an endpoint that is down must not hold up the others.
-// Watch it with `GET /api/v1/jobs/{jobUuid}`; it can be cancelled.
+// The job makes no further deliveries due to a subscriber that has 1,000 due deliveries. A job over several
+// subscribers skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the
+// others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -14444,17 +14422,17 @@ func (c *ClientWithResponses) RetryDeliveriesWithBodyWithResponse(ctx context.Co
 	return ParseRetryDeliveriesResponse(rsp)
 }
 
-// RetryDeliveriesWithResponse Attempt again all deliveries that pass filters
+// RetryDeliveriesWithResponse Attempt again all deliveries that match filters
 //
-// The filters are those of the list; without `status`, only what is `DEAD`. A job attempts what
-// passes them now again, each with a fresh schedule, whatever its status, as the retry of one does.
-// Left out are deliveries with an attempt under way, and those to a subscriber that is disabled or
-// was deleted. With `dryRun` they are only counted (`redelivered`): 200 when that is done, 202 when
-// there are so many that a job counts them.
+// The filters are those of the list; the default of `status` is `DEAD`. A job attempts the deliveries that match
+// now again, each with a new schedule, whatever its status, as the retry of a single delivery does. It leaves out
+// deliveries with an attempt under way, and those whose subscriber is disabled or deleted. With `dryRun` the
+// deliveries are only counted (`redelivered`). The answer is 200 if that is complete, and 202 if a job continues
+// the count.
 //
-// The job makes no more deliveries due to a subscriber that has 1,000 due already. One over all
-// subscribers goes on after 30 s, since an endpoint that is down must not hold up the others.
-// Watch it with `GET /api/v1/jobs/{jobUuid}`; it can be cancelled.
+// The job makes no further deliveries due to a subscriber that has 1,000 due deliveries. A job over several
+// subscribers skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the
+// others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -14495,7 +14473,7 @@ func (c *ClientWithResponses) RetryDeliveryWithResponse(ctx context.Context, id 
 
 // DeleteEgressCertificateWithResponse Remove the company's client certificate
 //
-// `companyUuid` is taken from the body or from the query.
+// `companyUuid` may be in the body or in the query.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -14521,9 +14499,9 @@ func (c *ClientWithResponses) GetEgressCertificateWithResponse(ctx context.Conte
 	return ParseGetEgressCertificateResponse(rsp)
 }
 
-// SetEgressCertificateWithBodyWithResponse Set the client certificate that receivers of the company are shown
+// SetEgressCertificateWithBodyWithResponse Set the company's client certificate
 //
-// For receivers that ask for mutual TLS. It is used for the deliveries of this company alone, from the answer on; one that was there is replaced. The key is kept encrypted and never shown.
+// For receivers that require mutual TLS. Deliveries of this company use the certificate from the answer on. It replaces an earlier one. The key is stored encrypted and never shown.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -14536,9 +14514,9 @@ func (c *ClientWithResponses) SetEgressCertificateWithBodyWithResponse(ctx conte
 	return ParseSetEgressCertificateResponse(rsp)
 }
 
-// SetEgressCertificateWithResponse Set the client certificate that receivers of the company are shown
+// SetEgressCertificateWithResponse Set the company's client certificate
 //
-// For receivers that ask for mutual TLS. It is used for the deliveries of this company alone, from the answer on; one that was there is replaced. The key is kept encrypted and never shown.
+// For receivers that require mutual TLS. Deliveries of this company use the certificate from the answer on. It replaces an earlier one. The key is stored encrypted and never shown.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -14551,21 +14529,21 @@ func (c *ClientWithResponses) SetEgressCertificateWithResponse(ctx context.Conte
 	return ParseSetEgressCertificateResponse(rsp)
 }
 
-// ListEventTypesWithResponse List the known event types
+// ListEventTypesWithResponse List the event types
 //
-// The daemon's own types, those of the settings, and those that were documented here, with what is known of
-// each. A change of another replica is seen within a second. `/webhooks.json` has the same as an OpenAPI 3.1
-// document, `/docs` shows it.
+// The daemon's own types, those of the settings, and those that were documented with `PUT /api/v1/event-types/{name}`. A change at another
+// replica is visible within a second. `/webhooks.json` has the same types as an OpenAPI 3.1 document, which `/docs`
+// shows.
 //
-// The operational events are raised by the daemon alone: `SUBSCRIBER_FAILING` (several attempts
-// in a row failed), `SUBSCRIBER_RECOVERED`, `SUBSCRIBER_DISABLED` (it kept failing or answered
-// 410) and `DELIVERY_DEAD` (a dead letter, unless of an operational event). They are accepted
-// together with the change they tell of, when a subscriber of the company lists the type.
-// Their metadata has `companyUuid` and `subscriberUuid`, and by type `consecutiveFailures` and
-// `failingSince`, `reason`, or `eventId`, `event`, `attempts` and `reason`. At most 60 of a
-// type about one subscriber are accepted in a minute; one more, a minute later, stands for the
-// rest and has `suppressed`, `firstEventId` and `lastEventId` instead. The operator may name a
-// company whose subscribers get the operational events of all companies.
+// Only the daemon emits operational events: `SUBSCRIBER_FAILING` (several attempts in a row
+// failed), `SUBSCRIBER_RECOVERED`, `SUBSCRIBER_DISABLED` (it kept failing or answered 410) and
+// `DELIVERY_DEAD` (not for operational events themselves). Each is accepted in one step with the
+// change that it reports, if a subscriber of the company lists its type. Their metadata has
+// `companyUuid` and `subscriberUuid`, and depending on the type `consecutiveFailures` and
+// `failingSince`, or `reason`, or `eventId`, `event`, `attempts` and `reason`. In a minute, at
+// most 60 of a type are accepted for one subscriber, and 300 of a type for all subscribers of a company.
+// A minute later one summary for each subscriber replaces the others; its metadata has `suppressed`, `firstEventId` and
+// `lastEventId` instead. The operator may name a company that gets the operational events of all companies.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -14580,7 +14558,7 @@ func (c *ClientWithResponses) ListEventTypesWithResponse(ctx context.Context, re
 
 // DeleteEventTypeWithResponse Remove the documentation of an event type
 //
-// What the settings or the daemon know of the type stays. Events of it are accepted as before. The token needs the scope `platform`, and is tied to no company.
+// A type of the settings stays in the catalogue. Events of the type are accepted as before. The token must have the scope `platform` and no company.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -14593,7 +14571,7 @@ func (c *ClientWithResponses) DeleteEventTypeWithResponse(ctx context.Context, n
 	return ParseDeleteEventTypeResponse(rsp)
 }
 
-// GetEventTypeWithResponse Read what is known of an event type
+// GetEventTypeWithResponse Read an event type
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -14608,14 +14586,14 @@ func (c *ClientWithResponses) GetEventTypeWithResponse(ctx context.Context, name
 
 // PutEventTypeWithBodyWithResponse Document an event type
 //
-// Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
-// It is documentation for all companies, readable by every client. It changes neither which events are accepted nor
-// where they are delivered. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
-// from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
-// (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
-// `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
+// Stores a description, a schema of the metadata and an example of it, in place of those stored before. This is
+// documentation for all companies, readable by every client. It affects neither which events are accepted nor
+// where they are delivered. The schema is JSON Schema 2020-12. It may refer to parts of itself, but not to
+// other documents. The example is validated against it. The daemon's own types (`SUBSCRIBER_…`,
+// `DELIVERY_DEAD`, and the two of bulk creations of cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
+// 1,000 types are stored, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
 //
-// The token needs the scope `platform`, and is tied to no company.
+// The token must have the scope `platform` and no company.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -14630,14 +14608,14 @@ func (c *ClientWithResponses) PutEventTypeWithBodyWithResponse(ctx context.Conte
 
 // PutEventTypeWithResponse Document an event type
 //
-// Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
-// It is documentation for all companies, readable by every client. It changes neither which events are accepted nor
-// where they are delivered. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
-// from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
-// (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
-// `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
+// Stores a description, a schema of the metadata and an example of it, in place of those stored before. This is
+// documentation for all companies, readable by every client. It affects neither which events are accepted nor
+// where they are delivered. The schema is JSON Schema 2020-12. It may refer to parts of itself, but not to
+// other documents. The example is validated against it. The daemon's own types (`SUBSCRIBER_…`,
+// `DELIVERY_DEAD`, and the two of bulk creations of cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
+// 1,000 types are stored, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
 //
-// The token needs the scope `platform`, and is tied to no company.
+// The token must have the scope `platform` and no company.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -14652,8 +14630,8 @@ func (c *ClientWithResponses) PutEventTypeWithResponse(ctx context.Context, name
 
 // ListEventsWithResponse List events, the newest first
 //
-// Filters combine with AND, the values of one with OR. `subscriberUuid`, `errorClass` and the
-// status codes are about deliveries: events are listed of which one delivery meets them all.
+// Filters combine with AND, the values of one filter with OR. `subscriberUuid`, `errorClass` and the
+// status codes are filters of deliveries: an event is listed if one of its deliveries matches all of them.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -14668,20 +14646,20 @@ func (c *ClientWithResponses) ListEventsWithResponse(ctx context.Context, params
 
 // IngestEventsWithBodyWithResponse Emit one event, or up to 1,000
 //
-// The answer is sent when the event is durably written with its pending dispatch. An id is
-// processed once, for ever: sending the same event again is answered `DUPLICATE`, another
-// content under a known id is 409 and overwrites nothing.
+// The answer is sent after the event and its place in the queue are durable. An id is processed
+// once, for ever. The same event sent again is answered `DUPLICATE`. A known id with other
+// content is refused with 409 and changes nothing.
 //
-// An array is always answered 202, with one result for each item in order; a bad item does
-// not fail the others. It takes no `Idempotency-Key`, its ids suffice. On 503 nothing can be assumed: send the same events again.
+// An array is answered 202 with one result for each item, in order; an invalid item does not
+// fail the others. An array needs no `Idempotency-Key`, since each event has an id. After a 503,
+// events of the request may or may not have been accepted: send the same events again.
 //
-// A company may have a bounded number of pending events. Beyond it a new event is answered 429
-// `BACKLOG_FULL`, and one for which no memory is left 503 `STORAGE_FULL`; in an array it is
-// `REJECTED` with that code. Known ids are still answered.
-// The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
-// `EVENT_TYPE_RESERVED`.
+// The pending events of a company are limited. Above the limit a new event is refused with 429
+// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. In an array the item is
+// `REJECTED` with that code. Events with known ids are still answered. Operational events
+// (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400 `EVENT_TYPE_RESERVED`.
 //
-// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
+// A `traceparent` header (W3C Trace Context) is stored with the events and sent to their receivers.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -14696,20 +14674,20 @@ func (c *ClientWithResponses) IngestEventsWithBodyWithResponse(ctx context.Conte
 
 // IngestEventsWithResponse Emit one event, or up to 1,000
 //
-// The answer is sent when the event is durably written with its pending dispatch. An id is
-// processed once, for ever: sending the same event again is answered `DUPLICATE`, another
-// content under a known id is 409 and overwrites nothing.
+// The answer is sent after the event and its place in the queue are durable. An id is processed
+// once, for ever. The same event sent again is answered `DUPLICATE`. A known id with other
+// content is refused with 409 and changes nothing.
 //
-// An array is always answered 202, with one result for each item in order; a bad item does
-// not fail the others. It takes no `Idempotency-Key`, its ids suffice. On 503 nothing can be assumed: send the same events again.
+// An array is answered 202 with one result for each item, in order; an invalid item does not
+// fail the others. An array needs no `Idempotency-Key`, since each event has an id. After a 503,
+// events of the request may or may not have been accepted: send the same events again.
 //
-// A company may have a bounded number of pending events. Beyond it a new event is answered 429
-// `BACKLOG_FULL`, and one for which no memory is left 503 `STORAGE_FULL`; in an array it is
-// `REJECTED` with that code. Known ids are still answered.
-// The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
-// `EVENT_TYPE_RESERVED`.
+// The pending events of a company are limited. Above the limit a new event is refused with 429
+// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. In an array the item is
+// `REJECTED` with that code. Events with known ids are still answered. Operational events
+// (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400 `EVENT_TYPE_RESERVED`.
 //
-// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
+// A `traceparent` header (W3C Trace Context) is stored with the events and sent to their receivers.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -14748,7 +14726,7 @@ func (c *ClientWithResponses) ListEventDeliveriesWithResponse(ctx context.Contex
 	return ParseListEventDeliveriesResponse(rsp)
 }
 
-// ExplainEventWithResponse Say, for every subscriber, what became of an event
+// ExplainEventWithResponse Explain the outcome of an event for every subscriber
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -14763,11 +14741,11 @@ func (c *ClientWithResponses) ExplainEventWithResponse(ctx context.Context, id E
 
 // EraseEventPayloadWithResponse Remove an event's payload for ever
 //
-// For data that must not be kept. The event must be settled: while a delivery of it is open, or it is in
-// quarantine, the answer is 409 `EVENT_OPEN`. Its payload and its deliveries, with what receivers answered, are
-// removed at once, also dead letters and what a disabled subscriber was to have. Its id stays known, with a digest
-// of the content and its type and times, as of an event that was compacted; the feed has it as a stub. Doing it again
-// does nothing. What receivers have, and backups of Redis, are not reached.
+// The event must be settled: while a delivery of it is open, or it is in quarantine, the answer is 409
+// `EVENT_OPEN`. Its payload and its deliveries, with the answers of receivers, are removed at once, also dead
+// and missed deliveries. Its id stays known, with its type, its times and a digest of the content, like that of
+// a compacted event; the feed has the event without a body. Repeating the request changes nothing. Copies at
+// receivers and in backups of Redis remain.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -14782,8 +14760,8 @@ func (c *ClientWithResponses) EraseEventPayloadWithResponse(ctx context.Context,
 
 // ReplayEventWithBodyWithResponse Deliver an event again
 //
-// To all the subscribers that want it now, or to those named; 422 `UNKNOWN_SUBSCRIBERS` names those that the
-// company does not have. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
+// To all subscribers that match it now, or to the given ones; if the company lacks one of these, the answer is 422
+// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
 // any company.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -14799,8 +14777,8 @@ func (c *ClientWithResponses) ReplayEventWithBodyWithResponse(ctx context.Contex
 
 // ReplayEventWithResponse Deliver an event again
 //
-// To all the subscribers that want it now, or to those named; 422 `UNKNOWN_SUBSCRIBERS` names those that the
-// company does not have. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
+// To all subscribers that match it now, or to the given ones; if the company lacks one of these, the answer is 422
+// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
 // any company.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -14816,8 +14794,9 @@ func (c *ClientWithResponses) ReplayEventWithResponse(ctx context.Context, id Ev
 
 // ListJobsWithResponse List the jobs of a company, the newest first
 //
-// Retries of many deliveries, recoveries, and what the change of a subscriber starts. Jobs are kept
-// for 7 days after their last step, the newest 2,000 of a company. Filters combine with AND.
+// Jobs of retries of many deliveries, of recoveries, of resumes with `drop`, of deletions of
+// subscribers and of erasures of companies. Finished jobs are kept for 7 days, at most the
+// newest 2,000 of a company. Filters combine with AND.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -14830,7 +14809,7 @@ func (c *ClientWithResponses) ListJobsWithResponse(ctx context.Context, params *
 	return ParseListJobsResponse(rsp)
 }
 
-// GetJobWithResponse Watch a job
+// GetJobWithResponse Read a job
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -14845,10 +14824,10 @@ func (c *ClientWithResponses) GetJobWithResponse(ctx context.Context, jobUUID Jo
 
 // CancelJobWithResponse Cancel a job
 //
-// What it has done already stays, and a page of it that is under way is finished. A `DROP` leaves its
-// subscriber paused. A job that was cancelled stays so. Those of the kinds `RELEASE` and `CANCEL`
-// are part of a change of a subscriber and cannot be cancelled (409 `JOB_NOT_CANCELLABLE`), nor can
-// one that has completed (409 `JOB_FINISHED`).
+// The job stops after its present step. Its earlier changes stay. A cancelled `DROP` leaves its
+// subscriber paused. Cancelling a cancelled job changes nothing. A job of the kind `CANCEL` (the
+// deletion of a subscriber) or `ERASE` (of a company) cannot be cancelled: 409
+// `JOB_NOT_CANCELLABLE`. Nor can a completed job: 409 `JOB_FINISHED`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -14863,8 +14842,8 @@ func (c *ClientWithResponses) CancelJobWithResponse(ctx context.Context, jobUUID
 
 // ListLocationsV1WithResponse List locations (deprecated)
 //
-// Without `page` and `size` the whole list is answered. INACTIVE locations are listed too; do not assign
-// them to anything new.
+// Without `page` and `size` the answer is the whole list. It includes INACTIVE locations; do not assign them
+// to anything new.
 // Use `/api/v2/locations`.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -14899,8 +14878,8 @@ func (c *ClientWithResponses) GetLocationV1WithResponse(ctx context.Context, uui
 
 // ListClientsWithResponse List the OAuth clients, the first created first
 //
-// For all operations about clients the token needs the scopes `operator` and `platform`, and is tied to no company. They answer 404
-// where the daemon issues no tokens itself.
+// For all operations on clients the token must have the scopes `operator` and `platform` and no company. They
+// answer 404 if the daemon issues no tokens itself.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -14915,8 +14894,8 @@ func (c *ClientWithResponses) ListClientsWithResponse(ctx context.Context, param
 
 // CreateClientWithBodyWithResponse Create an OAuth client
 //
-// Its secret is in this answer only. A client gets no scope that the token of the request lacks; `platform` and
-// `operator` are not for a client of a company.
+// Only this answer has the secret. The scopes must be scopes of the request's token. A client of a company cannot
+// have `platform` or `operator`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -14931,8 +14910,8 @@ func (c *ClientWithResponses) CreateClientWithBodyWithResponse(ctx context.Conte
 
 // CreateClientWithResponse Create an OAuth client
 //
-// Its secret is in this answer only. A client gets no scope that the token of the request lacks; `platform` and
-// `operator` are not for a client of a company.
+// Only this answer has the secret. The scopes must be scopes of the request's token. A client of a company cannot
+// have `platform` or `operator`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -14947,7 +14926,7 @@ func (c *ClientWithResponses) CreateClientWithResponse(ctx context.Context, para
 
 // DeleteClientWithResponse Delete an OAuth client
 //
-// The tokens that it has are refused within seconds.
+// The tokens of the client are refused within seconds.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -14975,8 +14954,9 @@ func (c *ClientWithResponses) GetClientWithResponse(ctx context.Context, clientI
 
 // UpdateClientWithBodyWithResponse Disable or enable an OAuth client, or change its certificates
 //
-// A client that is disabled gets no token, and the tokens that it has are refused within seconds. `certificates`
-// replaces the list of those that it may present; with an empty one it may present any, or none, and needs its secret.
+// A disabled client gets no token, and its existing tokens are refused within seconds. `certificates` replaces the
+// list of certificates of which the client must present one. With an empty list the client needs its secret, and may
+// present any certificate or none.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -14991,8 +14971,9 @@ func (c *ClientWithResponses) UpdateClientWithBodyWithResponse(ctx context.Conte
 
 // UpdateClientWithResponse Disable or enable an OAuth client, or change its certificates
 //
-// A client that is disabled gets no token, and the tokens that it has are refused within seconds. `certificates`
-// replaces the list of those that it may present; with an empty one it may present any, or none, and needs its secret.
+// A disabled client gets no token, and its existing tokens are refused within seconds. `certificates` replaces the
+// list of certificates of which the client must present one. With an empty list the client needs its secret, and may
+// present any certificate or none.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15005,9 +14986,9 @@ func (c *ClientWithResponses) UpdateClientWithResponse(ctx context.Context, clie
 	return ParseUpdateClientResponse(rsp)
 }
 
-// RotateClientSecretWithBodyWithResponse Give an OAuth client a new secret
+// RotateClientSecretWithBodyWithResponse Rotate the secret of an OAuth client
 //
-// The new secret is in this answer only. The old one is good for `overlapSeconds` more.
+// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15020,9 +15001,9 @@ func (c *ClientWithResponses) RotateClientSecretWithBodyWithResponse(ctx context
 	return ParseRotateClientSecretResponse(rsp)
 }
 
-// RotateClientSecretWithResponse Give an OAuth client a new secret
+// RotateClientSecretWithResponse Rotate the secret of an OAuth client
 //
-// The new secret is in this answer only. The old one is good for `overlapSeconds` more.
+// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15035,12 +15016,12 @@ func (c *ClientWithResponses) RotateClientSecretWithResponse(ctx context.Context
 	return ParseRotateClientSecretResponse(rsp)
 }
 
-// ListQuarantineWithResponse List what could not be read
+// ListQuarantineWithResponse List the quarantine
 //
-// Events, deliveries and subscribers whose stored form is damaged. Each was put aside when it was
-// to be delivered, so that nothing else waits for it, and stays here until it is retried or
-// dropped. What a damaged subscriber is to have waits until its record is mended.
-// For each company the oldest come first.
+// Events, deliveries and subscribers whose stored record cannot be read. They were quarantined when they were
+// to be delivered, so that no other work waits for them, and stay until they are retried or
+// dropped. The deliveries to a quarantined subscriber wait until its record is repaired.
+// The oldest entries of each company come first.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -15053,10 +15034,10 @@ func (c *ClientWithResponses) ListQuarantineWithResponse(ctx context.Context, pa
 	return ParseListQuarantineResponse(rsp)
 }
 
-// DropQuarantinedWithResponse Give up what could not be read
+// DropQuarantinedWithResponse Drop an entry of the quarantine
 //
-// An event is pending no more: its id stays known, and reading it is answered 410
-// `EVENT_COMPACTED`. A delivery is cancelled, or forgotten when nothing of it can be read. A
+// An event is not delivered: its id stays known, and reading the event is answered 410
+// `EVENT_COMPACTED`. A delivery is cancelled, or removed if no part of it can be read. A
 // subscriber is deleted.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -15070,9 +15051,9 @@ func (c *ClientWithResponses) DropQuarantinedWithResponse(ctx context.Context, i
 	return ParseDropQuarantinedResponse(rsp)
 }
 
-// RetryQuarantinedWithResponse Try again to deliver what could not be read
+// RetryQuarantinedWithResponse Retry an entry of the quarantine
 //
-// It leaves the quarantine, and comes back when it still cannot be read.
+// The entry is queued again. If its record still cannot be read, it returns to the quarantine.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -15100,7 +15081,7 @@ func (c *ClientWithResponses) ListSubscribersWithResponse(ctx context.Context, p
 
 // CreateSubscriberWithBodyWithResponse Create a subscriber
 //
-// The answer carries the signing secret. It is shown here and after a rotation, never again.
+// The answer has the signing secret, which no other answer has except that of a rotation.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15115,7 +15096,7 @@ func (c *ClientWithResponses) CreateSubscriberWithBodyWithResponse(ctx context.C
 
 // CreateSubscriberWithResponse Create a subscriber
 //
-// The answer carries the signing secret. It is shown here and after a rotation, never again.
+// The answer has the signing secret, which no other answer has except that of a rotation.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15130,7 +15111,7 @@ func (c *ClientWithResponses) CreateSubscriberWithResponse(ctx context.Context, 
 
 // AddSubscriberEventWithBodyWithResponse Add an event type to a subscriber
 //
-// The subscriber is named by its callback address. Adding a type it has changes nothing.
+// The subscriber is found by its `callbackUrl`. Adding a type that it has already changes nothing.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15145,7 +15126,7 @@ func (c *ClientWithResponses) AddSubscriberEventWithBodyWithResponse(ctx context
 
 // AddSubscriberEventWithResponse Add an event type to a subscriber
 //
-// The subscriber is named by its callback address. Adding a type it has changes nothing.
+// The subscriber is found by its `callbackUrl`. Adding a type that it has already changes nothing.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15160,8 +15141,8 @@ func (c *ClientWithResponses) AddSubscriberEventWithResponse(ctx context.Context
 
 // DeleteSubscriberEventWithBodyWithResponse Remove an event type from a subscriber
 //
-// The fields are taken from the body or, since proxies may drop the body of a DELETE, from the
-// query. `callbackUrl` and `event` are required in one of them.
+// `callbackUrl` and `event` are required in the body or in the query, since proxies may drop the
+// body of a DELETE.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15176,8 +15157,8 @@ func (c *ClientWithResponses) DeleteSubscriberEventWithBodyWithResponse(ctx cont
 
 // DeleteSubscriberEventWithResponse Remove an event type from a subscriber
 //
-// The fields are taken from the body or, since proxies may drop the body of a DELETE, from the
-// query. `callbackUrl` and `event` are required in one of them.
+// `callbackUrl` and `event` are required in the body or in the query, since proxies may drop the
+// body of a DELETE.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15192,7 +15173,7 @@ func (c *ClientWithResponses) DeleteSubscriberEventWithResponse(ctx context.Cont
 
 // DeleteSubscriberWithResponse Delete a subscriber
 //
-// Cancels what is still pending for it. `companyUuid` is taken from the body or from the query.
+// Its pending deliveries are cancelled. `companyUuid` may be in the body or in the query.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -15220,7 +15201,7 @@ func (c *ClientWithResponses) GetSubscriberWithResponse(ctx context.Context, uui
 
 // UpdateSubscriberWithBodyWithResponse Change a subscriber
 //
-// Only the given fields change. Enabling a disabled subscriber delivers what was held for it.
+// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted meanwhile.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15235,7 +15216,7 @@ func (c *ClientWithResponses) UpdateSubscriberWithBodyWithResponse(ctx context.C
 
 // UpdateSubscriberWithResponse Change a subscriber
 //
-// Only the given fields change. Enabling a disabled subscriber delivers what was held for it.
+// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted meanwhile.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15250,21 +15231,21 @@ func (c *ClientWithResponses) UpdateSubscriberWithResponse(ctx context.Context, 
 
 // ReadSubscriberFeedWithResponse Read the events that a subscriber gets, in their order
 //
-// The events of the company, in the order of their numbers (`webhook-sequence`), that the subscriber wants as
-// it is now (`events` and `filter`), with the bytes that a delivery has (`format`). It reads what was accepted,
-// whatever came of the deliveries, also while the subscriber is paused or disabled, and changes nothing: any
-// number may read at once, each from its own place.
+// The events of the company that match the subscriber's present `events` and `filter`, in the order of
+// their numbers (`webhook-sequence`), each with the body that a delivery has (`format`). The feed does not
+// depend on the state of deliveries, nor on whether the subscriber is paused or disabled. Reading changes
+// nothing, so several clients may read at once, each from its own position.
 //
-// Begin with `after=0`, or with the last number that you have, and go on from `next` for ever: so every event that
-// was accepted and matches is read, once, unless it is past its retention, which `forgotten` counts. `next` also
-// moves over events that do not match. While `more` is true go on at once, also after an empty page: a page ends
-// at `limit` events or 4 MiB, or when some 1,000 events were looked at. Else give `wait`: the answer
-// then comes with the next event that matches, or when the time is over. At most 16 may wait at once in a
-// company at one replica, beyond that the answer is 429 `TOO_MANY_WAITING`.
+// Begin with `after=0`, or with the number of the last event that you have, and continue with `after` = `next`. So every
+// matching event is read once, except those past their retention; `forgotten` counts these. `next` also
+// moves past events that do not match. While `more` is true, read on at once, also after an empty page: a page
+// ends at `limit` events, at 4 MiB, or after examining about 1,000 events. Else send `wait`: the answer then
+// comes with the next matching event, or at the end of that time. At most 16 requests of a company may wait
+// at one replica; further ones are refused with 429 `TOO_MANY_WAITING`.
 //
-// An event that settled long ago (`events.keep_delivered`) has no payload any more. It is read as a stub, when
-// the subscriber wants its type; the filter cannot be asked about it. The answer holds payloads, and with
-// `signatures` signatures under the subscriber's secrets, therefore both scopes are needed.
+// The payload of an event is removed some time after the event is settled (`events.keep_delivered`). Then the
+// feed has the event without a body if the subscriber lists its type; the filter is not evaluated. Two scopes are needed,
+// since the answer has payloads, and with `signatures` the signatures of the subscriber.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -15277,9 +15258,9 @@ func (c *ClientWithResponses) ReadSubscriberFeedWithResponse(ctx context.Context
 	return ParseReadSubscriberFeedResponse(rsp)
 }
 
-// TestSubscriberFilterWithBodyWithResponse Try a filter on events that were accepted
+// TestSubscriberFilterWithBodyWithResponse Test a filter on accepted events
 //
-// Evaluates an expression, or the filter that the subscriber has, on one event of the company, or on its last 100. Nothing is changed or sent.
+// Evaluates the given filter, or that of the subscriber, on one event of the company or on its last 100. Nothing is changed or sent.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15292,9 +15273,9 @@ func (c *ClientWithResponses) TestSubscriberFilterWithBodyWithResponse(ctx conte
 	return ParseTestSubscriberFilterResponse(rsp)
 }
 
-// TestSubscriberFilterWithResponse Try a filter on events that were accepted
+// TestSubscriberFilterWithResponse Test a filter on accepted events
 //
-// Evaluates an expression, or the filter that the subscriber has, on one event of the company, or on its last 100. Nothing is changed or sent.
+// Evaluates the given filter, or that of the subscriber, on one event of the company or on its last 100. Nothing is changed or sent.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15309,7 +15290,7 @@ func (c *ClientWithResponses) TestSubscriberFilterWithResponse(ctx context.Conte
 
 // PauseSubscriberWithResponse Pause a subscriber
 //
-// What comes from now on waits, without being attempted, `PENDING` with the reason `PAUSED`, until the subscriber is resumed. It is neither failing nor disabled. Attempts under way, and those that wait for a place in memory, still go out.
+// New deliveries wait, `PENDING` with the reason `PAUSED`, until the subscriber is resumed. Its health does not change. Deliveries that a replica has already claimed are still attempted.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -15322,10 +15303,10 @@ func (c *ClientWithResponses) PauseSubscriberWithResponse(ctx context.Context, u
 	return ParsePauseSubscriberResponse(rsp)
 }
 
-// RecoverSubscriberWithBodyWithResponse Deliver again what failed or was never sent
+// RecoverSubscriberWithBodyWithResponse Deliver again the failed and missed events of a subscriber
 //
-// Starts a job over the events accepted between `since` and `until`: what failed is delivered
-// again, and so is what was never delivered because the subscriber was disabled.
+// Starts a job over the events accepted between `since` and `until`. It repeats failed deliveries,
+// and creates those that were never made because the subscriber was disabled.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15338,10 +15319,10 @@ func (c *ClientWithResponses) RecoverSubscriberWithBodyWithResponse(ctx context.
 	return ParseRecoverSubscriberResponse(rsp)
 }
 
-// RecoverSubscriberWithResponse Deliver again what failed or was never sent
+// RecoverSubscriberWithResponse Deliver again the failed and missed events of a subscriber
 //
-// Starts a job over the events accepted between `since` and `until`: what failed is delivered
-// again, and so is what was never delivered because the subscriber was disabled.
+// Starts a job over the events accepted between `since` and `until`. It repeats failed deliveries,
+// and creates those that were never made because the subscriber was disabled.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15356,7 +15337,7 @@ func (c *ClientWithResponses) RecoverSubscriberWithResponse(ctx context.Context,
 
 // ResumeSubscriberWithBodyWithResponse Resume a paused subscriber
 //
-// What waits goes out. With `drop` it is cancelled instead, by a job that resumes the subscriber at its end; what comes meanwhile is kept.
+// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15371,7 +15352,7 @@ func (c *ClientWithResponses) ResumeSubscriberWithBodyWithResponse(ctx context.C
 
 // ResumeSubscriberWithResponse Resume a paused subscriber
 //
-// What waits goes out. With `drop` it is cancelled instead, by a job that resumes the subscriber at its end; what comes meanwhile is kept.
+// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15384,9 +15365,9 @@ func (c *ClientWithResponses) ResumeSubscriberWithResponse(ctx context.Context, 
 	return ParseResumeSubscriberResponse(rsp)
 }
 
-// RotateSubscriberSecretWithResponse Give a subscriber a new signing secret
+// RotateSubscriberSecretWithResponse Rotate the signing secret of a subscriber
 //
-// The old secret keeps signing beside the new one for 24 hours (configurable).
+// Deliveries are signed with the old and the new secret for 24 hours (configurable), then with the new one.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -15414,7 +15395,7 @@ func (c *ClientWithResponses) GetSubscriberStatsWithResponse(ctx context.Context
 
 // TestSubscriberWithResponse Send a signed test delivery and return its result
 //
-// One attempt, made at once and never retried. The answer may take as long as the attempt, 15 seconds.
+// One attempt, made at once and not retried. The answer comes after the attempt, which may take 15 seconds.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -15455,8 +15436,8 @@ func (c *ClientWithResponses) GetStatementWithResponse(ctx context.Context, mont
 
 // ListLocationsWithResponse List locations
 //
-// Without `page` and `size` the whole list is answered. INACTIVE locations are listed too; do not assign
-// them to anything new.
+// Without `page` and `size` the answer is the whole list. It includes INACTIVE locations; do not assign them
+// to anything new.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -15482,7 +15463,7 @@ func (c *ClientWithResponses) GetLocationWithResponse(ctx context.Context, uuid 
 	return ParseGetLocationResponse(rsp)
 }
 
-// ListCardsWithResponse Find all cards, the latest issued first
+// ListCardsWithResponse List cards, the latest issued first
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -15497,8 +15478,8 @@ func (c *ClientWithResponses) ListCardsWithResponse(ctx context.Context, params 
 
 // CreateCardWithBodyWithResponse Create one card
 //
-// Both spellings `userUuid` and `userUUID`, and `periodicity` and `periodicityType`, are taken, and enum
-// values in any letter case. Answers have the first spelling and capital letters.
+// `userUUID` may be used for `userUuid`, `periodicityType` for `periodicity`, and enum values may have any letter
+// case. Answers have `userUuid`, `periodicity` and capital letters.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15513,8 +15494,8 @@ func (c *ClientWithResponses) CreateCardWithBodyWithResponse(ctx context.Context
 
 // CreateCardWithResponse Create one card
 //
-// Both spellings `userUuid` and `userUUID`, and `periodicity` and `periodicityType`, are taken, and enum
-// values in any letter case. Answers have the first spelling and capital letters.
+// `userUUID` may be used for `userUuid`, `periodicityType` for `periodicity`, and enum values may have any letter
+// case. Answers have `userUuid`, `periodicity` and capital letters.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15529,9 +15510,9 @@ func (c *ClientWithResponses) CreateCardWithResponse(ctx context.Context, params
 
 // CreateCardsWithBodyWithResponse Create up to 500 cards, asynchronously
 //
-// A request with an item of the wrong shape is refused whole, with 400. What the rules of business
-// refuse fails only its item. Every item ends in exactly one event, `CARD_CREATION_REQUEST_CREATED` or
-// `CARD_CREATION_REQUEST_ERROR`, whose metadata name the job, the item and the card.
+// An item with invalid fields fails the whole request, with 400. An item that breaks a business rule
+// fails alone. Every item ends with exactly one event, `CARD_CREATION_REQUEST_CREATED` or
+// `CARD_CREATION_REQUEST_ERROR`; its metadata has the ids of the job, the item and the card.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15546,9 +15527,9 @@ func (c *ClientWithResponses) CreateCardsWithBodyWithResponse(ctx context.Contex
 
 // CreateCardsWithResponse Create up to 500 cards, asynchronously
 //
-// A request with an item of the wrong shape is refused whole, with 400. What the rules of business
-// refuse fails only its item. Every item ends in exactly one event, `CARD_CREATION_REQUEST_CREATED` or
-// `CARD_CREATION_REQUEST_ERROR`, whose metadata name the job, the item and the card.
+// An item with invalid fields fails the whole request, with 400. An item that breaks a business rule
+// fails alone. Every item ends with exactly one event, `CARD_CREATION_REQUEST_CREATED` or
+// `CARD_CREATION_REQUEST_ERROR`; its metadata has the ids of the job, the item and the card.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15576,7 +15557,7 @@ func (c *ClientWithResponses) GetCardJobWithResponse(ctx context.Context, jobUUI
 
 // CancelCardsWithBodyWithResponse Cancel up to 100 cards
 //
-// All cards of the company that are named are cancelled for ever, in one step.
+// The given cards of the company are cancelled for ever, in one step.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15591,7 +15572,7 @@ func (c *ClientWithResponses) CancelCardsWithBodyWithResponse(ctx context.Contex
 
 // CancelCardsWithResponse Cancel up to 100 cards
 //
-// All cards of the company that are named are cancelled for ever, in one step.
+// The given cards of the company are cancelled for ever, in one step.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15619,7 +15600,7 @@ func (c *ClientWithResponses) CancelCardWithResponse(ctx context.Context, uuid C
 	return ParseCancelCardResponse(rsp)
 }
 
-// GetCardWithResponse Find a card by uuid
+// GetCardWithResponse Read a card
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -15634,8 +15615,8 @@ func (c *ClientWithResponses) GetCardWithResponse(ctx context.Context, uuid Card
 
 // LockCardWithBodyWithResponse Lock or unlock a card
 //
-// An ACTIVE card becomes BLOCKED, and back. Repeating it changes nothing.
-// For any other card: 422 `CARD_NOT_ACTIVE`.
+// Locking makes an ACTIVE card BLOCKED; unlocking makes a BLOCKED card ACTIVE. Repeating the request changes
+// nothing. A card in any other status is refused with 422 `CARD_NOT_ACTIVE`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15650,8 +15631,8 @@ func (c *ClientWithResponses) LockCardWithBodyWithResponse(ctx context.Context, 
 
 // LockCardWithResponse Lock or unlock a card
 //
-// An ACTIVE card becomes BLOCKED, and back. Repeating it changes nothing.
-// For any other card: 422 `CARD_NOT_ACTIVE`.
+// Locking makes an ACTIVE card BLOCKED; unlocking makes a BLOCKED card ACTIVE. Repeating the request changes
+// nothing. A card in any other status is refused with 422 `CARD_NOT_ACTIVE`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15664,10 +15645,10 @@ func (c *ClientWithResponses) LockCardWithResponse(ctx context.Context, uuid Car
 	return ParseLockCardResponse(rsp)
 }
 
-// SetCardThresholdWithBodyWithResponse Change how much may be spent with a card
+// SetCardThresholdWithBodyWithResponse Change the threshold of a card
 //
-// Only of an ACTIVE card, else 422 `CARD_NOT_ACTIVE`; at most the company's credit limit, else 422
-// `THRESHOLD_EXCEEDS_LIMIT`.
+// The threshold is the amount that may be spent with the card. The card must be ACTIVE, else the answer is 422
+// `CARD_NOT_ACTIVE`. The threshold is at most the company's credit limit, else 422 `THRESHOLD_EXCEEDS_LIMIT`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15680,10 +15661,10 @@ func (c *ClientWithResponses) SetCardThresholdWithBodyWithResponse(ctx context.C
 	return ParseSetCardThresholdResponse(rsp)
 }
 
-// SetCardThresholdWithResponse Change how much may be spent with a card
+// SetCardThresholdWithResponse Change the threshold of a card
 //
-// Only of an ACTIVE card, else 422 `CARD_NOT_ACTIVE`; at most the company's credit limit, else 422
-// `THRESHOLD_EXCEEDS_LIMIT`.
+// The threshold is the amount that may be spent with the card. The card must be ACTIVE, else the answer is 422
+// `CARD_NOT_ACTIVE`. The threshold is at most the company's credit limit, else 422 `THRESHOLD_EXCEEDS_LIMIT`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15714,14 +15695,13 @@ func (c *ClientWithResponses) ListReimbursementsWithResponse(ctx context.Context
 // IssueTokenWithBodyWithResponse Get an access token
 //
 // The client credentials grant (RFC 6749 section 4.4). The client authenticates in one of three
-// ways: HTTP Basic with its id and secret, each encoded as in a form first; `client_id` and
-// `client_secret` in the body; or `client_id` alone over mutual TLS with a certificate that the
-// client may present. A client with certificates has to present one of them in each of these
-// ways. A token that is asked for over mutual TLS is bound to the certificate (RFC 8705): it is
-// good with that certificate only.
+// ways: by HTTP Basic with its id and secret, each form-encoded first; by `client_id` and
+// `client_secret` in the body; or by `client_id` alone and one of its certificates (mutual TLS).
+// A client with certificates must present one of them in each of these ways. A token that is
+// requested with a certificate is bound to that certificate (RFC 8705).
 //
-// Errors are those of RFC 6749 section 5.2. A client gets 50 tokens at once, then 10 a second;
-// past that the answer is 429 with `Retry-After`.
+// Errors are those of RFC 6749 section 5.2. A client gets 50 tokens at once, then 10 a second.
+// Above that the answer is 429 with `Retry-After`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15737,14 +15717,13 @@ func (c *ClientWithResponses) IssueTokenWithBodyWithResponse(ctx context.Context
 // IssueTokenWithFormdataBodyWithResponse Get an access token
 //
 // The client credentials grant (RFC 6749 section 4.4). The client authenticates in one of three
-// ways: HTTP Basic with its id and secret, each encoded as in a form first; `client_id` and
-// `client_secret` in the body; or `client_id` alone over mutual TLS with a certificate that the
-// client may present. A client with certificates has to present one of them in each of these
-// ways. A token that is asked for over mutual TLS is bound to the certificate (RFC 8705): it is
-// good with that certificate only.
+// ways: by HTTP Basic with its id and secret, each form-encoded first; by `client_id` and
+// `client_secret` in the body; or by `client_id` alone and one of its certificates (mutual TLS).
+// A client with certificates must present one of them in each of these ways. A token that is
+// requested with a certificate is bound to that certificate (RFC 8705).
 //
-// Errors are those of RFC 6749 section 5.2. A client gets 50 tokens at once, then 10 a second;
-// past that the answer is 429 with `Retry-After`.
+// Errors are those of RFC 6749 section 5.2. A client gets 50 tokens at once, then 10 a second.
+// Above that the answer is 429 with `Retry-After`.
 //
 // Takes a body of the `application/x-www-form-urlencoded` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -1,7 +1,7 @@
 const documents = { api: '/openapi.json', webhooks: '/webhooks.json' };
 const shown = new Set();
 
-// show brings one document to the front, and renders it when it is asked for first.
+// show displays one document. It renders a document when it is displayed for the first time.
 function show(name) {
   for (const other of Object.keys(documents)) {
     document.getElementById(other).hidden = other !== name;
@@ -21,9 +21,9 @@ function show(name) {
   });
 }
 
-// Links into a document, such as #/Events/ingestEvents, are the API's, but for those
-// into the webhooks.
-function named(hash) {
+// documentOf returns the document of a link such as #/Events/ingestEvents: the webhooks if the
+// link begins with #/webhooks/, else the API.
+function documentOf(hash) {
   const name = hash.slice(1);
   if (name in documents) return name;
   return decodeURIComponent(name).startsWith('/webhooks/') ? 'webhooks' : 'api';
@@ -32,5 +32,5 @@ function named(hash) {
 for (const name of Object.keys(documents)) {
   document.querySelector(`nav a[href="#${name}"]`).addEventListener('click', () => show(name));
 }
-addEventListener('popstate', () => show(named(location.hash)));
-show(named(location.hash));
+addEventListener('popstate', () => show(documentOf(location.hash)));
+show(documentOf(location.hash));

@@ -435,7 +435,6 @@ const (
 	JobKindDROP    JobKind = "DROP"
 	JobKindERASE   JobKind = "ERASE"
 	JobKindRECOVER JobKind = "RECOVER"
-	JobKindRELEASE JobKind = "RELEASE"
 	JobKindRETRY   JobKind = "RETRY"
 )
 
@@ -449,8 +448,6 @@ func (e JobKind) Valid() bool {
 	case JobKindERASE:
 		return true
 	case JobKindRECOVER:
-		return true
-	case JobKindRELEASE:
 		return true
 	case JobKindRETRY:
 		return true
@@ -833,31 +830,31 @@ type Attachment struct {
 type Attempt struct {
 	DurationMs int64 `json:"durationMs"`
 
-	// Error How an attempt went wrong. `oversized_response` is a success whose answer was cut at 16 KiB, `http_4xx`
-	// any but 410 and 429, `timeout` no complete answer in time, `reset` a connection that ended before the
-	// answer, `protocol` an answer that is not proper HTTP, `refused_address` one that the egress guard
-	// refused, `panic` an error of this service.
+	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
+	// 4xx but 410 and 429. `timeout`: no complete answer in time. `reset`: the connection ended before the
+	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
+	// address. `panic`: an error of this service.
 	Error  ErrorClass `json:"error,omitempty"`
 	Number int        `json:"number"`
 
-	// RequestHeaders The headers that the attempt was made with, by name. The signature and what the subscriber set are `[redacted]`. Empty when nothing could be sent.
+	// RequestHeaders The headers of the request, by name. The signature and the subscriber's own headers are `[redacted]`. Empty if no request could be made.
 	RequestHeaders map[string]string `json:"requestHeaders"`
 
-	// ResponseBody The first 1 KiB of the answer to a failed attempt, absent after a success; bytes that are not UTF-8 are replaced.
+	// ResponseBody The first 1 KiB of the answer to a failed attempt, absent after a success; invalid UTF-8 is replaced.
 	ResponseBody string    `json:"responseBody,omitempty"`
 	StartedAt    time.Time `json:"startedAt"`
 
-	// StatusCode Absent when there was no answer.
+	// StatusCode Absent without an answer.
 	StatusCode *int `json:"statusCode,omitempty"`
 
-	// Timing How long the delivery waited before the attempt, and the parts of the attempt. What did not happen, such as a handshake on a connection that is kept alive, took 0.
+	// Timing The waits before the attempt, and the duration of its parts. A part that was not needed, such as the handshake on a reused connection, has 0.
 	Timing AttemptTiming `json:"timing"`
 
-	// TraceID The trace that the attempt is part of, as in the `traceparent` it was sent with. Absent when the event was sent in no trace, or in one that is not recorded.
+	// TraceID The trace of the attempt, as in its `traceparent`. Absent if the event was emitted without a trace, or in a trace that is not recorded.
 	TraceID string `json:"traceId,omitempty"`
 }
 
-// AttemptTiming How long the delivery waited before the attempt, and the parts of the attempt. What did not happen, such as a handshake on a connection that is kept alive, took 0.
+// AttemptTiming The waits before the attempt, and the duration of its parts. A part that was not needed, such as the handshake on a reused connection, has 0.
 type AttemptTiming struct {
 	// BodyMs From the first byte to the end of the answer.
 	BodyMs float64 `json:"bodyMs"`
@@ -865,7 +862,7 @@ type AttemptTiming struct {
 	// ConnectMs TCP.
 	ConnectMs float64 `json:"connectMs"`
 
-	// ConnectionMs Waiting for a connection beyond the next three.
+	// ConnectionMs The wait for a connection, without the next three.
 	ConnectionMs float64 `json:"connectionMs"`
 	DNSMs        float64 `json:"dnsMs"`
 
@@ -873,7 +870,7 @@ type AttemptTiming struct {
 	FirstByteMs float64 `json:"firstByteMs"`
 	TLSMs       float64 `json:"tlsMs"`
 
-	// WaitedMs The waits before the attempt by their reason: `queue`, `endpoint_limit`, `host_limit`, `rate_limit`, `paused`, `breaker` or `schedule`. Those below a millisecond are left out.
+	// WaitedMs The waits before the attempt, by reason: `queue`, `endpoint_limit`, `host_limit`, `rate_limit`, `paused`, `breaker` or `schedule`. Waits below a millisecond are left out.
 	WaitedMs map[string]int64 `json:"waitedMs"`
 }
 
@@ -889,7 +886,7 @@ type AuditActor struct {
 	// Issuer Issuer of the token.
 	Issuer *string `json:"issuer,omitempty"`
 
-	// Kind `console` is the web console, and the actor is then the creator of the session's link; `cli` is the daemon's command line, and the subject is then the user of the operating system.
+	// Kind `console`: the web console; the actor is the creator of the session's link. `cli`: the daemon's command line; the subject is the user of the operating system.
 	Kind AuditActorKind `json:"kind"`
 
 	// Session The session of the web console.
@@ -897,7 +894,7 @@ type AuditActor struct {
 	Subject string              `json:"subject"`
 }
 
-// AuditActorKind `console` is the web console, and the actor is then the creator of the session's link; `cli` is the daemon's command line, and the subject is then the user of the operating system.
+// AuditActorKind `console`: the web console; the actor is the creator of the session's link. `cli`: the daemon's command line; the subject is the user of the operating system.
 type AuditActorKind string
 
 // AuditEntry Example: {"action":"subscriber.update","actor":{"clientId":"client_5f0c2d2e","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","kind":"client","subject":"client_5f0c2d2e"},"address":"203.0.113.7","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","fields":["enabled"],"id":"01J9ZK3V5Q7R8S9T0VWXYZ1234","outcome":"success","recordedAt":"2026-11-20T19:00:00.000Z","requestId":"3f0d7c1c5a2b4e6f9d8c7b6a5f4e3d2c","target":{"ids":["0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"],"kind":"subscriber"},"timestamp":"2026-11-20T19:00:00.000Z"}
@@ -913,17 +910,17 @@ type AuditEntry struct {
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 	Detail      *string             `json:"detail,omitempty"`
 
-	// Fields The names of the fields that the request gave; never their values.
+	// Fields The names of the fields in the request, without their values.
 	Fields []string `json:"fields"`
 
-	// ID Of two entries with the same id one is a repeat.
+	// ID If two entries have the same id, one is a repetition.
 	ID string `json:"id"`
 
-	// Outcome `unknown`: the request failed or was cut off on the way, so the change may have been made.
-	// A request that was refused changed nothing, and has no entry.
+	// Outcome `unknown`: the request failed with an error of the service, or was cut off, so the change may have been made.
+	// A refused request changed nothing and has no entry.
 	Outcome AuditEntryOutcome `json:"outcome"`
 
-	// RecordedAt When the entry came into the list.
+	// RecordedAt When the entry was recorded.
 	RecordedAt time.Time   `json:"recordedAt"`
 	RequestID  *string     `json:"requestId,omitempty"`
 	Target     AuditTarget `json:"target"`
@@ -932,8 +929,8 @@ type AuditEntry struct {
 	Timestamp time.Time `json:"timestamp"`
 }
 
-// AuditEntryOutcome `unknown`: the request failed or was cut off on the way, so the change may have been made.
-// A request that was refused changed nothing, and has no entry.
+// AuditEntryOutcome `unknown`: the request failed with an error of the service, or was cut off, so the change may have been made.
+// A refused request changed nothing and has no entry.
 type AuditEntryOutcome string
 
 // AuditList Example: {"content":[{"action":"subscriber.update","actor":{"clientId":"client_5f0c2d2e","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","kind":"client","subject":"client_5f0c2d2e"},"address":"203.0.113.7","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","fields":["enabled"],"id":"01J9ZK3V5Q7R8S9T0VWXYZ1234","outcome":"success","recordedAt":"2026-11-20T19:00:00.000Z","requestId":"3f0d7c1c5a2b4e6f9d8c7b6a5f4e3d2c","target":{"ids":["0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"],"kind":"subscriber"},"timestamp":"2026-11-20T19:00:00.000Z"}]}
@@ -943,7 +940,7 @@ type AuditList struct {
 	// NextCursor Absent on the last page.
 	NextCursor string `json:"nextCursor,omitempty"`
 
-	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	// Partial True if the page has fewer items than its size although more follow: it reached 4 MiB, or the limit of items that one request examines. Else absent.
 	Partial *Partial `json:"partial,omitempty"`
 }
 
@@ -1012,7 +1009,7 @@ type CardCreate struct {
 	// BusinessType BUSINESS or WORLD_ELITE, in any letter case.
 	BusinessType *string `json:"businessType,omitempty"`
 
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 
 	// Periodicity DAILY, WEEKLY or MONTHLY, in any letter case: how often the threshold resets.
@@ -1030,7 +1027,7 @@ type CardCreate struct {
 	// UserUUIDUpper Another spelling of `userUuid`.
 	UserUUIDUpper *openapi_types.UUID `json:"userUUID,omitempty"`
 
-	// UserUUID The cardholder, an active user of the company. Required, in this or the other spelling.
+	// UserUUID The cardholder, an active user of the company. Required, here or as `userUUID`.
 	UserUUID *openapi_types.UUID `json:"userUuid,omitempty"`
 }
 
@@ -1069,11 +1066,11 @@ type CardJobItem struct {
 	// CardUUID The card of a CREATED item.
 	CardUUID *openapi_types.UUID `json:"cardUuid,omitempty"`
 
-	// ErrorCode Why an ERROR item has no card.
+	// ErrorCode The error of an ERROR item.
 	ErrorCode    string `json:"errorCode,omitempty"`
 	ErrorMessage string `json:"errorMessage,omitempty"`
 
-	// Index The place in the request, from 0.
+	// Index The index in the request, from 0.
 	Index       int                `json:"index"`
 	RequestUUID openapi_types.UUID `json:"requestUuid"`
 	Status      CardJobItemStatus  `json:"status"`
@@ -1102,7 +1099,7 @@ type CardThreshold struct {
 // CardType defines model for CardType.
 type CardType string
 
-// CardWithLimits A card as its changes answer it.
+// CardWithLimits A card, in the answer to a change.
 type CardWithLimits struct {
 	// HolderUUID The user who holds the card.
 	HolderUUID openapi_types.UUID `json:"holderUuid"`
@@ -1112,11 +1109,11 @@ type CardWithLimits struct {
 	LastFour string `json:"lastFour"`
 	Name     string `json:"name"`
 
-	// Periodicity How often the threshold resets; absent when it does not.
+	// Periodicity How often the threshold resets; absent if it does not.
 	Periodicity Periodicity `json:"periodicity,omitempty"`
 	Status      CardStatus  `json:"status"`
 
-	// Threshold Absent when only the company's credit limit bounds the card.
+	// Threshold Absent if the card has only the company's credit limit.
 	Threshold jsontext.Value     `json:"threshold,omitempty"`
 	Type      CardType           `json:"type"`
 	UUID      openapi_types.UUID `json:"uuid"`
@@ -1147,10 +1144,10 @@ type ConsoleAsker struct {
 
 // ConsoleLink Example: {"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","expiresAt":"2026-11-20T19:01:00.412Z","lifetimeSeconds":3600,"readOnly":true,"scopes":["deliveries:read","events:read"],"url":"https://api.example.com/console/open?link=q0Yx1g6p4bH0bX4m0v3m8b6cZr2k9a1d7e5f3g1h0iA"}
 type ConsoleLink struct {
-	// CompanyUUID Null when the session sees all companies.
+	// CompanyUUID Null if the session has access to all companies.
 	CompanyUUID *openapi_types.UUID `json:"companyUuid"`
 
-	// ExpiresAt Until when the link works. It works once.
+	// ExpiresAt When the link expires. It works once.
 	ExpiresAt       time.Time `json:"expiresAt"`
 	LifetimeSeconds int       `json:"lifetimeSeconds"`
 	ReadOnly        bool      `json:"readOnly"`
@@ -1160,33 +1157,33 @@ type ConsoleLink struct {
 
 // ConsoleLinkRequest defines model for ConsoleLinkRequest.
 type ConsoleLinkRequest struct {
-	// AllCompanies The session is tied to no company. Needs a token that is not, with the scope `platform`.
+	// AllCompanies The session has access to all companies. Needs a token without a company and with the scope `platform`.
 	AllCompanies *bool               `json:"allCompanies,omitempty"`
 	CompanyUUID  *openapi_types.UUID `json:"companyUuid,omitempty"`
 
-	// LifetimeSeconds How long the session lasts at most. Unused, it ends after 30 minutes.
+	// LifetimeSeconds The maximum duration of the session. An unused session ends after 30 minutes.
 	LifetimeSeconds *int `json:"lifetimeSeconds,omitempty"`
 
 	// ReadOnly The session changes nothing.
 	ReadOnly *bool `json:"readOnly,omitempty"`
 
-	// Scopes Scopes of the session, each one that the token carries; all of them by default.
+	// Scopes Scopes of the session; the token must have them. The default is all scopes of the token.
 	Scopes *[]string `json:"scopes,omitempty"`
 }
 
 // ConsoleSession defines model for ConsoleSession.
 type ConsoleSession struct {
-	// Address Address of the browser that opened it.
+	// Address The address of the browser that opened the session.
 	Address *string      `json:"address,omitempty"`
 	AskedBy ConsoleAsker `json:"askedBy"`
 
-	// CompanyUUID Null when it sees all companies.
+	// CompanyUUID Null if the session has access to all companies.
 	CompanyUUID *openapi_types.UUID `json:"companyUuid"`
 
-	// ExpiresAt When it ends at the latest.
+	// ExpiresAt When the session ends at the latest.
 	ExpiresAt time.Time `json:"expiresAt"`
 
-	// IdleUntil When it ends unless it is used.
+	// IdleUntil When the session ends if it is not used.
 	IdleUntil time.Time          `json:"idleUntil"`
 	OpenedAt  time.Time          `json:"openedAt"`
 	ReadOnly  bool               `json:"readOnly"`
@@ -1201,23 +1198,23 @@ type ConsoleSessionList struct {
 	// NextCursor Absent on the last page.
 	NextCursor string `json:"nextCursor,omitempty"`
 
-	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	// Partial True if the page has fewer items than its size although more follow: it reached 4 MiB, or the limit of items that one request examines. Else absent.
 	Partial *Partial `json:"partial,omitempty"`
 }
 
 // Day defines model for Day.
 type Day = calendar.Date
 
-// Delivery Example: {"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","reason":"http_5xx","status":"RETRYING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"}
+// Delivery Example: {"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","error":"http_5xx","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","status":"RETRYING","statusCode":503,"subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"}
 type Delivery struct {
 	AttemptCount int                `json:"attemptCount"`
 	CompanyUUID  openapi_types.UUID `json:"companyUuid"`
 	CreatedAt    time.Time          `json:"createdAt"`
 
-	// Error How an attempt went wrong. `oversized_response` is a success whose answer was cut at 16 KiB, `http_4xx`
-	// any but 410 and 429, `timeout` no complete answer in time, `reset` a connection that ended before the
-	// answer, `protocol` an answer that is not proper HTTP, `refused_address` one that the egress guard
-	// refused, `panic` an error of this service.
+	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
+	// 4xx but 410 and 429. `timeout`: no complete answer in time. `reset`: the connection ended before the
+	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
+	// address. `panic`: an error of this service.
 	Error ErrorClass `json:"error,omitempty"`
 
 	// Event Example: PAYMENT_PAID
@@ -1226,11 +1223,11 @@ type Delivery struct {
 	ID            string     `json:"id"`
 	NextAttemptAt *time.Time `json:"nextAttemptAt,omitempty"`
 
-	// Reason Why it is in this status.
+	// Reason The reason of the status.
 	Reason string         `json:"reason,omitempty"`
 	Status DeliveryStatus `json:"status"`
 
-	// StatusCode Of the answer to the last attempt; absent when there was none.
+	// StatusCode The status of the answer to the last attempt; absent without an answer.
 	StatusCode     *int               `json:"statusCode,omitempty"`
 	SubscriberUUID openapi_types.UUID `json:"subscriberUuid"`
 	UpdatedAt      time.Time          `json:"updatedAt"`
@@ -1243,10 +1240,10 @@ type DeliveryDetail struct {
 	CompanyUUID  openapi_types.UUID `json:"companyUuid"`
 	CreatedAt    time.Time          `json:"createdAt"`
 
-	// Error How an attempt went wrong. `oversized_response` is a success whose answer was cut at 16 KiB, `http_4xx`
-	// any but 410 and 429, `timeout` no complete answer in time, `reset` a connection that ended before the
-	// answer, `protocol` an answer that is not proper HTTP, `refused_address` one that the egress guard
-	// refused, `panic` an error of this service.
+	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
+	// 4xx but 410 and 429. `timeout`: no complete answer in time. `reset`: the connection ended before the
+	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
+	// address. `panic`: an error of this service.
 	Error ErrorClass `json:"error,omitempty"`
 
 	// Event Example: PAYMENT_PAID
@@ -1255,24 +1252,24 @@ type DeliveryDetail struct {
 	ID            string     `json:"id"`
 	NextAttemptAt *time.Time `json:"nextAttemptAt,omitempty"`
 
-	// Reason Why it is in this status.
+	// Reason The reason of the status.
 	Reason string         `json:"reason,omitempty"`
 	Status DeliveryStatus `json:"status"`
 
-	// StatusCode Of the answer to the last attempt; absent when there was none.
+	// StatusCode The status of the answer to the last attempt; absent without an answer.
 	StatusCode     *int               `json:"statusCode,omitempty"`
 	SubscriberUUID openapi_types.UUID `json:"subscriberUuid"`
 	UpdatedAt      time.Time          `json:"updatedAt"`
 }
 
-// DeliveryList Example: {"content":[{"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","reason":"http_5xx","status":"RETRYING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"}],"nextCursor":"MTc5NTIwMTIwMDAwMA"}
+// DeliveryList Example: {"content":[{"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","error":"http_5xx","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","status":"RETRYING","statusCode":503,"subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"}],"nextCursor":"MTc5NTIwMTIwMDAwMA"}
 type DeliveryList struct {
 	Content []Delivery `json:"content"`
 
 	// NextCursor Absent on the last page.
 	NextCursor string `json:"nextCursor,omitempty"`
 
-	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	// Partial True if the page has fewer items than its size although more follow: it reached 4 MiB, or the limit of items that one request examines. Else absent.
 	Partial *Partial `json:"partial,omitempty"`
 }
 
@@ -1296,18 +1293,18 @@ type EgressCertificate struct {
 
 // EgressCertificateInput defines model for EgressCertificateInput.
 type EgressCertificateInput struct {
-	// CertificateChain PEM, the client's own certificate first, then those that sign it; at most 10.
+	// CertificateChain PEM, at most 10 certificates, that of the client first, then those that sign it.
 	CertificateChain string              `json:"certificateChain"`
 	CompanyUUID      *openapi_types.UUID `json:"companyUuid,omitempty"`
 
-	// PrivateKey PEM, PKCS 8, not encrypted; ECDSA, Ed25519 or RSA of 2,048 to 8,192 bits.
+	// PrivateKey PEM, PKCS 8, not encrypted; an ECDSA or Ed25519 key, or RSA of 2,048 to 8,192 bits.
 	PrivateKey string `json:"privateKey"`
 }
 
-// ErrorClass How an attempt went wrong. `oversized_response` is a success whose answer was cut at 16 KiB, `http_4xx`
-// any but 410 and 429, `timeout` no complete answer in time, `reset` a connection that ended before the
-// answer, `protocol` an answer that is not proper HTTP, `refused_address` one that the egress guard
-// refused, `panic` an error of this service.
+// ErrorClass The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
+// 4xx but 410 and 429. `timeout`: no complete answer in time. `reset`: the connection ended before the
+// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
+// address. `panic`: an error of this service.
 type ErrorClass string
 
 // Event Example: {"acceptedAt":"2026-11-20T19:00:00.412Z","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","event":"PAYMENT_PAID","id":"evt_01J9ZK3V5Q","metadata":{"paymentUuid":"7b1de0d2-60e0-4a7f-8d0c-2c9b5f6f0a01"},"status":"PENDING","timestamp":"2026-11-20T19:00:00.000Z"}
@@ -1322,7 +1319,7 @@ type Event struct {
 	ID       string         `json:"id"`
 	Metadata jsontext.Value `json:"metadata"`
 
-	// Status HELD means that only disabled subscribers were to have the event; recover delivers it.
+	// Status HELD means that the event matched only disabled subscribers; `recover` delivers it.
 	Status    EventStatus `json:"status"`
 	Timestamp time.Time   `json:"timestamp"`
 }
@@ -1332,12 +1329,12 @@ type EventBatchResult struct {
 	Results []EventItemResult `json:"results"`
 }
 
-// EventDeliveries Example: {"content":[{"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","reason":"http_5xx","status":"RETRYING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"}]}
+// EventDeliveries Example: {"content":[{"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","error":"http_5xx","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","status":"RETRYING","statusCode":503,"subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"}]}
 type EventDeliveries struct {
 	Content []Delivery `json:"content"`
 }
 
-// EventExplanation Example: {"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","eventId":"evt_01J9ZK3V5Q","subscribers":[{"callbackUrl":"https://books.example.com/hooks","delivery":{"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","reason":"http_5xx","status":"RETRYING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"},"detail":"The last attempt was answered 503; the next one is scheduled.","name":"Bookkeeping","outcome":"PENDING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"}]}
+// EventExplanation Example: {"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","eventId":"evt_01J9ZK3V5Q","subscribers":[{"callbackUrl":"https://books.example.com/hooks","delivery":{"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","error":"http_5xx","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","status":"RETRYING","statusCode":503,"subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"},"detail":"The last attempt was answered 503; the next one is scheduled.","name":"Bookkeeping","outcome":"PENDING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"}]}
 type EventExplanation struct {
 	CompanyUUID openapi_types.UUID      `json:"companyUuid"`
 	EventID     string                  `json:"eventId"`
@@ -1346,7 +1343,7 @@ type EventExplanation struct {
 
 // EventInput defines model for EventInput.
 type EventInput struct {
-	// CompanyUUID Required unless the token carries it.
+	// CompanyUUID Required if the token has no company.
 	CompanyUUID  *openapi_types.UUID `json:"companyUuid,omitempty"`
 	ErrorCode    string              `json:"errorCode,omitempty"`
 	ErrorMessage string              `json:"errorMessage,omitempty"`
@@ -1355,10 +1352,10 @@ type EventInput struct {
 	Event EventName `json:"event"`
 	ID    string    `json:"id"`
 
-	// Metadata Any JSON object, at most 256 KiB and 63 levels of nesting; an empty one when absent.
+	// Metadata Any JSON object of at most 256 KiB and 63 levels of nesting; the default is empty.
 	Metadata jsontext.Value `json:"metadata,omitempty"`
 
-	// Timestamp The source's own time, RFC 3339 or epoch milliseconds; the same when the event is sent again.
+	// Timestamp The time of the event at its source, RFC 3339 or epoch milliseconds. It must not change when the event is sent again.
 	Timestamp jsontext.Value `json:"timestamp"`
 }
 
@@ -1366,7 +1363,7 @@ type EventInput struct {
 type EventItemResult struct {
 	Error *ItemError `json:"error,omitempty"`
 
-	// ID Absent when the item has none that can be read.
+	// ID Absent if the item has no readable id.
 	ID     string                `json:"id,omitempty"`
 	Status EventItemResultStatus `json:"status"`
 }
@@ -1381,7 +1378,7 @@ type EventList struct {
 	// NextCursor Absent on the last page.
 	NextCursor string `json:"nextCursor,omitempty"`
 
-	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	// Partial True if the page has fewer items than its size although more follow: it reached 4 MiB, or the limit of items that one request examines. Else absent.
 	Partial *Partial `json:"partial,omitempty"`
 }
 
@@ -1400,7 +1397,7 @@ type EventResult struct {
 // EventResultStatus defines model for EventResult.Status.
 type EventResultStatus string
 
-// EventStatus HELD means that only disabled subscribers were to have the event; recover delivers it.
+// EventStatus HELD means that the event matched only disabled subscribers; `recover` delivers it.
 type EventStatus string
 
 // EventType Example: {"description":"A payment was paid.","example":{"amount":"12.50"},"fixed":false,"name":"PAYMENT_PAID","schema":{"properties":{"amount":{"type":"string"}},"required":["amount"],"type":"object"},"updatedAt":"2026-11-20T19:00:00.000Z"}
@@ -1410,16 +1407,16 @@ type EventType struct {
 	// Example An example of the event's `metadata`.
 	Example jsontext.Value `json:"example,omitempty"`
 
-	// Fixed True for the types of the daemon, which cannot be changed.
+	// Fixed True for the types of the daemon itself, which cannot be changed.
 	Fixed bool `json:"fixed"`
 
 	// Name Example: PAYMENT_PAID
 	Name EventName `json:"name"`
 
-	// Schema JSON Schema 2020-12 of the event's `metadata`; absent when none is known.
+	// Schema JSON Schema 2020-12 of the event's `metadata`; absent if there is none.
 	Schema jsontext.Value `json:"schema,omitempty"`
 
-	// UpdatedAt When it was documented; absent when it was not.
+	// UpdatedAt When the documentation was stored; absent if there is none.
 	UpdatedAt *time.Time `json:"updatedAt,omitempty"`
 }
 
@@ -1427,7 +1424,7 @@ type EventType struct {
 type EventTypeInput struct {
 	Description string `json:"description"`
 
-	// Example An example of the event's `metadata`, which the schema describes.
+	// Example An example of the event's `metadata`, valid by the schema.
 	Example jsontext.Value `json:"example,omitempty"`
 
 	// Schema JSON Schema 2020-12 of the event's `metadata`.
@@ -1443,16 +1440,16 @@ type EventTypes struct {
 type Feed struct {
 	Content []FeedEvent `json:"content"`
 
-	// Forgotten How many events of the company with numbers from `after` + 1 to `next` are not kept any more, not even as stubs, or cannot be read.
+	// Forgotten The number of events from `after` + 1 to `next` that are past their retention or cannot be read.
 	Forgotten int64 `json:"forgotten"`
 
-	// Last The number of the company's last event, 0 before the first. As `after`, it begins with the events to come.
+	// Last The number of the company's last event, 0 before the first. As `after`, it skips all existing events.
 	Last int64 `json:"last"`
 
-	// More Whether the company has events after `next`; they may match or not.
+	// More True if the company has events after `next`, whether they match or not.
 	More bool `json:"more"`
 
-	// Next The `after` to go on with.
+	// Next The `after` of the next request.
 	Next int64 `json:"next"`
 }
 
@@ -1460,19 +1457,19 @@ type Feed struct {
 type FeedEvent struct {
 	AcceptedAt time.Time `json:"acceptedAt"`
 
-	// Body The bytes that a delivery has, as text; absent from a stub.
+	// Body The body of a delivery, as text; absent if `compacted`.
 	Body string `json:"body,omitempty"`
 
-	// Compacted True when the payload is not kept any more; else absent.
+	// Compacted True if the payload was removed; else absent.
 	Compacted bool `json:"compacted,omitempty"`
 
-	// ContentType That of the body; absent from a stub.
+	// ContentType The media type of `body`; absent if `compacted`.
 	ContentType string `json:"contentType,omitempty"`
 
 	// Event Example: PAYMENT_PAID
 	Event EventName `json:"event"`
 
-	// Headers With `signatures`, the `webhook-` headers that a delivery would have now; absent from a stub.
+	// Headers With `signatures`, the `webhook-` headers that a delivery would have now; absent if `compacted`.
 	//
 	// Example: {"webhook-id":"evt_1","webhook-sequence":"17","webhook-signature":"v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=","webhook-timestamp":"1795201200"}
 	Headers *map[string]string `json:"headers,omitempty"`
@@ -1499,7 +1496,7 @@ type FilterTest struct {
 	// EventID Default: the last 100 events of the company.
 	EventID *string `json:"eventId,omitempty"`
 
-	// Filter Default: the one that the subscriber has.
+	// Filter Default: the filter of the subscriber.
 	Filter *string `json:"filter,omitempty"`
 }
 
@@ -1510,16 +1507,16 @@ type FilterTestResult struct {
 
 // FilterVerdict defines model for FilterVerdict.
 type FilterVerdict struct {
-	// Error Why the filter failed on the event; absent when it did not.
+	// Error The error of the filter on the event; absent if the filter did not fail.
 	Error   *string `json:"error,omitempty"`
 	Event   string  `json:"event"`
 	EventID string  `json:"eventId"`
 
-	// Matches Whether the event would be delivered: the subscriber lists its type, and the filter is true.
+	// Matches True if the subscriber lists the type of the event and the filter is true.
 	Matches bool `json:"matches"`
 }
 
-// Format How events are sent: `standard` is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with a token of its own; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed alike. The default is `standard`.
+// Format The body of deliveries: `standard` (the default) is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with its own token; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed in the same way.
 type Format string
 
 // Health defines model for Health.
@@ -1547,17 +1544,16 @@ type Job struct {
 	CreatedAt   time.Time          `json:"createdAt"`
 	DryRun      bool               `json:"dryRun"`
 
-	// Examined Deliveries and events looked at; by a RETRY those that pass its filters.
+	// Examined Deliveries and events that were examined; for a RETRY, those that match its filters.
 	Examined   int64      `json:"examined"`
 	FinishedAt *time.Time `json:"finishedAt,omitempty"`
 
-	// Kind RECOVER delivers again what failed, and what was never sent, to a subscriber. RETRY attempts the
-	// deliveries again that pass a filter. DROP ends what waits for a paused subscriber, RELEASE lets go
-	// of what was held while one was disabled, CANCEL ends what is pending for one that was deleted.
-	// ERASE removes what a company had.
+	// Kind RECOVER delivers failed and missed events of a subscriber again. RETRY attempts the deliveries
+	// that match filters again. DROP cancels the waiting deliveries of a paused subscriber, CANCEL the
+	// pending deliveries of a deleted one. ERASE removes the data of a company.
 	Kind JobKind `json:"kind"`
 
-	// Redelivered Deliveries changed, or that a dry run would change; of an ERASE, payloads that were removed.
+	// Redelivered Deliveries that were changed, or that a dry run would change; for an ERASE, payloads that were removed.
 	Redelivered int64 `json:"redelivered"`
 
 	// Retry Example: {"dryRun":true,"errorClass":["timeout","connect"],"from":"2026-11-19T00:00:00Z","status":["DEAD"]}
@@ -1565,17 +1561,16 @@ type Job struct {
 	Since  *time.Time    `json:"since,omitempty"`
 	Status JobStatus     `json:"status"`
 
-	// SubscriberUUID Absent when it is about all of the company.
+	// SubscriberUUID Absent if the job is about the whole company.
 	SubscriberUUID *openapi_types.UUID `json:"subscriberUuid,omitempty"`
 	Until          *time.Time          `json:"until,omitempty"`
 	UpdatedAt      time.Time           `json:"updatedAt"`
 	UUID           openapi_types.UUID  `json:"uuid"`
 }
 
-// JobKind RECOVER delivers again what failed, and what was never sent, to a subscriber. RETRY attempts the
-// deliveries again that pass a filter. DROP ends what waits for a paused subscriber, RELEASE lets go
-// of what was held while one was disabled, CANCEL ends what is pending for one that was deleted.
-// ERASE removes what a company had.
+// JobKind RECOVER delivers failed and missed events of a subscriber again. RETRY attempts the deliveries
+// that match filters again. DROP cancels the waiting deliveries of a paused subscriber, CANCEL the
+// pending deliveries of a deleted one. ERASE removes the data of a company.
 type JobKind string
 
 // JobList Example: {"content":[{"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","dryRun":false,"examined":0,"kind":"RETRY","redelivered":0,"status":"QUEUED","updatedAt":"2026-11-20T19:00:00.000Z","uuid":"c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"}]}
@@ -1585,7 +1580,7 @@ type JobList struct {
 	// NextCursor Absent on the last page.
 	NextCursor string `json:"nextCursor,omitempty"`
 
-	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	// Partial True if the page has fewer items than its size although more follow: it reached 4 MiB, or the limit of items that one request examines. Else absent.
 	Partial *Partial `json:"partial,omitempty"`
 }
 
@@ -1622,7 +1617,7 @@ type JwkSet struct {
 
 // Location Example: {"code":"CC-100","name":"Berlin","status":"ACTIVE","uuid":"2f0c6b1e-7d0a-4c55-8b1f-93a1f1c7d201"}
 type Location struct {
-	// Code Links external systems such as ERP and HR.
+	// Code The identifier of the location in external systems such as ERP and HR.
 	Code   string             `json:"code"`
 	Name   string             `json:"name"`
 	Status LocationStatus     `json:"status"`
@@ -1631,7 +1626,7 @@ type Location struct {
 
 // LocationDetail defines model for LocationDetail.
 type LocationDetail struct {
-	// Code Links external systems such as ERP and HR.
+	// Code The identifier of the location in external systems such as ERP and HR.
 	Code      string             `json:"code"`
 	CreatedAt time.Time          `json:"createdAt"`
 	Name      string             `json:"name"`
@@ -1658,23 +1653,23 @@ type Money = jsontext.Value
 
 // OAuthClient Example: {"certificates":[],"clientId":"shc_df359699887e0c772d5757c5","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","disabled":false,"hasSecret":true,"name":"ledger","scopes":["deliveries:read","events:write"],"updatedAt":"2026-11-20T19:00:00.412Z"}
 type OAuthClient struct {
-	// Certificates The `x5t#S256` of the certificates of which it must present one.
+	// Certificates The `x5t#S256` of the certificates of which the client must present one.
 	Certificates []string `json:"certificates"`
 	ClientID     string   `json:"clientId"`
 
-	// CompanyUUID The company that it is tied to; absent when it may name any.
+	// CompanyUUID The company of the client; absent if its tokens are for any company.
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 	CreatedAt   time.Time           `json:"createdAt"`
 	Disabled    bool                `json:"disabled"`
 
-	// HasSecret Whether it has a secret; else it authenticates by a certificate alone.
+	// HasSecret False if the client authenticates by a certificate alone.
 	HasSecret bool `json:"hasSecret"`
 
-	// LastUsedAt To the minute; absent when it never was.
+	// LastUsedAt When it last got a token, to the minute; absent if never.
 	LastUsedAt *time.Time `json:"lastUsedAt,omitempty"`
 	Name       string     `json:"name"`
 
-	// OldSecretUntil Until when the secret before a rotation is good; absent when there is none.
+	// OldSecretUntil Until when the secret before the last rotation is valid; absent if there is none.
 	OldSecretUntil *time.Time `json:"oldSecretUntil,omitempty"`
 	Scopes         []string   `json:"scopes"`
 	UpdatedAt      time.Time  `json:"updatedAt"`
@@ -1682,14 +1677,14 @@ type OAuthClient struct {
 
 // OAuthClientInput Example: {"name":"ledger","scopes":["events:write","deliveries:read"]}
 type OAuthClientInput struct {
-	// Certificates The `x5t#S256` of the certificates of which it must present one.
+	// Certificates The `x5t#S256` of the certificates of which the client must present one.
 	Certificates *[]string `json:"certificates,omitempty"`
 
-	// CompanyUUID The company that it is tied to. Without it, it may name any.
+	// CompanyUUID The company of the client. Without it, its tokens are for any company.
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 	Name        string              `json:"name"`
 
-	// NoSecret It authenticates by a certificate alone.
+	// NoSecret The client authenticates by a certificate alone.
 	NoSecret *bool    `json:"noSecret,omitempty"`
 	Scopes   []string `json:"scopes"`
 }
@@ -1701,7 +1696,7 @@ type OAuthClientList struct {
 	// NextCursor Absent on the last page.
 	NextCursor string `json:"nextCursor,omitempty"`
 
-	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	// Partial True if the page has fewer items than its size although more follow: it reached 4 MiB, or the limit of items that one request examines. Else absent.
 	Partial *Partial `json:"partial,omitempty"`
 }
 
@@ -1718,26 +1713,26 @@ type OAuthClientUpdate struct {
 
 // OAuthClientWithSecret defines model for OAuthClientWithSecret.
 type OAuthClientWithSecret struct {
-	// Certificates The `x5t#S256` of the certificates of which it must present one.
+	// Certificates The `x5t#S256` of the certificates of which the client must present one.
 	Certificates []string `json:"certificates"`
 	ClientID     string   `json:"clientId"`
 
-	// ClientSecret Shown here and never again; absent of a client without one.
+	// ClientSecret No other answer has it. Absent if the client has no secret.
 	ClientSecret string `json:"clientSecret,omitempty"`
 
-	// CompanyUUID The company that it is tied to; absent when it may name any.
+	// CompanyUUID The company of the client; absent if its tokens are for any company.
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 	CreatedAt   time.Time           `json:"createdAt"`
 	Disabled    bool                `json:"disabled"`
 
-	// HasSecret Whether it has a secret; else it authenticates by a certificate alone.
+	// HasSecret False if the client authenticates by a certificate alone.
 	HasSecret bool `json:"hasSecret"`
 
-	// LastUsedAt To the minute; absent when it never was.
+	// LastUsedAt When it last got a token, to the minute; absent if never.
 	LastUsedAt *time.Time `json:"lastUsedAt,omitempty"`
 	Name       string     `json:"name"`
 
-	// OldSecretUntil Until when the secret before a rotation is good; absent when there is none.
+	// OldSecretUntil Until when the secret before the last rotation is valid; absent if there is none.
 	OldSecretUntil *time.Time `json:"oldSecretUntil,omitempty"`
 	Scopes         []string   `json:"scopes"`
 	UpdatedAt      time.Time  `json:"updatedAt"`
@@ -1752,15 +1747,15 @@ type OAuthError struct {
 // OAuthErrorError defines model for OAuthError.Error.
 type OAuthErrorError string
 
-// OnDead What becomes of an ordered subscriber when a delivery died: the next one goes out (the default), or the subscriber is paused.
+// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
 type OnDead string
 
-// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+// Partial True if the page has fewer items than its size although more follow: it reached 4 MiB, or the limit of items that one request examines. Else absent.
 type Partial = bool
 
 // PaymentDetail defines model for PaymentDetail.
 type PaymentDetail struct {
-	// MarkedAsPaidBy The user who marked it paid.
+	// MarkedAsPaidBy The user who marked the reimbursement as paid.
 	MarkedAsPaidBy    string `json:"markedAsPaidBy,omitempty"`
 	PaymentMethod     string `json:"paymentMethod,omitempty"`
 	PaymentMethodNote string `json:"paymentMethodNote,omitempty"`
@@ -1771,7 +1766,7 @@ type Periodicity string
 
 // Problem RFC 9457 problem details.
 type Problem struct {
-	// Code Stable; made for programs.
+	// Code A stable code for programs.
 	Code   string        `json:"code"`
 	Detail string        `json:"detail"`
 	Errors *[]FieldError `json:"errors,omitempty"`
@@ -1794,14 +1789,14 @@ type Problem struct {
 type QuarantineEntry struct {
 	CompanyUUID openapi_types.UUID `json:"companyUuid"`
 
-	// EventID Absent when it is the subscriber itself.
+	// EventID Absent if the entry is a subscriber.
 	EventID string `json:"eventId,omitempty"`
 
-	// ID The event's id, or the delivery's, `<event id>.<subscriber uuid>`, or of a subscriber `.<subscriber uuid>`.
+	// ID `<event id>` for an event, `<event id>.<subscriber uuid>` for a delivery, `.<subscriber uuid>` for a subscriber.
 	ID            string    `json:"id"`
 	QuarantinedAt time.Time `json:"quarantinedAt"`
 
-	// SubscriberUUID Absent when it is the event itself.
+	// SubscriberUUID Absent if the entry is an event.
 	SubscriberUUID *openapi_types.UUID `json:"subscriberUuid,omitempty"`
 }
 
@@ -1812,7 +1807,7 @@ type QuarantineList struct {
 	// NextCursor Absent on the last page.
 	NextCursor string `json:"nextCursor,omitempty"`
 
-	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	// Partial True if the page has fewer items than its size although more follow: it reached 4 MiB, or the limit of items that one request examines. Else absent.
 	Partial *Partial `json:"partial,omitempty"`
 }
 
@@ -1822,7 +1817,7 @@ type QuarantineRef struct {
 	ID          string             `json:"id"`
 }
 
-// RateLimit Bounds the attempts to the subscriber, over all replicas: in any span of t seconds at most `perSecond` × t + `burst` begin. What exceeds it waits.
+// RateLimit The limit of attempts to the subscriber, over all replicas: in any t seconds at most `perSecond` × t + `burst` attempts begin. Further deliveries wait.
 //
 // Example: {"burst":10,"perSecond":5}
 type RateLimit struct {
@@ -1841,10 +1836,10 @@ type RecoverRequest struct {
 	// Since Not in the future.
 	Since time.Time `json:"since"`
 
-	// Statuses The statuses of existing deliveries to send again, DEAD when absent; what was never sent because the subscriber was disabled is always included.
+	// Statuses The statuses of the deliveries to repeat; the default is DEAD. Events that were not sent because the subscriber was disabled are always included.
 	Statuses *[]DeliveryStatus `json:"statuses,omitempty"`
 
-	// Until Now when absent.
+	// Until The default is now.
 	Until *time.Time `json:"until,omitempty"`
 }
 
@@ -1903,7 +1898,7 @@ type ReimbursementStatus string
 type ReplayRequest struct {
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 
-	// SubscriberUuids All that want the event, when absent.
+	// SubscriberUuids The default is all subscribers that match the event.
 	SubscriberUuids *[]openapi_types.UUID `json:"subscriberUuids,omitempty"`
 }
 
@@ -1921,7 +1916,7 @@ type ResourceLinks = []ResourceLink
 type ResumeRequest struct {
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 
-	// Drop Cancel what waits.
+	// Drop Cancel the waiting deliveries.
 	Drop *bool `json:"drop,omitempty"`
 }
 
@@ -1966,13 +1961,13 @@ type Subscriber struct {
 	CreatedAt   time.Time          `json:"createdAt"`
 	Enabled     bool               `json:"enabled"`
 
-	// Events Empty once `delete-event` took the last.
+	// Events Empty after `delete-event` removed the last.
 	Events []EventName `json:"events"`
 
 	// Filter Absent without one.
 	Filter *string `json:"filter,omitempty"`
 
-	// Format How events are sent: `standard` is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with a token of its own; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed alike. The default is `standard`.
+	// Format The body of deliveries: `standard` (the default) is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with its own token; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed in the same way.
 	Format Format `json:"format"`
 
 	// Headers The names of the headers that deliveries carry, each with `***` for its value. Absent without any.
@@ -1982,16 +1977,16 @@ type Subscriber struct {
 	Health  Health             `json:"health"`
 	Name    string             `json:"name"`
 
-	// OnDead What becomes of an ordered subscriber when a delivery died: the next one goes out (the default), or the subscriber is paused.
+	// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
 	OnDead   *OnDead    `json:"onDead,omitempty"`
 	Ordered  bool       `json:"ordered"`
 	Paused   bool       `json:"paused"`
 	PausedAt *time.Time `json:"pausedAt,omitempty"`
 
-	// PausedReason `DEAD`: a delivery died, and `onDead` is `pause`.
+	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
 	PausedReason *SubscriberPausedReason `json:"pausedReason,omitempty"`
 
-	// RateLimit Bounds the attempts to the subscriber, over all replicas: in any span of t seconds at most `perSecond` × t + `burst` begin. What exceeds it waits.
+	// RateLimit The limit of attempts to the subscriber, over all replicas: in any t seconds at most `perSecond` × t + `burst` attempts begin. Further deliveries wait.
 	//
 	// Example: {"burst":10,"perSecond":5}
 	RateLimit *RateLimit         `json:"rateLimit,omitempty"`
@@ -1999,7 +1994,7 @@ type Subscriber struct {
 	UUID      openapi_types.UUID `json:"uuid"`
 }
 
-// SubscriberPausedReason `DEAD`: a delivery died, and `onDead` is `pause`.
+// SubscriberPausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
 type SubscriberPausedReason string
 
 // SubscriberCreate Example: {"callbackUrl":"https://books.example.com/hooks","events":["PAYMENT_PAID","CARD_CREATION_REQUEST_CREATED"],"name":"Bookkeeping"}
@@ -2010,27 +2005,27 @@ type SubscriberCreate struct {
 	Enabled     *bool               `json:"enabled,omitempty"`
 	Events      EventNames          `json:"events"`
 
-	// Filter A CEL expression (cel.dev) over `id`, `event`, `companyUuid`, `timestamp` and `metadata`; only events for which it is true are delivered. `decimal(x)` reads a string or number exactly. An expression that fails on an event does not match it.
+	// Filter A CEL expression (cel.dev) over `id`, `event`, `companyUuid`, `timestamp` and `metadata`; only events for which it is true are delivered. `decimal(x)` reads a string or number exactly. If the expression fails on an event, the event does not match.
 	//
 	// Example: event == "PAYMENT_PAID" && decimal(metadata.amount) >= decimal("100")
 	Filter *string `json:"filter,omitempty"`
 
-	// Format How events are sent: `standard` is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with a token of its own; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed alike. The default is `standard`.
+	// Format The body of deliveries: `standard` (the default) is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with its own token; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed in the same way.
 	Format *Format `json:"format,omitempty"`
 
-	// Headers Sent with every delivery, at most 20: name to value, printable ASCII of up to 4,096 bytes each and 8,192 bytes in all. Not those that belong to the delivery or its connection (`Host`, `Content-*`, `User-Agent`, `webhook-*`, `traceparent`, `tracestate`, `Connection`, `Transfer-Encoding`, `Cookie`, `Proxy-*`) or that proxies set (`Forwarded`, `X-Forwarded-*`, `X-Original-*`, `X-Real-IP`, `True-Client-IP`, `Client-Cert*`). Kept encrypted; a value is never shown again.
+	// Headers Headers of every delivery, by name: at most 20, in printable ASCII, with values of up to 4,096 bytes and 8,192 bytes in all. Headers of the delivery or its connection (`Host`, `Content-*`, `User-Agent`, `webhook-*`, `traceparent`, `tracestate`, `Connection`, `Transfer-Encoding`, `Cookie`, `Proxy-*`) and of proxies (`Forwarded`, `X-Forwarded-*`, `X-Original-*`, `X-Real-IP`, `True-Client-IP`, `Client-Cert*`) are refused. Values are stored encrypted and never shown.
 	//
 	// Example: {"Authorization":"Bearer 4f1c"}
 	Headers *map[string]string `json:"headers,omitempty"`
 	Name    string             `json:"name"`
 
-	// OnDead What becomes of an ordered subscriber when a delivery died: the next one goes out (the default), or the subscriber is paused.
+	// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
 	OnDead *OnDead `json:"onDead,omitempty"`
 
-	// Ordered One delivery at a time, in the order in which the events were accepted. One that fails holds up the rest until it is delivered or dead.
+	// Ordered Deliveries are made one at a time, in the order in which the events were accepted. A failed delivery holds up the others until it is DELIVERED or DEAD.
 	Ordered *bool `json:"ordered,omitempty"`
 
-	// RateLimit None when absent or null.
+	// RateLimit No limit if absent or null.
 	RateLimit *RateLimit `json:"rateLimit,omitempty"`
 }
 
@@ -2047,11 +2042,11 @@ type SubscriberEventChange struct {
 type SubscriberExplanation struct {
 	CallbackURL string `json:"callbackUrl"`
 
-	// Delivery Example: {"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","reason":"http_5xx","status":"RETRYING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"}
+	// Delivery Example: {"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","error":"http_5xx","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","status":"RETRYING","statusCode":503,"subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"}
 	Delivery *Delivery `json:"delivery,omitempty"`
 	Detail   string    `json:"detail"`
 
-	// FilterError Why the filter of the subscriber failed on the event; absent when it did not.
+	// FilterError The error of the filter on the event; absent if the filter did not fail.
 	FilterError    *string                      `json:"filterError,omitempty"`
 	Name           string                       `json:"name"`
 	Outcome        SubscriberExplanationOutcome `json:"outcome"`
@@ -2083,10 +2078,10 @@ type SubscriberStats struct {
 	OldestLiveAt   *time.Time         `json:"oldestLiveAt,omitempty"`
 	SubscriberUUID openapi_types.UUID `json:"subscriberUuid"`
 
-	// Total All deliveries of the retention time.
+	// Total All deliveries within the retention.
 	Total int64 `json:"total"`
 
-	// Waiting What could go out now, and waits for a place, its turn, its rate, or the end of a pause.
+	// Waiting Due deliveries that wait for the in-flight limit, their order, the rate, or the end of a pause.
 	Waiting int64 `json:"waiting"`
 }
 
@@ -2102,16 +2097,16 @@ type SubscriberUpdate struct {
 	// Example: event == "PAYMENT_PAID" && decimal(metadata.amount) >= decimal("100")
 	Filter *string `json:"filter,omitempty"`
 
-	// Format How events are sent: `standard` is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with a token of its own; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed alike. The default is `standard`.
+	// Format The body of deliveries: `standard` (the default) is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with its own token; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed in the same way.
 	Format *Format `json:"format,omitempty"`
 
-	// Headers Changes those that are named: a value sets a header, null removes it (RFC 7396); the others stay. When `callbackUrl` moves to another scheme, host or port, each header must be named: values stay with the receiver that they were given for.
+	// Headers Changes the given headers: a value sets a header, null removes it (RFC 7396); the others stay. If `callbackUrl` changes to another scheme, host or port, every header must be given again, so that no value is sent to another receiver by mistake.
 	//
 	// Example: {"Authorization":"Bearer 77ab","X-Old":null}
 	Headers *map[string]*string `json:"headers,omitempty"`
 	Name    *string             `json:"name,omitempty"`
 
-	// OnDead What becomes of an ordered subscriber when a delivery died: the next one goes out (the default), or the subscriber is paused.
+	// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
 	OnDead  *OnDead `json:"onDead,omitempty"`
 	Ordered *bool   `json:"ordered,omitempty"`
 
@@ -2126,13 +2121,13 @@ type SubscriberWithSecret struct {
 	CreatedAt   time.Time          `json:"createdAt"`
 	Enabled     bool               `json:"enabled"`
 
-	// Events Empty once `delete-event` took the last.
+	// Events Empty after `delete-event` removed the last.
 	Events []EventName `json:"events"`
 
 	// Filter Absent without one.
 	Filter *string `json:"filter,omitempty"`
 
-	// Format How events are sent: `standard` is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with a token of its own; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed alike. The default is `standard`.
+	// Format The body of deliveries: `standard` (the default) is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with its own token; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed in the same way.
 	Format Format `json:"format"`
 
 	// Headers The names of the headers that deliveries carry, each with `***` for its value. Absent without any.
@@ -2142,21 +2137,21 @@ type SubscriberWithSecret struct {
 	Health  Health             `json:"health"`
 	Name    string             `json:"name"`
 
-	// OnDead What becomes of an ordered subscriber when a delivery died: the next one goes out (the default), or the subscriber is paused.
+	// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
 	OnDead   *OnDead    `json:"onDead,omitempty"`
 	Ordered  bool       `json:"ordered"`
 	Paused   bool       `json:"paused"`
 	PausedAt *time.Time `json:"pausedAt,omitempty"`
 
-	// PausedReason `DEAD`: a delivery died, and `onDead` is `pause`.
+	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
 	PausedReason *SubscriberWithSecretPausedReason `json:"pausedReason,omitempty"`
 
-	// RateLimit Bounds the attempts to the subscriber, over all replicas: in any span of t seconds at most `perSecond` × t + `burst` begin. What exceeds it waits.
+	// RateLimit The limit of attempts to the subscriber, over all replicas: in any t seconds at most `perSecond` × t + `burst` attempts begin. Further deliveries wait.
 	//
 	// Example: {"burst":10,"perSecond":5}
 	RateLimit *RateLimit `json:"rateLimit,omitempty"`
 
-	// Secret Signs the deliveries; `whsec_` and the base64 of 32 random bytes.
+	// Secret The secret that signs deliveries, `whsec_` and the base64 of 32 random bytes.
 	//
 	// Example: whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
 	Secret    string             `json:"secret"`
@@ -2164,7 +2159,7 @@ type SubscriberWithSecret struct {
 	UUID      openapi_types.UUID `json:"uuid"`
 }
 
-// SubscriberWithSecretPausedReason `DEAD`: a delivery died, and `onDead` is `pause`.
+// SubscriberWithSecretPausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
 type SubscriberWithSecretPausedReason string
 
 // TestResult Example: {"attempt":{"durationMs":38,"error":"http_5xx","number":1,"requestHeaders":{"user-agent":"spendhook/1.0.0","webhook-id":"evt_01J9ZK3V5Q","webhook-timestamp":"1795201200"},"responseBody":"down for maintenance","startedAt":"2026-11-20T19:00:00.412Z","statusCode":503,"timing":{"bodyMs":0.203,"connectMs":8.41,"connectionMs":0,"dnsMs":1.204,"firstByteMs":15.92,"tlsMs":12.137,"waitedMs":{"queue":3}}},"delivered":false,"eventId":"test_8f3a"}
@@ -2174,21 +2169,21 @@ type TestResult struct {
 	EventID   string  `json:"eventId"`
 }
 
-// TokenRequest Unknown parameters are ignored, one that is there twice is an error.
+// TokenRequest Unknown parameters are ignored. A repeated parameter is an error.
 type TokenRequest struct {
 	ClientID     *string `json:"client_id,omitempty"`
 	ClientSecret *string `json:"client_secret,omitempty"`
 
-	// GrantType May be left out.
+	// GrantType Optional.
 	GrantType *TokenRequestGrantType `json:"grant_type,omitempty"`
 
-	// Scope Scopes, separated by spaces, each one of the client's; without it the token has all of them.
+	// Scope Scopes of the client, separated by spaces. The default is all of them.
 	//
 	// Example: events:write deliveries:read
 	Scope *string `json:"scope,omitempty"`
 }
 
-// TokenRequestGrantType May be left out.
+// TokenRequestGrantType Optional.
 type TokenRequestGrantType string
 
 // ValidationStatus defines model for ValidationStatus.
@@ -2377,70 +2372,70 @@ type UnsupportedMediaType = Problem
 
 // ListAuditParams defines parameters for ListAudit.
 type ListAuditParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// Actor Only changes by this subject or client.
 	Actor *string `form:"actor,omitempty" json:"actor,omitempty"`
 
-	// Action Only this action, as in `card.lock`, or all of a kind, as in `card`.
+	// Action Only this action, such as `card.lock`, or all actions of a kind, such as `card`.
 	Action *string `form:"action,omitempty" json:"action,omitempty"`
 
-	// Target Only changes of the thing with this id.
+	// Target Only changes of the resource with this id.
 	Target *string `form:"target,omitempty" json:"target,omitempty"`
 
-	// From Not recorded before this time. RFC 3339, or epoch milliseconds.
+	// From Only entries recorded at this time or later. RFC 3339, or epoch milliseconds.
 	From *time.Time `form:"from,omitempty" json:"from,omitempty"`
 
-	// To Not recorded after this time. RFC 3339, or epoch milliseconds.
+	// To Only entries recorded at this time or earlier. RFC 3339, or epoch milliseconds.
 	To *time.Time `form:"to,omitempty" json:"to,omitempty"`
 
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
 // CreateConsoleLinkParams defines parameters for CreateConsoleLink.
 type CreateConsoleLinkParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListConsoleSessionsParams defines parameters for ListConsoleSessions.
 type ListConsoleSessionsParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
 // EndConsoleSessionParams defines parameters for EndConsoleSession.
 type EndConsoleSessionParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// AllCompanies End one that is tied to no company, or to any. Needs the scope `platform`.
+	// AllCompanies End a session of any company, or of none. Needs the scope `platform`.
 	AllCompanies *bool `form:"allCompanies,omitempty" json:"allCompanies,omitempty"`
 }
 
 // ListDeliveriesParams defines parameters for ListDeliveries.
 type ListDeliveriesParams struct {
-	// SubscriberUUID Only deliveries to this subscriber. Needs `companyUuid` when the token carries no company.
+	// SubscriberUUID Only deliveries to this subscriber. Needs `companyUuid` if the token has no company.
 	SubscriberUUID *SubscriberFilter `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
 
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// Event Only these event types.
@@ -2458,97 +2453,97 @@ type ListDeliveriesParams struct {
 	// StatusCodeTo Only deliveries whose last attempt was answered with this status code or a lower one.
 	StatusCodeTo *StatusCodeTo `form:"statusCodeTo,omitempty" json:"statusCodeTo,omitempty"`
 
-	// From Not before this time. RFC 3339, or epoch milliseconds.
+	// From Only items of this time or later. RFC 3339, or epoch milliseconds.
 	From *From `form:"from,omitempty" json:"from,omitempty"`
 
-	// To Not after this time. RFC 3339, or epoch milliseconds.
+	// To Only items of this time or earlier. RFC 3339, or epoch milliseconds.
 	To *To `form:"to,omitempty" json:"to,omitempty"`
 
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
 // RetryDeliveriesParams defines parameters for RetryDeliveries.
 type RetryDeliveriesParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // GetDeliveryParams defines parameters for GetDelivery.
 type GetDeliveryParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // RetryDeliveryParams defines parameters for RetryDelivery.
 type RetryDeliveryParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteEgressCertificateParams defines parameters for DeleteEgressCertificate.
 type DeleteEgressCertificateParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // GetEgressCertificateParams defines parameters for GetEgressCertificate.
 type GetEgressCertificateParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // SetEgressCertificateParams defines parameters for SetEgressCertificate.
 type SetEgressCertificateParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // DeleteEventTypeParams defines parameters for DeleteEventType.
 type DeleteEventTypeParams struct {
-	// IfMatch The `ETag` that the thing was read with, or several; when it has another one, 412, and nothing is changed.
+	// IfMatch One or several values of `ETag`. If the resource has another one, nothing is changed, and the answer is 412.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // PutEventTypeParams defines parameters for PutEventType.
 type PutEventTypeParams struct {
-	// IfMatch The `ETag` that the thing was read with, or several; when it has another one, 412, and nothing is changed.
+	// IfMatch One or several values of `ETag`. If the resource has another one, nothing is changed, and the answer is 412.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListEventsParams defines parameters for ListEvents.
 type ListEventsParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// Event Only these event types.
 	Event *EventFilter `form:"event,omitempty" json:"event,omitempty"`
 
-	// From Not before this time. RFC 3339, or epoch milliseconds.
+	// From Only items of this time or later. RFC 3339, or epoch milliseconds.
 	From *From `form:"from,omitempty" json:"from,omitempty"`
 
-	// To Not after this time. RFC 3339, or epoch milliseconds.
+	// To Only items of this time or earlier. RFC 3339, or epoch milliseconds.
 	To *To `form:"to,omitempty" json:"to,omitempty"`
 
 	// Status Only events whose deliveries, taken together, have one of these statuses.
 	Status *[]EventStatus `form:"status,omitempty" json:"status,omitempty"`
 
-	// SubscriberUUID Only deliveries to this subscriber. Needs `companyUuid` when the token carries no company.
+	// SubscriberUUID Only deliveries to this subscriber. Needs `companyUuid` if the token has no company.
 	SubscriberUUID *SubscriberFilter `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
 
 	// ErrorClass Only deliveries whose last attempt ended with one of these errors.
@@ -2563,7 +2558,7 @@ type ListEventsParams struct {
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
@@ -2574,13 +2569,13 @@ type IngestEventsJSONBody struct {
 
 // IngestEventsParams defines parameters for IngestEvents.
 type IngestEventsParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2594,46 +2589,46 @@ type IngestEvents202JSONResponseBody struct {
 
 // GetEventParams defines parameters for GetEvent.
 type GetEventParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // ListEventDeliveriesParams defines parameters for ListEventDeliveries.
 type ListEventDeliveriesParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // ExplainEventParams defines parameters for ExplainEvent.
 type ExplainEventParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // EraseEventPayloadParams defines parameters for EraseEventPayload.
 type EraseEventPayloadParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // ReplayEventParams defines parameters for ReplayEvent.
 type ReplayEventParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListJobsParams defines parameters for ListJobs.
 type ListJobsParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// SubscriberUUID Only jobs about this subscriber alone.
+	// SubscriberUUID Only jobs of this subscriber.
 	SubscriberUUID *openapi_types.UUID `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
 	Kind           *[]JobKind          `form:"kind,omitempty" json:"kind,omitempty"`
 	Status         *[]JobStatus        `form:"status,omitempty" json:"status,omitempty"`
@@ -2641,25 +2636,25 @@ type ListJobsParams struct {
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
 // GetJobParams defines parameters for GetJob.
 type GetJobParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // CancelJobParams defines parameters for CancelJob.
 type CancelJobParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2668,17 +2663,17 @@ type ListLocationsV1Params struct {
 	// Page Zero-based page number.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size   *Size           `form:"size,omitempty" json:"size,omitempty"`
 	Status *LocationStatus `form:"status,omitempty" json:"status,omitempty"`
 
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // GetLocationV1Params defines parameters for GetLocationV1.
 type GetLocationV1Params struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
@@ -2687,55 +2682,55 @@ type ListClientsParams struct {
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
 // CreateClientParams defines parameters for CreateClient.
 type CreateClientParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // RotateClientSecretParams defines parameters for RotateClientSecret.
 type RotateClientSecretParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListQuarantineParams defines parameters for ListQuarantine.
 type ListQuarantineParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
 // DropQuarantinedParams defines parameters for DropQuarantined.
 type DropQuarantinedParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // RetryQuarantinedParams defines parameters for RetryQuarantined.
 type RetryQuarantinedParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2744,7 +2739,7 @@ type ListSubscribersParams struct {
 	// Page Zero-based page number.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 
 	// UUID Only this subscriber.
@@ -2760,31 +2755,31 @@ type ListSubscribersParams struct {
 	// Events Event types; subscribers to any of them are listed.
 	Events *[]EventName `form:"events,omitempty" json:"events,omitempty"`
 
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // CreateSubscriberParams defines parameters for CreateSubscriber.
 type CreateSubscriberParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // AddSubscriberEventParams defines parameters for AddSubscriberEvent.
 type AddSubscriberEventParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2796,133 +2791,133 @@ type DeleteSubscriberEventParams struct {
 	// Event The event type to remove.
 	Event *EventName `form:"event,omitempty" json:"event,omitempty"`
 
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // DeleteSubscriberParams defines parameters for DeleteSubscriber.
 type DeleteSubscriberParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IfMatch The `ETag` that the thing was read with, or several; when it has another one, 412, and nothing is changed.
+	// IfMatch One or several values of `ETag`. If the resource has another one, nothing is changed, and the answer is 412.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // GetSubscriberParams defines parameters for GetSubscriber.
 type GetSubscriberParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // UpdateSubscriberParams defines parameters for UpdateSubscriber.
 type UpdateSubscriberParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IfMatch The `ETag` that the thing was read with, or several; when it has another one, 412, and nothing is changed.
+	// IfMatch One or several values of `ETag`. If the resource has another one, nothing is changed, and the answer is 412.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ReadSubscriberFeedParams defines parameters for ReadSubscriberFeed.
 type ReadSubscriberFeedParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// After The number of the event before the first one wanted; 0 begins with the oldest that is kept. Beyond the last event of the company, 400.
+	// After Read the events after this number; 0 begins with the oldest event that is stored. A number beyond the last event of the company is refused with 400.
 	After *int64 `form:"after,omitempty" json:"after,omitempty"`
 
-	// Limit The most events of a page.
+	// Limit The maximum number of events in the page.
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Wait How long to wait for an event, from 0s to 30s.
 	Wait *string `form:"wait,omitempty" json:"wait,omitempty"`
 
-	// Signatures Whether each event comes with the headers that a delivery of it would have now.
+	// Signatures Add to each event the headers that a delivery of it would have now.
 	Signatures *bool `form:"signatures,omitempty" json:"signatures,omitempty"`
 }
 
 // TestSubscriberFilterParams defines parameters for TestSubscriberFilter.
 type TestSubscriberFilterParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // PauseSubscriberParams defines parameters for PauseSubscriber.
 type PauseSubscriberParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // RecoverSubscriberParams defines parameters for RecoverSubscriber.
 type RecoverSubscriberParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ResumeSubscriberParams defines parameters for ResumeSubscriber.
 type ResumeSubscriberParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // RotateSubscriberSecretParams defines parameters for RotateSubscriberSecret.
 type RotateSubscriberSecretParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // GetSubscriberStatsParams defines parameters for GetSubscriberStats.
 type GetSubscriberStatsParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // TestSubscriberParams defines parameters for TestSubscriber.
 type TestSubscriberParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // GetCurrentStatementParams defines parameters for GetCurrentStatement.
 type GetCurrentStatementParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // GetStatementParams defines parameters for GetStatement.
 type GetStatementParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
@@ -2931,17 +2926,17 @@ type ListLocationsParams struct {
 	// Page Zero-based page number.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size   *Size           `form:"size,omitempty" json:"size,omitempty"`
 	Status *LocationStatus `form:"status,omitempty" json:"status,omitempty"`
 
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // GetLocationParams defines parameters for GetLocation.
 type GetLocationParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
@@ -2950,7 +2945,7 @@ type ListCardsParams struct {
 	// Page Zero-based page number.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 
 	// UserUUID Cards of this user; not together with `userErpId`.
@@ -2965,73 +2960,73 @@ type ListCardsParams struct {
 	// UserErpID Cards of the user with this identifier in the company's ERP.
 	UserErpID *string `form:"userErpId,omitempty" json:"userErpId,omitempty"`
 
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // CreateCardParams defines parameters for CreateCard.
 type CreateCardParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // CreateCardsParams defines parameters for CreateCards.
 type CreateCardsParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // GetCardJobParams defines parameters for GetCardJob.
 type GetCardJobParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // CancelCardsParams defines parameters for CancelCards.
 type CancelCardsParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
-	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
-	// 64 KiB, what is at its `Location` is read again.
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // CancelCardParams defines parameters for CancelCard.
 type CancelCardParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // GetCardParams defines parameters for GetCard.
 type GetCardParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // LockCardParams defines parameters for LockCard.
 type LockCardParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // SetCardThresholdParams defines parameters for SetCardThreshold.
 type SetCardThresholdParams struct {
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
@@ -3040,7 +3035,7 @@ type ListReimbursementsParams struct {
 	// Page Zero-based page number.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 
 	// RequestCreationDateStart Requested on this day or later.
@@ -3082,13 +3077,13 @@ type ListReimbursementsParams struct {
 	// Statuses Validation statuses.
 	Statuses *[]ReimbursementStatus `form:"statuses,omitempty" json:"statuses,omitempty"`
 
-	// RequesterName A part of the requester's name, whatever letter case and accents, Latin letters with a stroke and ligatures included (`lukasz` finds `Łukasz`, `strasse` finds `Straße`).
+	// RequesterName A part of the requester's name. Letter case, accents, strokes and ligatures do not matter (`lukasz` finds `Łukasz`, `strasse` finds `Straße`).
 	RequesterName *string `form:"requesterName,omitempty" json:"requesterName,omitempty"`
 
 	// Uuids Reimbursements.
 	Uuids *[]openapi_types.UUID `form:"uuids,omitempty" json:"uuids,omitempty"`
 
-	// CompanyUUID The company, when the token does not carry it.
+	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
@@ -3338,10 +3333,10 @@ type ServerInterface interface {
 	// ListAudit List changes, the newest first
 	// (GET /api/v1/audit)
 	ListAudit(w http.ResponseWriter, r *http.Request, params ListAuditParams)
-	// EraseCompany Erase what a company had until now
+	// EraseCompany Erase the data of a company
 	// (DELETE /api/v1/companies/{uuid})
 	EraseCompany(w http.ResponseWriter, r *http.Request, uuid CompanyPath)
-	// CreateConsoleLink Make a link into the web console
+	// CreateConsoleLink Create a link into the web console
 	// (POST /api/v1/console-links)
 	CreateConsoleLink(w http.ResponseWriter, r *http.Request, params CreateConsoleLinkParams)
 	// ListConsoleSessions List the sessions of the web console
@@ -3353,7 +3348,7 @@ type ServerInterface interface {
 	// ListDeliveries List deliveries, the newest first
 	// (GET /api/v1/deliveries)
 	ListDeliveries(w http.ResponseWriter, r *http.Request, params ListDeliveriesParams)
-	// RetryDeliveries Attempt again all deliveries that pass filters
+	// RetryDeliveries Attempt again all deliveries that match filters
 	// (POST /api/v1/deliveries/retry)
 	RetryDeliveries(w http.ResponseWriter, r *http.Request, params RetryDeliveriesParams)
 	// GetDelivery Read a delivery with its attempts
@@ -3368,16 +3363,16 @@ type ServerInterface interface {
 	// GetEgressCertificate Read the company's client certificate
 	// (GET /api/v1/egress-certificate)
 	GetEgressCertificate(w http.ResponseWriter, r *http.Request, params GetEgressCertificateParams)
-	// SetEgressCertificate Set the client certificate that receivers of the company are shown
+	// SetEgressCertificate Set the company's client certificate
 	// (PUT /api/v1/egress-certificate)
 	SetEgressCertificate(w http.ResponseWriter, r *http.Request, params SetEgressCertificateParams)
-	// ListEventTypes List the known event types
+	// ListEventTypes List the event types
 	// (GET /api/v1/event-types)
 	ListEventTypes(w http.ResponseWriter, r *http.Request)
 	// DeleteEventType Remove the documentation of an event type
 	// (DELETE /api/v1/event-types/{name})
 	DeleteEventType(w http.ResponseWriter, r *http.Request, name EventTypePath, params DeleteEventTypeParams)
-	// GetEventType Read what is known of an event type
+	// GetEventType Read an event type
 	// (GET /api/v1/event-types/{name})
 	GetEventType(w http.ResponseWriter, r *http.Request, name EventTypePath)
 	// PutEventType Document an event type
@@ -3395,7 +3390,7 @@ type ServerInterface interface {
 	// ListEventDeliveries List an event's deliveries
 	// (GET /api/v1/events/{id}/deliveries)
 	ListEventDeliveries(w http.ResponseWriter, r *http.Request, id EventPath, params ListEventDeliveriesParams)
-	// ExplainEvent Say, for every subscriber, what became of an event
+	// ExplainEvent Explain the outcome of an event for every subscriber
 	// (GET /api/v1/events/{id}/explain)
 	ExplainEvent(w http.ResponseWriter, r *http.Request, id EventPath, params ExplainEventParams)
 	// EraseEventPayload Remove an event's payload for ever
@@ -3407,7 +3402,7 @@ type ServerInterface interface {
 	// ListJobs List the jobs of a company, the newest first
 	// (GET /api/v1/jobs)
 	ListJobs(w http.ResponseWriter, r *http.Request, params ListJobsParams)
-	// GetJob Watch a job
+	// GetJob Read a job
 	// (GET /api/v1/jobs/{jobUuid})
 	GetJob(w http.ResponseWriter, r *http.Request, jobUUID JobPath, params GetJobParams)
 	// CancelJob Cancel a job
@@ -3438,16 +3433,16 @@ type ServerInterface interface {
 	// UpdateClient Disable or enable an OAuth client, or change its certificates
 	// (PATCH /api/v1/oauth-clients/{clientId})
 	UpdateClient(w http.ResponseWriter, r *http.Request, clientID ClientPath)
-	// RotateClientSecret Give an OAuth client a new secret
+	// RotateClientSecret Rotate the secret of an OAuth client
 	// (POST /api/v1/oauth-clients/{clientId}/rotate-secret)
 	RotateClientSecret(w http.ResponseWriter, r *http.Request, clientID ClientPath, params RotateClientSecretParams)
-	// ListQuarantine List what could not be read
+	// ListQuarantine List the quarantine
 	// (GET /api/v1/quarantine)
 	ListQuarantine(w http.ResponseWriter, r *http.Request, params ListQuarantineParams)
-	// DropQuarantined Give up what could not be read
+	// DropQuarantined Drop an entry of the quarantine
 	// (DELETE /api/v1/quarantine/{id})
 	DropQuarantined(w http.ResponseWriter, r *http.Request, id QuarantinePath, params DropQuarantinedParams)
-	// RetryQuarantined Try again to deliver what could not be read
+	// RetryQuarantined Retry an entry of the quarantine
 	// (POST /api/v1/quarantine/{id}/retry)
 	RetryQuarantined(w http.ResponseWriter, r *http.Request, id QuarantinePath, params RetryQuarantinedParams)
 	// ListSubscribers List subscribers
@@ -3474,19 +3469,19 @@ type ServerInterface interface {
 	// ReadSubscriberFeed Read the events that a subscriber gets, in their order
 	// (GET /api/v1/subscribers/{uuid}/feed)
 	ReadSubscriberFeed(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params ReadSubscriberFeedParams)
-	// TestSubscriberFilter Try a filter on events that were accepted
+	// TestSubscriberFilter Test a filter on accepted events
 	// (POST /api/v1/subscribers/{uuid}/filter-test)
 	TestSubscriberFilter(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params TestSubscriberFilterParams)
 	// PauseSubscriber Pause a subscriber
 	// (POST /api/v1/subscribers/{uuid}/pause)
 	PauseSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params PauseSubscriberParams)
-	// RecoverSubscriber Deliver again what failed or was never sent
+	// RecoverSubscriber Deliver again the failed and missed events of a subscriber
 	// (POST /api/v1/subscribers/{uuid}/recover)
 	RecoverSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params RecoverSubscriberParams)
 	// ResumeSubscriber Resume a paused subscriber
 	// (POST /api/v1/subscribers/{uuid}/resume)
 	ResumeSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params ResumeSubscriberParams)
-	// RotateSubscriberSecret Give a subscriber a new signing secret
+	// RotateSubscriberSecret Rotate the signing secret of a subscriber
 	// (POST /api/v1/subscribers/{uuid}/rotate-secret)
 	RotateSubscriberSecret(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params RotateSubscriberSecretParams)
 	// GetSubscriberStats Count a subscriber's deliveries
@@ -3507,7 +3502,7 @@ type ServerInterface interface {
 	// GetLocation Read a location
 	// (GET /api/v2/locations/{uuid})
 	GetLocation(w http.ResponseWriter, r *http.Request, uuid LocationPath, params GetLocationParams)
-	// ListCards Find all cards, the latest issued first
+	// ListCards List cards, the latest issued first
 	// (GET /api/v3/cards)
 	ListCards(w http.ResponseWriter, r *http.Request, params ListCardsParams)
 	// CreateCard Create one card
@@ -3525,13 +3520,13 @@ type ServerInterface interface {
 	// CancelCard Cancel one card
 	// (DELETE /api/v3/cards/{uuid})
 	CancelCard(w http.ResponseWriter, r *http.Request, uuid CardPath, params CancelCardParams)
-	// GetCard Find a card by uuid
+	// GetCard Read a card
 	// (GET /api/v3/cards/{uuid})
 	GetCard(w http.ResponseWriter, r *http.Request, uuid CardPath, params GetCardParams)
 	// LockCard Lock or unlock a card
 	// (PATCH /api/v3/cards/{uuid}/lock)
 	LockCard(w http.ResponseWriter, r *http.Request, uuid CardPath, params LockCardParams)
-	// SetCardThreshold Change how much may be spent with a card
+	// SetCardThreshold Change the threshold of a card
 	// (PATCH /api/v3/cards/{uuid}/threshold)
 	SetCardThreshold(w http.ResponseWriter, r *http.Request, uuid CardPath, params SetCardThresholdParams)
 	// ListReimbursements List reimbursements, the latest updated first

@@ -18,6 +18,8 @@ import (
 
 	"spendhook/auth"
 	"spendhook/auth/keys"
+	"spendhook/internal/clientcert"
+	"spendhook/internal/clock"
 	"spendhook/internal/cursor"
 	"spendhook/internal/invalid"
 	"spendhook/internal/peer"
@@ -39,10 +41,7 @@ const (
 	maxUsed        = 10_000
 )
 
-var (
-	clientID    = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
-	thumbprints = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
-)
+var clientID = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
 
 // Store keeps the OAuth clients in the database. It is safe for concurrent use.
 type Store struct {
@@ -57,10 +56,7 @@ type Store struct {
 
 // NewStore returns the clients of a database; nil now means time.Now.
 func NewStore(db *storage.DB, now func() time.Time) *Store {
-	if now == nil {
-		now = time.Now //nolint:forbidigo // the nil default
-	}
-	s := &Store{db: db, now: now, turns: peer.NewTurns(reads), used: map[string]time.Time{}}
+	s := &Store{db: db, now: clock.Or(now), turns: peer.NewTurns(reads), used: map[string]time.Time{}}
 	s.revoked.Store(&map[string]bool{})
 	return s
 }
@@ -146,7 +142,7 @@ func checkCertificates(problems *invalid.Error, list []string, hasSecret bool) {
 		problems.Add("certificates", "TOO_MANY", "at most %d", maxCertificates)
 	}
 	for _, print := range list {
-		if !thumbprints.MatchString(print) {
+		if !clientcert.IsThumbprint(print) {
 			problems.Add("certificates", "INVALID", "must be an x5t#S256 thumbprint, 43 characters of base64url")
 		}
 	}
@@ -162,7 +158,7 @@ func (s *Store) Create(ctx context.Context, r Registration) (client Client, secr
 		return client, "", err
 	}
 	id := make([]byte, 12)
-	_, _ = rand.Read(id) // it never fails
+	_, _ = rand.Read(id) // never fails: it ends the program instead
 	now := column.At(s.now())
 	client = Client{
 		ID: clientPrefix + hex.EncodeToString(id), Name: r.Name, Company: (*column.Key)(r.Company),

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"spendhook/internal/clock"
 	"spendhook/internal/seal"
 	"spendhook/storage"
 	"spendhook/storage/column"
@@ -46,7 +47,7 @@ type Options struct {
 type Signer struct {
 	opts  Options
 	known atomic.Pointer[keySet]
-	mu    sync.Mutex // is held while Sync replaces known
+	mu    sync.Mutex // held while Sync replaces known
 }
 
 // keySet is immutable. Its rows are in the order in which they sign.
@@ -62,9 +63,7 @@ type keySet struct {
 // follow the database.
 func Open(ctx context.Context, opts Options) (*Signer, error) {
 	k := &Signer{opts: opts}
-	if k.opts.Now == nil {
-		k.opts.Now = time.Now //nolint:forbidigo // the nil default
-	}
+	k.opts.Now = clock.Or(k.opts.Now)
 	k.opts.Logger = cmp.Or(k.opts.Logger, slog.New(slog.DiscardHandler))
 	k.known.Store(&keySet{})
 	rows, localErr := readKeysFile(opts.Dir)
@@ -74,7 +73,7 @@ func Open(ctx context.Context, opts Options) (*Signer, error) {
 	if localErr != nil {
 		k.opts.Logger.Warn("the last known token keys cannot be used", "exception.message", localErr)
 	}
-	if err := k.first(ctx, localErr); err != nil {
+	if err := k.firstSync(ctx, localErr); err != nil {
 		return nil, err
 	}
 	promauto.With(opts.Registerer).NewGaugeFunc(prometheus.GaugeOpts{
@@ -84,24 +83,24 @@ func Open(ctx context.Context, opts Options) (*Signer, error) {
 	return k, nil
 }
 
-// first syncs with the database. While the database is unavailable, it relies on the keys of
+// firstSync syncs with the database. While the database is unavailable, it relies on the keys of
 // the data directory, or creates a provisional key.
-func (k *Signer) first(ctx context.Context, localErr error) error {
+func (k *Signer) firstSync(ctx context.Context, localErr error) error {
 	err := k.Sync(ctx)
-	switch away := errors.Is(err, storage.ErrUnavailable); {
-	case away && localErr != nil:
+	switch unavailable := errors.Is(err, storage.ErrUnavailable); {
+	case unavailable && localErr != nil:
 		return localErr
-	case away && len(k.known.Load().rows) == 0:
-		return k.provisional()
-	case away:
+	case unavailable && len(k.known.Load().rows) == 0:
+		return k.createProvisional()
+	case unavailable:
 		return nil
 	}
 	return err
 }
 
-// provisional creates a key and stores it in the data directory. It is used when the
+// createProvisional creates a key and stores it in the data directory. It is used when the
 // database was never reached.
-func (k *Signer) provisional() error {
+func (k *Signer) createProvisional() error {
 	key, err := newSigningKey(k.opts.Keyring, k.opts.Now())
 	if err != nil {
 		return err
@@ -273,7 +272,7 @@ func (k *Signer) Sign(ctx context.Context, token jwt.Token) (string, error) {
 	set, now := k.known.Load(), k.opts.Now()
 	signer := set.rows[signerAt(set.rows, now)]
 	if expires, _ := token.Expiration(); expires.After(now.Add(TokenTTL)) && expires.After(signer.TokensUntil.Time) {
-		if err := k.note(ctx, signer.ID, expires); err != nil && !errors.Is(err, storage.ErrUnavailable) {
+		if err := k.storeExpiry(ctx, signer.ID, expires); err != nil && !errors.Is(err, storage.ErrUnavailable) {
 			return "", err
 		}
 	}
@@ -281,8 +280,8 @@ func (k *Signer) Sign(ctx context.Context, token jwt.Token) (string, error) {
 	return string(signed), err
 }
 
-// note stores when the last token of a key expires, so that the key is kept until then.
-func (k *Signer) note(ctx context.Context, id string, expires time.Time) error {
+// storeExpiry stores when the last token of a key expires, so that the key is kept until then.
+func (k *Signer) storeExpiry(ctx context.Context, id string, expires time.Time) error {
 	_, err := k.opts.Store.Change(ctx, func(rows []Key) ([]Key, error) {
 		for i := range rows {
 			if rows[i].ID == id && expires.After(rows[i].TokensUntil.Time) {
@@ -294,10 +293,10 @@ func (k *Signer) note(ctx context.Context, id string, expires time.Time) error {
 	return err
 }
 
-// Lookup returns the public key (ES256) with the id, or nil for an unknown id. settled is
+// Lookup returns the public key (ES256) with the id, or nil for an unknown id. loaded is
 // false while the database was never reached: an unknown key may then exist. Else only keys
 // created since the last Sync are unknown.
-func (k *Signer) Lookup(id string) (key jwk.Key, settled bool) {
+func (k *Signer) Lookup(id string) (key jwk.Key, loaded bool) {
 	set := k.known.Load()
 	i := slices.IndexFunc(set.rows, func(row Key) bool { return row.ID == id })
 	if i < 0 || stateOf(set.rows, i, k.opts.Now()) == stateGone {

@@ -2,10 +2,18 @@ package keys
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
 	"slices"
 
+	"github.com/go-json-experiment/json"
 	"github.com/uptrace/bun"
 
+	"spendhook/internal/datadir"
+	"spendhook/internal/seal"
+	"spendhook/internal/seal/reseal"
 	"spendhook/storage"
 	"spendhook/storage/column"
 )
@@ -91,6 +99,66 @@ func replaceKeys(ctx context.Context, tx bun.Tx, before, after []Key) error {
 		}
 		if _, err := tx.NewInsert().Model(&key).Exec(ctx); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// keysFile has the last known keys, encrypted as in the database. A daemon reads it when it
+// starts while the database is unreachable.
+const keysFile = "token-keys.json"
+
+func readKeysFile(dir string) ([]Key, error) {
+	text, err := datadir.Read(filepath.Join(dir, keysFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var rows []Key
+	if err == nil {
+		err = json.Unmarshal(text, &rows)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", filepath.Join(dir, keysFile), err)
+	}
+	return rows, nil
+}
+
+func writeKeysFile(dir string, rows []Key) error {
+	text, err := json.Marshal(rows)
+	if err != nil {
+		return err
+	}
+	return datadir.Replace(filepath.Join(dir, keysFile), text)
+}
+
+// Reseal encrypts the stored keys with the current key of the keyring and counts them. It
+// may be interrupted and repeated, also while daemons run.
+func Reseal(ctx context.Context, store Store, keyring *seal.Keyring, count *reseal.Count) error {
+	rows, err := store.Read(ctx)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		value := reseal.Text(keyring, row.Sealed, sealContext(row.ID))
+		value.Swap = func(ctx context.Context, old, fresh string) (swapped bool, err error) {
+			_, err = store.Change(ctx, func(rows []Key) ([]Key, error) {
+				i := slices.IndexFunc(rows, func(r Key) bool { return r.ID == row.ID && r.Sealed == old })
+				if swapped = i >= 0; swapped {
+					rows[i].Sealed = fresh
+				}
+				return rows, nil
+			})
+			return swapped, err
+		}
+		value.Read = func(ctx context.Context) (string, error) {
+			rows, err := store.Read(ctx)
+			if i := slices.IndexFunc(rows, func(r Key) bool { return r.ID == row.ID }); i >= 0 {
+				return rows[i].Sealed, nil
+			}
+			return "", err
+		}
+		if err := count.Reseal(ctx, keyring, value); err != nil {
+			return fmt.Errorf("token key %s: %w", row.ID, err)
 		}
 	}
 	return nil

@@ -18,6 +18,7 @@ import (
 	"spendhook/auth"
 	"spendhook/auth/clients"
 	"spendhook/auth/keys"
+	"spendhook/internal/clock"
 	"spendhook/internal/ratelimit"
 )
 
@@ -47,9 +48,7 @@ const issued = "issued"
 
 // NewEndpoint returns the token endpoint of keys and clients.
 func NewEndpoint(opts Options) *Endpoint {
-	if opts.Now == nil {
-		opts.Now = time.Now //nolint:forbidigo // the nil default
-	}
+	opts.Now = clock.Or(opts.Now)
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	if opts.Limiter == nil {
 		opts.Limiter = ratelimit.New(nil, opts.Now)
@@ -145,4 +144,44 @@ func (e *Endpoint) authenticate(ctx context.Context, c credentials, r Request) (
 // logged.
 func unavailable(err error) *Error {
 	return &Error{Code: Unavailable, Description: "No token can be issued now; try again.", RetryAfter: time.Second, cause: err}
+}
+
+// Code says why a token request was refused: of RFC 6749 section 5.2 where that
+// has one.
+type Code string
+
+// The codes. Only the last one is not caused by the request.
+const (
+	InvalidRequest       Code = "invalid_request"
+	InvalidClient        Code = "invalid_client"
+	InvalidScope         Code = "invalid_scope"
+	UnsupportedGrantType Code = "unsupported_grant_type"
+	TooManyTokens        Code = "too_many_tokens"
+	Unavailable          Code = "unavailable"
+)
+
+func refusalCodes() []string {
+	return []string{
+		string(InvalidRequest), string(InvalidClient), string(InvalidScope), string(UnsupportedGrantType),
+		string(TooManyTokens), string(Unavailable),
+	}
+}
+
+// Error is why a token request gets no token.
+type Error struct {
+	Code        Code
+	Description string // repeats nothing of the request
+	// RetryAfter is the time after which a retry may succeed; 0 means never.
+	RetryAfter time.Duration
+	cause      error
+}
+
+// Error is the description.
+func (r *Error) Error() string { return r.Description }
+
+// Unwrap is the failure behind the refusal, nil when the request is at fault.
+func (r *Error) Unwrap() error { return r.cause }
+
+func refuse(code Code, description string) *Error {
+	return &Error{Code: code, Description: description}
 }

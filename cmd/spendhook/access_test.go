@@ -49,7 +49,7 @@ func TestListenersServeOnlyTheirOwnRoutes(t *testing.T) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", http.NoBody)
 		r.Host = host
 		rec := httptest.NewRecorder()
-		onlyHere(newAdmin(nil, nil, newRegistry()).handler()).ServeHTTP(rec, r)
+		loopbackOnly(newAdmin(nil, nil, newRegistry()).handler()).ServeHTTP(rec, r)
 		if rec.Code != want {
 			t.Errorf("the admin listener answers the host %q with %d, want %d", host, rec.Code, want)
 		}

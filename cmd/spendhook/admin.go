@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -15,6 +16,9 @@ import (
 
 	"spendhook/internal/redisx"
 )
+
+// starting is the reason that /readyz gives until the daemon accepts events.
+const starting = "the daemon is starting"
 
 // admin serves health, readiness, metrics and profiles on a listener of its own.
 type admin struct {
@@ -29,7 +33,7 @@ type admin struct {
 
 func newAdmin(check func(context.Context) redisx.Status, warnings func() []string, registry *prometheus.Registry) *admin {
 	a := &admin{check: check, warnings: warnings, registry: registry}
-	a.unready.Store(new("the daemon is starting"))
+	a.unready.Store(new(starting))
 	return a
 }
 
@@ -41,10 +45,10 @@ func (a *admin) handler() http.Handler {
 	return mux
 }
 
-// onlyHere refuses requests whose Host header is neither localhost nor a loopback address.
+// loopbackOnly refuses requests whose Host header is neither localhost nor a loopback address.
 // This stops DNS rebinding: the host name of a web page can resolve to loopback, but the
 // browser sends that name as Host.
-func onlyHere(next http.Handler) http.Handler {
+func loopbackOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.Host)
 		if err != nil {
@@ -58,7 +62,7 @@ func onlyHere(next http.Handler) http.Handler {
 	})
 }
 
-// routes are all that the listener serves, without authentication.
+// routes returns the handlers of the listener. They need no authentication.
 func (a *admin) routes() map[string]http.Handler {
 	routes := map[string]http.Handler{
 		"GET /healthz": http.HandlerFunc(healthz),
@@ -79,8 +83,8 @@ func (a *admin) routes() map[string]http.Handler {
 
 // reloadSettings reads the settings again, and tells which of them are applied.
 func (a *admin) reloadSettings(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("Origin") != "" { // of a page in a browser
-		http.Error(w, "not for pages", http.StatusForbidden)
+	if r.Header.Get("Origin") != "" { // a browser sends it for a page
+		http.Error(w, "a web page may not reload the settings", http.StatusForbidden)
 		return
 	}
 	done, err := a.reload()
@@ -114,10 +118,11 @@ type readiness struct {
 	Warnings []string `json:"warnings"`
 }
 
-// readyz is 200 while the daemon can take events, else 503 with the reasons.
+// readyz answers 200 while the daemon can accept events, in a Cluster at least those of one shard.
+// Otherwise it answers 503 with the reasons.
 func (a *admin) readyz(w http.ResponseWriter, r *http.Request) {
 	status := a.check(r.Context())
-	answer := readiness{Problems: status.Problems, Warnings: append(status.Warnings, a.warnings()...)}
+	answer := readiness{Problems: status.Problems, Warnings: slices.Concat(status.Away, status.Warnings, a.warnings())}
 	if why := a.unready.Load(); why != nil {
 		answer.Problems = append(answer.Problems, *why)
 	}

@@ -93,7 +93,16 @@ func TestRedisWatch(t *testing.T) {
 		status = s
 		w.sample(t.Context())
 	}
-	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "not ready") || !strings.Contains(got, "ready again") {
+	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "not ready") || !strings.Contains(got, "well again") {
+		t.Errorf("logged:\n%s", got)
+	}
+	away := redisx.Status{Away: []string{"a:1: Redis does not answer"}}
+	both := redisx.Status{Away: []string{"a:1: Redis does not answer: other words", "b:1: Redis does not answer"}}
+	for _, s := range []redisx.Status{away, away, both, both, away, {Up: true}} {
+		status = s
+		w.sample(t.Context())
+	}
+	if got := log.String(); strings.Count(got, shardAway) != 2 || strings.Count(got, "b:1: ") != 1 || strings.Count(got, "well again") != 2 {
 		t.Errorf("logged:\n%s", got)
 	}
 	server := httptest.NewServer(newAdmin(nil, nil, reg).handler())

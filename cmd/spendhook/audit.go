@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/audit"
+	"spendhook/auth/clients"
 	"spendhook/config"
 	"spendhook/internal/redisx"
 )
@@ -26,11 +27,12 @@ func (f configFlags) record(ctx context.Context, term *stdio, e audit.Entry) err
 	return recordChange(ctx, cfg, term.Err, e)
 }
 
-// recordClient writes an audit entry about a change of a client.
-func (f configFlags) recordClient(ctx context.Context, term *stdio, action, id string, company *uuid.UUID) error {
-	return f.record(ctx, term, audit.Entry{
-		Action: action, Target: audit.Target{Kind: "client", IDs: []string{id}}, CompanyUUID: company,
-	})
+// clientCreated is the audit entry about a new client.
+func clientCreated(client clients.Client) audit.Entry {
+	return audit.Entry{
+		Action: "client.create", Target: audit.Target{Kind: "client", IDs: []string{client.ID}}, CompanyUUID: (*uuid.UUID)(client.Company),
+		Outcome: audit.Success,
+	}
 }
 
 // recordChange writes an audit entry about a change by the command line. When Redis is

@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"spendhook/auth"
@@ -18,8 +21,8 @@ import (
 	"spendhook/storage"
 )
 
-// openKeys opens the keys that sign access tokens. The data directory must be
-// there; the database need not.
+// openKeys opens the keys that sign access tokens. The data directory must exist; the database may
+// be unavailable.
 func openKeys(ctx context.Context, cfg *config.Config, store *storage.DB, ring *seal.Keyring, log *slog.Logger, reg prometheus.Registerer) (*keys.Signer, error) {
 	issuer, older := issuerNames(cfg)
 	return keys.Open(ctx, keys.Options{
@@ -81,25 +84,26 @@ func (d *daemon) followAuth(ctx context.Context) {
 	}
 }
 
-// openAuthTools opens the database and the keys for commands about keys and clients. A daemon
-// may run at the same time. The caller closes the store.
-func (f storageFlags) openAuthTools(ctx context.Context) (*storage.DB, *keys.Signer, error) {
-	store, err := f.open(ctx)
+// openTokenKeys opens the database and the keys that sign access tokens, for a command beside the
+// daemon. The caller closes the database.
+func (f storageFlags) openTokenKeys(ctx context.Context) (*storage.DB, *keys.Signer, error) {
+	cfg, err := f.settings()
 	if err != nil {
 		return nil, nil, err
 	}
-	keys, err := f.openKeys(ctx, store)
+	store, err := openMigrated(ctx, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	keys, err := openCommandKeys(ctx, cfg, store)
 	if err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}
 	return store, keys, nil
 }
 
-func (f storageFlags) openKeys(ctx context.Context, store *storage.DB) (*keys.Signer, error) {
-	cfg, err := f.settings()
-	if err != nil {
-		return nil, err
-	}
+// openCommandKeys is openKeys for a command. Unlike the daemon, it creates no encryption key.
+func openCommandKeys(ctx context.Context, cfg *config.Config, store *storage.DB) (*keys.Signer, error) {
 	if !cfg.Auth.Builtin {
 		return nil, errors.New("auth.builtin is off: this daemon accepts no tokens of its own")
 	}
@@ -108,4 +112,42 @@ func (f storageFlags) openKeys(ctx context.Context, store *storage.DB) (*keys.Si
 		return nil, err
 	}
 	return openKeys(ctx, cfg, store, ring, nil, nil)
+}
+
+type tokenCmd struct {
+	storageFlags
+
+	Company *uuid.UUID    `help:"Company that the token is tied to (default: none; requests with the token may name any company)."`
+	Scope   string        `required:"" help:"Scopes, separated by spaces, such as 'events:write deliveries:read'. docs/tokens.md lists them."`
+	TTL     time.Duration `name:"ttl" default:"1h" help:"How long the token is valid."`
+	Subject string        `default:"cli" help:"User that the token names (claim sub)."`
+}
+
+// Run prints a token signed with the daemon's key. It creates the key if there is none, so
+// that a token can be minted before the first start. While the database is unavailable, it
+// uses the keys of the data directory.
+func (c *tokenCmd) Run(ctx context.Context, term *stdio) error {
+	cfg, err := c.settings()
+	if err != nil {
+		return err
+	}
+	store, err := openStorage(cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Close() }() // what was written is committed
+	if err := store.Migrate(ctx); err != nil && !errors.Is(err, storage.ErrUnavailable) {
+		return err
+	}
+	keys, err := openCommandKeys(ctx, cfg, store)
+	if err != nil {
+		return err
+	}
+	grant := auth.Grant{Subject: c.Subject, Company: c.Company, Scopes: strings.Fields(c.Scope), TTL: c.TTL}
+	token, err := auth.Mint(ctx, keys, grant, time.Now())
+	if err != nil {
+		return usageError(err.Error())
+	}
+	_, err = fmt.Fprintln(term.Out, token)
+	return err
 }

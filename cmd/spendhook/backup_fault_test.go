@@ -94,7 +94,7 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	d = next.startChild(t)
-	command(t, "", "client", "list", "--data-dir", next.dir, "--storage", next.database).want(t, exitOK, "kept", "")
+	next.manage(t, d, "list").want(t, exitOK, "kept", "")
 	e.awaits(t, held)
 	s.send(t, d, 0, held, http.StatusOK)
 	s.send(t, d, held, all, http.StatusAccepted)

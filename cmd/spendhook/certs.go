@@ -36,7 +36,7 @@ func (c *certsDevCmd) Validate() error {
 	return nil
 }
 
-// devCertLife is how long the certificates are good for.
+// devCertLife is the lifetime of the certificates.
 const devCertLife = 90 * 24 * time.Hour
 
 // Run writes the files and prints how to use them. It does not store the CA's key: nothing
@@ -59,7 +59,7 @@ spendhook serve --listen 127.0.0.1:8443 --tls-cert %[2]s --tls-key %[3]s --clien
 curl -sS --cacert %[1]s --cert %[4]s --key %[5]s -H "Authorization: Bearer $TOKEN" https://%[6]s/api/v1/subscribers
 `
 
-// write makes the files, unless those that are there are to be kept.
+// write creates the files. With Keep, it keeps existing files that are good.
 func (c *certsDevCmd) write(now time.Time) error {
 	if c.Keep && c.good(now) {
 		return nil
@@ -111,7 +111,7 @@ type certFile struct {
 }
 
 func (c *certsDevCmd) make(now time.Time) ([]certFile, error) {
-	from, to := now.Add(-time.Minute), now.Add(devCertLife) // clocks differ
+	from, to := now.Add(-time.Minute), now.Add(devCertLife) // a minute earlier, because clocks differ
 	ca, err := devca.New("spendhook dev CA", from, to)
 	if err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (c *certsDevCmd) vacant(files []certFile) error {
 		if err != nil {
 			return err
 		}
-		return fmt.Errorf("%s is there already: use --force to overwrite it", c.path(f.name))
+		return fmt.Errorf("%s exists: use --force to overwrite it", c.path(f.name))
 	}
 	return nil
 }

@@ -7,28 +7,18 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/partition"
 	"spendhook/internal/pause"
 	"spendhook/internal/redistest"
 )
-
-// clusterURL is the address of a Cluster of three masters.
-func clusterURL(servers []*redistest.Server) string {
-	address := url.URL{Scheme: "redis+cluster", Host: servers[0].Addr(), RawQuery: url.Values{
-		"addr": {servers[1].Addr(), servers[2].Addr()},
-	}.Encode()}
-	return address.String()
-}
 
 // A Cluster of three masters moves slots while two daemons work: the slot of the company, with
 // all keys of its events, subscribers and deliveries, and the slot of the queues. Each slot
@@ -227,18 +217,11 @@ func TestClusterShardOutage(t *testing.T) {
 	servers := redistest.Cluster(t, 3, "--appendonly", "yes", "--appendfsync", "no", "--cluster-require-full-coverage", "no")
 	h := newInstallation(t, clusterURL(servers), briefRetries)
 	d := h.startChild(t)
-	shardOf := func(key string) int { return redistest.SlotOf(t, servers[0], key) * 3 / 16384 }
 	sources := make([]*shardSource, len(servers))
-	for found := 0; found < len(sources); {
-		company := uuid.New()
-		shard := shardOf(partition.Prefix(partition.Of(company)))
-		if sources[shard] != nil {
-			continue
-		}
+	for shard, company := range companyPerShard(t, servers) {
 		s := &shardSource{daemon: d.as(t, h, company), endpoint: newEndpoint(t, nil), client: &http.Client{Timeout: patience}, accepted: map[string]bool{}}
 		s.endpoint.subscribe(t, s.daemon, "PAYMENT_PAID")
 		sources[shard] = s
-		found++
 	}
 	done := make(chan struct{})
 	var running sync.WaitGroup
@@ -261,7 +244,7 @@ func TestClusterShardOutage(t *testing.T) {
 		}
 	}
 	flows("events of all flow", sources...)
-	queue := shardOf("asynq:{spendhook}")
+	queue := shardOf(t, servers, "asynq:{spendhook}")
 	for i, fault := range []struct {
 		name        string
 		shard       int

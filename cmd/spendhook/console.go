@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"os/exec"
 	"runtime"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
@@ -104,7 +104,7 @@ func (s *systemStatus) Status(ctx context.Context) (console.Status, error) {
 	memory := s.memory.Fullest()
 	status := console.Status{
 		Version: readBuild().Version, Replica: s.replica.id, Since: s.since,
-		Redis:    console.Part{Up: redis.Up, Problems: redis.Problems, Warnings: append(redis.Warnings, s.memory.Warnings()...)},
+		Redis:    console.Part{Up: redis.Up, Problems: slices.Concat(redis.Problems, redis.Away), Warnings: append(redis.Warnings, s.memory.Warnings()...)},
 		Database: console.Part{Up: !s.database.away.Load(), Warnings: s.database.warnings()},
 		Memory:   console.Memory{Used: memory.Used, Limit: memory.Limit, HighWater: memory.HighWater},
 	}
@@ -120,13 +120,5 @@ func (s *systemStatus) Status(ctx context.Context) (console.Status, error) {
 }
 
 func describeFormats(of [partition.Count]int) string {
-	lowest, highest := of[0], of[0]
-	for _, f := range of {
-		lowest, highest = min(lowest, f), max(highest, f)
-	}
-	text := strconv.Itoa(len(of)) + " in format " + strconv.Itoa(lowest)
-	if highest > lowest {
-		text += " to " + strconv.Itoa(highest)
-	}
-	return text
+	return fmt.Sprintf("%d in format %s", len(of), formatRange(slices.Min(of[:]), slices.Max(of[:])))
 }

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,7 +23,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/traffic"
+	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/dispatcher/workqueue/queues"
+	"spendhook/internal/partition"
 )
 
 // TestScreenshots writes pages to the folder that CONSOLE_SCREENSHOTS names.
@@ -34,6 +37,7 @@ func TestScreenshots(t *testing.T) {
 	w := newStory(t)
 	w.fill()
 	w.invent(t)
+	w.startJobs()
 	b := openBrowserAt(t, w.daemon.api)
 	b.enter(w.daemon)
 	b.eventually("the charts have something", func() bool {
@@ -58,6 +62,23 @@ func TestScreenshots(t *testing.T) {
 	})
 	w.enterAll(b)
 	w.shoot(b, dir, []page{{"overview-all", "/console/", nil}, {"system", "/console/system", nil}})
+}
+
+// startJobs counts the dead letters of the failing subscriber, and recovers what the other one missed.
+func (w *story) startJobs() {
+	w.t.Helper()
+	for path, body := range map[string]string{
+		"/api/v1/deliveries/retry":                   `{"subscriberUuid":"` + w.failing + `","dryRun":true}`,
+		"/api/v1/subscribers/" + w.well + "/recover": `{"since":"2026-01-01T00:00:00Z"}`,
+	} {
+		if status, _, text := w.daemon.do(w.t, "POST", path, body); status/100 != 2 {
+			w.t.Fatalf("%s: %d %s", path, status, text)
+		}
+	}
+	eventually(w.t, browserPatience, "the jobs have completed", func() bool {
+		_, _, text := w.daemon.do(w.t, "GET", "/api/v1/jobs", "")
+		return strings.Count(text, `"status":"COMPLETED"`) == 2
+	})
 }
 
 // page is one to take a picture of, once it shows what ready waits for.
@@ -145,6 +166,11 @@ func (w *story) invent(t *testing.T) {
 		ended, end := context.WithCancel(t.Context())
 		end()
 		c.Run(ended) // which writes once
+	}
+	broken := quarantine.Entry{Company: developerCompany, EventID: "evt_2026_1839", Subscriber: &failing}
+	key, now := quarantine.Key(partition.Of(developerCompany)), float64(time.Now().UnixMilli())
+	if err := client.ZAdd(t.Context(), key, redis.Z{Score: now, Member: broken.Member()}).Err(); err != nil {
+		t.Fatal(err)
 	}
 	changes := queues.ChangesKey(developerCompany, failing)
 	if err := client.Del(t.Context(), changes).Err(); err != nil {

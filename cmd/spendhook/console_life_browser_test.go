@@ -137,8 +137,8 @@ func TestConsoleSessionsExpire(t *testing.T) {
 	b.expect("401")
 	out := func(tab *browser, where string) {
 		t.Helper()
-		tab.says("You are not let in")
-		if !tab.is(`document.querySelectorAll("h1").length === 1 && !document.querySelector("nav") && document.title.startsWith("You are not let in") && document.querySelector("link[rel=stylesheet]").sheet`) {
+		tab.says("No session")
+		if !tab.is(`document.querySelectorAll("h1").length === 1 && !document.querySelector("nav") && document.title.startsWith("No session") && document.querySelector("link[rel=stylesheet]").sheet`) {
 			t.Errorf("%s: the page is not whole: %s", where, tab.text())
 		}
 	}
@@ -245,10 +245,10 @@ func TestConsoleStoryOfManyDeadLetters(t *testing.T) {
 		return strings.Contains(b.text(), "evt_other") && !strings.Contains(b.text(), "PAYMENT_PAID")
 	})
 	b.open("tbody a")
-	b.goes("Attempt it now")
+	b.goes("Attempt now")
 	b.eventually("the overview is well", func() bool {
 		b.visit("/console/")
-		return strings.Contains(b.text(), "No problems")
+		return strings.Contains(b.text(), "Every subscriber is healthy")
 	})
 	b.run(chromedp.NavigateBack(), chromedp.NavigateBack())
 	b.says("evt_other")

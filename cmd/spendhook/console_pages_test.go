@@ -188,7 +188,7 @@ func TestConsoleInTwoTabs(t *testing.T) {
 	other.says("The subscriber was changed")
 	b.expect("412")
 	rename(b, "Third name")
-	b.says("Somebody has changed the subscriber meanwhile")
+	b.says("The subscriber was changed after you opened the form")
 	b.visit(path)
 	b.says("Second name")
 	b.goes("Edit")
@@ -197,13 +197,13 @@ func TestConsoleInTwoTabs(t *testing.T) {
 	b.run(chromedp.Reload())
 	b.says("Second name")
 	other.goes("Sign out")
-	other.says("You have left")
+	other.says("Signed out")
 	b.expect("401")
 	if status := b.visit("/console/"); status != http.StatusUnauthorized {
 		t.Errorf("in the other tab: %d", status)
 	}
 	b.run(chromedp.NavigateBack())
-	b.says("You are not let in")
+	b.says("No session")
 }
 
 // TestConsoleTailReconnects: the live tail reconnects after a broken connection, and can be

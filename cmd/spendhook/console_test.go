@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -33,9 +34,9 @@ func TestConsoleStory(t *testing.T) {
 		b.visit("/console/")
 		return strings.Contains(b.text(), "Failing")
 	})
-	b.goes("Ledger")     // 1: the subscriber
-	b.goes("All of its") // 2: its deliveries
-	b.open("tbody a")    // 3: one of them
+	b.goes("Ledger")         // 1: the subscriber
+	b.goes("All deliveries") // 2: its deliveries
+	b.open("tbody a")        // 3: one of them
 	b.says("the ledger is closed: no connection to ledger-db-2")
 
 	w.broken.Store(false)
@@ -51,17 +52,17 @@ func TestConsoleStory(t *testing.T) {
 	b.says("2 deliveries are attempted again")
 	b.eventually("the overview is well", func() bool {
 		b.visit("/console/")
-		return strings.Contains(b.text(), "No problems")
+		return strings.Contains(b.text(), "Every subscriber is healthy")
 	})
 	b.visit("/console/audit")
 	b.says("delivery.retry")
 	b.goes("Sign out")
-	b.says("You have left")
+	b.says("Signed out")
 	b.expect("401")
 	if status := b.visit("/console/"); status != http.StatusUnauthorized {
 		t.Errorf("after leaving: %d", status)
 	}
-	b.says("You are not let in")
+	b.says("No session")
 }
 
 // visitor is a browser without one: cookies, and no scripts.
@@ -147,7 +148,7 @@ func TestConsoleSessionNeedsALink(t *testing.T) {
 	link := w.daemon.consoleLink(t)
 	v := newVisitor(t, w.daemon.api)
 	for _, path := range []string{"/console/", "/console/subscribers", "/console/no-such-page"} {
-		if status, _, page := v.get(path); status != http.StatusUnauthorized || !strings.Contains(page, "You are not let in") {
+		if status, _, page := v.get(path); status != http.StatusUnauthorized || !strings.Contains(page, "No session") {
 			t.Errorf("%s without a session: %d", path, status)
 		}
 	}
@@ -263,7 +264,7 @@ func TestConsoleChangesNeedTheirForm(t *testing.T) {
 		t.Error("a read-only session sees buttons")
 	}
 	for _, path := range []string{"/console/audit", "/console/events", "/console/dead", "/console/system"} {
-		if status, _, page := few.get(path); status != http.StatusForbidden || !strings.Contains(page, "Not with this session") {
+		if status, _, page := few.get(path); status != http.StatusForbidden || !strings.Contains(page, "Not allowed") {
 			t.Errorf("%s without the scope: %d", path, status)
 		}
 	}
@@ -400,7 +401,7 @@ func TestConsoleOfManySubscribers(t *testing.T) {
 	if len(on) != many || !strings.Contains(second, "Previous page") || strings.Contains(second, "Next page") {
 		t.Errorf("%d on both pages; the second: %s", len(on), second)
 	}
-	if beyond := page(event + "?page=7"); !strings.Contains(beyond, "There are no more") {
+	if beyond := page(event + "?page=7"); !strings.Contains(beyond, "This page is empty") {
 		t.Errorf("beyond the end: %s", beyond)
 	}
 	if text := page("/console/"); !strings.Contains(text, "of 120") || !strings.Contains(text, `<b>2</b><span><a href="/console/subscribers?state=paused">paused</a>`) {
@@ -409,11 +410,39 @@ func TestConsoleOfManySubscribers(t *testing.T) {
 	if on := names.FindAllString(page("/console/subscribers?state=paused"), -1); !slices.Equal(on, []string{"Number 3.", "Number 77."}) {
 		t.Errorf("paused: %v", on)
 	}
-	if text := page("/console/subscribers?state=failing"); !strings.Contains(text, "No subscriber is like that") {
+	if text := page("/console/subscribers?state=failing"); !strings.Contains(text, "No subscriber matches") {
 		t.Errorf("failing: %s", text)
 	}
 	if text := page("/console/subscribers/" + ids[3]); !strings.Contains(text, "paused for") || !strings.Contains(text, "Latest changes: Paused") {
 		t.Errorf("a paused one: %s", text)
+	}
+}
+
+// TestConsoleListsOfAPeriod: a list of a period goes on with its second page.
+func TestConsoleListsOfAPeriod(t *testing.T) {
+	t.Parallel()
+	w := newStory(t)
+	w.failing = w.subscribe("Ledger", "/broken/ledger", "PAYMENT_PAID")
+	const many = 51
+	for i := range many {
+		w.emit(fmt.Sprintf("evt_%d", i), "PAYMENT_PAID", nil)
+	}
+	for i := range many {
+		w.awaitDead(fmt.Sprintf("evt_%d.%s", i, w.failing))
+	}
+	v := newVisitor(t, w.daemon.api)
+	v.enter(w.daemon.consoleLink(t))
+	next := regexp.MustCompile(`<a href="([^"]+)" rel="next">`)
+	for _, path := range []string{"/console/events", "/console/deliveries", "/console/dead"} {
+		_, _, first := v.get(path + "?since=1h")
+		link := next.FindStringSubmatch(first)
+		if link == nil {
+			t.Errorf("%s has no second page: %s", path, first)
+			continue
+		}
+		if status, _, second := v.get(html.UnescapeString(link[1])); status != http.StatusOK || strings.Count(second, "evt_") == 0 {
+			t.Errorf("the second page of %s: %d %s", path, status, second)
+		}
 	}
 }
 
@@ -435,7 +464,7 @@ func TestConsoleOfAllCompanies(t *testing.T) {
 		"/console/subscribers": "Ours",
 		"/console/subscribers/" + w.well + "?" + query: "Ours",
 		"/console/events": "evt_1",
-		"/console/events/" + developerCompany.String() + "/evt_1": "What became of it",
+		"/console/events/" + developerCompany.String() + "/evt_1": "Outcome for each subscriber",
 		"/console/deliveries?" + query:                            "Deliveries",
 		"/console/dead":                                           "Dead letters",
 		"/console/audit":                                          "console-session.open",

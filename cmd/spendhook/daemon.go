@@ -95,7 +95,7 @@ type daemon struct {
 	inspector    *inspect.Inspector
 	feed         *feed.Reader
 	service      *subscribers.Service // changes subscribers
-	copies       *registry.Registry   // cached subscribers
+	copies       *registry.Registry   // of subscribers, in memory
 	publisher    *publish.Publisher
 	verifier     *auth.Verifier
 	keys         *keys.Signer // nil without the built-in issuer, as tokens is
@@ -108,11 +108,11 @@ type daemon struct {
 	counter      *traffic.Counter
 	tail         *tail.Tail
 
-	scheduler             atomic.Pointer[dispatcher.Dispatcher] // for metrics, once there is one
+	scheduler             atomic.Pointer[dispatcher.Dispatcher] // dispatcher, for metrics; nil until it is open
 	connections           *connlimit.Metrics
-	failed                chan error // a listener that ended by itself
+	failed                chan error // errors of listeners
 	intake                net.Listener
-	address, adminAddress string // as they are, where a port of 0 was asked for
+	address, adminAddress string // with the real port if the settings say 0
 }
 
 // startDaemon returns once the daemon accepts events. After an error it cleans up. With
@@ -217,7 +217,7 @@ func (d *daemon) openAdmin(ctx context.Context) error {
 	}
 	handler := d.admin.handler()
 	if !d.cfg.AdminPublic {
-		handler = onlyHere(handler)
+		handler = loopbackOnly(handler)
 	}
 	if d.cfg.AdminWeb != "" {
 		if err := web.Validate(d.cfg.AdminWeb); err != nil {
@@ -231,7 +231,7 @@ func (d *daemon) openAdmin(ctx context.Context) error {
 	return err
 }
 
-// owned lists the partitions that this replica schedules now, none before it does.
+// owned lists the partitions that this replica owns now, and none before the dispatcher is open.
 func (d *daemon) owned() []int {
 	if scheduler := d.scheduler.Load(); scheduler != nil {
 		return scheduler.Owned()
@@ -258,17 +258,29 @@ func (d *daemon) background(ctx context.Context, what string, work func(context.
 }
 
 // awaitRedis waits until Redis is up and accepts writes, so that daemon and Redis can be
-// started together. /readyz and the log show the reason meanwhile.
+// started together. In a Cluster it waits only for the shard of the key sh:keys, which checkKeyring
+// needs. /readyz and the log show the reason meanwhile.
 func (d *daemon) awaitRedis(ctx context.Context) error {
-	status := d.redis.Check(ctx)
-	for !status.Up || !d.redis.TakesWrites(ctx) {
+	status, said := d.redis.Check(ctx), false
+	for ; ; status = d.redis.Check(ctx) {
+		if status.Answers() {
+			err := d.redis.TryWrite(ctx)
+			if err == nil {
+				break
+			}
+			d.admin.unready.Store(new("the daemon is starting, and waits for Redis: " + err.Error()))
+			if !said {
+				d.log.Warn("waiting for Redis", "exception.message", err)
+			}
+			said = true
+		}
 		if !pause.For(ctx, 500*time.Millisecond) {
 			return ctx.Err()
 		}
-		status = d.redis.Check(ctx)
 	}
+	d.admin.unready.Store(new(starting))
 	d.memory.Read(ctx) // before the first event is accepted
-	for _, warning := range append(status.Warnings, d.memory.Warnings()...) {
+	for _, warning := range slices.Concat(status.Away, status.Warnings, d.memory.Warnings()) {
 		d.log.Warn("Redis is up, with a warning", "warning", warning)
 	}
 	return nil

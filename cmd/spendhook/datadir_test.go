@@ -18,7 +18,6 @@ func TestCommandsMakeNoDataDirectory(t *testing.T) {
 	for name, args := range map[string][]string{
 		"token":            {"token", "--scope", "platform"},
 		"client create":    {"client", "create", "--name", "n", "--scope", "platform"},
-		"client list":      {"client", "list"},
 		"keys list":        {"keys", "list"},
 		"keys rotate":      {"keys", "rotate"},
 		"keys reencrypt":   {"keys", "reencrypt"},

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -18,6 +20,8 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
 	"spendhook/internal/pause"
+	"spendhook/storage/importer"
+	"spendhook/storage/locations"
 	"spendhook/subscribers"
 	"spendhook/subscribers/listing"
 )
@@ -36,14 +40,12 @@ func (d *daemon) developerToken(ctx context.Context) (string, error) {
 	}, time.Now())
 }
 
-var developerScopes = append([]string{"operator"}, companyScopes...)
+var developerScopes = append([]string{auth.ScopeOperator}, companyScopes...)
 
 // companyScopes are all that a client of one company may have.
-var companyScopes = []string{
-	"events:read", "events:write", "subscribers:read", "subscribers:write",
-	"deliveries:read", "deliveries:write", "cards:read", "cards:write",
-	"reimbursements:read", "locations:read", "billing:read",
-}
+var companyScopes = slices.DeleteFunc(auth.KnownScopes(), func(scope string) bool {
+	return scope == auth.ScopePlatform || scope == auth.ScopeOperator
+})
 
 // demo subscribes a receiver in this process, emits a few events, prints their deliveries, and
 // then prints everything that the receiver gets.
@@ -68,14 +70,16 @@ func (d *daemon) demo(ctx context.Context, s *show) error {
 		return fmt.Errorf("demo: %w", err)
 	}
 	s.heading("each is signed and sent to " + sub.CallbackURL)
-	r.showFirst(ctx, s, len(refs))
+	soon, cancel := context.WithTimeout(ctx, demoPatience)
+	r.show(soon, s, len(refs))
+	cancel()
 	s.heading("their deliveries (the last one was made to fail once; it is sent again)")
 	first, err := d.showDeliveries(ctx, s, refs)
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
 	s.hints(first)
-	d.background(ctx, "demo", func(ctx context.Context) { r.showRest(ctx, s) })
+	d.background(ctx, "demo", func(ctx context.Context) { r.show(ctx, s, -1) })
 	return nil
 }
 
@@ -153,7 +157,7 @@ func (d *daemon) attempted(ctx context.Context, ref events.Ref) ([]delivery.Deli
 	defer cancel()
 	for {
 		list, err := d.dispatcher.Deliveries().OfEvent(ctx, ref)
-		if err != nil || (len(list) > 0 && allAttempted(list)) {
+		if err != nil || (len(list) > 0 && !slices.ContainsFunc(list, unattempted)) {
 			return list, err
 		}
 		if !pause.For(ctx, 20*time.Millisecond) {
@@ -162,13 +166,8 @@ func (d *daemon) attempted(ctx context.Context, ref events.Ref) ([]delivery.Deli
 	}
 }
 
-func allAttempted(list []delivery.Delivery) bool {
-	for _, d := range list {
-		if d.Count == 0 || d.Status == delivery.StatusDelivering {
-			return false
-		}
-	}
-	return true
+func unattempted(d delivery.Delivery) bool {
+	return d.Count == 0 || d.Status == delivery.StatusDelivering
 }
 
 // demoReceiver verifies deliveries as a careful receiver does, and fails the
@@ -215,11 +214,9 @@ func typeOf(body []byte) string {
 	return event.Event
 }
 
-// showFirst shows n deliveries, or those that come in good time.
-func (r *demoReceiver) showFirst(ctx context.Context, s *show, n int) {
-	ctx, cancel := context.WithTimeout(ctx, demoPatience)
-	defer cancel()
-	for range n {
+// show shows n deliveries, or all that come until ctx ends for a negative n.
+func (r *demoReceiver) show(ctx context.Context, s *show, n int) {
+	for ; n != 0; n-- {
 		select {
 		case p := <-r.arrived:
 			s.posted(p)
@@ -229,13 +226,63 @@ func (r *demoReceiver) showFirst(ctx context.Context, s *show, n int) {
 	}
 }
 
-func (r *demoReceiver) showRest(ctx context.Context, s *show) {
-	for {
-		select {
-		case p := <-r.arrived:
-			s.posted(p)
-		case <-ctx.Done():
-			return
+type demoDataCmd struct {
+	Seed           uint64 `default:"1" help:"Random seed. The same seed and counts give the same data."`
+	Companies      int    `default:"3" help:"Number of companies."`
+	Users          int    `default:"25" help:"Users per company."`
+	Locations      int    `default:"8" help:"Locations per company."`
+	Cards          int    `default:"60" help:"Cards per company."`
+	Reimbursements int    `default:"500" help:"Reimbursements per company."`
+	Statements     int    `default:"18" help:"Billing statements per company, one per month; at most 240."`
+}
+
+// Run writes invented spend data that import reads.
+func (c *demoDataCmd) Run(term *stdio) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	return importer.WriteDemoData(term.Out, importer.DemoData{
+		Seed: c.Seed, Companies: c.Companies, Users: c.Users, Locations: c.Locations,
+		Cards: c.Cards, Reimbursements: c.Reimbursements, Statements: c.Statements,
+	})
+}
+
+func (c *demoDataCmd) check() error {
+	for _, flag := range []struct {
+		name  string
+		value int
+	}{
+		{"companies", c.Companies},
+		{"users", c.Users},
+		{"locations", c.Locations},
+		{"cards", c.Cards},
+		{"reimbursements", c.Reimbursements},
+		{"statements", c.Statements},
+	} {
+		if flag.value < 1 {
+			return usageError(fmt.Sprintf("--%s must be at least 1", flag.name))
 		}
 	}
+	if c.Statements > 240 {
+		return usageError("--statements must be at most 240, 20 years")
+	}
+	return nil
+}
+
+// loadDemoData imports spend data for the developer's company, unless the company has some:
+// later changes stay. The data fits into one transaction of an import.
+func (d *daemon) loadDemoData(ctx context.Context) error {
+	_, total, err := locations.New(d.storage).List(ctx, locations.Filter{Company: &developerCompany})
+	if err != nil || total > 0 {
+		return err
+	}
+	var data bytes.Buffer
+	if err := importer.WriteDemoData(&data, importer.DemoData{Seed: 1, First: developerCompany, Companies: 1}); err != nil {
+		return err
+	}
+	report, err := (&importer.Importer{DB: d.storage}).Run(ctx, &data)
+	if err == nil && report.Refused > 0 {
+		err = errors.New("the data was refused")
+	}
+	return err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/config"
 	"spendhook/internal/datadir"
@@ -33,9 +34,9 @@ const slowDatabase = time.Second
 // The results of a check.
 const (
 	findingOK      = "ok"
-	findingWarning = "warning" // it works, and will not always
-	findingProblem = "problem" // it does not work, or loses something
-	findingSkipped = "skipped" // another problem is in the way
+	findingWarning = "warning" // it works now, but may stop working
+	findingProblem = "problem" // it does not work, or loses data
+	findingSkipped = "skipped" // another problem prevents the check
 )
 
 // finding is what one check found.
@@ -43,7 +44,7 @@ type finding struct {
 	Check   string `json:"check"`
 	Result  string `json:"result"`
 	Message string `json:"message"`
-	Remedy  string `json:"remedy,omitempty"` // what to do; empty when it is ok
+	Remedy  string `json:"remedy,omitempty"` // empty if the result is ok or skipped
 }
 
 // errDoctor means that there are problems. They have been printed.
@@ -55,7 +56,7 @@ func (c *doctorCmd) Run(ctx context.Context, term *stdio) error {
 	d := doctor{timeout: c.Timeout}
 	cfg, err := c.loadDaemon(nil)
 	if err != nil {
-		d.problem("configuration", err.Error(), "mend them in the configuration file, SPENDHOOK_* variables or flags; `spendhook config check` says when they are good")
+		d.problem("configuration", err.Error(), "correct the settings in the configuration file, the SPENDHOOK_* variables or the flags; 'spendhook config check' checks them again")
 		if cfg, err = c.load(); err != nil {
 			return errors.Join(d.print(term, c.JSON), errDoctor)
 		}
@@ -74,10 +75,11 @@ func (c *doctorCmd) Run(ctx context.Context, term *stdio) error {
 	return nil
 }
 
-// doctor gathers findings.
+// doctor makes the checks and gathers their findings.
 type doctor struct {
 	timeout  time.Duration
 	findings []finding
+	away     []string // addresses of the shards of a Cluster that do not answer, while others do
 }
 
 func (d *doctor) add(check, result, message, remedy string) {
@@ -93,12 +95,12 @@ func (d *doctor) problem(check, message, remedy string) {
 
 func (d *doctor) examine(ctx context.Context, cfg *config.Config) {
 	if err := datadir.Check(cfg.DataDir); err != nil {
-		d.problem("data directory", err.Error(), "run 'spendhook serve' once, which makes it, or name the daemon's directory with --data-dir")
+		d.problem("data directory", err.Error(), "name the daemon's directory with --data-dir, or run 'spendhook serve' once, which creates it")
 	} else {
-		d.ok("data directory", cfg.DataDir+" is there, and for its owner only")
+		d.ok("data directory", cfg.DataDir+" exists, and only its owner can read it")
 	}
 	if _, err := openKeyring(cfg, seal.ReadFile); err != nil {
-		d.problem("encryption keys", err.Error(), "set encryption.key or encryption.key_file to the key that the daemon has used; docs/secrets.md")
+		d.problem("encryption keys", err.Error(), "set encryption.key or encryption.key_file to the key that the daemon used until now (docs/secrets.md)")
 	} else {
 		d.ok("encryption keys", "they can be read")
 	}
@@ -115,7 +117,7 @@ func (d *doctor) within(ctx context.Context, check func(context.Context)) {
 	check(ctx)
 }
 
-// certificates looks at those that the settings name.
+// certificates checks when the certificates that the settings name expire.
 func (d *doctor) certificates(cfg *config.Config) {
 	for _, f := range []struct{ setting, path string }{
 		{"tls.cert_file", cfg.TLS.CertFile},
@@ -136,16 +138,16 @@ func (d *doctor) certificates(cfg *config.Config) {
 		case err != nil:
 			d.problem(check, err.Error(), "name a PEM file with certificates that the daemon may read")
 		case left <= 0:
-			d.problem(check, "it ended at "+at, "renew it; the daemon reads it again by itself")
+			d.problem(check, "it expired at "+at, "renew it; the daemon reads it again by itself")
 		case left < certificateNotice:
-			d.warn(check, "it ends at "+at, "renew it; the daemon reads it again by itself")
+			d.warn(check, "it expires at "+at, "renew it; the daemon reads it again by itself")
 		default:
-			d.ok(check, "it is good until "+at)
+			d.ok(check, "it is valid until "+at)
 		}
 	}
 }
 
-// earliestEnd is when the first certificate of a PEM file ends.
+// earliestEnd returns the time at which the first of the certificates in a PEM file expires.
 func earliestEnd(path string) (ends time.Time, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -181,20 +183,20 @@ func (d *doctor) database(ctx context.Context, cfg *config.Config) {
 		outdated, err := db.Outdated(ctx)
 		switch took := time.Since(began); {
 		case err != nil:
-			d.problem(check, err.Error(), "start it, or mend storage.url and its certificates; deliveries go on meanwhile")
+			d.problem(check, err.Error(), "start the database, or correct storage.url and its certificates; deliveries go on meanwhile")
 		case outdated:
-			d.warn(check, "its schema is of an older release", "start the daemon, or run 'spendhook migrate'")
+			d.warn(check, "its schema is that of an older release", "start the daemon, or run 'spendhook migrate'")
 		default:
-			d.latency(check, took, slowDatabase, "it answers", "see what the database does; every page and card waits for it")
+			d.latency(check, took, slowDatabase, "it answers", "look for slow queries in the database; every request for spend data waits for it")
 		}
 	})
 	_ = db.Close() // nothing was written
 }
 
-// latency judges how long an answer took.
-func (d *doctor) latency(check string, took, most time.Duration, what, remedy string) {
+// latency adds a warning if an answer took longer than limit.
+func (d *doctor) latency(check string, took, limit time.Duration, what, remedy string) {
 	message := fmt.Sprintf("%s within %v", what, took.Round(10*time.Microsecond))
-	if took > most {
+	if took > limit {
 		d.warn(check, message, remedy)
 		return
 	}
@@ -208,9 +210,9 @@ func (d *doctor) egress(ctx context.Context, cfg *config.Config) {
 			d.proxy(ctx, cfg)
 			return
 		}
-		_, err := net.DefaultResolver.LookupNetIP(ctx, "ip", "a.root-servers.net.") // which is always there
+		_, err := net.DefaultResolver.LookupNetIP(ctx, "ip", "a.root-servers.net.") // a name that always exists
 		if err != nil {
-			d.warn("egress", "public names do not resolve: "+err.Error(), "give the daemon a resolver that knows public names, or an egress.proxy_url; without them no public receiver is reached")
+			d.warn("egress", "public names do not resolve: "+err.Error(), "configure a resolver for public names, or egress.proxy_url; without either, no public receiver can be reached")
 			return
 		}
 		d.ok("egress", "public names resolve")
@@ -223,11 +225,11 @@ func (d *doctor) proxy(ctx context.Context, cfg *config.Config) {
 		var conn net.Conn
 		if conn, err = new(net.Dialer).DialContext(ctx, "tcp", proxy.Address()); err == nil {
 			_ = conn.Close()
-			d.ok("egress", "the proxy at "+proxy.Address()+" takes connections")
+			d.ok("egress", "the proxy at "+proxy.Address()+" accepts connections")
 			return
 		}
 	}
-	d.problem("egress", "the proxy is out of reach: "+err.Error(), "start it, or mend egress.proxy_url; no delivery gets through")
+	d.problem("egress", "the proxy cannot be reached: "+err.Error(), "start the proxy, or correct egress.proxy_url; until then no delivery is sent")
 }
 
 func (d *doctor) redis(ctx context.Context, cfg *config.Config) {
@@ -236,27 +238,44 @@ func (d *doctor) redis(ctx context.Context, cfg *config.Config) {
 	var err error
 	d.within(ctx, func(ctx context.Context) { r, err = redisx.Open(ctx, attachOptions(cfg)) })
 	if err != nil {
-		d.problem(check, err.Error(), "start it, or mend redis.url and its certificates")
-		d.add("work", findingSkipped, "Redis cannot be asked", "")
+		d.problem(check, err.Error(), "start Redis, or correct redis.url and its certificates")
+		d.add("work", findingSkipped, "Redis does not answer", "")
 		return
 	}
 	defer func() { _ = r.Close() }() // nothing was written
 	status := redisx.Status{}
-	d.within(ctx, func(ctx context.Context) { status = r.Check(ctx) })
+	d.within(ctx, func(ctx context.Context) {
+		// The client of a Cluster first asks any server for its commands and the slot map. If that
+		// server hangs, the first call times out, although the other servers answer.
+		_ = r.Client().Ping(ctx).Err()
+		_ = redisx.EachMaster(ctx, r.Client(), func(context.Context, string, redis.UniversalClient) error { return nil })
+		status = r.Check(ctx)
+	})
 	for _, p := range status.Problems {
-		d.problem(check, p, "docs/redis.md says what Redis needs; the daemon is not ready until then")
+		d.problem(check, p, "see docs/redis.md for the settings that Redis needs; the daemon is not ready until then")
+	}
+	for _, p := range status.Away {
+		d.problem(check, p, "start this server, or free its disk; until then only the companies of other shards are served")
+		d.away = append(d.away, awayServer(p))
 	}
 	for _, w := range status.Warnings {
-		d.warn(check, w, "docs/redis.md says what Redis needs")
+		d.warn(check, w, "see docs/redis.md for the settings that Redis needs")
 	}
-	if !status.Up {
-		d.add("work", findingSkipped, "Redis cannot be asked", "")
+	if !status.Answers() {
+		d.add("work", findingSkipped, "Redis does not answer", "")
 		return
 	}
-	if len(status.Problems)+len(status.Warnings) == 0 {
+	if len(status.Problems)+len(status.Away)+len(status.Warnings) == 0 {
 		d.ok(check, "it persists all writes, and evicts nothing")
 	}
-	for _, more := range []func(context.Context, *config.Config, *redisx.Redis){d.server, d.memory, d.work, d.formats, d.egressCertificates} {
+	checks := []func(context.Context, *config.Config, *redisx.Redis){d.server, d.memory, d.work, d.keys}
+	if len(d.away) == 0 {
+		checks = append(checks, d.formats, d.egressCertificates)
+	} else {
+		d.add("versions", findingSkipped, "this check reads all shards, and a shard does not answer", "")
+		d.add("egress certificates", findingSkipped, "this check reads all shards, and a shard does not answer", "")
+	}
+	for _, more := range checks {
 		d.within(ctx, func(ctx context.Context) { more(ctx, cfg, r) })
 	}
 }

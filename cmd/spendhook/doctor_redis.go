@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,10 +35,13 @@ const (
 	askedLargest = 10
 )
 
-// server looks at version, speed, clock and replicas of each master.
+// server checks version, latency, clock and replicas of each master that answers.
 func (d *doctor) server(ctx context.Context, _ *config.Config, r *redisx.Redis) {
 	var mu sync.Mutex
 	err := redisx.EachMaster(ctx, r.Client(), func(ctx context.Context, name string, c redis.UniversalClient) error {
+		if slices.Contains(d.away, name) {
+			return nil
+		}
 		mu.Lock() // one after the other, so that none disturbs another's timing
 		defer mu.Unlock()
 		if name != "" {
@@ -59,7 +63,7 @@ func (d *doctor) server(ctx context.Context, _ *config.Config, r *redisx.Redis) 
 		return nil
 	})
 	if err != nil {
-		d.problem("Redis", err.Error(), "see which of its servers are down")
+		d.problem("Redis", err.Error(), "find out which of its servers are down")
 	}
 }
 
@@ -72,7 +76,7 @@ func (d *doctor) speed(ctx context.Context, name string, c redis.UniversalClient
 		theirs, err := c.Time(ctx).Result()
 		took := time.Since(began)
 		if err != nil {
-			d.problem("Redis latency", name+err.Error(), "see why it does not answer")
+			d.problem("Redis latency", name+err.Error(), "find out why it does not answer")
 			return
 		}
 		if trips = append(trips, took); took <= slices.Min(trips) {
@@ -80,10 +84,10 @@ func (d *doctor) speed(ctx context.Context, name string, c redis.UniversalClient
 		}
 	}
 	slices.Sort(trips)
-	d.latency("Redis latency", trips[len(trips)/2], slowRedis, name+"it answers", "bring it nearer, and see SLOWLOG and the load of its machine: each event needs several round trips")
+	d.latency("Redis latency", trips[len(trips)/2], slowRedis, name+"it answers", "run Redis nearer to the daemon, and look at SLOWLOG and at the load of its machine: each event needs several round trips")
 	switch apart := skew.Abs(); {
 	case apart > skewProblem:
-		d.problem("clocks", fmt.Sprintf("%sits clock and this machine's are %v apart", name, apart.Round(time.Millisecond)), "synchronise both (chrony, systemd-timesyncd): tokens and retention go by them")
+		d.problem("clocks", fmt.Sprintf("%sits clock and this machine's are %v apart", name, apart.Round(time.Millisecond)), "synchronise both (chrony, systemd-timesyncd): tokens and retention depend on them")
 	case apart > skewWarning:
 		d.warn("clocks", fmt.Sprintf("%sits clock and this machine's are %v apart", name, apart.Round(time.Millisecond)), "synchronise both (chrony, systemd-timesyncd)")
 	default:
@@ -100,11 +104,11 @@ func (d *doctor) replicas(ctx context.Context, name string, c redis.UniversalCli
 	settings, err := c.ConfigGet(ctx, "min-replicas-to-write").Result()
 	switch {
 	case err != nil:
-		d.warn("Redis replicas", name+"it does not tell min-replicas-to-write", "have it set to 1 at least: a failover loses what no replica has")
+		d.warn("Redis replicas", name+"min-replicas-to-write cannot be read", "make sure that it is at least 1: a failover loses writes that no replica has")
 	case settings["min-replicas-to-write"] == "0":
-		d.warn("Redis replicas", name+"min-replicas-to-write is 0", "set it to 1 at least: a master that is cut off goes on taking events, and a failover loses them")
+		d.warn("Redis replicas", name+"min-replicas-to-write is 0", "set it to at least 1: a master that is cut off goes on accepting events, and a failover loses them")
 	default:
-		d.ok("Redis replicas", name+"it writes only with "+settings["min-replicas-to-write"])
+		d.ok("Redis replicas", name+"it takes writes only with at least "+settings["min-replicas-to-write"]+" replica connected")
 	}
 }
 
@@ -123,24 +127,29 @@ func (d *doctor) memory(ctx context.Context, cfg *config.Config, r *redisx.Redis
 	message := fmt.Sprintf("%d of %d MB are used, new events are refused from %d", use.Used>>20, use.Limit>>20, use.HighWater>>20)
 	switch share := float64(use.Used) / float64(use.HighWater); {
 	case share >= 1:
-		d.problem(check, message, "give Redis more memory, or see which company's receivers do not take their events")
+		d.problem(check, message, "give Redis more memory, or find the companies whose receivers do not accept deliveries")
 	case share >= nearlyFull:
-		d.warn(check, message, "give Redis more memory, or see which company's receivers do not take their events")
+		d.warn(check, message, "give Redis more memory, or find the companies whose receivers do not accept deliveries")
 	default:
 		d.ok(check, message)
 	}
 }
 
-// work checks pending work, quotas, and that each partition has an owner.
+// work checks pending work, quotas, and that each partition has an owner. It leaves out the
+// partitions of shards that are away.
 func (d *doctor) work(ctx context.Context, cfg *config.Config, r *redisx.Redis) {
 	meter := backlog.New(r.Client(), nil)
-	waiting, err := meter.Measure(ctx, partition.All())
+	partitions, err := d.reachable(ctx, r.Client())
+	var waiting backlog.Total
+	if err == nil {
+		waiting, err = meter.Measure(ctx, partitions)
+	}
 	if err != nil {
-		d.problem("work", err.Error(), "see which Redis server does not answer")
+		d.problem("work", err.Error(), "find out which Redis server does not answer")
 		return
 	}
 	if waiting.OldestDue > overdueWork {
-		d.problem("partitions", fmt.Sprintf("no replica serves work that is overdue by %v", waiting.OldestDue.Round(time.Second)), "see that a daemon runs and is ready (/readyz): a partition has no owner, or its owner makes no progress")
+		d.problem("partitions", fmt.Sprintf("no replica serves work that is overdue by %v", waiting.OldestDue.Round(time.Second)), "check that a daemon runs and is ready (/readyz): a partition has no owner, or its owner makes no progress")
 	} else {
 		d.ok("partitions", fmt.Sprintf("%d events are pending, none is overdue", waiting.Pending))
 	}
@@ -164,12 +173,31 @@ func (d *doctor) work(ctx context.Context, cfg *config.Config, r *redisx.Redis) 
 	}
 }
 
-// formats checks that all running releases read the stored format, and that all encryption
-// keys are configured.
-func (d *doctor) formats(ctx context.Context, cfg *config.Config, r *redisx.Redis) {
+// reachable lists the partitions, except those of shards that are away.
+func (d *doctor) reachable(ctx context.Context, client redis.UniversalClient) ([]int, error) {
+	shards, err := partition.ByShard(ctx, client, partition.All())
+	for _, shard := range d.away {
+		delete(shards, shard)
+	}
+	return slices.Concat(slices.Collect(maps.Values(shards))...), err
+}
+
+// keys checks that all encryption keys are configured.
+func (d *doctor) keys(ctx context.Context, cfg *config.Config, r *redisx.Redis) {
+	ring, err := openKeyring(cfg, seal.ReadFile)
+	if err != nil {
+		return // examine has reported it
+	}
+	if err := keycheck.Check(ctx, r.Client(), ring); err != nil {
+		d.problem("encryption keys", err.Error(), "if Redis does not answer, start it; else set the missing key, also as one of encryption.old_keys (docs/secrets.md)")
+	}
+}
+
+// formats checks that all running releases read the stored format.
+func (d *doctor) formats(ctx context.Context, _ *config.Config, r *redisx.Redis) {
 	formats, err := storedformat.Read(ctx, r.Client())
 	if err != nil {
-		d.problem("versions", err.Error(), "see which Redis server does not answer")
+		d.problem("versions", err.Error(), "find out which Redis server does not answer")
 		return
 	}
 	for p, format := range formats.Partitions {
@@ -189,20 +217,13 @@ func (d *doctor) formats(ctx context.Context, cfg *config.Config, r *redisx.Redi
 	default:
 		d.ok("replicas", fmt.Sprintf("%d are running", n))
 	}
-	ring, err := openKeyring(cfg, seal.ReadFile)
-	if err != nil {
-		return // it is said already
-	}
-	if err := keycheck.Check(ctx, r.Client(), ring); err != nil {
-		d.problem("encryption keys", err.Error(), "set the missing key, also as one of encryption.old_keys; docs/secrets.md")
-	}
 }
 
-// egressCertificates looks at those of companies.
+// egressCertificates checks when the egress certificates of companies expire.
 func (d *doctor) egressCertificates(ctx context.Context, cfg *config.Config, r *redisx.Redis) {
 	ring, err := openKeyring(cfg, seal.ReadFile)
 	if err != nil {
-		return // it is said already
+		return // examine has reported it
 	}
 	some, counts, err := certificate.New(r.Client(), ring, nil).ExpiringBefore(ctx, time.Now().Add(certificateNotice))
 	n := int64(0)

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,6 +92,27 @@ func TestDoctor(t *testing.T) {
 	wantFound(t, found(t, exitFailure, args...), map[string]string{"Redis": findingProblem, "replicas": findingWarning})
 	h.settings(t, "dev: true\nredis: "+server.URL()+"\nencryption: {key: '"+otherKey+"'}\n")
 	wantFound(t, found(t, exitFailure, args...), map[string]string{"encryption keys": findingProblem})
+}
+
+// While a shard of a Cluster is away, doctor names it and checks the others.
+func TestDoctorNamesTheShardThatIsAway(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Cluster(t, 3, "--cluster-require-full-coverage", "no", "--maxmemory", "100mb")
+	h := newInstallation(t, clusterURL(servers), "")
+	file := filepath.Join(h.dir, "config.yml")
+	h.settings(t, "dev: true\nredis: "+clusterURL(servers)+"\n")
+	h.start(t).stop(t)
+	away := servers[(shardOf(t, servers, "sh:keys")+1)%len(servers)]
+	away.Pause()
+	defer away.Resume()
+	got := found(t, exitFailure, "--config", file, "--data-dir", h.dir)
+	wantFound(t, got, map[string]string{
+		"Redis": findingProblem, "Redis version": findingOK, "encryption keys": findingOK,
+		"partitions": findingOK, "quotas": findingOK, "versions": findingSkipped, "egress certificates": findingSkipped,
+	})
+	if !strings.HasPrefix(got["Redis"].Message, away.Addr()+": ") {
+		t.Errorf("%+v, want the server %s", got["Redis"], away.Addr())
+	}
 }
 
 // otherKey is not the key of the data directory.

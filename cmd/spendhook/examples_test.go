@@ -170,31 +170,36 @@ func (e *exampleReceiver) judges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := e.post(t, m.id, m.at, "v1a,AAAA "+signature, body); got != m.want {
+		if got := e.post(t, m.id, strconv.FormatInt(m.at, 10), "v1a,AAAA "+signature, body); got != m.want {
 			t.Errorf("%s: answered %d, want %d", name, got, m.want)
 		}
 		kept, err := os.ReadFile(filepath.Join(e.inbox, m.id+".json"))
 		if taken := err == nil && bytes.Equal(kept, body); taken != (m.want == http.StatusNoContent && name != "repeated") {
 			t.Errorf("%s: it is kept: %v", name, taken)
 		}
-		if got := e.post(t, m.id, m.at, signature, append(body, ' ')); got != http.StatusUnauthorized {
+		if got := e.post(t, m.id, strconv.FormatInt(m.at, 10), signature, append(body, ' ')); got != http.StatusUnauthorized {
 			t.Errorf("%s, changed: answered %d", name, got)
 		}
 	}
 	for _, signature := range []string{"", "v1,", "v1", "nonsense \x80"} {
-		if got := e.post(t, "none", now, signature, []byte("{}")); got != http.StatusUnauthorized {
+		if got := e.post(t, "none", strconv.FormatInt(now, 10), signature, []byte("{}")); got != http.StatusUnauthorized {
 			t.Errorf("with the signature %q: answered %d", signature, got)
+		}
+	}
+	for _, at := range []string{"", "now", "\xb2"} { // the last is a superscript two in ISO 8859-1
+		if got := e.post(t, "none", at, "v1,AAAA", []byte("{}")); got != http.StatusUnauthorized {
+			t.Errorf("with the timestamp %q: answered %d", at, got)
 		}
 	}
 }
 
-func (e *exampleReceiver) post(t *testing.T, id string, at int64, signature string, body []byte) int {
+func (e *exampleReceiver) post(t *testing.T, id, at, signature string, body []byte) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, e.url, bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header = http.Header{"Webhook-Id": {id}, "Webhook-Timestamp": {strconv.FormatInt(at, 10)}, "Webhook-Signature": {signature}}
+	req.Header = http.Header{"Webhook-Id": {id}, "Webhook-Timestamp": {at}, "Webhook-Signature": {signature}}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)

@@ -18,13 +18,13 @@ import (
 	"spendhook/internal/redisx"
 )
 
-// formatCmd is about the format that work is stored in, which releases share.
+// formatCmd has the commands for the stored format, which all running releases must read.
 type formatCmd struct {
 	Show  formatShowCmd  `cmd:"" default:"withargs" help:"Show the version of the stored format, and the versions that each replica reads." example:"spendhook format show"`
 	Raise formatRaiseCmd `cmd:"" help:"Raise the stored format to the newest version of this release. Every replica must read it already." example:"spendhook format raise --dry-run"`
 }
 
-// formatFlags say which Redis.
+// formatFlags are the flags of the commands that need Redis alone.
 type formatFlags struct {
 	configFlags
 
@@ -87,7 +87,7 @@ type formatRaiseCmd struct {
 	DryRun bool `help:"Print what would be done, and do nothing."`
 }
 
-// Run raises every partition. The daemons may run; interrupted, it is run again.
+// Run raises every partition. The daemons may run. After an interruption it can be run again.
 func (c *formatRaiseCmd) Run(ctx context.Context, term *stdio) error {
 	cfg, r, err := c.open(ctx)
 	if err != nil {
@@ -98,7 +98,7 @@ func (c *formatRaiseCmd) Run(ctx context.Context, term *stdio) error {
 	}
 	to := partition.NewestFormat()
 	if c.DryRun {
-		return errors.Join(c.look(ctx, term, r, to), r.Close())
+		return errors.Join(c.preview(ctx, term, r, to), r.Close())
 	}
 	raised, err := storedformat.Raise(ctx, r.Client(), to)
 	fmt.Fprintf(term.Out, "raised %d of %d partitions to format %d\n", raised, partition.Count, to)
@@ -113,8 +113,8 @@ func (c *formatRaiseCmd) Run(ctx context.Context, term *stdio) error {
 	return err
 }
 
-// look says what Run would do.
-func (c *formatRaiseCmd) look(ctx context.Context, term *stdio, r *redisx.Redis, to int) error {
+// preview prints what Run would do, and returns the error that Run would return.
+func (c *formatRaiseCmd) preview(ctx context.Context, term *stdio, r *redisx.Redis, to int) error {
 	formats, err := storedformat.Read(ctx, r.Client())
 	if err != nil {
 		return err

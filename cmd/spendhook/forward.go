@@ -44,7 +44,7 @@ func (c *listenCmd) forward(ctx context.Context, term *stdio) error {
 	} else if err := feed.Begin(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(term.Err, "forwarding to %s what comes after event %d\n", c.ForwardTo, feed.After)
+	fmt.Fprintf(term.Err, "forwarding to %s, from the event after number %d\n", c.ForwardTo, feed.After)
 	f := &forwarder{
 		to: c.ForwardTo, print: printer(term.Out, c.JSON), err: term.Err, left: c.Count,
 		http: &http.Client{
@@ -73,13 +73,13 @@ type forwarder struct {
 // forward posts one event. It skips an event without its payload.
 func (f *forwarder) forward(ctx context.Context, e client.FeedEvent) error {
 	if e.Body == nil {
-		fmt.Fprintf(f.err, "event %s (%d) has no payload any more\n", e.ID, e.Sequence)
+		fmt.Fprintf(f.err, "event %s (%d) was skipped: its payload is no longer kept\n", e.ID, e.Sequence)
 		return nil
 	}
 	status, err := f.post(ctx, e)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // it was interrupted
+			return nil //nolint:nilerr // the command was interrupted
 		}
 		fmt.Fprintf(f.err, "event %s (%d) was not taken: %v\n", e.ID, e.Sequence, err)
 	} else {

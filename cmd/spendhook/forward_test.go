@@ -37,7 +37,7 @@ func TestForwardingOfAFeed(t *testing.T) {
 		return d.cli(t, "", "listen", append([]string{"--forward-to", local.URL + "/hook", "--subscriber", sub}, args...)...)
 	}
 	r := forward("--after", "0", "--count", "3")
-	r.want(t, exitOK, "418  PAYMENT_PAID  evt_1", "forwarding to "+local.URL+"/hook what comes after event 0")
+	r.want(t, exitOK, "418  PAYMENT_PAID  evt_1", "forwarding to "+local.URL+"/hook, from the event after number 0")
 	if got := strings.Count(r.stdout, "204  PAYMENT_PAID  evt_"); got != 2 {
 		t.Errorf("%d of 2 were taken:\n%s", got, r.stdout)
 	}
@@ -53,7 +53,7 @@ func TestForwardingOfAFeed(t *testing.T) {
 		errs.close()
 		ended <- result{code, out.String(), errs.String()}
 	}()
-	if first := errs.wait(t); !strings.HasSuffix(first, "what comes after event 3") {
+	if first := errs.wait(t); !strings.HasSuffix(first, "from the event after number 3") {
 		t.Errorf("it begins with %q", first)
 	}
 	send(3, 2)

@@ -19,10 +19,10 @@ func TestGuessesDoNotBlockOthers(t *testing.T) {
 	const guesses, guessers = 10_000, 8
 	h := newInstallation(t, sharedRedis(t), quickRetries)
 	d := h.startChild(t)
-	client := func() shownClient {
+	client := func() createdClient {
 		made := h.auth(t, "client", "create", "--name", "victim", "--company", developerCompany.String(), "--scope", "events:read", "--json")
 		made.want(t, exitOK, "shc_", "")
-		return unmarshal[shownClient](t, made.stdout)
+		return unmarshal[createdClient](t, made.stdout)
 	}
 	victim := client()
 	var next, others atomic.Int64

@@ -52,7 +52,7 @@ func (c *initCmd) Run(ctx context.Context, term *stdio) error {
 		return err
 	}
 	if made {
-		err = c.recordClient(ctx, term, "client.create", client.ID, (*uuid.UUID)(client.Company))
+		err = c.record(ctx, term, clientCreated(client))
 	}
 	_, printed := fmt.Fprintf(term.Out, initUse, c.Dir, key, client.ID, certs.path("ca.pem"), certs.path("client.pem"), certs.path("client-key.pem"),
 		net.JoinHostPort(c.Host[0], "8443"))

@@ -24,7 +24,7 @@ const encryptionKeyFile = "encryption.key"
 func openKeyring(cfg *config.Config, own func(path string) (seal.Key, error)) (*seal.Keyring, error) {
 	current, err := encryptionKey(cfg, own)
 	if errors.Is(err, fs.ErrNotExist) && ownKey(cfg) {
-		return nil, fmt.Errorf("encryption key: data directory %s has no %s; 'spendhook serve' makes it", cfg.DataDir, encryptionKeyFile)
+		return nil, fmt.Errorf("encryption key: data directory %s has no %s; 'spendhook serve' creates it", cfg.DataDir, encryptionKeyFile)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("encryption key: %w", err)

@@ -14,7 +14,7 @@ import (
 	"spendhook/auth/keys"
 )
 
-// keysCmd is about the keys that the daemon keeps.
+// keysCmd has the commands for signing keys and encryption keys.
 type keysCmd struct {
 	Rotate    keysRotateCmd    `cmd:"" help:"Add a signing key for access tokens. It signs once all replicas and verifiers know it. Tokens of earlier keys stay valid." example:"spendhook keys rotate"`
 	Revoke    keysRevokeCmd    `cmd:"" help:"Revoke a signing key, such as a leaked one. Every replica refuses all its tokens within 5 seconds." example:"spendhook keys revoke NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs"`
@@ -31,7 +31,7 @@ type keysRotateCmd struct {
 
 // Run adds a key and prints all keys. Running daemons load the key by themselves.
 func (c *keysRotateCmd) Run(ctx context.Context, term *stdio) error {
-	store, keys, err := c.openAuthTools(ctx)
+	store, keys, err := c.openTokenKeys(ctx)
 	if err != nil {
 		return err
 	}
@@ -57,9 +57,9 @@ type keysRevokeCmd struct {
 	JSON bool   `name:"json" help:"Print one JSON object per line."`
 }
 
-// Run ends a key and prints the others, of which one signs.
+// Run revokes a key and prints the other keys.
 func (c *keysRevokeCmd) Run(ctx context.Context, term *stdio) error {
-	store, keys, err := c.openAuthTools(ctx)
+	store, keys, err := c.openTokenKeys(ctx)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ type keysListCmd struct {
 
 // Run prints the keys, in the order in which they sign.
 func (c *keysListCmd) Run(ctx context.Context, term *stdio) error {
-	store, keys, err := c.openAuthTools(ctx)
+	store, keys, err := c.openTokenKeys(ctx)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func printKeys(out io.Writer, list []keys.Info, asJSON bool) error {
 	return w.Flush()
 }
 
-// shortTime is for people; nil is "-".
+// shortTime formats a time to the second, and nil as "-".
 func shortTime(t *time.Time) string {
 	if t == nil {
 		return "-"

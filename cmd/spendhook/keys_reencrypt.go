@@ -53,7 +53,7 @@ func (c *keysReencryptCmd) Run(ctx context.Context, term *stdio) error {
 	if err != nil {
 		return err
 	}
-	database, err := c.open(ctx)
+	database, err := openMigrated(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -116,18 +116,18 @@ func (c *keysReencryptCmd) reencrypt(ctx context.Context, term *stdio, ring *sea
 	resealed := int64(0)
 	var last *reseal.Count
 	for range 2 {
-		progress := terminal.NewProgress(term.Err, "secrets looked at", 0, time.Now)
+		progress := terminal.NewProgress(term.Err, "records checked", 0, time.Now)
 		last = &reseal.Count{DryRun: c.DryRun, Progress: func(n *reseal.Count) { progress.Update(n.Seen, 0) }}
 		for _, s := range stores {
 			if err := s(ctx, last); err != nil {
 				progress.Finish()
-				return fmt.Errorf("after %d of them: %w; what is done is done, run it again", resealed+last.Resealed, err)
+				return fmt.Errorf("after %d records were encrypted again: %w; run the command again for the others", resealed+last.Resealed, err)
 			}
 		}
 		progress.Finish()
 		resealed += last.Resealed
 	}
-	fmt.Fprintf(term.Out, "looked at %d, sealed again %d\n", last.Seen, resealed)
+	fmt.Fprintf(term.Out, "checked %d records, encrypted %d again\n", last.Seen, resealed)
 	return reportLeft(term, last, c.DryRun)
 }
 
@@ -139,25 +139,25 @@ func reportLeft(term *stdio, count *reseal.Count, dryRun bool) error {
 		n := count.Left[id]
 		total += n
 		if id == "" {
-			fmt.Fprintf(term.Out, "%d are damaged\n", n)
+			fmt.Fprintf(term.Out, "%d secrets are damaged\n", n)
 		} else {
-			fmt.Fprintf(term.Out, "%d left under key %s\n", n, id)
+			fmt.Fprintf(term.Out, "%d secrets are still encrypted with key %s\n", n, id)
 		}
 	}
 	switch {
 	case total == 0:
-		fmt.Fprintln(term.Out, "nothing is left under any other key")
+		fmt.Fprintln(term.Out, "all secrets are encrypted with the current key")
 		return nil
 	case dryRun:
 		return nil
 	}
-	return fmt.Errorf("%d secrets do not open: add their keys to encryption.old_keys and run it again", total)
+	return fmt.Errorf("%d secrets cannot be decrypted: add their keys to encryption.old_keys, and run the command again", total)
 }
 
 func forgetOldKeys(ctx context.Context, term *stdio, r *redisx.Redis, ring *seal.Keyring) error {
 	dropped, err := keycheck.Forget(ctx, r.Client(), ring)
 	for _, id := range dropped {
-		fmt.Fprintf(term.Out, "key %s is not needed any more: remove it from encryption.old_keys\n", id)
+		fmt.Fprintf(term.Out, "key %s is no longer needed: remove it from encryption.old_keys\n", id)
 	}
 	return err
 }

@@ -168,8 +168,8 @@ func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
 	d.cli(t, eventLines(0, 5, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 5", "")
 	eventually(t, patience, "all attempts are recorded", func() bool {
 		var list gen.DeliveryList
-		d.read(t, "/api/v1/deliveries?status=RETRYING&size=100", &list)
-		return len(list.Content) == 10
+		status, _, text := d.do(t, http.MethodGet, "/api/v1/deliveries?status=RETRYING&size=100", "")
+		return status == http.StatusOK && json.Unmarshal([]byte(text), &list) == nil && len(list.Content) == 10
 	})
 	seed, err := signingkey.New(server.Client(), ringOf(t, key)).Key(t.Context(), sub.CompanyUUID)
 	if err != nil {
@@ -302,7 +302,7 @@ func TestReencryptSurvivesAKill(t *testing.T) {
 		return []string{"keys", "reencrypt", "--redis", h.redis, "--data-dir", h.dir, "--config", filepath.Join(h.dir, "config.yml")}
 	}
 
-	command(t, "", append(reencrypt(both), "--dry-run")...).want(t, exitOK, fmt.Sprintf("%d left under key %s", companies*each, oldID), "")
+	command(t, "", append(reencrypt(both), "--dry-run")...).want(t, exitOK, fmt.Sprintf("%d secrets are still encrypted with key %s", companies*each, oldID), "")
 	command(t, "", reencrypt(fresh)...).want(t, exitFailure, "", "sealed under key "+oldID)
 
 	killed := exec.CommandContext(t.Context(), os.Args[0], reencrypt(both)...)
@@ -325,15 +325,15 @@ func TestReencryptSurvivesAKill(t *testing.T) {
 	}
 
 	again := command(t, "", reencrypt(both)...)
-	again.want(t, exitOK, "nothing is left under any other key", newID)
-	again.want(t, exitOK, "key "+oldID+" is not needed any more", "")
+	again.want(t, exitOK, "all secrets are encrypted with the current key", newID)
+	again.want(t, exitOK, "key "+oldID+" is no longer needed", "")
 	if n := sealedUnder(t, client, oldID); n != 0 {
 		t.Errorf("%d are still under the old key", n)
 	}
 	if _, err := certificate.New(client, ringOf(t, before), nil).Set(t.Context(), one.CompanyUUID, clientInput(t)); err != nil { // it ends within the hour
 		t.Fatal(err)
 	}
-	command(t, "", reencrypt(both)...).want(t, exitOK, "sealed again 1\n", "")
+	command(t, "", reencrypt(both)...).want(t, exitOK, "encrypted 1 again\n", "")
 	d := fresh.start(t)
 	eventually(t, patience, "the metric and the log report the expiring certificate", func() bool {
 		_, metrics := get(t, d.admin+"/metrics")
@@ -344,7 +344,7 @@ func TestReencryptSurvivesAKill(t *testing.T) {
 	if err != nil || read.Unusable() != nil || read.Secrets[0].Key != one.Secrets[0].Key {
 		t.Errorf("%v, %v", err, read.Unusable())
 	}
-	command(t, "", reencrypt(fresh)...).want(t, exitOK, "sealed again 0", "")
+	command(t, "", reencrypt(fresh)...).want(t, exitOK, "encrypted 0 again", "")
 }
 
 // A lost key can be forgotten. Then the daemon starts without it.
@@ -359,7 +359,7 @@ func TestALostKeyCanBeForgotten(t *testing.T) {
 	args := []string{"keys", "reencrypt", "--redis", h.redis, "--data-dir", h.dir}
 	command(t, "", args...).want(t, exitFailure, "", "do not open what Redis keeps")
 	command(t, "", append(args, "--forget", "another")...).want(t, exitFailure, "", "there is no such key")
-	command(t, "", append(args, "--forget", parsedKey(t, lost).ID)...).want(t, exitOK, "nothing is left", "")
+	command(t, "", append(args, "--forget", parsedKey(t, lost).ID)...).want(t, exitOK, "all secrets are encrypted with the current key", "")
 	d := h.start(t)
 	d.stop(t)
 }

@@ -11,10 +11,10 @@ import (
 	"spendhook/internal/tracing"
 )
 
-// logLevel is the level of the settings.
+// logLevel returns the level of the settings.
 func logLevel(cfg config.Log) slog.Level {
 	var level slog.Level
-	if level.UnmarshalText([]byte(cfg.Level)) != nil { // config allows none of these
+	if level.UnmarshalText([]byte(cfg.Level)) != nil { // cannot happen: config allows no other text
 		return slog.LevelInfo
 	}
 	return level

@@ -1,6 +1,5 @@
-// Command spendhook runs the webhook delivery daemon and the tools beside it:
-// commands for all that its API can do, receiving and signing deliveries, importing
-// spend data, looking after keys.
+// Command spendhook runs the webhook delivery daemon. Its other commands call the API of a daemon,
+// manage the daemon's keys and data, and help to test a receiver.
 package main
 
 import (
@@ -20,9 +19,10 @@ import (
 	"spendhook/cmd/spendhook/remote"
 	"spendhook/internal/invalid"
 	"spendhook/internal/redisx"
+	"spendhook/internal/terminal"
 )
 
-// Exit codes. Scripts rely on them; every help text names them.
+// Exit codes. Scripts rely on them; every help text lists them.
 const (
 	exitOK          = 0
 	exitFailure     = int(remote.Failed)
@@ -56,7 +56,7 @@ type commands struct {
 	Doctor      doctorCmd      `cmd:"" group:"machine" help:"Check settings, Redis, database, certificates and queues, and print a remedy for each problem." example:"spendhook doctor --json"`
 	Healthcheck healthcheckCmd `cmd:"" group:"machine" help:"Check that a running daemon is ready." example:"spendhook healthcheck"`
 	Token       tokenCmd       `cmd:"" group:"machine" help:"Mint an access token with the daemon's own key." example:"spendhook token --scope 'events:write deliveries:read' --company 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --ttl 24h"`
-	Client      oauthClientCmd `cmd:"" group:"machine" help:"Manage OAuth clients in the daemon's database (oauth-client does so over the API)."`
+	Client      clientCmd      `cmd:"" group:"machine" help:"Create an OAuth client in the daemon's database, such as the first one (oauth-client manages clients over the API)."`
 	Keys        keysCmd        `cmd:"" group:"machine" help:"Manage the keys that sign access tokens and the keys that encrypt stored secrets."`
 	Migrate     migrateCmd     `cmd:"" group:"machine" help:"Migrate the schema of the spend database to this version." example:"spendhook migrate"`
 	Format      formatCmd      `cmd:"" group:"machine" help:"Show or raise the version of the stored format."`
@@ -79,12 +79,12 @@ type completionCmd = kongcompletion.Completion
 
 // groups of commands, in the order of the help.
 var groups = []kong.Group{
-	{Key: "api", Title: "Commands that ask a running daemon, on this machine or another:"},
-	{Key: "machine", Title: "Commands for the daemon's machine, which read its settings and its database:"},
+	{Key: "api", Title: "Commands that call the API of a running daemon, on this machine or another:"},
+	{Key: "machine", Title: "Commands that run on the daemon's machine and use its settings and its database:"},
 	{Key: "tools", Title: "Tools:"},
 }
 
-// helpCmd is what many type first. runWith turns it into --help of the command.
+// helpCmd makes "spendhook help" a command. runWith replaces it by the flag --help.
 type helpCmd struct {
 	Command []string `arg:"" optional:"" help:"The command, such as event send."`
 }
@@ -101,7 +101,7 @@ func runWith(ctx context.Context, args []string, term stdio) int {
 	parser := kong.Must(&commands{},
 		kong.Name("spendhook"),
 		// The first line is the manual page's.
-		kong.Description("Deliver events as signed webhooks\n\nThe daemon accepts events and delivers each to its subscribers as signed HTTP requests: spendhook serve. The other commands ask a daemon, look after it, or help to write a receiver."),
+		kong.Description("Deliver events as signed webhooks\n\nThe daemon accepts events and delivers each to its subscribers as signed HTTP requests: spendhook serve. The other commands call the API of a daemon, manage its keys and data, or help to test a receiver."),
 		kong.Writers(term.Out, term.Err),
 		kong.Exit(func(code int) { exited = code }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
@@ -112,14 +112,14 @@ func runWith(ctx context.Context, args []string, term stdio) int {
 		kong.Bind(&term),
 	)
 	kongcompletion.Register(parser, kongcompletion.WithPredictors(remote.Predictors(term.Version))) //nolint:contextcheck // a shell asks outside of any command
-	if exited >= 0 {                                                                                // a shell has asked what may come next
+	if exited >= 0 {                                                                                // a shell asked for completions, and has them
 		return exited
 	}
 	if len(args) > 0 && args[0] == "help" {
 		args = append(slices.Clone(args[1:]), "--help")
 	}
 	command, err := parser.Parse(args)
-	if exited >= 0 { // --help has printed what was asked for
+	if exited >= 0 { // --help, --man or --version has printed its text
 		return exited
 	}
 	if err == nil {
@@ -128,7 +128,7 @@ func runWith(ctx context.Context, args []string, term stdio) int {
 	return report(term.Err, err)
 }
 
-// help prints what kong knows of a command, an example of it, and the exit codes.
+// help prints kong's help of a command, an example, and the exit codes.
 func help(options kong.HelpOptions, ctx *kong.Context) error {
 	if err := kong.DefaultHelpPrinter(options, ctx); err != nil {
 		return err
@@ -138,17 +138,6 @@ func help(options kong.HelpOptions, ctx *kong.Context) error {
 	}
 	_, err := fmt.Fprintf(ctx.Stdout, "\n%s.\n", exitCodes)
 	return err
-}
-
-// commandName returns the part of a command line that names a command.
-func commandName(ctx *kong.Context) string {
-	names := []string{ctx.Model.Name}
-	for _, part := range ctx.Path {
-		if part.Command != nil {
-			names = append(names, part.Command.Name)
-		}
-	}
-	return strings.Join(names, " ")
 }
 
 // report prints an error as one line, or each problem of the settings as one,
@@ -163,9 +152,13 @@ func report(stderr io.Writer, err error) int {
 		}
 		return exitFailure
 	}
-	fmt.Fprintf(stderr, "spendhook: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+	fmt.Fprintf(stderr, "spendhook: %s\n", terminal.Escape(strings.ReplaceAll(err.Error(), "\n", "; "), ""))
 	if bad, ok := errors.AsType[*kong.ParseError](err); ok {
-		fmt.Fprintf(stderr, "Run '%s --help'.\n", commandName(bad.Context))
+		command := bad.Context.Selected()
+		if command == nil {
+			command = bad.Context.Model.Node
+		}
+		fmt.Fprintf(stderr, "Run '%s --help'.\n", command.FullPath())
 		return exitUsage
 	}
 	if _, ok := errors.AsType[usageError](err); ok {

@@ -87,6 +87,8 @@ func TestExitCodes(t *testing.T) {
 		{"missing flag", []string{"sign", "--secret-file", "x"}, exitUsage, "", "missing flags"},
 		{"no token", []string{"event", "send", "--event", "PAYMENT_PAID"}, exitUsage, "", "you are not logged in"},
 		{"two ways at once", []string{"event", "send", "-f", "-", "--event", "PAYMENT_PAID", "--token-file", secretFile(t, "x")}, exitUsage, "", "not both"},
+		{"a flag without effect", []string{"event", "send", "-f", "-", "--error-code", "E", "--token-file", secretFile(t, "x")}, exitUsage, "", "not both"},
+		{"control characters", []string{"event", "send", "-f", secretFile(t, "\x1b[2J"), "--token-file", secretFile(t, "x")}, exitFailure, "refused 1", `not a JSON object: \u001b[2J`},
 		{"bad status", []string{"listen", "--status", "99"}, exitUsage, "", "--status must be 200 to 599"},
 		{"nobody there", []string{"healthcheck", "--admin-listen", "127.0.0.1:1"}, exitFailure, "", "refused"},
 	} {

@@ -50,7 +50,7 @@ func TestMistakesNameTheNextStep(t *testing.T) {
 		"metadata that is no map": {with("send", secure.URL, "--event", "X", "--metadata", "[1]"), exitUsage, "--metadata is not a JSON object"},
 		"a flag of another verb":  {[]string{"subscriber", "get", "--event", "X"}, exitUsage, "Run 'spendhook subscriber get --help'.\n"},
 		"a verb that is not":      {[]string{"subscriber", "show"}, exitUsage, "Run 'spendhook subscriber --help'.\n"},
-		"no certificates":         {[]string{"client", "certificates", "shc_1", "--data-dir", t.TempDir()}, exitUsage, "--certificate is needed, or --any"},
+		"no certificates":         {[]string{"oauth-client", "update", "shc_1", "--token-file", secretFile(t, "x")}, exitUsage, "--certificate or --any-certificate is needed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -18,7 +18,7 @@ func TestOAuthClientsOverTheAPI(t *testing.T) {
 	token := secretFile(t, strings.TrimSpace(command(t, "", "token", "--data-dir", h.dir, "--scope", "operator platform events:read").stdout))
 	do := func(args ...string) result {
 		t.Helper()
-		return command(t, "", append([]string{"oauth-client", "--url", d.api, "--token-file", token}, args...)...)
+		return h.manage(t, d, args...)
 	}
 	company := uuid.NewString()
 	do("create", "--name", "till", "--scope", "events:read", "--dry-run").want(t, exitOK, "POST "+d.api+"/api/v1/oauth-clients", "")
@@ -40,6 +40,10 @@ func TestOAuthClientsOverTheAPI(t *testing.T) {
 	do("update", made.ClientID).want(t, exitUsage, "", "is needed")
 	do("update", made.ClientID, "--disabled").want(t, exitOK, "disabled      true", "")
 	do("update", made.ClientID, "--no-disabled", "--certificate", strings.Repeat("A", 43)).want(t, exitOK, "AAAA", "")
+	do("update", made.ClientID, "--any-certificate").want(t, exitOK, "certificates", "")
+	if out := do("get", made.ClientID).stdout; strings.Contains(out, "AAAA") {
+		t.Errorf("it has a certificate: %s", out)
+	}
 	do("delete", made.ClientID, "--yes").want(t, exitOK, "deleted", "")
 	do("get", made.ClientID).want(t, exitNotFound, "", "There is no such client")
 	eventually(t, 10*time.Second, "all is in the audit log", func() bool {

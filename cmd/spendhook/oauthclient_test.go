@@ -68,9 +68,15 @@ func exchange(tb testing.TB, req *http.Request) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// A client's life beside running daemons, from the command line, on each
-// database.
-func TestClientsBesideTheDaemon(t *testing.T) {
+// manage runs a command about OAuth clients over the API.
+func (h installation) manage(tb testing.TB, d *running, args ...string) result {
+	tb.Helper()
+	token := secretFile(tb, strings.TrimSpace(h.auth(tb, "token", "--scope", "operator platform events:read").stdout))
+	return command(tb, "", append([]string{"oauth-client", "--url", d.api, "--token-file", token}, args...)...)
+}
+
+// A client's life from the command line, on each database.
+func TestClientsOnEachDatabase(t *testing.T) {
 	t.Parallel()
 	for name, database := range map[string]func() string{
 		"sqlite": func() string { return "" }, "postgres": func() string { return pgtest.New(t) },
@@ -83,7 +89,7 @@ func TestClientsBesideTheDaemon(t *testing.T) {
 			d := h.start(t)
 			made := h.auth(t, "client", "create", "--name", "ledger", "--company", developerCompany.String(), "--scope", "events:read", "--scope", "events:write cards:read", "--json")
 			made.want(t, exitOK, `"clientSecret":"shs_`, "Keep the secret")
-			client := unmarshal[shownClient](t, made.stdout)
+			client := unmarshal[createdClient](t, made.stdout)
 
 			code, body := d.ask(t, client.ID, client.Secret, "scope=events:read")
 			if code != http.StatusOK {
@@ -93,7 +99,7 @@ func TestClientsBesideTheDaemon(t *testing.T) {
 			if code := d.statusWith(t, token); code != http.StatusOK {
 				t.Errorf("the token: %d", code)
 			}
-			rotated := unmarshal[shownClient](t, h.auth(t, "client", "rotate-secret", client.ID, "--overlap", "0s", "--json").stdout)
+			rotated := unmarshal[createdClient](t, h.manage(t, d, "rotate-secret", client.ID, "--overlap", "0s", "--yes", "-o", "json").stdout)
 			if code, body := d.ask(t, client.ID, client.Secret, ""); code != http.StatusUnauthorized {
 				t.Errorf("the old secret: %d %s", code, body)
 			}
@@ -101,24 +107,24 @@ func TestClientsBesideTheDaemon(t *testing.T) {
 				t.Errorf("the new secret: %d %s", code, body)
 			}
 
-			h.auth(t, "client", "disable", client.ID).want(t, exitOK, "disabled", "")
+			h.manage(t, d, "update", client.ID, "--disabled").want(t, exitOK, "disabled", "")
 			if code, body := d.ask(t, client.ID, rotated.Secret, ""); code != http.StatusUnauthorized {
 				t.Errorf("disabled: %d %s", code, body)
 			}
 			eventually(t, patience, "its token is refused", func() bool { return d.statusWith(t, token) == http.StatusUnauthorized })
-			h.auth(t, "client", "enable", client.ID).want(t, exitOK, "enabled", "")
+			h.manage(t, d, "update", client.ID, "--no-disabled").want(t, exitOK, "disabled", "")
 			eventually(t, patience, "its token is good again", func() bool { return d.statusWith(t, token) == http.StatusOK })
 
 			for _, secret := range []string{client.Secret, rotated.Secret} {
-				for _, args := range [][]string{{"client", "list"}, {"client", "list", "--json"}, {"client", "show", client.ID}} {
-					if out := h.auth(t, args...); strings.Contains(out.stdout, secret) || !strings.Contains(out.stdout, "ledger") {
+				for _, args := range [][]string{{"list"}, {"list", "-o", "json"}, {"get", client.ID}} {
+					if out := h.manage(t, d, args...); strings.Contains(out.stdout, secret) || !strings.Contains(out.stdout, "ledger") {
 						t.Errorf("%v: %+v", args, out)
 					}
 				}
 			}
-			h.auth(t, "client", "delete", client.ID).want(t, exitOK, "deleted", "")
-			h.auth(t, "client", "show", client.ID).want(t, exitFailure, "", "there is no client with this id")
-			h.auth(t, "client", "delete", client.ID).want(t, exitFailure, "", "there is no client with this id")
+			h.manage(t, d, "delete", client.ID, "--yes").want(t, exitOK, "deleted", "")
+			h.manage(t, d, "get", client.ID).want(t, exitNotFound, "", "There is no such client")
+			h.manage(t, d, "delete", client.ID, "--yes").want(t, exitNotFound, "", "There is no such client")
 			eventually(t, patience, "its token is refused", func() bool { return d.statusWith(t, token) == http.StatusUnauthorized })
 
 			wantRotation(t, h, d)
@@ -172,8 +178,11 @@ func TestTokenByCertificate(t *testing.T) {
 	h := newInstallation(t, sharedRedis(t), "")
 	d := h.startSecure(t, certs.serveFlags()...)
 	made := h.auth(t, "client", "create", "--name", "till", "--company", testCompany, "--scope", "subscribers:read", "--no-secret", "--certificate", certs.path("client.pem"), "--json")
-	made.want(t, exitOK, `"hasSecret":false`, "")
-	form := url.Values{"client_id": {unmarshal[shownClient](t, made.stdout).ID}}
+	made.want(t, exitOK, "shc_", "")
+	if strings.Contains(made.stdout, "clientSecret") {
+		t.Errorf("it has a secret: %s", made.stdout)
+	}
+	form := url.Values{"client_id": {unmarshal[createdClient](t, made.stdout).ID}}
 	ask := func(client *http.Client) (int, string) {
 		t.Helper()
 		resp, err := client.PostForm(d.api+"/oauth/token", form)
@@ -197,18 +206,20 @@ func TestTokenByCertificate(t *testing.T) {
 	d.wantCode(t, without, token, "/api/v1/event-types", http.StatusUnauthorized, "TOKEN_INVALID")
 
 	// Its certificate is replaced.
-	id := form.Get("client_id")
-	h.auth(t, "client", "certificates", id, "--certificate", strings.Repeat("A", 43)).want(t, exitOK, strings.Repeat("A", 43), "")
+	replace := func(args ...string) result {
+		t.Helper()
+		return h.manage(t, d, append([]string{"update", form.Get("client_id"), "--cacert", certs.path("ca.pem")}, args...)...)
+	}
+	replace("--certificate", strings.Repeat("A", 43)).want(t, exitOK, strings.Repeat("A", 43), "")
 	if code, body := ask(with); code != http.StatusUnauthorized {
 		t.Errorf("with the old certificate: %d %s", code, body)
 	}
-	h.auth(t, "client", "certificates", id, "--certificate", strings.Repeat("A", 43), "--certificate", certs.path("client.pem")).want(t, exitOK, "AAA", "")
+	replace("--certificate", strings.Repeat("A", 43), "--certificate", certs.path("client.pem")).want(t, exitOK, "AAA", "")
 	if code, body := ask(with); code != http.StatusOK {
 		t.Errorf("with one of two certificates: %d %s", code, body)
 	}
-	h.auth(t, "client", "certificates", id, "--any").want(t, exitFailure, "", "a client without a secret needs one")
-	h.auth(t, "client", "certificates", id).want(t, exitUsage, "", "--certificate")
-	h.auth(t, "client", "certificates", "x", "--any").want(t, exitFailure, "", "there is no client")
+	replace("--any-certificate").want(t, exitFailure, "", "a client without a secret needs one")
+	replace("--certificate", "none.pem").want(t, exitFailure, "", "none.pem")
 }
 
 func TestClientCommandsSayWhatIsWrong(t *testing.T) {
@@ -224,9 +235,7 @@ func TestClientCommandsSayWhatIsWrong(t *testing.T) {
 	h.auth(t, append(create, "--scope", "platform", "--certificate", broken)...).want(t, exitFailure, "", "is not a PEM certificate")
 	h.auth(t, append(create, "--scope", "platform", "--certificate", "none.pem")...).want(t, exitFailure, "", "none.pem")
 	h.auth(t, append(create, "--scope", "platform", "--no-secret")...).want(t, exitFailure, "", "certificates: a client without a secret needs one")
-	h.auth(t, "client", "list").want(t, exitOK, "CLIENT", "")
-	h.auth(t, append(create, "--scope", "platform", "--no-secret", "--certificate", strings.Repeat("A", 43))...).want(t, exitOK, "client id", "it may name any")
-	h.auth(t, "client", "rotate-secret", "x").want(t, exitFailure, "", "there is no client")
+	h.auth(t, append(create, "--scope", "platform", "--no-secret", "--certificate", strings.Repeat("A", 43))...).want(t, exitOK, "client id", "its requests may name any company")
 	off := filepath.Join(h.dir, "off.yml")
 	if err := os.WriteFile(off, []byte("auth: {builtin: false, issuers: [{issuer: a, audience: b, scopes: [platform], jwks_url: 'https://a.example.com'}]}"), 0o600); err != nil {
 		t.Fatal(err)

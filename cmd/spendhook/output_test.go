@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"spendhook/internal/waittest"
 )
 
 // lockedBuffer collects what several goroutines write.
@@ -67,17 +69,8 @@ func wantInTime(tb testing.TB, took []time.Duration) {
 	}
 }
 
-// eventually waits until ok holds, and fails with what it was after a while.
+// eventually is waittest.Within.
 func eventually(tb testing.TB, within time.Duration, what string, ok func() bool) {
 	tb.Helper()
-	deadline := time.After(within)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			tb.Fatalf("after %v still not: %s", within, what)
-		}
-	}
+	waittest.Within(tb, within, what, ok)
 }

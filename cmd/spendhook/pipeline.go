@@ -44,7 +44,7 @@ func newGuard(cfg *config.Config) *egress.Guard {
 	return egress.New(egress.Options{AllowLoopback: cfg.Dev, AllowCIDRs: cfg.Egress.AllowCIDRs, Proxied: cfg.Egress.ProxyURL != ""})
 }
 
-// egressProxy is nil when deliveries go directly.
+// egressProxy returns the proxy for deliveries, and nil if none is configured.
 func egressProxy(cfg *config.Config) (*egress.Proxy, error) {
 	if cfg.Egress.ProxyURL == "" {
 		return nil, nil
@@ -105,8 +105,8 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 		Retention:  d.cfg.Events.Retention,
 		Backlog:    d.cfg.Limits.CompanyBacklog,
 		Memory:     d.memory,
-		Wake:       d.dispatcher.Wake,
-		Claimer:    d.dispatcher.Claimer(),
+		Wake:       d.dispatcher.Queue().Wake,
+		Claimer:    d.dispatcher.Queue(),
 		Limits:     events.Limits{MaxFuture: d.cfg.Events.MaxFuture, MaxMetadata: d.cfg.Events.MaxMetadataBytes, Catalogue: d.catalogue},
 		Registerer: d.registry,
 		Counted:    d.counter.Accepted,
@@ -133,12 +133,12 @@ func (d *daemon) openDispatcher() error {
 	})
 	d.stop.call("sender", func(context.Context) { sender.Close() })
 	d.copies = registry.New(d.lists, 0)
-	made := requests.New(requests.Options{
+	prepared := requests.New(requests.Options{
 		SigningKeys: d.signingKeys, PublicURL: d.publicURL(), Logger: d.log,
 	})
 	d.dispatcher = dispatcher.New(dispatcher.Options{
 		Client: d.redis.Client(), Events: d.events, Operational: d.operational,
-		Subscribers: d.subscribers, Health: d.health, Certificates: d.certificates, Registry: d.copies, Requests: made,
+		Subscribers: d.subscribers, Health: d.health, Certificates: d.certificates, Registry: d.copies, Requests: prepared,
 		Sender: sender, Policy: policy, Replica: d.replica.id,
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
@@ -146,9 +146,9 @@ func (d *daemon) openDispatcher() error {
 		Counted:      d.counter.Attempted, Tail: d.tail, Logger: d.log, Registerer: d.registry, Tracer: d.tracing.Tracer(),
 	})
 	d.inspector = inspect.New(inspect.Options{
-		Events: d.events, Registry: d.copies, Deliveries: d.dispatcher.Deliveries(), Requests: made, Send: sender.Send,
+		Events: d.events, Registry: d.copies, Deliveries: d.dispatcher.Deliveries(), Requests: prepared, Send: sender.Send,
 	})
-	d.feed = feed.New(feed.Options{Numbers: sequence.New(d.redis.Client()), Events: d.events, Registry: d.copies, Requests: made})
+	d.feed = feed.New(feed.Options{Numbers: sequence.New(d.redis.Client()), Events: d.events, Registry: d.copies, Requests: prepared})
 	return nil
 }
 
@@ -157,8 +157,7 @@ func (d *daemon) openDispatcher() error {
 func (d *daemon) watchTraffic(ctx context.Context) {
 	d.traffic = traffic.NewStore(d.redis.Client(), nil)
 	d.counter = traffic.NewCounter(traffic.Options{Store: d.traffic, Registerer: d.registry, Pending: func(ctx context.Context) (int64, error) {
-		backlog, err := d.dispatcher.Backlog(ctx)
-		return backlog.Pending, err
+		return d.dispatcher.Backlog().Pending(ctx)
 	}})
 	d.tail = tail.New(d.redis.Client(), d.log)
 	d.background(ctx, "traffic", d.counter.Run)
@@ -177,13 +176,13 @@ func (d *daemon) openCardJobs(ctx context.Context) error {
 	return nil
 }
 
-// bindIntake takes the address of the API, before deliveries have links to it.
-// Who connects from now on is answered once openIntake is done.
+// bindIntake opens the listener of the API, since links in deliveries need its address. Connections
+// wait until openIntake serves them.
 func (d *daemon) bindIntake(ctx context.Context) (err error) {
 	if d.intake, err = bind(ctx, "intake", d.cfg.Listen); err != nil {
 		return err
 	}
-	d.stop.call("address", func(context.Context) { _ = d.intake.Close() }) // as a rule its server has done so
+	d.stop.call("address", func(context.Context) { _ = d.intake.Close() }) // its server has closed it, unless the start failed
 	d.address = d.intake.Addr().String()
 	if d.cfg.PublicURL == "" && !d.cfg.Dev {
 		d.log.Warn("public_url is not set: links in answers and deliveries begin with the listener's address", "address", d.base())
@@ -202,7 +201,7 @@ func (d *daemon) openIntake(context.Context) error {
 	d.followLimits()
 	handler, err := api.New(api.Options{
 		Subscribers: d.service, SubscriberLists: d.lists, SigningKeys: d.signingKeys, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
-		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Inspector: d.inspector, Feed: d.feed, Quarantine: d.dispatcher,
+		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Inspector: d.inspector, Feed: d.feed, Dispatcher: d.dispatcher,
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
 		Cards:       d.cards, CardJobs: d.cardJobs, BulkJobs: d.bulk, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Statements: billing.New(d.storage), PublicURL: d.publicURL(),
 		Keys: d.keys, Tokens: d.tokens, Clients: d.clients, Verifier: d.verifier,

@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/audit"
 	"spendhook/auth/clients"
 	"spendhook/config"
+	"spendhook/internal/clientcert"
 	"spendhook/internal/datadir"
 	"spendhook/internal/pause"
 	"spendhook/storage"
@@ -83,10 +83,7 @@ func (d *daemon) quickstart(ctx context.Context, term *stdio) error {
 		return fmt.Errorf("quickstart: %w", err)
 	}
 	if made {
-		e := audit.Entry{
-			Action: "client.create", Target: audit.Target{Kind: "client", IDs: []string{client.ID}},
-			CompanyUUID: (*uuid.UUID)(client.Company), Outcome: audit.Success,
-		}
+		e := clientCreated(client)
 		e.Actor, e.Address = systemUser()
 		d.audit.Record(e)
 	}
@@ -107,29 +104,37 @@ func (d *daemon) quickstart(ctx context.Context, term *stdio) error {
 // firstClient finds the client with this name and company, or creates it with all scopes of a
 // company and without a secret. It sets the client's certificate.
 func firstClient(ctx context.Context, store *clients.Store, name string, company uuid.UUID, certificate string) (client clients.Client, made bool, err error) {
-	thumbprint, err := thumbprintOf(certificate)
+	thumbprints, err := clientcert.ThumbprintsOf([]string{certificate})
 	if err != nil {
 		return client, false, err
 	}
-	errFound := errors.New("found")
-	err = eachClient(ctx, store, func(c clients.Client) error {
-		if c.Name != name || c.Company == nil || uuid.UUID(*c.Company) != company {
-			return nil
-		}
-		client = c
-		return errFound
-	})
+	client, err = findClient(ctx, store, name, company)
 	switch {
-	case err == nil:
+	case errors.Is(err, storage.ErrNotFound):
 		client, _, err = store.Create(ctx, clients.Registration{
-			Name: name, Company: &company, Scopes: companyScopes, Certificates: []string{thumbprint}, NoSecret: true,
+			Name: name, Company: &company, Scopes: companyScopes, Certificates: thumbprints, NoSecret: true,
 		})
 		return client, err == nil, err
-	case !errors.Is(err, errFound):
+	case err != nil || slices.Contains(client.Certificates, thumbprints[0]):
 		return client, false, err
-	case slices.Contains(client.Certificates, thumbprint):
-		return client, false, nil
 	}
-	client, err = store.SetCertificates(ctx, client.ID, []string{thumbprint})
+	client, err = store.SetCertificates(ctx, client.ID, thumbprints)
 	return client, false, err
+}
+
+// findClient returns the oldest client with this name and company, or storage.ErrNotFound.
+func findClient(ctx context.Context, store *clients.Store, name string, company uuid.UUID) (clients.Client, error) {
+	for at, more := "", true; more; more = at != "" {
+		list, next, err := store.List(ctx, at, 500)
+		if err != nil {
+			return clients.Client{}, err
+		}
+		for _, c := range list {
+			if c.Name == name && c.Company != nil && uuid.UUID(*c.Company) == company {
+				return c, nil
+			}
+		}
+		at = next
+	}
+	return clients.Client{}, storage.ErrNotFound
 }

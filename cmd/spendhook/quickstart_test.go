@@ -85,14 +85,13 @@ func TestQuickstart(t *testing.T) {
 	if _, _, body := third.do(t, http.MethodGet, "/api/v1/audit", ""); strings.Count(body, `"client.create"`) != 1 {
 		t.Errorf("the audit log has not one new client: %s", body)
 	}
+	_, _, clients := third.do(t, http.MethodGet, "/api/v1/oauth-clients", "")
+	if strings.Count(clients, `"clientId"`) != 1 || !strings.Contains(clients, first.client) {
+		t.Errorf("want one client: %s", clients)
+	}
 	third.stop(t)
 	if second.client != first.client || third.client != first.client {
 		t.Errorf("clients %s, %s and %s, want one", first.client, second.client, third.client)
-	}
-	clients := command(t, "", "client", "list", "--json", "--data-dir", dir)
-	clients.want(t, exitOK, first.client, "")
-	if strings.Count(clients.stdout, "\n") != 1 {
-		t.Errorf("want one client:\n%s", clients.stdout)
 	}
 }
 

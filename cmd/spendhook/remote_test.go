@@ -206,6 +206,7 @@ func TestLogin(t *testing.T) { //nolint:paralleltest // it sets the environment
 	command(t, "wrong", login...).want(t, exitNotAllowed, "", "invalid_client")
 	command(t, made.ClientSecret, login...).want(t, exitOK, "(profile default)", "")
 	command(t, made.ClientSecret, append(login, "--profile", "test")...).want(t, exitOK, "(profile test)", "")
+	command(t, "", "event", "list", "--url", d.api+"/").want(t, exitOK, "", "")
 	err := filepath.WalkDir(home, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err

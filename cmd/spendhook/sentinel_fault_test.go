@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"spendhook/internal/redistest"
 )
 
 // acknowledgedEarly bounds the age of events that a failover may lose. Replication is
@@ -21,22 +19,22 @@ const acknowledgedEarly = 2 * time.Second
 // be lost. All others are delivered, some of them twice.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
-	s := redistest.Sentinel(t, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "2")
-	address := url.URL{Scheme: "redis+sentinel", Host: s.Addrs[0], RawQuery: url.Values{
-		"addr": s.Addrs[1:], "master_name": {redistest.MasterName},
+	s := startSentinels(t, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "2")
+	address := url.URL{Scheme: "redis+sentinel", Host: s.addrs[0], RawQuery: url.Values{
+		"addr": s.addrs[1:], "master_name": {masterName},
 	}.Encode()}
-	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: redistest.MasterName, SentinelAddrs: s.Addrs})
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: masterName, SentinelAddrs: s.addrs})
 	t.Cleanup(func() { _ = client.Close() })
 	tr := newTrial(t, client, newInstallation(t, address.String(), briefRetries))
 
-	first := s.Master(t.Context())
+	first := s.master(t.Context())
 	killed := time.Now()
 	first.Kill()
 	tr.followed(s, first)
 	first.Restart()
-	s.Settle()
+	s.settle()
 
-	second := s.Master(t.Context())
+	second := s.master(t.Context())
 	hung := time.Now()
 	second.Pause()
 	tr.followed(s, second)
@@ -56,11 +54,11 @@ func TestSentinelFailover(t *testing.T) {
 }
 
 // followed waits until another server is the master and events are accepted.
-func (tr *trial) followed(s *redistest.Sentinels, old *redistest.Server) {
+func (tr *trial) followed(s *sentinels, old *watched) {
 	tr.t.Helper()
 	began := time.Now()
 	eventually(tr.t, deliveryPatience, "another server is the master", func() bool {
-		now := s.Master(tr.t.Context())
+		now := s.master(tr.t.Context())
 		return now != nil && now != old
 	})
 	tr.t.Logf("another master after %v", time.Since(began).Round(time.Millisecond))

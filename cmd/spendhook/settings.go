@@ -1,10 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"maps"
 	"os"
 
 	"github.com/google/uuid"
+	"go.yaml.in/yaml/v4"
 
 	"spendhook/config"
 	"spendhook/dispatcher/delivery/lifecycle"
@@ -20,8 +22,7 @@ type configFlags struct {
 
 func (f configFlags) load() (*config.Config, error) { return f.loadWith(nil) }
 
-// loadWith reads file and environment, overridden by those of the overrides
-// that are not empty.
+// loadWith reads the file and the environment. Overrides that are not empty take precedence.
 func (f configFlags) loadWith(overrides map[string]string) (*config.Config, error) {
 	cfg, err := config.Load(f.Config, os.Environ(), f.flags(overrides))
 	return &cfg, err
@@ -54,7 +55,7 @@ func operationsCompany(cfg *config.Config) uuid.UUID {
 	return company
 }
 
-// rateLimits are those of requests.
+// rateLimits returns the limits of requests, of each client and of each company.
 func rateLimits(l config.Limits) (client, company ratelimit.Limit) {
 	return ratelimit.Limit{PerSecond: float64(l.ClientRate), Burst: l.ClientBurst},
 		ratelimit.Limit{PerSecond: float64(l.CompanyRate), Burst: l.CompanyBurst}
@@ -71,4 +72,40 @@ func deliveryPolicy(cfg *config.Config) lifecycle.Policy {
 		FailingAfter:  cfg.Delivery.FailingAfter,
 		DisableAfter:  cfg.Delivery.DisableAfter,
 	}
+}
+
+type configCmd struct {
+	Check configCheckCmd `cmd:"" help:"Check the configuration, and list all errors." example:"spendhook config check spendhook.yml"`
+	Print configPrintCmd `cmd:"" help:"Print the effective settings, without secrets." example:"spendhook config print --config spendhook.yml"`
+}
+
+type configCheckCmd struct {
+	File string `arg:"" optional:"" env:"SPENDHOOK_CONFIG" help:"Configuration file (YAML)."`
+}
+
+// Run reads the file and the environment as serve would.
+func (c *configCheckCmd) Run(term *stdio) error {
+	if _, err := (configFlags{Config: c.File}).loadDaemon(nil); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(term.Out, "the configuration is good")
+	return err
+}
+
+type configPrintCmd struct {
+	configFlags
+}
+
+// Run prints the settings that result from file, environment and defaults.
+func (c *configPrintCmd) Run(term *stdio) error {
+	cfg, err := c.load()
+	if err != nil {
+		return err
+	}
+	text, err := yaml.Marshal(cfg)
+	if err != nil {
+		return err
+	}
+	_, err = term.Out.Write(text)
+	return err
 }

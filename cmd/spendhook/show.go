@@ -63,9 +63,9 @@ func (s *show) delivery(d delivery.Delivery) {
 	fmt.Fprintf(s.out, "  %s  %-29s %s   %s\n", s.paint(color, fmt.Sprintf("%-9s", d.Status)), d.EventType, d.ID, strings.Join(attempts, ", "))
 }
 
-// hints are lines to paste into another terminal. The token is good for a day.
+// hints prints commands to paste into another terminal. The token is valid for a day.
 func (s *show) hints(deliveryID string) {
-	s.heading("Now you, in another terminal")
+	s.heading("Try it in another terminal")
 	fmt.Fprintf(s.out, "\nexport TOKEN=%s\n%s\n", s.token, s.paint(dim, "# for the command line, bin/spendhook help: export SPENDHOOK_TOKEN=$TOKEN"))
 	if s.curl == "" && strings.HasPrefix(s.base, "https://") {
 		fmt.Fprintln(s.out, s.paint(dim, "# by TLS: add --cacert, --cert and --key to each, as in docs/tls.md"))
@@ -102,15 +102,15 @@ func (s *show) firstLook(adminAddress, dir, clientID string, warnings []string) 
 	for _, warning := range warnings {
 		fmt.Fprintf(s.out, "  note    %s\n", s.paint(red, warning))
 	}
-	s.heading("Now you, in another terminal")
+	s.heading("Try it in another terminal")
 	fmt.Fprintf(s.out, "\n%s\n", s.paint(dim, "# of a container, copy the directory first: docker cp CONTAINER:"+dir+" . && cd quickstart"))
 	fmt.Fprintf(s.out, "cd '%s'\n", dir)
 	fmt.Fprintf(s.out, "\n%s\n", s.paint(dim, "# a token, good for an hour"))
 	fmt.Fprintf(s.out, "TOKEN=$(%s %s/oauth/token -d grant_type=client_credentials -d client_id=%s | sed 's/.*\"access_token\":\"\\([^\"]*\\)\".*/\\1/')\n", s.curl, s.base, clientID)
-	s.hint("register where you listen: put a public https address of yours in place of this one",
+	s.hint("register a subscriber: replace the callback URL by a public https address of yours",
 		"/api/v1/subscribers -H 'Content-Type: application/json' -d '{\"name\":\"mine\",\"callbackUrl\":\"https://hooks.example.com/\",\"events\":[\"PAYMENT_PAID\"]}'")
 	s.hintEmit()
-	s.hint("what became of it", "/api/v1/events/my-1/explain")
+	s.hint("see what happened to the event", "/api/v1/events/my-1/explain")
 	s.hint("list subscribers", "/api/v1/subscribers")
 	fmt.Fprintf(s.out, "\n%s\n", s.paint(dim, "# the same with the command line, which then needs no other flags (spendhook help):"))
 	fmt.Fprintf(s.out, "%s\n", s.paint(dim, "# spendhook login --url "+s.base+" --client-id "+clientID+" --no-secret --cacert ca.pem --cert client.pem --key client-key.pem"))

@@ -84,7 +84,8 @@ func readBody(in io.Reader) ([]byte, error) {
 	return body, err
 }
 
-// oneSecret is that of a file, or of the environment: a flag could be seen by others.
+// oneSecret reads a secret from a file or the environment. It is no flag, because other users can
+// see flags.
 func oneSecret(file string) (string, error) {
 	var files []string
 	if file != "" {
@@ -100,7 +101,7 @@ func oneSecret(file string) (string, error) {
 	return secrets[0], nil
 }
 
-// readSecrets are those of the files, or else that of the environment.
+// readSecrets reads the secrets of the files. Without files, it returns the one of the environment.
 func readSecrets(files []string) (secrets []string, err error) {
 	for _, name := range files {
 		text, err := os.ReadFile(name)

@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 
 	"spendhook/config"
+	"spendhook/internal/clienttls"
 	"spendhook/internal/datadir"
+	"spendhook/internal/redisx"
 	"spendhook/storage"
 )
 
@@ -60,4 +63,40 @@ func storageOptions(cfg *config.Config, log *slog.Logger) storage.Options {
 		CAFile: cfg.Storage.CAFile, CertFile: cfg.Storage.CertFile, KeyFile: cfg.Storage.KeyFile,
 		MaxConns: cfg.Storage.MaxConns, FullSync: cfg.Storage.FullSync, Logger: log,
 	}
+}
+
+type migrateCmd struct {
+	storageFlags
+}
+
+// Run brings the schema up to date, as serve and import do when they start.
+func (c *migrateCmd) Run(ctx context.Context, term *stdio) error {
+	cfg, err := c.loadWith(map[string]string{"storage.url": c.Storage})
+	if err != nil {
+		return err
+	}
+	store, err := openMigrated(ctx, cfg) // of PostgreSQL without any data directory
+	if err != nil {
+		return err
+	}
+	if err := store.Close(); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(term.Out, "the schema is up to date")
+	return err
+}
+
+// redisOptions are for the Redis of the settings.
+func redisOptions(cfg *config.Config, log *slog.Logger) redisx.Options {
+	return redisx.Options{
+		URL: cfg.Redis.URL.Reveal(), DataDir: cfg.DataDir, FullSync: cfg.Redis.FullSync, Logger: log,
+		TLS: &clienttls.Files{CA: cfg.Redis.CAFile, Cert: cfg.Redis.CertFile, Key: cfg.Redis.KeyFile},
+	}
+}
+
+// attachOptions are redisOptions for a command beside a daemon.
+func attachOptions(cfg *config.Config) redisx.Options {
+	o := redisOptions(cfg, nil)
+	o.Attach = true
+	return o
 }

@@ -78,18 +78,20 @@ func hopeless(id string) bool {
 }
 
 // failing answers 500 to one delivery in five, and to all deliveries of hopeless events. Of a
-// single event it fails only the first delivery.
+// single event it fails only the first delivery. What it has acknowledged it acknowledges again: an
+// event whose acknowledgement was lost in a crash must not die.
 func failing() func(id string) int {
-	var singles sync.Map
+	var singles, acknowledged sync.Map
 	return func(id string) int {
 		fail := hopeless(id) || rand.IntN(5) == 0
 		if strings.HasPrefix(id, single) {
 			_, again := singles.LoadOrStore(id, true)
 			fail = !again
 		}
-		if fail {
+		if _, before := acknowledged.Load(id); fail && !before {
 			return http.StatusInternalServerError
 		}
+		acknowledged.Store(id, true)
 		return http.StatusNoContent
 	}
 }

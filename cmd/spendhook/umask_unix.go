@@ -4,6 +4,6 @@ package main
 
 import "syscall"
 
-// keepFilesPrivate has all files that this process and its children make be for their
-// user alone: SQLite and redis-server make some by themselves.
+// keepFilesPrivate sets the umask, so that only the user can read the files that this process and its
+// children create. SQLite and redis-server choose no mode themselves.
 func keepFilesPrivate() { syscall.Umask(0o077) }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/internal/clock"
 	"spendhook/internal/cursor"
 )
 
@@ -34,10 +35,7 @@ type Store struct {
 // NewStore returns a Store on the client, which it does not close; nil now means
 // time.Now.
 func NewStore(client redis.UniversalClient, now func() time.Time) *Store {
-	if now == nil {
-		now = time.Now //nolint:forbidigo // the nil default
-	}
-	return &Store{client: client, now: now}
+	return &Store{client: client, now: clock.Or(now)}
 }
 
 // CreateLink makes a link that opens one session, within LinkLife. The error is ErrTooMany when

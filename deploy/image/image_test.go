@@ -215,6 +215,6 @@ func runImage(t *testing.T, image v1.Image) {
 	if !d.RunsAs(user) {
 		t.Error("the daemon runs as another user")
 	}
-	d.Ask(filepath.Join(root, "data", "quickstart"), "/api/v1/event-types")
+	d.RequiresToken(filepath.Join(root, "data", "quickstart"), "/api/v1/event-types")
 	d.Stop(time.Minute)
 }

@@ -51,13 +51,13 @@ func run(args []string, stdout io.Writer) error {
 	}
 	var o options
 	flags := flag.NewFlagSet("image", flag.ContinueOnError)
-	flags.StringVar(&o.binaries, "binaries", "../bin", "directory of linux-ARCH/spendhook")
+	flags.StringVar(&o.binaries, "binaries", "../bin", "directory that has linux-ARCH/spendhook")
 	flags.StringVar(&o.out, "out", "../bin/image", "directory to write to")
 	flags.StringVar(&o.license, "license", "../LICENSE", "file of the license")
-	flags.StringVar(&o.arch, "arch", "amd64", "of a rootfs")
-	flags.StringVar(&o.version, "version", "(devel)", "of the binaries")
-	flags.StringVar(&o.revision, "revision", "unknown", "of the binaries")
-	date := flags.String("date", "1970-01-01T00:00:00Z", "of the revision; all files have it")
+	flags.StringVar(&o.arch, "arch", "amd64", "architecture of a rootfs")
+	flags.StringVar(&o.version, "version", "(devel)", "version of the binaries")
+	flags.StringVar(&o.revision, "revision", "unknown", "revision of the binaries")
+	date := flags.String("date", "1970-01-01T00:00:00Z", "date of the revision, which all files get")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func run(args []string, stdout io.Writer) error {
 	}
 }
 
-// rootFS is that of one architecture, with its bill of materials.
+// rootFS returns the files of the image of one architecture, and the bill of materials among them.
 func (o options) rootFS(arch string) ([]entry, []byte, error) {
 	binary, err := os.ReadFile(filepath.Join(o.binaries, "linux-"+arch, "spendhook"))
 	if err != nil {
@@ -93,12 +93,12 @@ func (o options) rootFS(arch string) ([]entry, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	entries, err := rootFS(binary, license, sbom)
+	entries, err := imageFiles(binary, license, sbom)
 	return entries, sbom, err
 }
 
-// layout writes the index of both architectures and prints its digest. What is there
-// already is replaced.
+// layout writes the index of both architectures and prints its digest. It first removes the
+// directory that it writes to.
 func (o options) layout(stdout io.Writer) error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	if err := os.RemoveAll(o.out); err != nil {
@@ -142,7 +142,7 @@ func (o options) layout(stdout io.Writer) error {
 	return err
 }
 
-// archive is what "docker load" takes, for one architecture.
+// archive writes the file that "docker load" reads, for one architecture.
 func (o options) archive(arch string, image v1.Image) error {
 	tag, err := name.NewTag("spendhook:latest")
 	if err != nil {
@@ -151,7 +151,8 @@ func (o options) archive(arch string, image v1.Image) error {
 	return tarball.WriteToFile(filepath.Join(o.out, "docker."+arch+".tar"), tag, image)
 }
 
-// image has one layer, and the settings of the daemon in a container.
+// image returns the image of one architecture: one layer, and the settings of the daemon in a
+// container.
 func (o options) image(arch string, entries []entry) (v1.Image, error) {
 	var layerTar bytes.Buffer
 	if err := writeTar(&layerTar, entries, o.date); err != nil {

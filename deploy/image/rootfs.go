@@ -32,8 +32,8 @@ type entry struct {
 	content []byte
 }
 
-// rootFS returns all files and directories of the image, parents first.
-func rootFS(binary, license, sbom []byte) ([]entry, error) {
+// imageFiles returns all files and directories of the image, parents first.
+func imageFiles(binary, license, sbom []byte) ([]entry, error) {
 	entries := []entry{
 		{path: "data", mode: fs.ModeDir | 0o700, owner: user},
 		{path: "tmp", mode: fs.ModeDir | fs.ModeSticky | 0o777},
@@ -64,7 +64,7 @@ func authorities() []byte {
 	return text.Bytes()
 }
 
-// timeZones are those that come with Go.
+// timeZones returns the time zones that come with Go.
 func timeZones() ([]entry, error) {
 	archive, err := zip.OpenReader(zonesFile())
 	if err != nil {
@@ -86,10 +86,10 @@ func timeZones() ([]entry, error) {
 }
 
 func zonesFile() string {
-	return filepath.Join(runtime.GOROOT(), "lib", "time", "zoneinfo.zip") //nolint:staticcheck // go run runs it where it was built
+	return filepath.Join(runtime.GOROOT(), "lib", "time", "zoneinfo.zip") //nolint:staticcheck // the program runs where go run built it
 }
 
-// withParents adds the directories that are missing, in order.
+// withParents adds the missing parent directories, and sorts all entries by path.
 func withParents(entries []entry) []entry {
 	there := map[string]bool{".": true}
 	for _, e := range entries {
@@ -129,7 +129,7 @@ func writeTar(w io.Writer, entries []entry, at time.Time) error {
 	return archive.Close()
 }
 
-// writeDir writes the entries below dir. Owners are set by root only.
+// writeDir writes the entries below dir. It sets owners only when it runs as root.
 func writeDir(dir string, entries []entry) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

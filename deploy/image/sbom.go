@@ -16,8 +16,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// billOfMaterials lists the parts of the image as CycloneDX: the modules in the binary, and the
-// other files. The same parts give the same bytes.
+// billOfMaterials lists the parts of the image in the format CycloneDX: the modules in the
+// binary, and the other files. The same parts give the same bytes.
 func billOfMaterials(binary []byte, r release) ([]byte, error) {
 	info, err := buildinfo.Read(bytes.NewReader(binary))
 	if err != nil {

@@ -209,6 +209,6 @@ func (s installation) run() {
 	if !d.RunsAs(user) {
 		s.Error("the service runs as another user")
 	}
-	d.Ask(filepath.Join(s.root, "etc/spendhook/tls"), "/api/v1/event-types")
+	d.RequiresToken(filepath.Join(s.root, "etc/spendhook/tls"), "/api/v1/event-types")
 	d.Stop(time.Minute)
 }

@@ -1,14 +1,15 @@
 // Package endpoint keeps one replica's state of receivers: in-flight limits,
-// latencies, breakers, and which of them have an endpoint queue. It decides which
+// latencies, breakers, and which receivers have an endpoint queue. It decides which
 // deliveries the replica takes into its memory, when each may start, and which are
 // appended to an endpoint queue instead.
 //
-// One rule applies to every share: a holder of more than what is left free gets no
-// more (dynamic thresholds, Choudhury and Hahne 1998). The last eighth is assigned one
-// by one, and not to holders whose receiver was unreachable at the last attempt.
+// A company that holds more places than are left free gets no more (dynamic
+// thresholds, Choudhury and Hahne 1998). The last eighth is assigned one by one, and not to
+// companies and endpoints whose receiver was unreachable at the last attempt.
 package endpoint
 
 import (
+	"cmp"
 	"container/list"
 	"slices"
 	"sync"
@@ -18,32 +19,28 @@ import (
 )
 
 const (
-	defaultPlaces          = 2048
-	minPlaces              = 2 // one of them is the last eighth
-	defaultPerEndpoint     = 64
-	defaultPerHost         = 256
-	minPerEndpoint         = 2
-	defaultMaxEndpoints    = 1 << 16
-	defaultBreakerFailures = 10
-	defaultBreakerPause    = 10 * time.Second
+	defaultPlaces       = 2048
+	minPlaces           = 2 // one of them is the last eighth
+	minPerEndpoint      = 2
+	defaultMaxEndpoints = 1 << 16
 
 	// maxWait bounds the wait in memory, unless the company has no other endpoint.
 	maxWait = 250 * time.Millisecond
 
 	freePerAttempt = 32 // free places per attempt in flight that an endpoint may have
 	reservedShare  = 8  // the last 1/8 of all places is assigned one by one
-	worthClaiming  = 25 // a refused company is named once it may claim this many
+	worthClaiming  = 25 // a company that was passed by is named once it may claim this many
 )
 
-// Options configure an Admission; zero values mean the defaults.
+// Options configure an Admission. All but Places and MaxEndpoints are required.
 type Options struct {
-	Places          int              // deliveries in memory: in flight, waiting or to be recorded; 2048, at least 2
-	PerEndpoint     int              // in flight to one endpoint; 64
-	PerHost         int              // of one company in flight to one host; 256
-	MaxEndpoints    int              // idle endpoints kept, and as many companies; 65,536
-	BreakerFailures int              // unreachable in a row, that open the breaker; 10
-	BreakerPause    time.Duration    // until the next probe; 10 s
-	Now             func() time.Time // nil: time.Now
+	Places          int           // deliveries in memory: in flight, waiting or to be recorded; default 2048, at least 2
+	PerEndpoint     int           // in flight to one endpoint
+	PerHost         int           // of one company in flight to one host
+	MaxEndpoints    int           // idle endpoints kept, and as many companies; default 65,536
+	BreakerFailures int           // unreachable in a row, that open the breaker
+	BreakerPause    time.Duration // until the next probe
+	Now             func() time.Time
 }
 
 // Delivery is one delivery that asks for a place in memory. The caller passes
@@ -94,11 +91,12 @@ type Result struct {
 	Pause time.Duration
 }
 
-// Counts has the numbers of known endpoints by breaker state, and of deliveries and outcomes in
-// memory. An open breaker counts as open until its probe starts.
+// Counts has the numbers of known endpoints by breaker state, and of deliveries in memory. An
+// open breaker counts as open until its probe starts.
 type Counts struct {
-	Closed, HalfOpen, Open            int // endpoints
-	InFlight, Waiting, Outcomes, Held int // deliveries, deliveries, outcomes; Held is the sum
+	Closed, HalfOpen, Open int // endpoints
+	InFlight               int // deliveries
+	Held                   int // those in flight, those that wait, and what Hold and BeginMatch note
 }
 
 // Admission shares a replica's memory and attempts among companies and
@@ -116,39 +114,18 @@ type Admission struct {
 	hosts     map[hostKey]*host // where something is in flight
 	holding   list.List         // of *company, that hold something
 	idle      list.List         // of *company, that have none; the latest last
-	refused   list.List         // of *company, that wait until they may claim more
+	passed    list.List         // of *company, that wait until they may claim more
 	held      int               // places that are taken
 	inFlight  int
-	outcomes  int    // of Hold
-	extra     int    // of these, the ones without a place
+	extra     int    // outcomes of Hold without a place
 	lastMark  uint64 // see company.queued
 	stopped   bool
 }
 
 // New returns an Admission with all places free.
 func New(o Options) *Admission {
-	if o.Places <= 0 {
-		o.Places = defaultPlaces
-	}
-	o.Places = max(o.Places, minPlaces)
-	if o.PerEndpoint <= 0 {
-		o.PerEndpoint = defaultPerEndpoint
-	}
-	if o.PerHost <= 0 {
-		o.PerHost = defaultPerHost
-	}
-	if o.MaxEndpoints <= 0 {
-		o.MaxEndpoints = defaultMaxEndpoints
-	}
-	if o.BreakerFailures <= 0 {
-		o.BreakerFailures = defaultBreakerFailures
-	}
-	if o.BreakerPause <= 0 {
-		o.BreakerPause = defaultBreakerPause
-	}
-	if o.Now == nil {
-		o.Now = time.Now //nolint:forbidigo // the one default
-	}
+	o.Places = max(cmp.Or(o.Places, defaultPlaces), minPlaces)
+	o.MaxEndpoints = cmp.Or(o.MaxEndpoints, defaultMaxEndpoints)
 	return &Admission{
 		o:         o,
 		endpoints: map[uuid.UUID]*endpoint{},
@@ -278,7 +255,7 @@ func (a *Admission) start(d *Delivery, e *endpoint) {
 
 // Leave notes the result of a started attempt and frees its place. Call it once. It calls
 // Decided for the deliveries that start now, or that overflow because the breaker opened. The
-// returned companies were Refused and may now claim again.
+// returned companies were Passed and may now claim again.
 func (a *Admission) Leave(d *Delivery, r Result) []uuid.UUID {
 	decided, again := a.leave(d, r)
 	for _, w := range decided {
@@ -309,8 +286,31 @@ func (a *Admission) leave(d *Delivery, r Result) ([]decided, []uuid.UUID) {
 func (a *Admission) Hold(company uuid.UUID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.holdOutcome(a.company(company))
+}
+
+// BeginMatch notes an event that is to be matched. The event takes a place like an outcome of Hold.
+// The company may claim nothing until all its events are matched: only then the number of places
+// that their deliveries take is known. A later claim reads the company's subscribers again.
+func (a *Admission) BeginMatch(company uuid.UUID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	c := a.company(company)
-	a.outcomes++
+	c.matching++
+	a.holdOutcome(c)
+}
+
+// EndMatch notes that an event was matched. Call it once for each BeginMatch. The returned
+// companies were Passed and may now claim again.
+func (a *Admission) EndMatch(company uuid.UUID) []uuid.UUID {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := a.companies[company]
+	c.matching--
+	return a.releaseOutcome(c)
+}
+
+func (a *Admission) holdOutcome(c *company) {
 	if a.o.Places-a.held > a.reserve() {
 		a.hold(c)
 	} else {
@@ -322,12 +322,14 @@ func (a *Admission) Hold(company uuid.UUID) {
 }
 
 // Release notes that an outcome was recorded. Call it once for each Hold. The returned companies
-// were Refused and may now claim again.
+// were Passed and may now claim again.
 func (a *Admission) Release(company uuid.UUID) []uuid.UUID {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	c := a.companies[company]
-	a.outcomes--
+	return a.releaseOutcome(a.companies[company])
+}
+
+func (a *Admission) releaseOutcome(c *company) []uuid.UUID {
 	if c.extra > 0 {
 		c.held--
 		c.extra--
@@ -426,6 +428,6 @@ func (a *Admission) Counts() Counts {
 	defer a.mu.Unlock()
 	return Counts{
 		Closed: a.breakers[closed], HalfOpen: a.breakers[halfOpen], Open: a.breakers[open],
-		InFlight: a.inFlight, Waiting: a.held + a.extra - a.inFlight - a.outcomes, Outcomes: a.outcomes, Held: a.held + a.extra,
+		InFlight: a.inFlight, Held: a.held + a.extra,
 	}
 }

@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"cmp"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -31,8 +32,28 @@ func setup(t *testing.T, o Options) *fixture {
 	t.Helper()
 	f := &fixture{t: t, now: time.Unix(1_000_000, 0)}
 	o.Now = func() time.Time { return f.now }
-	f.Admission = New(o)
+	f.Admission = New(usual(o))
 	return f
+}
+
+// usual sets the options that are zero as the daemon does.
+func usual(o Options) Options {
+	o.PerEndpoint = cmp.Or(o.PerEndpoint, 64)
+	o.PerHost = cmp.Or(o.PerHost, 256)
+	o.BreakerFailures = cmp.Or(o.BreakerFailures, 10)
+	o.BreakerPause = cmp.Or(o.BreakerPause, 10*time.Second)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
+// latency returns the moving average of an endpoint's attempts; 0: none is known.
+func (f *fixture) latency(endpoint uuid.UUID) time.Duration {
+	if e := f.endpoints[endpoint]; e != nil {
+		return e.latency
+	}
+	return 0
 }
 
 // enter enters one direct delivery. If it waits, its later decision is sent on the channel.
@@ -216,7 +237,7 @@ func TestWaitingOnesStartInTheirOrder(t *testing.T) {
 	if len(waiting[1])+len(waiting[2]) != 0 {
 		t.Error("the others start too")
 	}
-	if c := f.Counts(); c.InFlight != 2 || c.Waiting != 2 || c.Held != 4 {
+	if c := f.Counts(); c.InFlight != 2 || c.Held != 4 {
 		t.Errorf("counts %+v", c)
 	}
 }
@@ -306,29 +327,29 @@ func TestNothingWaitsForAFailingEndpointInTheLastEighth(t *testing.T) {
 func TestTheBreakerOpensAndProbes(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{})
-	for range defaultBreakerFailures - 1 {
+	for range f.o.BreakerFailures - 1 {
 		f.attempt(1, 1, unreachable)
 	}
 	f.attempt(1, 1, answered) // in a row only
-	for range defaultBreakerFailures {
+	for range f.o.BreakerFailures {
 		f.wantBreakers(1, 0, 0)
 		d, _ := f.enter(1, 1, Start)
 		f.Leave(d, unreachable)
 	}
 	f.wantBreakers(0, 0, 1)
 	opened := f.now
-	if got, at := f.Enter(&Delivery{Company: id(1), Endpoint: id(1)}); got != OverflowBreaker || !at.Equal(opened.Add(defaultBreakerPause)) {
+	if got, at := f.Enter(&Delivery{Company: id(1), Endpoint: id(1)}); got != OverflowBreaker || !at.Equal(opened.Add(f.o.BreakerPause)) {
 		t.Errorf("decision %d, next probe %v", got, at)
 	}
 	f.SetQueued(id(1), nil)
 
-	f.now = opened.Add(defaultBreakerPause - 1)
+	f.now = opened.Add(f.o.BreakerPause - 1)
 	f.enter(1, 1, OverflowBreaker)
 	f.SetQueued(id(1), nil)
-	f.now = opened.Add(defaultBreakerPause)
+	f.now = opened.Add(f.o.BreakerPause)
 	probe, _ := f.enter(1, 1, Start)
 	f.wantBreakers(0, 1, 0)
-	if _, at := f.Enter(&Delivery{Company: id(1), Endpoint: id(1)}); !at.Equal(f.now.Add(defaultBreakerPause)) {
+	if _, at := f.Enter(&Delivery{Company: id(1), Endpoint: id(1)}); !at.Equal(f.now.Add(f.o.BreakerPause)) {
 		t.Errorf("the next probe is at %v, this one at %v", at, f.now)
 	}
 	f.SetQueued(id(1), nil)
@@ -340,7 +361,7 @@ func TestTheBreakerOpensAndProbes(t *testing.T) {
 	f.enter(1, 1, OverflowBreaker)
 	f.SetQueued(id(1), nil)
 
-	f.now = f.now.Add(defaultBreakerPause)
+	f.now = f.now.Add(f.o.BreakerPause)
 	probe, _ = f.enter(1, 1, Start)
 	f.Leave(probe, aborted) // says nothing: the next may probe
 	f.wantBreakers(0, 0, 1)
@@ -379,11 +400,11 @@ func TestTheBreakerLearnsFromQueuedAttempts(t *testing.T) {
 	f.wantBreakers(1, 0, 0)
 	f.attempt(1, 1, unreachable)
 	f.wantBreakers(0, 0, 1)
-	f.now = f.now.Add(defaultBreakerPause)
+	f.now = f.now.Add(f.o.BreakerPause)
 	f.attempt(1, 1, unreachable)
 	f.enter(1, 1, OverflowBreaker) // for another pause
 	f.SetQueued(id(1), nil)
-	f.now = f.now.Add(defaultBreakerPause)
+	f.now = f.now.Add(f.o.BreakerPause)
 	probe, _ := f.enter(1, 1, Start)
 	f.attempt(1, 1, answered)
 	f.wantBreakers(1, 0, 0)
@@ -398,7 +419,7 @@ func TestAQueuedAttemptIsNoProbe(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{PerEndpoint: 2, BreakerFailures: 1})
 	f.attempt(1, 1, unreachable)
-	f.now = f.now.Add(defaultBreakerPause)
+	f.now = f.now.Add(f.o.BreakerPause)
 	queued := f.hold(1, 1, 2)
 	f.wantBreakers(0, 0, 1)
 	f.enter(1, 1, OverflowBreaker) // at its limit; nothing waits for an open breaker
@@ -490,7 +511,7 @@ func TestStop(t *testing.T) {
 	if got, _ := f.Enter(&Delivery{Company: id(1), Endpoint: id(1), Queued: true}); got != Stopped {
 		t.Errorf("a queued delivery: decision %d", got)
 	}
-	if f.Refused(id(1)) || f.Free(id(1)) != 0 {
+	if f.Passed(id(1)) || f.Free(id(1)) != 0 {
 		t.Error("a company may claim")
 	}
 	if again := f.leaveAll(started); len(again) != 0 {
@@ -502,15 +523,15 @@ func TestStop(t *testing.T) {
 	}
 }
 
-func TestARefusedCompanyIsNamedOnce(t *testing.T) {
+func TestAPassedCompanyIsNamedOnce(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 2048})
-	if !f.Refused(id(1)) {
+	if !f.Passed(id(1)) {
 		t.Error("a company that holds nothing has to wait")
 	}
 	held := f.hold(1, 1, 1024)
 	for range 2 {
-		if f.Refused(id(1)) {
+		if f.Passed(id(1)) {
 			t.Error("a company that holds its share may claim")
 		}
 	}
@@ -527,13 +548,13 @@ func TestARefusedCompanyIsNamedOnce(t *testing.T) {
 	}
 }
 
-// A refused company waits for a Leave: when memory is empty, no further Leave would name it.
-func TestTheLastLeaveNamesAllRefusedCompanies(t *testing.T) {
+// A company that was passed by waits for a Leave: when memory is empty, no further Leave would name it.
+func TestTheLastLeaveNamesAllPassedCompanies(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 8})
 	held := f.hold(1, 1, 8)
 	for n := 1; n <= 100; n++ {
-		if f.Refused(id(n)) {
+		if f.Passed(id(n)) {
 			t.Fatalf("company %d may claim", n)
 		}
 	}
@@ -557,10 +578,10 @@ func TestOutcomesHoldPlaces(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 64})
 	release := f.holdOutcomes(1, 40)
-	if c := f.Counts(); c.Outcomes != 40 || c.Held != 40 || c.InFlight != 0 || c.Waiting != 0 {
+	if c := f.Counts(); c.Held != 40 || c.InFlight != 0 {
 		t.Errorf("counts %+v, want 40 outcomes", c)
 	}
-	if f.Refused(id(1)) {
+	if f.Passed(id(1)) {
 		t.Error("a company may claim beside 40 outcomes")
 	}
 	if f.Free(id(2)) == 0 {
@@ -581,20 +602,20 @@ func TestOutcomesLeaveTheLastEighth(t *testing.T) {
 		t.Errorf("%d may be claimed, of the company with the outcomes %d", f.Free(id(2)), f.Free(id(1)))
 	}
 	release()
-	if c := f.Counts(); c.Outcomes != 0 || c.Held != 0 {
+	if c := f.Counts(); c.Held != 0 {
 		t.Errorf("counts %+v, want none", c)
 	}
 	f.wantForgotten(0)
 }
 
-// A refused company that still holds its share does not block those behind it.
-func TestRefusedCompaniesAreCheckedInTurn(t *testing.T) {
+// A company that was passed by that still holds its share does not block those behind it.
+func TestPassedCompaniesAreCheckedInTurn(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 64})
 	f.hold(1, 1, 40)
 	held := f.hold(2, 2, 24)
-	f.Refused(id(1))
-	f.Refused(id(3))
+	f.Passed(id(1))
+	f.Passed(id(3))
 	if again := f.leaveAll(held); !slices.Equal(again, []uuid.UUID{id(3)}) {
 		t.Errorf("may claim again: %v", again)
 	}
@@ -603,9 +624,9 @@ func TestRefusedCompaniesAreCheckedInTurn(t *testing.T) {
 // wantForgotten checks that no company, and at most so many endpoints, are kept.
 func (f *fixture) wantForgotten(endpoints int) {
 	f.t.Helper()
-	if len(f.companies) != 0 || f.holding.Len()+f.idle.Len()+f.refused.Len() != 0 {
-		f.t.Errorf("%d companies remembered, %d hold, %d idle, %d refused",
-			len(f.companies), f.holding.Len(), f.idle.Len(), f.refused.Len())
+	if len(f.companies) != 0 || f.holding.Len()+f.idle.Len()+f.passed.Len() != 0 {
+		f.t.Errorf("%d companies remembered, %d hold, %d idle, %d passed by",
+			len(f.companies), f.holding.Len(), f.idle.Len(), f.passed.Len())
 	}
 	if len(f.endpoints) > endpoints || f.lru.Len() != len(f.endpoints) {
 		f.t.Errorf("%d endpoints remembered, want %d", len(f.endpoints), endpoints)
@@ -627,11 +648,11 @@ func TestIdleCompaniesAndEndpointsAreForgotten(t *testing.T) {
 	for n := 10; n < 100; n++ { // each has something to remember
 		f.attempt(n, n, unreachable)
 		f.SetQueued(id(n), []uuid.UUID{id(n)})
-		f.Refused(id(n))
+		f.Passed(id(n))
 	}
-	if len(f.companies) != 5 || f.idle.Len() != 3 || f.holding.Len() != 2 || f.refused.Len() != 3 {
-		t.Errorf("%d companies remembered, %d idle, %d hold, %d refused",
-			len(f.companies), f.idle.Len(), f.holding.Len(), f.refused.Len())
+	if len(f.companies) != 5 || f.idle.Len() != 3 || f.holding.Len() != 2 || f.passed.Len() != 3 {
+		t.Errorf("%d companies remembered, %d idle, %d hold, %d passed by",
+			len(f.companies), f.idle.Len(), f.holding.Len(), f.passed.Len())
 	}
 	if len(f.endpoints) != 3 || f.endpoints[id(1)] == nil || f.endpoints[id(2)] == nil {
 		t.Errorf("endpoints in use are forgotten: %d remembered", len(f.endpoints))
@@ -668,7 +689,7 @@ func TestMoreEndpointsInUseThanAreRemembered(t *testing.T) {
 
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
-	a := New(Options{Places: 64, MaxEndpoints: 8, BreakerFailures: 2, BreakerPause: 1})
+	a := New(usual(Options{Places: 64, MaxEndpoints: 8, BreakerFailures: 2, BreakerPause: 1}))
 	var attempts sync.WaitGroup
 	attempt := func(d *Delivery) {
 		attempts.Go(func() {
@@ -692,7 +713,7 @@ func TestConcurrentUse(t *testing.T) {
 					attempt(d)
 				}
 				a.SetQueued(d.Company, nil)
-				a.Refused(d.Company)
+				a.Passed(d.Company)
 				a.Holding()
 			}
 		})
@@ -706,7 +727,7 @@ func TestConcurrentUse(t *testing.T) {
 }
 
 func BenchmarkEnterLeave(b *testing.B) {
-	a := New(Options{})
+	a := New(usual(Options{}))
 	d := &Delivery{Company: id(1), Endpoint: id(1)}
 	for b.Loop() {
 		if got, _ := a.Enter(d); got != Start {
@@ -718,7 +739,7 @@ func BenchmarkEnterLeave(b *testing.B) {
 
 // Of 1,000 companies with 10 endpoints each, 1,000 deliveries are in memory.
 func BenchmarkEnterLeaveMany(b *testing.B) {
-	a := New(Options{})
+	a := New(usual(Options{}))
 	deliveries := make([]*Delivery, 10_000)
 	for n := range deliveries {
 		deliveries[n] = &Delivery{Company: id(n % 1000), Endpoint: id(n)}
@@ -745,5 +766,22 @@ func TestNewerClaimDecides(t *testing.T) {
 	f.SetQueued(id(1), nil)
 	if got, _ := f.Enter(&Delivery{Company: id(1), Endpoint: id(2), Backlogged: true}); got != OverflowQueue {
 		t.Errorf("decision %d", got)
+	}
+}
+
+// A company claims nothing while its events are matched, and is named when all are.
+func TestCompanyWhoseEventsAreMatchedClaimsNothing(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{Places: 800})
+	f.BeginMatch(id(1))
+	f.BeginMatch(id(1))
+	if f.Free(id(1)) != 0 || f.Passed(id(1)) || f.Free(id(2)) == 0 {
+		t.Errorf("%d free for it, %d for another company", f.Free(id(1)), f.Free(id(2)))
+	}
+	if again := f.EndMatch(id(1)); len(again) != 0 || f.Free(id(1)) != 0 {
+		t.Errorf("one event is left: %v may claim, %d free", again, f.Free(id(1)))
+	}
+	if again := f.EndMatch(id(1)); !slices.Equal(again, []uuid.UUID{id(1)}) || f.Counts().Held != 0 {
+		t.Errorf("all are matched: %v may claim, %+v", again, f.Counts())
 	}
 }

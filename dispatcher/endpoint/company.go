@@ -21,13 +21,14 @@ type company struct {
 	failing bool
 	// queued is the mark of the company's endpoints that have a queue; 0: none has. A new
 	// mark replaces the whole set at once, and the known endpoints bound its size.
-	queued  uint64
-	refused *list.Element // in Admission.refused; nil: it is not
+	queued   uint64
+	passed   *list.Element // in Admission.passed; nil: it is not
+	matching int           // events that are to be matched; they have places too
 }
 
-// Free returns how many more deliveries the company may claim; 0 when it holds its share. The
-// share is two fifths of the free places and its own, so that more stays free than the
-// company then holds, even after claiming a few too many.
+// Free returns how many more deliveries the company may claim; 0 when it holds its share, and
+// while its events are being matched. The share is two fifths of the free places and its own, so
+// that more stays free than the company then holds, even after claiming a few too many.
 func (a *Admission) Free(company uuid.UUID) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -64,7 +65,7 @@ func (a *Admission) freeFor(c *company) int {
 	}
 	free := a.o.Places - a.held
 	switch {
-	case a.stopped || c.held >= free:
+	case a.stopped || c.matching > 0 || c.held >= free:
 		return 0
 	case free > a.reserve():
 		share := (free + c.held) * 2 / 5
@@ -79,17 +80,17 @@ func (a *Admission) freeFor(c *company) int {
 	}
 }
 
-// Refused notes that work of the company was not claimed because of its share.
+// Passed notes that work of the company was not claimed because of its share.
 // It reports whether the company may claim again at once; else a later Leave or
-// Release names it, once. Of more than MaxEndpoints refused companies that hold
+// Release names it, once. Of more than MaxEndpoints such companies that hold
 // nothing, the oldest are forgotten.
-func (a *Admission) Refused(company uuid.UUID) bool {
+func (a *Admission) Passed(company uuid.UUID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c := a.company(company)
 	worth := a.worthClaiming(c)
-	if !worth && c.refused == nil {
-		c.refused = a.refused.PushBack(c)
+	if !worth && c.passed == nil {
+		c.passed = a.passed.PushBack(c)
 	}
 	a.fileCompany(c)
 	return worth
@@ -99,26 +100,26 @@ func (a *Admission) worthClaiming(c *company) bool {
 	return a.freeFor(c) >= max(1, min(worthClaiming, a.o.Places/reservedShare))
 }
 
-// recovered returns one refused company that may claim again; all of them when memory is
+// recovered returns one company that was Passed and may claim again; all of them when memory is
 // empty, because no later Leave or Release would name them.
 func (a *Admission) recovered() (again []uuid.UUID) {
-	for at := a.refused.Front(); at != nil && (len(again) == 0 || a.held == 0); at = a.refused.Front() {
+	for at := a.passed.Front(); at != nil && (len(again) == 0 || a.held == 0); at = a.passed.Front() {
 		c := at.Value.(*company)
 		if !a.worthClaiming(c) {
-			a.refused.MoveToBack(at)
+			a.passed.MoveToBack(at)
 			break
 		}
-		a.unrefuse(c)
+		a.forgetPassed(c)
 		a.fileCompany(c)
 		again = append(again, c.id)
 	}
 	return again
 }
 
-func (a *Admission) unrefuse(c *company) {
-	if c.refused != nil {
-		a.refused.Remove(c.refused)
-		c.refused = nil
+func (a *Admission) forgetPassed(c *company) {
+	if c.passed != nil {
+		a.passed.Remove(c.passed)
+		c.passed = nil
 	}
 }
 
@@ -162,7 +163,7 @@ func (a *Admission) fileCompany(c *company) {
 	switch {
 	case c.held > 0:
 		to = &a.holding
-	case !c.failing && c.queued == 0 && c.refused == nil:
+	case !c.failing && c.queued == 0 && c.passed == nil:
 		a.forget(c)
 		return
 	}
@@ -179,7 +180,7 @@ func (a *Admission) fileCompany(c *company) {
 }
 
 func (a *Admission) forget(c *company) {
-	a.unrefuse(c)
+	a.forgetPassed(c)
 	if c.in != nil {
 		c.in.Remove(c.at)
 	}

@@ -55,17 +55,6 @@ const (
 	open
 )
 
-// latency returns the moving average of the endpoint's attempts; 0: none is
-// known.
-func (a *Admission) latency(endpoint uuid.UUID) time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if e := a.endpoints[endpoint]; e != nil {
-		return e.latency
-	}
-	return 0
-}
-
 // learn applies the result of an attempt to latency and breaker. An answer closes the
 // breaker; a failure keeps an open breaker open for another pause.
 func (a *Admission) learn(d *Delivery, e *endpoint, r Result) {

@@ -33,7 +33,7 @@ func TestACompanysPlacesAtAHost(t *testing.T) {
 
 	_, first := f.enterAt("h:443", 1, 5, true, Wait) // claimed from the endpoint queue
 	_, second := f.enterAt("h:443", 1, 5, true, Wait)
-	if c := f.Counts(); c.InFlight != 6 || c.Waiting != 2 {
+	if c := f.Counts(); c.InFlight != 6 || c.Held != 8 {
 		t.Errorf("counts %+v", c)
 	}
 	f.Leave(inFlight, answered)

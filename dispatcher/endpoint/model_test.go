@@ -44,7 +44,7 @@ type model struct {
 	extra    [modelCompanies]int // of the outcomes, those without a place
 	failing  [modelEndpoints]bool
 	last     [modelCompanies]bool // the company's last outcome was unreachable
-	unnamed  map[uuid.UUID]bool   // refused companies
+	unnamed  map[uuid.UUID]bool   // companies that were passed by
 }
 
 func newModel(t *rapid.T) *model {
@@ -58,6 +58,7 @@ func newModel(t *rapid.T) *model {
 		PerEndpoint:     rapid.IntRange(1, 4).Draw(t, "per endpoint"),
 		PerHost:         rapid.IntRange(1, 6).Draw(t, "per host"),
 		BreakerFailures: rapid.IntRange(1, 3).Draw(t, "breaker failures"),
+		BreakerPause:    10 * time.Second,
 		Now:             func() time.Time { return m.now },
 	})
 	return m
@@ -256,7 +257,7 @@ func (m *model) leaveAt(t *rapid.T, i int, r Result) {
 func (m *model) named(t *rapid.T, again []uuid.UUID) {
 	for _, company := range again {
 		if !m.unnamed[company] || m.Free(company) == 0 {
-			t.Fatalf("named: company %v, refused %v, %d free", company, m.unnamed[company], m.Free(company))
+			t.Fatalf("named: company %v, passed by %v, %d free", company, m.unnamed[company], m.Free(company))
 		}
 		delete(m.unnamed, company)
 	}
@@ -285,9 +286,9 @@ func (m *model) recorded(company int) {
 	m.extra[company] = max(m.extra[company]-1, 0)
 }
 
-func (m *model) refuse(t *rapid.T) {
+func (m *model) pass(t *rapid.T) {
 	company := id(rapid.IntRange(0, modelCompanies-1).Draw(t, "company"))
-	switch may := m.Refused(company); {
+	switch may := m.Passed(company); {
 	case may && m.Free(company) == 0:
 		t.Fatal("a company may claim nothing")
 	case !may:
@@ -313,10 +314,10 @@ func (m *model) setQueued(t *rapid.T) {
 
 // check compares the states of the Admission and the model.
 func (m *model) check(t *rapid.T) {
-	inFlight, waiting := m.count(all)
+	inFlight, _ := m.count(all)
 	c := m.Counts()
-	if c.InFlight != inFlight || c.Waiting != waiting || c.Held-m.Admission.extra != m.used() {
-		t.Fatalf("counts %+v, want %d in flight, %d waiting", c, inFlight, waiting)
+	if c.InFlight != inFlight || c.Held-m.Admission.extra != m.used() {
+		t.Fatalf("counts %+v, want %d in flight, %d held", c, inFlight, m.used())
 	}
 	if c.Closed+c.HalfOpen+c.Open != len(m.endpoints) {
 		t.Fatalf("counts %+v of %d endpoints", c, len(m.endpoints))
@@ -351,7 +352,7 @@ func (m *model) check(t *rapid.T) {
 	}
 }
 
-// drain ends all attempts and checks that no delivery waits and no company stays refused.
+// drain ends all attempts and checks that no delivery waits and no company stays passed by.
 func (m *model) drain(t *rapid.T) {
 	for len(m.started) > 0 {
 		m.leaveAt(t, 0, answered)
@@ -370,10 +371,10 @@ func (m *model) drain(t *rapid.T) {
 		return
 	}
 	if len(m.unnamed) > 0 {
-		t.Fatalf("refused and never named: %v", m.unnamed)
+		t.Fatalf("passed by and never named: %v", m.unnamed)
 	}
-	if m.holding.Len() != 0 || m.refused.Len() != 0 || len(m.hosts) != 0 {
-		t.Fatalf("%d companies hold, %d are refused", m.holding.Len(), m.refused.Len())
+	if m.holding.Len() != 0 || m.passed.Len() != 0 || len(m.hosts) != 0 {
+		t.Fatalf("%d companies hold, %d are passed by", m.holding.Len(), m.passed.Len())
 	}
 }
 
@@ -398,9 +399,9 @@ func TestAdmissionFollowsTheModel(t *testing.T) {
 			"leave2":     m.leave,
 			"hold":       m.hold,
 			"release":    m.release,
-			"refuse":     m.refuse,
+			"pass":       m.pass,
 			"set queued": m.setQueued,
-			"time":       func(*rapid.T) { m.now = m.now.Add(defaultBreakerPause / 2) },
+			"time":       func(*rapid.T) { m.now = m.now.Add(m.o.BreakerPause / 2) },
 			"stop": func(t *rapid.T) {
 				if rapid.IntRange(0, 20).Draw(t, "stop") > 0 {
 					t.Skip("not yet")

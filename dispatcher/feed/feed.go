@@ -18,25 +18,23 @@ import (
 	"spendhook/subscribers/registry"
 )
 
-// Options configures a Reader. All but Now are required.
+// Options configures a Reader. All are required.
 type Options struct {
 	Numbers  *sequence.Reader // closed with the feed
 	Events   *history.Reader
 	Registry *registry.Registry
 	Requests *requests.Maker
-	Now      func() time.Time // of signatures; nil: time.Now
 }
 
 // Reader reads feeds, and is safe for concurrent use. Make it with New, and close it.
-type Reader struct{ opts Options }
+type Reader struct {
+	*sequence.Reader // lets callers wait for new events
+
+	opts Options
+}
 
 // New returns a Reader.
-func New(o Options) *Reader {
-	if o.Now == nil {
-		o.Now = time.Now //nolint:forbidigo // the one default
-	}
-	return &Reader{opts: o}
-}
+func New(o Options) *Reader { return &Reader{Reader: o.Numbers, opts: o} }
 
 // Request asks for a page of a subscriber's feed.
 type Request struct {
@@ -47,8 +45,7 @@ type Request struct {
 	Signatures bool  // with the headers of an attempt
 }
 
-// Item is an event as the subscriber gets it. Of a compacted one there is no Body
-// any more, and so neither ContentType nor Headers.
+// Item is an event as the subscriber gets it. A compacted event has no Body, ContentType or Headers.
 type Item struct {
 	Sequence              int64
 	ID, Type              string
@@ -59,10 +56,10 @@ type Item struct {
 	Headers               map[string]string // nil unless asked for
 }
 
-// Page is a part of a feed. Everything up to the number Next has been looked at:
-// it is among Items, does not match, or is not kept any more. Of the latter there are
-// Forgotten. More says that the company has events after Next; Last is the number of
-// its last event, 0 before the first.
+// Page is a part of a feed. Each event with a number after the request's and up to Next is among
+// Items, does not match, or is not kept any more; Forgotten counts those that are not kept. More
+// says that the company has events after Next. Last is the number of the company's last event, 0
+// before the first.
 type Page struct {
 	Items     []Item
 	Next      int64
@@ -107,7 +104,7 @@ func (r *Reader) Read(ctx context.Context, q Request) (Page, error) {
 		}
 	}
 	for more := true; more && !f.full; {
-		part, err := r.opts.Numbers.After(ctx, q.Company, f.Next)
+		part, err := r.After(ctx, q.Company, f.Next)
 		if err != nil {
 			return Page{}, err
 		}
@@ -121,16 +118,6 @@ func (r *Reader) Read(ctx context.Context, q Request) (Page, error) {
 	return f.Page, nil
 }
 
-// Await returns once a company has an event with a higher number than after, or
-// ctx ends, or Close is called; it tells which. sequence.ErrTooManyWaiting at once.
-func (r *Reader) Await(ctx context.Context, company uuid.UUID, after int64) (arrived bool, err error) {
-	return r.opts.Numbers.Wait(ctx, company, after)
-}
-
-// Close ends every Await, now and from now on.
-func (r *Reader) Close() { r.opts.Numbers.Close() }
-
-// page is a page of a feed that is being read.
 type page struct {
 	Page
 
@@ -166,7 +153,6 @@ func (f *page) take(ctx context.Context, part sequence.Page) error {
 	return nil
 }
 
-// batch is how many of the events to read together.
 func (f *page) batch(list []sequence.Event) int {
 	bytes := 0
 	for i, e := range list {
@@ -180,24 +166,12 @@ func (f *page) batch(list []sequence.Event) int {
 // load reads events in their order; those that are compacted, or not there any more,
 // are nil.
 func (f *page) load(ctx context.Context, list []sequence.Event) ([]*events.Stored, error) {
-	var refs []events.Ref
-	for _, e := range list {
-		if !e.Compacted {
-			refs = append(refs, e.Ref)
-			f.read += e.Bytes
-		}
-	}
-	found, err := f.reader.opts.Events.GetMany(ctx, refs)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]*events.Stored, len(list))
+	refs, on := make([]events.Ref, len(list)), make([]bool, len(list))
 	for i, e := range list {
-		if !e.Compacted {
-			all[i], found = found[0], found[1:]
-		}
+		refs[i], on[i] = e.Ref, !e.Compacted
+		f.read += e.Bytes
 	}
-	return all, nil
+	return f.reader.opts.Events.GetSome(ctx, refs, on)
 }
 
 // add puts an event on the page when it matches. It sets full when the page has no room for
@@ -237,7 +211,7 @@ func (f *page) encode(item *Item, stored *events.Stored) error {
 	}
 	item.Body, item.ContentType = p.Body, p.ContentType
 	if f.to != nil {
-		item.Headers = f.to.Request(item.ID, item.Sequence, p).Signed(f.reader.opts.Now())
+		item.Headers = f.to.Request(item.ID, item.Sequence, p).Signed(time.Now()) //nolint:forbidigo // as an attempt would now
 	}
 	return nil
 }

@@ -4,29 +4,37 @@ package inspect
 
 import (
 	"context"
+	"crypto/subtle"
+	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/webhook/signature"
+	"spendhook/events"
 	"spendhook/events/history"
+	"spendhook/internal/tracing"
 	"spendhook/subscribers"
+	"spendhook/subscribers/filter"
 	"spendhook/subscribers/registry"
 )
 
-// Options configures an Inspector. All but Now are required.
+// Options configures an Inspector. All are required.
 type Options struct {
 	Events     *history.Reader
 	Registry   *registry.Registry
 	Deliveries *store.Store
 	Requests   *requests.Maker
 	Send       func(context.Context, webhook.Request) attempt.Result // the sender's
-	Now        func() time.Time                                      // nil: time.Now
 }
 
 // Inspector is safe for concurrent use. Make it with New.
@@ -36,23 +44,216 @@ type Inspector struct {
 }
 
 // New returns an Inspector.
-func New(o Options) *Inspector {
-	if o.Now == nil {
-		o.Now = time.Now //nolint:forbidigo // the one default
+func New(o Options) *Inspector { return &Inspector{opts: o} }
+
+// request is the attempt that sends an event to a subscriber, with its present settings.
+func (i *Inspector) request(ctx context.Context, e *events.Stored, subscriber uuid.UUID) (r webhook.Request, err error) {
+	subs, err := i.opts.Registry.Current(ctx, e.CompanyUUID)
+	if err != nil {
+		return r, err
 	}
-	return &Inspector{opts: o}
+	at := slices.IndexFunc(subs, func(s *subscribers.Subscriber) bool { return s.UUID == subscriber })
+	if at < 0 {
+		return r, delivery.ErrSubscriberGone
+	}
+	to, err := i.opts.Requests.Target(ctx, subs[at])
+	if err != nil {
+		return r, err
+	}
+	body, err := i.opts.Requests.Payloads(e).In(subs[at].Format)
+	return to.Request(e.ID, e.Sequence, body), err
 }
 
-// subscriber finds one subscriber of a company as it is now.
-func (i *Inspector) subscriber(ctx context.Context, company, id uuid.UUID) (*subscribers.Subscriber, error) {
-	subs, err := i.opts.Registry.Current(ctx, company)
+// Sent is the request of a delivery with the present settings of its subscriber, without
+// signatures.
+type Sent struct {
+	URL, ContentType, EventID string
+	Sequence                  int64 // of the event in its company; 0: not sent
+	Body                      []byte
+}
+
+// Sent returns the request that an attempt of a delivery would send. delivery.ErrNotFound,
+// delivery.ErrSubscriberGone, events.ErrNotFound or events.ErrCompacted.
+func (i *Inspector) Sent(ctx context.Context, company uuid.UUID, id string) (Sent, error) {
+	r, err := i.requestOf(ctx, company, id)
+	if err != nil {
+		return Sent{}, err
+	}
+	sent := Sent{ContentType: r.ContentType, EventID: r.EventID, Sequence: r.Sequence, Body: r.Body}
+	if r.URL != nil {
+		sent.URL = r.URL.String()
+	}
+	return sent, nil
+}
+
+// VerifySignature reports whether a webhook-signature header contains a signature that this
+// daemon would make for the delivery now, with the given webhook-timestamp. The errors are
+// those of Sent, or the reason why the subscriber's secrets do not open.
+func (i *Inspector) VerifySignature(ctx context.Context, company uuid.UUID, id string, timestamp int64, header string) (bool, error) {
+	r, err := i.requestOf(ctx, company, id)
+	if err != nil {
+		return false, err
+	}
+	if r.Locked != nil {
+		return false, r.Locked
+	}
+	for ours := range strings.FieldsSeq(r.Signed(time.Unix(timestamp, 0))[signature.HeaderSignature]) {
+		for theirs := range strings.FieldsSeq(header) {
+			if subtle.ConstantTimeCompare([]byte(ours), []byte(theirs)) == 1 {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+func (i *Inspector) requestOf(ctx context.Context, company uuid.UUID, id string) (r webhook.Request, err error) {
+	found, err := i.opts.Deliveries.Delivery(ctx, company, id)
+	if err != nil {
+		return r, err
+	}
+	stored, err := i.opts.Events.Get(ctx, found.Ref.Ref)
+	if err != nil {
+		return r, err
+	}
+	if stored.State == events.Compacted {
+		return r, events.ErrCompacted
+	}
+	return i.request(ctx, &stored, found.Subscriber)
+}
+
+// Verdict is the outcome of an event for one subscriber.
+type Verdict string
+
+// The verdicts of Explain.
+const (
+	VerdictDelivered     Verdict = "DELIVERED"
+	VerdictPending       Verdict = "PENDING"
+	VerdictDead          Verdict = "DEAD"
+	VerdictCancelled     Verdict = "CANCELLED"
+	VerdictNotSubscribed Verdict = "NOT_SUBSCRIBED" // the subscriber's event types do not include this one
+	VerdictFiltered      Verdict = "FILTERED"       // its filter does not match
+	VerdictDisabled      Verdict = "DISABLED"       // the subscriber is disabled; a recover job sends the event
+	VerdictCreatedLater  Verdict = "CREATED_LATER"  // the subscriber was registered after the event
+	VerdictNotMatched    Verdict = "NOT_MATCHED"    // the subscriber matches the event now, but did not at matching time
+)
+
+// Detail is the verdict as a sentence.
+func (v Verdict) Detail() string { return details[v] }
+
+var details = map[Verdict]string{
+	VerdictDelivered:     "The subscriber acknowledged the event.",
+	VerdictPending:       "The event is on its way.",
+	VerdictDead:          "The delivery was given up; retry it, or recover the subscriber.",
+	VerdictCancelled:     "The delivery was cancelled.",
+	VerdictNotSubscribed: "The subscriber's events do not include this type.",
+	VerdictFiltered:      "The filter of the subscriber does not match the event.",
+	VerdictDisabled:      "The subscriber is disabled; enable it and recover what it missed.",
+	VerdictCreatedLater:  "The subscriber was created after the event was accepted; replay sends it.",
+	VerdictNotMatched:    "The subscriber did not want this type when the event was dispatched; replay sends it.",
+}
+
+// Explanation is the outcome of an event for one subscriber of its company, and why.
+type Explanation struct {
+	Subscriber *subscribers.Subscriber // never changed
+	Verdict    Verdict
+	Delivery   *delivery.Delivery // nil when there is none
+	Err        error              // why its filter failed on the event; else nil
+}
+
+// Explain says for every subscriber of the event's company whether it received
+// the event, or why not. events.ErrNotFound when there is no such event.
+func (i *Inspector) Explain(ctx context.Context, r events.Ref) ([]Explanation, error) {
+	stored, err := i.opts.Events.Get(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range subs {
-		if s.UUID == id {
-			return s, nil
-		}
+	if stored.State == events.Compacted {
+		return nil, events.ErrCompacted
 	}
-	return nil, delivery.ErrSubscriberGone
+	subs, err := i.opts.Registry.Current(ctx, r.Company)
+	if err != nil {
+		return nil, err
+	}
+	deliveries, err := i.opts.Deliveries.OfEvent(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	bySubscriber := make(map[uuid.UUID]*delivery.Delivery, len(deliveries))
+	for n := range deliveries {
+		bySubscriber[deliveries[n].Subscriber] = &deliveries[n]
+	}
+	out := make([]Explanation, len(subs))
+	candidate := filter.NewEvent(stored.Event)
+	for n, sub := range subs {
+		del := bySubscriber[sub.UUID]
+		matches, err := sub.Matches(candidate)
+		out[n] = Explanation{Subscriber: sub, Delivery: del, Err: err, Verdict: explain(stored, sub, del, matches)}
+	}
+	return out, nil
+}
+
+func explain(e events.Stored, sub *subscribers.Subscriber, del *delivery.Delivery, matches bool) Verdict {
+	switch {
+	case del != nil && del.Status.Live():
+		return VerdictPending
+	case del != nil:
+		return Verdict(del.Status)
+	case !sub.Wants(e.Type):
+		return VerdictNotSubscribed
+	case !matches:
+		return VerdictFiltered
+	case !sub.Enabled:
+		return VerdictDisabled
+	case e.State == events.Ready:
+		return VerdictPending
+	case sub.CreatedAt.After(e.AcceptedAt):
+		return VerdictCreatedLater
+	}
+	return VerdictNotMatched
+}
+
+// ErrTesting means that a test of the subscriber is under way.
+var ErrTesting = errors.New("a test of this subscriber is under way")
+
+const testType = "SUBSCRIBER_TEST"
+
+// TestResult is the result of a test delivery.
+type TestResult struct {
+	EventID   string
+	Delivered bool
+	Attempt   attempt.Attempt
+}
+
+// Test sends one signed test event to a subscriber, enabled or not, waits for the answer
+// (at most the attempt's timeout) and stores nothing. It ignores the endpoint's limit and
+// breaker, because it shows whether a failing endpoint works again.
+// delivery.ErrSubscriberGone when the subscriber does not exist; ErrTesting while this
+// replica runs another test of the subscriber.
+func (i *Inspector) Test(ctx context.Context, company, subscriber uuid.UUID) (TestResult, error) {
+	test, err := testEvent(company, subscriber)
+	if err != nil {
+		return TestResult{}, err
+	}
+	request, err := i.request(ctx, test, subscriber)
+	if err != nil {
+		return TestResult{}, err
+	}
+	if _, busy := i.testing.LoadOrStore(subscriber, struct{}{}); busy {
+		return TestResult{}, ErrTesting
+	}
+	defer i.testing.Delete(subscriber)
+	request.Traceparent = tracing.OfSpan(trace.SpanFromContext(ctx)).Traceparent()
+	res := i.opts.Send(ctx, request)
+	return TestResult{EventID: test.ID, Delivered: res.Success(), Attempt: attempt.New(1, res)}, nil
+}
+
+func testEvent(company, subscriber uuid.UUID) (*events.Stored, error) {
+	e := events.Event{
+		ID: "test-" + uuid.NewString(), CompanyUUID: company, Type: testType,
+		Timestamp: time.Now(), //nolint:forbidigo // it is sent now
+		Metadata:  []byte(`{"message":"A test of this endpoint.","subscriberUuid":"` + subscriber.String() + `"}`),
+	}
+	body, err := e.Body()
+	return &events.Stored{Event: e, Body: body}, err
 }

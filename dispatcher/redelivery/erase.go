@@ -1,6 +1,8 @@
 package redelivery
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -55,7 +57,8 @@ func (s *Service) cancelOthers(ctx context.Context, j *Job) error {
 	others, err := s.others(ctx, j)
 	for _, other := range others {
 		_, failed := s.Cancel(ctx, j.CompanyUUID, other)
-		if !errors.Is(failed, ErrNotCancellable) && !errors.Is(failed, ErrFinished) && !errors.Is(failed, delivery.ErrNotFound) {
+		if !errors.Is(failed, ErrNotCancellable) && !errors.Is(failed, ErrFinished) &&
+			!errors.Is(failed, delivery.ErrNotFound) && !errors.Is(failed, errUnreadable) {
 			err = errors.Join(err, failed)
 		}
 	}
@@ -131,20 +134,29 @@ func (s *Service) eraseDead(ctx context.Context, j *Job) (string, error) {
 	return page.Next, s.eraseAll(ctx, j, refs)
 }
 
-// eraseJobs waits for the company's other jobs to end, and deletes them.
+// eraseJobs waits for the company's other jobs to end, and deletes them. Of two ERASE jobs the
+// later one waits for the earlier.
 func (s *Service) eraseJobs(ctx context.Context, j *Job) (string, error) {
 	others, err := s.others(ctx, j)
 	if err != nil {
 		return "", err
 	}
+	ended := make([]uuid.UUID, 0, len(others))
 	for _, id := range others {
 		other, err := s.Job(ctx, j.CompanyUUID, id)
-		if err == nil && !other.finished() {
+		switch {
+		case err != nil && !errors.Is(err, delivery.ErrNotFound) && !errors.Is(err, errUnreadable):
+			return "", err
+		case err != nil || other.finished():
+			ended = append(ended, id)
+		case other.Kind != JobErase || other.startedBefore(j):
 			return "", errHeld
 		}
-		if err != nil && !errors.Is(err, delivery.ErrNotFound) {
-			return "", err
-		}
 	}
-	return "", s.forget(ctx, j.CompanyUUID, others...)
+	return "", s.forget(ctx, j.CompanyUUID, ended...)
+}
+
+// startedBefore orders jobs. The UUID decides between jobs that were started at the same time.
+func (j *Job) startedBefore(o *Job) bool {
+	return cmp.Or(j.CreatedAt.Compare(o.CreatedAt), bytes.Compare(j.UUID[:], o.UUID[:])) < 0
 }

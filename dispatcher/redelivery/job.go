@@ -14,6 +14,7 @@ import (
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/events"
+	"spendhook/internal/cursor"
 	"spendhook/internal/pause"
 	"spendhook/subscribers"
 	"spendhook/subscribers/filter"
@@ -25,7 +26,6 @@ type JobKind string
 // The kinds of job.
 const (
 	JobRecover JobKind = "RECOVER" // send failed and missed deliveries again
-	JobRelease JobKind = "RELEASE" // release deliveries that were held while the subscriber was disabled
 	JobCancel  JobKind = "CANCEL"  // cancel pending deliveries of a deleted subscriber
 	JobDrop    JobKind = "DROP"    // drop the deliveries that wait for a paused subscriber, then resume it
 	JobRetry   JobKind = "RETRY"   // send the deliveries that match a filter again
@@ -65,7 +65,7 @@ type Job struct {
 	Phase  int    `json:"phase"`            // index into phases(Kind)
 	Cursor string `json:"cursor,omitempty"` // where the phase goes on
 
-	HeldSince time.Time `json:"heldSince,omitzero"` // since when the job waits for endpoint queues to get shorter
+	HeldSince time.Time `json:"heldSince,omitzero"` // since when the job waits, see errHeld
 
 	text string // as it was read
 
@@ -109,46 +109,37 @@ func (s *Service) Recover(ctx context.Context, r RecoverRequest) (Job, error) {
 	})
 }
 
-// SubscriberEnabled starts a job that releases the deliveries held while the subscriber was
-// disabled. Call it after a subscriber was enabled.
-func (s *Service) SubscriberEnabled(ctx context.Context, company, subscriber uuid.UUID) error {
-	_, err := s.startJob(ctx, Job{CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobRelease})
-	return err
-}
-
-// ReleaseIfEnabled calls SubscriberEnabled if the subscriber is enabled; else it does nothing.
-func (s *Service) ReleaseIfEnabled(ctx context.Context, company, subscriber uuid.UUID) error {
-	switch _, err := s.reachable(ctx, company, subscriber); {
-	case err == nil:
-		return s.SubscriberEnabled(ctx, company, subscriber)
-	case errors.Is(err, delivery.ErrSubscriberDisabled), errors.Is(err, delivery.ErrSubscriberGone):
-		return nil
-	default:
-		return err
-	}
-}
-
 // SubscriberDeleting starts a job that cancels the pending deliveries of a subscriber. Call it
-// before the deletion: the job starts after cancelAfter and does nothing if the subscriber
-// still exists. So neither a crash nor a lost answer leaves pending deliveries behind.
-// ErrTooManyJobs while too many subscribers are being deleted.
+// before the deletion: the job waits up to cancelWithin for the deletion, and does nothing if the
+// subscriber still exists then. So neither a crash nor a lost answer leaves pending deliveries
+// behind. ErrTooManyJobs while too many subscribers are being deleted.
 func (s *Service) SubscriberDeleting(ctx context.Context, company, subscriber uuid.UUID) error {
 	_, err := s.startJob(ctx, Job{CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobCancel})
 	return err
 }
 
-// Drop starts a job that cancels the deliveries that wait for a paused subscriber, and then
-// resumes it. Deliveries of events accepted from this millisecond on are kept.
-// subscribers.ErrNotFound or ErrTooManyJobs.
+// Drop starts a job that pauses a subscriber if it is not paused, cancels the deliveries that
+// wait for it, and then resumes it. Deliveries of events accepted from this millisecond on are
+// kept. subscribers.ErrNotFound or ErrTooManyJobs.
 func (s *Service) Drop(ctx context.Context, company, subscriber uuid.UUID) (Job, error) {
-	if err := s.Subscribers.Pause(ctx, company, subscriber); err != nil {
+	_, err := s.reachable(ctx, company, subscriber)
+	if errors.Is(err, delivery.ErrSubscriberGone) {
+		return Job{}, subscribers.ErrNotFound
+	}
+	if err != nil && !errors.Is(err, delivery.ErrSubscriberDisabled) {
 		return Job{}, err
 	}
 	return s.startJob(ctx, Job{CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobDrop, Until: s.Now().UTC().Truncate(time.Millisecond).Add(-time.Millisecond)})
 }
 
-// cancelAfter is the delay of a CANCEL job: longer than the longest deletion of a subscriber.
-const cancelAfter = 3 * time.Second
+const (
+	// cancelAfter is the delay of a CANCEL job, so that it seldom waits for the deletion.
+	cancelAfter = time.Second
+	// cancelWithin is how long a CANCEL job waits for the deletion, which takes longer than
+	// usual when the process is suspended or the network is slow. Without the job, deliveries
+	// are cancelled when they become due.
+	cancelWithin = time.Minute
+)
 
 func (s *Service) startJob(ctx context.Context, j Job) (Job, error) {
 	s.prepare(&j)
@@ -159,34 +150,34 @@ func (s *Service) startJob(ctx context.Context, j Job) (Job, error) {
 	return j, s.add(ctx, j, after)
 }
 
-// prepare sets the job's UUID, status and times. All release jobs of a subscriber have the same
-// UUID, so that there is one at most; adding it again restarts it.
+// prepare sets the job's UUID, status and times.
 func (s *Service) prepare(j *Job) {
 	now := s.Now().UTC()
 	j.UUID, j.Status, j.CreatedAt, j.UpdatedAt = s.NewID(), JobQueued, now, now
-	if j.Kind == JobRelease {
-		j.UUID = uuid.NewSHA1(j.SubscriberUUID, []byte(j.Kind))
-	}
 }
 
 const (
 	// jobRetry is the delay of the next step after a step failed.
 	jobRetry = time.Second
-	// jobPace is the delay of the next step while the subscriber has many deliveries
-	// due, so that restarted deliveries do not delay new ones for long.
-	jobPace = time.Second
-	// paceAbove is how many due deliveries of a subscriber pause its jobs.
-	paceAbove = 1000
+	// minWait and maxWait bound the delay of the next step of a job that must wait.
+	minWait = time.Second
+	maxWait = 10 * time.Second
+	// crowdedAbove is how many due deliveries of a subscriber make its jobs wait, so that
+	// restarted deliveries do not delay new ones for long.
+	crowdedAbove = 1000
 )
 
-// Run runs one step of a job that replica has claimed, and then ends the claim; it retries
-// that until ctx ends. After a crash the step runs again: its changes are compare-and-set and
-// recognise what is done already.
-func (s *Service) Run(ctx context.Context, replica string, company, id uuid.UUID) error {
+// Run runs one step of a job that replica has claimed, calls free, rests, and then ends the claim;
+// it retries that until ctx ends. After a crash the step runs again: its changes are
+// compare-and-set and recognise what is done already.
+func (s *Service) Run(ctx context.Context, replica string, company, id uuid.UUID, free func()) error {
+	began := s.Now()
 	again, err := s.run(ctx, company, id)
+	free()
 	if err != nil {
 		again = jobRetry
 	}
+	pause.For(ctx, restAfter(s.Now().Sub(began)))
 	return errors.Join(err, pause.Until(ctx, jobRetry, func() error {
 		return s.Queue.EndJob(context.WithoutCancel(ctx), replica, company, id, again)
 	}, func(failed error) {
@@ -194,10 +185,17 @@ func (s *Service) Run(ctx context.Context, replica string, company, id uuid.UUID
 	}))
 }
 
+// restAfter returns how long a company's jobs rest after a step that took the given time. With
+// it, a company cannot fill Redis and the CPU with jobs: its jobs run a quarter of the time.
+func restAfter(step time.Duration) time.Duration { return min(3*step, time.Second) }
+
 // run returns when the job is to be served again, negative when it is done.
 func (s *Service) run(ctx context.Context, company, id uuid.UUID) (again time.Duration, err error) {
 	j, err := s.Job(ctx, company, id)
 	switch {
+	case errors.Is(err, errUnreadable):
+		s.Logger.Error("job dropped", "company_uuid", company, "job_uuid", id, "exception.message", err)
+		return -1, s.forget(ctx, company, id)
 	case errors.Is(err, delivery.ErrNotFound):
 		return -1, s.forget(ctx, company, id)
 	case err != nil:
@@ -205,17 +203,11 @@ func (s *Service) run(ctx context.Context, company, id uuid.UUID) (again time.Du
 	case j.finished():
 		return -1, nil
 	}
-	if (j.Kind == JobRecover || j.Kind == JobRelease) && !j.DryRun {
-		crowded, err := s.crowded(ctx, j.CompanyUUID, j.SubscriberUUID)
-		if crowded || err != nil {
-			return jobPace, err
-		}
-	}
 	err = s.step(ctx, &j)
-	held := errors.Is(err, errHeld)
-	if err != nil && !held {
+	if err != nil && !errors.Is(err, errHeld) {
 		return 0, err
 	}
+	again = j.waits(errors.Is(err, errHeld), s.Now().UTC())
 	saved, err := s.save(ctx, &j)
 	switch {
 	case err != nil:
@@ -224,14 +216,25 @@ func (s *Service) run(ctx context.Context, company, id uuid.UUID) (again time.Du
 		return s.overtaken(ctx, j)
 	case j.finished():
 		return -1, nil
-	case held:
-		return jobPace, nil
 	}
-	return 0, nil
+	return again, nil
+}
+
+// waits notes whether the job must wait, and returns the delay of its next step: as long as it
+// has waited already.
+func (j *Job) waits(held bool, now time.Time) time.Duration {
+	if !held {
+		j.HeldSince = time.Time{}
+		return 0
+	}
+	if j.HeldSince.IsZero() {
+		j.HeldSince = now
+	}
+	return min(max(now.Sub(j.HeldSince), minWait), maxWait)
 }
 
 // overtaken handles a job that was changed during a step. A cancelled job keeps the counts of
-// the step. A restarted job begins again with its next step.
+// the step. A job that another replica has stepped meanwhile goes on with its next step.
 func (s *Service) overtaken(ctx context.Context, j Job) (again time.Duration, err error) {
 	now, err := s.Job(ctx, j.CompanyUUID, j.UUID)
 	if err != nil {
@@ -245,13 +248,6 @@ func (s *Service) overtaken(ctx context.Context, j Job) (again time.Duration, er
 	return -1, err
 }
 
-// crowded reports whether one of the subscribers has so many due deliveries that a job must
-// wait.
-func (s *Service) crowded(ctx context.Context, company uuid.UUID, subscribers ...uuid.UUID) (bool, error) {
-	waiting, err := s.Deliveries.Waiting(ctx, company, subscribers...)
-	return waiting > paceAbove, err
-}
-
 // jobPage is how many deliveries or events one step of a job examines.
 const jobPage = 500
 
@@ -261,13 +257,11 @@ type phase func(context.Context, *Job) (next string, err error)
 func (s *Service) phases(k JobKind) []phase {
 	switch k {
 	case JobRecover:
-		return []phase{s.recoverIn(query.Dead), s.recoverIn(query.All), s.recoverMissed}
-	case JobRelease:
-		return []phase{s.releaseHeld}
+		return []phase{s.recoverIn(delivery.StatusDead), s.recoverIn(), s.recoverMissed}
 	case JobCancel:
 		return []phase{s.cancelLive}
 	case JobDrop:
-		return []phase{s.dropWaiting, s.resume}
+		return []phase{unlessGone(s.Subscribers.Pause), s.dropWaiting, unlessGone(s.Subscribers.Resume)}
 	case JobRetry:
 		return []phase{s.retryMatching}
 	case JobErase:
@@ -296,17 +290,21 @@ func (s *Service) step(ctx context.Context, j *Job) error {
 	return nil
 }
 
-// recoverIn restarts the deliveries of the span in the job's statuses. The dead letters have an
-// index of their own, which keeps them longer than the settled ones are kept.
-func (s *Service) recoverIn(index query.Index) phase {
+// recoverIn restarts deliveries of the span in the job's statuses: with DEAD the dead letters, with
+// no status all others. The dead letters have an index of their own, which keeps them longer than
+// settled deliveries are kept.
+func (s *Service) recoverIn(walked ...delivery.Status) phase {
 	return func(ctx context.Context, j *Job) (string, error) {
 		asked := slices.DeleteFunc(slices.Clone(j.Statuses), func(st delivery.Status) bool {
-			return (st == delivery.StatusDead) != (index == query.Dead)
+			return (st == delivery.StatusDead) != (len(walked) > 0)
 		})
 		if len(asked) == 0 {
 			return "", nil
 		}
-		return s.walk(ctx, j, index, func(r delivery.Record) (delivery.Record, bool) {
+		if err := s.hold(ctx, j, j.SubscriberUUID); err != nil {
+			return "", err
+		}
+		return s.walk(ctx, j, walked, func(r delivery.Record) (delivery.Record, bool) {
 			due := slices.Contains(asked, r.Status) && r.Status != delivery.StatusDelivering && j.spans(r)
 			return lifecycle.Restart(r, delivery.ReasonRecover, s.Now()), due
 		})
@@ -319,24 +317,18 @@ func (j *Job) spans(r delivery.Record) bool {
 	return !created.Before(j.Since) && !created.After(j.Until)
 }
 
-func (s *Service) releaseHeld(ctx context.Context, j *Job) (string, error) {
-	return s.walk(ctx, j, query.Live, func(r delivery.Record) (delivery.Record, bool) {
-		if r.Status == delivery.StatusDelivering || r.Due != 0 {
-			return r, false
-		}
-		return lifecycle.Requeue(r, s.Now()), true
-	})
-}
-
 func (s *Service) cancelLive(ctx context.Context, j *Job) (string, error) {
 	_, err := s.reachable(ctx, j.CompanyUUID, j.SubscriberUUID)
 	if err == nil || errors.Is(err, delivery.ErrSubscriberDisabled) {
+		if s.Now().Sub(j.CreatedAt) < cancelWithin {
+			return "", errHeld
+		}
 		return "", nil // the deletion failed: the subscriber exists
 	}
 	if !errors.Is(err, delivery.ErrSubscriberGone) {
 		return "", err
 	}
-	return s.walk(ctx, j, query.Live, func(r delivery.Record) (delivery.Record, bool) {
+	return s.walk(ctx, j, live, func(r delivery.Record) (delivery.Record, bool) {
 		if r.Status == delivery.StatusDelivering { // its attempt ends it
 			return r, false
 		}
@@ -344,39 +336,47 @@ func (s *Service) cancelLive(ctx context.Context, j *Job) (string, error) {
 	})
 }
 
+// unlessGone is a phase that changes the subscriber, if it still exists.
+func unlessGone(change func(ctx context.Context, company, subscriber uuid.UUID) error) phase {
+	return func(ctx context.Context, j *Job) (string, error) {
+		err := change(ctx, j.CompanyUUID, j.SubscriberUUID)
+		if errors.Is(err, subscribers.ErrNotFound) {
+			err = nil
+		}
+		return "", err
+	}
+}
+
 func (s *Service) dropWaiting(ctx context.Context, j *Job) (string, error) {
-	return s.walk(ctx, j, query.Live, func(r delivery.Record) (delivery.Record, bool) {
+	return s.walk(ctx, j, live, func(r delivery.Record) (delivery.Record, bool) {
 		return lifecycle.Drop(r, s.Now()), r.Status != delivery.StatusDelivering && j.spans(r)
 	})
 }
 
-func (s *Service) resume(ctx context.Context, j *Job) (string, error) {
-	err := s.Subscribers.Resume(ctx, j.CompanyUUID, j.SubscriberUUID)
-	if errors.Is(err, subscribers.ErrNotFound) {
-		err = nil
-	}
-	return "", err
-}
+// live are the statuses of deliveries with attempts ahead.
+var live = []delivery.Status{delivery.StatusPending, delivery.StatusDelivering, delivery.StatusRetrying}
 
-// walk applies change to a page of one of the subscriber's indexes, newest first. A delivery
-// that changes meanwhile is skipped.
-func (s *Service) walk(ctx context.Context, j *Job, index query.Index, change func(delivery.Record) (delivery.Record, bool)) (string, error) {
-	refs, records, next, err := s.Deliveries.Walk(ctx, j.CompanyUUID, j.SubscriberUUID, index, j.Cursor, jobPage)
+// walk applies change to a page of the subscriber's deliveries in some statuses (none: in all),
+// newest first. A delivery that changes meanwhile is skipped.
+func (s *Service) walk(ctx context.Context, j *Job, statuses []delivery.Status, change func(delivery.Record) (delivery.Record, bool)) (string, error) {
+	f := query.Filter{Company: &j.CompanyUUID, Subscriber: &j.SubscriberUUID, Statuses: statuses, Cursor: j.Cursor, Size: jobPage}
+	page, err := s.Deliveries.List(ctx, f)
+	if errors.Is(err, cursor.ErrBad) { // of an earlier release: the phase begins again
+		f.Cursor = ""
+		page, err = s.Deliveries.List(ctx, f)
+	}
 	if err != nil {
 		return "", err
 	}
+	j.Examined += int64(len(page.Items))
 	var writes []store.Write
-	for i, rec := range records {
-		// A delivery may have ended since the index was read: it stays ended.
-		if rec == nil || index == query.Live && !rec.Status.Live() {
-			continue
-		}
-		j.Examined++
-		if next, ok := change(*rec); ok {
-			writes = append(writes, writeOf(refs[i], rec, &next))
+	for i := range page.Items {
+		d := &page.Items[i]
+		if next, ok := change(d.Record); ok {
+			writes = append(writes, writeOf(d.Ref, &d.Record, &next))
 		}
 	}
-	return next, s.redeliver(ctx, j, writes)
+	return page.Next, s.redeliver(ctx, j, writes)
 }
 
 func (s *Service) redeliver(ctx context.Context, j *Job, writes []store.Write) error {
@@ -402,6 +402,9 @@ func (s *Service) redeliver(ctx context.Context, j *Job, writes []store.Write) e
 // recoverMissed creates deliveries of the events of the time span that match the subscriber and
 // have no delivery to it.
 func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
+	if err := s.hold(ctx, j, j.SubscriberUUID); err != nil {
+		return "", err
+	}
 	sub, err := s.reachable(ctx, j.CompanyUUID, j.SubscriberUUID)
 	if errors.Is(err, delivery.ErrSubscriberGone) {
 		return "", nil
@@ -464,8 +467,7 @@ func (s *Service) eachMissed(ctx context.Context, sub *subscribers.Subscriber, r
 	return nil
 }
 
-// missed is the events that are matched and that the subscriber has no
-// delivery of.
+// missed returns those of the events that are matched and have no delivery to the subscriber.
 func (s *Service) missed(ctx context.Context, j *Job, ids []string) ([]events.Ref, error) {
 	refs := make([]delivery.Ref, len(ids))
 	eventRefs := make([]events.Ref, len(ids))

@@ -24,27 +24,20 @@ var errContended = errors.New("the delivery keeps changing")
 // status. delivery.ErrNotFound, ErrInFlight while an attempt is under way,
 // ErrSubscriberGone or ErrSubscriberDisabled.
 func (s *Service) Retry(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error) {
-	r, err := delivery.ParseID(company, id)
+	d, err := s.Deliveries.Delivery(ctx, company, id)
 	if err != nil {
 		return delivery.Delivery{}, err
 	}
-	records, err := s.Deliveries.Get(ctx, []delivery.Ref{r})
-	if err != nil {
+	if _, err := s.reachable(ctx, d.Company, d.Subscriber); err != nil {
 		return delivery.Delivery{}, err
 	}
-	if records[0] == nil {
-		return delivery.Delivery{}, delivery.ErrNotFound
-	}
-	if _, err := s.reachable(ctx, r.Company, r.Subscriber); err != nil {
-		return delivery.Delivery{}, err
-	}
-	return s.restart(ctx, r, records[0])
+	return s.restart(ctx, d.Ref, &d.Record)
 }
 
 // Replay sends an event again to every enabled subscriber that wants it now, or
 // only to those named, each with a fresh schedule; the webhook-id stays the
-// event's. Deliveries with an attempt under way are left as they are. Of subscribers
-// that the company does not have the error is an UnknownSubscribersError.
+// event's. Deliveries with an attempt under way are left as they are. The error is an
+// UnknownSubscribersError when only names subscribers that the company does not have,
 // events.ErrNotFound when there is no such event, events.ErrCompacted when its
 // payload is not kept any more.
 func (s *Service) Replay(ctx context.Context, r events.Ref, only []uuid.UUID) ([]delivery.Delivery, error) {

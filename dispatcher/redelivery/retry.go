@@ -35,11 +35,10 @@ func (r *RetryRequest) Matching() query.Filter {
 // retryAtOnce is how many pages a dry run counts before it becomes a job.
 const retryAtOnce = 2
 
-// RetryAll starts a job that attempts deliveries again, each with a fresh schedule,
-// whatever their status, but for those with an attempt under way and those whose
-// subscriber is disabled or was deleted. What is accepted later is left alone. A dry run
-// over few deliveries is completed already. subscribers.ErrNotFound,
-// delivery.ErrSubscriberDisabled or ErrTooManyJobs.
+// RetryAll starts a job that attempts the deliveries of the filter again, each with a fresh
+// schedule. It skips deliveries with an attempt under way, deliveries whose subscriber is disabled
+// or was deleted, and deliveries created after the call. A dry run over few deliveries is completed
+// when RetryAll returns. subscribers.ErrNotFound, delivery.ErrSubscriberDisabled or ErrTooManyJobs.
 func (s *Service) RetryAll(ctx context.Context, r RetryRequest) (Job, error) {
 	f := r.Matching()
 	if f.Subscriber != nil {
@@ -71,8 +70,8 @@ func (s *Service) RetryAll(ctx context.Context, r RetryRequest) (Job, error) {
 	return j, s.add(ctx, j, 0)
 }
 
-// errHeld says that a step must wait: for endpoint queues to get shorter, or for events and
-// jobs to end before they are erased.
+// errHeld says that a step must wait: for endpoint queues to get shorter, for events and jobs to
+// end before they are erased, or for the deletion of a subscriber.
 var errHeld = errors.New("the job must wait")
 
 // maxHeld is how long a job over several subscribers waits for one full endpoint queue. Then it
@@ -96,6 +95,7 @@ func (s *Service) retryMatching(ctx context.Context, j *Job) (string, error) {
 		enabled[sub.UUID] = sub.Enabled
 	}
 	var writes []store.Write
+	var to []uuid.UUID
 	for i := range page.Items {
 		d := &page.Items[i]
 		if !enabled[d.Subscriber] || d.Status == delivery.StatusDelivering {
@@ -103,8 +103,11 @@ func (s *Service) retryMatching(ctx context.Context, j *Job) (string, error) {
 		}
 		next := lifecycle.Restart(d.Record, delivery.ReasonReplay, s.Now())
 		writes = append(writes, writeOf(d.Ref, &d.Record, &next))
+		if !slices.Contains(to, d.Subscriber) {
+			to = append(to, d.Subscriber)
+		}
 	}
-	if err := s.hold(ctx, j, writes); err != nil {
+	if err := s.hold(ctx, j, to...); err != nil {
 		return "", err
 	}
 	j.Examined += int64(len(page.Items))
@@ -112,28 +115,16 @@ func (s *Service) retryMatching(ctx context.Context, j *Job) (string, error) {
 }
 
 // hold returns errHeld while one of the subscribers has many deliveries due.
-func (s *Service) hold(ctx context.Context, j *Job, writes []store.Write) error {
+func (s *Service) hold(ctx context.Context, j *Job, subs ...uuid.UUID) error {
 	if j.DryRun {
 		return nil
 	}
-	var subs []uuid.UUID
-	for i := range writes {
-		if sub := writes[i].Changes[0].Ref.Subscriber; !slices.Contains(subs, sub) {
-			subs = append(subs, sub)
-		}
-	}
-	crowded, err := s.crowded(ctx, j.CompanyUUID, subs...)
-	if err != nil {
+	waiting, err := s.Deliveries.Waiting(ctx, j.CompanyUUID, subs...)
+	if err != nil || waiting <= crowdedAbove {
 		return err
 	}
-	if now := s.Now().UTC(); crowded {
-		if j.HeldSince.IsZero() {
-			j.HeldSince = now
-		}
-		if j.SubscriberUUID != uuid.Nil || now.Sub(j.HeldSince) < maxHeld {
-			return errHeld
-		}
+	if j.SubscriberUUID == uuid.Nil && !j.HeldSince.IsZero() && s.Now().Sub(j.HeldSince) >= maxHeld {
+		return nil
 	}
-	j.HeldSince = time.Time{}
-	return nil
+	return errHeld
 }

@@ -31,13 +31,12 @@ var (
 )
 
 const (
-	// jobRetention is how long a job can be read after its last step.
+	// jobRetention is how long a finished job can be read.
 	jobRetention = 7 * 24 * time.Hour
-	// keptJobs is how many jobs of a company are kept, the newest.
+	// keptJobs is how many jobs of a company are kept: unfinished ones, and the newest others.
 	keptJobs = 2000
 	// maxWaiting bounds the unfinished jobs of a company; further ones are refused.
-	// maxDeleting is the higher bound for the jobs of deletions. A subscriber has at
-	// most one release job.
+	// maxDeleting is the higher bound for the jobs of deletions.
 	maxWaiting  = 100
 	maxDeleting = 1000
 )
@@ -48,9 +47,9 @@ var (
 	ErrTooManyJobs = errors.New("too many jobs of the company are not finished")
 	// ErrFinished says that a job has completed.
 	ErrFinished = errors.New("the job has completed")
-	// ErrNotCancellable says that a job is part of a change of a subscriber, or erases a
+	// ErrNotCancellable says that a job is part of the deletion of a subscriber, or erases a
 	// company.
-	ErrNotCancellable = errors.New("the job belongs to a change of a subscriber or company and cannot be cancelled")
+	ErrNotCancellable = errors.New("the job belongs to the deletion of a subscriber or company and cannot be cancelled")
 )
 
 // docs/redis.md lists type, writer and time to live of each key.
@@ -81,7 +80,6 @@ func (s *Service) add(ctx context.Context, j Job, after time.Duration) error {
 		most = maxWaiting
 	case JobCancel, JobErase:
 		most = maxDeleting
-	case JobRelease:
 	}
 	p := partition.Of(j.CompanyUUID)
 	call := &script.Call{Script: addScript, Keys: queues.Keys(p), Args: []any{
@@ -100,12 +98,15 @@ func (s *Service) add(ctx context.Context, j Job, after time.Duration) error {
 	return nil
 }
 
-// Job reads a job of a company; delivery.ErrNotFound when there is none (they are
+// Job reads a job of a company; delivery.ErrNotFound when there is none (finished ones are
 // kept for 7 days).
 func (s *Service) Job(ctx context.Context, company, id uuid.UUID) (Job, error) {
 	text, err := s.Client.Get(ctx, jobKey(company, id)).Result()
 	if errors.Is(err, redis.Nil) {
 		return Job{}, delivery.ErrNotFound
+	}
+	if redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return Job{}, errors.Join(errUnreadable, err)
 	}
 	if err != nil {
 		return Job{}, fmt.Errorf("read job: %w", err)
@@ -113,10 +114,13 @@ func (s *Service) Job(ctx context.Context, company, id uuid.UUID) (Job, error) {
 	return decodeJob(text)
 }
 
+// errUnreadable says that the text of a job is damaged.
+var errUnreadable = errors.New("the job cannot be read")
+
 func decodeJob(text string) (Job, error) {
 	j := Job{text: text}
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
-		return Job{}, fmt.Errorf("decode job: %w", err)
+		return Job{}, fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 	return j, nil
 }
@@ -144,7 +148,7 @@ func (s *Service) save(ctx context.Context, j *Job) (saved bool, err error) {
 	return true, nil
 }
 
-// others are the company's jobs that were started before one, or in the same millisecond.
+// others lists the company's other jobs that were started before j, or in the same millisecond.
 func (s *Service) others(ctx context.Context, j *Job) ([]uuid.UUID, error) {
 	ids, err := s.Client.ZRangeByScore(ctx, jobsKey(j.CompanyUUID), &redis.ZRangeBy{
 		Min: "-inf", Max: strconv.FormatInt(j.CreatedAt.UnixMilli(), 10),
@@ -161,7 +165,7 @@ func (s *Service) others(ctx context.Context, j *Job) ([]uuid.UUID, error) {
 	return others, nil
 }
 
-// forget drops jobs that are finished, or not kept any more.
+// forget drops jobs that are finished, missing or unreadable.
 func (s *Service) forget(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) error {
 	_, err := s.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, id := range ids {
@@ -232,7 +236,7 @@ func (s *Service) Jobs(ctx context.Context, f JobFilter) (JobPage, error) {
 			return JobPage{}, err
 		}
 		for i, j := range jobs {
-			if j == nil || !f.lets(j) {
+			if j == nil || !f.matches(j) {
 				continue
 			}
 			if len(page.Items) == size {
@@ -246,7 +250,7 @@ func (s *Service) Jobs(ctx context.Context, f JobFilter) (JobPage, error) {
 	return page, nil
 }
 
-func (f *JobFilter) lets(j *Job) bool {
+func (f *JobFilter) matches(j *Job) bool {
 	return (f.Subscriber == nil || j.SubscriberUUID == *f.Subscriber) &&
 		(len(f.Kinds) == 0 || slices.Contains(f.Kinds, j.Kind)) && (len(f.Statuses) == 0 || slices.Contains(f.Statuses, j.Status))
 }
@@ -285,7 +289,7 @@ func (s *Service) Cancel(ctx context.Context, company, id uuid.UUID) (Job, error
 		switch {
 		case err != nil, j.Status == JobCancelled:
 			return j, err
-		case j.Kind == JobRelease, j.Kind == JobCancel, j.Kind == JobErase:
+		case j.Kind == JobCancel, j.Kind == JobErase:
 			return j, ErrNotCancellable
 		case j.Status == JobCompleted:
 			return j, ErrFinished

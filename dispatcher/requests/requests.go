@@ -3,14 +3,27 @@
 package requests
 
 import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
 	"strings"
+	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/webhook/signature"
 	"spendhook/events"
 	"spendhook/subscribers"
 	"spendhook/subscribers/signingkey"
+	"spendhook/subscribers/vault"
 )
 
 // Options configures a Maker.
@@ -23,21 +36,203 @@ type Options struct {
 // maxTargets bounds the subscribers whose keys are kept decoded.
 const maxTargets = 1 << 14
 
-// Maker makes requests. It holds subscribers ready with what attempts need of them, and
-// is safe for concurrent use. Make it with New.
+// Maker makes requests. It caches the Target of each subscriber. It is safe for concurrent use.
+// Make it with New.
 type Maker struct {
-	opts  Options
-	ready *lru.Cache[*subscribers.Subscriber, *Target]
+	opts    Options
+	targets *lru.Cache[*subscribers.Subscriber, *Target]
 }
 
 // New returns a Maker.
 func New(o Options) *Maker {
 	o.PublicURL = strings.TrimSuffix(o.PublicURL, "/")
-	ready, _ := lru.New[*subscribers.Subscriber, *Target](maxTargets) // fails without a size only
-	return &Maker{opts: o, ready: ready}
+	targets, _ := lru.New[*subscribers.Subscriber, *Target](maxTargets) // fails without a size only
+	return &Maker{opts: o, targets: targets}
 }
 
 // Payloads encodes an event as its subscribers get it.
 func (m *Maker) Payloads(e *events.Stored) *Payloads {
 	return &Payloads{event: e, publicURL: m.opts.PublicURL}
 }
+
+// Target is a subscriber with what a request to it needs: its parsed URL, headers and decoded keys.
+// It is never changed.
+type Target struct {
+	Subscriber *subscribers.Subscriber
+	URL        *url.URL // nil while it cannot be read
+	Locked     error    // why no attempt is possible; else nil
+
+	signer  *signature.Signer
+	headers http.Header
+}
+
+// Address is the host and port that requests are sent to, "" while the URL cannot be read.
+func (t *Target) Address() string {
+	if t.URL == nil {
+		return ""
+	}
+	return net.JoinHostPort(t.URL.Hostname(), t.Port())
+}
+
+// Port is the port of its URL, also where that names none. The URL must not be nil.
+func (t *Target) Port() string {
+	switch {
+	case t.URL.Port() != "":
+		return t.URL.Port()
+	case t.URL.Scheme == "http":
+		return "80"
+	}
+	return "443"
+}
+
+// Request is the attempt that sends an event to the target; sequence 0 is not sent.
+func (t *Target) Request(id string, sequence int64, p Payload) webhook.Request {
+	return webhook.Request{
+		URL: t.URL, EventID: id, Sequence: sequence, Body: p.Body, ContentType: p.ContentType, Signer: t.signer, Headers: t.headers,
+		Company: t.Subscriber.CompanyUUID, Certificate: t.Subscriber.Certificate, Locked: t.Locked,
+	}
+}
+
+// Target returns the Target of a subscriber of a registry's snapshot. A subscriber that changes is
+// a new pointer in the next snapshot, and gets a new Target. Secrets that do not open are no error:
+// the Target is Locked.
+func (m *Maker) Target(ctx context.Context, sub *subscribers.Subscriber) (*Target, error) {
+	if cached, ok := m.targets.Get(sub); ok {
+		return cached, nil
+	}
+	made := &Target{Subscriber: sub, headers: make(http.Header, len(sub.Headers)), Locked: sub.Unusable()}
+	for _, h := range sub.Headers {
+		made.headers[h.Name] = []string{h.Value.Reveal()}
+	}
+	if made.Locked == nil {
+		key, err := m.key(ctx, sub)
+		switch {
+		case errors.Is(err, vault.ErrLocked):
+			made.Locked = err
+		case err != nil:
+			return nil, err
+		default:
+			made.Locked = made.open(key)
+		}
+	}
+	if made.Locked != nil {
+		m.opts.Logger.Error("deliveries wait: the subscriber's secrets do not open, check the encryption keys",
+			"company_uuid", sub.CompanyUUID, "subscriber_uuid", sub.UUID, "exception.message", made.Locked)
+	}
+	m.targets.Add(sub, made)
+	return made, nil
+}
+
+// key is the company's ed25519 key, nil when it signs nothing.
+func (m *Maker) key(ctx context.Context, sub *subscribers.Subscriber) (ed25519.PrivateKey, error) {
+	if m.opts.SigningKeys == nil {
+		return nil, nil
+	}
+	return m.opts.SigningKeys.Key(ctx, sub.CompanyUUID)
+}
+
+func (t *Target) open(key ed25519.PrivateKey) (err error) {
+	if t.URL, err = url.Parse(t.Subscriber.CallbackURL); err != nil {
+		return fmt.Errorf("callback URL of %s: %w", t.Subscriber.UUID, err)
+	}
+	t.signer, err = signature.New(t.Subscriber.Secrets, key)
+	return err
+}
+
+const jsonType = "application/json"
+
+// Payload is an event as a subscriber gets it. Its bytes are the same on every attempt.
+type Payload struct {
+	Body        []byte
+	ContentType string
+}
+
+// Payloads encodes one event, once in each format. One goroutine uses it.
+type Payloads struct {
+	event     *events.Stored
+	publicURL string // no slash at its end
+	made      map[string]Payload
+}
+
+// In encodes the event in one of the formats of subscribers.
+func (p *Payloads) In(format string) (Payload, error) {
+	if format == "" || format == subscribers.FormatStandard {
+		return Payload{Body: p.event.Body, ContentType: jsonType}, nil
+	}
+	if made, ok := p.made[format]; ok {
+		return made, nil
+	}
+	var record any
+	out := Payload{ContentType: jsonType}
+	switch format {
+	case subscribers.FormatThin:
+		record = p.thin()
+	case subscribers.FormatCloudEvents:
+		record, out.ContentType = p.cloudEvent(), "application/cloudevents+json"
+	default:
+		return Payload{}, fmt.Errorf("format %q is not known", format)
+	}
+	var err error
+	if out.Body, err = json.Marshal(record); err != nil {
+		return Payload{}, fmt.Errorf("encode event %s as %s: %w", p.event.Ref(), format, err)
+	}
+	if p.made == nil {
+		p.made = make(map[string]Payload, 1)
+	}
+	p.made[format] = out
+	return out, nil
+}
+
+const timeFormat = "2006-01-02T15:04:05.000Z"
+
+type thinEvent struct {
+	ID          string `json:"id"`
+	CompanyUUID string `json:"companyUuid"`
+	Event       string `json:"event"`
+	Timestamp   string `json:"timestamp"`
+	URL         string `json:"url"`
+}
+
+func (p *Payloads) thin() thinEvent {
+	e := p.event
+	return thinEvent{
+		ID: e.ID, CompanyUUID: e.CompanyUUID.String(), Event: e.Type, Timestamp: utc(e.Timestamp),
+		URL: p.publicURL + "/api/v1/events/" + e.ID,
+	}
+}
+
+// cloudEvent is in the structured mode of CloudEvents 1.0.2, with its sequence
+// extension. Extension attributes have lower-case names.
+type cloudEvent struct {
+	SpecVersion     string         `json:"specversion"`
+	ID              string         `json:"id"`
+	Source          string         `json:"source"`
+	Type            string         `json:"type"`
+	Subject         string         `json:"subject"`
+	Time            string         `json:"time"`
+	Sequence        string         `json:"sequence,omitempty"`
+	ErrorCode       string         `json:"errorcode,omitempty"`
+	ErrorMessage    string         `json:"errormessage,omitempty"`
+	DataContentType string         `json:"datacontenttype"`
+	Data            jsontext.Value `json:"data"`
+}
+
+func (p *Payloads) cloudEvent() cloudEvent {
+	e := p.event
+	out := cloudEvent{
+		SpecVersion: "1.0", ID: e.ID, Source: p.publicURL, Type: e.Type, Subject: e.CompanyUUID.String(), Time: utc(e.Timestamp),
+		ErrorCode: e.ErrorCode, ErrorMessage: e.ErrorMessage, DataContentType: jsonType, Data: e.Metadata,
+	}
+	if out.Source == "" {
+		out.Source = "/" // it must not be empty
+	}
+	if len(out.Data) == 0 {
+		out.Data = jsontext.Value("{}")
+	}
+	if e.Sequence > 0 {
+		out.Sequence = fmt.Sprintf("%019d", e.Sequence) // texts compare as the numbers do
+	}
+	return out
+}
+
+func utc(t time.Time) string { return t.UTC().Format(timeFormat) }

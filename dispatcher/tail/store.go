@@ -27,8 +27,6 @@ func streamKey(of uuid.UUID) string {
 const (
 	// streamLength bounds a stream, in batches of at most maxWritten entries.
 	streamLength = 100
-	// readMost is how many batches are read at a time.
-	readMost = 100
 	// redisPatience bounds each call of Redis, so that viewers do not wait for long.
 	redisPatience = 2 * time.Second
 )
@@ -39,7 +37,6 @@ func (t *Tail) now(ctx context.Context) (int64, error) {
 	return at.UnixMilli(), err
 }
 
-// readWatched lists the companies with viewers at any replica.
 func (t *Tail) readWatched(ctx context.Context) (map[uuid.UUID]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
@@ -75,7 +72,6 @@ func (t *Tail) announce(ctx context.Context, of uuid.UUID) {
 	_, _ = pipe.Exec(ctx)
 }
 
-// append writes a batch to each stream.
 func (t *Tail) append(ctx context.Context, all map[uuid.UUID]*batch) error {
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
@@ -109,7 +105,7 @@ func (t *Tail) readAfter(ctx context.Context, of uuid.UUID, last string) (batche
 		}
 		return nil, newest[0].ID, nil
 	}
-	messages, err := t.client.XRangeN(ctx, streamKey(of), "("+last, "+", readMost).Result()
+	messages, err := t.client.XRangeN(ctx, streamKey(of), "("+last, "+", streamLength).Result()
 	if err != nil {
 		return nil, last, fmt.Errorf("read live tail: %w", err)
 	}

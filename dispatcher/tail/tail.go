@@ -71,7 +71,6 @@ type Tail struct {
 	loops    sync.WaitGroup
 }
 
-// batch is what is written at a time.
 type batch struct {
 	Entries []Entry `json:"entries"`
 	Dropped int     `json:"dropped,omitzero"`
@@ -86,7 +85,9 @@ func New(client redis.UniversalClient, logger *slog.Logger) *Tail {
 
 // Close ends all views.
 func (t *Tail) Close() {
-	t.close()
+	t.viewing.Lock()
+	t.close() // from now on Watch starts no loop
+	t.viewing.Unlock()
 	t.loops.Wait()
 }
 
@@ -125,13 +126,14 @@ func (t *Tail) Add(e Entry) {
 func (t *Tail) Run(ctx context.Context) {
 	for n := 0; pause.For(ctx, writeEvery); n++ {
 		if n%int(refreshEvery/writeEvery) == 0 {
-			t.learn(ctx)
+			t.refreshWatched(ctx)
 		}
 		t.write(ctx)
 	}
 }
 
-func (t *Tail) learn(ctx context.Context) {
+// refreshWatched reads which companies have viewers.
+func (t *Tail) refreshWatched(ctx context.Context) {
 	watched, err := t.readWatched(ctx)
 	if err != nil || len(watched) == 0 {
 		t.watched.Store(nil) // viewers miss entries for a moment
@@ -230,7 +232,6 @@ func (v *Viewer) Next(ctx context.Context) (entries []Entry, dropped int, err er
 	return entries, dropped, nil
 }
 
-// offer adds the matching entries of a batch to a viewer.
 func (v *Viewer) offer(b batch) {
 	v.mu.Lock()
 	v.dropped += b.Dropped

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/redistest"
+	"spendhook/internal/waittest"
 )
 
 const patience = 30 * time.Second
@@ -30,19 +31,6 @@ func replica(t *testing.T, client redis.UniversalClient) *Tail {
 		tail.Close()
 	})
 	return tail
-}
-
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !so(); {
-		if time.Now().After(end) {
-			t.Fatalf("timed out waiting for: %s", what)
-		}
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-t.Context().Done():
-		}
-	}
 }
 
 func everything(Entry) bool { return true }
@@ -80,7 +68,7 @@ func TestAttemptsAreShownAtOtherReplicas(t *testing.T) {
 	}
 	failures := watch(t, b, &company, func(e Entry) bool { return e.Error != "" })
 	all := watch(t, b, nil, everything)
-	eventually(t, "both are known", func() bool { return a.Watched(company) && a.Watched(other) })
+	waittest.Until(t, "both are known", func() bool { return a.Watched(company) && a.Watched(other) })
 	for i := range 4 {
 		e := Entry{Company: company, EventID: strconv.Itoa(i)}
 		if i == 2 {
@@ -93,14 +81,14 @@ func TestAttemptsAreShownAtOtherReplicas(t *testing.T) {
 		t.Errorf("the failures of the company: %+v, %d dropped", got, dropped)
 	}
 	var seen []Entry
-	eventually(t, "all are seen", func() bool {
+	waittest.Until(t, "all are seen", func() bool {
 		got, _ := next(t, all)
 		seen = append(seen, got...)
 		return len(seen) == 5
 	})
 	failures.Leave()
 	all.Leave()
-	eventually(t, "no company has viewers", func() bool { return !a.Watched(company) && !a.Watched(other) })
+	waittest.Until(t, "no company has viewers", func() bool { return !a.Watched(company) && !a.Watched(other) })
 	a.Add(Entry{Company: company})
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -115,13 +103,13 @@ func TestAFloodIsDroppedAndCounted(t *testing.T) {
 	tail := replica(t, redistest.New(t))
 	company := uuid.New()
 	slow := watch(t, tail, &company, everything)
-	eventually(t, "it is known", func() bool { return tail.Watched(company) })
+	waittest.Until(t, "it is known", func() bool { return tail.Watched(company) })
 	const sent = 20 * maxWritten
 	for range sent {
 		tail.Add(Entry{Company: company})
 	}
 	shown, lost := 0, 0
-	eventually(t, "all are shown or counted", func() bool {
+	waittest.Until(t, "all are shown or counted", func() bool {
 		got, dropped := next(t, slow)
 		shown, lost = shown+len(got), lost+dropped
 		return shown+lost == sent

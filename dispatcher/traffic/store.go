@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/events/layout"
+	"spendhook/internal/clock"
 	"spendhook/internal/partition"
 	"spendhook/internal/pipeline"
 	"spendhook/internal/script"
@@ -35,12 +37,11 @@ const (
 
 // docs/redis.md lists type, writer and time to live of each key.
 
-// scope names the counters of all companies, of one, or of one subscriber.
 type scope struct {
 	prefix, name string
 }
 
-var everybody = scope{"sh:{traffic}:", "all"}
+var allCompanies = scope{"sh:{traffic}:", "all"}
 
 func ofCompany(company uuid.UUID) scope {
 	return scope{partition.Prefix(partition.Of(company)), company.String()}
@@ -76,14 +77,10 @@ type Store struct {
 // NewStore returns a Store on the client, which it does not close; nil now means
 // time.Now.
 func NewStore(client redis.UniversalClient, now func() time.Time) *Store {
-	if now == nil {
-		now = time.Now //nolint:forbidigo // the nil default
-	}
-	return &Store{client: client, now: now}
+	return &Store{client: client, now: clock.Or(now)}
 }
 
 const (
-	// writePart is how many counters one round trip writes.
 	writePart = 200
 	// rankedPart is how many subscribers of a write are ranked.
 	rankedPart = 20
@@ -115,7 +112,7 @@ func (s *Store) add(ctx context.Context, all map[uuid.UUID]*gathered, pending in
 			call(ofSubscriber(company, id), company, [4]int64{c.delivered, c.refused, c.erred, c.silent}, []any{"latency", p50, p95}, nil)
 			ranks = append(ranks, rank{company: company, name: id.String(), failed: c.failed(), latency: p95})
 		}
-		ranks = firstOf(ranks)
+		ranks = mostFailedAndSlowest(ranks)
 		worst = append(worst, ranks...)
 		n := [4]int64{g.accepted, g.delivered, g.failed, g.dead}
 		for i := range sum {
@@ -123,7 +120,7 @@ func (s *Store) add(ctx context.Context, all map[uuid.UUID]*gathered, pending in
 		}
 		call(ofCompany(company), company, n, []any{"pending", "", ""}, ranks)
 	}
-	worst = firstOf(worst)
+	worst = mostFailedAndSlowest(worst)
 	for i := range worst {
 		worst[i].name = worst[i].company.String() + "/" + worst[i].name
 	}
@@ -131,7 +128,7 @@ func (s *Store) add(ctx context.Context, all map[uuid.UUID]*gathered, pending in
 	if pending >= 0 {
 		last = []any{"number", pending, ""}
 	}
-	call(everybody, uuid.Nil, sum, last, worst)
+	call(allCompanies, uuid.Nil, sum, last, worst)
 	flush()
 	return lost
 }
@@ -144,8 +141,9 @@ type rank struct {
 	latency int
 }
 
-// firstOf are those with the most failed attempts and those with the highest latencies.
-func firstOf(all []rank) []rank {
+// mostFailedAndSlowest returns the rankedPart with the most failed attempts, and of the others the
+// rankedPart with the highest latencies.
+func mostFailedAndSlowest(all []rank) []rank {
 	if len(all) <= 2*rankedPart {
 		return all
 	}
@@ -172,7 +170,7 @@ func newCall(at scope, company uuid.UUID, now time.Time, n [4]int64, last []any,
 }
 
 // All returns the counts of all companies together.
-func (s *Store) All(ctx context.Context) (Series, error) { return s.read(ctx, everybody) }
+func (s *Store) All(ctx context.Context) (Series, error) { return s.read(ctx, allCompanies) }
 
 // Company returns the counts of a company.
 func (s *Store) Company(ctx context.Context, company uuid.UUID) (Series, error) {
@@ -198,7 +196,7 @@ func (s *Store) read(ctx context.Context, of scope) (Series, error) {
 }
 
 // LastHour returns the counts of subscribers in the last 60 minutes, in their order: 60 points
-// for each, or none when it had no traffic.
+// for each, or none when the subscriber had no traffic.
 func (s *Store) LastHour(ctx context.Context, company uuid.UUID, subscribers ...uuid.UUID) ([][]Point, error) {
 	texts, err := pipeline.Each(ctx, s.client, subscribers, func(pipe redis.Pipeliner, id uuid.UUID) *redis.StringCmd {
 		return pipe.Get(ctx, ofSubscriber(company, id).minutesKey())
@@ -260,7 +258,7 @@ func (p *Point) read(cell []byte, subscriber bool) {
 // and those with the highest latencies, of one company or, for nil, of all; at most n of
 // each.
 func (s *Store) Worst(ctx context.Context, company *uuid.UUID, n int) (failing, slow []Ranked, err error) {
-	of := everybody
+	of := allCompanies
 	if company != nil {
 		of = ofCompany(*company)
 	}
@@ -274,31 +272,18 @@ func (s *Store) Worst(ctx context.Context, company *uuid.UUID, n int) (failing, 
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, nil, fmt.Errorf("read the worst endpoints: %w", err)
 	}
-	for name, score := range merged(failed, func(a, b float64) float64 { return a + b }) {
-		if r, ok := rankedOf(company, name); ok {
-			r.Failed = int64(score)
-			failing = append(failing, r)
-		}
-	}
-	for name, score := range merged(latencies, func(now, _ float64) float64 { return now }) {
-		if r, ok := rankedOf(company, name); ok {
-			r.P95 = latencyOf(byte(score))
-			slow = append(slow, r)
-		}
-	}
-	slices.SortFunc(failing, func(a, b Ranked) int {
-		return cmp.Or(cmp.Compare(b.Failed, a.Failed), strings.Compare(a.Subscriber.String(), b.Subscriber.String()))
-	})
-	slices.SortFunc(slow, func(a, b Ranked) int {
-		return cmp.Or(cmp.Compare(b.P95, a.P95), strings.Compare(a.Subscriber.String(), b.Subscriber.String()))
-	})
-	return failing[:min(n, len(failing))], slow[:min(n, len(slow))], nil
+	failing = highest(company, n, failed, func(a, b float64) float64 { return a + b },
+		func(r *Ranked, score float64) { r.Failed = int64(score) })
+	slow = highest(company, n, latencies, func(now, _ float64) float64 { return now },
+		func(r *Ranked, score float64) { r.P95 = latencyOf(byte(score)) })
+	return failing, slow, nil
 }
 
-// merged are the scores of both hours, the later one first.
-func merged(of [2]*redis.ZSliceCmd, both func(now, before float64) float64) map[string]float64 {
+// highest lists up to n subscribers with the highest scores. The scores of both hours, the later one
+// first, are merged by both.
+func highest(company *uuid.UUID, n int, hours [2]*redis.ZSliceCmd, both func(now, before float64) float64, set func(*Ranked, float64)) (all []Ranked) {
 	scores := map[string]float64{}
-	for _, hour := range of {
+	for _, hour := range hours {
 		for _, z := range hour.Val() {
 			name := z.Member.(string)
 			if now, ok := scores[name]; ok {
@@ -308,21 +293,26 @@ func merged(of [2]*redis.ZSliceCmd, both func(now, before float64) float64) map[
 			}
 		}
 	}
-	return scores
+	names := slices.SortedFunc(maps.Keys(scores), func(a, b string) int {
+		return cmp.Or(cmp.Compare(scores[b], scores[a]), strings.Compare(a, b))
+	})
+	for _, name := range names[:min(n, len(names))] {
+		if r, ok := rankedOf(company, name); ok {
+			set(&r, scores[name])
+			all = append(all, r)
+		}
+	}
+	return all
 }
 
 func rankedOf(company *uuid.UUID, name string) (r Ranked, ok bool) {
 	if company != nil {
-		r.Company = *company
-	} else {
-		text, rest, _ := strings.Cut(name, "/")
-		id, err := uuid.Parse(text)
-		if err != nil {
-			return r, false
-		}
-		r.Company, name = id, rest
+		name = company.String() + "/" + name
 	}
-	id, err := uuid.Parse(name)
-	r.Subscriber = id
+	of, id, _ := strings.Cut(name, "/")
+	var err error
+	if r.Company, err = uuid.Parse(of); err == nil {
+		r.Subscriber, err = uuid.Parse(id)
+	}
 	return r, err == nil
 }

@@ -18,11 +18,8 @@ const dialPatience = time.Second
 var errNotNeeded = errors.New("dial: the attempt needs no connection any more")
 
 // dials bounds the running dials to each host by the number of attempts that wait for a
-// connection to it. net/http dials for every attempt that finds no idle connection. If
-// another connection becomes idle first, the attempt uses it, and the dial continues unused.
-// While handshakes take longer than requests, such dials would multiply. Here, unused dials
-// count for later attempts, so that a host has fewer than twice as many connections as the
-// most attempts in flight to it. Safe for concurrent use.
+// connection to it (docs/decisions/0009-connections.md says why). Dials that their attempt no
+// longer needs count for later ones. Safe for concurrent use.
 type dials struct {
 	patience time.Duration // dialPatience, but for tests
 
@@ -36,7 +33,6 @@ type dialHost struct {
 	tls     bool
 }
 
-// hostDials are the dials to one host.
 type hostDials struct {
 	host    dialHost
 	waiting int       // attempts that asked for a dial and have no connection yet
@@ -64,20 +60,20 @@ func newDials() *dials {
 func (d *dials) track(ctx context.Context, hooks *httptrace.ClientTrace) (context.Context, func()) {
 	w := &dialWait{}
 	ctx = context.WithValue(ctx, dialWaitKey{}, w)
-	hooks.GetConn = func(string) { d.set(w, false) } // once more when a kept connection was stale
+	hooks.GetConn = func(string) { d.setConnected(w, false) } // once more when a kept connection was stale
 	got := hooks.GotConn
 	hooks.GotConn = func(info httptrace.GotConnInfo) {
-		d.set(w, true)
+		d.setConnected(w, true)
 		if got != nil {
 			got(info)
 		}
 	}
-	return httptrace.WithClientTrace(ctx, hooks), func() { d.set(w, true) }
+	return httptrace.WithClientTrace(ctx, hooks), func() { d.setConnected(w, true) }
 }
 
-// set notes whether an attempt has a connection. A dial that is still queued for it is
+// setConnected notes whether an attempt has a connection. A dial that is still queued for it is
 // dropped.
-func (d *dials) set(w *dialWait, connected bool) {
+func (d *dials) setConnected(w *dialWait, connected bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	w.connected = connected
@@ -106,8 +102,8 @@ func (d *dials) begin(ctx context.Context, host dialHost) (end func(error), err 
 	return func(err error) { d.end(w, h, err) }, nil
 }
 
-// enter counts an attempt as waiting. Without a turn the dial begins at once;
-// without a host it is not needed.
+// enter counts an attempt as waiting. A nil channel means that the dial begins at once; a nil host,
+// that the attempt needs no dial any more.
 func (d *dials) enter(w *dialWait, host dialHost) (*hostDials, chan bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -131,7 +127,6 @@ func (d *dials) enter(w *dialWait, host dialHost) (*hostDials, chan bool) {
 	return h, w.turn
 }
 
-// await reports whether the queued dial begins.
 func (d *dials) await(ctx context.Context, w *dialWait, h *hostDials, turn chan bool) bool {
 	patience := time.NewTimer(d.patience)
 	defer patience.Stop()
@@ -166,21 +161,18 @@ func (d *dials) end(w *dialWait, h *hostDials, err error) {
 	d.forget(h)
 }
 
-// forget drops a host without dials.
 func (d *dials) forget(h *hostDials) {
 	if h.waiting == 0 && h.running == 0 {
 		delete(d.hosts, h.host)
 	}
 }
 
-// decide begins or drops a queued dial.
 func (h *hostDials) decide(w *dialWait, begins bool) {
 	h.queue.Remove(w.queued)
 	w.queued = nil
 	w.turn <- begins
 }
 
-// leave counts an attempt as no longer waiting.
 func (h *hostDials) leave(w *dialWait) {
 	h.waiting--
 	w.host = nil

@@ -16,7 +16,6 @@ import (
 	"spendhook/internal/egress"
 )
 
-// classifyStatus is the class of an answer by its status code.
 func classifyStatus(code int) attempt.ErrorClass {
 	switch {
 	case code == http.StatusGone:
@@ -119,7 +118,6 @@ type streamError struct {
 
 func (e streamError) Error() string { return "HTTP/2 stream reset" }
 
-// handshakeError marks whatever went wrong in a TLS handshake.
 type handshakeError struct{ err error }
 
 func (e *handshakeError) Error() string { return "TLS handshake: " + e.err.Error() }

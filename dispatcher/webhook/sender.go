@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -18,6 +19,7 @@ import (
 
 	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/webhook/signature"
+	"spendhook/internal/clock"
 	"spendhook/internal/egress"
 	"spendhook/internal/tracing"
 	"spendhook/subscribers/certificate"
@@ -105,15 +107,9 @@ func (o SenderOptions) withDefaults() SenderOptions {
 	if o.Guard == nil {
 		o.Guard = egress.New(egress.Options{})
 	}
-	if o.Timeout <= 0 {
-		o.Timeout = 15 * time.Second
-	}
-	if o.ConnectTimeout <= 0 {
-		o.ConnectTimeout = 5 * time.Second
-	}
-	if o.Now == nil {
-		o.Now = time.Now //nolint:forbidigo // the one default
-	}
+	o.Timeout = cmp.Or(o.Timeout, 15*time.Second)
+	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, 5*time.Second)
+	o.Now = clock.Or(o.Now)
 	return o
 }
 
@@ -174,7 +170,6 @@ func (s *Sender) request(ctx context.Context, r Request, ts int64) *http.Request
 	header["Idempotency-Key"] = nil
 	req := &http.Request{
 		Method: http.MethodPost, URL: r.URL, Host: r.URL.Host,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header:        header,
 		Body:          io.NopCloser(bytes.NewReader(r.Body)),
 		GetBody:       func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(r.Body)), nil },

@@ -17,19 +17,18 @@ type stopwatch struct {
 	mu                                  sync.Mutex
 	stopped                             bool
 	resolving, connecting, began, first time.Time
-	resolved, connected, shaken         time.Duration
+	resolved, connected, handshake      time.Duration
 }
 
 type stopwatchKey struct{}
 
-// trace returns the context of an attempt that is timed, and hooks that time it.
 func (s *stopwatch) trace(ctx context.Context) (context.Context, *httptrace.ClientTrace) {
 	return context.WithValue(ctx, stopwatchKey{}, s), &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
 			s.note(func(now time.Time) {
 				s.began, s.first = now, time.Time{}
 				if info.Reused { // a dial that was begun is not for this attempt
-					s.resolved, s.connected, s.shaken = 0, 0, 0
+					s.resolved, s.connected, s.handshake = 0, 0, 0
 				}
 			})
 		},
@@ -51,7 +50,6 @@ func (s *stopwatch) trace(ctx context.Context) (context.Context, *httptrace.Clie
 	}
 }
 
-// note changes what is known before the attempt has ended.
 func (s *stopwatch) note(change func(now time.Time)) {
 	now := s.now()
 	s.mu.Lock()
@@ -64,11 +62,11 @@ func (s *stopwatch) note(change func(now time.Time)) {
 // noteHandshake notes the duration of a TLS handshake for the attempt of a dial, if any.
 func noteHandshake(ctx context.Context, took time.Duration) {
 	if s, ok := ctx.Value(stopwatchKey{}).(*stopwatch); ok {
-		s.note(func(time.Time) { s.shaken = took })
+		s.note(func(time.Time) { s.handshake = took })
 	}
 }
 
-// stop ends the attempt and tells its parts.
+// stop freezes the times and returns the duration of each part of the attempt.
 func (s *stopwatch) stop() attempt.Timing {
 	now := s.now()
 	s.mu.Lock()
@@ -82,5 +80,5 @@ func (s *stopwatch) stop() attempt.Timing {
 	default:
 		firstByte, body = s.first.Sub(s.began), now.Sub(s.first)
 	}
-	return attempt.NewTiming(s.resolved, s.connected, s.shaken, firstByte, body)
+	return attempt.NewTiming(s.resolved, s.connected, s.handshake, firstByte, body)
 }

@@ -30,7 +30,6 @@ type transports struct {
 	certified *lru.Cache[identity, *pool]
 }
 
-// pool is the connections that show one certificate, or none.
 type pool struct {
 	*http.Transport
 	dials *dials
@@ -49,7 +48,6 @@ func newTransports(o SenderOptions) *transports {
 	return &transports{options: o, plain: newPool(o, nil), certified: certified}
 }
 
-// of is the pool for a request.
 func (t *transports) of(r Request) *pool {
 	if r.Certificate == nil {
 		return t.plain
@@ -79,8 +77,8 @@ func newPool(o SenderOptions, certificate *tls.Certificate) *pool {
 		idle = maxCertifiedConns
 	}
 	return &pool{dials: d.dials, Transport: &http.Transport{
-		DialContext:            d.dialPlain,
-		DialTLSContext:         d.dialTLS,
+		DialContext:            d.bounded(d.DialContext, false),
+		DialTLSContext:         d.bounded(d.handshake, true),
 		ForceAttemptHTTP2:      true,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: o.Timeout, PingTimeout: o.ConnectTimeout},
 		DisableCompression:     true,
@@ -120,24 +118,18 @@ func newDialer(o SenderOptions, certificate *tls.Certificate) *dialer {
 	}
 }
 
-func (d *dialer) dialPlain(ctx context.Context, network, address string) (net.Conn, error) {
-	end, err := d.dials.begin(ctx, dialHost{address: address})
-	if err != nil {
-		return nil, err
-	}
-	conn, err := d.DialContext(ctx, network, address)
-	end(err)
-	return conn, err
-}
+type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-func (d *dialer) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
-	end, err := d.dials.begin(ctx, dialHost{address: address, tls: true})
-	if err != nil {
-		return nil, err
+func (d *dialer) bounded(dial dialFunc, tls bool) dialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		end, err := d.dials.begin(ctx, dialHost{address, tls})
+		if err != nil {
+			return nil, err
+		}
+		conn, err := dial(ctx, network, address)
+		end(err)
+		return conn, err
 	}
-	conn, err := d.handshake(ctx, network, address)
-	end(err)
-	return conn, err
 }
 
 // handshake connects like net/http, but marks errors of the TLS handshake as handshakeError.

@@ -26,19 +26,22 @@ func (q *Queue) BeginAccept() (replica string, number uint64, deliveries int) {
 }
 
 // AcceptFree returns how many deliveries of a company one call of the accepting script may
-// claim: no more than a quantum, and none while claims of the partition are being recovered.
+// claim: no more than a quantum, and none while claims of the partition are being recovered, or
+// before its shard has a heartbeat under the id of this replica.
 func (q *Queue) AcceptFree(company uuid.UUID) int {
+	p := partition.Of(company)
 	q.mu.Lock()
-	recovering := len(q.lost[partition.Of(company)]) > 0
+	recovering := len(q.lost[p]) > 0
 	q.mu.Unlock()
-	if recovering {
+	shard, err := partition.Shard(q.ctx, q.opts.Client, p)
+	if recovering || err != nil || !q.watch.at(shard).announcedAs(*q.replica.Load()) {
 		return 0
 	}
 	return min(q.opts.Admission.Free(company), claimQuantum)
 }
 
-// StartAccepted starts the work of batches that the accepting script claimed, in the form of the
-// script, with so many deliveries. It does not wait. After StopClaiming it does nothing: Release
+// StartAccepted starts the work of batches, in the form in which the accepting script returned
+// them. deliveries is the number of their deliveries, about. It does not wait. After StopClaiming it does nothing: Release
 // requeues the work.
 func (q *Queue) StartAccepted(replica string, deliveries int, batches []any) {
 	var work []Batch
@@ -58,14 +61,14 @@ func (q *Queue) StartAccepted(replica string, deliveries int, batches []any) {
 	q.accepted.Add(int64(deliveries))
 	q.claiming.Go(func() {
 		defer q.accepted.Add(-int64(deliveries))
-		ctx, cancel := context.WithTimeout(q.asking, claimTimeout)
+		ctx, cancel := context.WithTimeout(q.claimCtx, claimTimeout)
 		defer cancel()
 		q.opts.Take(ctx, replica, work)
 	})
 }
 
-// LostAccepted requeues what a call of the accepting script may have claimed in partitions, since
-// its answer was lost. It does not wait.
+// LostAccepted requeues the events of partitions that a call of the accepting script may have
+// claimed: the answer of the call was lost. It does not wait.
 func (q *Queue) LostAccepted(replica string, number uint64, partitions []int) {
 	for _, p := range partitions {
 		q.recoverClaim(p, replica, number)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,7 +20,7 @@ import (
 // Bounds of one claim.
 const (
 	claimBytes   = 1 << 20 // of events of a partition; the last one may exceed it
-	claimsFull   = 16      // partitions of a call from which each may claim that much
+	claimsFull   = 16      // partitions of a call that may claim claimBytes each; more share claimBytes * claimsFull
 	claimQuantum = 50      // deliveries of a company while others have work
 	claimLeast   = 8       // deliveries of a partition, however many others have work
 	claimShort   = 50      // deliveries of a partition while others have work
@@ -67,8 +68,15 @@ type claimed struct {
 	wake      bool          // work remains: a wake-up must be enqueued
 	passed    []uuid.UUID   // companies that hold their share of this replica
 	next      time.Duration // until the rate limit of an endpoint queue allows a delivery; negative: none waits
+	damaged   []damaged     // whose work was not claimed, or not all
 	batches   []Batch
 	err       error
+}
+
+// damaged is a company whose turn failed because of a damaged key.
+type damaged struct {
+	company uuid.UUID
+	err     error
 }
 
 // claim claims at most `most` deliveries of each partition, in one pipeline. Each answer
@@ -160,6 +168,7 @@ func (q *Queue) recoverClaims(p int) {
 		if err != nil {
 			continue
 		}
+		q.reportQuarantined(p, call.Reply())
 		q.mu.Lock()
 		q.lost[p] = q.lost[p][1:]
 		left := len(q.lost[p])
@@ -180,7 +189,7 @@ func (c *claimed) read(reply any, asked time.Time) {
 	case len(list) == 1:
 		c.err = errRanAlready
 		return
-	case len(list) < 3:
+	case len(list) < 4:
 		c.err = errReply
 		return
 	}
@@ -189,7 +198,11 @@ func (c *claimed) read(reply any, asked time.Time) {
 	c.passed = parseIDs(list[1])
 	next, _ := list[2].(int64)
 	c.next = time.Duration(next) * time.Millisecond
-	for _, v := range list[3:] {
+	companies, _ := list[3].([]any)
+	for pair := range slices.Chunk(companies, 2) {
+		c.damaged = append(c.damaged, damaged{parseID(pair[0]), errors.New(text(pair[len(pair)-1]))})
+	}
+	for _, v := range list[4:] {
 		parts, _ := v.([]any)
 		if len(parts) != batchParts {
 			c.err = errReply

@@ -22,7 +22,7 @@ type taker struct {
 	mu      sync.Mutex
 	shares  map[uuid.UUID]int
 	others  int
-	refused map[uuid.UUID]int
+	passed  map[uuid.UUID]int
 	batches []workqueue.Batch
 	names   []string
 }
@@ -42,13 +42,13 @@ func (k *taker) Free(company uuid.UUID) int {
 	return k.others
 }
 
-func (k *taker) Refused(company uuid.UUID) bool {
+func (k *taker) Passed(company uuid.UUID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.refused == nil {
-		k.refused = make(map[uuid.UUID]int)
+	if k.passed == nil {
+		k.passed = make(map[uuid.UUID]int)
 	}
-	k.refused[company]++
+	k.passed[company]++
 	return false
 }
 
@@ -82,8 +82,9 @@ func (k *taker) events() (out []string) {
 func start(t *testing.T, client redis.UniversalClient, k *taker, change func(*workqueue.Options)) *workqueue.Queue {
 	t.Helper()
 	o := workqueue.Options{
-		Client: client, Replica: "r", Admission: k, Take: k.take, EndpointLimit: testLimit, BreakerFailures: testFailures,
-		HeartbeatEvery: 20 * time.Millisecond, ServiceEvery: 10 * time.Millisecond,
+		Client: client, Replica: "r", Admission: k, Take: k.take, EndpointLimit: testLimit, HostLimit: testHost,
+		BreakerFailures: testFailures,
+		HeartbeatEvery:  20 * time.Millisecond, ServiceEvery: 10 * time.Millisecond,
 	}
 	if change != nil {
 		change(&o)

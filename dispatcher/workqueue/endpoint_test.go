@@ -239,6 +239,29 @@ func TestBacklogMarkLastsUntilTheQueueIsEmpty(t *testing.T) {
 	}
 }
 
+// A job that becomes due again while it waits, or while it is under way, waits once.
+func TestDueJobWaitsOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	q, company, job := b.queue("a"), companies(testPartition, 1)[0], uuid.NewString()
+	isDue := func() {
+		b.do("ZADD", "due", 0, "j:"+company.String()+"/"+job)
+		b.promote(q)
+	}
+	isDue()
+	isDue()
+	if n := b.do("LLEN", "jq:"+company.String()); n != int64(1) {
+		t.Errorf("the job waits %v times", n)
+	}
+	b.claim(q)
+	isDue()
+	b.takeOver(b.queue("b"), q.Name())
+	if n := b.do("LLEN", "jq:"+company.String()); n != int64(1) {
+		t.Errorf("after a takeover the job waits %v times", n)
+	}
+	b.mustBeRight()
+}
+
 // Each promote call promotes one page of due queues.
 func TestPromotePages(t *testing.T) {
 	t.Parallel()

@@ -19,6 +19,7 @@ type Claimed struct {
 	Wake    bool
 	Fenced  bool
 	Passed  []uuid.UUID
+	Damaged []uuid.UUID
 	Next    time.Duration
 	Batches []Batch
 	Err     error
@@ -30,7 +31,11 @@ func (q *Queue) ClaimOnce(ctx context.Context, p, most int, shares map[uuid.UUID
 }
 
 func exported(c claimed) Claimed {
-	return Claimed{Wake: c.wake, Fenced: errors.Is(c.err, errFenced), Passed: c.passed, Next: c.next, Batches: c.batches, Err: c.err}
+	out := Claimed{Wake: c.wake, Fenced: errors.Is(c.err, errFenced), Passed: c.passed, Next: c.next, Batches: c.batches, Err: c.err}
+	for _, d := range c.damaged {
+		out.Damaged = append(out.Damaged, d.company)
+	}
+	return out
 }
 
 // Name is the replica id that claims are noted under now.
@@ -88,8 +93,13 @@ func (q *Queue) Repeat(ctx context.Context, p int, number uint64) Claimed {
 // RequeueHash is the SHA-1 by which Redis knows requeue.lua.
 func RequeueHash() string { return requeueScript.Hash() }
 
-// ReplicasKey is the heartbeats of a Redis that is no Cluster.
+// ReplicasKey is the heartbeats of a Redis that is no Cluster, and ReadsKey the formats of these
+// replicas.
 func ReplicasKey() string { return replicasKey(0) }
+func ReadsKey() string    { return readsKey(0) }
+
+// ReplicasKeyOf is the heartbeats of the shard whose first partition is p.
+func ReplicasKeyOf(p int) string { return replicasKey(p) }
 
 // Takeovers counts the replicas that this one took over, and Fenced how often it
 // was taken over itself.
@@ -109,8 +119,8 @@ func valueOf(c prometheus.Counter) float64 {
 	return m.GetCounter().GetValue()
 }
 
-// NotePassed notes that companies were passed by, as a claim does.
-func (q *Queue) NotePassed(companies ...uuid.UUID) { q.passed.note(companies) }
+// NotePassed notes that a company was passed by, as a claim does.
+func (q *Queue) NotePassed(company uuid.UUID) { q.passed.Add(company, time.Now()) }
 
 // Lag and Replicas are what the metrics show.
 func (q *Queue) Lag() time.Duration { return q.watch.lag(time.Now()) }

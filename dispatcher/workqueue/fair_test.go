@@ -256,8 +256,8 @@ func TestJobsHaveEveryEighthTurn(t *testing.T) {
 	q, company := b.queue("r"), companies(testPartition, 1)[0]
 	s := b.jobs(q)
 	b.accept(company, ids("e", 24)...)
-	for i := range 5 {
-		if err := s.SubscriberEnabled(t.Context(), company, subscriber(company, i)); err != nil {
+	for range 5 {
+		if _, err := s.Erase(t.Context(), company); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -286,12 +286,12 @@ func TestJobsOfACompanyRunOneAtATime(t *testing.T) {
 	q, both := b.queue("r"), companies(testPartition, 2)
 	s := b.jobs(q)
 	const many = 12
-	for i := range many {
-		if err := s.SubscriberEnabled(t.Context(), both[0], subscriber(both[0], i)); err != nil {
+	for range many {
+		if _, err := s.Erase(t.Context(), both[0]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.SubscriberEnabled(t.Context(), both[1], subscriber(both[1], 0)); err != nil {
+	if _, err := s.Erase(t.Context(), both[1]); err != nil {
 		t.Fatal(err)
 	}
 	ran := map[uuid.UUID]bool{}

@@ -209,6 +209,27 @@ func TestOrderedWaitsForAttemptOfLostReplica(t *testing.T) {
 	}
 }
 
+// The retry of an ordered subscriber's first delivery is due on schedule, also when a later delivery
+// waits for the attempt of a lost replica.
+func TestFirstRetryOfAnOrderedQueueIsDueOnSchedule(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	q, lost, company := b.queue("a"), b.queue("b"), companies(testPartition, 1)[0]
+	b.overflowed(q, company, 1)
+	fail := func(d workqueue.Delivery) {
+		b.record(q.Name(), b.attempted(company, d, attempt.ClassHTTP5xx, store.Reached))
+	}
+	fail(b.claimOne(q))
+	first := b.claimOne(q)
+	b.accept(company, "later")
+	b.overflowAll(lost.Name(), b.claim(lost))
+	b.claimOne(lost)
+	b.configure(subscriber(company, 0), company, ordered)
+	b.takeOver(q, lost.Name())
+	fail(first) // the retry is due in 1 ms
+	b.mustBeRight()
+}
+
 // A dead delivery of an ordered subscriber releases the next one, or pauses the subscriber.
 func TestDeadDeliveryReleasesOrPausesAnOrderedQueue(t *testing.T) {
 	t.Parallel()
@@ -274,6 +295,25 @@ func TestRateOfAnEndpointQueue(t *testing.T) {
 		t.Errorf("%d were claimed without the rate", len(got))
 	}
 	b.mustBeRight()
+}
+
+// A place that is freed at a paused endpoint schedules nothing. After the pause the free places are
+// used at once.
+func TestPlacesFreedInAPause(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	q := workqueue.New(workqueue.Options{Client: b.client, Replica: "r", EndpointLimit: 32, HostLimit: 32, BreakerFailures: testFailures})
+	company := companies(testPartition, 1)[0]
+	b.overflowed(q, company, 50)
+	work := deliveriesOf(b.claim(q))
+	b.pauseEndpoint(company, subscriber(company, 0))
+	b.record(q.Name(), b.attempted(company, work[0], attempt.ClassNone, store.Reached))
+	b.mustBeRight()
+	b.resumeEndpoint(company, subscriber(company, 0))
+	b.mustBeRight()
+	if n := len(deliveriesOf(b.claim(q))); len(work) != 32 || n != 1 {
+		t.Errorf("%d were claimed, %d after the pause", len(work), n)
+	}
 }
 
 // Deliveries of a paused endpoint are not claimed, and their queue is not scheduled.

@@ -1,10 +1,10 @@
 package workqueue_test
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -281,7 +281,7 @@ func (m *model) checkOrder(company uuid.UUID, d workqueue.Delivery) {
 			continue
 		}
 		record := s.pairs("d:" + company.String() + "/" + ref.ID)[d.Subscriber.String()]
-		if record == "" || (record[0] == 'P' || record[0] == 'R') && !strings.Contains(record, `"SUBSCRIBER_DISABLED"`) {
+		if record == "" || record[0] == 'P' || record[0] == 'R' {
 			m.t.Fatalf("%s was claimed for an ordered subscriber before %s: %q", d.EventID, ref.ID, record)
 		}
 	}
@@ -328,7 +328,7 @@ func (m *model) endsJob(r *replica, it *item, again time.Duration) {
 func (m *model) outcomes(it *item, n int) *try {
 	w := &try{replica: it.replica, write: store.Write{Event: it.ref}}
 	if it.sub != uuid.Nil {
-		kinds := []string{"delivered", "delivered", "failed", "unreachable", "interrupted", "hold", "cancel"}
+		kinds := []string{"delivered", "delivered", "failed", "unreachable", "interrupted", "put back", "cancel"}
 		m.outcome(w, rapid.SampledFrom(kinds).Draw(m.t, "outcome"), store.Change{
 			Ref: delivery.Ref{Ref: it.ref, Subscriber: it.sub}, Base: it.base, Claimed: true,
 		})
@@ -372,9 +372,9 @@ func (m *model) outcome(w *try, kind string, c store.Change) {
 		if kind == "breaker" {
 			c.Open, c.Pause = true, testPause
 		}
-	case "hold":
+	case "put back":
 		res = nil
-		do = func(r delivery.Record) delivery.Record { return lifecycle.Hold(r, now) }
+		do = func(r delivery.Record) delivery.Record { return lifecycle.Requeue(r, now) }
 	case "cancel":
 		res = nil
 		do = func(r delivery.Record) delivery.Record { return lifecycle.Cancel(r, now) }
@@ -501,8 +501,7 @@ func (m *model) takesOver(t *rapid.T) {
 	m.fenced[name] = true
 }
 
-// changes holds, cancels, releases or replays a delivery, unless an attempt is
-// under way.
+// changes requeues, cancels or replays a delivery, unless an attempt is under way.
 func (m *model) changes(t *rapid.T) {
 	m.t = t
 	if len(m.seen) == 0 {
@@ -520,14 +519,12 @@ func (m *model) changes(t *rapid.T) {
 	}
 	var next delivery.Record
 	now := time.Now()
-	switch kind := rapid.SampledFrom([]string{"hold", "cancel", "release", "replay"}).Draw(t, "change"); {
-	case kind == "hold" && rec.Status.Live():
-		next = lifecycle.Hold(*rec, now)
-	case kind == "cancel" && rec.Status.Live():
-		next = lifecycle.Cancel(*rec, now)
-	case kind == "release" && rec.Status.Live() && rec.Due == 0:
+	switch kind := rapid.SampledFrom([]string{"requeue", "cancel", "replay"}).Draw(t, "change"); {
+	case kind == "requeue" && rec.Status.Live():
 		next = lifecycle.Requeue(*rec, now)
 		next.Reason = ""
+	case kind == "cancel" && rec.Status.Live():
+		next = lifecycle.Cancel(*rec, now)
 	case kind == "replay":
 		next = lifecycle.Restart(*rec, delivery.ReasonReplay, now)
 	default:
@@ -552,9 +549,9 @@ func (m *model) addsJob(t *rapid.T) {
 	company := m.companies[rapid.IntRange(0, modelCompanies-1).Draw(t, "company")]
 	s := m.bench.jobs(m.draw().Queue)
 	sub := uuid.New()
-	id := uuid.NewSHA1(sub, []byte(redelivery.JobRelease)) // the model's jobs have nothing to do
+	id := uuid.NewSHA1(sub, []byte(redelivery.JobErase)) // the model's jobs have nothing to do
 	s.NewID = func() uuid.UUID { return id }
-	add := s.SubscriberEnabled
+	add := func(ctx context.Context, company, _ uuid.UUID) error { _, err := s.Erase(ctx, company); return err }
 	if rapid.Bool().Draw(t, "later") {
 		add = s.SubscriberDeleting
 	}
@@ -651,7 +648,7 @@ func (m *model) hasten() {
 	}
 }
 
-// release makes all held deliveries due again, and counts them.
+// release makes all live deliveries due, and counts them.
 func (m *model) release() int {
 	n := 0
 	for ref := range m.seen {

@@ -1,61 +1,32 @@
 package workqueue
 
 import (
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
+
+	"spendhook/internal/partition"
 )
 
-const (
-	maxPassed = 1 << 16          // companies that are kept
-	passedFor = 10 * time.Minute // how long a company is kept
-)
+// maxPassed is how many of the companies that claims passed by are remembered.
+const maxPassed = 1 << 16
 
-// passed remembers when claims last passed by a company because it held its share of
-// this replica's memory: its receivers hold up its work. Safe for concurrent use.
-type passed struct {
-	mu sync.RWMutex
-	at map[uuid.UUID]time.Time
-}
-
-func (p *passed) note(companies []uuid.UUID) {
-	if len(companies) == 0 {
-		return
-	}
+// notePassed notes that a claim passed companies by because they hold their share of this
+// replica's memory: their receivers hold up their work.
+func (q *Queue) notePassed(companies []uuid.UUID) {
+	q.metrics.passed.Add(float64(len(companies)))
 	now := time.Now() //nolint:forbidigo // for metrics
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.at == nil {
-		p.at = make(map[uuid.UUID]time.Time)
-	}
 	for _, c := range companies {
-		if _, known := p.at[c]; known || len(p.at) < maxPassed {
-			p.at[c] = now
-		}
-	}
-}
-
-// since reports whether a company was passed by at the time or later.
-func (p *passed) since(company uuid.UUID, at time.Time) bool {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	last, ok := p.at[company]
-	return ok && !last.Before(at)
-}
-
-// forget drops the companies that were last passed by more than passedFor ago.
-func (p *passed) forget() {
-	old := time.Now().Add(-passedFor) //nolint:forbidigo // for metrics
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for c, at := range p.at {
-		if at.Before(old) {
-			delete(p.at, c)
+		q.passed.Add(c, now)
+		if q.opts.Admission.Passed(c) {
+			q.Kick(partition.Of(c))
 		}
 	}
 }
 
 // PassedSince reports whether a claim passed the company by, at the time or later, because
-// its deliveries held its share of this replica's memory. It looks back ten minutes.
-func (q *Queue) PassedSince(company uuid.UUID, at time.Time) bool { return q.passed.since(company, at) }
+// its deliveries held its share of this replica's memory.
+func (q *Queue) PassedSince(company uuid.UUID, at time.Time) bool {
+	last, ok := q.passed.Peek(company)
+	return ok && !last.Before(at)
+}

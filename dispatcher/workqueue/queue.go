@@ -1,14 +1,15 @@
 // Package workqueue claims the work of all companies for replicas: events of ready
 // queues, deliveries of endpoint queues, and jobs. Package queues keeps them in Redis.
 //
-// Work is in exactly one place: a ready queue, an endpoint queue, or the note
-// of one replica, and every move is one script. Companies are served in turn
+// Work is in exactly one place: a ready queue, an endpoint queue, a job list, the note
+// of one replica, or the quarantine, and every move is one script. Companies are served in turn
 // (start-time fair queueing), so none waits behind another's backlog. A wake-up
 // is an asynq task that names partitions with work, and nothing else: a lost wake-up
 // delays work by a moment, and loses none.
 package workqueue
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -22,6 +23,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
@@ -36,9 +38,9 @@ type Admission interface {
 	// Holding returns how many deliveries each company that holds some may claim,
 	// and how many any other company may.
 	Holding() (shares map[uuid.UUID]int, others int)
-	// Refused notes that a claim passed a company by because the company may claim
+	// Passed notes that a claim passed a company by because the company may claim
 	// nothing. It reports whether the company may claim again at once.
-	Refused(company uuid.UUID) bool
+	Passed(company uuid.UUID) bool
 	// Free returns how many deliveries a company may claim.
 	Free(company uuid.UUID) int
 }
@@ -48,13 +50,14 @@ type Options struct {
 	Client    redis.UniversalClient
 	Replica   string // this process among its peers; the same after a restart, if possible
 	Admission Admission
-	// Take starts the work of batches that were claimed under the name replica.
+	// Take starts the work of batches that were claimed under the id replica.
 	// It may be called concurrently and must not wait for receivers.
 	Take func(ctx context.Context, replica string, batches []Batch)
 
-	EndpointLimit   int           // deliveries of one endpoint queue in flight, over all replicas; default 64
-	HostLimit       int           // the same of all endpoint queues of one company on one host; default 256
-	BreakerFailures int           // unreachable attempts in a row after which an endpoint queue is only probed; default 10
+	// Of endpoint queues; all three are required.
+	EndpointLimit   int           // deliveries of one in flight, over all replicas
+	HostLimit       int           // the same of all queues of one company on one host
+	BreakerFailures int           // unreachable attempts in a row after which one is only probed
 	AttemptTimeout  time.Duration // the longest that an attempt takes; default 15 s
 
 	HeartbeatEvery time.Duration // default 500 ms
@@ -67,29 +70,11 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.EndpointLimit <= 0 {
-		o.EndpointLimit = 64
-	}
-	if o.HostLimit <= 0 {
-		o.HostLimit = 256
-	}
-	if o.BreakerFailures <= 0 {
-		o.BreakerFailures = 10
-	}
-	for _, d := range []struct {
-		value    *time.Duration
-		standard time.Duration
-	}{
-		{&o.AttemptTimeout, 15 * time.Second},
-		{&o.HeartbeatEvery, 500 * time.Millisecond},
-		{&o.ServiceEvery, 250 * time.Millisecond},
-		{&o.CheckInterval, time.Millisecond},
-		{&o.StopTimeout, 5 * time.Second},
-	} {
-		if *d.value <= 0 {
-			*d.value = d.standard
-		}
-	}
+	o.AttemptTimeout = cmp.Or(o.AttemptTimeout, 15*time.Second)
+	o.HeartbeatEvery = cmp.Or(o.HeartbeatEvery, 500*time.Millisecond)
+	o.ServiceEvery = cmp.Or(o.ServiceEvery, 250*time.Millisecond)
+	o.CheckInterval = cmp.Or(o.CheckInterval, time.Millisecond)
+	o.StopTimeout = cmp.Or(o.StopTimeout, 5*time.Second)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -102,12 +87,12 @@ func (o Options) withDefaults() Options {
 type Queue struct {
 	opts    Options
 	metrics *metrics
-	passed  passed
+	passed  *lru.Cache[uuid.UUID, time.Time] // when a claim last passed a company by
 	wakeups *wakeups
 	watch   *watch
 	replica atomic.Pointer[string]                // the replica id that claims are noted under
 	refused atomic.Pointer[partition.FormatError] // why nothing more is claimed
-	failed  *pacedlog.Problems                    // failed claims
+	failed  *pacedlog.Problems                    // limits the log lines of failed claims
 
 	mu      sync.Mutex          // guards this group
 	started bool                // queued partitions may be served
@@ -130,23 +115,24 @@ type Queue struct {
 	stopped       atomic.Bool
 	ctx           context.Context //nolint:containedctx // StopClaiming ends it: no more claims start
 	cancel        context.CancelFunc
-	asking        context.Context //nolint:containedctx // ends when running claims are cancelled
-	endAsking     context.CancelFunc
+	claimCtx      context.Context //nolint:containedctx // ends when running claims are cancelled
+	cancelClaims  context.CancelFunc
 	endHeartbeats context.CancelFunc
 }
 
 // New returns a queue that takes wake-ups and claims nothing yet.
 func New(o Options) *Queue {
 	o = o.withDefaults()
+	passed, _ := lru.New[uuid.UUID, time.Time](maxPassed) // fails only for a size < 1
 	q := &Queue{
-		opts: o, servers: make(map[string]*server), parked: make(map[int]bool), unwoken: make(map[int]bool),
+		opts: o, passed: passed, servers: make(map[string]*server), parked: make(map[int]bool), unwoken: make(map[int]bool),
 		lost: make(map[int][]lostClaim), dropped: make(map[int]bool), failed: pacedlog.New(o.Logger, "workqueue", nil),
 	}
 	q.watch = newWatch(q)
 	q.metrics = newMetrics(o.Registerer, q.watch)
 	q.wakeups = newWakeups(o, func() bool { return q.waiting.Load() > 0 })
 	q.ctx, q.cancel = context.WithCancel(context.Background())
-	q.asking, q.endAsking = context.WithCancel(context.Background()) //nolint:gosec // StopClaiming ends it when it must
+	q.claimCtx, q.cancelClaims = context.WithCancel(context.Background()) //nolint:gosec // StopClaiming ends it when it must
 	q.rename()
 	return q
 }
@@ -201,7 +187,7 @@ func (q *Queue) StopClaiming(ctx context.Context) {
 	q.mu.Lock() // no claim begins from here on
 	q.cancel()
 	q.mu.Unlock()
-	defer context.AfterFunc(ctx, q.endAsking)()
+	defer context.AfterFunc(ctx, q.cancelClaims)()
 	stopped := make(chan struct{})
 	q.background.Go(func() {
 		q.wakeups.stop()
@@ -226,7 +212,7 @@ func (q *Queue) handOver(ctx context.Context) {
 	partitions := slices.Collect(maps.Keys(q.dropped))
 	q.mu.Unlock()
 	for part := range slices.Chunk(partitions, wakeupMost) {
-		if q.wakeups.try(ctx, part) != nil {
+		if q.wakeups.enqueue(ctx, part) != nil {
 			return
 		}
 	}
@@ -250,7 +236,7 @@ func (q *Queue) Wake(ctx context.Context, partitions []int) {
 	if len(partitions) == 0 {
 		return
 	}
-	looks := q.wakeups.waker.looks.Load()
+	polls := q.wakeups.waker.polls.Load()
 	q.mu.Lock()
 	stopping := q.ctx.Err() != nil
 	if !stopping {
@@ -264,11 +250,11 @@ func (q *Queue) Wake(ctx context.Context, partitions []int) {
 	}
 	q.mu.Unlock()
 	if stopping { // wake other replicas; if that fails, the owner serves the partition soon
-		_ = q.wakeups.try(ctx, partitions)
+		_ = q.wakeups.enqueue(ctx, partitions)
 		return
 	}
 	time.AfterFunc(wakeupSlow, func() {
-		if q.wakeups.waker.looks.Load() == looks { // asynq waits for Redis, or all its workers are busy
+		if q.wakeups.waker.polls.Load() == polls { // asynq waits for Redis, or all its workers are busy
 			q.Kick(partitions...)
 		}
 	})
@@ -285,8 +271,12 @@ func (q *Queue) enqueueWakeups() {
 		if len(partitions) == 0 {
 			return
 		}
+		var err error
 		for part := range slices.Chunk(partitions, wakeupMost) {
-			if err := q.wakeups.enqueue(context.Background(), part); err != nil {
+			if err == nil {
+				err = q.wakeups.enqueue(context.Background(), part)
+			}
+			if err != nil { // the queue of wake-ups may hang: this replica serves the rest, too
 				q.metrics.wakeupsFailed.Inc()
 				q.Kick(part...)
 				continue
@@ -303,10 +293,7 @@ func (q *Queue) Freed() {
 		return
 	}
 	q.mu.Lock()
-	again := make([]int, 0, len(q.parked))
-	for p := range q.parked {
-		again = append(again, p)
-	}
+	again := slices.Collect(maps.Keys(q.parked))
 	clear(q.parked)
 	q.waiting.Store(0)
 	q.mu.Unlock()
@@ -314,8 +301,7 @@ func (q *Queue) Freed() {
 	q.wakeups.waker.wake()
 }
 
-// fenced takes a new name after this replica's work was taken over under the
-// old one.
+// fenced takes a new replica id after another replica took over the work under the old one.
 func (q *Queue) fenced(old string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -368,17 +354,6 @@ func (q *Queue) park(partitions []int) {
 		q.parked[p] = true
 	}
 	q.waiting.Store(int64(len(q.parked)))
-}
-
-// pass notes companies that hold their share.
-func (q *Queue) pass(companies []uuid.UUID) {
-	q.metrics.passed.Add(float64(len(companies)))
-	q.passed.note(companies)
-	for _, c := range companies {
-		if q.opts.Admission.Refused(c) {
-			q.Kick(partition.Of(c))
-		}
-	}
 }
 
 // othersMemory is how long a partition that was served counts as having work.
@@ -435,6 +410,7 @@ func (q *Queue) Requeue(ctx context.Context, replica string, b Batch) error {
 	if err := script.Run(ctx, q.opts.Client, call); err != nil {
 		return fmt.Errorf("requeue work: %w", err)
 	}
+	q.reportQuarantined(p, call.Reply())
 	q.Kick(p)
 	return nil
 }

@@ -16,7 +16,7 @@ var (
 	promoteSource string
 	//go:embed lua/endjob.lua
 	endJobSource string
-	//go:embed lua/beat.lua
+	//go:embed lua/heartbeat.lua
 	heartbeatSource string
 )
 
@@ -28,8 +28,9 @@ var (
 	heartbeatScript = queues.Script(heartbeatSource, true)
 )
 
-// replicasKey: zset replica -> unix ms of its last heartbeat, of the shard that
-// partition p stands for.
+// replicasKey is the last heartbeats of the replicas, in the shard that partition p stands for.
+// Type: sorted set, replica by unix ms. Writer: the heartbeat script. TTL: none, a replica is
+// removed when it stops or was taken over.
 func replicasKey(p int) string { return partition.Prefix(p) + "replicas" }
 
 // readsKey is the formats that replicas read. Type: hash, replica to "oldest-newest".

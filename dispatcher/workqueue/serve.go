@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/google/uuid"
 
 	"spendhook/internal/partition"
 )
@@ -30,6 +30,7 @@ const (
 // server serves the partitions of one shard, one claim after the other, so that each claim
 // sees the places that the previous one used. Queue.mu guards it.
 type server struct {
+	shard   string        // its address
 	queued  []int         // to be served, in this order
 	serving []int         // nil: no round is running
 	budget  int           // deliveries of a round of several partitions
@@ -83,7 +84,7 @@ func (q *Queue) enqueue(partitions []int) map[*server][]int {
 	for shard, group := range groups {
 		s := q.servers[shard]
 		if s == nil {
-			s = &server{served: make(chan struct{}), budget: claimLong}
+			s = &server{shard: shard, served: make(chan struct{}), budget: claimLong}
 			q.servers[shard] = s
 		}
 		of[s] = group
@@ -101,7 +102,7 @@ func (q *Queue) enqueue(partitions []int) map[*server][]int {
 func (q *Queue) begin(s *server) {
 	if q.started && s.serving == nil && len(s.queued) > 0 {
 		s.next()
-		q.claiming.Go(func() { q.run(q.asking, s) })
+		q.claiming.Go(func() { q.run(q.claimCtx, s) })
 	}
 }
 
@@ -128,7 +129,7 @@ func (s *server) adjust(took time.Duration) {
 func (q *Queue) run(ctx context.Context, s *server) {
 	for {
 		began := time.Now() //nolint:forbidigo // tunes a size, decides nothing
-		q.serveRound(ctx, s.serving, s.budget)
+		q.serveRound(ctx, s.shard, s.serving, s.budget)
 		q.mu.Lock()
 		s.adjust(time.Since(began)) //nolint:forbidigo // as above
 		close(s.served)
@@ -152,7 +153,7 @@ func (q *Queue) run(ctx context.Context, s *server) {
 
 // serveRound claims work of partitions of one shard, as much as this replica has places for and
 // the budget allows, and starts the claimed work.
-func (q *Queue) serveRound(ctx context.Context, partitions []int, budget int) {
+func (q *Queue) serveRound(ctx context.Context, shard string, partitions []int, budget int) {
 	shares, others := q.opts.Admission.Holding()
 	if !anyFree(shares, others) {
 		q.park(partitions)
@@ -168,6 +169,18 @@ func (q *Queue) serveRound(ctx context.Context, partitions []int, budget int) {
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
 	replica := *q.replica.Load()
+	if err := q.watch.announce(ctx, shard, replica); err != nil {
+		if !q.refuse(err) {
+			q.claimFailed(ctx, partitions[0], err)
+			time.AfterFunc(recoverPause, func() { q.Kick(partitions...) })
+		}
+		return
+	}
+	q.claimRound(ctx, replica, partitions, budget, shares, others)
+}
+
+// claimRound claims under the id replica, and starts the claimed work.
+func (q *Queue) claimRound(ctx context.Context, replica string, partitions []int, budget int, shares map[uuid.UUID]int, others int) {
 	var batches []Batch
 	var again []int
 	number := q.calls.Add(1)
@@ -184,8 +197,7 @@ func (q *Queue) serveRound(ctx context.Context, partitions []int, budget int) {
 			if q.refuse(c.err) {
 				continue
 			}
-			level, left := q.failed.Level(slog.LevelError)
-			q.opts.Logger.Log(ctx, level, "claim failed", "partition", c.partition, "exception.message", c.err, "left_out", left)
+			q.claimFailed(ctx, c.partition, c.err)
 			q.recoverClaim(c.partition, replica, number)
 			continue
 		}
@@ -195,7 +207,10 @@ func (q *Queue) serveRound(ctx context.Context, partitions []int, budget int) {
 		if c.wake {
 			again = append(again, c.partition)
 		}
-		q.pass(c.passed)
+		for _, d := range c.damaged {
+			q.claimFailed(ctx, c.partition, d.err, "company_uuid", d.company)
+		}
+		q.notePassed(c.passed)
 		batches = append(batches, c.batches...)
 	}
 	q.served(partitions)
@@ -205,13 +220,16 @@ func (q *Queue) serveRound(ctx context.Context, partitions []int, budget int) {
 	}
 }
 
+// claimFailed logs that work of a partition was not claimed. fields are further fields of the line.
+func (q *Queue) claimFailed(ctx context.Context, p int, err error, fields ...any) {
+	level, left := q.failed.Level(slog.LevelError)
+	fields = append(fields, "partition", p, "exception.message", err, "left_out", left)
+	q.opts.Logger.Log(ctx, level, "claim failed", fields...)
+}
+
 // byShard groups partitions by the Redis server that serves them.
 func (q *Queue) byShard(ctx context.Context, partitions []int) map[string][]int {
 	groups := make(map[string][]int, 1)
-	if _, cluster := q.opts.Client.(*redis.ClusterClient); !cluster {
-		groups[""] = partitions
-		return groups
-	}
 	for _, p := range partitions {
 		shard, err := partition.Shard(ctx, q.opts.Client, p)
 		if err != nil {

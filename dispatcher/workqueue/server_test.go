@@ -34,7 +34,7 @@ func TestRedisIsFull(t *testing.T) {
 	s := b.jobs(q)
 	b.overflowed(q, all[0], 3)
 	b.accept(all[1], "direct", "damaged", "other")
-	if err := s.SubscriberEnabled(t.Context(), all[0], subscriber(all[0], 0)); err != nil {
+	if _, err := s.Erase(t.Context(), all[0]); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
@@ -70,7 +70,7 @@ func TestRedisIsFull(t *testing.T) {
 			for _, e := range batch.Events {
 				left[e.ID] = true
 				if e.ID == "damaged" {
-					if err := b.quarantine(q).Move(t.Context(), q.Name(), quarantine.Entry{Company: batch.Company, EventID: e.ID}); err != nil {
+					if err := b.quarantine().Move(t.Context(), q.Name(), quarantine.Entry{Company: batch.Company, EventID: e.ID}); err != nil {
 						t.Error(err)
 					}
 					continue
@@ -109,7 +109,7 @@ func TestSlotIsBeingMoved(t *testing.T) {
 		"delivered":  b.recordErr(q, store.Write{Event: events.Ref{Company: company, ID: "a"}, Matched: true}),
 		"end job":    q.EndJob(t.Context(), q.Name(), company, uuid.New(), 0),
 		"give up":    q.Requeue(t.Context(), q.Name(), workqueue.Batch{Company: company, Deliveries: []workqueue.Delivery{d}}),
-		"quarantine": b.quarantine(q).Move(t.Context(), q.Name(), quarantine.Entry{Company: company, EventID: d.EventID, Subscriber: &d.Subscriber}),
+		"quarantine": b.quarantine().Move(t.Context(), q.Name(), quarantine.Entry{Company: company, EventID: d.EventID, Subscriber: &d.Subscriber}),
 		"take over":  second(q.TakeOver(t.Context(), testPartition, q.Name())),
 		"promote":    second(q.Promote(t.Context(), testPartition, 10)),
 		"accept":     b.acceptErr(company, "late"),
@@ -130,6 +130,20 @@ func TestSlotIsBeingMoved(t *testing.T) {
 	}
 }
 
+// companyAt is a company of the first partition of a server.
+func companyAt(t *testing.T, client redis.UniversalClient, server *redistest.Server) uuid.UUID {
+	t.Helper()
+	for p := range partition.Count {
+		if shard, err := partition.Shard(t.Context(), client, p); err != nil {
+			t.Fatal(err)
+		} else if shard == server.Addr() {
+			return companies(p, 1)[0]
+		}
+	}
+	t.Fatal("the server has no partition")
+	return uuid.UUID{}
+}
+
 // While one server does not answer a claim, the partitions of other servers are served.
 func TestHungShardDoesNotBlockOtherShards(t *testing.T) {
 	t.Parallel()
@@ -139,18 +153,7 @@ func TestHungShardDoesNotBlockOtherShards(t *testing.T) {
 	})
 	t.Cleanup(func() { _ = client.Close() })
 	b, k := newBench(t, client), &taker{others: 100}
-	at := func(server int) uuid.UUID {
-		for p := range partition.Count {
-			if shard, err := partition.Shard(t.Context(), client, p); err != nil {
-				t.Fatal(err)
-			} else if shard == servers[server].Addr() {
-				return companies(p, 1)[0]
-			}
-		}
-		t.Fatal("the server has no partition")
-		return uuid.UUID{}
-	}
-	hung, other := at(0), at(1)
+	hung, other := companyAt(t, client, servers[0]), companyAt(t, client, servers[1])
 	q := start(t, client, k, nil)
 	servers[0].Pause()
 	defer servers[0].Resume()

@@ -109,9 +109,9 @@ func (b *bench) jobs(q *workqueue.Queue) *redelivery.Service {
 	})
 }
 
-// quarantine is that of the queue's Redis.
-func (b *bench) quarantine(q *workqueue.Queue) *quarantine.Store {
-	return quarantine.New(quarantine.Options{Client: b.client, Wake: wakeless{}.Wake, Kick: q.Kick})
+// quarantine is that of the bench's Redis.
+func (b *bench) quarantine() *quarantine.Store {
+	return quarantine.New(quarantine.Options{Client: b.client, Wake: wakeless{}.Wake})
 }
 
 // wakeless is a queue that enqueues no wake-ups.

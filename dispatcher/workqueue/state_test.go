@@ -161,8 +161,7 @@ func (s state) checkEvents(places map[string][]string) error {
 	return nil
 }
 
-// checkDeliveries checks that each live delivery that is not held has a place, and the
-// counter of its event.
+// checkDeliveries checks that each live delivery has a place, and the counter of its event.
 func (s state) checkDeliveries(places map[string][]string) error {
 	for _, e := range s.under("d:") {
 		live := 0
@@ -171,11 +170,10 @@ func (s state) checkDeliveries(places map[string][]string) error {
 				continue
 			}
 			open, at := record[0] == 'P' || record[0] == 'R', places[e+"/"+sub]
-			held := strings.Contains(record, `"SUBSCRIBER_DISABLED"`)
 			if open {
 				live++
 			}
-			if open && !held && len(at) == 0 {
+			if open && len(at) == 0 {
 				return fmt.Errorf("delivery %s/%s is lost: %s", e, sub, record)
 			}
 			if !open && len(at) == 1 && at[0] == "endpoint queue" {
@@ -250,10 +248,10 @@ func (s state) checkEndpoints(map[string][]string) error {
 			if scheduled {
 				return fmt.Errorf("endpoint queue %s is paused and will be served", e)
 			}
-		case scheduled && at <= latest+1:
+		case scheduled && at <= latest+1, about["full"] != "" && len(s["ef:"+e]) > 0: // or when a place is free
 		case scheduled:
 			return fmt.Errorf("endpoint queue %s is due at %v, its first delivery at %v, not before %v: %v", e, at, first, latest, about)
-		case about["full"] == "" || len(s["ef:"+e]) == 0:
+		default:
 			return fmt.Errorf("endpoint queue %s will not be served: %v", e, about)
 		}
 	}

@@ -34,9 +34,6 @@ const (
 	// itself if its asynq server has not polled since: another asynq key may be on a
 	// shard that hangs.
 	wakeupSlow = 25 * time.Millisecond
-	// enqueuePause is the pause after a failed enqueue. Until then the replica serves
-	// its own wake-ups.
-	enqueuePause = 2 * time.Second
 	// pollEvery is how often an idle replica polls for wake-ups of other replicas.
 	pollEvery = 200 * time.Millisecond
 )
@@ -46,8 +43,7 @@ type wakeups struct {
 	client *asynq.Client
 	server *asynq.Server
 	waker  *waker
-	failed atomic.Int64 // 0, or the unix ms from which the next one is tried
-	trying sync.WaitGroup
+	trying sync.WaitGroup // wake-ups are being enqueued
 }
 
 // newWakeups makes wakeups that takes none while full returns true.
@@ -93,34 +89,13 @@ func (w *wakeups) stop() {
 	w.trying.Wait()
 }
 
-var errPaused = errors.New("wake-ups are paused after a failure")
-
-// enqueue adds one wake-up for partitions. After a failure it returns errPaused until an
-// enqueue has succeeded: at most one call per enqueuePause tries, in the background.
+// enqueue enqueues one wake-up for partitions.
 func (w *wakeups) enqueue(ctx context.Context, partitions []int) error {
-	next := w.failed.Load()
-	if next == 0 {
-		return w.try(ctx, partitions)
-	}
-	now := time.Now().UnixMilli() //nolint:forbidigo // paces tries, decides nothing
-	if now >= next && w.failed.CompareAndSwap(next, now+enqueuePause.Milliseconds()) {
-		ctx = context.WithoutCancel(ctx)
-		w.trying.Go(func() {
-			if w.try(ctx, partitions) == nil {
-				w.failed.Store(0)
-			}
-		})
-	}
-	return errPaused
-}
-
-func (w *wakeups) try(ctx context.Context, partitions []int) error {
 	ctx, cancel := context.WithTimeout(ctx, enqueueTimeout)
 	defer cancel()
 	_, err := w.client.EnqueueContext(ctx, asynq.NewTask(wakeupTask, formatPartitions(partitions)),
 		asynq.Queue(wakeupQueue), asynq.MaxRetry(0), asynq.Timeout(time.Minute))
 	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) { // task ids are random: a conflict is a repeat after a lost answer
-		w.failed.Store(time.Now().Add(enqueuePause).UnixMilli()) //nolint:forbidigo // as above
 		return fmt.Errorf("enqueue wake-up: %w", err)
 	}
 	w.waker.wake()
@@ -150,7 +125,7 @@ type waker struct {
 	full  func() bool   // the replica has no places
 	nudge chan struct{} // holds one
 	empty atomic.Bool   // the last poll found nothing, or failed
-	looks atomic.Uint64 // number of polls
+	polls atomic.Uint64 // number of polls
 }
 
 func (w *waker) wake() {
@@ -179,7 +154,7 @@ func (w *waker) EvalSha(ctx context.Context, sha string, keys []string, args ...
 		cmd.SetErr(redis.Nil)
 		return cmd
 	}
-	w.looks.Add(1)
+	w.polls.Add(1)
 	cmd := w.UniversalClient.EvalSha(ctx, sha, keys, args...)
 	// An error counts as empty: asynq does not pause after errors, and gets one on each
 	// poll while Redis is at its memory limit.

@@ -128,7 +128,7 @@ func TestPlacesAreFreed(t *testing.T) {
 	eventually(t, "the company is passed by", func() bool {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		return k.refused[company] > 0
+		return k.passed[company] > 0
 	})
 	k.set(0)
 	q.Kick(testPartition)
@@ -232,7 +232,7 @@ func TestRefusedReplicaLeavesWorkToOthers(t *testing.T) {
 		o.Admission = kicking{here, sync.OnceFunc(func() { q.Kick(testPartition) })}
 	})
 	b.accept(companies(testPartition, 1)[0], "e")
-	if err := b.client.Set(t.Context(), partition.FormatKey(unreadable), partition.NewestFormat()+1, 0).Err(); err != nil {
+	if err := b.client.Set(t.Context(), partition.Prefix(unreadable)+"format", partition.NewestFormat()+1, 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	q.Kick(unreadable)

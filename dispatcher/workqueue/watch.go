@@ -39,20 +39,21 @@ type watch struct {
 	q      *Queue
 	mu     sync.Mutex
 	shards map[string]*shard // by address
-	owned  map[string][]int  // partitions owned, by shard
 }
 
 // shard is one Redis server and what this replica knows of its heartbeats.
 type shard struct {
 	partitions []int
+	owned      []int     // those that this replica owns; watch.mu guards it
 	ticking    bool      // a heartbeat is under way; watch.mu guards it
 	serving    bool      // takeover or service is under way; watch.mu guards it
 	sentAt     time.Time // last heartbeat of this replica; the goroutine that sends heartbeats owns it
 	servedAt   time.Time // when the owned partitions were last served; watch.mu guards it
 
-	mu    sync.Mutex
-	ahead time.Duration     // Redis's clock less this one's
-	seen  map[string]*other // the other replicas
+	mu        sync.Mutex
+	announced string            // the id under which this replica wrote its last heartbeat
+	ahead     time.Duration     // of Redis's clock, compared with this replica's
+	seen      map[string]*other // the other replicas
 }
 
 // other is another replica, as seen in one shard.
@@ -74,24 +75,46 @@ func (s *shard) waitLonger() {
 }
 
 func newWatch(q *Queue) *watch {
-	return &watch{q: q, shards: make(map[string]*shard), owned: make(map[string][]int)}
+	return &watch{q: q, shards: make(map[string]*shard)}
 }
 
-// begin sends the first heartbeats and requeues the work of former runs of this process.
+// begin sends the first heartbeats and requeues the work of former runs of this process. It
+// fails when a shard refuses the stored format, and when no shard answers. A shard that does not
+// answer now gets its heartbeats from the ticks, which find the former runs lost.
 func (w *watch) begin(ctx context.Context) error {
 	if err := w.group(ctx); err != nil {
 		return err
 	}
-	base := process(*w.q.replica.Load())
+	begun, failed := 0, error(nil)
 	for _, s := range w.shards {
-		if err := w.heartbeat(ctx, s); err != nil {
+		err := w.beginShard(ctx, s)
+		if _, refused := errors.AsType[*partition.FormatError](err); refused {
 			return err
 		}
-		for _, replica := range slices.Collect(maps.Keys(s.seen)) { // takeOver changes it
-			if process(replica) == base {
-				if err := w.takeOver(ctx, s, replica); err != nil {
-					return err
-				}
+		if err == nil {
+			begun++
+			continue
+		}
+		failed = err
+		w.q.opts.Logger.Error("shard does not answer, beginning without it", "exception.message", err)
+	}
+	if begun == 0 {
+		return failed
+	}
+	return ctx.Err()
+}
+
+func (w *watch) beginShard(ctx context.Context, s *shard) error {
+	first, cancel := context.WithTimeout(ctx, tickTimeout)
+	defer cancel()
+	if err := w.heartbeat(first, s); err != nil {
+		return err
+	}
+	base := process(*w.q.replica.Load())
+	for _, replica := range slices.Collect(maps.Keys(s.seen)) { // takeOver changes it
+		if process(replica) == base {
+			if err := w.takeOver(ctx, s, replica); err != nil {
+				return err
 			}
 		}
 	}
@@ -134,16 +157,15 @@ func (w *watch) run(ctx context.Context) {
 	defer ticks.Wait()
 	for n := 0; ; n++ {
 		if n%8 == 0 {
-			w.q.passed.forget()
 			if err := w.group(ctx); err != nil && ctx.Err() == nil {
 				w.q.opts.Logger.Error("shards not found", "exception.message", err)
 			}
 		}
 		w.mu.Lock()
-		for address, s := range w.shards {
+		for _, s := range w.shards {
 			if !s.ticking {
 				s.ticking = true
-				ticks.Go(func() { w.tick(ctx, address, s) })
+				ticks.Go(func() { w.tick(ctx, s) })
 			}
 		}
 		w.mu.Unlock()
@@ -160,9 +182,9 @@ const tickTimeout = 5 * time.Second
 
 // tick sends a heartbeat, if one is due, then takes over lost replicas and serves owned
 // partitions. The heartbeat of the next tick does not wait for takeover and service.
-func (w *watch) tick(ctx context.Context, address string, s *shard) {
+func (w *watch) tick(ctx context.Context, s *shard) {
 	if w.q.Refused() != nil { // other replicas take over its partitions and its work
-		w.own(address, nil)
+		w.own(s, nil)
 		w.mu.Lock()
 		s.ticking = false
 		w.mu.Unlock()
@@ -183,7 +205,7 @@ func (w *watch) tick(ctx context.Context, address string, s *shard) {
 	ctx, cancel := context.WithTimeout(ctx, tickTimeout)
 	defer cancel()
 	w.takeOverLost(ctx, s)
-	err = w.service(ctx, address, s)
+	err = w.service(ctx, s)
 	if err != nil && !w.q.refuse(err) && !errors.Is(err, context.Canceled) {
 		w.q.opts.Logger.Error("partitions not served", "exception.message", err)
 	}
@@ -207,21 +229,70 @@ func (w *watch) heartbeatIfDue(ctx context.Context, s *shard) error {
 
 // heartbeat writes this replica's heartbeat and counts the heartbeats of the others.
 func (w *watch) heartbeat(ctx context.Context, s *shard) error {
-	p := s.partitions[0]
+	replica := *w.q.replica.Load()
 	began := time.Now() //nolint:forbidigo // as above
 	s.sentAt = began
-	call := &script.Call{
-		Script: heartbeatScript, Keys: []string{replicasKey(p), queues.AbsentKey(p)}, Args: []any{partition.Prefix(p), *w.q.replica.Load()},
-	}
-	err := script.Run(ctx, w.q.opts.Client, call)
+	reply, err := w.writeHeartbeat(ctx, s, replica)
 	ended := time.Now() //nolint:forbidigo // as above
 	if err != nil || ended.Sub(began) > slowHeartbeat {
 		s.waitLonger()
 	}
 	if err != nil {
-		return fmt.Errorf("write heartbeat: %w", err)
+		return err
 	}
-	return s.count(call.Reply(), *w.q.replica.Load(), began)
+	return s.count(reply, replica, began)
+}
+
+// writeHeartbeat writes a heartbeat under an id, and returns the heartbeats of all replicas.
+func (w *watch) writeHeartbeat(ctx context.Context, s *shard, replica string) (reply any, err error) {
+	p := s.partitions[0]
+	call := &script.Call{
+		Script: heartbeatScript, Keys: []string{replicasKey(p), queues.AbsentKey(p)}, Args: []any{partition.Prefix(p), replica},
+	}
+	if err := script.Run(ctx, w.q.opts.Client, call); err != nil {
+		return nil, fmt.Errorf("write heartbeat: %w", err)
+	}
+	s.mu.Lock()
+	s.announced = replica
+	s.mu.Unlock()
+	return call.Reply(), nil
+}
+
+// at returns the shard at an address; nil when there is none.
+func (w *watch) at(address string) *shard {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.shards[address]
+}
+
+// announcedAs reports whether the shard has a heartbeat of this replica under the id. Only then may
+// the replica claim there under it: the other replicas take over the work of ids that they know.
+func (s *shard) announcedAs(replica string) bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.announced == replica
+}
+
+// announce writes a heartbeat to a shard that has none of this replica under the id: the replica
+// was fenced, or the shard is new, or did not answer before.
+func (w *watch) announce(ctx context.Context, address, replica string) error {
+	s := w.at(address)
+	if s == nil {
+		if err := w.group(ctx); err != nil {
+			return err
+		}
+		if s = w.at(address); s == nil {
+			return fmt.Errorf("there is no shard %q", address)
+		}
+	}
+	if s.announcedAs(replica) {
+		return nil
+	}
+	_, err := w.writeHeartbeat(ctx, s, replica)
+	return err
 }
 
 // count reads the answer of the heartbeat script.
@@ -351,6 +422,15 @@ func (q *Queue) requeueArgs(p int, replica, fence string, claim any) []any {
 	return []any{partition.Prefix(p), replica, requeuePage, fence, claim, (q.opts.AttemptTimeout + ClaimLife).Milliseconds()}
 }
 
+// reportQuarantined logs that the requeue script has quarantined work.
+func (q *Queue) reportQuarantined(p int, reply any) {
+	counts, _ := reply.([]any)
+	if len(counts) < 4 || counts[3] == int64(0) {
+		return
+	}
+	q.opts.Logger.Error("work quarantined that could not be requeued: a key of its company is damaged", "partition", p, "entries", counts[3])
+}
+
 // requeue fences a replica in partitions, requeues all its notes there and wakes the
 // partitions. It returns the number of notes.
 func (q *Queue) requeue(ctx context.Context, partitions []int, replica string) (int, error) {
@@ -369,9 +449,10 @@ func (q *Queue) requeue(ctx context.Context, partitions []int, replica string) (
 		var left, wake []int
 		for i, c := range calls {
 			counts, _ := c.Reply().([]any)
-			if len(counts) != 3 {
+			if len(counts) != 4 {
 				return n, errors.New("requeue work: unexpected reply")
 			}
+			q.reportQuarantined(rest[i], counts)
 			done, _ := counts[0].(int64)
 			n += int(done)
 			if notes, _ := counts[1].(int64); notes > 0 {
@@ -402,9 +483,9 @@ func (q *Queue) release(ctx context.Context, replica string) error {
 }
 
 // own notes which partitions of a shard this replica owns.
-func (w *watch) own(address string, partitions []int) {
+func (w *watch) own(s *shard, partitions []int) {
 	w.mu.Lock()
-	w.owned[address] = partitions
+	s.owned = partitions
 	w.mu.Unlock()
 	w.q.metrics.owned.Set(float64(len(w.ownedPartitions())))
 }
@@ -415,7 +496,7 @@ const promoteMost = 200
 
 // service promotes due endpoint queues and jobs of the partitions that this replica owns,
 // and serves wake-ups that no worker took.
-func (w *watch) service(ctx context.Context, address string, s *shard) error {
+func (w *watch) service(ctx context.Context, s *shard) error {
 	living := w.living(s)
 	var owned []int
 	for _, p := range s.partitions {
@@ -423,7 +504,7 @@ func (w *watch) service(ctx context.Context, address string, s *shard) error {
 			owned = append(owned, p)
 		}
 	}
-	w.own(address, owned)
+	w.own(s, owned)
 	due, err := w.due(ctx, s, owned)
 	if err != nil || len(due) == 0 {
 		return err
@@ -478,8 +559,8 @@ func (w *watch) ownedPartitions() []int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var out []int
-	for address := range w.shards {
-		out = append(out, w.owned[address]...)
+	for _, s := range w.shards {
+		out = append(out, s.owned...)
 	}
 	return out
 }
@@ -499,8 +580,8 @@ func (w *watch) replicas() (most int) {
 func (w *watch) lag(now time.Time) (longest time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for address, s := range w.shards {
-		if len(w.owned[address]) > 0 {
+	for _, s := range w.shards {
+		if len(s.owned) > 0 {
 			longest = max(longest, now.Sub(s.servedAt))
 		}
 	}

@@ -102,6 +102,75 @@ func TestFencedReplicaTakesANewName(t *testing.T) {
 	b.mustBeRight()
 }
 
+// A replica claims under a new id only where the id has a heartbeat: if it is killed right after
+// the claim, another replica takes the work over.
+func TestNewNameIsKnownBeforeItClaims(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	company, k := companies(testPartition, 1)[0], &taker{others: 100}
+	q := start(t, b.client, k, func(o *workqueue.Options) {
+		o.HeartbeatEvery = time.Hour
+		o.Take = func(ctx context.Context, replica string, batches []workqueue.Batch) {
+			if b.score(replica) == 0 {
+				t.Errorf("%s has claimed without a heartbeat", replica)
+			}
+			k.take(ctx, replica, batches)
+		}
+	})
+	b.takeOver(b.queue("other"), q.Name())
+	b.accept(company, "e")
+	q.Kick(testPartition)
+	eventually(t, "the work is claimed", func() bool { return len(k.events()) == 1 })
+	if q.Fenced() != 1 {
+		t.Errorf("fenced %v times", q.Fenced())
+	}
+	q.Rename()
+	if n := q.AcceptFree(company); n != 0 {
+		t.Errorf("%d deliveries may be claimed under an id without a heartbeat", n)
+	}
+}
+
+// Heartbeats never expire: the notes of replicas that were all down for long are found by them.
+func TestHeartbeatsDoNotExpire(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	start(t, b.client, &taker{}, nil)
+	for _, key := range []string{workqueue.ReplicasKey(), workqueue.ReadsKey()} {
+		if ttl := b.client.PTTL(t.Context(), key).Val(); ttl != -1 {
+			t.Errorf("%s expires in %v", key, ttl)
+		}
+	}
+}
+
+// A replica starts while a shard is away. When the shard is back, the replica serves it and takes
+// over the work of its former run there.
+func TestReplicaStartsWhileAShardIsAway(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Cluster(t, 2, "--cluster-require-full-coverage", "no")
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{servers[0].Addr(), servers[1].Addr()}, ReadTimeout: time.Second, MaxRedirects: -1,
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	b, k := newBench(t, client), &taker{others: 100}
+	away, there := companyAt(t, client, servers[0]), companyAt(t, client, servers[1])
+	b.accept(away, "a")
+	former, p := b.queue("r"), partition.Of(away)
+	if c := former.ClaimOnce(t.Context(), p, 10, nil, 10); len(c.Batches) != 1 {
+		t.Fatalf("the former run claimed %+v", c)
+	}
+	if err := client.ZAdd(t.Context(), workqueue.ReplicasKeyOf(p), redis.Z{Score: 1, Member: former.Name()}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.accept(there, "b")
+	servers[0].Pause()
+	defer servers[0].Resume()
+	q := start(t, client, k, nil)
+	q.Kick(partition.Of(there))
+	eventually(t, "the other shard is served", func() bool { return slices.Equal(k.events(), []string{"b"}) })
+	servers[0].Resume()
+	eventually(t, "the shard is served", func() bool { return slices.Equal(k.events(), []string{"a", "b"}) })
+}
+
 // failures counts the heartbeats that failed.
 type failures struct {
 	slog.Handler

@@ -22,11 +22,14 @@ func TestCatalogue(t *testing.T) {
 	if !slices.Equal(names, want) {
 		t.Errorf("types %q, want %q", names, want)
 	}
-	if !c.known("OURS") || c.known("THEIRS") || !c.Allows("THEIRS") {
-		t.Error("a catalogue that is not strict must know its own and allow any")
+	if !c.allows("THEIRS") {
+		t.Error("a catalogue that is not strict must allow any type")
+	}
+	if strict := NewCatalogue([]Type{{Name: "OURS"}}, true); !strict.allows("OURS") || !strict.allows("PAYMENT_PAID") || strict.allows("THEIRS") {
+		t.Error("a strict catalogue must allow its own types and the built-in ones alone")
 	}
 	var none *Catalogue
-	if !none.known("PAYMENT_PAID") || !none.Allows("THEIRS") || len(none.Types()) != 7 {
+	if !none.allows("THEIRS") || len(none.Types()) != 7 {
 		t.Error("a nil catalogue must know the built-in types and allow any")
 	}
 	if !IsOperational(SubscriberFailing) || IsOperational("PAYMENT_PAID") {

@@ -121,7 +121,6 @@ func (m *meter) compile(text jsontext.Value) (*jsonschema.Schema, error) {
 	return c.Compile(schemaURL)
 }
 
-// nowhere is a loader that has nothing.
 type nowhere struct{}
 
 // Load returns errFetch.
@@ -137,7 +136,6 @@ func (m *meter) count(_ *jsonschema.CompilerContext, schema map[string]any) (jso
 	return &step{m, breadth}, nil
 }
 
-// sizeOf is the number of direct members or elements of a value.
 func sizeOf(value any) int {
 	switch value := value.(type) {
 	case map[string]any:

@@ -2,9 +2,14 @@
 package history
 
 import (
+	"bytes"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,7 +17,10 @@ import (
 
 	"spendhook/events"
 	"spendhook/events/layout"
+	"spendhook/internal/clock"
+	"spendhook/internal/partition"
 	"spendhook/internal/pipeline"
+	"spendhook/internal/timestamp"
 )
 
 // Options are what a Reader needs.
@@ -32,9 +40,7 @@ type Reader struct {
 
 // New returns a Reader on the client, which it does not close.
 func New(o Options) *Reader {
-	if o.Now == nil {
-		o.Now = time.Now //nolint:forbidigo // the nil default
-	}
+	o.Now = clock.Or(o.Now)
 	return &Reader{client: o.Client, retention: o.Retention, now: o.Now}
 }
 
@@ -79,17 +85,35 @@ func (r *Reader) GetMany(ctx context.Context, refs []events.Ref) ([]*events.Stor
 	found := make([]*events.Stored, len(refs))
 	for i, get := range gets {
 		raw, err := get.Result()
-		if errors.Is(err, redis.Nil) || redis.HasErrorPrefix(err, "WRONGTYPE") {
-			continue
-		}
-		if err != nil {
+		if err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") {
 			return nil, fmt.Errorf("%w: read events: %w", events.ErrUnavailable, err)
 		}
-		if found[i], err = layout.Parse(refs[i], raw); err != nil {
-			found[i] = nil
+		if stored, err := layout.Parse(refs[i], raw); err == nil {
+			found[i] = stored
 		}
 	}
 	return found, nil
+}
+
+// GetSome reads those of the events for which on is true, as GetMany does; the others are nil.
+func (r *Reader) GetSome(ctx context.Context, refs []events.Ref, on []bool) ([]*events.Stored, error) {
+	var wanted []events.Ref
+	for i, ref := range refs {
+		if on[i] {
+			wanted = append(wanted, ref)
+		}
+	}
+	found, err := r.GetMany(ctx, wanted)
+	if err != nil {
+		return nil, err
+	}
+	stored := make([]*events.Stored, len(refs))
+	for i := range refs {
+		if on[i] {
+			stored[i], found = found[0], found[1:]
+		}
+	}
+	return stored, nil
 }
 
 // Heads reads the heads of events, in the order of refs: state, time of acceptance, sequence,
@@ -121,4 +145,90 @@ func (r *Reader) Pending(ctx context.Context, company uuid.UUID) (int64, error) 
 		return 0, fmt.Errorf("%w: count pending events: %w", events.ErrUnavailable, err)
 	}
 	return n, nil
+}
+
+//go:embed lua/page.lua
+var pageSource string
+
+var pageScript = redis.NewScript(pageSource)
+
+// Place is one entry of an index, and a position just after it; the zero Place is the start.
+// The fraction of its ms only orders those of one ms.
+type Place struct {
+	MS    float64 `json:"t,omitzero"`
+	ID    string  `json:"i,omitzero"`
+	Again bool    `json:"-"` // the position just before it
+}
+
+// Span is a range of an index, between two times in unix ms, both included.
+type Span struct {
+	Index     string // a key
+	Low, High int64
+	Ascending bool
+}
+
+// span limits from and to (nil: open) to the retention.
+func (r *Reader) span(index string, from, to *time.Time) Span {
+	sp := Span{Index: index, Low: r.now().Add(-r.retention - layout.Grace).UnixMilli(), High: timestamp.MaxMillis}
+	if from != nil {
+		sp.Low = max(sp.Low, ceilMillis(*from))
+	}
+	if to != nil {
+		sp.High = min(sp.High, to.UnixMilli())
+	}
+	return sp
+}
+
+func ceilMillis(t time.Time) int64 {
+	return t.Add(time.Millisecond - time.Nanosecond).UnixMilli()
+}
+
+// ReadIndex reads up to n places of the span after the given one; fewer than n
+// means that there are no more. Its error wraps events.ErrUnavailable.
+func ReadIndex(ctx context.Context, client redis.UniversalClient, sp Span, after Place, n int) ([]Place, error) {
+	got, err := pageScript.Run(ctx, client, []string{sp.Index},
+		sp.Ascending, sp.Low, sp.High, n, after.MS, after.ID, after.Again).StringSlice()
+	if err != nil {
+		return nil, fmt.Errorf("%w: read index: %w", events.ErrUnavailable, err)
+	}
+	places := make([]Place, 0, len(got)/2)
+	for pair := range slices.Chunk(got, 2) {
+		ms, err := strconv.ParseFloat(pair[1], 64)
+		if err != nil {
+			return nil, fmt.Errorf("%w: read index: %w", events.ErrUnavailable, err)
+		}
+		places = append(places, Place{MS: ms, ID: pair[0]})
+	}
+	return places, nil
+}
+
+// Companies goes through the companies that accepted an event at low (unix ms) or later and
+// within retention, by partition and then by UUID, from one of them on; uuid.Nil: all. It ends
+// with the first error, which wraps events.ErrUnavailable.
+func Companies(ctx context.Context, client redis.UniversalClient, from uuid.UUID, low int64) iter.Seq2[uuid.UUID, error] {
+	return func(yield func(uuid.UUID, error) bool) {
+		first := 0
+		if from != uuid.Nil {
+			first = partition.Of(from)
+		}
+		for p := first; p < partition.Count; p++ {
+			names, err := client.ZRangeByScore(ctx, companiesKey(p), &redis.ZRangeBy{
+				Min: strconv.FormatInt(low, 10), Max: "+inf",
+			}).Result()
+			if err != nil {
+				yield(uuid.Nil, fmt.Errorf("%w: read companies: %w", events.ErrUnavailable, err))
+				return
+			}
+			slices.Sort(names) // the set is in the order of time, which changes between pages
+			for _, name := range names {
+				company, err := uuid.Parse(name)
+				if err != nil || p == first && bytes.Compare(company[:], from[:]) < 0 { // err: not written by a script of ours
+					continue
+				}
+				if !yield(company, nil) {
+					return
+				}
+			}
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -36,8 +37,7 @@ type Filter struct {
 	Types      []string   // any of them
 	From, To   *time.Time // accepted at, both inclusive
 	Cursor     string     // Next of the page before, under the same filter
-	Size       int        // at most 100; 20 when not positive
-	Bytes      int        // of bodies; PageBytes when not positive
+	Size       int        // at most 100; 0 means 20
 
 	// Only says which of up to 100 events are on the list, and what that check cost in
 	// index entries. OnlyKey identifies the function in cursors.
@@ -48,46 +48,22 @@ type Filter struct {
 // position is where a page ended: after a place of a company, or after the whole company when
 // there is no ID.
 type position struct {
-	Company uuid.UUID `json:"c"`
-	MS      float64   `json:"t,omitzero"`
-	ID      string    `json:"i,omitzero"`
-}
+	Place
 
-func (p position) place() Place { return Place{MS: p.MS, ID: p.ID} }
+	Company uuid.UUID `json:"c"`
+}
 
 const listName = "events"
 
-// key identifies the filter in cursors.
 func (f *Filter) key() string {
-	return fmt.Sprint(f.Company, f.Subscriber, f.Types, millis(f.From), millis(f.To), f.OnlyKey)
+	return fmt.Sprint(f.Company, f.Subscriber, f.Types, f.From, f.To, f.OnlyKey)
 }
 
-// index is the key of the index that serves the filter in a company.
 func (f *Filter) index(company uuid.UUID) string {
 	if f.Subscriber != nil {
 		return layout.OfSubscriberKey(company, *f.Subscriber)
 	}
 	return layout.IndexKey(company)
-}
-
-// millis is -1 for no time.
-func millis(t *time.Time) int64 {
-	if t == nil {
-		return -1
-	}
-	return t.UnixMilli()
-}
-
-// start is where the list continues.
-func (f *Filter) start() (position, error) {
-	var at position
-	if err := cursor.Decode(f.Cursor, listName, f.key(), &at); err != nil {
-		return at, err
-	}
-	if f.Cursor != "" && f.Company != nil && *f.Company != at.Company {
-		return at, cursor.ErrBad
-	}
-	return at, nil
 }
 
 // Page is one page of a list, without the Body of its events. Next is "" at the end
@@ -102,17 +78,13 @@ type Page struct {
 // 1,000 index entries, so that a rare type needs more calls, not longer ones.
 // cursor.ErrBad when the cursor is not of this list.
 func (r *Reader) List(ctx context.Context, f Filter) (Page, error) {
-	at, err := f.start()
-	if err != nil {
-		return Page{}, err
-	}
-	l := &listing{reader: r, filter: f, at: at, room: pageSize(f.Size), bytes: f.Bytes, work: maxWork}
-	if l.bytes <= 0 {
-		l.bytes = PageBytes
-	}
-	if f.Company != nil {
+	l := &listing{reader: r, filter: f, left: min(cmp.Or(f.Size, defaultSize), maxSize), bytes: PageBytes, work: maxWork}
+	err := cursor.Decode(f.Cursor, listName, f.key(), &l.at)
+	switch {
+	case err != nil:
+	case f.Company != nil:
 		err = l.readCompany(ctx, *f.Company)
-	} else {
+	default:
 		err = l.readCompanies(ctx)
 	}
 	if err != nil {
@@ -124,26 +96,18 @@ func (r *Reader) List(ctx context.Context, f Filter) (Page, error) {
 	return Page{Items: l.items}, nil
 }
 
-func pageSize(asked int) int {
-	if asked <= 0 {
-		return defaultSize
-	}
-	return min(asked, maxSize)
-}
-
-// listing is one List under way.
 type listing struct {
 	reader *Reader
 	filter Filter
 	at     position
 	items  []events.Stored
-	room   int  // items left on the page
+	left   int  // items left on the page
 	bytes  int  // bytes of bodies left on the page
 	work   int  // index entries left to examine
 	more   bool // the list continues after at
 }
 
-func (l *listing) spent() bool { return l.room <= 0 || l.work <= 0 }
+func (l *listing) spent() bool { return l.left <= 0 || l.work <= 0 }
 
 func (l *listing) readCompanies(ctx context.Context) error {
 	low := l.reader.span("", l.filter.From, nil).Low
@@ -173,7 +137,7 @@ func (l *listing) readCompany(ctx context.Context, company uuid.UUID) error {
 	sp := l.reader.span(l.filter.index(company), l.filter.From, l.filter.To)
 	for {
 		n := l.batch()
-		places, err := ReadIndex(ctx, l.reader.client, sp, l.at.place(), n)
+		places, err := ReadIndex(ctx, l.reader.client, sp, l.at.Place, n)
 		if err != nil {
 			return err
 		}
@@ -194,7 +158,7 @@ func (l *listing) batch() int {
 	if len(l.filter.Types) > 0 || l.filter.Only != nil {
 		return min(typeBatch, l.work)
 	}
-	return min(l.room+1, l.work)
+	return min(l.left+1, l.work)
 }
 
 // take adds the events of places until the page is full, and returns how many places it used.
@@ -205,9 +169,6 @@ func (l *listing) take(ctx context.Context, places []Place) (int, error) {
 		refs[i] = events.Ref{Company: l.at.Company, ID: p.ID}
 	}
 	on, err := l.only(ctx, refs)
-	if err == nil {
-		err = l.ofTypes(ctx, refs, on)
-	}
 	if err != nil {
 		return 0, err
 	}
@@ -221,11 +182,11 @@ func (l *listing) take(ctx context.Context, places []Place) (int, error) {
 		}
 	}
 	for taken := 0; taken < len(places); {
-		if l.room == 0 {
+		if l.left == 0 {
 			return taken, nil
 		}
 		n := Fitting(sizes[taken:], readBytes)
-		stored, err := l.load(ctx, refs[taken:taken+n], on[taken:])
+		stored, err := l.reader.GetSome(ctx, refs[taken:taken+n], on[taken:])
 		if err != nil {
 			return 0, err
 		}
@@ -233,7 +194,7 @@ func (l *listing) take(ctx context.Context, places []Place) (int, error) {
 			if !l.add(e) {
 				return taken + i, nil
 			}
-			l.at.MS, l.at.ID = places[taken+i].MS, places[taken+i].ID
+			l.at.Place = places[taken+i]
 			l.work--
 		}
 		taken += n
@@ -243,45 +204,20 @@ func (l *listing) take(ctx context.Context, places []Place) (int, error) {
 
 // only reports which of the events to load.
 func (l *listing) only(ctx context.Context, refs []events.Ref) (on []bool, err error) {
-	if l.filter.Only == nil || len(refs) == 0 {
-		return slices.Repeat([]bool{true}, len(refs)), nil
+	on = slices.Repeat([]bool{true}, len(refs))
+	if l.filter.Only != nil && len(refs) > 0 {
+		var work int
+		on, work, err = l.filter.Only(ctx, refs)
+		l.work -= work
 	}
-	on, work, err := l.filter.Only(ctx, refs)
-	l.work -= work
-	return on, err
-}
-
-// ofTypes excludes events of other types than the filter's before they are loaded.
-func (l *listing) ofTypes(ctx context.Context, refs []events.Ref, on []bool) error {
-	if len(l.filter.Types) == 0 {
-		return nil
+	if err != nil || len(l.filter.Types) == 0 {
+		return on, err
 	}
 	heads, err := l.reader.Heads(ctx, refs)
 	for i, e := range heads {
 		on[i] = on[i] && e != nil && slices.Contains(l.filter.Types, e.Type)
 	}
-	return err
-}
-
-// load reads those of the events that are on the list; nil stands for the others.
-func (l *listing) load(ctx context.Context, refs []events.Ref, on []bool) ([]*events.Stored, error) {
-	var wanted []events.Ref
-	for i, ref := range refs {
-		if on[i] {
-			wanted = append(wanted, ref)
-		}
-	}
-	found, err := l.reader.GetMany(ctx, wanted)
-	if err != nil {
-		return nil, err
-	}
-	stored := make([]*events.Stored, len(refs))
-	for i := range refs {
-		if on[i] {
-			stored[i], found = found[0], found[1:]
-		}
-	}
-	return stored, nil
+	return on, err
 }
 
 // Batches divides events, in their order, into batches of about a MiB to read together, so that
@@ -311,17 +247,45 @@ func Fitting(sizes []int, most int) int {
 // add adds an event that matches the filter. It reports false when the page is full.
 func (l *listing) add(e *events.Stored) bool {
 	switch {
-	case l.room == 0:
+	case l.left == 0:
 		return false
 	case e == nil, e.State == events.Compacted:
 		return true
 	case len(l.items) > 0 && len(e.Body) > l.bytes:
-		l.room = 0
+		l.left = 0
 		return false
 	}
 	l.bytes -= len(e.Body)
-	l.room--
+	l.left--
 	e.Body = nil
 	l.items = append(l.items, *e)
 	return true
+}
+
+const walkName = "events of a company"
+
+// Walk lists the ids of a company's events that were accepted between from and to, both
+// inclusive, oldest first, n at a time. after is the next of the former call, "" for the first
+// call; next is "" when there are no more. A walk may be resumed after any time: it skips events
+// that have passed retention meanwhile.
+// cursor.ErrBad when after is not of this walk.
+func (r *Reader) Walk(ctx context.Context, company uuid.UUID, from, to time.Time, after string, n int) (ids []string, next string, err error) {
+	at := position{Company: company}
+	if err := cursor.Decode(after, walkName, company, &at); err != nil {
+		return nil, "", err
+	}
+	sp := r.span(layout.IndexKey(company), &from, &to)
+	sp.Ascending = true
+	places, err := ReadIndex(ctx, r.client, sp, at.Place, n+1)
+	if err != nil {
+		return nil, "", err
+	}
+	if len(places) > n {
+		places = places[:n]
+		next = cursor.Encode(walkName, company, position{Company: company, Place: places[n-1]})
+	}
+	for _, p := range places {
+		ids = append(ids, p.ID)
+	}
+	return ids, next, nil
 }

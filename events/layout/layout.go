@@ -72,14 +72,6 @@ var errStored = errors.New("stored event has no header")
 
 // Parse reads the value at the EventKey of ref.
 func Parse(ref events.Ref, raw string) (*events.Stored, error) {
-	stored, err := parse(ref, raw)
-	if err != nil {
-		return nil, fmt.Errorf("event %s: %w", ref, err)
-	}
-	return stored, nil
-}
-
-func parse(ref events.Ref, raw string) (*events.Stored, error) {
 	stored, err := parseHeader(raw)
 	if err != nil {
 		return nil, err
@@ -93,15 +85,16 @@ func parse(ref events.Ref, raw string) (*events.Stored, error) {
 		return nil, err
 	}
 	stored.Body = Body(ref, body)
-	stored.Event, err = events.ParseBody(stored.Body)
+	if stored.Event, err = events.ParseBody(stored.Body); err != nil {
+		return nil, err
+	}
 	stored.Trace = trace
-	return stored, err
+	return stored, nil
 }
 
-// traceMark is the last byte of a stored event with a trace; without one that is a }.
+// traceMark is the last byte of a stored event with a trace. An event without a trace ends with }.
 const traceMark = 'T'
 
-// cutTrace splits the stored text after the header into body and trace.
 func cutTrace(kept string) (body string, trace tracing.Parent, err error) {
 	n := len(kept) - tracing.Bytes - 1
 	if n < 0 || kept[len(kept)-1] != traceMark {
@@ -132,7 +125,6 @@ func ParseHead(ref events.Ref, raw string) (*events.Stored, error) {
 	return stored, nil
 }
 
-// parseHeader reads what stands before the body.
 func parseHeader(raw string) (*events.Stored, error) {
 	if len(raw) < headerLen {
 		return nil, errStored
@@ -168,5 +160,5 @@ func Encode(s *events.Stored) []byte {
 	return append(s.Trace.AppendTo(append(make([]byte, 0, len(body)+tracing.Bytes+1), body...)), traceMark)
 }
 
-// Body is the body of an event of which Encode kept the rest, without a trace.
+// Body returns the body of an event, from the result of Encode without a trace.
 func Body(ref events.Ref, kept string) []byte { return []byte(bodyHead(ref) + kept) }

@@ -6,9 +6,9 @@ package operational
 import (
 	"context"
 	_ "embed" // the scripts
-	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +21,6 @@ import (
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
-	"spendhook/internal/script"
 )
 
 var (
@@ -33,12 +32,12 @@ var (
 	summaryScript = queues.Script(Lua()+summarySource, true)
 )
 
-// Lua is how scripts of other packages accept operational events: layout.AppendLua, and
-// the function notice, which takes what Store.Encode returns.
+// Lua is code for scripts of other packages that accept operational events: layout.AppendLua,
+// and the function notice, which takes the result of Store.Encode.
 func Lua() string { return layout.AppendLua() + noticeLua }
 
-// The jobs of a company that operational events need; lua/notice.lua adds them to the work
-// queue, and has the same ids.
+// The jobs that forward and summarise the operational events of a company. lua/notice.lua
+// schedules the jobs, and has the same ids.
 var (
 	ForwardJob   = uuid.MustParse("00000000-0000-0000-0000-000000000001") // forward the Outbox
 	SummariseJob = uuid.MustParse("00000000-0000-0000-0000-000000000002") // Summarise what is Suppressed
@@ -68,7 +67,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Store has the outbox and the suppressed notices of companies. It is safe for concurrent use;
+// Store keeps the outboxes and the suppressed notices of companies. It is safe for concurrent use;
 // errors of Redis wrap events.ErrUnavailable.
 type Store struct {
 	opts Options
@@ -111,17 +110,14 @@ func (s *Store) Encode(n Event) (string, error) {
 // there is none.
 func (s *Store) Operations() uuid.UUID { return s.opts.Operations }
 
-// outboxKey is the notices of a company that are to be copied to the operations
-// company. Type: sorted set, "id body" by ms. Writer: notice.lua. TTL: none, it is
-// bounded and empties.
+// docs/redis.md lists type, writer and time to live of each key.
+
+// outboxKey is the notices of a company that are to be copied to the operations company.
 func outboxKey(company uuid.UUID) string { return partition.Key(company, "outbox:"+company.String()) }
 
 // suppressedKey counts the notices of a company that were not written one by one.
-// Type: hash, see notice.lua. Writer: notice.lua, summary.lua. TTL: none, a field
-// goes with its summary.
 func suppressedKey(company uuid.UUID) string { return partition.Key(company, "ns:"+company.String()) }
 
-// outboxPage is how many notices are forwarded at a time.
 const outboxPage = 100
 
 // Outgoing is a notice on its way to the operations company.
@@ -133,14 +129,11 @@ type Outgoing struct {
 }
 
 // Outbox reads the oldest notices that are to be copied to the operations
-// company, and whether there are more.
+// company, and whether there may be more.
 func (s *Store) Outbox(ctx context.Context, company uuid.UUID) (out []Outgoing, more bool, err error) {
-	members, err := s.opts.Client.ZRange(ctx, outboxKey(company), 0, outboxPage).Result()
+	members, err := s.opts.Client.ZRange(ctx, outboxKey(company), 0, outboxPage-1).Result()
 	if err != nil {
 		return nil, false, fmt.Errorf("%w: read outbox: %w", events.ErrUnavailable, err)
-	}
-	if more = len(members) > outboxPage; more {
-		members = members[:outboxPage]
 	}
 	for _, m := range members {
 		id, kept, _ := strings.Cut(m, " ")
@@ -148,7 +141,7 @@ func (s *Store) Outbox(ctx context.Context, company uuid.UUID) (out []Outgoing, 
 		o.Event, o.Err = events.ParseBody(layout.Body(events.Ref{Company: s.opts.Operations, ID: id}, kept))
 		out = append(out, o)
 	}
-	return out, more, nil
+	return out, len(members) == outboxPage, nil
 }
 
 // Sent removes notices from the outbox.
@@ -174,11 +167,27 @@ type Suppressed struct {
 	Count               int64
 	First, Last         string    // event ids that the first and the last notice were about
 	Due                 time.Time // when their summary is to be written, by Redis's clock
+	Err                 error     // why they cannot be read
 
 	key, value string
 }
 
-var errSuppressed = errors.New("a count of suppressed notices is damaged")
+// suppressedField matches a field of suppressedKey, a line feed and its value.
+var suppressedField = regexp.MustCompile(`^[co]/([0-9a-f-]{36})/([A-Z_]+)\n(\d{1,15}) (\d{1,15}) (\S+) (\S+)$`)
+
+func readSuppressed(company uuid.UUID, key, value string) Suppressed {
+	s := Suppressed{Company: company, key: key, value: value}
+	parts := suppressedField.FindStringSubmatch(key + "\n" + value)
+	if parts == nil {
+		s.Err = fmt.Errorf("the count of suppressed notices %.100q is damaged: %.100q", key, value)
+		return s
+	}
+	s.Subscriber, s.Err = uuid.Parse(parts[1])
+	due, _ := strconv.ParseInt(parts[3], 10, 64) // 15 digits
+	s.Count, _ = strconv.ParseInt(parts[4], 10, 64)
+	s.Type, s.Due, s.First, s.Last = parts[2], time.UnixMilli(due), parts[5], parts[6]
+	return s
+}
 
 // Suppressed lists the suppressed notices of a company.
 func (s *Store) Suppressed(ctx context.Context, company uuid.UUID) ([]Suppressed, error) {
@@ -188,49 +197,33 @@ func (s *Store) Suppressed(ctx context.Context, company uuid.UUID) ([]Suppressed
 	}
 	all := make([]Suppressed, 0, len(hash))
 	for key, value := range hash {
-		one := Suppressed{Company: company, key: key, value: value}
-		names, parts := strings.Split(key, "/"), strings.Split(value, " ")
-		if len(names) != 3 || len(parts) != 4 {
-			return nil, errSuppressed
-		}
-		var due int64
-		one.Subscriber, err = uuid.Parse(names[1])
-		if err == nil {
-			due, err = strconv.ParseInt(parts[0], 10, 64)
-		}
-		if err == nil {
-			one.Count, err = strconv.ParseInt(parts[1], 10, 64)
-		}
-		if err != nil {
-			return nil, errors.Join(errSuppressed, err)
-		}
-		one.Type, one.First, one.Last, one.Due = names[2], parts[2], parts[3], time.UnixMilli(due)
-		all = append(all, one)
+		all = append(all, readSuppressed(company, key, value))
 	}
 	return all, nil
 }
 
-// Summarise writes one event for suppressed notices. It does nothing if more were suppressed
-// since n was read. It reports whether the company's partition needs a wake-up.
+// Summarise writes one event for suppressed notices, or removes them if n.Err is set. It does
+// nothing if more were suppressed since n was read. It reports whether the company's partition
+// needs a wake-up.
 func (s *Store) Summarise(ctx context.Context, n Suppressed) (wake bool, err error) {
-	now := s.opts.Now()
-	text, err := s.Encode(Event{
-		ID:   "summary-" + n.key[:1] + "-" + strings.ToLower(n.Type) + "-" + n.Subscriber.String() + "-" + strconv.FormatInt(n.Due.UnixMilli(), 10),
-		Type: n.Type, Company: n.Company, At: now,
-		Metadata: map[string]any{
-			"subscriberUuid": n.Subscriber, "suppressed": n.Count, "firstEventId": n.First, "lastEventId": n.Last,
-		},
-	})
-	if err != nil {
-		return false, err
+	now, text := s.opts.Now(), ""
+	if n.Err == nil {
+		text, err = s.Encode(Event{
+			ID:   "summary-" + n.key[:1] + "-" + strings.ToLower(n.Type) + "-" + n.Subscriber.String() + "-" + strconv.FormatInt(n.Due.UnixMilli(), 10),
+			Type: n.Type, Company: n.Company, At: now,
+			Metadata: map[string]any{
+				"subscriberUuid": n.Subscriber, "suppressed": n.Count, "firstEventId": n.First, "lastEventId": n.Last,
+			},
+		})
+		if err != nil {
+			return false, err
+		}
 	}
 	p := partition.Of(n.Company)
-	call := &script.Call{Script: summaryScript, Keys: queues.Keys(p), Args: []any{
-		partition.Prefix(p), n.Company.String(), n.key, n.value, text, fmt.Sprintf("%013d", now.UnixMilli()),
-	}}
-	if err := script.Run(ctx, s.opts.Client, call); err != nil {
+	wake, err = summaryScript.Run(ctx, s.opts.Client, queues.Keys(p),
+		partition.Prefix(p), n.Company.String(), n.key, n.value, text, now.UnixMilli()).Bool()
+	if err != nil {
 		return false, fmt.Errorf("%w: write summary: %w", events.ErrUnavailable, err)
 	}
-	flag, _ := call.Reply().(int64)
-	return flag == 1, nil
+	return wake, nil
 }

@@ -36,6 +36,7 @@ type notifier struct {
 	reader  *history.Reader
 	company uuid.UUID
 	sub     uuid.UUID
+	kind    string // of the notices
 	now     time.Time
 	version int
 }
@@ -45,7 +46,7 @@ func newNotifier(t *testing.T, operations uuid.UUID) *notifier {
 	client := redistest.New(t)
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	return &notifier{
-		t: t, client: client, company: uuid.New(), sub: uuid.New(), now: now,
+		t: t, client: client, company: uuid.New(), sub: uuid.New(), kind: eventtype.DeliveryDead, now: now,
 		store: operational.New(operational.Options{
 			Client: client, Retention: retention, Operations: operations, Now: func() time.Time { return now },
 		}),
@@ -64,11 +65,11 @@ func (b *notifier) lists(types ...string) {
 	}
 }
 
-// notify writes the notice of a dead letter, and reports whether a wake-up is needed.
+// notify writes a notice, and reports whether a wake-up is needed.
 func (b *notifier) notify(id, about string) bool {
 	b.t.Helper()
 	text, err := b.store.Encode(operational.Event{
-		ID: id, Type: eventtype.DeliveryDead, Company: b.company, About: about, At: b.now,
+		ID: id, Type: b.kind, Company: b.company, About: about, At: b.now,
 		Metadata: map[string]any{"eventId": about},
 	})
 	if err != nil {
@@ -216,6 +217,52 @@ func TestTooManyNoticesAreSummarised(t *testing.T) {
 	}
 }
 
+// A damaged count of suppressed notices is replaced by the next notice.
+func TestDamagedCountIsReplaced(t *testing.T) {
+	t.Parallel()
+	b := newNotifier(t, uuid.Nil)
+	b.lists(eventtype.DeliveryDead)
+	key := partition.Key(b.company, "ns:"+b.company.String())
+	if err := b.client.HSet(t.Context(), key, "c/"+b.sub.String()+"/"+eventtype.DeliveryDead, "damaged").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 62 {
+		b.notify("n"+strconv.Itoa(i), "e"+strconv.Itoa(i))
+	}
+	all, err := b.store.Suppressed(t.Context(), b.company)
+	if err != nil || len(all) != 1 || all[0].Err != nil || all[0].Count != 2 || all[0].First != "e60" || all[0].Last != "e61" {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// A company with many failing receivers gets a limited number of notices, then summaries. Notices of
+// one type do not displace those of another.
+func TestNoticesOfACompanyAreBounded(t *testing.T) {
+	t.Parallel()
+	b := newNotifier(t, uuid.Nil)
+	b.lists(eventtype.DeliveryDead, eventtype.SubscriberDisabled)
+	queued := func() int64 {
+		return b.client.LLen(t.Context(), partition.Key(b.company, "q:"+b.company.String())).Val()
+	}
+	for s := range 8 {
+		b.sub = uuid.New()
+		for i := range 50 {
+			b.notify(fmt.Sprintf("n%d-%d", s, i), "e"+strconv.Itoa(i))
+		}
+	}
+	all, err := b.store.Suppressed(t.Context(), b.company)
+	if err != nil || queued() != 300 || len(all) != 2 || all[0].Count != 50 || all[1].Count != 50 {
+		t.Errorf("%d written, suppressed %+v, %v", queued(), all, err)
+	}
+	for _, s := range all {
+		b.summarise(s)
+	}
+	b.kind = eventtype.SubscriberDisabled
+	if b.notify("disabled", "e"); queued() != 303 {
+		t.Errorf("%d written with two summaries and a notice of another type, want 303", queued())
+	}
+}
+
 func (b *notifier) summarise(s operational.Suppressed) {
 	b.t.Helper()
 	if _, err := b.store.Summarise(b.t.Context(), s); err != nil {
@@ -229,9 +276,9 @@ func TestTheOutboxIsBounded(t *testing.T) {
 	t.Parallel()
 	b := newNotifier(t, uuid.New())
 	b.lists(eventtype.DeliveryDead)
-	for s := range 10 {
+	for s := range 30 {
 		b.sub = uuid.New()
-		for i := range 50 {
+		for i := range 10 {
 			b.notify(fmt.Sprintf("n%d-%d", s, i), fmt.Sprintf("e%d-%d", s, i))
 		}
 	}
@@ -242,7 +289,7 @@ func TestTheOutboxIsBounded(t *testing.T) {
 	for _, s := range all {
 		suppressed += s.Count
 	}
-	if err != nil || queued != 500 || waiting != 256 || waiting+suppressed != 500 {
+	if err != nil || queued != 300 || waiting != 256 || waiting+suppressed != 300 {
 		t.Errorf("%d written, %d in the outbox, %d suppressed, %v", queued, waiting, suppressed, err)
 	}
 	b.summarise(all[0]) // the outbox is still full: the notices stay suppressed
@@ -266,7 +313,7 @@ func TestTheOutboxIsBounded(t *testing.T) {
 	if err != nil || len(page) != len(again) {
 		t.Errorf("%d summaries in the outbox, want %d, %v", len(page), len(again), err)
 	}
-	if queued := b.client.LLen(t.Context(), partition.Key(b.company, "q:"+b.company.String())).Val(); queued != 500 {
+	if queued := b.client.LLen(t.Context(), partition.Key(b.company, "q:"+b.company.String())).Val(); queued != 300 {
 		t.Errorf("the company has %d notices", queued)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
@@ -34,15 +35,15 @@ const acceptChunk = 64
 // the entry and stays the same when the entry is sent again.
 type entry struct {
 	events.Ref
-	kept   []byte // of its body and trace
+	kept   []byte // its body and trace, as layout.Encode returns them
 	nonce  uint32
 	status Status
 	err    error
 	unit   *unit
 }
 
-// write runs accept.lua for the entries, those of a company in order, in one
-// pipeline. The client may send the pipeline again after a lost reply.
+// write runs accept.lua for the entries, those of a company in order, in one pipeline, and sets
+// their results. The client may send the pipeline again after a lost reply.
 func (p *Publisher) write(ctx context.Context, entries []*entry) []*acceptCall {
 	groups := script.Groups(p.opts.Client, entries, acceptChunk, func(e *entry) int { return partition.Of(e.Company) })
 	calls := make([]*acceptCall, len(groups))
@@ -79,7 +80,7 @@ type acceptCall struct {
 	call      *script.Call
 	bytes     int64 // of all entries
 	reserved  int64
-	giveBack  func(bytes int64) // returns reserved bytes
+	giveBack  func(bytes int64) // releases reserved bytes that no event took
 
 	replica  string // that may claim the events; "": none
 	number   uint64 // of the claim
@@ -146,7 +147,8 @@ func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall 
 
 var errReply = errors.New("unexpected reply of the accept script")
 
-// answer sets the result of each entry, and what follows from the call.
+// answer reads the reply of the script: the result of each entry, the partitions to wake and
+// the claimed events.
 func (c *acceptCall) answer() {
 	reply, err := c.call.Result()
 	list, _ := reply.([]any)
@@ -181,7 +183,8 @@ func (c *acceptCall) answer() {
 	c.deliveries = int(claimed)
 }
 
-// finish starts what the call claimed.
+// finish starts the events that the call claimed. If the answer was lost, it requeues the events
+// that the call may have claimed.
 func (c *acceptCall) finish(claimer Claimer) {
 	if len(c.batches) > 0 {
 		claimer.StartAccepted(c.replica, c.deliveries, c.batches)
@@ -211,6 +214,9 @@ func verdict(said string) (Status, error) {
 		return "", ErrBacklogFull
 	case "STORAGE_FULL":
 		return "", ErrStorageFull
+	}
+	if why, failed := strings.CutPrefix(said, "FAILED "); failed {
+		return "", fmt.Errorf("%w: accept event: %s", events.ErrUnavailable, why)
 	}
 	return Status(said), nil
 }

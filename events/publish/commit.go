@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// maxBatchBytes stops gathering before one pipeline holds up Redis.
+	// maxBatchBytes bounds the bytes of a commit, so that its pipeline does not hold up Redis.
+	// The last event may exceed it.
 	maxBatchBytes = 4 << 20
 	// leastTurn is how many events of a company one commit takes at least.
 	leastTurn = 4
@@ -43,14 +44,14 @@ func (u *unit) add(e *entry, at int) {
 	u.open.Add(1)
 }
 
-// answered counts one entry off.
+// answered notes that one entry has its answer; the last one closes done.
 func (u *unit) answered() {
 	if u.open.Add(-1) == 0 {
 		close(u.done)
 	}
 }
 
-// err is not nil when Redis failed for any of the entries. Once done is closed.
+// err is not nil when Redis failed for any of the entries. Call it once done is closed.
 func (u *unit) err() error {
 	for _, e := range u.entries {
 		if errors.Is(e.err, events.ErrUnavailable) {
@@ -60,7 +61,7 @@ func (u *unit) err() error {
 	return nil
 }
 
-// answer fills in the results of the entries. Once done is closed.
+// answer fills in the results of the entries. Call it once done is closed.
 func (u *unit) answer(results []Result) {
 	for i, e := range u.entries {
 		results[u.at[i]].Status, results[u.at[i]].Err = e.status, e.err
@@ -77,7 +78,6 @@ type committer struct {
 	ready   *sync.Cond // a company is to be committed, or the committer is closed
 	waiting map[uuid.UUID]*backlog
 	turn    []*backlog // those with entries and no commit under way
-	queued  int        // number of waiting entries
 	closed  bool
 	workers sync.WaitGroup
 }
@@ -110,7 +110,6 @@ func (c *committer) push(entries []*entry) {
 		}
 		b.entries = append(b.entries, e)
 	}
-	c.queued += len(entries)
 	c.ready.Signal()
 }
 
@@ -161,7 +160,6 @@ func (c *committer) gather() (batch []*entry, split []*backlog) {
 		}
 		batch = append(batch, b.entries[:n]...)
 		b.entries = b.entries[n:]
-		c.queued -= n
 		switch {
 		case len(b.entries) == 0:
 			delete(c.waiting, b.company)

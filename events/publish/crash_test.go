@@ -23,6 +23,7 @@ import (
 	"spendhook/events/publish"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
+	"spendhook/internal/waittest"
 )
 
 // breakable is a bundle on a server that its test may break.
@@ -38,15 +39,9 @@ func breakable(t *testing.T, o redistest.Options) (*redistest.Server, *bundle) {
 func waitForDialers(t *testing.T) {
 	t.Helper()
 	stacks := make([]byte, 1<<20)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for range 1000 {
-		if !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("pool.(*ConnPool).tryDial")) {
-			return
-		}
-		<-tick.C
-	}
-	t.Error("go-redis still dials")
+	waittest.Until(t, "go-redis dials no more", func() bool {
+		return !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("pool.(*ConnPool).tryDial"))
+	})
 }
 
 // The server is killed under load. Invariant 1: each event that was answered ACCEPTED is still
@@ -201,15 +196,7 @@ func (b *bundle) acceptAgain(t *testing.T, e events.Event) {
 // waitForRedis waits until the client has noticed that its server is back.
 func (b *bundle) waitForRedis(t *testing.T) {
 	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for range 1000 {
-		if b.Redis.Ping(t.Context()).Err() == nil {
-			return
-		}
-		<-tick.C
-	}
-	t.Fatal("the client does not find its server")
+	waittest.Until(t, "the client finds its server", func() bool { return b.Redis.Ping(t.Context()).Err() == nil })
 }
 
 // An event whose commit lost its reply is committed again and still ACCEPTED,

@@ -13,7 +13,9 @@ func (p *Publisher) Queued() int {
 	n := 0
 	for _, c := range p.shards {
 		c.mu.Lock()
-		n += c.queued
+		for _, b := range c.waiting {
+			n += len(b.entries)
+		}
 		c.mu.Unlock()
 	}
 	return n

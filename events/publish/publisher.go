@@ -1,5 +1,5 @@
-// Package publish accepts each event id exactly once, durably and together with its
-// pending dispatch.
+// Package publish accepts each event id exactly once. One script stores the event together
+// with its place in the ready queue or its claim.
 package publish
 
 import (
@@ -28,7 +28,7 @@ var (
 	// ErrBacklogFull means that the company has reached its limit of pending events.
 	ErrBacklogFull = errors.New("the company has too many pending events")
 	// ErrStorageFull means that Redis has no memory left for new events of the
-	// company: it holds more than is free, or nothing is free.
+	// company: the company's events take more than is free, or nothing is free.
 	ErrStorageFull = errors.New("no memory is left for new events of the company")
 	// errMemoryFull is the ErrStorageFull of a Redis that has no memory left for
 	// new events of any company.

@@ -21,7 +21,6 @@ import (
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
-	"spendhook/internal/script"
 )
 
 var (
@@ -83,11 +82,10 @@ func New(client redis.UniversalClient) *Reader {
 // read. ErrAhead when after is beyond the last event.
 func (r *Reader) After(ctx context.Context, company uuid.UUID, after int64) (Page, error) {
 	p := partition.Of(company)
-	call := &script.Call{Script: afterScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), company.String(), after}}
-	if err := script.Run(ctx, r.client, call); err != nil {
+	reply, err := afterScript.Run(ctx, r.client, queues.Keys(p), partition.Prefix(p), company.String(), after).Slice()
+	if err != nil {
 		return Page{}, fmt.Errorf("%w: read events by number: %w", events.ErrUnavailable, err)
 	}
-	reply, _ := call.Reply().([]any)
 	if len(reply) < 2 || (len(reply)-2)%6 != 0 {
 		return Page{}, fmt.Errorf("%w: read events by number: unexpected reply", events.ErrUnavailable)
 	}
@@ -167,7 +165,6 @@ func readStubs(company uuid.UUID, first, base int64, packed string) (found []Eve
 	return found
 }
 
-// cutLength cuts off a text that is preceded by a byte with its length.
 func cutLength(packed string) (text, rest string, ok bool) {
 	if packed == "" || len(packed) <= int(packed[0]) {
 		return "", "", false

@@ -24,11 +24,10 @@ const (
 // waits for it.
 const readEvery = 250 * time.Millisecond
 
-// watch is a company with waiting readers.
 type watch struct {
 	waiting int
 	last    int64         // the last number that was read
-	changed chan struct{} // closed when last is another
+	changed chan struct{} // closed, and replaced, when last changes
 	cancel  context.CancelFunc
 }
 

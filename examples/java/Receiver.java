@@ -31,7 +31,7 @@ import javax.crypto.spec.SecretKeySpec;
  * settings are in the environment, see the README beside it.
  */
 public final class Receiver {
-  private static final int MAX_BODY = 1 << 20; // more than any delivery has
+  private static final int MAX_BODY = 1 << 20; // larger than the body of any delivery
   private static final Path INBOX = Path.of(setting("INBOX", "inbox"));
   private static final List<String> SECRETS = // two, while a secret rotates
       List.of(setting("SPENDHOOK_SECRET", "").trim().split(" +"));
@@ -53,8 +53,8 @@ public final class Receiver {
   }
 
   /**
-   * Answers a delivery after its event is kept. What is to be done about it is done afterwards,
-   * from the inbox: Spendhook waits 15 s for an answer.
+   * Stores the event of a delivery, then answers. Process the event afterwards, from the inbox:
+   * Spendhook waits 15 s for an answer.
    */
   private static void receive(HttpExchange exchange) throws IOException {
     try (exchange) {
@@ -139,7 +139,7 @@ public final class Receiver {
   }
 
   /**
-   * Reads what was missed from the feed, from where it ended the last time. The client
+   * Reads the missed events from the feed, from where the last catch-up ended. The client
    * certificate is that of javax.net.ssl.keyStore.
    */
   private static void catchUp() throws IOException, InterruptedException {
@@ -161,7 +161,7 @@ public final class Receiver {
       Map<?, ?> page = (Map<?, ?>) new Json(answer.body()).value();
       for (Object item : (List<?>) page.get("content")) {
         Map<?, ?> event = (Map<?, ?>) item;
-        if (event.get("body") instanceof String body) { // not of an event that settled long ago
+        if (event.get("body") instanceof String body) { // an event that settled long ago has none
           keep((String) event.get("id"), body.getBytes(StandardCharsets.UTF_8));
         }
       }

@@ -7,7 +7,7 @@ import { readFileSync } from "node:fs";
 import { randomUUID } from "node:crypto";
 import { join } from "node:path";
 
-const maxBody = 1 << 20; // more than any delivery has
+const maxBody = 1 << 20; // larger than the body of any delivery
 const env = process.env;
 const inbox = env.INBOX ?? "inbox";
 const secrets = (env.SPENDHOOK_SECRET ?? "").split(" ").filter(Boolean); // two, while a secret rotates
@@ -30,8 +30,8 @@ export async function receive(verified) {
   });
 }
 
-// answer is the status for a delivery, after its event is kept. What is to be done about it
-// is done afterwards, from the inbox: Spendhook waits 15 s for an answer.
+// answer stores the event of a delivery and returns the status code. Process the event
+// afterwards, from the inbox: Spendhook waits 15 s for an answer.
 async function answer(req, verified) {
   const chunks = [];
   let size = 0;
@@ -75,14 +75,14 @@ async function keep(id, body) {
   console.log(`received ${id}`);
 }
 
-// catchUp reads what was missed from the feed, from where it ended the last time.
+// catchUp reads the missed events from the feed, from where the last catch-up ended.
 async function catchUp() {
   const place = join(inbox, ".after");
   let after = Number(await readFile(place, "utf8").catch(() => "0"));
   for (let more = true; more; ) {
     const page = await readFeed(after);
     for (const event of page.content) {
-      if (event.body !== undefined) await keep(event.id, Buffer.from(event.body)); // not of an event that settled long ago
+      if (event.body !== undefined) await keep(event.id, Buffer.from(event.body)); // an event that settled long ago has none
     }
     ({ next: after, more } = page);
     await writeFile(place, String(after));

@@ -15,7 +15,7 @@ import time
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-MAX_BODY = 1 << 20  # more than any delivery has
+MAX_BODY = 1 << 20  # larger than the body of any delivery
 INBOX = os.environ.get("INBOX", "inbox")
 SECRETS = os.environ.get("SPENDHOOK_SECRET", "").split()  # two, while a secret rotates
 
@@ -24,7 +24,7 @@ def verified(headers, body):
     """Standard Webhooks 1.0.0: a signature is the HMAC-SHA256 of id, timestamp and body,
     with a dot between them, under the bytes of the secret."""
     message_id, timestamp = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
-    if not timestamp.isdigit() or abs(time.time() - int(timestamp)) > 5 * 60:
+    if not timestamp.isdecimal() or abs(time.time() - int(timestamp)) > 5 * 60:
         return False
     signed = f"{message_id}.{timestamp}.".encode() + body
     for secret in SECRETS:
@@ -56,14 +56,14 @@ def keep(event_id, body):
 
 
 class Receiver(BaseHTTPRequestHandler):
-    """Answers a delivery after its event is kept. What is to be done about it is done
-    afterwards, from the inbox: Spendhook waits 15 s for an answer."""
+    """Stores the event of a delivery, then answers. Process the event afterwards, from the
+    inbox: Spendhook waits 15 s for an answer."""
 
     timeout = 30  # seconds for a request
 
     def do_POST(self):
         length = self.headers.get("Content-Length", "")
-        if not length.isdigit() or int(length) > MAX_BODY:
+        if not length.isdecimal() or int(length) > MAX_BODY:
             return self.answer(400)
         body = self.rfile.read(int(length))
         if not verified(self.headers, body):
@@ -86,7 +86,7 @@ class Receiver(BaseHTTPRequestHandler):
 
 
 def catch_up():
-    """Reads what was missed from the feed, from where it ended the last time."""
+    """Reads the missed events from the feed, from where the last catch-up ended."""
     context = ssl.create_default_context(cafile=os.environ.get("SPENDHOOK_CACERT"))
     if certificate := os.environ.get("SPENDHOOK_CLIENT_CERT"):
         context.load_cert_chain(certificate, os.environ.get("SPENDHOOK_CLIENT_KEY"))
@@ -104,7 +104,7 @@ def catch_up():
         with urllib.request.urlopen(request, timeout=30, context=context) as answer:
             page = json.load(answer)
         for event in page["content"]:
-            if "body" in event:  # not of an event that settled long ago
+            if "body" in event:  # an event that settled long ago has none
                 keep(event["id"], event["body"].encode())
         after, more = page["next"], page["more"]
         with open(place, "w", encoding="ascii") as file:

@@ -30,7 +30,7 @@ const (
 // keep their memory and could block each other.
 const wait = time.Second
 
-// ErrFull says that there was no memory for a body in time.
+// ErrFull means that no memory for a body became free in time.
 var ErrFull = errors.New("too many request bodies are being received")
 
 // Limiter counts the bytes of all bodies. It is safe for concurrent use.
@@ -41,7 +41,7 @@ type Limiter struct {
 	mu    sync.Mutex
 	total int64
 	held  map[holder]int64
-	freed chan struct{} // closed when bytes are given back
+	freed chan struct{} // closed when bytes are freed, and then replaced
 }
 
 // holder is a connection, an address or a company.
@@ -122,7 +122,8 @@ func (b *Body) Grow(ctx context.Context, n int) error {
 	return nil
 }
 
-// take takes n bytes, or returns what to wait for.
+// take reserves n bytes and returns nil. If they are not free, it returns a channel that is closed
+// when bytes are freed.
 func (b *Body) take(n int64) <-chan struct{} {
 	l := b.limiter
 	l.mu.Lock()

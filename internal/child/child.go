@@ -57,7 +57,7 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 func (p *Process) Err() error { return p.err }
 
 // errEnded says that the child has ended before it was ready.
-var errEnded = errors.New("the server ended at once")
+var errEnded = errors.New("the process ended before it was ready")
 
 // Await calls ready at once and then periodically, until it returns true. It fails when the
 // child or ctx ends first.

@@ -71,9 +71,9 @@ func isHash(text string, der []byte) bool {
 	return err == nil && string(got) == string(want[:])
 }
 
-// lastElement reads all of an XFCC value, so that a broken one is refused
-// whole, and returns the pairs of its last element by lower-case key. Only By,
-// URI, DNS and the like may be there twice.
+// lastElement returns the pairs of the last element of an XFCC value, by lower-case key. It reads
+// all elements, and refuses the value if one of them is malformed. Cert and Hash may occur once in
+// an element, other keys more often.
 func lastElement(value string) (map[string]string, error) {
 	pairs := map[string]string{}
 	for {

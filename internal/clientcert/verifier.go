@@ -1,11 +1,18 @@
+// Package clientcert provides the client certificate of a request: the one of its TLS
+// handshake, or the one that a trusted proxy forwards.
 package clientcert
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/base64"
+	"slices"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+
+	"spendhook/internal/clock"
 )
 
 const cached = 4096 // certificates
@@ -27,14 +34,11 @@ type certKey struct {
 // NewVerifier trusts what pool returns, which must be the same pointer as long
 // as the authorities are the same; nil now means time.Now.
 func NewVerifier(pool func() *x509.CertPool, now func() time.Time) *Verifier {
-	if now == nil {
-		now = time.Now //nolint:forbidigo // the nil default
-	}
 	cache, err := lru.New[certKey, time.Time](cached)
 	if err != nil {
 		panic(err) // only for a cache of no size
 	}
-	return &Verifier{pool: pool, now: now, cache: cache}
+	return &Verifier{pool: pool, now: clock.Or(now), cache: cache}
 }
 
 // Verify reports whether chain, the client's certificate first and then its
@@ -58,17 +62,38 @@ func (v *Verifier) Verify(chain []*x509.Certificate) error {
 		v.cache.Remove(key)
 		return err
 	}
-	v.cache.Add(key, firstEnd(chains[0]))
+	first := slices.MinFunc(chains[0], func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
+	v.cache.Add(key, first.NotAfter)
 	return nil
 }
 
-// firstEnd is when the first certificate of a chain expires.
-func firstEnd(chain []*x509.Certificate) time.Time {
-	end := chain[0].NotAfter
-	for _, cert := range chain {
-		if cert.NotAfter.Before(end) {
-			end = cert.NotAfter
-		}
+type contextKey struct{}
+
+// With returns a context that carries cert. The caller must have verified cert: users of From rely
+// on that.
+func With(ctx context.Context, cert *x509.Certificate) context.Context {
+	return context.WithValue(ctx, contextKey{}, cert)
+}
+
+// From is the verified client certificate of a request, nil when none was
+// presented. It must not be modified.
+func From(ctx context.Context) *x509.Certificate {
+	cert, _ := ctx.Value(contextKey{}).(*x509.Certificate)
+	return cert
+}
+
+// ThumbprintFrom is the Thumbprint of the client certificate of a request, "" when none was
+// presented.
+func ThumbprintFrom(ctx context.Context) string {
+	if cert := From(ctx); cert != nil {
+		return Thumbprint(cert)
 	}
-	return end
+	return ""
+}
+
+// Thumbprint is the "x5t#S256" of a certificate (RFC 8705 section 3.1): the
+// SHA-256 of its DER form as base64url without padding.
+func Thumbprint(cert *x509.Certificate) string {
+	sum := sha256.Sum256(cert.Raw)
+	return base64.RawURLEncoding.EncodeToString(sum[:])
 }

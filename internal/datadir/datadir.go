@@ -72,19 +72,36 @@ func Read(path string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// Replace writes a file for this user alone, in place of the one that there may be. It writes
-// the file whole under another name, down to the disk, and then gives it its own.
-func Replace(path string, text []byte) error {
+// Replace writes a file for this user alone, in place of the one that there may be.
+func Replace(path string, text []byte) error { return write(path, text, os.Rename) }
+
+// Create writes a file for this user alone, unless there is one: of two concurrent processes one
+// wins. It also syncs the directory, because the file may be a key, and a lost key means lost
+// secrets.
+func Create(path string, text []byte) error {
+	if err := write(path, text, os.Link); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// write writes a file whole under another name, down to the disk, and then calls place to give it
+// the name path. So no process reads a partial file.
+func write(path string, text []byte, place func(from, to string) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // there is none after the rename
+	defer func() { _ = os.Remove(f.Name()) }() // there is none after a rename
 	_, err = f.Write(text)
 	if err := errors.Join(f.Chmod(fileMode), err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), path)
+	return place(f.Name(), path)
 }
 
 func open(path string, flag int) (f *os.File, mode fs.FileMode, err error) {

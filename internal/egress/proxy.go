@@ -81,33 +81,21 @@ func (e *ProxyError) Error() string {
 // Unwrap gives the error below.
 func (e *ProxyError) Unwrap() error { return e.Err }
 
-// connect returns a connection to address through the proxy. Reaching it, TLS
-// with it, and its answer have a timeout each.
+// connect returns a connection to address through the proxy. Reaching it (TLS included)
+// and its answer have a timeout each.
 func (p *Proxy) connect(ctx context.Context, address string, timeout time.Duration) (net.Conn, error) {
-	dialer := net.Dialer{Timeout: timeout}
-	conn, err := dialer.DialContext(ctx, "tcp", p.address)
-	if err != nil {
-		return nil, &ProxyError{Err: err}
-	}
+	dialer := &net.Dialer{Timeout: timeout}
+	dial := dialer.DialContext
 	if p.tls != nil {
-		if conn, err = p.handshake(ctx, conn, timeout); err != nil {
-			return nil, &ProxyError{Err: err}
-		}
+		dial = (&tls.Dialer{NetDialer: dialer, Config: p.tls}).DialContext
+	}
+	conn, err := dial(ctx, "tcp", p.address)
+	if err != nil {
+		return nil, &ProxyError{Err: fmt.Errorf("reach it: %w", err)}
 	}
 	if err := p.ask(ctx, conn, address, timeout); err != nil {
 		conn.Close()
 		return nil, err
-	}
-	return conn, nil
-}
-
-func (p *Proxy) handshake(ctx context.Context, raw net.Conn, timeout time.Duration) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	conn := tls.Client(raw, p.tls)
-	if err := conn.HandshakeContext(ctx); err != nil {
-		raw.Close()
-		return nil, fmt.Errorf("TLS handshake: %w", err)
 	}
 	return conn, nil
 }
@@ -156,4 +144,37 @@ func (p *Proxy) exchange(conn net.Conn, address string) (status int, err error) 
 		return 0, errors.New("its answer: it sent more than was asked for")
 	}
 	return answer.StatusCode, nil
+}
+
+// Dialer opens connections that a Guard lets through, directly or by a proxy.
+// Safe for concurrent use.
+type Dialer struct {
+	Guard *Guard
+	Proxy *Proxy // nil: directly
+	// Timeout bounds name resolution and TCP, including TLS to a proxy. The answer of a proxy
+	// may take as long again. 0 means 5 s.
+	Timeout time.Duration
+}
+
+// DialContext connects to address, a host and a port. ErrRefused when the address must not be
+// reached. Without a proxy, the guard checks the resolved address at the moment of the
+// connection. With a proxy, it checks only the name or literal address: the proxy resolves the
+// name and must guard itself. Errors of the proxy are a *ProxyError.
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	timeout := d.Timeout
+	if timeout <= 0 {
+		timeout = 5 * time.Second
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	if d.Proxy == nil {
+		direct := net.Dialer{Timeout: timeout, Control: d.Guard.control, Resolver: d.Guard.resolver}
+		return direct.DialContext(ctx, network, net.JoinHostPort(d.Guard.absolute(host), port))
+	}
+	if err := d.Guard.checkName(host); err != nil {
+		return nil, err
+	}
+	return d.Proxy.connect(ctx, address, timeout)
 }

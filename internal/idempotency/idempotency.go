@@ -1,5 +1,5 @@
-// Package idempotency runs a request once that is sent several times with the same
-// Idempotency-Key. The later ones get the answer of the first.
+// Package idempotency makes requests idempotent: of several requests with the same Idempotency-Key
+// it runs the first, and repeats the answer of the first to the others.
 package idempotency
 
 import (
@@ -16,7 +16,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
+	"spendhook/internal/seal/reseal"
 )
 
 var (
@@ -149,4 +151,39 @@ const keyPrefix = "sh:idem:"
 func keys(scope, key string) []string {
 	sum := sha256.Sum256([]byte(scope + "\x00" + key))
 	return []string{keyPrefix + hex.EncodeToString(sum[:])}
+}
+
+//go:embed lua/reseal.lua
+var resealLua string
+
+var resealScript = redis.NewScript(resealLua)
+
+// Reseal seals the saved answers that hold a secret under the current key; see
+// reseal.Count. It reads every saved answer.
+func (s *Store) Reseal(ctx context.Context, count *reseal.Count) error {
+	err := redisx.Scan(ctx, s.client, keyPrefix+"*", func(ctx context.Context, key string) error {
+		return s.reseal(ctx, key, count)
+	})
+	if err != nil {
+		return fmt.Errorf("reseal saved responses: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) reseal(ctx context.Context, key string, count *reseal.Count) error {
+	saved, err := s.saved(ctx, key)
+	if err != nil || !seal.IsSealed(saved) {
+		return err // others hold no secret
+	}
+	value := reseal.Text(s.keyring, saved, key)
+	value.Swap = func(ctx context.Context, old, fresh string) (bool, error) {
+		return resealScript.Run(ctx, s.client, []string{key}, old, fresh).Bool()
+	}
+	value.Read = func(ctx context.Context) (string, error) { return s.saved(ctx, key) }
+	return count.Reseal(ctx, s.keyring, value)
+}
+
+// saved is "" when there is none.
+func (s *Store) saved(ctx context.Context, key string) (string, error) {
+	return redisx.OrEmpty(s.client.HGet(ctx, key, "r").Result())
 }

@@ -4,6 +4,7 @@ package money
 
 import (
 	"errors"
+	"regexp"
 
 	"github.com/shopspring/decimal"
 )
@@ -31,18 +32,10 @@ func Exponent(currency string) int32 {
 	return 2
 }
 
-// IsCurrency reports whether code has the form of a currency code of ISO 4217.
-func IsCurrency(code string) bool {
-	if len(code) != 3 {
-		return false
-	}
-	for _, c := range []byte(code) {
-		if c < 'A' || c > 'Z' {
-			return false
-		}
-	}
-	return true
-}
+var code = regexp.MustCompile(`^[A-Z]{3}$`)
+
+// IsCurrency reports whether text has the form of a currency code of ISO 4217.
+func IsCurrency(text string) bool { return code.MatchString(text) }
 
 // ToMinor is the amount in minor units. The error is ErrTooManyDecimals, or says
 // that the amount is too large. It checks the amount's Exponent

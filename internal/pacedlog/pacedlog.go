@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"spendhook/internal/clock"
 )
 
 // every is how often problems of one kind are logged at most.
@@ -27,10 +29,7 @@ type Problems struct {
 
 // New returns Problems that log to l; a nil now means time.Now.
 func New(l *slog.Logger, library string, now func() time.Time) *Problems {
-	if now == nil {
-		now = time.Now //nolint:forbidigo // the one default
-	}
-	return &Problems{log: l, library: library, now: now}
+	return &Problems{log: l, library: library, now: clock.Or(now)}
 }
 
 // Debug logs what is no problem, at debug level.

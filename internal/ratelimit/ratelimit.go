@@ -10,13 +10,17 @@ package ratelimit
 
 import (
 	"context"
+	"crypto/sha256"
+	_ "embed" // the script
+	"encoding/base64"
 	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/clock"
 )
 
 const (
@@ -69,49 +73,64 @@ type Limiter struct {
 
 type bucketKey struct{ limit, key string }
 
-// bucket is the state of one bucket in this process.
+// bucket is the state of one bucket in this process. It is locked during a lease: the requests that
+// come meanwhile use its tokens.
 type bucket struct {
-	mu      sync.Mutex
-	held    int       // leased and not used yet
-	full    time.Time // when the bucket is full again
-	retry   time.Time // until then Redis cannot lease as many tokens as retried
+	locked  chan struct{} // has a value while the bucket is locked
+	held    int           // leased and not used yet
+	full    time.Time     // when the bucket is full again
+	retry   time.Time     // until then Redis cannot lease as many tokens as retried
 	retried int
-	leasing chan struct{} // closed when the lease under way has ended; nil without one
 }
 
 // New returns a Limiter that shares its buckets through client; with a nil
 // client they are this process's own. Nil now means time.Now.
 func New(client redis.UniversalClient, now func() time.Time) *Limiter {
-	if now == nil {
-		now = time.Now //nolint:forbidigo // the nil default
-	}
 	buckets, err := lru.New[bucketKey, *bucket](maxBuckets)
 	if err != nil {
 		panic(err) // only for a size of 0
 	}
-	return &Limiter{LeaseTimeout: 250 * time.Millisecond, client: client, now: now, buckets: buckets}
+	return &Limiter{LeaseTimeout: 250 * time.Millisecond, client: client, now: clock.Or(now), buckets: buckets}
 }
 
 // Take takes n tokens for key, all or none, or says when to try again. If n is more than Burst,
-// it takes the whole bucket when the bucket is full. It waits for Redis at most 250 ms, and
-// only when the lease of this process has fewer than n tokens.
+// it takes the whole bucket when the bucket is full. It waits for Redis only when the lease of this
+// process has fewer than n tokens: at most 250 ms, after those that wait for the same bucket. When
+// ctx ends while it waits for them, it refuses. The end of ctx does not end a lease, because other
+// requests wait for it too.
 func (l *Limiter) Take(ctx context.Context, limit Limit, key string, n int) Decision {
 	if limit.PerSecond <= 0 {
 		return Decision{OK: true}
 	}
 	n = min(n, limit.Burst)
 	b := l.bucket(limit, key)
-	for {
-		decision, wait := l.try(ctx, b, limit, key, n)
-		if wait == nil {
-			return decision
-		}
-		select {
-		case <-wait:
-		case <-ctx.Done():
-			return b.withoutLease(limit, l.now(), n)
-		}
+	if !b.lock(ctx) {
+		return Decision{RetryAfter: l.LeaseTimeout}
 	}
+	defer b.unlock()
+	now, need := l.now(), n-b.held
+	switch {
+	case need <= 0:
+		b.held -= n
+		return b.admitted(limit, now)
+	case now.Before(b.retry) && need >= b.retried:
+		return b.refused(limit, now, n, max(b.retry.Sub(now), b.missing(limit, now, need)))
+	case l.isAway(now):
+		l.probe(ctx, limit, key, now)
+		return b.takeOwn(limit, now, n)
+	}
+	answer, ok := l.lease(ctx, limit, key, need)
+	now = l.now()
+	if !ok {
+		return b.takeOwn(limit, now, n)
+	}
+	b.full = now.Add(answer.full)
+	if answer.leased == 0 {
+		b.retry, b.retried = now.Add(answer.missing), need
+		return b.refused(limit, now, n, answer.missing)
+	}
+	b.held += answer.leased - n
+	return b.admitted(limit, now)
 }
 
 // Give returns n tokens of a request that was not executed after all. They are lost when Redis
@@ -122,8 +141,8 @@ func (l *Limiter) Give(ctx context.Context, limit Limit, key string, n int) Deci
 	}
 	n = min(n, limit.Burst)
 	b := l.bucket(limit, key)
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.lock(context.WithoutCancel(ctx))
+	defer b.unlock()
 	b.retry = time.Time{}
 	switch now := l.now(); {
 	case b.held+n <= limit.chunk():
@@ -131,10 +150,7 @@ func (l *Limiter) Give(ctx context.Context, limit Limit, key string, n int) Deci
 	case l.isAway(now):
 		b.full = b.full.Add(-limit.costOf(n))
 	default:
-		b.mu.Unlock()
-		answer, err := l.runLease(ctx, limit, key, -n)
-		b.mu.Lock()
-		if err == nil {
+		if answer, ok := l.lease(ctx, limit, key, -n); ok {
 			b.full = now.Add(answer.full)
 		}
 	}
@@ -146,33 +162,29 @@ func (l *Limiter) bucket(limit Limit, key string) *bucket {
 	if b, ok := l.buckets.Get(name); ok {
 		return b
 	}
-	b := &bucket{}
+	b := &bucket{locked: make(chan struct{}, 1)}
 	if previous, ok, _ := l.buckets.PeekOrAdd(name, b); ok {
 		return previous
 	}
 	return b
 }
 
-// try decides at once or after a lease. While another request is leasing, it returns a channel
-// that is closed at the end of that lease.
-func (l *Limiter) try(ctx context.Context, b *bucket, limit Limit, key string, n int) (Decision, <-chan struct{}) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := l.now()
-	switch {
-	case b.held >= n:
-		b.held -= n
-		return b.admitted(limit, now), nil
-	case now.Before(b.retry) && n-b.held >= b.retried:
-		return b.refused(limit, now, n, max(b.retry.Sub(now), b.missing(limit, now, n-b.held))), nil
-	case l.isAway(now):
-		l.askAgain(ctx, limit, key, now)
-		return b.takeOwn(limit, now, n), nil
-	case b.leasing != nil:
-		return Decision{}, b.leasing
+// lock locks the bucket. It returns false when ctx ends first.
+func (b *bucket) lock(ctx context.Context) bool {
+	select {
+	case b.locked <- struct{}{}:
+		return true
+	default:
 	}
-	return l.lease(ctx, b, limit, key, n), nil
+	select {
+	case b.locked <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
+
+func (b *bucket) unlock() { <-b.locked }
 
 // isAway reports whether Redis counts as unreachable, so that local buckets are used.
 func (l *Limiter) isAway(now time.Time) bool {
@@ -180,8 +192,8 @@ func (l *Limiter) isAway(now time.Time) bool {
 	return l.client == nil || away != 0 && now.UnixNano() < away+int64(forgetTime)
 }
 
-// askAgain probes in the background whether Redis is reachable again, once per awayTime.
-func (l *Limiter) askAgain(ctx context.Context, limit Limit, key string, now time.Time) {
+// probe checks in the background whether Redis is reachable again, once per awayTime.
+func (l *Limiter) probe(ctx context.Context, limit Limit, key string, now time.Time) {
 	at := l.away.Load()
 	if l.client == nil || now.UnixNano() < at || !l.away.CompareAndSwap(at, now.Add(awayTime).UnixNano()) {
 		return
@@ -193,50 +205,6 @@ func (l *Limiter) askAgain(ctx context.Context, limit Limit, key string, now tim
 			l.away.Store(0)
 		}
 	}()
-}
-
-// lease leases the next chunk, or the tokens that n needs beyond those held, and takes n. b is
-// unlocked meanwhile. Other requests wait for the lease too, so that it does not end with this
-// request's context.
-func (l *Limiter) lease(ctx context.Context, b *bucket, limit Limit, key string, n int) Decision {
-	done := make(chan struct{})
-	held := b.held
-	b.leasing, b.held = done, 0
-	b.mu.Unlock()
-	answer, err := l.runLease(ctx, limit, key, n-held)
-	b.mu.Lock()
-	b.leasing = nil
-	b.held += held
-	close(done)
-	now := l.now()
-	if err != nil {
-		return b.takeOwn(limit, now, n)
-	}
-	b.full = now.Add(answer.full)
-	if answer.leased == 0 {
-		b.retry, b.retried = now.Add(answer.missing), n-held
-		return b.refused(limit, now, n, answer.missing)
-	}
-	b.held += answer.leased - n
-	return b.admitted(limit, now)
-}
-
-// runLease calls the function runLease with a timeout. A failure marks Redis as unreachable.
-func (l *Limiter) runLease(ctx context.Context, limit Limit, key string, need int) (leaseAnswer, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.LeaseTimeout)
-	defer cancel()
-	answer, err := runLease(ctx, l.client, limit, key, need)
-	if err != nil {
-		l.away.Store(l.now().Add(awayTime).UnixNano())
-	}
-	return answer, err
-}
-
-// withoutLease decides without waiting for a lease.
-func (b *bucket) withoutLease(limit Limit, now time.Time, n int) Decision {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.takeOwn(limit, now, n)
 }
 
 // takeOwn takes n tokens from the local state of the bucket, without Redis.
@@ -272,4 +240,38 @@ func (b *bucket) refused(limit Limit, now time.Time, n int, retry time.Duration)
 func (b *bucket) left(limit Limit, now time.Time) int {
 	used := math.Ceil(b.untilFull(now).Seconds()*limit.PerSecond - 0.01) // tolerance for rounding
 	return min(max(0, b.held+limit.Burst-int(used)), limit.Burst)
+}
+
+//go:embed lua/lease.lua
+var leaseSource string
+
+var leaseScript = redis.NewScript(leaseSource)
+
+type leaseAnswer struct {
+	leased        int
+	full, missing time.Duration // until the bucket is full; until it has all tokens that were wanted
+}
+
+// lease leases at least need tokens, a chunk if need is less. A negative need returns -need tokens.
+// It fails after LeaseTimeout. A failure marks Redis as unreachable.
+func (l *Limiter) lease(ctx context.Context, limit Limit, key string, need int) (answer leaseAnswer, ok bool) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.LeaseTimeout)
+	defer cancel()
+	numbers, err := leaseScript.Run(ctx, l.client, []string{redisKey(limit.Name, key)},
+		1e6/limit.PerSecond, limit.Burst, need, max(need, limit.chunk())).Int64Slice()
+	if err != nil || len(numbers) != 3 {
+		l.away.Store(l.now().Add(awayTime).UnixNano())
+		return leaseAnswer{}, false
+	}
+	return leaseAnswer{
+		leased:  int(numbers[0]),
+		full:    time.Duration(numbers[1]) * time.Microsecond,
+		missing: time.Duration(numbers[2]) * time.Microsecond,
+	}, true
+}
+
+// redisKey contains a hash of key, because a caller may choose any key of any length.
+func redisKey(name, key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return "sh:limit:" + name + ":" + base64.RawURLEncoding.EncodeToString(sum[:16])
 }

@@ -3,6 +3,7 @@
 package redismemory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/internal/clock"
+	"spendhook/internal/pause"
 	"spendhook/internal/redisx"
 )
 
@@ -61,21 +64,15 @@ type Use struct {
 
 // New returns a Watch. It admits everything until its first reading.
 func New(client redis.UniversalClient, o Options) *Watch {
-	if o.Now == nil {
-		o.Now = time.Now //nolint:forbidigo // the nil default
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Now = clock.Or(o.Now)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return &Watch{client: client, opts: o, shards: make(map[string]*reading)}
 }
 
 // Run reads at once and then every second, until ctx ends.
 func (m *Watch) Run(ctx context.Context) {
-	tick := time.NewTicker(readEvery)
-	defer tick.Stop()
 	above := false
-	for {
+	for ok := true; ok; ok = pause.For(ctx, readEvery) {
 		m.Read(ctx)
 		if now := m.Fullest(); above != now.above() {
 			above = now.above()
@@ -84,11 +81,6 @@ func (m *Watch) Run(ctx context.Context) {
 			} else {
 				m.opts.Logger.Info("Redis is below its high-water mark again", "used_bytes", now.Used, "limit_bytes", now.Limit)
 			}
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"spendhook/internal/redismemory"
 	"spendhook/internal/redistest"
 	"spendhook/internal/redisx"
+	"spendhook/internal/waittest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -129,6 +130,29 @@ func TestMemoryOfACluster(t *testing.T) {
 			t.Errorf("master %d has %d bytes free of %d", i, free, most)
 		}
 	}
+}
+
+// The memory of each master is read without the slot map: a master that hangs may be asked for it.
+func TestMemoryOfAClusterWhileAMasterHangs(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Cluster(t, 2)
+	r, err := redisx.Open(t.Context(), redisx.Options{URL: strings.Replace(servers[0].URL(), "redis://", "redis+cluster://", 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	hold := redistest.HoldSlotMap(t, r.Client())
+	m := redismemory.New(r.Client(), redismemory.Options{HighWater: 0.5})
+	m.Read(t.Context())
+	hold()
+	if err := servers[1].Client().ConfigSet(t.Context(), "maxmemory", "100mb").Err(); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, "the new limit is read", func() bool {
+		m.Read(t.Context())
+		_, free, _ := m.Reserve(t.Context(), servers[1].Addr(), 1)
+		return free <= 50<<20
+	})
 }
 
 func TestMemoryWithoutALimit(t *testing.T) {

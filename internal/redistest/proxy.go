@@ -1,13 +1,15 @@
 package redistest
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
 	"net"
-	"strconv"
 	"sync"
 	"testing"
+
+	"github.com/alicebob/miniredis/v2/proto"
 )
 
 // Proxy forwards connections of clients to a server and simulates network failures by a plan,
@@ -149,7 +151,7 @@ func (x *exchange) passRequests() {
 		}
 		held = append(held, buf[:n]...)
 		request, err := parseCommands(held)
-		if errors.Is(err, io.ErrUnexpectedEOF) {
+		if errors.Is(err, io.EOF) {
 			continue // the rest is on its way
 		}
 		if err != nil {
@@ -194,45 +196,22 @@ func (x *exchange) passReplies() {
 	}
 }
 
-var errRequest = errors.New("not an array of bulk strings")
-
-// parseCommands reads commands as clients write them, or fails with
-// io.ErrUnexpectedEOF when the last one is not complete.
-func parseCommands(b []byte) ([][]string, error) {
-	var commands [][]string
-	for len(b) > 0 {
-		n, rest, err := parseCount(b, '*')
+// parseCommands reads commands as clients write them, or fails with io.EOF when the last one is
+// not complete.
+func parseCommands(b []byte) (commands [][]string, err error) {
+	r := bufio.NewReader(bytes.NewReader(b))
+	for {
+		if _, err := r.Peek(1); err != nil {
+			return commands, nil //nolint:nilerr // all are read
+		}
+		text, err := proto.Read(r)
 		if err != nil {
 			return nil, err
 		}
-		command := make([]string, 0, n)
-		for range n {
-			var size int
-			if size, rest, err = parseCount(rest, '$'); err != nil {
-				return nil, err
-			}
-			if len(rest) < size+2 {
-				return nil, io.ErrUnexpectedEOF
-			}
-			command = append(command, string(rest[:size]))
-			rest = rest[size+2:]
+		command, err := proto.ReadStrings(text)
+		if err != nil {
+			return nil, err
 		}
-		commands, b = append(commands, command), rest
+		commands = append(commands, command)
 	}
-	return commands, nil
-}
-
-func parseCount(b []byte, mark byte) (n int, rest []byte, err error) {
-	line, rest, ok := bytes.Cut(b, []byte("\r\n"))
-	if !ok {
-		return 0, nil, io.ErrUnexpectedEOF
-	}
-	if len(line) == 0 || line[0] != mark {
-		return 0, nil, errRequest
-	}
-	n, err = strconv.Atoi(string(line[1:]))
-	if err != nil || n < 0 {
-		return 0, nil, errRequest
-	}
-	return n, rest, nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/redistest"
+	"spendhook/internal/waittest"
 )
 
 // A plan can lose a request or its reply; the server tells which it was.
@@ -53,5 +54,5 @@ func TestProxyCuts(t *testing.T) {
 	p.Follow(nil)
 	mustSet(t, c, "k")
 	p.CutAll()
-	waitFor(t, func() bool { return c.Ping(t.Context()).Err() == nil })
+	waittest.Until(t, "the server answers", func() bool { return c.Ping(t.Context()).Err() == nil })
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/redistest"
+	"spendhook/internal/waittest"
 )
 
 func TestAOFSurvivesKill(t *testing.T) {
@@ -89,7 +90,7 @@ func TestServerEndsWithTheTestBinary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
+	waittest.Until(t, "the server has ended", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
 }
 
 func writePidAndKill(t *testing.T, file string) {
@@ -101,21 +102,6 @@ func writePidAndKill(t *testing.T, file string) {
 	}
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	<-t.Context().Done()
-}
-
-func waitFor(t *testing.T, ok func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatal("the condition did not come true within 3 minutes")
-		}
-	}
 }
 
 func mustSet(t *testing.T, c redis.UniversalClient, key string) {

@@ -2,6 +2,7 @@ package redisx
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,18 +10,23 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/partition"
 )
 
-// Status is the result of Check. Problems make the daemon unready; Warnings are for operators.
-// Each names the server when there are several.
+// Status is the result of Check. Each text names the server when there are several.
 type Status struct {
-	Up       bool
-	Problems []string
-	Warnings []string
+	Up       bool     // every server answers
+	Problems []string // make the daemon unready
+	Away     []string // masters of a Cluster that are down or take no writes, while others do; if none does, they are Problems
+	Warnings []string // for operators
 }
 
-// Check checks every master, within 1.5 s. It prefers INFO, because managed services refuse
-// CONFIG.
+// Answers reports whether a server answers.
+func (s *Status) Answers() bool { return s.Up || len(s.Away) > 0 }
+
+// Check checks each server (EachMaster), within 1.5 s. It prefers INFO, because managed services
+// refuse CONFIG.
 func (r *Redis) Check(ctx context.Context) Status {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
@@ -29,47 +35,50 @@ func (r *Redis) Check(ctx context.Context) Status {
 		s.warn("Redis is in memory: nothing survives a restart")
 		return s
 	}
-	if c, ok := r.client.(*redis.ClusterClient); ok {
-		return checkCluster(ctx, c)
-	}
-	s := checkServer(ctx, r.client)
-	if r.full != nil && r.full.Load() {
-		s.down("Redis is down: is its disk full?")
-	}
-	if !r.own {
-		s.judgeSync(ctx, r.client)
-	}
-	return s
-}
-
-// probeKey is written to check whether Redis accepts writes. TTL: a minute.
-const probeKey = "sh:probe"
-
-// TakesWrites is false while Redis answers but refuses writes, for example because too few
-// replicas are connected. Only a write shows that. A Redis at its memory limit counts as taking
-// writes: it still settles events, which frees memory.
-func (r *Redis) TakesWrites(ctx context.Context) bool {
-	err := r.client.Set(ctx, probeKey, 1, time.Minute).Err()
-	return redis.IsOOMError(err) || !Unavailable(err)
-}
-
-func checkCluster(ctx context.Context, c *redis.ClusterClient) Status {
 	all := Status{Up: true}
 	var mu sync.Mutex
-	err := c.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
-		s := checkServer(ctx, master)
-		s.judgeSync(ctx, master)
+	servers := 0
+	err := EachMaster(ctx, r.client, func(ctx context.Context, name string, server redis.UniversalClient) error {
+		s := checkServer(ctx, server)
+		if !r.own {
+			s.checkSync(ctx, server)
+		}
 		mu.Lock()
 		defer mu.Unlock()
-		all.merge(s, master.Options().Addr+": ")
+		servers++
+		all.merge(s, name)
 		return nil
 	})
+	if len(all.Away) == servers {
+		all.Problems, all.Away = all.Away, nil
+	}
 	if err != nil {
 		all.down("Redis Cluster does not answer: %v", err)
 	}
+	if r.full != nil && r.full.Load() {
+		all.down("Redis is down: is its disk full?")
+	}
 	slices.Sort(all.Problems)
+	slices.Sort(all.Away)
 	slices.Sort(all.Warnings)
 	return all
+}
+
+// probeKey is written to check whether Redis accepts writes. It has the slot of the key sh:keys,
+// which the start reads next, so that the start needs only that shard of a Cluster. TTL: a minute.
+const probeKey = "sh:probe:{sh:keys}"
+
+// TryWrite returns an error while Redis takes no writes: it does not answer, or it answers but
+// refuses them, for example because too few replicas are connected. Only a write shows that. In a
+// Cluster it asks the shard of the key sh:keys. A Redis at its memory limit counts as taking
+// writes: it still settles events, which frees memory.
+func (r *Redis) TryWrite(ctx context.Context) error {
+	err := r.client.Set(ctx, probeKey, 1, time.Minute).Err()
+	_, answered := errors.AsType[redis.Error](err)
+	if err == nil || redis.IsOOMError(err) || answered && !Unavailable(err) {
+		return nil
+	}
+	return fmt.Errorf("write %s: %w", probeKey, err)
 }
 
 func checkServer(ctx context.Context, c redis.UniversalClient) Status {
@@ -82,14 +91,14 @@ func checkServer(ctx context.Context, c redis.UniversalClient) Status {
 		s.warn("Redis refuses INFO, so its eviction policy and persistence are unknown: %v", err)
 		return s
 	}
-	s.judge(ParseInfo(text))
+	s.checkInfo(ParseInfo(text))
 	return s
 }
 
 func ping(ctx context.Context, c redis.UniversalClient) Status {
 	s := Status{Up: true}
 	switch err := c.Ping(ctx).Err(); {
-	case isMisconfError(err): // it says so to PING too
+	case isMisconfError(err): // the answer to PING too
 		s.down("Redis takes no writes, is its disk full? %v", err)
 	case err != nil:
 		s.down("Redis does not answer: %v", err)
@@ -97,8 +106,8 @@ func ping(ctx context.Context, c redis.UniversalClient) Status {
 	return s
 }
 
-// judge checks the fields of INFO that concern durability and eviction.
-func (s *Status) judge(info map[string]string) {
+// checkInfo checks the fields of INFO that concern durability and eviction.
+func (s *Status) checkInfo(info map[string]string) {
 	switch policy := info["maxmemory_policy"]; policy {
 	case "noeviction":
 	case "":
@@ -117,9 +126,9 @@ func (s *Status) judge(info map[string]string) {
 	}
 }
 
-// judgeSync warns of a server that answers before its append-only file is on disk. It does not
+// checkSync warns of a server that answers before its append-only file is on disk. It does not
 // warn of a server that refuses CONFIG.
-func (s *Status) judgeSync(ctx context.Context, c redis.UniversalClient) {
+func (s *Status) checkSync(ctx context.Context, c redis.UniversalClient) {
 	if !s.Up {
 		return
 	}
@@ -141,10 +150,20 @@ func ParseInfo(text string) map[string]string {
 	return info
 }
 
-func (s *Status) merge(other Status, prefix string) {
+// merge adds the status of the server with this name. The problem of a server that is down goes
+// to Away.
+func (s *Status) merge(other Status, name string) {
+	prefix := ""
+	if name != "" {
+		prefix = name + ": "
+	}
 	s.Up = s.Up && other.Up
 	for _, p := range other.Problems {
-		s.problem("%s%s", prefix, p)
+		if other.Up {
+			s.problem("%s%s", prefix, p)
+		} else {
+			s.Away = append(s.Away, prefix+p)
+		}
 	}
 	for _, w := range other.Warnings {
 		s.warn("%s%s", prefix, w)
@@ -162,4 +181,28 @@ func (s *Status) problem(format string, args ...any) {
 
 func (s *Status) warn(format string, args ...any) {
 	s.Warnings = append(s.Warnings, fmt.Sprintf(format, args...))
+}
+
+// Unavailable reports whether err is a reply of a Redis that cannot serve now
+// but may soon: it is loading its data, failing over, resharding, full, unable to write to its
+// disk or out of connections, or its format is one that this build cannot read. Connection
+// errors are errors of the net package.
+func Unavailable(err error) bool {
+	for _, is := range []func(error) bool{
+		redis.IsLoadingError, redis.IsReadOnlyError, redis.IsClusterDownError, redis.IsTryAgainError,
+		redis.IsMasterDownError, redis.IsMaxClientsError, redis.IsOOMError, redis.IsNoReplicasError,
+		isMisconfError, isFormatError,
+	} {
+		if is(err) {
+			return true
+		}
+	}
+	return errors.Is(err, redis.ErrClosed)
+}
+
+func isMisconfError(err error) bool { return redis.HasErrorPrefix(err, "MISCONF") }
+
+func isFormatError(err error) bool {
+	_, ok := errors.AsType[*partition.FormatError](partition.CheckedError(err))
+	return ok
 }

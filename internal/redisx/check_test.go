@@ -1,18 +1,22 @@
 package redisx_test
 
 import (
+	"context"
 	"net"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"spendhook/internal/child"
+	"spendhook/internal/pause"
 	"spendhook/internal/redistest"
 	"spendhook/internal/redisx"
+	"spendhook/internal/waittest"
 )
 
 func TestCheck(t *testing.T) {
@@ -45,19 +49,19 @@ func TestCheck(t *testing.T) {
 }
 
 // A master with too few replicas answers, but refuses writes.
-func TestTakesWrites(t *testing.T) {
+func TestTryWrite(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Options{AOF: true, Args: []string{"--min-replicas-to-write", "1"}})
 	r := open(t, redisx.Options{URL: s.URL()})
 	defer closeIt(t, r)
-	if !r.Check(t.Context()).Up || r.TakesWrites(t.Context()) {
+	if !r.Check(t.Context()).Up || r.TryWrite(t.Context()) == nil {
 		t.Error("want a Redis that is up and takes no writes")
 	}
 	if err := s.Client().ConfigSet(t.Context(), "min-replicas-to-write", "0").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if !r.TakesWrites(t.Context()) {
-		t.Error("want a Redis that takes writes")
+	if err := r.TryWrite(t.Context()); err != nil {
+		t.Errorf("want a Redis that takes writes: %v", err)
 	}
 }
 
@@ -90,7 +94,7 @@ func TestKilledRedisIsAnErrorSoonAndComesBack(t *testing.T) {
 			t.Errorf("%s: two answers took %v, want 1.5 s each at most", name, took)
 		}
 		fault.heal()
-		waitFor(t, func() bool { return r.Check(t.Context()).Up })
+		waittest.Until(t, "Redis is up", func() bool { return r.Check(t.Context()).Up })
 		setK(t, r.Client())
 	}
 }
@@ -110,9 +114,55 @@ func TestClusterIsCheckedPerMaster(t *testing.T) {
 		t.Errorf("Check = %+v, want up and AOF off on 3 masters", got)
 	}
 	servers[2].Kill()
-	if got := r.Check(t.Context()); got.Up {
-		t.Error("up with a dead master")
+	got = r.Check(t.Context())
+	wantOne(t, "server away", got.Away, servers[2].Addr()+": Redis does not answer")
+	if got.Up || !got.Answers() || len(got.Problems) != 1 {
+		t.Errorf("Check with a dead master = %+v", got)
 	}
+	servers[0].Kill()
+	servers[1].Kill()
+	if got := r.Check(t.Context()); got.Up || got.Answers() || len(got.Problems) != 3 {
+		t.Errorf("Check of dead masters = %+v", got)
+	}
+}
+
+// A client follows a failover although the former master hangs, so that no answer names the new one.
+func TestClusterFailoverIsFollowed(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Cluster(t, 2)
+	replica := redistest.Replica(t, servers[1])
+	r := open(t, redisx.Options{URL: "redis+cluster://" + servers[0].Addr() + "?addr=" + servers[1].Addr()})
+	defer closeIt(t, r)
+	key := "k"
+	for i := 0; redistest.SlotOf(t, servers[0], key) < 8192; i++ {
+		key = strconv.Itoa(i)
+	}
+	set := func(ctx context.Context) bool { return r.Client().Set(ctx, key, "v", 0).Err() == nil }
+	waittest.Until(t, "the key is written", func() bool { return set(t.Context()) })
+	servers[1].Pause()
+	defer servers[1].Resume()
+	if err := replica.Client().Do(t.Context(), "CLUSTER", "FAILOVER", "TAKEOVER").Err(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second) // go-redis alone reads the slot map once a minute
+	defer cancel()
+	for !set(ctx) {
+		if !pause.For(ctx, 100*time.Millisecond) {
+			t.Fatal("the new master is not used")
+		}
+	}
+}
+
+// A check of a Cluster does not wait for the slot map: a master that hangs may be asked for it.
+func TestClusterIsCheckedWhileAMasterHangs(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Cluster(t, 2)
+	r := open(t, redisx.Options{URL: "redis+cluster://" + servers[0].Addr() + "?addr=" + servers[1].Addr()})
+	defer closeIt(t, r)
+	hold := redistest.HoldSlotMap(t, r.Client())
+	waittest.Until(t, "Redis is up", func() bool { return r.Check(t.Context()).Up })
+	hold()
+	waittest.Until(t, "Redis is found to be up without the slot map", func() bool { return r.Check(t.Context()).Up })
 }
 
 func TestSentinel(t *testing.T) {
@@ -121,7 +171,7 @@ func TestSentinel(t *testing.T) {
 	address := startSentinel(t, master.Addr())
 	r := open(t, redisx.Options{URL: "redis+sentinel://" + address + "?master_name=main"})
 	defer closeIt(t, r)
-	waitFor(t, func() bool { return r.Check(t.Context()).Up })
+	waittest.Until(t, "Redis is up", func() bool { return r.Check(t.Context()).Up })
 	setK(t, r.Client())
 	if got := master.Client().Get(t.Context(), "k").Val(); got != "v" {
 		t.Errorf("the master holds k = %q, want v", got)

@@ -1,6 +1,7 @@
 package redisx
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -18,6 +19,7 @@ const (
 	// A dead Redis must be an error soon enough for a 503 within two seconds.
 	commandTimeout = 1500 * time.Millisecond
 	dialTimeout    = time.Second
+	slotMapAge     = time.Second // after which a Cluster client reads the slot map again, in the background
 	minPool        = 64
 )
 
@@ -101,6 +103,7 @@ func cluster(u *url.URL, files *clienttls.Files) (redis.UniversalClient, error) 
 	o.MaintNotificationsConfig = noUpgrades
 	o.ContextTimeoutEnabled = true
 	bounds{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout, &o.DialerRetries, &o.PoolSize}.fill()
+	setDefault(&o.ClusterStateReloadInterval, slotMapAge)
 	c := redis.NewClusterClient(o)
 	c.AddHook(deadline{o.ReadTimeout})
 	return c, nil
@@ -127,4 +130,36 @@ func setDefault[T comparable](p *T, v T) {
 	if *p == zero {
 		*p = v
 	}
+}
+
+// deadline bounds each command and each pipeline as a whole, including the wait for a
+// connection, dialling, redirects and retries. go-redis bounds each of these separately.
+type deadline struct{ limit time.Duration }
+
+// DialHook leaves dialling as it is.
+func (d deadline) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook bounds a command.
+func (d deadline) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		ctx, cancel := d.within(ctx)
+		defer cancel()
+		return next(ctx, cmd)
+	}
+}
+
+// ProcessPipelineHook bounds a pipeline.
+func (d deadline) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		ctx, cancel := d.within(ctx)
+		defer cancel()
+		return next(ctx, cmds)
+	}
+}
+
+func (d deadline) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	if d.limit <= 0 { // read_timeout=-1: no limit
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, d.limit)
 }

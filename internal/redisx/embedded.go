@@ -1,6 +1,7 @@
 package redisx
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -49,7 +51,7 @@ func openEmbedded(ctx context.Context, o Options) (*Redis, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := openHome(filepath.Join(o.DataDir, homeName))
+	h, err := openHome(ctx, filepath.Join(o.DataDir, homeName))
 	if err != nil {
 		return nil, err
 	}
@@ -222,4 +224,48 @@ func (e *embedded) stop() error {
 	e.cancel()
 	<-e.done
 	return e.home.close()
+}
+
+// lines logs what the embedded server prints and keeps its last words, for the
+// error when it does not start.
+type lines struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	rest []byte
+	tail string
+}
+
+const maxLine = 4096
+
+// Write never fails; a line is logged once it is complete.
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rest = append(l.rest, p...)
+	for {
+		line, rest, ok := bytes.Cut(l.rest, []byte("\n"))
+		if !ok {
+			break
+		}
+		l.rest = rest
+		l.take(line)
+	}
+	if len(l.rest) > maxLine {
+		l.rest = nil
+	}
+	return len(p), nil
+}
+
+func (l *lines) take(line []byte) {
+	if text := string(bytes.TrimSpace(line)); text != "" {
+		l.tail = text
+		l.log.Debug("embedded Redis says", "line", text)
+	}
+}
+
+func (l *lines) last() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.tail
 }

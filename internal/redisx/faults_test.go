@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/redisx"
+	"spendhook/internal/waittest"
 )
 
 // TestNoAnsweredWriteIsLost kills the embedded server repeatedly under concurrent writes. Each
@@ -32,10 +33,10 @@ func TestNoAnsweredWriteIsLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := answered.Load()
-		waitFor(t, func() bool { return answered.Load() > before+1000 })
+		waittest.Until(t, "1,000 more answers", func() bool { return answered.Load() > before+1000 })
 		pid := serverPid(t.Context(), r.Client())
 		kill(t, pid)
-		waitFor(t, func() bool {
+		waittest.Until(t, "another server runs", func() bool {
 			now := serverPid(t.Context(), r.Client())
 			return now != "" && now != pid
 		})

@@ -1,6 +1,7 @@
 package redisx
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"spendhook/internal/datadir"
 	"spendhook/internal/filelock"
+	"spendhook/internal/pause"
 )
 
 const (
@@ -32,7 +34,7 @@ type home struct {
 
 // openHome refuses a folder that other users can access: the server has no password, so that
 // only the folder protects the socket.
-func openHome(dir string) (*home, error) {
+func openHome(ctx context.Context, dir string) (*home, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
@@ -41,7 +43,7 @@ func openHome(dir string) (*home, error) {
 		return nil, err
 	}
 	h := &home{dir: dir}
-	if h.lock, err = lockFile(filepath.Join(dir, "daemon.lock"), lockPatience); err != nil {
+	if h.lock, err = lockFile(ctx, filepath.Join(dir, "daemon.lock"), lockPatience); err != nil {
 		return nil, fmt.Errorf("data directory %s: another daemon uses it: %w", filepath.Dir(dir), err)
 	}
 	if err := h.placeSocket(); err != nil {
@@ -62,16 +64,16 @@ func (h *home) placeSocket() (err error) {
 	return nil
 }
 
-// lockServer waits for a server that a killed daemon left behind, first for
-// the kernel to end it, then by asking it to stop.
+// lockServer takes the lock of the server. A server that a killed daemon left behind may still hold
+// it: lockServer waits until the kernel has ended that server, and else tells it to stop.
 func (h *home) lockServer(ctx context.Context, c *redis.Client) (*os.File, error) {
 	path := filepath.Join(h.dir, "server.lock")
-	lock, err := lockFile(path, lockPatience)
+	lock, err := lockFile(ctx, path, lockPatience)
 	if !errors.Is(err, errLocked) {
 		return lock, err
 	}
 	_ = c.Shutdown(ctx).Err() // the connection ends without an answer
-	if lock, err = lockFile(path, stopTimeout); err != nil {
+	if lock, err = lockFile(ctx, path, stopTimeout); err != nil {
 		return nil, fmt.Errorf("data directory %s: a server left from an earlier run still writes to it: %w", filepath.Dir(h.dir), err)
 	}
 	return lock, nil
@@ -87,21 +89,17 @@ func (h *home) close() error {
 var errLocked = errors.New("locked")
 
 // lockFile takes an exclusive lock that ends with the file's last descriptor.
-func lockFile(path string, patience time.Duration) (*os.File, error) {
+func lockFile(ctx context.Context, path string, patience time.Duration) (*os.File, error) {
 	f, err := datadir.Open(path, os.O_CREATE|os.O_RDWR)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock: %w", err)
 	}
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
-	tick := time.NewTicker(lockPoll)
-	defer tick.Stop()
+	wait, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	for filelock.TryExclusive(f) != nil {
-		select {
-		case <-tick.C:
-		case <-timeout.C:
+		if !pause.For(wait, lockPoll) {
 			_ = f.Close()
-			return nil, fmt.Errorf("%s: %w", path, errLocked)
+			return nil, fmt.Errorf("%s: %w", path, cmp.Or(ctx.Err(), errLocked))
 		}
 	}
 	return f, nil

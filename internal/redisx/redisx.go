@@ -3,6 +3,7 @@
 package redisx
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,9 +68,7 @@ type Redis struct {
 // and the client connects once it is. An embedded server has loaded its data when Open returns;
 // ctx bounds that wait.
 func Open(ctx context.Context, o Options) (*Redis, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.URL != "" && o.URL != Embedded {
 		c, err := connect(o.URL, o.TLS)
 		if err != nil {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"spendhook/internal/datadir"
 )
@@ -60,36 +59,8 @@ func OpenFile(path string) (Key, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return key, err
 	}
-	if err := create(path, NewKeyText()+"\n"); err != nil {
+	if err := datadir.Create(path, []byte(NewKeyText()+"\n")); err != nil {
 		return Key{}, err
 	}
 	return ReadOwnFile(path)
-}
-
-// create writes and syncs a file under a temporary name, and then links it to path. So of two
-// concurrent processes one wins, and none reads a partial file. It also syncs the directory,
-// because a lost key means lost secrets.
-func create(path, text string) error {
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(f.Name()) }() // path is a link to it by now
-	_, err = f.WriteString(text)
-	if err := errors.Join(f.Chmod(0o600), err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return syncDir(dir)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

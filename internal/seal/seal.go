@@ -11,9 +11,14 @@ package seal
 import (
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"regexp"
 	"slices"
@@ -26,7 +31,7 @@ var (
 	// ErrUnknownKey is wrapped by the error of a value that was sealed under a
 	// key that the ring does not have; the message names the key's id.
 	ErrUnknownKey = errors.New("encryption key is not configured")
-	// ErrDamaged says that a value was changed, or moved from another place.
+	// ErrDamaged means that a value was changed, or moved from another place.
 	ErrDamaged = errors.New("sealed value is damaged or was moved")
 )
 
@@ -49,7 +54,7 @@ func New(current Key, older ...Key) (*Keyring, error) {
 			return nil, errors.New("the id of an encryption key must be 1 to 64 of A-Z, a-z, 0-9, _ and -")
 		}
 		if r.keys[k.ID] != nil {
-			return nil, fmt.Errorf("encryption key %s is there twice", k.ID)
+			return nil, fmt.Errorf("encryption key %s is given twice", k.ID)
 		}
 		block, err := aes.NewCipher(k.Secret[:])
 		if err != nil {
@@ -62,7 +67,7 @@ func New(current Key, older ...Key) (*Keyring, error) {
 	return r, nil
 }
 
-// errNoKeyring is what a nil Keyring answers.
+// errNoKeyring is the error of a nil Keyring.
 var errNoKeyring = errors.New("no encryption key is configured")
 
 // CurrentID is the id of the key that new values are sealed under.
@@ -71,19 +76,18 @@ func (r *Keyring) CurrentID() string { return r.current }
 // IDs are the ids of all keys, sorted.
 func (r *Keyring) IDs() []string { return slices.Sorted(maps.Keys(r.keys)) }
 
-// Seal encrypts plain for the place that context names; Open must be given the
-// same one.
-func (r *Keyring) Seal(plain []byte, context string) (string, error) {
+// Seal encrypts plain for a place; Open needs the same place.
+func (r *Keyring) Seal(plain []byte, place string) (string, error) {
 	if r == nil {
 		return "", errNoKeyring
 	}
-	text := r.keys[r.current].Seal(nil, nil, plain, []byte(context)) //nolint:gosec // the AEAD draws the nonce itself
+	text := r.keys[r.current].Seal(nil, nil, plain, []byte(place)) //nolint:gosec // the AEAD draws the nonce itself
 	return prefix + r.current + ":" + base64.RawURLEncoding.EncodeToString(text), nil
 }
 
 // Open decrypts a sealed value. The error wraps ErrUnknownKey or ErrDamaged,
 // and never holds any of the value.
-func (r *Keyring) Open(sealed, context string) ([]byte, error) {
+func (r *Keyring) Open(sealed, place string) ([]byte, error) {
 	if r == nil {
 		return nil, errNoKeyring
 	}
@@ -99,7 +103,7 @@ func (r *Keyring) Open(sealed, context string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w (key %s)", ErrDamaged, id)
 	}
-	plain, err := key.Open(nil, nil, raw, []byte(context))
+	plain, err := key.Open(nil, nil, raw, []byte(place))
 	if err != nil {
 		return nil, fmt.Errorf("%w (key %s)", ErrDamaged, id)
 	}
@@ -123,7 +127,57 @@ func split(sealed string) (id, text string, err error) {
 	rest, ok := strings.CutPrefix(sealed, prefix)
 	id, text, found := strings.Cut(rest, ":")
 	if !ok || !found || !keyID.MatchString(id) {
-		return "", "", fmt.Errorf("%w: it has not the form of one", ErrDamaged)
+		return "", "", fmt.Errorf("%w: it does not have the form of a sealed value", ErrDamaged)
 	}
 	return id, text, nil
+}
+
+// Key is an AES-256 key with its id, which sealed values contain. Every print format shows only
+// the id.
+type Key struct {
+	ID     string
+	Secret [32]byte
+}
+
+// Format writes the id for every verb.
+func (k Key) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "key "+k.ID) }
+
+var errKeyText = errors.New("an encryption key is 32 random bytes in base64 or hex, as from: openssl rand -base64 32")
+
+// ParseKey reads 32 bytes in base64 (either alphabet, padded or not) or hex;
+// white space around them is ignored. The key's id is derived from it, so that
+// the same key has the same id wherever it is configured. The error never
+// repeats the text.
+func ParseKey(text string) (Key, error) {
+	raw, err := decodeKey(strings.TrimSpace(text))
+	if err != nil {
+		return Key{}, err
+	}
+	return newKey([32]byte(raw)), nil
+}
+
+func decodeKey(text string) ([]byte, error) {
+	if raw, err := hex.DecodeString(text); err == nil && len(raw) == 32 {
+		return raw, nil
+	}
+	text = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(text, "="))
+	raw, err := base64.RawStdEncoding.DecodeString(text)
+	if err != nil || len(raw) != 32 {
+		return nil, errKeyText
+	}
+	return raw, nil
+}
+
+// newKey derives the id of a key from an HMAC under the key, which does not reveal the key.
+func newKey(secret [32]byte) Key {
+	mac := hmac.New(sha256.New, secret[:])
+	mac.Write([]byte("spendhook encryption key id"))
+	return Key{ID: hex.EncodeToString(mac.Sum(nil)[:6]), Secret: secret}
+}
+
+// NewKeyText returns a new random key in the form that ParseKey reads.
+func NewKeyText() string {
+	var secret [32]byte
+	_, _ = rand.Read(secret[:]) // never fails: it ends the program instead
+	return base64.StdEncoding.EncodeToString(secret[:])
 }

@@ -3,14 +3,19 @@
 package servertls
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"spendhook/internal/pause"
 )
 
 // Options name the files (PEM). CertFile holds the server's certificate and its
@@ -39,12 +44,8 @@ type Files struct {
 
 // Open reads the files. The error names the invalid file.
 func Open(o Options) (*Files, error) {
-	if o.Every == 0 {
-		o.Every = time.Second
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Every = cmp.Or(o.Every, time.Second)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	f := &Files{every: o.Every, log: o.Logger, metrics: newMetrics(o.Registerer)}
 	if o.CertFile != "" || o.KeyFile != "" {
 		f.sources = append(f.sources, &source{what: certificateFiles, paths: []string{o.CertFile, o.KeyFile}, use: f.useCertificate})
@@ -64,18 +65,8 @@ func Open(o Options) (*Files, error) {
 // a mounted secret is replaced by moving a link, and no file system notification covers that
 // everywhere.
 func (f *Files) Run(ctx context.Context) {
-	if len(f.sources) == 0 {
-		return
-	}
-	ticker := time.NewTicker(f.every)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			f.look(ctx)
-		}
+	for len(f.sources) > 0 && pause.For(ctx, f.every) {
+		f.look(ctx)
 	}
 }
 
@@ -113,15 +104,12 @@ func (f *Files) useBundle(contents [][]byte) error {
 		return err
 	}
 	pool := x509.NewCertPool()
-	ends := certs[0].NotAfter
 	for _, cert := range certs {
 		pool.AddCert(cert)
-		if cert.NotAfter.Before(ends) {
-			ends = cert.NotAfter
-		}
 	}
+	first := slices.MinFunc(certs, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
 	f.pool.Store(pool)
-	f.metrics.caExpiry.Set(float64(ends.Unix()))
+	f.metrics.caExpiry.Set(float64(first.NotAfter.Unix()))
 	f.rebuild()
 	return nil
 }
@@ -169,4 +157,36 @@ func newConfig() *tls.Config {
 		// A resumed session would skip the verification of the client's certificate.
 		SessionTicketsDisabled: true,
 	}
+}
+
+type metrics struct {
+	reloads, failures *prometheus.CounterVec
+	expiry, caExpiry  prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	auto := promauto.With(reg)
+	m := &metrics{
+		reloads: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "spendhook_tls_reloads_total",
+			Help: "New TLS files that came into use, by kind.",
+		}, []string{"files"}),
+		failures: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "spendhook_tls_reload_failures_total",
+			Help: "New TLS files that were invalid, so that the old ones stay in use, by kind.",
+		}, []string{"files"}),
+		expiry: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "spendhook_tls_certificate_expiry_timestamp_seconds",
+			Help: "When the server's certificate expires, in Unix time; 0 without one.",
+		}),
+		caExpiry: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "spendhook_tls_client_ca_expiry_timestamp_seconds",
+			Help: "When the first CA of client certificates expires, in Unix time; 0 without one.",
+		}),
+	}
+	for _, what := range []string{certificateFiles, bundleFile} {
+		m.reloads.WithLabelValues(what)
+		m.failures.WithLabelValues(what)
+	}
+	return m
 }

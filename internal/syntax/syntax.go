@@ -1,5 +1,4 @@
-// Package syntax says what names and texts may look like, for all packages that
-// take them.
+// Package syntax checks the syntax of event types, and the nesting of JSON.
 package syntax
 
 // MaxEventType is the most characters of an event type.

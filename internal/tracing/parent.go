@@ -111,25 +111,8 @@ func ParseParent(kept string) (p Parent, err error) {
 	return p, nil
 }
 
-// traceparent reads only the traceparent header. A caller's tracestate and baggage are ignored
-// and not forwarded.
-type traceparent struct{}
-
-// Extract adds the caller's span to ctx, if it names one.
-func (traceparent) Extract(ctx context.Context, carrier propagation.TextMapCarrier) context.Context {
-	given, ok := carrier.(propagation.HeaderCarrier)
-	if !ok {
-		return ctx
-	}
-	return caller(ctx, http.Header(given))
-}
-
-// Inject does nothing: answers have no trace header.
-func (traceparent) Inject(context.Context, propagation.TextMapCarrier) {}
-
-// Fields are the headers that are read.
-func (traceparent) Fields() []string { return []string{Header} }
-
+// caller adds the caller's span to ctx, if the header names one. A caller's tracestate and
+// baggage are ignored and not forwarded.
 func caller(ctx context.Context, header http.Header) context.Context {
 	values := header["Traceparent"]
 	if len(values) != 1 || len(values[0]) > maxHeader {

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
@@ -155,11 +156,12 @@ func (t *Tracing) Handler(route string, next http.Handler) http.Handler {
 		return next
 	}
 	traced := otelhttp.NewHandler(next, route,
-		otelhttp.WithTracerProvider(t.provider), otelhttp.WithMeterProvider(noop.NewMeterProvider()), otelhttp.WithPropagators(traceparent{}),
+		otelhttp.WithTracerProvider(t.provider), otelhttp.WithMeterProvider(noop.NewMeterProvider()), otelhttp.WithPropagators(propagation.NewCompositeTextMapPropagator()), // withCaller does it
 		otelhttp.WithSpanNameFormatter(func(route string, r *http.Request) string { return r.Method + " " + route }))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = withCaller(r)
 		if !t.sampler.records() {
-			next.ServeHTTP(w, withCaller(r))
+			next.ServeHTTP(w, r)
 			return
 		}
 		r.Pattern = route // http.route
@@ -167,10 +169,46 @@ func (t *Tracing) Handler(route string, next http.Handler) http.Handler {
 	})
 }
 
-// withCaller adds the trace of the caller's header to the request, for the log.
+// withCaller adds the trace of the caller's header to the request, for the log and for the
+// span of the request.
 func withCaller(r *http.Request) *http.Request {
 	if r.Header["Traceparent"] == nil {
 		return r
 	}
 	return r.WithContext(caller(r.Context(), r.Header))
 }
+
+// sampler decides whether to record a request, as for a new trace, by OTEL_TRACES_SAMPLER. It
+// ignores the sampled flag and the trace id of the caller; otherwise a company could force the
+// recording of all its requests. It decides before a span is made, so that requests that are
+// not recorded cost almost nothing. It uses a provider with the environment's sampler.
+type sampler struct{ tracer trace.Tracer }
+
+func newSampler() sampler { return sampler{sdktrace.NewTracerProvider().Tracer("")} }
+
+// records reports whether one more request is recorded.
+func (s sampler) records() bool {
+	_, span := s.tracer.Start(context.Background(), "")
+	return span.SpanContext().IsSampled()
+}
+
+// LogHandler adds the trace and span that a line is part of.
+func LogHandler(h slog.Handler) slog.Handler { return logHandler{h} }
+
+type logHandler struct{ slog.Handler }
+
+// Handle implements slog.Handler.
+func (h logHandler) Handle(ctx context.Context, r slog.Record) error {
+	if of := trace.SpanContextFromContext(ctx); of.IsValid() {
+		r.AddAttrs(slog.String("trace_id", of.TraceID().String()), slog.String("span_id", of.SpanID().String()))
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (h logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return logHandler{h.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup implements slog.Handler.
+func (h logHandler) WithGroup(name string) slog.Handler { return logHandler{h.Handler.WithGroup(name)} }

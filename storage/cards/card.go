@@ -1,5 +1,5 @@
-// Package cards says what a card is, what a request for one must say, and whether a card
-// may change. It decides; storage/cards/store and storage/cards/bulk read and write.
+// Package cards has the card, the validation of requests for cards, and the allowed changes of a
+// card. storage/cards/store and storage/cards/bulk read and write the database.
 package cards
 
 import (
@@ -85,8 +85,8 @@ type Order struct {
 	Periodicity string
 }
 
-// CancelResult tells what became of one of several cards to be cancelled: it is cancelled
-// now, or it was not found.
+// CancelResult is the result for one of several cards to be cancelled. A card that was Found is
+// cancelled now.
 type CancelResult struct {
 	UUID  uuid.UUID
 	Found bool
@@ -124,14 +124,14 @@ func (r Request) Check(e *invalid.Error, path, currency string) {
 		e.OneOf(path+"periodicity", r.Periodicity, Periodicities...)
 	}
 	if r.Threshold != nil {
-		Threshold(e, path+"threshold", *r.Threshold, currency)
+		CheckThreshold(e, path+"threshold", *r.Threshold, currency)
 	}
 }
 
-// Threshold reports a threshold that no company of the currency can have, and returns
-// another in minor units. What no company can allow becomes the largest there is, above
-// every limit.
-func Threshold(e *invalid.Error, field string, amount decimal.Decimal, currency string) int64 {
+// CheckThreshold reports a threshold that no company of the currency can have. It returns the
+// threshold in minor units. A threshold that is too large for these becomes the largest number,
+// which is above every limit.
+func CheckThreshold(e *invalid.Error, field string, amount decimal.Decimal, currency string) int64 {
 	if !amount.IsPositive() {
 		e.Add(field, "INVALID", "must be more than 0")
 		return 0
@@ -146,11 +146,11 @@ func Threshold(e *invalid.Error, field string, amount decimal.Decimal, currency 
 	return minor
 }
 
-// Order is the card that a sound request asks for, before the rules of business.
+// Order is the card that a request asks for. Check must have found the request valid.
 func (r Request) Order(currency string) Order {
 	o := Order{Type: r.listedType(), Name: r.Alias, HolderUUID: r.UserUUID, Periodicity: strings.ToUpper(r.Periodicity)}
 	if r.Threshold != nil {
-		o.Threshold = new(Threshold(&invalid.Error{}, "", *r.Threshold, currency))
+		o.Threshold = new(CheckThreshold(&invalid.Error{}, "", *r.Threshold, currency))
 	}
 	return o
 }

@@ -1,5 +1,5 @@
-// Package creations lets a creation be asked for many times and be done once: what was made
-// is recorded under its Idempotency-Key, in the transaction that makes it.
+// Package creations makes creations idempotent: the transaction that creates a row records its uuid
+// under the Idempotency-Key of the request.
 package creations
 
 import (
@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/uptrace/bun"
 
+	"spendhook/internal/clock"
 	"spendhook/storage"
 	"spendhook/storage/column"
 )
@@ -32,7 +33,7 @@ type Once struct {
 	Fingerprint [32]byte
 }
 
-// Creation is what a Once made.
+// Creation is the uuid and the time of a row that a request creates, or has created.
 type Creation struct {
 	UUID      uuid.UUID
 	CreatedAt int64 // milliseconds since 1970
@@ -55,13 +56,10 @@ type Store struct {
 
 // New returns the creations of a database; nil functions mean the real ones.
 func New(o Options) *Store {
-	if o.Now == nil {
-		o.Now = time.Now //nolint:forbidigo // the default clock
-	}
 	if o.NewID == nil {
 		o.NewID = uuid.New
 	}
-	return &Store{db: o.DB, now: o.Now, newID: o.NewID}
+	return &Store{db: o.DB, now: clock.Or(o.Now), newID: o.NewID}
 }
 
 type row struct {
@@ -77,9 +75,8 @@ func (r *row) creation(again bool) Creation {
 	return Creation{UUID: uuid.UUID(r.MadeUUID), CreatedAt: r.CreatedAt, Again: again}
 }
 
-// Claim gives the creation its uuid and time: new ones, or those that it had
-// when it was first done. The error may be ErrKeyReused. A transaction that fails takes its
-// claim back.
+// Claim returns the uuid and time for the row of a request: new ones, or those of the first request
+// with the same Key. The error may be ErrKeyReused. If the transaction fails, nothing is recorded.
 func (s *Store) Claim(ctx context.Context, tx bun.Tx, once Once) (Creation, error) {
 	now := s.now()
 	c := row{
@@ -108,8 +105,7 @@ func (s *Store) Claim(ctx context.Context, tx bun.Tx, once Once) (Creation, erro
 	return first.creation(true), nil
 }
 
-// Purge forgets at most 1000 keys of more than 24 h ago. It returns
-// how many.
+// Purge deletes at most 1000 keys that are older than 24 h, and returns their number.
 func (s *Store) Purge(ctx context.Context) (n int64, err error) {
 	err = s.db.Write(ctx, "purge creations", func(ctx context.Context, tx bun.Tx) error {
 		old := tx.NewSelect().Table("creations").Column("key_hash").

@@ -41,8 +41,9 @@ var benchStores = map[string]func() (data, time.Duration){
 		return filled(storage.Options{DataDir: dir, FullSync: true})
 	}),
 	"postgres": sync.OnceValues(func() (data, time.Duration) {
-		url, err := pgtest.Shared()
+		url, remove, err := pgtest.Launch()
 		check(err)
+		benchEnds = append(benchEnds, remove)
 		return filled(storage.Options{URL: url})
 	}),
 }

@@ -47,7 +47,7 @@ const foreign = "uuid: belongs to another company"
 var kinds = [ranks]kind{
 	rankCompany: {
 		"company", func() entry { return &companyEntry{} },
-		"companies", "uuid, currency, name, credit_limit, region", "currency: the company has cards in another one",
+		"companies", "uuid, currency, name, credit_limit, region", "currency: cannot be changed",
 	},
 	rankUser: {
 		"user", func() entry { return &userEntry{} },

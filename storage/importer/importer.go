@@ -13,6 +13,7 @@ import (
 	"github.com/uptrace/bun"
 	"golang.org/x/sync/errgroup"
 
+	"spendhook/internal/clock"
 	"spendhook/storage"
 	"spendhook/storage/column"
 )
@@ -81,13 +82,6 @@ func (i *Importer) Run(ctx context.Context, r io.Reader) (Report, error) {
 	return report, i.DB.Analyze(ctx, "users", "cards", "reimbursements")
 }
 
-func (i *Importer) clock() func() time.Time {
-	if i.Now == nil {
-		return time.Now //nolint:forbidigo // the default clock
-	}
-	return i.Now
-}
-
 // pace is how many lines a batch should have. It is safe for concurrent use.
 type pace struct{ lines atomic.Int64 }
 
@@ -102,9 +96,9 @@ func (i *Importer) takeTurn(ctx context.Context, b *batch, pace *pace, report *R
 	if !i.DB.MakeWay(ctx) {
 		return i.store(ctx, b, report)
 	}
-	began := i.clock()()
+	began := clock.Or(i.Now)()
 	err := i.store(ctx, b, report)
-	pace.took(b.lines, i.clock()().Sub(began))
+	pace.took(b.lines, clock.Or(i.Now)().Sub(began))
 	return err
 }
 
@@ -112,7 +106,7 @@ func (i *Importer) takeTurn(ctx context.Context, b *batch, pace *pace, report *R
 func (i *Importer) store(ctx context.Context, b *batch, report *Report) error {
 	var refused []Refusal
 	err := i.DB.WriteWithin(ctx, batchTimeout, "store lines", func(ctx context.Context, tx bun.Tx) error {
-		w := &batchWriter{tx: tx, now: i.clock()(), touched: map[column.Key]bool{}}
+		w := &batchWriter{tx: tx, now: clock.Or(i.Now)(), touched: map[column.Key]bool{}}
 		err := w.write(ctx, b)
 		refused = w.refused
 		return err

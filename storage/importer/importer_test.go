@@ -51,7 +51,7 @@ func TestImportRefusesBadLinesAndGoesOn(t *testing.T) {
 		{of("user", `,"name":"a\u0000b"`), "name: must be text"},
 		{strings.Replace(of("user", `,"name":"x"`), acmeText, "d0000000-0000-4000-8000-000000000000", 1), "companyUuid: is not a known company"},
 		{`{"kind":"user","uuid":"b0000000-0000-4000-8000-000000000001","companyUuid":"` + acmeText + `","name":"thief"}`, "uuid: belongs to another company"},
-		{`{"kind":"company","uuid":"` + acmeText + `","name":"Acme","currency":"USD","creditLimit":1}`, "currency: the company has cards in another one"},
+		{`{"kind":"company","uuid":"` + acmeText + `","name":"Acme","currency":"USD","creditLimit":1}`, "currency: cannot be changed"},
 		{`{"kind":"company",` + someUUID + `,"name":"x","currency":"eur","creditLimit":-1}`, "currency: must be a currency code of three capital letters; creditLimit: must be 0 or more"},
 		{`{"kind":"company",` + someUUID + `,"name":"x","currency":"JPY","creditLimit":1.5}`, "creditLimit: has more decimals than its currency"},
 		{`{"kind":"company",` + someUUID + `,"name":"x","currency":"JPY","creditLimit":1e30}`, "creditLimit: is too large"},

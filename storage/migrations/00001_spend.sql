@@ -76,11 +76,13 @@ CREATE INDEX card_job_items_pending ON card_job_items (company_uuid, created_at,
 
 CREATE TABLE card_outbox (
     request_uuid BYTEA NOT NULL PRIMARY KEY,
+    company_uuid BYTEA NOT NULL,
     job_uuid BYTEA NOT NULL,
     item_index INTEGER NOT NULL,
     finished_at BIGINT NOT NULL
 );
-CREATE INDEX card_outbox_order ON card_outbox (finished_at, request_uuid);
+-- The companies, and the outcomes of each in order.
+CREATE INDEX card_outbox_order ON card_outbox (company_uuid, finished_at, request_uuid);
 CREATE INDEX card_outbox_job ON card_outbox (job_uuid);
 
 CREATE TABLE locations (
@@ -137,14 +139,3 @@ CREATE INDEX reimbursements_creation ON reimbursements (company_uuid, creation_d
 CREATE INDEX reimbursements_expense ON reimbursements (company_uuid, expense_day, recency) WHERE expense_day IS NOT NULL;
 CREATE INDEX reimbursements_approval ON reimbursements (company_uuid, approval_day, recency) WHERE approval_day IS NOT NULL;
 CREATE INDEX reimbursements_payment ON reimbursements (company_uuid, payment_day, recency) WHERE payment_day IS NOT NULL;
-
--- +goose Down
-DROP TABLE reimbursements;
-DROP TABLE statements;
-DROP TABLE locations;
-DROP TABLE card_outbox;
-DROP TABLE card_job_items;
-DROP TABLE card_jobs;
-DROP TABLE cards;
-DROP TABLE users;
-DROP TABLE companies;

@@ -8,6 +8,3 @@ CREATE TABLE creations (
     created_at BIGINT NOT NULL
 );
 CREATE INDEX creations_created ON creations (created_at);
-
--- +goose Down
-DROP TABLE creations;

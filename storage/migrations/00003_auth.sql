@@ -27,7 +27,3 @@ CREATE TABLE clients (
 );
 CREATE INDEX clients_created ON clients (created_at, id) WHERE NOT deleted;
 CREATE INDEX clients_revoked ON clients (revoked_at) WHERE revoked_at IS NOT NULL;
-
--- +goose Down
-DROP TABLE clients;
-DROP TABLE token_keys;

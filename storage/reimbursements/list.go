@@ -1,3 +1,5 @@
+// Package reimbursements reads requests for reimbursement. Lists have filters, and every
+// page of a list costs about the same.
 package reimbursements
 
 import (
@@ -6,10 +8,13 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/uptrace/bun"
+	"golang.org/x/sync/singleflight"
 
 	"spendhook/internal/calendar"
 	"spendhook/internal/money"
+	"spendhook/storage"
 	"spendhook/storage/column"
 )
 
@@ -89,7 +94,7 @@ func (f *Filter) dayColumn() string {
 
 // page reads the rows of the page: it seeks to the day, or within a crowded day
 // to the uuids, where the page begins, and skips only what is left.
-func (s *Store) page(ctx context.Context, db bun.IDB, f *Filter, days history, rows *[]reimbursementRow) error {
+func (s *Store) page(ctx context.Context, db bun.IDB, f *Filter, days histogram, rows *[]reimbursementRow) error {
 	offset, size := f.Page.Offset(), int64(f.Page.Limit())
 	first, skip := days.find(offset)
 	last, _ := days.find(min(offset+size, days.total()) - 1)
@@ -100,7 +105,7 @@ func (s *Store) page(ctx context.Context, db bun.IDB, f *Filter, days history, r
 		if err != nil {
 			return err
 		}
-		var at step
+		var at bucket
 		at, skip = uuids.find(skip)
 		from = []byte{byte(at.at)} //nolint:gosec // it is one byte
 	}
@@ -136,4 +141,19 @@ func (r *reimbursementRow) reimbursement() (Reimbursement, error) {
 	out.AmountValue = Amount{Currency: r.Currency, Amount: money.FromMinor(r.Amount, r.Currency)}
 	out.ValidationStatus.Status = r.Status
 	return out, nil
+}
+
+// Store is the reimbursements of a database. It is safe for concurrent use. Every
+// method returns storage.ErrUnavailable, wrapped, when the database is
+// unreachable or too slow.
+type Store struct {
+	db         *storage.DB
+	histograms *lru.Cache[string, histogram]
+	counting   singleflight.Group
+}
+
+// New returns the reimbursements of a database.
+func New(db *storage.DB) *Store {
+	histograms, _ := lru.New[string, histogram](maxHistograms) // it errs for a size below 1 only
+	return &Store{db: db, histograms: histograms}
 }

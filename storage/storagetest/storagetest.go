@@ -4,14 +4,22 @@ package storagetest
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+	"github.com/uptrace/bun"
+
+	"spendhook/internal/invalid"
 	"spendhook/internal/pgtest"
 	"spendhook/storage"
+	"spendhook/storage/importer"
 )
 
 // timeout is the time-out of database calls; machines are busy with other tests.
@@ -128,4 +136,168 @@ func migrate(o storage.Options) error {
 		err = closed
 	}
 	return err
+}
+
+// WantError expects an error that is, or wraps, want.
+func WantError(t *testing.T, got, want error) {
+	t.Helper()
+	if !errors.Is(got, want) {
+		t.Errorf("error = %v, want %v", got, want)
+	}
+}
+
+// WantInvalid expects exactly one field to be at fault.
+func WantInvalid(t *testing.T, err error, field string) {
+	t.Helper()
+	var e *invalid.Error
+	if !errors.As(err, &e) || len(e.Fields) != 1 || e.Fields[0].Field != field {
+		t.Errorf("error = %v, want one about %s", err, field)
+	}
+}
+
+// Must returns a function that returns the value and fails the test on err.
+func Must[T any](value T, err error) func(testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return value
+	}
+}
+
+// Now is the time of imported objects without a time of their own.
+var Now = time.Date(2026, time.July, 1, 10, 0, 0, 0, time.UTC)
+
+// Two companies: Acme (EUR, limit 1,000.00) with the users Ann (ERP-1) and the
+// inactive Ivo, and Bolt (JPY, limit 50,000) with Bo.
+var (
+	Acme = uuid.MustParse("a0000000-0000-4000-8000-000000000000")
+	Bolt = uuid.MustParse("b0000000-0000-4000-8000-000000000000")
+	Ann  = uuid.MustParse("a0000000-0000-4000-8000-000000000001")
+	Ivo  = uuid.MustParse("a0000000-0000-4000-8000-000000000002")
+	Bo   = uuid.MustParse("b0000000-0000-4000-8000-000000000001")
+)
+
+// LoadCompanies imports the two companies.
+func LoadCompanies(tb testing.TB, db *storage.DB) {
+	tb.Helper()
+	Load(tb, db,
+		`{"kind":"company","uuid":"`+Acme.String()+`","name":"Acme","currency":"EUR","creditLimit":1000.00}`,
+		`{"kind":"company","uuid":"`+Bolt.String()+`","name":"Bolt","currency":"JPY","creditLimit":50000}`,
+		`{"kind":"user","uuid":"`+Ann.String()+`","companyUuid":"`+Acme.String()+`","username":"ann","name":"Ánn Mûller","erpId":"ERP-1"}`,
+		`{"kind":"user","uuid":"`+Ivo.String()+`","companyUuid":"`+Acme.String()+`","username":"ivo","name":"Ivo","active":false}`,
+		`{"kind":"user","uuid":"`+Bo.String()+`","companyUuid":"`+Bolt.String()+`","username":"bo","name":"Bo"}`,
+	)
+}
+
+// Load imports lines of JSON and fails on any refusal.
+func Load(tb testing.TB, db *storage.DB, lines ...string) {
+	tb.Helper()
+	report, refused := Import(tb, db, lines...)
+	if len(refused) > 0 || report.Imported != int64(len(lines)) {
+		tb.Fatalf("imported %d of %d, refused %v", report.Imported, len(lines), refused)
+	}
+}
+
+// Import imports lines of JSON.
+func Import(tb testing.TB, db *storage.DB, lines ...string) (importer.Report, []importer.Refusal) {
+	tb.Helper()
+	var refused []importer.Refusal
+	in := importer.Importer{
+		DB: db, Now: func() time.Time { return Now },
+		Refused: func(r importer.Refusal) { refused = append(refused, r) },
+	}
+	report, err := in.Run(context.Background(), strings.NewReader(strings.Join(lines, "\n")))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return report, refused
+}
+
+// LoadDemo imports invented data and fails on any refusal.
+func LoadDemo(tb testing.TB, db *storage.DB, d importer.DemoData) {
+	tb.Helper()
+	var data strings.Builder
+	if err := importer.WriteDemoData(&data, d); err != nil {
+		tb.Fatal(err)
+	}
+	if report, refused := Import(tb, db, data.String()); len(refused) > 0 {
+		tb.Fatalf("%+v, refused %v", report, refused)
+	}
+}
+
+// FullReimbursement is a line of one of Acme that has every field.
+var FullReimbursement = strings.ReplaceAll(`{"kind":"reimbursement","uuid":"11111111-1111-4111-8111-111111111111",
+ "companyUuid":"a0000000-0000-4000-8000-000000000000","description":"Lunch with \"Δ\"",
+ "audit":{"requestCreationDate":"2026-05-01","expenseDate":"2026-04-30","finalApprovalDate":"2026-05-03","paymentDate":"2026-05-04","lastUpdateDate":"2026-05-05"},
+ "labels":[{"uuid":"22222222-2222-4222-8222-222222222222","name":"travel","links":[{"rel":"self","href":"x"}]}],
+ "merchant":{"name":"Café","description":"d","categoryCode":5812,"category":"Restaurants","countryCode":"PT"},
+ "requester":{"uuid":"a0000000-0000-4000-8000-000000000001","name":"another spelling"},
+ "groups":[{"uuid":"33333333-3333-4333-8333-333333333333","name":"Field"}],
+ "locations":[{"uuid":"44444444-4444-4444-8444-444444444444","name":"Lisbon"}],
+ "amountValue":{"currency":"BHD","amount":12.345},
+ "validationStatus":{"status":"PAID","comment":"ok"},
+ "attachments":[{"uuid":"55555555-5555-4555-8555-555555555555","fileName":"a.pdf"}],
+ "paymentDetail":{"paymentMethod":"CASH","paymentMethodNote":"n","markedAsPaidBy":"ann@example.com"}}`, "\n", "")
+
+// StatementLine is a line of a billing statement of Acme, of a month of 2026; its
+// uuid ends with the digit.
+func StatementLine(digit string, month int, status string) string {
+	return fmt.Sprintf(`{"kind":"statement","statementUuid":"d0000000-0000-4000-8000-00000000000%s","companyUuid":"%s",`+
+		`"month":%d,"year":2026,"status":"%s","totalAmount":1234.5,"currency":"EUR","closingDate":"2026-%02d-28"}`,
+		digit, Acme, month, status, month)
+}
+
+// WantIndex fails the test unless the plan of a query uses the index and reads
+// no whole table. PostgreSQL is told to avoid reading whole tables: it prefers that for small
+// ones, depending on its statistics.
+func WantIndex(t *testing.T, db *storage.DB, index string, query func(bun.IDB) *bun.SelectQuery) {
+	t.Helper()
+	err := db.Snapshot(t.Context(), "explain", func(ctx context.Context, idb bun.IDB) error {
+		if storage.IsPostgres(idb) {
+			if _, err := idb.ExecContext(ctx, "SET LOCAL enable_seqscan = off"); err != nil {
+				return err
+			}
+		}
+		plan, err := Plan(ctx, idb, query(idb))
+		if !storage.IsPostgres(idb) && strings.HasSuffix(index, "_pkey") {
+			index = "sqlite_autoindex_" + strings.TrimSuffix(index, "_pkey")
+		}
+		for _, full := range []string{"Seq Scan on reimbursements", "Seq Scan on cards", "Seq Scan on card_job", "SCAN reimbursements", "SCAN cards"} {
+			if strings.Contains(plan, full) {
+				t.Errorf("%s: reads the whole table:\n%s", index, plan)
+			}
+		}
+		if !strings.Contains(plan, index) {
+			t.Errorf("the plan does not use the index %s:\n%s", index, plan)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Plan returns the query plan of the database.
+func Plan(ctx context.Context, db bun.IDB, q *bun.SelectQuery) (string, error) {
+	prefix, columns := "EXPLAIN QUERY PLAN ", 4
+	if storage.IsPostgres(db) {
+		prefix, columns = "EXPLAIN ", 1
+	}
+	rows, err := db.QueryContext(ctx, "?", bun.Safe(prefix+q.String()))
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err returns the error
+	var plan []string
+	for rows.Next() {
+		var step string
+		into := []any{new(int), new(int), new(int), &step}
+		if err := rows.Scan(into[4-columns:]...); err != nil {
+			return "", err
+		}
+		plan = append(plan, step)
+	}
+	return strings.Join(plan, "\n"), rows.Err()
 }

@@ -125,7 +125,6 @@ func ChangeHeaders(problems *invalid.Error, headers []Header, changes map[string
 	return after
 }
 
-// checkTotal bounds what a subscriber has in all.
 func checkTotal(problems *invalid.Error, headers []Header) {
 	total := 0
 	for _, h := range headers {
@@ -153,7 +152,6 @@ func KeepAtOrigin(problems *invalid.Error, headers []Header, changes map[string]
 	}
 }
 
-// origin is the scheme, host and port of a normalised URL.
 func origin(normal string) string {
 	u, err := url.Parse(normal)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/internal/clock"
 	"spendhook/internal/partition"
 	"spendhook/internal/seal"
 	"spendhook/internal/secret"
@@ -52,22 +53,17 @@ type Store struct {
 
 // New returns a Store that seals private keys under the keyring; now is time.Now when nil.
 func New(client redis.UniversalClient, keyring *seal.Keyring, now func() time.Time) *Store {
-	if now == nil {
-		now = time.Now //nolint:forbidigo // the nil default
-	}
-	return &Store{client: client, vault: vault.New(keyring), now: now}
+	return &Store{client: client, vault: vault.New(keyring), now: clock.Or(now)}
 }
 
-// record is a Certificate as Redis keeps it.
 type record struct {
 	Chain     string `json:"chain"` // PEM, public
 	Key       string `json:"key"`   // PKCS #8, sealed
 	UpdatedAt int64  `json:"updatedAt"`
 }
 
-// Set gives the company an egress certificate, in place of the one
-// that it may have. It holds for every dispatch that starts after the answer. Invalid input
-// is an *invalid.Error.
+// Set stores the company's egress certificate, in place of the present one. Every match that
+// starts after Set has returned uses the new certificate. Invalid input is an *invalid.Error.
 func (s *Store) Set(ctx context.Context, company uuid.UUID, in Input) (*Certificate, error) {
 	c, err := in.parse(s.now().UTC().Truncate(time.Millisecond))
 	if err != nil {

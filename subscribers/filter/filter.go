@@ -19,11 +19,9 @@ import (
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
-	"cel.dev/cel-go/common/types/ref"
 )
 
 const (
-	// maxLength is how many characters an expression may have.
 	maxLength = 2000
 	// costLimit bounds one evaluation, in the units of CEL's cost model.
 	costLimit = 10_000
@@ -83,7 +81,7 @@ func (x *Expression) Matches(e *Event) (bool, error) {
 	if err := e.decode(); err != nil {
 		return false, err
 	}
-	value, _, err := x.program.Eval(e)
+	value, _, err := x.program.Eval(e.values)
 	if err != nil {
 		return false, err
 	}
@@ -92,5 +90,3 @@ func (x *Expression) Matches(e *Event) (bool, error) {
 	}
 	return false, errNotBool
 }
-
-var _ ref.Val = decimal{}

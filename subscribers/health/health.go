@@ -1,5 +1,5 @@
-// Package health keeps how the endpoints of subscribers do: their failures in a row, whether
-// they are paused, and what changed lately.
+// Package health keeps the health of subscribers' endpoints: their failures in a row, whether
+// they are paused, and their recent changes.
 package health
 
 import (
@@ -16,7 +16,7 @@ const (
 	stateFailing = "failing"
 )
 
-// Health is how a subscriber's endpoint does, whether the subscriber is enabled or not.
+// Health is the health of a subscriber's endpoint, whether the subscriber is enabled or not.
 // FailingSince is the first failure since the last success; nil when there is none.
 // PausedAt is nil while it is not paused, and PausedReason then empty.
 type Health struct {
@@ -36,7 +36,7 @@ type Sample struct {
 	At                  time.Time
 }
 
-// Policy says when an endpoint is failing and when it is given up.
+// Policy says when an endpoint is failing, and when its subscriber is to be disabled.
 type Policy struct {
 	FailingAfter int           // failures in a row; 0 means 4
 	DisableAfter time.Duration // since the first of them; 0 means 5 days

@@ -212,7 +212,7 @@ func TestHealthStartsAnewWhenEnabled(t *testing.T) {
 	b := setup(t)
 	s := b.Create(t, "https://example.com/")
 	b.record(t, b.sample(s, false, 4))
-	_, err := b.Store.Disable(t.Context(), b.Company, s.UUID, subscribers.ReasonFailing)
+	_, err := b.Store.DisableFailing(t.Context(), b.Company, s.UUID)
 	noErr(t, err)
 	if h := b.health(t, s); h.State != health.StateFailing || h.ConsecutiveFailures != 4 || h.FailingSince == nil {
 		t.Errorf("health of a disabled one: %+v", h)

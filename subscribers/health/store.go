@@ -14,6 +14,7 @@ import (
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events/eventtype"
 	"spendhook/events/operational"
+	"spendhook/internal/clock"
 	"spendhook/internal/partition"
 	"spendhook/internal/redisx"
 	"spendhook/internal/script"
@@ -22,8 +23,8 @@ import (
 
 const (
 	healthLife = 90 * 24 * time.Hour // after the last sample
-	// expiredAgain is when Expired is told again, so that a crash
-	// before the subscriber was disabled does not keep it enabled for ever.
+	// expiredAgain is the time after which Expired is reported again: the replica that it was
+	// reported to may have crashed before it disabled the subscriber.
 	expiredAgain = time.Hour
 )
 
@@ -42,8 +43,8 @@ func failingKey(company uuid.UUID) string { return partition.Key(company, "fs:"+
 type Options struct {
 	Client redis.UniversalClient
 
-	// Operational makes the operational events about failing and recovered subscribers,
-	// which the samples themselves write; nil makes none.
+	// Operational encodes the operational events about failing and recovered subscribers. The
+	// script that records a sample writes them. nil: none.
 	Operational *operational.Store
 
 	Now func() time.Time // nil means time.Now
@@ -55,18 +56,14 @@ type Store struct{ opts Options }
 
 // New returns a Store; it does not talk to Redis yet.
 func New(opts Options) *Store {
-	if opts.Now == nil {
-		opts.Now = time.Now //nolint:forbidigo // the nil default
-	}
+	opts.Now = clock.Or(opts.Now)
 	return &Store{opts}
 }
 
-// Record adds samples, in one round trip to each shard, and returns a
-// transition for each, in order; a sample that fails, fails alone. Each change of
-// state is reported once, to one caller; one sample reports at most one, the
-// difference between before and after it. Expired comes with a sample
-// that finds the subscriber failing already, and again each hour that it goes on.
-// Samples of an unknown subscriber do nothing.
+// Record adds samples, in one round trip to each shard, and returns a transition for each, in
+// order. A sample that fails does not affect the others. Each change of state is reported once,
+// to one caller. Expired is reported when the subscriber has been failing for DisableAfter,
+// and again each hour while it goes on. Samples of an unknown subscriber do nothing.
 func (s *Store) Record(ctx context.Context, samples []Sample, policy Policy) []Transition {
 	calls := make([]*script.Call, len(samples))
 	transitions := make([]Transition, len(samples))
@@ -106,9 +103,9 @@ func (s *Store) call(sample Sample, p Policy) (*script.Call, error) {
 	}, err
 }
 
-// Of returns the health of the company's subscribers with these ids, in one round trip. One
-// that was never heard of is healthy. A disabled subscriber keeps what was counted until it
-// is enabled.
+// Of returns the health of the company's subscribers with these ids, in one round trip. A
+// subscriber without samples is healthy. A disabled subscriber keeps its health until it is
+// enabled.
 func (s *Store) Of(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) (map[uuid.UUID]Health, error) {
 	if len(ids) == 0 {
 		return map[uuid.UUID]Health{}, nil

@@ -1,5 +1,5 @@
-// Package layout is how subscribers lie in Redis: the keys that more than one package
-// uses, and the Lua that their scripts share.
+// Package layout defines how subscribers are stored in Redis: the keys that more than one
+// package uses, and the Lua that their scripts share.
 package layout
 
 import (
@@ -22,8 +22,7 @@ const (
 )
 
 // CompanyKey names the hash of a company's subscribers: uuid to JSON,
-// VersionField and CertificateField. The claim of an event reads the version in its
-// own round trip.
+// VersionField and CertificateField. The script that claims an event also reads the version.
 func CompanyKey(company uuid.UUID) string { return partition.Key(company, "s:"+company.String()) }
 
 // URLsKey names the hash of a company's callback URLs to subscriber uuids.
@@ -38,19 +37,20 @@ func HealthKey(company, subscriber uuid.UUID) string {
 	return partition.Key(company, "sh:"+subscriber.String())
 }
 
-// VersionLife is how long the version of a company without subscribers is
-// kept. Were it dropped at once, a Redis clock that stepped back could give
-// out an old version again.
+// VersionLife is how long the version of a company without subscribers is kept. If it were
+// removed at once and Redis's clock then stepped back, a later change could get an old version
+// again.
 const VersionLife = 24 * time.Hour
 
 //go:embed lua/version.lua
 var versionLua string
 
-// VersionLua is how scripts raise the version of a company that they change.
+// VersionLua defines the function touch, with which scripts raise the version of a company's
+// subscribers.
 func VersionLua() string { return versionLua }
 
-// CheckLua refuses a script where this build cannot read the partition of its
-// first key.
+// CheckLua begins a script of package queues. It refuses the script when this build cannot read
+// the stored format of the partition that the first key belongs to.
 const CheckLua = "check({string.match(KEYS[1], '^.-}:')})\n"
 
 // NewScript makes a script that writes keys of one partition and moves no work. It

@@ -3,19 +3,25 @@
 package listing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/internal/invalid"
+	"spendhook/internal/partition"
 	"spendhook/internal/pipeline"
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
 	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
 	"spendhook/subscribers/layout"
 	"spendhook/subscribers/vault"
 )
@@ -53,7 +59,10 @@ func (r *Reader) Load(ctx context.Context, companies []uuid.UUID, done func(comp
 }
 
 func (r *Reader) loadChunk(ctx context.Context, companies []uuid.UUID, done func(company uuid.UUID, all []*subscribers.Subscriber, version int64, err error)) {
-	for i, reply := range r.readHashes(ctx, companies) {
+	hashes, _ := pipeline.Each(ctx, r.client, companies, func(pipe redis.Pipeliner, company uuid.UUID) *redis.MapStringStringCmd {
+		return pipe.HGetAll(ctx, layout.CompanyKey(company))
+	}) // each command has its own error
+	for i, reply := range hashes {
 		hash, err := reply.Result()
 		if err != nil {
 			done(companies[i], nil, 0, fmt.Errorf("load subscribers: %w", err))
@@ -74,11 +83,165 @@ func (r *Reader) Version(ctx context.Context, company uuid.UUID) (int64, error) 
 	return version, nil
 }
 
-// readHashes reads the hashes of companies in one round trip. Each command has
-// its own error.
-func (r *Reader) readHashes(ctx context.Context, companies []uuid.UUID) []*redis.MapStringStringCmd {
-	hashes, _ := pipeline.Each(ctx, r.client, companies, func(pipe redis.Pipeliner, company uuid.UUID) *redis.MapStringStringCmd {
-		return pipe.HGetAll(ctx, layout.CompanyKey(company))
+// Numbers of companies that one round trip reads.
+const (
+	readChunk  = 32
+	countChunk = 1000
+)
+
+// List returns one page, without secrets, and how many match in all. A
+// company's subscribers come oldest first, then by uuid; companies come in an
+// order of their own that never changes. Listing all companies counts every
+// company's subscribers (with a filter: reads them), some companies at a time,
+// and keeps only the page. A damaged subscriber counts, and is left out.
+func (r *Reader) List(ctx context.Context, f Filter) ([]subscribers.Subscriber, int, error) {
+	p, err := newPage(f)
+	if err != nil {
+		return nil, 0, err
+	}
+	if f.Company != nil {
+		err = r.readCompanies(ctx, []uuid.UUID{*f.Company}, p)
+		return p.items, p.total, err
+	}
+	for partition := range partition.Count {
+		if err := r.listPartition(ctx, partition, p); err != nil {
+			return nil, 0, err
+		}
+	}
+	return p.items, p.total, nil
+}
+
+func (r *Reader) listPartition(ctx context.Context, partition int, p *page) error {
+	members, err := r.client.SMembers(ctx, layout.CompaniesKey(partition)).Result()
+	if err != nil {
+		return fmt.Errorf("list companies: %w", err)
+	}
+	slices.Sort(members)
+	companies := make([]uuid.UUID, len(members))
+	for i, member := range members {
+		if companies[i], err = uuid.Parse(member); err != nil {
+			return fmt.Errorf("list companies: %w", err)
+		}
+	}
+	read, size := r.readCompanies, readChunk
+	if p.matchesAll() {
+		read, size = r.countCompanies, countChunk
+	}
+	for chunk := range slices.Chunk(companies, size) {
+		if err := read(ctx, chunk, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// countCompanies is readCompanies for a page without filters: it reads only the companies that
+// the page shows.
+func (r *Reader) countCompanies(ctx context.Context, companies []uuid.UUID, p *page) error {
+	counts, err := pipeline.Each(ctx, r.client, companies, func(pipe redis.Pipeliner, company uuid.UUID) *redis.IntCmd {
+		return pipe.HLen(ctx, layout.URLsKey(company))
 	})
-	return hashes
+	if err != nil {
+		return fmt.Errorf("count subscribers: %w", err)
+	}
+	for i := range companies {
+		if p.skip(int(counts[i].Val())) {
+			continue
+		}
+		if err := r.readCompanies(ctx, companies[i:i+1], p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Reader) readCompanies(ctx context.Context, companies []uuid.UUID, p *page) (err error) {
+	r.loadChunk(ctx, companies, func(_ uuid.UUID, all []*subscribers.Subscriber, _ int64, failed error) {
+		err = errors.Join(err, failed)
+		p.add(all)
+	})
+	return err
+}
+
+const defaultSize = 20
+
+// Filter selects subscribers. Zero and nil fields match all. An invalid CallbackURL gives an
+// *invalid.Error.
+type Filter struct {
+	Company *uuid.UUID // nil lists all companies
+	UUID    *uuid.UUID
+	Name    string // part of the name, in any letter case
+	// CallbackURL is the whole URL, normalised before it is compared.
+	CallbackURL string
+	Enabled     *bool
+	Events      []string           // any of these
+	Among       map[uuid.UUID]bool // one of these; nil: any
+	Page        int                // from 0
+	Size        int                // 0 means 20
+}
+
+type page struct {
+	Filter
+
+	items []subscribers.Subscriber
+	total int
+}
+
+func newPage(f Filter) (*page, error) {
+	var problems invalid.Error
+	if f.CallbackURL != "" {
+		f.CallbackURL = callback.Any.Normalize(&problems, f.CallbackURL)
+	}
+	f.Size = cmp.Or(f.Size, defaultSize)
+	if len(f.Events) == 0 {
+		f.Events = nil // for matchesAll
+	}
+	f.Name = strings.ToLower(f.Name)
+	return &page{Filter: f}, problems.OrNil()
+}
+
+// Select returns a page of the matching subscribers, and the number of all matching ones.
+func (f Filter) Select(all []*subscribers.Subscriber) (items []subscribers.Subscriber, total int, err error) {
+	p, err := newPage(f)
+	if err != nil {
+		return nil, 0, err
+	}
+	p.add(all)
+	return p.items, p.total, nil
+}
+
+func (p *page) add(all []*subscribers.Subscriber) {
+	for _, s := range all {
+		if !p.matches(s) {
+			continue
+		}
+		if p.total/p.Size == p.Page && s.Locked == nil { // a damaged subscriber is counted but not shown
+			shown := *s // it may be shared
+			shown.Secrets, shown.Certificate = nil, nil
+			p.items = append(p.items, shown)
+		}
+		p.total++
+	}
+}
+
+// skip counts n that match, if none of them is on the page.
+func (p *page) skip(n int) bool {
+	if n > 0 && p.total/p.Size <= p.Page && (p.total+n-1)/p.Size >= p.Page {
+		return false
+	}
+	p.total += n
+	return true
+}
+
+func (p *page) matchesAll() bool {
+	return reflect.DeepEqual(p.Filter, Filter{Page: p.Page, Size: p.Size})
+}
+
+func (p *page) matches(s *subscribers.Subscriber) bool {
+	return (p.Among == nil || p.Among[s.UUID]) &&
+		(p.UUID == nil || *p.UUID == s.UUID) &&
+		(p.Enabled == nil || *p.Enabled == s.Enabled) &&
+		(p.CallbackURL == "" || p.CallbackURL == s.CallbackURL) &&
+		strings.Contains(strings.ToLower(s.Name), p.Name) &&
+		(len(p.Events) == 0 || slices.ContainsFunc(p.Events, s.Wants))
 }

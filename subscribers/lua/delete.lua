@@ -24,7 +24,9 @@ end
 redis.call('DEL', KEYS[6])
 redis.call('ZREM', ARGV[4] .. 'fs:' .. ARGV[2], ARGV[1])
 touch(KEYS[3])
--- Without rate, order and pause, waiting deliveries are claimed and then cancelled.
+-- Waiting deliveries become due without rate, order and pause, also those of a disabled
+-- subscriber. They are claimed and then cancelled.
+redis.call('HDEL', ARGV[4] .. 'es:' .. ARGV[2] .. '/' .. ARGV[1], 'until')
 configure(ARGV[4], ARGV[2], ARGV[1], '', '', '', '', clock())
 resume(ARGV[4], ARGV[2], ARGV[1], clock())
 redis.call('DEL', ARGV[4] .. 'hs:' .. ARGV[2] .. '/' .. ARGV[1])

@@ -26,7 +26,11 @@ if ARGV[4] ~= ARGV[5] then
   redis.call('HSET', KEYS[4], ARGV[5], ARGV[1])
 end
 redis.call('HSET', KEYS[3], ARGV[1], ARGV[3])
-if ARGV[6] == 'enabled' then -- delete its health
+local state = ARGV[7] .. 'es:' .. ARGV[8] .. '/' .. ARGV[1]
+if ARGV[6] == 'disabled' then -- its endpoint queue is not served: no time reaches IN_ORDER
+  redis.call('HSET', state, 'until', IN_ORDER)
+elseif ARGV[6] == 'enabled' then -- delete its health
+  redis.call('HDEL', state, 'until')
   redis.call('DEL', KEYS[5])
   redis.call('ZREM', ARGV[7] .. 'fs:' .. ARGV[8], ARGV[1])
 end

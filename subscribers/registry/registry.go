@@ -14,7 +14,6 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"spendhook/subscribers"
-	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/listing"
 )
 
@@ -29,7 +28,7 @@ type Registry struct {
 	reader   *listing.Reader
 	maxBytes int64
 
-	mu     sync.Mutex // of what follows
+	mu     sync.Mutex // guards this group
 	copies *simplelru.LRU[uuid.UUID, *snapshot]
 	bytes  int64
 	loads  map[uuid.UUID]*load
@@ -44,13 +43,13 @@ type snapshot struct {
 
 // load is one read of a company, which several callers may wait for.
 type load struct {
-	done     chan struct{} // closed once the rest is set
-	snapshot *snapshot     // nil after an err
+	done     chan struct{} // closed once snapshot or err is set
+	snapshot *snapshot
 	err      error
 }
 
-// New returns an empty Registry of what reader reads; it does not talk to Redis yet. All
-// copies have maxBytes, nearly; 0 means 192 MiB.
+// New returns an empty Registry of the subscribers that reader reads; it does not talk to Redis
+// yet. maxBytes bounds the memory of all copies, as sizeOf estimates it; 0 means 192 MiB.
 func New(reader *listing.Reader, maxBytes int64) *Registry {
 	copies, _ := simplelru.NewLRU[uuid.UUID, *snapshot](math.MaxInt, nil) // fails only for a size < 1
 	return &Registry{reader: reader, maxBytes: cmp.Or(maxBytes, defaultBytes), copies: copies, loads: make(map[uuid.UUID]*load)}
@@ -79,8 +78,8 @@ func (r *Registry) Current(ctx context.Context, company uuid.UUID) ([]*subscribe
 	return r.subscribers(ctx, company, version)
 }
 
-// List lists subscribers as listing.Reader does. Those of one company are not read when
-// there is a copy of what they are now.
+// List lists subscribers as listing.Reader does. For one company it uses the registry's copy, if
+// that has the present version.
 func (r *Registry) List(ctx context.Context, f listing.Filter) ([]subscribers.Subscriber, int, error) {
 	if f.Company == nil {
 		return r.reader.List(ctx, f)
@@ -125,7 +124,6 @@ func (r *Registry) SubscribersOf(ctx context.Context, wanted ...CompanyVersion) 
 	return all
 }
 
-// copyOf returns the copy with the wanted version; nil when there is none.
 func (r *Registry) copyOf(w CompanyVersion) *snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -165,7 +163,11 @@ func (r *Registry) begin(ctx context.Context, wanted []CompanyVersion, missing [
 	if len(fresh) == 0 {
 		return loads
 	}
-	go r.fetch(context.WithoutCancel(ctx), fresh)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTimeout)
+		defer cancel()
+		r.reader.Load(ctx, fresh, r.loaded)
+	}()
 	return loads
 }
 
@@ -184,12 +186,6 @@ func (l *load) wait(ctx context.Context) Loaded {
 		return Loaded{Err: l.err}
 	}
 	return Loaded{Subscribers: l.snapshot.subscribers}
-}
-
-func (r *Registry) fetch(ctx context.Context, companies []uuid.UUID) {
-	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
-	defer cancel()
-	r.reader.Load(ctx, companies, r.loaded)
 }
 
 // loaded ends the load of a company. Subscribers and version are from one reply,
@@ -234,12 +230,16 @@ const (
 	filterBytes      = 64      // a compiled filter, for each of its characters
 )
 
-// sizeOf estimates the memory of a copy, in bytes.
 func sizeOf(all []*subscribers.Subscriber) int64 {
 	n := copyBytes
 	for i, s := range all {
 		if i == 0 && s.Certificate != nil { // all have the same
-			n += sizeOfCertificate(s.Certificate)
+			n += certificateBytes
+			if pair := s.Certificate.TLS; pair != nil {
+				for _, link := range pair.Certificate {
+					n += len(link)
+				}
+			}
 		}
 		n += subscriberBytes + len(s.Name) + len(s.CallbackURL) + filterBytes*len(s.Filter)
 		for _, e := range s.Events {
@@ -253,14 +253,4 @@ func sizeOf(all []*subscribers.Subscriber) int64 {
 		}
 	}
 	return int64(n)
-}
-
-func sizeOfCertificate(c *certificate.Certificate) int {
-	n := certificateBytes
-	if c.TLS != nil {
-		for _, link := range c.TLS.Certificate {
-			n += len(link)
-		}
-	}
-	return n
 }

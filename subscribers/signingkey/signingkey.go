@@ -119,7 +119,7 @@ func (s *Store) reseal(ctx context.Context, key string, count *reseal.Count) err
 		return resealScript.Run(ctx, s.client, []string{key}, old, fresh).Bool()
 	}
 	value.Read = func(ctx context.Context) (string, error) { return s.read(ctx, key) }
-	return count.Each(ctx, s.keyring, value)
+	return count.Reseal(ctx, s.keyring, value)
 }
 
 // read is "" for what is not there.

@@ -10,8 +10,8 @@ import (
 	"spendhook/internal/secret"
 )
 
-// ErrLocked is wrapped by the error of a secret that does not open with the configured
-// encryption keys, together with seal.ErrUnknownKey or seal.ErrDamaged.
+// ErrLocked means that a secret does not open with the configured encryption keys. The error
+// also wraps seal.ErrUnknownKey or seal.ErrDamaged.
 var ErrLocked = errors.New("it does not open")
 
 // Locked is a stored secret or record that does not open. The sealed text of a secret is kept,
@@ -34,8 +34,8 @@ type Vault struct{ keys *seal.Keyring }
 // New returns a Vault with these keys.
 func New(keys *seal.Keyring) Vault { return Vault{keys} }
 
-// Seal seals plain for its place, which Open must be given too. What is locked is
-// returned as it was stored.
+// Seal seals plain for its place; Open needs the same place. If locked is not nil, Seal
+// returns its stored text.
 func (v Vault) Seal(plain secret.Text, locked *Locked, place string) (string, error) {
 	if locked != nil {
 		return locked.text, nil

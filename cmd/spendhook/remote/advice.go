@@ -16,12 +16,12 @@ type Kind int
 // Kinds of failures.
 const (
 	Failed      Kind = 1
-	NotAllowed  Kind = 3 // no credentials, wrong ones, or not enough
-	NotFound    Kind = 4 // there is no such thing, or no longer
+	NotAllowed  Kind = 3 // no valid credentials, or a scope is missing
+	NotFound    Kind = 4 // the object does not exist, or no longer
 	Unavailable Kind = 5 // the daemon is unreachable or busy: the same may succeed later
 )
 
-// KindOf is the kind of an error of a command.
+// KindOf returns the kind of a command's error.
 func KindOf(err error) Kind {
 	e, answered := errors.AsType[*client.Error](err)
 	if !answered {
@@ -45,13 +45,13 @@ func KindOf(err error) Kind {
 	return Failed
 }
 
-// untrusted is that this side refuses the certificate of the other.
+// untrusted reports whether the command refused the daemon's certificate.
 func untrusted(err error) bool {
 	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
 	return ok
 }
 
-// refusedByPeer is that the other side ends the handshake, as it does without a
+// refusedByPeer reports whether the daemon ended the TLS handshake, as it does without a client
 // certificate that it trusts.
 func refusedByPeer(err error) bool {
 	e, ok := errors.AsType[*net.OpError](err)
@@ -60,7 +60,7 @@ func refusedByPeer(err error) bool {
 
 const giveCertificate = "Give a certificate with --cert and --key, or keep one in the profile: spendhook login --cert … --key …"
 
-// Advice names the next step after an error, "" when there is nothing to add.
+// Advice returns the next step after an error, and "" if it knows none.
 func Advice(err error) string {
 	e, answered := errors.AsType[*client.Error](err)
 	if answered {

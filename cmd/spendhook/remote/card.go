@@ -37,9 +37,7 @@ type cardListCmd struct {
 // Run lists them.
 func (c *cardListCmd) Run(ctx context.Context, s *session) error {
 	t := table{{"UUID", "uuid"}, {"LAST FOUR", "lastFour"}, {"TYPE", "type"}, {"STATUS", "status"}, {"NAME", "name"}, {"HOLDER", "holderUuid"}}
-	return s.list(ctx, c.listing, t, func(ctx context.Context, at page) (*http.Response, error) {
-		return s.ListCards(ctx, fields[client.ListCardsParams](s, *c, at))
-	})
+	return s.list(ctx, c.listing, t, pages(s, s.ListCards, *c))
 }
 
 // oneCard is the argument of a command about one card.
@@ -83,14 +81,8 @@ func (c *cardCreateCmd) Run(ctx context.Context, s *session) error {
 	if err := s.load(c.File, &body.CardsRequests); err != nil {
 		return err
 	}
-	answer, err := s.CreateCardsWithResponse(ctx, fields[client.CreateCardsParams](s), body)
-	if err != nil {
-		return err
-	}
-	if c.Wait {
-		return s.await(ctx, cardJob(s, answer.JSON202.UUID))
-	}
-	return s.output.print(s.term.Out, answer.Body)
+	resp, err := s.CreateCards(ctx, fields[client.CreateCardsParams](s), body)
+	return s.started(ctx, c.Wait, cardJob, resp, err)
 }
 
 type cardLockCmd struct{ oneCard }

@@ -4,15 +4,12 @@ import (
 	"cmp"
 	"context"
 	"io"
-	"net/http"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/posener/complete"
-
-	"spendhook/api/client"
 )
 
 // completeWithin is the time-out of a completion.
@@ -22,28 +19,16 @@ const completeWithin = 2 * time.Second
 // ids from the daemon that the environment or the profile names. It completes nothing if the
 // daemon does not answer within 2 s.
 func Predictors(version string) map[string]complete.Predictor {
-	newest := func(read func(context.Context, *session, page) (*http.Response, error), path string) complete.Predictor {
-		return complete.PredictFunc(func(a complete.Args) []string { return names(version, a, path, read) })
+	newest := func(list func(*session) call, path string) complete.Predictor {
+		return complete.PredictFunc(func(a complete.Args) []string { return names(version, a, path, list) })
 	}
 	return map[string]complete.Predictor{
-		"subscriber": newest(func(ctx context.Context, s *session, at page) (*http.Response, error) {
-			return s.ListSubscribers(ctx, fields[client.ListSubscribersParams](s, at))
-		}, "uuid"),
-		"event": newest(func(ctx context.Context, s *session, at page) (*http.Response, error) {
-			return s.ListEvents(ctx, fields[client.ListEventsParams](s, at))
-		}, "id"),
-		"delivery": newest(func(ctx context.Context, s *session, at page) (*http.Response, error) {
-			return s.ListDeliveries(ctx, fields[client.ListDeliveriesParams](s, at))
-		}, "id"),
-		"job": newest(func(ctx context.Context, s *session, at page) (*http.Response, error) {
-			return s.ListJobs(ctx, fields[client.ListJobsParams](s, at))
-		}, "uuid"),
-		"console-session": newest(func(ctx context.Context, s *session, at page) (*http.Response, error) {
-			return s.ListConsoleSessions(ctx, fields[client.ListConsoleSessionsParams](s, at))
-		}, "uuid"),
-		"event-type": newest(func(ctx context.Context, s *session, _ page) (*http.Response, error) {
-			return s.ListEventTypes(ctx)
-		}, "name"),
+		"subscriber":      newest(func(s *session) call { return pages(s, s.ListSubscribers) }, "uuid"),
+		"event":           newest(func(s *session) call { return pages(s, s.ListEvents) }, "id"),
+		"delivery":        newest(func(s *session) call { return pages(s, s.ListDeliveries) }, "id"),
+		"job":             newest(func(s *session) call { return pages(s, s.ListJobs) }, "uuid"),
+		"console-session": newest(func(s *session) call { return pages(s, s.ListConsoleSessions) }, "uuid"),
+		"event-type":      newest(eventTypes, "name"),
 		"profile": complete.PredictFunc(func(complete.Args) []string {
 			list, _ := profiles() // an error completes nothing
 			return list
@@ -51,8 +36,8 @@ func Predictors(version string) map[string]complete.Predictor {
 	}
 }
 
-// names are those at a path of the items of a list.
-func names(version string, a complete.Args, path string, read func(context.Context, *session, page) (*http.Response, error)) []string {
+// names returns the value at a path of each item of a list.
+func names(version string, a complete.Args, path string, list func(*session) call) []string {
 	ctx, cancel := context.WithTimeout(context.Background(), completeWithin)
 	defer cancel()
 	g := group{Connection: Connection{
@@ -70,7 +55,7 @@ func names(version string, a complete.Args, path string, read func(context.Conte
 	if err != nil {
 		return nil
 	}
-	items, _, err := collect(ctx, listing{Size: 100}, func(ctx context.Context, at page) (*http.Response, error) { return read(ctx, s, at) })
+	items, _, err := collect(ctx, listing{Size: 100}, list(s))
 	if err != nil {
 		return nil
 	}
@@ -81,7 +66,7 @@ func names(version string, a complete.Args, path string, read func(context.Conte
 	return found
 }
 
-// flagOf is the value of a flag of a command line that is being written.
+// flagOf returns the value of a flag on an incomplete command line.
 func flagOf(words []string, name, otherwise string) string {
 	for i, word := range words {
 		if value, ok := strings.CutPrefix(word, name+"="); ok {

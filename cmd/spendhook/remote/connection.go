@@ -34,39 +34,41 @@ type Connection struct {
 	RetryFor    time.Duration `default:"30s" help:"How long to retry while the daemon is unreachable or answers 429 or 503."`
 }
 
-// group are the flags of a kind of thing.
+// group has the flags that all commands on one resource share.
 type group struct {
 	Connection
 	output
 }
 
-// ProvideSession connects, for the commands of a kind.
+// ProvideSession makes the session that kong passes to the commands of the group.
 func (g *group) ProvideSession(term *Terminal) (*session, error) {
-	api, err := g.Open(term)
+	api, o, err := g.open(term)
 	if err != nil {
 		return nil, err
 	}
-	return &session{ClientWithResponses: api, connection: &g.Connection, output: g.output, term: term}, nil
+	return &session{ClientWithResponses: api, connection: &g.Connection, options: o, output: g.output, term: term}, nil
 }
 
-// Open makes a client as the flags, the environment and the profile say; adjust may
-// change its options.
-func (c *Connection) Open(term *Terminal, adjust ...func(*client.Options)) (*client.ClientWithResponses, error) {
+// Open makes a client from the flags, the environment and the profile. Call it once: it may read
+// the token from standard input.
+func (c *Connection) Open(term *Terminal) (*client.ClientWithResponses, error) {
+	api, _, err := c.open(term)
+	return api, err
+}
+
+func (c *Connection) open(term *Terminal) (*client.ClientWithResponses, client.Options, error) {
 	o, err := c.options(term)
 	if err != nil {
-		return nil, err
+		return nil, o, err
 	}
 	if o.Token == "" && o.Credentials == nil {
-		return nil, UsageError("you are not logged in: run 'spendhook login', or set SPENDHOOK_TOKEN (mint one with 'spendhook token')")
-	}
-	for _, change := range adjust {
-		change(&o)
+		return nil, o, UsageError("you are not logged in: run 'spendhook login', or set SPENDHOOK_TOKEN (mint one with 'spendhook token')")
 	}
 	api, err := client.New(c.URL, o)
 	if err != nil {
-		return nil, UsageError("--url: " + err.Error())
+		return nil, o, UsageError("--url: " + err.Error())
 	}
-	return api, nil
+	return api, o, nil
 }
 
 // options combines flags, environment and profile, in this order of precedence.
@@ -76,7 +78,7 @@ func (c *Connection) options(term *Terminal) (client.Options, error) {
 	if err != nil {
 		return o, err
 	}
-	known := c.URL == "" || c.URL == p.URL // credentials of one daemon must not be sent to another
+	known := c.URL == "" || strings.TrimRight(c.URL, "/") == p.URL // credentials of one daemon must not be sent to another
 	c.URL = cmp.Or(c.URL, p.URL, localDaemon)
 	if known {
 		c.CACert, c.Cert, c.Key = cmp.Or(c.CACert, p.CACert), cmp.Or(c.Cert, p.Cert), cmp.Or(c.Key, p.Key)
@@ -136,7 +138,7 @@ func (c *Connection) transport() (http.RoundTripper, error) {
 	return transport, nil
 }
 
-// accept asks for another media type than JSON.
+// accept requests a media type other than JSON.
 func accept(mediaType string) client.RequestEditorFn {
 	return func(_ context.Context, req *http.Request) error {
 		req.Header.Set("Accept", mediaType)

@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/google/uuid"
 
@@ -30,9 +29,7 @@ func (c *consoleSessionListCmd) Run(ctx context.Context, s *session) error {
 		{"ENDS UNUSED", "idleUntil"},
 		{"ENDS", "expiresAt"},
 	}
-	return s.list(ctx, c.listing, t, func(ctx context.Context, at page) (*http.Response, error) {
-		return s.ListConsoleSessions(ctx, fields[client.ListConsoleSessionsParams](s, at))
-	})
+	return s.list(ctx, c.listing, t, pages(s, s.ListConsoleSessions))
 }
 
 type consoleSessionEndCmd struct {

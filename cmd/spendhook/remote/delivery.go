@@ -2,8 +2,6 @@ package remote
 
 import (
 	"context"
-	"encoding/json"
-	"net/http"
 	"reflect"
 
 	"github.com/google/uuid"
@@ -29,8 +27,8 @@ type deliveryCmd struct {
 	Retry deliveryRetryCmd `cmd:"" help:"Retry a delivery now, or all deliveries that match filters." example:"spendhook delivery retry pay-4711.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
 }
 
-// outcomes are the filters that lists of events and of deliveries have in common. What
-// lists them sets only and statuses.
+// outcomes has the filters that lists of events and of deliveries share. The tag "set" of a list
+// replaces ${only} and ${statuses} in the help texts.
 type outcomes struct {
 	SubscriberUUID *uuid.UUID `name:"subscriber-uuid" predictor:"subscriber" help:"${only} to this subscriber."`
 	Event          []string   `predictor:"event-type" aliases:"events" help:"Only these event types; may repeat."`
@@ -49,9 +47,7 @@ type deliveryListCmd struct {
 
 // Run lists them.
 func (c *deliveryListCmd) Run(ctx context.Context, s *session) error {
-	return s.list(ctx, c.listing, deliveryTable, func(ctx context.Context, at page) (*http.Response, error) {
-		return s.ListDeliveries(ctx, fields[client.ListDeliveriesParams](s, c.outcomes, at))
-	})
+	return s.list(ctx, c.listing, deliveryTable, pages(s, s.ListDeliveries, c.outcomes))
 }
 
 type deliveryGetCmd struct {
@@ -72,7 +68,7 @@ type deliveryRetryCmd struct {
 	Wait   bool   `help:"For many deliveries, show the progress until the job ends."`
 }
 
-// Run has them attempted.
+// Run retries one delivery, or starts a job that retries many.
 func (c *deliveryRetryCmd) Run(ctx context.Context, s *session) error {
 	many := !reflect.ValueOf(c.outcomes).IsZero()
 	switch {
@@ -88,21 +84,11 @@ func (c *deliveryRetryCmd) Run(ctx context.Context, s *session) error {
 }
 
 func (c *deliveryRetryCmd) many(ctx context.Context, s *session) error {
-	if err := s.mind(careful{Yes: c.Yes || c.DryRun}, "Attempt again all deliveries that pass these filters? (--dry-run counts them.)"); err != nil {
+	if err := s.mind(careful{Yes: c.Yes || c.DryRun}, "Retry all deliveries that match these filters? (--dry-run counts them.)"); err != nil {
 		return err
 	}
 	body := fields[client.RetryRequest](s, c.outcomes)
 	body.DryRun = &c.DryRun
-	text, err := answered(s.RetryDeliveries(ctx, fields[client.RetryDeliveriesParams](s), *body))
-	if err != nil {
-		return err
-	}
-	var job client.Job
-	if err := json.Unmarshal(text, &job); err != nil {
-		return err
-	}
-	if c.Wait && job.FinishedAt == nil {
-		return s.await(ctx, deliveryJob(s, job.UUID))
-	}
-	return s.output.print(s.term.Out, text)
+	resp, err := s.RetryDeliveries(ctx, fields[client.RetryDeliveriesParams](s), *body)
+	return s.started(ctx, c.Wait, deliveryJob, resp, err)
 }

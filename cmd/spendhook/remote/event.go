@@ -33,11 +33,11 @@ type eventSendCmd struct {
 	Event        string    `predictor:"event-type" help:"Event type, such as PAYMENT_PAID."`
 	Timestamp    time.Time `help:"Time of the event, RFC 3339 (default: now)."`
 	Metadata     string    `xor:"metadata" help:"Metadata, a JSON object."`
-	MetadataFile string    `xor:"metadata" type:"existingfile" help:"File with the metadata."`
+	MetadataFile string    `xor:"metadata" local:"" type:"existingfile" help:"File with the metadata."`
 	ErrorCode    string    `help:"Error code of the event."`
 	ErrorMessage string    `help:"Error message of the event."`
-	File         string    `short:"f" placeholder:"FILE|-" help:"NDJSON file with one event per line, instead of flags."`
-	DryRun       bool      `help:"Print the request, and do not send it."`
+	File         string    `short:"f" local:"" placeholder:"FILE|-" help:"NDJSON file with one event per line, instead of flags."`
+	DryRun       bool      `local:"" help:"Print the request, and do not send it."`
 }
 
 // Run sends the event of the flags, or every line of the file, and fails
@@ -50,14 +50,16 @@ func (c *eventSendCmd) Run(ctx context.Context, s *session) error {
 	if c.File == "" {
 		return c.one(ctx, e)
 	}
-	if c.Event != "" || c.ID != "" || c.Metadata != "" || c.MetadataFile != "" {
+	flags := *c
+	flags.File, flags.DryRun = "", false
+	if flags != (eventSendCmd{}) {
 		return UsageError("give either --file or the flags of one event, not both")
 	}
 	return e.stream(ctx, c.File)
 }
 
 func (c *eventSendCmd) one(ctx context.Context, e *emitter) error {
-	made, err := c.made(e.connection.CompanyUUID)
+	made, err := c.event(e.session)
 	if err != nil {
 		return err
 	}
@@ -89,33 +91,22 @@ func (c *eventSendCmd) one(ctx context.Context, e *emitter) error {
 	return e.output.print(e.term.Out, answer)
 }
 
-func (c *eventSendCmd) made(company *uuid.UUID) (client.EventInput, error) {
+// event makes the event of the flags.
+func (c *eventSendCmd) event(s *session) (event *client.EventInput, err error) {
 	if c.Event == "" {
-		return client.EventInput{}, UsageError("--event is needed, or --file")
+		return nil, UsageError("--event is needed, or --file")
 	}
-	happened := c.Timestamp
-	if happened.IsZero() {
-		happened = time.Now()
+	event = fields[client.EventInput](s, *c)
+	event.ID = cmp.Or(c.ID, uuid.NewString())
+	if event.Timestamp.IsZero() {
+		event.Timestamp = time.Now()
 	}
-	r := client.EventInput{
-		ID: cmp.Or(c.ID, uuid.NewString()), CompanyUUID: company, Event: c.Event,
-		Timestamp: happened.UTC().Truncate(time.Millisecond),
-		Metadata:  []byte(cmp.Or(c.Metadata, "{}")), ErrorCode: given(c.ErrorCode), ErrorMessage: given(c.ErrorMessage),
+	event.Timestamp = event.Timestamp.UTC().Truncate(time.Millisecond)
+	event.Metadata = []byte(cmp.Or(c.Metadata, "{}"))
+	if c.MetadataFile != "" {
+		event.Metadata, err = os.ReadFile(c.MetadataFile)
 	}
-	if c.MetadataFile == "" {
-		return r, nil
-	}
-	data, err := os.ReadFile(c.MetadataFile)
-	r.Metadata = data
-	return r, err
-}
-
-// given is nil for a flag that was not given.
-func given(text string) *string {
-	if text == "" {
-		return nil
-	}
-	return &text
+	return event, err
 }
 
 type eventListCmd struct {
@@ -126,12 +117,10 @@ type eventListCmd struct {
 // Run lists them.
 func (c *eventListCmd) Run(ctx context.Context, s *session) error {
 	t := table{{"ID", "id"}, {"EVENT", "event"}, {"STATUS", "status"}, {"TIMESTAMP", "timestamp"}, {"ACCEPTED", "acceptedAt"}}
-	return s.list(ctx, c.listing, t, func(ctx context.Context, at page) (*http.Response, error) {
-		return s.ListEvents(ctx, fields[client.ListEventsParams](s, c.outcomes, at))
-	})
+	return s.list(ctx, c.listing, t, pages(s, s.ListEvents, c.outcomes))
 }
 
-// oneEvent is the argument of a command about one.
+// oneEvent is the argument of a command about one event.
 type oneEvent struct {
 	ID string `arg:"" name:"id" predictor:"event" help:"Id of the event."`
 }
@@ -188,9 +177,9 @@ func (c *eventReplayCmd) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	scheduled := itemsOf(whole)
+	scheduled := whole.items()
 	if len(scheduled) == 0 {
-		return errors.New("no subscriber wants this event; see 'spendhook event explain " + c.ID + "'")
+		return errors.New("no subscriber matches this event; see 'spendhook event explain " + c.ID + "'")
 	}
 	return s.output.printList(s.term.Out, deliveryTable, scheduled)
 }

@@ -21,7 +21,12 @@ type eventTypeListCmd struct{}
 // Run lists them.
 func (c *eventTypeListCmd) Run(ctx context.Context, s *session) error {
 	t := table{{"NAME", "name"}, {"DESCRIPTION", "description"}}
-	return s.list(ctx, listing{}, t, func(ctx context.Context, _ page) (*http.Response, error) { return s.ListEventTypes(ctx) })
+	return s.list(ctx, listing{}, t, eventTypes(s))
+}
+
+// eventTypes reads the list, which has one page.
+func eventTypes(s *session) call {
+	return func(ctx context.Context, _ page) (*http.Response, error) { return s.ListEventTypes(ctx) }
 }
 
 type eventTypeGetCmd struct {

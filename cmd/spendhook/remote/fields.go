@@ -10,7 +10,7 @@ import (
 // moment is a time on the command line: RFC 3339, or how long ago it was, as in 2h.
 type moment struct{ time.Time }
 
-// UnmarshalText reads it.
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (m *moment) UnmarshalText(text []byte) (err error) {
 	if ago, err := time.ParseDuration(string(text)); err == nil {
 		m.Time = time.Now().Add(-ago)

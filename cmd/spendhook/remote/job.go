@@ -2,9 +2,11 @@ package remote
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -20,13 +22,13 @@ type jobCmd struct {
 	Wait   jobWaitCmd   `cmd:"" help:"Show the progress of a job until it ends." example:"spendhook job wait c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"`
 }
 
-// oneJob is the argument of a command about one.
+// oneJob is the argument of a command about one job.
 type oneJob struct {
 	UUID  uuid.UUID `arg:"" name:"uuid" predictor:"job" help:"UUID of the job."`
 	Cards bool      `help:"The job is a bulk creation of cards."`
 }
 
-// reading is a request for the present state of a job.
+// reading requests the current state of a job.
 type reading func(ctx context.Context) (*http.Response, error)
 
 func (j oneJob) reading(s *session) reading {
@@ -48,7 +50,27 @@ func cardJob(s *session, job uuid.UUID) reading {
 	}
 }
 
-// await shows a job until it has ended, and fails when cards of it did.
+// started prints the job that an operation has started. With wait, it shows the job until the job
+// ends.
+func (s *session) started(ctx context.Context, wait bool, of func(*session, uuid.UUID) reading, resp *http.Response, err error) error {
+	text, err := answered(resp, err)
+	if err != nil {
+		return err
+	}
+	var job struct {
+		UUID       uuid.UUID  `json:"uuid"`
+		FinishedAt *time.Time `json:"finishedAt"`
+	}
+	if err := json.Unmarshal(text, &job); err != nil {
+		return err
+	}
+	if wait && job.FinishedAt == nil {
+		return s.await(ctx, of(s, job.UUID))
+	}
+	return s.output.print(s.term.Out, text)
+}
+
+// await shows a job until the job ends. It returns an error if cards of the job were not created.
 func (s *session) await(ctx context.Context, read reading) error {
 	failed := ""
 	err := s.watch(ctx, func(out io.Writer) (bool, error) {
@@ -63,7 +85,7 @@ func (s *session) await(ctx context.Context, read reading) error {
 		failed = whole.at("failed")
 		return whole.at("finishedAt") != "", s.output.print(out, text)
 	})
-	if err == nil && failed != "" && failed != "0" { // only jobs of cards count it
+	if err == nil && failed != "" && failed != "0" { // only bulk creations of cards have this field
 		return fmt.Errorf("%s cards were not created; the job's items say why", failed)
 	}
 	return err
@@ -86,7 +108,7 @@ func (c *jobWaitCmd) Run(ctx context.Context, s *session) error {
 type jobListCmd struct {
 	listing
 	SubscriberUUID *uuid.UUID `name:"subscriber-uuid" help:"Only jobs of this subscriber."`
-	Kind           []string   `help:"RETRY, RECOVER, RELEASE, CANCEL, DROP or ERASE; may repeat."`
+	Kind           []string   `help:"RETRY, RECOVER, CANCEL, DROP or ERASE; may repeat."`
 	Status         []string   `help:"QUEUED, RUNNING, COMPLETED or CANCELLED; may repeat."`
 }
 
@@ -102,9 +124,7 @@ func (c *jobListCmd) Run(ctx context.Context, s *session) error {
 		{"CREATED", "createdAt"},
 		{"FINISHED", "finishedAt"},
 	}
-	return s.list(ctx, c.listing, t, func(ctx context.Context, at page) (*http.Response, error) {
-		return s.ListJobs(ctx, fields[client.ListJobsParams](s, *c, at))
-	})
+	return s.list(ctx, c.listing, t, pages(s, s.ListJobs, *c))
 }
 
 type jobCancelCmd struct {

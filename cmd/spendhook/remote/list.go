@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"spendhook/api/client"
 	"spendhook/internal/pause"
 	"spendhook/internal/terminal"
 )
@@ -27,10 +28,10 @@ type listing struct {
 	Watch bool `local:"" short:"w" help:"Repeat the list every 2 s until interrupted."`
 }
 
-// watchEvery is the time between two looks.
+// watchEvery is the time between two calls of look.
 const watchEvery = 2 * time.Second
 
-// list prints what passes the filters.
+// list prints a list: one page, or all.
 func (s *session) list(ctx context.Context, flags listing, t table, read call) error {
 	look := func(out io.Writer) error {
 		items, more, err := collect(ctx, flags, read)
@@ -74,7 +75,7 @@ func (s *session) watch(ctx context.Context, look func(io.Writer) (ended bool, e
 	}
 }
 
-// collect reads a page, or all; more says that there are others.
+// collect reads one page, or all pages; more reports whether there are other pages.
 func collect(ctx context.Context, flags listing, read call) (all []node, more bool, err error) {
 	at := page{}
 	if flags.Size > 0 {
@@ -93,24 +94,21 @@ func collect(ctx context.Context, flags listing, read call) (all []node, more bo
 		if err != nil {
 			return nil, false, err
 		}
-		all = append(all, itemsOf(whole)...)
+		all = append(all, whole.items()...)
 		if more = at.next(whole, resp.Header, len(all)); !more || !flags.All {
 			return all, more, nil
 		}
 	}
 }
 
-// itemsOf are the items of an answer, which is an array or an object that has one.
-func itemsOf(n node) []node {
-	for _, name := range []string{"content", "results", "subscribers", "keys", "items"} {
-		if list := n.get(name); list.text != nil {
-			return list.items
-		}
+// pages returns a call of an operation that takes a page and filters.
+func pages[P any](s *session, read func(context.Context, *P, ...client.RequestEditorFn) (*http.Response, error), filters ...any) call {
+	return func(ctx context.Context, at page) (*http.Response, error) {
+		return read(ctx, fields[P](s, append(filters, at)...))
 	}
-	return n.items
 }
 
-// next moves to the page after the one that was answered; it is false when there is none.
+// next moves to the next page, and reports whether there is one.
 func (p *page) next(whole node, h http.Header, have int) bool {
 	if cursor := whole.at("nextCursor"); cursor != "" {
 		p.Cursor = &cursor

@@ -2,12 +2,12 @@ package remote
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"github.com/google/uuid"
 
 	"spendhook/api/client"
+	"spendhook/internal/clientcert"
 )
 
 type oauthClientCmd struct {
@@ -26,12 +26,10 @@ type oauthClientListCmd struct{ listing }
 // Run lists them.
 func (c *oauthClientListCmd) Run(ctx context.Context, s *session) error {
 	t := table{{"CLIENT", "clientId"}, {"NAME", "name"}, {"COMPANY", "companyUuid"}, {"DISABLED", "disabled"}, {"LAST USED", "lastUsedAt"}, {"SCOPES", "scopes"}}
-	return s.list(ctx, c.listing, t, func(ctx context.Context, at page) (*http.Response, error) {
-		return s.ListClients(ctx, fields[client.ListClientsParams](s, at))
-	})
+	return s.list(ctx, c.listing, t, pages(s, s.ListClients))
 }
 
-// oneOAuthClient is the argument of a command about one.
+// oneOAuthClient is the argument of a command about one client.
 type oneOAuthClient struct {
 	ID string `arg:"" name:"client-id" help:"Id of the client."`
 }
@@ -48,12 +46,16 @@ type oauthClientCreateCmd struct {
 	Name         string     `required:"" help:"Description of the client."`
 	ForCompany   *uuid.UUID `local:"" help:"Company that the client is tied to (default: none; its requests may name any company)."`
 	Scopes       []string   `name:"scope" required:"" help:"Scope that the client may request, such as events:write; may repeat. docs/tokens.md lists them."`
-	Certificates []string   `name:"certificate" placeholder:"THUMBPRINT" help:"x5t#S256 of a certificate that the client may present; may repeat."`
+	Certificates []string   `name:"certificate" placeholder:"FILE|THUMBPRINT" help:"Certificate that the client may present, as a PEM file or as x5t#S256; may repeat."`
 	NoSecret     bool       `help:"The client authenticates with a certificate only."`
 }
 
 // Run prints it, with its secret.
 func (c *oauthClientCreateCmd) Run(ctx context.Context, s *session) error {
+	var err error
+	if c.Certificates, err = clientcert.ThumbprintsOf(c.Certificates); err != nil {
+		return err
+	}
 	if err := s.mind(c.careful, ""); err != nil {
 		return err
 	}
@@ -65,19 +67,28 @@ func (c *oauthClientCreateCmd) Run(ctx context.Context, s *session) error {
 type oauthClientUpdateCmd struct {
 	careful
 	oneOAuthClient
-	Disabled     *bool     `negatable:"" help:"Disable the client; --no-disabled enables it."`
-	Certificates *[]string `name:"certificate" placeholder:"THUMBPRINT" help:"x5t#S256 of a certificate that the client may present; may repeat. Replaces all earlier ones."`
+	Disabled       *bool    `negatable:"" help:"Disable the client; --no-disabled enables it."`
+	Certificates   []string `name:"certificate" xor:"list" placeholder:"FILE|THUMBPRINT" help:"Certificate that the client may present, as a PEM file or as x5t#S256; may repeat. Replaces all earlier ones."`
+	AnyCertificate bool     `xor:"list" help:"Instead of --certificate: allow any certificate. The client then authenticates with its secret."`
 }
 
 // Run prints it, changed.
 func (c *oauthClientUpdateCmd) Run(ctx context.Context, s *session) error {
-	if c.Disabled == nil && c.Certificates == nil {
-		return UsageError("--disabled, --no-disabled or --certificate is needed")
+	if c.Disabled == nil && len(c.Certificates) == 0 && !c.AnyCertificate {
+		return UsageError("--disabled, --no-disabled, --certificate or --any-certificate is needed")
+	}
+	body := client.OAuthClientUpdate{Disabled: c.Disabled}
+	if len(c.Certificates) > 0 || c.AnyCertificate {
+		list, err := clientcert.ThumbprintsOf(c.Certificates)
+		if err != nil {
+			return err
+		}
+		body.Certificates = &list
 	}
 	if err := s.mind(c.careful, ""); err != nil {
 		return err
 	}
-	return s.show(s.UpdateClient(ctx, c.ID, client.OAuthClientUpdate{Disabled: c.Disabled, Certificates: c.Certificates}))
+	return s.show(s.UpdateClient(ctx, c.ID, body))
 }
 
 type oauthClientRotateCmd struct {

@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
+
+	"github.com/google/uuid"
 
 	"spendhook/api/client"
 )
@@ -23,9 +24,7 @@ type quarantineListCmd struct{ listing }
 // Run lists it.
 func (c *quarantineListCmd) Run(ctx context.Context, s *session) error {
 	t := table{{"ID", "id"}, {"COMPANY", "companyUuid"}, {"QUARANTINED", "quarantinedAt"}}
-	return s.list(ctx, c.listing, t, func(ctx context.Context, at page) (*http.Response, error) {
-		return s.ListQuarantine(ctx, fields[client.ListQuarantineParams](s, at))
-	})
+	return s.list(ctx, c.listing, t, pages(s, s.ListQuarantine))
 }
 
 type quarantineRetryCmd struct {
@@ -62,7 +61,7 @@ type auditCmd struct {
 	Export auditExportCmd `cmd:"" help:"Export the audit log as NDJSON, the newest entry first." example:"spendhook audit export --since 2026-11-01T00:00:00Z > audit.ndjson"`
 }
 
-// auditFilter are the filters of both.
+// auditFilter has the filters of list and export.
 type auditFilter struct {
 	From   *moment `name:"since" aliases:"from" help:"Recorded since this time, or since this long ago (2h, 3d)."`
 	To     *moment `name:"until" aliases:"to" help:"End of the time range (default: now)."`
@@ -79,16 +78,17 @@ type auditListCmd struct {
 // Run lists them.
 func (c *auditListCmd) Run(ctx context.Context, s *session) error {
 	t := table{{"ID", "id"}, {"TIME", "timestamp"}, {"ACTOR", "actor.subject"}, {"ACTION", "action"}, {"TARGET", "target.ids"}, {"FIELDS", "fields"}, {"OUTCOME", "outcome"}}
-	return s.list(ctx, c.listing, t, func(ctx context.Context, at page) (*http.Response, error) {
-		return s.ListAudit(ctx, fields[client.ListAuditParams](s, c.auditFilter, at))
-	})
+	return s.list(ctx, c.listing, t, pages(s, s.ListAudit, c.auditFilter))
 }
 
 type auditExportCmd struct{ auditFilter }
 
-// Run writes the entries as they come. An export that is cut off is an error.
+// Run writes the entries as it receives them. It returns an error if the connection breaks before
+// the end.
 func (c *auditExportCmd) Run(ctx context.Context, s *session) error {
-	api, err := s.connection.Open(s.term, func(o *client.Options) { o.Timeout = -1 }) // an export may take longer than any time-out
+	o := s.options
+	o.Timeout = -1 // an export may take longer than any time-out
+	api, err := client.New(s.connection.URL, o)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (c *auditExportCmd) Run(ctx context.Context, s *session) error {
 	}
 	defer resp.Body.Close()
 	if _, err := io.Copy(s.term.Out, resp.Body); err != nil {
-		return fmt.Errorf("the export is not whole: %w", err)
+		return fmt.Errorf("the export is incomplete: %w", err)
 	}
 	return nil
 }
@@ -142,9 +142,31 @@ type certificateDeleteCmd struct{ careful }
 
 // Run removes it.
 func (c *certificateDeleteCmd) Run(ctx context.Context, s *session) error {
-	if err := s.mind(c.careful, "Remove the certificate that receivers are shown?"); err != nil {
+	if err := s.mind(c.careful, "Remove the certificate that is presented to receivers?"); err != nil {
 		return err
 	}
 	resp, err := s.DeleteEgressCertificate(ctx, fields[client.DeleteEgressCertificateParams](s))
 	return s.tell(resp, err, "deleted")
+}
+
+type companyCmd struct {
+	group
+
+	Erase companyEraseCmd `cmd:"" help:"Erase what a company has now: subscribers, secrets, payloads, recorded answers (scope platform)." example:"spendhook company erase 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --wait --yes"`
+}
+
+type companyEraseCmd struct {
+	careful
+	UUID uuid.UUID `arg:"" name:"uuid" help:"UUID of the company."`
+	Wait bool      `help:"Show the progress until the job ends (scope deliveries:read)."`
+}
+
+// Run starts the job that erases the company's data.
+func (c *companyEraseCmd) Run(ctx context.Context, s *session) error {
+	if err := s.mind(c.careful, "Remove all subscribers, secrets, payloads and answers of company %s permanently?", c.UUID); err != nil {
+		return err
+	}
+	s.connection.CompanyUUID = &c.UUID // of the job
+	resp, err := s.EraseCompany(ctx, c.UUID)
+	return s.started(ctx, c.Wait, deliveryJob, resp, err)
 }

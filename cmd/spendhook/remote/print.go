@@ -3,6 +3,7 @@ package remote
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -13,18 +14,18 @@ import (
 	"spendhook/internal/terminal"
 )
 
-// output says how answers are printed.
+// output has the flag for the format of answers.
 type output struct {
 	Format string `name:"output" short:"o" enum:"table,json,yaml,name" default:"table" help:"Output format: table, json, yaml, or name (ids only)."`
 }
 
-// column is one of a table: its heading, and the path of its value in an item.
+// column is a column of a table: its heading, and the path of its value in an item.
 type column struct{ heading, path string }
 
-// table is how a list is shown. The first column is the name of an item.
+// table has the columns of a list. The first column identifies an item.
 type table []column
 
-// print writes one thing: what people read is one line for each field.
+// print writes one object. The format table has one line for each field.
 func (o output) print(out io.Writer, text []byte) error {
 	switch o.Format {
 	case "json":
@@ -48,13 +49,13 @@ func (o output) print(out io.Writer, text []byte) error {
 	return w.Flush()
 }
 
-// printList writes items in one of the ways.
+// printList writes a list in the format of the flag.
 func (o output) printList(out io.Writer, t table, items []node) error {
 	switch o.Format {
 	case "json", "yaml":
 		texts := make([][]byte, len(items))
 		for i, item := range items {
-			texts[i] = item.text
+			texts[i] = item.RawMessage
 		}
 		text := append(append([]byte{'['}, bytes.Join(texts, []byte{','})...), ']')
 		return o.print(out, text)
@@ -103,7 +104,7 @@ func indented(text []byte) []byte {
 	return b.Bytes()
 }
 
-// printYAML prints JSON, whose fields stay in their order, as YAML.
+// printYAML prints JSON as YAML, with the fields in the same order.
 func printYAML(out io.Writer, text []byte) error {
 	var whole yaml.Node
 	if err := yaml.Unmarshal(text, &whole); err != nil {
@@ -125,76 +126,43 @@ func plain(n *yaml.Node) {
 	}
 }
 
-// node is a part of an answer, with the fields of an object in their order.
-type node struct {
-	text   []byte
-	fields []field         // of an object
-	items  []node          // of an array
-	value  json.RawMessage // of anything else
-}
+// node is a JSON value of an answer.
+type node struct{ json.RawMessage }
 
-type field struct {
-	name string
-	node
-}
-
-// parse reads JSON.
+// parse checks that text is JSON.
 func parse(text []byte) (node, error) {
-	d := json.NewDecoder(bytes.NewReader(text))
-	n, err := parseNext(d)
-	if err != nil {
-		return n, fmt.Errorf("the answer is not JSON: %w", err)
+	if !json.Valid(text) {
+		return node{}, errors.New("the answer is not JSON")
 	}
-	return n, nil
+	return node{bytes.TrimSpace(text)}, nil
 }
 
-func parseNext(d *json.Decoder) (node, error) {
-	var raw json.RawMessage
-	if err := d.Decode(&raw); err != nil {
-		return node{}, err
-	}
-	n := node{text: raw}
-	inner := json.NewDecoder(bytes.NewReader(raw))
-	if raw[0] != '{' && raw[0] != '[' {
-		n.value = raw
-		return n, nil
-	}
-	if _, err := inner.Token(); err != nil {
-		return n, err
-	}
-	for inner.More() {
-		var f field
-		if raw[0] == '{' {
-			name, err := inner.Token()
-			if err != nil {
-				return n, err
-			}
-			f.name, _ = name.(string)
-		}
-		var err error
-		if f.node, err = parseNext(inner); err != nil {
-			return n, err
-		}
-		if raw[0] == '{' {
-			n.fields = append(n.fields, f)
-		} else {
-			n.items = append(n.items, f.node)
-		}
-	}
-	return n, nil
-}
-
-// get is the field of that name; it has no text when there is none.
+// get returns the field with that name, and an empty node if there is none.
 func (n node) get(name string) node {
-	for _, f := range n.fields {
-		if f.name == name {
-			return f.node
-		}
-	}
-	return node{}
+	var fields map[string]node
+	_ = json.Unmarshal(n.RawMessage, &fields) // any other value has no fields
+	return fields[name]
 }
 
-// at is what stands at a path of names with dots between them, "" when nothing does.
+// array returns the items of an array, and nil for any other value.
+func (n node) array() (items []node) {
+	_ = json.Unmarshal(n.RawMessage, &items)
+	return items
+}
+
+// items returns the items of a list, which is an array or an object that has an array.
+func (n node) items() []node {
+	for _, name := range []string{"content", "results", "subscribers", "keys", "items"} {
+		if list := n.get(name); list.RawMessage != nil {
+			return list.array()
+		}
+	}
+	return n.array()
+}
+
+func (n node) isObject() bool { return len(n.RawMessage) > 0 && n.RawMessage[0] == '{' }
+
+// at returns the value at a path such as "health.state", and "" if there is none.
 func (n node) at(path string) string {
 	for name := range strings.SplitSeq(path, ".") {
 		n = n.get(name)
@@ -202,43 +170,49 @@ func (n node) at(path string) string {
 	return n.scalar()
 }
 
-// scalar is a value for people, on one line.
+// scalar returns a value as one line for people.
 func (n node) scalar() string {
 	var text string
+	items := n.array()
 	switch {
-	case n.fields != nil:
-		return terminal.Escape(string(n.text), "")
-	case n.items != nil:
-		parts := make([]string, len(n.items))
-		for i, item := range n.items {
+	case n.isObject():
+		return terminal.Escape(string(n.RawMessage), "")
+	case items != nil:
+		parts := make([]string, len(items))
+		for i, item := range items {
 			parts[i] = item.scalar()
 		}
 		return strings.Join(parts, ",")
-	case json.Unmarshal(n.value, &text) == nil:
+	case json.Unmarshal(n.RawMessage, &text) == nil: // also null, which is ""
 		return terminal.Escape(text, "")
-	case string(n.value) == "null":
-		return ""
 	}
-	return string(n.value)
+	return string(n.RawMessage)
 }
 
 type entry struct{ path, text string }
 
-// lines are the values of an object, each at its path; an array of objects has one line
-// for each.
-func (n node) lines(path string) []entry {
-	var all []entry
-	switch {
-	case n.fields != nil:
-		for _, f := range n.fields {
-			all = append(all, f.lines(strings.TrimPrefix(path+"."+f.name, "."))...)
-		}
-		return all
-	case len(n.items) > 0 && n.items[0].fields != nil:
-		for i, item := range n.items {
+// lines returns the values of an object in their order, each with its path. An array of objects has
+// an entry for each value of its objects.
+func (n node) lines(path string) (all []entry) {
+	if items := n.array(); len(items) > 0 && items[0].isObject() {
+		for i, item := range items {
 			all = append(all, item.lines(fmt.Sprintf("%s.%d", path, i))...)
 		}
 		return all
 	}
-	return []entry{{path, n.scalar()}}
+	if !n.isObject() {
+		return []entry{{path, n.scalar()}}
+	}
+	d := json.NewDecoder(bytes.NewReader(n.RawMessage))
+	_, _ = d.Token() // the brace; parse has checked the text
+	for d.More() {
+		name, _ := d.Token()
+		var value node
+		_ = d.Decode(&value)
+		all = append(all, value.lines(strings.TrimPrefix(fmt.Sprintf("%s.%s", path, name), "."))...)
+	}
+	if all == nil {
+		return []entry{{path, ""}}
+	}
+	return all
 }

@@ -35,7 +35,8 @@ type profile struct {
 	CompanyUUID  *uuid.UUID `json:"companyUuid,omitempty"`
 }
 
-// configDir is ~/.config/spendhook, or what XDG_CONFIG_HOME says; %AppData% on Windows.
+// configDir returns $XDG_CONFIG_HOME/spendhook, else %AppData%\spendhook on Windows, and
+// ~/.config/spendhook elsewhere.
 func configDir() (string, error) {
 	if dir := os.Getenv("XDG_CONFIG_HOME"); dir != "" {
 		return filepath.Join(dir, "spendhook"), nil
@@ -50,7 +51,7 @@ func configDir() (string, error) {
 
 var profileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// fileOf is where something of a profile is kept.
+// fileOf returns the path of a profile's file; kind is "profiles" or "tokens".
 func fileOf(kind, name string) (string, error) {
 	if !profileName.MatchString(name) {
 		return "", UsageError(fmt.Sprintf("%q is no name of a profile: up to 64 of A-Z a-z 0-9 . _ -", name))
@@ -59,7 +60,8 @@ func fileOf(kind, name string) (string, error) {
 	return filepath.Join(dir, kind, name+".json"), err
 }
 
-// readProfile is empty for one that was never made.
+// readProfile returns an empty profile if there is none with the name "default". Any other name
+// without a profile is an error.
 func readProfile(name string) (p profile, err error) {
 	path, err := fileOf("profiles", name)
 	if err != nil {
@@ -114,7 +116,7 @@ func (p profile) credentials(name string, stderr io.Writer) *client.Credentials 
 		return c
 	}
 	if err := readPrivate(path, &c.Token); err != nil {
-		c.Token = client.Token{} // another is asked for
+		c.Token = client.Token{} // the client requests another
 	}
 	c.Keep = func(token client.Token) {
 		if err := writePrivate(path, token); err != nil {
@@ -133,7 +135,7 @@ type loginCmd struct {
 	Scope            string `help:"Scopes to request, separated by spaces (default: all scopes of the client)."`
 }
 
-// Run gets a token with the credentials and keeps them.
+// Run gets a token with the credentials, and then saves the credentials and the token.
 func (c *loginCmd) Run(ctx context.Context, t *Terminal) error {
 	if c.ClientID == "" {
 		return UsageError("--client-id is needed; the operator makes a client with 'spendhook client create'")
@@ -170,7 +172,7 @@ func (c *loginCmd) Run(ctx context.Context, t *Terminal) error {
 	if err != nil {
 		return UsageError("--url: " + err.Error())
 	}
-	// What it answers does not matter: a client without the scope has a token too.
+	// Any request gets a token. Its answer does not matter: the client may lack the scope.
 	if _, err := api.ListEventTypesWithResponse(ctx); token.Access == "" {
 		return fmt.Errorf("not logged in: %w", err)
 	}
@@ -224,7 +226,7 @@ func (profileListCmd) Run(t *Terminal) error {
 	return w.Flush()
 }
 
-// profiles are the names of those there are.
+// profiles returns the names of all profiles.
 func profiles() ([]string, error) {
 	dir, err := configDir()
 	if err != nil {

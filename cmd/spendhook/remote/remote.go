@@ -1,6 +1,5 @@
-// Package remote holds the commands that ask a running daemon, over the Go client of
-// its API. A command says which operation it calls and with which fields; how it
-// connects, asks, reads all pages and prints is the same for all of them.
+// Package remote has the commands that call the API of a running daemon. Each command names its
+// operation and fields. Connecting, asking for confirmation, reading pages and printing are shared.
 package remote
 
 import (
@@ -14,7 +13,7 @@ import (
 	"spendhook/internal/terminal"
 )
 
-// Commands are those that ask a daemon, one field for each kind of thing.
+// Commands has a field for each command of this package.
 type Commands struct {
 	Subscriber     subscriberCmd     `cmd:"" help:"Manage subscribers: callback URLs and the event types they receive."`
 	Event          eventCmd          `cmd:"" help:"Send events, list them, deliver them again."`
@@ -35,25 +34,26 @@ type Commands struct {
 	Profile        profileCmd        `cmd:"" help:"List and delete profiles."`
 }
 
-// Terminal is what a command reads and writes.
+// Terminal has the standard input and outputs of a command.
 type Terminal struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Version  string // of this program
 }
 
-// UsageError is a mistake on the command line that flags alone cannot express.
+// UsageError is a mistake on the command line that kong does not find.
 type UsageError string
 
 func (e UsageError) Error() string { return string(e) }
 
-// errDone ends a command that has nothing more to do.
+// errDone ends a command early, without a failure.
 var errDone = errors.New("done")
 
-// session is one command's connection, and how it prints.
+// session has the client and the output options of one command.
 type session struct {
 	*client.ClientWithResponses
 	connection *Connection
+	options    client.Options // of the client
 	output     output
 	term       *Terminal
 }
@@ -68,12 +68,10 @@ type careful struct {
 // session prints its requests from then on.
 func (s *session) mind(c careful, question string, args ...any) error {
 	if c.DryRun {
-		o, err := s.connection.options(s.term)
-		if err != nil {
-			return err
-		}
+		o := s.options
 		o.Credentials, o.Token, o.RetryFor = nil, "", -1
 		o.Transport = dry{s.term.Out}
+		var err error
 		s.ClientWithResponses, err = client.New(s.connection.URL, o)
 		return err
 	}
@@ -94,7 +92,7 @@ func (s *session) mind(c careful, question string, args ...any) error {
 	return nil
 }
 
-// dry prints requests in place of sending them.
+// dry prints requests instead of sending them.
 type dry struct{ out io.Writer }
 
 // RoundTrip ends the command after its first request.
@@ -113,10 +111,10 @@ func (d dry) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, errDone
 }
 
-// Done reports whether an error only means that a command had nothing more to do.
+// Done reports whether an error ends a command without a failure.
 func Done(err error) bool { return errors.Is(err, errDone) }
 
-// answered reads an answer whole.
+// answered reads the body of an answer.
 func answered(resp *http.Response, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
@@ -125,7 +123,7 @@ func answered(resp *http.Response, err error) ([]byte, error) {
 	return io.ReadAll(resp.Body)
 }
 
-// show prints the one thing that an operation answered with.
+// show prints the object that an operation returned.
 func (s *session) show(resp *http.Response, err error) error {
 	text, err := answered(resp, err)
 	if err != nil {

@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/google/uuid"
 
@@ -45,9 +44,7 @@ func (c *reimbursementListCmd) Run(ctx context.Context, s *session) error {
 		{"EXPENSE DATE", "audit.expenseDate"},
 		{"DESCRIPTION", "description"},
 	}
-	return s.list(ctx, c.listing, t, func(ctx context.Context, at page) (*http.Response, error) {
-		return s.ListReimbursements(ctx, fields[client.ListReimbursementsParams](s, *c, at))
-	})
+	return s.list(ctx, c.listing, t, pages(s, s.ListReimbursements, *c))
 }
 
 type locationCmd struct {
@@ -65,9 +62,7 @@ type locationListCmd struct {
 // Run lists them.
 func (c *locationListCmd) Run(ctx context.Context, s *session) error {
 	t := table{{"UUID", "uuid"}, {"CODE", "code"}, {"STATUS", "status"}, {"NAME", "name"}}
-	return s.list(ctx, c.listing, t, func(ctx context.Context, at page) (*http.Response, error) {
-		return s.ListLocations(ctx, fields[client.ListLocationsParams](s, *c, at))
-	})
+	return s.list(ctx, c.listing, t, pages(s, s.ListLocations, *c))
 }
 
 type locationGetCmd struct {

@@ -40,7 +40,7 @@ var subscriberTable = table{
 	{"CALLBACK URL", "callbackUrl"},
 }
 
-// oneSubscriber is the argument of a command about one.
+// oneSubscriber is the argument of a command about one subscriber.
 type oneSubscriber struct {
 	UUID uuid.UUID `arg:"" name:"uuid" predictor:"subscriber" help:"UUID of the subscriber."`
 }
@@ -56,9 +56,7 @@ type subscriberListCmd struct {
 
 // Run lists them.
 func (c *subscriberListCmd) Run(ctx context.Context, s *session) error {
-	return s.list(ctx, c.listing, subscriberTable, func(ctx context.Context, at page) (*http.Response, error) {
-		return s.ListSubscribers(ctx, fields[client.ListSubscribersParams](s, *c, at))
-	})
+	return s.list(ctx, c.listing, subscriberTable, pages(s, s.ListSubscribers, *c))
 }
 
 type subscriberGetCmd struct{ oneSubscriber }
@@ -68,7 +66,7 @@ func (c *subscriberGetCmd) Run(ctx context.Context, s *session) error {
 	return s.show(s.GetSubscriber(ctx, c.UUID, fields[client.GetSubscriberParams](s)))
 }
 
-// subscriberFields are those that create and update have in common.
+// subscriberFields has the flags that create and update share.
 type subscriberFields struct {
 	Name        *string  `help:"Display name."`
 	CallbackURL *string  `name:"callback-url" help:"Callback URL (https)."`
@@ -115,7 +113,7 @@ func (c *subscriberCreateCmd) Run(ctx context.Context, s *session) error {
 	return s.show(s.CreateSubscriber(ctx, fields[client.CreateSubscriberParams](s), *body))
 }
 
-// load reads a file of JSON, if there is one.
+// load decodes a JSON file; the name "" does nothing.
 func (s *session) load(name string, into any) error {
 	if name == "" {
 		return nil
@@ -182,9 +180,9 @@ type subscriberResumeCmd struct {
 func (c *subscriberResumeCmd) Run(ctx context.Context, s *session) error {
 	question := ""
 	if c.Drop {
-		question = fmt.Sprintf("Cancel all waiting deliveries of subscriber %s?", c.UUID)
+		question = "Cancel all waiting deliveries of subscriber %s?"
 	}
-	if err := s.mind(c.careful, question); err != nil {
+	if err := s.mind(c.careful, question, c.UUID); err != nil {
 		return err
 	}
 	return s.show(s.ResumeSubscriber(ctx, c.UUID, fields[client.ResumeSubscriberParams](s), client.ResumeRequest{Drop: &c.Drop}))
@@ -232,7 +230,7 @@ type subscriberFilterCmd struct {
 	EventID *string `name:"event-id" help:"Id of the event to test (default: the last 100 events)."`
 }
 
-// Run prints what the filter says of each event.
+// Run prints for each event whether it matches the filter.
 func (c *subscriberFilterCmd) Run(ctx context.Context, s *session) error {
 	t := table{{"EVENT ID", "eventId"}, {"EVENT", "event"}, {"MATCHES", "matches"}, {"ERROR", "error"}}
 	return s.list(ctx, listing{}, t, func(ctx context.Context, _ page) (*http.Response, error) {
@@ -251,7 +249,7 @@ type subscriberRecoverCmd struct {
 	oneSubscriber
 	Since    moment   `required:"" help:"Events accepted since this time, or since this long ago (2h, 3d)."`
 	Until    *moment  `help:"End of the time range (default: now)."`
-	Statuses []string `name:"status" help:"Statuses of deliveries to send again: PENDING, RETRYING, DELIVERED, DEAD or CANCELLED (default: DEAD); may repeat. What was never sent because the subscriber was disabled is always included."`
+	Statuses []string `name:"status" help:"Statuses of deliveries to send again: PENDING, RETRYING, DELIVERED, DEAD or CANCELLED (default: DEAD); may repeat. Events that were never sent because the subscriber was disabled are always included."`
 	DryRun   bool     `help:"Count, and send nothing."`
 	Wait     bool     `local:"" help:"Show the progress until the job ends."`
 }
@@ -259,14 +257,8 @@ type subscriberRecoverCmd struct {
 // Run starts the job.
 func (c *subscriberRecoverCmd) Run(ctx context.Context, s *session) error {
 	body := fields[client.RecoverRequest](s, *c)
-	answer, err := s.RecoverSubscriberWithResponse(ctx, c.UUID, fields[client.RecoverSubscriberParams](s), *body)
-	if err != nil {
-		return err
-	}
-	if c.Wait {
-		return s.await(ctx, deliveryJob(s, answer.JSON202.UUID))
-	}
-	return s.output.print(s.term.Out, answer.Body)
+	resp, err := s.RecoverSubscriber(ctx, c.UUID, fields[client.RecoverSubscriberParams](s), *body)
+	return s.started(ctx, c.Wait, deliveryJob, resp, err)
 }
 
 type subscriberDeleteCmd struct {

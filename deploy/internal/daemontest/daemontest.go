@@ -93,9 +93,9 @@ func (d *Daemon) RunsAs(user uint32) bool {
 	return regexp.MustCompile(fmt.Sprintf(`(?m)^Uid:(\t%d){4}$`, user)).Match(status)
 }
 
-// Ask makes a request over mutual TLS with the files of 'certs dev' in dir, without a token. It
-// fails the test unless the answer is 401.
-func (d *Daemon) Ask(dir, path string) {
+// RequiresToken makes a request over mutual TLS with the files of 'certs dev' in dir, without a
+// token. It fails the test unless the answer is 401.
+func (d *Daemon) RequiresToken(dir, path string) {
 	d.tb.Helper()
 	status, body := NewClient(d.tb, dir).do(d.tb, http.MethodGet, "https://"+d.Address+path, "", "")
 	if status != http.StatusUnauthorized {
@@ -163,7 +163,7 @@ func (c *Client) do(tb testing.TB, method, url, contentType, body string) (statu
 	return resp.StatusCode, string(text)
 }
 
-// Lines reads to the end, and sends the first lines.
+// Lines reads r to its end and sends its lines. It drops lines while 16 of them wait.
 func Lines(r io.Reader) <-chan string {
 	lines := make(chan string, 16)
 	go func() {
@@ -171,7 +171,7 @@ func Lines(r io.Reader) <-chan string {
 		for scanner.Scan() {
 			select {
 			case lines <- scanner.Text():
-			default: // more are not needed
+			default:
 			}
 		}
 	}()

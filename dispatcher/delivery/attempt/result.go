@@ -56,10 +56,9 @@ func (c ErrorClass) Unreachable() bool {
 	switch c {
 	case ClassTimeout, ClassConnectTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset, ClassProxy, ClassProxyRefused:
 		return true
-	case ClassNone, ClassOversized, ClassRedirect, ClassHTTP4xx, ClassGone, ClassTooMany,
-		ClassHTTP5xx, ClassProtocol, ClassRefusedAddress, ClassAborted, ClassLocked, ClassPanic:
+	default:
+		return false
 	}
-	return false
 }
 
 // Result is the result of one attempt.

@@ -28,7 +28,7 @@ func Decide(r delivery.Record, res attempt.Result, p Policy, now time.Time, rnd 
 		return Queue(r, delivery.ReasonInterrupted, now)
 	case attempt.ClassLocked:
 		return lock(r, now, rnd)
-	default: // it was made
+	default: // the attempt was made
 	}
 	r.Count++
 	r.Attempts = attempt.Append(r.Attempts, r.Count, res)
@@ -42,14 +42,19 @@ func Decide(r delivery.Record, res attempt.Result, p Policy, now time.Time, rnd 
 		r.Status, r.Reason = delivery.StatusDead, delivery.ReasonGone
 		return r
 	}
-	wait, more := backoff(p.Schedule, r.Step, p.Jitter, rnd)
-	if !more {
+	if r.Step > len(p.Schedule) {
 		r.Status, r.Reason = delivery.StatusDead, delivery.ReasonExhausted
 		return r
 	}
 	r.Status = delivery.StatusRetrying
-	r.Due = now.Add(max(wait, min(res.RetryAfter, p.RetryAfterMax))).UnixMilli()
+	r.Due = now.Add(max(p.backoff(r.Step, rnd), min(res.RetryAfter, p.RetryAfterMax))).UnixMilli()
 	return r
+}
+
+// backoff is the wait after the k-th failure of a run of the schedule (k ≥ 1), spread evenly by
+// ±Jitter of itself; rnd gives a number in [0,1). Settings allow no wait that could overflow.
+func (p Policy) backoff(k int, rnd func() float64) time.Duration {
+	return time.Duration(float64(p.Schedule[k-1]) * (1 + p.Jitter*(2*rnd()-1)))
 }
 
 // Queue moves a delivery to its endpoint queue, because there is no place in memory, the
@@ -79,16 +84,11 @@ func Restart(r delivery.Record, reason string, now time.Time) delivery.Record {
 func Requeue(r delivery.Record, now time.Time) delivery.Record { return again(r, r.Reason, now, now) }
 
 func again(r delivery.Record, reason string, due, now time.Time) delivery.Record {
-	r.Status, r.Reason = waiting(r), reason
+	r.Status, r.Reason = delivery.StatusPending, reason
+	if r.Step > 0 {
+		r.Status = delivery.StatusRetrying
+	}
 	r.Due, r.Updated = due.UnixMilli(), now.UnixMilli()
-	return r
-}
-
-// Hold keeps back a delivery whose subscriber is disabled: it stays live, with no
-// next attempt, until the subscriber is enabled again.
-func Hold(r delivery.Record, now time.Time) delivery.Record {
-	r.Status, r.Reason = waiting(r), delivery.ReasonSubscriberDisabled
-	r.Due, r.Updated = 0, now.UnixMilli()
 	return r
 }
 
@@ -112,12 +112,4 @@ func Cancel(r delivery.Record, now time.Time) delivery.Record {
 	r.Status, r.Reason = delivery.StatusCancelled, delivery.ReasonSubscriberDeleted
 	r.Due, r.Updated = 0, now.UnixMilli()
 	return r
-}
-
-// waiting is the status of a delivery that waits for an attempt.
-func waiting(r delivery.Record) delivery.Status {
-	if r.Step > 0 {
-		return delivery.StatusRetrying
-	}
-	return delivery.StatusPending
 }

@@ -94,11 +94,11 @@ func TestStateMachine(t *testing.T) {
 					t.Fatal("queueing was counted")
 				}
 			},
-			"hold": func(t *rapid.T) {
+			"requeue": func(t *rapid.T) {
 				if !r.Status.Live() {
-					t.Skip("nothing to hold")
+					t.Skip("nothing to requeue")
 				}
-				r = Hold(r, now)
+				r = Requeue(r, now)
 			},
 			"cancel": func(t *rapid.T) {
 				if !r.Status.Live() {
@@ -114,11 +114,10 @@ func TestStateMachine(t *testing.T) {
 
 func checkRecord(t *rapid.T, r *delivery.Record, now time.Time) {
 	scheduled := r.Due > 0
-	held := r.Reason == delivery.ReasonSubscriberDisabled
 	switch r.Status {
 	case delivery.StatusPending, delivery.StatusRetrying:
-		if r.Count > 0 && !scheduled && !held {
-			t.Fatalf("%s has no next attempt and is not held", r.Status)
+		if r.Count > 0 && !scheduled {
+			t.Fatalf("%s has no next attempt", r.Status)
 		}
 		if (r.Status == delivery.StatusRetrying) != (r.Step > 0) {
 			t.Fatalf("%s after %d failures of the run", r.Status, r.Step)

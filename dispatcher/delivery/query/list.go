@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ type Filter struct {
 	From         *time.Time        `json:"from,omitempty"`       // of CreatedAt, inclusive
 	To           *time.Time        `json:"to,omitempty"`         // the same
 	Cursor       string            `json:"-"`                    // Page.Next of the page before
-	Size         int               `json:"-"`                    // at most 500, default 20
+	Size         int               `json:"-"`                    // default 20
 }
 
 // Page is a part of a list, newest first within a company. Next is
@@ -48,36 +49,25 @@ type Page struct {
 
 const (
 	defaultPage = 20
-	maxPage     = 500
 	maxExamined = 1000 // index entries that one page reads; perEntry deliveries of an event cost one more
 	examineStep = 100
 	perEntry    = 8    // deliveries that cost as much as an index entry
 	maxLoaded   = 1000 // deliveries that are loaded at once; the deliveries of one event may be more
 )
 
-// position is where a page ended.
 type position struct {
+	history.Place
+
 	Company uuid.UUID `json:"c"`
-	Score   float64   `json:"s"`
-	Member  string    `json:"m"`
-	After   string    `json:"a,omitempty"` // the last subscriber seen of the event Member
+	After   string    `json:"a,omitempty"` // the last subscriber seen of the event at Place
 }
 
-func (p position) place() history.Place {
-	return history.Place{MS: p.Score, ID: p.Member, Again: p.After != ""}
-}
+const listName = "deliveries"
 
-const (
-	listName = "deliveries"
-	walkName = "deliveries of a subscriber"
-)
-
-// key identifies the filter in cursors.
 func (f *Filter) key() string {
 	return fmt.Sprint(f.Company, f.Subscriber, f.EventTypes, f.Statuses, f.ErrorClasses, f.CodeFrom, f.CodeTo, f.From, f.To)
 }
 
-// matches reports whether the filter lets a delivery of its company through.
 func (f *Filter) matches(d *delivery.Delivery) bool {
 	last := d.LastAttempt()
 	return (f.Subscriber == nil || d.Subscriber == *f.Subscriber) &&
@@ -87,7 +77,6 @@ func (f *Filter) matches(d *delivery.Delivery) bool {
 		(f.To == nil || !time.UnixMilli(d.Created).After(*f.To))
 }
 
-// isAny reports whether asked is empty or has the value.
 func isAny[T comparable](asked []T, value T) bool {
 	return len(asked) == 0 || slices.Contains(asked, value)
 }
@@ -106,13 +95,7 @@ func (r *Reader) List(ctx context.Context, f Filter) (Page, error) {
 	if err := cursor.Decode(f.Cursor, listName, f.key(), &at); err != nil {
 		return Page{}, err
 	}
-	if f.Cursor != "" && f.Company != nil && at.Company != *f.Company {
-		return Page{}, cursor.ErrBad
-	}
-	if f.Size <= 0 {
-		f.Size = defaultPage
-	}
-	l := &lister{reader: r, filter: f, size: min(f.Size, maxPage)}
+	l := &lister{reader: r, filter: f, size: cmp.Or(f.Size, defaultPage)}
 	if f.Company != nil {
 		at.Company = *f.Company
 		err := l.company(ctx, at)
@@ -122,7 +105,6 @@ func (r *Reader) List(ctx context.Context, f Filter) (Page, error) {
 	return l.page, err
 }
 
-// lister collects one page.
 type lister struct {
 	reader   *Reader
 	filter   Filter
@@ -133,7 +115,6 @@ type lister struct {
 
 func (l *lister) full() bool { return len(l.page.Items) >= l.size || l.examined >= maxExamined }
 
-// companies goes on through all companies from where a page ended.
 func (l *lister) companies(ctx context.Context, at position) error {
 	for company, err := range history.Companies(ctx, l.reader.client, at.Company, 0) {
 		if err != nil {
@@ -155,11 +136,11 @@ func (l *lister) companies(ctx context.Context, at position) error {
 	return nil
 }
 
-// company goes on through one company's deliveries from where a page ended.
 func (l *lister) company(ctx context.Context, at position) error {
 	span, byEvent := l.index(at.Company)
+	at.Again = at.After != ""
 	for {
-		entries, err := history.ReadIndex(ctx, l.reader.client, span, at.place(), examineStep)
+		entries, err := history.ReadIndex(ctx, l.reader.client, span, at.Place, examineStep)
 		if err != nil || len(entries) == 0 {
 			return err
 		}
@@ -176,10 +157,10 @@ func (l *lister) company(ctx context.Context, at position) error {
 		}
 		for i, e := range entries {
 			after := ""
-			if e.ID == at.Member {
+			if e.ID == at.ID {
 				after = at.After
 			}
-			at = position{Company: at.Company, Score: e.MS, Member: e.ID}
+			at = position{Company: at.Company, Place: e}
 			if l.add(groups[i], after, at) {
 				return nil
 			}
@@ -260,7 +241,6 @@ func refsOf(company uuid.UUID, entries []history.Place) []events.Ref {
 	return refs
 }
 
-// read loads the deliveries behind index entries, by subscriber within each.
 func (r *Reader) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, entries []history.Place, byEvent bool) ([][]delivery.Delivery, error) {
 	if byEvent {
 		groups, _, err := r.ofEvents(ctx, refsOf(company, entries))
@@ -294,7 +274,8 @@ func (r *Reader) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, en
 }
 
 // Get reads deliveries; nil stands for one that is not kept, or is damaged. A live one with an
-// attempt under way is DELIVERING, and one whose subscriber is paused has ReasonPaused.
+// attempt under way is DELIVERING. One whose subscriber is disabled or paused has
+// ReasonSubscriberDisabled or ReasonPaused.
 func (r *Reader) Get(ctx context.Context, refs []delivery.Ref) ([]*delivery.Record, error) {
 	records, err := r.Stored(ctx, refs)
 	if err != nil {
@@ -351,12 +332,12 @@ func (r *Reader) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]de
 // showWaiting corrects status and reason of live deliveries by their endpoint queues, which
 // their records do not contain.
 func (r *Reader) showWaiting(ctx context.Context, refs []delivery.Ref, records []*delivery.Record) error {
-	busy, paused := make([]*redis.BoolCmd, len(refs)), make([]*redis.BoolCmd, len(refs))
+	busy, endpoints := make([]*redis.BoolCmd, len(refs)), make([]*redis.SliceCmd, len(refs))
 	_, err := r.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, ref := range refs {
 			if records[i] != nil && records[i].Status.Live() {
 				busy[i] = pipe.HExists(ctx, queues.InFlightKey(ref.Company, ref.Subscriber), ref.ID)
-				paused[i] = pipe.HExists(ctx, queues.EndpointKey(ref.Company, ref.Subscriber), "paused")
+				endpoints[i] = pipe.HMGet(ctx, queues.EndpointKey(ref.Company, ref.Subscriber), "until", "paused")
 			}
 		}
 		return nil
@@ -369,14 +350,15 @@ func (r *Reader) showWaiting(ctx context.Context, refs []delivery.Ref, records [
 		case busy[i] == nil:
 		case busy[i].Val():
 			rec.Status = delivery.StatusDelivering
-		case paused[i].Val() && rec.Reason != delivery.ReasonSubscriberDisabled:
+		case endpoints[i].Val()[0] == queues.InOrder: // subscribers/lua/update.lua sets it
+			rec.Reason = delivery.ReasonSubscriberDisabled
+		case endpoints[i].Val()[1] != nil:
 			rec.Reason = delivery.ReasonPaused
 		}
 	}
 	return nil
 }
 
-// deliveriesOf decodes an event's deliveries hash. It skips damaged records.
 func deliveriesOf(r events.Ref, hash map[string]string) []delivery.Delivery {
 	all := make([]delivery.Delivery, 0, len(hash))
 	for field, text := range hash {
@@ -394,39 +376,4 @@ func deliveriesOf(r events.Ref, hash map[string]string) []delivery.Delivery {
 		return strings.Compare(a.Subscriber.String(), b.Subscriber.String())
 	})
 	return all
-}
-
-// Index names one of a subscriber's lists of deliveries.
-type Index int
-
-// The indexes of a subscriber.
-const (
-	All  Index = iota // every delivery that is kept, by creation
-	Live              // those with attempts ahead, by creation
-	Dead              // the dead letters, by death
-)
-
-// Walk reads up to n deliveries of one of a subscriber's indexes, newest first.
-// after is the next of the step before, "" to start; next is "" when there are
-// no more. A nil record is one that is not kept any more.
-func (r *Reader) Walk(ctx context.Context, company, subscriber uuid.UUID, index Index, after string, n int) (refs []delivery.Ref, records []*delivery.Record, next string, err error) {
-	at := position{Company: company}
-	walked := fmt.Sprint(company, subscriber, index)
-	if err := cursor.Decode(after, walkName, walked, &at); err != nil {
-		return nil, nil, "", err
-	}
-	key := [...]func(c, s uuid.UUID) string{All: layout.OfSubscriberKey, Live: keys.LiveOfSubscriber, Dead: keys.DeadOfSubscriber}[index](company, subscriber)
-	entries, err := history.ReadIndex(ctx, r.client, history.Span{Index: key, High: timestamp.MaxMillis}, at.place(), n)
-	if err != nil || len(entries) == 0 {
-		return nil, nil, "", err
-	}
-	for _, ref := range refsOf(company, entries) {
-		refs = append(refs, delivery.Ref{Ref: ref, Subscriber: subscriber})
-	}
-	if records, err = r.Get(ctx, refs); err != nil {
-		return nil, nil, "", err
-	}
-	last := entries[len(entries)-1]
-	next = cursor.Encode(walkName, walked, position{Company: company, Score: last.MS, Member: last.ID})
-	return refs, records, next, nil
 }

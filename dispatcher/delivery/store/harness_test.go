@@ -92,10 +92,10 @@ func (h *harness) claimOnce(t tester, n int) (out claimed) {
 	p := partition.Of(h.company)
 	h.claims++
 	reply, err := h.claim.Run(t.Context(), h.client, queues.Keys(p), partition.Prefix(p), testReplica, h.claims, n, 1<<20, n, 100, 1000, 4, n, 256).Slice()
-	if err != nil || len(reply) < 3 {
+	if err != nil || len(reply) < 4 {
 		t.Fatalf("claim: %v, %v", reply, err)
 	}
-	for _, batch := range reply[3:] {
+	for _, batch := range reply[4:] {
 		parts, _ := batch.([]any)
 		for e, _ := parts[3].([]any); len(e) > 0; e = e[3:] {
 			id, _ := e[0].(string)
@@ -200,8 +200,8 @@ func (h *harness) queue(r delivery.Record) delivery.Record {
 func (h *harness) retry(r delivery.Record) delivery.Record {
 	return lifecycle.Restart(r, delivery.ReasonReplay, h.now)
 }
-func (h *harness) hold(r delivery.Record) delivery.Record { return lifecycle.Hold(r, h.now) }
-func (h *harness) drop(r delivery.Record) delivery.Record { return lifecycle.Cancel(r, h.now) }
+func (h *harness) requeue(r delivery.Record) delivery.Record { return lifecycle.Requeue(r, h.now) }
+func (h *harness) drop(r delivery.Record) delivery.Record    { return lifecycle.Cancel(r, h.now) }
 
 // change changes a delivery from base to next(base).
 func (h *harness) change(r delivery.Ref, base *delivery.Record, next func(delivery.Record) delivery.Record) Change {

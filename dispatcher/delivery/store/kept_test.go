@@ -11,22 +11,22 @@ import (
 	"spendhook/events"
 )
 
-// The index entries of a held delivery do not expire while it is held.
-func TestHeldDeliveryDoesNotExpire(t *testing.T) {
+// The index entries of a live delivery do not expire, however long it waits.
+func TestLiveDeliveryDoesNotExpire(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	e := h.accepted(t, "e")
-	held := h.refs(e, 1)[0]
-	h.mustWrite(t, Write{Event: e, Changes: []Change{h.first(held, h.hold)}, Matched: true})
-	for _, key := range []string{keys.LiveOfSubscriber(h.company, held.Subscriber), keys.LiveOfCompany(h.company)} {
+	waits := h.refs(e, 1)[0]
+	h.mustWrite(t, Write{Event: e, Changes: []Change{h.first(waits, h.fail)}, Matched: true})
+	for _, key := range []string{keys.LiveOfSubscriber(h.company, waits.Subscriber), keys.LiveOfCompany(h.company)} {
 		if ttl := h.client.PTTL(t.Context(), key).Val(); ttl != forever {
 			t.Errorf("%s expires in %v, and the delivery would never be found again", key, ttl)
 		}
 	}
 	h.now = h.now.Add(2 * harnessPolicy.DeadRetention)
-	later := delivery.Ref{Ref: h.accepted(t, "later"), Subscriber: held.Subscriber}
-	h.mustWrite(t, Write{Event: later.Ref, Changes: []Change{h.first(later, h.hold)}, Matched: true})
-	if stats, err := h.Stats(t.Context(), h.company, held.Subscriber); err != nil || stats.Live != 2 {
+	later := delivery.Ref{Ref: h.accepted(t, "later"), Subscriber: waits.Subscriber}
+	h.mustWrite(t, Write{Event: later.Ref, Changes: []Change{h.first(later, h.fail)}, Matched: true})
+	if stats, err := h.Stats(t.Context(), h.company, waits.Subscriber); err != nil || stats.Live != 2 {
 		t.Errorf("%+v, %v: want both", stats, err)
 	}
 }

@@ -122,7 +122,7 @@ func draw[T any](t *rapid.T, all []T, is func(T) bool) T {
 // may have a delivery already: their outcomes are not written.
 func (m *model) match() {
 	e := draw(m.t, m.events, func(e *modelEvent) bool { return e.claimed })
-	outcomes := []func(delivery.Record) delivery.Record{m.h.succeed, m.h.succeed, m.h.succeed, m.h.fail, m.h.gone, m.h.queue, m.h.hold}
+	outcomes := []func(delivery.Record) delivery.Record{m.h.succeed, m.h.succeed, m.h.succeed, m.h.fail, m.h.gone, m.h.queue, m.h.requeue}
 	if rapid.Bool().Draw(m.t, "all well") {
 		outcomes = outcomes[:3]
 	}
@@ -156,7 +156,7 @@ func (m *model) deliveries() []modelRef {
 // end ends an attempt of a delivery that was claimed from its endpoint queue.
 func (m *model) end() {
 	r := draw(m.t, m.deliveries(), func(r modelRef) bool { return r.d.inFlight })
-	outcome := rapid.SampledFrom([]func(delivery.Record) delivery.Record{m.h.succeed, m.h.fail, m.h.gone, m.h.queue, m.h.hold, m.h.drop}).Draw(m.t, "outcome")
+	outcome := rapid.SampledFrom([]func(delivery.Record) delivery.Record{m.h.succeed, m.h.fail, m.h.gone, m.h.queue, m.h.requeue, m.h.drop}).Draw(m.t, "outcome")
 	base := r.d.Record
 	c := m.h.change(delivery.Ref{Ref: r.e.ref, Subscriber: r.sub}, &base, outcome)
 	c.Claimed = true
@@ -168,7 +168,7 @@ func (m *model) change() {
 	r := draw(m.t, m.deliveries(), func(modelRef) bool { return true })
 	moves := []func(delivery.Record) delivery.Record{m.h.retry}
 	if r.d.Status.Live() {
-		moves = append(moves, m.h.hold, m.h.drop)
+		moves = append(moves, m.h.requeue, m.h.drop)
 	}
 	base := r.d.Record
 	c := m.h.change(delivery.Ref{Ref: r.e.ref, Subscriber: r.sub}, &base, rapid.SampledFrom(moves).Draw(m.t, "move"))
@@ -363,7 +363,7 @@ func TestManyWritesAreAsEachAlone(t *testing.T) {
 	for i := range 130 { // several calls of either script
 		e := one.accepted(t, fmt.Sprint("e", i))
 		many.accepted(t, e.ID)
-		outcomes := []func(delivery.Record) delivery.Record{one.succeed, one.succeed, one.fail, one.gone, one.queue, one.hold}
+		outcomes := []func(delivery.Record) delivery.Record{one.succeed, one.succeed, one.fail, one.gone, one.queue, one.requeue}
 		w := Write{Event: e, Matched: i%7 != 0}
 		for j, outcome := range outcomes[:i%len(outcomes)] {
 			w.Changes = append(w.Changes, one.first(delivery.Ref{Ref: e, Subscriber: uuid.UUID{byte(j)}}, outcome))

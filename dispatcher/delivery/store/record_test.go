@@ -51,9 +51,9 @@ func contents(t *testing.T, client redis.UniversalClient) map[string]string {
 	return out
 }
 
-// smoothWrites is events of two companies delivered to some of three
+// deliveredWrites is events of two companies delivered to some of three
 // subscribers; one was delivered to nobody, one is not settled yet.
-func smoothWrites(now time.Time) []Write {
+func deliveredWrites(now time.Time) []Write {
 	companies := []uuid.UUID{uuid.MustParse("0b1e0000-0000-4000-8000-000000000001"), uuid.MustParse("0b1e0000-0000-4000-8000-000000000002")}
 	subs := []uuid.UUID{uuid.MustParse("5b1e0000-0000-4000-8000-000000000001"), uuid.MustParse("5b1e0000-0000-4000-8000-000000000002"), uuid.MustParse("5b1e0000-0000-4000-8000-000000000003")}
 	var writes []Write
@@ -90,7 +90,7 @@ func TestManyDeliveredAreWrittenAsEachAloneWouldBe(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	one, many := redistest.New(t), redistest.New(t)
-	writes := smoothWrites(now)
+	writes := deliveredWrites(now)
 	for _, client := range []redis.UniversalClient{one, many} {
 		accept(t, client, "replica", now, writes)
 	}
@@ -175,18 +175,39 @@ func TestDamagedDeliveriesDoNotBlockOthers(t *testing.T) {
 	}
 }
 
+// A damaged key that only compaction needs does not leave the event in the count of pending ones.
+func TestDamagedListOfSettledEvents(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	e := h.accept(t, "e1")
+	prefix := partition.Prefix(partition.Of(e.Company))
+	if err := h.client.Set(t.Context(), prefix+"done:"+e.Company.String(), "damaged", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	write := Write{Event: e, Matched: true, Fanout: 1, Changes: []Change{h.first(delivery.Ref{Ref: e, Subscriber: uuid.New()}, h.succeed)}}
+	recorded, _, err := h.Record(t.Context(), h.now, testReplica, []Write{write})
+	if all := found(t, recorded, err); len(all) > 0 {
+		t.Fatalf("found %+v", all)
+	}
+	for _, count := range []*redis.StringCmd{h.client.HGet(t.Context(), prefix+"c:"+e.Company.String(), "pending"), h.client.Get(t.Context(), prefix+"pending")} {
+		if n, err := count.Int(); err != nil || n != 0 {
+			t.Errorf("%v: %d events are pending (%v)", count.Args(), n, err)
+		}
+	}
+}
+
 func TestConflictsOfDeliveredWritesAreReported(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	s := storeOn(redistest.New(t))
-	writes := smoothWrites(now)[:8]
+	writes := deliveredWrites(now)[:8]
 	for range 2 { // the second time as after a lost answer
 		recorded, _, err := s.Record(t.Context(), now, "replica", writes)
 		if conflicts := found(t, recorded, err); len(conflicts) > 0 {
 			t.Errorf("conflicts: %+v", conflicts)
 		}
 	}
-	other := smoothWrites(now)[:8]
+	other := deliveredWrites(now)[:8]
 	changes := 0
 	for i := range other {
 		for j := range other[i].Changes {

@@ -9,9 +9,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
@@ -19,7 +19,6 @@ import (
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
-	"spendhook/events/layout"
 	"spendhook/events/operational"
 	"spendhook/internal/partition"
 	"spendhook/internal/pipeline"
@@ -31,11 +30,8 @@ var (
 	lib string
 	//go:embed lua/record.lua
 	recordSource string
-	//go:embed lua/delivered.lua
-	deliveredSource string
 
-	recordScript    = queues.Script(operational.Lua()+lib+recordSource, true)
-	deliveredScript = queues.Script(layout.Lua()+lib+deliveredSource, true)
+	recordScript = queues.Script(operational.Lua()+lib+recordSource, true)
 )
 
 // Options configures New; all are required.
@@ -104,7 +100,7 @@ type Write struct {
 	Held    bool
 }
 
-// matched encodes Matched, Held and Fanout for the scripts.
+// matched encodes Matched, Held and Fanout for the script.
 func (w *Write) matched() string {
 	switch {
 	case !w.Matched:
@@ -113,17 +109,6 @@ func (w *Write) matched() string {
 		return strconv.Itoa(w.Fanout) + "h"
 	}
 	return strconv.Itoa(w.Fanout)
-}
-
-// smooth reports whether all deliveries of the write were delivered at their first attempt,
-// without an endpoint queue.
-func (w *Write) smooth() bool {
-	for i := range w.Changes {
-		if c := &w.Changes[i]; c.Claimed || c.Base.Version != 0 || c.Next.Status != delivery.StatusDelivered {
-			return false
-		}
-	}
-	return true
 }
 
 // Found is why a change was not written.
@@ -157,45 +142,26 @@ func (s *Store) Record(ctx context.Context, now time.Time, replica string, write
 			}
 		}
 	}
-	groups := s.groups(writes)
+	pointers := make([]*Write, len(writes))
+	for i := range writes {
+		pointers[i] = &writes[i]
+	}
+	groups := script.Groups(s.client, pointers, recordChunk, func(w *Write) int { return partition.Of(w.Event.Company) })
 	calls := make([]*script.Call, len(groups))
 	for i, g := range groups {
-		if g[0].smooth() {
-			calls[i] = s.deliveredCall(g, now, replica)
-		} else {
-			calls[i] = s.recordCall(g, now, replica)
-		}
+		calls[i] = s.recordCall(g, now, replica)
 	}
 	_ = script.Run(ctx, s.client, calls...) // each call has its own error
 	answers := make(map[*Write]Recorded, len(writes))
-	seen := make(map[int]bool)
 	for i, g := range groups {
-		for _, p := range readRecorded(g, calls[i], answers) {
-			if !seen[p] {
-				seen[p] = true
-				wakes = append(wakes, p)
-			}
-		}
+		wakes = append(wakes, readRecorded(g, calls[i], answers)...)
 	}
+	slices.Sort(wakes)
 	recorded = make([]Recorded, len(writes))
 	for i := range writes {
 		recorded[i] = answers[&writes[i]]
 	}
-	return recorded, wakes, nil
-}
-
-// groups groups writes into script calls, smooth ones and others separately.
-func (s *Store) groups(writes []Write) [][]*Write {
-	var smooth, others []*Write
-	for i := range writes {
-		if w := &writes[i]; w.smooth() {
-			smooth = append(smooth, w)
-		} else {
-			others = append(others, w)
-		}
-	}
-	byPartition := func(w *Write) int { return partition.Of(w.Event.Company) }
-	return append(script.Groups(s.client, others, recordChunk, byPartition), script.Groups(s.client, smooth, recordChunk, byPartition)...)
+	return recorded, slices.Compact(wakes), nil
 }
 
 // keeps are the first arguments of the scripts that write deliveries: the present, how long a
@@ -258,57 +224,14 @@ func millis(d time.Duration) string {
 	return strconv.FormatInt(d.Milliseconds(), 10)
 }
 
-// numbered gives things numbers from 1, in the order in which they are first met.
-type numbered[T comparable] struct {
-	number map[T]int
-	all    []T
-}
-
-func (n *numbered[T]) of(thing T) int {
-	if i, ok := n.number[thing]; ok {
-		return i
-	}
-	if n.number == nil {
-		n.number = make(map[T]int, 1)
-	}
-	n.all = append(n.all, thing)
-	n.number[thing] = len(n.all)
-	return len(n.all)
-}
-
-type companySubscriber struct {
-	company    int // its number
-	subscriber uuid.UUID
-}
-
-func (s *Store) deliveredCall(group []*Write, now time.Time, replica string) *script.Call {
-	var companies numbered[uuid.UUID]
-	var subs numbered[companySubscriber]
-	aboutEvents := make([]any, 0, 3*len(group))
-	aboutDeliveries := make([]any, 0, 4*len(group))
-	for i, w := range group {
-		company := companies.of(w.Event.Company)
-		aboutEvents = append(aboutEvents, company, w.Event.ID, w.matched())
-		for j := range w.Changes {
-			c := &w.Changes[j]
-			aboutDeliveries = append(aboutDeliveries, i+1, subs.of(companySubscriber{company, c.Ref.Subscriber}), c.Next.Created, c.text)
-		}
-	}
-	args := append(s.keeps(now, replica), len(companies.all), len(group), len(subs.all))
-	for _, c := range companies.all {
-		args = append(args, partition.Prefix(partition.Of(c)), c.String())
-	}
-	args = append(args, aboutEvents...)
-	for _, sub := range subs.all {
-		args = append(args, sub.company, sub.subscriber.String())
-	}
-	return &script.Call{
-		Script: deliveredScript, Keys: queues.Keys(partition.Of(group[0].Event.Company)),
-		Args: append(args, aboutDeliveries...),
-	}
-}
-
 var errReply = errors.New("unexpected reply of the record script")
+
+// Refused reports whether an error of a Recorded occurred while the script ran: a key of one of the
+// companies of its call is damaged, and the same call would fail again.
+func Refused(err error) bool {
+	reply, ok := errors.AsType[redis.Error](err)
+	return ok && strings.Contains(reply.Error(), "user_script") // Redis names the script in such errors
+}
 
 // readRecorded adds to answers what a call says of the writes of a group, and
 // returns the partitions that have work and no wake-up under way.

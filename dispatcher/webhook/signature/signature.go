@@ -113,7 +113,6 @@ func appendScheme(out []byte, scheme string, sum []byte) []byte {
 	return base64.StdEncoding.AppendEncode(append(out, scheme...), sum)
 }
 
-// signedPrefix is what stands before the body in the signed content.
 func signedPrefix(dst []byte, id string, ts int64) []byte {
 	dst = append(append(dst, id...), '.')
 	return append(strconv.AppendInt(dst, ts, 10), '.')

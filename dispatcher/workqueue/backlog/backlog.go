@@ -5,6 +5,7 @@ package backlog
 import (
 	"context"
 	_ "embed" // the script
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
+	"spendhook/internal/pipeline"
 	"spendhook/internal/script"
 )
 
@@ -51,6 +53,22 @@ func New(client redis.UniversalClient, passedSince func(company uuid.UUID, at ti
 		passedSince = func(uuid.UUID, time.Time) bool { return false }
 	}
 	return &Meter{client: client, passedSince: passedSince}
+}
+
+// Pending counts the events of all partitions that are not settled. Unlike Measure, it reads one
+// key of each partition, however many companies there are. It is safe for concurrent use.
+func (m *Meter) Pending(ctx context.Context) (all int64, err error) {
+	counts, _ := pipeline.Each(ctx, m.client, partition.All(), func(pipe redis.Pipeliner, p int) *redis.StringCmd {
+		return pipe.Get(ctx, partition.Prefix(p)+"pending")
+	}) // each command has its own error
+	for _, count := range counts {
+		n, err := count.Int64()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return 0, fmt.Errorf("count pending events: %w", err)
+		}
+		all += n
+	}
+	return all, nil
 }
 
 // Measure measures the waiting work of partitions. It is safe for concurrent use.

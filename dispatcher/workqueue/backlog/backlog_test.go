@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/workqueue/backlog"
 	"spendhook/events"
@@ -35,6 +36,7 @@ func companies(p, n int) []uuid.UUID {
 // bench accepts events of a Redis of its own, which nobody claims, and measures them.
 type bench struct {
 	t      *testing.T
+	client redis.UniversalClient
 	meter  *backlog.Meter
 	events *publish.Publisher
 	passed map[uuid.UUID]bool
@@ -43,7 +45,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	client := redistest.New(t)
-	b := &bench{t: t, passed: map[uuid.UUID]bool{}}
+	b := &bench{t: t, client: client, passed: map[uuid.UUID]bool{}}
 	b.meter = backlog.New(client, func(company uuid.UUID, _ time.Time) bool { return b.passed[company] })
 	b.events = publish.New(publish.Options{Client: client, Retention: time.Hour, Wake: func(context.Context, []int) {}})
 	t.Cleanup(b.events.Close)
@@ -160,5 +162,39 @@ func TestLargestOfSeveralPartitions(t *testing.T) {
 		if err != nil || !slices.Equal(got, want[:2]) {
 			t.Errorf("%v %v, want %v", got, err, want[:2])
 		}
+	}
+}
+
+// Pending counts the events of all partitions.
+func TestPendingOfAllPartitions(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.accept(companies(0, 1)[0], 3)
+	b.accept(companies(partition.Count-1, 1)[0], 2)
+	if n, err := b.meter.Pending(t.Context()); err != nil || n != 5 {
+		t.Errorf("%d events are pending, %v", n, err)
+	}
+}
+
+// Damaged keys of one company leave the measures of the others.
+func TestDamagedKeysAreNotMeasured(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	all := companies(testPartition, 3)
+	for _, company := range all {
+		b.accept(company, 2)
+	}
+	for key, company := range map[string]uuid.UUID{"q:": all[0], "dq:": all[0], "c:": all[1]} {
+		if err := b.client.Set(t.Context(), partition.Key(company, key+company.String()), "damaged", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	total, err := b.meter.Measure(t.Context(), []int{testPartition})
+	if err != nil || total.Pending != 6 {
+		t.Errorf("%+v, %v", total, err)
+	}
+	found, err := b.meter.Largest(t.Context(), total, 10)
+	if err != nil || len(found) != 2 {
+		t.Errorf("the largest companies are %v, %v", found, err)
 	}
 }

@@ -9,7 +9,7 @@
 --   limit of a company's endpoint queues of one host; then company and share in turn
 -- Returns {1 when a wake-up must be enqueued else 0, companies passed by because they hold
 --   their share, ms until the partition must be served for an endpoint queue that waits for
---   its rate or -1, batches...}; {-1} when the replica is fenced; or {-2} when the notes
+--   its rate or -1, companies of which a key is damaged and why in turn, batches...}; {-1} when the replica is fenced; or {-2} when the notes
 --   have this number or a higher one: then this call may have claimed already and its
 --   answer was lost. Notes hold the number of the call. Batches are results of batch.
 local P, replica = ARGV[1], ARGV[2]
@@ -32,6 +32,13 @@ local ENDPOINTS = 32    -- endpoint queues that one turn of a company serves
 local EVENTS = 16       -- events that are read at a time
 local PROMOTE = 16      -- due entries that one claim moves
 local HOST_MS = 30000   -- ms after its service in which an endpoint shares its host's limit
+
+-- note_down notes claimed work, and with the first of it the number of this call.
+local noted = false
+local function note_down(notes)
+  if not noted then notes[#notes + 1], notes[#notes + 2], noted = '', call, true end
+  redis.call('HSET', note, unpack(notes))
+end
 
 promote(P, PROMOTE, now)
 redis.call('ZREM', P .. 'due', '', PASSED)
@@ -57,11 +64,12 @@ local function read_events(company, ids, first, last)
   return events
 end
 
-local function claim_events(company, want)
+-- claim_events claims events of a company's ready queue and appends them to out. Returns the
+-- number of their deliveries, about.
+local function claim_events(company, want, cost, ordered, out)
   local queue = P .. 'q:' .. company
-  local cost, ordered = cost_of(P, company)
   local ids = redis.call('LPOP', queue, math.max(1, math.floor(want / cost))) or {}
-  local out, used, notes, events, unmatched = {}, 0, {}, {}, {}
+  local used, notes, events, unmatched = 0, {}, {}, {}
   for i, id in ipairs(ids) do
     if bytes <= 0 then
       local rest = {}
@@ -88,9 +96,9 @@ local function claim_events(company, want)
       out[#out + 1], out[#out + 2], out[#out + 3] = id, event, known
     end
   end
-  if #notes > 0 then redis.call('HSET', note, unpack(notes)) end
+  if #notes > 0 then note_down(notes) end
   begin_order(P, company, unmatched)
-  return out, used
+  return used
 end
 
 -- host_share returns how many deliveries of an endpoint may be in flight when its company
@@ -110,14 +118,23 @@ end
 
 local next_service -- ms until the first endpoint queue that waits for its rate is due
 
--- due_now lists the due deliveries of an endpoint queue, in order.
+-- due_now lists the first deliveries of an endpoint queue that are due, at most `most`, and when
+-- each of them and the next one is due. Of a mixed queue it returns only the first of these times.
 local function due_now(queue, s, most)
-  if s.ordered then return redis.call('ZRANGE', queue, 0, most - 1) end
-  local ids = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'LIMIT', 0, most)
-  if s.numbered and #ids < most then
-    for _, id in ipairs(redis.call('ZRANGEBYSCORE', queue, IN_ORDER, '+inf', 'LIMIT', 0, most - #ids)) do ids[#ids + 1] = id end
+  local ids, times = {}, {}
+  if mixed(s) then
+    ids, times[1] = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'LIMIT', 0, most), first_due(queue, s)
+    if #ids < most then
+      for _, id in ipairs(redis.call('ZRANGEBYSCORE', queue, IN_ORDER, '+inf', 'LIMIT', 0, most - #ids)) do ids[#ids + 1] = id end
+    end
+    return ids, times
   end
-  return ids
+  local first = redis.call('ZRANGE', queue, 0, most, 'WITHSCORES')
+  for i = 1, #first / 2 do
+    times[i] = due_at(first[2 * i], s)
+    if i <= most and times[i] <= now then ids[i] = first[2 * i - 1] end
+  end
+  return ids, times
 end
 
 -- too_early reports whether an event before the first one of an ordered queue is not
@@ -152,23 +169,22 @@ local function claim_endpoint(company, sub, want, out)
   end
 
   if s.paused then later() return 0 end
-  local first = first_due(queue, s)
+  local free = most - redis.call('HLEN', P .. 'ef:' .. e)
+  local by_rate, at_rate = rate_allows(s, now)
+  local ids, times = due_now(queue, s, math.max(1, math.min(want, free, by_rate)))
+  local first = times[1]
   if first then first = math.max(first, s['until'] or 0) end
   if first and first > now then later(first) return 0 end
-  local busy = redis.call('HLEN', P .. 'ef:' .. e)
-  if busy >= most then wait_for_places() return 0 end
+  if free < 1 then wait_for_places() return 0 end
   -- end_order offers the queue earlier, when the event is matched.
   if s.ordered and too_early(company, queue) then later(now + PASSED_MS) return 0 end
-  local by_rate, at_rate = rate_allows(s, now)
   if by_rate < 1 then
     next_service = math.min(next_service or math.huge, at_rate - now)
     later(at_rate)
     return 0
   end
-  local free = most - busy
 
-  local ids, used = due_now(queue, s, math.min(want, free, by_rate)), 0
-  local events, taken, notes, claims = {}, {}, {}, {}
+  local used, events, taken, notes, claims = 0, {}, {}, {}, {}
   for i, id in ipairs(ids) do
     if bytes <= 0 then break end
     local at = (i - 1) % EVENTS
@@ -184,7 +200,7 @@ local function claim_endpoint(company, sub, want, out)
   end
   if used > 0 then
     redis.call('ZREM', queue, unpack(taken))
-    redis.call('HSET', note, unpack(notes))
+    note_down(notes)
     redis.call('HSET', P .. 'ef:' .. e, unpack(claims))
     redis.call('EXPIRE', P .. 'ef:' .. e, 3600)
   end
@@ -194,7 +210,8 @@ local function claim_endpoint(company, sub, want, out)
     by_rate, at_rate = rate_allows(s, now)
   end
 
-  first = first_due(queue, s)
+  first = times[used + 1]
+  if mixed(s) then first = first_due(queue, s) end
   if (not first or first > now) and not managed(s) then redis.call('SREM', P .. 'bl:' .. company, sub) end
   if not first then
     if s.numbered and not s.ordered then redis.call('HDEL', state, 'numbered') end
@@ -212,92 +229,118 @@ local function claim_endpoint(company, sub, want, out)
   return used
 end
 
-local function claim_endpoints(company, want)
-  local out, used = {}, 0
+-- claim_endpoints claims deliveries of a company's endpoint queues and appends them to out. Returns
+-- their number.
+local function claim_endpoints(company, want, out)
+  local used = 0
   for _, sub in ipairs(redis.call('ZRANGE', P .. 'dq:' .. company, 0, ENDPOINTS - 1)) do
     if used >= want or bytes <= 0 then break end
     used = used + claim_endpoint(company, sub, want - used, out)
   end
-  return out, used
+  return used
 end
 
--- claim_job claims a company's next job, unless a job of the company is under way.
-local function claim_job(company)
-  local state = P .. 'c:' .. company
-  if jobs <= 0 or redis.call('HGET', state, 'job') then return {} end
+-- claim_job claims a company's next job and appends it to out.
+local function claim_job(company, out)
+  if jobs <= 0 then return end
   local id = redis.call('LPOP', P .. 'jq:' .. company)
-  if not id then return {} end
-  redis.call('HSET', note, 'j:' .. company .. '/' .. id, call)
-  redis.call('HSET', state, 'job', id)
+  if not id then return end
+  note_down({'j:' .. company .. '/' .. id, call})
+  redis.call('HSET', P .. 'c:' .. company, 'job', id)
   jobs = jobs - 1
-  return {id}
+  out[#out + 1] = id
 end
 
-local function has_work(company)
-  return redis.call('EXISTS', P .. 'q:' .. company, P .. 'dq:' .. company) > 0
-    or (redis.call('EXISTS', P .. 'jq:' .. company) > 0 and not redis.call('HGET', P .. 'c:' .. company, 'job'))
+-- has_work reports whether a company has more work to claim. One job of a company at a time is
+-- under way; jobs after it are not claimed yet.
+local function has_work(company, job)
+  local keys = {P .. 'q:' .. company, P .. 'dq:' .. company}
+  if not job then keys[3] = P .. 'jq:' .. company end
+  return redis.call('EXISTS', unpack(keys)) > 0
 end
 
-local out, passed = {0, {}, -1}, {}
-local alone = redis.call('ZCARD', P .. 'sched') == 1
+local out, passed, damaged = {0, {}, -1, {}}, {}, {}
+local left = false -- a company is left with work that it may claim
+local alone -- one company has work
 local v = tonumber(redis.call('GET', P .. 'v') or 0)
 
--- serve runs one turn of a company: it claims work, charges the company for it, and appends
--- a batch to out.
-local function serve(company, start, want)
+-- serve runs one turn of a company: it claims work, charges the company for it, and fills work,
+-- the company's batch. It fails when a key of the company is damaged; work has by then what the
+-- turn has claimed.
+local function serve(company, start, want, work)
+  for i, part in ipairs(batch(P, company, {}, {}, {})) do work[i] = part end
+  local events, deliveries, claimed = work[4], work[5], work[6]
   local state = P .. 'c:' .. company
-  local number = redis.call('HINCRBY', state, 'turn', 1)
-  local events, deliveries, claimed, used, more = {}, {}, {}, 0, 0
-  if number % JOB_TURN == 0 then claimed = claim_job(company) end
+  local found = redis.call('HMGET', state, 'turn', 'job', 'cost', 'ordered')
+  local number, job, cost, ordered = (found[1] or 0) + 1, found[2], cost_of(P, company, found[3]), found[4]
+  local used, more = 0, 0
+  if number % JOB_TURN == 0 and not job then claim_job(company, claimed) end
   if number % 2 == 0 then
-    deliveries, used = claim_endpoints(company, want)
-    if used < want then events, more = claim_events(company, want - used) end
+    used = claim_endpoints(company, want, deliveries)
+    if used < want then more = claim_events(company, want - used, cost, ordered, events) end
   else
-    events, used = claim_events(company, want)
-    if used < want then deliveries, more = claim_endpoints(company, math.floor(want - used)) end
+    used = claim_events(company, want, cost, ordered, events)
+    if used < want then more = claim_endpoints(company, math.floor(want - used), deliveries) end
   end
   used = used + more
-  if used == 0 and #claimed == 0 then claimed = claim_job(company) end
+  if used == 0 and #claimed == 0 and not job then claim_job(company, claimed) end
+  if #deliveries > 0 then work[3] = redis.call('SMEMBERS', P .. 'bl:' .. company) end -- queues may be empty now
   v = math.max(v, start)
-  if has_work(company) then
+  if has_work(company, job or claimed[1]) then
     redis.call('ZADD', P .. 'sched', start + math.max(used, 1), company)
+    redis.call('HSET', state, 'turn', number)
+    left = true
   else
     redis.call('ZREM', P .. 'sched', company)
-    redis.call('HSET', state, 'tag', start + used)
+    redis.call('HSET', state, 'turn', number, 'tag', start + used)
   end
   budget = budget - used
-  if #events + #deliveries + #claimed > 0 then
-    out[#out + 1] = batch(P, company, events, deliveries, claimed)
-  end
 end
 
+local unmoved = 0 -- damaged companies that keep their virtual start times
 local starts = {} -- virtual start times of the companies that were passed by
-repeat -- read the next page only if all companies of this page were passed by
-  local first = #passed
+repeat -- read the next page only if no company of this page was served
+  local first = #passed + unmoved
   local turn = redis.call('ZRANGE', P .. 'sched', first, first + PAGE - 1, 'WITHSCORES')
+  if first == 0 then alone = #turn == 2 end
   for i = 1, #turn, 2 do
-    if budget < 1 or bytes <= 0 then break end
+    if budget < 1 or bytes <= 0 then left = true break end
     local company = turn[i]
     local want = math.floor(math.min(shares[company] or share_of_others, budget))
     if not alone then want = math.min(want, quantum) end
     if want > 0 then
-      serve(company, tonumber(turn[i + 1]), want)
+      local work = {}
+      local ok, why = pcall(serve, company, tonumber(turn[i + 1]), want, work)
+      if not ok then
+        damaged[#damaged + 1], damaged[#damaged + 2] = company, type(why) == 'table' and why.err or tostring(why)
+        local used = work[6] and #work[4] / 3 + #work[5] / 4 or 0
+        if used > 0 then -- the turn failed after it had claimed: it is charged for that
+          budget = budget - used
+          redis.call('ZADD', P .. 'sched', turn[i + 1] + used, company)
+        else
+          unmoved = unmoved + 1
+        end
+      end
+      if work[6] and #work[4] + #work[5] + #work[6] > 0 then out[#out + 1] = work end
     else
       passed[#passed + 1] = company
       starts[#passed] = tonumber(turn[i + 1])
     end
   end
-until #turn == 0 or #passed < first + #turn / 2
+  if #turn < 2 * PAGE then break end
+  local skipped = #passed + unmoved
+  left = left or skipped < first + PAGE and redis.call('ZCARD', P .. 'sched') > skipped
+until skipped < first + PAGE
 for i, company in ipairs(passed) do -- a company that is passed by accumulates no turns
   if starts[i] < v then redis.call('ZADD', P .. 'sched', v, company) end
 end
-if #out > 3 then redis.call('HSET', note, '', call) end
 redis.call('SET', P .. 'v', string.format('%.17g', v))
-if redis.call('ZCARD', P .. 'sched') > #passed then
+if left then
   out[1] = wake(P, now)
-elseif #passed > 0 then
-  -- The replica claims again when it has free places. If it does not, the owner serves.
+elseif #passed + #damaged > 0 then
+  -- The replica claims again when it has free places. If it does not, or if a key is damaged,
+  -- the owner serves.
   redis.call('ZADD', P .. 'due', now + PASSED_MS, PASSED)
 end
-out[2], out[3] = passed, next_service or -1
+out[2], out[3], out[4] = passed, next_service or -1, damaged
 return out

@@ -6,12 +6,14 @@
 local P, replica, company, job = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 check({P})
 local now = clock()
-if redis.call('HDEL', P .. 'n:' .. replica, 'j:' .. company .. '/' .. job) == 0 then
+local note = 'j:' .. company .. '/' .. job
+if redis.call('HEXISTS', P .. 'n:' .. replica, note) == 0 then
   return 0 -- taken over: another replica continues the job
 end
-redis.call('HDEL', P .. 'c:' .. company, 'job')
+redis.call('HDEL', P .. 'c:' .. company, 'job') -- fails first if the key is damaged: the note stays
+redis.call('HDEL', P .. 'n:' .. replica, note)
 if ARGV[5] ~= '' then
-  redis.call('ZADD', P .. 'due', now + ARGV[5], 'j:' .. company .. '/' .. job)
+  redis.call('ZADD', P .. 'due', now + ARGV[5], note)
 end
 if redis.call('EXISTS', P .. 'jq:' .. company) == 1 then return join(P, company, now) end
 return 0

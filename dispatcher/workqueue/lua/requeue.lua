@@ -5,7 +5,10 @@
 --   claims are refused from then on, 5 number of the claim to requeue, '' for all claims;
 --   the claim claims nothing if it arrives later, 6 ms after which an attempt of a claimed
 --   delivery has ended; then the notes of work that was not begun, none for all notes
--- Returns {number of requeued notes, notes left, 1 when a wake-up must be enqueued else 0}.
+-- If a damaged key of its company prevents that, a noted event or delivery is quarantined, and a
+-- noted job is due again later.
+-- Returns {number of notes that were removed, notes left, 1 when a wake-up must be enqueued else 0,
+--   number of quarantined events and deliveries}.
 local P, replica, most, call = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5]
 check({P})
 local now = clock()
@@ -41,30 +44,48 @@ else
   end
 end
 
-local n, joins = 0, {}
+local n, quarantined, joins = 0, 0, {}
+
+-- requeue requeues the work of one note. It fails when a key of the company is damaged.
+local function requeue(ref)
+  if string.sub(ref, 1, 2) == 'j:' then
+    local company, job = string.match(ref, '^j:([^/]*)/(.*)$')
+    redis.call('HDEL', P .. 'c:' .. company, 'job')
+    add_job(P, company, job, 'LPUSH')
+    joins[company] = true
+    return
+  end
+  local company, id, sub = string.match(ref, '^([^/]*)/([^/]*)/?(.*)$')
+  if sub == '' then
+    local event = redis.pcall('GETRANGE', P .. 'e:' .. company .. ':' .. id, 0, EVENT_HEADER - 1)
+    if not matched(event) then
+      redis.call('LPUSH', P .. 'q:' .. company, '!' .. id)
+      joins[company] = true
+    end
+  else
+    release(P, company, sub, id)
+    wakes = wakes + put_back(P, company, sub, id, now, begun)
+  end
+end
+
 for i = 1, math.min(#refs, most) do
   local ref = refs[i]
   if redis.call('HDEL', note, ref) == 1 then
     n = n + 1
-    if string.sub(ref, 1, 2) == 'j:' then
-      local company, job = string.match(ref, '^j:([^/]*)/(.*)$')
-      redis.call('HDEL', P .. 'c:' .. company, 'job')
-      redis.call('LPUSH', P .. 'jq:' .. company, job)
-      joins[company] = true
-    else
-      local company, id, sub = string.match(ref, '^([^/]*)/([^/]*)/?(.*)$')
-      if sub == '' then
-        local event = redis.pcall('GETRANGE', P .. 'e:' .. company .. ':' .. id, 0, EVENT_HEADER - 1)
-        if not matched(event) then
-          redis.call('LPUSH', P .. 'q:' .. company, '!' .. id)
-          joins[company] = true
-        end
+    if not pcall(requeue, ref) then -- it must not stop the requeue of other companies' work
+      if string.sub(ref, 1, 2) == 'j:' then
+        redis.call('ZADD', P .. 'due', now + PASSED_MS, ref)
       else
-        release(P, company, sub, id)
-        wakes = wakes + put_back(P, company, sub, id, now, begun)
+        redis.call('ZADD', P .. 'quarantine', now, ref)
+        quarantined = quarantined + 1
+        local company, id, sub = string.match(ref, '^([^/]*)/([^/]*)/?(.*)$')
+        if sub == '' then -- later events of ordered subscribers do not wait for it
+          local ok, woken = pcall(end_order, P, company, {id}, now)
+          if ok then wakes = wakes + woken end
+        end
       end
     end
   end
 end
 for company in pairs(joins) do wakes = wakes + join(P, company, now) end
-return {n, redis.call('HLEN', note), wakes > 0 and 1 or 0}
+return {n, redis.call('HLEN', note), wakes > 0 and 1 or 0, quarantined}

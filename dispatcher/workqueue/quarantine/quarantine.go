@@ -35,7 +35,7 @@ var (
 var ErrNotFound = errors.New("not in the quarantine")
 
 // Key is the quarantine of a partition. Type: sorted set, Entry.Member by the unix ms
-// of its quarantine. Writer: this package and the scripts of delivery/store. TTL:
+// of its quarantine. Writer: this package, the scripts of delivery/store and the requeue script. TTL:
 // none, an operator retries or drops each entry.
 func Key(p int) string { return partition.Prefix(p) + "quarantine" }
 
@@ -70,8 +70,6 @@ type Options struct {
 	Client redis.UniversalClient
 	// Wake wakes partitions: a replica with free places serves them.
 	Wake func(ctx context.Context, partitions []int)
-	// Kick makes this replica serve partitions.
-	Kick func(partitions ...int)
 }
 
 // Store is the quarantine of all partitions, safe for concurrent use.
@@ -92,20 +90,31 @@ func (s *Store) Move(ctx context.Context, replica string, e Entry) error {
 		return fmt.Errorf("quarantine: %w", err)
 	}
 	if wake, _ := call.Reply().(int64); wake == 1 {
-		s.opts.Kick(p)
+		s.opts.Wake(ctx, []int{p})
 	}
 	return nil
 }
 
-// AddSubscriber lists a subscriber that cannot be read, and reports whether it was
-// not listed before.
-func (s *Store) AddSubscriber(ctx context.Context, company, subscriber uuid.UUID, now time.Time) (added bool, err error) {
-	e := Entry{Company: company, Subscriber: &subscriber}
-	n, err := s.opts.Client.ZAddNX(ctx, Key(partition.Of(company)), redis.Z{Score: float64(now.UnixMilli()), Member: e.Member()}).Result()
+// AddSubscribers lists subscribers of a company that cannot be read, in one round trip, and
+// returns those that were not listed before.
+func (s *Store) AddSubscribers(ctx context.Context, company uuid.UUID, ids []uuid.UUID, now time.Time) (added []uuid.UUID, err error) {
+	calls := make([]*redis.IntCmd, len(ids))
+	_, err = s.opts.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, id := range ids {
+			e := Entry{Company: company, Subscriber: &id}
+			calls[i] = pipe.ZAddNX(ctx, Key(partition.Of(company)), redis.Z{Score: float64(now.UnixMilli()), Member: e.Member()})
+		}
+		return nil
+	})
 	if err != nil {
-		return false, fmt.Errorf("quarantine subscriber: %w", err)
+		return nil, fmt.Errorf("quarantine subscribers: %w", err)
 	}
-	return n == 1, nil
+	for i, call := range calls {
+		if call.Val() == 1 {
+			added = append(added, ids[i])
+		}
+	}
+	return added, nil
 }
 
 // Has reports whether the quarantine has the entry.

@@ -37,11 +37,11 @@ type takenBatch struct {
 	workqueue.Batch
 }
 
-// everything is an admission that refuses nothing.
+// everything is an admission without limits.
 type everything struct{}
 
 func (everything) Holding() (map[uuid.UUID]int, int) { return nil, 100 }
-func (everything) Refused(uuid.UUID) bool            { return false }
+func (everything) Passed(uuid.UUID) bool             { return false }
 func (everything) Free(uuid.UUID) int                { return 1000 }
 
 func newBench(t *testing.T) *bench {
@@ -49,13 +49,14 @@ func newBench(t *testing.T) *bench {
 	q := &bench{t: t, client: redistest.New(t), taken: make(chan takenBatch, 100)}
 	q.queue = workqueue.New(workqueue.Options{
 		Client: q.client, Replica: "one", Admission: everything{}, ServiceEvery: 10 * time.Millisecond,
+		EndpointLimit: 64, HostLimit: 256, BreakerFailures: 10,
 		Take: func(_ context.Context, replica string, batches []workqueue.Batch) {
 			for _, b := range batches {
 				q.taken <- takenBatch{replica, b}
 			}
 		},
 	})
-	q.Store = quarantine.New(quarantine.Options{Client: q.client, Wake: q.queue.Wake, Kick: q.queue.Kick})
+	q.Store = quarantine.New(quarantine.Options{Client: q.client, Wake: q.queue.Wake})
 	return q
 }
 

@@ -106,12 +106,12 @@ func run(ctx context.Context, client redis.UniversalClient, partitions []int, to
 	readers := make(map[string]Reader)
 	for i, c := range calls {
 		list, _ := c.Reply().([]any)
-		if len(list) < 2 {
+		if len(list) < 1 {
 			return out, errors.New("stored format: unexpected reply")
 		}
-		now, _ := list[1].(int64)
+		now, _ := list[0].(int64)
 		out.Partitions[partitions[i]] = int(now)
-		for j := 2; j+1 < len(list); j += 2 {
+		for j := 1; j+1 < len(list); j += 2 {
 			replica, _ := list[j].(string)
 			reads, _ := list[j+1].(string)
 			r := Reader{Replica: replica}

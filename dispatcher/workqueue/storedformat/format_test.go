@@ -28,7 +28,7 @@ import (
 type plenty struct{}
 
 func (plenty) Holding() (map[uuid.UUID]int, int) { return nil, 1000 }
-func (plenty) Refused(uuid.UUID) bool            { return false }
+func (plenty) Passed(uuid.UUID) bool             { return false }
 func (plenty) Free(uuid.UUID) int                { return 1000 }
 
 // newQueue makes a replica and a channel of the companies whose work it claimed.
@@ -44,6 +44,9 @@ func newQueue(client redis.UniversalClient) (*workqueue.Queue, chan uuid.UUID) {
 	})
 	return q, claimed
 }
+
+// formatKey is the number of the format that partition p is stored in.
+func formatKey(p int) string { return partition.Prefix(p) + "format" }
 
 func stop(t *testing.T, q *workqueue.Queue) {
 	t.Helper()
@@ -93,7 +96,7 @@ func TestNewerFormatIsNotChanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := client.Set(ctx, partition.FormatKey(p), 2, 0).Err(); err != nil {
+	if err := client.Set(ctx, formatKey(p), 2, 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	_, err = accept(t, client, company)
@@ -123,7 +126,7 @@ func TestNewerFormatIsNotChanged(t *testing.T) {
 	})
 	wantRefused(t, "create subscriber", err, p)
 	wantRefused(t, "requeue", q.Requeue(ctx, "a replica", workqueue.Batch{Company: company, Events: []workqueue.Event{{ID: ref.ID}}}), p)
-	unreadable := quarantine.New(quarantine.Options{Client: client, Wake: q.Wake, Kick: q.Kick})
+	unreadable := quarantine.New(quarantine.Options{Client: client, Wake: q.Wake})
 	wantRefused(t, "quarantine", unreadable.Move(ctx, "a replica", quarantine.Entry{Company: company, EventID: ref.ID}), p)
 	wantRefused(t, "end job", q.EndJob(ctx, "a replica", company, uuid.New(), 0), p)
 
@@ -141,7 +144,7 @@ func TestNewerFormatIsNotChanged(t *testing.T) {
 		t.Errorf("%d events in the ready queue", n)
 	}
 
-	client.Del(ctx, partition.FormatKey(p)) // as a replica that reads it
+	client.Del(ctx, formatKey(p)) // as a replica that reads it
 	other, claimed := newQueue(client)
 	if err := other.Start(ctx); err != nil {
 		t.Fatal(err)
@@ -179,13 +182,13 @@ func TestRaiseFormat(t *testing.T) {
 	now := client.Time(ctx).Val().UnixMilli()
 	client.ZAdd(ctx, partition.Prefix(0)+"replicas", redis.Z{Score: float64(now), Member: "new"})
 	client.HSet(ctx, partition.Prefix(0)+"reads", "new", "1-2")
-	client.Set(ctx, partition.FormatKey(17), 2, 0) // a command that was interrupted
+	client.Set(ctx, formatKey(17), 2, 0) // a command that was interrupted
 	if _, err := storedformat.Raise(ctx, client, 2); err == nil {
 		t.Error("this build has raised partitions beyond what it reads")
 	}
-	client.Del(ctx, partition.FormatKey(17))
+	client.Del(ctx, formatKey(17))
 	for p := range partition.Count {
-		client.Del(ctx, partition.FormatKey(p))
+		client.Del(ctx, formatKey(p))
 	}
 	if n, err := storedformat.Raise(ctx, client, 2); n != partition.Count || err != nil {
 		t.Errorf("raised %d, %v", n, err)

@@ -89,6 +89,10 @@ local function append(P, company, events, pending, seq, last, now, retention, le
   if first > from then
     open_block(numbers, state, first, at + (first - from) * PLACE, cutoff, ttl + BLOCK * HOUR)
   end
+  redis.call('HINCRBY', state, 'bytes', bytes)
+  if redis.call('HINCRBY', P .. 'cb:' .. company, hour_of(accepted), bytes) == bytes then
+    recount(P, company, accepted, retention, ttl)
+  end
   -- GT: the clocks of replicas may differ
   if redis.call('ZADD', all, 'GT', accepted, company) == 1 then
     redis.call('ZREMRANGEBYSCORE', all, '-inf', '(' .. cutoff)
@@ -100,10 +104,6 @@ local function append(P, company, events, pending, seq, last, now, retention, le
   end
   redis.call('INCRBY', P .. 'pending', #ids)
   redis.call('HSET', state, 'pending', pending + #ids, 'seq', seq + #ids, 'at', at + (#ids - 1) * PLACE)
-  redis.call('HINCRBY', state, 'bytes', bytes)
-  if redis.call('HINCRBY', P .. 'cb:' .. company, hour_of(accepted), bytes) == bytes then
-    recount(P, company, accepted, retention, ttl)
-  end
   redis.call('MSET', unpack(values))
   return woken, claimed
 end

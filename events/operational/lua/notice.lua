@@ -3,6 +3,7 @@
 -- ms (see append), '1' when the operations company must get a copy, type, id, the event id
 -- that it is about, and the body without id and company. '' means no notice.
 local NOTICES = 60    -- per type, subscriber and minute; a summary counts the others
+local NOTICES_ALL = 300 -- per type, company and minute, without summaries
 local NOTICE_MS = 60000
 local OUTBOX = 256    -- maximum of a company's notices for the operations company
 local NOTICE_TYPES = {'SUBSCRIBER_DISABLED', 'SUBSCRIBER_FAILING', 'SUBSCRIBER_RECOVERED', 'DELIVERY_DEAD'}
@@ -28,8 +29,8 @@ local function wanted(P, company, kind)
   return string.find(known, ' ' .. kind .. ' ', 1, true) ~= nil
 end
 
--- do_job schedules a job of notices for the time at, unless the job is due earlier.
-local function do_job(P, company, job, at)
+-- schedule_job makes a job of notices due at the time at, unless the job is due earlier.
+local function schedule_job(P, company, job, at)
   redis.call('ZADD', P .. 'due', 'LT', at, 'j:' .. company .. '/' .. job)
 end
 
@@ -38,14 +39,12 @@ end
 -- the operations company), the subscriber and the type.
 local function suppress(P, company, key, n, first, last)
   local all = P .. 'ns:' .. company
-  local known = redis.call('HGET', all, key)
-  local due = clock() + NOTICE_MS
-  if known then
-    local count
-    due, count, first = string.match(known, '^(%d+) (%d+) (%S+)')
-    n = n + count
-  else
-    do_job(P, company, SUMMARISE, due)
+  local due, count, from = string.match(redis.call('HGET', all, key) or '', '^(%d+) (%d+) (%S+) %S+$')
+  if due then
+    n, first = n + count, from
+  else -- there are none, or their count is damaged
+    due = clock() + NOTICE_MS
+    schedule_job(P, company, SUMMARISE, due)
   end
   redis.call('HSET', all, key, string.format('%.0f %.0f %s %s', due, n, first, last))
 end
@@ -58,9 +57,9 @@ local function read_notice(text)
   return n
 end
 
--- tell accepts a notice in its company if n.here is set, and adds a copy to the outbox for
+-- write_notice accepts a notice in its company if n.here is set, and adds a copy to the outbox for
 -- the operations company if n.operations is set. Returns the result of wake.
-local function tell(P, company, sub, n, now)
+local function write_notice(P, company, sub, n, now)
   local wakes = 0
   if n.here and redis.call('EXISTS', P .. 'e:' .. company .. ':' .. n.id) == 0 then
     local counts = redis.call('HMGET', P .. 'c:' .. company, 'pending', 'seq', 'at')
@@ -73,27 +72,35 @@ local function tell(P, company, sub, n, now)
       suppress(P, company, 'o/' .. sub .. '/' .. n.type, n.n, n.first, n.last)
     else
       redis.call('ZADD', outbox, now, n.id .. ' ' .. n.body)
-      do_job(P, company, FORWARD, clock())
+      schedule_job(P, company, FORWARD, clock())
     end
   end
   return wakes
+end
+
+-- within counts a notice about who, a company or a subscriber of it, and reports whether it is one
+-- of the first most of its type in this minute.
+local function within(P, who, kind, most)
+  local counter = P .. 'nc:' .. who .. '/' .. kind
+  local count = redis.call('INCR', counter)
+  if count == 1 then redis.call('PEXPIRE', counter, NOTICE_MS) end
+  return count <= most
 end
 
 local function limited(P, company, sub, text, now)
   local n = read_notice(text)
   n.here = wanted(P, company, n.type)
   if not n.here and not n.operations then return 0 end
-  local counter = P .. 'nc:' .. company .. '/' .. sub .. '/' .. n.type
-  local count = redis.call('INCR', counter)
-  if count == 1 then redis.call('PEXPIRE', counter, NOTICE_MS) end
-  if count <= NOTICES then return tell(P, company, sub, n, now) end
+  if within(P, company .. '/' .. sub, n.type, NOTICES) and within(P, company, n.type, NOTICES_ALL) then
+    return write_notice(P, company, sub, n, now)
+  end
   suppress(P, company, (n.here and 'c/' or 'o/') .. sub .. '/' .. n.type, 1, n.first, n.last)
   return 0
 end
 
 -- notice accepts an operational event about a subscriber, if a company wants its type.
--- Beyond NOTICES per minute it only counts the event for a summary. If a key of the company
--- is damaged, the notice is lost, but the change itself is not. Returns the result of wake.
+-- Beyond NOTICES or NOTICES_ALL a minute it only counts the event for a summary. If a key of the
+-- company is damaged, the notice is lost, but the change itself is not. Returns the result of wake.
 local function notice(P, company, sub, text, now)
   if text == '' then return 0 end
   local ok, wakes = pcall(limited, P, company, sub, text, now)

@@ -10,7 +10,8 @@
 --       its trace, nonce of this commit (8 hex digits)
 -- Returns the numbers of companies in partitions that need a wake-up; the batches of claimed
 -- events; the number of their deliveries, about; then for each event ACCEPTED, DUPLICATE (same
--- body), CONFLICT (another body), BACKLOG_FULL or STORAGE_FULL.
+-- body), CONFLICT (another body), BACKLOG_FULL, STORAGE_FULL, or FAILED and why: a key of the
+-- company is damaged, and its events are neither accepted nor claimed.
 -- Nothing is written for a known id. The nonce identifies a commit: a commit that is sent
 -- again after a lost reply gets ACCEPTED again, and what it claimed. The same event in another
 -- commit gets DUPLICATE. A company that keeps more bytes than are free gets no more.
@@ -90,7 +91,9 @@ for i, key in ipairs(keys) do
 end
 
 local wakes, batches = {}, {}
-for c, list in pairs(new) do
+
+-- accept accepts the new events of a company.
+local function accept(c, list)
   local P, company = of_company(c)
   local counts = redis.call('HMGET', P .. 'c:' .. company, 'pending', 'seq', 'bytes', 'at')
   local pending, seq = tonumber(counts[1] or 0), tonumber(counts[2] or 0)
@@ -99,12 +102,34 @@ for c, list in pairs(new) do
   for i = #list, most + 1, -1 do out[list[i].at], list[i] = 'BACKLOG_FULL', nil end
   local fits, bytes = take(P, company, list, kept)
   for i = most, fits + 1, -1 do out[list[i].at], list[i] = 'STORAGE_FULL', nil end
-  if fits > 0 then
-    admit, free = admit - bytes, free - bytes
-    if claim then claim.free = math.min(tonumber(ARGV[10 + 3 * c]), claim.left) end
-    local woken, claimed = append(P, company, list, pending, seq, last, now, retention, lead, claim)
-    if woken == 1 then wakes[#wakes + 1] = c end
-    batches[#batches + 1] = claimed
+  if fits == 0 then return end
+  if claim then claim.free = math.min(tonumber(ARGV[10 + 3 * c]), claim.left) end
+  local woken, claimed = append(P, company, list, pending, seq, last, now, retention, lead, claim)
+  if woken == 1 then wakes[#wakes + 1] = c end
+  batches[#batches + 1] = claimed
+  admit, free = admit - bytes, free - bytes
+end
+
+-- fail answers the new events of a company that accept has not stored, and ends their claims.
+local function fail(c, list, why)
+  local P, company = of_company(c)
+  local ids, refs = {}, {}
+  for i, e in ipairs(list) do
+    out[e.at] = 'FAILED ' .. (type(why) == 'table' and why.err or tostring(why))
+    ids[i], refs[i] = e.id, company .. '/' .. e.id
+  end
+  if claim and #ids > 0 then
+    redis.pcall('HDEL', P .. 'n:' .. claim.replica, unpack(refs))
+    redis.pcall('ZREM', P .. 'om:' .. company, unpack(ids))
+  end
+end
+
+for c, list in pairs(new) do
+  local left = claim and claim.left
+  local ok, why = pcall(accept, c, list)
+  if not ok then
+    if claim then claim.left = left end
+    fail(c, list, why)
   end
 end
 if claim then

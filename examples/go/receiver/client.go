@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// feedClient presents a client certificate, which Spendhook wants for the feed.
+// feedClient presents a client certificate if SPENDHOOK_CLIENT_CERT names one: for the feed,
+// Spendhook may require it.
 func feedClient() (*http.Client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if name := os.Getenv("SPENDHOOK_CLIENT_CERT"); name != "" {

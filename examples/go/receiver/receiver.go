@@ -2,6 +2,7 @@
 package receiver
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ import (
 	"strings"
 )
 
-// maxBody is more than any delivery has.
+// maxBody is larger than the body of any delivery.
 const maxBody = 1 << 20
 
 // Verify returns an error unless one of the secrets signed the body, at most 5 minutes ago.
@@ -26,7 +27,7 @@ type Verify func(secrets []string, header http.Header, body []byte) error
 // Run receives deliveries until the process ends. Its settings are in the environment;
 // see the README beside it.
 func Run(verify Verify) error {
-	box := inbox(or(os.Getenv("INBOX"), "inbox"))
+	box := inbox(cmp.Or(os.Getenv("INBOX"), "inbox"))
 	if err := os.MkdirAll(string(box), 0o700); err != nil {
 		return err
 	}
@@ -34,7 +35,7 @@ func Run(verify Verify) error {
 	if len(secrets) == 0 {
 		return errors.New("SPENDHOOK_SECRET is not set")
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:"+or(os.Getenv("PORT"), "3000"))
+	listener, err := net.Listen("tcp", "127.0.0.1:"+cmp.Or(os.Getenv("PORT"), "3000"))
 	if err != nil {
 		return err
 	}
@@ -49,8 +50,8 @@ func Run(verify Verify) error {
 	return http.Serve(listener, receive(box, secrets, verify))
 }
 
-// receive answers a delivery after its event is kept. What is to be done about it
-// is done afterwards, from the inbox: Spendhook waits 15 s for an answer.
+// receive stores the event of a delivery, then answers. Process the event afterwards, from
+// the inbox: Spendhook waits 15 s for an answer.
 func receive(box inbox, secrets []string, verify Verify) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
@@ -86,7 +87,7 @@ func (b inbox) keep(id string, body []byte) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(temporary.Name()) }() // the file stays under its other name
+	defer func() { _ = os.Remove(temporary.Name()) }() // the event's file is a second link to the content
 	_, err = temporary.Write(body)
 	if err = errors.Join(err, temporary.Sync(), temporary.Close()); err != nil {
 		return err
@@ -104,7 +105,7 @@ func (b inbox) keep(id string, body []byte) error {
 	return err
 }
 
-// sync has the name of a new file survive a power cut, as its content does.
+// sync writes the folder to the disk, so that the name of a new file survives a power cut.
 func (b inbox) sync() error {
 	dir, err := os.Open(string(b))
 	if err != nil {
@@ -113,7 +114,7 @@ func (b inbox) sync() error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// catchUp reads what was missed from the feed, from where it ended the last time.
+// catchUp reads the missed events from the feed, from where the last catch-up ended.
 func (b inbox) catchUp() error {
 	client, err := feedClient()
 	if err != nil {
@@ -172,11 +173,4 @@ func readFeed(client *http.Client, after int64) (p page, err error) {
 		return p, fmt.Errorf("the feed was answered with %s", resp.Status)
 	}
 	return p, json.NewDecoder(resp.Body).Decode(&p)
-}
-
-func or(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
 }

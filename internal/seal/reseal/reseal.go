@@ -1,4 +1,4 @@
-// Package reseal brings stored secrets under the current encryption key, and counts them.
+// Package reseal seals stored secrets again under the current encryption key, and counts them.
 package reseal
 
 import (
@@ -9,7 +9,7 @@ import (
 	"spendhook/internal/seal"
 )
 
-// maxRounds bounds the retries of Each for a value that changes concurrently.
+// maxRounds bounds the retries of Reseal for a value that changes concurrently.
 const maxRounds = 20
 
 // Count has the counts of a reseal. A value is one record with all its secrets. It is not safe
@@ -25,10 +25,11 @@ type Count struct {
 // Stored is one value of a store.
 type Stored struct {
 	Value string
-	// Seals finds the sealed secrets in a value.
-	Seals func(value string) ([]string, error)
-	// Anew returns the value with every secret that opens under the current key.
-	Anew func(value string) (string, error)
+	// Secrets returns the sealed secrets in a value.
+	Secrets func(value string) ([]string, error)
+	// Reseal returns the value with its secrets sealed under the current key. Secrets that do not
+	// open are unchanged.
+	Reseal func(value string) (string, error)
 	// Swap writes fresh if the value still is old, and reports whether it was.
 	Swap func(ctx context.Context, old, fresh string) (bool, error)
 	// Read returns the value as it is now; "" when it is gone.
@@ -38,9 +39,9 @@ type Stored struct {
 // Text is a Stored of a value that is one sealed text, without Swap and Read.
 func Text(ring *seal.Keyring, value, place string) Stored {
 	return Stored{
-		Value: value,
-		Seals: func(value string) ([]string, error) { return []string{value}, nil },
-		Anew: func(value string) (string, error) {
+		Value:   value,
+		Secrets: func(value string) ([]string, error) { return []string{value}, nil },
+		Reseal: func(value string) (string, error) {
 			plain, err := ring.Open(value, place)
 			if err != nil {
 				return value, nil //nolint:nilerr // it is counted as left under its key
@@ -50,8 +51,9 @@ func Text(ring *seal.Keyring, value, place string) Stored {
 	}
 }
 
-// Each reseals one value if it is stale, and counts it.
-func (c *Count) Each(ctx context.Context, ring *seal.Keyring, s Stored) error {
+// Reseal writes one value again if a secret in it is sealed under another key than the current one,
+// and counts the value.
+func (c *Count) Reseal(ctx context.Context, ring *seal.Keyring, s Stored) error {
 	value := s.Value
 	for range maxRounds {
 		stale, err := s.stale(ring, value)
@@ -62,7 +64,7 @@ func (c *Count) Each(ctx context.Context, ring *seal.Keyring, s Stored) error {
 			c.done(stale)
 			return nil
 		}
-		fresh, err := s.Anew(value)
+		fresh, err := s.Reseal(value)
 		if err != nil {
 			return err
 		}
@@ -70,7 +72,7 @@ func (c *Count) Each(ctx context.Context, ring *seal.Keyring, s Stored) error {
 		if err != nil {
 			return err
 		}
-		if len(left) == len(stale) { // nothing of it opens
+		if len(left) == len(stale) { // none of its secrets opens
 			c.done(left)
 			return nil
 		}
@@ -91,11 +93,11 @@ func (c *Count) Each(ctx context.Context, ring *seal.Keyring, s Stored) error {
 			return nil
 		}
 	}
-	return errors.New("a value keeps changing; run it again")
+	return errors.New("a value keeps changing: run the command again")
 }
 
 func (s Stored) stale(ring *seal.Keyring, value string) ([]string, error) {
-	all, err := s.Seals(value)
+	all, err := s.Secrets(value)
 	if err != nil {
 		return nil, err
 	}

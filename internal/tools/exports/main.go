@@ -1,15 +1,13 @@
-// Command exports prints, for each package of the module, how many names it exports: types,
-// functions, variables and constants, but neither the constants of an enumeration nor errors that
-// callers check for; and how many methods its exported types have. With -check it fails when a
-// package exports more than most names, and prints the names that no other package and no test
-// of one uses, and fails if there are any.
+// Command exports prints the exported names of the module that no other package and no test of one
+// uses, and the packages that export more than most names: types, functions, variables and
+// constants, but neither the constants of an enumeration nor errors that callers check for. It
+// fails if there are any.
 package main
 
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/importer"
@@ -28,9 +26,7 @@ import (
 const most = 15
 
 func main() {
-	check := flag.Bool("check", false, "list packages that export too many names, and exported names that no other package uses; fail when there are any")
-	flag.Parse()
-	if err := run(os.Stdout, *check); err != nil {
+	if err := run(os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "exports:", err)
 		os.Exit(1)
 	}
@@ -66,7 +62,7 @@ type module struct {
 	wanted   []*types.Interface
 }
 
-func run(out io.Writer, check bool) error {
+func run(out io.Writer) error {
 	m, err := load()
 	if err != nil {
 		return err
@@ -80,9 +76,6 @@ func run(out io.Writer, check bool) error {
 		return err
 	}
 	unused, large := 0, 0
-	if !check {
-		fmt.Fprintln(out, "names  methods  package")
-	}
 	for _, p := range m.packages {
 		if !p.counted() {
 			continue
@@ -91,12 +84,7 @@ func run(out io.Writer, check bool) error {
 		if err != nil {
 			return err
 		}
-		count, methods := m.count(names)
-		if !check {
-			fmt.Fprintf(out, "%5d  %7d  %s\n", count, methods, p.ImportPath)
-			continue
-		}
-		if count > most {
+		if count := m.count(names); count > most {
 			large++
 			fmt.Fprintf(out, "%s exports %d names, more than %d\n", p.ImportPath, count, most)
 		}
@@ -119,16 +107,15 @@ func run(out io.Writer, check bool) error {
 	return nil
 }
 
-// count returns how many of the exported names are methods, and how many of the others count.
-func (m *module) count(names []types.Object) (others, methods int) {
+// count returns how many of the exported names count: no methods, and none that is excused.
+func (m *module) count(names []types.Object) (count int) {
 	for _, o := range names {
-		if f, ok := o.(*types.Func); ok && f.Signature().Recv() != nil {
-			methods++
-		} else if !m.excused(o) {
-			others++
+		f, ok := o.(*types.Func)
+		if isMethod := ok && f.Signature().Recv() != nil; !isMethod && !m.excused(o) {
+			count++
 		}
 	}
-	return others, methods
+	return count
 }
 
 func load() (*module, error) {

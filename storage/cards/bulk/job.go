@@ -100,6 +100,7 @@ type outboxRow struct {
 	bun.BaseModel `bun:"table:card_outbox,alias:o"`
 
 	RequestUUID column.Key  `bun:"request_uuid,pk"`
+	CompanyUUID column.Key  `bun:"company_uuid"`
 	JobUUID     column.Key  `bun:"job_uuid"`
 	Index       int         `bun:"item_index"`
 	FinishedAt  column.Time `bun:"finished_at"`
@@ -131,7 +132,13 @@ func newJob(row jobRow, items []itemRow) Job {
 	var last column.Time
 	for i := range items {
 		job.Items[i] = items[i].item()
-		job.count(items[i].Status)
+		switch items[i].Status {
+		case ItemCreated:
+			job.Succeeded++
+		case ItemError:
+			job.Failed++
+		case ItemPending:
+		}
 		if at := items[i].FinishedAt; at != nil && at.After(last.Time) {
 			last = *at
 		}
@@ -142,16 +149,6 @@ func newJob(row jobRow, items []itemRow) Job {
 		job.Status = JobRunning
 	}
 	return job
-}
-
-func (j *Job) count(s ItemStatus) {
-	switch s {
-	case ItemCreated:
-		j.Succeeded++
-	case ItemError:
-		j.Failed++
-	case ItemPending:
-	}
 }
 
 // checkItems reports what is wrong with the shape of the requests, by index.

@@ -113,7 +113,7 @@ func TestWorkersAtTheSameTimeShareTheItems(t *testing.T) {
 		}
 		storagetest.Race(run...)
 		h.WantCards(9)
-		if out := storagetest.Must(h.PendingOutcomes(h.Context(), 100))(h); len(out) != 10 {
+		if out := storagetest.Must(h.PendingOutcomes(h.Context(), acme, 100))(h); len(out) != 10 {
 			h.Errorf("%d outcomes, want 10", len(out))
 		}
 	})
@@ -150,7 +150,7 @@ func TestOutcomesArePendingUntilPublished(t *testing.T) {
 		for i := range 3 {
 			finished = append(finished, h.CreateNext(now.Add(seconds(i))))
 		}
-		out := storagetest.Must(h.PendingOutcomes(h.Context(), 2))(h)
+		out := storagetest.Must(h.PendingOutcomes(h.Context(), acme, 2))(h)
 		if len(out) != 2 || out[1].ErrorCode != "USER_NOT_FOUND" || out[0].CompanyUUID != acme || *out[0].CardUUID != *finished[0].CardUUID {
 			h.Errorf("outcomes = %+v", out)
 		}
@@ -160,9 +160,37 @@ func TestOutcomesArePendingUntilPublished(t *testing.T) {
 				h.Errorf("marked %v, want %d", marked, want)
 			}
 		}
-		left := storagetest.Must(h.PendingOutcomes(h.Context(), 100))(h)
+		left := storagetest.Must(h.PendingOutcomes(h.Context(), acme, 100))(h)
 		if len(left) != 1 || left[0].Index != 2 {
 			h.Errorf("left = %+v", left)
+		}
+	})
+}
+
+func TestCompaniesWithPendingOutcomes(t *testing.T) {
+	t.Parallel()
+	cardstest.OnBoth(t, func(h *cardstest.Data) {
+		want := func(companies ...uuid.UUID) {
+			h.Helper()
+			if got := storagetest.Must(h.UnpublishedCompanies(h.Context()))(h); !slices.Equal(got, companies) {
+				h.Errorf("companies %v, want %v", got, companies)
+			}
+		}
+		for _, company := range []uuid.UUID{bolt, acme, bolt} {
+			list := slices.Repeat([]cards.Request{{Type: "VIRTUAL", Alias: "a", UserUUID: ann}}, 2)
+			storagetest.Must(h.CreateCardJob(h.Context(), company, list, creations.Once{}))(h)
+		}
+		want()
+		for range 6 {
+			h.CreateNext(now)
+		}
+		want(acme, bolt)
+		for _, item := range storagetest.Must(h.PendingOutcomes(h.Context(), acme, 100))(h) {
+			storagetest.Must(h.MarkPublished(h.Context(), item.RequestUUID))(h)
+		}
+		want(bolt)
+		if out := storagetest.Must(h.PendingOutcomes(h.Context(), bolt, 100))(h); len(out) != 4 {
+			h.Errorf("%d outcomes, want 4", len(out))
 		}
 	})
 }

@@ -130,7 +130,7 @@ func (s *Store) CreateNextCard(ctx context.Context, now time.Time) (item Item, f
 // nextItem locks the first free item of the first company after the one that
 // was served last. Without one it returns a row that is not claimed.
 func (s *Store) nextItem(ctx context.Context, tx bun.Tx, now time.Time) (itemRow, error) {
-	if err := inOrderOfIndex(ctx, tx); err != nil {
+	if err := disableSort(ctx, tx); err != nil {
 		return itemRow{}, err
 	}
 	var last column.Key
@@ -139,7 +139,7 @@ func (s *Store) nextItem(ctx context.Context, tx bun.Tx, now time.Time) (itemRow
 	}
 	for _, companies := range []string{"company_uuid > ?", "company_uuid <= ?"} {
 		var row itemRow
-		err := lockedFree(nextItemQuery(tx, &row, companies, last, now)).Scan(ctx)
+		err := lockedSkipping(nextItemQuery(tx, &row, companies, last, now)).Scan(ctx)
 		if err == nil {
 			s.served.Store(&row.CompanyUUID)
 		}
@@ -156,17 +156,17 @@ func nextItemQuery(db bun.IDB, row *itemRow, companies string, last column.Key, 
 		OrderExpr("company_uuid, created_at, job_uuid, item_index").Limit(1)
 }
 
-// lockedFree is storage.Locked, but passes by the rows that another transaction holds.
-func lockedFree(q *bun.SelectQuery) *bun.SelectQuery {
+// lockedSkipping is storage.Locked, but skips the rows that another transaction has locked.
+func lockedSkipping(q *bun.SelectQuery) *bun.SelectQuery {
 	if storage.IsPostgres(q) {
 		return q.For("UPDATE SKIP LOCKED")
 	}
 	return q
 }
 
-// inOrderOfIndex disables sorting for the transaction. PostgreSQL has no statistics of a
+// disableSort disables sorting for the transaction. PostgreSQL has no statistics of a
 // newly filled table, and would sort all PENDING items to find the first one.
-func inOrderOfIndex(ctx context.Context, tx bun.Tx) error {
+func disableSort(ctx context.Context, tx bun.Tx) error {
 	if !storage.IsPostgres(tx) {
 		return nil
 	}
@@ -200,7 +200,7 @@ func (r *itemRow) finish(ctx context.Context, tx bun.Tx, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	out := outboxRow{RequestUUID: r.RequestUUID, JobUUID: r.JobUUID, Index: r.Index, FinishedAt: at}
+	out := outboxRow{RequestUUID: r.RequestUUID, CompanyUUID: r.CompanyUUID, JobUUID: r.JobUUID, Index: r.Index, FinishedAt: at}
 	_, err = tx.NewInsert().Model(&out).Exec(ctx)
 	return err
 }
@@ -227,20 +227,47 @@ func (r *itemRow) fail(code string, err error) {
 	r.Status, r.ErrorCode, r.ErrorMessage = ItemError, code, err.Error()
 }
 
-// PendingOutcomes lists finished items whose event has not been published yet,
+// UnpublishedCompanies lists the companies that have pending outcomes.
+func (s *Store) UnpublishedCompanies(ctx context.Context) ([]uuid.UUID, error) {
+	var keys []column.Key
+	err := s.db.Query(ctx, "list companies with pending outcomes", func(ctx context.Context, db bun.IDB) error {
+		return unpublishedQuery(db).Scan(ctx, &keys)
+	})
+	companies := make([]uuid.UUID, len(keys))
+	for i, key := range keys {
+		companies[i] = uuid.UUID(key)
+	}
+	return companies, err
+}
+
+// unpublishedQuery reads one entry of the index for each company. DISTINCT would read all entries.
+func unpublishedQuery(db bun.IDB) *bun.SelectQuery {
+	return db.NewSelect().WithRecursive("c", db.NewRaw(
+		"SELECT (SELECT o.company_uuid FROM card_outbox AS o ORDER BY o.company_uuid LIMIT 1) AS company_uuid"+
+			" UNION ALL SELECT (SELECT o.company_uuid FROM card_outbox AS o WHERE o.company_uuid > c.company_uuid"+
+			" ORDER BY o.company_uuid LIMIT 1) FROM c WHERE c.company_uuid IS NOT NULL")).
+		TableExpr("c").Column("company_uuid").Where("company_uuid IS NOT NULL")
+}
+
+// PendingOutcomes lists finished items of a company whose event has not been published yet,
 // the longest finished first, at most limit.
-func (s *Store) PendingOutcomes(ctx context.Context, limit int) ([]Item, error) {
+func (s *Store) PendingOutcomes(ctx context.Context, company uuid.UUID, limit int) ([]Item, error) {
 	var rows []itemRow
 	err := s.db.Query(ctx, "list pending outcomes", func(ctx context.Context, db bun.IDB) error {
-		return db.NewSelect().Model(&rows).ColumnExpr("i.*").
-			Join("JOIN card_outbox AS o ON o.job_uuid = i.job_uuid AND o.item_index = i.item_index").
-			OrderExpr("o.finished_at, o.request_uuid").Limit(int64(limit)).Scan(ctx)
+		return outcomesQuery(db, &rows, company, limit).Scan(ctx)
 	})
 	items := make([]Item, len(rows))
 	for i := range rows {
 		items[i] = rows[i].item()
 	}
 	return items, err
+}
+
+func outcomesQuery(db bun.IDB, rows *[]itemRow, company uuid.UUID, limit int) *bun.SelectQuery {
+	return db.NewSelect().Model(rows).ColumnExpr("i.*").
+		Join("JOIN card_outbox AS o ON o.job_uuid = i.job_uuid AND o.item_index = i.item_index").
+		Where("o.company_uuid = ?", column.Key(company)).
+		OrderExpr("o.finished_at, o.request_uuid").Limit(int64(limit))
 }
 
 // MarkPublished removes outcomes from the outbox and returns those that this call removed. A

@@ -115,7 +115,7 @@ func insert(ctx context.Context, tx bun.Tx, p policy, card *cardRow) error {
 func (s *Store) SetCardThreshold(ctx context.Context, company, id uuid.UUID, threshold decimal.Decimal) (cards.Card, error) {
 	return s.changeCard(ctx, "set card threshold", company, id, func(ctx context.Context, tx bun.Tx, row *cardRow) error {
 		var e invalid.Error
-		minor := cards.Threshold(&e, "threshold", threshold, row.Currency)
+		minor := cards.CheckThreshold(&e, "threshold", threshold, row.Currency)
 		if e.OrNil() != nil {
 			return &e
 		}

@@ -6,6 +6,8 @@ local DAMAGED = '?' -- the result for a delivery when the event's deliveries are
 local to_compact = {} -- the events of this call that may be compacted, by company
 local matchings = {}  -- the events with a matching that this call completed, by company
 local woken = {}      -- the key prefixes of partitions that need a wake-up
+local pending = {}    -- the changes of the numbers of pending events, by company
+local companies = {}  -- average deliveries per event, and whether subscribers are ordered, by company
 
 -- wakes records the result of wake for a partition.
 local function wakes(P, n)
@@ -55,8 +57,8 @@ end
 --   dead: true when a delivery became dead
 --   marks: the fields '#', '!' and HELD before this call
 --   head: the first 14 bytes of the event, if the caller has read them
--- Returns the change of the company's number of pending events: -1, 0 or 1. Call
--- end_settling after the last event.
+-- Returns the change of the company's number of pending events: -1, 0 or 1, for count_pending.
+-- Call end_settling after the last event.
 local function settle(e, replica, now, keep, keep_dead, keep_event)
   local P, company, matched, marks, fields = e.P, e.company, e.matched, e.marks, e.records
   local deliveries, event = P .. 'd:' .. company .. '/' .. e.id, P .. 'e:' .. company .. ':' .. e.id
@@ -120,6 +122,13 @@ local function settle(e, replica, now, keep, keep_dead, keep_event)
   return 1
 end
 
+-- count_pending adds to a company's number of pending events. end_settling writes it.
+local function count_pending(P, company, change)
+  local of = pending[P .. company] or {P = P, company = company, change = 0}
+  pending[P .. company] = of
+  of.change = of.change + change
+end
+
 -- weigh updates the average number of deliveries per event of a company. A claim charges
 -- that cost for each event. fanouts has the numbers of deliveries of newly matched events.
 local function weigh(state, cost, fanouts)
@@ -129,19 +138,37 @@ local function weigh(state, cost, fanouts)
   if math.abs(cost - before) > before / 1000 then redis.call('HSET', state, 'cost', cost) end
 end
 
--- end_settling ends the replica's notes of events with a complete matching, and appends
--- settled events to the lists that compact.lua reads. Returns the key prefixes of
--- partitions that need a wake-up.
+-- company_of reads the fields cost and ordered of a company, once. A script that reads them before
+-- it writes anything fails without a change when the key is damaged.
+local function company_of(P, company)
+  local state = P .. 'c:' .. company
+  companies[state] = companies[state] or redis.call('HMGET', state, 'cost', 'ordered')
+  return companies[state]
+end
+
+-- end_settling ends the replica's notes of events with a complete matching, appends settled
+-- events to the lists that compact.lua reads, and writes the numbers of pending events. What a
+-- damaged key of one company prevents is left out: its events are then not compacted, and its
+-- ordered subscribers wait.
+-- Returns the key prefixes of partitions that need a wake-up.
 local function end_settling(now)
+  for _, of in pairs(pending) do
+    if of.change ~= 0 then
+      redis.call('HINCRBY', of.P .. 'c:' .. of.company, 'pending', of.change)
+      redis.call('INCRBY', of.P .. 'pending', of.change)
+    end
+  end
   for _, m in pairs(matchings) do
     redis.call('HDEL', m.P .. 'n:' .. m.replica, unpack(m.notes))
-    local state = m.P .. 'c:' .. m.company
-    local of_company = redis.call('HMGET', state, 'cost', 'ordered')
-    weigh(state, of_company[1], m.fanouts)
-    if of_company[2] then wakes(m.P, end_order(m.P, m.company, m.ids, clock())) end
+    local of_company = company_of(m.P, m.company)
+    weigh(m.P .. 'c:' .. m.company, of_company[1], m.fanouts)
+    if of_company[2] then
+      local ok, n = pcall(end_order, m.P, m.company, m.ids, clock())
+      if ok then wakes(m.P, n) end
+    end
   end
   for _, of in pairs(to_compact) do
-    local length = redis.call('RPUSH', of.P .. 'done:' .. of.company, unpack(of))
+    local length = redis.pcall('RPUSH', of.P .. 'done:' .. of.company, unpack(of))
     if length == #of then redis.call('ZADD', of.P .. 'compact', now, of.company) end
   end
   local out = {}
@@ -155,10 +182,4 @@ local function give_back(P, company, hour, size)
   if redis.call('HEXISTS', P .. 'cb:' .. company, hour) == 0 then return end
   redis.call('HINCRBY', P .. 'cb:' .. company, hour, -size)
   redis.call('HINCRBY', P .. 'c:' .. company, 'bytes', -size)
-end
-
-local function count_pending(P, company, change)
-  if change == 0 then return end
-  redis.call('HINCRBY', P .. 'c:' .. company, 'pending', change)
-  redis.call('INCRBY', P .. 'pending', change)
 end

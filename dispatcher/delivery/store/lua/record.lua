@@ -35,7 +35,8 @@ local function event_of(P, company, id)
 end
 
 -- endpoint_of returns the data of this call about an endpoint:
---   s: its state, from the function endpoint
+--   s: its state, from the function endpoint; nil when no change may concern its queue
+--   queue: true when a change may concern its queue
 --   claimed: event ids of deliveries with a claim that may end
 --   ended, notes: event ids of deliveries with an ended claim, and their notes
 --   put: the deliveries to add to its queue: event id to due time
@@ -54,20 +55,24 @@ local at = 9
 for _ = 1, tonumber(ARGV[8]) do
   local P, company, id = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local e = event_of(P, company, id)
-  prefixes[#prefixes + 1] = P
+  if P ~= prefixes[#prefixes] then prefixes[#prefixes + 1] = P end
   if ARGV[at + 3] ~= '' then e.matched = ARGV[at + 3] end
   local first = at + 5
   at = first + 8 * ARGV[at + 4]
   for a = first, at - 1, 8 do
-    local x = endpoint_of(P, company, ARGV[a])
+    local x, flags = endpoint_of(P, company, ARGV[a]), ARGV[a + 5]
     changes[#changes + 1] = {e = e, x = x, at = a}
     e.subs[#e.subs + 1] = x.sub
-    if string.find(ARGV[a + 5], 'c', 1, true) then x.claimed[#x.claimed + 1] = id end
+    if flags ~= '' or ARGV[a + 1] ~= '' or ARGV[a + 6] ~= '' or string.sub(ARGV[a + 2], 1, 1) ~= 'D' then
+      x.queue = true -- all but a new delivery that succeeded at its first attempt
+      if string.find(flags, 'c', 1, true) then x.claimed[#x.claimed + 1] = id end
+    end
   end
 end
 check(prefixes)
 
 for _, e in ipairs(events) do
+  company_of(e.P, e.company)
   local n = #e.subs
   e.subs[n + 1], e.subs[n + 2], e.subs[n + 3] = '#', '!', HELD
   local found = redis.pcall('HMGET', e.key, unpack(e.subs))
@@ -77,7 +82,8 @@ for _, e in ipairs(events) do
   e.head = redis.pcall('GETRANGE', e.P .. 'e:' .. e.company .. ':' .. e.id, 0, 13)
 end
 for _, x in ipairs(endpoints) do
-  x.s, x.by = endpoint(x.P, x.name), {}
+  x.by = {}
+  if x.queue then x.s = endpoint(x.P, x.name) end
   if #x.claimed > 0 then
     local by = redis.call('HMGET', x.P .. 'ef:' .. x.name, unpack(x.claimed))
     for i, id in ipairs(x.claimed) do x.by[id] = by[i] or nil end
@@ -181,7 +187,7 @@ for i, change in ipairs(changes) do
   local expected, flags = ARGV[a + 1], ARGV[a + 5]
   local claimed = string.find(flags, 'c', 1, true)
   local ended = claimed and ends(x, e.id, expected)
-  if ended or not claimed then learn(x, flags, ARGV[a + 6]) end
+  if x.s and (ended or not claimed) then learn(x, flags, ARGV[a + 6]) end
   local found = e.found[x.sub]
   if e.damaged then
     out[i + 1] = DAMAGED
@@ -223,10 +229,12 @@ local function serve_again(x)
   end
 end
 
-for _, x in ipairs(endpoints) do serve_again(x) end
+for _, x in ipairs(endpoints) do
+  if x.s then serve_again(x) end
+end
 flush(now)
 for _, x in ipairs(endpoints) do
-  if not (x.s.full or x.s.paused) then wakes(x.P, offer(x.P, x.company, x.sub, t, x.s)) end
+  if x.s and not (x.s.full or x.s.paused) then wakes(x.P, offer(x.P, x.company, x.sub, t, x.s)) end
 end
 for _, e in ipairs(events) do
   if not e.damaged then count_pending(e.P, e.company, settle(e, replica, now, keep, keep_dead, keep_event)) end

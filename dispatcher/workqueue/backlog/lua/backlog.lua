@@ -1,5 +1,6 @@
 -- Measures the waiting work of a partition. The script reads at most 100 companies, the
--- next in turn first, and of each company the endpoint queue that is next in turn.
+-- next in turn first, and of each company the endpoint queue that is next in turn. It leaves out
+-- damaged keys of companies.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix
 -- Returns {pending events, ms that the oldest entry of the due set has waited, entries of
@@ -14,12 +15,12 @@ if due[1] and due[1] ~= '' and due[1] ~= PASSED then waited = math.max(0, now - 
 local out = {tonumber(redis.call('GET', P .. 'pending') or 0), waited, redis.call('ZCARD', P .. 'quarantine')}
 for _, company in ipairs(redis.call('ZRANGE', P .. 'sched', 0, 99)) do
   local oldest = now
-  local id = redis.call('LINDEX', P .. 'q:' .. company, 0)
-  if id then
+  local id = redis.pcall('LINDEX', P .. 'q:' .. company, 0)
+  if type(id) == 'string' then
     local accepted = redis.pcall('GETRANGE', P .. 'e:' .. company .. ':' .. string.gsub(id, '^!', ''), 1, 13)
     if type(accepted) == 'string' then oldest = math.min(oldest, tonumber(accepted) or now) end
   end
-  local turn = redis.call('ZRANGE', P .. 'dq:' .. company, 0, 0, 'WITHSCORES')
+  local turn = redis.pcall('ZRANGE', P .. 'dq:' .. company, 0, 0, 'WITHSCORES')
   if turn[2] then oldest = math.min(oldest, tonumber(turn[2])) end
   if oldest < now then out[#out + 1], out[#out + 2] = company, now - oldest end
 end

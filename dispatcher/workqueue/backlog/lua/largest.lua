@@ -10,7 +10,7 @@ local page = redis.call('ZREVRANGE', P .. 'companies', from, from + size - 1)
 local counts, companies = {}, {}
 local function count(company)
   if counts[company] then return end
-  counts[company] = tonumber(redis.call('HGET', P .. 'c:' .. company, 'pending') or 0)
+  counts[company] = tonumber(redis.pcall('HGET', P .. 'c:' .. company, 'pending')) or 0 -- 0 too when the key is damaged
   if counts[company] > 0 then companies[#companies + 1] = company end
 end
 for _, company in ipairs(page) do count(company) end

@@ -38,7 +38,7 @@ end
 local function join(P, company, now)
   if not redis.call('ZSCORE', P .. 'sched', company) then
     local v = tonumber(redis.call('GET', P .. 'v') or 0)
-    local tag = tonumber(redis.call('HGET', P .. 'c:' .. company, 'tag') or 0)
+    local tag = tonumber(redis.pcall('HGET', P .. 'c:' .. company, 'tag')) or 0 -- 0 too for a value of the wrong type
     redis.call('ZADD', P .. 'sched', math.max(v, tag), company)
   end
   return wake(P, now)
@@ -71,18 +71,24 @@ end
 -- managed reports whether all deliveries of an endpoint must pass through its queue.
 local function managed(s) return s.interval or s.ordered or s.paused end
 
--- first_due returns when the first delivery of an endpoint queue is due, in ms; nil when
--- the queue is empty.
-local function first_due(queue, s)
-  local first = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
-  if not first[1] then return nil end
-  local at = tonumber(first[2])
+-- mixed reports whether the subscriber of an endpoint queue was ordered: the queue may then have
+-- deliveries in order, which are due, after deliveries that are due at a time.
+local function mixed(s) return s.numbered and not s.ordered end
+
+-- due_at returns when a delivery is due, by its score in an endpoint queue.
+local function due_at(score, s)
+  local at = tonumber(score)
   if at >= IN_ORDER then return s.ordered and s.held or 0 end
-  if s.numbered and not s.ordered then
-    local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
-    if tonumber(last[2]) >= IN_ORDER then return 0 end
-  end
   return at
+end
+
+-- first_due returns when the first delivery of an endpoint queue is due, in ms; nil when the
+-- queue is empty. score is that of its first member, if the caller has it.
+local function first_due(queue, s, score)
+  score = score or redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
+  if not score then return nil end
+  if mixed(s) and tonumber(redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]) >= IN_ORDER then return 0 end
+  return due_at(score, s)
 end
 
 -- rate_allows returns how many deliveries an endpoint's rate allows now, and when it allows
@@ -101,11 +107,13 @@ end
 local function offer(P, company, sub, now, s)
   local e = company .. '/' .. sub
   local queue = P .. 'eq:' .. e
-  if redis.call('ZSCORE', P .. 'dq:' .. company, sub) or redis.call('EXISTS', queue) == 0 then return 0 end
-  s = s or endpoint(P, e)
+  if redis.call('ZSCORE', P .. 'dq:' .. company, sub) then return 0 end
+  local score = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
+  if not score then return 0 end
+  if not s or s.ordered then s = endpoint(P, e) end -- put may have changed held since
   if s.full or s.paused then return 0 end
   local _, at_rate = rate_allows(s, now)
-  local at = math.max(first_due(queue, s), s['until'] or 0, at_rate)
+  local at = math.max(first_due(queue, s, score), s['until'] or 0, at_rate)
   if at > now then
     redis.call('ZADD', P .. 'due', at, 'e:' .. e)
     return 0
@@ -170,11 +178,10 @@ local function end_order(P, company, ids, now)
   return wakes
 end
 
--- cost_of returns the average number of deliveries per event of a company, and whether the
--- company has ordered subscribers.
-local function cost_of(P, company)
-  local found = redis.call('HMGET', P .. 'c:' .. company, 'cost', 'ordered')
-  return tonumber(found[1] or math.max(1, redis.call('HLEN', P .. 's:' .. company) - 1)), found[2]
+-- cost_of returns the average number of deliveries per event of a company. cost is the field of
+-- that name in c:<company>.
+local function cost_of(P, company, cost)
+  return tonumber(cost or math.max(1, redis.call('HLEN', P .. 's:' .. company) - 1))
 end
 
 -- batch returns claimed work of one company, as a replica reads it: {company, version of its
@@ -197,7 +204,8 @@ end
 -- their batch, or nil: then the caller must append the events to the ready queue.
 local function claim_new(P, company, claim, events, number)
   local note = P .. 'n:' .. claim.replica
-  local cost, ordered = cost_of(P, company)
+  local found = redis.call('HMGET', P .. 'c:' .. company, 'cost', 'ordered')
+  local cost, ordered = cost_of(P, company, found[1]), found[2]
   if claim.free < cost * #events / 2 or redis.call('ZSCORE', P .. 'sched', company)
     or redis.call('ZSCORE', P .. 'fenced', claim.replica)
     or claim.call <= tonumber(redis.call('HGET', note, '-') or 0) then return nil end
@@ -273,6 +281,7 @@ end
 local function resume(P, company, sub, now)
   local e = company .. '/' .. sub
   if redis.call('HDEL', P .. 'es:' .. e, 'paused', 'why') > 0 then changed(P, e, 'resumed', now) end
+  redis.call('HDEL', P .. 'es:' .. e, 'full') -- places were freed meanwhile
   redis.call('SREM', P .. 'bl:' .. company, PAUSED .. sub)
   if not managed(endpoint(P, e)) and redis.call('EXISTS', P .. 'eq:' .. e) == 0 then redis.call('SREM', P .. 'bl:' .. company, sub) end
   return offer(P, company, sub, now)
@@ -295,7 +304,7 @@ local function freed(P, e, s, now)
   if redis.call('HLEN', P .. 'ef:' .. e) <= s.full then
     redis.call('HDEL', P .. 'es:' .. e, 'full')
     s.full = nil
-  else -- in case no other place is freed soon
+  elseif not s.paused then -- in case no other place is freed soon
     redis.call('ZADD', P .. 'due', 'LT', now + FREED_MS, 'e:' .. e)
   end
 end
@@ -304,7 +313,7 @@ end
 local function release(P, company, sub, id)
   local e = company .. '/' .. sub
   redis.call('HDEL', P .. 'ef:' .. e, id)
-  freed(P, e, {full = tonumber(redis.call('HGET', P .. 'es:' .. e, 'full'))}, clock())
+  freed(P, e, endpoint(P, e), clock())
 end
 
 -- version_of returns the version of a delivery's record, '' without a record.
@@ -313,24 +322,41 @@ local function version_of(record)
   return bar and string.sub(record, 2, bar - 1) or ''
 end
 
+-- add_job adds a job to the jobs of its company, with LPUSH or RPUSH, unless it is there: a job of
+-- notices becomes due again while it waits.
+local function add_job(P, company, job, push)
+  local jobs = P .. 'jq:' .. company
+  if not redis.call('LPOS', jobs, job) then redis.call(push, jobs, job) end
+end
+
+-- promote_one moves a due endpoint queue or job into the turn of its company.
+local function promote_one(P, kind, company, id, now)
+  if kind == 'e' then
+    redis.call('HDEL', P .. 'es:' .. company .. '/' .. id, 'full')
+    return offer(P, company, id, now)
+  end
+  add_job(P, company, id, 'RPUSH')
+  return join(P, company, now)
+end
+
 -- promote moves due endpoint queues and jobs into the turns of their companies; most is the
--- maximum. It postpones an unserved wake-up, so that only this caller serves it.
--- Returns more than 0 when the caller must have the partition served.
+-- maximum. An entry of a company with a damaged key is due again later. It postpones an unserved
+-- wake-up, so that only this caller serves it. Returns more than 0 when the caller must have the
+-- partition served.
 local function promote(P, most, now)
   local wakes = 0
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', now, 'LIMIT', 0, most)) do
-    local kind, company, rest = string.match(member, '^(%a):([^/]*)/(.*)$')
+    local kind, company, id = string.match(member, '^(%a):([^/]*)/(.*)$')
     if not kind then
       redis.call('ZADD', P .. 'due', now + WAKE_MS, member)
       wakes = wakes + 1
     else
       redis.call('ZREM', P .. 'due', member)
-      if kind == 'e' then
-        redis.call('HDEL', P .. 'es:' .. company .. '/' .. rest, 'full')
-        wakes = wakes + offer(P, company, rest, now)
+      local ok, woken = pcall(promote_one, P, kind, company, id, now)
+      if ok then
+        wakes = wakes + woken
       else
-        redis.call('RPUSH', P .. 'jq:' .. company, rest)
-        wakes = wakes + join(P, company, now)
+        redis.call('ZADD', P .. 'due', now + PASSED_MS, member)
       end
     end
   end

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"spendhook/internal/pause"
+	"spendhook/internal/redismemory"
+	"spendhook/internal/redisx"
+	"spendhook/storage"
+)
+
+const redisSampleInterval = 5 * time.Second
+
+// newRegistry returns a registry with the metrics of the build, the Go runtime and the process.
+func newRegistry() *prometheus.Registry {
+	b := readBuild()
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "spendhook_build_info",
+		Help: "Always 1; the labels identify the build.",
+		ConstLabels: prometheus.Labels{
+			"version": b.Version, "revision": b.Revision, "goversion": b.GoVersion,
+		},
+	})
+	info.Set(1)
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(info,
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return reg
+}
+
+// registerMemory registers the memory metrics of Redis. In a Cluster they are those of the
+// fullest master. Use the maximum over the replicas, not the sum.
+func registerMemory(reg prometheus.Registerer, m *redismemory.Watch) {
+	reg.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "spendhook_redis_memory_bytes", Help: "Memory that the fullest Redis server uses.",
+		}, func() float64 { return float64(m.Fullest().Used) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "spendhook_redis_memory_limit_bytes", Help: "Memory that the fullest Redis server may use; 0 if unknown.",
+		}, func() float64 { return float64(m.Fullest().Limit) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "spendhook_redis_high_water_bytes",
+			Help: "Memory that the fullest Redis server may use before new events are refused; 0 if it is not limited.",
+		}, func() float64 { return float64(m.Fullest().HighWater) }),
+	)
+}
+
+// redisWatch samples Redis on a timer of its own, so that a scrape makes no request.
+type redisWatch struct {
+	check func(context.Context) redisx.Status
+	up    prometheus.Gauge
+	safe  prometheus.Gauge
+	log   *slog.Logger
+	bad   map[string]bool // what was logged and is not yet well: notReady, and servers that are away
+}
+
+func newRedisWatch(check func(context.Context) redisx.Status, reg prometheus.Registerer, log *slog.Logger) *redisWatch {
+	w := &redisWatch{check: check, log: log, up: prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "spendhook_redis_up",
+		Help: "Whether Redis answered the last check.",
+	}), safe: prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "spendhook_redis_safe",
+		Help: "Whether Redis stored data safely at the last check: it is a master, evicts nothing and can write its append-only file.",
+	})}
+	reg.MustRegister(w.up, w.safe)
+	return w
+}
+
+// run samples at once and then every redisSampleInterval, until ctx ends.
+func (w *redisWatch) run(ctx context.Context) {
+	for ok := true; ok; ok = pause.For(ctx, redisSampleInterval) {
+		w.sample(ctx)
+	}
+}
+
+// The log messages of problems of Redis.
+const (
+	notReady  = "not ready"
+	shardAway = "a shard does not answer"
+)
+
+// sample checks Redis once. It logs each problem when the problem begins, and once when all is well
+// again.
+func (w *redisWatch) sample(ctx context.Context) {
+	status := w.check(ctx)
+	if ctx.Err() != nil { // the shutdown ended the check
+		return
+	}
+	w.up.Set(0)
+	if status.Up {
+		w.up.Set(1)
+	}
+	w.safe.Set(0)
+	if status.Up && len(status.Problems) == 0 {
+		w.safe.Set(1)
+	}
+	bad := make(map[string]bool)
+	mark := func(name string) bool { // notes the problem, and reports whether it is new
+		bad[name] = true
+		return !w.bad[name]
+	}
+	if len(status.Problems) > 0 && mark(notReady) {
+		w.log.Error(notReady, "problem", status.Problems[0])
+	}
+	for _, problem := range status.Away {
+		if mark(awayServer(problem)) {
+			w.log.Error(shardAway, "problem", problem)
+		}
+	}
+	if len(bad) == 0 && len(w.bad) > 0 {
+		w.log.Info("Redis is well again")
+	}
+	w.bad = bad
+}
+
+// awayServer returns the address of the server that an entry of redisx.Status.Away is about.
+func awayServer(problem string) string {
+	address, _, _ := strings.Cut(problem, ": ")
+	return address
+}
+
+// The interval between checks of the database, while it is unavailable and otherwise.
+const (
+	databaseRetry          = time.Second
+	databaseSampleInterval = 5 * time.Second
+)
+
+// databaseWatch migrates the database as soon as it is reachable, and then pings it at
+// intervals. Scrapes and probes use the last result.
+type databaseWatch struct {
+	store *storage.DB
+	up    prometheus.Gauge
+	log   *slog.Logger
+	tried chan struct{} // closed after the first check
+	away  atomic.Bool
+}
+
+func newDatabaseWatch(store *storage.DB, reg prometheus.Registerer, log *slog.Logger) *databaseWatch {
+	w := &databaseWatch{store: store, log: log, tried: make(chan struct{}), up: prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "spendhook_database_up",
+		Help: "Whether the spend database answered the last check.",
+	})}
+	reg.MustRegister(w.up)
+	return w
+}
+
+// run checks the database until ctx ends.
+func (w *databaseWatch) run(ctx context.Context) {
+	ask := w.store.Migrate
+	wait := w.sample(ctx, ask)
+	close(w.tried)
+	for pause.For(ctx, wait) {
+		if !w.away.Load() {
+			ask = w.store.Ping
+		}
+		wait = w.sample(ctx, ask)
+	}
+}
+
+// sample checks the database, logs when it becomes unavailable or available, and returns the
+// wait until the next check.
+func (w *databaseWatch) sample(ctx context.Context, ask func(context.Context) error) time.Duration {
+	err := ask(ctx)
+	if ctx.Err() != nil { // the shutdown ended the check
+		return 0
+	}
+	was := w.away.Swap(err != nil)
+	switch {
+	case err != nil && !was:
+		w.log.Error("the spend database is away, deliveries go on", "exception.message", err)
+	case err == nil && was:
+		w.log.Info("the spend database is back")
+	}
+	if err != nil {
+		w.up.Set(0)
+		return databaseRetry
+	}
+	w.up.Set(1)
+	return databaseSampleInterval
+}
+
+// warnings returns warnings for /readyz. Without the database the daemon is still ready: deliveries
+// do not use it.
+func (w *databaseWatch) warnings() []string {
+	if w.away.Load() {
+		return []string{"the spend database does not answer: cards, reimbursements, locations and statements answer 503"}
+	}
+	return nil
+}
+
+const (
+	certificateNotice = 30 * 24 * time.Hour // warnings begin that long before a certificate expires
+	certificateEvery  = time.Hour
+)
+
+// watchCertificates counts the egress certificates that expire soon or have expired, and logs a
+// warning for each, once an hour.
+func (d *daemon) watchCertificates(ctx context.Context) error {
+	var byPartition atomic.Pointer[[]int64]
+	d.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spendhook_egress_certificates_ending",
+		Help: "Egress certificates of companies that expire within 30 days or have expired, in the partitions this replica owns.",
+	}, func() float64 {
+		counts, ending := byPartition.Load(), int64(0)
+		if counts == nil {
+			return 0
+		}
+		for _, p := range d.owned() {
+			ending += (*counts)[p]
+		}
+		return float64(ending)
+	}))
+	d.background(ctx, "certificate watch", func(ctx context.Context) {
+		for ok := true; ok; ok = pause.For(ctx, certificateEvery) {
+			d.checkCertificates(ctx, &byPartition)
+		}
+	})
+	return nil
+}
+
+func (d *daemon) checkCertificates(ctx context.Context, byPartition *atomic.Pointer[[]int64]) {
+	some, counts, err := d.certificates.ExpiringBefore(ctx, time.Now().Add(certificateNotice))
+	if err != nil {
+		d.log.Debug("egress certificates not checked", "exception.message", err)
+		return
+	}
+	byPartition.Store(&counts)
+	for _, c := range some {
+		d.log.Warn("an egress certificate ends soon or has ended", "company_uuid", c.Company, "not_after", c.NotAfter)
+	}
+}

@@ -1,0 +1,239 @@
+package redelivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/delivery/query"
+	"spendhook/internal/redistest"
+)
+
+// noQueue is a Queue that serves no job.
+type noQueue struct{}
+
+func (noQueue) Wake(context.Context, []int) {}
+
+func (noQueue) EndJob(context.Context, string, uuid.UUID, uuid.UUID, time.Duration) error { return nil }
+
+// newService is a Service with jobs alone, and the time that it takes for the present one.
+func newService(t *testing.T) (*Service, *time.Time) {
+	t.Helper()
+	now := time.Now()
+	return New(Options{
+		Client: redistest.New(t), Queue: noQueue{}, NewID: uuid.New, Logger: slog.New(slog.DiscardHandler),
+		Now: func() time.Time { return now },
+	}), &now
+}
+
+// start adds a job.
+func start(t *testing.T, s *Service, company uuid.UUID) Job {
+	t.Helper()
+	j, err := s.startJob(t.Context(), Job{CompanyUUID: company, Kind: JobRecover, Retry: &query.Filter{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// finish ends a job.
+func finish(t *testing.T, s *Service, j Job) {
+	t.Helper()
+	j, err := s.Job(t.Context(), j.CompanyUUID, j.UUID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.end(JobCompleted, s.Now())
+	if saved, err := s.save(t.Context(), &j); !saved || err != nil {
+		t.Fatal(saved, err)
+	}
+}
+
+// lives are the times to live, in days, of a job and of the company's list of jobs; -1: none.
+func lives(t *testing.T, s *Service, j Job) [2]time.Duration {
+	t.Helper()
+	var days [2]time.Duration
+	for i, key := range []string{jobKey(j.CompanyUUID, j.UUID), jobsKey(j.CompanyUUID)} {
+		life, err := s.Client.PTTL(t.Context(), key).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if days[i] = life; life > 0 {
+			days[i] = life.Round(time.Hour) / (24 * time.Hour)
+		}
+	}
+	return days
+}
+
+// A job that is not finished does not expire, however long it waits, and stays in the list. A
+// finished one leaves the list when it has expired.
+func TestUnfinishedJobsAreKept(t *testing.T) {
+	t.Parallel()
+	s, now := newService(t)
+	company := uuid.New()
+	old := start(t, s, company)
+	if got := lives(t, s, old); got != [2]time.Duration{-1, -1} {
+		t.Errorf("a new job is kept for %d days", got)
+	}
+	*now = now.Add(2 * jobRetention)
+	late := start(t, s, company)
+	page, err := s.Jobs(t.Context(), JobFilter{Company: company})
+	if err != nil || len(page.Items) != 2 || page.Items[1].UUID != old.UUID {
+		t.Errorf("%+v, %v", page, err)
+	}
+	finish(t, s, late)
+	if got := lives(t, s, late); got != [2]time.Duration{7, -1} {
+		t.Errorf("with an unfinished one, a finished job is kept for %d days", got)
+	}
+	finish(t, s, old)
+	if got := lives(t, s, old); got != [2]time.Duration{7, 7} {
+		t.Errorf("a finished job is kept for %d days", got)
+	}
+	if page, err = s.Jobs(t.Context(), JobFilter{Company: company}); err != nil || len(page.Items) != 2 {
+		t.Errorf("%+v, %v", page, err)
+	}
+	if err := s.Client.Del(t.Context(), jobKey(company, old.UUID)).Err(); err != nil { // as when it has expired
+		t.Fatal(err)
+	}
+	*now = now.Add(time.Minute)
+	start(t, s, company)
+	if n := s.Client.ZCard(t.Context(), jobsKey(company)).Val(); n != 2 {
+		t.Errorf("%d jobs are in the list", n)
+	}
+}
+
+// The number of a company's finished jobs is bounded, whatever the number of unfinished ones
+// that are older.
+func TestFinishedJobsAreBounded(t *testing.T) {
+	t.Parallel()
+	s, now := newService(t)
+	company := uuid.New()
+	var unfinished []uuid.UUID
+	for range 50 {
+		unfinished = append(unfinished, start(t, s, company).UUID)
+	}
+	*now = now.Add(time.Second)
+	for range keptJobs {
+		j := Job{UUID: uuid.New(), CompanyUUID: company, Kind: JobRetry, Status: JobCompleted, CreatedAt: *now}
+		if err := s.add(t.Context(), j, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ids := s.Client.ZRange(t.Context(), jobsKey(company), 0, -1).Val()
+	if len(ids) != keptJobs {
+		t.Errorf("%d jobs are kept", len(ids))
+	}
+	for _, id := range unfinished {
+		if !slices.Contains(ids, id.String()) {
+			t.Fatalf("the unfinished %s is not listed", id)
+		}
+	}
+	if texts := s.Client.Keys(t.Context(), "sh:*job:*").Val(); len(texts) != keptJobs {
+		t.Errorf("%d texts are kept", len(texts))
+	}
+}
+
+// A job whose text is damaged is dropped.
+func TestDamagedJobIsDropped(t *testing.T) {
+	t.Parallel()
+	s, _ := newService(t)
+	company := uuid.New()
+	for what, damage := range map[string]func(key string) error{
+		"text": func(key string) error { return s.Client.Set(t.Context(), key, "garbage", 0).Err() },
+		"type": func(key string) error {
+			return errors.Join(s.Client.Del(t.Context(), key).Err(), s.Client.LPush(t.Context(), key, "garbage").Err())
+		},
+	} {
+		j := start(t, s, company)
+		if err := damage(jobKey(company, j.UUID)); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := s.run(t.Context(), company, j.UUID); again >= 0 || err != nil {
+			t.Errorf("%s: it is served again after %v, %v", what, again, err)
+		}
+		for _, key := range []string{jobKey(company, j.UUID), jobsKey(company), activeKey(company)} {
+			if s.Client.Exists(t.Context(), key).Val() != 0 {
+				t.Errorf("%s: %s is left", what, key)
+			}
+		}
+	}
+}
+
+// A company's jobs rest three times as long as a step took, at most a second.
+func TestJobsRestAfterAStep(t *testing.T) {
+	t.Parallel()
+	for step, want := range map[time.Duration]time.Duration{0: 0, 10 * time.Millisecond: 30 * time.Millisecond, time.Minute: time.Second} {
+		if got := restAfter(step); got != want {
+			t.Errorf("after %v they rest %v, want %v", step, got, want)
+		}
+	}
+}
+
+// A job that rests has freed its place for jobs of other companies.
+func TestJobFreesItsPlaceBeforeItRests(t *testing.T) {
+	t.Parallel()
+	s, now := newService(t)
+	company := uuid.New()
+	j := start(t, s, company)
+	finish(t, s, j)
+	s.Now = func() time.Time { *now = now.Add(time.Hour); return *now } // each step seems to take an hour
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := s.Run(ctx, "r", company, j.UUID, cancel); err != nil || ctx.Err() == nil {
+		t.Errorf("%v; free was called: %v", err, ctx.Err() != nil)
+	}
+}
+
+// A job that must wait is served again at growing intervals.
+func TestJobWaitsLongerAndLonger(t *testing.T) {
+	t.Parallel()
+	j, now := Job{}, time.Now()
+	var steps []int
+	for range 7 {
+		again := j.waits(true, now)
+		steps = append(steps, int(again/time.Second))
+		now = now.Add(again)
+	}
+	if got, want := fmt.Sprint(steps), "[1 1 2 4 8 10 10]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if again := j.waits(false, now); again != 0 || !j.HeldSince.IsZero() {
+		t.Errorf("it goes on after %v, held since %v", again, j.HeldSince)
+	}
+	if again := j.waits(true, now); again != minWait {
+		t.Errorf("it waits again for %v", again)
+	}
+}
+
+// Of two jobs that erase a company and were started at the same time, one waits for the other.
+func TestErasesStartedTogetherEnd(t *testing.T) {
+	t.Parallel()
+	s, _ := newService(t)
+	company := uuid.New()
+	var held []*Job
+	for range 2 {
+		j, err := s.Erase(t.Context(), company)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, &j)
+	}
+	held = slices.DeleteFunc(held, func(j *Job) bool {
+		_, err := s.eraseJobs(t.Context(), j)
+		if err != nil && !errors.Is(err, errHeld) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	if len(held) != 1 {
+		t.Fatalf("%d of 2 jobs wait", len(held))
+	}
+	if _, err := s.Job(t.Context(), company, held[0].UUID); err != nil {
+		t.Error(err)
+	}
+}

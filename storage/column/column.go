@@ -1,0 +1,83 @@
+// Package column holds the Go values of columns: a UUID is 16 raw bytes, a time is
+// milliseconds since 1970.
+package column
+
+import (
+	"database/sql/driver"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Key is a UUID as the database holds it: 16 raw bytes.
+type Key uuid.UUID
+
+// Value returns the bytes that the database stores.
+func (k Key) Value() (driver.Value, error) { return k[:], nil }
+
+// Scan reads a value of the database.
+func (k *Key) Scan(src any) error {
+	b, ok := src.([]byte)
+	if !ok || len(b) != len(k) {
+		return fmt.Errorf("a uuid is stored as %T", src)
+	}
+	copy(k[:], b)
+	return nil
+}
+
+// Keys are UUIDs as the database holds them.
+func Keys(ids []uuid.UUID) []Key {
+	out := make([]Key, len(ids))
+	for i, id := range ids {
+		out[i] = Key(id)
+	}
+	return out
+}
+
+// Time is a time as the database holds it: milliseconds since 1970, in UTC.
+type Time struct{ time.Time }
+
+// At is t, to the millisecond.
+func At(t time.Time) Time { return Time{time.UnixMilli(t.UnixMilli()).UTC()} }
+
+// Value returns the number that the database stores.
+func (t Time) Value() (driver.Value, error) { return t.UnixMilli(), nil }
+
+// Scan reads a value of the database.
+func (t *Time) Scan(src any) error {
+	ms, ok := src.(int64)
+	if !ok {
+		return fmt.Errorf("a time is stored as %T", src)
+	}
+	*t = At(time.UnixMilli(ms))
+	return nil
+}
+
+// Pointer is the time that a column keeps, nil for none.
+func (t *Time) Pointer() *time.Time {
+	if t == nil {
+		return nil
+	}
+	return &t.Time
+}
+
+// Words are texts without spaces, which one column holds with spaces between them.
+type Words []string
+
+// Value returns the text that the database stores.
+func (w Words) Value() (driver.Value, error) { return strings.Join(w, " "), nil }
+
+// Scan reads a value of the database.
+func (w *Words) Scan(src any) error {
+	switch src := src.(type) {
+	case string:
+		*w = strings.Fields(src)
+	case []byte:
+		*w = strings.Fields(string(src))
+	default:
+		return fmt.Errorf("a list of words is stored as %T", src)
+	}
+	return nil
+}

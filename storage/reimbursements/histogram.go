@@ -1,0 +1,115 @@
+package reimbursements
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"strconv"
+
+	"github.com/uptrace/bun"
+)
+
+const (
+	// maxHistograms bounds the cached histograms of filters. A histogram takes 16 bytes for each
+	// day that has rows: 12 kB for two years, 160 kB for thirty.
+	maxHistograms = 256
+	// crowded bounds the rows of a day that a page skips; beyond it the page seeks by uuid.
+	crowded = 4096
+)
+
+// histogram counts the reimbursements that pass one filter, by recency or, within
+// one day, by the first byte of their uuid. It gives the exact total and
+// the start of any page. A page far down therefore costs as much as the first one: both
+// begin with a seek. A histogram is exact for one revision of the data. The
+// revision is read in the same snapshot as the page.
+type histogram struct {
+	rev     int64
+	buckets []bucket
+}
+
+// bucket is one value of the counted column; end is how many rows there are up to
+// and including it.
+type bucket struct {
+	at  int
+	end int64
+}
+
+func (h histogram) total() int64 {
+	if len(h.buckets) == 0 {
+		return 0
+	}
+	return h.buckets[len(h.buckets)-1].end
+}
+
+// find returns the bucket that the row at the offset belongs to, and how many
+// rows of the bucket come before that row.
+func (h histogram) find(offset int64) (bucket, int64) {
+	i := sort.Search(len(h.buckets), func(i int) bool { return h.buckets[i].end > offset })
+	if i == 0 {
+		return h.buckets[0], offset
+	}
+	return h.buckets[i], offset - h.buckets[i-1].end
+}
+
+// ordinal is a counted value: a number, or one byte.
+type ordinal int
+
+// Scan reads a value of the database.
+func (o *ordinal) Scan(src any) error {
+	switch v := src.(type) {
+	case int64:
+		*o = ordinal(v)
+	case []byte:
+		*o = ordinal(v[0])
+	default:
+		return fmt.Errorf("a counted value is stored as %T", src)
+	}
+	return nil
+}
+
+// count returns the histogram of the rows of q by the expression, from the cache or by a query.
+// Concurrent calls with the same arguments share one count.
+func (s *Store) count(ctx context.Context, rev int64, q *bun.SelectQuery, by string) (histogram, error) {
+	q = q.ColumnExpr("? AS at, count(*) AS n", bun.Safe(by)).GroupExpr("?", bun.Safe(by)).OrderExpr("1")
+	name := q.String()
+	known := func() (histogram, bool) {
+		h, ok := s.histograms.Get(name)
+		return h, ok && h.rev == rev
+	}
+	if h, ok := known(); ok {
+		return h, nil
+	}
+	mine := false
+	v, err, _ := s.counting.Do(strconv.FormatInt(rev, 10)+" "+name, func() (any, error) {
+		mine = true
+		if h, ok := known(); ok { // another call has just counted
+			return h, nil
+		}
+		h, err := countRows(ctx, q, rev)
+		if err == nil {
+			s.histograms.Add(name, h)
+		}
+		return h, err
+	})
+	if err != nil && !mine && ctx.Err() == nil { // the call that counted timed out, not this one
+		return countRows(ctx, q, rev)
+	}
+	return v.(histogram), err
+}
+
+func countRows(ctx context.Context, q *bun.SelectQuery, rev int64) (histogram, error) {
+	var rows []struct {
+		At ordinal `bun:"at"`
+		N  int64   `bun:"n"`
+	}
+	if err := q.Scan(ctx, &rows); err != nil {
+		return histogram{}, err
+	}
+	h := histogram{rev: rev, buckets: make([]bucket, len(rows))}
+	var end int64
+	for i, r := range rows {
+		end += r.N
+		h.buckets[i] = bucket{at: int(r.At), end: end}
+	}
+	return h, nil
+}
