@@ -73,8 +73,8 @@ func (c *consequences) close() {
 	c.end()
 }
 
-// process updates metrics, logs, live tails and subscriber health after outcomes were written. A panic is logged and the rest of the batch is skipped: no
-// accepted event depends on it.
+// process updates metrics, logs, live tails and subscriber health after outcomes were written. A panic
+// is logged and the rest of the batch is skipped: no accepted event depends on it.
 func (c *consequences) process(ctx context.Context, written []*outcome) {
 	defer func() { _ = c.d.recovered(recover(), "process outcomes", written[0].ref) }()
 	d := c.d
@@ -145,7 +145,7 @@ func (d *Dispatcher) count(o *outcome) {
 	}
 	d.opts.Counted(traffic.Attempt{
 		Company: o.ref.Company, Subscriber: o.ref.Subscriber, StatusCode: o.result.StatusCode, Success: o.result.Success(),
-		Dead: o.next.Status == delivery.StatusDead, Duration: o.result.Duration,
+		Dead: o.ended() && o.next.Status == delivery.StatusDead, Duration: o.result.Duration,
 	})
 }
 

@@ -189,7 +189,7 @@ func (m *metrics) written(o *outcome, heldBy func(*outcome) string) {
 	if o.next == nil {
 		return
 	}
-	if !o.next.Status.Live() {
+	if o.ended() {
 		m.ended.WithLabelValues(string(o.next.Status)).Inc()
 	}
 	if o.result == nil {

@@ -14,6 +14,7 @@ import (
 	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/store"
+	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/webhook/signature"
 	"spendhook/events"
 	"spendhook/events/layout"
@@ -80,6 +81,54 @@ func TestConflictingOutcomeIsRebased(t *testing.T) {
 	h.reaches(id, sub, delivery.StatusDelivered)
 	h.settled()
 	if n := h.deadLetters(); n != 0 {
+		t.Errorf("%d dead letters counted", n)
+	}
+}
+
+// An attempt that fails after another replica made the delivery a dead letter is added to it. The
+// delivery stays dead, and its death is counted once, by the replica that recorded it.
+func TestLateFailureOfADeadDeliveryIsNoSecondDeath(t *testing.T) {
+	t.Parallel()
+	var attempts []traffic.Attempt
+	h := build(t, redistest.New(t), func(o *Options) {
+		o.Policy.Schedule = []time.Duration{time.Hour}
+		o.Counted = func(a traffic.Attempt) { attempts = append(attempts, a) }
+	})
+	var sub subscribers.Subscriber
+	rc := receive(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		h.write(sub.UUID, []string{"evt-1"}, time.Now(), dead)
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	sub = h.subscribe(rc.URL)
+	h.start()
+	id := h.emit(1)[0]
+	h.becomes(id, sub, "a dead letter with the late attempt", func(r delivery.Delivery) bool {
+		return r.Status == delivery.StatusDead && r.Reason == delivery.ReasonExhausted && r.Count == 1
+	})
+	h.settled()
+	h.stop(patience)
+	if n := h.ended(delivery.StatusDead); n != 0 || len(attempts) != 1 || attempts[0].Dead {
+		t.Errorf("%d deaths counted here, attempts %+v", n, attempts)
+	}
+}
+
+// An attempt that this replica interrupts after another one made the delivery a dead letter does not
+// make it wait again.
+func TestLateInterruptionLeavesADeadDeliveryDead(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), func(o *Options) { o.Sender = testSender(time.Hour) })
+	entered := make(chan struct{})
+	sub := h.subscribe(receive(t, func(_ int, _ http.ResponseWriter, r *http.Request) {
+		close(entered)
+		<-r.Context().Done()
+	}).URL)
+	h.start()
+	id := h.emit(1)[0]
+	<-entered
+	h.write(sub.UUID, []string{id}, time.Now(), dead)
+	h.stop(50 * time.Millisecond)
+	h.reaches(id, sub, delivery.StatusDead)
+	if n := h.deadLetters(); n != 1 {
 		t.Errorf("%d dead letters counted", n)
 	}
 }

@@ -37,6 +37,12 @@ type outcome struct {
 	rebased bool             // applied again, to a record that was written meanwhile
 }
 
+// ended reports whether the delivery got a final status by this outcome. It had it before when another
+// replica took the delivery over.
+func (o *outcome) ended() bool {
+	return !o.next.Status.Live() && o.next.Status != o.base.Status
+}
+
 // recorders write outcomes. Each shard has its own recorder, so that a shard that is down
 // does not block the others.
 type recorders struct {
@@ -375,8 +381,8 @@ func (w *pendingWrite) settle(found []*store.Found) (rest *pendingWrite, done []
 			// The event was compacted: there is no record to add the outcome to.
 		case f.Record.Status == delivery.StatusDelivered, f.Record.Status == delivery.StatusCancelled:
 			// Another replica has ended the delivery: its status stays.
-		case o.result == nil && f.Record.Version > 0:
-			// Nothing was sent, and the record of another replica is newer.
+		case (o.result == nil || o.result.Aborted()) && f.Record.Version > 0:
+			// There is no attempt to add, and the record of another replica is newer.
 		default:
 			base := f.Record
 			if base.Version == 0 {

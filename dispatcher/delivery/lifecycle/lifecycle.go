@@ -32,12 +32,16 @@ func Decide(r delivery.Record, res attempt.Result, p Policy, now time.Time, rnd 
 	}
 	r.Count++
 	r.Attempts = attempt.Append(r.Attempts, r.Count, res)
-	r.Updated, r.Due, r.Reason = now.UnixMilli(), 0, ""
+	r.Updated = now.UnixMilli()
 	if res.Success() {
-		r.Status, r.Step = delivery.StatusDelivered, 0
+		r.Status, r.Step, r.Due, r.Reason = delivery.StatusDelivered, 0, 0, ""
+		return r
+	}
+	if r.Status == delivery.StatusDead { // another replica took the delivery over, and failed too
 		return r
 	}
 	r.Step++
+	r.Due, r.Reason = 0, ""
 	if res.Class == attempt.ClassGone {
 		r.Status, r.Reason = delivery.StatusDead, delivery.ReasonGone
 		return r
