@@ -85,6 +85,17 @@ func TestStateMachine(t *testing.T) {
 					t.Fatal("an attempt was not counted")
 				}
 			},
+			"late attempt": func(t *rapid.T) {
+				if r.Status != delivery.StatusDead {
+					t.Skip("only a dead letter takes a late attempt")
+				}
+				res := rapid.SampledFrom([]attempt.Result{{StatusCode: 200}, {Class: "timeout"}, {Class: attempt.ClassGone, StatusCode: 410}}).Draw(t, "result")
+				before := r
+				r = Decide(r, res, testPolicy, now, func() float64 { return 0 })
+				if r.Count != before.Count+1 || !res.Success() && (r.Status != before.Status || r.Reason != before.Reason || r.Step != before.Step) {
+					t.Fatalf("%+v became %+v", before, r)
+				}
+			},
 			"queue": func(t *rapid.T) {
 				if !r.Status.Live() {
 					t.Skip("nothing to queue")
