@@ -59,6 +59,7 @@ func (m *answerMemory) withdraw(r *reservation) error {
 		return nil // it was granted just now
 	}
 	m.waiting = slices.Delete(m.waiting, i, i+1)
+	m.grant()
 	return newProblem(http.StatusServiceUnavailable, "OVERLOADED", "The memory for answers is used up, by the company or in total; try again.").
 		with("Retry-After", "1")
 }
@@ -84,10 +85,13 @@ func (r *reservation) shrinkTo(bytes int64) {
 }
 
 // grant reserves free memory in the order of the requests. It skips companies that hold more
-// than would be left free.
+// than would be left free, but not a company that holds nothing: small answers of others would
+// take the memory for its large one again and again.
 func (m *answerMemory) grant() {
+	next := false // a company that holds nothing is next
 	m.waiting = slices.DeleteFunc(m.waiting, func(r *reservation) bool {
-		if m.held[r.account] > m.free-r.bytes {
+		if next || m.held[r.account] > m.free-r.bytes {
+			next = next || m.held[r.account] == 0
 			return false
 		}
 		m.free -= r.bytes
