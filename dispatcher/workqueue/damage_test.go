@@ -155,6 +155,28 @@ func TestTakeoverQuarantinesWorkOfDamagedCompany(t *testing.T) {
 	}
 }
 
+// A delivery whose queue cannot be offered in a takeover is quarantined, and not queued as well.
+func TestTakeoverQuarantinesADeliveryOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	lost, company := b.queue("lost"), companies(testPartition, 1)[0]
+	d := b.queued(lost, company, "queued")
+	if claimed := b.claim(lost); len(claimed) != 1 || len(claimed[0].Deliveries) != 1 {
+		t.Fatalf("claimed %+v", claimed)
+	}
+	b.do("SET", "dq:"+company.String(), "damaged")
+	if n := b.takeOver(b.queue("owner"), lost.Name()); n != 1 {
+		t.Errorf("%d notes were quarantined", n)
+	}
+	endpoint := company.String() + "/" + d.Subscriber.String()
+	if b.do("ZSCORE", "quarantine", company.String()+"/queued/"+d.Subscriber.String()) == nil {
+		t.Error("the delivery is not in the quarantine")
+	}
+	if b.do("ZSCORE", "eq:"+endpoint, "queued") != nil {
+		t.Error("the quarantined delivery is in its endpoint queue, too")
+	}
+}
+
 // A due endpoint queue with a damaged key stays due. The queues of other companies are promoted.
 func TestPromoteKeepsDamagedQueueDue(t *testing.T) {
 	t.Parallel()

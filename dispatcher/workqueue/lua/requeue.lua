@@ -82,6 +82,8 @@ for i = 1, math.min(#refs, most) do
         if sub == '' then -- later events of ordered subscribers do not wait for it
           local ok, woken = pcall(end_order, P, company, {id}, now)
           if ok then wakes = wakes + woken end
+        else -- the requeue may have failed after the delivery was in its queue
+          redis.pcall('ZREM', P .. 'eq:' .. company .. '/' .. sub, id)
         end
       end
     end
