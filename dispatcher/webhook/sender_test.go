@@ -377,14 +377,12 @@ func TestBrokenAnswers(t *testing.T) {
 
 func TestUnreachableReceivers(t *testing.T) {
 	t.Parallel()
-	closed := httptest.NewServer(nil)
-	closed.Close()
 	for name, test := range map[string]struct {
 		address string
 		change  func(*SenderOptions)
 		want    attempt.ErrorClass
 	}{
-		"nobody listens":  {closed.URL, nil, attempt.ClassConnect},
+		"nobody listens":  {"http://127.0.0.1:1/", nil, attempt.ClassConnect},
 		"no such name":    {"http://nobody.invalid/", func(o *SenderOptions) { o.ConnectTimeout = time.Second }, attempt.ClassDNS},
 		"refused address": {listening(t, holdOpen), func(o *SenderOptions) { o.Guard = nil }, attempt.ClassRefusedAddress},
 		"metadata":        {"http://169.254.169.254/", nil, attempt.ClassRefusedAddress},
