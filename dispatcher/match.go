@@ -305,25 +305,3 @@ func (d *Dispatcher) quarantine(ctx context.Context, replica string, r delivery.
 		})
 	})
 }
-
-func (d *Dispatcher) startJob(replica string, company, job uuid.UUID) {
-	slots := d.jobs
-	run := func(free func()) error { return d.redelivery.Run(d.intake, replica, company, job, free) }
-	if d.noticeStep(job) != nil { // a notice job may wait for the shard of the operations company
-		slots = d.forwards
-		run = func(free func()) error {
-			defer free()
-			return d.runNotices(d.intake, replica, company, job)
-		}
-	}
-	d.working.Go(func() {
-		select {
-		case slots <- struct{}{}:
-		case <-d.intake.Done():
-			return
-		}
-		if err := run(func() { <-slots }); err != nil && d.intake.Err() == nil {
-			d.opts.Logger.Error("job step failed", "company_uuid", company, "job_uuid", job, "exception.message", err)
-		}
-	})
-}

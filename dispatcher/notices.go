@@ -43,10 +43,8 @@ func (d *Dispatcher) deathNotice(o *outcome) string {
 }
 
 const (
-	// forwardTimeout bounds one try to forward notices.
+	// forwardTimeout bounds one step of a notice job.
 	forwardTimeout = 5 * time.Second
-	// forwardRetry is the pause after a failed try.
-	forwardRetry = 5 * time.Second
 	// maxForwards is how many companies a replica forwards notices of at once.
 	maxForwards = 4
 	// jobDone says that a job has no next step.
@@ -55,24 +53,21 @@ const (
 
 // noticeStep returns the step of a notice job; nil for other jobs. A step returns when the next
 // one is due. It may be repeated after a crash.
-func (d *Dispatcher) noticeStep(job uuid.UUID) func(ctx context.Context, company uuid.UUID) (again time.Duration, err error) {
+func (d *Dispatcher) noticeStep(job uuid.UUID) func(ctx context.Context, company, job uuid.UUID) (again time.Duration, err error) {
+	var step func(context.Context, uuid.UUID) (time.Duration, error)
 	switch job {
 	case operational.ForwardJob:
-		return d.forward
+		step = d.forward
 	case operational.SummariseJob:
-		return d.summarise
+		step = d.summarise
+	default:
+		return nil
 	}
-	return nil
-}
-
-func (d *Dispatcher) runNotices(ctx context.Context, replica string, company, job uuid.UUID) error {
-	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
-	defer cancel()
-	again, err := d.noticeStep(job)(ctx, company)
-	if err != nil {
-		again = forwardRetry
+	return func(ctx context.Context, company, _ uuid.UUID) (time.Duration, error) {
+		ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
+		defer cancel()
+		return step(ctx, company)
 	}
-	return errors.Join(err, d.queue.EndJob(context.WithoutCancel(ctx), replica, company, job, again))
 }
 
 // forward copies one page of a company's notices to the operations company. It skips types

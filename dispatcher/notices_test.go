@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -299,6 +300,40 @@ func TestOperationsIsNotifiedOnceDespiteFailures(t *testing.T) {
 	if got := b.types(b.operations); got != eventtype.SubscriberDisabled || tries != 2 {
 		t.Errorf("operations has %s after %d tries", got, tries)
 	}
+}
+
+// The jobs of a company go on though Redis failed when the claim of one was to be ended.
+func TestJobsGoOnAfterAClaimCouldNotBeEnded(t *testing.T) {
+	t.Parallel()
+	b := newNoticeBench(t)
+	in := newInbox(t, answer(http.StatusOK))
+	b.subscribe(b.operations, in.URL, eventtype.SubscriberDisabled)
+	disable := func(path string) {
+		only := b.subscribe(b.company, "http://127.0.0.1:1/"+path, "PAYMENT_PAID")
+		if _, err := b.subs.DisableFailing(t.Context(), b.company, only.UUID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	disable("first")
+	var published, failed atomic.Bool
+	b.client.AddHook(redistest.Hook{Pipeline: func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		ends := slices.Contains(cmds[0].Args(), any(operational.ForwardJob.String()))
+		if ends && published.Load() && !failed.Swap(true) {
+			err := errors.New("Redis is away")
+			for _, cmd := range cmds {
+				cmd.SetErr(err)
+			}
+			return err
+		}
+		return next(ctx, cmds)
+	}})
+	b.start(func(ctx context.Context, batch []events.Event) ([]publish.Result, error) {
+		defer published.Store(true)
+		return b.publisher.Accept(ctx, batch)
+	})
+	b.until("the end of the claim has failed", failed.Load)
+	disable("second")
+	b.until("operations gets the second notice", func() bool { return len(in.of(eventtype.SubscriberDisabled)) == 2 })
 }
 
 // A failing receiver gets a notice of its dead letter. The death of that notice makes no

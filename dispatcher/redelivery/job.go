@@ -15,7 +15,6 @@ import (
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/events"
 	"spendhook/internal/cursor"
-	"spendhook/internal/pause"
 	"spendhook/subscribers"
 	"spendhook/subscribers/filter"
 )
@@ -157,8 +156,6 @@ func (s *Service) prepare(j *Job) {
 }
 
 const (
-	// jobRetry is the delay of the next step after a step failed.
-	jobRetry = time.Second
 	// minWait and maxWait bound the delay of the next step of a job that must wait.
 	minWait = time.Second
 	maxWait = 10 * time.Second
@@ -167,30 +164,10 @@ const (
 	crowdedAbove = 1000
 )
 
-// Run runs one step of a job that replica has claimed, calls free, rests, and then ends the claim;
-// it retries that until ctx ends. After a crash the step runs again: its changes are
-// compare-and-set and recognise what is done already.
-func (s *Service) Run(ctx context.Context, replica string, company, id uuid.UUID, free func()) error {
-	began := s.Now()
-	again, err := s.run(ctx, company, id)
-	free()
-	if err != nil {
-		again = jobRetry
-	}
-	pause.For(ctx, restAfter(s.Now().Sub(began)))
-	return errors.Join(err, pause.Until(ctx, jobRetry, func() error {
-		return s.Queue.EndJob(context.WithoutCancel(ctx), replica, company, id, again)
-	}, func(failed error) {
-		s.Logger.Error("claim of job not ended, trying again", "job_uuid", id, "exception.message", failed)
-	}))
-}
-
-// restAfter returns how long a company's jobs rest after a step that took the given time. With
-// it, a company cannot fill Redis and the CPU with jobs: its jobs run a quarter of the time.
-func restAfter(step time.Duration) time.Duration { return min(3*step, time.Second) }
-
-// run returns when the job is to be served again, negative when it is done.
-func (s *Service) run(ctx context.Context, company, id uuid.UUID) (again time.Duration, err error) {
+// Step runs one step of a job that the caller has claimed, and returns when the next one is due;
+// negative when the job is done. After a crash the step runs again: its changes are compare-and-set
+// and recognise what is done already.
+func (s *Service) Step(ctx context.Context, company, id uuid.UUID) (again time.Duration, err error) {
 	j, err := s.Job(ctx, company, id)
 	switch {
 	case errors.Is(err, errUnreadable):

@@ -20,8 +20,6 @@ type noQueue struct{}
 
 func (noQueue) Wake(context.Context, []int) {}
 
-func (noQueue) EndJob(context.Context, string, uuid.UUID, uuid.UUID, time.Duration) error { return nil }
-
 // newService is a Service with jobs alone, and the time that it takes for the present one.
 func newService(t *testing.T) (*Service, *time.Time) {
 	t.Helper()
@@ -154,7 +152,7 @@ func TestDamagedJobIsDropped(t *testing.T) {
 		if err := damage(jobKey(company, j.UUID)); err != nil {
 			t.Fatal(err)
 		}
-		if again, err := s.run(t.Context(), company, j.UUID); again >= 0 || err != nil {
+		if again, err := s.Step(t.Context(), company, j.UUID); again >= 0 || err != nil {
 			t.Errorf("%s: it is served again after %v, %v", what, again, err)
 		}
 		for _, key := range []string{jobKey(company, j.UUID), jobsKey(company), activeKey(company)} {
@@ -165,27 +163,21 @@ func TestDamagedJobIsDropped(t *testing.T) {
 	}
 }
 
-// A company's jobs rest three times as long as a step took, at most a second.
-func TestJobsRestAfterAStep(t *testing.T) {
+// A job whose answer was lost is not refused when it is added again, though it is the last one that
+// the company may add.
+func TestLastJobIsAddedAgain(t *testing.T) {
 	t.Parallel()
-	for step, want := range map[time.Duration]time.Duration{0: 0, 10 * time.Millisecond: 30 * time.Millisecond, time.Minute: time.Second} {
-		if got := restAfter(step); got != want {
-			t.Errorf("after %v they rest %v, want %v", step, got, want)
-		}
-	}
-}
-
-// A job that rests has freed its place for jobs of other companies.
-func TestJobFreesItsPlaceBeforeItRests(t *testing.T) {
-	t.Parallel()
-	s, now := newService(t)
+	s, _ := newService(t)
 	company := uuid.New()
-	j := start(t, s, company)
-	finish(t, s, j)
-	s.Now = func() time.Time { *now = now.Add(time.Hour); return *now } // each step seems to take an hour
-	ctx, cancel := context.WithCancel(t.Context())
-	if err := s.Run(ctx, "r", company, j.UUID, cancel); err != nil || ctx.Err() == nil {
-		t.Errorf("%v; free was called: %v", err, ctx.Err() != nil)
+	var last Job
+	for range maxWaiting {
+		last = start(t, s, company)
+	}
+	if err := s.add(t.Context(), last, 0); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.startJob(t.Context(), last); !errors.Is(err, ErrTooManyJobs) {
+		t.Errorf("another job: %v", err)
 	}
 }
 

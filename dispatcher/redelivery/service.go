@@ -23,9 +23,6 @@ import (
 type Queue interface {
 	// Wake wakes partitions that have work.
 	Wake(ctx context.Context, partitions []int)
-	// EndJob ends a replica's work on a job, which is served again after a delay
-	// unless that is negative.
-	EndJob(ctx context.Context, replica string, company, job uuid.UUID, again time.Duration) error
 }
 
 // Options configures a Service; all are required.

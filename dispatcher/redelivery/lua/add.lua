@@ -9,7 +9,7 @@ local P, company, job, keep = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[6])
 check({P})
 local all, active, texts = P .. 'jobs:' .. company, P .. 'ja:' .. company, P .. 'job:' .. company .. '/'
 local unfinished, finished, added = redis.call('SCARD', active), ARGV[5] == '', 0
-if ARGV[8] ~= '' and unfinished >= tonumber(ARGV[8]) then return -1 end
+if ARGV[8] ~= '' and unfinished >= tonumber(ARGV[8]) and redis.call('SISMEMBER', active, job) == 0 then return -1 end
 
 redis.call('SET', texts .. job, ARGV[4])
 redis.call('ZADD', all, ARGV[7], job)

@@ -1,0 +1,50 @@
+package dispatcher
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/internal/pause"
+)
+
+// jobRetry is the delay of the next step after a step failed, and between two tries to end the
+// claim of a job.
+const jobRetry = time.Second
+
+// restAfter returns how long a company's jobs rest after a step that took the given time. With
+// it, a company cannot fill Redis and the CPU with jobs: its jobs run a quarter of the time.
+func restAfter(step time.Duration) time.Duration { return min(3*step, time.Second) }
+
+// startJob runs one step of a job that replica has claimed, when a place for jobs is free. It frees
+// the place, rests, and then ends the claim: while that fails, the company gets no other job. After
+// a crash the step runs again.
+func (d *Dispatcher) startJob(replica string, company, job uuid.UUID) {
+	slots, step := d.jobs, d.redelivery.Step
+	if notices := d.noticeStep(job); notices != nil { // may wait for the shard of the operations company
+		slots, step = d.forwards, notices
+	}
+	d.working.Go(func() {
+		select {
+		case slots <- struct{}{}:
+		case <-d.intake.Done():
+			return
+		}
+		began := d.opts.Now()
+		again, err := step(d.intake, company, job)
+		<-slots
+		if err != nil {
+			again = jobRetry
+			if d.intake.Err() == nil {
+				d.opts.Logger.Error("job step failed", "company_uuid", company, "job_uuid", job, "exception.message", err)
+			}
+		}
+		pause.For(d.intake, restAfter(d.opts.Now().Sub(began)))
+		_ = pause.Until(d.intake, jobRetry, func() error { // a stop requeues it
+			return d.queue.EndJob(context.WithoutCancel(d.intake), replica, company, job, again)
+		}, func(err error) {
+			d.opts.Logger.Error("claim of job not ended, trying again", "job_uuid", job, "exception.message", err)
+		})
+	})
+}
