@@ -108,7 +108,7 @@ func (s *server) readSystem(ctx context.Context) (all overviewOfAll, err error) 
 	if all.Backlog, err = s.opts.Dispatcher.Backlog().Measure(ctx, partition.All()); err != nil {
 		return all, err
 	}
-	if all.Largest, err = s.opts.Dispatcher.Backlog().Top(ctx, 10); err != nil {
+	if all.Largest, err = s.opts.Dispatcher.Backlog().Largest(ctx, partition.All(), 10); err != nil {
 		return all, err
 	}
 	if all.Traffic, err = s.opts.Traffic.All(ctx); err != nil {

@@ -168,7 +168,7 @@ func (d *Dispatcher) Redelivery() *redelivery.Service { return d.redelivery }
 // Queue claims new events for the publisher, and is woken by it.
 func (d *Dispatcher) Queue() *workqueue.Queue { return d.queue }
 
-// Backlog measures the waiting work. Only the dispatcher calls its method Largest.
+// Backlog measures the waiting work.
 func (d *Dispatcher) Backlog() *backlog.Meter { return d.backlog }
 
 // Quarantine has the events, deliveries and subscribers that could not be read.

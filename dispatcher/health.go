@@ -31,10 +31,9 @@ type lastSample struct {
 	failing bool // it ended with a failure
 }
 
-// consequencesQueue bounds the batches of a recorder that wait for consequences. A full queue
-// blocks the recorder. So each shard holds at most consequencesQueue+2 batches (one is processed,
-// one is written and waits): 10 of recorderBatch outcomes each, without the bodies of their events,
-// and with recorderBytes of answers.
+// consequencesQueue bounds the batches that wait. When it is full, the recorder of that shard waits.
+// With the batch that is processed and the one that waits to enter, a shard holds at most 10 batches
+// of recorderBatch outcomes: without the bodies of their events, with recorderBytes of answers.
 const consequencesQueue = 8
 
 // consequences publishes metrics, logs, live tails and subscriber health after outcomes

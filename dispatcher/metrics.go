@@ -233,7 +233,7 @@ func (d *Dispatcher) readGauges(ctx context.Context) error {
 	if d.opts.TopCompanies <= 0 {
 		return nil
 	}
-	largest, err := d.backlog.Largest(ctx, backlog, d.opts.TopCompanies)
+	largest, err := d.backlog.Largest(ctx, owned, d.opts.TopCompanies)
 	if err != nil {
 		return err
 	}

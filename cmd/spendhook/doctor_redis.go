@@ -156,7 +156,7 @@ func (d *doctor) work(ctx context.Context, cfg *config.Config, r *redisx.Redis) 
 	if waiting.Quarantined > 0 {
 		d.warn("quarantine", fmt.Sprintf("%d events or deliveries are in the quarantine", waiting.Quarantined), "list them with GET /api/v1/quarantine; retry or drop each")
 	}
-	largest, err := meter.Largest(ctx, waiting, askedLargest)
+	largest, err := meter.Largest(ctx, partitions, askedLargest)
 	if err != nil {
 		d.warn("quotas", err.Error(), "try again")
 		return

@@ -56,8 +56,8 @@ type Delivery struct {
 	// The delivery starts as soon as its host has a place, and counts like any other.
 	Queued bool
 	// Backlogged: the claim found a queue of the endpoint, or one that its deliveries must go
-	// through. Claims may arrive in another order than they were made, so this counts besides
-	// SetQueued.
+	// through. A claim that was made earlier may arrive later, so what this claim saw counts
+	// besides the last SetQueued.
 	Backlogged bool
 	// Decided is called once for a delivery that waits, with the final decision (never
 	// Wait) and the time as from Enter. Leave, Stop or the Enter of another delivery call

@@ -19,8 +19,8 @@ type company struct {
 	extra int           // of these, outcomes without a place
 	// failing: its last attempt found the endpoint out of reach.
 	failing bool
-	// queued is the mark of the company's endpoints that have a queue; 0: none has. A new
-	// mark replaces the whole set at once, and the known endpoints bound its size.
+	// queued numbers the present set of the company's endpoints that have a queue; 0: none has. An
+	// endpoint is in the set if its own queued is the same, so a new number replaces the whole set.
 	queued   uint64
 	passed   *list.Element // in Admission.passed; nil: it is not
 	matching int           // events that are to be matched; they have places too
@@ -35,9 +35,10 @@ func (a *Admission) Free(company uuid.UUID) int {
 	return a.freeFor(a.companies[company])
 }
 
-// Holding returns the free share of each company that holds places, and of all others. In the
-// last eighth, shares also lists failing companies that hold nothing, up to 4,096 companies in
-// all. Its time is linear in the holding companies and, in the last eighth, in the idle ones.
+// Holding returns how many more deliveries each company that has places may claim, and how many
+// any other company may claim. When only the last eighth of the places is left, shares also has
+// the failing companies without places (0), up to 4,096 companies in all. Its time is linear in
+// these companies.
 func (a *Admission) Holding() (shares map[uuid.UUID]int, others int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -36,7 +36,7 @@ const (
 	// keptJobs is how many jobs of a company are kept: unfinished ones, and the newest others.
 	keptJobs = 2000
 	// maxWaiting bounds the unfinished jobs of a company; further ones are refused.
-	// maxDeleting is the higher bound for the jobs of deletions.
+	// maxDeleting bounds the unfinished jobs of deletions.
 	maxWaiting  = 100
 	maxDeleting = 1000
 )

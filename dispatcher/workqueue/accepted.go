@@ -9,10 +9,9 @@ import (
 	"spendhook/internal/partition"
 )
 
-// BeginAccept returns the id of this replica, a number, and a number of deliveries: under that
-// id and number, one call of the script that accepts events may claim so many of them. The id is
-// empty while this replica claims nothing, has few places left, or has work that waits for
-// places.
+// BeginAccept returns what one call of the script that accepts events may claim: under which id and
+// number, and how many deliveries. The id is empty when this replica may claim nothing: it stops, has
+// few places, or has work that waits for places.
 func (q *Queue) BeginAccept() (replica string, number uint64, deliveries int) {
 	q.mu.Lock()
 	off := !q.started || q.ctx.Err() != nil || q.refused.Load() != nil || len(q.parked) > 0

@@ -68,7 +68,7 @@ type claimed struct {
 	wake      bool          // work remains: a wake-up must be enqueued
 	passed    []uuid.UUID   // companies that hold their share of this replica
 	next      time.Duration // until the rate limit of an endpoint queue allows a delivery; negative: none waits
-	damaged   []damaged     // whose work was not claimed, or not all
+	damaged   []damaged     // companies with a damaged key: none of their work was claimed, or only a part
 	batches   []Batch
 	err       error
 }

@@ -59,7 +59,7 @@ type shard struct {
 // other is another replica, as seen in one shard.
 type other struct {
 	at     int64 // its last heartbeat, unix ms of Redis's clock
-	missed int   // heartbeats of this replica since; negative: extra heartbeats are left
+	missed int   // heartbeats of this replica since; negative: so many heartbeats are still forgiven
 }
 
 func (o *other) lost() bool { return o.missed >= lostHeartbeats }

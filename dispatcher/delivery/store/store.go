@@ -115,7 +115,7 @@ func (w *Write) matched() string {
 type Found struct {
 	Record   *delivery.Record // the stored record; Version 0 when there is none
 	InFlight bool             // an attempt is under way, and the change was guarded
-	// Compacted says that the event was compacted: no delivery of it can be new.
+	// Compacted says that the event was compacted: it gets no new deliveries.
 	Compacted bool
 	Damaged   bool // the stored record cannot be read; Record is nil
 }

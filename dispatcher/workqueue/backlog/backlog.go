@@ -26,8 +26,6 @@ type Total struct {
 	OldestDue time.Duration
 
 	Quarantined int64 // entries of the quarantine
-
-	byPartition map[int]int64 // pending events
 }
 
 //go:embed lua/backlog.lua
@@ -35,19 +33,18 @@ var backlogSource string
 
 var backlogScript = queues.Script(backlogSource, true)
 
-// passedMoved is how long a company that was passed by counts as still passed by.
+// passedMoved is how long after a claim last skipped a company its receivers count as what delays
+// its work.
 const passedMoved = 15 * time.Second
 
-// Meter measures the work that waits in Redis. Make it with New.
+// Meter measures the work that waits in Redis. Make it with New. It is safe for concurrent use.
 type Meter struct {
 	client      redis.UniversalClient
 	passedSince func(company uuid.UUID, at time.Time) bool
-	known       []Company   // by the last call of Largest, the most first
-	from        map[int]int // where the next page of a partition begins
 }
 
-// New returns a Meter. passedSince reports whether claims passed by a company, at the time
-// or later, because its receivers hold up its work; nil: they passed by none.
+// New returns a Meter. passedSince reports whether claims skipped a company, at the time or later,
+// because its receivers delay its work; nil: no company was skipped.
 func New(client redis.UniversalClient, passedSince func(company uuid.UUID, at time.Time) bool) *Meter {
 	if passedSince == nil {
 		passedSince = func(uuid.UUID, time.Time) bool { return false }
@@ -56,7 +53,7 @@ func New(client redis.UniversalClient, passedSince func(company uuid.UUID, at ti
 }
 
 // Pending counts the events of all partitions that are not settled. Unlike Measure, it reads one
-// key of each partition, however many companies there are. It is safe for concurrent use.
+// key of each partition, however many companies there are.
 func (m *Meter) Pending(ctx context.Context) (all int64, err error) {
 	counts, _ := pipeline.Each(ctx, m.client, partition.All(), func(pipe redis.Pipeliner, p int) *redis.StringCmd {
 		return pipe.Get(ctx, partition.Prefix(p)+"pending")
@@ -71,7 +68,7 @@ func (m *Meter) Pending(ctx context.Context) (all int64, err error) {
 	return all, nil
 }
 
-// Measure measures the waiting work of partitions. It is safe for concurrent use.
+// Measure measures the waiting work of partitions.
 func (m *Meter) Measure(ctx context.Context, partitions []int) (Total, error) {
 	calls := make([]*script.Call, len(partitions))
 	for i, p := range partitions {
@@ -81,8 +78,8 @@ func (m *Meter) Measure(ctx context.Context, partitions []int) (Total, error) {
 		return Total{}, fmt.Errorf("measure backlog: %w", err)
 	}
 	lately := time.Now().Add(-passedMoved) //nolint:forbidigo // for metrics
-	t := Total{byPartition: make(map[int]int64, len(partitions))}
-	for i, c := range calls {
+	var t Total
+	for _, c := range calls {
 		reply, _ := c.Reply().([]any)
 		if len(reply) < 3 {
 			continue
@@ -92,7 +89,6 @@ func (m *Meter) Measure(ctx context.Context, partitions []int) (Total, error) {
 		quarantined, _ := reply[2].(int64)
 		t.Pending += pending
 		t.Quarantined += quarantined
-		t.byPartition[partitions[i]] = pending
 		for at := 3; at+1 < len(reply); at += 2 {
 			name, _ := reply[at].(string)
 			company, err := uuid.Parse(name)

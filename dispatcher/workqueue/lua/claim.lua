@@ -8,10 +8,11 @@
 --   a breaker, 9 maximum of jobs, 10 share of each company that is not listed, 11 in-flight
 --   limit of a company's endpoint queues of one host; then company and share in turn
 -- Returns {1 when a wake-up must be enqueued else 0, companies passed by because they hold
---   their share, ms until the partition must be served for an endpoint queue that waits for
---   its rate or -1, companies of which a key is damaged and why in turn, batches...}; {-1} when the replica is fenced; or {-2} when the notes
---   have this number or a higher one: then this call may have claimed already and its
---   answer was lost. Notes hold the number of the call. Batches are results of batch.
+--   their share, ms until an endpoint queue that waits for its rate may be served or -1, then, in
+--   turn, each company with a damaged key and the error, batches...}; {-1} when the replica is
+--   fenced; or {-2} when the notes have this number or a higher one: then this call may have
+--   claimed already and its answer was lost. Notes hold the number of the call. Batches are
+--   results of batch.
 local P, replica = ARGV[1], ARGV[2]
 check({P})
 if redis.call('ZSCORE', P .. 'fenced', replica) then return {-1} end
@@ -119,7 +120,7 @@ end
 local next_service -- ms until the first endpoint queue that waits for its rate is due
 
 -- due_now lists the first deliveries of an endpoint queue that are due, at most `most`, and when
--- each of them and the next one is due. Of a mixed queue it returns only the first of these times.
+-- each of them and the one after them is due; for a mixed queue, only the first of these times.
 local function due_now(queue, s, most)
   local ids, times = {}, {}
   if mixed(s) then

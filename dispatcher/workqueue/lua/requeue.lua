@@ -3,8 +3,8 @@
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 replica, 3 maximum of notes, 4 '1' to fence the replica first: its
 --   claims are refused from then on, 5 number of the claim to requeue, '' for all claims;
---   the claim claims nothing if it arrives later, 6 ms after which an attempt of a claimed
---   delivery has ended; then the notes of work that was not begun, none for all notes
+--   the claim claims nothing if it arrives later, 6 longest time that an attempt
+--   may still run, in ms; then the notes to requeue, of work that was not begun; none for all notes
 -- If a damaged key of its company prevents that, a noted event or delivery is quarantined, and a
 -- noted job is due again later.
 -- Returns {number of notes that were removed, notes left, 1 when a wake-up must be enqueued else 0,

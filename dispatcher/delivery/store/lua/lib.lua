@@ -138,8 +138,8 @@ local function weigh(state, cost, fanouts)
   if math.abs(cost - before) > before / 1000 then redis.call('HSET', state, 'cost', cost) end
 end
 
--- company_of reads the fields cost and ordered of a company, once. A script that reads them before
--- it writes anything fails without a change when the key is damaged.
+-- company_of reads the fields cost and ordered of a company, once. Call it before the first
+-- write: then a damaged key fails the script before it has changed anything.
 local function company_of(P, company)
   local state = P .. 'c:' .. company
   companies[state] = companies[state] or redis.call('HMGET', state, 'cost', 'ordered')

@@ -304,7 +304,7 @@ local function freed(P, e, s, now)
   if redis.call('HLEN', P .. 'ef:' .. e) <= s.full then
     redis.call('HDEL', P .. 'es:' .. e, 'full')
     s.full = nil
-  elseif not s.paused then -- in case no other place is freed soon
+  elseif not s.paused then -- so that freed places are used even if no other one is freed soon
     redis.call('ZADD', P .. 'due', 'LT', now + FREED_MS, 'e:' .. e)
   end
 end
