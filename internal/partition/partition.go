@@ -51,11 +51,16 @@ func Key(company uuid.UUID, rest string) string { return Prefix(Of(company)) + r
 // Cluster's master, "" for any other kind of client. It asks the client's own
 // copy of the slot map, so it rarely takes a round trip.
 func Shard(ctx context.Context, client redis.UniversalClient, p int) (string, error) {
+	return ShardOf(ctx, client, Prefix(p))
+}
+
+// ShardOf names the Redis server that has a key now, as Shard does. With an error the name is "".
+func ShardOf(ctx context.Context, client redis.UniversalClient, key string) (string, error) {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
 		return "", nil
 	}
-	node, err := cluster.MasterForKey(ctx, Prefix(p))
+	node, err := cluster.MasterForKey(ctx, key)
 	if err != nil {
 		return "", err
 	}

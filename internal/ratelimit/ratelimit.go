@@ -5,7 +5,7 @@
 // 50 ms of the rate, at most a tenth of the burst: at a thousand requests a second one in fifty
 // waits for Redis. A leased token belongs to one process, so over any time N processes together
 // admit at most the limit plus N chunks. A request for more than a chunk leases exactly its own
-// tokens. While Redis is unreachable each process uses a local bucket.
+// tokens. While the Redis server of a bucket is unreachable, each process uses a local bucket.
 package ratelimit
 
 import (
@@ -13,20 +13,22 @@ import (
 	"crypto/sha256"
 	_ "embed" // the script
 	"encoding/base64"
+	"maps"
 	"math"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/clock"
+	"spendhook/internal/partition"
 )
 
 const (
 	maxBuckets = 20_000 // in memory, of ~200 bytes each; the least used are forgotten
 	chunkTime  = 50 * time.Millisecond
-	awayTime   = time.Second // pause between probes of an unreachable Redis
+	awayTime   = time.Second // pause between probes of an unreachable shard
 	forgetTime = time.Minute // without a request, after which the next one waits for Redis again
 )
 
@@ -58,7 +60,7 @@ type Decision struct {
 	RetryAfter time.Duration // how long to wait before a repetition; 0 when OK
 }
 
-// Limiter is safe for concurrent use. While Redis is unreachable it probes Redis in the
+// Limiter is safe for concurrent use. It probes a Redis server that is unreachable in the
 // background, for at most 250 ms at a time.
 type Limiter struct {
 	// LeaseTimeout is how long a lease may take. After it the process decides by a bucket
@@ -68,7 +70,9 @@ type Limiter struct {
 	client  redis.UniversalClient
 	now     func() time.Time
 	buckets *lru.Cache[bucketKey, *bucket]
-	away    atomic.Int64 // 0: Redis is reachable; else the unix nanoseconds of the next probe
+
+	mu   sync.Mutex
+	away map[string]time.Time // the next probe of each shard that is unreachable, named as by partition.ShardOf
 }
 
 type bucketKey struct{ limit, key string }
@@ -90,7 +94,7 @@ func New(client redis.UniversalClient, now func() time.Time) *Limiter {
 	if err != nil {
 		panic(err) // only for a size of 0
 	}
-	return &Limiter{LeaseTimeout: 250 * time.Millisecond, client: client, now: clock.Or(now), buckets: buckets}
+	return &Limiter{LeaseTimeout: 250 * time.Millisecond, client: client, now: clock.Or(now), buckets: buckets, away: make(map[string]time.Time)}
 }
 
 // Take takes n tokens for key, all or none, or says when to try again. If n is more than Burst,
@@ -115,8 +119,7 @@ func (l *Limiter) Take(ctx context.Context, limit Limit, key string, n int) Deci
 		return b.admitted(limit, now)
 	case now.Before(b.retry) && need >= b.retried:
 		return b.refused(limit, now, n, max(b.retry.Sub(now), b.missing(limit, now, need)))
-	case l.isAway(now):
-		l.probe(ctx, limit, key, now)
+	case l.isAway(ctx, limit, key, now):
 		return b.takeOwn(limit, now, n)
 	}
 	answer, ok := l.lease(ctx, limit, key, need)
@@ -147,7 +150,7 @@ func (l *Limiter) Give(ctx context.Context, limit Limit, key string, n int) Deci
 	switch now := l.now(); {
 	case b.held+n <= limit.chunk():
 		b.held += n
-	case l.isAway(now):
+	case l.isAway(ctx, limit, key, now):
 		b.full = b.full.Add(-limit.costOf(n))
 	default:
 		if answer, ok := l.lease(ctx, limit, key, -n); ok {
@@ -186,25 +189,44 @@ func (b *bucket) lock(ctx context.Context) bool {
 
 func (b *bucket) unlock() { <-b.locked }
 
-// isAway reports whether Redis counts as unreachable, so that local buckets are used.
-func (l *Limiter) isAway(now time.Time) bool {
-	away := l.away.Load()
-	return l.client == nil || away != 0 && now.UnixNano() < away+int64(forgetTime)
+// isAway reports whether the shard of a bucket counts as unreachable, so that the local bucket is
+// used. Once per awayTime it checks in the background whether the shard is reachable again.
+func (l *Limiter) isAway(ctx context.Context, limit Limit, key string, now time.Time) bool {
+	if l.client == nil {
+		return true
+	}
+	name := redisKey(limit.Name, key)
+	shard, _ := partition.ShardOf(ctx, l.client, name) // without a name the lease fails
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	next, away := l.away[shard]
+	if !away || now.After(next.Add(forgetTime)) {
+		return false
+	}
+	if !now.Before(next) {
+		l.away[shard] = now.Add(awayTime)
+		go l.probe(context.WithoutCancel(ctx), shard, name)
+	}
+	return true
 }
 
-// probe checks in the background whether Redis is reachable again, once per awayTime.
-func (l *Limiter) probe(ctx context.Context, limit Limit, key string, now time.Time) {
-	at := l.away.Load()
-	if l.client == nil || now.UnixNano() < at || !l.away.CompareAndSwap(at, now.Add(awayTime).UnixNano()) {
-		return
+func (l *Limiter) probe(ctx context.Context, shard, name string) {
+	ctx, cancel := context.WithTimeout(ctx, l.LeaseTimeout)
+	defer cancel()
+	if l.client.Exists(ctx, name).Err() == nil {
+		l.mu.Lock()
+		delete(l.away, shard)
+		l.mu.Unlock()
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.LeaseTimeout)
-	go func() {
-		defer cancel()
-		if l.client.Exists(ctx, redisKey(limit.Name, key)).Err() == nil {
-			l.away.Store(0)
-		}
-	}()
+}
+
+// setAway marks a shard as unreachable.
+func (l *Limiter) setAway(shard string) {
+	now := l.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.away, func(_ string, next time.Time) bool { return now.After(next.Add(forgetTime)) })
+	l.away[shard] = now.Add(awayTime)
 }
 
 // takeOwn takes n tokens from the local state of the bucket, without Redis.
@@ -253,14 +275,16 @@ type leaseAnswer struct {
 }
 
 // lease leases at least need tokens, a chunk if need is less. A negative need returns -need tokens.
-// It fails after LeaseTimeout. A failure marks Redis as unreachable.
+// It fails after LeaseTimeout. A failure marks the shard of the bucket as unreachable.
 func (l *Limiter) lease(ctx context.Context, limit Limit, key string, need int) (answer leaseAnswer, ok bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.LeaseTimeout)
 	defer cancel()
-	numbers, err := leaseScript.Run(ctx, l.client, []string{redisKey(limit.Name, key)},
+	name := redisKey(limit.Name, key)
+	numbers, err := leaseScript.Run(ctx, l.client, []string{name},
 		1e6/limit.PerSecond, limit.Burst, need, max(need, limit.chunk())).Int64Slice()
 	if err != nil || len(numbers) != 3 {
-		l.away.Store(l.now().Add(awayTime).UnixNano())
+		shard, _ := partition.ShardOf(ctx, l.client, name)
+		l.setAway(shard)
 		return leaseAnswer{}, false
 	}
 	return leaseAnswer{

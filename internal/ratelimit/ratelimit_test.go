@@ -316,6 +316,40 @@ func TestAHangingRedisHoldsUpOnlyTheFirst(t *testing.T) {
 	}
 }
 
+// While one shard of a Cluster hangs, replicas share the buckets of the other shards.
+func TestAHangingShardLeavesOtherBucketsShared(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Cluster(t, 2, "--cluster-require-full-coverage", "no")
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].Addr(), servers[1].Addr()}, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = client.Close() })
+	_, now := frozen()
+	own, other := ratelimit.New(client, now), ratelimit.New(client, now)
+	onShard := func(server int) (key string) {
+		for i := 0; ; i++ {
+			key = strconv.Itoa(i)
+			own.Take(t.Context(), slow, key, 1)
+			if n, err := servers[server].Client().DBSize(t.Context()).Result(); err != nil {
+				t.Fatal(err)
+			} else if n > 0 {
+				return key
+			}
+		}
+	}
+	hung, served := onShard(0), onShard(1)
+	servers[0].Pause()
+	defer servers[0].Resume()
+	if d := own.Take(t.Context(), slow, hung, 99); !d.OK {
+		t.Errorf("by a local bucket: %+v", d)
+	}
+	own.LeaseTimeout, other.LeaseTimeout = time.Minute, time.Minute // a busy machine is no shard that hangs
+	if d := own.Take(t.Context(), slow, served, 90); !d.OK {
+		t.Errorf("of another shard: %+v", d)
+	}
+	if d := other.Take(t.Context(), slow, served, 10); d.OK {
+		t.Errorf("the other replica got 10 of at most 9 tokens: %+v", d)
+	}
+}
+
 // countCalls counts the round trips of a client. Each waits until gate is closed, if there is one.
 func countCalls(client redis.UniversalClient, gate <-chan struct{}) *atomic.Int64 {
 	var calls atomic.Int64
