@@ -9,9 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"spendhook/internal/redistest"
 	"spendhook/internal/redisx"
+	"spendhook/subscribers/certificate"
 )
 
 func get(tb testing.TB, url string) (int, string) {
@@ -109,6 +112,22 @@ func TestRedisWatch(t *testing.T) {
 	defer server.Close()
 	if _, body := get(t, server.URL+"/metrics"); !strings.Contains(body, "\nspendhook_redis_up 1\n") {
 		t.Error("spendhook_redis_up is not 1")
+	}
+}
+
+// After a failure the egress certificates are checked again soon, not an hour later.
+func TestCertificatesAreCheckedAgainSoon(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	d := &daemon{log: slog.New(slog.DiscardHandler), certificates: certificate.New(server.Client(), nil, nil)}
+	var counts atomic.Pointer[[]int64]
+	server.Kill()
+	if wait := d.checkCertificates(t.Context(), &counts); wait != certificateRetry || counts.Load() != nil {
+		t.Errorf("without Redis the next check is after %v", wait)
+	}
+	server.Restart()
+	if wait := d.checkCertificates(t.Context(), &counts); wait != certificateEvery || counts.Load() == nil {
+		t.Errorf("with Redis the next check is after %v", wait)
 	}
 }
 

@@ -196,13 +196,16 @@ func (w *databaseWatch) warnings() []string {
 	return nil
 }
 
+const certificateNotice = 30 * 24 * time.Hour // warnings begin that long before a certificate expires
+
+// The interval between checks of the egress certificates, after one that failed and otherwise.
 const (
-	certificateNotice = 30 * 24 * time.Hour // warnings begin that long before a certificate expires
-	certificateEvery  = time.Hour
+	certificateRetry = time.Minute
+	certificateEvery = time.Hour
 )
 
 // watchCertificates counts the egress certificates that expire soon or have expired, and logs a
-// warning for each, once an hour.
+// warning for each, once an hour, and soon after a check that failed.
 func (d *daemon) watchCertificates(ctx context.Context) error {
 	var byPartition atomic.Pointer[[]int64]
 	d.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -219,21 +222,22 @@ func (d *daemon) watchCertificates(ctx context.Context) error {
 		return float64(ending)
 	}))
 	d.background(ctx, "certificate watch", func(ctx context.Context) {
-		for ok := true; ok; ok = pause.For(ctx, certificateEvery) {
-			d.checkCertificates(ctx, &byPartition)
+		for pause.For(ctx, d.checkCertificates(ctx, &byPartition)) {
 		}
 	})
 	return nil
 }
 
-func (d *daemon) checkCertificates(ctx context.Context, byPartition *atomic.Pointer[[]int64]) {
+// checkCertificates returns the wait until the next check. A check fails while a shard is away.
+func (d *daemon) checkCertificates(ctx context.Context, byPartition *atomic.Pointer[[]int64]) time.Duration {
 	some, counts, err := d.certificates.ExpiringBefore(ctx, time.Now().Add(certificateNotice))
 	if err != nil {
 		d.log.Debug("egress certificates not checked", "exception.message", err)
-		return
+		return certificateRetry
 	}
 	byPartition.Store(&counts)
 	for _, c := range some {
 		d.log.Warn("an egress certificate ends soon or has ended", "company_uuid", c.Company, "not_after", c.NotAfter)
 	}
+	return certificateEvery
 }
