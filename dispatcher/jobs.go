@@ -17,34 +17,36 @@ const jobRetry = time.Second
 // it, a company cannot fill Redis and the CPU with jobs: its jobs run a quarter of the time.
 func restAfter(step time.Duration) time.Duration { return min(3*step, time.Second) }
 
-// startJob runs one step of a job that replica has claimed, when a place for jobs is free. It frees
+func (d *Dispatcher) startJob(replica string, company, job uuid.UUID) {
+	d.working.Go(func() { d.runJob(d.intake, replica, company, job) })
+}
+
+// runJob runs one step of a job that replica has claimed, when a place for jobs is free. It frees
 // the place, rests, and then ends the claim: while that fails, the company gets no other job. After
 // a crash the step runs again.
-func (d *Dispatcher) startJob(replica string, company, job uuid.UUID) {
+func (d *Dispatcher) runJob(ctx context.Context, replica string, company, job uuid.UUID) {
 	slots, step := d.jobs, d.redelivery.Step
 	if notices := d.noticeStep(job); notices != nil { // may wait for the shard of the operations company
 		slots, step = d.forwards, notices
 	}
-	d.working.Go(func() {
-		select {
-		case slots <- struct{}{}:
-		case <-d.intake.Done():
-			return
+	select {
+	case slots <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	began := d.opts.Now()
+	again, err := step(ctx, company, job)
+	<-slots
+	if err != nil {
+		again = jobRetry
+		if ctx.Err() == nil {
+			d.opts.Logger.Error("job step failed", "company_uuid", company, "job_uuid", job, "exception.message", err)
 		}
-		began := d.opts.Now()
-		again, err := step(d.intake, company, job)
-		<-slots
-		if err != nil {
-			again = jobRetry
-			if d.intake.Err() == nil {
-				d.opts.Logger.Error("job step failed", "company_uuid", company, "job_uuid", job, "exception.message", err)
-			}
-		}
-		pause.For(d.intake, restAfter(d.opts.Now().Sub(began)))
-		_ = pause.Until(d.intake, jobRetry, func() error { // a stop requeues it
-			return d.queue.EndJob(context.WithoutCancel(d.intake), replica, company, job, again)
-		}, func(err error) {
-			d.opts.Logger.Error("claim of job not ended, trying again", "job_uuid", job, "exception.message", err)
-		})
+	}
+	pause.For(ctx, restAfter(d.opts.Now().Sub(began)))
+	_ = pause.Until(ctx, jobRetry, func() error { // a stop requeues it
+		return d.queue.EndJob(context.WithoutCancel(ctx), replica, company, job, again)
+	}, func(err error) {
+		d.opts.Logger.Error("claim of job not ended, trying again", "job_uuid", job, "exception.message", err)
 	})
 }
