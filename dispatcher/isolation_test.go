@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
@@ -177,6 +179,73 @@ func TestOpenBreakerLetsOneProbeThroughInEachPause(t *testing.T) {
 	h.settled()
 }
 
+// companyAt returns a company of a server.
+func companyAt(t *testing.T, client redis.UniversalClient, server *redistest.Server) uuid.UUID {
+	t.Helper()
+	for {
+		company := uuid.New()
+		if shard, err := partition.Shard(t.Context(), client, partition.Of(company)); err != nil {
+			t.Fatal(err)
+		} else if shard == server.Addr() {
+			return company
+		}
+	}
+}
+
+// While a shard is away, the gauges follow the other shards, and keep what the shard had last.
+func TestGaugesWhileAShardIsAway(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Cluster(t, 2, "--cluster-require-full-coverage", "no")
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{servers[0].Addr(), servers[1].Addr()}, ReadTimeout: time.Second, ContextTimeoutEnabled: true, MaxRedirects: -1,
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	h := build(t, client, func(o *Options) { o.TopCompanies = 5 })
+	away, other := companyAt(t, client, servers[0]), companyAt(t, client, servers[1])
+	var last figures
+	add := func(company uuid.UUID) {
+		h.emitOf(company, 1)
+		p := partition.Prefix(partition.Of(company))
+		for _, key := range []string{"dead", "quarantine"} {
+			if err := client.ZAdd(t.Context(), p+key, redis.Z{Score: float64(time.Now().UnixMilli()), Member: uuid.NewString()}).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want := func(ofAway, ofOther float64) {
+		t.Helper()
+		for name, g := range map[string]prometheus.Gauge{"pending": h.metrics.pending, "dead": h.metrics.dead, "quarantine": h.metrics.quarantine} {
+			if got := testutil.ToFloat64(g); got != ofAway+ofOther {
+				t.Errorf("%s: %v, want %v", name, got, ofAway+ofOther)
+			}
+		}
+		for company, pending := range map[uuid.UUID]float64{away: ofAway, other: ofOther} {
+			if got := testutil.ToFloat64(h.metrics.largest.WithLabelValues(company.String())); got != pending {
+				t.Errorf("company: %v, want %v", got, pending)
+			}
+		}
+	}
+	add(away)
+	add(other)
+	if err := h.readGauges(t.Context(), allPartitions(), &last); err != nil {
+		t.Fatal(err)
+	}
+	want(1, 1)
+	servers[0].Pause()
+	defer servers[0].Resume()
+	for n := range 2 {
+		add(other)
+		if err := h.readGauges(t.Context(), allPartitions(), &last); err == nil {
+			t.Error("the shard that is away is not reported")
+		}
+		want(1, float64(2+n))
+	}
+	servers[0].Resume()
+	add(away)
+	eventually(t, func() bool { return h.readGauges(t.Context(), allPartitions(), &last) == nil }, "all shards are read")
+	want(2, 3)
+}
+
 // While the consequences of one shard's outcomes hang, and its recorder waits for them, outcomes
 // of another shard are recorded and have their consequences.
 func TestConsequencesOfOneShardBlockNoOther(t *testing.T) {
@@ -184,17 +253,7 @@ func TestConsequencesOfOneShardBlockNoOther(t *testing.T) {
 	servers := redistest.Cluster(t, 2)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].Addr(), servers[1].Addr()}})
 	t.Cleanup(func() { _ = client.Close() })
-	companyAt := func(server int) uuid.UUID {
-		for {
-			company := uuid.New()
-			if shard, err := partition.Shard(t.Context(), client, partition.Of(company)); err != nil {
-				t.Fatal(err)
-			} else if shard == servers[server].Addr() {
-				return company
-			}
-		}
-	}
-	hung, other := companyAt(0), companyAt(1)
+	hung, other := companyAt(t, client, servers[0]), companyAt(t, client, servers[1])
 	release := make(chan struct{})
 	var counted atomic.Int64
 	h := build(t, client, func(o *Options) {

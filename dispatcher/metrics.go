@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,6 +11,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/endpoint"
+	"spendhook/dispatcher/workqueue/backlog"
 	"spendhook/internal/pause"
 )
 
@@ -206,8 +208,9 @@ const gaugesEvery = 10 * time.Second
 
 // runGauges reads what metrics show of Redis, so that a scrape need not.
 func (d *Dispatcher) runGauges(ctx context.Context) {
+	var last figures
 	for {
-		if err := d.readGauges(ctx); err != nil && ctx.Err() == nil {
+		if err := d.readGauges(ctx, d.queue.Owned(), &last); err != nil && ctx.Err() == nil {
 			d.opts.Logger.Error("gauges not read", "exception.message", err)
 		}
 		if !pause.For(ctx, gaugesEvery) {
@@ -216,30 +219,40 @@ func (d *Dispatcher) runGauges(ctx context.Context) {
 	}
 }
 
-func (d *Dispatcher) readGauges(ctx context.Context) error {
-	owned := d.queue.Owned()
-	dead, err := d.deliveries.PurgeDead(ctx, d.opts.Now(), owned)
-	if err != nil {
-		return err
+// figures are what the gauges show.
+type figures struct {
+	dead    map[int]int64 // letters, by partition
+	backlog backlog.Total
+}
+
+// readGauges reads the partitions that this replica owns. Of a partition that cannot be read,
+// because its shard is away, the gauges go on showing the last figures.
+func (d *Dispatcher) readGauges(ctx context.Context, owned []int, last *figures) error {
+	dead, failedDead := d.deliveries.PurgeDead(ctx, d.opts.Now(), owned)
+	total, failedTotal := d.backlog.Measure(ctx, owned)
+	total.Keep(last.backlog, owned)
+	letters := int64(0)
+	for _, p := range owned {
+		if _, read := dead[p]; !read {
+			dead[p] = last.dead[p]
+		}
+		letters += dead[p]
 	}
-	backlog, err := d.backlog.Measure(ctx, owned)
-	if err != nil {
-		return err
-	}
-	d.metrics.dead.Set(float64(dead))
-	d.metrics.pending.Set(float64(backlog.Pending))
-	d.metrics.oldest.Set(backlog.OldestDue.Seconds())
-	d.metrics.quarantine.Set(float64(backlog.Quarantined))
+	*last = figures{dead, total}
+	d.metrics.dead.Set(float64(letters))
+	d.metrics.pending.Set(float64(total.Pending))
+	d.metrics.oldest.Set(total.OldestDue.Seconds())
+	d.metrics.quarantine.Set(float64(total.Quarantined))
+	err := errors.Join(failedDead, failedTotal)
 	if d.opts.TopCompanies <= 0 {
-		return nil
-	}
-	largest, err := d.backlog.Largest(ctx, owned, d.opts.TopCompanies)
-	if err != nil {
 		return err
 	}
-	d.metrics.largest.Reset() // a company that is no longer one of them has no series
+	largest, failed := d.backlog.Largest(ctx, owned, d.opts.TopCompanies)
+	if failed == nil { // a company that is no longer one of them has no series
+		d.metrics.largest.Reset()
+	}
 	for _, c := range largest {
 		d.metrics.largest.WithLabelValues(c.Company.String()).Set(float64(c.Pending))
 	}
-	return nil
+	return errors.Join(err, failed)
 }

@@ -65,10 +65,10 @@ type redisWatch struct {
 func newRedisWatch(check func(context.Context) redisx.Status, reg prometheus.Registerer, log *slog.Logger) *redisWatch {
 	w := &redisWatch{check: check, log: log, up: prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "spendhook_redis_up",
-		Help: "Whether Redis answered the last check.",
+		Help: "Whether Redis answered the last check; in a Cluster, whether all shards did.",
 	}), safe: prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "spendhook_redis_safe",
-		Help: "Whether Redis stored data safely at the last check: it is a master, evicts nothing and can write its append-only file.",
+		Help: "Whether Redis, in a Cluster each shard, stored data safely at the last check: it is a master, evicts nothing and can write its append-only file.",
 	})}
 	reg.MustRegister(w.up, w.safe)
 	return w

@@ -22,7 +22,7 @@ type Call struct {
 	cmd *redis.Cmd
 }
 
-// Reply is the script's answer; valid after Run returned without an error.
+// Reply is the script's answer. It is nil if Run returned an error and this call failed.
 func (c *Call) Reply() any { return c.cmd.Val() }
 
 // Result is the script's answer or the error of this call alone, also after Run

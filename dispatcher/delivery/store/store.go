@@ -290,32 +290,41 @@ func readFound(c *Change, reply any) *Found {
 const purgeMost = 200
 
 // PurgeDead removes dead letters past their retention from the index, a bounded number per
-// partition, and returns how many are left in it. Their records expire by themselves.
-func (s *Store) PurgeDead(ctx context.Context, now time.Time, partitions []int) (left int64, err error) {
+// partition, and returns how many are left in it, by partition. Their records expire by themselves.
+// With an error, the result leaves out the partitions that failed, for example because their shard
+// is away.
+func (s *Store) PurgeDead(ctx context.Context, now time.Time, partitions []int) (left map[int]int64, err error) {
 	before := strconv.FormatInt(now.Add(-s.opts.Policy.DeadRetention).UnixMilli(), 10)
 	old, err := pipeline.Each(ctx, s.client, partitions, func(pipe redis.Pipeliner, p int) *redis.StringSliceCmd {
 		return pipe.ZRangeByScore(ctx, deadKey(p), &redis.ZRangeBy{Min: "-inf", Max: before, Count: purgeMost})
 	})
 	if err != nil {
-		return 0, fmt.Errorf("find old dead letters: %w", err)
+		err = fmt.Errorf("find old dead letters: %w", err)
 	}
-	counts := make([]*redis.IntCmd, len(partitions))
-	_, err = s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	counts := make(map[int]*redis.IntCmd, len(partitions))
+	_, failed := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, p := range partitions {
-			if refs := old[i].Val(); len(refs) > 0 {
+			refs, failed := old[i].Result()
+			if failed != nil {
+				continue
+			}
+			if len(refs) > 0 {
 				pipe.ZRem(ctx, deadKey(p), refs)
 			}
-			counts[i] = pipe.ZCard(ctx, deadKey(p))
+			counts[p] = pipe.ZCard(ctx, deadKey(p))
 		}
 		return nil
 	})
-	if err != nil {
-		return 0, fmt.Errorf("purge dead letters: %w", err)
+	if failed != nil {
+		err = errors.Join(err, fmt.Errorf("purge dead letters: %w", failed))
 	}
-	for _, count := range counts {
-		left += count.Val()
+	left = make(map[int]int64, len(counts))
+	for p, count := range counts {
+		if count.Err() == nil {
+			left[p] = count.Val()
+		}
 	}
-	return left, nil
+	return left, err
 }
 
 func isNil(err error) bool { return errors.Is(err, redis.Nil) }

@@ -26,6 +26,28 @@ type Total struct {
 	OldestDue time.Duration
 
 	Quarantined int64 // entries of the quarantine
+
+	byPartition map[int]Total
+}
+
+// add adds the waiting work of a partition.
+func (t *Total) add(p int, of Total) {
+	t.Pending += of.Pending
+	t.OldestDue = max(t.OldestDue, of.OldestDue)
+	t.Quarantined += of.Quarantined
+	t.byPartition[p] = of
+}
+
+// Keep adds the last figures of the partitions that were not measured for t.
+func (t *Total) Keep(last Total, partitions []int) {
+	for _, p := range partitions {
+		if _, measured := t.byPartition[p]; measured {
+			continue
+		}
+		if of, known := last.byPartition[p]; known {
+			t.add(p, of)
+		}
+	}
 }
 
 //go:embed lua/backlog.lua
@@ -68,35 +90,38 @@ func (m *Meter) Pending(ctx context.Context) (all int64, err error) {
 	return all, nil
 }
 
-// Measure measures the waiting work of partitions.
+// Measure measures the waiting work of partitions. With an error, the result leaves out the
+// partitions that could not be measured, for example because their shard is away.
 func (m *Meter) Measure(ctx context.Context, partitions []int) (Total, error) {
 	calls := make([]*script.Call, len(partitions))
 	for i, p := range partitions {
 		calls[i] = &script.Call{Script: backlogScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p)}}
 	}
-	if err := script.Run(ctx, m.client, calls...); err != nil {
-		return Total{}, fmt.Errorf("measure backlog: %w", err)
+	err := script.Run(ctx, m.client, calls...)
+	if err != nil {
+		err = fmt.Errorf("measure backlog: %w", err)
 	}
+	t := Total{byPartition: make(map[int]Total, len(partitions))}
+	for i, c := range calls {
+		if reply, _ := c.Reply().([]any); len(reply) >= 3 { // nil after an error
+			t.add(partitions[i], m.totalOf(reply))
+		}
+	}
+	return t, err
+}
+
+// totalOf reads a reply of backlog.lua.
+func (m *Meter) totalOf(reply []any) Total {
 	lately := time.Now().Add(-passedMoved) //nolint:forbidigo // for metrics
-	var t Total
-	for _, c := range calls {
-		reply, _ := c.Reply().([]any)
-		if len(reply) < 3 {
-			continue
+	pending, _ := reply[0].(int64)
+	waited, _ := reply[1].(int64)
+	quarantined, _ := reply[2].(int64)
+	for at := 3; at+1 < len(reply); at += 2 {
+		name, _ := reply[at].(string)
+		company, err := uuid.Parse(name)
+		if of, _ := reply[at+1].(int64); err == nil && !m.passedSince(company, lately) {
+			waited = max(waited, of)
 		}
-		pending, _ := reply[0].(int64)
-		waited, _ := reply[1].(int64)
-		quarantined, _ := reply[2].(int64)
-		t.Pending += pending
-		t.Quarantined += quarantined
-		for at := 3; at+1 < len(reply); at += 2 {
-			name, _ := reply[at].(string)
-			company, err := uuid.Parse(name)
-			if of, _ := reply[at+1].(int64); err == nil && !m.passedSince(company, lately) {
-				waited = max(waited, of)
-			}
-		}
-		t.OldestDue = max(t.OldestDue, time.Duration(waited)*time.Millisecond)
 	}
-	return t, nil
+	return Total{Pending: pending, OldestDue: time.Duration(waited) * time.Millisecond, Quarantined: quarantined}
 }
