@@ -1,11 +1,13 @@
 package redisx
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/url"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,111 +27,83 @@ const (
 
 var (
 	// errURL never quotes the address: it may hold a password.
-	errURL        = errors.New(`redis: the address is not a URL (a "/", "@" or ":" in a password is written %2F, %40, %3A)`)
-	errScheme     = errors.New("redis: the address starts with none of embedded, redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://")
-	errMasterName = errors.New("redis: a Sentinel address needs ?master_name=")
+	errURL        = errors.New(`the address is not a URL (a "/", "@" or ":" in a password is written %2F, %40, %3A)`)
+	errScheme     = errors.New("the address starts with none of embedded, redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://")
+	errMasterName = errors.New("a Sentinel address needs ?master_name=")
 	noUpgrades    = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 )
 
 // connect builds a client for an address; it does no I/O.
-func connect(raw string, files *clienttls.Files) (redis.UniversalClient, error) {
-	u, err := url.Parse(raw)
+func connect(address string, files *clienttls.Files) (redis.UniversalClient, error) {
+	o, err := options(address)
+	if err == nil {
+		err = files.Apply(o.TLSConfig)
+	}
 	if err != nil {
-		return nil, errURL
-	}
-	plain, kind, _ := strings.Cut(u.Scheme, "+")
-	u.Scheme = plain
-	switch {
-	case kind == "" && (plain == "redis" || plain == "rediss" || plain == "unix"):
-		return standalone(u, files)
-	case plain != "redis" && plain != "rediss":
-		return nil, errScheme
-	case kind == "sentinel":
-		return sentinel(u, files)
-	case kind == "cluster":
-		return cluster(u, files)
-	}
-	return nil, errScheme
-}
-
-func standalone(u *url.URL, files *clienttls.Files) (redis.UniversalClient, error) {
-	o, err := redis.ParseURL(u.String())
-	if err != nil {
-		return nil, fmt.Errorf("redis: read the address: %w", err)
-	}
-	if err := files.Apply(o.TLSConfig); err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
-	return newStandalone(o), nil
+	return dial(o), nil
 }
 
-func newStandalone(o *redis.Options) *redis.Client {
-	o.MaintNotificationsConfig = noUpgrades
-	o.ContextTimeoutEnabled = true
-	setDefault(&o.MaxRetries, 1)
-	bounds{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout, &o.DialerRetries, &o.PoolSize}.fill()
-	c := redis.NewClient(o)
+// dial makes a client that connects when it is used, and bounds each command.
+func dial(o *redis.UniversalOptions) (c redis.UniversalClient) {
+	o.ContextTimeoutEnabled, o.MaintNotificationsConfig = true, noUpgrades
+	o.DialTimeout, o.DialerRetries = dialTimeout, 1
+	o.ReadTimeout = cmp.Or(max(o.ReadTimeout, 0), commandTimeout)
+	o.WriteTimeout, o.PoolTimeout = o.ReadTimeout, o.ReadTimeout
+	o.PoolSize = cmp.Or(o.PoolSize, max(minPool, 16*runtime.GOMAXPROCS(0)))
+	if o.IsClusterMode {
+		cluster := o.Cluster()
+		cluster.ClusterStateReloadInterval = slotMapAge
+		c = redis.NewClusterClient(cluster)
+	} else {
+		o.MaxRetries = 1
+		c = redis.NewUniversalClient(o)
+	}
 	c.AddHook(deadline{o.ReadTimeout})
 	return c
 }
 
-func sentinel(u *url.URL, files *clienttls.Files) (redis.UniversalClient, error) {
-	o, err := redis.ParseFailoverURL(u.String())
+// parameters are those of an address, by what follows the "+" of its scheme.
+var parameters = map[string][]string{
+	"":         {"db", "pool_size", "read_timeout"},
+	"cluster":  {"addr", "pool_size", "read_timeout"},
+	"sentinel": {"addr", "db", "master_name", "password", "pool_size", "read_timeout", "username"},
+}
+
+// options reads an address. go-redis reads the part that all kinds of addresses share.
+func options(address string) (*redis.UniversalOptions, error) {
+	u, err := url.Parse(address)
 	if err != nil {
-		return nil, fmt.Errorf("redis: read the Sentinel address: %w", err)
+		return nil, errURL
 	}
-	if o.MasterName == "" {
+	scheme, kind, _ := strings.Cut(u.Scheme, "+")
+	if parameters[kind] == nil || scheme != "redis" && scheme != "rediss" && (scheme != "unix" || kind != "") {
+		return nil, errScheme
+	}
+	query := u.Query()
+	for name := range query {
+		if !slices.Contains(parameters[kind], name) {
+			return nil, fmt.Errorf("the address has a parameter that is not supported: %s", name)
+		}
+	}
+	o := &redis.UniversalOptions{MasterName: query.Get("master_name"), IsClusterMode: kind == "cluster"}
+	if o.MasterName == "" && kind == "sentinel" {
 		return nil, errMasterName
 	}
-	if err := files.Apply(o.TLSConfig); err != nil {
-		return nil, fmt.Errorf("redis: %w", err)
-	}
-	o.ContextTimeoutEnabled = true
-	setDefault(&o.MaxRetries, 1)
-	bounds{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout, &o.DialerRetries, &o.PoolSize}.fill()
-	c := redis.NewFailoverClient(o)
-	c.AddHook(deadline{o.ReadTimeout})
-	return c, nil
-}
-
-func cluster(u *url.URL, files *clienttls.Files) (redis.UniversalClient, error) {
-	o, err := redis.ParseClusterURL(u.String())
+	u.Scheme, u.RawQuery = scheme, url.Values{"db": query["db"], "pool_size": query["pool_size"], "read_timeout": query["read_timeout"]}.Encode()
+	one, err := redis.ParseURL(u.String())
 	if err != nil {
-		return nil, fmt.Errorf("redis: read the Cluster address: %w", err)
+		return nil, err
 	}
-	if err := files.Apply(o.TLSConfig); err != nil {
-		return nil, fmt.Errorf("redis: %w", err)
+	o.Addrs = append([]string{one.Addr}, query["addr"]...)
+	o.DB, o.TLSConfig, o.ReadTimeout, o.PoolSize = one.DB, one.TLSConfig, one.ReadTimeout, one.PoolSize
+	o.Username, o.Password = one.Username, one.Password
+	if kind == "sentinel" {
+		o.SentinelUsername, o.SentinelPassword = one.Username, one.Password
+		o.Username, o.Password = query.Get("username"), query.Get("password")
 	}
-	o.MaintNotificationsConfig = noUpgrades
-	o.ContextTimeoutEnabled = true
-	bounds{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout, &o.DialerRetries, &o.PoolSize}.fill()
-	setDefault(&o.ClusterStateReloadInterval, slotMapAge)
-	c := redis.NewClusterClient(o)
-	c.AddHook(deadline{o.ReadTimeout})
-	return c, nil
-}
-
-// bounds are the options that all three kinds of client have.
-type bounds struct {
-	dial, read, write, poolWait *time.Duration
-	dials, pool                 *int
-}
-
-// fill sets what the address left open.
-func (b bounds) fill() {
-	setDefault(b.dial, dialTimeout)
-	setDefault(b.read, commandTimeout)
-	setDefault(b.write, *b.read)
-	setDefault(b.poolWait, max(*b.read, commandTimeout))
-	setDefault(b.dials, 1)
-	setDefault(b.pool, max(minPool, 16*runtime.GOMAXPROCS(0)))
-}
-
-func setDefault[T comparable](p *T, v T) {
-	var zero T
-	if *p == zero {
-		*p = v
-	}
+	return o, nil
 }
 
 // deadline bounds each command and each pipeline as a whole, including the wait for a
@@ -142,7 +116,7 @@ func (d deadline) DialHook(next redis.DialHook) redis.DialHook { return next }
 // ProcessHook bounds a command.
 func (d deadline) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		ctx, cancel := d.within(ctx)
+		ctx, cancel := context.WithTimeout(ctx, d.limit)
 		defer cancel()
 		return next(ctx, cmd)
 	}
@@ -151,15 +125,8 @@ func (d deadline) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // ProcessPipelineHook bounds a pipeline.
 func (d deadline) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		ctx, cancel := d.within(ctx)
+		ctx, cancel := context.WithTimeout(ctx, d.limit)
 		defer cancel()
 		return next(ctx, cmds)
 	}
-}
-
-func (d deadline) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	if d.limit <= 0 { // read_timeout=-1: no limit
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, d.limit)
 }

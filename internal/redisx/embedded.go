@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -27,10 +26,8 @@ var errNoServer = errors.New("no redis-server or valkey-server on PATH: install 
 const homeName = "redis" // of its folder in the data directory
 
 const (
-	stopTimeout = 10 * time.Second
-	minBackoff  = 100 * time.Millisecond
-	maxBackoff  = 2 * time.Second
-	stableAfter = 30 * time.Second // a server that ran for this long is restarted at once
+	stopTimeout  = 10 * time.Second
+	restartAfter = 500 * time.Millisecond
 )
 
 // embedded runs a Redis server as a child and keeps it running.
@@ -40,7 +37,7 @@ type embedded struct {
 	sync   string      // of its append-only file
 	full   atomic.Bool // the disk is full, so the server is not started
 	home   *home
-	client *redis.Client
+	client redis.UniversalClient
 	log    *slog.Logger
 	cancel context.CancelFunc // ends the supervisor
 	done   chan struct{}
@@ -64,7 +61,7 @@ func openEmbedded(ctx context.Context, o Options) (*Redis, error) {
 		sync = "always"
 	}
 	e := &embedded{binary: binary, memory: memory, sync: sync, home: h, log: o.Logger, done: make(chan struct{})}
-	e.client = newStandalone(&redis.Options{Network: "unix", Addr: h.socket})
+	e.client = dial(&redis.UniversalOptions{Addrs: []string{h.socket}})
 	c, err := e.start(ctx)
 	if err != nil {
 		return nil, errors.Join(err, e.client.Close(), h.close())
@@ -103,7 +100,7 @@ func (e *embedded) start(ctx context.Context) (*child.Process, error) {
 	}
 	if err := c.Await(ctx, 10*time.Millisecond, func() bool { return e.ready(ctx) }); err != nil {
 		c.Kill()
-		return nil, fmt.Errorf("start %s: %w: %s", e.binary, err, output.last())
+		return nil, fmt.Errorf("start %s: %w: %s", e.binary, err, output.last)
 	}
 	e.log.Info("embedded Redis is up", "process.executable.path", e.binary, "process.pid", c.Pid(), "file.path", e.home.dir)
 	return c, nil
@@ -168,15 +165,21 @@ func (e *embedded) ready(ctx context.Context) bool {
 // supervise restarts the child whenever it ends, until ctx is done.
 func (e *embedded) supervise(ctx context.Context, c *child.Process) {
 	defer close(e.done)
-	backoff := minBackoff
 	for {
-		if c != nil && e.watch(ctx, c) {
-			backoff = minBackoff
+		if c != nil {
+			select {
+			case <-c.Done():
+				e.log.Error("embedded Redis ended unexpectedly", "exception.message", c.Err())
+			case <-ctx.Done():
+				if c.Stop(syscall.SIGTERM, stopTimeout) { // else it has written its data
+					e.log.Error("embedded Redis did not stop in time and was killed")
+				}
+				return
+			}
 		}
-		if !pause.For(ctx, backoff) {
+		if !pause.For(ctx, restartAfter) {
 			return
 		}
-		backoff = min(2*backoff, maxBackoff)
 		if c = nil; e.lacksRoom() {
 			continue
 		}
@@ -199,73 +202,26 @@ func (e *embedded) lacksRoom() bool {
 	return full
 }
 
-// watch returns once the child has ended, and whether it had been stable. It ends the child
-// itself when ctx is done.
-func (e *embedded) watch(ctx context.Context, c *child.Process) (stable bool) {
-	t := time.NewTimer(stableAfter)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-			stable = true
-		case <-c.Done():
-			e.log.Error("embedded Redis ended unexpectedly", "exception.message", c.Err())
-			return stable
-		case <-ctx.Done():
-			if c.Stop(syscall.SIGTERM, stopTimeout) { // else it has written its data
-				e.log.Error("embedded Redis did not stop in time and was killed")
-			}
-			return stable
-		}
-	}
-}
-
 func (e *embedded) stop() error {
 	e.cancel()
 	<-e.done
 	return e.home.close()
 }
 
-// lines logs what the embedded server prints and keeps its last words, for the
-// error when it does not start.
+// lines logs what the embedded server prints, which writes whole lines, and keeps the last one
+// for the error when the server does not start.
 type lines struct {
-	log *slog.Logger
-
-	mu   sync.Mutex
-	rest []byte
-	tail string
+	log  *slog.Logger
+	last string
 }
 
-const maxLine = 4096
-
-// Write never fails; a line is logged once it is complete.
+// Write never fails.
 func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.rest = append(l.rest, p...)
-	for {
-		line, rest, ok := bytes.Cut(l.rest, []byte("\n"))
-		if !ok {
-			break
+	for line := range bytes.Lines(p) {
+		if text := string(bytes.TrimSpace(line)); text != "" {
+			l.last = text
+			l.log.Debug("embedded Redis says", "line", text)
 		}
-		l.rest = rest
-		l.take(line)
-	}
-	if len(l.rest) > maxLine {
-		l.rest = nil
 	}
 	return len(p), nil
-}
-
-func (l *lines) take(line []byte) {
-	if text := string(bytes.TrimSpace(line)); text != "" {
-		l.tail = text
-		l.log.Debug("embedded Redis says", "line", text)
-	}
-}
-
-func (l *lines) last() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.tail
 }

@@ -66,7 +66,7 @@ func (h *home) placeSocket() (err error) {
 
 // lockServer takes the lock of the server. A server that a killed daemon left behind may still hold
 // it: lockServer waits until the kernel has ended that server, and else tells it to stop.
-func (h *home) lockServer(ctx context.Context, c *redis.Client) (*os.File, error) {
+func (h *home) lockServer(ctx context.Context, c redis.UniversalClient) (*os.File, error) {
 	path := filepath.Join(h.dir, "server.lock")
 	lock, err := lockFile(ctx, path, lockPatience)
 	if !errors.Is(err, errLocked) {

@@ -2,12 +2,9 @@ package redisx
 
 import (
 	"crypto/rand"
-	"crypto/sha1" //nolint:gosec // Redis's choice
-	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -27,14 +24,14 @@ func openMemory(log *slog.Logger) (*Redis, error) {
 	if err := m.Start(); err != nil {
 		return nil, fmt.Errorf("start the in-memory Redis: %w", err)
 	}
-	m.Server().SetPreHook(plainScripts())
+	m.Server().SetPreHook(plainScript)
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		passTime(m, stop)
 	}()
 	return &Redis{
-		client: newStandalone(&redis.Options{Addr: m.Addr(), Password: password}),
+		client: dial(&redis.UniversalOptions{Addrs: []string{m.Addr()}, Password: password}),
 		memory: true,
 		stop: func() error {
 			close(stop)
@@ -45,45 +42,14 @@ func openMemory(log *slog.Logger) (*Redis, error) {
 	}, nil
 }
 
-// plainScripts removes the first line of scripts that start with "#!lua", which miniredis does
-// not support. Scripts keep the digest of their full text. The flags of that line do not matter
-// in memory.
-func plainScripts() server.Hook {
-	var mu sync.Mutex
-	digests := make(map[string]string) // of the plain script, by that of the whole
-	return func(_ *server.Peer, cmd string, args ...string) bool {
-		if len(args) == 0 {
-			return false
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		switch cmd {
-		case "EVAL":
-			if plain, is := withoutShebang(args[0]); is {
-				digests[digest(args[0])] = digest(plain)
-				args[0] = plain
-			}
-		case "EVALSHA":
-			if plain, known := digests[args[0]]; known {
-				args[0] = plain
-			}
-		}
-		return false
+// plainScript removes the first line of a script that starts with "#!lua", which miniredis does
+// not support. The flags of that line do not matter in memory. The script's digest stays unknown,
+// so that each call sends the script.
+func plainScript(_ *server.Peer, cmd string, args ...string) bool {
+	if cmd == "EVAL" && len(args) > 0 && strings.HasPrefix(args[0], "#!lua") {
+		_, args[0], _ = strings.Cut(args[0], "\n")
 	}
-}
-
-func withoutShebang(script string) (plain string, is bool) {
-	if !strings.HasPrefix(script, "#!lua") {
-		return script, false
-	}
-	_, plain, _ = strings.Cut(script, "\n")
-	return plain, true
-}
-
-// digest is the SHA-1 by which Redis identifies a script.
-func digest(script string) string {
-	sum := sha1.Sum([]byte(script)) //nolint:gosec // Redis's choice
-	return hex.EncodeToString(sum[:])
+	return false
 }
 
 func passTime(m *miniredis.Miniredis, stop <-chan struct{}) {

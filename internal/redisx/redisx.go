@@ -23,8 +23,7 @@ const Embedded = "embedded"
 
 // Options say which Redis to use.
 type Options struct {
-	// URL is Embedded (also when empty), or the address of a running Redis in
-	// go-redis's own form. For Sentinel and Cluster the scheme says so:
+	// URL is Embedded (also when empty), or the address of a running Redis:
 	//
 	//	redis://user:password@host:6379/0
 	//	rediss://host:6380                     (TLS)
@@ -33,8 +32,8 @@ type Options struct {
 	//	redis+cluster://user:password@host:7000?addr=host2:7000
 	//
 	// rediss+sentinel and rediss+cluster use TLS. The user and password before
-	// a Sentinel's host are the Sentinel's own. read_timeout (1.5s) in the query
-	// also bounds each command as a whole.
+	// a Sentinel's host are the Sentinel's own. The query may have read_timeout (1.5s), which
+	// bounds each command as a whole, and pool_size.
 	URL string
 	// DataDir holds the files of an embedded server, in its folder "redis".
 	DataDir string
@@ -93,7 +92,7 @@ func Open(ctx context.Context, o Options) (*Redis, error) {
 
 // attach is nil when no embedded server answers in the data directory.
 func attach(ctx context.Context, dataDir string) *Redis {
-	client := newStandalone(&redis.Options{Network: "unix", Addr: filepath.Join(dataDir, homeName, "redis.sock")})
+	client := dial(&redis.UniversalOptions{Addrs: []string{filepath.Join(dataDir, homeName, "redis.sock")}})
 	if client.Ping(ctx).Err() != nil {
 		client.Close()
 		return nil

@@ -268,13 +268,8 @@ func TestMemory(t *testing.T) {
 	}
 	waittest.Until(t, "the key has expired", func() bool { return errors.Is(r.Client().Get(t.Context(), "short").Err(), redis.Nil) })
 	flagged := redis.NewScript("#!lua flags=allow-oom\nreturn ARGV[1]")
-	for range 2 { // the second time by its digest
-		if got, err := flagged.Run(t.Context(), r.Client(), nil, "x").Result(); err != nil || got != "x" {
-			t.Errorf("a script with flags: %v, %v", got, err)
-		}
-	}
-	if err := flagged.EvalSha(t.Context(), r.Client(), nil, "x").Err(); err != nil {
-		t.Errorf("a script with flags, by its digest: %v", err)
+	if got, err := flagged.Run(t.Context(), r.Client(), nil, "x").Result(); err != nil || got != "x" {
+		t.Errorf("a script with flags: %v, %v", got, err)
 	}
 }
 
