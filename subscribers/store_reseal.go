@@ -19,7 +19,7 @@ import (
 // Reseal seals every secret, header and egress certificate that is sealed under another key
 // than the current one, and counts it. It may be ended at any moment and
 // begun again: what is done stays done. What changes meanwhile is never
-// overwritten; the change sealed it. It reads every company.
+// overwritten. It reads every company.
 func (s *Store) Reseal(ctx context.Context, count *reseal.Count) error {
 	err := redisx.Scan(ctx, s.opts.Client, "sh:{*}:s:*", func(ctx context.Context, key string) error {
 		return s.resealCompany(ctx, key, count)
@@ -58,9 +58,6 @@ func (s *Store) resealField(ctx context.Context, company uuid.UUID, field, raw s
 		Reseal:  func(raw string) (string, error) { return s.resealed(company, field, raw) },
 		Swap: func(ctx context.Context, old, fresh string) (bool, error) {
 			return resealScript.Run(ctx, s.opts.Client, []string{layout.CompanyKey(company)}, field, old, fresh).Bool()
-		},
-		Read: func(ctx context.Context) (string, error) {
-			return redisx.OrEmpty(s.opts.Client.HGet(ctx, layout.CompanyKey(company), field).Result())
 		},
 	})
 	if err != nil {

@@ -150,13 +150,6 @@ func Reseal(ctx context.Context, store Store, keyring *seal.Keyring, count *rese
 			})
 			return swapped, err
 		}
-		value.Read = func(ctx context.Context) (string, error) {
-			rows, err := store.Read(ctx)
-			if i := slices.IndexFunc(rows, func(r Key) bool { return r.ID == row.ID }); i >= 0 {
-				return rows[i].Sealed, nil
-			}
-			return "", err
-		}
 		if err := count.Reseal(ctx, keyring, value); err != nil {
 			return fmt.Errorf("token key %s: %w", row.ID, err)
 		}

@@ -179,7 +179,6 @@ func (s *Store) reseal(ctx context.Context, key string, count *reseal.Count) err
 	value.Swap = func(ctx context.Context, old, fresh string) (bool, error) {
 		return resealScript.Run(ctx, s.client, []string{key}, old, fresh).Bool()
 	}
-	value.Read = func(ctx context.Context) (string, error) { return s.saved(ctx, key) }
 	return count.Reseal(ctx, s.keyring, value)
 }
 

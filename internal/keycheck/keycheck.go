@@ -4,11 +4,8 @@ package keycheck
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -24,11 +21,6 @@ const text = "spendhook"
 // errMissing is wrapped by the error of Verify when a key is missing or wrong.
 var errMissing = errors.New("the encryption keys do not open what Redis keeps")
 
-//go:embed lua/enter.lua
-var enterLua string
-
-var enterScript = redis.NewScript(enterLua)
-
 // Verify returns nil when the ring has all keys that were used with this Redis, and notes its
 // current key there. When processes with different keys start on an empty Redis, one of them
 // succeeds. The error names the missing key's id.
@@ -37,35 +29,39 @@ func Verify(ctx context.Context, client redis.UniversalClient, ring *seal.Keyrin
 	if err != nil {
 		return err
 	}
-	args := []any{ring.CurrentID(), fresh}
-	for _, id := range ring.IDs() {
-		args = append(args, id)
+	note := func(tx *redis.Tx) error {
+		noted, err := check(ctx, tx, ring)
+		if err != nil || noted[ring.CurrentID()] != "" { // a full Redis refuses every write
+			return err
+		}
+		_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error { return p.HSet(ctx, key, ring.CurrentID(), fresh).Err() })
+		return err
 	}
-	reply, err := enterScript.Run(ctx, client, []string{key}, args...).StringSlice()
-	if err != nil {
-		return fmt.Errorf("check the encryption keys: %w", err)
+	err = client.Watch(ctx, note, key)
+	for errors.Is(err, redis.TxFailedErr) { // another process has noted its key
+		err = client.Watch(ctx, note, key)
 	}
-	return open(reply, ring)
+	return err
 }
 
 // Check is Verify without noting the current key.
 func Check(ctx context.Context, client redis.UniversalClient, ring *seal.Keyring) error {
-	all, err := client.HGetAll(ctx, key).Result()
-	if err != nil {
-		return fmt.Errorf("check the encryption keys: %w", err)
-	}
-	return open(slices.Collect(maps.Values(all)), ring)
+	_, err := check(ctx, client, ring)
+	return err
 }
 
-// open returns an error unless the ring opens all test values.
-func open(all []string, ring *seal.Keyring) error {
-	for _, sealed := range all {
+func check(ctx context.Context, client redis.Cmdable, ring *seal.Keyring) (noted map[string]string, err error) {
+	noted, err = client.HGetAll(ctx, key).Result()
+	if err != nil {
+		return nil, fmt.Errorf("check the encryption keys: %w", err)
+	}
+	for id, sealed := range noted {
 		if plain, err := ring.Open(sealed, key); err != nil || string(plain) != text {
-			return fmt.Errorf("%w: it was sealed under key %s; set encryption.key to that key, or add it to encryption.old_keys (configured: %v)",
-				errMissing, seal.KeyID(sealed), ring.IDs())
+			return nil, fmt.Errorf("%w: a secret was sealed under key %s; set encryption.key to that key, or add it to encryption.old_keys (configured: %v)",
+				errMissing, id, ring.IDs())
 		}
 	}
-	return nil
+	return noted, nil
 }
 
 // Forget removes the notes of the older keys of the ring, once nothing is sealed under them any

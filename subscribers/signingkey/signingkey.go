@@ -110,19 +110,13 @@ func (s *Store) reseal(ctx context.Context, key string, count *reseal.Count) err
 	if err != nil || key != redisKey(company) {
 		return nil //nolint:nilerr // a key of another kind
 	}
-	raw, err := s.read(ctx, key)
-	if err != nil || raw == "" {
+	raw, err := redisx.OrEmpty(s.client.Get(ctx, key).Result())
+	if err != nil || raw == "" { // it was deleted
 		return err
 	}
 	value := reseal.Text(s.keyring, raw, place(company))
 	value.Swap = func(ctx context.Context, old, fresh string) (bool, error) {
 		return resealScript.Run(ctx, s.client, []string{key}, old, fresh).Bool()
 	}
-	value.Read = func(ctx context.Context) (string, error) { return s.read(ctx, key) }
 	return count.Reseal(ctx, s.keyring, value)
-}
-
-// read is "" for what is not there.
-func (s *Store) read(ctx context.Context, key string) (string, error) {
-	return redisx.OrEmpty(s.client.Get(ctx, key).Result())
 }

@@ -3,14 +3,10 @@ package reseal
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"spendhook/internal/seal"
 )
-
-// maxRounds bounds the retries of Reseal for a value that changes concurrently.
-const maxRounds = 20
 
 // Count has the counts of a reseal. A value is one record with all its secrets. It is not safe
 // for concurrent use.
@@ -32,11 +28,9 @@ type Stored struct {
 	Reseal func(value string) (string, error)
 	// Swap writes fresh if the value still is old, and reports whether it was.
 	Swap func(ctx context.Context, old, fresh string) (bool, error)
-	// Read returns the value as it is now; "" when it is gone.
-	Read func(ctx context.Context) (string, error)
 }
 
-// Text is a Stored of a value that is one sealed text, without Swap and Read.
+// Text is a Stored of a value that is one sealed text, without Swap.
 func Text(ring *seal.Keyring, value, place string) Stored {
 	return Stored{
 		Value:   value,
@@ -51,49 +45,36 @@ func Text(ring *seal.Keyring, value, place string) Stored {
 	}
 }
 
-// Reseal writes one value again if a secret in it is sealed under another key than the current one,
-// and counts the value.
+// Reseal writes one value again if a secret in it is sealed under another key than the current
+// one, and counts the value. A value that changes at the same time is counted as left, because its
+// writer may not have the current key: reseal it again.
 func (c *Count) Reseal(ctx context.Context, ring *seal.Keyring, s Stored) error {
-	value := s.Value
-	for range maxRounds {
-		stale, err := s.stale(ring, value)
+	left, err := s.stale(ring, s.Value)
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 && !c.DryRun {
+		fresh, err := s.Reseal(s.Value)
 		if err != nil {
 			return err
 		}
-		if len(stale) == 0 || c.DryRun {
-			c.done(stale)
-			return nil
-		}
-		fresh, err := s.Reseal(value)
+		still, err := s.stale(ring, fresh)
 		if err != nil {
 			return err
 		}
-		left, err := s.stale(ring, fresh)
-		if err != nil {
-			return err
-		}
-		if len(left) == len(stale) { // none of its secrets opens
-			c.done(left)
-			return nil
-		}
-		swapped, err := s.Swap(ctx, value, fresh)
-		if err != nil {
-			return fmt.Errorf("write a resealed value: %w", err)
-		}
-		if swapped {
-			c.Resealed++
-			c.done(left)
-			return nil
-		}
-		if value, err = s.Read(ctx); err != nil {
-			return err
-		}
-		if value == "" {
-			c.done(nil)
-			return nil
+		if len(still) < len(left) { // else none of its secrets opens
+			swapped, err := s.Swap(ctx, s.Value, fresh)
+			if err != nil {
+				return fmt.Errorf("write a resealed value: %w", err)
+			}
+			if swapped {
+				c.Resealed++
+				left = still
+			}
 		}
 	}
-	return errors.New("a value keeps changing: run the command again")
+	c.add(left)
+	return nil
 }
 
 func (s Stored) stale(ring *seal.Keyring, value string) ([]string, error) {
@@ -110,7 +91,7 @@ func (s Stored) stale(ring *seal.Keyring, value string) ([]string, error) {
 	return stale, nil
 }
 
-func (c *Count) done(left []string) {
+func (c *Count) add(left []string) {
 	c.Seen++
 	if c.Left == nil {
 		c.Left = map[string]int{}
