@@ -199,7 +199,7 @@ func (d *daemon) openRedis(ctx context.Context) (err error) {
 	d.limiter = ratelimit.New(d.redis.Client(), nil)
 	d.stop.add("redis", func(context.Context) error { return d.redis.Close() })
 	d.memory = redismemory.New(d.redis.Client(), redismemory.Options{
-		HighWater: d.cfg.Redis.HighWater, Limit: int64(d.cfg.Redis.Memory), Logger: d.log,
+		HighWater: d.cfg.Redis.HighWater, Limit: int64(d.cfg.Redis.Memory),
 	})
 	registerMemory(d.registry, d.memory)
 	d.background(ctx, "memory watch", d.memory.Run)

@@ -52,30 +52,36 @@ type Options struct {
 	AllowCIDRs    []netip.Prefix
 	AllowLoopback bool          // 127.0.0.0/8 and ::1, for --dev
 	Proxied       bool          // a proxy resolves the names: Check does not resolve them
-	Resolver      *net.Resolver // of Check and of a Dialer; nil means net.DefaultResolver
+	Resolver      *net.Resolver // of Check and of a Dialer; nil: the system's
 }
 
 // Guard decides which addresses may be connected to. It allows all ports: receivers may use any
 // port, and every port of a public address is public. Safe for concurrent use.
 type Guard struct {
-	o        Options // but AllowCIDRs, which may change
-	resolver *net.Resolver
-	rules    atomic.Pointer[rules]
+	o     Options // but AllowCIDRs, which may change
+	rules atomic.Pointer[rules]
 }
 
 // rules are what follows from the ranges that are allowed.
 type rules struct {
 	addresses *ssrf.Guardian
-	metadata  map[netip.Addr]bool // metadata addresses that are refused although a range allows them
-	inside    bool                // internal names are allowed, because some special addresses are
+	cidrs     []netip.Prefix
+	inside    bool // internal names are allowed, because some special addresses are
+}
+
+// metadata reports whether an address is refused although a range may allow it.
+func (r *rules) metadata(a netip.Addr) bool {
+	return slices.Contains(metadata, a) && !slices.Contains(r.cidrs, netip.PrefixFrom(a, a.BitLen()))
+}
+
+func (r *rules) refuse(a netip.Addr) bool {
+	a = a.Unmap()
+	return r.addresses.SafeAddr(a) != nil || r.metadata(a)
 }
 
 // New makes a Guard; the zero Options are the strict ones.
 func New(o Options) *Guard {
-	g := &Guard{o: o, resolver: o.Resolver}
-	if g.resolver == nil {
-		g.resolver = net.DefaultResolver
-	}
+	g := &Guard{o: o}
 	g.Allow(o.AllowCIDRs)
 	return g
 }
@@ -87,17 +93,11 @@ func (g *Guard) Allow(cidrs []netip.Prefix) {
 		allowed = slices.Concat(cidrs, loopback)
 	}
 	v4, v6 := byFamily(allowed)
-	r := &rules{
-		inside: len(v4)+len(v6) > 0, metadata: make(map[netip.Addr]bool, len(metadata)),
-		addresses: ssrf.New(
-			ssrf.WithAnyPort(),
-			ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...),
-		),
-	}
-	for _, addr := range metadata {
-		r.metadata[addr] = !slices.Contains(cidrs, netip.PrefixFrom(addr, addr.BitLen()))
-	}
-	g.rules.Store(r)
+	g.rules.Store(&rules{
+		addresses: ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...)),
+		cidrs:     cidrs,
+		inside:    len(allowed) > 0,
+	})
 }
 
 func byFamily(all []netip.Prefix) (v4, v6 []netip.Prefix) {
@@ -120,7 +120,7 @@ func (g *Guard) control(network, address string, c syscall.RawConn) error {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	target, err := netip.ParseAddrPort(address)
-	if err != nil || rules.metadata[target.Addr().Unmap()] {
+	if err != nil || rules.metadata(target.Addr().Unmap()) {
 		return fmt.Errorf("%w: it is a cloud's metadata address", ErrRefused)
 	}
 	return nil
@@ -144,21 +144,21 @@ func (g *Guard) Check(ctx context.Context, host string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	addrs, err := g.resolver.LookupNetIP(ctx, "ip", g.absolute(host))
-	switch {
-	case err == nil:
-	case g.rules.Load().inside:
-		return nil
-	default:
+	addrs, err := g.o.Resolver.LookupNetIP(ctx, "ip", g.absolute(host))
+	rules := g.rules.Load()
+	if err != nil && !rules.inside || slices.ContainsFunc(addrs, rules.refuse) {
 		return refusedAt(host)
 	}
-	return g.checkAll(host, addrs...)
+	return nil
 }
 
 // checkName checks a host without resolving it.
 func (g *Guard) checkName(host string) error {
 	if addr, err := netip.ParseAddr(host); err == nil {
-		return g.checkAll(host, addr)
+		if g.rules.Load().refuse(addr) {
+			return refusedAt(host)
+		}
+		return nil
 	}
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
 	switch {
@@ -188,16 +188,6 @@ func (g *Guard) absolute(host string) string {
 		return host
 	}
 	return host + "."
-}
-
-func (g *Guard) checkAll(host string, addrs ...netip.Addr) error {
-	rules := g.rules.Load()
-	for _, a := range addrs {
-		if rules.addresses.SafeAddr(a.Unmap()) != nil || rules.metadata[a.Unmap()] {
-			return refusedAt(host)
-		}
-	}
-	return nil
 }
 
 func refusedAt(host string) error {

@@ -93,38 +93,21 @@ func (p *Proxy) connect(ctx context.Context, address string, timeout time.Durati
 	if err != nil {
 		return nil, &ProxyError{Err: fmt.Errorf("reach it: %w", err)}
 	}
-	if err := p.ask(ctx, conn, address, timeout); err != nil {
-		conn.Close()
-		return nil, err
-	}
-	return conn, nil
-}
-
-// longAgo is a deadline in the past, which interrupts reads and writes.
-var longAgo = time.Unix(1, 0)
-
-// ask sends CONNECT and reads the answer, until ctx or the time ends.
-func (p *Proxy) ask(ctx context.Context, conn net.Conn, address string, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	interrupted := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(interrupted)
-		_ = conn.SetDeadline(longAgo)
-	})
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	status, err := p.exchange(conn, address)
-	if !stop() {
-		<-interrupted // otherwise the interrupt could come after the tunnel is open
-		return &ProxyError{Waiting: true, Err: ctx.Err()}
-	}
 	switch {
-	case err != nil:
-		return &ProxyError{Err: err}
-	case status < 200 || status > 299:
-		return &ProxyError{Status: status, Err: errors.New("no connection")}
+	case !stop(): // the time is up, and conn is closed
+		return nil, &ProxyError{Waiting: true, Err: ctx.Err()}
+	case err == nil && status >= 200 && status <= 299:
+		return conn, nil
 	}
-	return nil
+	conn.Close()
+	return nil, &ProxyError{Status: status, Err: cmp.Or(err, errNoConnection)}
 }
+
+var errNoConnection = errors.New("no connection")
 
 func (p *Proxy) exchange(conn net.Conn, address string) (status int, err error) {
 	request := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address, Header: http.Header{}}
@@ -170,7 +153,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 		return nil, err
 	}
 	if d.Proxy == nil {
-		direct := net.Dialer{Timeout: timeout, Control: d.Guard.control, Resolver: d.Guard.resolver}
+		direct := net.Dialer{Timeout: timeout, Control: d.Guard.control, Resolver: d.Guard.o.Resolver}
 		return direct.DialContext(ctx, network, net.JoinHostPort(d.Guard.absolute(host), port))
 	}
 	if err := d.Guard.checkName(host); err != nil {

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"math"
 	"strconv"
 	"sync"
@@ -36,7 +35,6 @@ type Options struct {
 	HighWater float64          // share of a server's memory that new events may fill
 	Limit     int64            // memory of a server without maxmemory, in bytes; 0: not known
 	Now       func() time.Time // nil: the real clock
-	Logger    *slog.Logger     // nil: discard
 }
 
 // Watch reads the servers of one Redis. It is safe for concurrent use.
@@ -65,23 +63,13 @@ type Use struct {
 // New returns a Watch. It admits everything until its first reading.
 func New(client redis.UniversalClient, o Options) *Watch {
 	o.Now = clock.Or(o.Now)
-	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return &Watch{client: client, opts: o, shards: make(map[string]*reading)}
 }
 
 // Run reads at once and then every second, until ctx ends.
 func (m *Watch) Run(ctx context.Context) {
-	above := false
 	for ok := true; ok; ok = pause.For(ctx, readEvery) {
 		m.Read(ctx)
-		if now := m.Fullest(); above != now.above() {
-			above = now.above()
-			if above {
-				m.opts.Logger.Warn("Redis is above its high-water mark, new events are refused", "used_bytes", now.Used, "limit_bytes", now.Limit)
-			} else {
-				m.opts.Logger.Info("Redis is below its high-water mark again", "used_bytes", now.Used, "limit_bytes", now.Limit)
-			}
-		}
 	}
 }
 
@@ -90,47 +78,32 @@ func (m *Watch) Run(ctx context.Context) {
 func (m *Watch) Read(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	var mu sync.Mutex
-	masters := make(map[string]bool)
+	shards := make(map[string]*reading)
 	err := redisx.EachMaster(ctx, m.client, func(ctx context.Context, shard string, master redis.UniversalClient) error {
-		mu.Lock()
-		masters[shard] = true
-		mu.Unlock()
-		m.read(ctx, shard, master)
+		r := m.read(ctx, master)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if r = cmp.Or(r, m.shards[shard]); r != nil {
+			shards[shard] = r
+		}
 		return nil
 	})
 	if err == nil {
-		m.keep(masters)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.shards = shards // without servers that are no longer masters
 	}
 }
 
-// keep drops the servers that are no longer masters.
-func (m *Watch) keep(masters map[string]bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for shard := range m.shards {
-		if !masters[shard] {
-			delete(m.shards, shard)
-		}
-	}
-}
-
-func (m *Watch) read(ctx context.Context, shard string, server redis.Cmdable) {
+// read is nil when the server does not answer.
+func (m *Watch) read(ctx context.Context, server redis.Cmdable) *reading {
 	text, err := server.Info(ctx, "memory").Result()
 	if err != nil {
-		return
+		return nil
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s := m.shards[shard]
-	if s == nil {
-		s = &reading{}
-		m.shards[shard] = s
-	}
-	s.server, s.asked = server, m.opts.Now()
-	s.use = m.opts.use(redisx.ParseInfo(text))
-	s.free = max(0, s.use.HighWater-s.use.Used)
-	s.part = s.free / parts
+	use := m.opts.use(redisx.ParseInfo(text))
+	free := max(0, use.HighWater-use.Used)
+	return &reading{server: server, asked: m.opts.Now(), use: use, free: free, part: free / parts}
 }
 
 // use reads what INFO says. Redis does not count its own output buffers against
@@ -194,10 +167,12 @@ func (m *Watch) Reserve(ctx context.Context, shard string, n int64) (reserved, f
 	s := m.shards[shard]
 	if s != nil && s.use.Limit > 0 && s.part < n && m.opts.Now().Sub(s.asked) >= rereadAfter {
 		s.asked = m.opts.Now() // the others need not read as well
-		server := s.server
 		m.mu.Unlock()
-		m.read(ctx, shard, server)
+		fresh := m.read(ctx, s.server)
 		m.mu.Lock()
+		if fresh != nil {
+			s, m.shards[shard] = fresh, fresh
+		}
 	}
 	if s == nil || s.use.Limit == 0 {
 		return n, math.MaxInt64, func(int64) {}
@@ -205,13 +180,10 @@ func (m *Watch) Reserve(ctx context.Context, shard string, n int64) (reserved, f
 	reserved, free = min(n, s.part), s.free
 	s.part -= reserved
 	s.free -= reserved
-	use := s.use
 	return reserved, free, func(bytes int64) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if s.use == use { // else the next reading has counted it
-			s.part += bytes
-			s.free += bytes
-		}
+		s.part += bytes // without effect if s is no longer the last reading, which has counted the bytes
+		s.free += bytes
 	}
 }

@@ -3,32 +3,23 @@ package seal
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 
 	"spendhook/internal/datadir"
 )
 
-// maxKeyFile is far above any spelling of a key, in bytes.
-const maxKeyFile = 4096
-
 // ReadFile reads a key from a file, or a link to one, which must not be readable
 // by everyone.
 func ReadFile(path string) (Key, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return Key{}, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
+	info, err := os.Stat(path)
 	if err != nil {
 		return Key{}, err
 	}
 	if info.Mode().Perm()&0o007 != 0 {
 		return Key{}, fmt.Errorf("%s: mode %v lets everyone use it; set 0600", path, info.Mode().Perm())
 	}
-	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile))
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return Key{}, err
 	}
