@@ -39,7 +39,7 @@ type Tracing struct {
 	exporter sdktrace.SpanExporter
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
-	sampler  sampler
+	sampler  trace.Tracer // see records
 }
 
 // Enabled reports whether the environment enables the export of spans.
@@ -98,7 +98,7 @@ func Open(ctx context.Context, o Options) (*Tracing, error) {
 	if limits.AttributeValueLengthLimit < 0 {
 		limits.AttributeValueLengthLimit = maxValue
 	}
-	t := &Tracing{exporter: exporter, sampler: newSampler()}
+	t := &Tracing{exporter: exporter, sampler: sdktrace.NewTracerProvider().Tracer("")}
 	t.provider = sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(exporter), sdktrace.WithResource(of), sdktrace.WithRawSpanLimits(limits),
 		sdktrace.WithSampler(sdktrace.AlwaysSample()), // of the requests that Handler lets through
@@ -108,19 +108,11 @@ func Open(ctx context.Context, o Options) (*Tracing, error) {
 }
 
 // report logs the errors of the library at a limited pace: with an unreachable collector each
-// batch fails.
+// batch fails. The library's own log lines are dropped.
 func report(log *slog.Logger) {
 	problems := pacedlog.New(log, "opentelemetry", nil)
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { problems.Log(context.Background(), err.Error()) }))
-	otel.SetLogger(logr.FromSlogHandler(quiet{log.Handler()}))
-}
-
-// quiet leaves the library's own log lines to the debug level.
-type quiet struct{ slog.Handler }
-
-// Enabled implements slog.Handler.
-func (q quiet) Enabled(ctx context.Context, _ slog.Level) bool {
-	return q.Handler.Enabled(ctx, slog.LevelDebug)
+	otel.SetLogger(logr.Discard())
 }
 
 // flush bounds how long Close waits for the collector to accept the last spans.
@@ -160,7 +152,7 @@ func (t *Tracing) Handler(route string, next http.Handler) http.Handler {
 		otelhttp.WithSpanNameFormatter(func(route string, r *http.Request) string { return r.Method + " " + route }))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r = withCaller(r)
-		if !t.sampler.records() {
+		if !t.records() {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -178,17 +170,12 @@ func withCaller(r *http.Request) *http.Request {
 	return r.WithContext(caller(r.Context(), r.Header))
 }
 
-// sampler decides whether to record a request, as for a new trace, by OTEL_TRACES_SAMPLER. It
+// records decides whether to record a request, as for a new trace, by OTEL_TRACES_SAMPLER. It
 // ignores the sampled flag and the trace id of the caller; otherwise a company could force the
 // recording of all its requests. It decides before a span is made, so that requests that are
 // not recorded cost almost nothing. It uses a provider with the environment's sampler.
-type sampler struct{ tracer trace.Tracer }
-
-func newSampler() sampler { return sampler{sdktrace.NewTracerProvider().Tracer("")} }
-
-// records reports whether one more request is recorded.
-func (s sampler) records() bool {
-	_, span := s.tracer.Start(context.Background(), "")
+func (t *Tracing) records() bool {
+	_, span := t.sampler.Start(context.Background(), "")
 	return span.SpanContext().IsSampled()
 }
 
