@@ -10,11 +10,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/child"
@@ -125,34 +125,16 @@ func (e *embedded) args() []string {
 // minMemory is what an embedded server gets at least, in bytes.
 const minMemory = 256 << 20
 
-// defaultMemory is half of what this machine or container has, 0 when that is
-// not known.
+// defaultMemory is half of the memory of this machine or container, 0 when it is not known.
 func defaultMemory() int64 {
-	has := readNumber("/proc/meminfo", "MemTotal:") * 1024
-	if limit := readNumber("/sys/fs/cgroup/memory.max", ""); limit > 0 && limit < has {
-		has = limit
+	has, _ := memlimit.FromSystem() // 0 with an error
+	if limit, err := memlimit.FromCgroup(); err == nil {
+		has = min(has, limit)
 	}
 	if has == 0 {
 		return 0
 	}
-	return max(has/2, minMemory)
-}
-
-// readNumber reads the number after label in a file, 0 when there is none.
-func readNumber(path, label string) int64 {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, label); ok {
-			if fields := strings.Fields(rest); len(fields) > 0 {
-				n, _ := strconv.ParseInt(fields[0], 10, 64) // "max" is no number
-				return n
-			}
-		}
-	}
-	return 0
+	return max(int64(has/2), minMemory) //nolint:gosec // a memory's size fits
 }
 
 // ready reports whether the server has loaded its data. It dials only once the socket exists,

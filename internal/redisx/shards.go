@@ -42,8 +42,8 @@ const wakeUpKey = "asynq:{spendhook}"
 
 // EachMaster calls f concurrently for each master of a Cluster that has a partition, the
 // encryption keys or the wake-ups, with its address as name. For any other client it calls f once,
-// with the name "". It uses the client's own copy of the slot map. ForEachMaster would ask for the
-// map again, maybe the one master that hangs.
+// with the name "". It uses the client's own copy of the slot map: ForEachMaster would read the
+// map again, and a master that hangs would delay that.
 func EachMaster(ctx context.Context, client redis.UniversalClient, f func(ctx context.Context, name string, master redis.UniversalClient) error) error {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
@@ -70,7 +70,7 @@ func EachMaster(ctx context.Context, client redis.UniversalClient, f func(ctx co
 
 // Scan calls f for the keys that match the pattern, on every master of a Cluster. A key that
 // exists during the whole scan is passed at least once, maybe more often. Calls of f do not
-// overlap. It reads all keys, so that it is for an operator's commands, not for the daemon.
+// overlap. It reads all keys: it is for an operator's commands, not for the daemon.
 func Scan(ctx context.Context, client redis.UniversalClient, pattern string, f func(ctx context.Context, key string) error) error {
 	var one sync.Mutex
 	scan := func(ctx context.Context, server redis.UniversalClient) error {
