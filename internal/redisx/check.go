@@ -30,19 +30,11 @@ func (s *Status) Answers() bool { return s.Up || len(s.Away) > 0 }
 func (r *Redis) Check(ctx context.Context) Status {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	if r.memory {
-		s := ping(ctx, r.client)
-		s.warn("Redis is in memory: nothing survives a restart")
-		return s
-	}
 	all := Status{Up: true}
 	var mu sync.Mutex
 	servers := 0
 	err := EachMaster(ctx, r.client, func(ctx context.Context, name string, server redis.UniversalClient) error {
-		s := checkServer(ctx, server)
-		if !r.own {
-			s.checkSync(ctx, server)
-		}
+		s := r.checkServer(ctx, server)
 		mu.Lock()
 		defer mu.Unlock()
 		servers++
@@ -81,27 +73,26 @@ func (r *Redis) TryWrite(ctx context.Context) error {
 	return fmt.Errorf("write %s: %w", probeKey, err)
 }
 
-func checkServer(ctx context.Context, c redis.UniversalClient) Status {
-	s := ping(ctx, c)
-	if !s.Up {
-		return s
-	}
-	text, err := c.Info(ctx).Result()
-	if err != nil {
-		s.warn("Redis refuses INFO, so its eviction policy and persistence are unknown: %v", err)
-		return s
-	}
-	s.checkInfo(ParseInfo(text))
-	return s
-}
-
-func ping(ctx context.Context, c redis.UniversalClient) Status {
+func (r *Redis) checkServer(ctx context.Context, c redis.UniversalClient) Status {
 	s := Status{Up: true}
 	switch err := c.Ping(ctx).Err(); {
 	case isMisconfError(err): // the answer to PING too
 		s.down("Redis takes no writes, is its disk full? %v", err)
+		return s
 	case err != nil:
 		s.down("Redis does not answer: %v", err)
+		return s
+	case r.memory:
+		s.warn("Redis is in memory: nothing survives a restart")
+		return s
+	}
+	if text, err := c.Info(ctx).Result(); err != nil {
+		s.warn("Redis refuses INFO, so its eviction policy and persistence are unknown: %v", err)
+	} else {
+		s.checkInfo(ParseInfo(text))
+	}
+	if !r.own {
+		s.checkSync(ctx, c)
 	}
 	return s
 }
@@ -129,9 +120,6 @@ func (s *Status) checkInfo(info map[string]string) {
 // checkSync warns of a server that answers before its append-only file is on disk. It does not
 // warn of a server that refuses CONFIG.
 func (s *Status) checkSync(ctx context.Context, c redis.UniversalClient) {
-	if !s.Up {
-		return
-	}
 	settings, err := c.ConfigGet(ctx, "append*").Result()
 	if err != nil || settings["appendonly"] != "yes" || settings["appendfsync"] == "always" {
 		return

@@ -83,16 +83,11 @@ func findServer() (string, error) {
 
 // start runs the child and waits until it has loaded its data.
 func (e *embedded) start(ctx context.Context) (*child.Process, error) {
-	lock, err := e.home.lockServer(ctx, e.client)
-	if err != nil {
-		return nil, err
-	}
-	defer lock.Close()           // the child has inherited it
 	_ = os.Remove(e.home.socket) // of a dead server
 	output := &lines{log: e.log}
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), e.binary, e.args()...) //nolint:gosec // found on PATH; our own arguments
 	cmd.Stdout, cmd.Stderr = output, output
-	cmd.ExtraFiles = []*os.File{lock}
+	cmd.ExtraFiles = []*os.File{e.home.lock}
 	cmd.WaitDelay = time.Second // a child of the child may hold the pipe
 	c, err := child.Start(cmd)
 	if err != nil {

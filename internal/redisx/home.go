@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"spendhook/internal/datadir"
 	"spendhook/internal/filelock"
 	"spendhook/internal/pause"
@@ -18,13 +16,13 @@ import (
 
 const (
 	maxSocketPath = 100 // the kernel's limit is 104 to 108 bytes
-	lockPatience  = 2 * time.Second
+	lockPatience  = 5 * time.Second
 	lockPoll      = 20 * time.Millisecond
 )
 
-// home is the folder of an embedded server: its data, its socket and two locks. "daemon.lock"
-// excludes a second daemon. The server inherits "server.lock", so that the lock is held as long
-// as any server writes here, even after its daemon has ended. The kernel releases both.
+// home is the folder of an embedded server: its data, its socket and a lock. The server inherits
+// the lock, so that the lock is held as long as a daemon or its server writes here. The kernel
+// releases it when both have ended, however they end.
 type home struct {
 	dir    string
 	socket string
@@ -43,8 +41,8 @@ func openHome(ctx context.Context, dir string) (*home, error) {
 		return nil, err
 	}
 	h := &home{dir: dir}
-	if h.lock, err = lockFile(ctx, filepath.Join(dir, "daemon.lock"), lockPatience); err != nil {
-		return nil, fmt.Errorf("data directory %s: another daemon uses it: %w", filepath.Dir(dir), err)
+	if h.lock, err = lockFile(ctx, filepath.Join(dir, "lock")); err != nil {
+		return nil, fmt.Errorf("data directory %s: another daemon uses it, or a Redis that it left behind: %w", filepath.Dir(dir), err)
 	}
 	if err := h.placeSocket(); err != nil {
 		return nil, errors.Join(err, h.close())
@@ -64,21 +62,6 @@ func (h *home) placeSocket() (err error) {
 	return nil
 }
 
-// lockServer takes the lock of the server. A server that a killed daemon left behind may still hold
-// it: lockServer waits until the kernel has ended that server, and else tells it to stop.
-func (h *home) lockServer(ctx context.Context, c redis.UniversalClient) (*os.File, error) {
-	path := filepath.Join(h.dir, "server.lock")
-	lock, err := lockFile(ctx, path, lockPatience)
-	if !errors.Is(err, errLocked) {
-		return lock, err
-	}
-	_ = c.Shutdown(ctx).Err() // the connection ends without an answer
-	if lock, err = lockFile(ctx, path, stopTimeout); err != nil {
-		return nil, fmt.Errorf("data directory %s: a server left from an earlier run still writes to it: %w", filepath.Dir(h.dir), err)
-	}
-	return lock, nil
-}
-
 func (h *home) close() error {
 	if h.temp != "" {
 		_ = os.RemoveAll(h.temp)
@@ -86,21 +69,23 @@ func (h *home) close() error {
 	return h.lock.Close()
 }
 
-var errLocked = errors.New("locked")
-
-// lockFile takes an exclusive lock that ends with the file's last descriptor.
-func lockFile(ctx context.Context, path string, patience time.Duration) (*os.File, error) {
+// lockFile takes an exclusive lock that ends with the file's last descriptor. It waits for a
+// while, because a daemon that was killed just now may still hold the lock.
+func lockFile(ctx context.Context, path string) (*os.File, error) {
 	f, err := datadir.Open(path, os.O_CREATE|os.O_RDWR)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock: %w", err)
 	}
-	wait, cancel := context.WithTimeout(ctx, patience)
+	wait, cancel := context.WithTimeout(ctx, lockPatience)
 	defer cancel()
-	for filelock.TryExclusive(f) != nil {
+	for {
+		err := filelock.TryExclusive(f)
+		if err == nil {
+			return f, nil
+		}
 		if !pause.For(wait, lockPoll) {
 			_ = f.Close()
-			return nil, fmt.Errorf("%s: %w", path, cmp.Or(ctx.Err(), errLocked))
+			return nil, fmt.Errorf("%s: %w", path, cmp.Or(ctx.Err(), err))
 		}
 	}
-	return f, nil
 }

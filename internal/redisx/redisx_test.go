@@ -70,23 +70,17 @@ func TestEmbeddedKeepsItsDataOverAStop(t *testing.T) {
 	}
 }
 
-func TestServerHoldsItsLock(t *testing.T) {
+func TestServerHoldsTheLock(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	r := open(t, redisx.Options{DataDir: dir})
-	lock, err := os.Open(filepath.Join(dir, "redis", "server.lock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lock.Close()
-	free := func() bool { return syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil }
-	if free() {
-		t.Error("another server could write the same files")
+	pid := serverPid(t.Context(), r.Client())
+	locks, err := os.Readlink(filepath.Join("/proc", pid, "fd", "3"))
+	if err != nil || locks != filepath.Join(dir, "redis", "lock") {
+		t.Errorf("the server has inherited %q, %v: another server could write the same files", locks, err)
 	}
 	closeIt(t, r)
-	if !free() {
-		t.Error("the lock outlives the server")
-	}
+	closeIt(t, open(t, redisx.Options{DataDir: dir})) // the lock does not outlive the server
 }
 
 func TestEmbeddedIsPrivate(t *testing.T) {
@@ -176,41 +170,6 @@ func TestHardKilledDaemon(t *testing.T) {
 	}
 	if now := serverPid(t.Context(), r.Client()); now == string(pid) {
 		t.Error("the killed daemon's server is still in use")
-	}
-}
-
-func TestLeftoverServerIsStopped(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	r := open(t, redisx.Options{DataDir: dir})
-	setK(t, r.Client())
-	closeIt(t, r)
-
-	// A server that no daemon owns any more, as where there is no Pdeathsig.
-	home := filepath.Join(dir, "redis")
-	lock, err := os.OpenFile(filepath.Join(home, "server.lock"), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
-	socket := filepath.Join(home, "redis.sock")
-	left := exec.CommandContext(t.Context(), "redis-server", "--port", "0", "--unixsocket", socket, "--dir", home, "--appendonly", "yes")
-	left.ExtraFiles = []*os.File{lock}
-	if err := left.Start(); err != nil {
-		t.Fatal(err)
-	}
-	_ = lock.Close()
-	waittest.Until(t, "the socket exists", func() bool { _, err := os.Stat(socket); return err == nil })
-
-	r = open(t, redisx.Options{DataDir: dir})
-	defer closeIt(t, r)
-	if err := left.Wait(); err != nil {
-		t.Errorf("the leftover server did not stop in order: %v", err)
-	}
-	if got := r.Client().Get(t.Context(), "k").Val(); got != "v" {
-		t.Errorf("k = %q, want v", got)
 	}
 }
 
