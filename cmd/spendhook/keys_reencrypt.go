@@ -102,7 +102,11 @@ func (c *keysReencryptCmd) begin(ctx context.Context, r *redisx.Redis, ring *sea
 		return nil
 	}
 	if c.Forget != "" {
-		if err := keycheck.Drop(ctx, r.Client(), c.Forget); err != nil {
+		removed, err := keycheck.Forget(ctx, r.Client(), c.Forget)
+		if err == nil && len(removed) == 0 {
+			err = fmt.Errorf("forget encryption key %s: Redis has no secret under it", c.Forget)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -155,8 +159,9 @@ func reportLeft(term *stdio, count *reseal.Count, dryRun bool) error {
 }
 
 func forgetOldKeys(ctx context.Context, term *stdio, r *redisx.Redis, ring *seal.Keyring) error {
-	dropped, err := keycheck.Forget(ctx, r.Client(), ring)
-	for _, id := range dropped {
+	old := slices.DeleteFunc(ring.IDs(), func(id string) bool { return id == ring.CurrentID() })
+	removed, err := keycheck.Forget(ctx, r.Client(), old...)
+	for _, id := range removed {
 		fmt.Fprintf(term.Out, "key %s is no longer needed: remove it from encryption.old_keys\n", id)
 	}
 	return err

@@ -1,7 +1,4 @@
 package keycheck
 
-// The errors, for tests.
-var (
-	ErrMissing = errMissing
-	ErrUnknown = errUnknown
-)
+// ErrMissing is the error of a missing key, for tests.
+var ErrMissing = errMissing

@@ -64,36 +64,17 @@ func check(ctx context.Context, client redis.Cmdable, ring *seal.Keyring) (noted
 	return noted, nil
 }
 
-// Forget removes the notes of the older keys of the ring, once nothing is sealed under them any
-// more. It returns the removed ones.
-func Forget(ctx context.Context, client redis.UniversalClient, ring *seal.Keyring) ([]string, error) {
-	var dropped []string
-	for _, id := range ring.IDs() {
-		if id == ring.CurrentID() {
-			continue
-		}
+// Forget removes the notes of keys, once nothing is sealed under them any more, or they are lost.
+// It returns those that were noted.
+func Forget(ctx context.Context, client redis.UniversalClient, ids ...string) (removed []string, err error) {
+	for _, id := range ids {
 		n, err := client.HDel(ctx, key, id).Result()
 		if err != nil {
-			return dropped, fmt.Errorf("forget encryption key: %w", err)
+			return removed, fmt.Errorf("forget encryption key %s: %w", id, err)
 		}
 		if n > 0 {
-			dropped = append(dropped, id)
+			removed = append(removed, id)
 		}
 	}
-	return dropped, nil
+	return removed, nil
 }
-
-// Drop removes the note of a lost key. The error is errUnknown when the key is not noted.
-func Drop(ctx context.Context, client redis.UniversalClient, id string) error {
-	n, err := client.HDel(ctx, key, id).Result()
-	if err == nil && n == 0 {
-		err = errUnknown
-	}
-	if err != nil {
-		return fmt.Errorf("forget encryption key %q: %w", id, err)
-	}
-	return nil
-}
-
-// errUnknown says that nothing was ever sealed under a key.
-var errUnknown = errors.New("there is no such key: Redis knows of no secret under it")

@@ -4,7 +4,6 @@ package secret
 import (
 	"fmt"
 	"io"
-	"log/slog"
 )
 
 // Text is a secret. However it is printed, encoded or logged, it is "[redacted]", or
@@ -26,8 +25,5 @@ func (t Text) String() string {
 // which fmt would ignore String and print the value.
 func (t Text) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, t.String()) }
 
-// MarshalText returns what is shown; encoders of JSON and YAML use it too.
+// MarshalText returns what is shown, also for JSON, YAML and logs.
 func (t Text) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
-
-// LogValue returns what is shown.
-func (t Text) LogValue() slog.Value { return slog.StringValue(t.String()) }
