@@ -7,15 +7,14 @@ ARCH    ?= amd64
 
 GO      ?= go
 TOOL    := $(GO) tool -modfile=tools.mod
-# The race detector checks our code and the libraries, except SQLite. SQLite is translated C
-# code, which the detector makes ten times slower.
+# The race detector checks all code except SQLite: it makes this translated C code ten times
+# slower.
 RACE    := -race -gcflags='modernc.org/...=-race=false'
 # Most tests mostly wait, so more tests run at once than there are cores.
 PARALLEL = -parallel $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
 # By default, each process under the race detector sleeps for a second before it exits.
 export GORACE ?= atexit_sleep_ms=10
-# Separate modules, so that the daemon does not depend on their libraries. One of them writes
-# the dashboards.
+# Separate modules, so that the daemon does not depend on their libraries.
 MODULES := deploy deploy/monitoring/dashboards examples/go
 DASHBOARDS := -C deploy/monitoring/dashboards
 LDFLAGS = -s -w $(shell scripts/version --ldflags)

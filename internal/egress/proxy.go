@@ -135,7 +135,7 @@ type Dialer struct {
 	Guard *Guard
 	Proxy *Proxy // nil: directly
 	// Timeout bounds name resolution and TCP, including TLS to a proxy. The answer of a proxy
-	// may take as long again. 0 means 5 s.
+	// may take as long again.
 	Timeout time.Duration
 }
 
@@ -144,20 +144,16 @@ type Dialer struct {
 // connection. With a proxy, it checks only the name or literal address: the proxy resolves the
 // name and must guard itself. Errors of the proxy are a *ProxyError.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	timeout := d.Timeout
-	if timeout <= 0 {
-		timeout = 5 * time.Second
-	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
 	if d.Proxy == nil {
-		direct := net.Dialer{Timeout: timeout, Control: d.Guard.control, Resolver: d.Guard.o.Resolver}
+		direct := net.Dialer{Timeout: d.Timeout, Control: d.Guard.control, Resolver: d.Guard.o.Resolver}
 		return direct.DialContext(ctx, network, net.JoinHostPort(d.Guard.absolute(host), port))
 	}
 	if err := d.Guard.checkName(host); err != nil {
 		return nil, err
 	}
-	return d.Proxy.connect(ctx, address, timeout)
+	return d.Proxy.connect(ctx, address, d.Timeout)
 }
