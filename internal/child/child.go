@@ -19,10 +19,10 @@ type Process struct {
 
 // Start runs cmd. On Linux the kernel kills the child when this process ends, for any
 // reason. That signal is bound to the thread that started the child,
-// so one goroutine keeps its thread locked for as long as the child lives.
+// so one goroutine keeps its thread locked as long as the child runs.
 func Start(cmd *exec.Cmd) (*Process, error) {
 	p := &Process{done: make(chan struct{})}
-	dieWithParent(cmd)
+	endWithParent(cmd)
 	started := make(chan error)
 	go p.run(cmd, started)
 	if err := <-started; err != nil {

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// dieWithParent can only separate the process groups here: a child left over
+// endWithParent can only separate the process groups here: a child left over
 // from a killed parent is found and stopped at the next start.
-func dieWithParent(cmd *exec.Cmd) {
+func endWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 }

@@ -2,5 +2,5 @@ package child
 
 import "os/exec"
 
-// dieWithParent does nothing: no Redis runs as a child here.
-func dieWithParent(*exec.Cmd) {}
+// endWithParent does nothing: no Redis runs as a child here.
+func endWithParent(*exec.Cmd) {}

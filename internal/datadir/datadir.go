@@ -35,9 +35,9 @@ func Check(dir string) error {
 		return fmt.Errorf("data directory: %w", err)
 	case !info.IsDir():
 		return fmt.Errorf("data directory %s: is not a directory", dir)
-	case !mine(info):
+	case !isOwn(info):
 		return fmt.Errorf("data directory %s: belongs to another user; make the daemon's user its owner, or name a directory within it, which the daemon makes", dir)
-	case info.Mode().Perm()&others != 0:
+	case info.Mode().Perm()&otherUsers != 0:
 		return fmt.Errorf("data directory %s: mode %v lets others use it; set 0700", dir, info.Mode().Perm())
 	}
 	return nil
@@ -66,7 +66,7 @@ func Read(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	if mode&others != 0 {
+	if mode&otherUsers != 0 {
 		return nil, fmt.Errorf("%s: mode %v lets others use it; set 0600", path, mode)
 	}
 	return io.ReadAll(f)
@@ -105,7 +105,7 @@ func write(path string, text []byte, place func(from, to string) error) error {
 }
 
 func open(path string, flag int) (f *os.File, mode fs.FileMode, err error) {
-	f, err = os.OpenFile(path, flag|carefully, fileMode)
+	f, err = os.OpenFile(path, flag|safeFlags, fileMode)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -114,7 +114,7 @@ func open(path string, flag int) (f *os.File, mode fs.FileMode, err error) {
 	case err != nil:
 	case !info.Mode().IsRegular():
 		err = fmt.Errorf("%s: is not a regular file", path)
-	case !mine(info):
+	case !isOwn(info):
 		err = fmt.Errorf("%s: belongs to another user", path)
 	default:
 		return f, info.Mode().Perm(), nil

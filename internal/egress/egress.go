@@ -66,7 +66,7 @@ type Guard struct {
 type rules struct {
 	addresses *ssrf.Guardian
 	cidrs     []netip.Prefix
-	inside    bool // internal names are allowed, because some special addresses are
+	internal  bool // internal names are allowed, because some special addresses are
 }
 
 // metadata reports whether an address is refused although a range may allow it.
@@ -96,7 +96,7 @@ func (g *Guard) Allow(cidrs []netip.Prefix) {
 	g.rules.Store(&rules{
 		addresses: ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...)),
 		cidrs:     cidrs,
-		inside:    len(allowed) > 0,
+		internal:  len(allowed) > 0,
 	})
 }
 
@@ -131,7 +131,7 @@ func (g *Guard) control(network, address string, c syscall.RawConn) error {
 // such address among several is enough. It waits at most 5 s for the answer.
 //
 // The answer must not reveal internal names and addresses. It contains no resolved address; a
-// name that can only be internal (insideOnly) is refused without resolving it; and a name that
+// name that can only be internal (isInternal) is refused without resolving it; and a name that
 // does not resolve gets the same error as one that resolves to an internal address. If special
 // addresses are allowed, the latter two are accepted: each connection is checked anyway.
 func (g *Guard) Check(ctx context.Context, host string) error {
@@ -146,7 +146,7 @@ func (g *Guard) Check(ctx context.Context, host string) error {
 	defer cancel()
 	addrs, err := g.o.Resolver.LookupNetIP(ctx, "ip", g.absolute(host))
 	rules := g.rules.Load()
-	if err != nil && !rules.inside || slices.ContainsFunc(addrs, rules.refuse) {
+	if err != nil && !rules.internal || slices.ContainsFunc(addrs, rules.refuse) {
 		return refusedAt(host)
 	}
 	return nil
@@ -166,16 +166,16 @@ func (g *Guard) checkName(host string) error {
 		return fmt.Errorf("%w: %q is a number but not a plain IP address", ErrRefused, host)
 	case !g.o.AllowLoopback && (name == "localhost" || strings.HasSuffix(name, ".localhost")): // RFC 6761, 6.3
 		return fmt.Errorf("%w: %q is this machine", ErrRefused, host)
-	case !g.rules.Load().inside && insideOnly(name):
+	case !g.rules.Load().internal && isInternal(name):
 		return fmt.Errorf("%w: %q is a name inside a network", ErrRefused, host)
 	}
 	return nil
 }
 
-// insideOnly reports whether no public DNS can have the name: it has one label, or is under a
+// isInternal reports whether no public DNS can have the name: it has one label, or is under a
 // domain reserved for private networks (RFC 6762 with its appendix G, RFC 8375, ICANN's
 // .internal).
-func insideOnly(name string) bool {
+func isInternal(name string) bool {
 	return !strings.Contains(name, ".") || slices.ContainsFunc([]string{
 		".internal", ".private", ".intranet", ".corp", ".home", ".lan", ".local", ".localdomain", ".home.arpa",
 	}, func(domain string) bool { return strings.HasSuffix(name, domain) })
@@ -184,7 +184,7 @@ func insideOnly(name string) bool {
 // absolute makes the name of a public host absolute, so that the resolver does not try its
 // search domains, which are internal.
 func (g *Guard) absolute(host string) string {
-	if _, err := netip.ParseAddr(host); err == nil || g.rules.Load().inside || strings.HasSuffix(host, ".") {
+	if _, err := netip.ParseAddr(host); err == nil || g.rules.Load().internal || strings.HasSuffix(host, ".") {
 		return host
 	}
 	return host + "."

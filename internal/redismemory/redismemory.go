@@ -159,9 +159,9 @@ func (m *Watch) Warnings() []string {
 }
 
 // Reserve reserves up to n bytes of this replica's part of a server's free memory for new
-// events. It returns the reserved bytes and the bytes that were free before. giveBack returns
-// unused bytes. Without a known limit it reserves all.
-func (m *Watch) Reserve(ctx context.Context, shard string, n int64) (reserved, free int64, giveBack func(bytes int64)) {
+// events. It returns the reserved bytes and the bytes that were free before. release ends the
+// reservation of bytes that are not used. Without a known limit it reserves all.
+func (m *Watch) Reserve(ctx context.Context, shard string, n int64) (reserved, free int64, release func(bytes int64)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.shards[shard]

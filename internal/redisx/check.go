@@ -18,7 +18,7 @@ import (
 type Status struct {
 	Up       bool     // every server answers
 	Problems []string // make the daemon unready
-	Away     []string // masters of a Cluster that are down or take no writes, while others do; if none does, they are Problems
+	Away     []string // masters of a Cluster that are down, if another one answers; else they are Problems
 	Warnings []string // for operators
 }
 

@@ -27,10 +27,10 @@ const (
 
 var (
 	// errURL never quotes the address: it may hold a password.
-	errURL        = errors.New(`the address is not a URL (a "/", "@" or ":" in a password is written %2F, %40, %3A)`)
-	errScheme     = errors.New("the address starts with none of embedded, redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://")
-	errMasterName = errors.New("a Sentinel address needs ?master_name=")
-	noUpgrades    = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	errURL               = errors.New(`the address is not a URL (a "/", "@" or ":" in a password is written %2F, %40, %3A)`)
+	errScheme            = errors.New("the address starts with none of embedded, redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://")
+	errMasterName        = errors.New("a Sentinel address needs ?master_name=")
+	noMaintNotifications = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 )
 
 // connect builds a client for an address; it does no I/O.
@@ -47,7 +47,7 @@ func connect(address string, files *clienttls.Files) (redis.UniversalClient, err
 
 // dial makes a client that connects when it is used, and bounds each command.
 func dial(o *redis.UniversalOptions) (c redis.UniversalClient) {
-	o.ContextTimeoutEnabled, o.MaintNotificationsConfig = true, noUpgrades
+	o.ContextTimeoutEnabled, o.MaintNotificationsConfig = true, noMaintNotifications
 	o.DialTimeout, o.DialerRetries = dialTimeout, 1
 	o.ReadTimeout = cmp.Or(max(o.ReadTimeout, 0), commandTimeout)
 	o.WriteTimeout, o.PoolTimeout = o.ReadTimeout, o.ReadTimeout

@@ -23,7 +23,7 @@ import (
 
 var errNoServer = errors.New("no redis-server or valkey-server on PATH: install the package redis-server (or redis, valkey), or give the address of a running Redis with --redis or SPENDHOOK_REDIS")
 
-const homeName = "redis" // of its folder in the data directory
+const folderName = "redis" // of its folder in the data directory
 
 const (
 	stopTimeout  = 10 * time.Second
@@ -36,7 +36,7 @@ type embedded struct {
 	memory int64       // bytes; 0: no limit
 	sync   string      // of its append-only file
 	full   atomic.Bool // the disk is full, so the server is not started
-	home   *home
+	folder *folder
 	client redis.UniversalClient
 	log    *slog.Logger
 	cancel context.CancelFunc // ends the supervisor
@@ -48,7 +48,7 @@ func openEmbedded(ctx context.Context, o Options) (*Redis, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := openHome(ctx, filepath.Join(o.DataDir, homeName))
+	h, err := openFolder(ctx, filepath.Join(o.DataDir, folderName))
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func openEmbedded(ctx context.Context, o Options) (*Redis, error) {
 	if o.FullSync {
 		sync = "always"
 	}
-	e := &embedded{binary: binary, memory: memory, sync: sync, home: h, log: o.Logger, done: make(chan struct{})}
+	e := &embedded{binary: binary, memory: memory, sync: sync, folder: h, log: o.Logger, done: make(chan struct{})}
 	e.client = dial(&redis.UniversalOptions{Addrs: []string{h.socket}})
 	c, err := e.start(ctx)
 	if err != nil {
@@ -83,11 +83,11 @@ func findServer() (string, error) {
 
 // start runs the child and waits until it has loaded its data.
 func (e *embedded) start(ctx context.Context) (*child.Process, error) {
-	_ = os.Remove(e.home.socket) // of a dead server
+	_ = os.Remove(e.folder.socket) // of a dead server
 	output := &lines{log: e.log}
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), e.binary, e.args()...) //nolint:gosec // found on PATH; our own arguments
 	cmd.Stdout, cmd.Stderr = output, output
-	cmd.ExtraFiles = []*os.File{e.home.lock}
+	cmd.ExtraFiles = []*os.File{e.folder.lock}
 	cmd.WaitDelay = time.Second // a child of the child may hold the pipe
 	c, err := child.Start(cmd)
 	if err != nil {
@@ -97,16 +97,16 @@ func (e *embedded) start(ctx context.Context) (*child.Process, error) {
 		c.Kill()
 		return nil, fmt.Errorf("start %s: %w: %s", e.binary, err, output.last)
 	}
-	e.log.Info("embedded Redis is up", "process.executable.path", e.binary, "process.pid", c.Pid(), "file.path", e.home.dir)
+	e.log.Info("embedded Redis is up", "process.executable.path", e.binary, "process.pid", c.Pid(), "file.path", e.folder.dir)
 	return c, nil
 }
 
 func (e *embedded) args() []string {
 	return []string{
 		"--port", "0",
-		"--unixsocket", e.home.socket,
+		"--unixsocket", e.folder.socket,
 		"--unixsocketperm", "700",
-		"--dir", e.home.dir,
+		"--dir", e.folder.dir,
 		"--daemonize", "no",
 		"--appendonly", "yes",
 		"--appendfsync", e.sync,
@@ -135,7 +135,7 @@ func defaultMemory() int64 {
 // ready reports whether the server has loaded its data. It dials only once the socket exists,
 // because go-redis delays dials after failures.
 func (e *embedded) ready(ctx context.Context) bool {
-	_, err := os.Stat(e.home.socket)
+	_, err := os.Stat(e.folder.socket)
 	return err == nil && e.client.Ping(ctx).Err() == nil
 }
 
@@ -157,7 +157,7 @@ func (e *embedded) supervise(ctx context.Context, c *child.Process) {
 		if !pause.For(ctx, restartAfter) {
 			return
 		}
-		if c = nil; e.lacksRoom() {
+		if c = nil; e.diskIsFull() {
 			continue
 		}
 		var err error
@@ -167,14 +167,14 @@ func (e *embedded) supervise(ctx context.Context, c *child.Process) {
 	}
 }
 
-// lacksRoom reports whether the disk is too full to start a server that syncs at every write:
+// diskIsFull reports whether the disk is too full to start a server that syncs at every write:
 // the server would end at its first write, each time after loading all of its data.
-func (e *embedded) lacksRoom() bool {
+func (e *embedded) diskIsFull() bool {
 	const least = 1 << 20 // bytes
-	free, known := freeBytes(e.home.dir)
+	free, known := freeBytes(e.folder.dir)
 	full := known && free < least
 	if was := e.full.Swap(full); full && !was {
-		e.log.Error("embedded Redis stays down until its disk has space", "file.path", e.home.dir)
+		e.log.Error("embedded Redis stays down until its disk has space", "file.path", e.folder.dir)
 	}
 	return full
 }
@@ -182,7 +182,7 @@ func (e *embedded) lacksRoom() bool {
 func (e *embedded) stop() error {
 	e.cancel()
 	<-e.done
-	return e.home.close()
+	return e.folder.close()
 }
 
 // lines logs what the embedded server prints, which writes whole lines, and keeps the last one

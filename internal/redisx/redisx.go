@@ -79,7 +79,7 @@ func Open(ctx context.Context, o Options) (*Redis, error) {
 		if r := attach(ctx, o.DataDir); r != nil {
 			return r, nil
 		}
-		if err := datadir.Check(filepath.Join(o.DataDir, homeName)); err != nil {
+		if err := datadir.Check(filepath.Join(o.DataDir, folderName)); err != nil {
 			return nil, fmt.Errorf("data directory %s has no embedded Redis: %w", o.DataDir, err)
 		}
 	}
@@ -92,7 +92,7 @@ func Open(ctx context.Context, o Options) (*Redis, error) {
 
 // attach is nil when no embedded server answers in the data directory.
 func attach(ctx context.Context, dataDir string) *Redis {
-	client := dial(&redis.UniversalOptions{Addrs: []string{filepath.Join(dataDir, homeName, "redis.sock")}})
+	client := dial(&redis.UniversalOptions{Addrs: []string{filepath.Join(dataDir, folderName, "redis.sock")}})
 	if client.Ping(ctx).Err() != nil {
 		client.Close()
 		return nil

@@ -94,7 +94,7 @@ func (p Parent) AppendTo(b []byte) []byte {
 	return append(append(append(b, p.TraceID[:]...), p.SpanID[:]...), flags)
 }
 
-var errParent = errors.New("kept trace is damaged")
+var errParent = errors.New("stored trace context is damaged")
 
 // ParseParent reads what AppendTo wrote.
 func ParseParent(kept string) (p Parent, err error) {

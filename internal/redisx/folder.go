@@ -20,19 +20,19 @@ const (
 	lockPoll      = 20 * time.Millisecond
 )
 
-// home is the folder of an embedded server: its data, its socket and a lock. The server inherits
+// folder is the folder of an embedded server: its data, its socket and a lock. The server inherits
 // the lock, so that the lock is held as long as a daemon or its server writes here. The kernel
 // releases it when both have ended, however they end.
-type home struct {
+type folder struct {
 	dir    string
 	socket string
 	temp   string // the socket's own folder, when dir is too long a path
 	lock   *os.File
 }
 
-// openHome refuses a folder that other users can access: the server has no password, so that
+// openFolder refuses a folder that other users can access: the server has no password, so that
 // only the folder protects the socket.
-func openHome(ctx context.Context, dir string) (*home, error) {
+func openFolder(ctx context.Context, dir string) (*folder, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
@@ -40,33 +40,33 @@ func openHome(ctx context.Context, dir string) (*home, error) {
 	if err := datadir.Make(dir); err != nil {
 		return nil, err
 	}
-	h := &home{dir: dir}
-	if h.lock, err = lockFile(ctx, filepath.Join(dir, "lock")); err != nil {
+	f := &folder{dir: dir}
+	if f.lock, err = lockFile(ctx, filepath.Join(dir, "lock")); err != nil {
 		return nil, fmt.Errorf("data directory %s: another daemon uses it, or a Redis that it left behind: %w", filepath.Dir(dir), err)
 	}
-	if err := h.placeSocket(); err != nil {
-		return nil, errors.Join(err, h.close())
+	if err := f.placeSocket(); err != nil {
+		return nil, errors.Join(err, f.close())
 	}
-	return h, nil
+	return f, nil
 }
 
-func (h *home) placeSocket() (err error) {
-	h.socket = filepath.Join(h.dir, "redis.sock")
-	if len(h.socket) <= maxSocketPath {
+func (f *folder) placeSocket() (err error) {
+	f.socket = filepath.Join(f.dir, "redis.sock")
+	if len(f.socket) <= maxSocketPath {
 		return nil
 	}
-	if h.temp, err = os.MkdirTemp("", "spendhook-"); err != nil {
+	if f.temp, err = os.MkdirTemp("", "spendhook-"); err != nil {
 		return fmt.Errorf("make a folder for the socket: %w", err)
 	}
-	h.socket = filepath.Join(h.temp, "redis.sock")
+	f.socket = filepath.Join(f.temp, "redis.sock")
 	return nil
 }
 
-func (h *home) close() error {
-	if h.temp != "" {
-		_ = os.RemoveAll(h.temp)
+func (f *folder) close() error {
+	if f.temp != "" {
+		_ = os.RemoveAll(f.temp)
 	}
-	return h.lock.Close()
+	return f.lock.Close()
 }
 
 // lockFile takes an exclusive lock that ends with the file's last descriptor. It waits for a
