@@ -85,7 +85,7 @@ func (c *certsDevCmd) write(now time.Time) error {
 // good reports whether both certificates match their keys, are signed by the CA and valid for
 // another day, and whether the server certificate has all hosts.
 func (c *certsDevCmd) good(now time.Time) bool {
-	pool, err := clienttls.Authorities(c.path("ca.pem"))
+	pool, err := clienttls.ReadCAs(c.path("ca.pem"))
 	if err != nil {
 		return false
 	}

@@ -52,7 +52,7 @@ func egressProxy(cfg *config.Config) (*egress.Proxy, error) {
 	var roots *x509.CertPool // nil: the system's
 	if file := cfg.Egress.ProxyCAFile; file != "" {
 		var err error
-		if roots, err = clienttls.Authorities(file); err != nil {
+		if roots, err = clienttls.ReadCAs(file); err != nil {
 			return nil, fmt.Errorf("egress.proxy_ca_file: %w", err)
 		}
 	}

@@ -1,4 +1,4 @@
-// Package clienttls reads what a client of a server needs for TLS from files.
+// Package clienttls reads the CA certificates and the client certificate of a TLS client from files.
 package clienttls
 
 import (
@@ -15,22 +15,22 @@ type Files struct {
 	CA, Cert, Key string
 }
 
-// Authorities reads the CA certificates of a PEM file.
-func Authorities(file string) (*x509.CertPool, error) {
+// ReadCAs reads the CA certificates of a PEM file.
+func ReadCAs(file string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("read the authorities: %w", err)
+		return nil, fmt.Errorf("read the CA certificates: %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%s holds no certificate", file)
+		return nil, fmt.Errorf("%s has no certificate", file)
 	}
 	return pool, nil
 }
 
-// Apply adds what is in the files to a configuration; the certificate is read again at
-// each handshake, so that it may be renewed. A nil f, or one without files, adds
-// nothing; else a nil c is an error.
+// Apply adds the content of the files to c. The client certificate is read again at each
+// handshake, so that it can be renewed. A nil f, or one without files, adds nothing. With files, a
+// nil c is an error.
 func (f *Files) Apply(c *tls.Config) error {
 	if f == nil || *f == (Files{}) {
 		return nil
@@ -40,7 +40,7 @@ func (f *Files) Apply(c *tls.Config) error {
 	}
 	if f.CA != "" {
 		var err error
-		if c.RootCAs, err = Authorities(f.CA); err != nil {
+		if c.RootCAs, err = ReadCAs(f.CA); err != nil {
 			return err
 		}
 	}

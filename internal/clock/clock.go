@@ -1,4 +1,4 @@
-// Package clock has the clock that nil stands for in Options.
+// Package clock returns the clock of an Options struct: the given one, or the real one for nil.
 package clock
 
 import "time"

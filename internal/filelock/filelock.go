@@ -1,5 +1,5 @@
-// Package filelock locks files between processes. A lock is that of the open file: the
-// kernel ends it when the file is closed or its process ends, however it ends.
+// Package filelock locks files between processes. A lock belongs to the open file: the kernel
+// releases it when the file is closed, or its process ends for any reason.
 package filelock
 
 import "errors"

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Progress draws one line that is rewritten in place. It stays silent unless
+// Progress draws one line that is rewritten in place. It draws nothing unless
 // its output is a terminal and the work takes longer than a second.
 type Progress struct {
-	out     io.Writer // nil: silent
+	out     io.Writer // nil: nothing is drawn
 	unit    string    // what is counted
 	size    int64     // bytes expected, 0 when unknown
 	now     func() time.Time
