@@ -47,10 +47,10 @@ CREATE TABLE card_jobs (
     uuid BYTEA NOT NULL PRIMARY KEY,
     company_uuid BYTEA NOT NULL, -- of a company without records every item fails
     created_at BIGINT NOT NULL,
-    finished_at BIGINT -- of its last item, written by who counts the job
+    pending INTEGER NOT NULL, -- items without an outcome
+    finished_at BIGINT -- when the last item got its outcome
 );
 CREATE INDEX card_jobs_created ON card_jobs (created_at);
-CREATE INDEX card_jobs_open ON card_jobs (uuid) WHERE finished_at IS NULL;
 
 CREATE TABLE card_job_items (
     job_uuid BYTEA NOT NULL REFERENCES card_jobs (uuid),
