@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lestrrat-go/jwx/v3/jwk"
 	"github.com/lestrrat-go/jwx/v3/jwt"
 	"golang.org/x/sync/singleflight"
 
@@ -49,17 +50,17 @@ func (o *ownIssuer) issues(issuer string) bool { return slices.Contains(o.issuer
 
 // find returns the key with the id. For an unknown id it reads the database, because the key
 // may be new, but at a bounded rate, because callers can invent ids.
-func (o *ownIssuer) find(ctx context.Context, id string) (verifyingKey, bool) {
-	if key, ok := o.lookup(id); ok {
-		return key, true
+func (o *ownIssuer) find(ctx context.Context, id string) jwk.Key {
+	if key := o.lookup(id); key != nil {
+		return key
 	}
 	o.refresh.do(ctx, o.now(), func(ctx context.Context) { _ = o.keys.Sync(ctx) }) // the Sync at intervals logs failures
 	return o.lookup(id)
 }
 
-func (o *ownIssuer) lookup(id string) (verifyingKey, bool) {
+func (o *ownIssuer) lookup(id string) jwk.Key {
 	key, _ := o.keys.Lookup(id)
-	return verifyingKey{key: key, algorithms: es256}, key != nil
+	return key
 }
 
 func (o *ownIssuer) loaded() bool {
