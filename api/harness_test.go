@@ -226,7 +226,7 @@ func (h *harness) mint(company *uuid.UUID, scopes string) string {
 
 func (h *harness) mintAs(subject string, company *uuid.UUID, scopes string) string {
 	h.t.Helper()
-	token, err := auth.Mint(h.t.Context(), h.keys, auth.Grant{Subject: subject, Company: company, Scopes: strings.Fields(scopes), TTL: time.Hour}, time.Now())
+	token, err := auth.Mint(h.keys, auth.Grant{Subject: subject, Company: company, Scopes: strings.Fields(scopes), TTL: time.Hour}, time.Now())
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -101,7 +101,7 @@ func (r *replica) private() jwk.Key {
 
 func (r *replica) mint(ttl time.Duration) string {
 	r.tb.Helper()
-	token, err := Mint(r.tb.Context(), r.keys, Grant{Subject: "test", Scopes: []string{"events:read"}, TTL: ttl}, r.clock.Now())
+	token, err := Mint(r.keys, Grant{Subject: "test", Scopes: []string{"events:read"}, TTL: ttl}, r.clock.Now())
 	if err != nil {
 		r.tb.Fatal(err)
 	}

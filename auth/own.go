@@ -16,8 +16,9 @@ import (
 )
 
 // Mint returns an access token (JWT, ES256) for grant, valid from now. It refuses a scope
-// that no token can have, and a TTL below a second, the resolution of a token's times.
-func Mint(ctx context.Context, signer *keys.Signer, grant Grant, now time.Time) (string, error) {
+// that no token can have, and a TTL below a second, the resolution of a token's times, or above
+// keys.MaxTTL.
+func Mint(signer *keys.Signer, grant Grant, now time.Time) (string, error) {
 	if err := grant.check(); err != nil {
 		return "", err
 	}
@@ -25,7 +26,7 @@ func Mint(ctx context.Context, signer *keys.Signer, grant Grant, now time.Time) 
 	if err != nil {
 		return "", fmt.Errorf("mint token: %w", err)
 	}
-	signed, err := signer.Sign(ctx, token)
+	signed, err := signer.Sign(token)
 	if err != nil {
 		return "", fmt.Errorf("mint token: %w", err)
 	}

@@ -154,7 +154,7 @@ func (v *Verifier) stillValid(known verified) bool {
 
 // parse verifies a token that is not known.
 func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
-	name, keyID, err := readHeader(token)
+	name, keyID, algorithm, err := readHeader(token)
 	i := slices.IndexFunc(v.issuers, func(i tokenIssuer) bool { return i.issues(name) })
 	if err != nil || i < 0 {
 		return verified{}, ErrInvalidToken
@@ -166,6 +166,9 @@ func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
 		return verified{}, ErrUnavailable
 	case key == nil:
 		return verified{}, ErrInvalidToken
+	}
+	if own, pinned := key.Algorithm(); pinned && own.String() != algorithm {
+		return verified{}, ErrInvalidToken // the library would verify with the key's own
 	}
 	set := jwk.NewSet()
 	if err := set.AddKey(key); err != nil {
@@ -195,21 +198,22 @@ func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
 	return verified{caller: caller, issuer: issuer, keyID: keyID}, nil
 }
 
-// readHeader reads the unverified issuer and key id of a token in the compact form, the only one
-// that is accepted.
-func readHeader(token string) (issuer, keyID string, err error) {
+// readHeader reads the unverified issuer, key id and algorithm of a token in the compact form, the
+// only one that is accepted.
+func readHeader(token string) (issuer, keyID, algorithm string, err error) {
 	message, err := jws.Parse([]byte(token), jws.WithCompact())
 	if err != nil {
-		return "", "", err
+		return "", "", "", err
 	}
 	protected := message.Signatures()[0].ProtectedHeaders()
 	if protected.Has(jws.CriticalKey) {
-		return "", "", ErrInvalidToken // an extension that we do not know, RFC 7515 section 4.1.11
+		return "", "", "", ErrInvalidToken // an extension that we do not know, RFC 7515 section 4.1.11
 	}
 	keyID, _ = protected.KeyID()
+	signedBy, _ := protected.Algorithm()
 	var payload struct {
 		Issuer string `json:"iss"`
 	}
 	err = json.Unmarshal(message.Payload(), &payload)
-	return payload.Issuer, keyID, err
+	return payload.Issuer, keyID, signedBy.String(), err
 }

@@ -132,7 +132,7 @@ func TestMintedTokenSaysWhatWasGranted(t *testing.T) {
 	c := authtest.NewClock()
 	r := newReplica(t, storagetest.Open(t, storage.Options{}), c)
 	company := uuid.New()
-	token, err := Mint(t.Context(), r.keys, Grant{
+	token, err := Mint(r.keys, Grant{
 		Subject: "s", ClientID: "shc_1", Company: &company, Scopes: []string{"events:read", "platform"}, Thumbprint: "tp", TTL: time.Hour,
 	}, c.Now())
 	if err != nil {

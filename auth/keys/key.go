@@ -38,7 +38,7 @@ func newSigningKey(ring *seal.Keyring, now time.Time) (*signingKey, error) {
 	}
 	id, _ := k.private.KeyID()
 	at := column.At(now)
-	k.row = Key{ID: id, CreatedAt: at, SignsFrom: at, TokensUntil: at}
+	k.row = Key{ID: id, CreatedAt: at, SignsFrom: at}
 	k.row.Sealed, err = ring.Seal(der, sealContext(id))
 	return k, err
 }

@@ -22,7 +22,6 @@ import (
 	"spendhook/internal/clock"
 	"spendhook/internal/seal"
 	"spendhook/storage"
-	"spendhook/storage/column"
 )
 
 // Options configures Open.
@@ -224,16 +223,15 @@ func (k *Signer) List() []Info {
 	return list
 }
 
-// Rotate adds a key. The key signs once verifiers have had time to fetch it, or, in a hurry,
-// once all replicas have loaded it. Tokens of earlier keys stay valid. The error may be
-// errKeyWaiting, errTooManyKeys or storage.ErrUnavailable.
-func (k *Signer) Rotate(ctx context.Context, hurry bool) error {
+// Rotate adds a key. The key signs once verifiers have had time to fetch it. Tokens of earlier
+// keys stay valid. The error may be errKeyWaiting, errTooManyKeys or storage.ErrUnavailable.
+func (k *Signer) Rotate(ctx context.Context) error {
 	next, err := newSigningKey(k.opts.Keyring, k.opts.Now())
 	if err != nil {
 		return err
 	}
 	_, err = k.opts.Store.Change(ctx, func(rows []Key) ([]Key, error) {
-		return rotate(rows, next.row, k.opts.Now(), hurry)
+		return rotate(rows, next.row, k.opts.Now())
 	})
 	if err != nil {
 		return err
@@ -265,32 +263,12 @@ func (k *Signer) signingSince() time.Time {
 	return rows[signerAt(rows, k.opts.Now())].SignsFrom.Time
 }
 
-// Sign signs a token as JWT (ES256). If the token lives longer than TokenTTL, Sign stores
-// its expiry in the database, so that the key is kept as long. While the database is
-// unavailable, the expiry is not stored.
-func (k *Signer) Sign(ctx context.Context, token jwt.Token) (string, error) {
-	set, now := k.known.Load(), k.opts.Now()
-	signer := set.rows[signerAt(set.rows, now)]
-	if expires, _ := token.Expiration(); expires.After(now.Add(TokenTTL)) && expires.After(signer.TokensUntil.Time) {
-		if err := k.storeExpiry(ctx, signer.ID, expires); err != nil && !errors.Is(err, storage.ErrUnavailable) {
-			return "", err
-		}
-	}
+// Sign signs a token as JWT (ES256).
+func (k *Signer) Sign(token jwt.Token) (string, error) {
+	set := k.known.Load()
+	signer := set.rows[signerAt(set.rows, k.opts.Now())]
 	signed, err := jwt.Sign(token, jwt.WithKey(jwa.ES256(), set.keys[signer.ID].private))
 	return string(signed), err
-}
-
-// storeExpiry stores when the last token of a key expires, so that the key is kept until then.
-func (k *Signer) storeExpiry(ctx context.Context, id string, expires time.Time) error {
-	_, err := k.opts.Store.Change(ctx, func(rows []Key) ([]Key, error) {
-		for i := range rows {
-			if rows[i].ID == id && expires.After(rows[i].TokensUntil.Time) {
-				rows[i].TokensUntil = column.At(expires)
-			}
-		}
-		return rows, nil
-	})
-	return err
 }
 
 // Lookup returns the public key (ES256) with the id, or nil for an unknown id. loaded is

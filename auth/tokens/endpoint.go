@@ -105,7 +105,7 @@ func (e *Endpoint) issue(ctx context.Context, r Request) (Token, *Error) {
 		Subject: client.ID, ClientID: client.ID, Company: (*uuid.UUID)(client.Company),
 		Scopes: scopes, Thumbprint: r.Certificate, TTL: keys.TokenTTL,
 	}
-	token, err := auth.Mint(ctx, e.opts.Keys, grant, e.opts.Now())
+	token, err := auth.Mint(e.opts.Keys, grant, e.opts.Now())
 	if err != nil {
 		return Token{}, unavailable(err)
 	}

@@ -273,7 +273,7 @@ func TestTokensOfARevokedClientStop(t *testing.T) {
 		gone, _ := r.client(clients.Registration{})
 		off, _ := r.client(clients.Registration{})
 		token := func(id string) string {
-			token, err := auth.Mint(t.Context(), r.keys, auth.Grant{ClientID: id, TTL: keys.TokenTTL}, c.Now())
+			token, err := auth.Mint(r.keys, auth.Grant{ClientID: id, TTL: keys.TokenTTL}, c.Now())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -119,7 +119,7 @@ type tokenCmd struct {
 
 	Company *uuid.UUID    `help:"Company that the token is tied to (default: none; requests with the token may name any company)."`
 	Scope   string        `required:"" help:"Scopes, separated by spaces, such as 'events:write deliveries:read'. docs/tokens.md lists them."`
-	TTL     time.Duration `name:"ttl" default:"1h" help:"How long the token is valid."`
+	TTL     time.Duration `name:"ttl" default:"1h" help:"How long the token is valid, at most 24h."`
 	Subject string        `default:"cli" help:"User that the token names (claim sub)."`
 }
 
@@ -144,7 +144,7 @@ func (c *tokenCmd) Run(ctx context.Context, term *stdio) error {
 		return err
 	}
 	grant := auth.Grant{Subject: c.Subject, Company: c.Company, Scopes: strings.Fields(c.Scope), TTL: c.TTL}
-	token, err := auth.Mint(ctx, keys, grant, time.Now())
+	token, err := auth.Mint(keys, grant, time.Now())
 	if err != nil {
 		return usageError(err.Error())
 	}

@@ -35,7 +35,7 @@ const (
 )
 
 func (d *daemon) developerToken(ctx context.Context) (string, error) {
-	return auth.Mint(ctx, d.keys, auth.Grant{
+	return auth.Mint(d.keys, auth.Grant{
 		Subject: "developer", Company: &developerCompany, TTL: 24 * time.Hour, Scopes: developerScopes,
 	}, time.Now())
 }

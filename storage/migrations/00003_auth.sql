@@ -6,8 +6,7 @@ CREATE TABLE token_keys (
     id TEXT NOT NULL PRIMARY KEY, -- the "kid"
     sealed TEXT NOT NULL,
     created_at BIGINT NOT NULL,
-    signs_from BIGINT NOT NULL, -- until the next key does
-    tokens_until BIGINT NOT NULL -- when the last of its unusually long tokens expires
+    signs_from BIGINT NOT NULL -- until the next key does
 );
 
 CREATE TABLE clients (
