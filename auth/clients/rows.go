@@ -2,8 +2,6 @@ package clients
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -29,8 +27,7 @@ type Client struct {
 	OldSecretUntil column.Time  `bun:"old_secret_until"`
 	CreatedAt      column.Time  `bun:"created_at"`
 	UpdatedAt      column.Time  `bun:"updated_at"`
-	LastUsedAt     *column.Time `bun:"last_used_at"` // to the minute; nil: never
-	RevokedAt      *column.Time `bun:"revoked_at"`   // since when it is disabled; nil: it is enabled
+	RevokedAt      *column.Time `bun:"revoked_at"` // since when it is disabled; nil: it is enabled
 
 	Deleted bool `bun:"deleted"` // never set in what Get and List return
 }
@@ -118,20 +115,5 @@ func (s *Store) purge(ctx context.Context, before time.Time) error {
 		_, err := tx.NewDelete().Model((*Client)(nil)).
 			Where("deleted").Where("revoked_at < ?", before.UnixMilli()).Exec(ctx)
 		return err
-	})
-}
-
-// touch notes when clients were last used.
-func (s *Store) touch(ctx context.Context, used map[string]time.Time) error {
-	return s.db.Write(ctx, "touch clients", func(ctx context.Context, tx bun.Tx) error {
-		for _, id := range slices.Sorted(maps.Keys(used)) { // sorted, so that two replicas lock rows in the same order and cannot deadlock
-			at := used[id]
-			_, err := tx.NewUpdate().Model((*Client)(nil)).Set("last_used_at = ?", at.UnixMilli()).
-				Where("id = ?", id).Where("last_used_at IS NULL OR last_used_at < ?", at.UnixMilli()).Exec(ctx)
-			if err != nil {
-				return err
-			}
-		}
-		return nil
 	})
 }

@@ -109,7 +109,6 @@ func (e *Endpoint) issue(ctx context.Context, r Request) (Token, *Error) {
 	if err != nil {
 		return Token{}, unavailable(err)
 	}
-	e.opts.Clients.Used(client)
 	return Token{AccessToken: token, ExpiresIn: keys.TokenTTL, Scopes: scopes}, nil
 }
 

@@ -20,7 +20,6 @@ CREATE TABLE clients (
     old_secret_until BIGINT NOT NULL,
     created_at BIGINT NOT NULL,
     updated_at BIGINT NOT NULL,
-    last_used_at BIGINT,
     revoked_at BIGINT, -- since when it is disabled or deleted
     deleted BOOLEAN NOT NULL -- kept until its last token has expired
 );
