@@ -49,7 +49,6 @@ import (
 	"spendhook/storage/billing"
 	"spendhook/storage/cards"
 	"spendhook/storage/cards/bulk"
-	"spendhook/storage/cards/store"
 	"spendhook/storage/creations"
 	"spendhook/storage/locations"
 	"spendhook/storage/reimbursements"
@@ -168,7 +167,7 @@ func withSpend(db *storage.DB, o Options) Options {
 	made := creations.New(creations.Options{DB: db})
 	jobs := bulk.New(db, made)
 	o.Clients = clients.NewStore(db, nil)
-	o.Cards, o.BulkJobs, o.CardJobs, o.PublicURL = store.New(db, made), jobs, submitter{jobs}, "https://api.spendhook.test/"
+	o.Cards, o.BulkJobs, o.CardJobs, o.PublicURL = cards.New(db, made), jobs, submitter{jobs}, "https://api.spendhook.test/"
 	o.Reimbursements, o.Locations, o.Statements = reimbursements.New(db), locations.New(db), billing.New(db)
 	return o
 }

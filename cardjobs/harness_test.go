@@ -23,7 +23,6 @@ import (
 	"spendhook/storage"
 	"spendhook/storage/cards"
 	"spendhook/storage/cards/bulk"
-	"spendhook/storage/cards/store"
 	"spendhook/storage/creations"
 	"spendhook/storage/importer"
 	"spendhook/storage/storagetest"
@@ -45,7 +44,7 @@ type harness struct {
 	options storage.Options
 	db      *storage.DB
 	store   *bulk.Store
-	cards   *store.Store
+	cards   *cards.Store
 	made    *creations.Store
 	server  *redistest.Server
 	client  redis.UniversalClient
@@ -79,7 +78,7 @@ func build(t *testing.T, o storage.Options) *harness {
 	}
 	load(t, h.db)
 	h.made = creations.New(creations.Options{DB: h.db})
-	h.store, h.cards = bulk.New(h.db, h.made), store.New(h.db, h.made)
+	h.store, h.cards = bulk.New(h.db, h.made), cards.New(h.db, h.made)
 	h.client = h.server.Client()
 	h.events = history.New(history.Options{Client: h.client, Retention: retention})
 	p := newPublisher(h.client)

@@ -12,7 +12,6 @@ import (
 
 	"spendhook/storage"
 	"spendhook/storage/cards"
-	"spendhook/storage/cards/store"
 	"spendhook/storage/column"
 	"spendhook/storage/creations"
 )
@@ -41,7 +40,7 @@ func (s *Store) CreateCardJob(ctx context.Context, company uuid.UUID, requests [
 	row := jobRow{CompanyUUID: column.Key(company)}
 	var items []itemRow
 	err := s.db.Write(ctx, "create card job", func(ctx context.Context, tx bun.Tx) error {
-		currency, err := store.CurrencyOf(ctx, tx, company)
+		currency, err := cards.CurrencyOf(ctx, tx, company)
 		if err != nil {
 			return err
 		}
@@ -222,7 +221,7 @@ func (r *itemRow) createCard(ctx context.Context, tx bun.Tx, now time.Time) erro
 	order := cards.Order{
 		Type: r.Type, Name: r.Alias, HolderUUID: uuid.UUID(r.UserUUID), Threshold: r.Threshold, Periodicity: r.Periodicity,
 	}
-	switch err := store.Issue(ctx, tx, uuid.UUID(id), uuid.UUID(r.CompanyUUID), order, now.UnixMilli()); {
+	switch err := cards.Issue(ctx, tx, uuid.UUID(id), uuid.UUID(r.CompanyUUID), order, now.UnixMilli()); {
 	case errors.Is(err, cards.ErrUserNotFound):
 		r.fail("USER_NOT_FOUND", err)
 	case errors.Is(err, cards.ErrThresholdExceedsLimit):
