@@ -65,7 +65,7 @@ func newVerifier(tb testing.TB, o VerifierOptions) *Verifier {
 }
 
 // ownIssuer is the verifier's view of the replica's own keys.
-func (r *replica) ownIssuer() *ownIssuer { return r.verifier.issuers[0].(*ownIssuer) }
+func (r *replica) ownIssuer() *source { return r.verifier.issuers[authtest.Issuer] }
 
 func (r *replica) sync() {
 	r.tb.Helper()

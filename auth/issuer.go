@@ -58,7 +58,6 @@ type externalIssuer struct {
 	metrics *metrics
 	fetched atomic.Pointer[jwks]
 	failing atomic.Bool
-	refresh throttle
 }
 
 // jwks is what was fetched last. It is immutable.
@@ -80,16 +79,14 @@ func newExternalIssuer(opts Issuer, of VerifierOptions, metrics *metrics) (*exte
 	opts.Client = &client
 	metrics.failures.WithLabelValues(opts.Name)
 	metrics.age.WithLabelValues(opts.Name)
-	return &externalIssuer{
-		Issuer: opts, now: of.Now, logger: of.Logger, metrics: metrics, refresh: throttle{every: jwksRetry},
-	}, nil
+	return &externalIssuer{Issuer: opts, now: of.Now, logger: of.Logger, metrics: metrics}, nil
 }
 
 // run fetches the keys at intervals until ctx ends.
 func (i *externalIssuer) run(ctx context.Context) {
 	for {
 		wait := jwksEvery
-		if i.fetch(ctx) != nil {
+		if i.load(ctx) != nil {
 			wait = jwksRetry
 		}
 		if !pause.For(ctx, wait) {
@@ -98,8 +95,8 @@ func (i *externalIssuer) run(ctx context.Context) {
 	}
 }
 
-// fetch downloads the keys. After an error the last keys stay in use.
-func (i *externalIssuer) fetch(ctx context.Context) error {
+// load downloads the keys. After an error the last keys stay in use.
+func (i *externalIssuer) load(ctx context.Context) error {
 	keys, err := i.download(ctx)
 	if ctx.Err() != nil {
 		return ctx.Err() // shutdown, or the end of a request's wait: no failure of the issuer
@@ -162,28 +159,12 @@ func verifyingKeys(set jwk.Set) (map[string]jwk.Key, error) {
 	return keys, nil
 }
 
-func (i *externalIssuer) issues(issuer string) bool { return issuer == i.Name }
-
-// find returns the key with the id. For an unknown id it fetches the keys again, because the
-// key may be new, but at a bounded rate, because callers can invent ids.
-func (i *externalIssuer) find(ctx context.Context, id string) jwk.Key {
-	if key := i.lookup(id); key != nil {
-		return key
-	}
-	i.refresh.do(ctx, i.now(), func(ctx context.Context) { _ = i.fetch(ctx) }) // it counts and logs failures
-	return i.lookup(id)
-}
-
-func (i *externalIssuer) lookup(id string) jwk.Key {
-	if !i.loaded() {
-		return nil
-	}
-	return i.fetched.Load().keys[id]
-}
-
-func (i *externalIssuer) loaded() bool {
+func (i *externalIssuer) lookup(id string) (key jwk.Key, loaded bool) {
 	set := i.fetched.Load()
-	return set != nil && i.now().Sub(set.at) <= i.Keep
+	if set == nil || i.now().Sub(set.at) > i.Keep {
+		return nil, false
+	}
+	return set.keys[id], true
 }
 
 func (i *externalIssuer) rules() []jwt.ParseOption {

@@ -231,7 +231,7 @@ func TestExternalAlgorithmsArePinnedToTheKey(t *testing.T) {
 		"no id":       `{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}`,
 	} {
 		p.set(func() { p.answer = answer(`{"keys":[` + key + `]}`) })
-		if err := p.issuer.fetch(t.Context()); err == nil {
+		if err := p.issuer.load(t.Context()); err == nil {
 			t.Errorf("%s is taken: %v", name, p.issuer.fetched.Load())
 		}
 	}
@@ -304,12 +304,12 @@ func TestIssuersAreSeparated(t *testing.T) {
 func TestUnreachableIssuerKeepsItsLastKeys(t *testing.T) {
 	t.Parallel()
 	p := newIDP(t)
-	if err := p.issuer.fetch(t.Context()); err != nil {
+	if err := p.issuer.load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	p.set(func() { p.down = true })
 	for range 3 {
-		if p.issuer.fetch(t.Context()) == nil {
+		if p.issuer.load(t.Context()) == nil {
 			t.Fatal("no error")
 		}
 	}
@@ -357,7 +357,7 @@ func TestNewKeyOfAnIssuerIsFetchedWhenATokenNeedsIt(t *testing.T) {
 	asked := p.asked
 	var wg sync.WaitGroup
 	for range 50 {
-		wg.Go(func() { p.issuer.find(t.Context(), "made up") })
+		wg.Go(func() { p.verifier.issuers[idpName].find(t.Context(), "made up") })
 	}
 	wg.Wait()
 	if p.asked != asked {
@@ -369,7 +369,7 @@ func TestNewKeyOfAnIssuerIsFetchedWhenATokenNeedsIt(t *testing.T) {
 		t.Fatal("refused")
 	}
 	p.set(func() { delete(p.keys, "two") })
-	if err := p.issuer.fetch(t.Context()); err != nil {
+	if err := p.issuer.load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	key := p.keys["one"]
@@ -382,7 +382,7 @@ func TestNewKeyOfAnIssuerIsFetchedWhenATokenNeedsIt(t *testing.T) {
 func TestBadJWKSKeepsTheLastKeys(t *testing.T) {
 	t.Parallel()
 	p := newIDP(t)
-	if err := p.issuer.fetch(t.Context()); err != nil {
+	if err := p.issuer.load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect is followed") }))
@@ -399,7 +399,7 @@ func TestBadJWKSKeepsTheLastKeys(t *testing.T) {
 		},
 	} {
 		p.set(func() { p.answer = bad })
-		if err := p.issuer.fetch(t.Context()); err == nil {
+		if err := p.issuer.load(t.Context()); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 		if !p.accepts(p.token("one", jwa.ES256())) {
@@ -413,7 +413,7 @@ func TestBadJWKSKeepsTheLastKeys(t *testing.T) {
 			_ = json.NewEncoder(w).Encode(map[string]any{"keys": []any{map[string]any{"kty": "new", "kid": "x"}, public}})
 		}
 	})
-	if err := p.issuer.fetch(t.Context()); err != nil {
+	if err := p.issuer.load(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -36,21 +35,6 @@ var ErrInvalidToken = errors.New("the token is not valid")
 // be fetched yet, or too many requests wait for verification.
 var ErrUnavailable = errors.New("the token cannot be verified now")
 
-// tokenIssuer is an issuer whose tokens are accepted: an ownIssuer or an externalIssuer.
-type tokenIssuer interface {
-	// issues reports whether its tokens have this "iss".
-	issues(issuer string) bool
-	// find returns the public key with an id, or nil. It may wait to load a new key.
-	find(ctx context.Context, id string) jwk.Key
-	// lookup is find without the wait.
-	lookup(id string) jwk.Key
-	// loaded reports whether the keys of the issuer were read. Until then an unknown key may be valid.
-	loaded() bool
-	// rules are further checks, beside the signature and the expiry.
-	rules() []jwt.ParseOption
-	caller(token jwt.Token) (*Caller, error)
-}
-
 // VerifierOptions say whose tokens are accepted.
 type VerifierOptions struct {
 	Keys     *keys.Signer // our own tokens; nil accepts none
@@ -70,8 +54,8 @@ type VerifierOptions struct {
 // one new token of each address (peer.Address of the context) at a time; the others wait.
 // It is safe for concurrent use.
 type Verifier struct {
-	issuers  []tokenIssuer
-	external []*externalIssuer // among the issuers
+	issuers  map[string]*source // by the "iss" of their tokens
+	external []*externalIssuer  // among the issuers
 	revoked  func(clientID string) bool
 	now      func() time.Time
 	cache    *lru.Cache[[sha256.Size]byte, verified]
@@ -81,7 +65,7 @@ type Verifier struct {
 // verified is the result for a valid token: its caller, and the key that verified it.
 type verified struct {
 	caller *Caller
-	issuer tokenIssuer
+	issuer *source
 	keyID  string
 }
 
@@ -94,9 +78,9 @@ func NewVerifier(opts VerifierOptions) (*Verifier, error) {
 	if opts.Revoked == nil {
 		opts.Revoked = func(string) bool { return false }
 	}
-	v := &Verifier{revoked: opts.Revoked, now: opts.Now, turns: peer.NewTurns(runtime.GOMAXPROCS(0))}
+	v := &Verifier{issuers: map[string]*source{}, revoked: opts.Revoked, now: opts.Now, turns: peer.NewTurns(runtime.GOMAXPROCS(0))}
 	if opts.Keys != nil {
-		v.issuers = append(v.issuers, newOwnIssuer(opts.Keys, opts.Now))
+		v.issuers[opts.Keys.Issuer()] = &source{tokenIssuer: ownIssuer{opts.Keys}, now: opts.Now, every: keys.SyncInterval / 2}
 	}
 	metrics := newMetrics(opts.Registerer)
 	for _, settings := range opts.External {
@@ -104,7 +88,8 @@ func NewVerifier(opts VerifierOptions) (*Verifier, error) {
 		if err != nil {
 			return nil, err
 		}
-		v.issuers, v.external = append(v.issuers, issuer), append(v.external, issuer)
+		v.issuers[settings.Name] = &source{tokenIssuer: issuer, now: opts.Now, every: jwksRetry}
+		v.external = append(v.external, issuer)
 	}
 	v.cache, _ = lru.New[[sha256.Size]byte, verified](cachedTokens) // fails only for a size < 1
 	return v, nil
@@ -149,20 +134,20 @@ func (v *Verifier) Revoked(clientID string) bool {
 }
 
 func (v *Verifier) stillValid(known verified) bool {
-	return known.issuer.lookup(known.keyID) != nil && v.now().Before(known.caller.Expires)
+	key, _ := known.issuer.lookup(known.keyID)
+	return key != nil && v.now().Before(known.caller.Expires)
 }
 
 // parse verifies a token that is not known.
 func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
 	name, keyID, algorithm, err := readHeader(token)
-	i := slices.IndexFunc(v.issuers, func(i tokenIssuer) bool { return i.issues(name) })
-	if err != nil || i < 0 {
+	issuer := v.issuers[name]
+	if err != nil || issuer == nil {
 		return verified{}, ErrInvalidToken
 	}
-	issuer := v.issuers[i]
-	key := issuer.find(ctx, keyID)
+	key, loaded := issuer.find(ctx, keyID)
 	switch {
-	case key == nil && !issuer.loaded():
+	case key == nil && !loaded:
 		return verified{}, ErrUnavailable
 	case key == nil:
 		return verified{}, ErrInvalidToken

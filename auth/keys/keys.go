@@ -29,11 +29,8 @@ type Options struct {
 	Store   Store         // the keys, shared by all replicas; required
 	Keyring *seal.Keyring // encrypts the keys; required
 	// Dir keeps the last known keys, sealed, for a start without the database.
-	Dir string
-	// Issuer is the "iss" of the tokens. Tokens with one of OldIssuers are
-	// accepted too: they were minted before Issuer was changed.
-	Issuer     string
-	OldIssuers []string
+	Dir    string
+	Issuer string // the "iss" of the tokens
 
 	Now        func() time.Time      // nil means time.Now
 	Logger     *slog.Logger          // nil discards
@@ -182,9 +179,8 @@ func (k *Signer) follow(rows []Key) error {
 	return nil
 }
 
-// Issuers returns the "iss" of the tokens that these keys sign: the current one first, then
-// earlier ones.
-func (k *Signer) Issuers() []string { return append([]string{k.opts.Issuer}, k.opts.OldIssuers...) }
+// Issuer returns the "iss" of the tokens that these keys sign.
+func (k *Signer) Issuer() string { return k.opts.Issuer }
 
 // JWKS lists the public keys (RFC 7517) of tokens that are valid, or soon will be.
 func (k *Signer) JWKS() []jwk.Key {

@@ -24,20 +24,13 @@ import (
 // openKeys opens the keys that sign access tokens. The data directory must exist; the database may
 // be unavailable.
 func openKeys(ctx context.Context, cfg *config.Config, store *storage.DB, ring *seal.Keyring, log *slog.Logger, reg prometheus.Registerer) (*keys.Signer, error) {
-	issuer, older := issuerNames(cfg)
-	return keys.Open(ctx, keys.Options{
-		Store: keys.Table(store), Keyring: ring, Dir: cfg.DataDir, Issuer: issuer, OldIssuers: older, Logger: log, Registerer: reg,
-	})
-}
-
-// issuerNames returns the "iss" of the daemon's tokens, and earlier ones that stay valid. It
-// is public_url unless auth.issuer is set, because clients look for the server metadata there
-// (RFC 8414 section 3).
-func issuerNames(cfg *config.Config) (issuer string, older []string) {
-	if cfg.Auth.Issuer == config.DefaultIssuer && cfg.PublicURL != "" {
-		return cfg.PublicURL, []string{config.DefaultIssuer}
+	issuer := cfg.Auth.Issuer
+	if issuer == config.DefaultIssuer && cfg.PublicURL != "" {
+		issuer = cfg.PublicURL // clients look for the server metadata there, RFC 8414 section 3
 	}
-	return cfg.Auth.Issuer, nil
+	return keys.Open(ctx, keys.Options{
+		Store: keys.Table(store), Keyring: ring, Dir: cfg.DataDir, Issuer: issuer, Logger: log, Registerer: reg,
+	})
 }
 
 // openAuth also works while the database is unavailable: it then uses the keys of the data
