@@ -156,13 +156,13 @@ func TestDataSurvivesReopening(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	id := uuid.New()
+	var id uuid.UUID
 	for i := range 2 {
 		db := storagetest.Open(t, storage.Options{DataDir: dir, FullSync: true})
-		s := cards.New(db, creations.New(creations.Options{DB: db, NewID: func() uuid.UUID { return id }}))
+		s := cards.New(db, creations.New(creations.Options{DB: db}))
 		if i == 0 {
 			storagetest.LoadCompanies(t, db)
-			create(t, s)
+			id = create(t, s).UUID
 		}
 		if got := storagetest.Must(s.Card(t.Context(), acme, id))(t); got.UUID != id {
 			t.Errorf("card = %+v", got)

@@ -14,12 +14,12 @@ import (
 type Client struct {
 	bun.BaseModel `bun:"table:clients,alias:c"`
 
-	ID      string       `bun:"id,pk"`
-	Name    string       `bun:"name"`
-	Company *column.Key  `bun:"company_uuid"` // nil ties it to none
-	Scopes  column.Words `bun:"scopes"`
+	ID      string      `bun:"id,pk"`
+	Name    string      `bun:"name"`
+	Company *column.Key `bun:"company_uuid"` // nil ties it to none
+	Scopes  []string    `bun:"scopes"`
 	// Certificates are the "x5t#S256" of the certificates it may present.
-	Certificates column.Words `bun:"certificates"`
+	Certificates []string `bun:"certificates"`
 	// SecretHash is "" for a client that has no secret. OldSecretHash is that
 	// of the secret before, which is good until OldSecretUntil.
 	SecretHash     string       `bun:"secret_hash"`
@@ -85,7 +85,7 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 	return s.db.Write(ctx, "delete client", func(ctx context.Context, tx bun.Tx) error {
 		gone, err := tx.NewUpdate().Model((*Client)(nil)).
 			Set("deleted = ?", true).Set("revoked_at = ?", s.now().UnixMilli()).
-			Set("secret_hash = ''").Set("old_secret_hash = ''").Set("certificates = ''").
+			Set("secret_hash = ''").Set("old_secret_hash = ''").Set("certificates = '[]'").
 			Where("id = ?", id).Where("NOT deleted").Exec(ctx)
 		if err != nil {
 			return err

@@ -3,10 +3,8 @@
 package tokens
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -34,7 +32,6 @@ type Options struct {
 	Limiter *ratelimit.Limiter
 
 	Now        func() time.Time      // nil means time.Now
-	Logger     *slog.Logger          // nil discards
 	Registerer prometheus.Registerer // of the metrics; nil shows them nowhere
 }
 
@@ -49,7 +46,6 @@ const issued = "issued"
 // NewEndpoint returns the token endpoint of keys and clients.
 func NewEndpoint(opts Options) *Endpoint {
 	opts.Now = clock.Or(opts.Now)
-	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	if opts.Limiter == nil {
 		opts.Limiter = ratelimit.New(nil, opts.Now)
 	}
@@ -88,8 +84,6 @@ func (e *Endpoint) issue(ctx context.Context, r Request) (Token, *Error) {
 	}
 	client, refusal := e.authenticate(ctx, c, r)
 	if refusal != nil {
-		e.opts.Logger.LogAttrs(ctx, slog.LevelDebug, "token refused",
-			slog.String("reason", string(refusal.Code)), slog.String("address", r.Address.String()))
 		return Token{}, refusal
 	}
 	scopes, ok := granted(client.Scopes, strings.Fields(c.scope))

@@ -143,11 +143,6 @@ func TestIssueRefuses(t *testing.T) {
 			t.Errorf("%s: %v repeats the request", line.name, refusal)
 		}
 	}
-	for _, s := range []string{secret, boundSecret, offSecret} {
-		if strings.Contains(r.log.String(), s) {
-			t.Error("the log has a secret")
-		}
-	}
 }
 
 func TestRotatedSecret(t *testing.T) {

@@ -44,7 +44,7 @@ func (d *daemon) openAuth(ctx context.Context) (err error) {
 		d.clients = clients.NewStore(d.storage, nil)
 		options.Keys, options.Revoked = d.keys, d.clients.Revoked
 		d.tokens = tokens.NewEndpoint(tokens.Options{
-			Keys: d.keys, Clients: d.clients, Limiter: d.limiter, Logger: d.log, Registerer: d.registry,
+			Keys: d.keys, Clients: d.clients, Limiter: d.limiter, Registerer: d.registry,
 		})
 		d.background(ctx, "keys and clients", d.followAuth)
 	}

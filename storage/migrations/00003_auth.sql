@@ -13,7 +13,7 @@ CREATE TABLE clients (
     id TEXT NOT NULL PRIMARY KEY,
     name TEXT NOT NULL,
     company_uuid BYTEA, -- of any company: one that is not imported yet, too
-    scopes TEXT NOT NULL, -- separated by spaces, as the certificates are
+    scopes TEXT NOT NULL, -- a JSON array, as the certificates are
     certificates TEXT NOT NULL,
     secret_hash TEXT NOT NULL,
     old_secret_hash TEXT NOT NULL,
