@@ -25,7 +25,7 @@ const (
 	fileName     = "audit-pending.ndjson"
 )
 
-// Options are what a Log needs.
+// Options configures Open.
 type Options struct {
 	// Store is the stream in Redis. With nil, entries stay in the file, and the daemon with
 	// the same Dir moves them to Redis. List must not be called then.
@@ -41,8 +41,8 @@ type Options struct {
 	// trimmed; 0 means 2 s.
 	TidyEvery time.Duration
 
-	// Reports says whether this replica's metrics show what all replicas share; nil:
-	// they do.
+	// Reports says whether this replica's metrics include values that all replicas share;
+	// nil: they do.
 	Reports func() bool
 
 	Now        func() time.Time      // nil means time.Now

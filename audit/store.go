@@ -12,10 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// streamKey has a hash tag of its own: the one stream is in one slot.
+// streamKey is the key of the stream. Its hash tag is its own.
 const streamKey = "sh:{audit}:log"
 
-// entryField is the one field of a stream entry: the Entry as JSON.
+// entryField is the only field of a stream entry: the Entry as JSON.
 const entryField = "e"
 
 // trimStep is how many entries one command removes at most.

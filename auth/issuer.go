@@ -60,7 +60,7 @@ type externalIssuer struct {
 	failing atomic.Bool
 }
 
-// jwks is what was fetched last. It is immutable.
+// jwks has the keys that were fetched last. It is immutable.
 type jwks struct {
 	keys map[string]jwk.Key // by id
 	at   time.Time

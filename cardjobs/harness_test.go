@@ -134,7 +134,7 @@ func (h *harness) replica(adjust func(*Options)) *replica {
 	logger := slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	o := Options{
 		Store: h.store, Creations: h.made, Publish: h.publish, Registerer: registry, Logger: logger,
-		OutboxEvery: 20 * time.Millisecond, LookEvery: 50 * time.Millisecond,
+		OutboxEvery: 20 * time.Millisecond, CountEvery: 50 * time.Millisecond,
 	}
 	if adjust != nil {
 		adjust(&o)

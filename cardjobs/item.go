@@ -11,7 +11,7 @@ const (
 	// itemTimeout bounds one item.
 	itemTimeout = 10 * time.Second
 	// itemRetry is a worker's pause after a failed item.
-	itemRetry = 5 * time.Second
+	itemRetry = 2 * time.Second
 )
 
 // work processes one item after the other until intake ends. It waits while there is no item.
@@ -20,7 +20,7 @@ func (r *Runner) work(intake, ctx context.Context) {
 		found, err := r.next(ctx)
 		switch {
 		case err == nil && !found:
-			r.idle(intake)
+			r.waitForItems(intake)
 		case err != nil && intake.Err() == nil:
 			r.metrics.failures.Inc()
 			r.opts.Logger.Warn("card item failed", "exception.message", err)
@@ -29,8 +29,8 @@ func (r *Runner) work(intake, ctx context.Context) {
 	}
 }
 
-// idle waits until there may be items.
-func (r *Runner) idle(intake context.Context) {
+// waitForItems waits until there may be items.
+func (r *Runner) waitForItems(intake context.Context) {
 	select {
 	case <-r.wake:
 	case <-intake.Done():
@@ -65,9 +65,9 @@ func (r *Runner) next(ctx context.Context) (found bool, err error) {
 	return true, nil
 }
 
-// look counts the pending items and wakes a worker if there are any: they may come from another
+// countPending counts the pending items and wakes a worker if there are any: they may come from another
 // replica, from a lost one, or be due again after a failure.
-func (r *Runner) look(ctx context.Context) error {
+func (r *Runner) countPending(ctx context.Context) error {
 	n, err := r.opts.Store.PendingItems(ctx)
 	if err != nil {
 		return err

@@ -57,8 +57,7 @@ func event(item *bulk.Item) (events.Event, error) {
 // event id, or a release with other texts started between a publication and its mark (then the
 // event was published). An event in the future is accepted once the clocks agree.
 func settled(err error) bool {
-	var bad *invalid.Error
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*invalid.Error](err); ok {
 		return !slices.ContainsFunc(bad.Fields, func(f invalid.Field) bool { return f.Code == "EVENT_IN_FUTURE" })
 	}
 	return err == nil || errors.Is(err, publish.ErrConflict)

@@ -311,7 +311,7 @@ func TestItemsOfOtherReplicasAreFound(t *testing.T) {
 			storagetest.Must(h.store.CreateCardJob(h.t.Context(), acme, requests(2), creations.Once{}))(h.t)
 		}
 		r := h.replica(nil)
-		if err := r.look(h.t.Context()); err != nil {
+		if err := r.countPending(h.t.Context()); err != nil {
 			h.t.Fatal(err)
 		}
 		if n := r.metrics.unfinished.Load(); n != 2*jobs {

@@ -168,7 +168,7 @@ func (db *DB) retryWhileBusy(ctx context.Context, fn func() error) error {
 }
 
 // Locked makes a query of a writing transaction hold its rows until the
-// transaction ends. SQLite needs nothing: it admits one such transaction at a
+// transaction ends. SQLite needs no locks: it admits one such transaction at a
 // time.
 func Locked(q *bun.SelectQuery) *bun.SelectQuery {
 	if IsPostgres(q) {

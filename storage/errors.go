@@ -19,8 +19,8 @@ var (
 	// ErrUnavailable means that the database is unreachable, full or too slow.
 	// The same call may succeed later.
 	ErrUnavailable = errors.New("the database is unavailable")
-	// ErrNotFound means that the company has nothing of that id, whether or not
-	// another company does.
+	// ErrNotFound means that the company has no object with that id. Another company may
+	// have one.
 	ErrNotFound = errors.New("not found")
 )
 

@@ -29,7 +29,7 @@ type Client struct {
 	UpdatedAt      column.Time  `bun:"updated_at"`
 	RevokedAt      *column.Time `bun:"revoked_at"` // since when it is disabled; nil: it is enabled
 
-	Deleted bool `bun:"deleted"` // never set in what Get and List return
+	Deleted bool `bun:"deleted"` // Get and List return no deleted client
 }
 
 // insert adds a client, whose id must be new.

@@ -61,7 +61,7 @@ func openKey(ring *seal.Keyring, row Key) (*signingKey, error) {
 	return k, nil
 }
 
-// sealContext is the place that a sealed key is good for.
+// sealContext binds a sealed key to its place: it cannot be opened elsewhere.
 func sealContext(id string) string { return "token key " + id }
 
 func importKey(key *ecdsa.PrivateKey) (*signingKey, error) {

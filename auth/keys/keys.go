@@ -34,7 +34,7 @@ type Options struct {
 
 	Now        func() time.Time      // nil means time.Now
 	Logger     *slog.Logger          // nil discards
-	Registerer prometheus.Registerer // for the age of the signing key; nil registers nothing
+	Registerer prometheus.Registerer // for the age of the signing key; nil: not registered
 }
 
 // Signer signs access tokens with keys (ECDSA P-256) that all replicas share through the

@@ -163,7 +163,7 @@ func refusalCodes() []string {
 // Error is why a token request gets no token.
 type Error struct {
 	Code        Code
-	Description string // repeats nothing of the request
+	Description string // has no part of the request
 	// RetryAfter is the time after which a retry may succeed; 0 means never.
 	RetryAfter time.Duration
 	cause      error

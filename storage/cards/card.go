@@ -167,7 +167,7 @@ func (r Request) listedType() string {
 	}
 }
 
-// lastFour stands in for the digits that a card network would assign.
+// lastFour derives four digits from the uuid, in place of those that a card network would assign.
 func lastFour(card uuid.UUID) string {
 	return fmt.Sprintf("%04d", binary.BigEndian.Uint32(card[:4])%10_000)
 }

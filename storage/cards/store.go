@@ -21,8 +21,8 @@ type Store struct {
 	creations *creations.Store
 }
 
-// New returns the cards of a database, and records what it creates among the creations of
-// the same database.
+// New returns the cards of a database. New cards are recorded in made, the creations of the same
+// database.
 func New(db *storage.DB, made *creations.Store) *Store { return &Store{db: db, creations: made} }
 
 // cardRow is a card as its table holds it, with its company's currency.
@@ -98,7 +98,7 @@ func page(f Filter, db bun.IDB, rows *[]cardRow) *bun.SelectQuery {
 		Where("c.uuid IN (?)", ids).OrderExpr("c.issued_at DESC, c.uuid")
 }
 
-// narrow keeps to the cards that pass the filter.
+// narrow restricts q to the cards that pass the filter.
 func narrow(f Filter, q *bun.SelectQuery) *bun.SelectQuery {
 	q = lists.InCompany(q, f.Company)
 	if f.UserUUID != nil {

@@ -16,7 +16,7 @@ import (
 	"spendhook/storage/creations"
 )
 
-// policy is what a company allows: its currency, and its limit in minor units.
+// policy is the currency of a company, and its credit limit in minor units.
 type policy struct {
 	Currency    string `bun:"currency"`
 	CreditLimit int64  `bun:"credit_limit"`
@@ -108,7 +108,7 @@ func insert(ctx context.Context, tx bun.Tx, p policy, card *cardRow) error {
 	return err
 }
 
-// SetCardThreshold changes what an ACTIVE card may spend. It returns
+// SetCardThreshold changes the threshold of an ACTIVE card. It returns
 // *invalid.Error, storage.ErrNotFound, ErrNotActive or
 // ErrThresholdExceedsLimit.
 func (s *Store) SetCardThreshold(ctx context.Context, company, id uuid.UUID, threshold decimal.Decimal) (Card, error) {

@@ -93,7 +93,7 @@ func WriteDemoData(w io.Writer, d DemoData) error {
 	return g.out.Flush()
 }
 
-// write writes a line with a new uuid, and returns what other lines refer to it by.
+// write writes a line with a new uuid, and returns the uuid and name, as other lines refer to them.
 func (g *demo) write(kind, idField string, company uuid.UUID, line object) object {
 	id := g.uuid()
 	if kind == "company" {

@@ -27,8 +27,8 @@ const (
 
 // Importer loads spend data from lines of JSON, one object a line with a kind
 // of company, user, card, location, reimbursement or statement. A line with a
-// known uuid replaces what the database has. What a line refers to must stand
-// before it; a reimbursement brings its requester along, as an inactive user,
+// known uuid replaces the object in the database. Lines must come after those that they refer
+// to; a reimbursement brings its requester along, as an inactive user,
 // when no such user is known. It reads as a stream, in bounded memory. Other processes
 // may read and write meanwhile: transactions are short, with pauses between them.
 type Importer struct {
@@ -46,14 +46,14 @@ type Refusal struct {
 	Reason string
 }
 
-// Report counts what an import has read and done. Blank lines are Lines only.
+// Report counts the lines of an import. Blank lines are counted in Lines only.
 type Report struct {
 	Lines, Bytes, Imported, Refused int64
 }
 
 // Run imports until the end of r. A refused line is reported and does not stop
-// it; an error does, and what the report counts as imported stays: run again
-// from the start, the import comes to the same end. The error may be
+// it. An error stops it; the imported lines of the report stay in the database, and the
+// import can be repeated from the start. The error may be
 // storage.ErrUnavailable.
 func (i *Importer) Run(ctx context.Context, r io.Reader) (Report, error) {
 	var report Report

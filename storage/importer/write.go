@@ -22,8 +22,8 @@ type row struct {
 	values []any
 }
 
-// known is what the lines of a batch refer to: the time, the companies' currencies, each user's
-// company, the months that have a statement.
+// known has the objects that the lines of a batch refer to: the companies with their currencies,
+// the users with their companies, and the months that have a statement.
 type known struct {
 	now        time.Time
 	companies  map[column.Key]string
@@ -58,7 +58,7 @@ func (w *batchWriter) write(ctx context.Context, b *batch) error {
 }
 
 func (w *batchWriter) writeRank(ctx context.Context, rank int, entries []numbered) error {
-	k, err := w.look(ctx, rank, entries)
+	k, err := w.readKnown(ctx, rank, entries)
 	if err != nil {
 		return err
 	}
@@ -88,8 +88,8 @@ func (w *batchWriter) refuse(line int64, reason string) {
 	w.refused = append(w.refused, Refusal{Line: line, Reason: reason})
 }
 
-// look reads the objects that the entries refer to.
-func (w *batchWriter) look(ctx context.Context, rank int, entries []numbered) (*known, error) {
+// readKnown reads the objects that the entries refer to.
+func (w *batchWriter) readKnown(ctx context.Context, rank int, entries []numbered) (*known, error) {
 	k := &known{now: w.now, companies: map[column.Key]string{}, users: map[column.Key]column.Key{}, statements: map[monthOf]column.Key{}}
 	if rank == rankCompany {
 		return k, nil
@@ -115,7 +115,7 @@ func (w *batchWriter) look(ctx context.Context, rank int, entries []numbered) (*
 	return k, err
 }
 
-// found has what is read of a company, a user or a statement.
+// found has the columns that are read of a company, a user or a statement.
 type found struct {
 	UUID     column.Key `bun:"uuid"`
 	Company  column.Key `bun:"company_uuid"`
@@ -149,7 +149,7 @@ func references(entries []numbered) (companies, users []column.Key) {
 	return companies, users
 }
 
-// upsert inserts rows, or replaces those that the company has.
+// upsert inserts rows, or replaces the rows of the same uuid and company.
 func (w *batchWriter) upsert(ctx context.Context, k kind, rows []row) error {
 	columns := strings.Split(k.columns, ", ")
 	var sets []string

@@ -125,10 +125,10 @@ CREATE TABLE reimbursements (
     payment_day INTEGER,
     amount BIGINT NOT NULL,
     currency TEXT NOT NULL,
-    detail TEXT NOT NULL -- what no filter looks at, as JSON
+    detail TEXT NOT NULL -- the fields without a filter, as JSON
 );
--- This one has every filtered column, so that filters which none of the others
--- narrows well are decided without reading the rows.
+-- This index has every filtered column: it decides filters that no other index
+-- narrows well, without reading the rows.
 CREATE INDEX reimbursements_recency ON reimbursements (
     company_uuid, recency, uuid, status, category, requester_uuid, creation_day, expense_day, approval_day, payment_day
 );

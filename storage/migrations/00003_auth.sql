@@ -1,4 +1,4 @@
--- Who may call: the keys that sign access tokens, and the OAuth clients. Times
+-- The keys that sign access tokens, and the OAuth clients. Times
 -- are milliseconds since 1970-01-01 UTC, private keys are sealed.
 
 -- +goose Up

@@ -18,7 +18,7 @@ const (
 
 // histogram counts the reimbursements that pass one filter, by recency or, within
 // one day, by the first byte of their uuid. It gives the exact total and
-// the start of any page. A page far down therefore costs as much as the first one: both
+// the start of any page. The last page therefore costs as much as the first one: both
 // begin with a seek. A histogram is exact for one revision of the data. The
 // revision is read in the same snapshot as the page.
 type histogram struct {

@@ -116,8 +116,8 @@ func (r *itemRow) item() Item {
 	}
 }
 
-// requestUUID is the same for the same item for ever, so that whatever is
-// derived from it (the card, the event) cannot come twice.
+// requestUUID is always the same for the same item, so that the card and the event, whose ids are
+// derived from it, cannot be made twice.
 func requestUUID(job uuid.UUID, index int) uuid.UUID {
 	return uuid.NewSHA1(job, binary.BigEndian.AppendUint32(nil, uint32(index))) //nolint:gosec // 0..499
 }
@@ -149,7 +149,7 @@ func newJob(row jobRow, items []itemRow) Job {
 	return job
 }
 
-// checkItems reports what is wrong with the shape of the requests, by index.
+// checkItems reports the requests that have an invalid shape, by index.
 func checkItems(requests []cards.Request, currency string) error {
 	var e invalid.Error
 	for i, r := range requests {

@@ -24,8 +24,8 @@ type Store struct {
 	served    atomic.Pointer[column.Key] // the company whose item was worked on last
 }
 
-// New returns the jobs of a database, and records those that it creates among the
-// creations of the same database.
+// New returns the jobs of a database. New jobs are recorded in made, the creations of the same
+// database.
 func New(db *storage.DB, made *creations.Store) *Store { return &Store{db: db, creations: made} }
 
 // CreateCardJob stores 1 to 500 requests as a job, all or none, before any work
