@@ -155,7 +155,7 @@ func keysOf(t *testing.T, key *ecdsa.PrivateKey) *keys.Signer {
 		t.Fatal(err)
 	}
 	now := column.At(time.Now())
-	return openKeysIn(t, t.TempDir(), &memoryKeys{rows: []keys.Key{{ID: id, Sealed: sealed, CreatedAt: now, SignsFrom: now, TokensUntil: now}}})
+	return openKeysIn(t, t.TempDir(), &memoryKeys{rows: []keys.Key{{ID: id, Sealed: sealed, CreatedAt: now, SignsFrom: now}}})
 }
 
 // tenant creates a company with its things, and waits until its background work has ended.
@@ -265,7 +265,7 @@ func (w *twoCompanies) certify(c *tenant) {
 // bound is a token of the company, with allScopes, that only cert may use.
 func (w *twoCompanies) bound(company *uuid.UUID, cert *x509.Certificate) string {
 	w.t.Helper()
-	token, err := auth.Mint(w.t.Context(), w.keys, auth.Grant{
+	token, err := auth.Mint(w.keys, auth.Grant{
 		Subject: "test", Company: company, Scopes: strings.Fields(allScopes), TTL: time.Hour, Thumbprint: clientcert.Thumbprint(cert),
 	}, time.Now())
 	if err != nil {

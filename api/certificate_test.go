@@ -73,7 +73,7 @@ func setupMutual(t *testing.T) (*harness, *devca.Authority) {
 // mintBound returns a token that is valid only with cert.
 func (h *harness) mintBound(cert *x509.Certificate) string {
 	h.t.Helper()
-	token, err := auth.Mint(h.t.Context(), h.keys, auth.Grant{
+	token, err := auth.Mint(h.keys, auth.Grant{
 		Subject: "test", Company: &h.company, Scopes: strings.Fields(allScopes), TTL: time.Hour,
 		Thumbprint: clientcert.Thumbprint(cert),
 	}, time.Now())

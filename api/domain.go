@@ -94,7 +94,7 @@ type feedReader interface {
 	Wait(ctx context.Context, company uuid.UUID, after int64) (arrived bool, err error)
 }
 
-// cardStore is *store.Store of the cards.
+// cardStore is *cards.Store.
 type cardStore interface {
 	Card(ctx context.Context, company, id uuid.UUID) (cards.Card, error)
 	Cards(ctx context.Context, f cards.Filter) (cards []cards.Card, total int64, err error)

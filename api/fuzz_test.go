@@ -113,7 +113,7 @@ func stubbed(tb testing.TB) (http.Handler, string) {
 	tb.Helper()
 	keys := newKeys(tb)
 	company := uuid.New()
-	token, err := auth.Mint(tb.Context(), keys, auth.Grant{Company: &company, Scopes: strings.Fields(allScopes), TTL: 24 * time.Hour}, time.Now())
+	token, err := auth.Mint(keys, auth.Grant{Company: &company, Scopes: strings.Fields(allScopes), TTL: 24 * time.Hour}, time.Now())
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -49,7 +49,6 @@ import (
 	"spendhook/storage/billing"
 	"spendhook/storage/cards"
 	"spendhook/storage/cards/bulk"
-	"spendhook/storage/cards/store"
 	"spendhook/storage/creations"
 	"spendhook/storage/locations"
 	"spendhook/storage/reimbursements"
@@ -168,7 +167,7 @@ func withSpend(db *storage.DB, o Options) Options {
 	made := creations.New(creations.Options{DB: db})
 	jobs := bulk.New(db, made)
 	o.Clients = clients.NewStore(db, nil)
-	o.Cards, o.BulkJobs, o.CardJobs, o.PublicURL = store.New(db, made), jobs, submitter{jobs}, "https://api.spendhook.test/"
+	o.Cards, o.BulkJobs, o.CardJobs, o.PublicURL = cards.New(db, made), jobs, submitter{jobs}, "https://api.spendhook.test/"
 	o.Reimbursements, o.Locations, o.Statements = reimbursements.New(db), locations.New(db), billing.New(db)
 	return o
 }
@@ -226,7 +225,7 @@ func (h *harness) mint(company *uuid.UUID, scopes string) string {
 
 func (h *harness) mintAs(subject string, company *uuid.UUID, scopes string) string {
 	h.t.Helper()
-	token, err := auth.Mint(h.t.Context(), h.keys, auth.Grant{Subject: subject, Company: company, Scopes: strings.Fields(scopes), TTL: time.Hour}, time.Now())
+	token, err := auth.Mint(h.keys, auth.Grant{Subject: subject, Company: company, Scopes: strings.Fields(scopes), TTL: time.Hour}, time.Now())
 	if err != nil {
 		h.t.Fatal(err)
 	}

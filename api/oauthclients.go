@@ -126,7 +126,7 @@ func shownClient(c clients.Client) gen.OAuthClient {
 		ClientID: c.ID, Name: c.Name, CompanyUUID: (*uuid.UUID)(c.Company),
 		Scopes: slices.Concat([]string{}, c.Scopes), Certificates: slices.Concat([]string{}, c.Certificates),
 		HasSecret: c.SecretHash != "", Disabled: c.RevokedAt != nil,
-		CreatedAt: c.CreatedAt.Time, UpdatedAt: c.UpdatedAt.Time, LastUsedAt: c.LastUsedAt.Pointer(),
+		CreatedAt: c.CreatedAt.Time, UpdatedAt: c.UpdatedAt.Time,
 	}
 	if c.OldSecretHash != "" {
 		shown.OldSecretUntil = &c.OldSecretUntil.Time

@@ -21,7 +21,6 @@ import (
 	"spendhook/storage"
 	"spendhook/storage/cards"
 	"spendhook/storage/cards/bulk"
-	"spendhook/storage/cards/store"
 	"spendhook/storage/creations"
 	"spendhook/storage/importer"
 	"spendhook/storage/lists"
@@ -76,7 +75,7 @@ func runSuites(t *testing.T, options func(*testing.T) storage.Options) {
 type spendHarness struct {
 	*harness
 	db                 *storage.DB
-	store              *store.Store
+	store              *cards.Store
 	jobs               *atomic.Int64
 	bolt, ann, ivo, bo uuid.UUID
 	boltToken          string
@@ -85,7 +84,7 @@ type spendHarness struct {
 func spendSetup(t *testing.T, db *storage.DB) *spendHarness {
 	t.Helper()
 	h := &spendHarness{
-		harness: &harness{t: t, company: uuid.New(), seen: &transcript{}}, db: db, store: store.New(db, creations.New(creations.Options{DB: db})), jobs: &atomic.Int64{},
+		harness: &harness{t: t, company: uuid.New(), seen: &transcript{}}, db: db, store: cards.New(db, creations.New(creations.Options{DB: db})), jobs: &atomic.Int64{},
 		bolt: uuid.New(), ann: uuid.New(), ivo: uuid.New(), bo: uuid.New(),
 	}
 	h.keys = newKeys(t)

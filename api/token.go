@@ -131,7 +131,7 @@ func (s *server) GetAuthorizationServer(w http.ResponseWriter, r *http.Request) 
 // client's certificate is known by its thumbprint, whatever CA signed it.
 func (s *server) metadata() gen.AuthorizationServer {
 	return gen.AuthorizationServer{
-		Issuer:                 s.opts.Keys.Issuers()[0],
+		Issuer:                 s.opts.Keys.Issuer(),
 		TokenEndpoint:          s.opts.PublicURL + tokenPath,
 		JwksURI:                s.opts.PublicURL + "/.well-known/jwks.json",
 		ServiceDocumentation:   s.opts.PublicURL + "/docs",

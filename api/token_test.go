@@ -204,7 +204,7 @@ func TestServerMetadata(t *testing.T) {
 func TestRotatedKeysArePublished(t *testing.T) {
 	t.Parallel()
 	h := tokenSetup(t)
-	if err := h.keys.Rotate(t.Context(), true); err != nil {
+	if err := h.keys.Rotate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	a := h.call(http.MethodGet, "/.well-known/jwks.json", "", noToken).want(http.StatusOK)

@@ -13,7 +13,7 @@ import (
 // Outcome is how a change ended.
 type Outcome string
 
-// The outcomes. A refused request changed nothing and has no entry.
+// The outcomes. A refused request makes no change and has no entry.
 const (
 	Success Outcome = "success"
 	Unknown Outcome = "unknown" // it failed or was cut off; the change may have been made

@@ -57,7 +57,7 @@ func setup(t *testing.T, client redis.UniversalClient, adjust ...func(*audit.Opt
 	t.Helper()
 	b := &bundle{t: t, client: client, dir: t.TempDir(), logs: &logged{}, registry: prometheus.NewRegistry()}
 	o := audit.Options{
-		Dir: b.dir, Registerer: b.registry, SpoolEvery: 10 * time.Millisecond,
+		Dir: b.dir, Registerer: b.registry, TidyEvery: 10 * time.Millisecond,
 		Logger: slog.New(slog.NewTextHandler(b.logs, nil)),
 	}
 	if client != nil {
@@ -259,7 +259,7 @@ func TestBadCursors(t *testing.T) {
 func TestExpiredEntriesAreHiddenAndTrimmed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.New(t), func(o *audit.Options) {
-		o.Retention, o.TrimEvery = time.Hour, 10*time.Millisecond
+		o.Retention, o.TidyEvery = time.Hour, 10*time.Millisecond
 	})
 	old := time.Now().Add(-2 * time.Hour).UnixMilli()
 	for i := range 5000 {
@@ -281,7 +281,7 @@ func TestExpiredEntriesAreHiddenAndTrimmed(t *testing.T) {
 func TestEntriesBeyondMaxEntriesAreTrimmedAndLogged(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.New(t), func(o *audit.Options) {
-		o.MaxEntries, o.TrimEvery = 500, 10*time.Millisecond
+		o.MaxEntries, o.TidyEvery = 500, 10*time.Millisecond
 	})
 	start := time.Now().Add(-time.Hour).UnixMilli()
 	for i := range 2000 {
@@ -329,7 +329,7 @@ func TestRecordIsInRedisWhenItReturns(t *testing.T) {
 func TestEntriesSurviveARedisOutage(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
-	b := setup(t, server.Client(), func(o *audit.Options) { o.SpoolEvery = time.Hour })
+	b := setup(t, server.Client(), func(o *audit.Options) { o.TidyEvery = time.Hour })
 	b.Record(entry("0", "a.b"))
 	server.Kill()
 	var group sync.WaitGroup
@@ -352,7 +352,7 @@ func TestEntriesSurviveARedisOutage(t *testing.T) {
 		t.Error("not counted")
 	}
 	// A process that crashes while writing leaves a torn line.
-	if err := os.WriteFile(b.file(), append(text, `{"id":"torn`...), 0o600); err != nil {
+	if err := os.WriteFile(b.file(), append(text, "\n{\"id\":\"torn"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	b.Record(entry("1201", "a.b"))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"regexp"
 	"time"
 
 	"spendhook/internal/cursor"
@@ -16,6 +17,9 @@ const listName = "audit"
 func (f Filter) key() string {
 	return fmt.Sprint(f.Company, f.Actor, "\n", f.Action, "\n", f.Target, "\n", f.From, f.To)
 }
+
+// isPlace matches the ids of the stream, "<unix ms>-<number>".
+var isPlace = regexp.MustCompile(`^\d{1,18}-\d{1,18}$`)
 
 const (
 	defaultSize = 20
@@ -33,7 +37,7 @@ func (l *Log) List(ctx context.Context, f Filter) (Page, error) {
 	if err := cursor.Decode(f.Cursor, listName, f.key(), &place); err != nil {
 		return Page{}, err
 	}
-	if place != "" && !isPlace(place) {
+	if place != "" && !isPlace.MatchString(place) {
 		return Page{}, cursor.ErrBad
 	}
 	from, to := l.span(f)

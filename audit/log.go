@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,14 +19,13 @@ import (
 )
 
 const (
-	maxBatch     = 500
 	writeTimeout = 500 * time.Millisecond
 	awayTime     = time.Second // the pause after a failure of Redis
 	trimTimeout  = 30 * time.Second
-	spoolName    = "audit-pending.ndjson"
+	fileName     = "audit-pending.ndjson"
 )
 
-// Options are what a Log needs.
+// Options configures Open.
 type Options struct {
 	// Store is the stream in Redis. With nil, entries stay in the file, and the daemon with
 	// the same Dir moves them to Redis. List must not be called then.
@@ -39,12 +37,12 @@ type Options struct {
 	Retention  time.Duration
 	MaxEntries int
 
-	// TrimEvery and SpoolEvery are how often the stream is trimmed, and the file
-	// looked at; 0 means 1 min and 2 s.
-	TrimEvery, SpoolEvery time.Duration
+	// TidyEvery is how often entries of the file are moved to the stream, and the stream is
+	// trimmed; 0 means 2 s.
+	TidyEvery time.Duration
 
-	// Reports says whether this replica's metrics show what all replicas share; nil:
-	// they do.
+	// Reports says whether this replica's metrics include values that all replicas share;
+	// nil: they do.
 	Reports func() bool
 
 	Now        func() time.Time      // nil means time.Now
@@ -55,41 +53,31 @@ type Options struct {
 // Log is the audit log. It is safe for concurrent use.
 type Log struct {
 	opts    Options
-	spool   spool
+	file    string
 	metrics *metrics
-	queue   chan *pending
-	closing <-chan struct{}
-	cancel  context.CancelFunc // closes closing, and ends a trim
-	done    chan struct{}      // closed when run has ended
-	trimmer sync.WaitGroup     // of the goroutine that trims; no Record waits for a trim
-
-	away time.Time // Redis is not tried until then; used by run alone
-}
-
-// pending is an entry whose Record waits.
-type pending struct {
-	entry Entry
-	done  chan struct{}
+	cancel  context.CancelFunc // ends tidy
+	running sync.WaitGroup
+	away    atomic.Pointer[time.Time] // Redis is not tried until then
 }
 
 // Open starts the log. Close ends it.
 func Open(opts Options) *Log {
-	closing, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	l := &Log{
-		opts: opts.withDefaults(), spool: spool{filepath.Join(opts.Dir, spoolName)},
-		metrics: newMetrics(opts.Registerer, opts.Reports), queue: make(chan *pending, maxBatch),
-		closing: closing.Done(), cancel: cancel, done: make(chan struct{}),
+		opts: opts.withDefaults(), file: filepath.Join(opts.Dir, fileName),
+		metrics: newMetrics(opts.Registerer, opts.Reports), cancel: cancel,
 	}
-	go l.run(context.Background())
-	l.trimmer.Go(func() { l.trimRegularly(closing) })
+	l.away.Store(&time.Time{})
+	if opts.Store != nil {
+		l.running.Go(func() { l.tidy(ctx) })
+	}
 	return l
 }
 
 func (o Options) withDefaults() Options {
 	o.Retention = cmp.Or(o.Retention, 400*24*time.Hour)
 	o.MaxEntries = cmp.Or(o.MaxEntries, 1_000_000)
-	o.TrimEvery = cmp.Or(o.TrimEvery, time.Minute)
-	o.SpoolEvery = cmp.Or(o.SpoolEvery, 2*time.Second)
+	o.TidyEvery = cmp.Or(o.TidyEvery, 2*time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.Now = clock.Or(o.Now)
 	return o
@@ -99,94 +87,40 @@ func (o Options) withDefaults() Options {
 // not take it within half a second. When neither does, it is logged whole, as an
 // error, and counted as lost. ID and At are set when they are zero.
 func (l *Log) Record(e Entry) {
-	if e.ID == "" {
-		e.ID = uuid.NewString()
-	}
+	e.ID = cmp.Or(e.ID, uuid.NewString())
 	if e.At.IsZero() {
 		e.At = l.opts.Now()
 	}
-	p := &pending{entry: e, done: make(chan struct{})}
-	select {
-	case l.queue <- p:
-	case <-l.closing:
-		l.keep([]Entry{e})
+	if l.store(context.Background(), []Entry{e}) == nil { // the end of the request must not lose the entry
 		return
 	}
-	select {
-	case <-p.done:
-	case <-l.done:
-		select {
-		case <-p.done:
-		default:
-			l.keep([]Entry{e}) // the log was closed before it wrote the entry
-		}
+	result, err := resultSpooled, l.addToFile(e)
+	if err != nil {
+		result = resultLost
+		l.opts.Logger.Error("audit entry could not be kept", "exception.message", err, "entry", e)
 	}
+	l.metrics.entries.WithLabelValues(result).Inc()
 }
 
-// Close ends the log once what waits is kept. What is recorded later goes to the
-// file.
+// Close ends the upkeep of the stream and the file.
 func (l *Log) Close() {
 	l.cancel()
-	<-l.done
-	l.trimmer.Wait()
-}
-
-// run writes batches: all entries that arrived during the write before.
-func (l *Log) run(ctx context.Context) {
-	defer close(l.done)
-	look := time.NewTicker(l.opts.SpoolEvery)
-	defer look.Stop()
-	l.emptySpool(ctx)
-	for {
-		select {
-		case p := <-l.queue:
-			l.write(ctx, l.gather(p))
-		case <-look.C:
-			l.emptySpool(ctx)
-		case <-l.closing:
-			return // Record writes queued entries to the file itself
-		}
-	}
-}
-
-func (l *Log) gather(first *pending) []*pending {
-	batch := []*pending{first}
-	for len(batch) < maxBatch {
-		select {
-		case p := <-l.queue:
-			batch = append(batch, p)
-		default:
-			return batch
-		}
-	}
-	return batch
-}
-
-func (l *Log) write(ctx context.Context, batch []*pending) {
-	entries := make([]Entry, len(batch))
-	for i, p := range batch {
-		entries[i] = p.entry
-	}
-	if err := l.toRedis(ctx, entries); err != nil {
-		l.keep(entries)
-	}
-	for _, p := range batch {
-		close(p.done)
-	}
+	l.running.Wait()
 }
 
 var errAway = errors.New("after a failure, Redis is not tried now")
 
-// toRedis writes entries to Redis. For awayTime after a failure, and without a Store, it fails
+// store writes entries to Redis. For awayTime after a failure, and without a Store, it fails
 // at once.
-func (l *Log) toRedis(ctx context.Context, entries []Entry) error {
-	if l.opts.Store == nil || l.opts.Now().Before(l.away) {
+func (l *Log) store(ctx context.Context, entries []Entry) error {
+	if l.opts.Store == nil || l.opts.Now().Before(*l.away.Load()) {
 		return errAway
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	if err := l.opts.Store.add(ctx, entries); err != nil {
-		l.away = l.opts.Now().Add(awayTime)
+		until := l.opts.Now().Add(awayTime)
+		l.away.Store(&until)
 		l.opts.Logger.WarnContext(ctx, "audit entries wait in the data directory", "exception.message", err)
 		return err
 	}
@@ -194,54 +128,18 @@ func (l *Log) toRedis(ctx context.Context, entries []Entry) error {
 	return nil
 }
 
-// keep writes entries to the file. If that fails, it logs them. Entries with an unknown
-// outcome may fill half of the file, so that they leave room for successful changes: while
-// Redis is down, most outcomes are unknown.
-func (l *Log) keep(entries []Entry) {
-	certain := func(e Entry) bool { return e.Outcome == Success }
-	uncertain := func(e Entry) bool { return !certain(e) }
-	l.keepUpTo(maxSpool, slices.DeleteFunc(slices.Clone(entries), uncertain))
-	l.keepUpTo(maxSpool/2, slices.DeleteFunc(slices.Clone(entries), certain))
-}
-
-func (l *Log) keepUpTo(most int64, entries []Entry) {
-	if len(entries) == 0 {
-		return
-	}
-	err := l.spool.add(entries, most)
-	if err == nil {
-		l.metrics.entries.WithLabelValues(resultSpooled).Add(float64(len(entries)))
-		return
-	}
-	l.metrics.entries.WithLabelValues(resultLost).Add(float64(len(entries)))
-	for _, e := range entries {
-		l.opts.Logger.Error("audit entry could not be kept", "exception.message", err, "entry", e)
-	}
-}
-
-// emptySpool moves the entries of the file to Redis.
-func (l *Log) emptySpool(ctx context.Context) {
-	if l.opts.Store == nil || l.opts.Now().Before(l.away) {
-		return
-	}
-	err := l.spool.empty(
-		func(part []Entry) error { return l.toRedis(ctx, part) },
-		func(line []byte) {
-			l.opts.Logger.Error("not an audit entry", "file.path", l.spool.path, "line", string(line))
-		},
-	)
-	if err != nil {
-		l.opts.Logger.WarnContext(ctx, "audit entries still wait in the data directory", "exception.message", err)
-	}
-}
-
-// trimRegularly trims the stream until ctx ends.
-func (l *Log) trimRegularly(ctx context.Context) {
-	if l.opts.Store == nil {
-		return
-	}
-	for pause.For(ctx, l.opts.TrimEvery) {
+// tidy moves the entries of the file to Redis and trims the stream, again and again until ctx
+// ends.
+func (l *Log) tidy(ctx context.Context) {
+	for {
+		err := l.emptyFile(func(entries []Entry) error { return l.store(ctx, entries) })
+		if err != nil && !errors.Is(err, errAway) {
+			l.opts.Logger.WarnContext(ctx, "audit entries still wait in the data directory", "exception.message", err)
+		}
 		l.trim(ctx)
+		if !pause.For(ctx, l.opts.TidyEvery) {
+			return
+		}
 	}
 }
 
@@ -255,11 +153,8 @@ func (l *Log) trim(ctx context.Context) {
 		l.metrics.cut.Add(float64(cut))
 		l.opts.Logger.ErrorContext(ctx, "audit entries were removed before their retention: there are more than audit.max_entries", "entries", cut)
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		l.metrics.kept.Store(left)
-	case !errors.Is(err, context.Canceled): // by Close
-		l.opts.Logger.WarnContext(ctx, "audit stream not trimmed", "exception.message", err)
 	}
 }
 

@@ -12,16 +12,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// streamKey has a hash tag of its own: the one stream is in one slot.
+// streamKey is the key of the stream. Its hash tag is its own.
 const streamKey = "sh:{audit}:log"
 
-// entryField is the one field of a stream entry: the Entry as JSON.
+// entryField is the only field of a stream entry: the Entry as JSON.
 const entryField = "e"
 
-const (
-	trimStep  = 1000 // entries that one command removes at most
-	trimSteps = 100
-)
+// trimStep is how many entries one command removes at most.
+const trimStep = 1000
 
 // Store is the stream in Redis.
 type Store struct{ client redis.UniversalClient }
@@ -84,14 +82,6 @@ func timeOf(id string) time.Time {
 	return time.UnixMilli(ms)
 }
 
-// isPlace reports whether text is a stream id.
-func isPlace(text string) bool {
-	ms, number, ok := strings.Cut(text, "-")
-	_, err := strconv.ParseInt(ms, 10, 64)
-	_, err2 := strconv.ParseUint(number, 10, 64)
-	return ok && err == nil && err2 == nil && !strings.HasPrefix(ms, "-") && !strings.HasPrefix(ms, "+")
-}
-
 // trim removes entries recorded before the given time, and then the oldest entries beyond
 // most. Redis removes whole blocks, so a few of them may stay for a while. cut counts the
 // entries removed beyond most.
@@ -114,14 +104,13 @@ func (s *Store) trim(ctx context.Context, before time.Time, most int64) (cut, le
 	return cut, left, nil
 }
 
-// repeat calls step until step removes nothing, at most trimSteps times.
+// repeat calls step until step removes nothing.
 func repeat(step func() (int64, error)) (total int64, err error) {
-	for range trimSteps {
+	for {
 		n, err := step()
 		total += n
 		if err != nil || n == 0 {
 			return total, err
 		}
 	}
-	return total, nil
 }

@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/lestrrat-go/jwx/v3/jwt"
+
+	"spendhook/auth/keys"
 )
 
 const (
@@ -59,8 +60,8 @@ type Grant struct {
 }
 
 func (g Grant) check() error {
-	if g.TTL < time.Second {
-		return errors.New("ttl must be at least 1s")
+	if g.TTL < time.Second || g.TTL > keys.MaxTTL {
+		return fmt.Errorf("ttl must be 1s to %v", keys.MaxTTL)
 	}
 	return CheckScopes(g.Scopes)
 }

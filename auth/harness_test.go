@@ -65,7 +65,7 @@ func newVerifier(tb testing.TB, o VerifierOptions) *Verifier {
 }
 
 // ownIssuer is the verifier's view of the replica's own keys.
-func (r *replica) ownIssuer() *ownIssuer { return r.verifier.issuers[0].(*ownIssuer) }
+func (r *replica) ownIssuer() *source { return r.verifier.issuers[authtest.Issuer] }
 
 func (r *replica) sync() {
 	r.tb.Helper()
@@ -101,7 +101,7 @@ func (r *replica) private() jwk.Key {
 
 func (r *replica) mint(ttl time.Duration) string {
 	r.tb.Helper()
-	token, err := Mint(r.tb.Context(), r.keys, Grant{Subject: "test", Scopes: []string{"events:read"}, TTL: ttl}, r.clock.Now())
+	token, err := Mint(r.keys, Grant{Subject: "test", Scopes: []string{"events:read"}, TTL: ttl}, r.clock.Now())
 	if err != nil {
 		r.tb.Fatal(err)
 	}

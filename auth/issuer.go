@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lestrrat-go/jwx/v3/jwa"
 	"github.com/lestrrat-go/jwx/v3/jwk"
 	"github.com/lestrrat-go/jwx/v3/jwt"
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,9 +24,7 @@ const (
 	jwksEvery   = 5 * time.Minute
 	jwksRetry   = 10 * time.Second // after a failure, and for ids that are not known
 	jwksTimeout = 5 * time.Second
-	maxJWKS     = 1 << 20 // bytes
-	maxJWKSKeys = 100
-	minRSABits  = 2048
+	maxJWKS     = 1 << 20          // bytes
 	issuerSkew  = 30 * time.Second // how far its clock may be from ours
 	defaultKeep = 24 * time.Hour
 )
@@ -62,12 +58,11 @@ type externalIssuer struct {
 	metrics *metrics
 	fetched atomic.Pointer[jwks]
 	failing atomic.Bool
-	refresh throttle
 }
 
-// jwks is immutable.
+// jwks has the keys that were fetched last. It is immutable.
 type jwks struct {
-	keys map[string]verifyingKey // by id
+	keys map[string]jwk.Key // by id
 	at   time.Time
 }
 
@@ -82,17 +77,16 @@ func newExternalIssuer(opts Issuer, of VerifierOptions, metrics *metrics) (*exte
 	client.Timeout = jwksTimeout
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	opts.Client = &client
-	metrics.watch(opts.Name)
-	return &externalIssuer{
-		Issuer: opts, now: of.Now, logger: of.Logger, metrics: metrics, refresh: throttle{every: jwksRetry},
-	}, nil
+	metrics.failures.WithLabelValues(opts.Name)
+	metrics.age.WithLabelValues(opts.Name)
+	return &externalIssuer{Issuer: opts, now: of.Now, logger: of.Logger, metrics: metrics}, nil
 }
 
 // run fetches the keys at intervals until ctx ends.
 func (i *externalIssuer) run(ctx context.Context) {
 	for {
 		wait := jwksEvery
-		if i.fetch(ctx) != nil {
+		if i.load(ctx) != nil {
 			wait = jwksRetry
 		}
 		if !pause.For(ctx, wait) {
@@ -101,9 +95,9 @@ func (i *externalIssuer) run(ctx context.Context) {
 	}
 }
 
-// fetch downloads the keys. After an error the last keys stay in use.
-func (i *externalIssuer) fetch(ctx context.Context) error {
-	set, err := i.download(ctx)
+// load downloads the keys. After an error the last keys stay in use.
+func (i *externalIssuer) load(ctx context.Context) error {
+	keys, err := i.download(ctx)
 	if ctx.Err() != nil {
 		return ctx.Err() // shutdown, or the end of a request's wait: no failure of the issuer
 	}
@@ -119,17 +113,17 @@ func (i *externalIssuer) fetch(ctx context.Context) error {
 	if was {
 		i.logger.Info("the keys of an issuer are fetched again", "issuer", i.Name)
 	}
-	i.fetched.Store(set)
-	i.metrics.fetched(i.Name, set.at)
+	now := i.now()
+	i.fetched.Store(&jwks{keys: keys, at: now})
+	i.metrics.age.WithLabelValues(i.Name).Set(float64(now.Unix()))
 	return nil
 }
 
-func (i *externalIssuer) download(ctx context.Context) (*jwks, error) {
+func (i *externalIssuer) download(ctx context.Context) (map[string]jwk.Key, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, i.JWKSURL, nil)
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Accept", "application/jwk-set+json, application/json")
 	resp, err := i.Client.Do(req)
 	if err != nil {
 		return nil, err
@@ -138,110 +132,39 @@ func (i *externalIssuer) download(ctx context.Context) (*jwks, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s answered %d", i.JWKSURL, resp.StatusCode)
 	}
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxJWKS+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > maxJWKS {
-		return nil, fmt.Errorf("%s answered more than %d bytes", i.JWKSURL, maxJWKS)
-	}
-	keys, err := parseJWKS(text)
+	set, err := jwk.ParseReader(http.MaxBytesReader(nil, resp.Body, maxJWKS), jwk.WithIgnoreParseError(true))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", i.JWKSURL, err)
 	}
-	return &jwks{keys: keys, at: i.now()}, nil
+	return verifyingKeys(set)
 }
 
-// parseJWKS returns the keys of a JWK set (RFC 7517) that can verify tokens. It ignores other
-// keys, and fails when no usable key is left.
-func parseJWKS(text []byte) (map[string]verifyingKey, error) {
-	set, err := jwk.Parse(text, jwk.WithIgnoreParseError(true))
-	if err != nil {
-		return nil, errors.New("is not a JWK set")
-	}
-	keys := map[string]verifyingKey{}
-	for n := range min(set.Len(), maxJWKSKeys) {
+// verifyingKeys returns the public keys of a JWK set (RFC 7517) that have an id. It ignores
+// symmetric keys. The library drops keys that it cannot read, and RSA keys of less than 2,048 bits.
+func verifyingKeys(set jwk.Set) (map[string]jwk.Key, error) {
+	keys := map[string]jwk.Key{}
+	for n := range set.Len() {
 		key, _ := set.Key(n)
 		id, _ := key.KeyID()
-		algorithms := algorithmsOf(key)
-		if id == "" || len(algorithms) == 0 {
+		if _, asymmetric := key.(jwk.AsymmetricKey); !asymmetric || id == "" {
 			continue
 		}
-		public, err := key.PublicKey()
-		if err != nil {
-			continue
+		if public, err := key.PublicKey(); err == nil {
+			keys[id] = public
 		}
-		keys[id] = verifyingKey{key: public, algorithms: algorithms}
 	}
 	if len(keys) == 0 {
-		return nil, errors.New("has no key, with an id, for a signature that is accepted")
+		return nil, errors.New("the JWK set has no public key with an id")
 	}
 	return keys, nil
 }
 
-// algorithmsOf returns the signature algorithms that a key may verify: the one that the key
-// names, or else all of its type. Symmetric keys have none.
-func algorithmsOf(key jwk.Key) []jwa.SignatureAlgorithm {
-	if usage, ok := key.KeyUsage(); ok && usage != string(jwk.ForSignature) {
-		return nil
-	}
-	algorithms := algorithmsOfKind(key)
-	own, named := key.Algorithm()
-	if !named {
-		return algorithms
-	}
-	for _, a := range algorithms {
-		if a.String() == own.String() {
-			return []jwa.SignatureAlgorithm{a}
-		}
-	}
-	return nil
-}
-
-func algorithmsOfKind(key jwk.Key) []jwa.SignatureAlgorithm {
-	switch k := key.(type) {
-	case jwk.ECDSAPublicKey:
-		switch curve, _ := k.Crv(); curve {
-		case jwa.P256():
-			return es256
-		case jwa.P384():
-			return []jwa.SignatureAlgorithm{jwa.ES384()}
-		}
-	case jwk.RSAPublicKey:
-		if modulus, ok := k.N(); ok && len(modulus)*8 >= minRSABits {
-			return []jwa.SignatureAlgorithm{jwa.RS256(), jwa.PS256()}
-		}
-	case jwk.OKPPublicKey:
-		if curve, _ := k.Crv(); curve == jwa.Ed25519() {
-			return []jwa.SignatureAlgorithm{jwa.EdDSA()}
-		}
-	}
-	return nil
-}
-
-func (i *externalIssuer) issues(issuer string) bool { return issuer == i.Name }
-
-// find returns the key with the id. For an unknown id it fetches the keys again, because the
-// key may be new, but at a bounded rate, because callers can invent ids.
-func (i *externalIssuer) find(ctx context.Context, id string) (verifyingKey, bool) {
-	if key, ok := i.lookup(id); ok {
-		return key, true
-	}
-	i.refresh.do(ctx, i.now(), func(ctx context.Context) { _ = i.fetch(ctx) }) // it counts and logs failures
-	return i.lookup(id)
-}
-
-func (i *externalIssuer) lookup(id string) (verifyingKey, bool) {
-	if !i.loaded() {
-		return verifyingKey{}, false
-	}
-	key, ok := i.fetched.Load().keys[id]
-	return key, ok
-}
-
-func (i *externalIssuer) loaded() bool {
+func (i *externalIssuer) lookup(id string) (key jwk.Key, loaded bool) {
 	set := i.fetched.Load()
-	return set != nil && i.now().Sub(set.at) <= i.Keep
+	if set == nil || i.now().Sub(set.at) > i.Keep {
+		return nil, false
+	}
+	return set.keys[id], true
 }
 
 func (i *externalIssuer) rules() []jwt.ParseOption {
@@ -322,14 +245,4 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "When the keys of another issuer were last fetched, in Unix time; 0 means never.",
 		}, []string{"issuer"}),
 	}
-}
-
-// watch shows an issuer before anything happens to it.
-func (m *metrics) watch(issuer string) {
-	m.failures.WithLabelValues(issuer)
-	m.age.WithLabelValues(issuer)
-}
-
-func (m *metrics) fetched(issuer string, at time.Time) {
-	m.age.WithLabelValues(issuer).Set(float64(at.Unix()))
 }

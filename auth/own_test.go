@@ -20,8 +20,8 @@ func TestRotationRefusesNoToken(t *testing.T) {
 		c := authtest.NewClock()
 		one, other := newReplica(t, db, c), newReplica(t, db, c)
 		// An unknown key id does not trigger a read of the database. The published keys do.
-		one.ownIssuer().refresh.every, other.ownIssuer().refresh.every = 1e6*time.Hour, 1e6*time.Hour
-		never := func(r *replica) { r.ownIssuer().refresh.last = c.Now() }
+		one.ownIssuer().every, other.ownIssuer().every = 1e6*time.Hour, 1e6*time.Hour
+		never := func(r *replica) { r.ownIssuer().last = c.Now() }
 		never(one)
 		never(other)
 		var tokens []string
@@ -30,11 +30,11 @@ func TestRotationRefusesNoToken(t *testing.T) {
 			c.Add(7 * time.Second)
 			switch second {
 			case 10, 300:
-				if err := one.keys.Rotate(t.Context(), false); err != nil {
+				if err := one.keys.Rotate(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-			case 120, 121, 500:
-				if err := other.keys.Rotate(t.Context(), true); err != nil {
+			case 120, 500:
+				if err := other.keys.Rotate(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -58,7 +58,7 @@ func TestRotationRefusesNoToken(t *testing.T) {
 				}
 			}
 		}
-		if len(signers) != 5 { // the second hurried rotation only advanced the waiting key
+		if len(signers) != 5 {
 			t.Errorf("%d keys have signed, want 5", len(signers))
 		}
 	})
@@ -68,18 +68,22 @@ func TestKeyOutlivesItsLongestToken(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
 	r := newReplica(t, storagetest.Open(t, storage.Options{}), c)
-	token := r.mint(100 * time.Hour)
+	token := r.mint(keys.MaxTTL)
 	r.sync()
-	if err := r.keys.Rotate(t.Context(), false); err != nil {
+	if err := r.keys.Rotate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	c.Add(99 * time.Hour)
+	c.Add(keys.MaxTTL - time.Second)
 	r.sync()
 	if !r.accepts(token) {
 		t.Error("a token is refused before it expires: its key is gone")
 	}
-	c.Add(time.Hour + time.Second)
-	if r.accepts(token) || len(r.keys.JWKS()) != 1 {
+	c.Add(time.Second)
+	if r.accepts(token) {
+		t.Error("an expired token is accepted")
+	}
+	c.Add(keys.ClockSlack + 11*time.Minute) // 10 minutes after the rotation, the next key began to sign
+	if len(r.keys.JWKS()) != 1 {
 		t.Error("the key stays for ever")
 	}
 }
@@ -92,7 +96,7 @@ func TestRevokedKeyIsRefused(t *testing.T) {
 		t.Helper()
 		c := authtest.NewClock()
 		one, other := newReplica(t, db, c), newReplica(t, db, c)
-		long, short, leaked := one.mint(100*time.Hour), other.mint(keys.TokenTTL), one.keys.List()[0].ID
+		long, short, leaked := one.mint(keys.MaxTTL), other.mint(keys.TokenTTL), one.keys.List()[0].ID
 		if !one.accepts(long) || !other.accepts(short) || !other.accepts(long) {
 			t.Fatal("good tokens are refused")
 		}
@@ -133,16 +137,16 @@ func TestLookupsOfUnknownKeysAreThrottled(t *testing.T) {
 	c := authtest.NewClock()
 	store := storagetest.Open(t, storage.Options{})
 	one, other := newReplica(t, store, c), newReplica(t, store, c)
-	if err := one.keys.Rotate(t.Context(), true); err != nil {
+	if err := one.keys.Rotate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	c.Add(3 * keys.SyncInterval)
+	c.Add(11 * time.Minute)
 	if token := one.mint(keys.TokenTTL); !other.accepts(token) {
 		t.Error("a key that the database has is not found")
 	}
 	other.store.reads = 0
 	for range 100 {
-		if _, ok := other.ownIssuer().find(t.Context(), "made up"); ok {
+		if key, _ := other.ownIssuer().find(t.Context(), "made up"); key != nil {
 			t.Error("found")
 		}
 	}
@@ -161,7 +165,7 @@ func TestFirstStartWithoutTheDatabase(t *testing.T) {
 	c := authtest.NewClock()
 	store, dir := &switched{Store: keys.Table(storagetest.Open(t, storage.Options{}))}, t.TempDir()
 	first := openKeys(t, keys.Options{Store: store, Dir: dir, Now: c.Now})
-	token, err := Mint(t.Context(), first, Grant{TTL: 24 * time.Hour}, c.Now())
+	token, err := Mint(first, Grant{TTL: 24 * time.Hour}, c.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +189,7 @@ func TestFirstStartWithoutTheDatabase(t *testing.T) {
 	if second.Sync(t.Context()) == nil {
 		t.Error("no error")
 	}
-	if token, err = Mint(t.Context(), second, Grant{TTL: keys.TokenTTL}, c.Now()); err != nil {
+	if token, err = Mint(second, Grant{TTL: keys.TokenTTL}, c.Now()); err != nil {
 		t.Error(err)
 	}
 	third := openKeys(t, keys.Options{Store: store, Dir: dir, Now: c.Now})
@@ -198,10 +202,13 @@ func TestMintRefusesWhatNoTokenHas(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
 	signer := openKeys(t, keys.Options{Store: keys.Table(storagetest.Open(t, storage.Options{})), Now: c.Now})
-	if _, err := Mint(t.Context(), signer, Grant{Scopes: []string{"evnts:read"}, TTL: time.Hour}, c.Now()); err == nil {
+	if _, err := Mint(signer, Grant{Scopes: []string{"evnts:read"}, TTL: time.Hour}, c.Now()); err == nil {
 		t.Error("an unknown scope is minted")
 	}
-	if _, err := Mint(t.Context(), signer, Grant{TTL: 0}, c.Now()); err == nil {
+	if _, err := Mint(signer, Grant{TTL: 0}, c.Now()); err == nil {
 		t.Error("a token of no life is minted")
+	}
+	if _, err := Mint(signer, Grant{TTL: keys.MaxTTL + time.Second}, c.Now()); err == nil {
+		t.Error("a token that outlives its key is minted")
 	}
 }

@@ -7,13 +7,11 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	lru "github.com/hashicorp/golang-lru/v2"
-	"github.com/lestrrat-go/jwx/v3/jwa"
 	"github.com/lestrrat-go/jwx/v3/jwk"
 	"github.com/lestrrat-go/jwx/v3/jws"
 	"github.com/lestrrat-go/jwx/v3/jwt"
@@ -37,29 +35,6 @@ var ErrInvalidToken = errors.New("the token is not valid")
 // be fetched yet, or too many requests wait for verification.
 var ErrUnavailable = errors.New("the token cannot be verified now")
 
-// verifyingKey is a public key with the algorithms that it may be used for.
-type verifyingKey struct {
-	key        jwk.Key
-	algorithms []jwa.SignatureAlgorithm
-}
-
-var es256 = []jwa.SignatureAlgorithm{jwa.ES256()}
-
-// tokenIssuer is an issuer whose tokens are accepted: an ownIssuer or an externalIssuer.
-type tokenIssuer interface {
-	// issues reports whether its tokens have this "iss".
-	issues(issuer string) bool
-	// find returns the key with an id. It may wait to load a new key.
-	find(ctx context.Context, id string) (verifyingKey, bool)
-	// lookup is find without the wait.
-	lookup(id string) (verifyingKey, bool)
-	// loaded reports whether the keys of the issuer were read. Until then an unknown key may be valid.
-	loaded() bool
-	// rules are further checks, beside the signature and the expiry.
-	rules() []jwt.ParseOption
-	caller(token jwt.Token) (*Caller, error)
-}
-
 // VerifierOptions say whose tokens are accepted.
 type VerifierOptions struct {
 	Keys     *keys.Signer // our own tokens; nil accepts none
@@ -73,14 +48,14 @@ type VerifierOptions struct {
 }
 
 // Verifier checks access tokens: the signature, with a key of the issuer that
-// the token names and an algorithm that is pinned to the key, then "iss",
+// the token names and an algorithm of the key's own or of its type, then "iss",
 // "aud", "exp" and "nbf". It caches verified tokens by their hash while they and
 // their keys are valid: a signature costs a hundred times more than a look-up. It verifies
 // one new token of each address (peer.Address of the context) at a time; the others wait.
 // It is safe for concurrent use.
 type Verifier struct {
-	issuers  []tokenIssuer
-	external []*externalIssuer // among the issuers
+	issuers  map[string]*source // by the "iss" of their tokens
+	external []*externalIssuer  // among the issuers
 	revoked  func(clientID string) bool
 	now      func() time.Time
 	cache    *lru.Cache[[sha256.Size]byte, verified]
@@ -90,7 +65,7 @@ type Verifier struct {
 // verified is the result for a valid token: its caller, and the key that verified it.
 type verified struct {
 	caller *Caller
-	issuer tokenIssuer
+	issuer *source
 	keyID  string
 }
 
@@ -103,9 +78,9 @@ func NewVerifier(opts VerifierOptions) (*Verifier, error) {
 	if opts.Revoked == nil {
 		opts.Revoked = func(string) bool { return false }
 	}
-	v := &Verifier{revoked: opts.Revoked, now: opts.Now, turns: peer.NewTurns(runtime.GOMAXPROCS(0))}
+	v := &Verifier{issuers: map[string]*source{}, revoked: opts.Revoked, now: opts.Now, turns: peer.NewTurns(runtime.GOMAXPROCS(0))}
 	if opts.Keys != nil {
-		v.issuers = append(v.issuers, newOwnIssuer(opts.Keys, opts.Now))
+		v.issuers[opts.Keys.Issuer()] = &source{tokenIssuer: ownIssuer{opts.Keys}, now: opts.Now, every: keys.SyncInterval / 2}
 	}
 	metrics := newMetrics(opts.Registerer)
 	for _, settings := range opts.External {
@@ -113,7 +88,8 @@ func NewVerifier(opts VerifierOptions) (*Verifier, error) {
 		if err != nil {
 			return nil, err
 		}
-		v.issuers, v.external = append(v.issuers, issuer), append(v.external, issuer)
+		v.issuers[settings.Name] = &source{tokenIssuer: issuer, now: opts.Now, every: jwksRetry}
+		v.external = append(v.external, issuer)
 	}
 	v.cache, _ = lru.New[[sha256.Size]byte, verified](cachedTokens) // fails only for a size < 1
 	return v, nil
@@ -158,26 +134,30 @@ func (v *Verifier) Revoked(clientID string) bool {
 }
 
 func (v *Verifier) stillValid(known verified) bool {
-	_, ok := known.issuer.lookup(known.keyID)
-	return ok && v.now().Before(known.caller.Expires)
+	key, _ := known.issuer.lookup(known.keyID)
+	return key != nil && v.now().Before(known.caller.Expires)
 }
 
 // parse verifies a token that is not known.
 func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
-	h, err := readHeader(token)
-	if err != nil {
+	name, keyID, algorithm, err := readHeader(token)
+	issuer := v.issuers[name]
+	if err != nil || issuer == nil {
 		return verified{}, ErrInvalidToken
 	}
-	issuer := v.issuerNamed(h.issuer)
-	if issuer == nil {
-		return verified{}, ErrInvalidToken
-	}
-	key, ok := issuer.find(ctx, h.keyID)
-	if !ok && !issuer.loaded() {
+	key, loaded := issuer.find(ctx, keyID)
+	switch {
+	case key == nil && !loaded:
 		return verified{}, ErrUnavailable
-	}
-	if !ok || !slices.Contains(key.algorithms, h.algorithm) {
+	case key == nil:
 		return verified{}, ErrInvalidToken
+	}
+	if own, pinned := key.Algorithm(); pinned && own.String() != algorithm {
+		return verified{}, ErrInvalidToken // the library would verify with the key's own
+	}
+	set := jwk.NewSet()
+	if err := set.AddKey(key); err != nil {
+		return verified{}, err
 	}
 	end, err := v.turns.Take(ctx, peer.Address(ctx))
 	if err != nil {
@@ -185,12 +165,12 @@ func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
 	}
 	defer end()
 	parsed, err := jwt.Parse([]byte(token), append(issuer.rules(),
-		jwt.WithKey(h.algorithm, key.key),
+		jwt.WithKeySet(set, jws.WithInferAlgorithmFromKey(true)),
 		jwt.WithResetValidators(true), // "iat" is no reason to refuse, clocks differ
 		jwt.WithValidator(jwt.IsExpirationValid()),
 		jwt.WithValidator(jwt.IsNbfValid()),
 		jwt.WithRequiredClaim(jwt.ExpirationKey),
-		jwt.WithIssuer(h.issuer),
+		jwt.WithIssuer(name),
 		jwt.WithClock(jwt.ClockFunc(v.now)),
 	)...)
 	if err != nil {
@@ -200,41 +180,25 @@ func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
 	if err != nil {
 		return verified{}, ErrInvalidToken
 	}
-	return verified{caller: caller, issuer: issuer, keyID: h.keyID}, nil
+	return verified{caller: caller, issuer: issuer, keyID: keyID}, nil
 }
 
-// issuerNamed returns the issuer with this "iss", or nil.
-func (v *Verifier) issuerNamed(name string) tokenIssuer {
-	for _, i := range v.issuers {
-		if i.issues(name) {
-			return i
-		}
-	}
-	return nil
-}
-
-// header is the unverified header of a token, with its issuer.
-type header struct {
-	issuer, keyID string
-	algorithm     jwa.SignatureAlgorithm
-}
-
-// readHeader reads a token in the compact form, the only one that is accepted.
-func readHeader(token string) (h header, err error) {
+// readHeader reads the unverified issuer, key id and algorithm of a token in the compact form, the
+// only one that is accepted.
+func readHeader(token string) (issuer, keyID, algorithm string, err error) {
 	message, err := jws.Parse([]byte(token), jws.WithCompact())
 	if err != nil {
-		return h, err
+		return "", "", "", err
 	}
 	protected := message.Signatures()[0].ProtectedHeaders()
 	if protected.Has(jws.CriticalKey) {
-		return h, ErrInvalidToken // an extension that we do not know, RFC 7515 section 4.1.11
+		return "", "", "", ErrInvalidToken // an extension that we do not know, RFC 7515 section 4.1.11
 	}
-	h.keyID, _ = protected.KeyID()
-	h.algorithm, _ = protected.Algorithm()
+	keyID, _ = protected.KeyID()
+	signedBy, _ := protected.Algorithm()
 	var payload struct {
 		Issuer string `json:"iss"`
 	}
 	err = json.Unmarshal(message.Payload(), &payload)
-	h.issuer = payload.Issuer
-	return h, err
+	return payload.Issuer, keyID, signedBy.String(), err
 }

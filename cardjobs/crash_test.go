@@ -38,7 +38,7 @@ func runChild() {
 	if err == nil {
 		made := creations.New(creations.Options{DB: store})
 		New(Options{
-			Store: bulk.New(store, made), Creations: made, Concurrency: 2, LookEvery: 50 * time.Millisecond,
+			Store: bulk.New(store, made), Creations: made, Concurrency: 2, CountEvery: 50 * time.Millisecond,
 			Publish: newPublisher(client).Accept,
 		}).Start(context.Background())
 	}

@@ -23,7 +23,6 @@ import (
 	"spendhook/storage"
 	"spendhook/storage/cards"
 	"spendhook/storage/cards/bulk"
-	"spendhook/storage/cards/store"
 	"spendhook/storage/creations"
 	"spendhook/storage/importer"
 	"spendhook/storage/storagetest"
@@ -45,7 +44,7 @@ type harness struct {
 	options storage.Options
 	db      *storage.DB
 	store   *bulk.Store
-	cards   *store.Store
+	cards   *cards.Store
 	made    *creations.Store
 	server  *redistest.Server
 	client  redis.UniversalClient
@@ -79,7 +78,7 @@ func build(t *testing.T, o storage.Options) *harness {
 	}
 	load(t, h.db)
 	h.made = creations.New(creations.Options{DB: h.db})
-	h.store, h.cards = bulk.New(h.db, h.made), store.New(h.db, h.made)
+	h.store, h.cards = bulk.New(h.db, h.made), cards.New(h.db, h.made)
 	h.client = h.server.Client()
 	h.events = history.New(history.Options{Client: h.client, Retention: retention})
 	p := newPublisher(h.client)
@@ -135,7 +134,7 @@ func (h *harness) replica(adjust func(*Options)) *replica {
 	logger := slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	o := Options{
 		Store: h.store, Creations: h.made, Publish: h.publish, Registerer: registry, Logger: logger,
-		OutboxEvery: 20 * time.Millisecond, LookEvery: 50 * time.Millisecond,
+		OutboxEvery: 20 * time.Millisecond, CountEvery: 50 * time.Millisecond,
 	}
 	if adjust != nil {
 		adjust(&o)
@@ -193,7 +192,7 @@ func (h *harness) wantDone(id uuid.UUID) {
 	h.t.Helper()
 	var job bulk.Job
 	waittest.Until(h.t, "the job ends and its outcomes are published", func() bool {
-		out, err := h.store.PendingOutcomes(h.t.Context(), acme, 1)
+		out, err := h.store.NextOutcomes(h.t.Context(), uuid.Nil, 1)
 		if err != nil || len(out) > 0 {
 			return false
 		}

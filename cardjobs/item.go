@@ -10,31 +10,27 @@ import (
 const (
 	// itemTimeout bounds one item.
 	itemTimeout = 10 * time.Second
-	// itemRetry is a worker's first wait after a failed item.
-	itemRetry = 100 * time.Millisecond
+	// itemRetry is a worker's pause after a failed item.
+	itemRetry = 2 * time.Second
 )
 
 // work processes one item after the other until intake ends. It waits while there is no item.
 func (r *Runner) work(intake, ctx context.Context) {
-	for failures := 0; intake.Err() == nil; {
+	for intake.Err() == nil {
 		found, err := r.next(ctx)
 		switch {
-		case err == nil:
-			failures = 0
-			if !found {
-				r.idle(intake)
-			}
-		case intake.Err() == nil:
-			failures++
+		case err == nil && !found:
+			r.waitForItems(intake)
+		case err != nil && intake.Err() == nil:
 			r.metrics.failures.Inc()
 			r.opts.Logger.Warn("card item failed", "exception.message", err)
-			pause.For(intake, backoff(itemRetry, failures))
+			pause.For(intake, itemRetry)
 		}
 	}
 }
 
-// idle waits until there may be items.
-func (r *Runner) idle(intake context.Context) {
+// waitForItems waits until there may be items.
+func (r *Runner) waitForItems(intake context.Context) {
 	select {
 	case <-r.wake:
 	case <-intake.Done():
@@ -61,6 +57,7 @@ func (r *Runner) next(ctx context.Context) (found bool, err error) {
 		return found, err
 	}
 	r.wakeOne()
+	r.metrics.finished(item)
 	if err := r.publish(ctx, item); err != nil {
 		r.opts.Logger.Debug("card outcome left in the outbox", "request_uuid", item.RequestUUID, "exception.message", err)
 	}
@@ -68,10 +65,9 @@ func (r *Runner) next(ctx context.Context) (found bool, err error) {
 	return true, nil
 }
 
-// look counts the pending items and wakes a worker if there are any: they may come from another
-// replica, from a lost one, or be due again after a failure. Then it ends finished jobs, and
-// counts the jobs that it ended.
-func (r *Runner) look(ctx context.Context) error {
+// countPending counts the pending items and wakes a worker if there are any: they may come from another
+// replica, from a lost one, or be due again after a failure.
+func (r *Runner) countPending(ctx context.Context) error {
 	n, err := r.opts.Store.PendingItems(ctx)
 	if err != nil {
 		return err
@@ -80,13 +76,17 @@ func (r *Runner) look(ctx context.Context) error {
 	if n > 0 {
 		r.wakeOne()
 	}
+	return nil
+}
+
+// loop runs pass at once and then again and again, with a pause after each run, until ctx ends.
+func (r *Runner) loop(ctx context.Context, what string, every time.Duration, pass func(context.Context) error) {
 	for {
-		jobs, err := r.opts.Store.EndJobs(ctx)
-		if err != nil || len(jobs) == 0 {
-			return err
+		if err := pass(ctx); err != nil && ctx.Err() == nil {
+			r.opts.Logger.Warn("background step failed, trying again", "step", what, "exception.message", err)
 		}
-		for _, job := range jobs {
-			r.metrics.completed(job)
+		if !pause.For(ctx, every) {
+			return
 		}
 	}
 }

@@ -19,8 +19,7 @@ type metrics struct {
 	unfinished  atomic.Int64
 }
 
-// newMetrics registers the metrics; every label value stands at zero from the
-// start. A job or item is counted by the replica whose transaction ended it.
+// newMetrics registers the metrics, with every label value at zero. A job or item is counted by the replica whose transaction ended it.
 func newMetrics(reg prometheus.Registerer, reports func() bool) *metrics {
 	with := promauto.With(reg)
 	m := &metrics{
@@ -29,7 +28,7 @@ func newMetrics(reg prometheus.Registerer, reports func() bool) *metrics {
 		}, []string{"status"}),
 		items: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_card_items_total",
-			Help: "Items of bulk card creations by outcome: created or error when their event was published, otherwise the reason why it never will be.",
+			Help: "Items of bulk card creations by outcome: created or error when their event was published, refused when it never will be.",
 		}, []string{"outcome"}),
 		failures: with.NewCounter(prometheus.CounterOpts{
 			Name: "spendhook_card_item_failures_total", Help: "Failed attempts to process an item of a bulk card creation; the item is tried again.",
@@ -48,7 +47,7 @@ func newMetrics(reg prometheus.Registerer, reports func() bool) *metrics {
 	for _, s := range []bulk.JobStatus{bulk.JobQueued, bulk.JobCompleted} {
 		m.jobs.WithLabelValues(string(s))
 	}
-	for _, o := range []string{itemCreated, itemError, string(conflict), string(tooOld), string(refused)} {
+	for _, o := range []string{itemCreated, itemError, itemRefused} {
 		m.items.WithLabelValues(o)
 	}
 	return m
@@ -57,6 +56,7 @@ func newMetrics(reg prometheus.Registerer, reports func() bool) *metrics {
 const (
 	itemCreated = "created"
 	itemError   = "error"
+	itemRefused = "refused"
 )
 
 func histogram(with promauto.Factory, name, help string) prometheus.Histogram {
@@ -69,16 +69,10 @@ func histogram(with promauto.Factory, name, help string) prometheus.Histogram {
 	})
 }
 
-// published counts an outcome with a published event.
-func (m *metrics) published(item *bulk.Item) {
-	outcome := itemCreated
-	if item.Status == bulk.ItemError {
-		outcome = itemError
+// finished counts the item's job if the job is completed.
+func (m *metrics) finished(item bulk.Item) {
+	if item.JobTook != nil {
+		m.jobs.WithLabelValues(string(bulk.JobCompleted)).Inc()
+		m.jobSeconds.Observe(item.JobTook.Seconds())
 	}
-	m.items.WithLabelValues(outcome).Inc()
-}
-
-func (m *metrics) completed(job bulk.EndedJob) {
-	m.jobs.WithLabelValues(string(bulk.JobCompleted)).Inc()
-	m.jobSeconds.Observe(job.FinishedAt.Sub(job.CreatedAt).Seconds())
 }

@@ -51,39 +51,16 @@ func event(item *bulk.Item) (events.Event, error) {
 	return e, nil
 }
 
-// verdict is the meaning of the publisher's answer for an outcome.
-type verdict string
-
-const (
-	pending   verdict = ""          // must be tried again
-	published verdict = "published" // by this call or an earlier one
-	conflict  verdict = "conflict"  // the id belongs to an event with other content
-	tooOld    verdict = "too_old"   // too old to be accepted
-	refused   verdict = "refused"   // refused for another permanent reason
-)
-
-// judge decides whether an outcome is settled. A conflict is final, because the id belongs to an event that stays.
+// settled reports whether an outcome needs no further try: its event was accepted, or never will be.
+// A conflict is final, because the id belongs to an event that stays.
 // There are two ways to a conflict: a client of the company used the request's UUID in its own
 // event id, or a release with other texts started between a publication and its mark (then the
 // event was published). An event in the future is accepted once the clocks agree.
-func judge(r publish.Result) verdict {
-	var bad *invalid.Error
-	switch {
-	case r.Err == nil:
-		return published
-	case errors.Is(r.Err, publish.ErrConflict):
-		return conflict
-	case !errors.As(r.Err, &bad) || has(bad, "EVENT_IN_FUTURE"):
-		return pending
-	case has(bad, "EVENT_TOO_OLD"):
-		return tooOld
-	default:
-		return refused
+func settled(err error) bool {
+	if bad, ok := errors.AsType[*invalid.Error](err); ok {
+		return !slices.ContainsFunc(bad.Fields, func(f invalid.Field) bool { return f.Code == "EVENT_IN_FUTURE" })
 	}
-}
-
-func has(e *invalid.Error, code string) bool {
-	return slices.ContainsFunc(e.Fields, func(f invalid.Field) bool { return f.Code == code })
+	return err == nil || errors.Is(err, publish.ErrConflict)
 }
 
 // publish publishes outcomes and removes the settled ones from the outbox.
@@ -99,16 +76,16 @@ func (r *Runner) publish(ctx context.Context, items ...bulk.Item) error {
 	if err != nil {
 		return fmt.Errorf("publish outcomes: %w", err)
 	}
-	var settled []uuid.UUID
+	var done []uuid.UUID
 	var open error
 	for i := range items {
-		if judge(results[i]) == pending {
-			open = fmt.Errorf("publish outcome of %s: %w", items[i].RequestUUID, results[i].Err)
+		if settled(results[i].Err) {
+			done = append(done, items[i].RequestUUID)
 		} else {
-			settled = append(settled, items[i].RequestUUID)
+			open = fmt.Errorf("publish outcome of %s: %w", items[i].RequestUUID, results[i].Err)
 		}
 	}
-	marked, err := r.opts.Store.MarkPublished(ctx, settled...)
+	marked, err := r.opts.Store.MarkPublished(ctx, done...)
 	if err == nil {
 		for i := range items {
 			if marked[items[i].RequestUUID] { // else another replica counts it
@@ -120,14 +97,16 @@ func (r *Runner) publish(ctx context.Context, items ...bulk.Item) error {
 }
 
 func (r *Runner) count(item *bulk.Item, result publish.Result) {
-	v := judge(result)
-	if v == published {
-		r.metrics.published(item)
-		return
+	outcome := itemCreated
+	switch {
+	case result.Err != nil:
+		outcome = itemRefused
+		r.opts.Logger.Error("card outcome cannot be published", "event_id", result.ID, "company_uuid", item.CompanyUUID,
+			"job_uuid", item.JobUUID, "item_index", item.Index, "exception.message", result.Err)
+	case item.Status == bulk.ItemError:
+		outcome = itemError
 	}
-	r.metrics.items.WithLabelValues(string(v)).Inc()
-	r.opts.Logger.Error("card outcome cannot be published", "reason", string(v), "event_id", result.ID,
-		"company_uuid", item.CompanyUUID, "job_uuid", item.JobUUID, "item_index", item.Index, "exception.message", result.Err)
+	r.metrics.items.WithLabelValues(outcome).Inc()
 }
 
 // outboxBatch is how many outcomes of a company are published at once.
@@ -137,29 +116,27 @@ const outboxBatch = 200
 // crashes and failures, or a worker is about to publish them. A company whose outcomes cannot all
 // be published, because its backlog is full or a key of it is damaged, delays no other company:
 // it gets no further turn in this pass.
-func (r *Runner) publishPending(ctx context.Context) error {
-	companies, err := r.opts.Store.UnpublishedCompanies(ctx)
-	if err != nil {
-		return err
-	}
-	var open error
-	for len(companies) > 0 {
-		var more []uuid.UUID
-		for _, company := range companies {
-			items, err := r.opts.Store.PendingOutcomes(ctx, company, outboxBatch)
+func (r *Runner) publishPending(ctx context.Context) (open error) {
+	failed := map[uuid.UUID]bool{}
+	for more := true; more; {
+		more = false
+		for company := uuid.Nil; ; {
+			items, err := r.opts.Store.NextOutcomes(ctx, company, outboxBatch)
 			if err != nil {
 				return err
 			}
-			if len(items) == 0 { // another replica has published them
+			if len(items) == 0 {
+				break
+			}
+			if company = items[0].CompanyUUID; failed[company] {
 				continue
 			}
 			if err := r.publish(ctx, items...); err != nil {
-				open = err
+				open, failed[company] = err, true
 			} else if len(items) == outboxBatch {
-				more = append(more, company)
+				more = true
 			}
 		}
-		companies = more
 	}
 	return open
 }

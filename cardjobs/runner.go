@@ -39,7 +39,7 @@ type Options struct {
 	Publish   Publish
 
 	Concurrency int           // items worked on at once; default 8
-	LookEvery   time.Duration // how often pending items of all replicas are counted and workers woken; default 2 s
+	CountEvery  time.Duration // how often pending items of all replicas are counted and workers woken; default 2 s
 	OutboxEvery time.Duration // how often unpublished outcomes are published; default 2 s
 
 	// Reports says whether this replica's metrics include values that all replicas share;
@@ -53,7 +53,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.Concurrency = cmp.Or(o.Concurrency, 8)
-	o.LookEvery = cmp.Or(o.LookEvery, 2*time.Second)
+	o.CountEvery = cmp.Or(o.CountEvery, 2*time.Second)
 	o.OutboxEvery = cmp.Or(o.OutboxEvery, 2*time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Now = clock.Or(o.Now)
@@ -73,7 +73,7 @@ type Runner struct {
 	running   sync.WaitGroup
 }
 
-// New returns a Runner that does nothing yet.
+// New returns a Runner. Start starts it.
 func New(o Options) *Runner {
 	o = o.withDefaults()
 	return &Runner{opts: o, metrics: newMetrics(o.Registerer, o.Reports), wake: make(chan struct{}, 1)}
@@ -91,7 +91,7 @@ func (r *Runner) Submit(ctx context.Context, company uuid.UUID, requests []cards
 	return job, nil
 }
 
-// Start starts to process items, including those that other replicas left unfinished.
+// Start processes items, including those that lost replicas left unfinished.
 func (r *Runner) Start(ctx context.Context) {
 	work, endWork := context.WithCancel(context.WithoutCancel(ctx))
 	intake, endIntake := context.WithCancel(work)
@@ -100,7 +100,7 @@ func (r *Runner) Start(ctx context.Context) {
 		r.running.Go(func() { r.work(intake, work) })
 	}
 	r.running.Go(func() { r.loop(intake, "publish pending card outcomes", r.opts.OutboxEvery, r.publishPending) })
-	r.running.Go(func() { r.loop(intake, "look for card items", r.opts.LookEvery, r.look) })
+	r.running.Go(func() { r.loop(intake, "count pending card items", r.opts.CountEvery, r.countPending) })
 	r.running.Go(func() { r.loop(intake, "purge card jobs", purgeEvery, r.purge) })
 }
 

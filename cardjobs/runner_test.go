@@ -86,7 +86,7 @@ func TestContractEventsOfCards(t *testing.T) {
 	}
 }
 
-func TestVerdictOnThePublishersAnswer(t *testing.T) {
+func TestAnOutcomeIsSettledByThePublishersAnswer(t *testing.T) {
 	t.Parallel()
 	with := func(code string) error {
 		e := &invalid.Error{}
@@ -94,19 +94,19 @@ func TestVerdictOnThePublishersAnswer(t *testing.T) {
 		return e
 	}
 	for _, c := range []struct {
-		result publish.Result
-		want   verdict
+		err  error
+		want bool
 	}{
-		{publish.Result{Status: publish.Accepted}, published},
-		{publish.Result{Status: publish.Duplicate}, published},
-		{publish.Result{Err: publish.ErrConflict}, conflict},
-		{publish.Result{Err: with("EVENT_TOO_OLD")}, tooOld},
-		{publish.Result{Err: with("EVENT_IN_FUTURE")}, pending},
-		{publish.Result{Err: with("TOO_LONG")}, refused},
-		{publish.Result{Err: events.ErrUnavailable}, pending},
+		{nil, true},
+		{publish.ErrConflict, true},
+		{with("EVENT_TOO_OLD"), true},
+		{with("EVENT_IN_FUTURE"), false},
+		{with("TOO_LONG"), true},
+		{events.ErrUnavailable, false},
+		{publish.ErrBacklogFull, false},
 	} {
-		if got := judge(c.result); got != c.want {
-			t.Errorf("%+v means %q, want %q", c.result, got, c.want)
+		if got := settled(c.err); got != c.want {
+			t.Errorf("%v: settled %v, want %v", c.err, got, c.want)
 		}
 	}
 }
@@ -140,8 +140,8 @@ func TestOutcomesTooOldToPublishAreDropped(t *testing.T) {
 		if err := r.publishPending(h.t.Context()); err != nil {
 			h.t.Error(err)
 		}
-		if r.items("too_old") != 1 || r.items(itemCreated) != 1 || len(h.published()) != 1 {
-			h.t.Errorf("%v too old, %d events", r.items("too_old"), len(h.published()))
+		if r.items(itemRefused) != 1 || r.items(itemCreated) != 1 || len(h.published()) != 1 {
+			h.t.Errorf("%v too old, %d events", r.items(itemRefused), len(h.published()))
 		}
 		h.wantPending(0)
 	})
@@ -149,7 +149,7 @@ func TestOutcomesTooOldToPublishAreDropped(t *testing.T) {
 
 func (h *harness) wantPending(n int) {
 	h.t.Helper()
-	if out := storagetest.Must(h.store.PendingOutcomes(h.t.Context(), acme, 1000))(h.t); len(out) != n {
+	if out := storagetest.Must(h.store.NextOutcomes(h.t.Context(), uuid.Nil, 1000))(h.t); len(out) != n {
 		h.t.Errorf("%d outcomes pending, want %d", len(out), n)
 	}
 }
@@ -192,8 +192,8 @@ func TestOutcomeWithATakenEventIDIsDropped(t *testing.T) {
 		if err := r.publishPending(h.t.Context()); err != nil {
 			h.t.Error(err)
 		}
-		if r.items("conflict") != 1 || r.items(itemCreated) != 1 {
-			h.t.Errorf("%v conflicts, %v created", r.items("conflict"), r.items(itemCreated))
+		if r.items(itemRefused) != 1 || r.items(itemCreated) != 1 {
+			h.t.Errorf("%v conflicts, %v created", r.items(itemRefused), r.items(itemCreated))
 		}
 		h.wantPending(0)
 	})
@@ -242,8 +242,8 @@ func TestRefusedOutcomesDelayNoOtherCompany(t *testing.T) {
 			h.t.Errorf("error = %v", err)
 		}
 		h.wantPending(outboxBatch + 1)
-		if left := storagetest.Must(h.store.UnpublishedCompanies(h.t.Context()))(h.t); !slices.Equal(left, []uuid.UUID{acme}) || calls != 2 {
-			h.t.Errorf("%d calls, outcomes of %v are left", calls, left)
+		if left := storagetest.Must(h.store.NextOutcomes(h.t.Context(), acme, 1))(h.t); len(left) > 0 || calls != 2 {
+			h.t.Errorf("%d calls, outcomes of another company are left: %v", calls, left)
 		}
 	})
 }
@@ -274,10 +274,8 @@ func TestOldJobsAreDeletedOnceTheyHaveEnded(t *testing.T) {
 			}
 		}
 		r := h.replica(nil)
-		for _, pass := range []func(context.Context) error{r.look, r.purge} {
-			if err := pass(h.t.Context()); err != nil {
-				h.t.Fatal(err)
-			}
+		if err := r.purge(h.t.Context()); err != nil {
+			h.t.Fatal(err)
 		}
 		for name, job := range jobs {
 			if _, err := h.store.CardJob(h.t.Context(), acme, job.UUID); errors.Is(err, storage.ErrNotFound) != (name == "old") {
@@ -296,9 +294,6 @@ func TestJobThatHasOnlyBegunIsNotCountedYet(t *testing.T) {
 			if found, err := r.next(h.t.Context()); found != (i < 2) || err != nil {
 				h.t.Errorf("found %v, %v", found, err)
 			}
-			if err := r.look(h.t.Context()); err != nil {
-				h.t.Error(err)
-			}
 			if n := r.jobs(bulk.JobCompleted); n != want {
 				h.t.Errorf("%v jobs counted after item %d", n, i)
 			}
@@ -316,7 +311,7 @@ func TestItemsOfOtherReplicasAreFound(t *testing.T) {
 			storagetest.Must(h.store.CreateCardJob(h.t.Context(), acme, requests(2), creations.Once{}))(h.t)
 		}
 		r := h.replica(nil)
-		if err := r.look(h.t.Context()); err != nil {
+		if err := r.countPending(h.t.Context()); err != nil {
 			h.t.Fatal(err)
 		}
 		if n := r.metrics.unfinished.Load(); n != 2*jobs {
@@ -438,47 +433,21 @@ func TestHangingPublisherDoesNotBlockStop(t *testing.T) {
 	}
 }
 
-func TestBackoffDoublesUpToABound(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		base     time.Duration
-		failures int
-		want     time.Duration
-	}{
-		{time.Second, 0, time.Second},
-		{time.Second, 1, 2 * time.Second},
-		{time.Second, 2, 4 * time.Second},
-		{time.Second, 3, maxBackoff},
-		{time.Nanosecond, 1 << 40, 1 << 16},
-		{maxBackoff - 1, 1 << 40, maxBackoff},
-		{time.Hour, 3, time.Hour},
-	} {
-		if got := backoff(c.base, c.failures); got != c.want {
-			t.Errorf("backoff(%s, %d) = %s, want %s", c.base, c.failures, got, c.want)
-		}
-	}
-}
-
-// A pass that keeps failing is retried with increasing pauses. After a success the usual
-// interval applies again.
-func TestLoopBacksOff(t *testing.T) {
+// A pass that fails is tried again at the usual interval.
+func TestAFailedPassIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Options{})
 		ctx, cancel := context.WithCancel(t.Context())
-		start := time.Now()
-		var at []time.Duration
+		start, passes := time.Now(), 0
 		r.loop(ctx, "fail", time.Second, func(context.Context) error {
-			if at = append(at, time.Since(start)/time.Second); len(at) == 8 {
+			if passes++; passes == 4 {
 				cancel()
-			}
-			if len(at) == 5 {
-				return nil
 			}
 			return events.ErrUnavailable
 		})
-		if want := []time.Duration{0, 2, 6, 11, 16, 17, 19, 23}; !slices.Equal(at, want) {
-			t.Errorf("passes at %d s, want %d", at, want)
+		if took := time.Since(start); took != 3*time.Second {
+			t.Errorf("four passes took %v", took)
 		}
 	})
 }
@@ -492,7 +461,7 @@ func TestMetricsStandAtZeroFromTheStart(t *testing.T) {
 		got[f.GetName()] = len(f.GetMetric())
 	}
 	want := map[string]int{
-		"spendhook_card_jobs_total": 2, "spendhook_card_items_total": 5, "spendhook_card_item_failures_total": 1,
+		"spendhook_card_jobs_total": 2, "spendhook_card_items_total": 3, "spendhook_card_item_failures_total": 1,
 		"spendhook_card_item_seconds": 1, "spendhook_card_job_seconds": 1, "spendhook_card_items_unfinished": 1,
 	}
 	if !maps.Equal(got, want) {

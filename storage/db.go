@@ -18,6 +18,8 @@ import (
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect"
 	"github.com/uptrace/bun/schema"
+
+	"spendhook/internal/pause"
 )
 
 // Options configures Open. Zero values mean the defaults.
@@ -153,8 +155,20 @@ func (db *DB) transaction(ctx context.Context, fn func(context.Context, bun.Tx) 
 	return db.retryWhileBusy(ctx, func() error { return conn.RunInTx(ctx, nil, fn) })
 }
 
+// retryEvery is the interval at which waiting writers try again.
+const retryEvery = time.Millisecond
+
+// retryWhileBusy repeats fn while it fails because of other writers, until ctx ends.
+func (db *DB) retryWhileBusy(ctx context.Context, fn func() error) error {
+	for {
+		if err := fn(); !isRetryable(err) || !pause.For(ctx, retryEvery) {
+			return err
+		}
+	}
+}
+
 // Locked makes a query of a writing transaction hold its rows until the
-// transaction ends. SQLite needs nothing: it admits one such transaction at a
+// transaction ends. SQLite needs no locks: it admits one such transaction at a
 // time.
 func Locked(q *bun.SelectQuery) *bun.SelectQuery {
 	if IsPostgres(q) {

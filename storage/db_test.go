@@ -16,7 +16,6 @@ import (
 	"spendhook/storage"
 	"spendhook/storage/cards"
 	"spendhook/storage/cards/bulk"
-	"spendhook/storage/cards/store"
 	"spendhook/storage/creations"
 	"spendhook/storage/reimbursements"
 	"spendhook/storage/storagetest"
@@ -29,7 +28,7 @@ var (
 	request   = cards.Request{Type: "VIRTUAL", Alias: "Travel", UserUUID: ann}
 )
 
-func create(t *testing.T, s *store.Store) cards.Card {
+func create(t *testing.T, s *cards.Store) cards.Card {
 	t.Helper()
 	return storagetest.Must(s.CreateCard(t.Context(), acme, request, creations.Once{}))(t)
 }
@@ -39,7 +38,7 @@ func TestDatabaseOutage(t *testing.T) {
 	server := pgtest.Start(t)
 	db := storagetest.Open(t, storage.Options{URL: server.URL()})
 	storagetest.LoadCompanies(t, db)
-	s := store.New(db, creations.New(creations.Options{DB: db}))
+	s := cards.New(db, creations.New(creations.Options{DB: db}))
 	card := create(t, s)
 	server.Stop()
 	var took []time.Duration
@@ -92,7 +91,7 @@ func TestTooSlowIsUnavailableAndCancelledIsNot(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
 		t.Helper()
-		s := store.New(db, creations.New(creations.Options{DB: db}))
+		s := cards.New(db, creations.New(creations.Options{DB: db}))
 		late, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
 		defer cancel()
 		_, err := s.Card(late, acme, ann)
@@ -111,7 +110,7 @@ func TestNothingWorksBeforeMigrate(t *testing.T) {
 	t.Parallel()
 	db := storagetest.Must(storage.Open(storage.Options{DataDir: t.TempDir()}))(t)
 	defer db.Close()
-	s := store.New(db, creations.New(creations.Options{DB: db}))
+	s := cards.New(db, creations.New(creations.Options{DB: db}))
 	_, err := s.Card(t.Context(), acme, ann)
 	storagetest.WantError(t, err, storage.ErrUnavailable)
 	storagetest.WantError(t, s.CancelCard(t.Context(), acme, ann), storage.ErrUnavailable)
@@ -157,13 +156,13 @@ func TestDataSurvivesReopening(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	id := uuid.New()
+	var id uuid.UUID
 	for i := range 2 {
 		db := storagetest.Open(t, storage.Options{DataDir: dir, FullSync: true})
-		s := store.New(db, creations.New(creations.Options{DB: db, NewID: func() uuid.UUID { return id }}))
+		s := cards.New(db, creations.New(creations.Options{DB: db}))
 		if i == 0 {
 			storagetest.LoadCompanies(t, db)
-			create(t, s)
+			id = create(t, s).UUID
 		}
 		if got := storagetest.Must(s.Card(t.Context(), acme, id))(t); got.UUID != id {
 			t.Errorf("card = %+v", got)

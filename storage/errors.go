@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"modernc.org/sqlite"
@@ -18,8 +19,8 @@ var (
 	// ErrUnavailable means that the database is unreachable, full or too slow.
 	// The same call may succeed later.
 	ErrUnavailable = errors.New("the database is unavailable")
-	// ErrNotFound means that the company has nothing of that id, whether or not
-	// another company does.
+	// ErrNotFound means that the company has no object with that id. Another company may
+	// have one.
 	ErrNotFound = errors.New("not found")
 )
 
@@ -72,26 +73,15 @@ func isUnavailable(err error) bool {
 // out of resources, operator intervention, system error, and a server that has
 // become a read-only standby.
 func serverUnavailable(code string) bool {
-	if code == "25006" {
-		return true
-	}
-	switch code[:min(2, len(code))] {
-	case "08", "53", "57", "58":
-		return true
-	default:
-		return false
-	}
+	return code == "25006" || slices.Contains([]string{"08", "53", "57", "58"}, code[:min(2, len(code))])
 }
 
 // localUnavailable goes by SQLite's primary result codes.
 func localUnavailable(code int) bool {
-	switch code & 0xff {
-	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_INTERRUPT,
-		sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:
-		return true
-	default:
-		return false
-	}
+	return slices.Contains([]int{
+		sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_INTERRUPT,
+		sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT,
+	}, code&0xff)
 }
 
 // isRetryable reports whether a transaction was rolled back and may be repeated: after a

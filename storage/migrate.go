@@ -2,7 +2,6 @@ package storage
 
 import (
 	"context"
-	"database/sql"
 	"embed"
 	"errors"
 	"fmt"
@@ -46,6 +45,13 @@ func (db *DB) Migrate(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
+	if !db.postgres() {
+		locked, err := db.lockMigrations(ctx)
+		if err != nil {
+			return failed("migrate", err)
+		}
+		defer func() { _ = locked.Close() }() // unlocks it
+	}
 	err = db.retryWhileBusy(ctx, func() error {
 		_, err := p.Up(ctx)
 		return err
@@ -76,37 +82,29 @@ func (db *DB) provider() (*goose.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	dialect, locker := goose.DialectSQLite3, lock.SessionLocker(&fileLock{path: db.file("migrate.lock")})
+	dialect := goose.DialectSQLite3
+	options := []goose.ProviderOption{goose.WithSlog(db.opts.Logger), goose.WithDisableGlobalRegistry(true)}
 	if db.postgres() {
 		dialect = goose.DialectPostgres
-		if locker, err = lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 600)); err != nil {
+		locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 600))
+		if err != nil {
 			return nil, err
 		}
+		options = append(options, goose.WithSessionLocker(locker))
 	}
-	return goose.NewProvider(dialect, db.w.DB, files,
-		goose.WithSessionLocker(locker), goose.WithSlog(db.opts.Logger), goose.WithDisableGlobalRegistry(true))
+	return goose.NewProvider(dialect, db.w.DB, files, options...)
 }
 
-// fileLock keeps other processes from migrating the same SQLite file. The
-// kernel drops the lock with the process.
-type fileLock struct {
-	path string
-	file *os.File
-}
-
-// SessionLock waits until no other process holds the lock.
-func (l *fileLock) SessionLock(ctx context.Context, _ *sql.Conn) error {
-	f, err := datadir.Open(l.path, os.O_CREATE|os.O_RDWR)
+// lockMigrations waits until no other process migrates the same SQLite file. Closing the file
+// unlocks it, and so does the end of the process.
+func (db *DB) lockMigrations(ctx context.Context) (*os.File, error) {
+	f, err := datadir.Open(db.file("migrate.lock"), os.O_CREATE|os.O_RDWR)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	err = pause.Until(ctx, 20*time.Millisecond, func() error { return filelock.TryExclusive(f) }, func(error) {})
 	if err != nil {
-		return errors.Join(ctx.Err(), f.Close())
+		return nil, errors.Join(ctx.Err(), f.Close())
 	}
-	l.file = f
-	return nil
+	return f, nil
 }
-
-// SessionUnlock releases the lock.
-func (l *fileLock) SessionUnlock(context.Context, *sql.Conn) error { return l.file.Close() }

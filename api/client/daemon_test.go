@@ -65,7 +65,7 @@ func startDaemon(t *testing.T) *daemon {
 	}
 	o := startPipeline(t)
 	o.Keys, o.Verifier = keys, verifier
-	o.Tokens = tokens.NewEndpoint(tokens.Options{Keys: keys, Clients: clients, Logger: o.Logger})
+	o.Tokens = tokens.NewEndpoint(tokens.Options{Keys: keys, Clients: clients})
 	handler, err := api.New(o)
 	if err != nil {
 		t.Fatal(err)

@@ -1663,11 +1663,8 @@ type OAuthClient struct {
 	Disabled    bool                `json:"disabled"`
 
 	// HasSecret False if the client authenticates by a certificate alone.
-	HasSecret bool `json:"hasSecret"`
-
-	// LastUsedAt When it last got a token, to the minute; absent if never.
-	LastUsedAt *time.Time `json:"lastUsedAt,omitempty"`
-	Name       string     `json:"name"`
+	HasSecret bool   `json:"hasSecret"`
+	Name      string `json:"name"`
 
 	// OldSecretUntil Until when the secret before the last rotation is valid; absent if there is none.
 	OldSecretUntil *time.Time `json:"oldSecretUntil,omitempty"`
@@ -1726,11 +1723,8 @@ type OAuthClientWithSecret struct {
 	Disabled    bool                `json:"disabled"`
 
 	// HasSecret False if the client authenticates by a certificate alone.
-	HasSecret bool `json:"hasSecret"`
-
-	// LastUsedAt When it last got a token, to the minute; absent if never.
-	LastUsedAt *time.Time `json:"lastUsedAt,omitempty"`
-	Name       string     `json:"name"`
+	HasSecret bool   `json:"hasSecret"`
+	Name      string `json:"name"`
 
 	// OldSecretUntil Until when the secret before the last rotation is valid; absent if there is none.
 	OldSecretUntil *time.Time `json:"oldSecretUntil,omitempty"`

@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,9 +35,6 @@ const (
 
 	reads      = 8 // concurrent database reads that authenticate clients
 	purgeSlack = 24 * time.Hour
-
-	usedResolution = time.Minute
-	maxUsed        = 10_000
 )
 
 var clientID = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
@@ -49,14 +45,11 @@ type Store struct {
 	now     func() time.Time
 	turns   *peer.Turns
 	revoked atomic.Pointer[map[string]bool]
-
-	mu   sync.Mutex
-	used map[string]time.Time // since the last Sync
 }
 
 // NewStore returns the clients of a database; nil now means time.Now.
 func NewStore(db *storage.DB, now func() time.Time) *Store {
-	s := &Store{db: db, now: clock.Or(now), turns: peer.NewTurns(reads), used: map[string]time.Time{}}
+	s := &Store{db: db, now: clock.Or(now), turns: peer.NewTurns(reads)}
 	s.revoked.Store(&map[string]bool{})
 	return s
 }
@@ -66,7 +59,7 @@ func NewStore(db *storage.DB, now func() time.Time) *Store {
 func (s *Store) Revoked(id string) bool { return id != "" && (*s.revoked.Load())[id] }
 
 // Sync reads the clients that were disabled or deleted while their tokens may still be
-// valid, and writes when clients were last used. After an error the clients of the last
+// valid, and removes those that were deleted long ago. After an error the clients of the last
 // Sync stay revoked.
 func (s *Store) Sync(ctx context.Context) error {
 	alive := s.now().Add(-keys.TokenTTL - 2*keys.ClockSlack)
@@ -79,34 +72,7 @@ func (s *Store) Sync(ctx context.Context) error {
 		revoked[id] = true
 	}
 	s.revoked.Store(&revoked)
-	if err := s.flushUsed(ctx); err != nil {
-		return err
-	}
 	return s.purge(ctx, alive.Add(-purgeSlack))
-}
-
-// Used records that a client was used. The next Sync writes it to the database.
-func (s *Store) Used(client Client) {
-	now := s.now()
-	if client.LastUsedAt != nil && now.Sub(client.LastUsedAt.Time) < usedResolution {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.used) < maxUsed { // reached only while the database is unavailable; LastUsedAt is then set later
-		s.used[client.ID] = now
-	}
-}
-
-func (s *Store) flushUsed(ctx context.Context) error {
-	s.mu.Lock()
-	used := s.used
-	s.used = map[string]time.Time{}
-	s.mu.Unlock()
-	if len(used) == 0 {
-		return nil
-	}
-	return s.touch(ctx, used)
 }
 
 // Registration describes a new client. A client with certificates must present one of them

@@ -2,8 +2,6 @@ package clients
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -16,12 +14,12 @@ import (
 type Client struct {
 	bun.BaseModel `bun:"table:clients,alias:c"`
 
-	ID      string       `bun:"id,pk"`
-	Name    string       `bun:"name"`
-	Company *column.Key  `bun:"company_uuid"` // nil ties it to none
-	Scopes  column.Words `bun:"scopes"`
+	ID      string      `bun:"id,pk"`
+	Name    string      `bun:"name"`
+	Company *column.Key `bun:"company_uuid"` // nil ties it to none
+	Scopes  []string    `bun:"scopes"`
 	// Certificates are the "x5t#S256" of the certificates it may present.
-	Certificates column.Words `bun:"certificates"`
+	Certificates []string `bun:"certificates"`
 	// SecretHash is "" for a client that has no secret. OldSecretHash is that
 	// of the secret before, which is good until OldSecretUntil.
 	SecretHash     string       `bun:"secret_hash"`
@@ -29,10 +27,9 @@ type Client struct {
 	OldSecretUntil column.Time  `bun:"old_secret_until"`
 	CreatedAt      column.Time  `bun:"created_at"`
 	UpdatedAt      column.Time  `bun:"updated_at"`
-	LastUsedAt     *column.Time `bun:"last_used_at"` // to the minute; nil: never
-	RevokedAt      *column.Time `bun:"revoked_at"`   // since when it is disabled; nil: it is enabled
+	RevokedAt      *column.Time `bun:"revoked_at"` // since when it is disabled; nil: it is enabled
 
-	Deleted bool `bun:"deleted"` // never set in what Get and List return
+	Deleted bool `bun:"deleted"` // Get and List return no deleted client
 }
 
 // insert adds a client, whose id must be new.
@@ -88,7 +85,7 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 	return s.db.Write(ctx, "delete client", func(ctx context.Context, tx bun.Tx) error {
 		gone, err := tx.NewUpdate().Model((*Client)(nil)).
 			Set("deleted = ?", true).Set("revoked_at = ?", s.now().UnixMilli()).
-			Set("secret_hash = ''").Set("old_secret_hash = ''").Set("certificates = ''").
+			Set("secret_hash = ''").Set("old_secret_hash = ''").Set("certificates = '[]'").
 			Where("id = ?", id).Where("NOT deleted").Exec(ctx)
 		if err != nil {
 			return err
@@ -118,20 +115,5 @@ func (s *Store) purge(ctx context.Context, before time.Time) error {
 		_, err := tx.NewDelete().Model((*Client)(nil)).
 			Where("deleted").Where("revoked_at < ?", before.UnixMilli()).Exec(ctx)
 		return err
-	})
-}
-
-// touch notes when clients were last used.
-func (s *Store) touch(ctx context.Context, used map[string]time.Time) error {
-	return s.db.Write(ctx, "touch clients", func(ctx context.Context, tx bun.Tx) error {
-		for _, id := range slices.Sorted(maps.Keys(used)) { // sorted, so that two replicas lock rows in the same order and cannot deadlock
-			at := used[id]
-			_, err := tx.NewUpdate().Model((*Client)(nil)).Set("last_used_at = ?", at.UnixMilli()).
-				Where("id = ?", id).Where("last_used_at IS NULL OR last_used_at < ?", at.UnixMilli()).Exec(ctx)
-			if err != nil {
-				return err
-			}
-		}
-		return nil
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"spendhook/storage"
 )
 
-// What Authenticate returns beside storage.ErrUnavailable.
+// The errors of Authenticate, beside storage.ErrUnavailable.
 var (
 	// ErrRefused means that the client is unknown or disabled, or that its credentials are
 	// wrong. The error does not tell which.

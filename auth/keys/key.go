@@ -38,7 +38,7 @@ func newSigningKey(ring *seal.Keyring, now time.Time) (*signingKey, error) {
 	}
 	id, _ := k.private.KeyID()
 	at := column.At(now)
-	k.row = Key{ID: id, CreatedAt: at, SignsFrom: at, TokensUntil: at}
+	k.row = Key{ID: id, CreatedAt: at, SignsFrom: at}
 	k.row.Sealed, err = ring.Seal(der, sealContext(id))
 	return k, err
 }
@@ -61,7 +61,7 @@ func openKey(ring *seal.Keyring, row Key) (*signingKey, error) {
 	return k, nil
 }
 
-// sealContext is the place that a sealed key is good for.
+// sealContext binds a sealed key to its place: it cannot be opened elsewhere.
 func sealContext(id string) string { return "token key " + id }
 
 func importKey(key *ecdsa.PrivateKey) (*signingKey, error) {

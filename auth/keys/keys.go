@@ -22,7 +22,6 @@ import (
 	"spendhook/internal/clock"
 	"spendhook/internal/seal"
 	"spendhook/storage"
-	"spendhook/storage/column"
 )
 
 // Options configures Open.
@@ -30,15 +29,12 @@ type Options struct {
 	Store   Store         // the keys, shared by all replicas; required
 	Keyring *seal.Keyring // encrypts the keys; required
 	// Dir keeps the last known keys, sealed, for a start without the database.
-	Dir string
-	// Issuer is the "iss" of the tokens. Tokens with one of OldIssuers are
-	// accepted too: they were minted before Issuer was changed.
-	Issuer     string
-	OldIssuers []string
+	Dir    string
+	Issuer string // the "iss" of the tokens
 
 	Now        func() time.Time      // nil means time.Now
 	Logger     *slog.Logger          // nil discards
-	Registerer prometheus.Registerer // for the age of the signing key; nil registers nothing
+	Registerer prometheus.Registerer // for the age of the signing key; nil: not registered
 }
 
 // Signer signs access tokens with keys (ECDSA P-256) that all replicas share through the
@@ -183,9 +179,8 @@ func (k *Signer) follow(rows []Key) error {
 	return nil
 }
 
-// Issuers returns the "iss" of the tokens that these keys sign: the current one first, then
-// earlier ones.
-func (k *Signer) Issuers() []string { return append([]string{k.opts.Issuer}, k.opts.OldIssuers...) }
+// Issuer returns the "iss" of the tokens that these keys sign.
+func (k *Signer) Issuer() string { return k.opts.Issuer }
 
 // JWKS lists the public keys (RFC 7517) of tokens that are valid, or soon will be.
 func (k *Signer) JWKS() []jwk.Key {
@@ -224,16 +219,15 @@ func (k *Signer) List() []Info {
 	return list
 }
 
-// Rotate adds a key. The key signs once verifiers have had time to fetch it, or, in a hurry,
-// once all replicas have loaded it. Tokens of earlier keys stay valid. The error may be
-// errKeyWaiting, errTooManyKeys or storage.ErrUnavailable.
-func (k *Signer) Rotate(ctx context.Context, hurry bool) error {
+// Rotate adds a key. The key signs once verifiers have had time to fetch it. Tokens of earlier
+// keys stay valid. The error may be errKeyWaiting, errTooManyKeys or storage.ErrUnavailable.
+func (k *Signer) Rotate(ctx context.Context) error {
 	next, err := newSigningKey(k.opts.Keyring, k.opts.Now())
 	if err != nil {
 		return err
 	}
 	_, err = k.opts.Store.Change(ctx, func(rows []Key) ([]Key, error) {
-		return rotate(rows, next.row, k.opts.Now(), hurry)
+		return rotate(rows, next.row, k.opts.Now())
 	})
 	if err != nil {
 		return err
@@ -265,32 +259,12 @@ func (k *Signer) signingSince() time.Time {
 	return rows[signerAt(rows, k.opts.Now())].SignsFrom.Time
 }
 
-// Sign signs a token as JWT (ES256). If the token lives longer than TokenTTL, Sign stores
-// its expiry in the database, so that the key is kept as long. While the database is
-// unavailable, the expiry is not stored.
-func (k *Signer) Sign(ctx context.Context, token jwt.Token) (string, error) {
-	set, now := k.known.Load(), k.opts.Now()
-	signer := set.rows[signerAt(set.rows, now)]
-	if expires, _ := token.Expiration(); expires.After(now.Add(TokenTTL)) && expires.After(signer.TokensUntil.Time) {
-		if err := k.storeExpiry(ctx, signer.ID, expires); err != nil && !errors.Is(err, storage.ErrUnavailable) {
-			return "", err
-		}
-	}
+// Sign signs a token as JWT (ES256).
+func (k *Signer) Sign(token jwt.Token) (string, error) {
+	set := k.known.Load()
+	signer := set.rows[signerAt(set.rows, k.opts.Now())]
 	signed, err := jwt.Sign(token, jwt.WithKey(jwa.ES256(), set.keys[signer.ID].private))
 	return string(signed), err
-}
-
-// storeExpiry stores when the last token of a key expires, so that the key is kept until then.
-func (k *Signer) storeExpiry(ctx context.Context, id string, expires time.Time) error {
-	_, err := k.opts.Store.Change(ctx, func(rows []Key) ([]Key, error) {
-		for i := range rows {
-			if rows[i].ID == id && expires.After(rows[i].TokensUntil.Time) {
-				rows[i].TokensUntil = column.At(expires)
-			}
-		}
-		return rows, nil
-	})
-	return err
 }
 
 // Lookup returns the public key (ES256) with the id, or nil for an unknown id. loaded is

@@ -48,10 +48,10 @@ func TestNextKeyIsPublishedBeforeItsFirstToken(t *testing.T) {
 	store := Table(storagetest.Open(t, storage.Options{}))
 	signer := openTest(t, Options{Store: store, Now: c.Now})
 	first := signer.List()[0].ID
-	if err := signer.Rotate(t.Context(), false); err != nil {
+	if err := signer.Rotate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := signer.Rotate(t.Context(), false); !errors.Is(err, errKeyWaiting) {
+	if err := signer.Rotate(t.Context()); !errors.Is(err, errKeyWaiting) {
 		t.Errorf("rotated twice: %v", err)
 	}
 	published := func() (ids []string) {
@@ -74,7 +74,7 @@ func TestNextKeyIsPublishedBeforeItsFirstToken(t *testing.T) {
 	if since := signer.signingSince(); !since.Equal(c.Now()) {
 		t.Errorf("signs since %v", since)
 	}
-	c.Add(TokenTTL + ClockSlack + time.Second)
+	c.Add(MaxTTL + ClockSlack + time.Second)
 	if old, _ := signer.Lookup(first); old != nil {
 		t.Error("a key that is gone is found")
 	}

@@ -12,6 +12,8 @@ import (
 const (
 	// TokenTTL is how long the tokens of the token endpoint are valid.
 	TokenTTL = time.Hour
+	// MaxTTL is the maximum time that a token is valid.
+	MaxTTL = 24 * time.Hour
 	// SyncInterval is how often a daemon reads keys and clients from the database. Every
 	// replica applies a rotation or a disabled client within this time.
 	SyncInterval = 5 * time.Second
@@ -19,7 +21,6 @@ const (
 	ClockSlack = 5 * time.Minute
 
 	publishLead = 10 * time.Minute // twice as long as a JWKS may be cached
-	hurriedLead = 3 * SyncInterval // every replica has loaded the key by then
 	pruneSlack  = 24 * time.Hour   // a replica whose clock is ahead must not delete keys that others need
 	maxKeys     = 16
 )
@@ -37,7 +38,7 @@ const (
 
 var (
 	// errKeyWaiting says that the last rotation has not taken effect yet.
-	errKeyWaiting = errors.New("the next key is already published and waits for its time: rotate with --now to use it in 15 s")
+	errKeyWaiting = errors.New("the next key is already published and signs in at most ten minutes ('spendhook keys list')")
 	// errNoKey says that there is no key with an id.
 	errNoKey = errors.New("there is no token key with this id: 'spendhook keys list' shows the ids")
 	// errTooManyKeys says that keys were rotated faster than their tokens expire.
@@ -60,11 +61,7 @@ func goneAt(keys []Key, i int) (time.Time, bool) {
 	if i+1 >= len(keys) {
 		return time.Time{}, false
 	}
-	at := keys[i+1].SignsFrom.Add(TokenTTL + ClockSlack)
-	if keys[i].TokensUntil.After(at) {
-		at = keys[i].TokensUntil.Time
-	}
-	return at, true
+	return keys[i+1].SignsFrom.Add(MaxTTL + ClockSlack), true
 }
 
 func stateOf(keys []Key, i int, now time.Time) state {
@@ -92,26 +89,15 @@ func prune(keys []Key, now time.Time) []Key {
 	return kept
 }
 
-// rotate adds next, which signs after publishLead. In a hurry it signs after hurriedLead, and
-// a key that already waits is used instead of next.
-func rotate(keys []Key, next Key, now time.Time, hurry bool) ([]Key, error) {
-	lead := publishLead
-	if hurry {
-		lead = hurriedLead
-	}
-	last := len(keys) - 1
-	switch waiting := last > signerAt(keys, now); {
-	case waiting && !hurry:
+// rotate adds next, which signs after publishLead.
+func rotate(keys []Key, next Key, now time.Time) ([]Key, error) {
+	if len(keys)-1 > signerAt(keys, now) {
 		return nil, errKeyWaiting
-	case waiting:
-		if soon := now.Add(lead); soon.Before(keys[last].SignsFrom.Time) {
-			keys[last].SignsFrom = column.At(soon)
-		}
-		return keys, nil
-	case len(prune(keys, now.Add(pruneSlack))) >= maxKeys:
+	}
+	if len(prune(keys, now.Add(pruneSlack))) >= maxKeys {
 		return nil, errTooManyKeys
 	}
-	next.SignsFrom = column.At(now.Add(lead))
+	next.SignsFrom = column.At(now.Add(publishLead))
 	return append(keys, next), nil
 }
 

@@ -14,13 +14,11 @@ var noon = time.Date(2026, time.July, 1, 12, 0, 0, 0, time.UTC)
 // row is a key that signs from a time after noon.
 func row(id string, from time.Duration) Key {
 	at := column.Time{Time: noon.Add(from)}
-	return Key{ID: id, SignsFrom: at, TokensUntil: at}
+	return Key{ID: id, SignsFrom: at}
 }
 
 func TestKeyStates(t *testing.T) {
 	t.Parallel()
-	long := row("long", -3*time.Hour)
-	long.TokensUntil = column.At(noon.Add(time.Hour))
 	for name, c := range map[string]struct {
 		keys []Key
 		want []state
@@ -30,16 +28,15 @@ func TestKeyStates(t *testing.T) {
 		"the next one waits":   {[]Key{row("a", -time.Hour), row("b", 1)}, []state{stateSigning, stateNext}},
 		"the next one's time":  {[]Key{row("a", -time.Hour), row("b", 0)}, []state{stateRetired, stateSigning}},
 		"its last token": {
-			[]Key{row("a", -9*time.Hour), row("b", -TokenTTL-ClockSlack)},
+			[]Key{row("a", -99*time.Hour), row("b", -MaxTTL-ClockSlack)},
 			[]state{stateRetired, stateSigning},
 		},
 		"gone": {
-			[]Key{row("a", -9*time.Hour), row("b", -TokenTTL-ClockSlack-1)},
+			[]Key{row("a", -99*time.Hour), row("b", -MaxTTL-ClockSlack-1)},
 			[]state{stateGone, stateSigning},
 		},
-		"a long token": {[]Key{long, row("b", -2*time.Hour)}, []state{stateRetired, stateSigning}},
 		"all four": {
-			[]Key{row("a", -9*time.Hour), row("b", -3*time.Hour), row("c", -time.Minute), row("d", time.Minute)},
+			[]Key{row("a", -99*time.Hour), row("b", -33*time.Hour), row("c", -time.Minute), row("d", time.Minute)},
 			[]state{stateGone, stateRetired, stateSigning, stateNext},
 		},
 	} {
@@ -64,7 +61,7 @@ func ids(keys []Key) []string {
 // A replica whose clock is a day ahead deletes no key that others need.
 func TestPruneKeepsADayMore(t *testing.T) {
 	t.Parallel()
-	end := TokenTTL + ClockSlack + pruneSlack
+	end := MaxTTL + ClockSlack + pruneSlack
 	keys := []Key{row("a", -1000*time.Hour), row("b", -end-1), row("c", -end)}
 	if got := ids(prune(keys, noon)); !slices.Equal(got, []string{"b", "c"}) {
 		t.Errorf("kept %v", got)
@@ -82,35 +79,30 @@ func TestRotate(t *testing.T) {
 		many = append(many, row(string(rune('a'+i)), time.Duration(i-maxKeys)*time.Second))
 	}
 	for name, c := range map[string]struct {
-		keys  []Key
-		hurry bool
-		from  time.Duration // of the last key after it
-		want  []string
-		err   error
+		keys []Key
+		want []string
+		err  error
 	}{
-		"published first":          {keys: []Key{signing}, from: publishLead, want: []string{"a", "new"}},
-		"in a hurry":               {keys: []Key{signing}, hurry: true, from: hurriedLead, want: []string{"a", "new"}},
-		"one waits":                {keys: []Key{signing, waiting}, err: errKeyWaiting},
-		"one waits, in a hurry":    {keys: []Key{signing, waiting}, hurry: true, from: hurriedLead, want: []string{"a", "b"}},
-		"one comes soon, in haste": {keys: []Key{signing, row("b", time.Second)}, hurry: true, from: time.Second, want: []string{"a", "b"}},
-		"too many":                 {keys: many, err: errTooManyKeys},
+		"published first": {keys: []Key{signing}, want: []string{"a", "new"}},
+		"one waits":       {keys: []Key{signing, waiting}, err: errKeyWaiting},
+		"too many":        {keys: many, err: errTooManyKeys},
 	} {
-		got, err := rotate(slices.Clone(c.keys), row("new", 0), noon, c.hurry)
+		got, err := rotate(slices.Clone(c.keys), row("new", 0), noon)
 		if !errors.Is(err, c.err) || err == nil && !slices.Equal(ids(got), c.want) {
 			t.Errorf("%s: %v, %v, want %v, %v", name, ids(got), err, c.want, c.err)
 		}
-		if err == nil && !got[len(got)-1].SignsFrom.Equal(noon.Add(c.from)) {
+		if err == nil && !got[len(got)-1].SignsFrom.Equal(noon.Add(publishLead)) {
 			t.Errorf("%s: signs from %v", name, got[len(got)-1].SignsFrom)
 		}
 	}
-	if publishLead <= 5*time.Minute || hurriedLead <= 2*SyncInterval {
+	if publishLead <= 5*time.Minute {
 		t.Error("verifiers do not know the key in time")
 	}
 }
 
 func TestRevoke(t *testing.T) {
 	t.Parallel()
-	gone, retired, signing, next := row("gone", -9*time.Hour), row("retired", -2*time.Hour), row("signing", -time.Hour), row("next", time.Minute)
+	gone, retired, signing, next := row("gone", -99*time.Hour), row("retired", -33*time.Hour), row("signing", -time.Hour), row("next", time.Minute)
 	for name, c := range map[string]struct {
 		keys   []Key
 		id     string

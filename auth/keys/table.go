@@ -23,11 +23,10 @@ import (
 type Key struct {
 	bun.BaseModel `bun:"table:token_keys,alias:k" json:"-"`
 
-	ID          string      `bun:"id,pk" json:"id"`
-	Sealed      string      `bun:"sealed" json:"sealed"` // the private key, encrypted
-	CreatedAt   column.Time `bun:"created_at" json:"createdAt"`
-	SignsFrom   column.Time `bun:"signs_from" json:"signsFrom"`
-	TokensUntil column.Time `bun:"tokens_until" json:"tokensUntil"` // when the last of its unusually long tokens expires
+	ID        string      `bun:"id,pk" json:"id"`
+	Sealed    string      `bun:"sealed" json:"sealed"` // the private key, encrypted
+	CreatedAt column.Time `bun:"created_at" json:"createdAt"`
+	SignsFrom column.Time `bun:"signs_from" json:"signsFrom"`
 }
 
 // Store is where all replicas find the keys. Its methods return

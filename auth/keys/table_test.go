@@ -17,7 +17,7 @@ import (
 var now = storagetest.Now
 
 func stored(id string, from time.Time) Key {
-	return Key{ID: id, Sealed: "sealed-" + id, CreatedAt: column.At(now), SignsFrom: column.At(from), TokensUntil: column.At(now)}
+	return Key{ID: id, Sealed: "sealed-" + id, CreatedAt: column.At(now), SignsFrom: column.At(from)}
 }
 
 func TestKeysAreChangedAsOne(t *testing.T) {

@@ -3,10 +3,8 @@
 package tokens
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -34,7 +32,6 @@ type Options struct {
 	Limiter *ratelimit.Limiter
 
 	Now        func() time.Time      // nil means time.Now
-	Logger     *slog.Logger          // nil discards
 	Registerer prometheus.Registerer // of the metrics; nil shows them nowhere
 }
 
@@ -49,7 +46,6 @@ const issued = "issued"
 // NewEndpoint returns the token endpoint of keys and clients.
 func NewEndpoint(opts Options) *Endpoint {
 	opts.Now = clock.Or(opts.Now)
-	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	if opts.Limiter == nil {
 		opts.Limiter = ratelimit.New(nil, opts.Now)
 	}
@@ -88,8 +84,6 @@ func (e *Endpoint) issue(ctx context.Context, r Request) (Token, *Error) {
 	}
 	client, refusal := e.authenticate(ctx, c, r)
 	if refusal != nil {
-		e.opts.Logger.LogAttrs(ctx, slog.LevelDebug, "token refused",
-			slog.String("reason", string(refusal.Code)), slog.String("address", r.Address.String()))
 		return Token{}, refusal
 	}
 	scopes, ok := granted(client.Scopes, strings.Fields(c.scope))
@@ -105,11 +99,10 @@ func (e *Endpoint) issue(ctx context.Context, r Request) (Token, *Error) {
 		Subject: client.ID, ClientID: client.ID, Company: (*uuid.UUID)(client.Company),
 		Scopes: scopes, Thumbprint: r.Certificate, TTL: keys.TokenTTL,
 	}
-	token, err := auth.Mint(ctx, e.opts.Keys, grant, e.opts.Now())
+	token, err := auth.Mint(e.opts.Keys, grant, e.opts.Now())
 	if err != nil {
 		return Token{}, unavailable(err)
 	}
-	e.opts.Clients.Used(client)
 	return Token{AccessToken: token, ExpiresIn: keys.TokenTTL, Scopes: scopes}, nil
 }
 
@@ -170,7 +163,7 @@ func refusalCodes() []string {
 // Error is why a token request gets no token.
 type Error struct {
 	Code        Code
-	Description string // repeats nothing of the request
+	Description string // has no part of the request
 	// RetryAfter is the time after which a retry may succeed; 0 means never.
 	RetryAfter time.Duration
 	cause      error

@@ -84,10 +84,6 @@ func TestIssue(t *testing.T) {
 		if refusal != nil || !slices.Equal(token.Scopes, []string{"events:read", "events:write"}) {
 			t.Errorf("without a scope: %v, %v", token.Scopes, refusal)
 		}
-		r.sync()
-		if used, err := r.clients.Get(t.Context(), client.ID); err != nil || used.LastUsedAt == nil || !used.LastUsedAt.Equal(c.Now()) {
-			t.Errorf("last used %v, %v", used.LastUsedAt, err)
-		}
 		if n := testutil.ToFloat64(r.endpoint.requests.WithLabelValues(issued)); n != 2 {
 			t.Errorf("%v tokens are counted", n)
 		}
@@ -145,11 +141,6 @@ func TestIssueRefuses(t *testing.T) {
 		r.wantCode(line.name, refusal, line.code)
 		if refusal != nil && (strings.Contains(refusal.Error(), secret) || strings.Contains(refusal.Error(), client.ID)) {
 			t.Errorf("%s: %v repeats the request", line.name, refusal)
-		}
-	}
-	for _, s := range []string{secret, boundSecret, offSecret} {
-		if strings.Contains(r.log.String(), s) {
-			t.Error("the log has a secret")
 		}
 	}
 }
@@ -273,7 +264,7 @@ func TestTokensOfARevokedClientStop(t *testing.T) {
 		gone, _ := r.client(clients.Registration{})
 		off, _ := r.client(clients.Registration{})
 		token := func(id string) string {
-			token, err := auth.Mint(t.Context(), r.keys, auth.Grant{ClientID: id, TTL: keys.TokenTTL}, c.Now())
+			token, err := auth.Mint(r.keys, auth.Grant{ClientID: id, TTL: keys.TokenTTL}, c.Now())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,8 +1,6 @@
 package tokens
 
 import (
-	"bytes"
-	"log/slog"
 	"testing"
 
 	"github.com/google/uuid"
@@ -25,12 +23,11 @@ type replica struct {
 	clients  *clients.Store
 	endpoint *Endpoint
 	verifier *auth.Verifier
-	log      *bytes.Buffer
 }
 
 func newReplica(tb testing.TB, store *storage.DB, c *authtest.Clock) *replica {
 	tb.Helper()
-	r := &replica{tb: tb, clients: clients.NewStore(store, c.Now), log: &bytes.Buffer{}}
+	r := &replica{tb: tb, clients: clients.NewStore(store, c.Now)}
 	var err error
 	r.keys, err = keys.Open(tb.Context(), keys.Options{
 		Store: keys.Table(store), Keyring: sealtest.Keyring(), Dir: tb.TempDir(), Issuer: authtest.Issuer, Now: c.Now,
@@ -40,7 +37,6 @@ func newReplica(tb testing.TB, store *storage.DB, c *authtest.Clock) *replica {
 	}
 	r.endpoint = NewEndpoint(Options{
 		Keys: r.keys, Clients: r.clients, Now: c.Now,
-		Logger: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	r.verifier, err = auth.NewVerifier(auth.VerifierOptions{Keys: r.keys, Revoked: r.clients.Revoked, Now: c.Now})
 	if err != nil {

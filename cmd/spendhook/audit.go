@@ -53,7 +53,7 @@ func recordChange(ctx context.Context, cfg *config.Config, stderr io.Writer, e a
 	defer l.Close()
 	e.Actor, e.Address = systemUser()
 	e.Outcome = cmp.Or(e.Outcome, audit.Success)
-	l.Record(e)
+	l.Record(e) //nolint:contextcheck // the entry is kept whatever ends the command
 	return nil
 }
 

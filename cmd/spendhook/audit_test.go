@@ -96,7 +96,7 @@ func TestClientsAndKeysAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	var actions []string
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(strings.TrimSpace(string(text))) {
 		var e audit.Entry
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			t.Fatal(err)

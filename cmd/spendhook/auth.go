@@ -24,20 +24,13 @@ import (
 // openKeys opens the keys that sign access tokens. The data directory must exist; the database may
 // be unavailable.
 func openKeys(ctx context.Context, cfg *config.Config, store *storage.DB, ring *seal.Keyring, log *slog.Logger, reg prometheus.Registerer) (*keys.Signer, error) {
-	issuer, older := issuerNames(cfg)
-	return keys.Open(ctx, keys.Options{
-		Store: keys.Table(store), Keyring: ring, Dir: cfg.DataDir, Issuer: issuer, OldIssuers: older, Logger: log, Registerer: reg,
-	})
-}
-
-// issuerNames returns the "iss" of the daemon's tokens, and earlier ones that stay valid. It
-// is public_url unless auth.issuer is set, because clients look for the server metadata there
-// (RFC 8414 section 3).
-func issuerNames(cfg *config.Config) (issuer string, older []string) {
-	if cfg.Auth.Issuer == config.DefaultIssuer && cfg.PublicURL != "" {
-		return cfg.PublicURL, []string{config.DefaultIssuer}
+	issuer := cfg.Auth.Issuer
+	if issuer == config.DefaultIssuer && cfg.PublicURL != "" {
+		issuer = cfg.PublicURL // clients look for the server metadata there, RFC 8414 section 3
 	}
-	return cfg.Auth.Issuer, nil
+	return keys.Open(ctx, keys.Options{
+		Store: keys.Table(store), Keyring: ring, Dir: cfg.DataDir, Issuer: issuer, Logger: log, Registerer: reg,
+	})
 }
 
 // openAuth also works while the database is unavailable: it then uses the keys of the data
@@ -51,7 +44,7 @@ func (d *daemon) openAuth(ctx context.Context) (err error) {
 		d.clients = clients.NewStore(d.storage, nil)
 		options.Keys, options.Revoked = d.keys, d.clients.Revoked
 		d.tokens = tokens.NewEndpoint(tokens.Options{
-			Keys: d.keys, Clients: d.clients, Limiter: d.limiter, Logger: d.log, Registerer: d.registry,
+			Keys: d.keys, Clients: d.clients, Limiter: d.limiter, Registerer: d.registry,
 		})
 		d.background(ctx, "keys and clients", d.followAuth)
 	}
@@ -119,7 +112,7 @@ type tokenCmd struct {
 
 	Company *uuid.UUID    `help:"Company that the token is tied to (default: none; requests with the token may name any company)."`
 	Scope   string        `required:"" help:"Scopes, separated by spaces, such as 'events:write deliveries:read'. docs/tokens.md lists them."`
-	TTL     time.Duration `name:"ttl" default:"1h" help:"How long the token is valid."`
+	TTL     time.Duration `name:"ttl" default:"1h" help:"How long the token is valid, at most 24h."`
 	Subject string        `default:"cli" help:"User that the token names (claim sub)."`
 }
 
@@ -144,7 +137,7 @@ func (c *tokenCmd) Run(ctx context.Context, term *stdio) error {
 		return err
 	}
 	grant := auth.Grant{Subject: c.Subject, Company: c.Company, Scopes: strings.Fields(c.Scope), TTL: c.TTL}
-	token, err := auth.Mint(ctx, keys, grant, time.Now())
+	token, err := auth.Mint(keys, grant, time.Now())
 	if err != nil {
 		return usageError(err.Error())
 	}

@@ -45,8 +45,8 @@ import (
 	"spendhook/internal/servertls"
 	"spendhook/internal/tracing"
 	"spendhook/storage"
+	"spendhook/storage/cards"
 	"spendhook/storage/cards/bulk"
-	"spendhook/storage/cards/store"
 	"spendhook/storage/creations"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
@@ -74,7 +74,7 @@ type daemon struct {
 	keyring      *seal.Keyring
 	registry     *prometheus.Registry
 	storage      *storage.DB
-	cards        *store.Store // of single cards
+	cards        *cards.Store // of single cards
 	bulk         *bulk.Store  // of jobs that create cards
 	creations    *creations.Store
 	database     *databaseWatch
@@ -181,7 +181,7 @@ func (d *daemon) openDatabase(ctx context.Context) (err error) {
 		return err
 	}
 	d.creations = creations.New(creations.Options{DB: d.storage})
-	d.cards, d.bulk = store.New(d.storage, d.creations), bulk.New(d.storage, d.creations)
+	d.cards, d.bulk = cards.New(d.storage, d.creations), bulk.New(d.storage, d.creations)
 	d.stop.add("database", func(context.Context) error { return d.storage.Close() })
 	d.database = newDatabaseWatch(d.storage, d.registry, d.log)
 	d.background(ctx, "database watch", d.database.run)

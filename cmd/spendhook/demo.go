@@ -34,8 +34,8 @@ const (
 	demoPatience = 10 * time.Second // for the first deliveries
 )
 
-func (d *daemon) developerToken(ctx context.Context) (string, error) {
-	return auth.Mint(ctx, d.keys, auth.Grant{
+func (d *daemon) developerToken() (string, error) {
+	return auth.Mint(d.keys, auth.Grant{
 		Subject: "developer", Company: &developerCompany, TTL: 24 * time.Hour, Scopes: developerScopes,
 	}, time.Now())
 }

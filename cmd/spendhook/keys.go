@@ -16,7 +16,7 @@ import (
 
 // keysCmd has the commands for signing keys and encryption keys.
 type keysCmd struct {
-	Rotate    keysRotateCmd    `cmd:"" help:"Add a signing key for access tokens. It signs once all replicas and verifiers know it. Tokens of earlier keys stay valid." example:"spendhook keys rotate"`
+	Rotate    keysRotateCmd    `cmd:"" help:"Add a signing key for access tokens. It signs after 10 minutes, when all replicas and verifiers know it. Tokens of earlier keys stay valid." example:"spendhook keys rotate"`
 	Revoke    keysRevokeCmd    `cmd:"" help:"Revoke a signing key, such as a leaked one. Every replica refuses all its tokens within 5 seconds." example:"spendhook keys revoke NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs"`
 	List      keysListCmd      `cmd:"" help:"List the signing keys of access tokens and the state of each." example:"spendhook keys list"`
 	Reencrypt keysReencryptCmd `cmd:"" help:"Encrypt every stored secret with the current encryption key." example:"spendhook keys reencrypt --dry-run"`
@@ -25,7 +25,6 @@ type keysCmd struct {
 type keysRotateCmd struct {
 	storageFlags
 
-	Now  bool `help:"Sign with the new key after 15 seconds, when every replica knows it, instead of 10 minutes, when every verifier does."`
 	JSON bool `name:"json" help:"Print one JSON object per line."`
 }
 
@@ -36,7 +35,7 @@ func (c *keysRotateCmd) Run(ctx context.Context, term *stdio) error {
 		return err
 	}
 	defer func() { _ = store.Close() }() // what was written is committed
-	if err := keys.Rotate(ctx, c.Now); err != nil {
+	if err := keys.Rotate(ctx); err != nil {
 		return err
 	}
 	list := keys.List()

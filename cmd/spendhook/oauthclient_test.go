@@ -142,8 +142,7 @@ func wantRotation(t *testing.T, h installation, d *running) {
 	minted := h.auth(t, "token", "--scope", "events:read platform")
 	minted.want(t, exitOK, ".", "")
 	h.auth(t, "keys", "rotate").want(t, exitOK, "next", "")
-	h.auth(t, "keys", "rotate").want(t, exitFailure, "", "waits for its time")
-	h.auth(t, "keys", "rotate", "--now").want(t, exitOK, "signing", "")
+	h.auth(t, "keys", "rotate").want(t, exitFailure, "", "is already published")
 	h.auth(t, "keys", "list", "--json").want(t, exitOK, `"state":"next"`, "")
 	eventually(t, patience, "the daemon publishes both keys", func() bool {
 		_, jwks := get(t, d.api+"/.well-known/jwks.json")

@@ -85,7 +85,7 @@ func (d *daemon) quickstart(ctx context.Context, term *stdio) error {
 	if made {
 		e := clientCreated(client)
 		e.Actor, e.Address = systemUser()
-		d.audit.Record(e)
+		d.audit.Record(e) //nolint:contextcheck // the entry is kept even if the daemon is stopped meanwhile
 	}
 	dir, err := filepath.Abs(certs.Dir)
 	if err != nil {

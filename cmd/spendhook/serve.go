@@ -92,7 +92,7 @@ func (c *serveCmd) greet(ctx context.Context, d *daemon, term *stdio) error {
 	if !d.cfg.Dev {
 		return nil
 	}
-	token, err := d.developerToken(ctx)
+	token, err := d.developerToken()
 	if err != nil {
 		return err
 	}

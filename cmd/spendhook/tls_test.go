@@ -142,7 +142,7 @@ func TestMutualTLS(t *testing.T) {
 	company := uuid.MustParse(testCompany)
 	mint := func(cert *x509.Certificate) string {
 		t.Helper()
-		token, err := auth.Mint(t.Context(), keys, auth.Grant{
+		token, err := auth.Mint(keys, auth.Grant{
 			Subject: "test", Company: &company, Scopes: strings.Fields(everyScope), TTL: time.Hour, Thumbprint: clientcert.Thumbprint(cert),
 		}, time.Now())
 		if err != nil {

@@ -11,10 +11,6 @@ import (
 // TryExclusive takes the lock for this file alone, or returns ErrHeld at once.
 func TryExclusive(f *os.File) error { return flock(f, syscall.LOCK_EX|syscall.LOCK_NB) }
 
-// TryShared takes a lock that others may share, or returns ErrHeld at once while one has
-// it alone.
-func TryShared(f *os.File) error { return flock(f, syscall.LOCK_SH|syscall.LOCK_NB) }
-
 // Exclusive waits until it has the lock for this file alone.
 func Exclusive(f *os.File) error { return flock(f, syscall.LOCK_EX) }
 

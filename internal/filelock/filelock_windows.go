@@ -12,10 +12,6 @@ func TryExclusive(f *os.File) error {
 	return lock(f, windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY)
 }
 
-// TryShared takes a lock that others may share, or returns ErrHeld at once while one has
-// it alone.
-func TryShared(f *os.File) error { return lock(f, windows.LOCKFILE_FAIL_IMMEDIATELY) }
-
 // Exclusive waits until it has the lock for this file alone.
 func Exclusive(f *os.File) error { return lock(f, windows.LOCKFILE_EXCLUSIVE_LOCK) }
 

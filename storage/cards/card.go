@@ -1,5 +1,5 @@
-// Package cards has the card, the validation of requests for cards, and the allowed changes of a
-// card. storage/cards/store and storage/cards/bulk read and write the database.
+// Package cards creates, reads, lists and changes cards in the database: it has the validation of
+// requests for cards and the allowed changes of a card.
 package cards
 
 import (
@@ -124,14 +124,14 @@ func (r Request) Check(e *invalid.Error, path, currency string) {
 		e.OneOf(path+"periodicity", r.Periodicity, Periodicities...)
 	}
 	if r.Threshold != nil {
-		CheckThreshold(e, path+"threshold", *r.Threshold, currency)
+		checkThreshold(e, path+"threshold", *r.Threshold, currency)
 	}
 }
 
-// CheckThreshold reports a threshold that no company of the currency can have. It returns the
+// checkThreshold reports a threshold that no company of the currency can have. It returns the
 // threshold in minor units. A threshold that is too large for these becomes the largest number,
 // which is above every limit.
-func CheckThreshold(e *invalid.Error, field string, amount decimal.Decimal, currency string) int64 {
+func checkThreshold(e *invalid.Error, field string, amount decimal.Decimal, currency string) int64 {
 	if !amount.IsPositive() {
 		e.Add(field, "INVALID", "must be more than 0")
 		return 0
@@ -150,7 +150,7 @@ func CheckThreshold(e *invalid.Error, field string, amount decimal.Decimal, curr
 func (r Request) Order(currency string) Order {
 	o := Order{Type: r.listedType(), Name: r.Alias, HolderUUID: r.UserUUID, Periodicity: strings.ToUpper(r.Periodicity)}
 	if r.Threshold != nil {
-		o.Threshold = new(CheckThreshold(&invalid.Error{}, "", *r.Threshold, currency))
+		o.Threshold = new(checkThreshold(&invalid.Error{}, "", *r.Threshold, currency))
 	}
 	return o
 }
@@ -167,13 +167,13 @@ func (r Request) listedType() string {
 	}
 }
 
-// LastFour stands in for the digits that a card network would assign.
-func LastFour(card uuid.UUID) string {
+// lastFour derives four digits from the uuid, in place of those that a card network would assign.
+func lastFour(card uuid.UUID) string {
 	return fmt.Sprintf("%04d", binary.BigEndian.Uint32(card[:4])%10_000)
 }
 
-// Locked is the status after a lock or unlock, or ErrNotActive.
-func (s Status) Locked(lock bool) (Status, error) {
+// locked is the status after a lock or unlock, or ErrNotActive.
+func (s Status) locked(lock bool) (Status, error) {
 	switch {
 	case s != Active && s != Blocked:
 		return s, ErrNotActive

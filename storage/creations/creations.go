@@ -42,25 +42,18 @@ type Creation struct {
 
 // Options configures New.
 type Options struct {
-	DB    *storage.DB // required
-	Now   func() time.Time
-	NewID func() uuid.UUID
+	DB  *storage.DB      // required
+	Now func() time.Time // nil: the real clock
 }
 
 // Store is the creations of a database. It is safe for concurrent use.
 type Store struct {
-	db    *storage.DB
-	now   func() time.Time
-	newID func() uuid.UUID
+	db  *storage.DB
+	now func() time.Time
 }
 
-// New returns the creations of a database; nil functions mean the real ones.
-func New(o Options) *Store {
-	if o.NewID == nil {
-		o.NewID = uuid.New
-	}
-	return &Store{db: o.DB, now: clock.Or(o.Now), newID: o.NewID}
-}
+// New returns the creations of a database.
+func New(o Options) *Store { return &Store{db: o.DB, now: clock.Or(o.Now)} }
 
 type row struct {
 	bun.BaseModel `bun:"table:creations,alias:c"`
@@ -81,7 +74,7 @@ func (s *Store) Claim(ctx context.Context, tx bun.Tx, once Once) (Creation, erro
 	now := s.now()
 	c := row{
 		KeyHash: once.Key[:], Fingerprint: once.Fingerprint[:],
-		MadeUUID: column.Key(s.newID()), CreatedAt: now.UnixMilli(),
+		MadeUUID: column.Key(uuid.New()), CreatedAt: now.UnixMilli(),
 	}
 	if once == (Once{}) {
 		return c.creation(false), nil

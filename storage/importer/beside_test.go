@@ -37,10 +37,9 @@ func (e *endless) Read(p []byte) (int, error) {
 
 var errEnough = errors.New("enough")
 
-// maxTurns is how many transactions of an import another writer may have to let
-// go first: the one under way, and one more when the machine was too busy to let
-// it stand in the way of that.
-const maxTurns = 2
+// maxTurns is how many transactions of an import another write may wait for. It is more than one,
+// since a busy machine may run the other writer too late for a pause.
+const maxTurns = 10
 
 // A second Store, which SQLite treats as another process, writes during an endless import and
 // does not wait for long.

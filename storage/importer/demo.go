@@ -7,14 +7,12 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
-	"github.com/shopspring/decimal"
 
 	"spendhook/internal/calendar"
 	"spendhook/internal/fold"
@@ -42,243 +40,189 @@ var demoToday = time.Date(2026, time.June, 30, 12, 0, 0, 0, time.UTC)
 // demoDays is how far back the data goes, in days.
 const demoDays = 730
 
-// WriteDemoData writes lines that an Importer reads: the same for the same
-// DemoData, company by company, with every status and the edge cases that real
-// data has (currencies without decimals or with three, accents, fields left
-// out, users and locations that are inactive).
-func WriteDemoData(w io.Writer, d DemoData) error {
-	out := bufio.NewWriterSize(w, 1<<16)
-	seed := [32]byte(binary.LittleEndian.AppendUint64(make([]byte, 24), d.Seed))
-	source := rand.NewChaCha8(seed)
-	g := demo{
-		DemoData: d.withDefaults(),
-		rand:     rand.New(source), //nolint:gosec // data that must come out the same again
-		bytes:    source,
-		out:      jsontext.NewEncoder(out, json.WithMarshalers(json.MarshalToFunc(plainDecimal))),
-	}
-	for i := range g.Companies {
-		g.company(i)
-	}
-	if g.err != nil {
-		return fmt.Errorf("write demo data: %w", g.err)
-	}
-	return out.Flush()
-}
-
-func plainDecimal(e *jsontext.Encoder, d decimal.Decimal) error {
-	return e.WriteValue(jsontext.Value(d.String()))
-}
-
-func (d DemoData) withDefaults() DemoData {
-	d.Companies = cmp.Or(d.Companies, 3)
-	d.Users = cmp.Or(d.Users, 25)
-	d.Locations = cmp.Or(d.Locations, 8)
-	d.Cards = cmp.Or(d.Cards, 60)
-	d.Reimbursements = cmp.Or(d.Reimbursements, 500)
-	d.Statements = cmp.Or(d.Statements, 18)
-	return d
-}
-
 var (
 	demoCompanies = []struct{ name, currency, region string }{
 		{"Aurora Logistics", "EUR", "EU"},
-		{"Borealis Foods", "USD", "US"},
 		{"Cedro Energia", "BRL", "SA"},
 		{"Daichi Robotics", "JPY", "APAC"},
 		{"Emaar Marine", "BHD", "ME"},
-		{"Fjord Analytics", "NOK", "EU"},
 	}
-	demoFirst     = strings.Fields("Zoë José Łucja Noor François Aiko Marek Ana Søren Chloé İpek Bruno Maëlle Jan Ines Omar")
-	demoLast      = strings.Fields("Müller Gonçalves Nowak O'Brien Lefèvre Tanaka Almeida Ångström Ben-Ari Costa Dvořák Kim Šimić Rossi")
-	demoPlaces    = strings.Fields("Headquarters Sales Engineering Lisbon Kraków Finance Warehouse Marketing Support Legal")
-	demoLabels    = strings.Fields("travel client-visit offsite training hardware urgent")
-	demoGroups    = strings.Fields("Managers Field Remote Executives")
-	demoMerchants = []struct {
-		name, category, country string
-		code                    int32
-	}{
-		{"Café Müller", "Restaurants", "DE", 5812},
-		{"TAP Air Portugal", "Airlines", "PT", 4511},
-		{"Hotel Łódź", "Lodging", "PL", 7011},
-		{"Uber", "Taxis and limousines", "US", 4121},
-		{"Office Depot", "Stationery", "US", 5943},
-		{"東京ホテル", "Lodging", "JP", 7011},
-		{"O'Reilly Media", "Books", "US", 5942},
-		{"Shell", "Service stations", "NL", 5541},
+	demoFirst     = strings.Fields("Zoë José Łucja Noor François Aiko Marek Ana Søren İpek Bruno Omar")
+	demoLast      = strings.Fields("Müller Gonçalves Nowak O'Brien Lefèvre Tanaka Ångström Ben-Ari Dvořák Kim Šimić")
+	demoPlaces    = strings.Fields("Headquarters Sales Engineering Lisbon Kraków Finance Warehouse Legal")
+	demoLabels    = strings.Fields("travel client-visit training hardware")
+	demoGroups    = strings.Fields("Managers Field Remote")
+	demoMerchants = []reimbursements.Merchant{
+		{Name: "Café Müller", Category: "Restaurants", CountryCode: "DE", CategoryCode: new(int32(5812))},
+		{Name: "TAP Air Portugal", Category: "Airlines", CountryCode: "PT", CategoryCode: new(int32(4511))},
+		{Name: "東京ホテル", Category: "Lodging", CountryCode: "JP", CategoryCode: new(int32(7011))},
+		{Name: "O'Reilly Media", Category: "Books", CountryCode: "US", CategoryCode: new(int32(5942))},
+		{Name: "Market stall", Description: "paid in cash"},
 	}
 )
+
+// object is the JSON of a line, or of a part of it.
+type object map[string]any
 
 // demo writes the lines. Its first error stays and stops the rest.
 type demo struct {
 	DemoData
 	rand  *rand.Rand
 	bytes io.Reader // of the same source
-	out   *jsontext.Encoder
+	out   *bufio.Writer
 	err   error
 }
 
-// demoCompany has the values that the lines of one company share.
-type demoCompany struct {
-	uuid                             uuid.UUID
-	currency                         string
-	users, labels, groups, locations []reimbursements.Reference
+// WriteDemoData writes lines that an Importer reads: the same for the same
+// DemoData, company by company, with every status and the edge cases that real
+// data has (currencies without decimals or with three, accents, fields left
+// out, users and locations that are inactive).
+func WriteDemoData(w io.Writer, d DemoData) error {
+	seed := [32]byte(binary.LittleEndian.AppendUint64(make([]byte, 24), d.Seed))
+	source := rand.NewChaCha8(seed)
+	g := demo{
+		DemoData: d, bytes: source, out: bufio.NewWriterSize(w, 1<<16),
+		rand: rand.New(source), //nolint:gosec // data that must come out the same again
+	}
+	for i := range cmp.Or(d.Companies, 3) {
+		g.company(i)
+	}
+	if g.err != nil {
+		return fmt.Errorf("write demo data: %w", g.err)
+	}
+	return g.out.Flush()
 }
 
-func (g *demo) write(line any) {
-	if g.err == nil {
-		g.err = json.MarshalEncode(g.out, line)
+// write writes a line with a new uuid, and returns the uuid and name, as other lines refer to them.
+func (g *demo) write(kind, idField string, company uuid.UUID, line object) object {
+	id := g.uuid()
+	if kind == "company" {
+		id = company
+	} else {
+		line["companyUuid"] = company
 	}
+	line["kind"], line[idField] = kind, id
+	text, err := json.Marshal(line, json.Deterministic(true))
+	if err == nil {
+		_, err = g.out.Write(append(text, '\n'))
+	}
+	g.err = cmp.Or(g.err, err)
+	return object{"uuid": id, "name": line["name"]}
 }
 
 func (g *demo) company(i int) {
-	kind := demoCompanies[i%len(demoCompanies)]
-	name := kind.name
-	if round := i / len(demoCompanies); round > 0 {
-		name = fmt.Sprintf("%s %d", name, round+1)
+	id, like := g.uuid(), demoCompanies[i%len(demoCompanies)]
+	if i == 0 && g.First != uuid.Nil {
+		id = g.First
 	}
-	limit := decimal.NewFromInt(int64(1+g.rand.IntN(20)) * 10_000)
-	c := demoCompany{uuid: g.companyUUID(i), currency: kind.currency, labels: g.references(demoLabels), groups: g.references(demoGroups)}
-	g.write(&companyEntry{
-		kinded: kinded{"company"}, UUID: c.uuid, Name: name, Currency: kind.currency, CreditLimit: &limit, Region: kind.region,
+	g.write("company", "uuid", id, object{
+		"name": fmt.Sprintf("%s %d", like.name, i+1), "currency": like.currency, "region": like.region,
+		"creditLimit": 10_000 * (1 + g.rand.IntN(20)),
 	})
-	for n := range g.Users {
-		c.users = append(c.users, g.user(c, n))
+	var users []object
+	for n := range cmp.Or(g.Users, 25) {
+		name := pick(g, demoFirst) + " " + pick(g, demoLast)
+		user := object{"name": name, "active": n%9 != 8, "username": fmt.Sprintf("%s%d", strings.ReplaceAll(fold.Text(name), " ", "."), n)}
+		if n%4 != 3 {
+			user["erpId"] = fmt.Sprintf("ERP-%05d", n)
+		}
+		users = append(users, g.write("user", "uuid", id, user))
 	}
-	for n := range g.Locations {
-		c.locations = append(c.locations, g.location(c, n))
+	var places []object
+	for n := range cmp.Or(g.Locations, 8) {
+		places = append(places, g.write("location", "uuid", id, object{
+			"name": demoPlaces[n%len(demoPlaces)], "code": fmt.Sprintf("LOC-%03d", n),
+			"status": locations.Statuses[min(1, n%5/4)], "createdAt": g.past(),
+		}))
 	}
-	for n := range g.Cards {
-		g.card(c, n)
+	for n := range cmp.Or(g.Cards, 60) {
+		g.card(id, pick(g, users), n)
 	}
-	for n := range g.Statements {
-		g.statement(c, n)
+	for n := range cmp.Or(g.Statements, 18) {
+		g.statement(id, like.currency, n)
 	}
-	for n := range g.Reimbursements {
-		g.reimbursement(c, n)
+	labels, groups := g.named(demoLabels), g.named(demoGroups)
+	for n := range cmp.Or(g.Reimbursements, 500) {
+		g.reimbursement(id, n, like.currency, object{
+			"requester": pick(g, users), "labels": g.some(labels), "groups": g.some(groups), "locations": g.some(places),
+		})
 	}
 }
 
-func (g *demo) companyUUID(i int) uuid.UUID {
-	if id := g.uuid(); i > 0 || g.First == uuid.Nil {
-		return id
-	}
-	return g.First
-}
-
-func (g *demo) user(c demoCompany, n int) reimbursements.Reference {
-	first, last := pick(g, demoFirst), pick(g, demoLast)
-	active := n%9 != 8
-	u := userEntry{
-		owned: owned{"user", g.uuid(), c.uuid}, Name: first + " " + last, Active: &active,
-		Username: strings.ReplaceAll(fold.Text(first+"."+last), "'", "") + strconv.Itoa(n),
-	}
-	if n%4 != 3 {
-		u.ERPID = fmt.Sprintf("ERP-%05d", n)
-	}
-	g.write(&u)
-	return reimbursements.Reference{UUID: u.UUID, Name: u.Name}
-}
-
-func (g *demo) location(c demoCompany, n int) reimbursements.Reference {
-	l := locationEntry{
-		owned: owned{"location", g.uuid(), c.uuid}, Name: demoPlaces[n%len(demoPlaces)],
-		Code: fmt.Sprintf("LOC-%03d", n), Status: locations.Statuses[min(1, n%5/4)], CreatedAt: g.past(),
-	}
-	g.write(&l)
-	return reimbursements.Reference{UUID: l.UUID, Name: l.Name}
-}
-
-func (g *demo) card(c demoCompany, n int) {
-	id, holder := g.uuid(), pick(g, c.users)
-	line := cardEntry{
-		owned: owned{"card", id, c.uuid}, HolderUUID: holder.UUID, LastFour: cards.LastFour(id),
-		Type: cards.Types[n%len(cards.Types)], Status: string(cards.Active), Name: holder.Name + "'s card", IssuedAt: g.past(),
+func (g *demo) card(company uuid.UUID, holder object, n int) {
+	line := object{
+		"holderUuid": holder["uuid"], "name": holder["name"], "lastFour": fmt.Sprintf("%04d", g.rand.IntN(10_000)),
+		"type": cards.Types[n%len(cards.Types)], "status": cards.Active, "issuedAt": g.past(),
 	}
 	if n%4 == 3 {
-		line.Status = cards.Statuses[n/4%len(cards.Statuses)]
+		line["status"] = cards.Statuses[n/4%len(cards.Statuses)]
 	}
 	if n%3 != 0 {
-		threshold := decimal.NewFromInt(int64(50 * (1 + g.rand.IntN(100))))
-		line.Threshold, line.Periodicity = &threshold, pick(g, cards.Periodicities)
+		line["threshold"], line["periodicity"] = 50*(1+g.rand.IntN(100)), pick(g, cards.Periodicities)
 	}
-	g.write(&line)
+	g.write("card", "uuid", company, line)
 }
 
-func (g *demo) statement(c demoCompany, n int) {
+// statement writes the statement of the nth month before this one.
+func (g *demo) statement(company uuid.UUID, currency string, n int) {
 	month := time.Date(demoToday.Year(), demoToday.Month()-time.Month(n), 1, 0, 0, 0, 0, time.UTC)
-	total, closing := g.amount(c.currency, 90_000_00), calendar.DateOf(month.AddDate(0, 1, -1))
-	line := statementEntry{
-		kinded: kinded{"statement"}, UUID: g.uuid(), CompanyUUID: c.uuid, Month: int(month.Month()), Year: month.Year(),
-		Status: "CLOSED", TotalAmount: &total, Currency: c.currency, ClosingDate: &closing,
+	line := object{
+		"month": int(month.Month()), "year": month.Year(), "status": "CLOSED", "currency": currency,
+		"totalAmount": g.amount(currency, 90_000_00), "closingDate": calendar.DateOf(month.AddDate(0, 1, -1)),
 	}
 	if n == 0 {
-		line.Status = "OPEN"
+		line["status"] = "OPEN"
 	}
-	g.write(&line)
+	g.write("statement", "statementUuid", company, line)
 }
 
-func (g *demo) reimbursement(c demoCompany, n int) {
-	shop := pick(g, demoMerchants)
-	line := reimbursementEntry{kinded: kinded{"reimbursement"}, Reimbursement: reimbursements.Reimbursement{
-		UUID: g.uuid(), CompanyUUID: c.uuid, Requester: pick(g, c.users),
-		AmountValue: reimbursements.Amount{Currency: c.currency, Amount: g.amount(c.currency, 2_000_00)},
-		Detail: reimbursements.Detail{
-			Description: shop.category + " at " + shop.name,
-			Labels:      g.some(c.labels), Groups: g.some(c.groups), Locations: g.some(c.locations),
-			ValidationStatus: reimbursements.ValidationStatus{Status: reimbursements.Statuses[n%len(reimbursements.Statuses)]},
-			Merchant:         reimbursements.Merchant{Name: shop.name, Category: shop.category, CountryCode: shop.country, CategoryCode: &shop.code},
-		},
-	}}
-	if n%17 == 16 {
-		line.Merchant = reimbursements.Merchant{Name: shop.name, Description: "paid in cash"}
-	}
-	for range g.rand.IntN(3) {
-		line.Attachments = append(line.Attachments, reimbursements.Attachment{UUID: g.uuid(), FileName: "receipt.pdf"})
-	}
-	g.history(&line.Reimbursement)
-	g.write(&line)
-}
-
-// history gives the request the dates and remarks that its status implies.
-func (g *demo) history(r *reimbursements.Reimbursement) {
+// reimbursement writes a request with the dates and remarks that its status implies.
+func (g *demo) reimbursement(company uuid.UUID, n int, currency string, line object) {
 	created := calendar.DateOf(demoToday) - calendar.Date(1+g.rand.Int32N(demoDays))
-	spent, updated := created-calendar.Date(g.rand.Int32N(20)), created
-	r.Audit = reimbursements.Audit{RequestCreationDate: &created, ExpenseDate: &spent, LastUpdateDate: &updated}
-	switch r.ValidationStatus.Status {
-	case "APPROVED", "SENT_TO_PAY", "PAYMENT_IN_PROGRESS", "PAID":
-		updated += calendar.Date(g.rand.Int32N(6))
-		approved := updated
-		r.Audit.FinalApprovalDate = &approved
+	approved := created + calendar.Date(g.rand.Int32N(6))
+	paid := approved + calendar.Date(g.rand.Int32N(4))
+	audit := object{"requestCreationDate": created, "lastUpdateDate": created, "expenseDate": created - calendar.Date(g.rand.Int32N(20))}
+	status := object{"status": reimbursements.Statuses[n%len(reimbursements.Statuses)]}
+	switch status["status"] {
+	case "APPROVED", "SENT_TO_PAY", "PAYMENT_IN_PROGRESS":
+		audit["finalApprovalDate"], audit["lastUpdateDate"] = approved, approved
+	case "PAID":
+		audit["finalApprovalDate"], audit["paymentDate"], audit["lastUpdateDate"] = approved, paid, paid
+		line["paymentDetail"] = object{"paymentMethod": "BANK_TRANSFER", "markedAsPaidBy": "finance@example.com"}
 	case "REJECTED", "FINANCE_REJECTED":
-		r.ValidationStatus.Comment = "The receipt is not readable."
+		status["comment"] = "The receipt is not readable."
 	case "CANCELLED":
-		r.Audit.ExpenseDate = nil
+		delete(audit, "expenseDate")
 	}
-	if r.ValidationStatus.Status == "PAID" {
-		updated += calendar.Date(g.rand.Int32N(4))
-		paid := updated
-		r.Audit.PaymentDate = &paid
-		r.PaymentDetail = &reimbursements.PaymentDetail{PaymentMethod: "BANK_TRANSFER", MarkedAsPaidBy: "finance@example.com"}
+	receipts := make([]object, g.rand.IntN(3))
+	for i := range receipts {
+		receipts[i] = object{"uuid": g.uuid(), "fileName": "receipt.pdf"}
 	}
+	shop := pick(g, demoMerchants)
+	line["audit"], line["validationStatus"], line["merchant"], line["attachments"] = audit, status, shop, receipts
+	line["description"] = strings.TrimSpace(shop.Category + " at " + shop.Name)
+	line["amountValue"] = object{"currency": currency, "amount": g.amount(currency, 2_000_00)}
+	g.write("reimbursement", "uuid", company, line)
 }
 
 func (g *demo) uuid() uuid.UUID { return uuid.Must(uuid.NewRandomFromReader(g.bytes)) }
 
-func (g *demo) references(names []string) []reimbursements.Reference {
-	out := make([]reimbursements.Reference, len(names))
+// named returns new objects with these names.
+func (g *demo) named(names []string) []object {
+	out := make([]object, len(names))
 	for i, name := range names {
-		out[i] = reimbursements.Reference{UUID: g.uuid(), Name: name}
+		out[i] = object{"uuid": g.uuid(), "name": name}
 	}
 	return out
 }
 
-func (g *demo) some(from []reimbursements.Reference) []reimbursements.Reference {
+func (g *demo) some(from []object) []object {
 	first := g.rand.IntN(len(from))
 	return from[first:min(len(from), first+g.rand.IntN(3))]
 }
 
-func (g *demo) amount(currency string, maxMinor int64) decimal.Decimal {
-	return money.FromMinor(1+g.rand.Int64N(maxMinor), currency)
+func (g *demo) amount(currency string, maxMinor int64) jsontext.Value {
+	return jsontext.Value(money.FromMinor(1+g.rand.Int64N(maxMinor), currency).String())
 }
 
 func (g *demo) past() time.Time {

@@ -7,30 +7,30 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/uptrace/bun"
 	"golang.org/x/sync/errgroup"
 
 	"spendhook/internal/clock"
+	"spendhook/internal/pause"
 	"spendhook/storage"
 	"spendhook/storage/column"
 )
 
 const (
 	batchTimeout = time.Minute
-	// maxTurn is the intended duration of one transaction of an import, which blocks other
-	// writers of the SQLite file. The size of the batches is adapted to it.
-	maxTurn = 200 * time.Millisecond
+	// giveWay is the pause after a transaction in SQLite, which admits one writing transaction at a
+	// time: other processes write then. They try every millisecond.
+	giveWay = 10 * time.Millisecond
 )
 
 // Importer loads spend data from lines of JSON, one object a line with a kind
 // of company, user, card, location, reimbursement or statement. A line with a
-// known uuid replaces what the database has. What a line refers to must stand
-// before it; a reimbursement brings its requester along, as an inactive user,
+// known uuid replaces the object in the database. Lines must come after those that they refer
+// to; a reimbursement brings its requester along, as an inactive user,
 // when no such user is known. It reads as a stream, in bounded memory. Other processes
-// may read and write meanwhile: transactions are short, and waiting writers go first.
+// may read and write meanwhile: transactions are short, with pauses between them.
 type Importer struct {
 	DB  *storage.DB      // required
 	Now func() time.Time // nil: the real clock
@@ -46,28 +46,26 @@ type Refusal struct {
 	Reason string
 }
 
-// Report counts what an import has read and done. Blank lines are Lines only.
+// Report counts the lines of an import. Blank lines are counted in Lines only.
 type Report struct {
 	Lines, Bytes, Imported, Refused int64
 }
 
 // Run imports until the end of r. A refused line is reported and does not stop
-// it; an error does, and what the report counts as imported stays: run again
-// from the start, the import comes to the same end. The error may be
+// it. An error stops it; the imported lines of the report stay in the database, and the
+// import can be repeated from the start. The error may be
 // storage.ErrUnavailable.
 func (i *Importer) Run(ctx context.Context, r io.Reader) (Report, error) {
 	var report Report
-	pace := &pace{}
-	pace.lines.Store(firstLines)
 	batches := make(chan *batch, 1)
 	group, joint := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		defer close(batches)
-		return readBatches(joint, r, pace, batches)
+		return readBatches(joint, r, batches)
 	})
 	group.Go(func() error {
 		for b := range batches {
-			if err := i.takeTurn(joint, b, pace, &report); err != nil {
+			if err := i.store(joint, b, &report); err != nil {
 				return err
 			}
 		}
@@ -82,37 +80,21 @@ func (i *Importer) Run(ctx context.Context, r io.Reader) (Report, error) {
 	return report, i.DB.Analyze(ctx, "users", "cards", "reimbursements")
 }
 
-// pace is how many lines a batch should have. It is safe for concurrent use.
-type pace struct{ lines atomic.Int64 }
-
-// took adapts the batch size to the duration of a transaction of n lines.
-func (p *pace) took(n int64, d time.Duration) {
-	fit := float64(n) * float64(maxTurn) / float64(max(d, time.Millisecond))
-	p.lines.Store(min(max(int64(fit), minLines), batchLines))
-}
-
-// takeTurn stores a batch once no other writer waits for the SQLite file.
-func (i *Importer) takeTurn(ctx context.Context, b *batch, pace *pace, report *Report) error {
-	if !i.DB.MakeWay(ctx) {
-		return i.store(ctx, b, report)
-	}
-	began := clock.Or(i.Now)()
-	err := i.store(ctx, b, report)
-	pace.took(b.lines, clock.Or(i.Now)().Sub(began))
-	return err
-}
-
 // store writes one batch in one transaction.
 func (i *Importer) store(ctx context.Context, b *batch, report *Report) error {
 	var refused []Refusal
+	alone := false // other processes cannot write at the same time
 	err := i.DB.WriteWithin(ctx, batchTimeout, "store lines", func(ctx context.Context, tx bun.Tx) error {
 		w := &batchWriter{tx: tx, now: clock.Or(i.Now)(), touched: map[column.Key]bool{}}
 		err := w.write(ctx, b)
-		refused = w.refused
+		refused, alone = w.refused, !storage.IsPostgres(tx)
 		return err
 	})
 	if err != nil {
 		return err
+	}
+	if alone {
+		pause.For(ctx, giveWay)
 	}
 	refused = append(refused, b.refused...)
 	slices.SortFunc(refused, func(x, y Refusal) int { return int(x.Line - y.Line) })

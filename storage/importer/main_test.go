@@ -5,7 +5,7 @@ import (
 
 	"spendhook/internal/pgtest"
 	"spendhook/storage"
-	"spendhook/storage/cards/store"
+	"spendhook/storage/cards"
 	"spendhook/storage/creations"
 	"spendhook/storage/locations"
 	"spendhook/storage/reimbursements"
@@ -27,7 +27,7 @@ type data struct {
 	locations      *locations.Store
 }
 
-type cardStore = store.Store
+type cardStore = cards.Store
 
 func open(tb testing.TB, o storage.Options) data {
 	tb.Helper()
@@ -35,5 +35,5 @@ func open(tb testing.TB, o storage.Options) data {
 }
 
 func dataOf(db *storage.DB) data {
-	return data{DB: db, cardStore: store.New(db, creations.New(creations.Options{DB: db})), reimbursements: reimbursements.New(db), locations: locations.New(db)}
+	return data{DB: db, cardStore: cards.New(db, creations.New(creations.Options{DB: db})), reimbursements: reimbursements.New(db), locations: locations.New(db)}
 }

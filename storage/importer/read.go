@@ -13,9 +13,7 @@ import (
 
 const (
 	maxLine    = 1 << 20
-	batchLines = 5000 // at most
-	minLines   = 100
-	firstLines = 500
+	batchLines = 2000 // some 60 ms of writes
 	batchBytes = 8 << 20
 )
 
@@ -40,13 +38,12 @@ type numbered struct {
 type batcher struct {
 	in     *bufio.Reader
 	out    chan<- *batch
-	pace   *pace
 	batch  *batch
 	number int64
 }
 
-func readBatches(ctx context.Context, r io.Reader, pace *pace, out chan<- *batch) error {
-	b := batcher{in: bufio.NewReaderSize(r, maxLine), out: out, pace: pace, batch: &batch{seen: map[uuid.UUID]bool{}}}
+func readBatches(ctx context.Context, r io.Reader, out chan<- *batch) error {
+	b := batcher{in: bufio.NewReaderSize(r, maxLine), out: out, batch: &batch{seen: map[uuid.UUID]bool{}}}
 	for {
 		line, err := b.next()
 		switch {
@@ -61,16 +58,12 @@ func readBatches(ctx context.Context, r io.Reader, pace *pace, out chan<- *batch
 				return err
 			}
 		}
-		if b.full() {
+		if b.batch.lines >= batchLines || b.batch.bytes >= batchBytes {
 			if err := b.flush(ctx); err != nil {
 				return err
 			}
 		}
 	}
-}
-
-func (b *batcher) full() bool {
-	return b.batch.lines >= b.pace.lines.Load() || b.batch.bytes >= batchBytes
 }
 
 // next returns a line, which is valid until the next call. It skips a line

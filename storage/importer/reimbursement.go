@@ -59,7 +59,7 @@ func checkReferences(e *invalid.Error, field string, refs []reimbursements.Refer
 	}
 }
 
-// maxDetail bounds what a list shows of one, so that a page of 100 has about 4 MiB,
+// maxDetail bounds the detail of a reimbursement, so that a page of 100 has about 4 MiB,
 // links included.
 const maxDetail = 12 << 10
 
@@ -75,7 +75,7 @@ func (r *reimbursementEntry) encodeDetail(e *invalid.Error) {
 }
 
 func (r *reimbursementEntry) values(k *known) ([]any, error) {
-	if err := r.bringRequester(k); err != nil {
+	if err := r.findOrAddRequester(k); err != nil {
 		return nil, err
 	}
 	amount, err := money.ToMinor(r.AmountValue.Amount, r.AmountValue.Currency)
@@ -87,9 +87,9 @@ func (r *reimbursementEntry) values(k *known) ([]any, error) {
 	}, err
 }
 
-// bringRequester finds the requester among the company's users, or adds an
+// findOrAddRequester finds the requester among the company's users, or adds an
 // inactive one by that name.
-func (r *reimbursementEntry) bringRequester(k *known) error {
+func (r *reimbursementEntry) findOrAddRequester(k *known) error {
 	company, ok := k.users[column.Key(r.Requester.UUID)]
 	switch {
 	case ok && company != column.Key(r.CompanyUUID):

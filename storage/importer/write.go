@@ -2,17 +2,14 @@ package importer
 
 import (
 	"context"
-	"database/sql"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/uptrace/bun"
 
-	"spendhook/storage"
 	"spendhook/storage/column"
 )
 
@@ -25,8 +22,8 @@ type row struct {
 	values []any
 }
 
-// known is what the lines of a batch refer to: the time, the companies' currencies, each user's
-// company, the months that have a statement.
+// known has the objects that the lines of a batch refer to: the companies with their currencies,
+// the users with their companies, and the months that have a statement.
 type known struct {
 	now        time.Time
 	companies  map[column.Key]string
@@ -61,7 +58,7 @@ func (w *batchWriter) write(ctx context.Context, b *batch) error {
 }
 
 func (w *batchWriter) writeRank(ctx context.Context, rank int, entries []numbered) error {
-	k, err := w.look(ctx, rank, entries)
+	k, err := w.readKnown(ctx, rank, entries)
 	if err != nil {
 		return err
 	}
@@ -91,8 +88,8 @@ func (w *batchWriter) refuse(line int64, reason string) {
 	w.refused = append(w.refused, Refusal{Line: line, Reason: reason})
 }
 
-// look reads the objects that the entries refer to.
-func (w *batchWriter) look(ctx context.Context, rank int, entries []numbered) (*known, error) {
+// readKnown reads the objects that the entries refer to.
+func (w *batchWriter) readKnown(ctx context.Context, rank int, entries []numbered) (*known, error) {
 	k := &known{now: w.now, companies: map[column.Key]string{}, users: map[column.Key]column.Key{}, statements: map[monthOf]column.Key{}}
 	if rank == rankCompany {
 		return k, nil
@@ -118,7 +115,7 @@ func (w *batchWriter) look(ctx context.Context, rank int, entries []numbered) (*
 	return k, err
 }
 
-// found has what is read of a company, a user or a statement.
+// found has the columns that are read of a company, a user or a statement.
 type found struct {
 	UUID     column.Key `bun:"uuid"`
 	Company  column.Key `bun:"company_uuid"`
@@ -152,17 +149,30 @@ func references(entries []numbered) (companies, users []column.Key) {
 	return companies, users
 }
 
+// upsert inserts rows, or replaces the rows of the same uuid and company.
 func (w *batchWriter) upsert(ctx context.Context, k kind, rows []row) error {
-	for _, n := range []int{chunkRows, 1} {
-		if len(rows) < n {
-			continue
+	columns := strings.Split(k.columns, ", ")
+	var sets []string
+	for _, c := range columns[1:] {
+		sets = append(sets, c+" = excluded."+c)
+	}
+	places := "(?" + strings.Repeat(", ?", len(columns)-1) + ")"
+	begin := "INSERT INTO " + k.table + " (" + k.columns + ") VALUES "
+	end := " ON CONFLICT (uuid) DO UPDATE SET " +
+		strings.Join(sets, ", ") + " WHERE " + k.table + "." + columns[1] + " = excluded." + columns[1]
+	for chunk := range slices.Chunk(rows, chunkRows) {
+		var values []any
+		for _, r := range chunk {
+			values = append(values, r.values...)
 		}
-		stmt, err := w.tx.PrepareContext(ctx, k.upsert(n, storage.IsPostgres(w.tx))) // closed with the transaction
+		result, err := w.tx.NewRaw(begin+places+strings.Repeat(", "+places, len(chunk)-1)+end, values...).Exec(ctx)
 		if err != nil {
 			return err
 		}
-		for ; len(rows) >= n; rows = rows[n:] {
-			if err := w.upsertChunk(ctx, stmt, k, rows[:n]); err != nil {
+		if n, err := result.RowsAffected(); err != nil {
+			return err
+		} else if n < int64(len(chunk)) {
+			if err := w.refuseForeign(ctx, k, columns[1], chunk); err != nil {
 				return err
 			}
 		}
@@ -170,24 +180,8 @@ func (w *batchWriter) upsert(ctx context.Context, k kind, rows []row) error {
 	return nil
 }
 
-func (w *batchWriter) upsertChunk(ctx context.Context, stmt *sql.Stmt, k kind, rows []row) error {
-	args := make([]any, 0, len(rows)*len(rows[0].values))
-	for _, r := range rows {
-		args = append(args, r.values...)
-	}
-	result, err := stmt.ExecContext(ctx, args...)
-	if err != nil {
-		return err
-	}
-	if n, err := result.RowsAffected(); err != nil || n == int64(len(rows)) {
-		return err
-	}
-	return w.refuseForeign(ctx, k, rows)
-}
-
 // refuseForeign refuses entries whose second column differs from the existing row.
-func (w *batchWriter) refuseForeign(ctx context.Context, k kind, rows []row) error {
-	guard := strings.Split(k.columns, ", ")[1]
+func (w *batchWriter) refuseForeign(ctx context.Context, k kind, guard string, rows []row) error {
 	for _, r := range rows {
 		other, err := w.tx.NewSelect().Table(k.table).Where("uuid = ?", r.values[0]).
 			Where("? <> ?", bun.Ident(guard), r.values[1]).Exists(ctx)
@@ -199,27 +193,6 @@ func (w *batchWriter) refuseForeign(ctx context.Context, k kind, rows []row) err
 		}
 	}
 	return nil
-}
-
-// upsert is INSERT … ON CONFLICT DO UPDATE of n rows, with the placeholders of
-// the database.
-func (k kind) upsert(n int, postgres bool) string {
-	columns := strings.Split(k.columns, ", ")
-	row := "(?" + strings.Repeat(", ?", len(columns)-1) + ")"
-	sets := make([]string, len(columns)-1)
-	for i, c := range columns[1:] {
-		sets[i] = c + " = excluded." + c
-	}
-	text := "INSERT INTO " + k.table + " (" + k.columns + ") VALUES " + row + strings.Repeat(", "+row, n-1) +
-		" ON CONFLICT (uuid) DO UPDATE SET " + strings.Join(sets, ", ") + " WHERE " + k.table + "." + columns[1] + " = excluded." + columns[1]
-	if !postgres {
-		return text
-	}
-	parts := strings.Split(text, "?")
-	for i := range parts[1:] {
-		parts[i] += "$" + strconv.Itoa(i+1)
-	}
-	return strings.Join(parts, "")
 }
 
 func (w *batchWriter) bumpRevisions(ctx context.Context) error {

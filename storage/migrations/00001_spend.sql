@@ -47,10 +47,10 @@ CREATE TABLE card_jobs (
     uuid BYTEA NOT NULL PRIMARY KEY,
     company_uuid BYTEA NOT NULL, -- of a company without records every item fails
     created_at BIGINT NOT NULL,
-    finished_at BIGINT -- of its last item, written by who counts the job
+    pending INTEGER NOT NULL, -- items without an outcome
+    finished_at BIGINT -- when the last item got its outcome
 );
 CREATE INDEX card_jobs_created ON card_jobs (created_at);
-CREATE INDEX card_jobs_open ON card_jobs (uuid) WHERE finished_at IS NULL;
 
 CREATE TABLE card_job_items (
     job_uuid BYTEA NOT NULL REFERENCES card_jobs (uuid),
@@ -125,10 +125,10 @@ CREATE TABLE reimbursements (
     payment_day INTEGER,
     amount BIGINT NOT NULL,
     currency TEXT NOT NULL,
-    detail TEXT NOT NULL -- what no filter looks at, as JSON
+    detail TEXT NOT NULL -- the fields without a filter, as JSON
 );
--- This one has every filtered column, so that filters which none of the others
--- narrows well are decided without reading the rows.
+-- This index has every filtered column: it decides filters that no other index
+-- narrows well, without reading the rows.
 CREATE INDEX reimbursements_recency ON reimbursements (
     company_uuid, recency, uuid, status, category, requester_uuid, creation_day, expense_day, approval_day, payment_day
 );

@@ -1,6 +1,6 @@
 -- +goose Up
--- What was created for an Idempotency-Key, written together with it, so that
--- the request again finds it whatever has been lost since.
+-- The cards and jobs that requests with an Idempotency-Key created. The transaction
+-- that creates a card or job writes its row here, so that a repeated request finds it.
 CREATE TABLE creations (
     key_hash BYTEA NOT NULL PRIMARY KEY,
     fingerprint BYTEA NOT NULL,

@@ -1,4 +1,4 @@
--- Who may call: the keys that sign access tokens, and the OAuth clients. Times
+-- The keys that sign access tokens, and the OAuth clients. Times
 -- are milliseconds since 1970-01-01 UTC, private keys are sealed.
 
 -- +goose Up
@@ -6,22 +6,20 @@ CREATE TABLE token_keys (
     id TEXT NOT NULL PRIMARY KEY, -- the "kid"
     sealed TEXT NOT NULL,
     created_at BIGINT NOT NULL,
-    signs_from BIGINT NOT NULL, -- until the next key does
-    tokens_until BIGINT NOT NULL -- when the last of its unusually long tokens expires
+    signs_from BIGINT NOT NULL -- until the next key does
 );
 
 CREATE TABLE clients (
     id TEXT NOT NULL PRIMARY KEY,
     name TEXT NOT NULL,
     company_uuid BYTEA, -- of any company: one that is not imported yet, too
-    scopes TEXT NOT NULL, -- separated by spaces, as the certificates are
+    scopes TEXT NOT NULL, -- a JSON array, as the certificates are
     certificates TEXT NOT NULL,
     secret_hash TEXT NOT NULL,
     old_secret_hash TEXT NOT NULL,
     old_secret_until BIGINT NOT NULL,
     created_at BIGINT NOT NULL,
     updated_at BIGINT NOT NULL,
-    last_used_at BIGINT,
     revoked_at BIGINT, -- since when it is disabled or deleted
     deleted BOOLEAN NOT NULL -- kept until its last token has expired
 );

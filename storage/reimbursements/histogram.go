@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sort"
-	"strconv"
 
 	"github.com/uptrace/bun"
 )
@@ -19,7 +18,7 @@ const (
 
 // histogram counts the reimbursements that pass one filter, by recency or, within
 // one day, by the first byte of their uuid. It gives the exact total and
-// the start of any page. A page far down therefore costs as much as the first one: both
+// the start of any page. The last page therefore costs as much as the first one: both
 // begin with a seek. A histogram is exact for one revision of the data. The
 // revision is read in the same snapshot as the page.
 type histogram struct {
@@ -68,33 +67,17 @@ func (o *ordinal) Scan(src any) error {
 }
 
 // count returns the histogram of the rows of q by the expression, from the cache or by a query.
-// Concurrent calls with the same arguments share one count.
 func (s *Store) count(ctx context.Context, rev int64, q *bun.SelectQuery, by string) (histogram, error) {
 	q = q.ColumnExpr("? AS at, count(*) AS n", bun.Safe(by)).GroupExpr("?", bun.Safe(by)).OrderExpr("1")
 	name := q.String()
-	known := func() (histogram, bool) {
-		h, ok := s.histograms.Get(name)
-		return h, ok && h.rev == rev
-	}
-	if h, ok := known(); ok {
+	if h, ok := s.histograms.Get(name); ok && h.rev == rev {
 		return h, nil
 	}
-	mine := false
-	v, err, _ := s.counting.Do(strconv.FormatInt(rev, 10)+" "+name, func() (any, error) {
-		mine = true
-		if h, ok := known(); ok { // another call has just counted
-			return h, nil
-		}
-		h, err := countRows(ctx, q, rev)
-		if err == nil {
-			s.histograms.Add(name, h)
-		}
-		return h, err
-	})
-	if err != nil && !mine && ctx.Err() == nil { // the call that counted timed out, not this one
-		return countRows(ctx, q, rev)
+	h, err := countRows(ctx, q, rev)
+	if err == nil {
+		s.histograms.Add(name, h)
 	}
-	return v.(histogram), err
+	return h, err
 }
 
 func countRows(ctx context.Context, q *bun.SelectQuery, rev int64) (histogram, error) {

@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/uptrace/bun"
-	"golang.org/x/sync/singleflight"
 
 	"spendhook/internal/calendar"
 	"spendhook/internal/money"
@@ -149,7 +148,6 @@ func (r *reimbursementRow) reimbursement() (Reimbursement, error) {
 type Store struct {
 	db         *storage.DB
 	histograms *lru.Cache[string, histogram]
-	counting   singleflight.Group
 }
 
 // New returns the reimbursements of a database.

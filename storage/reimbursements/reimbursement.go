@@ -23,7 +23,7 @@ var Statuses = []string{
 }
 
 // Reimbursement is one request: section 2.4 of the interface specification,
-// without the links. Its JSON is what an import reads.
+// without the links. An import reads it from JSON.
 type Reimbursement struct {
 	UUID        uuid.UUID `json:"uuid"`
 	CompanyUUID uuid.UUID `json:"companyUuid"`
@@ -59,7 +59,7 @@ type Audit struct {
 type Reference struct {
 	UUID uuid.UUID `json:"uuid"`
 	Name string    `json:"name"`
-	// Links is what an import does not read: links are built.
+	// Links are ignored by an import: links are built.
 	Links ignored `json:"links,omitzero"`
 }
 
@@ -73,7 +73,7 @@ func (ignored) UnmarshalJSONFrom(d *jsontext.Decoder) error { return d.SkipValue
 type Attachment struct {
 	UUID     uuid.UUID `json:"uuid"`
 	FileName string    `json:"fileName"`
-	// Links is what an import does not read: links are built.
+	// Links are ignored by an import: links are built.
 	Links ignored `json:"links,omitzero"`
 }
 
@@ -112,7 +112,7 @@ type DateRange struct {
 
 // Filter narrows a list: section 4.3. Filters combine with AND,
 // the values of one list with OR; zero fields do not narrow. A nil Company
-// means all companies. RequesterName is a substring, whatever case and accents.
+// means all companies. RequesterName is a substring; case and accents do not matter.
 type Filter struct {
 	Company *uuid.UUID
 
@@ -202,7 +202,7 @@ func whereIn[T any](q *bun.SelectQuery, column string, values []T) *bun.SelectQu
 	return q.Where(fmt.Sprintf("%s IN ?", column), bun.Tuple(values))
 }
 
-// likePattern matches what contains s, for LIKE … ESCAPE '!'.
+// likePattern matches the texts that contain s, for LIKE … ESCAPE '!'.
 func likePattern(s string) string {
 	return "%" + strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(s) + "%"
 }

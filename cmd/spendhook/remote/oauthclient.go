@@ -25,7 +25,7 @@ type oauthClientListCmd struct{ listing }
 
 // Run lists them.
 func (c *oauthClientListCmd) Run(ctx context.Context, s *session) error {
-	t := table{{"CLIENT", "clientId"}, {"NAME", "name"}, {"COMPANY", "companyUuid"}, {"DISABLED", "disabled"}, {"LAST USED", "lastUsedAt"}, {"SCOPES", "scopes"}}
+	t := table{{"CLIENT", "clientId"}, {"NAME", "name"}, {"COMPANY", "companyUuid"}, {"DISABLED", "disabled"}, {"SCOPES", "scopes"}}
 	return s.list(ctx, c.listing, t, pages(s, s.ListClients))
 }
 

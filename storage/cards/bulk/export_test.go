@@ -18,13 +18,10 @@ func NextItemQuery(tx bun.Tx, companies string, last column.Key) *bun.SelectQuer
 	return nextItemQuery(tx, new(itemRow), companies, last, time.Now())
 }
 
-// OutcomesQuery is what PendingOutcomes reads with.
-func OutcomesQuery(tx bun.Tx, company uuid.UUID, limit int) *bun.SelectQuery {
-	return outcomesQuery(tx, new([]itemRow), company, limit)
+// OutcomesQuery is what NextOutcomes reads with.
+func OutcomesQuery(tx bun.Tx, after uuid.UUID, limit int) *bun.SelectQuery {
+	return outcomesQuery(tx, new([]itemRow), after, limit)
 }
-
-// UnpublishedQuery is what UnpublishedCompanies reads with.
-func UnpublishedQuery(tx bun.Tx) *bun.SelectQuery { return unpublishedQuery(tx) }
 
 // InOrderOfIndex is what CreateNextCard does first.
 func InOrderOfIndex(ctx context.Context, tx bun.Tx) error { return disableSort(ctx, tx) }

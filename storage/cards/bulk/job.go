@@ -61,17 +61,18 @@ type Item struct {
 	CardUUID                *uuid.UUID
 	ErrorCode, ErrorMessage string
 	FinishedAt              *time.Time
+	// JobTook is the time since the creation of the job. CreateNextCard sets it for the item that
+	// it finishes last.
+	JobTook *time.Duration
 }
-
-// EndedJob says when a job was created and when its last item finished.
-type EndedJob struct{ CreatedAt, FinishedAt time.Time }
 
 type jobRow struct {
 	bun.BaseModel `bun:"table:card_jobs,alias:j"`
 
 	UUID        column.Key   `bun:"uuid,pk"`
 	CompanyUUID column.Key   `bun:"company_uuid"`
-	CreatedAt   int64        `bun:"created_at"`
+	CreatedAt   column.Time  `bun:"created_at"`
+	Pending     int          `bun:"pending"`
 	FinishedAt  *column.Time `bun:"finished_at"`
 }
 
@@ -115,8 +116,8 @@ func (r *itemRow) item() Item {
 	}
 }
 
-// requestUUID is the same for the same item for ever, so that whatever is
-// derived from it (the card, the event) cannot come twice.
+// requestUUID is always the same for the same item, so that the card and the event, whose ids are
+// derived from it, cannot be made twice.
 func requestUUID(job uuid.UUID, index int) uuid.UUID {
 	return uuid.NewSHA1(job, binary.BigEndian.AppendUint32(nil, uint32(index))) //nolint:gosec // 0..499
 }
@@ -126,10 +127,9 @@ func cardUUID(request uuid.UUID) uuid.UUID { return uuid.NewSHA1(request, []byte
 // newJob returns the job with its items and their counts.
 func newJob(row jobRow, items []itemRow) Job {
 	job := Job{
-		UUID: uuid.UUID(row.UUID), CompanyUUID: uuid.UUID(row.CompanyUUID), Status: JobQueued,
-		Total: len(items), CreatedAt: time.UnixMilli(row.CreatedAt).UTC(), Items: make([]Item, len(items)),
+		UUID: uuid.UUID(row.UUID), CompanyUUID: uuid.UUID(row.CompanyUUID), Status: JobRunning,
+		Total: len(items), CreatedAt: row.CreatedAt.Time, FinishedAt: row.FinishedAt.Pointer(), Items: make([]Item, len(items)),
 	}
-	var last column.Time
 	for i := range items {
 		job.Items[i] = items[i].item()
 		switch items[i].Status {
@@ -139,19 +139,17 @@ func newJob(row jobRow, items []itemRow) Job {
 			job.Failed++
 		case ItemPending:
 		}
-		if at := items[i].FinishedAt; at != nil && at.After(last.Time) {
-			last = *at
-		}
 	}
-	if finished := job.Succeeded + job.Failed; finished == job.Total {
-		job.Status, job.FinishedAt = JobCompleted, last.Pointer()
-	} else if finished > 0 {
-		job.Status = JobRunning
+	switch row.Pending {
+	case 0:
+		job.Status = JobCompleted
+	case job.Total:
+		job.Status = JobQueued
 	}
 	return job
 }
 
-// checkItems reports what is wrong with the shape of the requests, by index.
+// checkItems reports the requests that have an invalid shape, by index.
 func checkItems(requests []cards.Request, currency string) error {
 	var e invalid.Error
 	for i, r := range requests {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -113,7 +112,7 @@ func TestWorkersAtTheSameTimeShareTheItems(t *testing.T) {
 		}
 		storagetest.Race(run...)
 		h.WantCards(9)
-		if out := storagetest.Must(h.PendingOutcomes(h.Context(), acme, 100))(h); len(out) != 10 {
+		if out := storagetest.Must(h.NextOutcomes(h.Context(), uuid.Nil, 100))(h); len(out) != 10 {
 			h.Errorf("%d outcomes, want 10", len(out))
 		}
 	})
@@ -150,7 +149,7 @@ func TestOutcomesArePendingUntilPublished(t *testing.T) {
 		for i := range 3 {
 			finished = append(finished, h.CreateNext(now.Add(seconds(i))))
 		}
-		out := storagetest.Must(h.PendingOutcomes(h.Context(), acme, 2))(h)
+		out := storagetest.Must(h.NextOutcomes(h.Context(), uuid.Nil, 2))(h)
 		if len(out) != 2 || out[1].ErrorCode != "USER_NOT_FOUND" || out[0].CompanyUUID != acme || *out[0].CardUUID != *finished[0].CardUUID {
 			h.Errorf("outcomes = %+v", out)
 		}
@@ -160,7 +159,7 @@ func TestOutcomesArePendingUntilPublished(t *testing.T) {
 				h.Errorf("marked %v, want %d", marked, want)
 			}
 		}
-		left := storagetest.Must(h.PendingOutcomes(h.Context(), acme, 100))(h)
+		left := storagetest.Must(h.NextOutcomes(h.Context(), uuid.Nil, 100))(h)
 		if len(left) != 1 || left[0].Index != 2 {
 			h.Errorf("left = %+v", left)
 		}
@@ -172,7 +171,16 @@ func TestCompaniesWithPendingOutcomes(t *testing.T) {
 	cardstest.OnBoth(t, func(h *cardstest.Data) {
 		want := func(companies ...uuid.UUID) {
 			h.Helper()
-			if got := storagetest.Must(h.UnpublishedCompanies(h.Context()))(h); !slices.Equal(got, companies) {
+			var got []uuid.UUID
+			for after := uuid.Nil; ; {
+				out := storagetest.Must(h.NextOutcomes(h.Context(), after, 1))(h)
+				if len(out) == 0 {
+					break
+				}
+				after = out[0].CompanyUUID
+				got = append(got, after)
+			}
+			if !slices.Equal(got, companies) {
 				h.Errorf("companies %v, want %v", got, companies)
 			}
 		}
@@ -185,11 +193,11 @@ func TestCompaniesWithPendingOutcomes(t *testing.T) {
 			h.CreateNext(now)
 		}
 		want(acme, bolt)
-		for _, item := range storagetest.Must(h.PendingOutcomes(h.Context(), acme, 100))(h) {
+		for _, item := range storagetest.Must(h.NextOutcomes(h.Context(), uuid.Nil, 100))(h) {
 			storagetest.Must(h.MarkPublished(h.Context(), item.RequestUUID))(h)
 		}
 		want(bolt)
-		if out := storagetest.Must(h.PendingOutcomes(h.Context(), bolt, 100))(h); len(out) != 4 {
+		if out := storagetest.Must(h.NextOutcomes(h.Context(), acme, 100))(h); len(out) != 4 {
 			h.Errorf("%d outcomes, want 4", len(out))
 		}
 	})
@@ -199,26 +207,26 @@ func TestAJobEndsOnce(t *testing.T) {
 	t.Parallel()
 	cardstest.OnBoth(t, func(h *cardstest.Data) {
 		for round := range 20 {
-			storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(4), creations.Once{}))(h)
-			storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(1), creations.Once{}))(h)
-			for i := range 4 {
-				h.CreateNext(now.Add(seconds(i)))
+			jobs := [2]uuid.UUID{}
+			for i, n := range []int{4, 1} {
+				jobs[i] = storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(n), creations.Once{}))(h).UUID
 			}
-			var ended atomic.Int64
-			end := func() {
-				for _, job := range storagetest.Must(h.EndJobs(h.Context()))(h) {
-					ended.Add(1)
-					if !job.CreatedAt.Equal(now) || job.FinishedAt.Before(now) {
-						h.Errorf("job = %+v", job)
-					}
+			var ended sync.Map
+			next := func() {
+				item := h.CreateNext(now.Add(seconds(9)))
+				if item.JobTook == nil {
+					return
+				}
+				if _, again := ended.LoadOrStore(item.JobUUID, true); again || *item.JobTook != seconds(9) {
+					h.Errorf("round %d: job %s took %v, ended before: %v", round, item.JobUUID, *item.JobTook, again)
 				}
 			}
-			end()
-			before := ended.Load() // the order of two jobs of one time is not given
-			h.CreateNext(now.Add(seconds(9)))
-			storagetest.Race(end, end, end, end)
-			if n := ended.Load(); before > 1 || n != 2 {
-				h.Errorf("round %d: ended %d jobs, of which %d at first", round, n, before)
+			storagetest.Race(next, next, next, next, next)
+			for _, id := range jobs {
+				job := storagetest.Must(h.CardJob(h.Context(), acme, id))(h)
+				if _, counted := ended.Load(id); !counted || job.Status != bulk.JobCompleted || !job.FinishedAt.Equal(now.Add(seconds(9))) {
+					h.Errorf("round %d: counted %v, job = %+v", round, counted, job)
+				}
 			}
 		}
 	})
@@ -247,11 +255,10 @@ func TestOnlyJobsThatAreOverArePurged(t *testing.T) {
 		}
 		over := h.CreateNext(now)
 		h.CreateNext(now)
-		storagetest.Must(h.MarkPublished(h.Context(), over.RequestUUID))(h)
 		if n := storagetest.Must(h.PurgeCardJobs(h.Context(), now.Add(seconds(1))))(h); n != 0 {
-			h.Errorf("purged %d jobs that are not ended", n)
+			h.Errorf("purged %d jobs that are not published", n)
 		}
-		storagetest.Must(h.EndJobs(h.Context()))(h)
+		storagetest.Must(h.MarkPublished(h.Context(), over.RequestUUID))(h)
 		if n := storagetest.Must(h.PurgeCardJobs(h.Context(), now))(h); n != 0 {
 			h.Errorf("purged %d jobs that are too new", n)
 		}

@@ -12,7 +12,6 @@ import (
 
 	"spendhook/storage"
 	"spendhook/storage/cards"
-	"spendhook/storage/cards/store"
 	"spendhook/storage/column"
 	"spendhook/storage/creations"
 )
@@ -25,8 +24,8 @@ type Store struct {
 	served    atomic.Pointer[column.Key] // the company whose item was worked on last
 }
 
-// New returns the jobs of a database, and records those that it creates among the
-// creations of the same database.
+// New returns the jobs of a database. New jobs are recorded in made, the creations of the same
+// database.
 func New(db *storage.DB, made *creations.Store) *Store { return &Store{db: db, creations: made} }
 
 // CreateCardJob stores 1 to 500 requests as a job, all or none, before any work
@@ -41,7 +40,7 @@ func (s *Store) CreateCardJob(ctx context.Context, company uuid.UUID, requests [
 	row := jobRow{CompanyUUID: column.Key(company)}
 	var items []itemRow
 	err := s.db.Write(ctx, "create card job", func(ctx context.Context, tx bun.Tx) error {
-		currency, err := store.CurrencyOf(ctx, tx, company)
+		currency, err := cards.CurrencyOf(ctx, tx, company)
 		if err != nil {
 			return err
 		}
@@ -52,7 +51,7 @@ func (s *Store) CreateCardJob(ctx context.Context, company uuid.UUID, requests [
 		if err != nil {
 			return err
 		}
-		row.UUID, row.CreatedAt = column.Key(made.UUID), made.CreatedAt
+		row.UUID, row.CreatedAt, row.Pending = column.Key(made.UUID), column.Time{Time: time.UnixMilli(made.CreatedAt).UTC()}, len(requests)
 		items = newItems(row, requests, currency)
 		if made.Again {
 			return nil
@@ -74,7 +73,7 @@ func newItems(job jobRow, requests []cards.Request, currency string) []itemRow {
 	for i, r := range requests {
 		o := r.Order(currency)
 		items[i] = itemRow{
-			JobUUID: job.UUID, Index: i, CompanyUUID: job.CompanyUUID, CreatedAt: job.CreatedAt, RequestUUID: column.Key(requestUUID(uuid.UUID(job.UUID), i)),
+			JobUUID: job.UUID, Index: i, CompanyUUID: job.CompanyUUID, CreatedAt: job.CreatedAt.UnixMilli(), RequestUUID: column.Key(requestUUID(uuid.UUID(job.UUID), i)),
 			Type: o.Type, Alias: o.Name, UserUUID: column.Key(o.HolderUUID), Threshold: o.Threshold,
 			Periodicity: o.Periodicity, Status: ItemPending,
 		}
@@ -99,7 +98,7 @@ func (s *Store) CardJob(ctx context.Context, company, id uuid.UUID) (Job, error)
 	return newJob(row, items), nil
 }
 
-// maxJobs is how many jobs one call ends or purges.
+// maxJobs is how many jobs one call purges.
 const maxJobs = 100
 
 // retryItem is the wait before a failed item is retried.
@@ -114,17 +113,23 @@ const retryItem = 15 * time.Second
 // After an error the item waits for 15 s while others go on.
 func (s *Store) CreateNextCard(ctx context.Context, now time.Time) (item Item, found bool, err error) {
 	var row itemRow
+	var job jobRow
 	err = s.db.Write(ctx, "create next card", func(ctx context.Context, tx bun.Tx) error {
 		var err error
 		if row, err = s.nextItem(ctx, tx, now); err != nil || !row.claimed() {
 			return err
 		}
-		return row.finish(ctx, tx, now)
+		job, err = row.finish(ctx, tx, now)
+		return err
 	})
 	if err != nil {
 		return Item{}, row.claimed(), errors.Join(err, s.postpone(ctx, &row, now.Add(retryItem)))
 	}
-	return row.item(), row.claimed(), nil
+	item = row.item()
+	if job.FinishedAt != nil {
+		item.JobTook = new(job.FinishedAt.Sub(job.CreatedAt.Time))
+	}
+	return item, row.claimed(), nil
 }
 
 // nextItem locks the first free item of the first company after the one that
@@ -188,21 +193,27 @@ func (s *Store) postpone(ctx context.Context, r *itemRow, until time.Time) error
 	})
 }
 
-// finish decides the item's outcome and writes everything that follows.
-func (r *itemRow) finish(ctx context.Context, tx bun.Tx, now time.Time) error {
+// finish decides the item's outcome, writes everything that follows, and returns the job. It
+// changes the job last, since other items of the job wait from then on.
+func (r *itemRow) finish(ctx context.Context, tx bun.Tx, now time.Time) (job jobRow, err error) {
 	if err := r.createCard(ctx, tx, now); err != nil {
-		return err
+		return job, err
 	}
 	at := column.At(now)
 	r.FinishedAt = &at
-	_, err := tx.NewUpdate().Model(r).Column("status", "card_uuid", "error_code", "error_message", "finished_at").
+	_, err = tx.NewUpdate().Model(r).Column("status", "card_uuid", "error_code", "error_message", "finished_at").
 		WherePK().Exec(ctx)
 	if err != nil {
-		return err
+		return job, err
 	}
 	out := outboxRow{RequestUUID: r.RequestUUID, CompanyUUID: r.CompanyUUID, JobUUID: r.JobUUID, Index: r.Index, FinishedAt: at}
-	_, err = tx.NewInsert().Model(&out).Exec(ctx)
-	return err
+	if _, err = tx.NewInsert().Model(&out).Exec(ctx); err != nil {
+		return job, err
+	}
+	job.UUID = r.JobUUID
+	_, err = tx.NewUpdate().Model(&job).WherePK().Set("pending = pending - 1").
+		Set("finished_at = CASE WHEN pending = 1 THEN ? END", at).Returning("*").Exec(ctx)
+	return job, err
 }
 
 func (r *itemRow) createCard(ctx context.Context, tx bun.Tx, now time.Time) error {
@@ -210,7 +221,7 @@ func (r *itemRow) createCard(ctx context.Context, tx bun.Tx, now time.Time) erro
 	order := cards.Order{
 		Type: r.Type, Name: r.Alias, HolderUUID: uuid.UUID(r.UserUUID), Threshold: r.Threshold, Periodicity: r.Periodicity,
 	}
-	switch err := store.Issue(ctx, tx, uuid.UUID(id), uuid.UUID(r.CompanyUUID), order, now.UnixMilli()); {
+	switch err := cards.Issue(ctx, tx, uuid.UUID(id), uuid.UUID(r.CompanyUUID), order, now.UnixMilli()); {
 	case errors.Is(err, cards.ErrUserNotFound):
 		r.fail("USER_NOT_FOUND", err)
 	case errors.Is(err, cards.ErrThresholdExceedsLimit):
@@ -227,34 +238,12 @@ func (r *itemRow) fail(code string, err error) {
 	r.Status, r.ErrorCode, r.ErrorMessage = ItemError, code, err.Error()
 }
 
-// UnpublishedCompanies lists the companies that have pending outcomes.
-func (s *Store) UnpublishedCompanies(ctx context.Context) ([]uuid.UUID, error) {
-	var keys []column.Key
-	err := s.db.Query(ctx, "list companies with pending outcomes", func(ctx context.Context, db bun.IDB) error {
-		return unpublishedQuery(db).Scan(ctx, &keys)
-	})
-	companies := make([]uuid.UUID, len(keys))
-	for i, key := range keys {
-		companies[i] = uuid.UUID(key)
-	}
-	return companies, err
-}
-
-// unpublishedQuery reads one entry of the index for each company. DISTINCT would read all entries.
-func unpublishedQuery(db bun.IDB) *bun.SelectQuery {
-	return db.NewSelect().WithRecursive("c", db.NewRaw(
-		"SELECT (SELECT o.company_uuid FROM card_outbox AS o ORDER BY o.company_uuid LIMIT 1) AS company_uuid"+
-			" UNION ALL SELECT (SELECT o.company_uuid FROM card_outbox AS o WHERE o.company_uuid > c.company_uuid"+
-			" ORDER BY o.company_uuid LIMIT 1) FROM c WHERE c.company_uuid IS NOT NULL")).
-		TableExpr("c").Column("company_uuid").Where("company_uuid IS NOT NULL")
-}
-
-// PendingOutcomes lists finished items of a company whose event has not been published yet,
-// the longest finished first, at most limit.
-func (s *Store) PendingOutcomes(ctx context.Context, company uuid.UUID, limit int) ([]Item, error) {
+// NextOutcomes lists finished items whose event has not been published yet, the longest finished
+// first, at most limit: of the first company after the given one that has any.
+func (s *Store) NextOutcomes(ctx context.Context, after uuid.UUID, limit int) ([]Item, error) {
 	var rows []itemRow
 	err := s.db.Query(ctx, "list pending outcomes", func(ctx context.Context, db bun.IDB) error {
-		return outcomesQuery(db, &rows, company, limit).Scan(ctx)
+		return outcomesQuery(db, &rows, after, limit).Scan(ctx)
 	})
 	items := make([]Item, len(rows))
 	for i := range rows {
@@ -263,10 +252,12 @@ func (s *Store) PendingOutcomes(ctx context.Context, company uuid.UUID, limit in
 	return items, err
 }
 
-func outcomesQuery(db bun.IDB, rows *[]itemRow, company uuid.UUID, limit int) *bun.SelectQuery {
+func outcomesQuery(db bun.IDB, rows *[]itemRow, after uuid.UUID, limit int) *bun.SelectQuery {
+	next := db.NewSelect().Table("card_outbox").Column("company_uuid").
+		Where("company_uuid > ?", column.Key(after)).OrderExpr("company_uuid").Limit(1)
 	return db.NewSelect().Model(rows).ColumnExpr("i.*").
 		Join("JOIN card_outbox AS o ON o.job_uuid = i.job_uuid AND o.item_index = i.item_index").
-		Where("o.company_uuid = ?", column.Key(company)).
+		Where("o.company_uuid = (?)", next).
 		OrderExpr("o.finished_at, o.request_uuid").Limit(int64(limit))
 }
 
@@ -288,42 +279,6 @@ func (s *Store) MarkPublished(ctx context.Context, requests ...uuid.UUID) (map[u
 		return err
 	})
 	return marked, err
-}
-
-// EndJobs ends at most 100 jobs without a PENDING item, and returns the jobs that this call
-// ended. No other call returns them.
-func (s *Store) EndJobs(ctx context.Context) ([]EndedJob, error) {
-	over, err := s.jobsOver(ctx)
-	if err != nil || len(over) == 0 {
-		return nil, err
-	}
-	var rows []jobRow
-	err = s.db.Write(ctx, "end card jobs", func(ctx context.Context, tx bun.Tx) error {
-		rows = nil
-		_, err := tx.NewUpdate().Model(&rows).Where("j.uuid IN ?", bun.Tuple(over)).Where("j.finished_at IS NULL").
-			Set("finished_at = (SELECT max(i.finished_at) FROM card_job_items AS i WHERE i.job_uuid = j.uuid)").
-			Returning("*").Exec(ctx)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	ended := make([]EndedJob, len(rows))
-	for i, r := range rows {
-		ended[i] = EndedJob{CreatedAt: time.UnixMilli(r.CreatedAt).UTC(), FinishedAt: r.FinishedAt.Time}
-	}
-	return ended, nil
-}
-
-// jobsOver lists jobs that have no PENDING item and are not ended yet.
-func (s *Store) jobsOver(ctx context.Context) (over []column.Key, err error) {
-	err = s.db.Query(ctx, "list card jobs that are over", func(ctx context.Context, db bun.IDB) error {
-		return db.NewSelect().TableExpr("card_jobs AS j").Column("uuid").Where("j.finished_at IS NULL").
-			Where("NOT EXISTS (SELECT 1 FROM card_job_items AS i WHERE i.status = ? AND i.company_uuid = j.company_uuid"+
-				" AND i.created_at = j.created_at AND i.job_uuid = j.uuid)", ItemPending).
-			Limit(maxJobs).Scan(ctx, &over)
-	})
-	return over, err
 }
 
 // PendingItems counts the items that are PENDING, of all jobs.

@@ -12,13 +12,12 @@ import (
 	"spendhook/storage"
 	"spendhook/storage/cards"
 	"spendhook/storage/cards/bulk"
-	"spendhook/storage/cards/store"
 	"spendhook/storage/creations"
 	"spendhook/storage/storagetest"
 )
 
 type (
-	cardStore     = store.Store
+	cardStore     = cards.Store
 	jobStore      = bulk.Store
 	creationStore = creations.Store
 )
@@ -50,7 +49,7 @@ func New(t *testing.T, db *storage.DB) *Data {
 	storagetest.LoadCompanies(t, db)
 	d := &Data{T: t, DB: db, Clock: storagetest.Now}
 	d.creationStore = creations.New(creations.Options{DB: db, Now: func() time.Time { return d.Clock }})
-	d.cardStore, d.jobStore = store.New(db, d.creationStore), bulk.New(db, d.creationStore)
+	d.cardStore, d.jobStore = cards.New(db, d.creationStore), bulk.New(db, d.creationStore)
 	return d
 }
 

@@ -1,5 +1,4 @@
-// Package store creates, reads, lists and changes cards in the database.
-package store
+package cards
 
 import (
 	"context"
@@ -10,7 +9,6 @@ import (
 
 	"spendhook/internal/money"
 	"spendhook/storage"
-	"spendhook/storage/cards"
 	"spendhook/storage/column"
 	"spendhook/storage/creations"
 	"spendhook/storage/lists"
@@ -23,29 +21,29 @@ type Store struct {
 	creations *creations.Store
 }
 
-// New returns the cards of a database, and records what it creates among the creations of
-// the same database.
+// New returns the cards of a database. New cards are recorded in made, the creations of the same
+// database.
 func New(db *storage.DB, made *creations.Store) *Store { return &Store{db: db, creations: made} }
 
 // cardRow is a card as its table holds it, with its company's currency.
 type cardRow struct {
 	bun.BaseModel `bun:"table:cards,alias:c"`
 
-	UUID        column.Key   `bun:"uuid,pk"`
-	CompanyUUID column.Key   `bun:"company_uuid"`
-	HolderUUID  column.Key   `bun:"holder_uuid"`
-	LastFour    string       `bun:"last_four"`
-	Type        string       `bun:"type"`
-	Status      cards.Status `bun:"status"`
-	Name        string       `bun:"name"`
-	Threshold   *int64       `bun:"threshold"`
-	Periodicity string       `bun:"periodicity"`
-	IssuedAt    int64        `bun:"issued_at"`
-	Currency    string       `bun:"currency,scanonly"`
+	UUID        column.Key `bun:"uuid,pk"`
+	CompanyUUID column.Key `bun:"company_uuid"`
+	HolderUUID  column.Key `bun:"holder_uuid"`
+	LastFour    string     `bun:"last_four"`
+	Type        string     `bun:"type"`
+	Status      Status     `bun:"status"`
+	Name        string     `bun:"name"`
+	Threshold   *int64     `bun:"threshold"`
+	Periodicity string     `bun:"periodicity"`
+	IssuedAt    int64      `bun:"issued_at"`
+	Currency    string     `bun:"currency,scanonly"`
 }
 
-func (r *cardRow) card() cards.Card {
-	return cards.Card{
+func (r *cardRow) card() Card {
+	return Card{
 		UUID: uuid.UUID(r.UUID), CompanyUUID: uuid.UUID(r.CompanyUUID), HolderUUID: uuid.UUID(r.HolderUUID),
 		LastFour: r.LastFour, Type: r.Type, Status: r.Status, Name: r.Name,
 		Threshold: money.FromMinorPtr(r.Threshold, r.Currency), Currency: r.Currency,
@@ -54,7 +52,7 @@ func (r *cardRow) card() cards.Card {
 }
 
 // Card reads one card of the company, or returns storage.ErrNotFound.
-func (s *Store) Card(ctx context.Context, company, id uuid.UUID) (cards.Card, error) {
+func (s *Store) Card(ctx context.Context, company, id uuid.UUID) (Card, error) {
 	var row cardRow
 	err := s.db.Query(ctx, "read card", func(ctx context.Context, db bun.IDB) error {
 		return selectCard(db, &row, company, id).Scan(ctx)
@@ -70,7 +68,7 @@ func selectCard(db bun.IDB, row *cardRow, company, id uuid.UUID) *bun.SelectQuer
 
 // Cards lists cards, the latest issued first and then by uuid, with the number
 // of all that pass the filter. The error may be an *invalid.Error.
-func (s *Store) Cards(ctx context.Context, f cards.Filter) (list []cards.Card, total int64, err error) {
+func (s *Store) Cards(ctx context.Context, f Filter) (list []Card, total int64, err error) {
 	if err := f.Check(); err != nil {
 		return nil, 0, err
 	}
@@ -85,7 +83,7 @@ func (s *Store) Cards(ctx context.Context, f cards.Filter) (list []cards.Card, t
 	if err != nil {
 		return nil, 0, err
 	}
-	list = make([]cards.Card, len(rows))
+	list = make([]Card, len(rows))
 	for i := range rows {
 		list[i] = rows[i].card()
 	}
@@ -93,15 +91,15 @@ func (s *Store) Cards(ctx context.Context, f cards.Filter) (list []cards.Card, t
 }
 
 // page skips within an index and reads only the rows of the page itself.
-func page(f cards.Filter, db bun.IDB, rows *[]cardRow) *bun.SelectQuery {
+func page(f Filter, db bun.IDB, rows *[]cardRow) *bun.SelectQuery {
 	ids := f.Page.Apply(narrow(f, db.NewSelect().Table("cards").Column("uuid")).OrderExpr("issued_at DESC, uuid"))
 	return db.NewSelect().Model(rows).ColumnExpr("c.*, k.currency").
 		Join("JOIN companies AS k ON k.uuid = c.company_uuid").
 		Where("c.uuid IN (?)", ids).OrderExpr("c.issued_at DESC, c.uuid")
 }
 
-// narrow keeps to the cards that pass the filter.
-func narrow(f cards.Filter, q *bun.SelectQuery) *bun.SelectQuery {
+// narrow restricts q to the cards that pass the filter.
+func narrow(f Filter, q *bun.SelectQuery) *bun.SelectQuery {
 	q = lists.InCompany(q, f.Company)
 	if f.UserUUID != nil {
 		q = q.Where("holder_uuid = ?", column.Key(*f.UserUUID))
@@ -117,6 +115,6 @@ func narrow(f cards.Filter, q *bun.SelectQuery) *bun.SelectQuery {
 	return lists.WhereEqual(q, "periodicity", f.Periodicity)
 }
 
-func users(f cards.Filter, q *bun.SelectQuery) *bun.SelectQuery {
+func users(f Filter, q *bun.SelectQuery) *bun.SelectQuery {
 	return lists.InCompany(q.NewSelect().Table("users").Column("uuid"), f.Company)
 }

@@ -1,4 +1,4 @@
-package store
+package cards
 
 import (
 	"context"
@@ -12,12 +12,11 @@ import (
 
 	"spendhook/internal/invalid"
 	"spendhook/storage"
-	"spendhook/storage/cards"
 	"spendhook/storage/column"
 	"spendhook/storage/creations"
 )
 
-// policy is what a company allows: its currency, and its limit in minor units.
+// policy is the currency of a company, and its credit limit in minor units.
 type policy struct {
 	Currency    string `bun:"currency"`
 	CreditLimit int64  `bun:"credit_limit"`
@@ -35,10 +34,10 @@ func findPolicy(ctx context.Context, db bun.IDB, company uuid.UUID) (policy, err
 }
 
 // CreateCard creates a card for an active user of the company. It returns
-// *invalid.Error, cards.ErrUserNotFound, cards.ErrThresholdExceedsLimit or
+// *invalid.Error, ErrUserNotFound, ErrThresholdExceedsLimit or
 // creations.ErrKeyReused, and then has changed nothing. Done again for the same once, it
 // returns the card as it was first made; without one it makes another.
-func (s *Store) CreateCard(ctx context.Context, company uuid.UUID, r cards.Request, once creations.Once) (cards.Card, error) {
+func (s *Store) CreateCard(ctx context.Context, company uuid.UUID, r Request, once creations.Once) (Card, error) {
 	var row cardRow
 	err := s.db.Write(ctx, "create card", func(ctx context.Context, tx bun.Tx) error {
 		p, err := findPolicy(ctx, tx, company)
@@ -60,7 +59,7 @@ func (s *Store) CreateCard(ctx context.Context, company uuid.UUID, r cards.Reque
 		return insert(ctx, tx, p, &row)
 	})
 	if err != nil {
-		return cards.Card{}, err
+		return Card{}, err
 	}
 	return row.card(), nil
 }
@@ -72,9 +71,9 @@ func CurrencyOf(ctx context.Context, db bun.IDB, company uuid.UUID) (string, err
 }
 
 // Issue creates a card for an active user of the company, in the caller's transaction; at
-// is in milliseconds. It returns cards.ErrUserNotFound or cards.ErrThresholdExceedsLimit,
+// is in milliseconds. It returns ErrUserNotFound or ErrThresholdExceedsLimit,
 // and then has changed nothing.
-func Issue(ctx context.Context, tx bun.Tx, id, company uuid.UUID, o cards.Order, at int64) error {
+func Issue(ctx context.Context, tx bun.Tx, id, company uuid.UUID, o Order, at int64) error {
 	p, err := findPolicy(ctx, tx, company)
 	if err != nil {
 		return err
@@ -84,10 +83,10 @@ func Issue(ctx context.Context, tx bun.Tx, id, company uuid.UUID, o cards.Order,
 }
 
 // newRow is a new card; at is in milliseconds.
-func newRow(id, company uuid.UUID, o cards.Order, p policy, at int64) cardRow {
+func newRow(id, company uuid.UUID, o Order, p policy, at int64) cardRow {
 	return cardRow{
 		UUID: column.Key(id), CompanyUUID: column.Key(company), HolderUUID: column.Key(o.HolderUUID),
-		LastFour: cards.LastFour(id), Type: o.Type, Status: cards.Active, Name: o.Name,
+		LastFour: lastFour(id), Type: o.Type, Status: Active, Name: o.Name,
 		Threshold: o.Threshold, Periodicity: o.Periodicity, IssuedAt: at, Currency: p.Currency,
 	}
 }
@@ -100,45 +99,45 @@ func insert(ctx context.Context, tx bun.Tx, p policy, card *cardRow) error {
 		return err
 	}
 	if !active {
-		return cards.ErrUserNotFound
+		return ErrUserNotFound
 	}
 	if card.Threshold != nil && *card.Threshold > p.CreditLimit {
-		return cards.ErrThresholdExceedsLimit
+		return ErrThresholdExceedsLimit
 	}
 	_, err = tx.NewInsert().Model(card).Exec(ctx)
 	return err
 }
 
-// SetCardThreshold changes what an ACTIVE card may spend. It returns
-// *invalid.Error, storage.ErrNotFound, cards.ErrNotActive or
-// cards.ErrThresholdExceedsLimit.
-func (s *Store) SetCardThreshold(ctx context.Context, company, id uuid.UUID, threshold decimal.Decimal) (cards.Card, error) {
+// SetCardThreshold changes the threshold of an ACTIVE card. It returns
+// *invalid.Error, storage.ErrNotFound, ErrNotActive or
+// ErrThresholdExceedsLimit.
+func (s *Store) SetCardThreshold(ctx context.Context, company, id uuid.UUID, threshold decimal.Decimal) (Card, error) {
 	return s.changeCard(ctx, "set card threshold", company, id, func(ctx context.Context, tx bun.Tx, row *cardRow) error {
 		var e invalid.Error
-		minor := cards.CheckThreshold(&e, "threshold", threshold, row.Currency)
+		minor := checkThreshold(&e, "threshold", threshold, row.Currency)
 		if e.OrNil() != nil {
 			return &e
 		}
-		if row.Status != cards.Active {
-			return cards.ErrNotActive
+		if row.Status != Active {
+			return ErrNotActive
 		}
 		p, err := findPolicy(ctx, tx, company)
 		if err != nil {
 			return err
 		}
 		if row.Threshold = &minor; minor > p.CreditLimit {
-			return cards.ErrThresholdExceedsLimit
+			return ErrThresholdExceedsLimit
 		}
 		return nil
 	})
 }
 
 // LockCard blocks the card or makes it active again; repeating it changes
-// nothing. It returns storage.ErrNotFound, or cards.ErrNotActive for a card that is
+// nothing. It returns storage.ErrNotFound, or ErrNotActive for a card that is
 // CANCELLED or EXPIRED.
-func (s *Store) LockCard(ctx context.Context, company, id uuid.UUID, lock bool) (cards.Card, error) {
+func (s *Store) LockCard(ctx context.Context, company, id uuid.UUID, lock bool) (Card, error) {
 	return s.changeCard(ctx, "lock card", company, id, func(_ context.Context, _ bun.Tx, row *cardRow) (err error) {
-		row.Status, err = row.Status.Locked(lock)
+		row.Status, err = row.Status.locked(lock)
 		return err
 	})
 }
@@ -146,7 +145,7 @@ func (s *Store) LockCard(ctx context.Context, company, id uuid.UUID, lock bool) 
 // changeCard locks a card, calls decide to change it, and stores the result.
 func (s *Store) changeCard(ctx context.Context, op string, company, id uuid.UUID,
 	decide func(context.Context, bun.Tx, *cardRow) error,
-) (cards.Card, error) {
+) (Card, error) {
 	var row cardRow
 	err := s.db.Write(ctx, op, func(ctx context.Context, tx bun.Tx) error {
 		row = cardRow{}
@@ -160,7 +159,7 @@ func (s *Store) changeCard(ctx context.Context, op string, company, id uuid.UUID
 		return err
 	})
 	if err != nil {
-		return cards.Card{}, err
+		return Card{}, err
 	}
 	return row.card(), nil
 }
@@ -180,7 +179,7 @@ const maxCancel = 100
 
 // CancelCards cancels 1 to 100 cards at once, all or none, with a result for
 // each uuid in the order given. The error may be an *invalid.Error.
-func (s *Store) CancelCards(ctx context.Context, company uuid.UUID, ids []uuid.UUID) ([]cards.CancelResult, error) {
+func (s *Store) CancelCards(ctx context.Context, company uuid.UUID, ids []uuid.UUID) ([]CancelResult, error) {
 	var e invalid.Error
 	if len(ids) == 0 {
 		e.Add("uuids", "REQUIRED", "must name at least one card")
@@ -194,7 +193,7 @@ func (s *Store) CancelCards(ctx context.Context, company uuid.UUID, ids []uuid.U
 	return s.cancel(ctx, "cancel cards", company, ids)
 }
 
-func (s *Store) cancel(ctx context.Context, op string, company uuid.UUID, ids []uuid.UUID) ([]cards.CancelResult, error) {
+func (s *Store) cancel(ctx context.Context, op string, company uuid.UUID, ids []uuid.UUID) ([]CancelResult, error) {
 	var rows []cardRow
 	err := s.db.Write(ctx, op, func(ctx context.Context, tx bun.Tx) error {
 		rows = nil
@@ -203,7 +202,7 @@ func (s *Store) cancel(ctx context.Context, op string, company uuid.UUID, ids []
 		if err := storage.Locked(q).Scan(ctx); err != nil || len(rows) == 0 {
 			return err
 		}
-		_, err := tx.NewUpdate().Table("cards").Set("status = ?", cards.Cancelled).Where("company_uuid = ?", column.Key(company)).
+		_, err := tx.NewUpdate().Table("cards").Set("status = ?", Cancelled).Where("company_uuid = ?", column.Key(company)).
 			Where("uuid IN ?", bun.Tuple(column.Keys(ids))).Exec(ctx)
 		return err
 	})
@@ -214,9 +213,9 @@ func (s *Store) cancel(ctx context.Context, op string, company uuid.UUID, ids []
 	for i := range rows {
 		found[rows[i].UUID] = true
 	}
-	results := make([]cards.CancelResult, len(ids))
+	results := make([]CancelResult, len(ids))
 	for i, id := range ids {
-		results[i] = cards.CancelResult{UUID: id, Found: found[column.Key(id)]}
+		results[i] = CancelResult{UUID: id, Found: found[column.Key(id)]}
 	}
 	return results, nil
 }

@@ -1,4 +1,4 @@
-package store_test
+package cards_test
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package store_test
+package cards_test
 
 import (
 	"testing"
@@ -8,7 +8,6 @@ import (
 
 	"spendhook/storage"
 	"spendhook/storage/cards"
-	"spendhook/storage/cards/store"
 	"spendhook/storage/importer"
 	"spendhook/storage/storagetest"
 )
@@ -32,7 +31,7 @@ func TestEveryFilterHasAnIndex(t *testing.T) {
 		} {
 			f.Company = &company
 			storagetest.WantIndex(t, db, index, func(db bun.IDB) *bun.SelectQuery {
-				q := store.Narrow(f, db.NewSelect().Table("cards"))
+				q := cards.Narrow(f, db.NewSelect().Table("cards"))
 				if index == "cards_issued" { // any of them can count all, only this one has their order
 					return q.Column("uuid").OrderExpr("issued_at DESC, uuid").Limit(20)
 				}

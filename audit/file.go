@@ -1,0 +1,95 @@
+package audit
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/go-json-experiment/json"
+
+	"spendhook/internal/datadir"
+	"spendhook/internal/filelock"
+)
+
+const (
+	// maxFile bounds the file of the entries that wait for Redis, in bytes: some 150,000 entries.
+	maxFile = 64 << 20
+	// moveBatch is how many entries are moved from the file to Redis at once.
+	moveBatch = 500
+)
+
+var errFileFull = errors.New("the file is full")
+
+// addToFile appends an entry, as a line of JSON, and returns when it is on the disk. Entries
+// with an unknown outcome may fill half of the file, so that they leave room for successful
+// changes: while Redis is down, most outcomes are unknown.
+func (l *Log) addToFile(e Entry) error {
+	text, err := encode(e)
+	if err != nil {
+		return err
+	}
+	most := int64(maxFile)
+	if e.Outcome == Unknown {
+		most /= 2
+	}
+	return l.withFile(func(f *os.File) error {
+		size, err := f.Seek(0, io.SeekEnd)
+		if err != nil {
+			return err
+		}
+		if size+int64(len(text)) > most {
+			return errFileFull
+		}
+		_, err = f.Write(append([]byte{'\n'}, text...)) // ends the line of a process that crashed while writing
+		return errors.Join(err, f.Sync())
+	})
+}
+
+// emptyFile calls take with all entries of the file, in batches, and then truncates the file.
+// If take fails, all entries stay in the file. It logs each line that is not an entry.
+func (l *Log) emptyFile(take func([]Entry) error) error {
+	if info, err := os.Stat(l.file); err != nil || info.Size() == 0 {
+		return nil //nolint:nilerr // nothing waits
+	}
+	return l.withFile(func(f *os.File) error {
+		lines := bufio.NewScanner(f)
+		lines.Buffer(nil, 1<<20)
+		var batch []Entry
+		for lines.Scan() {
+			var e Entry
+			if err := json.Unmarshal(lines.Bytes(), &e); err == nil {
+				batch = append(batch, e)
+			} else if lines.Text() != "" {
+				l.opts.Logger.Error("not an audit entry", "file.path", l.file, "line", lines.Text())
+			}
+			if len(batch) == moveBatch {
+				if err := take(batch); err != nil {
+					return err
+				}
+				batch = batch[:0]
+			}
+		}
+		if err := errors.Join(lines.Err(), take(batch)); err != nil {
+			return err
+		}
+		return errors.Join(f.Truncate(0), f.Sync())
+	})
+}
+
+// withFile opens the file and locks it: other processes may use it too.
+func (l *Log) withFile(use func(f *os.File) error) error {
+	f, err := datadir.Open(l.file, os.O_CREATE|os.O_RDWR)
+	if err != nil {
+		return fmt.Errorf("audit file: %w", err)
+	}
+	defer f.Close() // which frees the lock
+	if err := filelock.Exclusive(f); err != nil {
+		return fmt.Errorf("lock %s: %w", l.file, err)
+	}
+	if err := use(f); err != nil {
+		return fmt.Errorf("%s: %w", l.file, err)
+	}
+	return nil
+}
