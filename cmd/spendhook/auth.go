@@ -30,14 +30,14 @@ func openKeys(ctx context.Context, cfg *config.Config, store *storage.DB, ring *
 	})
 }
 
-// issuerNames returns the "iss" of the daemon's tokens, and earlier ones that stay valid. It
-// is public_url unless auth.issuer is set, because clients look for the server metadata there
+// issuerNames returns the "iss" of the daemon's tokens, and an earlier one that stays valid. It
+// is public_url if that is set, because clients look for the server metadata there
 // (RFC 8414 section 3).
 func issuerNames(cfg *config.Config) (issuer string, older []string) {
-	if cfg.Auth.Issuer == config.DefaultIssuer && cfg.PublicURL != "" {
+	if cfg.PublicURL != "" {
 		return cfg.PublicURL, []string{config.DefaultIssuer}
 	}
-	return cfg.Auth.Issuer, nil
+	return config.DefaultIssuer, nil
 }
 
 // openAuth also works while the database is unavailable: it then uses the keys of the data
@@ -58,7 +58,7 @@ func (d *daemon) openAuth(ctx context.Context) (err error) {
 	for _, i := range d.cfg.Auth.Issuers {
 		options.External = append(options.External, auth.Issuer{
 			Name: i.Issuer, JWKSURL: i.JWKSURL, Audience: i.Audience, Scopes: i.Scopes,
-			ScopeClaim: i.ScopeClaim, CompanyClaim: i.CompanyClaim, Keep: d.cfg.Auth.KeepKeys,
+			ScopeClaim: i.ScopeClaim, CompanyClaim: i.CompanyClaim,
 		})
 	}
 	if d.verifier, err = auth.NewVerifier(options); err != nil {

@@ -77,7 +77,7 @@ func (d *daemon) openStores(context.Context) error {
 		Client:        client,
 		Operational:   d.operational,
 		Keyring:       d.keyring,
-		Policy:        callback.Policy{AllowHTTP: d.cfg.Egress.AllowHTTP || d.cfg.Dev, Resolve: d.egress.Check},
+		Policy:        callback.Policy{AllowHTTP: d.cfg.Dev, Resolve: d.egress.Check},
 		Catalogue:     d.catalogue,
 		MaxPerCompany: d.cfg.Subscribers.MaxPerCompany,
 		SecretOverlap: d.cfg.Subscribers.SecretOverlap,
@@ -107,7 +107,7 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 		Memory:     d.memory,
 		Wake:       d.dispatcher.Queue().Wake,
 		Claimer:    d.dispatcher.Queue(),
-		Limits:     events.Limits{MaxFuture: d.cfg.Events.MaxFuture, MaxMetadata: d.cfg.Events.MaxMetadataBytes, Catalogue: d.catalogue},
+		Limits:     events.Limits{Catalogue: d.catalogue},
 		Registerer: d.registry,
 		Counted:    d.counter.Accepted,
 	})
@@ -168,8 +168,7 @@ func (d *daemon) watchTraffic(ctx context.Context) {
 // publisher, which accepts their events.
 func (d *daemon) openCardJobs(ctx context.Context) error {
 	d.cardJobs = cardjobs.New(cardjobs.Options{
-		Store: d.bulk, Creations: d.creations, Publish: d.publisher.Accept, Concurrency: d.cfg.Cards.Concurrency, Reports: d.reports,
-		Logger: d.log, Registerer: d.registry,
+		Store: d.bulk, Creations: d.creations, Publish: d.publisher.Accept, Reports: d.reports, Logger: d.log, Registerer: d.registry,
 	})
 	d.cardJobs.Start(ctx)
 	d.stop.call("card jobs", d.cardJobs.Stop)

@@ -41,10 +41,10 @@ func TestReload(t *testing.T) {
 	t.Parallel()
 	h := newInstallation(t, sharedRedis(t), "")
 	d := h.startChild(t)
-	h.settings(t, "limits: {company_rate: 1, company_burst: 2}\ncards: {concurrency: 3}\n")
+	h.settings(t, "limits: {company_rate: 1, company_burst: 2}\nsubscribers: {max_per_company: 3}\n")
 	d.signal(syscall.SIGHUP)
 	eventually(t, patience, "the settings are reloaded", func() bool { return strings.Contains(d.stderr.String(), "settings reloaded") })
-	if code, body := d.reload(t); code != http.StatusOK || body != `{"applied":[],"needsRestart":["cards.concurrency"]}` {
+	if code, body := d.reload(t); code != http.StatusOK || body != `{"applied":[],"needsRestart":["subscribers.max_per_company"]}` {
 		t.Errorf("again: %d %s", code, body)
 	}
 	throttled := 0

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"time"
 
 	"github.com/google/uuid"
 	"go.yaml.in/yaml/v4"
@@ -65,7 +66,7 @@ func deliveryPolicy(cfg *config.Config) lifecycle.Policy {
 	return lifecycle.Policy{
 		Schedule:      cfg.Delivery.Schedule,
 		Jitter:        cfg.Delivery.Jitter,
-		RetryAfterMax: cfg.Delivery.RetryAfterMax,
+		RetryAfterMax: 24 * time.Hour,
 		DeadRetention: cfg.Delivery.DeadRetention,
 		Retention:     cfg.Events.Retention,
 		KeepDelivered: cfg.Events.KeepDelivered,
