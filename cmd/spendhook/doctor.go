@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/redis/go-redis/v9"
 
 	"spendhook/config"
 	"spendhook/internal/datadir"
@@ -36,15 +36,14 @@ const (
 	findingOK      = "ok"
 	findingWarning = "warning" // it works now, but may stop working
 	findingProblem = "problem" // it does not work, or loses data
-	findingSkipped = "skipped" // another problem prevents the check
 )
 
-// finding is what one check found.
+// finding is one result of a check.
 type finding struct {
 	Check   string `json:"check"`
 	Result  string `json:"result"`
 	Message string `json:"message"`
-	Remedy  string `json:"remedy,omitempty"` // empty if the result is ok or skipped
+	Remedy  string `json:"remedy,omitempty"` // empty if the result is ok
 }
 
 // errDoctor means that there are problems. They have been printed.
@@ -54,95 +53,106 @@ var errDoctor = errors.New("there are problems")
 // alone are no failure.
 func (c *doctorCmd) Run(ctx context.Context, term *stdio) error {
 	d := doctor{timeout: c.Timeout}
-	cfg, err := c.loadDaemon(nil)
-	if err != nil {
-		d.problem("configuration", err.Error(), "correct the settings in the configuration file, the SPENDHOOK_* variables or the flags; 'spendhook config check' checks them again")
-		if cfg, err = c.load(); err != nil {
-			return errors.Join(d.print(term, c.JSON), errDoctor)
+	d.check(ctx, "configuration", "the settings are good", func(_ context.Context, r *findings) {
+		var err error
+		if d.cfg, err = c.loadDaemon(nil); err != nil {
+			r.problem("correct the settings in the configuration file, the SPENDHOOK_* variables or the flags; 'spendhook config check' checks them again", "%v", err)
+			d.cfg, err = c.load() // without the rules for serve
 		}
-	} else {
-		d.ok("configuration", "the settings are good")
+		if err != nil {
+			d.cfg = nil
+		}
+	})
+	if d.cfg != nil {
+		d.examine(ctx)
 	}
-	d.examine(ctx, cfg)
 	if err := d.print(term, c.JSON); err != nil {
 		return err
 	}
-	for _, f := range d.findings {
-		if f.Result == findingProblem {
-			return errDoctor
-		}
+	if slices.ContainsFunc(d.findings, func(f finding) bool { return f.Result == findingProblem }) {
+		return errDoctor
 	}
 	return nil
 }
 
 // doctor makes the checks and gathers their findings.
 type doctor struct {
+	cfg      *config.Config
 	timeout  time.Duration
 	findings []finding
-	away     []string // addresses of the shards of a Cluster that do not answer, while others do
 }
 
-func (d *doctor) add(check, result, message, remedy string) {
-	d.findings = append(d.findings, finding{check, result, message, remedy})
+// findings are the results of one check.
+type findings struct {
+	check string
+	list  []finding
 }
 
-func (d *doctor) ok(check, message string)           { d.add(check, findingOK, message, "") }
-func (d *doctor) warn(check, message, remedy string) { d.add(check, findingWarning, message, remedy) }
-
-func (d *doctor) problem(check, message, remedy string) {
-	d.add(check, findingProblem, message, remedy)
+func (r *findings) problem(remedy, format string, args ...any) {
+	r.list = append(r.list, finding{r.check, findingProblem, fmt.Sprintf(format, args...), remedy})
 }
 
-func (d *doctor) examine(ctx context.Context, cfg *config.Config) {
-	if err := datadir.Check(cfg.DataDir); err != nil {
-		d.problem("data directory", err.Error(), "name the daemon's directory with --data-dir, or run 'spendhook serve' once, which creates it")
-	} else {
-		d.ok("data directory", cfg.DataDir+" exists, and only its owner can read it")
-	}
-	if _, err := openKeyring(cfg, seal.ReadFile); err != nil {
-		d.problem("encryption keys", err.Error(), "set encryption.key or encryption.key_file to the key that the daemon used until now (docs/secrets.md)")
-	} else {
-		d.ok("encryption keys", "they can be read")
-	}
-	d.certificates(cfg)
-	d.database(ctx, cfg)
-	d.egress(ctx, cfg)
-	d.redis(ctx, cfg)
+func (r *findings) warn(remedy, format string, args ...any) {
+	r.list = append(r.list, finding{r.check, findingWarning, fmt.Sprintf(format, args...), remedy})
 }
 
-// within runs a check for no longer than the timeout.
-func (d *doctor) within(ctx context.Context, check func(context.Context)) {
+// check makes a check within the timeout. Without a finding, it adds the message fine.
+func (d *doctor) check(ctx context.Context, name, fine string, run func(context.Context, *findings)) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
-	check(ctx)
+	r := &findings{check: name}
+	if run(ctx, r); len(r.list) == 0 {
+		r.list = []finding{{Check: name, Result: findingOK, Message: fine}}
+	}
+	d.findings = append(d.findings, r.list...)
+}
+
+func (d *doctor) examine(ctx context.Context) {
+	d.check(ctx, "data directory", "it exists, and only its owner can read it", func(_ context.Context, r *findings) {
+		if err := datadir.Check(d.cfg.DataDir); err != nil {
+			r.problem("name the daemon's directory with --data-dir, or run 'spendhook serve' once, which creates it", "%v", err)
+		}
+	})
+	ring, err := openKeyring(d.cfg, seal.ReadFile)
+	d.check(ctx, "encryption key files", "they can be read", func(_ context.Context, r *findings) {
+		if err != nil {
+			r.problem("set encryption.key or encryption.key_file to the key that the daemon used until now (docs/secrets.md)", "%v", err)
+		}
+	})
+	d.check(ctx, "certificates", "none expires within 30 days", d.certificates)
+	d.check(ctx, "spend database", "it answers, and its schema is current", d.database)
+	d.check(ctx, "egress", "public names resolve, or the proxy accepts connections", d.egress)
+	var redis *redisx.Redis
+	d.check(ctx, "Redis", "it persists all writes, and evicts nothing", func(ctx context.Context, r *findings) { redis = d.connect(ctx, r) })
+	if redis != nil {
+		d.examineRedis(ctx, redis, ring)
+		_ = redis.Close() // nothing was written
+	}
 }
 
 // certificates checks when the certificates that the settings name expire.
-func (d *doctor) certificates(cfg *config.Config) {
+func (d *doctor) certificates(_ context.Context, r *findings) {
 	for _, f := range []struct{ setting, path string }{
-		{"tls.cert_file", cfg.TLS.CertFile},
-		{"tls.client_ca_file", cfg.TLS.ClientCAFile},
-		{"redis.ca_file", cfg.Redis.CAFile},
-		{"redis.cert_file", cfg.Redis.CertFile},
-		{"storage.ca_file", cfg.Storage.CAFile},
-		{"storage.cert_file", cfg.Storage.CertFile},
-		{"egress.proxy_ca_file", cfg.Egress.ProxyCAFile},
+		{"tls.cert_file", d.cfg.TLS.CertFile},
+		{"tls.client_ca_file", d.cfg.TLS.ClientCAFile},
+		{"redis.ca_file", d.cfg.Redis.CAFile},
+		{"redis.cert_file", d.cfg.Redis.CertFile},
+		{"storage.ca_file", d.cfg.Storage.CAFile},
+		{"storage.cert_file", d.cfg.Storage.CertFile},
+		{"egress.proxy_ca_file", d.cfg.Egress.ProxyCAFile},
 	} {
 		if f.path == "" {
 			continue
 		}
-		check := "certificate " + f.setting
+		const renew = "renew it; the daemon reads it again by itself"
 		ends, err := earliestEnd(f.path)
-		at := ends.Format(time.RFC3339)
 		switch left := time.Until(ends); {
 		case err != nil:
-			d.problem(check, err.Error(), "name a PEM file with certificates that the daemon may read")
+			r.problem("name a PEM file with certificates that the daemon may read", "%s: %v", f.setting, err)
 		case left <= 0:
-			d.problem(check, "it expired at "+at, "renew it; the daemon reads it again by itself")
+			r.problem(renew, "%s expired at %s", f.setting, ends.Format(time.RFC3339))
 		case left < certificateNotice:
-			d.warn(check, "it expires at "+at, "renew it; the daemon reads it again by itself")
-		default:
-			d.ok(check, "it is valid until "+at)
+			r.warn(renew, "%s expires at %s", f.setting, ends.Format(time.RFC3339))
 		}
 	}
 }
@@ -171,130 +181,55 @@ func earliestEnd(path string) (ends time.Time, err error) {
 	return ends, nil
 }
 
-func (d *doctor) database(ctx context.Context, cfg *config.Config) {
-	const check = "spend database"
-	db, err := openStorage(cfg)
+func (d *doctor) database(ctx context.Context, r *findings) {
+	db, err := openStorage(d.cfg)
 	if err != nil {
-		d.problem(check, err.Error(), "check storage.url; for SQLite run 'spendhook serve' or 'spendhook migrate' once")
+		r.problem("check storage.url; for SQLite run 'spendhook serve' or 'spendhook migrate' once", "%v", err)
 		return
 	}
-	d.within(ctx, func(ctx context.Context) {
-		began := time.Now()
-		outdated, err := db.Outdated(ctx)
-		switch took := time.Since(began); {
-		case err != nil:
-			d.problem(check, err.Error(), "start the database, or correct storage.url and its certificates; deliveries go on meanwhile")
-		case outdated:
-			d.warn(check, "its schema is that of an older release", "start the daemon, or run 'spendhook migrate'")
-		default:
-			d.latency(check, took, slowDatabase, "it answers", "look for slow queries in the database; every request for spend data waits for it")
-		}
-	})
-	_ = db.Close() // nothing was written
-}
-
-// latency adds a warning if an answer took longer than limit.
-func (d *doctor) latency(check string, took, limit time.Duration, what, remedy string) {
-	message := fmt.Sprintf("%s within %v", what, took.Round(10*time.Microsecond))
-	if took > limit {
-		d.warn(check, message, remedy)
-		return
+	defer func() { _ = db.Close() }() // nothing was written
+	began := time.Now()
+	outdated, err := db.Outdated(ctx)
+	switch took := time.Since(began); {
+	case err != nil:
+		r.problem("start the database, or correct storage.url and its certificates; deliveries go on meanwhile", "%v", err)
+	case outdated:
+		r.warn("start the daemon, or run 'spendhook migrate'", "its schema is that of an older release")
+	case took > slowDatabase:
+		r.warn("look for slow queries in the database; every request for spend data waits for it", "it answers within %v", took.Round(time.Millisecond))
 	}
-	d.ok(check, message)
 }
 
 // egress checks that public names resolve, or that the egress proxy is reachable.
-func (d *doctor) egress(ctx context.Context, cfg *config.Config) {
-	d.within(ctx, func(ctx context.Context) {
-		if cfg.Egress.ProxyURL != "" {
-			d.proxy(ctx, cfg)
-			return
+func (d *doctor) egress(ctx context.Context, r *findings) {
+	if d.cfg.Egress.ProxyURL == "" {
+		if _, err := net.DefaultResolver.LookupNetIP(ctx, "ip", "a.root-servers.net."); err != nil { // a name that always exists
+			r.warn("configure a resolver for public names, or egress.proxy_url; without either, no public receiver can be reached", "public names do not resolve: %v", err)
 		}
-		_, err := net.DefaultResolver.LookupNetIP(ctx, "ip", "a.root-servers.net.") // a name that always exists
-		if err != nil {
-			d.warn("egress", "public names do not resolve: "+err.Error(), "configure a resolver for public names, or egress.proxy_url; without either, no public receiver can be reached")
-			return
-		}
-		d.ok("egress", "public names resolve")
-	})
-}
-
-func (d *doctor) proxy(ctx context.Context, cfg *config.Config) {
-	proxy, err := egress.NewProxy(cfg.Egress.ProxyURL.Reveal(), nil)
+		return
+	}
+	proxy, err := egress.NewProxy(d.cfg.Egress.ProxyURL.Reveal(), nil)
 	if err == nil {
 		var conn net.Conn
 		if conn, err = new(net.Dialer).DialContext(ctx, "tcp", proxy.Address()); err == nil {
 			_ = conn.Close()
-			d.ok("egress", "the proxy at "+proxy.Address()+" accepts connections")
 			return
 		}
 	}
-	d.problem("egress", "the proxy cannot be reached: "+err.Error(), "start the proxy, or correct egress.proxy_url; until then no delivery is sent")
+	r.problem("start the proxy, or correct egress.proxy_url; until then no delivery is sent", "the proxy cannot be reached: %v", err)
 }
-
-func (d *doctor) redis(ctx context.Context, cfg *config.Config) {
-	const check = "Redis"
-	var r *redisx.Redis
-	var err error
-	d.within(ctx, func(ctx context.Context) { r, err = redisx.Open(ctx, attachOptions(cfg)) })
-	if err != nil {
-		d.problem(check, err.Error(), "start Redis, or correct redis.url and its certificates")
-		d.add("work", findingSkipped, "Redis does not answer", "")
-		return
-	}
-	defer func() { _ = r.Close() }() // nothing was written
-	status := redisx.Status{}
-	d.within(ctx, func(ctx context.Context) {
-		// The client of a Cluster first asks any server for its commands and the slot map. If that
-		// server hangs, the first call times out, although the other servers answer.
-		_ = r.Client().Ping(ctx).Err()
-		_ = redisx.EachMaster(ctx, r.Client(), func(context.Context, string, redis.UniversalClient) error { return nil })
-		status = r.Check(ctx)
-	})
-	for _, p := range status.Problems {
-		d.problem(check, p, "see docs/redis.md for the settings that Redis needs; the daemon is not ready until then")
-	}
-	for _, p := range status.Away {
-		d.problem(check, p, "start this server, or free its disk; until then only the companies of other shards are served")
-		d.away = append(d.away, awayServer(p))
-	}
-	for _, w := range status.Warnings {
-		d.warn(check, w, "see docs/redis.md for the settings that Redis needs")
-	}
-	if !status.Answers() {
-		d.add("work", findingSkipped, "Redis does not answer", "")
-		return
-	}
-	if len(status.Problems)+len(status.Away)+len(status.Warnings) == 0 {
-		d.ok(check, "it persists all writes, and evicts nothing")
-	}
-	checks := []func(context.Context, *config.Config, *redisx.Redis){d.server, d.memory, d.work, d.keys}
-	if len(d.away) == 0 {
-		checks = append(checks, d.formats, d.egressCertificates)
-	} else {
-		d.add("versions", findingSkipped, "this check reads all shards, and a shard does not answer", "")
-		d.add("egress certificates", findingSkipped, "this check reads all shards, and a shard does not answer", "")
-	}
-	for _, more := range checks {
-		d.within(ctx, func(ctx context.Context) { more(ctx, cfg, r) })
-	}
-}
-
-var findingMarks = map[string]string{findingOK: "ok  ", findingWarning: "WARN", findingProblem: "FAIL", findingSkipped: "--  "}
 
 func (d *doctor) print(term *stdio, asJSON bool) error {
 	if asJSON {
 		text, err := json.Marshal(map[string]any{"findings": d.findings}, jsontext.WithIndent("  "))
-		if err != nil {
-			return err
+		if err == nil {
+			_, err = fmt.Fprintf(term.Out, "%s\n", text)
 		}
-		_, err = fmt.Fprintf(term.Out, "%s\n", text)
 		return err
 	}
+	marks := map[string]string{findingOK: "ok  ", findingWarning: "WARN", findingProblem: "FAIL"}
 	for _, f := range d.findings {
-		if _, err := fmt.Fprintf(term.Out, "%s  %s: %s\n", findingMarks[f.Result], f.Check, f.Message); err != nil {
-			return err
-		}
+		fmt.Fprintf(term.Out, "%s  %s: %s\n", marks[f.Result], f.Check, f.Message)
 		if f.Remedy != "" {
 			fmt.Fprintf(term.Out, "      do: %s\n", f.Remedy)
 		}

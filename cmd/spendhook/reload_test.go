@@ -124,19 +124,17 @@ func TestPublicAdminListener(t *testing.T) {
 			}
 		}
 	}
-	check := func(config string, more ...string) result {
-		return command(t, "", append([]string{"healthcheck", "--admin-listen", strings.TrimPrefix(address, "https://"), "--web-config", config, "--timeout", "1m"}, more...)...)
+	check := func(ca string, more ...string) result {
+		return command(t, "", append([]string{"healthcheck", "--admin-listen", strings.TrimPrefix(address, "https://"), "--cacert", ca, "--timeout", "1m"}, more...)...)
 	}
-	password := secretFile(t, "test")
-	check(file, "--user", "prometheus", "--password-file", password).want(t, exitOK, `"ready":true`, "")
-	check(file).want(t, exitFailure, "", "needs a password")
-	another, err := ca.Issue(devca.Leaf{Name: "another", Hosts: []string{"127.0.0.1"}, Usage: x509.ExtKeyUsageServerAuth, NotBefore: now.Add(-time.Minute), NotAfter: now.Add(time.Hour)})
+	trusted, password := write("ca.pem", ca.PEM()), secretFile(t, "test")
+	check(trusted, "--user", "prometheus", "--password-file", password).want(t, exitOK, `"ready":true`, "")
+	check(trusted).want(t, exitFailure, "", "needs a password")
+	another, err := devca.New("another", now.Add(-time.Hour), now.Add(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
-	write("another.pem", another.Cert)
-	check(write("another.yml", []byte("tls_server_config: {cert_file: another.pem}\n")), "--user", "prometheus", "--password-file", password).
-		want(t, exitFailure, "", "another certificate answers")
+	check(write("another.pem", another.PEM()), "--user", "prometheus", "--password-file", password).want(t, exitFailure, "", "certificate")
 	d.stop(t)
 	h.settings(t, "admin_public: true\nadmin_web_config_file: "+write("bad.yml", []byte("nonsense: 1\n"))+"\n")
 	r := h.begin(t)
