@@ -91,27 +91,22 @@ func (f storageFlags) openTokenKeys(ctx context.Context) (*storage.DB, *keys.Sig
 	if err != nil {
 		return nil, nil, err
 	}
+	if !cfg.Auth.Builtin {
+		return nil, nil, errors.New("auth.builtin is off: this daemon accepts no tokens of its own")
+	}
+	ring, err := openKeyring(cfg, seal.ReadOwnFile) // unlike the daemon, it creates no encryption key
+	if err != nil {
+		return nil, nil, err
+	}
 	store, err := openMigrated(ctx, cfg)
 	if err != nil {
 		return nil, nil, err
 	}
-	keys, err := openCommandKeys(ctx, cfg, store)
+	signer, err := openKeys(ctx, cfg, store, ring, nil, nil)
 	if err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}
-	return store, keys, nil
-}
-
-// openCommandKeys is openKeys for a command. Unlike the daemon, it creates no encryption key.
-func openCommandKeys(ctx context.Context, cfg *config.Config, store *storage.DB) (*keys.Signer, error) {
-	if !cfg.Auth.Builtin {
-		return nil, errors.New("auth.builtin is off: this daemon accepts no tokens of its own")
-	}
-	ring, err := openKeyring(cfg, seal.ReadOwnFile)
-	if err != nil {
-		return nil, err
-	}
-	return openKeys(ctx, cfg, store, ring, nil, nil)
+	return store, signer, nil
 }
 
 type tokenCmd struct {
@@ -123,28 +118,15 @@ type tokenCmd struct {
 	Subject string        `default:"cli" help:"User that the token names (claim sub)."`
 }
 
-// Run prints a token signed with the daemon's key. It creates the key if there is none, so
-// that a token can be minted before the first start. While the database is unavailable, it
-// uses the keys of the data directory.
+// Run prints a token signed with the daemon's key.
 func (c *tokenCmd) Run(ctx context.Context, term *stdio) error {
-	cfg, err := c.settings()
-	if err != nil {
-		return err
-	}
-	store, err := openStorage(cfg)
+	store, signer, err := c.openTokenKeys(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = store.Close() }() // what was written is committed
-	if err := store.Migrate(ctx); err != nil && !errors.Is(err, storage.ErrUnavailable) {
-		return err
-	}
-	keys, err := openCommandKeys(ctx, cfg, store)
-	if err != nil {
-		return err
-	}
 	grant := auth.Grant{Subject: c.Subject, Company: c.Company, Scopes: strings.Fields(c.Scope), TTL: c.TTL}
-	token, err := auth.Mint(ctx, keys, grant, time.Now())
+	token, err := auth.Mint(ctx, signer, grant, time.Now())
 	if err != nil {
 		return usageError(err.Error())
 	}

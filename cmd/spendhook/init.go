@@ -34,8 +34,8 @@ func (c *initCmd) Run(ctx context.Context, term *stdio) error {
 	if err := datadir.Make(c.Dir); err != nil {
 		return err
 	}
-	certs := &certsDevCmd{Dir: c.Dir, Host: c.Host, Keep: true}
-	if err := errors.Join(certs.Validate(), certs.write(time.Now())); err != nil {
+	certs := &certsDevCmd{Dir: c.Dir, Host: c.Host}
+	if err := errors.Join(certs.Validate(), certs.renew(time.Now())); err != nil {
 		return err
 	}
 	key := filepath.Join(c.Dir, encryptionKeyFile)

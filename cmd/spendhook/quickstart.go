@@ -27,7 +27,7 @@ func quickstartCerts(cfg *config.Config) *certsDevCmd {
 	if host := quickstartHost(cfg.Listen); !slices.Contains(hosts, host) {
 		hosts = append(hosts, host)
 	}
-	return &certsDevCmd{Dir: filepath.Join(cfg.DataDir, "quickstart"), Host: hosts, Keep: true}
+	return &certsDevCmd{Dir: filepath.Join(cfg.DataDir, "quickstart"), Host: hosts}
 }
 
 // quickstartHost returns the host name by which this machine reaches the listener.
@@ -60,7 +60,7 @@ func (c *serveCmd) prepareQuickstart(overrides map[string]string) error {
 		return err
 	}
 	certs := quickstartCerts(cfg)
-	if err := certs.write(time.Now()); err != nil {
+	if err := certs.renew(time.Now()); err != nil {
 		return fmt.Errorf("quickstart: %w", err)
 	}
 	overrides["tls.cert_file"], overrides["tls.key_file"] = certs.path("server.pem"), certs.path("server-key.pem")

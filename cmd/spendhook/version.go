@@ -3,7 +3,10 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"runtime/debug"
+
+	"github.com/go-json-experiment/json"
 )
 
 // Set at link time where the go command does not see the repository, as
@@ -53,5 +56,15 @@ func (c *versionCmd) Run(term *stdio) error {
 		return writeLine(term.Out, readBuild())
 	}
 	_, err := fmt.Fprintln(term.Out, readBuild())
+	return err
+}
+
+// writeLine writes v as one line of JSON.
+func writeLine(out io.Writer, v any) error {
+	line, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(append(line, '\n'))
 	return err
 }
