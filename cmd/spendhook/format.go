@@ -98,7 +98,7 @@ func (c *formatRaiseCmd) Run(ctx context.Context, term *stdio) error {
 	}
 	to := partition.NewestFormat()
 	if c.DryRun {
-		return errors.Join(c.preview(ctx, term, r, to), r.Close())
+		return errors.Join(preview(ctx, term.Out, r, to), r.Close())
 	}
 	raised, err := storedformat.Raise(ctx, r.Client(), to)
 	fmt.Fprintf(term.Out, "raised %d of %d partitions to format %d\n", raised, partition.Count, to)
@@ -113,26 +113,17 @@ func (c *formatRaiseCmd) Run(ctx context.Context, term *stdio) error {
 	return err
 }
 
-// preview prints what Run would do, and returns the error that Run would return.
-func (c *formatRaiseCmd) preview(ctx context.Context, term *stdio, r *redisx.Redis, to int) error {
+// preview prints the formats, or returns an error if a replica does not read the new one.
+func preview(ctx context.Context, out io.Writer, r *redisx.Redis, to int) error {
 	formats, err := storedformat.Read(ctx, r.Client())
 	if err != nil {
 		return err
 	}
-	below := 0
-	for p, format := range formats.Partitions {
-		if format < partition.OldestFormat || format > to {
-			return &partition.FormatError{Partition: p, Format: format}
-		}
-		if format < to {
-			below++
-		}
-	}
-	fmt.Fprintf(term.Out, "%d of %d partitions are to be raised to format %d\n", below, partition.Count, to)
 	for _, reader := range formats.Readers {
 		if !reader.Reads(to) {
-			err = errors.Join(err, fmt.Errorf("%w: %s", storedformat.ErrOldReplica, reader.Replica))
+			return fmt.Errorf("%w: %s", storedformat.ErrOldReplica, reader.Replica)
 		}
 	}
-	return err
+	fmt.Fprintf(out, "all partitions are to be raised to format %d\n", to)
+	return printFormats(out, formats)
 }

@@ -22,8 +22,8 @@ func (c *listenCmd) validateForward() error {
 	if c.Subscriber == nil {
 		return errors.New("--forward-to needs --subscriber")
 	}
-	if c.Subscribe || c.PublicURL != "" || c.FailRate != 0 || c.Delay != 0 {
-		return errors.New("--subscribe, --public-url, --fail-rate and --delay do not go with --forward-to")
+	if c.Subscribe || c.PublicURL != "" || c.Delay != 0 {
+		return errors.New("--subscribe, --public-url and --delay do not go with --forward-to")
 	}
 	return nil
 }
@@ -46,7 +46,7 @@ func (c *listenCmd) forward(ctx context.Context, term *stdio) error {
 	}
 	fmt.Fprintf(term.Err, "forwarding to %s, from the event after number %d\n", c.ForwardTo, feed.After)
 	f := &forwarder{
-		to: c.ForwardTo, print: printer(term.Out, c.JSON), err: term.Err, left: c.Count,
+		to: c.ForwardTo, print: printer(term.Out), err: term.Err, left: c.Count,
 		http: &http.Client{
 			Timeout:       15 * time.Second, // that of an attempt
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

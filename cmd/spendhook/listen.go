@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -36,9 +34,7 @@ type listenCmd struct {
 	SecretFile []string      `sep:"none" placeholder:"FILE" help:"File with a signing secret to verify with; repeat the flag while a secret rotates. SPENDHOOK_SECRET holds a secret itself."`
 	Status     int           `default:"204" help:"HTTP status of the answers."`
 	Delay      time.Duration `help:"Delay before each answer."`
-	FailRate   float64       `help:"Share of deliveries that are answered with 500 instead, 0 to 1."`
 	Count      int           `help:"Stop after this many deliveries."`
-	JSON       bool          `name:"json" help:"Print one JSON object per delivery."`
 	Subscribe  bool          `help:"Create a subscriber for this receiver, and delete it at the end."`
 	Events     []string      `aliases:"event" default:"PAYMENT_PAID,CARD_CREATION_REQUEST_CREATED,CARD_CREATION_REQUEST_ERROR" help:"With --subscribe: event types to receive."`
 	PublicURL  string        `help:"With --subscribe: the address at which the daemon reaches this receiver (default: the listen address)."`
@@ -57,9 +53,6 @@ func (c *listenCmd) Validate() error {
 	}
 	if c.Subscriber != nil || c.After != nil {
 		return errors.New("--subscriber and --after go with --forward-to")
-	}
-	if c.FailRate < 0 || c.FailRate > 1 {
-		return errors.New("--fail-rate must be 0 to 1")
 	}
 	return nil
 }
@@ -80,13 +73,16 @@ func (c *listenCmd) Run(ctx context.Context, term *stdio) error {
 	}
 	r := &receiver{
 		secrets: secrets, delay: c.Delay, left: c.Count, done: done,
-		verdict: c.verdict, print: printer(term.Out, c.JSON),
+		verdict: func(received) int { return c.Status }, print: printer(term.Out),
 	}
-	listener, self, err := c.listen(ctx)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Addr)
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
+	self := "http://" + listener.Addr().String()
+	if c.TLSCert != "" {
+		self = "https://" + listener.Addr().String()
+	}
 	fmt.Fprintf(term.Err, "listening on %s\n", self)
 	leave, err := c.join(ctx, r, self, term)
 	if err != nil {
@@ -94,35 +90,13 @@ func (c *listenCmd) Run(ctx context.Context, term *stdio) error {
 		return err
 	}
 	defer leave()
-	return r.serve(ctx, server, listener)
-}
-
-// listen returns the listener and its URL.
-func (c *listenCmd) listen(ctx context.Context) (l net.Listener, self string, err error) {
-	var config *tls.Config
-	if c.TLSCert != "" {
-		pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
-		if err != nil {
-			return nil, "", err
+	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
+	return r.serve(ctx, func() error {
+		if c.TLSCert != "" {
+			return server.ServeTLS(listener, c.TLSCert, c.TLSKey)
 		}
-		config = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-	}
-	l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.Addr)
-	if err != nil {
-		return nil, "", err
-	}
-	if config == nil {
-		return l, "http://" + l.Addr().String(), nil
-	}
-	return tls.NewListener(l, config), "https://" + l.Addr().String(), nil
-}
-
-// verdict returns the status that the flags ask for.
-func (c *listenCmd) verdict(received) int {
-	if c.FailRate > 0 && rand.Float64() < c.FailRate { //nolint:gosec // chance, not a secret
-		return http.StatusInternalServerError
-	}
-	return c.Status
+		return server.Serve(listener)
+	}, server.Shutdown)
 }
 
 // join creates a subscriber for the receiver with --subscribe; leave deletes it.
@@ -242,9 +216,9 @@ func (r *receiver) note(got received) {
 }
 
 // serve runs until ctx ends, then lets the last answers out.
-func (r *receiver) serve(ctx context.Context, server *http.Server, l net.Listener) error {
+func (r *receiver) serve(ctx context.Context, serve func() error, shutdown func(context.Context) error) error {
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(l) }()
+	go func() { failed <- serve() }()
 	select {
 	case err := <-failed:
 		return err
@@ -252,19 +226,11 @@ func (r *receiver) serve(ctx context.Context, server *http.Server, l net.Listene
 	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	err := errors.Join(server.Shutdown(grace), ended(<-failed))
+	err := shutdown(grace)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.unproven > 0 {
 		return fmt.Errorf("%d deliveries had no valid signature", r.unproven)
-	}
-	return err
-}
-
-// ended is nil for the error that Serve returns after Shutdown.
-func ended(err error) error {
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
 	}
 	return err
 }

@@ -5,38 +5,16 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"spendhook/internal/terminal"
 )
 
-// printer returns how deliveries are shown: for people, or a JSON object a line.
-func printer(out io.Writer, asJSON bool) func(received) {
-	if asJSON {
-		return func(r received) { printJSON(out, r) }
-	}
+// printer returns a function that prints deliveries.
+func printer(out io.Writer) func(received) {
 	paint := painter(out)
 	return func(r received) { printPretty(out, paint, r) }
-}
-
-func printJSON(out io.Writer, r received) {
-	body := jsontext.Value(r.Body)
-	if !body.IsValid() {
-		body, _ = json.Marshal(string(r.Body), jsontext.AllowInvalidUTF8(true)) // a string always encodes
-	}
-	line, err := json.Marshal(struct {
-		At        time.Time      `json:"at"`
-		ID        string         `json:"id"`
-		Signature string         `json:"signature"`
-		Answered  int            `json:"answered"`
-		Body      jsontext.Value `json:"body"`
-	}{r.At, r.ID, proof(r.Verified), r.Answered, body})
-	if err == nil {
-		fmt.Fprintln(out, terminal.Escape(string(line), ""))
-	}
 }
 
 func printPretty(out io.Writer, paint paint, r received) {

@@ -13,7 +13,7 @@ import (
 	"spendhook/events/publish"
 )
 
-// show prints the daemon's work for a developer. Use it from one goroutine.
+// show prints the daemon's work for a developer.
 type show struct {
 	out         io.Writer
 	paint       paint
@@ -40,12 +40,12 @@ func (s *show) accepted(e events.Event, status publish.Status) {
 	fmt.Fprintf(s.out, "  %s   %-29s %s\n", s.paint(green, string(status)), e.Type, e.ID)
 }
 
-func (s *show) posted(e posting) {
+func (s *show) posted(e received) {
 	color := green
 	if e.Answered/100 != 2 {
 		color = red
 	}
-	fmt.Fprintf(s.out, "  POST %s   %-29s %s   %s\n", s.paint(color, strconv.Itoa(e.Answered)), e.eventType, e.ID, s.paint(dim, "signature "+proof(e.Verified)))
+	fmt.Fprintf(s.out, "  POST %s   %-29s %s   %s\n", s.paint(color, strconv.Itoa(e.Answered)), typeOf(e.Body), e.ID, s.paint(dim, "signature "+proof(e.Verified)))
 }
 
 func (s *show) delivery(d delivery.Delivery) {
