@@ -5,10 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net/netip"
-	"net/url"
 	"path/filepath"
-	"strings"
 
 	"spendhook/config"
 	"spendhook/internal/redisx"
@@ -63,34 +60,10 @@ func encryptionKey(cfg *config.Config, own func(path string) (seal.Key, error)) 
 }
 
 // warnOfOwnKey logs a warning when the key is in the data directory but Redis or the database
-// is on another machine.
+// is not.
 func warnOfOwnKey(cfg *config.Config, log *slog.Logger) {
-	if !ownKey(cfg) {
-		return
+	if ownKey(cfg) && (cfg.Redis.URL != redisx.Embedded || cfg.Storage.URL != "") {
+		log.Warn("the encryption key is kept in data_dir, but Redis or the database is elsewhere: secrets there are lost with this directory, and other replicas cannot open them; set encryption.key or encryption.key_file",
+			"file.path", filepath.Join(cfg.DataDir, encryptionKeyFile))
 	}
-	if ownAddress(cfg.Redis.URL.Reveal()) && ownAddress(cfg.Storage.URL.Reveal()) {
-		return
-	}
-	log.Warn("the encryption key is kept in data_dir, but Redis or the database is elsewhere: secrets there are lost with this directory, and other replicas cannot open them; set encryption.key or encryption.key_file",
-		"file.path", filepath.Join(cfg.DataDir, encryptionKeyFile))
-}
-
-// ownAddress reports whether the store at the address is on this machine: in the data
-// directory, behind a unix socket or on loopback.
-func ownAddress(address string) bool {
-	if address == "" || address == redisx.Embedded || strings.HasPrefix(address, "unix:") {
-		return true
-	}
-	u, err := url.Parse(address)
-	if err != nil {
-		return false
-	}
-	for host := range strings.SplitSeq(u.Host, ",") { // Sentinel and Cluster have several
-		name := (&url.URL{Host: host}).Hostname()
-		ip, err := netip.ParseAddr(name)
-		if name != "localhost" && (err != nil || !ip.IsLoopback()) {
-			return false
-		}
-	}
-	return u.Host != ""
 }

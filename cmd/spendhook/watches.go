@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -59,7 +60,7 @@ type redisWatch struct {
 	up    prometheus.Gauge
 	safe  prometheus.Gauge
 	log   *slog.Logger
-	bad   map[string]bool // what was logged and is not yet well: notReady, and servers that are away
+	bad   map[string]bool // the problems of the last check, which are logged
 }
 
 func newRedisWatch(check func(context.Context) redisx.Status, reg prometheus.Registerer, log *slog.Logger) *redisWatch {
@@ -81,12 +82,6 @@ func (w *redisWatch) run(ctx context.Context) {
 	}
 }
 
-// The log messages of problems of Redis.
-const (
-	notReady  = "not ready"
-	shardAway = "a shard does not answer"
-)
-
 // sample checks Redis once. It logs each problem when the problem begins, and once when all is well
 // again.
 func (w *redisWatch) sample(ctx context.Context) {
@@ -103,28 +98,17 @@ func (w *redisWatch) sample(ctx context.Context) {
 		w.safe.Set(1)
 	}
 	bad := make(map[string]bool)
-	mark := func(name string) bool { // notes the problem, and reports whether it is new
-		bad[name] = true
-		return !w.bad[name]
-	}
-	if len(status.Problems) > 0 && mark(notReady) {
-		w.log.Error(notReady, "problem", status.Problems[0])
-	}
-	for _, problem := range status.Away {
-		if mark(awayServer(problem)) {
-			w.log.Error(shardAway, "problem", problem)
+	for _, problem := range slices.Concat(status.Problems, status.Away) {
+		what, _, _ := strings.Cut(problem, ": ") // the text of an error may change from check to check
+		bad[what] = true
+		if !w.bad[what] {
+			w.log.Error("Redis has a problem", "problem", problem)
 		}
 	}
 	if len(bad) == 0 && len(w.bad) > 0 {
 		w.log.Info("Redis is well again")
 	}
 	w.bad = bad
-}
-
-// awayServer returns the address of the server that an entry of redisx.Status.Away is about.
-func awayServer(problem string) string {
-	address, _, _ := strings.Cut(problem, ": ")
-	return address
 }
 
 // The interval between checks of the database, while it is unavailable and otherwise.
@@ -207,35 +191,30 @@ const (
 // watchCertificates counts the egress certificates that expire soon or have expired, and logs a
 // warning for each, once an hour, and soon after a check that failed.
 func (d *daemon) watchCertificates(ctx context.Context) error {
-	var byPartition atomic.Pointer[[]int64]
+	var ending atomic.Int64
 	d.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spendhook_egress_certificates_ending",
-		Help: "Egress certificates of companies that expire within 30 days or have expired, in the partitions this replica owns.",
+		Help: "Egress certificates of companies that expire within 30 days or have expired, shown by the owner of partition 0.",
 	}, func() float64 {
-		counts, ending := byPartition.Load(), int64(0)
-		if counts == nil {
+		if !d.reports() {
 			return 0
 		}
-		for _, p := range d.owned() {
-			ending += (*counts)[p]
-		}
-		return float64(ending)
+		return float64(ending.Load())
 	}))
 	d.background(ctx, "certificate watch", func(ctx context.Context) {
-		for pause.For(ctx, d.checkCertificates(ctx, &byPartition)) {
+		for pause.For(ctx, d.checkCertificates(ctx, &ending)) {
 		}
 	})
 	return nil
 }
 
 // checkCertificates returns the wait until the next check. A check fails while a shard is away.
-func (d *daemon) checkCertificates(ctx context.Context, byPartition *atomic.Pointer[[]int64]) time.Duration {
-	some, counts, err := d.certificates.ExpiringBefore(ctx, time.Now().Add(certificateNotice))
+func (d *daemon) checkCertificates(ctx context.Context, ending *atomic.Int64) time.Duration {
+	some, count, err := d.certificates.ExpiringBefore(ctx, time.Now().Add(certificateNotice))
 	if err != nil {
-		d.log.Debug("egress certificates not checked", "exception.message", err)
 		return certificateRetry
 	}
-	byPartition.Store(&counts)
+	ending.Store(count)
 	for _, c := range some {
 		d.log.Warn("an egress certificate ends soon or has ended", "company_uuid", c.Company, "not_after", c.NotAfter)
 	}
