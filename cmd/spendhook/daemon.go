@@ -120,7 +120,7 @@ type daemon struct {
 func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, reload *reloader, allowMemory bool) (*daemon, error) {
 	d := &daemon{cfg: cfg, log: log, reloader: reload, allowMemory: allowMemory, stop: cleanups{log: log}, failed: make(chan error, 2), registry: newRegistry()}
 	d.connections = connlimit.NewMetrics(d.registry)
-	d.egress = newGuard(cfg)
+	d.egress = egress.New(egress.Options{AllowLoopback: cfg.Dev, AllowCIDRs: cfg.Egress.AllowCIDRs, Proxied: cfg.Egress.ProxyURL != ""})
 	reload.log = log
 	reload.apply("log.level", func(c *config.Config) { reload.level.Set(logLevel(c.Log)) })
 	reload.apply("egress.allow_cidrs", func(c *config.Config) { d.egress.Allow(c.Egress.AllowCIDRs) })

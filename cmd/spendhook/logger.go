@@ -14,29 +14,20 @@ import (
 // logLevel returns the level of the settings.
 func logLevel(cfg config.Log) slog.Level {
 	var level slog.Level
-	if level.UnmarshalText([]byte(cfg.Level)) != nil { // cannot happen: config allows no other text
-		return slog.LevelInfo
-	}
+	_ = level.UnmarshalText([]byte(cfg.Level)) // config allows no other text
 	return level
 }
 
-// serveLogger is newLogger that adds the trace to log records while spans are exported.
-func serveLogger(out io.Writer, cfg config.Log, level slog.Leveler) *slog.Logger {
-	log := newLogger(out, cfg, level)
-	if tracing.Enabled() {
-		return slog.New(tracing.LogHandler(log.Handler()))
-	}
-	return log
-}
-
 // newLogger returns a logger with the configured format and level. The format "auto" is colour
-// on a terminal, and JSON elsewhere.
+// on a terminal, and JSON elsewhere. While spans are exported, log records have their ids.
 func newLogger(out io.Writer, cfg config.Log, level slog.Leveler) *slog.Logger {
-	switch shown := terminal.Is(out); {
-	case cfg.Format == "text", cfg.Format == "color", cfg.Format == "auto" && shown:
-		return slog.New(tint.NewTextHandler(out, &tint.Options{
-			Level: level, TimeFormat: "15:04:05.000", NoColor: cfg.Format == "text" || (cfg.Format == "auto" && !terminal.Colors(out)),
-		}))
+	var handler slog.Handler = slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level})
+	if cfg.Format == "text" || cfg.Format == "color" || cfg.Format == "auto" && terminal.Is(out) {
+		colors := cfg.Format == "color" || cfg.Format == "auto" && terminal.Colors(out)
+		handler = tint.NewTextHandler(out, &tint.Options{Level: level, TimeFormat: "15:04:05.000", NoColor: !colors})
 	}
-	return slog.New(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level}))
+	if tracing.Enabled() {
+		handler = tracing.LogHandler(handler)
+	}
+	return slog.New(handler)
 }

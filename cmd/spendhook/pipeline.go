@@ -2,14 +2,13 @@ package main
 
 import (
 	"context"
-	"crypto/x509"
+	"crypto/tls"
 	"fmt"
 	"time"
 
 	"spendhook/api"
 	"spendhook/audit"
 	"spendhook/cardjobs"
-	"spendhook/config"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/feed"
@@ -39,25 +38,6 @@ import (
 	"spendhook/subscribers/registry"
 	"spendhook/subscribers/signingkey"
 )
-
-func newGuard(cfg *config.Config) *egress.Guard {
-	return egress.New(egress.Options{AllowLoopback: cfg.Dev, AllowCIDRs: cfg.Egress.AllowCIDRs, Proxied: cfg.Egress.ProxyURL != ""})
-}
-
-// egressProxy returns the proxy for deliveries, and nil if none is configured.
-func egressProxy(cfg *config.Config) (*egress.Proxy, error) {
-	if cfg.Egress.ProxyURL == "" {
-		return nil, nil
-	}
-	var roots *x509.CertPool // nil: the system's
-	if file := cfg.Egress.ProxyCAFile; file != "" {
-		var err error
-		if roots, err = clienttls.Authorities(file); err != nil {
-			return nil, fmt.Errorf("egress.proxy_ca_file: %w", err)
-		}
-	}
-	return egress.NewProxy(cfg.Egress.ProxyURL.Reveal(), roots)
-}
 
 func (d *daemon) openStores(context.Context) error {
 	client := d.redis.Client()
@@ -122,10 +102,16 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 
 // openDispatcher opens the dispatcher, the inspector and the feed.
 func (d *daemon) openDispatcher() error {
-	policy := deliveryPolicy(d.cfg)
-	proxy, err := egressProxy(d.cfg)
-	if err != nil {
-		return err
+	var proxy *egress.Proxy
+	if d.cfg.Egress.ProxyURL != "" {
+		var trust tls.Config
+		if err := (&clienttls.Files{CA: d.cfg.Egress.ProxyCAFile}).Apply(&trust); err != nil {
+			return fmt.Errorf("egress.proxy_ca_file: %w", err)
+		}
+		var err error
+		if proxy, err = egress.NewProxy(d.cfg.Egress.ProxyURL.Reveal(), trust.RootCAs); err != nil {
+			return err
+		}
 	}
 	sender := webhook.NewSender(webhook.SenderOptions{
 		Guard: d.egress, Proxy: proxy, Version: readBuild().Version,
@@ -139,7 +125,7 @@ func (d *daemon) openDispatcher() error {
 	d.dispatcher = dispatcher.New(dispatcher.Options{
 		Client: d.redis.Client(), Events: d.events, Operational: d.operational,
 		Subscribers: d.subscribers, Health: d.health, Certificates: d.certificates, Registry: d.copies, Requests: prepared,
-		Sender: sender, Policy: policy, Replica: d.replica.id,
+		Sender: sender, Policy: deliveryPolicy(d.cfg), Replica: d.replica.id,
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
 		TopCompanies: d.cfg.Metrics.TopCompanies,

@@ -62,7 +62,7 @@ func (c *serveCmd) Run(ctx context.Context, term *stdio) error {
 	level := new(slog.LevelVar)
 	level.Set(logLevel(cfg.Log))
 	reload := &reloader{load: load, running: *cfg, level: level}
-	d, err := startDaemon(ctx, cfg, serveLogger(term.Err, cfg.Log, level), reload, cfg.Dev || c.Quickstart)
+	d, err := startDaemon(ctx, cfg, newLogger(term.Err, cfg.Log, level), reload, cfg.Dev || c.Quickstart)
 	if err != nil {
 		return startError(ctx, err)
 	}
