@@ -90,18 +90,12 @@ type trustedIssuer struct {
 	CompanyClaim string   `yaml:"company_claim"`
 }
 
-// events configures the retention of events and the catalogue of event types.
+// events configures the retention of events, and the event types besides the built-in ones.
 type events struct {
 	Retention       time.Duration `yaml:"retention" default:"7d" range:"1m..90d"`
 	KeepDelivered   time.Duration `yaml:"keep_delivered" default:"72h" range:"1s..90d"`
-	Catalogue       []eventType   `yaml:"catalogue"`
+	Catalogue       []string      `yaml:"catalogue"`
 	StrictCatalogue bool          `yaml:"strict_catalogue"`
-}
-
-// eventType is one more entry of the event catalogue.
-type eventType struct {
-	Name        string `yaml:"name"`
-	Description string `yaml:"description"`
 }
 
 // operations names the company whose subscribers also receive the operational events of all

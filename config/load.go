@@ -312,18 +312,9 @@ func wanted(t reflect.Type) string {
 	case t.Kind() == reflect.Float64:
 		return "a number"
 	case t.Kind() == reflect.Struct:
-		return members(t)
+		return "keys with values"
 	}
 	return "text"
-}
-
-// members shows the keys of a list's items.
-func members(t reflect.Type) string {
-	names := make([]string, t.NumField())
-	for i := range names {
-		names[i] = t.Field(i).Tag.Get("yaml") + ": ..."
-	}
-	return "{" + strings.Join(names, ", ") + "}"
 }
 
 // Changed names the settings in which two configurations differ, sorted.

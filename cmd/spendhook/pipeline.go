@@ -25,6 +25,7 @@ import (
 	"spendhook/events/sequence"
 	"spendhook/internal/bodylimit"
 	"spendhook/internal/clienttls"
+	"spendhook/internal/connlimit"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
 	"spendhook/storage/billing"
@@ -199,7 +200,10 @@ func (d *daemon) openIntake(context.Context) error {
 		return err
 	}
 	d.serve(d.intake, service{
-		name: "intake", handler: handler, answer: answerTimeout, tls: d.tlsConfig(), limits: d.connectionLimits(),
+		name: "intake", handler: handler, answer: answerTimeout, tls: d.tlsConfig(),
+		limits: connlimit.Options{ // proxies carry the connections of many clients
+			Max: d.cfg.HTTP.MaxConnections, MaxPerAddress: d.cfg.HTTP.MaxConnectionsPerAddress, Exempt: d.peers.Trusts,
+		},
 		context: bodies.ConnContext,
 	})
 	d.stop.call("waiting readers", func(context.Context) {

@@ -44,8 +44,8 @@ func (f configFlags) flags(others map[string]string) map[string]string {
 
 func newCatalogue(cfg *config.Config) *eventtype.Catalogue {
 	extra := make([]eventtype.Type, len(cfg.Events.Catalogue))
-	for i, t := range cfg.Events.Catalogue {
-		extra[i] = eventtype.Type{Name: t.Name, Description: t.Description}
+	for i, name := range cfg.Events.Catalogue {
+		extra[i] = eventtype.Type{Name: name}
 	}
 	return eventtype.NewCatalogue(extra, cfg.Events.StrictCatalogue)
 }
