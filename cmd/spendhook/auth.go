@@ -86,7 +86,7 @@ func (d *daemon) followAuth(ctx context.Context) {
 
 // openTokenKeys opens the database and the keys that sign access tokens, for a command beside the
 // daemon. The caller closes the database.
-func (f storageFlags) openTokenKeys(ctx context.Context) (*storage.DB, *keys.Signer, error) {
+func (f configFlags) openTokenKeys(ctx context.Context) (*storage.DB, *keys.Signer, error) {
 	cfg, err := f.settings()
 	if err != nil {
 		return nil, nil, err
@@ -110,7 +110,7 @@ func (f storageFlags) openTokenKeys(ctx context.Context) (*storage.DB, *keys.Sig
 }
 
 type tokenCmd struct {
-	storageFlags
+	configFlags
 
 	Company *uuid.UUID    `help:"Company that the token is tied to (default: none; requests with the token may name any company)."`
 	Scope   string        `required:"" help:"Scopes, separated by spaces, such as 'events:write deliveries:read'. docs/tokens.md lists them."`

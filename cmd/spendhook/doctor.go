@@ -54,13 +54,11 @@ var errDoctor = errors.New("there are problems")
 func (c *doctorCmd) Run(ctx context.Context, term *stdio) error {
 	d := doctor{timeout: c.Timeout}
 	d.check(ctx, "configuration", "the settings are good", func(_ context.Context, r *findings) {
-		var err error
-		if d.cfg, err = c.loadDaemon(nil); err != nil {
+		if _, err := config.LoadDaemon(c.Config, os.Environ(), c.overrides()); err != nil {
 			r.problem("correct the settings in the configuration file, the SPENDHOOK_* variables or the flags; 'spendhook config check' checks them again", "%v", err)
-			d.cfg, err = c.load() // without the rules for serve
 		}
-		if err != nil {
-			d.cfg = nil
+		if cfg, err := c.load(); err == nil { // without the rules for serve
+			d.cfg = cfg
 		}
 	})
 	if d.cfg != nil {

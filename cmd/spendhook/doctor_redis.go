@@ -41,6 +41,7 @@ func (d *doctor) connect(ctx context.Context, r *findings) *redisx.Redis {
 	// The client of a Cluster first asks any server for its commands and the slot map. If that
 	// server hangs, the first call times out, although the other servers answer.
 	_ = client.Client().Ping(ctx).Err()
+	_ = redisx.EachMaster(ctx, client.Client(), func(context.Context, string, redis.UniversalClient) error { return nil })
 	status := client.Check(ctx)
 	const settings = "see docs/redis.md for the settings that Redis needs"
 	for _, p := range status.Problems {

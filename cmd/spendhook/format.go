@@ -23,13 +23,12 @@ type formatCmd struct {
 	configFlags
 
 	Action string `arg:"" optional:"" enum:"show,raise" default:"show" help:"'show' prints the version of the stored format, and the versions that each replica reads. 'raise' raises it to the newest version of this release; every replica must read that already."`
-	Redis  string `placeholder:"URL" help:"'embedded', or the URL of the daemon's Redis."`
 	DryRun bool   `help:"With raise: print the versions, fail if a replica prevents the raise, and do nothing."`
 }
 
 // Run works while daemons run. After an interruption, raise can be run again.
 func (c *formatCmd) Run(ctx context.Context, term *stdio) error {
-	cfg, err := c.loadWith(map[string]string{"redis": c.Redis})
+	cfg, err := c.load()
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 type importCmd struct {
-	storageFlags
+	configFlags
 
 	Files []string `arg:"" name:"file" type:"existingfile" help:"NDJSON files, read in this order; '-' is standard input. The field kind of each line is company, user, card, location, reimbursement or statement."`
 }
@@ -39,11 +39,11 @@ func (c *importCmd) Run(ctx context.Context, term *stdio) error {
 	if err == nil && total.Refused > 0 {
 		err = fmt.Errorf("%d of %d lines were refused", total.Refused, total.Imported+total.Refused)
 	}
-	return errors.Join(err, store.Close(), c.record(ctx, term, total, err))
+	return errors.Join(err, store.Close(), c.recordImport(ctx, term, total, err))
 }
 
-// record writes an audit entry if lines were imported.
-func (c *importCmd) record(ctx context.Context, term *stdio, total importer.Report, failure error) error {
+// recordImport writes an audit entry if lines were imported.
+func (c *importCmd) recordImport(ctx context.Context, term *stdio, total importer.Report, failure error) error {
 	if total.Imported == 0 && failure == nil {
 		return nil
 	}
@@ -54,7 +54,7 @@ func (c *importCmd) record(ctx context.Context, term *stdio, total importer.Repo
 	if failure != nil {
 		e.Outcome = audit.Unknown // some lines may be there that are not counted
 	}
-	return c.configFlags.record(ctx, term, e)
+	return c.record(ctx, term, e)
 }
 
 func importFile(ctx context.Context, store *storage.DB, name string, term *stdio) (importer.Report, error) {

@@ -16,7 +16,7 @@ import (
 )
 
 type initCmd struct {
-	storageFlags
+	configFlags
 
 	Dir     string    `default:"./spendhook-init" help:"Directory of the certificates and the key; created if missing."`
 	Host    []string  `default:"localhost,127.0.0.1,::1" help:"DNS names and IP addresses of the server."`
@@ -27,7 +27,7 @@ type initCmd struct {
 // Run creates missing files and keys, and prints the client. A second run changes nothing
 // while the certificates are valid.
 func (c *initCmd) Run(ctx context.Context, term *stdio) error {
-	cfg, err := c.loadWith(map[string]string{"storage.url": c.Storage})
+	cfg, err := c.load()
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ type keysCmd struct {
 }
 
 type keysRotateCmd struct {
-	storageFlags
+	configFlags
 
 	Now bool `help:"Sign with the new key after 15 seconds, when every replica knows it, instead of 10 minutes, when every verifier does."`
 }
@@ -42,7 +42,7 @@ func (c *keysRotateCmd) Run(ctx context.Context, term *stdio) error {
 const tokenKey = "token_key"
 
 type keysRevokeCmd struct {
-	storageFlags
+	configFlags
 
 	ID string `arg:"" name:"key-id" help:"The key's id, as keys list shows it; after -- when it begins with a dash."`
 }
@@ -57,7 +57,7 @@ func (c *keysRevokeCmd) Run(ctx context.Context, term *stdio) error {
 	})
 }
 
-type keysListCmd struct{ storageFlags }
+type keysListCmd struct{ configFlags }
 
 // Run prints the keys, in the order in which they sign.
 func (c *keysListCmd) Run(ctx context.Context, term *stdio) error {
@@ -65,7 +65,7 @@ func (c *keysListCmd) Run(ctx context.Context, term *stdio) error {
 }
 
 // onKeys opens the signing keys, changes them, and prints them.
-func (f storageFlags) onKeys(ctx context.Context, term *stdio, change func(*keys.Signer) error) error {
+func (f configFlags) onKeys(ctx context.Context, term *stdio, change func(*keys.Signer) error) error {
 	store, signer, err := f.openTokenKeys(ctx)
 	if err != nil {
 		return err

@@ -24,7 +24,7 @@ type createdClient struct {
 }
 
 type clientCreateCmd struct {
-	storageFlags
+	configFlags
 
 	Name        string     `required:"" help:"Description of the client."`
 	Company     *uuid.UUID `help:"Company that the client is tied to (default: none; its requests may name any company)."`

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -42,24 +43,18 @@ func quickstartHost(listen string) string {
 // prepareQuickstart creates the certificates, or reuses those of an earlier start, and
 // configures the daemon to use them.
 func (c *serveCmd) prepareQuickstart(overrides map[string]string) error {
-	cfg, err := c.loadWith(overrides)
+	cfg, err := config.Load(c.Config, os.Environ(), overrides)
 	if err != nil {
 		return err
 	}
-	switch tls := cfg.TLS; {
-	case cfg.Dev || c.Demo:
-		return usageError("--quickstart serves mutual TLS, --dev and --demo serve in clear: use one or the other")
-	case tls.CertFile != "" || tls.KeyFile != "" || tls.ClientCAFile != "":
-		return usageError("--quickstart makes its own certificates: leave it out, or tls.cert_file, tls.key_file and tls.client_ca_file")
-	case len(tls.TrustedProxies) > 0:
-		return usageError("--quickstart ends TLS itself: leave it out, or tls.trusted_proxies")
-	case !cfg.Auth.Builtin:
-		return usageError("--quickstart makes a client that gets tokens here: leave it out, or set auth.builtin")
+	tls := cfg.TLS
+	if cfg.Dev || c.Demo || tls.CertFile != "" || tls.KeyFile != "" || tls.ClientCAFile != "" || len(tls.TrustedProxies) > 0 || !cfg.Auth.Builtin {
+		return usageError("--quickstart serves mutual TLS with its own certificates and its own tokens: leave it out, or leave out --dev, --demo, tls.cert_file, tls.key_file, tls.client_ca_file, tls.trusted_proxies and auth.builtin: false")
 	}
 	if err := datadir.Make(cfg.DataDir); err != nil {
 		return err
 	}
-	certs := quickstartCerts(cfg)
+	certs := quickstartCerts(&cfg)
 	if err := certs.renew(time.Now()); err != nil {
 		return fmt.Errorf("quickstart: %w", err)
 	}

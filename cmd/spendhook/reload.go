@@ -18,13 +18,7 @@ type reloader struct {
 
 	mu      sync.Mutex
 	running config.Config
-	steps   []reloadStep
-}
-
-// reloadStep applies one setting.
-type reloadStep struct {
-	key   string
-	apply func(*config.Config)
+	steps   map[string]func(*config.Config) // by the setting that they apply
 }
 
 // reloaded names the changed settings.
@@ -37,7 +31,7 @@ type reloaded struct {
 func (r *reloader) apply(key string, step func(*config.Config)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.steps = append(r.steps, reloadStep{key, step})
+	r.steps[key] = step
 }
 
 // reload applies the changed settings that can be applied, and names the others. Invalid
@@ -52,14 +46,8 @@ func (r *reloader) reload() (reloaded, error) {
 	}
 	done := reloaded{Applied: []string{}, NeedsRestart: []string{}}
 	for _, key := range config.Changed(&r.running, next) {
-		known := false
-		for _, step := range r.steps {
-			if step.key == key {
-				step.apply(next)
-				known = true
-			}
-		}
-		if known {
+		if step, known := r.steps[key]; known {
+			step(next)
 			config.Adopt(&r.running, next, key) // what needs a restart is named again the next time
 			done.Applied = append(done.Applied, key)
 		} else {

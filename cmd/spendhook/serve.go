@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
 	"syscall"
@@ -12,11 +13,10 @@ import (
 )
 
 type serveCmd struct {
-	storageFlags
+	configFlags
 
 	Listen      string `placeholder:"HOST:PORT" help:"Address of the API; port 0 picks a free port."`
 	AdminListen string `placeholder:"HOST:PORT" help:"Address for health, metrics and profiles."`
-	Redis       string `placeholder:"URL" help:"'embedded', or the URL of a Redis (redis://, rediss://, redis+sentinel://, redis+cluster://)."`
 	TLSCert     string `placeholder:"FILE" help:"Certificate of the API's listener (PEM)."`
 	TLSKey      string `placeholder:"FILE" help:"Key of the certificate (PEM)."`
 	ClientCA    string `placeholder:"FILE" help:"CA certificates for client certificates (PEM)."`
@@ -30,11 +30,11 @@ type serveCmd struct {
 // Run serves until SIGINT or SIGTERM, then stops in order; a second signal
 // ends the process at once.
 func (c *serveCmd) Run(ctx context.Context, term *stdio) error {
-	overrides := map[string]string{
-		"listen": c.Listen, "admin_listen": c.AdminListen, "redis": c.Redis, "storage.url": c.Storage,
+	overrides := c.overrides()
+	maps.Copy(overrides, map[string]string{
+		"listen": c.Listen, "admin_listen": c.AdminListen, "log.level": c.LogLevel, "log.format": c.LogFormat,
 		"tls.cert_file": c.TLSCert, "tls.key_file": c.TLSKey, "tls.client_ca_file": c.ClientCA,
-		"log.level": c.LogLevel, "log.format": c.LogFormat,
-	}
+	})
 	if c.Dev {
 		overrides["dev"] = "true"
 	}
@@ -46,7 +46,10 @@ func (c *serveCmd) Run(ctx context.Context, term *stdio) error {
 			return err
 		}
 	}
-	load := func() (*config.Config, error) { return c.loadDaemon(overrides) }
+	load := func() (*config.Config, error) {
+		cfg, err := config.LoadDaemon(c.Config, os.Environ(), overrides)
+		return &cfg, err
+	}
 	cfg, err := load()
 	if err != nil {
 		return err
@@ -61,24 +64,19 @@ func (c *serveCmd) Run(ctx context.Context, term *stdio) error {
 	context.AfterFunc(ctx, restore) // a second signal ends the process
 	level := new(slog.LevelVar)
 	level.Set(logLevel(cfg.Log))
-	reload := &reloader{load: load, running: *cfg, level: level}
+	reload := &reloader{load: load, running: *cfg, level: level, steps: make(map[string]func(*config.Config))}
 	d, err := startDaemon(ctx, cfg, newLogger(term.Err, cfg.Log, level), reload, cfg.Dev || c.Quickstart)
 	if err != nil {
-		return startError(ctx, err)
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // a signal stopped the start
+			return nil
+		}
+		return err
 	}
 	d.background(ctx, "reloader", func(ctx context.Context) { d.reloader.follow(ctx, hangups) })
 	if err := c.greet(ctx, d, term); err != nil {
 		return errors.Join(err, d.close(ctx))
 	}
 	return d.wait(ctx)
-}
-
-// startError returns nil when a signal stopped the daemon during its start.
-func startError(ctx context.Context, err error) error {
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return nil
-	}
-	return err
 }
 
 // greet prints the addresses of the daemon, and example requests for developers.

@@ -67,9 +67,6 @@ func (s *show) delivery(d delivery.Delivery) {
 func (s *show) hints(deliveryID string) {
 	s.heading("Try it in another terminal")
 	fmt.Fprintf(s.out, "\nexport TOKEN=%s\n%s\n", s.token, s.paint(dim, "# for the command line, bin/spendhook help: export SPENDHOOK_TOKEN=$TOKEN"))
-	if s.curl == "" && strings.HasPrefix(s.base, "https://") {
-		fmt.Fprintln(s.out, s.paint(dim, "# by TLS: add --cacert, --cert and --key to each, as in docs/tls.md"))
-	}
 	s.hintEmit()
 	s.hint("list deliveries", "/api/v1/deliveries")
 	if deliveryID != "" {

@@ -134,7 +134,7 @@ func TestMutualTLS(t *testing.T) {
 	}
 	d.wantCode(t, without, d.token, "/api/v1/events", http.StatusOK, "")
 
-	store, keys, err := storageFlags{configFlags: configFlags{DataDir: h.dir}}.openTokenKeys(t.Context())
+	store, keys, err := configFlags{DataDir: h.dir}.openTokenKeys(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,18 +40,15 @@ func newRegistry() *prometheus.Registry {
 // registerMemory registers the memory metrics of Redis. In a Cluster they are those of the
 // fullest master. Use the maximum over the replicas, not the sum.
 func registerMemory(reg prometheus.Registerer, m *redismemory.Watch) {
-	reg.MustRegister(
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "spendhook_redis_memory_bytes", Help: "Memory that the fullest Redis server uses.",
-		}, func() float64 { return float64(m.Fullest().Used) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "spendhook_redis_memory_limit_bytes", Help: "Memory that the fullest Redis server may use; 0 if unknown.",
-		}, func() float64 { return float64(m.Fullest().Limit) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "spendhook_redis_high_water_bytes",
-			Help: "Memory that the fullest Redis server may use before new events are refused; 0 if it is not limited.",
-		}, func() float64 { return float64(m.Fullest().HighWater) }),
-	)
+	gauge := func(name, help string, value func() int64) {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) }))
+	}
+	gauge("spendhook_redis_memory_bytes", "Memory that the fullest Redis server uses.",
+		func() int64 { return m.Fullest().Used })
+	gauge("spendhook_redis_memory_limit_bytes", "Memory that the fullest Redis server may use; 0 if unknown.",
+		func() int64 { return m.Fullest().Limit })
+	gauge("spendhook_redis_high_water_bytes", "Memory that the fullest Redis server may use before new events are refused; 0 if it is not limited.",
+		func() int64 { return m.Fullest().HighWater })
 }
 
 // redisWatch samples Redis on a timer of its own, so that a scrape makes no request.
