@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/google/uuid"
+
 	"spendhook/internal/secret"
 )
 
@@ -99,9 +101,9 @@ type events struct {
 }
 
 // operations names the company whose subscribers also receive the operational events of all
-// other companies; empty means none.
+// other companies; uuid.Nil means none.
 type operations struct {
-	Company string `yaml:"company"`
+	Company uuid.UUID `yaml:"company"`
 }
 
 // subscribers limits the subscribers of a company.

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"go.yaml.in/yaml/v4"
 
 	"spendhook/internal/invalid"
@@ -305,6 +306,8 @@ func wanted(t reflect.Type) string {
 		return "a duration with its unit, as in 1h30m or 7d"
 	case t == reflect.TypeFor[netip.Prefix]():
 		return "an address range, as in 10.0.0.0/8"
+	case t == reflect.TypeFor[uuid.UUID]():
+		return "a UUID"
 	case t.Kind() == reflect.Bool:
 		return "true or false"
 	case t.Kind() == reflect.Int:

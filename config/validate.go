@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"spendhook/internal/egress"
 	"spendhook/internal/invalid"
 	"spendhook/internal/seal"
@@ -37,7 +35,6 @@ func (c *Config) validate(p *invalid.Error) {
 	v.auth(c)
 	v.publicURL(c.PublicURL)
 	v.catalogue(c.Events.Catalogue)
-	v.operations(c.Operations)
 	v.storage(c.Storage)
 	v.schedule(c.Delivery, c.Events.Retention)
 	v.listeners(c)
@@ -114,12 +111,6 @@ func (v checker) storage(s Storage) {
 	u, err := url.Parse(s.URL.Reveal())
 	if err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
 		v.Add("storage.url", "INVALID", "want postgres://user:password@host/database, or nothing for SQLite in data_dir")
-	}
-}
-
-func (v checker) operations(o operations) {
-	if id, err := uuid.Parse(o.Company); o.Company != "" && (err != nil || id == uuid.Nil) {
-		v.Add("operations.company", "INVALID", "want the uuid of a company, or nothing")
 	}
 }
 

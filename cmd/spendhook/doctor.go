@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
@@ -19,6 +18,7 @@ import (
 	"spendhook/internal/egress"
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
+	"spendhook/internal/servertls"
 )
 
 type doctorCmd struct {
@@ -161,22 +161,12 @@ func earliestEnd(path string) (ends time.Time, err error) {
 	if err != nil {
 		return ends, err
 	}
-	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return ends, fmt.Errorf("%s: %w", path, err)
-		}
-		if ends.IsZero() || c.NotAfter.Before(ends) {
-			ends = c.NotAfter
-		}
+	certificates, err := servertls.ParseCertificates(text)
+	if err != nil {
+		return ends, fmt.Errorf("%s: %w", path, err)
 	}
-	if ends.IsZero() {
-		return ends, fmt.Errorf("%s holds no certificate", path)
-	}
-	return ends, nil
+	first := slices.MinFunc(certificates, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
+	return first.NotAfter, nil
 }
 
 func (d *doctor) database(ctx context.Context, r *findings) {

@@ -52,7 +52,7 @@ func (d *daemon) openStores(context.Context) error {
 	d.sessions = session.NewStore(client, nil)
 	d.events = history.New(history.Options{Client: client, Retention: d.cfg.Events.Retention})
 	d.operational = operational.New(operational.Options{
-		Client: client, Retention: d.cfg.Events.Retention, Operations: operationsCompany(d.cfg),
+		Client: client, Retention: d.cfg.Events.Retention, Operations: d.cfg.Operations.Company,
 	})
 	d.subscribers = subscribers.NewStore(subscribers.StoreOptions{
 		Client:        client,

@@ -5,7 +5,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/google/uuid"
 	"go.yaml.in/yaml/v4"
 
 	"spendhook/config"
@@ -39,12 +38,6 @@ func newCatalogue(cfg *config.Config) *eventtype.Catalogue {
 		extra[i] = eventtype.Type{Name: name}
 	}
 	return eventtype.NewCatalogue(extra, cfg.Events.StrictCatalogue)
-}
-
-// operationsCompany is the zero UUID when no company is set.
-func operationsCompany(cfg *config.Config) uuid.UUID {
-	company, _ := uuid.Parse(cfg.Operations.Company) // it is valid or empty
-	return company
 }
 
 // rateLimits returns the limits of requests, of each client and of each company.
