@@ -7,26 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"time"
 
 	"spendhook/api/client"
 	"spendhook/cmd/spendhook/remote"
 )
-
-func (c *listenCmd) validateForward() error {
-	to, err := url.Parse(c.ForwardTo)
-	if err != nil || to.Host == "" || (to.Scheme != "http" && to.Scheme != "https") {
-		return errors.New("--forward-to must begin with http:// or https://")
-	}
-	if c.Subscriber == nil {
-		return errors.New("--forward-to needs --subscriber")
-	}
-	if c.Subscribe || c.PublicURL != "" || c.Delay != 0 {
-		return errors.New("--subscribe, --public-url and --delay do not go with --forward-to")
-	}
-	return nil
-}
 
 // errForwarded ends the feed after --count events.
 var errForwarded = errors.New("all were forwarded")

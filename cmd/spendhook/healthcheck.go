@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
@@ -18,10 +17,10 @@ import (
 type healthcheckCmd struct {
 	AdminListen  string        `env:"SPENDHOOK_ADMIN_LISTEN" default:"127.0.0.1:9090" help:"Address of the daemon's admin listener."`
 	CACert       string        `name:"cacert" placeholder:"FILE" help:"CA certificates of the listener's certificate, if the listener has TLS (PEM)."`
-	User         string        `placeholder:"NAME" help:"User name, if the listener requires a password."`
-	PasswordFile string        `placeholder:"FILE" help:"File with the password."`
-	Cert         string        `placeholder:"FILE" help:"Client certificate, if the listener requires one (PEM)."`
-	Key          string        `placeholder:"FILE" help:"Key of the certificate (PEM)."`
+	User         string        `placeholder:"NAME" and:"password" help:"User name, if the listener requires a password."`
+	PasswordFile []byte        `placeholder:"FILE" and:"password" type:"filecontent" help:"File with the password."`
+	Cert         string        `placeholder:"FILE" and:"certificate" help:"Client certificate, if the listener requires one (PEM)."`
+	Key          string        `placeholder:"FILE" and:"certificate" help:"Key of the certificate (PEM)."`
 	Timeout      time.Duration `default:"3s" help:"Maximum time to wait for the answer."`
 }
 
@@ -47,11 +46,7 @@ func (c *healthcheckCmd) Run(ctx context.Context, term *stdio) error {
 		return err
 	}
 	if c.User != "" {
-		password, err := os.ReadFile(c.PasswordFile)
-		if err != nil {
-			return fmt.Errorf("--password-file: %w", err)
-		}
-		req.SetBasicAuth(c.User, strings.TrimRight(string(password), "\r\n"))
+		req.SetBasicAuth(c.User, strings.TrimRight(string(c.PasswordFile), "\r\n"))
 	}
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -24,35 +25,29 @@ import (
 type listenCmd struct {
 	remote.Connection
 
-	ForwardTo  string     `placeholder:"URL" help:"Forward the feed of --subscriber to this address, instead of listening. Works behind a firewall."`
-	Subscriber *uuid.UUID `predictor:"subscriber" help:"With --forward-to: UUID of the subscriber whose events are forwarded."`
+	ForwardTo  string     `placeholder:"URL" and:"forward" xor:"subscribe,public,delay" help:"Forward the feed of --subscriber to this address, instead of listening. Works behind a firewall."`
+	Subscriber *uuid.UUID `predictor:"subscriber" and:"forward" help:"With --forward-to: UUID of the subscriber whose events are forwarded."`
 	After      *int64     `help:"With --forward-to: begin after the event with this sequence number; 0 begins with the oldest (default: only new events)."`
 
 	Addr       string        `default:"127.0.0.1:8088" help:"Address to listen on; port 0 picks a free port."`
-	TLSCert    string        `placeholder:"FILE" help:"Server certificate for https (PEM)."`
-	TLSKey     string        `placeholder:"FILE" help:"Key of the certificate (PEM)."`
+	TLSCert    string        `placeholder:"FILE" and:"tls" help:"Server certificate for https (PEM)."`
+	TLSKey     string        `placeholder:"FILE" and:"tls" help:"Key of the certificate (PEM)."`
 	SecretFile []string      `sep:"none" placeholder:"FILE" help:"File with a signing secret to verify with; repeat the flag while a secret rotates. SPENDHOOK_SECRET holds a secret itself."`
 	Status     int           `default:"204" help:"HTTP status of the answers."`
-	Delay      time.Duration `help:"Delay before each answer."`
+	Delay      time.Duration `xor:"delay" help:"Delay before each answer."`
 	Count      int           `help:"Stop after this many deliveries."`
-	Subscribe  bool          `help:"Create a subscriber for this receiver, and delete it at the end."`
+	Subscribe  bool          `xor:"subscribe" help:"Create a subscriber for this receiver, and delete it at the end."`
 	Events     []string      `aliases:"event" default:"PAYMENT_PAID,CARD_CREATION_REQUEST_CREATED,CARD_CREATION_REQUEST_ERROR" help:"With --subscribe: event types to receive."`
-	PublicURL  string        `help:"With --subscribe: the address at which the daemon reaches this receiver (default: the listen address)."`
+	PublicURL  string        `xor:"public" help:"With --subscribe: the address at which the daemon reaches this receiver (default: the listen address)."`
 }
 
-// Validate checks combinations of flags that kong cannot check.
+// Validate checks what kong cannot check.
 func (c *listenCmd) Validate() error {
 	if c.Status < 200 || c.Status > 599 {
 		return errors.New("--status must be 200 to 599")
 	}
-	if (c.TLSCert == "") != (c.TLSKey == "") {
-		return errors.New("--tls-cert and --tls-key go together")
-	}
-	if c.ForwardTo != "" {
-		return c.validateForward()
-	}
-	if c.Subscriber != nil || c.After != nil {
-		return errors.New("--subscriber and --after go with --forward-to")
+	if c.ForwardTo != "" && !strings.HasPrefix(c.ForwardTo, "http://") && !strings.HasPrefix(c.ForwardTo, "https://") {
+		return errors.New("--forward-to must begin with http:// or https://")
 	}
 	return nil
 }

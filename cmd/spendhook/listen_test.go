@@ -167,5 +167,5 @@ func TestListenServesHTTPS(t *testing.T) {
 	if !strings.HasPrefix(url, "https://127.0.0.1:") || resp.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("%s: %s", url, resp.Status)
 	}
-	command(t, "", "listen", "--tls-cert", "server.pem").want(t, exitUsage, "", "go together")
+	command(t, "", "listen", "--tls-cert", "server.pem").want(t, exitUsage, "", "--tls-cert and --tls-key must be used together")
 }

@@ -17,7 +17,6 @@ import (
 	"spendhook/config"
 	"spendhook/internal/clientcert"
 	"spendhook/internal/datadir"
-	"spendhook/internal/pause"
 	"spendhook/storage"
 )
 
@@ -66,14 +65,10 @@ func (c *serveCmd) prepareQuickstart(overrides map[string]string) error {
 	return nil
 }
 
-// quickstart creates the first client and prints example requests of that client. It waits until
-// the database is migrated.
+// quickstart creates the first client and prints example requests of that client.
 func (d *daemon) quickstart(ctx context.Context, term *stdio) error {
 	certs, store := quickstartCerts(d.cfg), clients.NewStore(d.storage, nil)
 	client, made, err := firstClient(ctx, store, "quickstart", developerCompany, certs.path("client.pem"))
-	for errors.Is(err, storage.ErrUnavailable) && pause.For(ctx, 250*time.Millisecond) {
-		client, made, err = firstClient(ctx, store, "quickstart", developerCompany, certs.path("client.pem"))
-	}
 	if err != nil {
 		return fmt.Errorf("quickstart: %w", err)
 	}
