@@ -15,7 +15,6 @@ import (
 	"spendhook/console"
 	"spendhook/console/session"
 	"spendhook/dispatcher/workqueue/storedformat"
-	"spendhook/internal/partition"
 )
 
 type consoleCmd struct {
@@ -115,10 +114,7 @@ func (s *systemStatus) Status(ctx context.Context) (console.Status, error) {
 	for _, r := range formats.Readers {
 		status.Replicas = append(status.Replicas, r.Replica)
 	}
-	status.Formats = describeFormats(formats.Partitions)
+	of := formats.Partitions[:]
+	status.Formats = fmt.Sprintf("%d in format %s", len(of), formatRange(slices.Min(of), slices.Max(of)))
 	return status, nil
-}
-
-func describeFormats(of [partition.Count]int) string {
-	return fmt.Sprintf("%d in format %s", len(of), formatRange(slices.Min(of[:]), slices.Max(of[:])))
 }

@@ -125,7 +125,7 @@ func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, relo
 	reload.apply("log.level", func(c *config.Config) { reload.level.Set(logLevel(c.Log)) })
 	reload.apply("egress.allow_cidrs", func(c *config.Config) { d.egress.Allow(c.Egress.AllowCIDRs) })
 	for _, step := range []func(context.Context) error{
-		d.openTLS, d.openDataDir, d.openTracing, d.openKeyring, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.checkKeyring, d.awaitDatabase, d.openAuth,
+		d.openTLS, d.openDataDir, d.openTracing, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.awaitDatabase, d.openAuth,
 		d.openStores, d.watchCertificates, d.bindIntake, d.openPipeline, d.openCardJobs, d.openIntake,
 	} {
 		if err := step(ctx); err != nil {
@@ -151,6 +151,10 @@ func (d *daemon) openDataDir(context.Context) (err error) {
 		return err
 	}
 	d.stop.add("replica id", func(context.Context) error { return d.replica.release() })
+	if d.keyring, err = openKeyring(d.cfg, seal.OpenFile); err != nil {
+		return err
+	}
+	warnOfOwnKey(d.cfg, d.log)
 	return nil
 }
 
@@ -159,20 +163,6 @@ func (d *daemon) openTracing(ctx context.Context) (err error) {
 	d.tracing, err = tracing.Open(ctx, tracing.Options{Version: readBuild().Version, Instance: d.replica.id, Logger: d.log})
 	d.stop.add("tracing", d.tracing.Close)
 	return err
-}
-
-func (d *daemon) openKeyring(context.Context) (err error) {
-	if d.keyring, err = openKeyring(d.cfg, seal.OpenFile); err != nil {
-		return err
-	}
-	warnOfOwnKey(d.cfg, d.log)
-	return nil
-}
-
-// checkKeyring fails the start when an encryption key is missing. Otherwise the daemon would
-// encrypt with another key, or hold deliveries whose secrets cannot be decrypted.
-func (d *daemon) checkKeyring(ctx context.Context) error {
-	return keycheck.Verify(ctx, d.redis.Client(), d.keyring)
 }
 
 // openDatabase does not need a reachable database, since deliveries do not use it.
@@ -258,8 +248,8 @@ func (d *daemon) background(ctx context.Context, what string, work func(context.
 }
 
 // awaitRedis waits until Redis is up and accepts writes, so that daemon and Redis can be
-// started together. In a Cluster it waits only for the shard of the key sh:keys, which checkKeyring
-// needs. /readyz and the log show the reason meanwhile.
+// started together. In a Cluster it waits only for the shard of the key sh:keys, with the check
+// values of the encryption keys. /readyz and the log show the reason meanwhile.
 func (d *daemon) awaitRedis(ctx context.Context) error {
 	status, said := d.redis.Check(ctx), false
 	for ; ; status = d.redis.Check(ctx) {
@@ -283,7 +273,9 @@ func (d *daemon) awaitRedis(ctx context.Context) error {
 	for _, warning := range slices.Concat(status.Away, status.Warnings, d.memory.Warnings()) {
 		d.log.Warn("Redis is up, with a warning", "warning", warning)
 	}
-	return nil
+	// A missing encryption key fails the start. Otherwise the daemon would encrypt with another
+	// key, or hold deliveries whose secrets cannot be decrypted.
+	return keycheck.Verify(ctx, d.redis.Client(), d.keyring)
 }
 
 // awaitDatabase waits up to 2 s for the first contact with the database, so that the first

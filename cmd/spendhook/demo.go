@@ -151,17 +151,13 @@ func (d *daemon) attempted(ctx context.Context, ref events.Ref) ([]delivery.Deli
 	defer cancel()
 	for {
 		list, err := d.dispatcher.Deliveries().OfEvent(ctx, ref)
-		if err != nil || (len(list) > 0 && !slices.ContainsFunc(list, unattempted)) {
+		if err != nil || (len(list) > 0 && !slices.ContainsFunc(list, func(d delivery.Delivery) bool { return d.Count == 0 || d.Status == delivery.StatusDelivering })) {
 			return list, err
 		}
 		if !pause.For(ctx, 20*time.Millisecond) {
 			return nil, errors.New("the events were not delivered; see the log")
 		}
 	}
-}
-
-func unattempted(d delivery.Delivery) bool {
-	return d.Count == 0 || d.Status == delivery.StatusDelivering
 }
 
 // failOnce returns a verdict that fails the first attempt of each CARD_CREATION_REQUEST_ERROR, so

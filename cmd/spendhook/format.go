@@ -11,7 +11,6 @@ import (
 	"text/tabwriter"
 
 	"spendhook/audit"
-	"spendhook/config"
 	"spendhook/dispatcher/workqueue/storedformat"
 	"spendhook/internal/datadir"
 	"spendhook/internal/partition"
@@ -37,7 +36,7 @@ func (c *formatCmd) Run(ctx context.Context, term *stdio) error {
 		return err
 	}
 	if c.Action == "raise" && !c.DryRun {
-		err = raiseFormat(ctx, term, cfg, r)
+		err = c.raise(ctx, term, cfg.DataDir, r)
 	} else {
 		err = c.show(ctx, term.Out, r)
 	}
@@ -75,8 +74,8 @@ func formatRange(oldest, newest int) string {
 	return fmt.Sprintf("%d to %d", oldest, newest)
 }
 
-func raiseFormat(ctx context.Context, term *stdio, cfg *config.Config, r *redisx.Redis) error {
-	if err := datadir.Check(cfg.DataDir); err != nil { // the change is recorded there
+func (c *formatCmd) raise(ctx context.Context, term *stdio, dir string, r *redisx.Redis) error {
+	if err := datadir.Check(dir); err != nil { // the change is recorded there
 		return err
 	}
 	to := partition.NewestFormat()
@@ -87,7 +86,7 @@ func raiseFormat(ctx context.Context, term *stdio, cfg *config.Config, r *redisx
 		if err != nil {
 			e.Outcome = audit.Unknown
 		}
-		err = errors.Join(err, recordChange(ctx, cfg, term.Err, e))
+		err = errors.Join(err, c.record(ctx, term, e))
 	}
 	return err
 }
