@@ -129,7 +129,7 @@ func (l *loader) mapping(prefix string, n *yaml.Node) {
 		name, value := n.Content[i], n.Content[i+1]
 		key := prefix + name.Value
 		if seen[key] {
-			l.problems.Add(key, "DUPLICATE_KEY", "line %d: is there twice", name.Line)
+			l.problems.Add(key, "DUPLICATE_KEY", "line %d: is given twice", name.Line)
 			continue
 		}
 		seen[key] = true

@@ -145,7 +145,7 @@ func (v checker) auth(c *Config) {
 	a := c.Auth
 	switch {
 	case !a.Builtin && len(a.Issuers) == 0:
-		v.Add("auth.builtin", "INVALID", "nobody could get a token: leave it on, or name the issuers to trust in auth.issuers")
+		v.Add("auth.builtin", "INVALID", "no client could get a token: leave it on, or list trusted issuers in auth.issuers")
 	case !a.Builtin && c.Dev:
 		v.Add("auth.builtin", "INVALID", "dev prints a token of the built-in issuer: leave it on")
 	}
@@ -154,7 +154,7 @@ func (v checker) auth(c *Config) {
 		key := fmt.Sprintf("auth.issuers[%d]", i)
 		v.trusted(key, issuer, c.Dev)
 		if seen[issuer.Issuer] {
-			v.Add(key+".issuer", "DUPLICATE", "is the name of another issuer too, or our own")
+			v.Add(key+".issuer", "DUPLICATE", "is also the name of another issuer, or of the built-in one")
 		}
 		seen[issuer.Issuer] = true
 	}
@@ -178,7 +178,7 @@ func (v checker) trusted(key string, i trustedIssuer, dev bool) {
 	case err != nil || u.Hostname() == "" || u.User != nil || (u.Scheme != "https" && u.Scheme != "http"):
 		v.Add(key+".jwks_url", "INVALID", "want an address such as https://login.example.com/.well-known/jwks.json")
 	case u.Scheme == "http" && !dev:
-		v.unsafe(key+".jwks_url", "whoever is on the way could replace the keys: use https")
+		v.unsafe(key+".jwks_url", "an attacker on the network could replace the keys: use https")
 	}
 }
 
@@ -205,7 +205,7 @@ func (v checker) listeners(c *Config) {
 	case ok && open && c.Dev:
 		v.unsafe("admin_listen", "dev has no protection and is for this machine only: use 127.0.0.1, or switch dev off")
 	case ok && open && !c.AdminPublic:
-		v.unsafe("admin_listen", "it shows metrics and profiles to anyone who reaches it: use 127.0.0.1, or set admin_public when the network around it is closed")
+		v.unsafe("admin_listen", "the listener shows metrics and profiles without authentication: use 127.0.0.1, or set admin_public if only trusted machines reach it")
 	}
 	if c.Listen == c.AdminListen && !strings.HasSuffix(c.Listen, ":0") {
 		v.Add("admin_listen", "INVALID", "is the same address as listen")
@@ -218,12 +218,12 @@ func (v checker) tls(c *Config) {
 		v.Add("tls.key_file", "INVALID", "tls.cert_file and tls.key_file go together: set both or neither")
 	}
 	if t.ClientCAFile != "" && t.CertFile == "" && len(t.TrustedProxies) == 0 {
-		v.Add("tls.client_ca_file", "INVALID", "nobody could present a certificate: set tls.cert_file and tls.key_file, or tls.trusted_proxies")
+		v.Add("tls.client_ca_file", "INVALID", "clients have no way to present a certificate: set tls.cert_file and tls.key_file, or tls.trusted_proxies")
 	}
-	v.prefixes("tls.trusted_proxies", t.TrustedProxies, false, "lets anyone claim any address and certificate: name the proxies")
+	v.prefixes("tls.trusted_proxies", t.TrustedProxies, false, "lets every client forge its address and certificate: list the addresses of the proxies")
 	for group, value := range map[string]string{"subscribers": t.ClientCertificates.Subscribers, "reimbursements": t.ClientCertificates.Reimbursements} {
 		if value == "optional" && !c.Dev {
-			v.unsafe("tls.client_certificates."+group, "mutual TLS is not optional there but in dev: set it to required")
+			v.unsafe("tls.client_certificates."+group, "mutual TLS may be optional for this group in dev only: set it to required")
 		}
 	}
 }
@@ -273,7 +273,7 @@ func (v checker) address(key, address string) (open, ok bool) {
 // egress never repeats the address of the proxy, which may hold a password.
 func (v checker) egress(c *Config) {
 	v.prefixes("egress.allow_cidrs", c.Egress.AllowCIDRs, c.Dev,
-		"lets whoever may register a subscriber call every internal address: name the ranges that are needed")
+		"lets every company call all internal addresses: list only the ranges that are needed")
 	if c.Egress.ProxyURL == "" {
 		return
 	}

@@ -46,7 +46,7 @@ var companyScopes = slices.DeleteFunc(auth.KnownScopes(), func(scope string) boo
 
 // demo subscribes a receiver in this process, emits a few events, and prints their deliveries and
 // everything that the receiver gets, from then on.
-func (d *daemon) demo(ctx context.Context, s *show) (err error) {
+func (d *daemon) demo(ctx context.Context, s *show, token string) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("demo: %w", err)
@@ -73,15 +73,23 @@ func (d *daemon) demo(ctx context.Context, s *show) (err error) {
 	for _, secret := range sub.LiveSecrets(time.Now()) {
 		r.addSecret(secret.Reveal())
 	}
-	refs, err := d.emitDemo(ctx, s)
+	batch := demoEvents(time.Now())
+	results, err := d.publisher.Accept(ctx, batch)
 	if err != nil {
 		return err
+	}
+	s.heading("three events are accepted")
+	for i, r := range results {
+		if r.Err != nil {
+			return r.Err
+		}
+		s.accepted(batch[i], r.Status)
 	}
 	s.heading("each is signed and sent to " + sub.CallbackURL)
 	printDeliveries()
 	var sent []delivery.Delivery
-	for _, ref := range refs {
-		list, err := d.attempted(ctx, ref)
+	for _, r := range results {
+		list, err := d.attempted(ctx, events.Ref{Company: developerCompany, ID: r.ID})
 		if err != nil {
 			return err
 		}
@@ -91,7 +99,7 @@ func (d *daemon) demo(ctx context.Context, s *show) (err error) {
 	for _, one := range sent {
 		s.delivery(one)
 	}
-	s.hints(sent[0].PublicID())
+	s.hints(token, sent[0].PublicID())
 	return nil
 }
 
@@ -108,24 +116,6 @@ func (d *daemon) demoSubscriber(ctx context.Context, url string) (subscribers.Su
 		Name: new(demoName), CallbackURL: new(url),
 		Events: new([]string{"PAYMENT_PAID", "CARD_CREATION_REQUEST_CREATED", "CARD_CREATION_REQUEST_ERROR"}),
 	})
-}
-
-func (d *daemon) emitDemo(ctx context.Context, s *show) ([]events.Ref, error) {
-	batch := demoEvents(time.Now())
-	results, err := d.publisher.Accept(ctx, batch)
-	if err != nil {
-		return nil, err
-	}
-	s.heading("three events are accepted")
-	refs := make([]events.Ref, len(batch))
-	for i, r := range results {
-		if r.Err != nil {
-			return nil, r.Err
-		}
-		s.accepted(batch[i], r.Status)
-		refs[i] = events.Ref{Company: developerCompany, ID: r.ID}
-	}
-	return refs, nil
 }
 
 func demoEvents(now time.Time) []events.Event {

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -173,7 +172,11 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	got := received{At: time.Now(), ID: req.Header.Get(signature.HeaderID), Body: body}
 	got.Verified = r.verify(req.Header, body)
-	got.Answered = r.answer(got)
+	if got.Verified == nil || errors.Is(got.Verified, errNoSecret) {
+		got.Answered = r.verdict(got)
+	} else { // as a receiver should
+		got.Answered = http.StatusUnauthorized
+	}
 	w.WriteHeader(got.Answered)
 	r.note(got)
 }
@@ -188,14 +191,6 @@ func (r *receiver) verify(h http.Header, body []byte) error {
 		}
 	}
 	return err
-}
-
-// answer refuses a request whose signature is not verified, as a receiver should.
-func (r *receiver) answer(got received) int {
-	if got.Verified != nil && !errors.Is(got.Verified, errNoSecret) {
-		return http.StatusUnauthorized
-	}
-	return r.verdict(got)
 }
 
 func (r *receiver) note(got received) {
@@ -235,22 +230,15 @@ func (r *receiver) serve(ctx context.Context, serve func() error, shutdown func(
 
 // printer returns a function that prints deliveries.
 func printer(out io.Writer) func(received) {
-	paint := painter(out)
-	return func(r received) { printPretty(out, paint, r) }
-}
-
-func printPretty(out io.Writer, paint paint, r received) {
-	color := green
-	if r.Answered/100 != 2 {
-		color = red
+	return func(r received) {
+		fmt.Fprintf(out, "%s  %d  %s  %s  %s\n", r.At.Format("15:04:05.000"), r.Answered,
+			terminal.Escape(typeOf(r.Body), ""), terminal.Escape(r.ID, ""), proof(r.Verified))
+		body, keep := jsontext.Value(r.Body), "\n" // line breaks of the indentation
+		if err := body.Indent(jsontext.WithIndentPrefix("    "), jsontext.WithIndent("  ")); err != nil {
+			body, keep = r.Body, ""
+		}
+		fmt.Fprintf(out, "    %s\n", terminal.Escape(string(body), keep))
 	}
-	fmt.Fprintf(out, "%s  %s  %s  %s  %s\n", r.At.Format("15:04:05.000"),
-		paint(color, strconv.Itoa(r.Answered)), paint(bold, terminal.Escape(typeOf(r.Body), "")), terminal.Escape(r.ID, ""), paint(color, proof(r.Verified)))
-	body, keep := jsontext.Value(r.Body), "\n" // which is the indentation's alone
-	if err := body.Indent(jsontext.WithIndentPrefix("    "), jsontext.WithIndent("  ")); err != nil {
-		body, keep = r.Body, ""
-	}
-	fmt.Fprintf(out, "    %s\n", terminal.Escape(string(body), keep))
 }
 
 func proof(verified error) string {
@@ -261,24 +249,4 @@ func proof(verified error) string {
 		return "not checked"
 	}
 	return "REFUSED: " + verified.Error()
-}
-
-// SGR codes of the few styles in use.
-const (
-	bold  = "1"
-	dim   = "2"
-	red   = "31"
-	green = "32"
-	cyan  = "36"
-)
-
-// paint puts text into a style, or leaves it alone.
-type paint func(style, text string) string
-
-// painter paints on a terminal only.
-func painter(out io.Writer) paint {
-	if !terminal.Colors(out) {
-		return func(_, text string) string { return text }
-	}
-	return func(style, text string) string { return "\x1b[" + style + "m" + text + "\x1b[0m" }
 }

@@ -85,8 +85,10 @@ func (d *daemon) quickstart(ctx context.Context, term *stdio) error {
 	if err != nil {
 		return err
 	}
-	s := newShow(term.Out, "https://"+net.JoinHostPort(quickstartHost(d.cfg.Listen), port), "")
-	s.curl = "curl -sS --cacert ca.pem --cert client.pem --key client-key.pem"
+	s := &show{
+		out: term.Out, base: "https://" + net.JoinHostPort(quickstartHost(d.cfg.Listen), port),
+		curl: "curl -sS --cacert ca.pem --cert client.pem --key client-key.pem",
+	}
 	s.firstLook(d.adminAddress, dir, client.ID, d.redis.Check(ctx).Warnings)
 	return nil
 }
@@ -112,19 +114,17 @@ func firstClient(ctx context.Context, store *clients.Store, name string, company
 	return client, false, err
 }
 
-// findClient returns the oldest client with this name and company, or storage.ErrNotFound.
+// findClient returns the client with this name and company among the 500 oldest, or
+// storage.ErrNotFound.
 func findClient(ctx context.Context, store *clients.Store, name string, company uuid.UUID) (clients.Client, error) {
-	for at, more := "", true; more; more = at != "" {
-		list, next, err := store.List(ctx, at, 500)
-		if err != nil {
-			return clients.Client{}, err
+	list, _, err := store.List(ctx, "", 500)
+	if err != nil {
+		return clients.Client{}, err
+	}
+	for _, c := range list {
+		if c.Name == name && c.Company != nil && uuid.UUID(*c.Company) == company {
+			return c, nil
 		}
-		for _, c := range list {
-			if c.Name == name && c.Company != nil && uuid.UUID(*c.Company) == company {
-				return c, nil
-			}
-		}
-		at = next
 	}
 	return clients.Client{}, storage.ErrNotFound
 }

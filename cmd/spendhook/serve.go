@@ -103,12 +103,12 @@ func (c *serveCmd) greet(ctx context.Context, d *daemon, term *stdio) error {
 	if err != nil { // the shard of the console's keys may be away
 		link = "none, because of an error: " + err.Error()
 	}
-	s := newShow(term.Out, d.base(), token)
+	s := &show{out: term.Out, base: d.base(), curl: "curl -sS"}
 	s.welcome(d.adminAddress, link)
 	if c.Demo {
-		return d.demo(ctx, s)
+		return d.demo(ctx, s, token)
 	}
-	s.hints("")
+	s.hints(token, "")
 	return nil
 }
 
