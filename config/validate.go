@@ -85,13 +85,13 @@ func number(v reflect.Value) float64 {
 func (v checker) redis(r Redis) {
 	v.notEmpty("redis", r.URL.Reveal())
 	secure := strings.HasPrefix(r.URL.Reveal(), "rediss")
-	v.client("redis", clientTLS{r.CAFile, r.CertFile, r.KeyFile}, secure, "want a rediss:// address for it")
+	v.files("redis", tlsFileNames{r.CAFile, r.CertFile, r.KeyFile}, secure, "want a rediss:// address for it")
 }
 
-// clientTLS are the files for connections to a server.
-type clientTLS struct{ ca, cert, key string }
+// tlsFileNames are a CA, and a certificate with its key.
+type tlsFileNames struct{ ca, cert, key string }
 
-func (v checker) client(section string, f clientTLS, used bool, want string) {
+func (v checker) files(section string, f tlsFileNames, used bool, want string) {
 	if (f.cert == "") != (f.key == "") {
 		v.Add(section+".key_file", "INVALID", "%s.cert_file and %s.key_file go together: set both or neither", section, section)
 	}
@@ -104,7 +104,7 @@ func (v checker) client(section string, f clientTLS, used bool, want string) {
 
 // storage never repeats the address, which may hold a password.
 func (v checker) storage(s Storage) {
-	v.client("storage", clientTLS{s.CAFile, s.CertFile, s.KeyFile}, s.URL != "", "want the address of a PostgreSQL for it")
+	v.files("storage", tlsFileNames{s.CAFile, s.CertFile, s.KeyFile}, s.URL != "", "want the address of a PostgreSQL for it")
 	if s.URL == "" {
 		return
 	}
@@ -196,15 +196,15 @@ func (v checker) publicURL(raw string) {
 
 // listeners refuses unprotected listeners on the network.
 func (v checker) listeners(c *Config) {
-	open, ok := v.address("listen", c.Listen)
-	if ok && open && c.Dev {
-		v.unsafe("listen", "dev has no protection and is for this machine only: use 127.0.0.1, or switch dev off")
+	open, adminOpen := v.address("listen", c.Listen), v.address("admin_listen", c.AdminListen)
+	const dev = "dev has no protection and is for this machine only: use 127.0.0.1, or switch dev off"
+	if open && c.Dev {
+		v.unsafe("listen", dev)
 	}
-	open, ok = v.address("admin_listen", c.AdminListen)
 	switch {
-	case ok && open && c.Dev:
-		v.unsafe("admin_listen", "dev has no protection and is for this machine only: use 127.0.0.1, or switch dev off")
-	case ok && open && !c.AdminPublic:
+	case adminOpen && c.Dev:
+		v.unsafe("admin_listen", dev)
+	case adminOpen && !c.AdminPublic:
 		v.unsafe("admin_listen", "the listener shows metrics and profiles without authentication: use 127.0.0.1, or set admin_public if only trusted machines reach it")
 	}
 	if c.Listen == c.AdminListen && !strings.HasSuffix(c.Listen, ":0") {
@@ -212,11 +212,20 @@ func (v checker) listeners(c *Config) {
 	}
 }
 
+// address checks a listen address and reports whether other machines can reach it.
+func (v checker) address(key, address string) (open bool) {
+	host, port, err := net.SplitHostPort(address)
+	if _, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil {
+		v.Add(key, "INVALID", "want host:port, as in 127.0.0.1:8080")
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return host != "localhost" && (err != nil || !ip.IsLoopback())
+}
+
 func (v checker) tls(c *Config) {
 	t := c.TLS
-	if (t.CertFile == "") != (t.KeyFile == "") {
-		v.Add("tls.key_file", "INVALID", "tls.cert_file and tls.key_file go together: set both or neither")
-	}
+	v.files("tls", tlsFileNames{cert: t.CertFile, key: t.KeyFile}, true, "")
 	if t.ClientCAFile != "" && t.CertFile == "" && len(t.TrustedProxies) == 0 {
 		v.Add("tls.client_ca_file", "INVALID", "clients have no way to present a certificate: set tls.cert_file and tls.key_file, or tls.trusted_proxies")
 	}
@@ -256,20 +265,6 @@ func (v checker) posture(c *Config) {
 	}
 }
 
-// address checks a listen address and reports whether other machines can reach it.
-func (v checker) address(key, address string) (open, ok bool) {
-	host, port, err := net.SplitHostPort(address)
-	if _, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil {
-		v.Add(key, "INVALID", "want host:port, as in 127.0.0.1:8080")
-		return false, false
-	}
-	if host == "localhost" {
-		return false, true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err != nil || !ip.IsLoopback(), true
-}
-
 // egress never repeats the address of the proxy, which may hold a password.
 func (v checker) egress(c *Config) {
 	v.prefixes("egress.allow_cidrs", c.Egress.AllowCIDRs, c.Dev,
@@ -287,18 +282,14 @@ func (v checker) encryption(e Encryption) {
 	if e.Key != "" && e.KeyFile != "" {
 		v.Add("encryption.key_file", "INVALID", "is given beside encryption.key: leave one of them out")
 	}
-	v.encryptionKey("encryption.key", e.Key)
+	keys := map[string]secret.Text{"encryption.key": e.Key}
 	for i, old := range e.OldKeys {
-		v.encryptionKey(fmt.Sprintf("encryption.old_keys[%d]", i), old)
+		keys[fmt.Sprintf("encryption.old_keys[%d]", i)] = old
 	}
-}
-
-func (v checker) encryptionKey(key string, text secret.Text) {
-	if text == "" {
-		return
-	}
-	if _, err := seal.ParseKey(text.Reveal()); err != nil {
-		v.Add(key, "INVALID", "%v", err)
+	for name, key := range keys {
+		if _, err := seal.ParseKey(key.Reveal()); key != "" && err != nil {
+			v.Add(name, "INVALID", "%v", err)
+		}
 	}
 }
 
