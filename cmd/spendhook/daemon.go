@@ -121,9 +121,6 @@ func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, relo
 	d := &daemon{cfg: cfg, log: log, reloader: reload, allowMemory: allowMemory, stop: cleanups{log: log}, failed: make(chan error, 2), registry: newRegistry()}
 	d.connections = connlimit.NewMetrics(d.registry)
 	d.egress = egress.New(egress.Options{AllowLoopback: cfg.Dev, AllowCIDRs: cfg.Egress.AllowCIDRs, Proxied: cfg.Egress.ProxyURL != ""})
-	reload.log = log
-	reload.apply("log.level", func(c *config.Config) { reload.level.Set(logLevel(c.Log)) })
-	reload.apply("egress.allow_cidrs", func(c *config.Config) { d.egress.Allow(c.Egress.AllowCIDRs) })
 	for _, step := range []func(context.Context) error{
 		d.openTLS, d.openDataDir, d.openTracing, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.awaitDatabase, d.openAuth,
 		d.openStores, d.watchCertificates, d.bindIntake, d.openPipeline, d.openCardJobs, d.openIntake,
@@ -132,6 +129,7 @@ func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, relo
 			return nil, errors.Join(err, d.close(ctx))
 		}
 	}
+	reload.started(*cfg)
 	return d, nil
 }
 
@@ -203,7 +201,7 @@ func (d *daemon) openAdmin(ctx context.Context) error {
 	d.admin = newAdmin(d.redis.Check, warnings, d.registry)
 	d.admin.profiles = d.cfg.AdminProfiles && (!d.cfg.AdminPublic || d.cfg.AdminWeb != "")
 	if !d.cfg.AdminPublic || d.cfg.AdminWeb != "" {
-		d.admin.reload = d.reloader.reload
+		d.admin.reload = d.reload
 	}
 	handler := d.admin.handler()
 	if !d.cfg.AdminPublic {
@@ -221,17 +219,12 @@ func (d *daemon) openAdmin(ctx context.Context) error {
 	return err
 }
 
-// owned lists the partitions that this replica owns now, and none before the dispatcher is open.
-func (d *daemon) owned() []int {
-	if scheduler := d.scheduler.Load(); scheduler != nil {
-		return scheduler.Owned()
-	}
-	return nil
-}
-
 // reports returns whether this replica exports the metrics of shared state. Only the owner of
 // partition 0 does, so that the sum over all replicas is right.
-func (d *daemon) reports() bool { return slices.Contains(d.owned(), 0) }
+func (d *daemon) reports() bool {
+	scheduler := d.scheduler.Load()
+	return scheduler != nil && slices.Contains(scheduler.Owned(), 0)
+}
 
 // background runs work until the daemon stops.
 func (d *daemon) background(ctx context.Context, what string, work func(context.Context)) {

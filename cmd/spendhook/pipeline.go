@@ -184,7 +184,6 @@ func (d *daemon) openIntake(context.Context) error {
 	bodies := bodylimit.New(d.peers.Trusts, d.registry)
 	client, company := rateLimits(d.cfg.Limits)
 	d.limits = &api.Limits{Limiter: d.limiter, Client: client, Company: company}
-	d.followLimits()
 	handler, err := api.New(api.Options{
 		Subscribers: d.service, SubscriberLists: d.lists, SigningKeys: d.signingKeys, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Inspector: d.inspector, Feed: d.feed, Dispatcher: d.dispatcher,

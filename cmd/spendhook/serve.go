@@ -69,7 +69,7 @@ func (c *serveCmd) Run(ctx context.Context, term *stdio) error {
 	context.AfterFunc(ctx, restore) // a second signal ends the process
 	level := new(slog.LevelVar)
 	level.Set(logLevel(cfg.Log))
-	reload := &reloader{load: load, running: *cfg, level: level, steps: make(map[string]func(*config.Config))}
+	reload := &reloader{load: load, level: level}
 	d, err := startDaemon(ctx, cfg, newLogger(term.Err, cfg.Log, level), reload, cfg.Dev || c.Quickstart)
 	if err != nil {
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // a signal stopped the start
@@ -77,7 +77,7 @@ func (c *serveCmd) Run(ctx context.Context, term *stdio) error {
 		}
 		return err
 	}
-	d.background(ctx, "reloader", func(ctx context.Context) { d.reloader.follow(ctx, hangups) })
+	d.background(ctx, "reloads", func(ctx context.Context) { d.followSignals(ctx, hangups) })
 	if err := c.greet(ctx, d, term); err != nil {
 		return errors.Join(err, d.close(ctx))
 	}
