@@ -206,7 +206,7 @@ func (l *loader) secretFiles() {
 		text, err := os.ReadFile(file)
 		text = bytes.TrimSpace(text)
 		switch {
-		case s.Value.String() != s.tag.Get("default"):
+		case s.String() != s.tag.Get("default"):
 			l.problems.Add(key+"_file", "CONFLICT", "%s is set, too: want one of them", key)
 		case err != nil:
 			l.problems.Add(key+"_file", "INVALID", "%v", err)
