@@ -96,7 +96,7 @@ func TestRedisWatch(t *testing.T) {
 		status = s
 		w.sample(t.Context())
 	}
-	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "Redis does not answer") || !strings.Contains(got, "well again") {
+	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "Redis does not answer") || !strings.Contains(got, "no problem any more") {
 		t.Errorf("logged:\n%s", got)
 	}
 	away := redisx.Status{Away: []string{"a:1: Redis does not answer"}}
@@ -105,7 +105,7 @@ func TestRedisWatch(t *testing.T) {
 		status = s
 		w.sample(t.Context())
 	}
-	if got := log.String(); strings.Count(got, "a:1: ") != 1 || strings.Count(got, "b:1: ") != 1 || strings.Count(got, "well again") != 2 {
+	if got := log.String(); strings.Count(got, "a:1: ") != 1 || strings.Count(got, "b:1: ") != 1 || strings.Count(got, "no problem any more") != 2 {
 		t.Errorf("logged:\n%s", got)
 	}
 	server := httptest.NewServer(newAdmin(nil, nil, reg).handler())

@@ -78,7 +78,7 @@ func (d *daemon) followAuth(ctx context.Context) {
 			continue
 		}
 		if err != nil && !failing {
-			d.log.Error("sync of token keys or clients failed, the last known stay in use", "exception.message", err)
+			d.log.Error("sync of token keys and clients failed; the last known ones stay in use", "exception.message", err)
 		}
 		failing = err != nil
 	}

@@ -50,7 +50,7 @@ func (c *certsDevCmd) Run(term *stdio) error {
 	return err
 }
 
-const devCertUse = `made for 90 days, for this machine: %[1]s, %[2]s, %[3]s, %[4]s, %[5]s
+const devCertUse = `created, valid for 90 days on this machine: %[1]s, %[2]s, %[3]s, %[4]s, %[5]s
 
 # the daemon
 spendhook serve --listen 127.0.0.1:8443 --tls-cert %[2]s --tls-key %[3]s --client-ca %[1]s

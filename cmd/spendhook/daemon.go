@@ -152,7 +152,7 @@ func (d *daemon) openDataDir(context.Context) (err error) {
 	if d.keyring, err = openKeyring(d.cfg, seal.OpenFile); err != nil {
 		return err
 	}
-	warnOfOwnKey(d.cfg, d.log)
+	warnOfLocalKey(d.cfg, d.log)
 	return nil
 }
 
@@ -277,7 +277,7 @@ func (d *daemon) awaitDatabase(ctx context.Context) error {
 	timer := time.NewTimer(2 * time.Second)
 	defer timer.Stop()
 	select {
-	case <-d.database.tried:
+	case <-d.database.first:
 	case <-timer.C:
 	case <-ctx.Done():
 	}

@@ -58,7 +58,7 @@ func (d *daemon) demo(ctx context.Context, s *show, token string) (err error) {
 	ready := make(chan struct{})
 	printDeliveries := sync.OnceFunc(func() { close(ready) })
 	defer printDeliveries()
-	r := &receiver{verdict: failOnce(), print: func(got received) {
+	r := &receiver{status: failOnce(), print: func(got received) {
 		<-ready
 		s.posted(got)
 	}}
@@ -150,8 +150,8 @@ func (d *daemon) attempted(ctx context.Context, ref events.Ref) ([]delivery.Deli
 	}
 }
 
-// failOnce returns a verdict that fails the first attempt of each CARD_CREATION_REQUEST_ERROR, so
-// that a retry is seen.
+// failOnce returns the status 500 for the first attempt of each CARD_CREATION_REQUEST_ERROR, so
+// that the demo shows a retry.
 func failOnce() func(received) int {
 	var failed sync.Map // ids of events
 	return func(got received) int {

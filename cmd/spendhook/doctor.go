@@ -45,8 +45,8 @@ const (
 	maxClockSkew = time.Second          // between its clock and ours
 	overdueWork  = time.Minute
 	nearlyFull   = 0.8 // of a quota, or of the high-water mark
-	askedPings   = 9
-	askedLargest = 10
+	timeRequests = 9   // that measure latency and clock
+	mostPending  = 10  // companies whose quotas are checked
 )
 
 // The results of a check.
@@ -198,7 +198,7 @@ func (d *doctor) database(ctx context.Context, r *findings) {
 	outdated, err := db.Outdated(ctx)
 	switch took := time.Since(began); {
 	case err != nil:
-		r.problem("start the database, or correct storage.url and its certificates; deliveries go on meanwhile", "%v", err)
+		r.problem("start the database, or correct storage.url and its certificates; deliveries continue meanwhile", "%v", err)
 	case outdated:
 		r.warn("start the daemon, or run 'spendhook migrate'", "its schema is that of an older release")
 	case took > slowDatabase:
@@ -302,12 +302,12 @@ func checkServers(ctx context.Context, r *findings, client redis.UniversalClient
 		if major, err := strconv.Atoi(strings.SplitN(version, ".", 2)[0]); err != nil || major < oldestRedis {
 			r.problem("use Redis 7.0 or Valkey, or a later one: older ones refuse scripts at their memory limit", "%s has the version %q", name, version)
 		}
-		took, skew, err := askTime(ctx, c)
+		roundTrip, skew, err := measureTime(ctx, c)
 		if err != nil {
 			return err
 		}
-		if took > slowRedis {
-			r.warn("run Redis nearer to the daemon, and look at SLOWLOG and at the load of its machine: each event needs several round trips", "%s answers within %v", name, took.Round(10*time.Microsecond))
+		if roundTrip > slowRedis {
+			r.warn("run Redis nearer to the daemon, and look at SLOWLOG and at the load of its machine: each event needs several round trips", "%s answers within %v", name, roundTrip.Round(10*time.Microsecond))
 		}
 		if skew.Abs() > maxClockSkew {
 			r.problem("synchronise both clocks (chrony, systemd-timesyncd): tokens and retention depend on them", "the clock of %s and this machine's are %v apart", name, skew.Abs().Round(time.Millisecond))
@@ -327,9 +327,9 @@ func checkServers(ctx context.Context, r *findings, client redis.UniversalClient
 	}
 }
 
-// askTime returns the median round trip, and how far the server's clock is ahead of ours.
-func askTime(ctx context.Context, c redis.UniversalClient) (took, skew time.Duration, err error) {
-	trips := make([]time.Duration, askedPings)
+// measureTime returns the median round trip, and how far the server's clock is ahead of ours.
+func measureTime(ctx context.Context, c redis.UniversalClient) (roundTrip, skew time.Duration, err error) {
+	trips := make([]time.Duration, timeRequests)
 	for i := range trips {
 		began := time.Now()
 		theirs, err := c.Time(ctx).Result()
@@ -369,7 +369,7 @@ func (d *doctor) work(ctx context.Context, r *findings, client redis.UniversalCl
 	waiting, err := meter.Measure(ctx, partition.All())
 	var largest []backlog.Company
 	if err == nil {
-		largest, err = meter.Largest(ctx, partition.All(), askedLargest)
+		largest, err = meter.Largest(ctx, partition.All(), mostPending)
 	}
 	if err != nil {
 		r.problem("find out which Redis server does not answer", "%v", err)

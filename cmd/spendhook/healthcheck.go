@@ -66,8 +66,8 @@ func (c *healthcheckCmd) Run(ctx context.Context, term *stdio) error {
 	return err
 }
 
-// dialable turns a listen address into one that can be called: a listener on
-// every interface is asked on loopback.
+// dialable turns a listen address into an address to call: for a listener on every interface,
+// that is loopback.
 func dialable(listen string) (string, error) {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {

@@ -85,7 +85,7 @@ func TestAWarningIsLoggedForALocalKeyOfRemoteData(t *testing.T) {
 			DataDir: "d", Redis: config.Redis{URL: secret.Text(test.redis)}, Storage: config.Storage{URL: secret.Text(test.storage)},
 			Encryption: config.Encryption{Key: secret.Text(test.key)},
 		}
-		warnOfOwnKey(&cfg, slog.New(slog.NewTextHandler(&out, nil)))
+		warnOfLocalKey(&cfg, slog.New(slog.NewTextHandler(&out, nil)))
 		if got := strings.Contains(out.String(), "encryption.key"); got != test.want {
 			t.Errorf("%s: warned %v, want %v: %s", name, got, test.want, &out)
 		}

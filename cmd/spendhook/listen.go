@@ -54,8 +54,8 @@ func (c *listenCmd) Validate() error {
 	return nil
 }
 
-// Run receives, or forwards, until it is interrupted or has seen Count deliveries. It
-// fails when any that it received was not signed by one of the secrets.
+// Run receives or forwards until it is interrupted or has handled Count deliveries. It fails
+// if a received delivery was not signed with one of the secrets.
 func (c *listenCmd) Run(ctx context.Context, term *stdio) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -70,18 +70,18 @@ func (c *listenCmd) Run(ctx context.Context, term *stdio) error {
 	}
 	r := &receiver{
 		secrets: secrets, delay: c.Delay, left: c.Count, done: done,
-		verdict: func(received) int { return c.Status }, print: printer(term.Out),
+		status: func(received) int { return c.Status }, print: printer(term.Out),
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Addr)
 	if err != nil {
 		return err
 	}
-	self := "http://" + listener.Addr().String()
+	address := "http://" + listener.Addr().String()
 	if c.TLSCert != "" {
-		self = "https://" + listener.Addr().String()
+		address = "https://" + listener.Addr().String()
 	}
-	fmt.Fprintf(term.Err, "listening on %s\n", self)
-	leave, err := c.join(ctx, r, self, term)
+	fmt.Fprintf(term.Err, "listening on %s\n", address)
+	leave, err := c.join(ctx, r, address, term)
 	if err != nil {
 		listener.Close()
 		return err
@@ -97,7 +97,7 @@ func (c *listenCmd) Run(ctx context.Context, term *stdio) error {
 }
 
 // join creates a subscriber for the receiver with --subscribe; leave deletes it.
-func (c *listenCmd) join(ctx context.Context, r *receiver, self string, term *stdio) (leave func(), err error) {
+func (c *listenCmd) join(ctx context.Context, r *receiver, address string, term *stdio) (leave func(), err error) {
 	if !c.Subscribe {
 		return func() {}, nil
 	}
@@ -106,10 +106,10 @@ func (c *listenCmd) join(ctx context.Context, r *receiver, self string, term *st
 		return nil, err
 	}
 	if c.PublicURL != "" {
-		self = c.PublicURL
+		address = c.PublicURL
 	}
 	created, err := api.CreateSubscriberWithResponse(ctx, &client.CreateSubscriberParams{CompanyUUID: c.CompanyUUID}, client.SubscriberCreate{
-		Name: "spendhook listen", CallbackURL: self, Events: c.Events,
+		Name: "spendhook listen", CallbackURL: address, Events: c.Events,
 	})
 	if err != nil {
 		return nil, err
@@ -128,15 +128,15 @@ func (c *listenCmd) join(ctx context.Context, r *receiver, self string, term *st
 
 // receiver answers deliveries and passes each to print.
 type receiver struct {
-	delay   time.Duration
-	verdict func(received) int // the status to answer, when nothing is wrong
-	print   func(received)
-	done    context.CancelFunc // called when left reaches 0
+	delay  time.Duration
+	status func(received) int // of the answer, unless the signature is wrong
+	print  func(received)
+	done   context.CancelFunc // called when left reaches 0
 
-	mu       sync.Mutex
-	secrets  []string
-	left     int // deliveries to go; 0 from the start means no end
-	unproven int // deliveries without a valid signature
+	mu         sync.Mutex
+	secrets    []string
+	left       int // deliveries until the end; 0 from the start means no end
+	unverified int // deliveries without a valid signature
 }
 
 // received is one delivery as it came in.
@@ -159,7 +159,7 @@ func (r *receiver) addSecret(s string) {
 // ServeHTTP takes one delivery.
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if req.Method != http.MethodPost {
-		http.Error(w, "this receiver takes webhook deliveries by POST", http.StatusMethodNotAllowed)
+		http.Error(w, "this receiver accepts webhook deliveries by POST only", http.StatusMethodNotAllowed)
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, 8<<20))
@@ -173,12 +173,12 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	got := received{At: time.Now(), ID: req.Header.Get(signature.HeaderID), Body: body}
 	got.Verified = r.verify(req.Header, body)
 	if got.Verified == nil || errors.Is(got.Verified, errNoSecret) {
-		got.Answered = r.verdict(got)
-	} else { // as a receiver should
+		got.Answered = r.status(got)
+	} else {
 		got.Answered = http.StatusUnauthorized
 	}
 	w.WriteHeader(got.Answered)
-	r.note(got)
+	r.count(got)
 }
 
 func (r *receiver) verify(h http.Header, body []byte) error {
@@ -193,12 +193,13 @@ func (r *receiver) verify(h http.Header, body []byte) error {
 	return err
 }
 
-func (r *receiver) note(got received) {
+// count prints a delivery, and ends the command after the last one.
+func (r *receiver) count(got received) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.print(got)
 	if got.Answered == http.StatusUnauthorized {
-		r.unproven++
+		r.unverified++
 	}
 	if r.left == 0 {
 		return
@@ -208,7 +209,7 @@ func (r *receiver) note(got received) {
 	}
 }
 
-// serve runs until ctx ends, then lets the last answers out.
+// serve runs until ctx ends, and then waits for the running requests.
 func (r *receiver) serve(ctx context.Context, serve func() error, shutdown func(context.Context) error) error {
 	failed := make(chan error, 1)
 	go func() { failed <- serve() }()
@@ -222,8 +223,8 @@ func (r *receiver) serve(ctx context.Context, serve func() error, shutdown func(
 	err := shutdown(grace)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.unproven > 0 {
-		return fmt.Errorf("%d deliveries had no valid signature", r.unproven)
+	if r.unverified > 0 {
+		return fmt.Errorf("%d deliveries had no valid signature", r.unverified)
 	}
 	return err
 }
@@ -232,7 +233,7 @@ func (r *receiver) serve(ctx context.Context, serve func() error, shutdown func(
 func printer(out io.Writer) func(received) {
 	return func(r received) {
 		fmt.Fprintf(out, "%s  %d  %s  %s  %s\n", r.At.Format("15:04:05.000"), r.Answered,
-			terminal.Escape(typeOf(r.Body), ""), terminal.Escape(r.ID, ""), proof(r.Verified))
+			terminal.Escape(typeOf(r.Body), ""), terminal.Escape(r.ID, ""), verification(r.Verified))
 		body, keep := jsontext.Value(r.Body), "\n" // line breaks of the indentation
 		if err := body.Indent(jsontext.WithIndentPrefix("    "), jsontext.WithIndent("  ")); err != nil {
 			body, keep = r.Body, ""
@@ -241,7 +242,7 @@ func printer(out io.Writer) func(received) {
 	}
 }
 
-func proof(verified error) string {
+func verification(verified error) string {
 	switch {
 	case verified == nil:
 		return "verified"

@@ -111,8 +111,8 @@ func runWith(ctx context.Context, args []string, term stdio) int {
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(&term),
 	)
-	kongcompletion.Register(parser, kongcompletion.WithPredictors(remote.Predictors(term.Version))) //nolint:contextcheck // a shell asks outside of any command
-	if exited >= 0 {                                                                                // a shell asked for completions, and has them
+	kongcompletion.Register(parser, kongcompletion.WithPredictors(remote.Predictors(term.Version))) //nolint:contextcheck // completion runs outside of any command
+	if exited >= 0 {                                                                                // the completions are printed
 		return exited
 	}
 	if len(args) > 0 && args[0] == "help" {

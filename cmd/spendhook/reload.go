@@ -39,7 +39,7 @@ func (d *daemon) reload() (reloaded, error) {
 	}
 	next, err := r.load()
 	if err != nil {
-		d.log.Error("settings not reloaded, those from before stay in use", "exception.message", err)
+		d.log.Error("reload of the settings failed; the previous settings stay in use", "exception.message", err)
 		return reloaded{}, err
 	}
 	done := reloaded{Applied: []string{}, NeedsRestart: []string{}}

@@ -24,7 +24,7 @@ spendhook is running, for this machine only
 
   API    %s   documentation at /docs
   admin  http://%s   /readyz, /metrics, /debug/pprof
-  console, once and within a minute (for another link: spendhook console)
+  console, by a link that is valid once and for a minute (for another one: spendhook console)
          %s
 `, s.base, adminAddress, consoleLink)
 }
@@ -36,7 +36,7 @@ func (s *show) accepted(e events.Event, status publish.Status) {
 }
 
 func (s *show) posted(e received) {
-	fmt.Fprintf(s.out, "  POST %d   %-29s %s   signature %s\n", e.Answered, typeOf(e.Body), e.ID, proof(e.Verified))
+	fmt.Fprintf(s.out, "  POST %d   %-29s %s   signature %s\n", e.Answered, typeOf(e.Body), e.ID, verification(e.Verified))
 }
 
 func (s *show) delivery(d delivery.Delivery) {
@@ -78,7 +78,7 @@ func (s *show) hint(what, request string) {
 // firstLook prints the addresses of a quickstart and requests with its certificates.
 func (s *show) firstLook(adminAddress, dir, clientID string, warnings []string) {
 	fmt.Fprintf(s.out, `
-spendhook is running, for a first look: its certificates are good for 90 days
+spendhook is running, for a first look: its certificates are valid for 90 days
 
   API     %s   documentation at /docs
   admin   http://%s   /readyz, /metrics
@@ -93,7 +93,7 @@ Try it in another terminal
 # of a container, copy the directory first: docker cp CONTAINER:%[1]s . && cd quickstart
 cd '%[1]s'
 
-# a token, good for an hour
+# a token, valid for an hour
 TOKEN=$(%[2]s %[3]s/oauth/token -d grant_type=client_credentials -d client_id=%[4]s | sed 's/.*"access_token":"\([^"]*\)".*/\1/')
 `, dir, s.curl, s.base, clientID)
 	s.hint("register a subscriber: replace the callback URL by a public https address of yours",

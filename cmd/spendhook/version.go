@@ -9,11 +9,11 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// Set at link time where the go command does not see the repository, as
-// scripts/version says.
+// Set at link time, with the output of scripts/version, where the go command does not see the
+// repository.
 var version, revision, date string
 
-// buildInfo says which build this is.
+// buildInfo identifies the build.
 type buildInfo struct {
 	Version   string `json:"version"`  // semantic: of the tag, or a pseudo-version
 	Revision  string `json:"revision"` // the commit

@@ -57,7 +57,7 @@ type redisWatch struct {
 	up    prometheus.Gauge
 	safe  prometheus.Gauge
 	log   *slog.Logger
-	bad   map[string]bool // the problems of the last check, which are logged
+	known map[string]bool // the problems of the last check, which are logged
 }
 
 func newRedisWatch(check func(context.Context) redisx.Status, reg prometheus.Registerer, log *slog.Logger) *redisWatch {
@@ -94,18 +94,18 @@ func (w *redisWatch) sample(ctx context.Context) {
 	if status.Up && len(status.Problems) == 0 {
 		w.safe.Set(1)
 	}
-	bad := make(map[string]bool)
+	found := make(map[string]bool)
 	for _, problem := range slices.Concat(status.Problems, status.Away) {
 		what, _, _ := strings.Cut(problem, ": ") // the text of an error may change from check to check
-		bad[what] = true
-		if !w.bad[what] {
+		found[what] = true
+		if !w.known[what] {
 			w.log.Error("Redis has a problem", "problem", problem)
 		}
 	}
-	if len(bad) == 0 && len(w.bad) > 0 {
-		w.log.Info("Redis is well again")
+	if len(found) == 0 && len(w.known) > 0 {
+		w.log.Info("Redis has no problem any more")
 	}
-	w.bad = bad
+	w.known = found
 }
 
 // The interval between checks of the database, while it is unavailable and otherwise.
@@ -120,12 +120,12 @@ type databaseWatch struct {
 	store *storage.DB
 	up    prometheus.Gauge
 	log   *slog.Logger
-	tried chan struct{} // closed after the first check
+	first chan struct{} // closed after the first check
 	away  atomic.Bool
 }
 
 func newDatabaseWatch(store *storage.DB, reg prometheus.Registerer, log *slog.Logger) *databaseWatch {
-	w := &databaseWatch{store: store, log: log, tried: make(chan struct{}), up: prometheus.NewGauge(prometheus.GaugeOpts{
+	w := &databaseWatch{store: store, log: log, first: make(chan struct{}), up: prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "spendhook_database_up",
 		Help: "Whether the spend database answered the last check.",
 	})}
@@ -135,30 +135,30 @@ func newDatabaseWatch(store *storage.DB, reg prometheus.Registerer, log *slog.Lo
 
 // run checks the database until ctx ends.
 func (w *databaseWatch) run(ctx context.Context) {
-	ask := w.store.Migrate
-	wait := w.sample(ctx, ask)
-	close(w.tried)
+	check := w.store.Migrate
+	wait := w.sample(ctx, check)
+	close(w.first)
 	for pause.For(ctx, wait) {
 		if !w.away.Load() {
-			ask = w.store.Ping
+			check = w.store.Ping
 		}
-		wait = w.sample(ctx, ask)
+		wait = w.sample(ctx, check)
 	}
 }
 
 // sample checks the database, logs when it becomes unavailable or available, and returns the
 // wait until the next check.
-func (w *databaseWatch) sample(ctx context.Context, ask func(context.Context) error) time.Duration {
-	err := ask(ctx)
+func (w *databaseWatch) sample(ctx context.Context, check func(context.Context) error) time.Duration {
+	err := check(ctx)
 	if ctx.Err() != nil { // the shutdown ended the check
 		return 0
 	}
 	was := w.away.Swap(err != nil)
 	switch {
 	case err != nil && !was:
-		w.log.Error("the spend database is away, deliveries go on", "exception.message", err)
+		w.log.Error("the spend database is unavailable; deliveries continue", "exception.message", err)
 	case err == nil && was:
-		w.log.Info("the spend database is back")
+		w.log.Info("the spend database is available again")
 	}
 	if err != nil {
 		w.up.Set(0)
@@ -213,7 +213,7 @@ func (d *daemon) checkCertificates(ctx context.Context, ending *atomic.Int64) ti
 	}
 	ending.Store(count)
 	for _, c := range some {
-		d.log.Warn("an egress certificate ends soon or has ended", "company_uuid", c.Company, "not_after", c.NotAfter)
+		d.log.Warn("an egress certificate expires soon or has expired", "company_uuid", c.Company, "not_after", c.NotAfter)
 	}
 	return certificateEvery
 }
