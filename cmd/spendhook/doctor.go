@@ -258,7 +258,7 @@ func (d *doctor) connect(ctx context.Context, r *findings) *redisx.Redis {
 	status := client.Check(ctx)
 	const settings = "see docs/redis.md for the settings that Redis needs"
 	for _, p := range status.Problems {
-		r.problem(settings+"; the daemon is not ready until then", "%s", p)
+		r.problem("start Redis if it does not answer, else "+settings+"; the daemon is not ready until then", "%s", p)
 	}
 	for _, p := range status.Away {
 		r.problem("start this server, or free its disk; until then only the companies of other shards are served, and the other checks of Redis are not made", "%s", p)
