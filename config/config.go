@@ -4,24 +4,28 @@ package config
 
 import (
 	"net/netip"
+	"reflect"
 	"time"
+
+	"github.com/google/uuid"
 
 	"spendhook/internal/secret"
 )
 
-// Config holds every setting; its keys are the yaml tags, joined by dots.
-// testdata/good/full.yml explains each. Sizes are in bytes.
+// Config holds every setting; its keys are the yaml tags, joined by dots. The tag default has
+// the default, range the least and the most of a number, enum the allowed texts.
+// testdata/good/full.yml explains each setting. Sizes are in bytes.
 type Config struct {
-	Listen        string        `yaml:"listen"`
-	AdminListen   string        `yaml:"admin_listen"`
+	Listen        string        `yaml:"listen" default:"127.0.0.1:8080"`
+	AdminListen   string        `yaml:"admin_listen" default:"127.0.0.1:9090"`
 	AdminPublic   bool          `yaml:"admin_public"`
 	AdminWeb      string        `yaml:"admin_web_config_file"`
-	AdminProfiles bool          `yaml:"admin_profiles"`
+	AdminProfiles bool          `yaml:"admin_profiles" default:"true"`
 	PublicURL     string        `yaml:"public_url"`
-	DataDir       string        `yaml:"data_dir"`
+	DataDir       string        `yaml:"data_dir" default:"./spendhook-data"`
 	Redis         Redis         `yaml:"redis"`
 	Dev           bool          `yaml:"dev"`
-	ShutdownGrace time.Duration `yaml:"shutdown_grace"`
+	ShutdownGrace time.Duration `yaml:"shutdown_grace" default:"30s" range:"1s..10m"`
 	Storage       Storage       `yaml:"storage"`
 	Log           Log           `yaml:"log"`
 	Auth          auth          `yaml:"auth"`
@@ -29,7 +33,6 @@ type Config struct {
 	Operations    operations    `yaml:"operations"`
 	Subscribers   subscribers   `yaml:"subscribers"`
 	Delivery      delivery      `yaml:"delivery"`
-	Cards         cards         `yaml:"cards"`
 	Egress        egressRules   `yaml:"egress"`
 	Encryption    Encryption    `yaml:"encryption"`
 	Limits        Limits        `yaml:"limits"`
@@ -45,14 +48,14 @@ type Config struct {
 // maxmemory, or half of this machine's memory for an embedded Redis. New events may fill the
 // share HighWater of it.
 type Redis struct {
-	URL       secret.Text `yaml:"url"`
+	URL       secret.Text `yaml:"url" default:"embedded"`
 	URLFile   string      `yaml:"url_file"`
 	CAFile    string      `yaml:"ca_file"`
 	CertFile  string      `yaml:"cert_file"`
 	KeyFile   string      `yaml:"key_file"`
-	Memory    int         `yaml:"memory"`
-	HighWater float64     `yaml:"high_water"`
-	FullSync  bool        `yaml:"full_sync"` // of an embedded Redis
+	Memory    int         `yaml:"memory" range:"0..1000000000000000"`
+	HighWater float64     `yaml:"high_water" default:"0.85" range:"0.1..0.95"`
+	FullSync  bool        `yaml:"full_sync" default:"true"` // of an embedded Redis
 }
 
 // Storage configures the connection to the spend database, with files as in Redis. An empty
@@ -63,22 +66,20 @@ type Storage struct {
 	CAFile   string      `yaml:"ca_file"`
 	CertFile string      `yaml:"cert_file"`
 	KeyFile  string      `yaml:"key_file"`
-	MaxConns int         `yaml:"max_conns"`
-	FullSync bool        `yaml:"full_sync"` // of SQLite
+	MaxConns int         `yaml:"max_conns" range:"0..1000"`
+	FullSync bool        `yaml:"full_sync" default:"true"` // of SQLite
 }
 
 // Log configures the level and the format of the log.
 type Log struct {
-	Level  string `yaml:"level"`
-	Format string `yaml:"format"`
+	Level  string `yaml:"level" default:"info" enum:"debug,info,warn,error"`
+	Format string `yaml:"format" default:"auto" enum:"auto,json,text,color"`
 }
 
 // auth is about the access tokens that the daemon issues and accepts.
 type auth struct {
-	Issuer   string          `yaml:"issuer"`
-	Builtin  bool            `yaml:"builtin"`
-	Issuers  []trustedIssuer `yaml:"issuers"`
-	KeepKeys time.Duration   `yaml:"keep_keys"`
+	Builtin bool            `yaml:"builtin" default:"true"`
+	Issuers []trustedIssuer `yaml:"issuers"`
 }
 
 // trustedIssuer is another issuer whose tokens are accepted.
@@ -91,60 +92,45 @@ type trustedIssuer struct {
 	CompanyClaim string   `yaml:"company_claim"`
 }
 
-// events limits accepted events and their retention.
+// events configures the retention of events, and the event types besides the built-in ones.
 type events struct {
-	Retention        time.Duration `yaml:"retention"`
-	KeepDelivered    time.Duration `yaml:"keep_delivered"`
-	MaxFuture        time.Duration `yaml:"max_future"`
-	MaxMetadataBytes int           `yaml:"max_metadata_bytes"`
-	Catalogue        []eventType   `yaml:"catalogue"`
-	StrictCatalogue  bool          `yaml:"strict_catalogue"`
-}
-
-// eventType is one more entry of the event catalogue.
-type eventType struct {
-	Name        string `yaml:"name"`
-	Description string `yaml:"description"`
+	Retention       time.Duration `yaml:"retention" default:"7d" range:"1m..90d"`
+	KeepDelivered   time.Duration `yaml:"keep_delivered" default:"72h" range:"1s..90d"`
+	Catalogue       []string      `yaml:"catalogue"`
+	StrictCatalogue bool          `yaml:"strict_catalogue"`
 }
 
 // operations names the company whose subscribers also receive the operational events of all
-// other companies; empty means none.
+// other companies; uuid.Nil means none.
 type operations struct {
-	Company string `yaml:"company"`
+	Company uuid.UUID `yaml:"company"`
 }
 
 // subscribers limits the subscribers of a company.
 type subscribers struct {
-	MaxPerCompany int           `yaml:"max_per_company"`
-	SecretOverlap time.Duration `yaml:"secret_overlap"`
+	MaxPerCompany int           `yaml:"max_per_company" default:"100" range:"1..10000"`
+	SecretOverlap time.Duration `yaml:"secret_overlap" default:"24h" range:"1s..30d"`
 }
 
 // delivery is how events are sent. Schedule holds the waits between attempts;
 // the first attempt is at once.
 type delivery struct {
-	Schedule            []time.Duration `yaml:"schedule"`
-	Jitter              float64         `yaml:"jitter"`
-	ConnectTimeout      time.Duration   `yaml:"connect_timeout"`
-	AttemptTimeout      time.Duration   `yaml:"attempt_timeout"`
-	RetryAfterMax       time.Duration   `yaml:"retry_after_max"`
-	Concurrency         int             `yaml:"concurrency"`
-	EndpointConcurrency int             `yaml:"endpoint_concurrency"`
-	HostConcurrency     int             `yaml:"host_concurrency"`
-	DeadRetention       time.Duration   `yaml:"dead_retention"`
-	FailingAfter        int             `yaml:"failing_after"`
-	DisableAfter        time.Duration   `yaml:"disable_after"`
+	Schedule            []time.Duration `yaml:"schedule" default:"5s,5m,30m,2h,5h,10h,14h,20h,24h" range:"100ms..30d"`
+	Jitter              float64         `yaml:"jitter" default:"0.2" range:"0..0.5"`
+	ConnectTimeout      time.Duration   `yaml:"connect_timeout" default:"5s" range:"10ms..5m"`
+	AttemptTimeout      time.Duration   `yaml:"attempt_timeout" default:"15s" range:"100ms..5m"`
+	Concurrency         int             `yaml:"concurrency" default:"2048" range:"1..100000"`
+	EndpointConcurrency int             `yaml:"endpoint_concurrency" default:"64" range:"1..100000"`
+	HostConcurrency     int             `yaml:"host_concurrency" default:"256" range:"1..100000"`
+	DeadRetention       time.Duration   `yaml:"dead_retention" default:"30d" range:"1h..365d"`
+	FailingAfter        int             `yaml:"failing_after" default:"4" range:"1..1000"`
+	DisableAfter        time.Duration   `yaml:"disable_after" default:"5d" range:"1m..365d"`
 	SignEd25519         bool            `yaml:"sign_ed25519"`
 }
 
-// cards is how bulk creations of cards are worked off.
-type cards struct {
-	Concurrency int `yaml:"concurrency"`
-}
-
-// egressRules configures which addresses deliveries may call besides public https ones, and
-// the proxy for deliveries; an empty ProxyURL means no proxy.
+// egressRules configures which internal addresses deliveries may call, and the proxy for
+// deliveries; an empty ProxyURL means no proxy.
 type egressRules struct {
-	AllowHTTP    bool           `yaml:"allow_http"`
 	AllowCIDRs   []netip.Prefix `yaml:"allow_cidrs"`
 	ProxyURL     secret.Text    `yaml:"proxy_url"`
 	ProxyURLFile string         `yaml:"proxy_url_file"`
@@ -164,44 +150,38 @@ type Encryption struct {
 // Limits are the rates of requests, or of the items in them, per second, with their bursts,
 // and the pending events of a company. A rate of 0 means no limit.
 type Limits struct {
-	ClientRate     int `yaml:"client_rate"`
-	ClientBurst    int `yaml:"client_burst"`
-	CompanyRate    int `yaml:"company_rate"`
-	CompanyBurst   int `yaml:"company_burst"`
-	CompanyBacklog int `yaml:"company_backlog"`
+	ClientRate     int `yaml:"client_rate" default:"1000" range:"0..1000000"`
+	ClientBurst    int `yaml:"client_burst" default:"2000" range:"1..1000000"`
+	CompanyRate    int `yaml:"company_rate" default:"2000" range:"0..1000000"`
+	CompanyBurst   int `yaml:"company_burst" default:"4000" range:"1..1000000"`
+	CompanyBacklog int `yaml:"company_backlog" default:"1000000" range:"1..1000000000"`
 }
 
 // audit is how long, and how many, entries of the audit log are kept.
 type audit struct {
-	Retention  time.Duration `yaml:"retention"`
-	MaxEntries int           `yaml:"max_entries"`
+	Retention  time.Duration `yaml:"retention" default:"400d" range:"1d..3660d"`
+	MaxEntries int           `yaml:"max_entries" default:"1000000" range:"1000..100000000"`
 }
 
 // console configures access to the web console.
 type console struct {
 	// ClientCertificates says whether a browser needs a client certificate: required
 	// or optional. With required, the request for a link needs one, too.
-	ClientCertificates string `yaml:"client_certificates"`
-}
-
-// ConsoleCertificateRequired reports whether a browser needs a client certificate. Without
-// mutual TLS, which only dev allows, it needs none.
-func (c *Config) ConsoleCertificateRequired() bool {
-	return c.Console.ClientCertificates == required && c.TLS.mutualTLS()
+	ClientCertificates string `yaml:"client_certificates" default:"optional" enum:"required,optional"`
 }
 
 // metrics configures how many companies the backlog metric shows; 0 means none.
 type metrics struct {
-	TopCompanies int `yaml:"top_companies"`
+	TopCompanies int `yaml:"top_companies" default:"10" range:"0..100"`
 }
 
 // httpLimits bounds the connections and times of clients on a listener.
 type httpLimits struct {
-	MaxConnections           int           `yaml:"max_connections"`
-	MaxConnectionsPerAddress int           `yaml:"max_connections_per_address"`
-	HeaderTimeout            time.Duration `yaml:"header_timeout"`
-	RequestTimeout           time.Duration `yaml:"request_timeout"`
-	IdleTimeout              time.Duration `yaml:"idle_timeout"`
+	MaxConnections           int           `yaml:"max_connections" default:"8192" range:"1..1000000"`
+	MaxConnectionsPerAddress int           `yaml:"max_connections_per_address" default:"1024" range:"1..1000000"`
+	HeaderTimeout            time.Duration `yaml:"header_timeout" default:"10s" range:"100ms..1m"`
+	RequestTimeout           time.Duration `yaml:"request_timeout" default:"30s" range:"100ms..10m"`
+	IdleTimeout              time.Duration `yaml:"idle_timeout" default:"2m" range:"1s..1h"`
 }
 
 // tlsFiles configures TLS and client certificates of the API: terminated here, by trusted
@@ -211,105 +191,34 @@ type tlsFiles struct {
 	KeyFile            string             `yaml:"key_file"`
 	ClientCAFile       string             `yaml:"client_ca_file"`
 	TrustedProxies     []netip.Prefix     `yaml:"trusted_proxies"`
-	ProxyHeader        string             `yaml:"proxy_header"`
+	ProxyHeader        string             `yaml:"proxy_header" default:"client-cert" enum:"client-cert,xfcc"`
 	ClientCertificates clientCertificates `yaml:"client_certificates"`
 }
-
-// The values of a group of operations in ClientCertificates.
-const (
-	required = "required"
-	optional = "optional"
-)
 
 // clientCertificates says for each group of operations whether a client needs a
 // certificate: required or optional.
 type clientCertificates struct {
-	Subscribers    string `yaml:"subscribers"`
-	Reimbursements string `yaml:"reimbursements"`
-	Events         string `yaml:"events"`
-	Deliveries     string `yaml:"deliveries"`
-	Cards          string `yaml:"cards"`
-	Locations      string `yaml:"locations"`
-	Billing        string `yaml:"billing"`
-	Audit          string `yaml:"audit"`
-	Clients        string `yaml:"clients"`
+	Subscribers    string `yaml:"subscribers" default:"required" enum:"required,optional"`
+	Reimbursements string `yaml:"reimbursements" default:"required" enum:"required,optional"`
+	Events         string `yaml:"events" default:"optional" enum:"required,optional"`
+	Deliveries     string `yaml:"deliveries" default:"optional" enum:"required,optional"`
+	Cards          string `yaml:"cards" default:"optional" enum:"required,optional"`
+	Locations      string `yaml:"locations" default:"optional" enum:"required,optional"`
+	Billing        string `yaml:"billing" default:"optional" enum:"required,optional"`
+	Audit          string `yaml:"audit" default:"optional" enum:"required,optional"`
+	Clients        string `yaml:"clients" default:"optional" enum:"required,optional"`
 }
 
-func (c clientCertificates) byGroup() map[string]string {
-	return map[string]string{
-		"subscribers": c.Subscribers, "reimbursements": c.Reimbursements, "events": c.Events,
-		"deliveries": c.Deliveries, "cards": c.Cards, "locations": c.Locations, "billing": c.Billing, "audit": c.Audit,
-		"clients": c.Clients,
-	}
-}
-
-// mutualTLS reports whether clients have a way to present a certificate.
-func (t tlsFiles) mutualTLS() bool { return t.ClientCAFile != "" || len(t.TrustedProxies) > 0 }
-
-// CertificateRequired reports for every group of operations whether a client needs a
-// certificate. Without mutual TLS, which only dev allows, no group does.
+// CertificateRequired reports for every group of operations, and for the console, whether a
+// client needs a certificate. Without mutual TLS, which only dev allows, none does.
 func (c *Config) CertificateRequired() map[string]bool {
-	groups := map[string]bool{"console": c.ConsoleCertificateRequired()}
-	for group, value := range c.TLS.ClientCertificates.byGroup() {
-		groups[group] = value == required && c.TLS.mutualTLS()
+	mutual := c.TLS.ClientCAFile != "" || len(c.TLS.TrustedProxies) > 0
+	groups := map[string]bool{"console": mutual && c.Console.ClientCertificates == "required"}
+	for field, value := range reflect.ValueOf(c.TLS.ClientCertificates).Fields() {
+		groups[field.Tag.Get("yaml")] = mutual && value.String() == "required"
 	}
 	return groups
 }
 
-// DefaultIssuer is the default of auth.issuer.
+// DefaultIssuer is the issuer of the daemon's tokens when public_url is not set.
 const DefaultIssuer = "spendhook"
-
-// defaults returns the default settings.
-func defaults() Config {
-	return Config{
-		Listen:        "127.0.0.1:8080",
-		AdminListen:   "127.0.0.1:9090",
-		AdminProfiles: true,
-		DataDir:       "./spendhook-data",
-		Redis:         Redis{URL: "embedded", HighWater: 0.85, FullSync: true},
-		Storage:       Storage{FullSync: true},
-		ShutdownGrace: 30 * time.Second,
-		Log:           Log{Level: "info", Format: "auto"},
-		Auth:          auth{Issuer: DefaultIssuer, Builtin: true, KeepKeys: 24 * time.Hour},
-		Events: events{
-			Retention:        7 * 24 * time.Hour,
-			KeepDelivered:    72 * time.Hour,
-			MaxFuture:        5 * time.Minute,
-			MaxMetadataBytes: 256 << 10,
-		},
-		Subscribers: subscribers{MaxPerCompany: 100, SecretOverlap: 24 * time.Hour},
-		Delivery:    defaultDelivery(),
-		Cards:       cards{Concurrency: 8},
-		Limits:      Limits{ClientRate: 1000, ClientBurst: 2000, CompanyRate: 2000, CompanyBurst: 4000, CompanyBacklog: 1_000_000},
-		HTTP: httpLimits{
-			MaxConnections: 8192, MaxConnectionsPerAddress: 1024,
-			HeaderTimeout: 10 * time.Second, RequestTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
-		},
-		TLS: tlsFiles{ProxyHeader: "client-cert", ClientCertificates: clientCertificates{
-			Subscribers: required, Reimbursements: required,
-			Events: optional, Deliveries: optional, Cards: optional, Locations: optional, Billing: optional, Audit: optional, Clients: optional,
-		}},
-		Console: console{ClientCertificates: optional},
-		Audit:   audit{Retention: 400 * 24 * time.Hour, MaxEntries: 1_000_000},
-		Metrics: metrics{TopCompanies: 10},
-	}
-}
-
-func defaultDelivery() delivery {
-	return delivery{
-		Schedule: []time.Duration{
-			5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
-			10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
-		},
-		Jitter:              0.2,
-		ConnectTimeout:      5 * time.Second,
-		AttemptTimeout:      15 * time.Second,
-		RetryAfterMax:       24 * time.Hour,
-		Concurrency:         2048,
-		EndpointConcurrency: 64,
-		HostConcurrency:     256,
-		DeadRetention:       30 * 24 * time.Hour,
-		FailingAfter:        4,
-		DisableAfter:        5 * 24 * time.Hour,
-	}
-}

@@ -96,7 +96,7 @@ func TestFlagsOverrideTheEnvironmentWhichOverridesTheFile(t *testing.T) {
 		"SPENDHOOK_LISTEN=127.0.0.1:1", "SPENDHOOK_ADMIN_LISTEN=127.0.0.1:2", "SPENDHOOK_PUBLIC_URL=http://env",
 		"SPENDHOOK_DELIVERY_SCHEDULE=1s, 2s", "SPENDHOOK_DELIVERY_JITTER=0.1", "SPENDHOOK_DELIVERY_SIGN_ED25519=true",
 		"SPENDHOOK_EGRESS_ALLOW_CIDRS=10.0.0.0/8,fd00::/8", "SPENDHOOK_REDIS=redis://h",
-		`SPENDHOOK_EVENTS_CATALOGUE=[{name: A, description: "x, y"}]`,
+		`SPENDHOOK_EVENTS_CATALOGUE=A, B`, `SPENDHOOK_AUTH_ISSUERS=[{issuer: "a, b", jwks_url: "https://h", audience: c, scopes: [platform]}]`,
 		"SPENDHOOK_DATA_DIR=1", "SPENDHOOK_LOG_LEVEL=", "SPENDHOOK_PORT=tcp://1.2.3.4:80", "OTHER=x",
 	}
 	got, err := config.Load("testdata/good/proxy.yml", environ, map[string]string{"listen": "127.0.0.1:3"})
@@ -104,11 +104,11 @@ func TestFlagsOverrideTheEnvironmentWhichOverridesTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"127.0.0.1:3 127.0.0.1:2 http://env [1s 2s] 0.1 true [10.0.0.0/8 fd00::/8] redis://h [{A x, y}] 1 info true",
+		"127.0.0.1:3 127.0.0.1:2 http://env [1s 2s] 0.1 true [10.0.0.0/8 fd00::/8] redis://h [A B] 1 a, b 1 info true",
 	}
 	line := fmt.Sprint(got.Listen, " ", got.AdminListen, " ", got.PublicURL, " ", got.Delivery.Schedule, " ",
 		got.Delivery.Jitter, " ", got.Delivery.SignEd25519, " ", got.Egress.AllowCIDRs, " ", got.Redis.URL.Reveal(), " ",
-		got.Events.Catalogue, " ", got.DataDir, " ", got.Log.Level, " ", got.AdminPublic)
+		got.Events.Catalogue, " ", len(got.Auth.Issuers), " ", got.Auth.Issuers[0].Issuer, " ", got.DataDir, " ", got.Log.Level, " ", got.AdminPublic)
 	if diff := cmp.Diff(want, []string{line}); diff != "" {
 		t.Error(diff)
 	}

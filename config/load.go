@@ -15,29 +15,29 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"go.yaml.in/yaml/v4"
 
 	"spendhook/internal/invalid"
-	"spendhook/internal/secret"
 )
 
 // Load returns the defaults, overridden by the YAML file at path (none when
-// empty), by the environment (as from os.Environ: cards.concurrency is
-// SPENDHOOK_CARDS_CONCURRENCY; lists are comma-separated)
+// empty), by the environment (as from os.Environ: delivery.jitter is
+// SPENDHOOK_DELIVERY_JITTER; lists are comma-separated)
 // and by overrides (key to text, as from flags), in this order. An empty text
 // means not set. One *invalid.Error has all problems, those of validate included.
 // Any other error is that of a file that cannot be read or parsed.
 func Load(path string, environ []string, overrides map[string]string) (Config, error) {
-	return load(path, environ, overrides, (*Config).validate)
+	return load(path, environ, overrides, false)
 }
 
 // LoadDaemon is Load for the command serve: outside dev it also requires mutual TLS, or trusted
 // proxies.
 func LoadDaemon(path string, environ []string, overrides map[string]string) (Config, error) {
-	return load(path, environ, overrides, (*Config).validateDaemon)
+	return load(path, environ, overrides, true)
 }
 
-func load(path string, environ []string, overrides map[string]string, validate func(*Config, *invalid.Error)) (Config, error) {
+func load(path string, environ []string, overrides map[string]string, daemon bool) (Config, error) {
 	c := defaults()
 	l := loader{settings: settings(&c)}
 	if err := l.file(path); err != nil {
@@ -45,20 +45,30 @@ func load(path string, environ []string, overrides map[string]string, validate f
 	}
 	l.environment(environ)
 	l.overrides(overrides)
-	l.secretFiles(&c)
-	validate(&c, &l.problems)
+	l.secretFiles()
+	c.validate(&l.problems)
+	if daemon {
+		checker{&l.problems}.posture(&c)
+	}
 	return c, l.problems.OrNil()
 }
 
 // loader writes to the settings by key and gathers what goes wrong.
 type loader struct {
-	settings map[string]reflect.Value
+	settings map[string]setting
 	problems invalid.Error
 }
 
+// setting is one field of a Config.
+type setting struct {
+	reflect.Value
+
+	tag reflect.StructTag
+}
+
 // settings finds every setting of a Config, by key.
-func settings(c *Config) map[string]reflect.Value {
-	found := map[string]reflect.Value{}
+func settings(c *Config) map[string]setting {
+	found := map[string]setting{}
 	var walk func(prefix string, v reflect.Value)
 	walk = func(prefix string, v reflect.Value) {
 		for field, value := range v.Fields() {
@@ -67,12 +77,23 @@ func settings(c *Config) map[string]reflect.Value {
 				walk(key+".", value)
 				continue
 			}
-			found[key] = value
+			found[key] = setting{value, field.Tag}
 		}
 	}
 	walk("", reflect.ValueOf(c).Elem())
 	found["redis"] = found["redis.url"] // an address alone, for short
 	return found
+}
+
+func defaults() Config {
+	var c Config
+	l := loader{settings: settings(&c)}
+	for key, s := range l.settings {
+		if text := s.tag.Get("default"); text != "" {
+			l.setText(key, "default", text)
+		}
+	}
+	return c
 }
 
 func (l *loader) file(path string) error {
@@ -83,32 +104,18 @@ func (l *loader) file(path string) error {
 	if err != nil {
 		return fmt.Errorf("read the configuration: %w", err)
 	}
-	var document yaml.Node
-	if err := yaml.Load(text, &document); err != nil && !isBlank(text) {
-		return fmt.Errorf("read %s: %w", path, syntaxError(err))
+	documents := yaml.NewDecoder(bytes.NewReader(text))
+	var document, second yaml.Node
+	if err := documents.Decode(&document); err != nil && !errors.Is(err, io.EOF) { // EOF: the file is empty
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	if err := documents.Decode(&second); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read %s: want a single document", path)
 	}
 	for _, root := range document.Content {
 		l.mapping("", root)
 	}
 	return nil
-}
-
-func isBlank(text []byte) bool {
-	for line := range bytes.Lines(text) {
-		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
-			return false
-		}
-	}
-	return true
-}
-
-// syntaxError removes the parser's internals from an error.
-func syntaxError(err error) error {
-	var e *yaml.LoadError
-	if errors.As(err, &e) && e.Mark.Line > 0 {
-		return fmt.Errorf("line %d: %s", e.Mark.Line, e.Message)
-	}
-	return err
 }
 
 // mapping reads the keys of one level; prefix is "" or ends in a dot.
@@ -122,7 +129,7 @@ func (l *loader) mapping(prefix string, n *yaml.Node) {
 		name, value := n.Content[i], n.Content[i+1]
 		key := prefix + name.Value
 		if seen[key] {
-			l.problems.Add(key, "DUPLICATE_KEY", "line %d: is there twice", name.Line)
+			l.problems.Add(key, "DUPLICATE_KEY", "line %d: is given twice", name.Line)
 			continue
 		}
 		seen[key] = true
@@ -131,18 +138,16 @@ func (l *loader) mapping(prefix string, n *yaml.Node) {
 }
 
 func (l *loader) pair(key string, line int, value *yaml.Node) {
-	setting, known := l.settings[key]
+	_, known := l.settings[key]
 	switch {
-	case known && value.Kind == yaml.MappingNode && l.isSection(key):
-		l.mapping(key+".", value)
-	case !known && l.isSection(key):
+	case l.isSection(key) && (!known || value.Kind == yaml.MappingNode):
 		l.mapping(key+".", value)
 	case !known:
 		l.problems.Add(key, "UNKNOWN_KEY", "line %d: there is no such setting", line)
 	case value.ShortTag() == "!!null":
 		l.problems.Add(key, "INVALID", "line %d: has no value: leave it out for its default", line)
 	default:
-		l.set(key, fmt.Sprintf("line %d", line), value, setting)
+		l.set(key, fmt.Sprintf("line %d", line), value)
 	}
 }
 
@@ -164,10 +169,10 @@ func (l *loader) environment(environ []string) {
 			continue
 		}
 		known := commandVariables[name] || ofService.MatchString(name)
-		for key, setting := range l.settings {
-			if envName(key) == name {
+		for key := range l.settings {
+			if envPrefix+strings.ToUpper(strings.ReplaceAll(key, ".", "_")) == name {
 				known = true
-				l.setText(key, name, text, setting)
+				l.setText(key, name, text)
 			}
 		}
 		if !known {
@@ -190,84 +195,58 @@ var commandVariables = map[string]bool{
 // whose name begins with spendhook.
 var ofService = regexp.MustCompile(`^SPENDHOOK_(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*)$`)
 
-// maxSecretFile bounds the file of one secret, in bytes.
-const maxSecretFile = 64 << 10
-
-// secretFiles reads the secrets that are given as the names of files.
-func (l *loader) secretFiles(c *Config) {
-	none := defaults()
-	for _, s := range []struct {
-		key, file string
-		text      *secret.Text
-		standard  secret.Text
-	}{
-		{"redis.url", c.Redis.URLFile, &c.Redis.URL, none.Redis.URL},
-		{"storage.url", c.Storage.URLFile, &c.Storage.URL, ""},
-		{"egress.proxy_url", c.Egress.ProxyURLFile, &c.Egress.ProxyURL, ""},
-	} {
-		if s.file == "" {
+// secretFiles reads the secrets that are given as the names of files, without the white space
+// around them.
+func (l *loader) secretFiles() {
+	for _, key := range []string{"redis.url", "storage.url", "egress.proxy_url"} {
+		file, s := l.settings[key+"_file"].String(), l.settings[key]
+		if file == "" {
 			continue
 		}
-		if *s.text != s.standard {
-			l.problems.Add(s.key+"_file", "CONFLICT", "%s is set, too: want one of them", s.key)
-			continue
+		text, err := os.ReadFile(file)
+		text = bytes.TrimSpace(text)
+		switch {
+		case s.String() != s.tag.Get("default"):
+			l.problems.Add(key+"_file", "CONFLICT", "%s is set, too: want one of them", key)
+		case err != nil:
+			l.problems.Add(key+"_file", "INVALID", "%v", err)
+		case len(text) == 0:
+			l.problems.Add(key+"_file", "INVALID", "%s is empty", file)
+		default:
+			s.SetString(string(text))
 		}
-		text, err := readSecret(s.file)
-		if err != nil {
-			l.problems.Add(s.key+"_file", "INVALID", "%v", err)
-			continue
-		}
-		*s.text = text
 	}
-}
-
-// readSecret reads a file without the white space around its text.
-func readSecret(path string) (secret.Text, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxSecretFile+1))
-	switch text = bytes.TrimSpace(text); {
-	case err != nil:
-		return "", err
-	case len(text) == 0:
-		return "", fmt.Errorf("%s is empty", path)
-	case len(text) > maxSecretFile:
-		return "", fmt.Errorf("%s has more than %d bytes", path, maxSecretFile)
-	}
-	return secret.Text(text), nil
-}
-
-func envName(key string) string {
-	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
 func (l *loader) overrides(overrides map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(overrides)) {
-		setting, known := l.settings[key]
-		if !known {
+		if _, known := l.settings[key]; !known {
 			l.problems.Add(key, "UNKNOWN_KEY", "there is no such setting")
-			continue
-		}
-		if overrides[key] != "" {
-			l.setText(key, "flag", overrides[key], setting)
+		} else if overrides[key] != "" {
+			l.setText(key, "flag", overrides[key])
 		}
 	}
 }
 
 // set sets a setting. A value of the wrong type is a problem and changes nothing.
-func (l *loader) set(key, source string, value *yaml.Node, setting reflect.Value) {
-	if t := setting.Type(); t == durationType || t.Kind() == reflect.Slice && t.Elem() == durationType {
-		value = inHours(value)
-	}
-	read := reflect.New(setting.Type())
-	if value.Load(read.Interface(), yaml.WithKnownFields()) != nil {
-		l.problems.Add(key, "INVALID", "%s: want %s", source, wanted(setting.Type()))
+func (l *loader) set(key, source string, n *yaml.Node) {
+	s := l.settings[key]
+	value, err := parse(n, s.Type())
+	if err != nil {
+		l.problems.Add(key, "INVALID", "%s: want %s", source, wanted(s.Type()))
 		return
 	}
-	setting.Set(read.Elem())
+	s.Set(value)
+}
+
+// parse reads a value of type t.
+func parse(n *yaml.Node, t reflect.Type) (reflect.Value, error) {
+	if t == durationType || t.Kind() == reflect.Slice && t.Elem() == durationType {
+		n = inHours(n)
+	}
+	value := reflect.New(t)
+	err := n.Load(value.Interface(), yaml.WithKnownFields())
+	return value.Elem(), err
 }
 
 var (
@@ -296,13 +275,15 @@ func inHours(n *yaml.Node) *yaml.Node {
 }
 
 // setText parses text as in a YAML file, except that a list needs no brackets.
-func (l *loader) setText(key, source, text string, setting reflect.Value) {
-	value := &yaml.Node{Kind: yaml.ScalarNode, Value: text}
-	if setting.Kind() == reflect.Slice {
+func (l *loader) setText(key, source, text string) {
+	value := scalar(text)
+	if l.settings[key].Kind() == reflect.Slice {
 		value = list(text)
 	}
-	l.set(key, source, value, setting)
+	l.set(key, source, value)
 }
+
+func scalar(text string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: text} }
 
 func list(text string) *yaml.Node {
 	var document yaml.Node
@@ -311,7 +292,7 @@ func list(text string) *yaml.Node {
 	}
 	n := &yaml.Node{Kind: yaml.SequenceNode}
 	for item := range strings.SplitSeq(text, ",") {
-		n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: strings.TrimSpace(item)})
+		n.Content = append(n.Content, scalar(strings.TrimSpace(item)))
 	}
 	return n
 }
@@ -325,6 +306,8 @@ func wanted(t reflect.Type) string {
 		return "a duration with its unit, as in 1h30m or 7d"
 	case t == reflect.TypeFor[netip.Prefix]():
 		return "an address range, as in 10.0.0.0/8"
+	case t == reflect.TypeFor[uuid.UUID]():
+		return "a UUID"
 	case t.Kind() == reflect.Bool:
 		return "true or false"
 	case t.Kind() == reflect.Int:
@@ -332,18 +315,9 @@ func wanted(t reflect.Type) string {
 	case t.Kind() == reflect.Float64:
 		return "a number"
 	case t.Kind() == reflect.Struct:
-		return members(t)
+		return "keys with values"
 	}
 	return "text"
-}
-
-// members shows the keys of a list's items.
-func members(t reflect.Type) string {
-	names := make([]string, t.NumField())
-	for i := range names {
-		names[i] = t.Field(i).Tag.Get("yaml") + ": ..."
-	}
-	return "{" + strings.Join(names, ", ") + "}"
 }
 
 // Changed names the settings in which two configurations differ, sorted.
@@ -360,4 +334,4 @@ func Changed(a, b *Config) []string {
 }
 
 // Adopt copies the setting named key. It panics when there is none.
-func Adopt(to, from *Config, key string) { settings(to)[key].Set(settings(from)[key]) }
+func Adopt(to, from *Config, key string) { settings(to)[key].Set(settings(from)[key].Value) }

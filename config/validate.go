@@ -6,13 +6,12 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/google/uuid"
 
 	"spendhook/internal/egress"
 	"spendhook/internal/invalid"
@@ -21,74 +20,78 @@ import (
 	"spendhook/internal/syntax"
 )
 
-const (
-	day          = 24 * time.Hour
-	maxSchedule  = 50
-	maxMetadata  = 512 << 10 // a request has at most 1 MiB
-	maxCatalogue = 1000
-	maxRate      = 1_000_000
-	maxIssuers   = 20
-)
+// maxSchedule bounds the attempts of a delivery.
+const maxSchedule = 50
 
 var scope = regexp.MustCompile(`^([a-z]+:(read|write)|platform|operator)$`)
-
-// validateDaemon is validate for the command serve: outside dev it also requires mutual
-// TLS, or trusted proxies.
-func (c *Config) validateDaemon(p *invalid.Error) {
-	c.validate(p)
-	checker{p}.posture(c)
-}
 
 // validate adds a problem for every setting that is invalid, contradicts another one, or
 // exposes the daemon.
 func (c *Config) validate(p *invalid.Error) {
 	v := checker{p}
-	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
-	v.oneOf("log.format", c.Log.Format, "auto", "json", "text", "color")
+	v.tags(settings(c))
 	v.notEmpty("data_dir", c.DataDir)
 	v.redis(c.Redis)
 	v.auth(c)
-	v.between("shutdown_grace", c.ShutdownGrace, time.Second, 10*time.Minute)
 	v.publicURL(c.PublicURL)
-	v.events(c.Events)
-	v.operations(c.Operations)
-	v.number("subscribers.max_per_company", c.Subscribers.MaxPerCompany, 1, 10_000)
-	v.between("subscribers.secret_overlap", c.Subscribers.SecretOverlap, time.Second, 30*day)
+	v.catalogue(c.Events.Catalogue)
 	v.storage(c.Storage)
-	v.number("cards.concurrency", c.Cards.Concurrency, 1, 100)
-	v.delivery(c.Delivery)
 	v.schedule(c.Delivery, c.Events.Retention)
 	v.listeners(c)
-	v.http(c.HTTP)
 	v.tls(c)
-	v.oneOf("console.client_certificates", c.Console.ClientCertificates, required, optional)
 	v.egress(c)
 	v.encryption(c.Encryption)
-	v.between("audit.retention", c.Audit.Retention, day, 3660*day)
-	v.number("audit.max_entries", c.Audit.MaxEntries, 1000, 100_000_000)
-	v.number("metrics.top_companies", c.Metrics.TopCompanies, 0, 100)
-	v.limit("limits.client", c.Limits.ClientRate, c.Limits.ClientBurst)
-	v.limit("limits.company", c.Limits.CompanyRate, c.Limits.CompanyBurst)
-	v.number("limits.company_backlog", c.Limits.CompanyBacklog, 1, 1_000_000_000)
 }
 
 // checker adds a problem for each rule that a setting breaks.
 type checker struct{ *invalid.Error }
 
-func (v checker) redis(r Redis) {
-	v.notEmpty("redis", r.URL.Reveal())
-	v.number("redis.memory", r.Memory, 0, 1<<50)
-	secure := strings.HasPrefix(r.URL.Reveal(), "rediss")
-	v.client("redis", clientTLS{r.CAFile, r.CertFile, r.KeyFile}, secure, "want a rediss:// address for it")
-	if !(r.HighWater >= 0.1 && r.HighWater <= 0.95) { // NaN too
-		v.Add("redis.high_water", "OUT_OF_RANGE", "want 0.1 to 0.95, the share of Redis's memory that new events may fill")
+// tags checks the settings against their tags range and enum.
+func (v checker) tags(all map[string]setting) {
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		s := all[key]
+		if allowed := s.tag.Get("enum"); allowed != "" && !slices.Contains(strings.Split(allowed, ","), s.String()) {
+			v.Add(key, "INVALID", "want one of %s", strings.ReplaceAll(allowed, ",", ", "))
+		}
+		least, most, limited := strings.Cut(s.tag.Get("range"), "..")
+		switch {
+		case limited && s.Kind() == reflect.Slice:
+			for i := range s.Len() {
+				v.within(fmt.Sprintf("%s[%d]", key, i), s.Index(i), least, most)
+			}
+		case limited:
+			v.within(key, s.Value, least, most)
+		}
 	}
 }
 
-// clientTLS are the files for connections to a server.
-type clientTLS struct{ ca, cert, key string }
+// within requires that a number, or duration, is in a range, whose ends are texts of its type.
+func (v checker) within(key string, n reflect.Value, least, most string) {
+	from, wrong := parse(scalar(least), n.Type())
+	to, alsoWrong := parse(scalar(most), n.Type())
+	if inside := number(n) >= number(from) && number(n) <= number(to); !inside || wrong != nil || alsoWrong != nil { // NaN is not inside
+		v.Add(key, "OUT_OF_RANGE", "is %v, want %s to %s", n, least, most)
+	}
+}
 
-func (v checker) client(section string, f clientTLS, used bool, want string) {
+// number loses nothing that a range needs.
+func number(v reflect.Value) float64 {
+	if v.CanFloat() {
+		return v.Float()
+	}
+	return float64(v.Int())
+}
+
+func (v checker) redis(r Redis) {
+	v.notEmpty("redis", r.URL.Reveal())
+	secure := strings.HasPrefix(r.URL.Reveal(), "rediss")
+	v.files("redis", tlsFileNames{r.CAFile, r.CertFile, r.KeyFile}, secure, "want a rediss:// address for it")
+}
+
+// tlsFileNames are a CA, and a certificate with its key.
+type tlsFileNames struct{ ca, cert, key string }
+
+func (v checker) files(section string, f tlsFileNames, used bool, want string) {
 	if (f.cert == "") != (f.key == "") {
 		v.Add(section+".key_file", "INVALID", "%s.cert_file and %s.key_file go together: set both or neither", section, section)
 	}
@@ -101,8 +104,7 @@ func (v checker) client(section string, f clientTLS, used bool, want string) {
 
 // storage never repeats the address, which may hold a password.
 func (v checker) storage(s Storage) {
-	v.number("storage.max_conns", s.MaxConns, 0, 1000)
-	v.client("storage", clientTLS{s.CAFile, s.CertFile, s.KeyFile}, s.URL != "", "want the address of a PostgreSQL for it")
+	v.files("storage", tlsFileNames{s.CAFile, s.CertFile, s.KeyFile}, s.URL != "", "want the address of a PostgreSQL for it")
 	if s.URL == "" {
 		return
 	}
@@ -112,85 +114,47 @@ func (v checker) storage(s Storage) {
 	}
 }
 
-func (v checker) operations(o operations) {
-	if id, err := uuid.Parse(o.Company); o.Company != "" && (err != nil || id == uuid.Nil) {
-		v.Add("operations.company", "INVALID", "want the uuid of a company, or nothing")
-	}
-}
-
-func (v checker) events(e events) {
-	v.between("events.retention", e.Retention, time.Minute, 90*day)
-	v.between("events.keep_delivered", e.KeepDelivered, time.Second, 90*day)
-	v.between("events.max_future", e.MaxFuture, time.Second, 5*time.Minute)
-	v.number("events.max_metadata_bytes", e.MaxMetadataBytes, 2, maxMetadata)
-	v.number("events.catalogue", len(e.Catalogue), 0, maxCatalogue)
-	seen := map[string]bool{}
-	for i, t := range e.Catalogue {
-		key := fmt.Sprintf("events.catalogue[%d].name", i)
-		if !syntax.EventType(t.Name) {
-			v.Add(key, "INVALID", "want a capital letter and up to 63 of A-Z, 0-9 and _")
-		} else if seen[t.Name] {
-			v.Add(key, "DUPLICATE", "%s is there twice", t.Name)
+func (v checker) catalogue(types []string) {
+	for i, name := range types {
+		if !syntax.EventType(name) {
+			v.Add(fmt.Sprintf("events.catalogue[%d]", i), "INVALID", "want a capital letter and up to 63 of A-Z, 0-9 and _")
 		}
-		seen[t.Name] = true
 	}
 }
-
-func (v checker) delivery(d delivery) {
-	v.between("delivery.attempt_timeout", d.AttemptTimeout, 100*time.Millisecond, 5*time.Minute)
-	v.between("delivery.connect_timeout", d.ConnectTimeout, 10*time.Millisecond, max(d.AttemptTimeout, 10*time.Millisecond))
-	v.between("delivery.retry_after_max", d.RetryAfterMax, 0, 7*day)
-	v.number("delivery.concurrency", d.Concurrency, 1, 100_000)
-	v.number("delivery.endpoint_concurrency", d.EndpointConcurrency, 1, max(d.Concurrency, 1))
-	v.number("delivery.host_concurrency", d.HostConcurrency, 1, 100_000)
-	v.between("delivery.dead_retention", d.DeadRetention, time.Hour, 365*day)
-	v.number("delivery.failing_after", d.FailingAfter, 1, 1000)
-	v.between("delivery.disable_after", d.DisableAfter, time.Minute, 365*day)
-	if !isJitter(d.Jitter) {
-		v.Add("delivery.jitter", "OUT_OF_RANGE", "want 0 to 0.5, the share of a wait by which it varies")
-	}
-}
-
-// isJitter is false for NaN too.
-func isJitter(share float64) bool { return share >= 0 && share <= 0.5 }
 
 // schedule requires that the retry schedule ends within the retention of events.
 func (v checker) schedule(d delivery, retention time.Duration) {
-	v.number("delivery.schedule", len(d.Schedule), 0, maxSchedule)
-	var total time.Duration
-	for i, wait := range d.Schedule {
-		v.between(fmt.Sprintf("delivery.schedule[%d]", i), wait, 100*time.Millisecond, 30*day)
-		total += min(max(wait, 0), 30*day) // no overflow: at most 50 matter
-		if i == maxSchedule {
-			break
-		}
+	if len(d.Schedule) > maxSchedule {
+		v.Add("delivery.schedule", "OUT_OF_RANGE", "has %d waits, want at most %d", len(d.Schedule), maxSchedule)
+		return
 	}
-	if isJitter(d.Jitter) {
-		total += time.Duration(float64(total) * d.Jitter)
+	total := 0.0 // a sum of durations may overflow
+	for _, wait := range d.Schedule {
+		total += float64(wait)
 	}
-	if total > retention {
+	if d.Jitter >= 0 { // and a number
+		total *= 1 + d.Jitter
+	}
+	if total > float64(retention) {
 		v.Add("delivery.schedule", "TOO_LONG", "takes up to %v with its jitter, longer than events.retention (%v) keeps the event: shorten it or raise events.retention",
-			total.Round(time.Second), retention)
+			time.Duration(total).Round(time.Second), retention)
 	}
 }
 
 func (v checker) auth(c *Config) {
 	a := c.Auth
-	v.issuerName("auth.issuer", a.Issuer)
-	v.between("auth.keep_keys", a.KeepKeys, time.Minute, 30*day)
-	v.number("auth.issuers", len(a.Issuers), 0, maxIssuers)
 	switch {
 	case !a.Builtin && len(a.Issuers) == 0:
-		v.Add("auth.builtin", "INVALID", "nobody could get a token: leave it on, or name the issuers to trust in auth.issuers")
+		v.Add("auth.builtin", "INVALID", "no client could get a token: leave it on, or list trusted issuers in auth.issuers")
 	case !a.Builtin && c.Dev:
 		v.Add("auth.builtin", "INVALID", "dev prints a token of the built-in issuer: leave it on")
 	}
-	seen := map[string]bool{a.Issuer: a.Builtin, DefaultIssuer: a.Builtin, c.PublicURL: a.Builtin && c.PublicURL != ""}
+	seen := map[string]bool{DefaultIssuer: a.Builtin, c.PublicURL: a.Builtin && c.PublicURL != ""}
 	for i, issuer := range a.Issuers {
 		key := fmt.Sprintf("auth.issuers[%d]", i)
 		v.trusted(key, issuer, c.Dev)
 		if seen[issuer.Issuer] {
-			v.Add(key+".issuer", "DUPLICATE", "is the name of another issuer too, or our own")
+			v.Add(key+".issuer", "DUPLICATE", "is also the name of another issuer, or of the built-in one")
 		}
 		seen[issuer.Issuer] = true
 	}
@@ -198,9 +162,12 @@ func (v checker) auth(c *Config) {
 
 // trusted requires TLS: the server of jwks_url decides which tokens are valid.
 func (v checker) trusted(key string, i trustedIssuer, dev bool) {
-	v.issuerName(key+".issuer", i.Issuer)
+	v.notEmpty(key+".issuer", i.Issuer)
+	if strings.Contains(i.Issuer, "|") || len(i.Issuer) > 500 { // stored keys have "|" between issuer and subject
+		v.Add(key+".issuer", "INVALID", "want at most 500 characters, without |")
+	}
 	v.notEmpty(key+".audience", i.Audience)
-	v.number(key+".scopes", len(i.Scopes), 1, 50)
+	v.notEmpty(key+".scopes", strings.Join(i.Scopes, " "))
 	for n, name := range i.Scopes {
 		if !scope.MatchString(name) {
 			v.Add(fmt.Sprintf("%s.scopes[%d]", key, n), "INVALID", "want a scope such as events:write")
@@ -211,16 +178,7 @@ func (v checker) trusted(key string, i trustedIssuer, dev bool) {
 	case err != nil || u.Hostname() == "" || u.User != nil || (u.Scheme != "https" && u.Scheme != "http"):
 		v.Add(key+".jwks_url", "INVALID", "want an address such as https://login.example.com/.well-known/jwks.json")
 	case u.Scheme == "http" && !dev:
-		v.unsafe(key+".jwks_url", "whoever is on the way could replace the keys: use https")
-	}
-}
-
-// issuerName checks the name of an issuer. It must not contain "|", which separates issuer and
-// subject in stored keys.
-func (v checker) issuerName(key, name string) {
-	v.notEmpty(key, name)
-	if strings.Contains(name, "|") || len(name) > 500 {
-		v.Add(key, "INVALID", "want at most 500 characters, without |")
+		v.unsafe(key+".jwks_url", "an attacker on the network could replace the keys: use https")
 	}
 }
 
@@ -238,55 +196,57 @@ func (v checker) publicURL(raw string) {
 
 // listeners refuses unprotected listeners on the network.
 func (v checker) listeners(c *Config) {
-	open, ok := v.address("listen", c.Listen)
-	if ok && open && c.Dev {
-		v.unsafe("listen", "dev has no protection and is for this machine only: use 127.0.0.1, or switch dev off")
+	open, adminOpen := v.address("listen", c.Listen), v.address("admin_listen", c.AdminListen)
+	const dev = "dev has no protection and is for this machine only: use 127.0.0.1, or switch dev off"
+	if open && c.Dev {
+		v.unsafe("listen", dev)
 	}
-	open, ok = v.address("admin_listen", c.AdminListen)
 	switch {
-	case ok && open && c.Dev:
-		v.unsafe("admin_listen", "dev has no protection and is for this machine only: use 127.0.0.1, or switch dev off")
-	case ok && open && !c.AdminPublic:
-		v.unsafe("admin_listen", "it shows metrics and profiles to anyone who reaches it: use 127.0.0.1, or set admin_public when the network around it is closed")
+	case adminOpen && c.Dev:
+		v.unsafe("admin_listen", dev)
+	case adminOpen && !c.AdminPublic:
+		v.unsafe("admin_listen", "the listener shows metrics and profiles without authentication: use 127.0.0.1, or set admin_public if only trusted machines reach it")
 	}
 	if c.Listen == c.AdminListen && !strings.HasSuffix(c.Listen, ":0") {
 		v.Add("admin_listen", "INVALID", "is the same address as listen")
 	}
 }
 
-func (v checker) http(h httpLimits) {
-	v.number("http.max_connections", h.MaxConnections, 1, 1_000_000)
-	v.number("http.max_connections_per_address", h.MaxConnectionsPerAddress, 1, max(h.MaxConnections, 1))
-	v.between("http.header_timeout", h.HeaderTimeout, 100*time.Millisecond, time.Minute)
-	v.between("http.request_timeout", h.RequestTimeout, max(h.HeaderTimeout, 100*time.Millisecond), 10*time.Minute)
-	v.between("http.idle_timeout", h.IdleTimeout, time.Second, time.Hour)
+// address checks a listen address and reports whether other machines can reach it.
+func (v checker) address(key, address string) (open bool) {
+	host, port, err := net.SplitHostPort(address)
+	if _, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil {
+		v.Add(key, "INVALID", "want host:port, as in 127.0.0.1:8080")
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return host != "localhost" && (err != nil || !ip.IsLoopback())
 }
 
 func (v checker) tls(c *Config) {
 	t := c.TLS
-	if (t.CertFile == "") != (t.KeyFile == "") {
-		v.Add("tls.key_file", "INVALID", "tls.cert_file and tls.key_file go together: set both or neither")
-	}
+	v.files("tls", tlsFileNames{cert: t.CertFile, key: t.KeyFile}, true, "")
 	if t.ClientCAFile != "" && t.CertFile == "" && len(t.TrustedProxies) == 0 {
-		v.Add("tls.client_ca_file", "INVALID", "nobody could present a certificate: set tls.cert_file and tls.key_file, or tls.trusted_proxies")
+		v.Add("tls.client_ca_file", "INVALID", "clients have no way to present a certificate: set tls.cert_file and tls.key_file, or tls.trusted_proxies")
 	}
-	v.oneOf("tls.proxy_header", t.ProxyHeader, "client-cert", "xfcc")
-	for i, prefix := range t.TrustedProxies {
-		key := fmt.Sprintf("tls.trusted_proxies[%d]", i)
+	v.prefixes("tls.trusted_proxies", t.TrustedProxies, false, "lets every client forge its address and certificate: list the addresses of the proxies")
+	for group, value := range map[string]string{"subscribers": t.ClientCertificates.Subscribers, "reimbursements": t.ClientCertificates.Reimbursements} {
+		if value == "optional" && !c.Dev {
+			v.unsafe("tls.client_certificates."+group, "mutual TLS may be optional for this group in dev only: set it to required")
+		}
+	}
+}
+
+// prefixes refuses address ranges that match nothing, and those that match every address unless
+// all are allowed.
+func (v checker) prefixes(key string, list []netip.Prefix, all bool, harm string) {
+	for i, prefix := range list {
+		key := fmt.Sprintf("%s[%d]", key, i)
 		switch {
 		case !prefix.IsValid() || prefix.Addr().Is4In6():
 			v.Add(key, "INVALID", "want a range such as 10.0.0.0/8 or fd00::/8")
-		case prefix.Bits() == 0:
-			v.unsafe(key, "%v lets anyone claim any address and certificate: name the proxies", prefix)
-		}
-	}
-	groups := t.ClientCertificates.byGroup()
-	for _, group := range slices.Sorted(maps.Keys(groups)) {
-		v.oneOf("tls.client_certificates."+group, groups[group], required, optional)
-	}
-	for _, group := range []string{"subscribers", "reimbursements"} {
-		if groups[group] == optional && !c.Dev {
-			v.unsafe("tls.client_certificates."+group, "mutual TLS is not optional there but in dev: set it to required")
+		case prefix.Bits() == 0 && !all:
+			v.unsafe(key, "%v %s", prefix, harm)
 		}
 	}
 }
@@ -305,50 +265,14 @@ func (v checker) posture(c *Config) {
 	}
 }
 
-// address checks a listen address and reports whether other machines can reach it.
-func (v checker) address(key, address string) (open, ok bool) {
-	host, port, err := net.SplitHostPort(address)
-	if _, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil {
-		v.Add(key, "INVALID", "want host:port, as in 127.0.0.1:8080")
-		return false, false
-	}
-	if host == "localhost" {
-		return false, true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err != nil || !ip.IsLoopback(), true
-}
-
+// egress never repeats the address of the proxy, which may hold a password.
 func (v checker) egress(c *Config) {
-	if c.Egress.AllowHTTP && !c.Dev {
-		v.unsafe("egress.allow_http", "events would cross the network in clear: set it to false, or use dev on this machine")
-	}
-	v.proxy(c.Egress)
-	for i, prefix := range c.Egress.AllowCIDRs {
-		key := fmt.Sprintf("egress.allow_cidrs[%d]", i)
-		switch {
-		case !prefix.IsValid() || prefix.Addr().Is4In6():
-			v.Add(key, "INVALID", "want a range such as 10.0.0.0/8 or fd00::/8")
-		case prefix.Bits() == 0 && !c.Dev:
-			v.unsafe(key, "%v lets whoever may register a subscriber call every internal address: name the ranges that are needed", prefix)
-		}
-	}
-}
-
-func (v checker) limit(key string, rate, burst int) {
-	v.number(key+"_rate", rate, 0, maxRate)
-	v.number(key+"_burst", burst, 1, maxRate)
-}
-
-// proxy never repeats the address, which may hold a password.
-func (v checker) proxy(e egressRules) {
-	if e.ProxyURL == "" {
-		if e.ProxyCAFile != "" {
-			v.Add("egress.proxy_ca_file", "INVALID", "is given without egress.proxy_url")
-		}
+	v.prefixes("egress.allow_cidrs", c.Egress.AllowCIDRs, c.Dev,
+		"lets every company call all internal addresses: list only the ranges that are needed")
+	if c.Egress.ProxyURL == "" {
 		return
 	}
-	if _, err := egress.NewProxy(e.ProxyURL.Reveal(), nil); err != nil {
+	if _, err := egress.NewProxy(c.Egress.ProxyURL.Reveal(), nil); err != nil {
 		v.Add("egress.proxy_url", "INVALID", "%v", err)
 	}
 }
@@ -358,18 +282,14 @@ func (v checker) encryption(e Encryption) {
 	if e.Key != "" && e.KeyFile != "" {
 		v.Add("encryption.key_file", "INVALID", "is given beside encryption.key: leave one of them out")
 	}
-	v.encryptionKey("encryption.key", e.Key)
+	keys := map[string]secret.Text{"encryption.key": e.Key}
 	for i, old := range e.OldKeys {
-		v.encryptionKey(fmt.Sprintf("encryption.old_keys[%d]", i), old)
+		keys[fmt.Sprintf("encryption.old_keys[%d]", i)] = old
 	}
-}
-
-func (v checker) encryptionKey(key string, text secret.Text) {
-	if text == "" {
-		return
-	}
-	if _, err := seal.ParseKey(text.Reveal()); err != nil {
-		v.Add(key, "INVALID", "%v", err)
+	for name, key := range keys {
+		if _, err := seal.ParseKey(key.Reveal()); key != "" && err != nil {
+			v.Add(name, "INVALID", "%v", err)
+		}
 	}
 }
 
@@ -377,26 +297,8 @@ func (v checker) unsafe(key, format string, args ...any) {
 	v.Add(key, "UNSAFE", "refused: "+format, args...)
 }
 
-func (v checker) oneOf(key, value string, allowed ...string) {
-	if !slices.Contains(allowed, value) {
-		v.Add(key, "INVALID", "want one of %s", strings.Join(allowed, ", "))
-	}
-}
-
 func (v checker) notEmpty(key, value string) {
 	if strings.TrimSpace(value) == "" {
 		v.Add(key, "REQUIRED", "is empty")
-	}
-}
-
-func (v checker) number(key string, value, least, most int) {
-	if value < least || value > most {
-		v.Add(key, "OUT_OF_RANGE", "is %d, want %d to %d", value, least, most)
-	}
-}
-
-func (v checker) between(key string, value, least, most time.Duration) {
-	if value < least || value > most {
-		v.Add(key, "OUT_OF_RANGE", "is %v, want %v to %v", value, least, most)
 	}
 }

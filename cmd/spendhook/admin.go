@@ -28,7 +28,7 @@ type admin struct {
 	profiles bool                         // whether profiles are served
 	reload   func() (reloaded, error)     // nil: not over this listener
 	unready  atomic.Pointer[string]       // why the daemon itself is not ready; nil: it is
-	refused  atomic.Pointer[func() error] // set with the dispatcher; its error says why no work is claimed
+	refused  atomic.Pointer[func() error] // set with the dispatcher; returns why no work is claimed
 }
 
 func newAdmin(check func(context.Context) redisx.Status, warnings func() []string, registry *prometheus.Registry) *admin {
@@ -81,7 +81,7 @@ func (a *admin) routes() map[string]http.Handler {
 	return routes
 }
 
-// reloadSettings reads the settings again, and tells which of them are applied.
+// reloadSettings handles POST /-/reload.
 func (a *admin) reloadSettings(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Origin") != "" { // a browser sends it for a page
 		http.Error(w, "a web page may not reload the settings", http.StatusForbidden)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"os"
 	"os/user"
@@ -14,18 +13,8 @@ import (
 
 	"spendhook/audit"
 	"spendhook/auth/clients"
-	"spendhook/config"
 	"spendhook/internal/redisx"
 )
-
-// record writes an audit entry about a change that this command has made.
-func (f configFlags) record(ctx context.Context, term *stdio, e audit.Entry) error {
-	cfg, err := f.load()
-	if err != nil {
-		return err
-	}
-	return recordChange(ctx, cfg, term.Err, e)
-}
 
 // clientCreated is the audit entry about a new client.
 func clientCreated(client clients.Client) audit.Entry {
@@ -35,13 +24,17 @@ func clientCreated(client clients.Client) audit.Entry {
 	}
 }
 
-// recordChange writes an audit entry about a change by the command line. When Redis is
+// record writes an audit entry about a change that this command has made. When Redis is
 // embedded or unreachable, it writes the entry to the data directory, and the daemon moves it
 // to Redis later. If that fails too, it logs the entry to stderr; the change is not undone.
-func recordChange(ctx context.Context, cfg *config.Config, stderr io.Writer, e audit.Entry) (err error) {
-	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+func (f configFlags) record(ctx context.Context, term *stdio, e audit.Entry) (err error) {
+	cfg, err := f.load()
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(term.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	opts := audit.Options{Dir: cfg.DataDir, Logger: log}
-	if address := cfg.Redis.URL.Reveal(); address != redisx.Embedded {
+	if cfg.Redis.URL != redisx.Embedded {
 		r, err := redisx.Open(ctx, redisOptions(cfg, log))
 		if err != nil {
 			return err

@@ -85,12 +85,8 @@ func TestClientsAndKeysAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	run("keys", "rotate")
-	var key struct{ ID string }
-	first, _, _ := strings.Cut(run("keys", "list", "--json"), "\n")
-	if err := json.Unmarshal([]byte(first), &key, json.MatchCaseInsensitiveNames(true)); err != nil {
-		t.Fatal(err)
-	}
-	command(t, "", "keys", "revoke", "--data-dir", dir, "--", key.ID).want(t, exitOK, "signing", "")
+	key := firstKey(t, run("keys", "list"))
+	command(t, "", "keys", "revoke", "--data-dir", dir, "--", key).want(t, exitOK, "signing", "")
 	text, err := os.ReadFile(filepath.Join(dir, "audit-pending.ndjson"))
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +98,7 @@ func TestClientsAndKeysAreRecorded(t *testing.T) {
 			t.Fatal(err)
 		}
 		actions = append(actions, e.Action)
-		if strings.HasPrefix(e.Action, "client.") && e.Target.IDs[0] != made.ClientID || e.Action == "keys.revoke" && e.Target.IDs[0] != key.ID {
+		if strings.HasPrefix(e.Action, "client.") && e.Target.IDs[0] != made.ClientID || e.Action == "keys.revoke" && e.Target.IDs[0] != key {
 			t.Errorf("%+v", e)
 		}
 	}

@@ -24,8 +24,8 @@ import (
 // openKeys opens the keys that sign access tokens. The data directory must exist; the database may
 // be unavailable.
 func openKeys(ctx context.Context, cfg *config.Config, store *storage.DB, ring *seal.Keyring, log *slog.Logger, reg prometheus.Registerer) (*keys.Signer, error) {
-	issuer := cfg.Auth.Issuer
-	if issuer == config.DefaultIssuer && cfg.PublicURL != "" {
+	issuer := config.DefaultIssuer
+	if cfg.PublicURL != "" {
 		issuer = cfg.PublicURL // clients look for the server metadata there, RFC 8414 section 3
 	}
 	return keys.Open(ctx, keys.Options{
@@ -51,7 +51,7 @@ func (d *daemon) openAuth(ctx context.Context) (err error) {
 	for _, i := range d.cfg.Auth.Issuers {
 		options.External = append(options.External, auth.Issuer{
 			Name: i.Issuer, JWKSURL: i.JWKSURL, Audience: i.Audience, Scopes: i.Scopes,
-			ScopeClaim: i.ScopeClaim, CompanyClaim: i.CompanyClaim, Keep: d.cfg.Auth.KeepKeys,
+			ScopeClaim: i.ScopeClaim, CompanyClaim: i.CompanyClaim,
 		})
 	}
 	if d.verifier, err = auth.NewVerifier(options); err != nil {
@@ -71,7 +71,7 @@ func (d *daemon) followAuth(ctx context.Context) {
 			continue
 		}
 		if err != nil && !failing {
-			d.log.Error("sync of token keys or clients failed, the last known stay in use", "exception.message", err)
+			d.log.Error("sync of token keys and clients failed; the last known ones stay in use", "exception.message", err)
 		}
 		failing = err != nil
 	}
@@ -79,8 +79,15 @@ func (d *daemon) followAuth(ctx context.Context) {
 
 // openTokenKeys opens the database and the keys that sign access tokens, for a command beside the
 // daemon. The caller closes the database.
-func (f storageFlags) openTokenKeys(ctx context.Context) (*storage.DB, *keys.Signer, error) {
+func (f configFlags) openTokenKeys(ctx context.Context) (*storage.DB, *keys.Signer, error) {
 	cfg, err := f.settings()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !cfg.Auth.Builtin {
+		return nil, nil, errors.New("auth.builtin is off: this daemon accepts no tokens of its own")
+	}
+	ring, err := openKeyring(cfg, seal.ReadOwnFile) // unlike the daemon, it creates no encryption key
 	if err != nil {
 		return nil, nil, err
 	}
@@ -88,27 +95,15 @@ func (f storageFlags) openTokenKeys(ctx context.Context) (*storage.DB, *keys.Sig
 	if err != nil {
 		return nil, nil, err
 	}
-	keys, err := openCommandKeys(ctx, cfg, store)
+	signer, err := openKeys(ctx, cfg, store, ring, nil, nil)
 	if err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}
-	return store, keys, nil
-}
-
-// openCommandKeys is openKeys for a command. Unlike the daemon, it creates no encryption key.
-func openCommandKeys(ctx context.Context, cfg *config.Config, store *storage.DB) (*keys.Signer, error) {
-	if !cfg.Auth.Builtin {
-		return nil, errors.New("auth.builtin is off: this daemon accepts no tokens of its own")
-	}
-	ring, err := openKeyring(cfg, seal.ReadOwnFile)
-	if err != nil {
-		return nil, err
-	}
-	return openKeys(ctx, cfg, store, ring, nil, nil)
+	return store, signer, nil
 }
 
 type tokenCmd struct {
-	storageFlags
+	configFlags
 
 	Company *uuid.UUID    `help:"Company that the token is tied to (default: none; requests with the token may name any company)."`
 	Scope   string        `required:"" help:"Scopes, separated by spaces, such as 'events:write deliveries:read'. docs/tokens.md lists them."`
@@ -116,28 +111,15 @@ type tokenCmd struct {
 	Subject string        `default:"cli" help:"User that the token names (claim sub)."`
 }
 
-// Run prints a token signed with the daemon's key. It creates the key if there is none, so
-// that a token can be minted before the first start. While the database is unavailable, it
-// uses the keys of the data directory.
+// Run prints a token signed with the daemon's key.
 func (c *tokenCmd) Run(ctx context.Context, term *stdio) error {
-	cfg, err := c.settings()
-	if err != nil {
-		return err
-	}
-	store, err := openStorage(cfg)
+	store, signer, err := c.openTokenKeys(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = store.Close() }() // what was written is committed
-	if err := store.Migrate(ctx); err != nil && !errors.Is(err, storage.ErrUnavailable) {
-		return err
-	}
-	keys, err := openCommandKeys(ctx, cfg, store)
-	if err != nil {
-		return err
-	}
 	grant := auth.Grant{Subject: c.Subject, Company: c.Company, Scopes: strings.Fields(c.Scope), TTL: c.TTL}
-	token, err := auth.Mint(keys, grant, time.Now())
+	token, err := auth.Mint(signer, grant, time.Now())
 	if err != nil {
 		return usageError(err.Error())
 	}

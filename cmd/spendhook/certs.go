@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -22,10 +21,8 @@ type certsCmd struct {
 }
 
 type certsDevCmd struct {
-	Dir   string   `default:"./spendhook-certs" help:"Output directory; created if missing."`
-	Host  []string `default:"localhost,127.0.0.1,::1" help:"DNS names and IP addresses of the server."`
-	Force bool     `xor:"there" help:"Overwrite existing files."`
-	Keep  bool     `xor:"there" help:"Keep existing files if they match and are valid for one more day. Otherwise replace all of them."`
+	Dir  string   `default:"./spendhook-certs" help:"Output directory, missing or empty."`
+	Host []string `default:"localhost,127.0.0.1,::1" help:"DNS names and IP addresses of the server."`
 }
 
 // Validate checks what kong cannot check.
@@ -42,6 +39,9 @@ const devCertLife = 90 * 24 * time.Hour
 // Run writes the files and prints how to use them. It does not store the CA's key: nothing
 // more can be signed with this CA, and a second run makes another CA.
 func (c *certsDevCmd) Run(term *stdio) error {
+	if entries, err := os.ReadDir(c.Dir); err == nil && len(entries) > 0 {
+		return fmt.Errorf("%s is not empty: remove it, or name another directory with --dir", c.Dir)
+	}
 	if err := c.write(time.Now()); err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (c *certsDevCmd) Run(term *stdio) error {
 	return err
 }
 
-const devCertUse = `made for 90 days, for this machine: %[1]s, %[2]s, %[3]s, %[4]s, %[5]s
+const devCertUse = `created, valid for 90 days on this machine: %[1]s, %[2]s, %[3]s, %[4]s, %[5]s
 
 # the daemon
 spendhook serve --listen 127.0.0.1:8443 --tls-cert %[2]s --tls-key %[3]s --client-ca %[1]s
@@ -59,27 +59,12 @@ spendhook serve --listen 127.0.0.1:8443 --tls-cert %[2]s --tls-key %[3]s --clien
 curl -sS --cacert %[1]s --cert %[4]s --key %[5]s -H "Authorization: Bearer $TOKEN" https://%[6]s/api/v1/subscribers
 `
 
-// write creates the files. With Keep, it keeps existing files that are good.
-func (c *certsDevCmd) write(now time.Time) error {
-	if c.Keep && c.good(now) {
+// renew creates the files, or keeps existing ones that are good.
+func (c *certsDevCmd) renew(now time.Time) error {
+	if c.good(now) {
 		return nil
 	}
-	files, err := c.make(now)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
-		return err
-	}
-	if err := c.vacant(files); err != nil {
-		return err
-	}
-	for _, f := range files {
-		if err := datadir.Replace(c.path(f.name), f.content); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.write(now)
 }
 
 // good reports whether both certificates match their keys, are signed by the CA and valid for
@@ -105,46 +90,29 @@ func (c *certsDevCmd) good(now time.Time) bool {
 	return true
 }
 
-type certFile struct {
-	name    string
-	content []byte
-}
-
-func (c *certsDevCmd) make(now time.Time) ([]certFile, error) {
+func (c *certsDevCmd) write(now time.Time) error {
 	from, to := now.Add(-time.Minute), now.Add(devCertLife) // a minute earlier, because clocks differ
 	ca, err := devca.New("spendhook dev CA", from, to)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	server, err := ca.Issue(devca.Leaf{Name: c.Host[0], Hosts: c.Host, Usage: x509.ExtKeyUsageServerAuth, NotBefore: from, NotAfter: to})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	client, err := ca.Issue(devca.Leaf{Name: "spendhook dev client", Usage: x509.ExtKeyUsageClientAuth, NotBefore: from, NotAfter: to})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return []certFile{
-		{"ca.pem", ca.PEM()},
-		{"server-key.pem", server.Key},
-		{"server.pem", server.Cert},
-		{"client-key.pem", client.Key},
-		{"client.pem", client.Cert},
-	}, nil
-}
-
-// vacant returns an error if a file exists. It runs before any file is written, so that old
-// and new files are not mixed.
-func (c *certsDevCmd) vacant(files []certFile) error {
-	for _, f := range files {
-		_, err := os.Lstat(c.path(f.name))
-		if c.Force || c.Keep || errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return err
+	}
+	for name, content := range map[string][]byte{
+		"ca.pem": ca.PEM(), "server-key.pem": server.Key, "server.pem": server.Cert, "client-key.pem": client.Key, "client.pem": client.Cert,
+	} {
+		if err := datadir.Replace(c.path(name), content); err != nil {
 			return err
 		}
-		return fmt.Errorf("%s exists: use --force to overwrite it", c.path(f.name))
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // cleanups are the steps of a shutdown. Each step is added where its resource is opened; run
-// takes them in reverse order.
+// runs them in reverse order.
 type cleanups struct {
 	log  *slog.Logger
 	list []cleanup
@@ -32,8 +32,8 @@ func (c *cleanups) call(what string, undo func(context.Context)) {
 	})
 }
 
-// run takes all steps, also after a failure, and joins the errors. All steps share the
-// deadline of ctx.
+// run runs all steps, also after a failure, and joins the errors. The steps share the deadline
+// of ctx.
 func (c *cleanups) run(ctx context.Context) error {
 	var failed []error
 	for _, step := range slices.Backward(c.list) {

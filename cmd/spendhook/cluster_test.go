@@ -108,7 +108,7 @@ func TestDaemonWaitsForTheShardOfTheKeys(t *testing.T) {
 	defer keys.Resume()
 	d := newInstallation(t, clusterURL(servers), sharedKey).begin(t) // another key
 	eventually(t, patience, "the log says what is awaited", func() bool {
-		return strings.Contains(d.stderr.String(), `"msg":"a shard does not answer","problem":"`+keys.Addr()) &&
+		return strings.Contains(d.stderr.String(), `"msg":"Redis has a problem","problem":"`+keys.Addr()) &&
 			strings.Contains(d.stderr.String(), `"msg":"waiting for Redis","exception.message":"write sh:probe:{sh:keys}: `)
 	})
 	if listeningLine.MatchString(d.stderr.String()) {

@@ -15,7 +15,6 @@ import (
 	"spendhook/console"
 	"spendhook/console/session"
 	"spendhook/dispatcher/workqueue/storedformat"
-	"spendhook/internal/partition"
 )
 
 type consoleCmd struct {
@@ -78,7 +77,7 @@ func (d *daemon) webConsole() (http.Handler, error) {
 		Sessions: d.sessions, Subscribers: d.service, Health: d.health, Registry: d.copies, Events: d.events, Catalogue: d.catalogue, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Inspector: d.inspector, Dispatcher: d.dispatcher, Traffic: d.traffic, Tail: d.tail,
 		CardJobs: d.bulk, System: &systemStatus{daemon: d, since: time.Now()}, Audit: d.audit,
-		Revoked: d.verifier.Revoked, CertificateRequired: d.cfg.ConsoleCertificateRequired(), Peers: d.peers, Limiter: d.limiter,
+		Revoked: d.verifier.Revoked, CertificateRequired: d.cfg.CertificateRequired()["console"], Peers: d.peers, Limiter: d.limiter,
 		Logger: d.log,
 	})
 }
@@ -115,10 +114,7 @@ func (s *systemStatus) Status(ctx context.Context) (console.Status, error) {
 	for _, r := range formats.Readers {
 		status.Replicas = append(status.Replicas, r.Replica)
 	}
-	status.Formats = describeFormats(formats.Partitions)
+	of := formats.Partitions[:]
+	status.Formats = fmt.Sprintf("%d in format %s", len(of), formatRange(slices.Min(of), slices.Max(of)))
 	return status, nil
-}
-
-func describeFormats(of [partition.Count]int) string {
-	return fmt.Sprintf("%d in format %s", len(of), formatRange(slices.Min(of[:]), slices.Max(of[:])))
 }

@@ -120,18 +120,16 @@ type daemon struct {
 func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, reload *reloader, allowMemory bool) (*daemon, error) {
 	d := &daemon{cfg: cfg, log: log, reloader: reload, allowMemory: allowMemory, stop: cleanups{log: log}, failed: make(chan error, 2), registry: newRegistry()}
 	d.connections = connlimit.NewMetrics(d.registry)
-	d.egress = newGuard(cfg)
-	reload.log = log
-	reload.apply("log.level", func(c *config.Config) { reload.level.Set(logLevel(c.Log)) })
-	reload.apply("egress.allow_cidrs", func(c *config.Config) { d.egress.Allow(c.Egress.AllowCIDRs) })
+	d.egress = egress.New(egress.Options{AllowLoopback: cfg.Dev, AllowCIDRs: cfg.Egress.AllowCIDRs, Proxied: cfg.Egress.ProxyURL != ""})
 	for _, step := range []func(context.Context) error{
-		d.openTLS, d.openDataDir, d.openTracing, d.openKeyring, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.checkKeyring, d.awaitDatabase, d.openAuth,
+		d.openTLS, d.openDataDir, d.openTracing, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.awaitDatabase, d.openAuth,
 		d.openStores, d.watchCertificates, d.bindIntake, d.openPipeline, d.openCardJobs, d.openIntake,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, d.close(ctx))
 		}
 	}
+	reload.started(*cfg)
 	return d, nil
 }
 
@@ -151,6 +149,10 @@ func (d *daemon) openDataDir(context.Context) (err error) {
 		return err
 	}
 	d.stop.add("replica id", func(context.Context) error { return d.replica.release() })
+	if d.keyring, err = openKeyring(d.cfg, seal.OpenFile); err != nil {
+		return err
+	}
+	warnOfLocalKey(d.cfg, d.log)
 	return nil
 }
 
@@ -159,20 +161,6 @@ func (d *daemon) openTracing(ctx context.Context) (err error) {
 	d.tracing, err = tracing.Open(ctx, tracing.Options{Version: readBuild().Version, Instance: d.replica.id, Logger: d.log})
 	d.stop.add("tracing", d.tracing.Close)
 	return err
-}
-
-func (d *daemon) openKeyring(context.Context) (err error) {
-	if d.keyring, err = openKeyring(d.cfg, seal.OpenFile); err != nil {
-		return err
-	}
-	warnOfOwnKey(d.cfg, d.log)
-	return nil
-}
-
-// checkKeyring fails the start when an encryption key is missing. Otherwise the daemon would
-// encrypt with another key, or hold deliveries whose secrets cannot be decrypted.
-func (d *daemon) checkKeyring(ctx context.Context) error {
-	return keycheck.Verify(ctx, d.redis.Client(), d.keyring)
 }
 
 // openDatabase does not need a reachable database, since deliveries do not use it.
@@ -213,7 +201,7 @@ func (d *daemon) openAdmin(ctx context.Context) error {
 	d.admin = newAdmin(d.redis.Check, warnings, d.registry)
 	d.admin.profiles = d.cfg.AdminProfiles && (!d.cfg.AdminPublic || d.cfg.AdminWeb != "")
 	if !d.cfg.AdminPublic || d.cfg.AdminWeb != "" {
-		d.admin.reload = d.reloader.reload
+		d.admin.reload = d.reload
 	}
 	handler := d.admin.handler()
 	if !d.cfg.AdminPublic {
@@ -231,17 +219,12 @@ func (d *daemon) openAdmin(ctx context.Context) error {
 	return err
 }
 
-// owned lists the partitions that this replica owns now, and none before the dispatcher is open.
-func (d *daemon) owned() []int {
-	if scheduler := d.scheduler.Load(); scheduler != nil {
-		return scheduler.Owned()
-	}
-	return nil
-}
-
 // reports returns whether this replica exports the metrics of shared state. Only the owner of
 // partition 0 does, so that the sum over all replicas is right.
-func (d *daemon) reports() bool { return slices.Contains(d.owned(), 0) }
+func (d *daemon) reports() bool {
+	scheduler := d.scheduler.Load()
+	return scheduler != nil && slices.Contains(scheduler.Owned(), 0)
+}
 
 // background runs work until the daemon stops.
 func (d *daemon) background(ctx context.Context, what string, work func(context.Context)) {
@@ -258,8 +241,8 @@ func (d *daemon) background(ctx context.Context, what string, work func(context.
 }
 
 // awaitRedis waits until Redis is up and accepts writes, so that daemon and Redis can be
-// started together. In a Cluster it waits only for the shard of the key sh:keys, which checkKeyring
-// needs. /readyz and the log show the reason meanwhile.
+// started together. In a Cluster it waits only for the shard of the key sh:keys, with the check
+// values of the encryption keys. /readyz and the log show the reason meanwhile.
 func (d *daemon) awaitRedis(ctx context.Context) error {
 	status, said := d.redis.Check(ctx), false
 	for ; ; status = d.redis.Check(ctx) {
@@ -283,7 +266,9 @@ func (d *daemon) awaitRedis(ctx context.Context) error {
 	for _, warning := range slices.Concat(status.Away, status.Warnings, d.memory.Warnings()) {
 		d.log.Warn("Redis is up, with a warning", "warning", warning)
 	}
-	return nil
+	// A missing encryption key fails the start. Otherwise the daemon would encrypt with another
+	// key, or hold deliveries whose secrets cannot be decrypted.
+	return keycheck.Verify(ctx, d.redis.Client(), d.keyring)
 }
 
 // awaitDatabase waits up to 2 s for the first contact with the database, so that the first
@@ -292,7 +277,7 @@ func (d *daemon) awaitDatabase(ctx context.Context) error {
 	timer := time.NewTimer(2 * time.Second)
 	defer timer.Stop()
 	select {
-	case <-d.database.tried:
+	case <-d.database.first:
 	case <-timer.C:
 	case <-ctx.Done():
 	}

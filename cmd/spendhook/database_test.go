@@ -113,7 +113,7 @@ func TestDatabaseAway(t *testing.T) {
 	o.endpoint.awaits(t, o.emitted+1)
 	o.daemon.stop(t)
 	log := o.daemon.stderr.String()
-	if away, back := strings.Count(log, "the spend database is away"), strings.Count(log, "the spend database is back"); away != 2 || back != 2 {
+	if away, back := strings.Count(log, "the spend database is unavailable"), strings.Count(log, "the spend database is available again"); away != 2 || back != 2 {
 		t.Errorf("the log tells %d times that it is away and %d times that it is back, want 2 and 2", away, back)
 	}
 }

@@ -29,10 +29,7 @@ import (
 // developerCompany is the company of the token that --dev prints.
 var developerCompany = uuid.MustParse("de7e109e-0000-4000-8000-000000000001")
 
-const (
-	demoName     = "Demo receiver"
-	demoPatience = 10 * time.Second // for the first deliveries
-)
+const demoName = "Demo receiver"
 
 func (d *daemon) developerToken() (string, error) {
 	return auth.Mint(d.keys, auth.Grant{
@@ -47,39 +44,62 @@ var companyScopes = slices.DeleteFunc(auth.KnownScopes(), func(scope string) boo
 	return scope == auth.ScopePlatform || scope == auth.ScopeOperator
 })
 
-// demo subscribes a receiver in this process, emits a few events, prints their deliveries, and
-// then prints everything that the receiver gets.
-func (d *daemon) demo(ctx context.Context, s *show) error {
+// demo subscribes a receiver in this process, emits a few events, and prints their deliveries and
+// everything that the receiver gets, from then on.
+func (d *daemon) demo(ctx context.Context, s *show, token string) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("demo: %w", err)
+		}
+	}()
 	if err := d.loadDemoData(ctx); err != nil {
-		return fmt.Errorf("demo: %w", err)
+		return err
 	}
-	r := newDemoReceiver()
+	ready := make(chan struct{})
+	printDeliveries := sync.OnceFunc(func() { close(ready) })
+	defer printDeliveries()
+	r := &receiver{status: failOnce(), print: func(got received) {
+		<-ready
+		s.posted(got)
+	}}
 	address, err := d.listen(ctx, "127.0.0.1:0", service{name: "demo receiver", handler: r, answer: answerTimeout})
 	if err != nil {
 		return err
 	}
 	sub, err := d.demoSubscriber(ctx, "http://"+address+"/hooks")
 	if err != nil {
-		return fmt.Errorf("demo: %w", err)
+		return err
 	}
 	for _, secret := range sub.LiveSecrets(time.Now()) {
 		r.addSecret(secret.Reveal())
 	}
-	refs, err := d.emitDemo(ctx, s)
+	batch := demoEvents(time.Now())
+	results, err := d.publisher.Accept(ctx, batch)
 	if err != nil {
-		return fmt.Errorf("demo: %w", err)
+		return err
+	}
+	s.heading("three events are accepted")
+	for i, r := range results {
+		if r.Err != nil {
+			return r.Err
+		}
+		s.accepted(batch[i], r.Status)
 	}
 	s.heading("each is signed and sent to " + sub.CallbackURL)
-	soon, cancel := context.WithTimeout(ctx, demoPatience)
-	r.show(soon, s, len(refs))
-	cancel()
-	s.heading("their deliveries (the last one was made to fail once; it is sent again)")
-	first, err := d.showDeliveries(ctx, s, refs)
-	if err != nil {
-		return fmt.Errorf("demo: %w", err)
+	printDeliveries()
+	var sent []delivery.Delivery
+	for _, r := range results {
+		list, err := d.attempted(ctx, events.Ref{Company: developerCompany, ID: r.ID})
+		if err != nil {
+			return err
+		}
+		sent = append(sent, list...)
 	}
-	s.hints(first)
-	d.background(ctx, "demo", func(ctx context.Context) { r.show(ctx, s, -1) })
+	s.heading("their deliveries (the last one was made to fail once; it is sent again)")
+	for _, one := range sent {
+		s.delivery(one)
+	}
+	s.hints(token, sent[0].PublicID())
 	return nil
 }
 
@@ -96,24 +116,6 @@ func (d *daemon) demoSubscriber(ctx context.Context, url string) (subscribers.Su
 		Name: new(demoName), CallbackURL: new(url),
 		Events: new([]string{"PAYMENT_PAID", "CARD_CREATION_REQUEST_CREATED", "CARD_CREATION_REQUEST_ERROR"}),
 	})
-}
-
-func (d *daemon) emitDemo(ctx context.Context, s *show) ([]events.Ref, error) {
-	batch := demoEvents(time.Now())
-	results, err := d.publisher.Accept(ctx, batch)
-	if err != nil {
-		return nil, err
-	}
-	s.heading("three events are accepted")
-	refs := make([]events.Ref, len(batch))
-	for i, r := range results {
-		if r.Err != nil {
-			return nil, r.Err
-		}
-		s.accepted(batch[i], r.Status)
-		refs[i] = events.Ref{Company: developerCompany, ID: r.ID}
-	}
-	return refs, nil
 }
 
 func demoEvents(now time.Time) []events.Event {
@@ -133,31 +135,13 @@ func demoEvents(now time.Time) []events.Event {
 	return list
 }
 
-// showDeliveries shows the deliveries once each has been attempted, and
-// returns the id of the first.
-func (d *daemon) showDeliveries(ctx context.Context, s *show, refs []events.Ref) (first string, err error) {
-	for _, ref := range refs {
-		list, err := d.attempted(ctx, ref)
-		if err != nil {
-			return "", err
-		}
-		for _, delivery := range list {
-			s.delivery(delivery)
-			if first == "" {
-				first = delivery.PublicID()
-			}
-		}
-	}
-	return first, nil
-}
-
 // attempted waits until the outcome of every first attempt is recorded.
 func (d *daemon) attempted(ctx context.Context, ref events.Ref) ([]delivery.Delivery, error) {
-	ctx, cancel := context.WithTimeout(ctx, demoPatience)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	for {
 		list, err := d.dispatcher.Deliveries().OfEvent(ctx, ref)
-		if err != nil || (len(list) > 0 && !slices.ContainsFunc(list, unattempted)) {
+		if err != nil || (len(list) > 0 && !slices.ContainsFunc(list, func(d delivery.Delivery) bool { return d.Count == 0 || d.Status == delivery.StatusDelivering })) {
 			return list, err
 		}
 		if !pause.For(ctx, 20*time.Millisecond) {
@@ -166,46 +150,18 @@ func (d *daemon) attempted(ctx context.Context, ref events.Ref) ([]delivery.Deli
 	}
 }
 
-func unattempted(d delivery.Delivery) bool {
-	return d.Count == 0 || d.Status == delivery.StatusDelivering
-}
-
-// demoReceiver verifies deliveries as a careful receiver does, and fails the
-// first attempt of each CARD_CREATION_REQUEST_ERROR, so that a retry is seen.
-type demoReceiver struct {
-	receiver
-	arrived chan posting
-	failed  sync.Map // event ids that were answered 500 once
-}
-
-// posting is a delivery as the receiver saw it.
-type posting struct {
-	received
-	eventType string
-}
-
-func newDemoReceiver() *demoReceiver {
-	r := &demoReceiver{arrived: make(chan posting, 256)}
-	r.print = r.arrive
-	r.verdict = r.failOnce
-	return r
-}
-
-func (r *demoReceiver) arrive(got received) {
-	select {
-	case r.arrived <- posting{got, typeOf(got.Body)}:
-	default: // it is only shown
-	}
-}
-
-func (r *demoReceiver) failOnce(got received) int {
-	if typeOf(got.Body) != "CARD_CREATION_REQUEST_ERROR" {
+// failOnce returns the status 500 for the first attempt of each CARD_CREATION_REQUEST_ERROR, so
+// that the demo shows a retry.
+func failOnce() func(received) int {
+	var failed sync.Map // ids of events
+	return func(got received) int {
+		if typeOf(got.Body) == "CARD_CREATION_REQUEST_ERROR" {
+			if _, again := failed.LoadOrStore(got.ID, true); !again {
+				return http.StatusInternalServerError
+			}
+		}
 		return http.StatusNoContent
 	}
-	if _, again := r.failed.LoadOrStore(got.ID, true); again {
-		return http.StatusNoContent
-	}
-	return http.StatusInternalServerError
 }
 
 func typeOf(body []byte) string {
@@ -214,59 +170,19 @@ func typeOf(body []byte) string {
 	return event.Event
 }
 
-// show shows n deliveries, or all that come until ctx ends for a negative n.
-func (r *demoReceiver) show(ctx context.Context, s *show, n int) {
-	for ; n != 0; n-- {
-		select {
-		case p := <-r.arrived:
-			s.posted(p)
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 type demoDataCmd struct {
 	Seed           uint64 `default:"1" help:"Random seed. The same seed and counts give the same data."`
-	Companies      int    `default:"3" help:"Number of companies."`
-	Users          int    `default:"25" help:"Users per company."`
-	Locations      int    `default:"8" help:"Locations per company."`
-	Cards          int    `default:"60" help:"Cards per company."`
-	Reimbursements int    `default:"500" help:"Reimbursements per company."`
-	Statements     int    `default:"18" help:"Billing statements per company, one per month; at most 240."`
+	Companies      uint16 `default:"3" help:"Number of companies."`
+	Users          uint32 `default:"25" help:"Users per company."`
+	Cards          uint32 `default:"60" help:"Cards per company."`
+	Reimbursements uint32 `default:"500" help:"Reimbursements per company."`
 }
 
 // Run writes invented spend data that import reads.
 func (c *demoDataCmd) Run(term *stdio) error {
-	if err := c.check(); err != nil {
-		return err
-	}
 	return importer.WriteDemoData(term.Out, importer.DemoData{
-		Seed: c.Seed, Companies: c.Companies, Users: c.Users, Locations: c.Locations,
-		Cards: c.Cards, Reimbursements: c.Reimbursements, Statements: c.Statements,
+		Seed: c.Seed, Companies: int(c.Companies), Users: int(c.Users), Cards: int(c.Cards), Reimbursements: int(c.Reimbursements),
 	})
-}
-
-func (c *demoDataCmd) check() error {
-	for _, flag := range []struct {
-		name  string
-		value int
-	}{
-		{"companies", c.Companies},
-		{"users", c.Users},
-		{"locations", c.Locations},
-		{"cards", c.Cards},
-		{"reimbursements", c.Reimbursements},
-		{"statements", c.Statements},
-	} {
-		if flag.value < 1 {
-			return usageError(fmt.Sprintf("--%s must be at least 1", flag.name))
-		}
-	}
-	if c.Statements > 240 {
-		return usageError("--statements must be at most 240, 20 years")
-	}
-	return nil
 }
 
 // loadDemoData imports spend data for the developer's company, unless the company has some:

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -15,10 +19,16 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/config"
+	"spendhook/dispatcher/workqueue/backlog"
+	"spendhook/dispatcher/workqueue/storedformat"
 	"spendhook/internal/datadir"
 	"spendhook/internal/egress"
+	"spendhook/internal/keycheck"
+	"spendhook/internal/partition"
+	"spendhook/internal/redismemory"
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
+	"spendhook/internal/servertls"
 )
 
 type doctorCmd struct {
@@ -28,23 +38,30 @@ type doctorCmd struct {
 	Timeout time.Duration `default:"10s" help:"Time limit of each check."`
 }
 
-// slowDatabase is the longest normal time to connect and to read the schema version.
-const slowDatabase = time.Second
+const (
+	slowDatabase = time.Second          // to connect and to read the schema version
+	oldestRedis  = 7                    // major version, of Redis and Valkey
+	slowRedis    = 5 * time.Millisecond // the median of its answers
+	maxClockSkew = time.Second          // between its clock and ours
+	overdueWork  = time.Minute
+	nearlyFull   = 0.8 // of a quota, or of the high-water mark
+	timeRequests = 9   // that measure latency and clock
+	mostPending  = 10  // companies whose quotas are checked
+)
 
 // The results of a check.
 const (
 	findingOK      = "ok"
 	findingWarning = "warning" // it works now, but may stop working
 	findingProblem = "problem" // it does not work, or loses data
-	findingSkipped = "skipped" // another problem prevents the check
 )
 
-// finding is what one check found.
+// finding is one result of a check.
 type finding struct {
 	Check   string `json:"check"`
 	Result  string `json:"result"`
 	Message string `json:"message"`
-	Remedy  string `json:"remedy,omitempty"` // empty if the result is ok or skipped
+	Remedy  string `json:"remedy,omitempty"` // empty if the result is ok
 }
 
 // errDoctor means that there are problems. They have been printed.
@@ -54,95 +71,104 @@ var errDoctor = errors.New("there are problems")
 // alone are no failure.
 func (c *doctorCmd) Run(ctx context.Context, term *stdio) error {
 	d := doctor{timeout: c.Timeout}
-	cfg, err := c.loadDaemon(nil)
-	if err != nil {
-		d.problem("configuration", err.Error(), "correct the settings in the configuration file, the SPENDHOOK_* variables or the flags; 'spendhook config check' checks them again")
-		if cfg, err = c.load(); err != nil {
-			return errors.Join(d.print(term, c.JSON), errDoctor)
+	d.check(ctx, "configuration", "the settings are good", func(_ context.Context, r *findings) {
+		if _, err := config.LoadDaemon(c.Config, os.Environ(), c.overrides()); err != nil {
+			r.problem("correct the settings in the configuration file, the SPENDHOOK_* variables or the flags; 'spendhook config check' checks them again", "%v", err)
 		}
-	} else {
-		d.ok("configuration", "the settings are good")
+		if cfg, err := c.load(); err == nil { // without the rules for serve
+			d.cfg = cfg
+		}
+	})
+	if d.cfg != nil {
+		d.examine(ctx)
 	}
-	d.examine(ctx, cfg)
 	if err := d.print(term, c.JSON); err != nil {
 		return err
 	}
-	for _, f := range d.findings {
-		if f.Result == findingProblem {
-			return errDoctor
-		}
+	if slices.ContainsFunc(d.findings, func(f finding) bool { return f.Result == findingProblem }) {
+		return errDoctor
 	}
 	return nil
 }
 
 // doctor makes the checks and gathers their findings.
 type doctor struct {
+	cfg      *config.Config
 	timeout  time.Duration
 	findings []finding
-	away     []string // addresses of the shards of a Cluster that do not answer, while others do
 }
 
-func (d *doctor) add(check, result, message, remedy string) {
-	d.findings = append(d.findings, finding{check, result, message, remedy})
+// findings are the results of one check.
+type findings struct {
+	check string
+	list  []finding
 }
 
-func (d *doctor) ok(check, message string)           { d.add(check, findingOK, message, "") }
-func (d *doctor) warn(check, message, remedy string) { d.add(check, findingWarning, message, remedy) }
-
-func (d *doctor) problem(check, message, remedy string) {
-	d.add(check, findingProblem, message, remedy)
+func (r *findings) problem(remedy, format string, args ...any) {
+	r.list = append(r.list, finding{r.check, findingProblem, fmt.Sprintf(format, args...), remedy})
 }
 
-func (d *doctor) examine(ctx context.Context, cfg *config.Config) {
-	if err := datadir.Check(cfg.DataDir); err != nil {
-		d.problem("data directory", err.Error(), "name the daemon's directory with --data-dir, or run 'spendhook serve' once, which creates it")
-	} else {
-		d.ok("data directory", cfg.DataDir+" exists, and only its owner can read it")
-	}
-	if _, err := openKeyring(cfg, seal.ReadFile); err != nil {
-		d.problem("encryption keys", err.Error(), "set encryption.key or encryption.key_file to the key that the daemon used until now (docs/secrets.md)")
-	} else {
-		d.ok("encryption keys", "they can be read")
-	}
-	d.certificates(cfg)
-	d.database(ctx, cfg)
-	d.egress(ctx, cfg)
-	d.redis(ctx, cfg)
+func (r *findings) warn(remedy, format string, args ...any) {
+	r.list = append(r.list, finding{r.check, findingWarning, fmt.Sprintf(format, args...), remedy})
 }
 
-// within runs a check for no longer than the timeout.
-func (d *doctor) within(ctx context.Context, check func(context.Context)) {
+// check makes a check within the timeout. Without a finding, it adds the message fine.
+func (d *doctor) check(ctx context.Context, name, fine string, run func(context.Context, *findings)) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
-	check(ctx)
+	r := &findings{check: name}
+	if run(ctx, r); len(r.list) == 0 {
+		r.list = []finding{{Check: name, Result: findingOK, Message: fine}}
+	}
+	d.findings = append(d.findings, r.list...)
+}
+
+func (d *doctor) examine(ctx context.Context) {
+	d.check(ctx, "data directory", "it exists, and only its owner can read it", func(_ context.Context, r *findings) {
+		if err := datadir.Check(d.cfg.DataDir); err != nil {
+			r.problem("name the daemon's directory with --data-dir, or run 'spendhook serve' once, which creates it", "%v", err)
+		}
+	})
+	ring, err := openKeyring(d.cfg, seal.ReadFile)
+	d.check(ctx, "encryption key files", "they can be read", func(_ context.Context, r *findings) {
+		if err != nil {
+			r.problem("set encryption.key or encryption.key_file to the key that the daemon used until now (docs/secrets.md)", "%v", err)
+		}
+	})
+	d.check(ctx, "certificates", "none expires within 30 days", d.certificates)
+	d.check(ctx, "spend database", "it answers, and its schema is current", d.database)
+	d.check(ctx, "egress", "public names resolve, or the proxy accepts connections", d.egress)
+	var redis *redisx.Redis
+	d.check(ctx, "Redis", "it persists all writes, and evicts nothing", func(ctx context.Context, r *findings) { redis = d.connect(ctx, r) })
+	if redis != nil {
+		d.examineRedis(ctx, redis, ring)
+		_ = redis.Close() // nothing was written
+	}
 }
 
 // certificates checks when the certificates that the settings name expire.
-func (d *doctor) certificates(cfg *config.Config) {
+func (d *doctor) certificates(_ context.Context, r *findings) {
 	for _, f := range []struct{ setting, path string }{
-		{"tls.cert_file", cfg.TLS.CertFile},
-		{"tls.client_ca_file", cfg.TLS.ClientCAFile},
-		{"redis.ca_file", cfg.Redis.CAFile},
-		{"redis.cert_file", cfg.Redis.CertFile},
-		{"storage.ca_file", cfg.Storage.CAFile},
-		{"storage.cert_file", cfg.Storage.CertFile},
-		{"egress.proxy_ca_file", cfg.Egress.ProxyCAFile},
+		{"tls.cert_file", d.cfg.TLS.CertFile},
+		{"tls.client_ca_file", d.cfg.TLS.ClientCAFile},
+		{"redis.ca_file", d.cfg.Redis.CAFile},
+		{"redis.cert_file", d.cfg.Redis.CertFile},
+		{"storage.ca_file", d.cfg.Storage.CAFile},
+		{"storage.cert_file", d.cfg.Storage.CertFile},
+		{"egress.proxy_ca_file", d.cfg.Egress.ProxyCAFile},
 	} {
 		if f.path == "" {
 			continue
 		}
-		check := "certificate " + f.setting
+		const renew = "renew it; the daemon reads it again by itself"
 		ends, err := earliestEnd(f.path)
-		at := ends.Format(time.RFC3339)
 		switch left := time.Until(ends); {
 		case err != nil:
-			d.problem(check, err.Error(), "name a PEM file with certificates that the daemon may read")
+			r.problem("name a PEM file with certificates that the daemon may read", "%s: %v", f.setting, err)
 		case left <= 0:
-			d.problem(check, "it expired at "+at, "renew it; the daemon reads it again by itself")
+			r.problem(renew, "%s expired at %s", f.setting, ends.Format(time.RFC3339))
 		case left < certificateNotice:
-			d.warn(check, "it expires at "+at, "renew it; the daemon reads it again by itself")
-		default:
-			d.ok(check, "it is valid until "+at)
+			r.warn(renew, "%s expires at %s", f.setting, ends.Format(time.RFC3339))
 		}
 	}
 }
@@ -153,151 +179,235 @@ func earliestEnd(path string) (ends time.Time, err error) {
 	if err != nil {
 		return ends, err
 	}
-	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return ends, fmt.Errorf("%s: %w", path, err)
-		}
-		if ends.IsZero() || c.NotAfter.Before(ends) {
-			ends = c.NotAfter
-		}
-	}
-	if ends.IsZero() {
-		return ends, fmt.Errorf("%s holds no certificate", path)
-	}
-	return ends, nil
-}
-
-func (d *doctor) database(ctx context.Context, cfg *config.Config) {
-	const check = "spend database"
-	db, err := openStorage(cfg)
+	certificates, err := servertls.ParseCertificates(text)
 	if err != nil {
-		d.problem(check, err.Error(), "check storage.url; for SQLite run 'spendhook serve' or 'spendhook migrate' once")
-		return
+		return ends, fmt.Errorf("%s: %w", path, err)
 	}
-	d.within(ctx, func(ctx context.Context) {
-		began := time.Now()
-		outdated, err := db.Outdated(ctx)
-		switch took := time.Since(began); {
-		case err != nil:
-			d.problem(check, err.Error(), "start the database, or correct storage.url and its certificates; deliveries go on meanwhile")
-		case outdated:
-			d.warn(check, "its schema is that of an older release", "start the daemon, or run 'spendhook migrate'")
-		default:
-			d.latency(check, took, slowDatabase, "it answers", "look for slow queries in the database; every request for spend data waits for it")
-		}
-	})
-	_ = db.Close() // nothing was written
+	first := slices.MinFunc(certificates, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
+	return first.NotAfter, nil
 }
 
-// latency adds a warning if an answer took longer than limit.
-func (d *doctor) latency(check string, took, limit time.Duration, what, remedy string) {
-	message := fmt.Sprintf("%s within %v", what, took.Round(10*time.Microsecond))
-	if took > limit {
-		d.warn(check, message, remedy)
+func (d *doctor) database(ctx context.Context, r *findings) {
+	db, err := openStorage(d.cfg)
+	if err != nil {
+		r.problem("check storage.url; for SQLite run 'spendhook serve' or 'spendhook migrate' once", "%v", err)
 		return
 	}
-	d.ok(check, message)
+	defer func() { _ = db.Close() }() // nothing was written
+	began := time.Now()
+	outdated, err := db.Outdated(ctx)
+	switch took := time.Since(began); {
+	case err != nil:
+		r.problem("start the database, or correct storage.url and its certificates; deliveries continue meanwhile", "%v", err)
+	case outdated:
+		r.warn("start the daemon, or run 'spendhook migrate'", "its schema is that of an older release")
+	case took > slowDatabase:
+		r.warn("look for slow queries in the database; every request for spend data waits for it", "it answers within %v", took.Round(time.Millisecond))
+	}
 }
 
 // egress checks that public names resolve, or that the egress proxy is reachable.
-func (d *doctor) egress(ctx context.Context, cfg *config.Config) {
-	d.within(ctx, func(ctx context.Context) {
-		if cfg.Egress.ProxyURL != "" {
-			d.proxy(ctx, cfg)
-			return
+func (d *doctor) egress(ctx context.Context, r *findings) {
+	if d.cfg.Egress.ProxyURL == "" {
+		if _, err := net.DefaultResolver.LookupNetIP(ctx, "ip", "a.root-servers.net."); err != nil { // a name that always exists
+			r.warn("configure a resolver for public names, or egress.proxy_url; without either, no public receiver can be reached", "public names do not resolve: %v", err)
 		}
-		_, err := net.DefaultResolver.LookupNetIP(ctx, "ip", "a.root-servers.net.") // a name that always exists
-		if err != nil {
-			d.warn("egress", "public names do not resolve: "+err.Error(), "configure a resolver for public names, or egress.proxy_url; without either, no public receiver can be reached")
-			return
-		}
-		d.ok("egress", "public names resolve")
-	})
-}
-
-func (d *doctor) proxy(ctx context.Context, cfg *config.Config) {
-	proxy, err := egress.NewProxy(cfg.Egress.ProxyURL.Reveal(), nil)
+		return
+	}
+	proxy, err := egress.NewProxy(d.cfg.Egress.ProxyURL.Reveal(), nil)
 	if err == nil {
 		var conn net.Conn
 		if conn, err = new(net.Dialer).DialContext(ctx, "tcp", proxy.Address()); err == nil {
 			_ = conn.Close()
-			d.ok("egress", "the proxy at "+proxy.Address()+" accepts connections")
 			return
 		}
 	}
-	d.problem("egress", "the proxy cannot be reached: "+err.Error(), "start the proxy, or correct egress.proxy_url; until then no delivery is sent")
+	r.problem("start the proxy, or correct egress.proxy_url; until then no delivery is sent", "the proxy cannot be reached: %v", err)
 }
-
-func (d *doctor) redis(ctx context.Context, cfg *config.Config) {
-	const check = "Redis"
-	var r *redisx.Redis
-	var err error
-	d.within(ctx, func(ctx context.Context) { r, err = redisx.Open(ctx, attachOptions(cfg)) })
-	if err != nil {
-		d.problem(check, err.Error(), "start Redis, or correct redis.url and its certificates")
-		d.add("work", findingSkipped, "Redis does not answer", "")
-		return
-	}
-	defer func() { _ = r.Close() }() // nothing was written
-	status := redisx.Status{}
-	d.within(ctx, func(ctx context.Context) {
-		// The client of a Cluster first asks any server for its commands and the slot map. If that
-		// server hangs, the first call times out, although the other servers answer.
-		_ = r.Client().Ping(ctx).Err()
-		_ = redisx.EachMaster(ctx, r.Client(), func(context.Context, string, redis.UniversalClient) error { return nil })
-		status = r.Check(ctx)
-	})
-	for _, p := range status.Problems {
-		d.problem(check, p, "see docs/redis.md for the settings that Redis needs; the daemon is not ready until then")
-	}
-	for _, p := range status.Away {
-		d.problem(check, p, "start this server, or free its disk; until then only the companies of other shards are served")
-		d.away = append(d.away, awayServer(p))
-	}
-	for _, w := range status.Warnings {
-		d.warn(check, w, "see docs/redis.md for the settings that Redis needs")
-	}
-	if !status.Answers() {
-		d.add("work", findingSkipped, "Redis does not answer", "")
-		return
-	}
-	if len(status.Problems)+len(status.Away)+len(status.Warnings) == 0 {
-		d.ok(check, "it persists all writes, and evicts nothing")
-	}
-	checks := []func(context.Context, *config.Config, *redisx.Redis){d.server, d.memory, d.work, d.keys}
-	if len(d.away) == 0 {
-		checks = append(checks, d.formats, d.egressCertificates)
-	} else {
-		d.add("versions", findingSkipped, "this check reads all shards, and a shard does not answer", "")
-		d.add("egress certificates", findingSkipped, "this check reads all shards, and a shard does not answer", "")
-	}
-	for _, more := range checks {
-		d.within(ctx, func(ctx context.Context) { more(ctx, cfg, r) })
-	}
-}
-
-var findingMarks = map[string]string{findingOK: "ok  ", findingWarning: "WARN", findingProblem: "FAIL", findingSkipped: "--  "}
 
 func (d *doctor) print(term *stdio, asJSON bool) error {
 	if asJSON {
 		text, err := json.Marshal(map[string]any{"findings": d.findings}, jsontext.WithIndent("  "))
-		if err != nil {
-			return err
+		if err == nil {
+			_, err = fmt.Fprintf(term.Out, "%s\n", text)
 		}
-		_, err = fmt.Fprintf(term.Out, "%s\n", text)
 		return err
 	}
+	marks := map[string]string{findingOK: "ok  ", findingWarning: "WARN", findingProblem: "FAIL"}
 	for _, f := range d.findings {
-		if _, err := fmt.Fprintf(term.Out, "%s  %s: %s\n", findingMarks[f.Result], f.Check, f.Message); err != nil {
-			return err
-		}
+		fmt.Fprintf(term.Out, "%s  %s: %s\n", marks[f.Result], f.Check, f.Message)
 		if f.Remedy != "" {
 			fmt.Fprintf(term.Out, "      do: %s\n", f.Remedy)
 		}
 	}
 	return nil
+}
+
+// connect connects to Redis and reports what its servers find wrong. It returns nil if a server
+// does not answer.
+func (d *doctor) connect(ctx context.Context, r *findings) *redisx.Redis {
+	client, err := redisx.Open(ctx, attachOptions(d.cfg))
+	if err != nil {
+		r.problem("start Redis, or correct redis.url and its certificates", "%v", err)
+		return nil
+	}
+	// The client of a Cluster first asks any server for its commands and the slot map. If that
+	// server hangs, the first call times out, although the other servers answer.
+	_ = client.Client().Ping(ctx).Err()
+	_ = redisx.EachMaster(ctx, client.Client(), func(context.Context, string, redis.UniversalClient) error { return nil })
+	status := client.Check(ctx)
+	const settings = "see docs/redis.md for the settings that Redis needs"
+	for _, p := range status.Problems {
+		r.problem("start Redis if it does not answer, else "+settings+"; the daemon is not ready until then", "%s", p)
+	}
+	for _, p := range status.Away {
+		r.problem("start this server, or free its disk; until then only the companies of other shards are served, and the other checks of Redis are not made", "%s", p)
+	}
+	for _, w := range status.Warnings {
+		r.warn(settings, "%s", w)
+	}
+	if !status.Up {
+		_ = client.Close()
+		return nil
+	}
+	return client
+}
+
+// examineRedis makes the checks that need Redis. The keyring is nil if it cannot be read.
+func (d *doctor) examineRedis(ctx context.Context, r *redisx.Redis, ring *seal.Keyring) {
+	client := r.Client()
+	d.check(ctx, "Redis servers", "they are new, near, and have our time", func(ctx context.Context, r *findings) { checkServers(ctx, r, client) })
+	d.check(ctx, "Redis memory", "new events have room", func(ctx context.Context, r *findings) { d.memory(ctx, r, client) })
+	d.check(ctx, "work", "none is overdue, none is in the quarantine, no company is near its limit", func(ctx context.Context, r *findings) { d.work(ctx, r, client) })
+	d.check(ctx, "replicas", "they run, and read the stored format", func(ctx context.Context, r *findings) { checkReplicas(ctx, r, client) })
+	if ring == nil {
+		return
+	}
+	d.check(ctx, "encryption keys", "all are configured", func(ctx context.Context, r *findings) {
+		if err := keycheck.Check(ctx, client, ring); err != nil {
+			r.problem("set the missing key, also as one of encryption.old_keys (docs/secrets.md)", "%v", err)
+		}
+	})
+}
+
+// checkServers checks version, latency, clock and replicas of each master.
+func checkServers(ctx context.Context, r *findings, client redis.UniversalClient) {
+	var mu sync.Mutex
+	err := redisx.EachMaster(ctx, client, func(ctx context.Context, name string, c redis.UniversalClient) error {
+		mu.Lock() // one after the other, so that none disturbs another's timing
+		defer mu.Unlock()
+		name = cmp.Or(name, "Redis")
+		info := redisx.ParseInfo(c.Info(ctx).Val())
+		version := cmp.Or(info["valkey_version"], info["redis_version"])
+		if major, err := strconv.Atoi(strings.SplitN(version, ".", 2)[0]); err != nil || major < oldestRedis {
+			r.problem("use Redis 7.0 or Valkey, or a later one: older ones refuse scripts at their memory limit", "%s has the version %q", name, version)
+		}
+		roundTrip, skew, err := measureTime(ctx, c)
+		if err != nil {
+			return err
+		}
+		if roundTrip > slowRedis {
+			r.warn("run Redis nearer to the daemon, and look at SLOWLOG and at the load of its machine: each event needs several round trips", "%s answers within %v", name, roundTrip.Round(10*time.Microsecond))
+		}
+		if skew.Abs() > maxClockSkew {
+			r.problem("synchronise both clocks (chrony, systemd-timesyncd): tokens and retention depend on them", "the clock of %s and this machine's are %v apart", name, skew.Abs().Round(time.Millisecond))
+		}
+		if info["connected_slaves"] == "0" { // no replica to fail over to
+			return nil
+		}
+		const setting = "min-replicas-to-write"
+		settings, err := c.ConfigGet(ctx, setting).Result()
+		if err != nil || settings[setting] == "0" {
+			r.warn("make sure that it is at least 1: a master that is cut off goes on accepting events, and a failover loses them", "%s of %s is 0, or cannot be read", setting, name)
+		}
+		return nil
+	})
+	if err != nil {
+		r.problem("find out why it does not answer", "%v", err)
+	}
+}
+
+// measureTime returns the median round trip, and how far the server's clock is ahead of ours.
+func measureTime(ctx context.Context, c redis.UniversalClient) (roundTrip, skew time.Duration, err error) {
+	trips := make([]time.Duration, timeRequests)
+	for i := range trips {
+		began := time.Now()
+		theirs, err := c.Time(ctx).Result()
+		if err != nil {
+			return 0, 0, err
+		}
+		trips[i] = time.Since(began)
+		if trips[i] == slices.Min(trips[:i+1]) { // the most exact so far
+			skew = theirs.Sub(began.Add(trips[i] / 2))
+		}
+	}
+	slices.Sort(trips)
+	return trips[len(trips)/2], skew, nil
+}
+
+// memory checks the memory of the fullest server.
+func (d *doctor) memory(ctx context.Context, r *findings, client redis.UniversalClient) {
+	m := redismemory.New(client, redismemory.Options{HighWater: d.cfg.Redis.HighWater, Limit: int64(d.cfg.Redis.Memory)})
+	m.Read(ctx)
+	for _, w := range m.Warnings() {
+		r.warn("set maxmemory of Redis, or redis.memory", "%s", w)
+	}
+	use := m.Fullest()
+	if share := float64(use.Used) / float64(use.HighWater); use.Limit > 0 && share >= nearlyFull {
+		report := r.warn
+		if share >= 1 {
+			report = r.problem
+		}
+		report("give Redis more memory, or find the companies whose receivers do not accept deliveries",
+			"%d of %d MB are used, new events are refused from %d", use.Used>>20, use.Limit>>20, use.HighWater>>20)
+	}
+}
+
+// work checks pending work, quotas, and that each partition has an owner.
+func (d *doctor) work(ctx context.Context, r *findings, client redis.UniversalClient) {
+	meter := backlog.New(client, nil)
+	waiting, err := meter.Measure(ctx, partition.All())
+	var largest []backlog.Company
+	if err == nil {
+		largest, err = meter.Largest(ctx, partition.All(), mostPending)
+	}
+	if err != nil {
+		r.problem("find out which Redis server does not answer", "%v", err)
+	}
+	if waiting.OldestDue > overdueWork {
+		r.problem("check that a daemon runs and is ready (/readyz): a partition has no owner, or its owner makes no progress",
+			"no replica serves work that is overdue by %v", waiting.OldestDue.Round(time.Second))
+	}
+	if waiting.Quarantined > 0 {
+		r.warn("list them with 'spendhook quarantine list'; retry or drop each", "%d events or deliveries are in the quarantine", waiting.Quarantined)
+	}
+	for _, c := range largest {
+		if float64(c.Pending) >= nearlyFull*float64(d.cfg.Limits.CompanyBacklog) {
+			r.warn("see its failing subscribers; raise limits.company_backlog only with memory to spare",
+				"company %s has %d of %d pending events", c.Company, c.Pending, d.cfg.Limits.CompanyBacklog)
+		}
+	}
+}
+
+// checkReplicas checks that daemons run, and that all running releases read the stored format.
+func checkReplicas(ctx context.Context, r *findings, client redis.UniversalClient) {
+	formats, err := storedformat.Read(ctx, client)
+	if err != nil {
+		r.problem("find out which Redis server does not answer", "%v", err)
+		return
+	}
+	for p, format := range formats.Partitions {
+		if format < partition.OldestFormat || format > partition.NewestFormat() {
+			r.problem("run a release that reads it", "%v", &partition.FormatError{Partition: p, Format: format})
+			return
+		}
+	}
+	for _, reader := range formats.Readers {
+		if !reader.Reads(partition.NewestFormat()) {
+			r.warn("replace it; 'spendhook format raise' waits for it", "replica %s is of an older release", reader.Replica)
+		}
+	}
+	if len(formats.Readers) == 0 {
+		r.warn("start one", "no daemon is running on this Redis")
+	}
 }

@@ -11,54 +11,44 @@ import (
 	"text/tabwriter"
 
 	"spendhook/audit"
-	"spendhook/config"
 	"spendhook/dispatcher/workqueue/storedformat"
 	"spendhook/internal/datadir"
 	"spendhook/internal/partition"
 	"spendhook/internal/redisx"
 )
 
-// formatCmd has the commands for the stored format, which all running releases must read.
+// formatCmd shows or raises the version of the stored format, which all running releases must read.
 type formatCmd struct {
-	Show  formatShowCmd  `cmd:"" default:"withargs" help:"Show the version of the stored format, and the versions that each replica reads." example:"spendhook format show"`
-	Raise formatRaiseCmd `cmd:"" help:"Raise the stored format to the newest version of this release. Every replica must read it already." example:"spendhook format raise --dry-run"`
-}
-
-// formatFlags are the flags of the commands that need Redis alone.
-type formatFlags struct {
 	configFlags
 
-	Redis string `placeholder:"URL" help:"'embedded', or the URL of the daemon's Redis."`
+	Action string `arg:"" optional:"" enum:"show,raise" default:"show" help:"'show' prints the version of the stored format, and the versions that each replica reads. 'raise' raises it to the newest version of this release; every replica must read that already."`
+	DryRun bool   `help:"With raise: print the versions, fail if a replica prevents the raise, and do nothing."`
 }
 
-// open connects to the Redis of the daemon, which may run.
-func (f formatFlags) open(ctx context.Context) (*config.Config, *redisx.Redis, error) {
-	cfg, err := f.loadWith(map[string]string{"redis": f.Redis})
-	if err != nil {
-		return nil, nil, err
-	}
-	r, err := redisx.Open(ctx, attachOptions(cfg))
-	return cfg, r, err
-}
-
-type formatShowCmd struct {
-	formatFlags
-}
-
-// Run prints how many partitions have which format, and the living replicas.
-func (c *formatShowCmd) Run(ctx context.Context, term *stdio) error {
-	_, r, err := c.open(ctx)
+// Run works while daemons run. After an interruption, raise can be run again.
+func (c *formatCmd) Run(ctx context.Context, term *stdio) error {
+	cfg, err := c.load()
 	if err != nil {
 		return err
 	}
-	formats, err := storedformat.Read(ctx, r.Client())
-	if err == nil {
-		err = printFormats(term.Out, formats)
+	r, err := redisx.Open(ctx, attachOptions(cfg))
+	if err != nil {
+		return err
+	}
+	if c.Action == "raise" && !c.DryRun {
+		err = c.raise(ctx, term, cfg.DataDir, r)
+	} else {
+		err = c.show(ctx, term.Out, r)
 	}
 	return errors.Join(err, r.Close())
 }
 
-func printFormats(out io.Writer, formats storedformat.Formats) error {
+// show prints how many partitions have which format, and the living replicas.
+func (c *formatCmd) show(ctx context.Context, out io.Writer, r *redisx.Redis) error {
+	formats, err := storedformat.Read(ctx, r.Client())
+	if err != nil {
+		return err
+	}
 	counts := make(map[int]int)
 	for _, format := range formats.Partitions {
 		counts[format]++
@@ -68,10 +58,13 @@ func printFormats(out io.Writer, formats storedformat.Formats) error {
 	}
 	fmt.Fprintf(out, "this build reads %s\n", formatRange(partition.OldestFormat, partition.NewestFormat()))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, r := range formats.Readers {
-		fmt.Fprintf(w, "replica %s\treads %s\n", r.Replica, formatRange(r.Oldest, r.Newest))
+	for _, reader := range formats.Readers {
+		fmt.Fprintf(w, "replica %s\treads %s\n", reader.Replica, formatRange(reader.Oldest, reader.Newest))
+		if c.DryRun && !reader.Reads(partition.NewestFormat()) {
+			err = fmt.Errorf("%w: %s", storedformat.ErrOldReplica, reader.Replica)
+		}
 	}
-	return w.Flush()
+	return errors.Join(err, w.Flush())
 }
 
 func formatRange(oldest, newest int) string {
@@ -81,58 +74,19 @@ func formatRange(oldest, newest int) string {
 	return fmt.Sprintf("%d to %d", oldest, newest)
 }
 
-type formatRaiseCmd struct {
-	formatFlags
-
-	DryRun bool `help:"Print what would be done, and do nothing."`
-}
-
-// Run raises every partition. The daemons may run. After an interruption it can be run again.
-func (c *formatRaiseCmd) Run(ctx context.Context, term *stdio) error {
-	cfg, r, err := c.open(ctx)
-	if err != nil {
+func (c *formatCmd) raise(ctx context.Context, term *stdio, dir string, r *redisx.Redis) error {
+	if err := datadir.Check(dir); err != nil { // the change is recorded there
 		return err
 	}
-	if err := datadir.Check(cfg.DataDir); err != nil { // the change is recorded there
-		return errors.Join(err, r.Close())
-	}
 	to := partition.NewestFormat()
-	if c.DryRun {
-		return errors.Join(c.preview(ctx, term, r, to), r.Close())
-	}
 	raised, err := storedformat.Raise(ctx, r.Client(), to)
 	fmt.Fprintf(term.Out, "raised %d of %d partitions to format %d\n", raised, partition.Count, to)
-	err = errors.Join(err, r.Close())
 	if raised > 0 {
 		e := audit.Entry{Action: "format.raise", Target: audit.Target{Kind: "stored_format", IDs: []string{strconv.Itoa(to)}}}
 		if err != nil {
 			e.Outcome = audit.Unknown
 		}
-		err = errors.Join(err, recordChange(ctx, cfg, term.Err, e))
-	}
-	return err
-}
-
-// preview prints what Run would do, and returns the error that Run would return.
-func (c *formatRaiseCmd) preview(ctx context.Context, term *stdio, r *redisx.Redis, to int) error {
-	formats, err := storedformat.Read(ctx, r.Client())
-	if err != nil {
-		return err
-	}
-	below := 0
-	for p, format := range formats.Partitions {
-		if format < partition.OldestFormat || format > to {
-			return &partition.FormatError{Partition: p, Format: format}
-		}
-		if format < to {
-			below++
-		}
-	}
-	fmt.Fprintf(term.Out, "%d of %d partitions are to be raised to format %d\n", below, partition.Count, to)
-	for _, reader := range formats.Readers {
-		if !reader.Reads(to) {
-			err = errors.Join(err, fmt.Errorf("%w: %s", storedformat.ErrOldReplica, reader.Replica))
-		}
+		err = errors.Join(err, c.record(ctx, term, e))
 	}
 	return err
 }

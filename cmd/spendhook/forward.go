@@ -7,26 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"time"
 
 	"spendhook/api/client"
 	"spendhook/cmd/spendhook/remote"
 )
-
-func (c *listenCmd) validateForward() error {
-	to, err := url.Parse(c.ForwardTo)
-	if err != nil || to.Host == "" || (to.Scheme != "http" && to.Scheme != "https") {
-		return errors.New("--forward-to must begin with http:// or https://")
-	}
-	if c.Subscriber == nil {
-		return errors.New("--forward-to needs --subscriber")
-	}
-	if c.Subscribe || c.PublicURL != "" || c.FailRate != 0 || c.Delay != 0 {
-		return errors.New("--subscribe, --public-url, --fail-rate and --delay do not go with --forward-to")
-	}
-	return nil
-}
 
 // errForwarded ends the feed after --count events.
 var errForwarded = errors.New("all were forwarded")
@@ -46,7 +31,7 @@ func (c *listenCmd) forward(ctx context.Context, term *stdio) error {
 	}
 	fmt.Fprintf(term.Err, "forwarding to %s, from the event after number %d\n", c.ForwardTo, feed.After)
 	f := &forwarder{
-		to: c.ForwardTo, print: printer(term.Out, c.JSON), err: term.Err, left: c.Count,
+		to: c.ForwardTo, print: printer(term.Out), err: term.Err, left: c.Count,
 		http: &http.Client{
 			Timeout:       15 * time.Second, // that of an attempt
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

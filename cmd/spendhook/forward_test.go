@@ -68,10 +68,10 @@ func TestForwardingOfAFeed(t *testing.T) {
 	local.Close()
 	forward("--after", "4", "--count", "1").want(t, exitOK, "", "event evt_4 (5) was not taken: ")
 	for args, complaint := range map[string]string{
-		"--forward-to localhost:3000":                           "must begin with http:// or https://",
-		"--forward-to http://127.0.0.1:1":                       "needs --subscriber",
-		"--subscriber " + sub:                                   "go with --forward-to",
-		"--forward-to http://a --subscribe --subscriber " + sub: "do not go with --forward-to",
+		"--forward-to localhost:3000 --subscriber " + sub:       "must begin with http:// or https://",
+		"--forward-to http://127.0.0.1:1":                       "--forward-to and --subscriber must be used together",
+		"--subscriber " + sub:                                   "--forward-to and --subscriber must be used together",
+		"--forward-to http://a --subscribe --subscriber " + sub: "--forward-to and --subscribe can't be used together",
 	} {
 		d.cli(t, "", "listen", strings.Fields(args)...).want(t, exitUsage, "", complaint)
 	}

@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
-	"sync/atomic"
+	"sync"
 )
 
 const (
@@ -27,31 +27,21 @@ func gcPercentOf(live uint64) int {
 	return int(math.Min(gcPercent, math.Max(minGCPercent, 100*heapGrowth/float64(live))))
 }
 
-// tuneGC adapts the GC percentage to the live heap after each collection, until restore is
-// called. It does nothing if GOGC is set.
-func tuneGC() (restore func()) {
-	if os.Getenv("GOGC") != "" {
-		return func() {}
+// tuneGC adapts the GC percentage to the live heap after each collection, from the first call
+// on. It does nothing if GOGC is set.
+var tuneGC = sync.OnceFunc(func() {
+	if os.Getenv("GOGC") == "" {
+		followHeap(0)
 	}
-	before := debug.SetGCPercent(gcPercent)
-	var stopped atomic.Bool
-	var follow func(set int)
-	follow = func(set int) {
-		if stopped.Load() {
-			return
-		}
-		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-		metrics.Read(live)
-		if percent := gcPercentOf(live[0].Value.Uint64()); percent != set {
-			debug.SetGCPercent(percent)
-			set = percent
-		}
-		// Unreferenced objects are cleaned up after the next collection.
-		runtime.AddCleanup(new(*byte), follow, set)
+})
+
+// followHeap sets the GC percentage, if it is not set yet, and again after the next collection.
+func followHeap(set int) {
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	if percent := gcPercentOf(live[0].Value.Uint64()); percent != set {
+		debug.SetGCPercent(percent)
+		set = percent
 	}
-	follow(gcPercent)
-	return func() {
-		stopped.Store(true)
-		debug.SetGCPercent(before)
-	}
+	runtime.AddCleanup(new(*byte), followHeap, set) // the next collection cleans up this unreferenced object
 }

@@ -16,7 +16,7 @@ import (
 )
 
 type initCmd struct {
-	storageFlags
+	configFlags
 
 	Dir     string    `default:"./spendhook-init" help:"Directory of the certificates and the key; created if missing."`
 	Host    []string  `default:"localhost,127.0.0.1,::1" help:"DNS names and IP addresses of the server."`
@@ -27,15 +27,15 @@ type initCmd struct {
 // Run creates missing files and keys, and prints the client. A second run changes nothing
 // while the certificates are valid.
 func (c *initCmd) Run(ctx context.Context, term *stdio) error {
-	cfg, err := c.loadWith(map[string]string{"storage.url": c.Storage})
+	cfg, err := c.load()
 	if err != nil {
 		return err
 	}
 	if err := datadir.Make(c.Dir); err != nil {
 		return err
 	}
-	certs := &certsDevCmd{Dir: c.Dir, Host: c.Host, Keep: true}
-	if err := errors.Join(certs.Validate(), certs.write(time.Now())); err != nil {
+	certs := &certsDevCmd{Dir: c.Dir, Host: c.Host}
+	if err := errors.Join(certs.Validate(), certs.renew(time.Now())); err != nil {
 		return err
 	}
 	key := filepath.Join(c.Dir, encryptionKeyFile)

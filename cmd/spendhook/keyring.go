@@ -5,10 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net/netip"
-	"net/url"
 	"path/filepath"
-	"strings"
 
 	"spendhook/config"
 	"spendhook/internal/redisx"
@@ -19,11 +16,11 @@ import (
 // when none is configured.
 const encryptionKeyFile = "encryption.key"
 
-// openKeyring reads the encryption keys. Without a key in the settings, it calls own for the
+// openKeyring reads the encryption keys. Without a key in the settings, it calls local for the
 // key of the data directory.
-func openKeyring(cfg *config.Config, own func(path string) (seal.Key, error)) (*seal.Keyring, error) {
-	current, err := encryptionKey(cfg, own)
-	if errors.Is(err, fs.ErrNotExist) && ownKey(cfg) {
+func openKeyring(cfg *config.Config, local func(path string) (seal.Key, error)) (*seal.Keyring, error) {
+	current, err := encryptionKey(cfg, local)
+	if errors.Is(err, fs.ErrNotExist) && usesLocalKey(cfg) {
 		return nil, fmt.Errorf("encryption key: data directory %s has no %s; 'spendhook serve' creates it", cfg.DataDir, encryptionKeyFile)
 	}
 	if err != nil {
@@ -47,50 +44,26 @@ func openKeyring(cfg *config.Config, own func(path string) (seal.Key, error)) (*
 	return seal.New(current, older...)
 }
 
-// ownKey reports whether the key of the data directory is used.
-func ownKey(cfg *config.Config) bool {
+// usesLocalKey reports whether the key of the data directory is used.
+func usesLocalKey(cfg *config.Config) bool {
 	return cfg.Encryption.Key == "" && cfg.Encryption.KeyFile == ""
 }
 
-func encryptionKey(cfg *config.Config, own func(path string) (seal.Key, error)) (seal.Key, error) {
+func encryptionKey(cfg *config.Config, local func(path string) (seal.Key, error)) (seal.Key, error) {
 	switch {
 	case cfg.Encryption.Key != "":
 		return seal.ParseKey(cfg.Encryption.Key.Reveal())
 	case cfg.Encryption.KeyFile != "":
 		return seal.ReadFile(cfg.Encryption.KeyFile)
 	}
-	return own(filepath.Join(cfg.DataDir, encryptionKeyFile))
+	return local(filepath.Join(cfg.DataDir, encryptionKeyFile))
 }
 
-// warnOfOwnKey logs a warning when the key is in the data directory but Redis or the database
-// is on another machine.
-func warnOfOwnKey(cfg *config.Config, log *slog.Logger) {
-	if !ownKey(cfg) {
-		return
+// warnOfLocalKey logs a warning when the key is in the data directory but Redis or the database
+// is not.
+func warnOfLocalKey(cfg *config.Config, log *slog.Logger) {
+	if usesLocalKey(cfg) && (cfg.Redis.URL != redisx.Embedded || cfg.Storage.URL != "") {
+		log.Warn("the encryption key is kept in data_dir, but Redis or the database is elsewhere: secrets there are lost with this directory, and other replicas cannot open them; set encryption.key or encryption.key_file",
+			"file.path", filepath.Join(cfg.DataDir, encryptionKeyFile))
 	}
-	if ownAddress(cfg.Redis.URL.Reveal()) && ownAddress(cfg.Storage.URL.Reveal()) {
-		return
-	}
-	log.Warn("the encryption key is kept in data_dir, but Redis or the database is elsewhere: secrets there are lost with this directory, and other replicas cannot open them; set encryption.key or encryption.key_file",
-		"file.path", filepath.Join(cfg.DataDir, encryptionKeyFile))
-}
-
-// ownAddress reports whether the store at the address is on this machine: in the data
-// directory, behind a unix socket or on loopback.
-func ownAddress(address string) bool {
-	if address == "" || address == redisx.Embedded || strings.HasPrefix(address, "unix:") {
-		return true
-	}
-	u, err := url.Parse(address)
-	if err != nil {
-		return false
-	}
-	for host := range strings.SplitSeq(u.Host, ",") { // Sentinel and Cluster have several
-		name := (&url.URL{Host: host}).Hostname()
-		ip, err := netip.ParseAddr(name)
-		if name != "localhost" && (err != nil || !ip.IsLoopback()) {
-			return false
-		}
-	}
-	return u.Host != ""
 }

@@ -2,13 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"text/tabwriter"
 	"time"
-
-	"github.com/go-json-experiment/json"
 
 	"spendhook/audit"
 	"spendhook/auth/keys"
@@ -23,100 +19,67 @@ type keysCmd struct {
 }
 
 type keysRotateCmd struct {
-	storageFlags
-
-	JSON bool `name:"json" help:"Print one JSON object per line."`
+	configFlags
 }
 
 // Run adds a key and prints all keys. Running daemons load the key by themselves.
 func (c *keysRotateCmd) Run(ctx context.Context, term *stdio) error {
-	store, keys, err := c.openTokenKeys(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = store.Close() }() // what was written is committed
-	if err := keys.Rotate(ctx); err != nil {
-		return err
-	}
-	list := keys.List()
-	e := audit.Entry{Action: "keys.rotate", Target: audit.Target{Kind: tokenKey}}
-	for _, key := range list {
-		e.Target.IDs = append(e.Target.IDs, key.ID)
-	}
-	return errors.Join(printKeys(term.Out, list, c.JSON), c.record(ctx, term, e))
+	return c.onKeys(ctx, term, func(signer *keys.Signer) error {
+		if err := signer.Rotate(ctx); err != nil {
+			return err
+		}
+		var ids []string
+		for _, key := range signer.List() {
+			ids = append(ids, key.ID)
+		}
+		return c.record(ctx, term, audit.Entry{Action: "keys.rotate", Target: audit.Target{Kind: tokenKey, IDs: ids}})
+	})
 }
 
 // tokenKey is the kind of the target in the audit log.
 const tokenKey = "token_key"
 
 type keysRevokeCmd struct {
-	storageFlags
+	configFlags
 
-	ID   string `arg:"" name:"key-id" help:"The key's id, as keys list shows it; after -- when it begins with a dash."`
-	JSON bool   `name:"json" help:"Print one JSON object per line."`
+	ID string `arg:"" name:"key-id" help:"The key's id, as keys list shows it; after -- when it begins with a dash."`
 }
 
 // Run revokes a key and prints the other keys.
 func (c *keysRevokeCmd) Run(ctx context.Context, term *stdio) error {
-	store, keys, err := c.openTokenKeys(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = store.Close() }() // what was written is committed
-	if err := keys.Revoke(ctx, c.ID); err != nil {
-		return err
-	}
-	e := audit.Entry{Action: "keys.revoke", Target: audit.Target{Kind: tokenKey, IDs: []string{c.ID}}}
-	return errors.Join(printKeys(term.Out, keys.List(), c.JSON), c.record(ctx, term, e))
+	return c.onKeys(ctx, term, func(signer *keys.Signer) error {
+		if err := signer.Revoke(ctx, c.ID); err != nil {
+			return err
+		}
+		return c.record(ctx, term, audit.Entry{Action: "keys.revoke", Target: audit.Target{Kind: tokenKey, IDs: []string{c.ID}}})
+	})
 }
 
-type keysListCmd struct {
-	storageFlags
-
-	JSON bool `name:"json" help:"Print one JSON object per line."`
-}
+type keysListCmd struct{ configFlags }
 
 // Run prints the keys, in the order in which they sign.
 func (c *keysListCmd) Run(ctx context.Context, term *stdio) error {
-	store, keys, err := c.openTokenKeys(ctx)
+	return c.onKeys(ctx, term, func(*keys.Signer) error { return nil })
+}
+
+// onKeys opens the signing keys, changes them, and prints them.
+func (f configFlags) onKeys(ctx context.Context, term *stdio, change func(*keys.Signer) error) error {
+	store, signer, err := f.openTokenKeys(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = store.Close() }() // what was written is committed
-	return printKeys(term.Out, keys.List(), c.JSON)
-}
-
-func printKeys(out io.Writer, list []keys.Info, asJSON bool) error {
-	if asJSON {
-		for _, key := range list {
-			if err := writeLine(out, key); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "KEY\tSTATE\tSIGNS FROM\tGONE AT")
-	for _, key := range list {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", key.ID, key.State, shortTime(&key.SignsFrom), shortTime(key.GoneAt))
-	}
-	return w.Flush()
-}
-
-// shortTime formats a time to the second, and nil as "-".
-func shortTime(t *time.Time) string {
-	if t == nil {
-		return "-"
-	}
-	return t.UTC().Format(time.RFC3339)
-}
-
-// writeLine writes v as one line of JSON.
-func writeLine(out io.Writer, v any) error {
-	line, err := json.Marshal(v)
-	if err != nil {
+	if err := change(signer); err != nil {
 		return err
 	}
-	_, err = out.Write(append(line, '\n'))
-	return err
+	w := tabwriter.NewWriter(term.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "KEY\tSTATE\tSIGNS FROM\tGONE AT")
+	for _, key := range signer.List() {
+		gone := "-"
+		if key.GoneAt != nil {
+			gone = key.GoneAt.UTC().Format(time.RFC3339)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", key.ID, key.State, key.SignsFrom.UTC().Format(time.RFC3339), gone)
+	}
+	return w.Flush()
 }

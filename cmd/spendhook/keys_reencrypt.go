@@ -13,8 +13,6 @@ import (
 
 	"spendhook/audit"
 	"spendhook/auth/keys"
-	"spendhook/config"
-	"spendhook/internal/datadir"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/keycheck"
 	"spendhook/internal/redisx"
@@ -26,9 +24,8 @@ import (
 )
 
 type keysReencryptCmd struct {
-	storageFlags
+	configFlags
 
-	Redis  string `placeholder:"URL" help:"'embedded', or the URL of the daemon's Redis."`
 	DryRun bool   `help:"Print what would be done, and do nothing."`
 	Forget string `placeholder:"KEY" help:"Id of an encryption key that is lost. The daemon then starts without it. Secrets encrypted with it stay unreadable until the key is configured again."`
 }
@@ -42,11 +39,8 @@ type resealer func(ctx context.Context, count *reseal.Count) error
 func (c *keysReencryptCmd) Run(ctx context.Context, term *stdio) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	cfg, err := c.loadWith(map[string]string{"redis": c.Redis, "storage.url": c.Storage})
+	cfg, err := c.settings()
 	if err != nil {
-		return err
-	}
-	if err := datadir.Check(cfg.DataDir); err != nil {
 		return err
 	}
 	ring, err := openKeyring(cfg, seal.ReadOwnFile)
@@ -70,47 +64,27 @@ func (c *keysReencryptCmd) Run(ctx context.Context, term *stdio) error {
 			return keys.Reseal(ctx, keys.Table(database), ring, count)
 		},
 	}
-	err = c.begin(ctx, r, ring)
+	if c.DryRun {
+		return errors.Join(c.reencrypt(ctx, term, ring, stores), r.Close())
+	}
+	e := audit.Entry{Action: "keys.reencrypt", Target: audit.Target{Kind: "encryption_key", IDs: []string{ring.CurrentID()}}}
+	if c.Forget != "" {
+		e.Detail = "forgot lost key " + c.Forget
+		err = forgetLostKey(ctx, r, c.Forget)
+	}
+	if err == nil { // from here on no daemon starts without the current key
+		err = keycheck.Verify(ctx, r.Client(), ring)
+	}
 	if err == nil {
 		err = c.reencrypt(ctx, term, ring, stores)
 	}
-	if err == nil && !c.DryRun {
+	if err == nil {
 		err = forgetOldKeys(ctx, term, r, ring)
 	}
-	return errors.Join(err, r.Close(), c.record(ctx, cfg, term, ring.CurrentID(), err))
-}
-
-// record writes an audit entry.
-func (c *keysReencryptCmd) record(ctx context.Context, cfg *config.Config, term *stdio, key string, failure error) error {
-	if c.DryRun {
-		return nil
-	}
-	e := audit.Entry{Action: "keys.reencrypt", Target: audit.Target{Kind: "encryption_key", IDs: []string{key}}}
-	if c.Forget != "" {
-		e.Detail = "forgot lost key " + c.Forget
-	}
-	if failure != nil {
+	if err != nil {
 		e.Outcome = audit.Unknown
 	}
-	return recordChange(ctx, cfg, term.Err, e)
-}
-
-// begin stores the id of the current key in Redis before anything is encrypted with it. From
-// then on no daemon starts without this key.
-func (c *keysReencryptCmd) begin(ctx context.Context, r *redisx.Redis, ring *seal.Keyring) error {
-	if c.DryRun {
-		return nil
-	}
-	if c.Forget != "" {
-		removed, err := keycheck.Forget(ctx, r.Client(), c.Forget)
-		if err == nil && len(removed) == 0 {
-			err = fmt.Errorf("forget encryption key %s: Redis has no secret under it", c.Forget)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return keycheck.Verify(ctx, r.Client(), ring)
+	return errors.Join(err, r.Close(), c.record(ctx, term, e))
 }
 
 // reencrypt goes through all secrets twice. The second pass finds secrets that a daemon with
@@ -163,6 +137,15 @@ func forgetOldKeys(ctx context.Context, term *stdio, r *redisx.Redis, ring *seal
 	removed, err := keycheck.Forget(ctx, r.Client(), old...)
 	for _, id := range removed {
 		fmt.Fprintf(term.Out, "key %s is no longer needed: remove it from encryption.old_keys\n", id)
+	}
+	return err
+}
+
+// forgetLostKey lets the daemon start without a key that is lost.
+func forgetLostKey(ctx context.Context, r *redisx.Redis, id string) error {
+	removed, err := keycheck.Forget(ctx, r.Client(), id)
+	if err == nil && len(removed) == 0 {
+		err = fmt.Errorf("forget encryption key %s: Redis has no secret under it", id)
 	}
 	return err
 }

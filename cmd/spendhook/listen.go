@@ -2,70 +2,60 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
 	"spendhook/api/client"
 	"spendhook/cmd/spendhook/remote"
 	"spendhook/dispatcher/webhook/signature"
 	"spendhook/internal/pause"
+	"spendhook/internal/terminal"
 )
 
 type listenCmd struct {
 	remote.Connection
 
-	ForwardTo  string     `placeholder:"URL" help:"Forward the feed of --subscriber to this address, instead of listening. Works behind a firewall."`
-	Subscriber *uuid.UUID `predictor:"subscriber" help:"With --forward-to: UUID of the subscriber whose events are forwarded."`
+	ForwardTo  string     `placeholder:"URL" and:"forward" xor:"subscribe,public,delay" help:"Forward the feed of --subscriber to this address, instead of listening. Works behind a firewall."`
+	Subscriber *uuid.UUID `predictor:"subscriber" and:"forward" help:"With --forward-to: UUID of the subscriber whose events are forwarded."`
 	After      *int64     `help:"With --forward-to: begin after the event with this sequence number; 0 begins with the oldest (default: only new events)."`
 
 	Addr       string        `default:"127.0.0.1:8088" help:"Address to listen on; port 0 picks a free port."`
-	TLSCert    string        `placeholder:"FILE" help:"Server certificate for https (PEM)."`
-	TLSKey     string        `placeholder:"FILE" help:"Key of the certificate (PEM)."`
+	TLSCert    string        `placeholder:"FILE" and:"tls" help:"Server certificate for https (PEM)."`
+	TLSKey     string        `placeholder:"FILE" and:"tls" help:"Key of the certificate (PEM)."`
 	SecretFile []string      `sep:"none" placeholder:"FILE" help:"File with a signing secret to verify with; repeat the flag while a secret rotates. SPENDHOOK_SECRET holds a secret itself."`
 	Status     int           `default:"204" help:"HTTP status of the answers."`
-	Delay      time.Duration `help:"Delay before each answer."`
-	FailRate   float64       `help:"Share of deliveries that are answered with 500 instead, 0 to 1."`
+	Delay      time.Duration `xor:"delay" help:"Delay before each answer."`
 	Count      int           `help:"Stop after this many deliveries."`
-	JSON       bool          `name:"json" help:"Print one JSON object per delivery."`
-	Subscribe  bool          `help:"Create a subscriber for this receiver, and delete it at the end."`
+	Subscribe  bool          `xor:"subscribe" help:"Create a subscriber for this receiver, and delete it at the end."`
 	Events     []string      `aliases:"event" default:"PAYMENT_PAID,CARD_CREATION_REQUEST_CREATED,CARD_CREATION_REQUEST_ERROR" help:"With --subscribe: event types to receive."`
-	PublicURL  string        `help:"With --subscribe: the address at which the daemon reaches this receiver (default: the listen address)."`
+	PublicURL  string        `xor:"public" help:"With --subscribe: the address at which the daemon reaches this receiver (default: the listen address)."`
 }
 
-// Validate checks combinations of flags that kong cannot check.
+// Validate checks what kong cannot check.
 func (c *listenCmd) Validate() error {
 	if c.Status < 200 || c.Status > 599 {
 		return errors.New("--status must be 200 to 599")
 	}
-	if (c.TLSCert == "") != (c.TLSKey == "") {
-		return errors.New("--tls-cert and --tls-key go together")
-	}
-	if c.ForwardTo != "" {
-		return c.validateForward()
-	}
-	if c.Subscriber != nil || c.After != nil {
-		return errors.New("--subscriber and --after go with --forward-to")
-	}
-	if c.FailRate < 0 || c.FailRate > 1 {
-		return errors.New("--fail-rate must be 0 to 1")
+	if c.ForwardTo != "" && !strings.HasPrefix(c.ForwardTo, "http://") && !strings.HasPrefix(c.ForwardTo, "https://") {
+		return errors.New("--forward-to must begin with http:// or https://")
 	}
 	return nil
 }
 
-// Run receives, or forwards, until it is interrupted or has seen Count deliveries. It
-// fails when any that it received was not signed by one of the secrets.
+// Run receives or forwards until it is interrupted or has handled Count deliveries. It fails
+// if a received delivery was not signed with one of the secrets.
 func (c *listenCmd) Run(ctx context.Context, term *stdio) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -80,53 +70,34 @@ func (c *listenCmd) Run(ctx context.Context, term *stdio) error {
 	}
 	r := &receiver{
 		secrets: secrets, delay: c.Delay, left: c.Count, done: done,
-		verdict: c.verdict, print: printer(term.Out, c.JSON),
+		status: func(received) int { return c.Status }, print: printer(term.Out),
 	}
-	listener, self, err := c.listen(ctx)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Addr)
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
-	fmt.Fprintf(term.Err, "listening on %s\n", self)
-	leave, err := c.join(ctx, r, self, term)
+	address := "http://" + listener.Addr().String()
+	if c.TLSCert != "" {
+		address = "https://" + listener.Addr().String()
+	}
+	fmt.Fprintf(term.Err, "listening on %s\n", address)
+	leave, err := c.join(ctx, r, address, term)
 	if err != nil {
 		listener.Close()
 		return err
 	}
 	defer leave()
-	return r.serve(ctx, server, listener)
-}
-
-// listen returns the listener and its URL.
-func (c *listenCmd) listen(ctx context.Context) (l net.Listener, self string, err error) {
-	var config *tls.Config
-	if c.TLSCert != "" {
-		pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
-		if err != nil {
-			return nil, "", err
+	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
+	return r.serve(ctx, func() error {
+		if c.TLSCert != "" {
+			return server.ServeTLS(listener, c.TLSCert, c.TLSKey)
 		}
-		config = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-	}
-	l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.Addr)
-	if err != nil {
-		return nil, "", err
-	}
-	if config == nil {
-		return l, "http://" + l.Addr().String(), nil
-	}
-	return tls.NewListener(l, config), "https://" + l.Addr().String(), nil
-}
-
-// verdict returns the status that the flags ask for.
-func (c *listenCmd) verdict(received) int {
-	if c.FailRate > 0 && rand.Float64() < c.FailRate { //nolint:gosec // chance, not a secret
-		return http.StatusInternalServerError
-	}
-	return c.Status
+		return server.Serve(listener)
+	}, server.Shutdown)
 }
 
 // join creates a subscriber for the receiver with --subscribe; leave deletes it.
-func (c *listenCmd) join(ctx context.Context, r *receiver, self string, term *stdio) (leave func(), err error) {
+func (c *listenCmd) join(ctx context.Context, r *receiver, address string, term *stdio) (leave func(), err error) {
 	if !c.Subscribe {
 		return func() {}, nil
 	}
@@ -135,10 +106,10 @@ func (c *listenCmd) join(ctx context.Context, r *receiver, self string, term *st
 		return nil, err
 	}
 	if c.PublicURL != "" {
-		self = c.PublicURL
+		address = c.PublicURL
 	}
 	created, err := api.CreateSubscriberWithResponse(ctx, &client.CreateSubscriberParams{CompanyUUID: c.CompanyUUID}, client.SubscriberCreate{
-		Name: "spendhook listen", CallbackURL: self, Events: c.Events,
+		Name: "spendhook listen", CallbackURL: address, Events: c.Events,
 	})
 	if err != nil {
 		return nil, err
@@ -157,15 +128,15 @@ func (c *listenCmd) join(ctx context.Context, r *receiver, self string, term *st
 
 // receiver answers deliveries and passes each to print.
 type receiver struct {
-	delay   time.Duration
-	verdict func(received) int // the status to answer, when nothing is wrong
-	print   func(received)
-	done    context.CancelFunc // called when left reaches 0
+	delay  time.Duration
+	status func(received) int // of the answer, unless the signature is wrong
+	print  func(received)
+	done   context.CancelFunc // called when left reaches 0
 
-	mu       sync.Mutex
-	secrets  []string
-	left     int // deliveries to go; 0 from the start means no end
-	unproven int // deliveries without a valid signature
+	mu         sync.Mutex
+	secrets    []string
+	left       int // deliveries until the end; 0 from the start means no end
+	unverified int // deliveries without a valid signature
 }
 
 // received is one delivery as it came in.
@@ -188,10 +159,10 @@ func (r *receiver) addSecret(s string) {
 // ServeHTTP takes one delivery.
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if req.Method != http.MethodPost {
-		http.Error(w, "this receiver takes webhook deliveries by POST", http.StatusMethodNotAllowed)
+		http.Error(w, "this receiver accepts webhook deliveries by POST only", http.StatusMethodNotAllowed)
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxSignedBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, 8<<20))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -201,9 +172,13 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	got := received{At: time.Now(), ID: req.Header.Get(signature.HeaderID), Body: body}
 	got.Verified = r.verify(req.Header, body)
-	got.Answered = r.answer(got)
+	if got.Verified == nil || errors.Is(got.Verified, errNoSecret) {
+		got.Answered = r.status(got)
+	} else {
+		got.Answered = http.StatusUnauthorized
+	}
 	w.WriteHeader(got.Answered)
-	r.note(got)
+	r.count(got)
 }
 
 func (r *receiver) verify(h http.Header, body []byte) error {
@@ -218,20 +193,13 @@ func (r *receiver) verify(h http.Header, body []byte) error {
 	return err
 }
 
-// answer refuses a request whose signature is not verified, as a receiver should.
-func (r *receiver) answer(got received) int {
-	if got.Verified != nil && !errors.Is(got.Verified, errNoSecret) {
-		return http.StatusUnauthorized
-	}
-	return r.verdict(got)
-}
-
-func (r *receiver) note(got received) {
+// count prints a delivery, and ends the command after the last one.
+func (r *receiver) count(got received) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.print(got)
 	if got.Answered == http.StatusUnauthorized {
-		r.unproven++
+		r.unverified++
 	}
 	if r.left == 0 {
 		return
@@ -241,10 +209,10 @@ func (r *receiver) note(got received) {
 	}
 }
 
-// serve runs until ctx ends, then lets the last answers out.
-func (r *receiver) serve(ctx context.Context, server *http.Server, l net.Listener) error {
+// serve runs until ctx ends, and then waits for the running requests.
+func (r *receiver) serve(ctx context.Context, serve func() error, shutdown func(context.Context) error) error {
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(l) }()
+	go func() { failed <- serve() }()
 	select {
 	case err := <-failed:
 		return err
@@ -252,19 +220,34 @@ func (r *receiver) serve(ctx context.Context, server *http.Server, l net.Listene
 	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	err := errors.Join(server.Shutdown(grace), ended(<-failed))
+	err := shutdown(grace)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.unproven > 0 {
-		return fmt.Errorf("%d deliveries had no valid signature", r.unproven)
+	if r.unverified > 0 {
+		return fmt.Errorf("%d deliveries had no valid signature", r.unverified)
 	}
 	return err
 }
 
-// ended is nil for the error that Serve returns after Shutdown.
-func ended(err error) error {
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
+// printer returns a function that prints deliveries.
+func printer(out io.Writer) func(received) {
+	return func(r received) {
+		fmt.Fprintf(out, "%s  %d  %s  %s  %s\n", r.At.Format("15:04:05.000"), r.Answered,
+			terminal.Escape(typeOf(r.Body), ""), terminal.Escape(r.ID, ""), verification(r.Verified))
+		body, keep := jsontext.Value(r.Body), "\n" // line breaks of the indentation
+		if err := body.Indent(jsontext.WithIndentPrefix("    "), jsontext.WithIndent("  ")); err != nil {
+			body, keep = r.Body, ""
+		}
+		fmt.Fprintf(out, "    %s\n", terminal.Escape(string(body), keep))
 	}
-	return err
+}
+
+func verification(verified error) string {
+	switch {
+	case verified == nil:
+		return "verified"
+	case errors.Is(verified, errNoSecret):
+		return "not checked"
+	}
+	return "REFUSED: " + verified.Error()
 }

@@ -13,7 +13,6 @@ import (
 	"unicode"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"spendhook/dispatcher/webhook/signature"
 )
@@ -71,11 +70,11 @@ func TestListenVerifiesAndPrints(t *testing.T) {
 
 func TestListenRefusesABadSignature(t *testing.T) {
 	t.Parallel()
-	url, ended := startListen(t, "--secret-file", secretFile(t, testSecret), "--count", "1", "--json")
+	url, ended := startListen(t, "--secret-file", secretFile(t, testSecret), "--count", "1")
 	if got := deliver(t, url, otherSecret, "evt_1", `{}`); got != http.StatusUnauthorized {
 		t.Errorf("answered %d", got)
 	}
-	(<-ended).want(t, exitFailure, `"signature":"REFUSED: `, "1 deliveries had no valid signature")
+	(<-ended).want(t, exitFailure, "REFUSED: ", "1 deliveries had no valid signature")
 }
 
 // A request cannot write control characters to the terminal.
@@ -86,41 +85,25 @@ func TestListenEscapesWhatItIsSent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, flags := range [][]string{nil, {"--json"}} {
-		url, ended := startListen(t, append(flags, "--secret-file", secretFile(t, testSecret), "--count", "3")...)
-		for _, body := range []string{nasty, `{"event":` + string(quoted) + `,"more":"` + "\u009b\u202e" + `"}`, "[1,\r\n2]"} {
-			req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
-			req.Header.Set("webhook-id", "id\u009b2J\u202e")
-			resp, err := http.DefaultClient.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp.Body.Close()
+	url, ended := startListen(t, "--secret-file", secretFile(t, testSecret), "--count", "3")
+	for _, body := range []string{nasty, `{"event":` + string(quoted) + `,"more":"` + "\u009b\u202e" + `"}`, "[1,\r\n2]"} {
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+		req.Header.Set("webhook-id", "id\u009b2J\u202e")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
 		}
-		r := <-ended
-		if i := strings.IndexFunc(r.stdout, func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }); i >= 0 {
-			t.Errorf("%v: %q", flags, r.stdout[i:min(i+20, len(r.stdout))])
-		}
-		if flags == nil {
-			continue
-		}
-		for line := range strings.Lines(r.stdout) {
-			if !jsontext.Value(line).IsValid() {
-				t.Errorf("no JSON: %s", line)
-			}
-		}
+		resp.Body.Close()
+	}
+	r := <-ended
+	if i := strings.IndexFunc(r.stdout, func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }); i >= 0 {
+		t.Errorf("%q", r.stdout[i:min(i+20, len(r.stdout))])
 	}
 }
 
-func TestListenAnswersWithStatusDelayAndFailures(t *testing.T) {
+func TestListenAnswersWithStatusAndDelay(t *testing.T) {
 	t.Parallel()
-	url, ended := startListen(t, "--fail-rate", "1", "--count", "1")
-	if got := deliver(t, url, testSecret, "evt_1", "not json"); got != http.StatusInternalServerError {
-		t.Errorf("answered %d", got)
-	}
-	(<-ended).want(t, exitOK, "500    evt_1  not checked\n    not json\n", "")
-
-	url, ended = startListen(t, "--status", "302", "--delay", "30ms", "--count", "1", "--json")
+	url, ended := startListen(t, "--status", "302", "--delay", "30ms", "--count", "1")
 	began := time.Now()
 	if got := deliver(t, url, testSecret, "evt_1", "not json"); got != http.StatusFound {
 		t.Errorf("answered %d", got)
@@ -128,7 +111,7 @@ func TestListenAnswersWithStatusDelayAndFailures(t *testing.T) {
 	if took := time.Since(began); took < 30*time.Millisecond {
 		t.Errorf("answered after %v", took)
 	}
-	(<-ended).want(t, exitOK, `"answered":302,"body":"not json"}`, "")
+	(<-ended).want(t, exitOK, "302    evt_1  not checked\n    not json\n", "")
 }
 
 func TestListenSubscribes(t *testing.T) {
@@ -184,5 +167,5 @@ func TestListenServesHTTPS(t *testing.T) {
 	if !strings.HasPrefix(url, "https://127.0.0.1:") || resp.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("%s: %s", url, resp.Status)
 	}
-	command(t, "", "listen", "--tls-cert", "server.pem").want(t, exitUsage, "", "go together")
+	command(t, "", "listen", "--tls-cert", "server.pem").want(t, exitUsage, "", "--tls-cert and --tls-key must be used together")
 }

@@ -55,14 +55,6 @@ func (d *daemon) listen(ctx context.Context, address string, s service) (string,
 	return l.Addr().String(), nil
 }
 
-// onlyWarnings drops log records of a library below the level warn.
-type onlyWarnings struct{ slog.Handler }
-
-// Enabled implements slog.Handler.
-func (h onlyWarnings) Enabled(ctx context.Context, level slog.Level) bool {
-	return level >= slog.LevelWarn && h.Handler.Enabled(ctx, level)
-}
-
 func bind(ctx context.Context, name, address string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -101,7 +93,7 @@ func (d *daemon) serve(l net.Listener, s service) {
 		switch {
 		case s.web != "":
 			serve = func() error {
-				return web.Serve(l, server, &web.FlagConfig{WebConfigFile: &s.web}, slog.New(onlyWarnings{d.log.Handler()}))
+				return web.Serve(l, server, &web.FlagConfig{WebConfigFile: &s.web}, slog.New(slog.DiscardHandler))
 			}
 		case s.tls != nil:
 			serve = func() error { return server.ServeTLS(l, "", "") }
@@ -161,11 +153,4 @@ func (d *daemon) base() string {
 		return "http://" + d.address
 	}
 	return "https://" + d.address
-}
-
-// connectionLimits except the proxies, which carry the connections of many clients.
-func (d *daemon) connectionLimits() connlimit.Options {
-	return connlimit.Options{
-		Max: d.cfg.HTTP.MaxConnections, MaxPerAddress: d.cfg.HTTP.MaxConnectionsPerAddress, Exempt: d.peers.Trusts,
-	}
 }

@@ -59,7 +59,7 @@ type commands struct {
 	Client      clientCmd      `cmd:"" group:"machine" help:"Create an OAuth client in the daemon's database, such as the first one (oauth-client manages clients over the API)."`
 	Keys        keysCmd        `cmd:"" group:"machine" help:"Manage the keys that sign access tokens and the keys that encrypt stored secrets."`
 	Migrate     migrateCmd     `cmd:"" group:"machine" help:"Migrate the schema of the spend database to this version." example:"spendhook migrate"`
-	Format      formatCmd      `cmd:"" group:"machine" help:"Show or raise the version of the stored format."`
+	Format      formatCmd      `cmd:"" group:"machine" help:"Show or raise the version of the stored format." example:"spendhook format raise --dry-run"`
 	Import      importCmd      `cmd:"" group:"machine" help:"Import spend data: companies, users, cards, locations, reimbursements, statements." example:"spendhook import companies.ndjson cards.ndjson"`
 
 	Listen     listenCmd     `cmd:"" group:"tools" help:"Run a receiver that verifies deliveries and prints them, or forward a feed to a local one." example:"spendhook listen --subscribe --events PAYMENT_PAID"`
@@ -111,8 +111,8 @@ func runWith(ctx context.Context, args []string, term stdio) int {
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(&term),
 	)
-	kongcompletion.Register(parser, kongcompletion.WithPredictors(remote.Predictors(term.Version))) //nolint:contextcheck // a shell asks outside of any command
-	if exited >= 0 {                                                                                // a shell asked for completions, and has them
+	kongcompletion.Register(parser, kongcompletion.WithPredictors(remote.Predictors(term.Version))) //nolint:contextcheck // completion runs outside of any command
+	if exited >= 0 {                                                                                // the completions are printed
 		return exited
 	}
 	if len(args) > 0 && args[0] == "help" {

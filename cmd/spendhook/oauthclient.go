@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/google/uuid"
 
@@ -19,38 +17,14 @@ type clientCmd struct {
 	Create clientCreateCmd `cmd:"" help:"Create a client. Its secret is printed once." example:"spendhook client create --name books --company 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --scope events:write"`
 }
 
-// createdClient is a new client as it is printed, without the hashes.
+// createdClient is what --json prints.
 type createdClient struct {
-	ID           string     `json:"clientId"`
-	Secret       string     `json:"clientSecret,omitempty"`
-	Name         string     `json:"name"`
-	Company      *uuid.UUID `json:"companyUuid"`
-	Scopes       []string   `json:"scopes"`
-	Certificates []string   `json:"certificates"`
-}
-
-// print writes the client as one JSON object or as lines.
-func (c createdClient) print(out io.Writer, asJSON bool) error {
-	if asJSON {
-		return writeLine(out, c)
-	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	line := func(name, value string) { fmt.Fprintf(w, "%s\t%s\n", name, cmp.Or(value, "-")) }
-	line("client id", c.ID)
-	line("client secret", c.Secret)
-	line("name", c.Name)
-	company := ""
-	if c.Company != nil {
-		company = c.Company.String()
-	}
-	line("company", company)
-	line("scopes", strings.Join(c.Scopes, " "))
-	line("certificates", strings.Join(c.Certificates, " "))
-	return w.Flush()
+	ID     string `json:"clientId"`
+	Secret string `json:"clientSecret,omitempty"`
 }
 
 type clientCreateCmd struct {
-	storageFlags
+	configFlags
 
 	Name        string     `required:"" help:"Description of the client."`
 	Company     *uuid.UUID `help:"Company that the client is tied to (default: none; its requests may name any company)."`
@@ -80,8 +54,12 @@ func (c *clientCreateCmd) Run(ctx context.Context, term *stdio) error {
 	if err != nil {
 		return err
 	}
-	created := createdClient{client.ID, secret, client.Name, c.Company, client.Scopes, client.Certificates}
-	if err := created.print(term.Out, c.JSON); err != nil {
+	if c.JSON {
+		err = writeLine(term.Out, createdClient{client.ID, secret})
+	} else {
+		_, err = fmt.Fprintf(term.Out, "client id      %s\nclient secret  %s\n", client.ID, cmp.Or(secret, "-"))
+	}
+	if err != nil {
 		return errors.Join(err, store.Delete(ctx, client.ID)) // its secret was never shown
 	}
 	if secret != "" {

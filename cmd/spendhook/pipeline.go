@@ -2,14 +2,13 @@ package main
 
 import (
 	"context"
-	"crypto/x509"
+	"crypto/tls"
 	"fmt"
 	"time"
 
 	"spendhook/api"
 	"spendhook/audit"
 	"spendhook/cardjobs"
-	"spendhook/config"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/feed"
@@ -26,6 +25,7 @@ import (
 	"spendhook/events/sequence"
 	"spendhook/internal/bodylimit"
 	"spendhook/internal/clienttls"
+	"spendhook/internal/connlimit"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
 	"spendhook/storage/billing"
@@ -40,25 +40,6 @@ import (
 	"spendhook/subscribers/signingkey"
 )
 
-func newGuard(cfg *config.Config) *egress.Guard {
-	return egress.New(egress.Options{AllowLoopback: cfg.Dev, AllowCIDRs: cfg.Egress.AllowCIDRs, Proxied: cfg.Egress.ProxyURL != ""})
-}
-
-// egressProxy returns the proxy for deliveries, and nil if none is configured.
-func egressProxy(cfg *config.Config) (*egress.Proxy, error) {
-	if cfg.Egress.ProxyURL == "" {
-		return nil, nil
-	}
-	var roots *x509.CertPool // nil: the system's
-	if file := cfg.Egress.ProxyCAFile; file != "" {
-		var err error
-		if roots, err = clienttls.ReadCAs(file); err != nil {
-			return nil, fmt.Errorf("egress.proxy_ca_file: %w", err)
-		}
-	}
-	return egress.NewProxy(cfg.Egress.ProxyURL.Reveal(), roots)
-}
-
 func (d *daemon) openStores(context.Context) error {
 	client := d.redis.Client()
 	d.catalogue = newCatalogue(d.cfg)
@@ -71,13 +52,13 @@ func (d *daemon) openStores(context.Context) error {
 	d.sessions = session.NewStore(client, nil)
 	d.events = history.New(history.Options{Client: client, Retention: d.cfg.Events.Retention})
 	d.operational = operational.New(operational.Options{
-		Client: client, Retention: d.cfg.Events.Retention, Operations: operationsCompany(d.cfg),
+		Client: client, Retention: d.cfg.Events.Retention, Operations: d.cfg.Operations.Company,
 	})
 	d.subscribers = subscribers.NewStore(subscribers.StoreOptions{
 		Client:        client,
 		Operational:   d.operational,
 		Keyring:       d.keyring,
-		Policy:        callback.Policy{AllowHTTP: d.cfg.Egress.AllowHTTP || d.cfg.Dev, Resolve: d.egress.Check},
+		Policy:        callback.Policy{AllowHTTP: d.cfg.Dev, Resolve: d.egress.Check},
 		Catalogue:     d.catalogue,
 		MaxPerCompany: d.cfg.Subscribers.MaxPerCompany,
 		SecretOverlap: d.cfg.Subscribers.SecretOverlap,
@@ -107,7 +88,7 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 		Memory:     d.memory,
 		Wake:       d.dispatcher.Queue().Wake,
 		Claimer:    d.dispatcher.Queue(),
-		Limits:     events.Limits{MaxFuture: d.cfg.Events.MaxFuture, MaxMetadata: d.cfg.Events.MaxMetadataBytes, Catalogue: d.catalogue},
+		Limits:     events.Limits{Catalogue: d.catalogue},
 		Registerer: d.registry,
 		Counted:    d.counter.Accepted,
 	})
@@ -122,10 +103,16 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 
 // openDispatcher opens the dispatcher, the inspector and the feed.
 func (d *daemon) openDispatcher() error {
-	policy := deliveryPolicy(d.cfg)
-	proxy, err := egressProxy(d.cfg)
-	if err != nil {
-		return err
+	var proxy *egress.Proxy
+	if d.cfg.Egress.ProxyURL != "" {
+		var trust tls.Config
+		if err := (&clienttls.Files{CA: d.cfg.Egress.ProxyCAFile}).Apply(&trust); err != nil {
+			return fmt.Errorf("egress.proxy_ca_file: %w", err)
+		}
+		var err error
+		if proxy, err = egress.NewProxy(d.cfg.Egress.ProxyURL.Reveal(), trust.RootCAs); err != nil {
+			return err
+		}
 	}
 	sender := webhook.NewSender(webhook.SenderOptions{
 		Guard: d.egress, Proxy: proxy, Version: readBuild().Version,
@@ -139,7 +126,7 @@ func (d *daemon) openDispatcher() error {
 	d.dispatcher = dispatcher.New(dispatcher.Options{
 		Client: d.redis.Client(), Events: d.events, Operational: d.operational,
 		Subscribers: d.subscribers, Health: d.health, Certificates: d.certificates, Registry: d.copies, Requests: prepared,
-		Sender: sender, Policy: policy, Replica: d.replica.id,
+		Sender: sender, Policy: deliveryPolicy(d.cfg), Replica: d.replica.id,
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
 		TopCompanies: d.cfg.Metrics.TopCompanies,
@@ -168,8 +155,7 @@ func (d *daemon) watchTraffic(ctx context.Context) {
 // publisher, which accepts their events.
 func (d *daemon) openCardJobs(ctx context.Context) error {
 	d.cardJobs = cardjobs.New(cardjobs.Options{
-		Store: d.bulk, Creations: d.creations, Publish: d.publisher.Accept, Concurrency: d.cfg.Cards.Concurrency, Reports: d.reports,
-		Logger: d.log, Registerer: d.registry,
+		Store: d.bulk, Creations: d.creations, Publish: d.publisher.Accept, Reports: d.reports, Logger: d.log, Registerer: d.registry,
 	})
 	d.cardJobs.Start(ctx)
 	d.stop.call("card jobs", d.cardJobs.Stop)
@@ -198,7 +184,6 @@ func (d *daemon) openIntake(context.Context) error {
 	bodies := bodylimit.New(d.peers.Trusts, d.registry)
 	client, company := rateLimits(d.cfg.Limits)
 	d.limits = &api.Limits{Limiter: d.limiter, Client: client, Company: company}
-	d.followLimits()
 	handler, err := api.New(api.Options{
 		Subscribers: d.service, SubscriberLists: d.lists, SigningKeys: d.signingKeys, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Inspector: d.inspector, Feed: d.feed, Dispatcher: d.dispatcher,
@@ -214,7 +199,10 @@ func (d *daemon) openIntake(context.Context) error {
 		return err
 	}
 	d.serve(d.intake, service{
-		name: "intake", handler: handler, answer: answerTimeout, tls: d.tlsConfig(), limits: d.connectionLimits(),
+		name: "intake", handler: handler, answer: answerTimeout, tls: d.tlsConfig(),
+		limits: connlimit.Options{ // proxies carry the connections of many clients
+			Max: d.cfg.HTTP.MaxConnections, MaxPerAddress: d.cfg.HTTP.MaxConnectionsPerAddress, Exempt: d.peers.Trusts,
+		},
 		context: bodies.ConnContext,
 	})
 	d.stop.call("waiting readers", func(context.Context) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -16,7 +17,6 @@ import (
 	"spendhook/config"
 	"spendhook/internal/clientcert"
 	"spendhook/internal/datadir"
-	"spendhook/internal/pause"
 	"spendhook/storage"
 )
 
@@ -27,7 +27,7 @@ func quickstartCerts(cfg *config.Config) *certsDevCmd {
 	if host := quickstartHost(cfg.Listen); !slices.Contains(hosts, host) {
 		hosts = append(hosts, host)
 	}
-	return &certsDevCmd{Dir: filepath.Join(cfg.DataDir, "quickstart"), Host: hosts, Keep: true}
+	return &certsDevCmd{Dir: filepath.Join(cfg.DataDir, "quickstart"), Host: hosts}
 }
 
 // quickstartHost returns the host name by which this machine reaches the listener.
@@ -42,25 +42,19 @@ func quickstartHost(listen string) string {
 // prepareQuickstart creates the certificates, or reuses those of an earlier start, and
 // configures the daemon to use them.
 func (c *serveCmd) prepareQuickstart(overrides map[string]string) error {
-	cfg, err := c.loadWith(overrides)
+	cfg, err := config.Load(c.Config, os.Environ(), overrides)
 	if err != nil {
 		return err
 	}
-	switch tls := cfg.TLS; {
-	case cfg.Dev || c.Demo:
-		return usageError("--quickstart serves mutual TLS, --dev and --demo serve in clear: use one or the other")
-	case tls.CertFile != "" || tls.KeyFile != "" || tls.ClientCAFile != "":
-		return usageError("--quickstart makes its own certificates: leave it out, or tls.cert_file, tls.key_file and tls.client_ca_file")
-	case len(tls.TrustedProxies) > 0:
-		return usageError("--quickstart ends TLS itself: leave it out, or tls.trusted_proxies")
-	case !cfg.Auth.Builtin:
-		return usageError("--quickstart makes a client that gets tokens here: leave it out, or set auth.builtin")
+	tls := cfg.TLS
+	if cfg.Dev || c.Demo || tls.CertFile != "" || tls.KeyFile != "" || tls.ClientCAFile != "" || len(tls.TrustedProxies) > 0 || !cfg.Auth.Builtin {
+		return usageError("--quickstart serves mutual TLS with its own certificates and its own tokens: leave it out, or leave out --dev, --demo, tls.cert_file, tls.key_file, tls.client_ca_file, tls.trusted_proxies and auth.builtin: false")
 	}
 	if err := datadir.Make(cfg.DataDir); err != nil {
 		return err
 	}
-	certs := quickstartCerts(cfg)
-	if err := certs.write(time.Now()); err != nil {
+	certs := quickstartCerts(&cfg)
+	if err := certs.renew(time.Now()); err != nil {
 		return fmt.Errorf("quickstart: %w", err)
 	}
 	overrides["tls.cert_file"], overrides["tls.key_file"] = certs.path("server.pem"), certs.path("server-key.pem")
@@ -71,14 +65,10 @@ func (c *serveCmd) prepareQuickstart(overrides map[string]string) error {
 	return nil
 }
 
-// quickstart creates the first client and prints example requests of that client. It waits until
-// the database is migrated.
+// quickstart creates the first client and prints example requests of that client.
 func (d *daemon) quickstart(ctx context.Context, term *stdio) error {
 	certs, store := quickstartCerts(d.cfg), clients.NewStore(d.storage, nil)
 	client, made, err := firstClient(ctx, store, "quickstart", developerCompany, certs.path("client.pem"))
-	for errors.Is(err, storage.ErrUnavailable) && pause.For(ctx, 250*time.Millisecond) {
-		client, made, err = firstClient(ctx, store, "quickstart", developerCompany, certs.path("client.pem"))
-	}
 	if err != nil {
 		return fmt.Errorf("quickstart: %w", err)
 	}
@@ -95,8 +85,10 @@ func (d *daemon) quickstart(ctx context.Context, term *stdio) error {
 	if err != nil {
 		return err
 	}
-	s := newShow(term.Out, "https://"+net.JoinHostPort(quickstartHost(d.cfg.Listen), port), "")
-	s.curl = "curl -sS --cacert ca.pem --cert client.pem --key client-key.pem"
+	s := &show{
+		out: term.Out, base: "https://" + net.JoinHostPort(quickstartHost(d.cfg.Listen), port),
+		curl: "curl -sS --cacert ca.pem --cert client.pem --key client-key.pem",
+	}
 	s.firstLook(d.adminAddress, dir, client.ID, d.redis.Check(ctx).Warnings)
 	return nil
 }
@@ -122,19 +114,17 @@ func firstClient(ctx context.Context, store *clients.Store, name string, company
 	return client, false, err
 }
 
-// findClient returns the oldest client with this name and company, or storage.ErrNotFound.
+// findClient returns the client with this name and company among the 500 oldest, or
+// storage.ErrNotFound.
 func findClient(ctx context.Context, store *clients.Store, name string, company uuid.UUID) (clients.Client, error) {
-	for at, more := "", true; more; more = at != "" {
-		list, next, err := store.List(ctx, at, 500)
-		if err != nil {
-			return clients.Client{}, err
+	list, _, err := store.List(ctx, "", 500)
+	if err != nil {
+		return clients.Client{}, err
+	}
+	for _, c := range list {
+		if c.Name == name && c.Company != nil && uuid.UUID(*c.Company) == company {
+			return c, nil
 		}
-		for _, c := range list {
-			if c.Name == name && c.Company != nil && uuid.UUID(*c.Company) == company {
-				return c, nil
-			}
-		}
-		at = next
 	}
 	return clients.Client{}, storage.ErrNotFound
 }

@@ -2,29 +2,22 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 
 	"spendhook/config"
 )
 
-// reloader reads the settings again and applies those that may change while the daemon
-// runs. Safe for concurrent use, once the daemon has started.
+// reloader has what a reload of the settings needs.
 type reloader struct {
 	load  func() (*config.Config, error)
 	level *slog.LevelVar
-	log   *slog.Logger
 
 	mu      sync.Mutex
-	running config.Config
-	steps   []reloadStep
-}
-
-// reloadStep applies one setting.
-type reloadStep struct {
-	key   string
-	apply func(*config.Config)
+	running *config.Config // nil until the daemon has started
 }
 
 // reloaded names the changed settings.
@@ -33,60 +26,54 @@ type reloaded struct {
 	NeedsRestart []string `json:"needsRestart"`
 }
 
-// apply registers the step that applies a setting.
-func (r *reloader) apply(key string, step func(*config.Config)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.steps = append(r.steps, reloadStep{key, step})
-}
+var errStarting = errors.New(starting)
 
-// reload applies the changed settings that can be applied, and names the others. Invalid
-// settings change nothing and are an error.
-func (r *reloader) reload() (reloaded, error) {
+// reload reads the settings again, applies the changed ones that may change while the daemon runs,
+// and names the others. Invalid settings change nothing and are an error.
+func (d *daemon) reload() (reloaded, error) {
+	r := d.reloader
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.running == nil {
+		return reloaded{}, errStarting
+	}
 	next, err := r.load()
 	if err != nil {
-		r.log.Error("settings not reloaded, those from before stay in use", "exception.message", err)
+		d.log.Error("reload of the settings failed; the previous settings stay in use", "exception.message", err)
 		return reloaded{}, err
 	}
 	done := reloaded{Applied: []string{}, NeedsRestart: []string{}}
-	for _, key := range config.Changed(&r.running, next) {
-		known := false
-		for _, step := range r.steps {
-			if step.key == key {
-				step.apply(next)
-				known = true
-			}
-		}
-		if known {
-			config.Adopt(&r.running, next, key) // what needs a restart is named again the next time
+	for _, key := range config.Changed(r.running, next) {
+		if key == "log.level" || key == "egress.allow_cidrs" || strings.HasPrefix(key, "limits.") {
+			config.Adopt(r.running, next, key) // what needs a restart is named again the next time
 			done.Applied = append(done.Applied, key)
 		} else {
 			done.NeedsRestart = append(done.NeedsRestart, key)
 		}
 	}
-	r.log.Info("settings reloaded", "applied", done.Applied, "needs_restart", done.NeedsRestart)
+	r.level.Set(logLevel(next.Log))
+	d.egress.Allow(next.Egress.AllowCIDRs)
+	d.limits.Change(rateLimits(next.Limits))
+	d.publisher.SetBacklog(next.Limits.CompanyBacklog)
+	d.log.Info("settings reloaded", "applied", done.Applied, "needs_restart", done.NeedsRestart)
 	return done, nil
 }
 
-// follow reloads at each signal, until ctx ends.
-func (r *reloader) follow(ctx context.Context, signals <-chan os.Signal) {
+// started lets reloads begin.
+func (r *reloader) started(cfg config.Config) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running = &cfg
+}
+
+// followSignals reloads at each signal, until ctx ends.
+func (d *daemon) followSignals(ctx context.Context, signals <-chan os.Signal) {
 	for {
 		select {
 		case <-signals:
-			_, _ = r.reload() // it is logged
+			_, _ = d.reload() // it is logged
 		case <-ctx.Done():
 			return
 		}
 	}
-}
-
-// followLimits makes reloads apply the limits of requests and of pending events.
-func (d *daemon) followLimits() {
-	rates := func(c *config.Config) { d.limits.Change(rateLimits(c.Limits)) }
-	for _, key := range []string{"limits.client_rate", "limits.client_burst", "limits.company_rate", "limits.company_burst"} {
-		d.reloader.apply(key, rates)
-	}
-	d.reloader.apply("limits.company_backlog", func(c *config.Config) { d.publisher.SetBacklog(c.Limits.CompanyBacklog) })
 }

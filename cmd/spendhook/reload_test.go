@@ -41,10 +41,10 @@ func TestReload(t *testing.T) {
 	t.Parallel()
 	h := newInstallation(t, sharedRedis(t), "")
 	d := h.startChild(t)
-	h.settings(t, "limits: {company_rate: 1, company_burst: 2}\ncards: {concurrency: 3}\n")
+	h.settings(t, "limits: {company_rate: 1, company_burst: 2}\nsubscribers: {max_per_company: 3}\n")
 	d.signal(syscall.SIGHUP)
 	eventually(t, patience, "the settings are reloaded", func() bool { return strings.Contains(d.stderr.String(), "settings reloaded") })
-	if code, body := d.reload(t); code != http.StatusOK || body != `{"applied":[],"needsRestart":["cards.concurrency"]}` {
+	if code, body := d.reload(t); code != http.StatusOK || body != `{"applied":[],"needsRestart":["subscribers.max_per_company"]}` {
 		t.Errorf("again: %d %s", code, body)
 	}
 	throttled := 0
@@ -124,19 +124,17 @@ func TestPublicAdminListener(t *testing.T) {
 			}
 		}
 	}
-	check := func(config string, more ...string) result {
-		return command(t, "", append([]string{"healthcheck", "--admin-listen", strings.TrimPrefix(address, "https://"), "--web-config", config, "--timeout", "1m"}, more...)...)
+	check := func(ca string, more ...string) result {
+		return command(t, "", append([]string{"healthcheck", "--admin-listen", strings.TrimPrefix(address, "https://"), "--cacert", ca, "--timeout", "1m"}, more...)...)
 	}
-	password := secretFile(t, "test")
-	check(file, "--user", "prometheus", "--password-file", password).want(t, exitOK, `"ready":true`, "")
-	check(file).want(t, exitFailure, "", "needs a password")
-	another, err := ca.Issue(devca.Leaf{Name: "another", Hosts: []string{"127.0.0.1"}, Usage: x509.ExtKeyUsageServerAuth, NotBefore: now.Add(-time.Minute), NotAfter: now.Add(time.Hour)})
+	trusted, password := write("ca.pem", ca.PEM()), secretFile(t, "test")
+	check(trusted, "--user", "prometheus", "--password-file", password).want(t, exitOK, `"ready":true`, "")
+	check(trusted).want(t, exitFailure, "", "needs a password")
+	another, err := devca.New("another", now.Add(-time.Hour), now.Add(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
-	write("another.pem", another.Cert)
-	check(write("another.yml", []byte("tls_server_config: {cert_file: another.pem}\n")), "--user", "prometheus", "--password-file", password).
-		want(t, exitFailure, "", "another certificate answers")
+	check(write("another.pem", another.PEM()), "--user", "prometheus", "--password-file", password).want(t, exitFailure, "", "certificate")
 	d.stop(t)
 	h.settings(t, "admin_public: true\nadmin_web_config_file: "+write("bad.yml", []byte("nonsense: 1\n"))+"\n")
 	r := h.begin(t)

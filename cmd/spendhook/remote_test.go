@@ -234,7 +234,7 @@ func TestLogin(t *testing.T) { //nolint:paralleltest // it sets the environment
 // The example of each command is one of that command, and its flags are right.
 func TestEveryCommandHasAnExample(t *testing.T) {
 	t.Chdir(t.TempDir())
-	for _, name := range []string{"client.pem", "client.key"} { // some arguments must be there
+	for _, name := range []string{"client.pem", "client.key", "companies.ndjson", "cards.ndjson"} { // some arguments must be there
 		if err := os.WriteFile(name, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

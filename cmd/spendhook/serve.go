@@ -3,20 +3,25 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
 	"syscall"
 
+	"github.com/lmittmann/tint"
+
 	"spendhook/config"
+	"spendhook/internal/terminal"
+	"spendhook/internal/tracing"
 )
 
 type serveCmd struct {
-	storageFlags
+	configFlags
 
 	Listen      string `placeholder:"HOST:PORT" help:"Address of the API; port 0 picks a free port."`
 	AdminListen string `placeholder:"HOST:PORT" help:"Address for health, metrics and profiles."`
-	Redis       string `placeholder:"URL" help:"'embedded', or the URL of a Redis (redis://, rediss://, redis+sentinel://, redis+cluster://)."`
 	TLSCert     string `placeholder:"FILE" help:"Certificate of the API's listener (PEM)."`
 	TLSKey      string `placeholder:"FILE" help:"Key of the certificate (PEM)."`
 	ClientCA    string `placeholder:"FILE" help:"CA certificates for client certificates (PEM)."`
@@ -30,11 +35,11 @@ type serveCmd struct {
 // Run serves until SIGINT or SIGTERM, then stops in order; a second signal
 // ends the process at once.
 func (c *serveCmd) Run(ctx context.Context, term *stdio) error {
-	overrides := map[string]string{
-		"listen": c.Listen, "admin_listen": c.AdminListen, "redis": c.Redis, "storage.url": c.Storage,
+	overrides := c.overrides()
+	maps.Copy(overrides, map[string]string{
+		"listen": c.Listen, "admin_listen": c.AdminListen, "log.level": c.LogLevel, "log.format": c.LogFormat,
 		"tls.cert_file": c.TLSCert, "tls.key_file": c.TLSKey, "tls.client_ca_file": c.ClientCA,
-		"log.level": c.LogLevel, "log.format": c.LogFormat,
-	}
+	})
 	if c.Dev {
 		overrides["dev"] = "true"
 	}
@@ -46,7 +51,10 @@ func (c *serveCmd) Run(ctx context.Context, term *stdio) error {
 			return err
 		}
 	}
-	load := func() (*config.Config, error) { return c.loadDaemon(overrides) }
+	load := func() (*config.Config, error) {
+		cfg, err := config.LoadDaemon(c.Config, os.Environ(), overrides)
+		return &cfg, err
+	}
 	cfg, err := load()
 	if err != nil {
 		return err
@@ -57,28 +65,23 @@ func (c *serveCmd) Run(ctx context.Context, term *stdio) error {
 	keepFilesPrivate()
 	ctx, restore := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer restore()
-	defer tuneGC()()
+	tuneGC()
 	context.AfterFunc(ctx, restore) // a second signal ends the process
 	level := new(slog.LevelVar)
 	level.Set(logLevel(cfg.Log))
-	reload := &reloader{load: load, running: *cfg, level: level}
-	d, err := startDaemon(ctx, cfg, serveLogger(term.Err, cfg.Log, level), reload, cfg.Dev || c.Quickstart)
+	reload := &reloader{load: load, level: level}
+	d, err := startDaemon(ctx, cfg, newLogger(term.Err, cfg.Log, level), reload, cfg.Dev || c.Quickstart)
 	if err != nil {
-		return startError(ctx, err)
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // a signal stopped the start
+			return nil
+		}
+		return err
 	}
-	d.background(ctx, "reloader", func(ctx context.Context) { d.reloader.follow(ctx, hangups) })
+	d.background(ctx, "reloads", func(ctx context.Context) { d.followSignals(ctx, hangups) })
 	if err := c.greet(ctx, d, term); err != nil {
 		return errors.Join(err, d.close(ctx))
 	}
 	return d.wait(ctx)
-}
-
-// startError returns nil when a signal stopped the daemon during its start.
-func startError(ctx context.Context, err error) error {
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return nil
-	}
-	return err
 }
 
 // greet prints the addresses of the daemon, and example requests for developers.
@@ -100,12 +103,12 @@ func (c *serveCmd) greet(ctx context.Context, d *daemon, term *stdio) error {
 	if err != nil { // the shard of the console's keys may be away
 		link = "none, because of an error: " + err.Error()
 	}
-	s := newShow(term.Out, d.base(), token)
+	s := &show{out: term.Out, base: d.base(), curl: "curl -sS"}
 	s.welcome(d.adminAddress, link)
 	if c.Demo {
-		return d.demo(ctx, s)
+		return d.demo(ctx, s, token)
 	}
-	s.hints("")
+	s.hints(token, "")
 	return nil
 }
 
@@ -123,4 +126,25 @@ func (d *daemon) wait(ctx context.Context) error {
 		d.log.Info("stopped")
 	}
 	return err
+}
+
+// logLevel returns the level of the settings.
+func logLevel(cfg config.Log) slog.Level {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(cfg.Level)) // config allows no other text
+	return level
+}
+
+// newLogger returns a logger with the configured format and level. The format "auto" is colour
+// on a terminal, and JSON elsewhere. While spans are exported, log records have their ids.
+func newLogger(out io.Writer, cfg config.Log, level slog.Leveler) *slog.Logger {
+	var handler slog.Handler = slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level})
+	if cfg.Format == "text" || cfg.Format == "color" || cfg.Format == "auto" && terminal.Is(out) {
+		colors := cfg.Format == "color" || cfg.Format == "auto" && terminal.Colors(out)
+		handler = tint.NewTextHandler(out, &tint.Options{Level: level, TimeFormat: "15:04:05.000", NoColor: !colors})
+	}
+	if tracing.Enabled() {
+		handler = tracing.LogHandler(handler)
+	}
+	return slog.New(handler)
 }

@@ -277,7 +277,7 @@ func TestServeWaitsForRedis(t *testing.T) {
 	server.Kill()
 	d := newInstallation(t, server.URL(), "").begin(t)
 	eventually(t, patience, "it says why it is not ready", func() bool {
-		return strings.Contains(d.stderr.String(), `"msg":"not ready"`)
+		return strings.Contains(d.stderr.String(), `"msg":"Redis has a problem"`)
 	})
 	server.Restart()
 	d.await(t)

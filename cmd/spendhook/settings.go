@@ -2,10 +2,9 @@ package main
 
 import (
 	"fmt"
-	"maps"
 	"os"
+	"time"
 
-	"github.com/google/uuid"
 	"go.yaml.in/yaml/v4"
 
 	"spendhook/config"
@@ -16,43 +15,29 @@ import (
 
 // configFlags are the flags of the commands that read the daemon's settings.
 type configFlags struct {
-	Config  string `env:"SPENDHOOK_CONFIG" help:"Configuration file (YAML)."`
-	DataDir string `help:"Directory of the daemon's key, identity, embedded Redis and SQLite database."`
+	Config  string `env:"SPENDHOOK_CONFIG" placeholder:"FILE" help:"Configuration file (YAML)."`
+	DataDir string `placeholder:"DIR" help:"Directory of the daemon's key, identity, embedded Redis and SQLite database."`
+	Redis   string `placeholder:"URL" help:"'embedded', or the URL of a Redis (redis://, rediss://, redis+sentinel://, redis+cluster://)."`
+	Storage string `placeholder:"URL" help:"postgres:// URL of the spend database (default: SQLite in the data directory)."`
 }
 
-func (f configFlags) load() (*config.Config, error) { return f.loadWith(nil) }
+// overrides are the settings that the flags set.
+func (f configFlags) overrides() map[string]string {
+	return map[string]string{"data_dir": f.DataDir, "redis": f.Redis, "storage.url": f.Storage}
+}
 
-// loadWith reads the file and the environment. Overrides that are not empty take precedence.
-func (f configFlags) loadWith(overrides map[string]string) (*config.Config, error) {
-	cfg, err := config.Load(f.Config, os.Environ(), f.flags(overrides))
+// load reads the file, the environment and the flags.
+func (f configFlags) load() (*config.Config, error) {
+	cfg, err := config.Load(f.Config, os.Environ(), f.overrides())
 	return &cfg, err
-}
-
-// loadDaemon is loadWith for commands that serve. It also refuses settings that leave the
-// daemon unprotected.
-func (f configFlags) loadDaemon(overrides map[string]string) (*config.Config, error) {
-	cfg, err := config.LoadDaemon(f.Config, os.Environ(), f.flags(overrides))
-	return &cfg, err
-}
-
-func (f configFlags) flags(others map[string]string) map[string]string {
-	all := map[string]string{"data_dir": f.DataDir}
-	maps.Copy(all, others)
-	return all
 }
 
 func newCatalogue(cfg *config.Config) *eventtype.Catalogue {
 	extra := make([]eventtype.Type, len(cfg.Events.Catalogue))
-	for i, t := range cfg.Events.Catalogue {
-		extra[i] = eventtype.Type{Name: t.Name, Description: t.Description}
+	for i, name := range cfg.Events.Catalogue {
+		extra[i] = eventtype.Type{Name: name}
 	}
 	return eventtype.NewCatalogue(extra, cfg.Events.StrictCatalogue)
-}
-
-// operationsCompany is the zero UUID when no company is set.
-func operationsCompany(cfg *config.Config) uuid.UUID {
-	company, _ := uuid.Parse(cfg.Operations.Company) // it is valid or empty
-	return company
 }
 
 // rateLimits returns the limits of requests, of each client and of each company.
@@ -65,7 +50,7 @@ func deliveryPolicy(cfg *config.Config) lifecycle.Policy {
 	return lifecycle.Policy{
 		Schedule:      cfg.Delivery.Schedule,
 		Jitter:        cfg.Delivery.Jitter,
-		RetryAfterMax: cfg.Delivery.RetryAfterMax,
+		RetryAfterMax: 24 * time.Hour,
 		DeadRetention: cfg.Delivery.DeadRetention,
 		Retention:     cfg.Events.Retention,
 		KeepDelivered: cfg.Events.KeepDelivered,
@@ -85,7 +70,7 @@ type configCheckCmd struct {
 
 // Run reads the file and the environment as serve would.
 func (c *configCheckCmd) Run(term *stdio) error {
-	if _, err := (configFlags{Config: c.File}).loadDaemon(nil); err != nil {
+	if _, err := config.LoadDaemon(c.File, os.Environ(), nil); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintln(term.Out, "the configuration is good")

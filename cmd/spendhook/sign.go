@@ -12,9 +12,6 @@ import (
 	"spendhook/dispatcher/webhook/signature"
 )
 
-// maxSignedBody bounds what sign and verify read, in bytes.
-const maxSignedBody = 8 << 20
-
 type signCmd struct {
 	SecretFile string `placeholder:"FILE" help:"File with the signing secret (whsec_…). SPENDHOOK_SECRET holds a secret itself."`
 	ID         string `name:"id" required:"" help:"The webhook-id."`
@@ -27,7 +24,7 @@ func (c *signCmd) Run(term *stdio) error {
 	if err != nil {
 		return err
 	}
-	body, err := readBody(term.In)
+	body, err := io.ReadAll(term.In)
 	if err != nil {
 		return err
 	}
@@ -57,7 +54,7 @@ func (c *verifyCmd) Run(term *stdio) error {
 	if err != nil {
 		return err
 	}
-	body, err := readBody(term.In)
+	body, err := io.ReadAll(term.In)
 	if err != nil {
 		return err
 	}
@@ -74,14 +71,6 @@ func (c *verifyCmd) Run(term *stdio) error {
 	}
 	_, err = fmt.Fprintln(term.Out, "verified")
 	return err
-}
-
-func readBody(in io.Reader) ([]byte, error) {
-	body, err := io.ReadAll(io.LimitReader(in, maxSignedBody+1))
-	if err == nil && len(body) > maxSignedBody {
-		err = fmt.Errorf("the body is longer than %d bytes", maxSignedBody)
-	}
-	return body, err
 }
 
 // oneSecret reads a secret from a file or the environment. It is no flag, because other users can

@@ -12,16 +12,9 @@ import (
 	"spendhook/storage"
 )
 
-// storageFlags are the flags of the commands that open the spend database.
-type storageFlags struct {
-	configFlags
-
-	Storage string `placeholder:"URL" help:"postgres:// URL of the spend database (default: SQLite in the data directory)."`
-}
-
 // settings loads the settings of a command that works in the daemon's data directory.
-func (f storageFlags) settings() (*config.Config, error) {
-	cfg, err := f.loadWith(map[string]string{"storage.url": f.Storage})
+func (f configFlags) settings() (*config.Config, error) {
+	cfg, err := f.load()
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +23,7 @@ func (f storageFlags) settings() (*config.Config, error) {
 
 // open opens the database, which must be there, and brings its schema up to date.
 // The caller closes it.
-func (f storageFlags) open(ctx context.Context) (*storage.DB, error) {
+func (f configFlags) open(ctx context.Context) (*storage.DB, error) {
 	cfg, err := f.settings()
 	if err != nil {
 		return nil, err
@@ -66,12 +59,12 @@ func storageOptions(cfg *config.Config, log *slog.Logger) storage.Options {
 }
 
 type migrateCmd struct {
-	storageFlags
+	configFlags
 }
 
 // Run brings the schema up to date, as serve and import do when they start.
 func (c *migrateCmd) Run(ctx context.Context, term *stdio) error {
-	cfg, err := c.loadWith(map[string]string{"storage.url": c.Storage})
+	cfg, err := c.load()
 	if err != nil {
 		return err
 	}

@@ -134,7 +134,7 @@ func TestMutualTLS(t *testing.T) {
 	}
 	d.wantCode(t, without, d.token, "/api/v1/events", http.StatusOK, "")
 
-	store, keys, err := storageFlags{configFlags: configFlags{DataDir: h.dir}}.openTokenKeys(t.Context())
+	store, keys, err := configFlags{DataDir: h.dir}.openTokenKeys(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,20 +326,10 @@ func TestCertsDev(t *testing.T) {
 	if err != nil || server.Leaf.VerifyHostname("example.test") != nil || server.Leaf.VerifyHostname("localhost") == nil {
 		t.Errorf("the server's certificate: %v", err)
 	}
-	if err := os.Remove(filepath.Join(dir, "ca.pem")); err != nil {
-		t.Fatal(err)
-	}
 	before, _ := os.ReadFile(filepath.Join(dir, "client.pem"))
-	command(t, "", "certs", "dev", "--dir", dir).want(t, exitFailure, "", "--force")
+	command(t, "", "certs", "dev", "--dir", dir).want(t, exitFailure, "", "is not empty")
 	if after, _ := os.ReadFile(filepath.Join(dir, "client.pem")); string(after) != string(before) {
 		t.Error("a refused run overwrote a file")
-	}
-	if _, err := os.Stat(filepath.Join(dir, "ca.pem")); err == nil {
-		t.Error("a refused run wrote a file")
-	}
-	command(t, "", "certs", "dev", "--dir", dir, "--force").want(t, exitOK, "ca.pem", "")
-	if after, _ := os.ReadFile(filepath.Join(dir, "client.pem")); string(after) == string(before) {
-		t.Error("--force did not overwrite")
 	}
 	command(t, "", "certs", "dev", "--dir", dir, "--host", "").want(t, exitUsage, "", "--host")
 }

@@ -3,14 +3,17 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"runtime/debug"
+
+	"github.com/go-json-experiment/json"
 )
 
-// Set at link time where the go command does not see the repository, as
-// scripts/version says.
+// Set at link time, with the output of scripts/version, where the go command does not see the
+// repository.
 var version, revision, date string
 
-// buildInfo says which build this is.
+// buildInfo identifies the build.
 type buildInfo struct {
 	Version   string `json:"version"`  // semantic: of the tag, or a pseudo-version
 	Revision  string `json:"revision"` // the commit
@@ -53,5 +56,15 @@ func (c *versionCmd) Run(term *stdio) error {
 		return writeLine(term.Out, readBuild())
 	}
 	_, err := fmt.Fprintln(term.Out, readBuild())
+	return err
+}
+
+// writeLine writes v as one line of JSON.
+func writeLine(out io.Writer, v any) error {
+	line, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(append(line, '\n'))
 	return err
 }

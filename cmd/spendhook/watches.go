@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -39,18 +40,15 @@ func newRegistry() *prometheus.Registry {
 // registerMemory registers the memory metrics of Redis. In a Cluster they are those of the
 // fullest master. Use the maximum over the replicas, not the sum.
 func registerMemory(reg prometheus.Registerer, m *redismemory.Watch) {
-	reg.MustRegister(
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "spendhook_redis_memory_bytes", Help: "Memory that the fullest Redis server uses.",
-		}, func() float64 { return float64(m.Fullest().Used) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "spendhook_redis_memory_limit_bytes", Help: "Memory that the fullest Redis server may use; 0 if unknown.",
-		}, func() float64 { return float64(m.Fullest().Limit) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "spendhook_redis_high_water_bytes",
-			Help: "Memory that the fullest Redis server may use before new events are refused; 0 if it is not limited.",
-		}, func() float64 { return float64(m.Fullest().HighWater) }),
-	)
+	gauge := func(name, help string, value func() int64) {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) }))
+	}
+	gauge("spendhook_redis_memory_bytes", "Memory that the fullest Redis server uses.",
+		func() int64 { return m.Fullest().Used })
+	gauge("spendhook_redis_memory_limit_bytes", "Memory that the fullest Redis server may use; 0 if unknown.",
+		func() int64 { return m.Fullest().Limit })
+	gauge("spendhook_redis_high_water_bytes", "Memory that the fullest Redis server may use before new events are refused; 0 if it is not limited.",
+		func() int64 { return m.Fullest().HighWater })
 }
 
 // redisWatch samples Redis on a timer of its own, so that a scrape makes no request.
@@ -59,7 +57,7 @@ type redisWatch struct {
 	up    prometheus.Gauge
 	safe  prometheus.Gauge
 	log   *slog.Logger
-	bad   map[string]bool // what was logged and is not yet well: notReady, and servers that are away
+	known map[string]bool // the problems of the last check, which are logged
 }
 
 func newRedisWatch(check func(context.Context) redisx.Status, reg prometheus.Registerer, log *slog.Logger) *redisWatch {
@@ -81,12 +79,6 @@ func (w *redisWatch) run(ctx context.Context) {
 	}
 }
 
-// The log messages of problems of Redis.
-const (
-	notReady  = "not ready"
-	shardAway = "a shard does not answer"
-)
-
 // sample checks Redis once. It logs each problem when the problem begins, and once when all is well
 // again.
 func (w *redisWatch) sample(ctx context.Context) {
@@ -102,29 +94,18 @@ func (w *redisWatch) sample(ctx context.Context) {
 	if status.Up && len(status.Problems) == 0 {
 		w.safe.Set(1)
 	}
-	bad := make(map[string]bool)
-	mark := func(name string) bool { // notes the problem, and reports whether it is new
-		bad[name] = true
-		return !w.bad[name]
-	}
-	if len(status.Problems) > 0 && mark(notReady) {
-		w.log.Error(notReady, "problem", status.Problems[0])
-	}
-	for _, problem := range status.Away {
-		if mark(awayServer(problem)) {
-			w.log.Error(shardAway, "problem", problem)
+	found := make(map[string]bool)
+	for _, problem := range slices.Concat(status.Problems, status.Away) {
+		what, _, _ := strings.Cut(problem, ": ") // the text of an error may change from check to check
+		found[what] = true
+		if !w.known[what] {
+			w.log.Error("Redis has a problem", "problem", problem)
 		}
 	}
-	if len(bad) == 0 && len(w.bad) > 0 {
-		w.log.Info("Redis is well again")
+	if len(found) == 0 && len(w.known) > 0 {
+		w.log.Info("Redis has no problem any more")
 	}
-	w.bad = bad
-}
-
-// awayServer returns the address of the server that an entry of redisx.Status.Away is about.
-func awayServer(problem string) string {
-	address, _, _ := strings.Cut(problem, ": ")
-	return address
+	w.known = found
 }
 
 // The interval between checks of the database, while it is unavailable and otherwise.
@@ -139,12 +120,12 @@ type databaseWatch struct {
 	store *storage.DB
 	up    prometheus.Gauge
 	log   *slog.Logger
-	tried chan struct{} // closed after the first check
+	first chan struct{} // closed after the first check
 	away  atomic.Bool
 }
 
 func newDatabaseWatch(store *storage.DB, reg prometheus.Registerer, log *slog.Logger) *databaseWatch {
-	w := &databaseWatch{store: store, log: log, tried: make(chan struct{}), up: prometheus.NewGauge(prometheus.GaugeOpts{
+	w := &databaseWatch{store: store, log: log, first: make(chan struct{}), up: prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "spendhook_database_up",
 		Help: "Whether the spend database answered the last check.",
 	})}
@@ -154,30 +135,30 @@ func newDatabaseWatch(store *storage.DB, reg prometheus.Registerer, log *slog.Lo
 
 // run checks the database until ctx ends.
 func (w *databaseWatch) run(ctx context.Context) {
-	ask := w.store.Migrate
-	wait := w.sample(ctx, ask)
-	close(w.tried)
+	check := w.store.Migrate
+	wait := w.sample(ctx, check)
+	close(w.first)
 	for pause.For(ctx, wait) {
 		if !w.away.Load() {
-			ask = w.store.Ping
+			check = w.store.Ping
 		}
-		wait = w.sample(ctx, ask)
+		wait = w.sample(ctx, check)
 	}
 }
 
 // sample checks the database, logs when it becomes unavailable or available, and returns the
 // wait until the next check.
-func (w *databaseWatch) sample(ctx context.Context, ask func(context.Context) error) time.Duration {
-	err := ask(ctx)
+func (w *databaseWatch) sample(ctx context.Context, check func(context.Context) error) time.Duration {
+	err := check(ctx)
 	if ctx.Err() != nil { // the shutdown ended the check
 		return 0
 	}
 	was := w.away.Swap(err != nil)
 	switch {
 	case err != nil && !was:
-		w.log.Error("the spend database is away, deliveries go on", "exception.message", err)
+		w.log.Error("the spend database is unavailable; deliveries continue", "exception.message", err)
 	case err == nil && was:
-		w.log.Info("the spend database is back")
+		w.log.Info("the spend database is available again")
 	}
 	if err != nil {
 		w.up.Set(0)
@@ -207,37 +188,32 @@ const (
 // watchCertificates counts the egress certificates that expire soon or have expired, and logs a
 // warning for each, once an hour, and soon after a check that failed.
 func (d *daemon) watchCertificates(ctx context.Context) error {
-	var byPartition atomic.Pointer[[]int64]
+	var ending atomic.Int64
 	d.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spendhook_egress_certificates_ending",
-		Help: "Egress certificates of companies that expire within 30 days or have expired, in the partitions this replica owns.",
+		Help: "Egress certificates of companies that expire within 30 days or have expired, shown by the owner of partition 0.",
 	}, func() float64 {
-		counts, ending := byPartition.Load(), int64(0)
-		if counts == nil {
+		if !d.reports() {
 			return 0
 		}
-		for _, p := range d.owned() {
-			ending += (*counts)[p]
-		}
-		return float64(ending)
+		return float64(ending.Load())
 	}))
 	d.background(ctx, "certificate watch", func(ctx context.Context) {
-		for pause.For(ctx, d.checkCertificates(ctx, &byPartition)) {
+		for pause.For(ctx, d.checkCertificates(ctx, &ending)) {
 		}
 	})
 	return nil
 }
 
 // checkCertificates returns the wait until the next check. A check fails while a shard is away.
-func (d *daemon) checkCertificates(ctx context.Context, byPartition *atomic.Pointer[[]int64]) time.Duration {
-	some, counts, err := d.certificates.ExpiringBefore(ctx, time.Now().Add(certificateNotice))
+func (d *daemon) checkCertificates(ctx context.Context, ending *atomic.Int64) time.Duration {
+	some, count, err := d.certificates.ExpiringBefore(ctx, time.Now().Add(certificateNotice))
 	if err != nil {
-		d.log.Debug("egress certificates not checked", "exception.message", err)
 		return certificateRetry
 	}
-	byPartition.Store(&counts)
+	ending.Store(count)
 	for _, c := range some {
-		d.log.Warn("an egress certificate ends soon or has ended", "company_uuid", c.Company, "not_after", c.NotAfter)
+		d.log.Warn("an egress certificate expires soon or has expired", "company_uuid", c.Company, "not_after", c.NotAfter)
 	}
 	return certificateEvery
 }

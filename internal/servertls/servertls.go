@@ -99,7 +99,7 @@ func (f *Files) useCertificate(contents [][]byte) error {
 }
 
 func (f *Files) useBundle(contents [][]byte) error {
-	certs, err := parseCertificates(contents[0])
+	certs, err := ParseCertificates(contents[0])
 	if err != nil {
 		return err
 	}

@@ -90,7 +90,7 @@ func readFile(path string) ([]byte, error) {
 // parsePair refuses a key that is not the certificate's, and a chain that is
 // cut off, which the standard library would take for a shorter one.
 func parsePair(certs, key []byte) (*tls.Certificate, error) {
-	if _, err := parseCertificates(certs); err != nil {
+	if _, err := ParseCertificates(certs); err != nil {
 		return nil, err
 	}
 	pair, err := tls.X509KeyPair(certs, key)
@@ -100,8 +100,8 @@ func parsePair(certs, key []byte) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// parseCertificates reads all of a bundle or none of it.
-func parseCertificates(text []byte) ([]*x509.Certificate, error) {
+// ParseCertificates reads all certificates of a PEM bundle, or none of them.
+func ParseCertificates(text []byte) ([]*x509.Certificate, error) {
 	begun := bytes.Count(text, []byte("-----BEGIN"))
 	var certs []*x509.Certificate
 	for {

@@ -116,10 +116,9 @@ type Expiring struct {
 // maxExpiring bounds what ExpiringBefore returns of each partition.
 const maxExpiring = 100
 
-// ExpiringBefore counts the egress certificates of each partition that end
-// before a time, those that have ended included, and returns some of them: of each
-// partition the first hundred to end.
-func (s *Store) ExpiringBefore(ctx context.Context, before time.Time) (some []Expiring, byPartition []int64, err error) {
+// ExpiringBefore counts the egress certificates that end before a time, those that have ended
+// included, and returns some of them: of each partition the first hundred to end.
+func (s *Store) ExpiringBefore(ctx context.Context, before time.Time) (some []Expiring, count int64, err error) {
 	counts := make([]*redis.IntCmd, partition.Count)
 	ends := make([]*redis.ZSliceCmd, partition.Count)
 	limit := "(" + strconv.FormatInt(before.UnixMilli(), 10)
@@ -131,11 +130,10 @@ func (s *Store) ExpiringBefore(ctx context.Context, before time.Time) (some []Ex
 		return nil
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("read ends of egress certificates: %w", err)
+		return nil, 0, fmt.Errorf("read ends of egress certificates: %w", err)
 	}
-	byPartition = make([]int64, partition.Count)
 	for p := range partition.Count {
-		byPartition[p] = counts[p].Val()
+		count += counts[p].Val()
 		for _, z := range ends[p].Val() {
 			member, _ := z.Member.(string)
 			if company, err := uuid.Parse(member); err == nil {
@@ -143,7 +141,7 @@ func (s *Store) ExpiringBefore(ctx context.Context, before time.Time) (some []Ex
 			}
 		}
 	}
-	return some, byPartition, nil
+	return some, count, nil
 }
 
 func encode(v vault.Vault, company uuid.UUID, c *Certificate) (string, error) {
