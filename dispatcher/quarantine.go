@@ -40,7 +40,7 @@ func ParseQuarantined(company uuid.UUID, id string) (quarantine.Entry, error) {
 // quarantine.ErrNotFound when there is none.
 func (d *Dispatcher) DropQuarantined(ctx context.Context, e quarantine.Entry) error {
 	if e.EventID != "" {
-		return d.deliveries.DropQuarantined(ctx, e)
+		return d.redelivery.DropQuarantined(ctx, e)
 	}
 	listed, err := d.quarantined.Has(ctx, e)
 	switch {

@@ -12,6 +12,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/redelivery"
+	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
 )
@@ -121,9 +122,12 @@ func TestRetryIsPacedAndCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, func() bool {
-		job, err = h.redelivery.Job(t.Context(), h.company, job.UUID)
-		return err == nil && !job.HeldSince.IsZero()
+		due := h.client.ZScore(t.Context(), partition.Key(h.company, "due"), "j:"+h.company.String()+"/"+job.UUID.String()).Val()
+		return due > float64(time.Now().Add(100*time.Millisecond).UnixMilli())
 	}, "the job waits")
+	if job, err = h.redelivery.Job(t.Context(), h.company, job.UUID); err != nil {
+		t.Fatal(err)
+	}
 	if job.Status != redelivery.JobRunning || job.Redelivered <= 1000 || job.Redelivered > 2000 { // 1,000 due, 64 in flight, and a page
 		t.Errorf("%+v", job)
 	}
@@ -239,5 +243,22 @@ func (h *harness) jobsOf(f redelivery.JobFilter) (all []redelivery.Job) {
 		if f.Cursor = page.Next; f.Cursor == "" {
 			return all
 		}
+	}
+}
+
+// A dry run that counts more deliveries than it does at once continues as a job.
+func TestLongDryRunContinuesAsAJob(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	sub := h.subscribe(receive(t, nil).URL)
+	const n = 1100
+	var ids []string
+	for range n / 100 {
+		ids = append(ids, h.emit(100)...)
+	}
+	h.write(sub.UUID, ids, time.Now(), dead)
+	h.start()
+	if job := h.retryAll(redelivery.RetryRequest{DryRun: true}); job.Redelivered != n || job.Examined != n {
+		t.Errorf("%+v", job)
 	}
 }

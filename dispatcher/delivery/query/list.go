@@ -293,7 +293,7 @@ func (r *Reader) Stored(ctx context.Context, refs []delivery.Ref) ([]*delivery.R
 	records := make([]*delivery.Record, len(refs))
 	for i, c := range texts {
 		text, err := c.Result()
-		if errors.Is(err, redis.Nil) {
+		if errors.Is(err, redis.Nil) || redis.HasErrorPrefix(err, "WRONGTYPE") {
 			continue
 		}
 		if err != nil {
