@@ -346,7 +346,7 @@ func (h *harness) pending() int64 {
 // deadLetters counts what the gauge of dead letters shows.
 func (h *harness) deadLetters() (n int64) {
 	h.t.Helper()
-	left, err := h.deliveries.PurgeDead(h.t.Context(), time.Now(), allPartitions())
+	left, err := h.deliveries.CountDead(h.t.Context(), time.Now(), allPartitions())
 	if err != nil {
 		h.t.Fatal(err)
 	}

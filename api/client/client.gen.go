@@ -3511,8 +3511,7 @@ type ClientInterface interface {
 	// DropQuarantined Drop an entry of the quarantine
 	//
 	// An event is not delivered: its id stays known, and reading the event is answered 410
-	// `EVENT_COMPACTED`. A delivery is cancelled, or removed if no part of it can be read. A
-	// subscriber is deleted.
+	// `EVENT_COMPACTED`. A delivery is cancelled. A subscriber is deleted.
 	//
 	// Corresponds with DELETE /api/v1/quarantine/{id} (the `DropQuarantined` operationId).
 	DropQuarantined(ctx context.Context, id QuarantinePath, params *DropQuarantinedParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4847,8 +4846,7 @@ func (c *Client) ListQuarantine(ctx context.Context, params *ListQuarantineParam
 // DropQuarantined Drop an entry of the quarantine
 //
 // An event is not delivered: its id stays known, and reading the event is answered 410
-// `EVENT_COMPACTED`. A delivery is cancelled, or removed if no part of it can be read. A
-// subscriber is deleted.
+// `EVENT_COMPACTED`. A delivery is cancelled. A subscriber is deleted.
 //
 // Corresponds with DELETE /api/v1/quarantine/{id} (the `DropQuarantined` operationId).
 func (c *Client) DropQuarantined(ctx context.Context, id QuarantinePath, params *DropQuarantinedParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -11570,8 +11568,7 @@ type ClientWithResponsesInterface interface {
 	// DropQuarantinedWithResponse Drop an entry of the quarantine
 	//
 	// An event is not delivered: its id stays known, and reading the event is answered 410
-	// `EVENT_COMPACTED`. A delivery is cancelled, or removed if no part of it can be read. A
-	// subscriber is deleted.
+	// `EVENT_COMPACTED`. A delivery is cancelled. A subscriber is deleted.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -15037,8 +15034,7 @@ func (c *ClientWithResponses) ListQuarantineWithResponse(ctx context.Context, pa
 // DropQuarantinedWithResponse Drop an entry of the quarantine
 //
 // An event is not delivered: its id stays known, and reading the event is answered 410
-// `EVENT_COMPACTED`. A delivery is cancelled, or removed if no part of it can be read. A
-// subscriber is deleted.
+// `EVENT_COMPACTED`. A delivery is cancelled. A subscriber is deleted.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -204,32 +204,52 @@ func (e UnknownSubscribersError) Error() string {
 	return strings.Join(uuid.UUIDs(e[:min(len(e), 10)]).Strings(), ", ")
 }
 
-// DropQuarantined drops an event or a delivery from the quarantine: an event is no longer pending;
-// a delivery is cancelled, or deleted when its record cannot be read. quarantine.ErrNotFound when
-// there is no such entry; delivery.ErrInFlight while an attempt is under way. Calling it again is safe.
+// DropQuarantined drops an event or a delivery from the quarantine. A delivery is cancelled. An
+// event is no longer pending, and its payload is removed, if it is not matched, or if it cannot be
+// read and has no open delivery. quarantine.ErrNotFound when there is no such entry;
+// delivery.ErrInFlight while an attempt is under way. Calling it again is safe.
 func (s *Service) DropQuarantined(ctx context.Context, e quarantine.Entry) error {
 	listed, err := s.Quarantine.Has(ctx, e)
+	if err == nil && !listed {
+		err = quarantine.ErrNotFound
+	}
 	if err != nil {
 		return err
 	}
-	if !listed {
-		return quarantine.ErrNotFound
+	event := events.Ref{Company: e.Company, ID: e.EventID}
+	stored, unreadable := s.Events.Get(ctx, event) // the error may also be of Redis, or ErrNotFound
+	if errors.Is(unreadable, events.ErrUnavailable) {
+		return unreadable
 	}
-	damaged := false
 	if e.Subscriber != nil {
-		r := delivery.Ref{Ref: events.Ref{Company: e.Company, ID: e.EventID}, Subscriber: *e.Subscriber}
-		if damaged, err = s.drop(ctx, r); err != nil {
-			return err
+		if unreadable != nil {
+			stored.AcceptedAt = s.Now()
 		}
+		err = s.drop(ctx, delivery.Ref{Ref: event, Subscriber: *e.Subscriber}, delivery.NewRecord(stored))
 	}
-	return s.Deliveries.DropQuarantined(ctx, e, damaged)
+	if err == nil && (unreadable != nil || e.Subscriber == nil && stored.State == events.Ready) {
+		err = s.Deliveries.DropQuarantined(ctx, event)
+	}
+	if err != nil {
+		return err
+	}
+	return s.Quarantine.Forget(ctx, e)
 }
 
-// drop cancels a live delivery, or reports that its record cannot be read.
-func (s *Service) drop(ctx context.Context, r delivery.Ref) (damaged bool, err error) {
+// drop cancels a live delivery. fresh replaces a record that cannot be read.
+func (s *Service) drop(ctx context.Context, r delivery.Ref, fresh *delivery.Record) error {
 	records, err := s.Deliveries.Stored(ctx, []delivery.Ref{r})
-	if err != nil || records[0] == nil {
-		return true, err
+	if err != nil {
+		return err
+	}
+	if records[0] == nil {
+		w := writeOf(r, fresh, new(lifecycle.Drop(*fresh, s.Now())))
+		w.Changes[0].Damaged = true
+		found, err := s.write(ctx, w)
+		if err == nil && found[0] != nil && found[0].InFlight {
+			err = delivery.ErrInFlight
+		}
+		return err
 	}
 	_, err = s.change(ctx, r, records[0], func(rec delivery.Record) *delivery.Record {
 		if !rec.Status.Live() {
@@ -237,8 +257,5 @@ func (s *Service) drop(ctx context.Context, r delivery.Ref) (damaged bool, err e
 		}
 		return new(lifecycle.Drop(rec, s.Now()))
 	})
-	if errors.Is(err, delivery.ErrNotFound) {
-		return true, nil
-	}
-	return false, err
+	return err
 }

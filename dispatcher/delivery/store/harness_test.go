@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"os"
 	"slices"
 	"strconv"
@@ -157,7 +158,7 @@ func (h *harness) standing(t tester, r events.Ref) (s standing) {
 	eventFor, deliveriesFor := pipe.PTTL(ctx, layout.EventKey(r)), pipe.PTTL(ctx, keys.Deliveries(r))
 	live, all := pipe.HGet(ctx, keys.Deliveries(r), "#"), pipe.HKeys(ctx, keys.Deliveries(r))
 	notes := pipe.HKeys(ctx, partition.Key(r.Company, "n:"+testReplica))
-	if _, err := pipe.Exec(ctx); err != nil && !isNil(err) {
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		t.Fatalf("read how %s stands: %v", r, err)
 	}
 	s.state = events.State(state.Val()[0])

@@ -109,7 +109,7 @@ func TestManyDeliveredAreWrittenAsEachAloneWouldBe(t *testing.T) {
 		}
 	}
 	for i := range writes { // texts are encoded by now
-		call := storeOn(one).recordCall([]*Write{&writes[i]}, now, "replica")
+		call := storeOn(one).recordCall(writes, []int{i}, now, "replica")
 		if err := script.Run(t.Context(), one, call); err != nil {
 			t.Fatal(err)
 		}
