@@ -41,11 +41,15 @@ func (s *server) GetSubscriberStats(w http.ResponseWriter, r *http.Request, id g
 		if _, err := s.opts.Subscribers.Get(ctx, company, id); err != nil {
 			return reply{}, err
 		}
-		stats, err := s.opts.Deliveries.Stats(ctx, company, id)
+		all, err := s.opts.Deliveries.Stats(ctx, company, id)
+		if err != nil {
+			return reply{}, err
+		}
+		stats := all[0]
 		return ok(gen.SubscriberStats{
 			SubscriberUUID: id, Total: stats.Total, Live: stats.Live, Dead: stats.Dead,
 			OldestLiveAt: stats.OldestLiveAt, Waiting: stats.Waiting,
-		}), err
+		}), nil
 	})
 }
 

@@ -271,9 +271,14 @@ func (s *Service) hold(ctx context.Context, j *Job, writes []store.Write) error 
 			subs, seen[id] = append(subs, id), true
 		}
 	}
-	waiting, err := s.Deliveries.Waiting(ctx, j.CompanyUUID, subs...)
-	if err != nil || waiting <= crowdedAbove || j.SubscriberUUID == uuid.Nil && s.Now().Sub(j.UpdatedAt) >= maxHeld {
+	all, err := s.Deliveries.Stats(ctx, j.CompanyUUID, subs...)
+	if j.SubscriberUUID == uuid.Nil && s.Now().Sub(j.UpdatedAt) >= maxHeld {
 		return err
 	}
-	return errHeld
+	for _, stats := range all {
+		if stats.Waiting > crowdedAbove {
+			return errHeld
+		}
+	}
+	return err
 }
