@@ -10,7 +10,6 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/redelivery"
 )
 
@@ -28,9 +27,8 @@ func (s *server) TestSubscriber(w http.ResponseWriter, r *http.Request, id gen.S
 		}
 		c.auditTarget(&company, "subscriber", id.String())
 		result, err := s.opts.Inspector.Test(ctx, company, id)
-		headers := attempt.Headers(result.EventID, []attempt.Attempt{result.Attempt}, 0)
 		return ok(gen.TestResult{
-			EventID: result.EventID, Delivered: result.Delivered, Attempt: shownAttempt(result.Attempt, headers),
+			EventID: result.EventID, Delivered: result.Delivered, Attempt: shownAttempt(result.EventID, result.Attempt),
 		}), err
 	})
 }
