@@ -144,10 +144,10 @@ func (s *server) retryCounted(ctx context.Context, v *visit, company, id uuid.UU
 	if err != nil {
 		return err
 	}
-	if counted.Kind != redelivery.JobRetry || !counted.DryRun || counted.Retry == nil {
+	if counted.Kind != redelivery.JobRetry || !counted.DryRun {
 		return errForm
 	}
-	return s.retryAll(ctx, v, redelivery.RetryRequest{Company: company, Filter: *counted.Retry}, "of", strconv.FormatInt(counted.Redelivered, 10))
+	return s.retryAll(ctx, v, redelivery.RetryRequest{Company: company, Filter: counted.Filter}, "of", strconv.FormatInt(counted.Redelivered, 10))
 }
 
 func (s *server) retryAll(ctx context.Context, v *visit, r redelivery.RetryRequest, query ...string) error {

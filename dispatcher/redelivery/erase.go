@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/subscribers"
@@ -20,7 +21,8 @@ import (
 // receivers' answers, and its other jobs. Ids, digests and numbers of events stay, and so does
 // data that the company adds later. ErrTooManyJobs.
 func (s *Service) Erase(ctx context.Context, company uuid.UUID) (Job, error) {
-	return s.startJob(ctx, Job{CompanyUUID: company, Kind: JobErase, Until: s.Now().UTC().Truncate(time.Millisecond)})
+	now := s.Now().UTC().Truncate(time.Millisecond)
+	return s.startJob(ctx, Job{CompanyUUID: company, Kind: JobErase, Filter: query.Filter{To: &now}})
 }
 
 // others lists the company's other jobs that were started before j, or at the same time.
@@ -51,7 +53,7 @@ func (s *Service) eraseSubscribers(ctx context.Context, j *Job) (string, error) 
 	}
 	removal := subscribers.NewService(s.Subscribers, s)
 	for _, sub := range subs {
-		if sub.CreatedAt.After(j.Until) {
+		if sub.CreatedAt.After(*j.Filter.To) {
 			continue
 		}
 		j.Examined++
@@ -77,7 +79,7 @@ func (s *Service) eraseEvents(ctx context.Context, j *Job) (string, error) {
 	if err := s.dropAllQuarantined(ctx, j); err != nil {
 		return "", err
 	}
-	ids, next, err := s.Events.Walk(ctx, j.CompanyUUID, time.UnixMilli(0), j.Until, j.Cursor, jobPage)
+	ids, next, err := s.Events.Walk(ctx, j.CompanyUUID, time.UnixMilli(0), *j.Filter.To, j.Cursor, jobPage)
 	if err != nil {
 		return "", err
 	}
@@ -117,7 +119,7 @@ func (s *Service) dropAllQuarantined(ctx context.Context, j *Job) error {
 // eraseDead erases the events of dead letters. They are kept longer than the index of events
 // lists them.
 func (s *Service) eraseDead(ctx context.Context, j *Job) (string, error) {
-	page, err := s.Deliveries.List(ctx, j.page(delivery.StatusDead))
+	page, err := s.Deliveries.List(ctx, j.page([]delivery.Status{delivery.StatusDead}))
 	if err != nil {
 		return "", err
 	}
@@ -128,8 +130,8 @@ func (s *Service) eraseDead(ctx context.Context, j *Job) (string, error) {
 	return page.Next, s.eraseAll(ctx, j, refs)
 }
 
-// eraseJobs waits for the company's other jobs to end, and deletes them. Of two ERASE jobs the
-// later one waits for the earlier.
+// eraseJobs waits for the company's other jobs to end, and deletes them. It does not wait for other
+// ERASE jobs.
 func (s *Service) eraseJobs(ctx context.Context, j *Job) (string, error) {
 	others, err := s.others(ctx, j)
 	if err != nil {
@@ -139,7 +141,7 @@ func (s *Service) eraseJobs(ctx context.Context, j *Job) (string, error) {
 	for _, o := range others {
 		if o.finished() {
 			ended = append(ended, o.UUID.String())
-		} else if o.Kind != JobErase || o.place().compare(j.place()) < 0 {
+		} else if o.Kind != JobErase {
 			return "", errHeld
 		}
 	}

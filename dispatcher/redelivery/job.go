@@ -40,21 +40,18 @@ const (
 // Job changes many deliveries of one subscriber or company in the background, a page at a
 // time. After a crash it continues from its last page.
 type Job struct {
-	UUID           uuid.UUID         `json:"uuid"`
-	CompanyUUID    uuid.UUID         `json:"company"`
-	SubscriberUUID uuid.UUID         `json:"subscriber,omitzero"` // zero: all of the company's
-	Kind           JobKind           `json:"kind"`
-	Status         JobStatus         `json:"status"`
-	DryRun         bool              `json:"dryRun,omitzero"`
-	Since          time.Time         `json:"since,omitzero"`
-	Until          time.Time         `json:"until,omitzero"`
-	Statuses       []delivery.Status `json:"statuses,omitempty"` // of a RECOVER
-	Retry          *query.Filter     `json:"retry,omitempty"`    // filter of a RETRY
-	Examined       int64             `json:"examined"`           // deliveries and events examined
-	Redelivered    int64             `json:"redelivered"`        // deliveries changed (in a dry run: that would change); of an ERASE, payloads erased
-	CreatedAt      time.Time         `json:"createdAt"`
-	UpdatedAt      time.Time         `json:"updatedAt"` // when the job made its last step without waiting
-	FinishedAt     *time.Time        `json:"finishedAt,omitempty"`
+	UUID           uuid.UUID    `json:"uuid"`
+	CompanyUUID    uuid.UUID    `json:"company"`
+	SubscriberUUID uuid.UUID    `json:"subscriber,omitzero"` // zero: all of the company's
+	Kind           JobKind      `json:"kind"`
+	Status         JobStatus    `json:"status"`
+	DryRun         bool         `json:"dryRun,omitzero"`
+	Filter         query.Filter `json:"filter"`      // deliveries to examine; of a RECOVER also the span of missed events
+	Examined       int64        `json:"examined"`    // deliveries and events examined
+	Redelivered    int64        `json:"redelivered"` // deliveries changed (in a dry run: that would change); of an ERASE, payloads erased
+	CreatedAt      time.Time    `json:"createdAt"`
+	UpdatedAt      time.Time    `json:"updatedAt"` // when the job made its last step without waiting
+	FinishedAt     *time.Time   `json:"finishedAt,omitempty"`
 
 	Phase  int    `json:"phase"`            // index into phases(Kind)
 	Cursor string `json:"cursor,omitempty"` // where the phase goes on
@@ -75,22 +72,10 @@ func (j *Job) end(as JobStatus, now time.Time) {
 	j.Status, j.UpdatedAt, j.FinishedAt = as, now, &now
 }
 
-// page is the filter of the deliveries that the next step examines; no status: all.
-func (j *Job) page(statuses ...delivery.Status) query.Filter {
-	f := query.Filter{Statuses: statuses}
-	if j.Retry != nil {
-		f = *j.Retry
-	}
-	if j.SubscriberUUID != uuid.Nil {
-		f.Subscriber = &j.SubscriberUUID
-	}
-	if !j.Since.IsZero() {
-		f.From = &j.Since
-	}
-	if !j.Until.IsZero() {
-		f.To = &j.Until
-	}
-	f.Company, f.Cursor, f.Size = &j.CompanyUUID, j.Cursor, jobPage
+// page selects the deliveries that the next step examines: those of the job in some statuses.
+func (j *Job) page(statuses []delivery.Status) query.Filter {
+	f := j.Filter
+	f.Company, f.Statuses, f.Cursor, f.Size = &j.CompanyUUID, statuses, j.Cursor, jobPage
 	return f
 }
 
@@ -100,6 +85,9 @@ const countedAtOnce = 2
 func (s *Service) startJob(ctx context.Context, j Job) (Job, error) {
 	now := s.Now().UTC()
 	j.UUID, j.Status, j.CreatedAt, j.UpdatedAt = s.NewID(), JobQueued, now, now
+	if j.SubscriberUUID != uuid.Nil {
+		j.Filter.Subscriber = &j.SubscriberUUID
+	}
 	for i := 0; i < countedAtOnce && j.Kind == JobRetry && j.DryRun && !j.finished(); i++ {
 		if err := s.step(ctx, &j); err != nil {
 			return Job{}, err
@@ -181,7 +169,7 @@ type phase func(context.Context, *Job) (next string, err error)
 func (s *Service) phases(k JobKind) []phase {
 	switch k {
 	case JobRecover:
-		return []phase{s.recoverDead, s.recoverOthers, s.recoverMissed}
+		return []phase{s.recoverIn(true), s.recoverIn(false), s.recoverMissed}
 	case JobCancel:
 		return []phase{s.cancelLive}
 	case JobDrop:

@@ -43,7 +43,7 @@ func (s *Service) RetryAll(ctx context.Context, r RetryRequest) (Job, error) {
 	if f.To == nil || f.To.After(now) {
 		f.To = &now
 	}
-	j := Job{CompanyUUID: r.Company, Kind: JobRetry, Retry: &f, DryRun: r.DryRun}
+	j := Job{CompanyUUID: r.Company, Kind: JobRetry, Filter: f, DryRun: r.DryRun}
 	if f.Subscriber != nil {
 		j.SubscriberUUID = *f.Subscriber
 		err := s.reachable(ctx, r.Company, *f.Subscriber)
@@ -66,7 +66,7 @@ func (s *Service) retryMatching(ctx context.Context, j *Job) (string, error) {
 	for _, sub := range subs {
 		enabled[sub.UUID] = sub.Enabled
 	}
-	return s.walk(ctx, j, j.page(), func(d *delivery.Delivery) *delivery.Record {
+	return s.walk(ctx, j, j.page(j.Filter.Statuses), func(d *delivery.Delivery) *delivery.Record {
 		if !enabled[d.Subscriber] {
 			return nil
 		}
@@ -98,32 +98,25 @@ func (s *Service) Recover(ctx context.Context, r RecoverRequest) (Job, error) {
 		r.Statuses = []delivery.Status{delivery.StatusDead}
 	}
 	return s.startJob(ctx, Job{
-		CompanyUUID: r.Company, SubscriberUUID: r.Subscriber, Kind: JobRecover,
-		Since: r.Since, Until: r.Until, Statuses: r.Statuses, DryRun: r.DryRun,
+		CompanyUUID: r.Company, SubscriberUUID: r.Subscriber, Kind: JobRecover, DryRun: r.DryRun,
+		Filter: query.Filter{From: &r.Since, To: &r.Until, Statuses: r.Statuses},
 	})
 }
 
-// recoverDead restarts dead letters. They have an index of their own, which keeps them longer than
-// settled deliveries are kept.
-func (s *Service) recoverDead(ctx context.Context, j *Job) (string, error) {
-	if !slices.Contains(j.Statuses, delivery.StatusDead) {
-		return "", nil
+// recoverIn restarts deliveries in the statuses of the job: dead letters or the others. Dead letters
+// have an index of their own, which keeps them longer than settled deliveries are kept.
+func (s *Service) recoverIn(dead bool) phase {
+	return func(ctx context.Context, j *Job) (string, error) {
+		statuses := slices.DeleteFunc(slices.Clone(j.Filter.Statuses), func(st delivery.Status) bool {
+			return (st == delivery.StatusDead) != dead
+		})
+		if len(statuses) == 0 {
+			return "", nil
+		}
+		return s.walk(ctx, j, j.page(statuses), func(d *delivery.Delivery) *delivery.Record {
+			return new(lifecycle.Restart(d.Record, delivery.ReasonRecover, s.Now()))
+		})
 	}
-	return s.recoverIn(ctx, j, delivery.StatusDead)
-}
-
-func (s *Service) recoverOthers(ctx context.Context, j *Job) (string, error) {
-	others := slices.DeleteFunc(slices.Clone(j.Statuses), func(st delivery.Status) bool { return st == delivery.StatusDead })
-	if len(others) == 0 {
-		return "", nil
-	}
-	return s.recoverIn(ctx, j, others...)
-}
-
-func (s *Service) recoverIn(ctx context.Context, j *Job, statuses ...delivery.Status) (string, error) {
-	return s.walk(ctx, j, j.page(statuses...), func(d *delivery.Delivery) *delivery.Record {
-		return new(lifecycle.Restart(d.Record, delivery.ReasonRecover, s.Now()))
-	})
 }
 
 // recoverMissed creates deliveries of the events of the time span that match the subscriber and
@@ -136,7 +129,7 @@ func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	ids, next, err := s.Events.Walk(ctx, j.CompanyUUID, j.Since, j.Until, j.Cursor, jobPage)
+	ids, next, err := s.Events.Walk(ctx, j.CompanyUUID, *j.Filter.From, *j.Filter.To, j.Cursor, jobPage)
 	if err != nil {
 		return "", err
 	}
@@ -225,7 +218,7 @@ func (s *Service) cancelLive(ctx context.Context, j *Job) (string, error) {
 	_, err := s.subscriber(ctx, j.CompanyUUID, j.SubscriberUUID)
 	switch {
 	case errors.Is(err, delivery.ErrSubscriberGone):
-		return s.walk(ctx, j, j.page(live...), func(d *delivery.Delivery) *delivery.Record {
+		return s.walk(ctx, j, j.page(live), func(d *delivery.Delivery) *delivery.Record {
 			return new(lifecycle.Cancel(d.Record, s.Now()))
 		})
 	case err == nil && s.Now().Sub(j.CreatedAt) < cancelWithin:
@@ -246,7 +239,7 @@ func (s *Service) Drop(ctx context.Context, company, subscriber uuid.UUID) (Job,
 		return Job{}, err
 	}
 	until := s.Now().UTC().Truncate(time.Millisecond).Add(-time.Millisecond)
-	return s.startJob(ctx, Job{CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobDrop, Until: until})
+	return s.startJob(ctx, Job{CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobDrop, Filter: query.Filter{To: &until}})
 }
 
 // unlessGone is a phase that changes the subscriber, if it still exists.
@@ -261,7 +254,7 @@ func unlessGone(change func(ctx context.Context, company, subscriber uuid.UUID) 
 }
 
 func (s *Service) dropWaiting(ctx context.Context, j *Job) (string, error) {
-	return s.walk(ctx, j, j.page(live...), func(d *delivery.Delivery) *delivery.Record {
+	return s.walk(ctx, j, j.page(live), func(d *delivery.Delivery) *delivery.Record {
 		return new(lifecycle.Drop(d.Record, s.Now()))
 	})
 }

@@ -106,12 +106,10 @@ func (s *Service) save(ctx context.Context, j *Job) error {
 // kept for 7 days).
 func (s *Service) Job(ctx context.Context, company, id uuid.UUID) (Job, error) {
 	text, err := s.Client.HGet(ctx, jobsKey(company), id.String()).Result()
-	switch {
-	case errors.Is(err, redis.Nil):
+	if errors.Is(err, redis.Nil) {
 		return Job{}, delivery.ErrNotFound
-	case redis.HasErrorPrefix(err, "WRONGTYPE"):
-		return Job{}, errors.Join(errUnreadable, err)
-	case err != nil:
+	}
+	if err != nil {
 		return Job{}, fmt.Errorf("read job: %w", err)
 	}
 	return decodeJob(text)
@@ -151,9 +149,6 @@ func (s *Service) forget(ctx context.Context, company uuid.UUID, ids ...string) 
 		pipe.ZRem(ctx, endsKey(company), ids)
 		return nil
 	})
-	if redis.HasErrorPrefix(err, "WRONGTYPE") { // such a key contains no job
-		err = s.Client.Unlink(ctx, jobsKey(company), endsKey(company)).Err()
-	}
 	if err != nil {
 		return fmt.Errorf("forget jobs: %w", err)
 	}
