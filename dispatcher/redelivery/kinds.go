@@ -46,11 +46,7 @@ func (s *Service) RetryAll(ctx context.Context, r RetryRequest) (Job, error) {
 	j := Job{CompanyUUID: r.Company, Kind: JobRetry, Filter: f, DryRun: r.DryRun}
 	if f.Subscriber != nil {
 		j.SubscriberUUID = *f.Subscriber
-		err := s.reachable(ctx, r.Company, *f.Subscriber)
-		if errors.Is(err, delivery.ErrSubscriberGone) {
-			err = subscribers.ErrNotFound
-		}
-		if err != nil {
+		if err := s.reachable(ctx, r.Company, *f.Subscriber); err != nil {
 			return Job{}, err
 		}
 	}
@@ -85,7 +81,7 @@ type RecoverRequest struct {
 
 // Recover starts a job that sends the failed deliveries of a time span again, and the events
 // that the subscriber missed while it was disabled.
-// delivery.ErrSubscriberGone, delivery.ErrSubscriberDisabled or ErrTooManyJobs.
+// subscribers.ErrNotFound, delivery.ErrSubscriberDisabled or ErrTooManyJobs.
 func (s *Service) Recover(ctx context.Context, r RecoverRequest) (Job, error) {
 	if err := s.reachable(ctx, r.Company, r.Subscriber); err != nil {
 		return Job{}, err
@@ -123,7 +119,7 @@ func (s *Service) recoverIn(dead bool) phase {
 // have no delivery to it.
 func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
 	sub, err := s.subscriber(ctx, j.CompanyUUID, j.SubscriberUUID)
-	if errors.Is(err, delivery.ErrSubscriberGone) {
+	if errors.Is(err, subscribers.ErrNotFound) {
 		return "", nil
 	}
 	if err != nil {
@@ -133,11 +129,7 @@ func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	missed, err := s.missed(ctx, j, ids)
-	if err != nil {
-		return "", err
-	}
-	batches, err := s.Events.Batches(ctx, missed)
+	batches, err := s.missed(ctx, j.CompanyUUID, sub.UUID, ids)
 	if err != nil {
 		return "", err
 	}
@@ -148,41 +140,37 @@ func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
 			return "", err
 		}
 		for _, e := range stored {
-			if e == nil || e.State == events.Compacted || e.AcceptedAt.Before(sub.CreatedAt) {
+			if e == nil || e.State == events.Ready || e.State == events.Compacted || e.AcceptedAt.Before(sub.CreatedAt) {
 				continue
 			}
-			if matches, _ := sub.Matches(filter.NewEvent(e.Event)); !matches {
-				continue
+			if matches, _ := sub.Matches(filter.NewEvent(e.Event)); matches {
+				base := delivery.NewRecord(*e)
+				next := lifecycle.Restart(*base, delivery.ReasonRecover, s.Now())
+				writes = append(writes, writeOf(delivery.Ref{Ref: e.Ref(), Subscriber: sub.UUID}, base, &next))
 			}
-			base := delivery.NewRecord(*e)
-			next := lifecycle.Restart(*base, delivery.ReasonRecover, s.Now())
-			writes = append(writes, writeOf(delivery.Ref{Ref: e.Ref(), Subscriber: sub.UUID}, base, &next))
 		}
 	}
 	return next, s.redeliver(ctx, j, len(ids), writes)
 }
 
-// missed returns those of the events that are matched and have no delivery to the subscriber.
-func (s *Service) missed(ctx context.Context, j *Job, ids []string) (missed []events.Ref, err error) {
-	all := refsOf(j.CompanyUUID, ids)
-	refs := make([]delivery.Ref, len(ids))
-	for i, event := range all {
-		refs[i] = delivery.Ref{Ref: event, Subscriber: j.SubscriberUUID}
+// missed returns those of the events that have no delivery to the subscriber, in batches that may
+// be loaded at once.
+func (s *Service) missed(ctx context.Context, company, sub uuid.UUID, ids []string) ([][]events.Ref, error) {
+	var refs []delivery.Ref
+	for _, event := range refsOf(company, ids) {
+		refs = append(refs, delivery.Ref{Ref: event, Subscriber: sub})
 	}
 	kept, err := s.Deliveries.Stored(ctx, refs)
 	if err != nil {
 		return nil, err
 	}
-	unmatched, err := s.Deliveries.Unmatched(ctx, all)
-	if err != nil {
-		return nil, err
-	}
-	for i, event := range all {
-		if kept[i] == nil && !unmatched[i] {
-			missed = append(missed, event)
+	var missed []events.Ref
+	for i, r := range refs {
+		if kept[i] == nil {
+			missed = append(missed, r.Ref)
 		}
 	}
-	return missed, nil
+	return s.Events.Batches(ctx, missed)
 }
 
 func refsOf(company uuid.UUID, ids []string) []events.Ref {
@@ -217,7 +205,7 @@ func (s *Service) SubscriberDeleting(ctx context.Context, company, subscriber uu
 func (s *Service) cancelLive(ctx context.Context, j *Job) (string, error) {
 	_, err := s.subscriber(ctx, j.CompanyUUID, j.SubscriberUUID)
 	switch {
-	case errors.Is(err, delivery.ErrSubscriberGone):
+	case errors.Is(err, subscribers.ErrNotFound):
 		return s.walk(ctx, j, j.page(live), func(d *delivery.Delivery) *delivery.Record {
 			return new(lifecycle.Cancel(d.Record, s.Now()))
 		})
@@ -231,11 +219,7 @@ func (s *Service) cancelLive(ctx context.Context, j *Job) (string, error) {
 // wait for it, and then resumes it. Deliveries of events accepted from this millisecond on are
 // kept. subscribers.ErrNotFound or ErrTooManyJobs.
 func (s *Service) Drop(ctx context.Context, company, subscriber uuid.UUID) (Job, error) {
-	_, err := s.subscriber(ctx, company, subscriber)
-	if errors.Is(err, delivery.ErrSubscriberGone) {
-		err = subscribers.ErrNotFound
-	}
-	if err != nil {
+	if _, err := s.subscriber(ctx, company, subscriber); err != nil {
 		return Job{}, err
 	}
 	until := s.Now().UTC().Truncate(time.Millisecond).Add(-time.Millisecond)

@@ -49,7 +49,7 @@ type Service struct {
 // New returns a Service.
 func New(o Options) *Service { return &Service{Options: o} }
 
-// subscriber finds a subscriber; delivery.ErrSubscriberGone when there is none.
+// subscriber finds a subscriber; subscribers.ErrNotFound when there is none.
 func (s *Service) subscriber(ctx context.Context, company, id uuid.UUID) (*subscribers.Subscriber, error) {
 	all, err := s.Registry.Current(ctx, company)
 	if err != nil {
@@ -60,10 +60,10 @@ func (s *Service) subscriber(ctx context.Context, company, id uuid.UUID) (*subsc
 			return sub, nil
 		}
 	}
-	return nil, delivery.ErrSubscriberGone
+	return nil, subscribers.ErrNotFound
 }
 
-// reachable returns delivery.ErrSubscriberGone or delivery.ErrSubscriberDisabled when no
+// reachable returns subscribers.ErrNotFound or delivery.ErrSubscriberDisabled when no
 // deliveries can be made to a subscriber.
 func (s *Service) reachable(ctx context.Context, company, id uuid.UUID) error {
 	sub, err := s.subscriber(ctx, company, id)
@@ -141,6 +141,9 @@ func (s *Service) Retry(ctx context.Context, company uuid.UUID, id string) (deli
 	d, err := s.Deliveries.Delivery(ctx, company, id)
 	if err == nil {
 		err = s.reachable(ctx, company, d.Subscriber)
+	}
+	if errors.Is(err, subscribers.ErrNotFound) {
+		err = delivery.ErrSubscriberGone
 	}
 	if err != nil {
 		return delivery.Delivery{}, err

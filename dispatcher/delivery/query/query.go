@@ -78,9 +78,11 @@ type EventSummary struct {
 
 // SumUp summarises events, in their order. It ignores company, cursor and size of f.
 func (r *Reader) SumUp(ctx context.Context, refs []events.Ref, f Filter) ([]EventSummary, error) {
-	unmatched, err := r.Unmatched(ctx, refs) // first: an event that is matched later has no deliveries yet
+	states, err := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.StringCmd {
+		return pipe.GetRange(ctx, layout.EventKey(r), 0, 0)
+	}) // read before the deliveries: those of a matched event are complete
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read event states: %w", err)
 	}
 	out := make([]EventSummary, 0, len(refs))
 	for len(out) < len(refs) {
@@ -89,8 +91,9 @@ func (r *Reader) SumUp(ctx context.Context, refs []events.Ref, f Filter) ([]Even
 			return nil, err
 		}
 		for i, group := range groups {
+			unmatched := states[len(out)].Val() == string(rune(events.Ready))
 			out = append(out, EventSummary{
-				Status: sumUp(unmatched[len(out)], held[i], group), Work: len(group) / perEntry,
+				Status: sumUp(unmatched, held[i], group), Work: len(group) / perEntry,
 				Matches: slices.ContainsFunc(group, func(d delivery.Delivery) bool { return f.matches(&d) }),
 			})
 		}
@@ -118,21 +121,6 @@ func sumUp(unmatched, held bool, deliveries []delivery.Delivery) EventStatus {
 		return EventHeld
 	}
 	return EventNoSubscriber
-}
-
-// Unmatched reports which events wait for their subscribers to be matched.
-func (r *Reader) Unmatched(ctx context.Context, refs []events.Ref) ([]bool, error) {
-	states, err := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.StringCmd {
-		return pipe.GetRange(ctx, layout.EventKey(r), 0, 0)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read event states: %w", err)
-	}
-	out := make([]bool, len(refs))
-	for i, state := range states {
-		out[i] = state.Val() == string(rune(events.Ready))
-	}
-	return out, nil
 }
 
 // Stats are the numbers of a subscriber's deliveries that are kept.
