@@ -207,7 +207,7 @@ func (s *Service) cancelLive(ctx context.Context, j *Job) (string, error) {
 	switch {
 	case errors.Is(err, subscribers.ErrNotFound):
 		return s.walk(ctx, j, j.page(live), func(d *delivery.Delivery) *delivery.Record {
-			return new(lifecycle.Cancel(d.Record, s.Now()))
+			return new(lifecycle.Cancel(d.Record, delivery.ReasonSubscriberDeleted, s.Now()))
 		})
 	case err == nil && s.Now().Sub(j.CreatedAt) < cancelWithin:
 		return "", errHeld
@@ -239,6 +239,6 @@ func unlessGone(change func(ctx context.Context, company, subscriber uuid.UUID) 
 
 func (s *Service) dropWaiting(ctx context.Context, j *Job) (string, error) {
 	return s.walk(ctx, j, j.page(live), func(d *delivery.Delivery) *delivery.Record {
-		return new(lifecycle.Drop(d.Record, s.Now()))
+		return new(lifecycle.Cancel(d.Record, delivery.ReasonDropped, s.Now()))
 	})
 }

@@ -246,7 +246,7 @@ func (s *Service) drop(ctx context.Context, r delivery.Ref, fresh *delivery.Reco
 		return err
 	}
 	if records[0] == nil {
-		w := writeOf(r, fresh, new(lifecycle.Drop(*fresh, s.Now())))
+		w := writeOf(r, fresh, new(lifecycle.Cancel(*fresh, delivery.ReasonDropped, s.Now())))
 		w.Changes[0].Damaged = true
 		found, err := s.write(ctx, w)
 		if err == nil && found[0] != nil && found[0].InFlight {
@@ -258,7 +258,7 @@ func (s *Service) drop(ctx context.Context, r delivery.Ref, fresh *delivery.Reco
 		if !rec.Status.Live() {
 			return nil
 		}
-		return new(lifecycle.Drop(rec, s.Now()))
+		return new(lifecycle.Cancel(rec, delivery.ReasonDropped, s.Now()))
 	})
 	return err
 }

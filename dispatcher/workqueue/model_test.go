@@ -377,7 +377,7 @@ func (m *model) outcome(w *try, kind string, c store.Change) {
 		do = func(r delivery.Record) delivery.Record { return lifecycle.Requeue(r, now) }
 	case "cancel":
 		res = nil
-		do = func(r delivery.Record) delivery.Record { return lifecycle.Cancel(r, now) }
+		do = func(r delivery.Record) delivery.Record { return lifecycle.Cancel(r, delivery.ReasonSubscriberDeleted, now) }
 	}
 	if !c.Claimed {
 		c.Reach = store.ReachUnknown
@@ -524,7 +524,7 @@ func (m *model) changes(t *rapid.T) {
 		next = lifecycle.Requeue(*rec, now)
 		next.Reason = ""
 	case kind == "cancel" && rec.Status.Live():
-		next = lifecycle.Cancel(*rec, now)
+		next = lifecycle.Cancel(*rec, delivery.ReasonSubscriberDeleted, now)
 	case kind == "replay":
 		next = lifecycle.Restart(*rec, delivery.ReasonReplay, now)
 	default:

@@ -57,7 +57,7 @@ func TestLateDeliveriesExpire(t *testing.T) {
 	if ttl := h.client.PTTL(t.Context(), query.Deliveries(gone)).Val(); ttl != forever {
 		t.Errorf("a delivery that waits expires in %v", ttl)
 	}
-	h.mustWrite(t, Write{Event: gone, Changes: []Change{h.again(t, queued, func(r delivery.Record) delivery.Record { return lifecycle.Expire(r, h.now) })}})
+	h.mustWrite(t, Write{Event: gone, Changes: []Change{h.again(t, queued, func(r delivery.Record) delivery.Record { return lifecycle.Cancel(r, delivery.ReasonExpired, h.now) })}})
 	if ttl := h.client.PTTL(t.Context(), query.Deliveries(gone)).Val(); ttl <= 0 {
 		t.Errorf("the deliveries of an event that is gone have the time to live %v", ttl)
 	}

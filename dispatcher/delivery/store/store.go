@@ -156,21 +156,22 @@ func (s *Store) Record(ctx context.Context, now time.Time, replica string, write
 	recorded = make([]Recorded, len(writes))
 	for i, g := range groups {
 		reply, err := calls[i].Result()
-		list, _ := reply.([]any)
-		if err == nil && len(list) == 0 {
-			err = errReply
-		}
-		if err == nil {
-			prefixes, _ := list[0].([]any)
-			for _, j := range g {
-				if p := partition.Of(writes[j].Event.Company); slices.Contains(prefixes, any(partition.Prefix(p))) {
-					wakes = append(wakes, p)
-				}
-			}
-			list = list[1:]
-		}
+		found, _ := reply.([]any)
+		at := 1
 		for _, j := range g {
-			recorded[j], list = readRecorded(&writes[j], list, err)
+			if err != nil {
+				recorded[j].Err = fmt.Errorf("record deliveries: %w", err)
+				continue
+			}
+			p := partition.Of(writes[j].Event.Company)
+			prefixes, _ := found[0].([]any)
+			if slices.Contains(prefixes, any(partition.Prefix(p))) {
+				wakes = append(wakes, p)
+			}
+			for k := range writes[j].Changes {
+				recorded[j].Found = append(recorded[j].Found, readFound(&writes[j].Changes[k], found[at]))
+				at++
+			}
 		}
 	}
 	slices.Sort(wakes)
@@ -231,28 +232,11 @@ func (c *Change) flags() string {
 	return string(out)
 }
 
-var errReply = errors.New("unexpected reply of the record script")
-
 // Refused reports whether an error of a Recorded occurred while the script ran: a key of one of the
 // companies of its call is damaged, and the same call would fail again.
 func Refused(err error) bool {
 	reply, ok := errors.AsType[redis.Error](err)
 	return ok && strings.Contains(reply.Error(), "user_script") // Redis names the script in such errors
-}
-
-// readRecorded reads the answer for one write from the beginning of list, and returns the rest.
-func readRecorded(w *Write, list []any, err error) (Recorded, []any) {
-	if err == nil && len(list) < len(w.Changes) {
-		err = errReply
-	}
-	if err != nil {
-		return Recorded{Err: fmt.Errorf("record deliveries: %w", err)}, nil
-	}
-	r := Recorded{Found: make([]*Found, len(w.Changes))}
-	for i := range w.Changes {
-		r.Found[i] = readFound(&w.Changes[i], list[i])
-	}
-	return r, list[len(w.Changes):]
 }
 
 // readFound is nil when the change was written, also by a try whose answer was lost.
