@@ -28,7 +28,7 @@ import (
 // Options has the types themselves. All methods are safe for concurrent use and obey the
 // deadline of their context.
 
-// subscriberService is *subscribers.Service.
+// subscriberService is *subscribers.Store.
 type subscriberService interface {
 	Create(ctx context.Context, company uuid.UUID, in subscribers.Settings) (subscribers.Subscriber, error)
 	Get(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)

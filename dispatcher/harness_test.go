@@ -49,7 +49,7 @@ type harness struct {
 	t         *testing.T
 	client    redis.UniversalClient
 	publisher *publish.Publisher
-	service   *subscribers.Service
+	service   *subscribers.Store
 	inspector *inspect.Inspector
 	feed      *feed.Reader
 	company   uuid.UUID
@@ -90,7 +90,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 	d := New(o)
 	h := &harness{Dispatcher: d, t: t, client: client, company: uuid.New()}
 	h.publisher = publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.queue.Wake, Claimer: d.queue})
-	h.service = subscribers.NewService(o.Subscribers, d.Redelivery())
+	h.service = o.Subscribers
 	t.Cleanup(h.publisher.Close)
 	h.inspector = inspect.New(inspect.Options{
 		Events: o.Events, Registry: o.Registry, Deliveries: d.Deliveries(), Requests: o.Requests, Send: o.Sender.Send,

@@ -49,7 +49,7 @@ func (d *Dispatcher) DropQuarantined(ctx context.Context, e quarantine.Entry) er
 	case !listed:
 		return quarantine.ErrNotFound
 	}
-	err = subscribers.NewService(d.opts.Subscribers, d.redelivery).Delete(ctx, e.Company, *e.Subscriber)
+	err = d.opts.Subscribers.Delete(ctx, e.Company, *e.Subscriber)
 	if err != nil && !errors.Is(err, subscribers.ErrNotFound) {
 		return err
 	}

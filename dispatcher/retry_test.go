@@ -157,8 +157,7 @@ func TestRetryIsPacedAndCancelled(t *testing.T) {
 	}
 }
 
-// A company has a bounded number of unfinished jobs. Deletions have a higher bound. A refused job
-// changes nothing.
+// A company has a bounded number of unfinished jobs. A refused job changes nothing.
 func TestUnfinishedJobsAreBounded(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
@@ -189,29 +188,19 @@ func TestUnfinishedJobsAreBounded(t *testing.T) {
 	if _, err := h.redelivery.Drop(t.Context(), h.company, uuid.New()); !errors.Is(err, subscribers.ErrNotFound) {
 		t.Errorf("a drop of an unknown subscriber: %v", err)
 	}
-	if err := h.service.Delete(t.Context(), h.company, h.subscribe(receive(t, nil).URL).UUID); err != nil {
-		t.Errorf("a deletion: %v", err)
-	}
 	if _, err := h.redelivery.Cancel(t.Context(), h.company, last.UUID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.redelivery.Recover(t.Context(), recovers); !errors.Is(err, redelivery.ErrTooManyJobs) {
-		t.Errorf("the deletion takes the place: %v", err)
-	}
-
 	all := h.jobsOf(redelivery.JobFilter{Size: 7})
-	deletions := h.jobsOf(redelivery.JobFilter{Kinds: []redelivery.JobKind{redelivery.JobCancel}})
+	retries := h.jobsOf(redelivery.JobFilter{Kinds: []redelivery.JobKind{redelivery.JobRetry}})
 	waiting := h.jobsOf(redelivery.JobFilter{Statuses: []redelivery.JobStatus{redelivery.JobQueued}, Subscriber: &sub.UUID})
-	if len(all) != 100+1 || len(deletions) != 1 || len(waiting) != 99 {
-		t.Fatalf("%d jobs, %d deletions, %d waiting", len(all), len(deletions), len(waiting))
+	if len(all) != 100 || len(retries) > 0 || len(waiting) != 99 {
+		t.Fatalf("%d jobs, %d retries, %d waiting", len(all), len(retries), len(waiting))
 	}
 	for i := range all[1:] {
 		if all[i].CreatedAt.UnixMilli() < all[i+1].CreatedAt.UnixMilli() {
 			t.Errorf("%s after %s", all[i].CreatedAt, all[i+1].CreatedAt)
 		}
-	}
-	if _, err := h.redelivery.Cancel(t.Context(), h.company, deletions[0].UUID); !errors.Is(err, redelivery.ErrNotCancellable) {
-		t.Errorf("the job of the deletion was cancelled: %v", err)
 	}
 	for _, job := range waiting[10:] { // each job rests after its steps: 100 would take minutes on a busy machine
 		if _, err := h.redelivery.Cancel(t.Context(), h.company, job.UUID); err != nil {

@@ -31,15 +31,15 @@ func (s *Service) others(ctx context.Context, j *Job) ([]Job, error) {
 	return slices.DeleteFunc(all, func(o Job) bool { return o.UUID == j.UUID || o.CreatedAt.After(j.CreatedAt) }), err
 }
 
-// eraseSubscribers deletes the subscribers, each with a job that cancels its pending
-// deliveries. Other jobs end first, because they would create deliveries again.
+// eraseSubscribers deletes the subscribers. Other jobs end first, because they would create
+// deliveries again.
 func (s *Service) eraseSubscribers(ctx context.Context, j *Job) (string, error) {
 	others, err := s.others(ctx, j)
 	if err != nil {
 		return "", err
 	}
 	for _, o := range others {
-		if o.finished() || !o.cancellable() {
+		if o.finished() || o.Kind == JobErase {
 			continue
 		}
 		_, err := s.Cancel(ctx, j.CompanyUUID, o.UUID)
@@ -51,13 +51,12 @@ func (s *Service) eraseSubscribers(ctx context.Context, j *Job) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	removal := subscribers.NewService(s.Subscribers, s)
 	for _, sub := range subs {
 		if sub.CreatedAt.After(*j.Filter.To) {
 			continue
 		}
 		j.Examined++
-		if err := removal.Delete(ctx, j.CompanyUUID, sub.UUID); err != nil && !errors.Is(err, subscribers.ErrNotFound) {
+		if err := s.Subscribers.Delete(ctx, j.CompanyUUID, sub.UUID); err != nil && !errors.Is(err, subscribers.ErrNotFound) {
 			return "", err
 		}
 	}
@@ -73,8 +72,8 @@ func (s *Service) eraseSubscribers(ctx context.Context, j *Job) (string, error) 
 const forceAfter = time.Minute
 
 // eraseEvents erases a page of events, the oldest first. It waits at a page while one of its
-// events is open: pending deliveries end through the jobs of the subscribers, through attempts
-// under way, or when the event is matched with no subscriber.
+// events is open: pending deliveries end when they are claimed or their attempts end, because their
+// subscriber is deleted, or when the event is matched with no subscriber.
 func (s *Service) eraseEvents(ctx context.Context, j *Job) (string, error) {
 	if err := s.dropAllQuarantined(ctx, j); err != nil {
 		return "", err

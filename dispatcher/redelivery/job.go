@@ -20,7 +20,6 @@ type JobKind string
 // The kinds of job.
 const (
 	JobRecover JobKind = "RECOVER" // send failed and missed deliveries again
-	JobCancel  JobKind = "CANCEL"  // cancel pending deliveries of a deleted subscriber
 	JobDrop    JobKind = "DROP"    // drop the deliveries that wait for a paused subscriber, then resume it
 	JobRetry   JobKind = "RETRY"   // send the deliveries that match a filter again
 	JobErase   JobKind = "ERASE"   // erase the data of a company
@@ -62,9 +61,6 @@ type Job struct {
 }
 
 func (j *Job) finished() bool { return j.Status == JobCompleted || j.Status == JobCancelled }
-
-// cancellable reports whether a client may end the job early.
-func (j *Job) cancellable() bool { return j.Kind != JobCancel && j.Kind != JobErase }
 
 // end finishes the job.
 func (j *Job) end(as JobStatus, now time.Time) {
@@ -109,7 +105,7 @@ const (
 )
 
 // errHeld says that a step must wait: for endpoint queues to get shorter, for events and jobs to
-// end before they are erased, or for the deletion of a subscriber.
+// end before they are erased.
 var errHeld = errors.New("the job must wait")
 
 // Step runs one step of a job that the caller has claimed, and returns when the next one is due;
@@ -170,8 +166,6 @@ func (s *Service) phases(k JobKind) []phase {
 	switch k {
 	case JobRecover:
 		return []phase{s.recoverIn(true), s.recoverIn(false), s.recoverMissed}
-	case JobCancel:
-		return []phase{s.cancelLive}
 	case JobDrop:
 		return []phase{unlessGone(s.Subscribers.Pause), s.dropWaiting, unlessGone(s.Subscribers.Resume)}
 	case JobRetry:

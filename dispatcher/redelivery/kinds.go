@@ -184,37 +184,6 @@ func refsOf(company uuid.UUID, ids []string) []events.Ref {
 // live are the statuses of deliveries with attempts ahead.
 var live = []delivery.Status{delivery.StatusPending, delivery.StatusDelivering, delivery.StatusRetrying}
 
-const (
-	// cancelAfter is the delay of a CANCEL job, so that it seldom waits for the deletion.
-	cancelAfter = time.Second
-	// cancelWithin is how long a CANCEL job waits for the deletion, which takes longer than
-	// usual when the process is suspended or the network is slow. Without the job, deliveries
-	// are cancelled when they become due.
-	cancelWithin = time.Minute
-)
-
-// SubscriberDeleting starts a job that cancels the pending deliveries of a subscriber. Call it
-// before the deletion: the job waits up to cancelWithin for the deletion, and does nothing if the
-// subscriber still exists then. So neither a crash nor a lost answer leaves pending deliveries
-// behind. ErrTooManyJobs while too many subscribers are being deleted.
-func (s *Service) SubscriberDeleting(ctx context.Context, company, subscriber uuid.UUID) error {
-	_, err := s.startJob(ctx, Job{CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobCancel})
-	return err
-}
-
-func (s *Service) cancelLive(ctx context.Context, j *Job) (string, error) {
-	_, err := s.subscriber(ctx, j.CompanyUUID, j.SubscriberUUID)
-	switch {
-	case errors.Is(err, subscribers.ErrNotFound):
-		return s.walk(ctx, j, j.page(live), func(d *delivery.Delivery) *delivery.Record {
-			return new(lifecycle.Cancel(d.Record, delivery.ReasonSubscriberDeleted, s.Now()))
-		})
-	case err == nil && s.Now().Sub(j.CreatedAt) < cancelWithin:
-		return "", errHeld
-	}
-	return "", err // nil: the deletion failed, and the subscriber keeps its deliveries
-}
-
 // Drop starts a job that pauses a subscriber if it is not paused, cancels the deliveries that
 // wait for it, and then resumes it. Deliveries of events accepted from this millisecond on are
 // kept. subscribers.ErrNotFound or ErrTooManyJobs.

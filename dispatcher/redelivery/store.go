@@ -34,10 +34,9 @@ const (
 	// keptJobs is how many jobs of a company are kept: unfinished ones, and the others that were
 	// finished last.
 	keptJobs = 2000
-	// maxUnfinished bounds the unfinished jobs of a company; further ones are refused. Jobs that
-	// are part of a deletion have a higher bound.
+	// maxUnfinished bounds the unfinished jobs of a company; further ones are refused, except of
+	// the kind ERASE.
 	maxUnfinished = 100
-	maxDeleting   = 1000
 )
 
 // Errors of jobs that a caller branches on.
@@ -46,9 +45,8 @@ var (
 	ErrTooManyJobs = errors.New("too many jobs of the company are not finished")
 	// ErrFinished says that a job has completed.
 	ErrFinished = errors.New("the job has completed")
-	// ErrNotCancellable says that a job is part of the deletion of a subscriber, or erases a
-	// company.
-	ErrNotCancellable = errors.New("the job belongs to the deletion of a subscriber or company and cannot be cancelled")
+	// ErrNotCancellable says that a job erases a company.
+	ErrNotCancellable = errors.New("the job erases a company and cannot be cancelled")
 )
 
 var (
@@ -72,20 +70,17 @@ func (s *Service) save(ctx context.Context, j *Job) error {
 	if err != nil {
 		return fmt.Errorf("encode job: %w", err)
 	}
-	finished, most, delay := "0", maxUnfinished, time.Duration(0)
+	finished, most := "0", maxUnfinished
 	if j.finished() {
 		finished = "1"
 	}
-	if !j.cancellable() {
-		most = maxDeleting
-	}
-	if j.Kind == JobCancel {
-		delay = cancelAfter
+	if j.Kind == JobErase {
+		most = keptJobs / 2
 	}
 	p := partition.Of(j.CompanyUUID)
 	call := &script.Call{Script: saveScript, Keys: queues.Keys(p), Args: []any{
 		partition.Prefix(p), j.CompanyUUID.String(), j.UUID.String(), j.text, text, s.Now().UnixMilli(), finished,
-		jobRetention.Milliseconds(), keptJobs, most, delay.Milliseconds(),
+		jobRetention.Milliseconds(), keptJobs, most,
 	}}
 	if err := script.Run(ctx, s.Client, call); err != nil {
 		return fmt.Errorf("save job: %w", err)
@@ -217,7 +212,7 @@ func (s *Service) Cancel(ctx context.Context, company, id uuid.UUID) (j Job, err
 		switch {
 		case err != nil, j.Status == JobCancelled:
 			return j, err
-		case !j.cancellable():
+		case j.Kind == JobErase:
 			return j, ErrNotCancellable
 		case j.Status == JobCompleted:
 			return j, ErrFinished

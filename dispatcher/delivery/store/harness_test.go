@@ -202,7 +202,9 @@ func (h *harness) retry(r delivery.Record) delivery.Record {
 	return lifecycle.Restart(r, delivery.ReasonReplay, h.now)
 }
 func (h *harness) requeue(r delivery.Record) delivery.Record { return lifecycle.Requeue(r, h.now) }
-func (h *harness) drop(r delivery.Record) delivery.Record    { return lifecycle.Cancel(r, delivery.ReasonSubscriberDeleted, h.now) }
+func (h *harness) drop(r delivery.Record) delivery.Record {
+	return lifecycle.Cancel(r, delivery.ReasonSubscriberDeleted, h.now)
+}
 
 // change changes a delivery from base to next(base).
 func (h *harness) change(r delivery.Ref, base *delivery.Record, next func(delivery.Record) delivery.Record) Change {

@@ -5,7 +5,7 @@
 -- ARGV: 1 key prefix, 2 company, 3 job id, 4 the job as it was read, '' for a new one, 5 the new
 --   text of the job, 6 now ms, 7 '1' when the job is finished, 8 ms that a finished job is kept,
 --   9 number of jobs of a company that are kept, 10 number of unfinished jobs of the company at
---   which a new job is refused, 11 ms until a new job is due
+--   which a new job is refused
 -- Returns the result of wake; 0 when the job is stored already, so that a client may send the call
 -- again; -1 when the job was refused; -2 when the stored job has changed or is missing.
 local P, company, job, before, text, now, keep = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[8]
@@ -35,10 +35,5 @@ if finished then -- endjob.lua ends a claim under way
   return 0
 end
 if before ~= '' then return 0 end
-local t = clock()
-if tonumber(ARGV[11]) > 0 then
-  redis.call('ZADD', P .. 'due', t + ARGV[11], 'j:' .. company .. '/' .. job)
-  return 0
-end
 redis.call('RPUSH', P .. 'jq:' .. company, job)
-return join(P, company, t)
+return join(P, company, clock())
