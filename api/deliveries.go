@@ -98,16 +98,16 @@ type deliveryDetail struct {
 func shownDetail(d delivery.Delivery) deliveryDetail {
 	detail := deliveryDetail{shownDelivery(d), make([]gen.Attempt, len(d.Attempts))}
 	for i, a := range d.Attempts {
-		detail.Attempts[i] = shownAttempt(a, attempt.Headers(d.ID, d.Attempts, i))
+		detail.Attempts[i] = shownAttempt(d.ID, a)
 	}
 	return detail
 }
 
-func shownAttempt(a attempt.Attempt, headers map[string]string) gen.Attempt {
+func shownAttempt(eventID string, a attempt.Attempt) gen.Attempt {
 	startedAt := time.UnixMilli(a.StartedAt).UTC()
 	return gen.Attempt{
 		Number: a.Number, StartedAt: startedAt, DurationMs: a.DurationMs, Error: gen.ErrorClass(a.Error),
-		ResponseBody: strings.ToValidUTF8(string(a.ResponseBody), "\uFFFD"), RequestHeaders: headers, Timing: shownTiming(a),
+		ResponseBody: strings.ToValidUTF8(string(a.ResponseBody), "\uFFFD"), RequestHeaders: a.Headers(eventID), Timing: shownTiming(a),
 		TraceID: a.TraceID(), StatusCode: optional(a.StatusCode),
 	}
 }

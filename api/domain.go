@@ -28,7 +28,7 @@ import (
 // Options has the types themselves. All methods are safe for concurrent use and obey the
 // deadline of their context.
 
-// subscriberService is *subscribers.Service.
+// subscriberService is *subscribers.Store.
 type subscriberService interface {
 	Create(ctx context.Context, company uuid.UUID, in subscribers.Settings) (subscribers.Subscriber, error)
 	Get(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)
@@ -71,7 +71,7 @@ type deliveryStore interface {
 	List(ctx context.Context, f query.Filter) (query.Page, error)
 	OfEvent(ctx context.Context, ref events.Ref) ([]delivery.Delivery, error)
 	SumUp(ctx context.Context, refs []events.Ref, f query.Filter) ([]query.EventSummary, error)
-	Stats(ctx context.Context, company, subscriber uuid.UUID) (query.Stats, error)
+	Stats(ctx context.Context, company uuid.UUID, subscribers ...uuid.UUID) ([]query.Stats, error)
 	Erase(ctx context.Context, ref events.Ref) error
 }
 

@@ -145,11 +145,11 @@ func shownJob(job redelivery.Job) gen.Job {
 	shown := gen.Job{
 		UUID: job.UUID, CompanyUUID: job.CompanyUUID, SubscriberUUID: optional(job.SubscriberUUID),
 		Kind: gen.JobKind(job.Kind), Status: gen.JobStatus(job.Status), DryRun: job.DryRun,
-		Examined: job.Examined, Redelivered: job.Redelivered, Since: optional(job.Since), Until: optional(job.Until),
+		Examined: job.Examined, Redelivered: job.Redelivered, Since: job.Filter.From, Until: job.Filter.To,
 		CreatedAt: job.CreatedAt, UpdatedAt: job.UpdatedAt, FinishedAt: job.FinishedAt,
 	}
-	if job.Retry != nil {
-		shown.Retry = shownRetry(job.Retry)
+	if job.Kind == redelivery.JobRetry {
+		shown.Retry, shown.Since, shown.Until = shownRetry(&job.Filter), nil, nil
 	}
 	return shown
 }

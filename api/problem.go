@@ -86,7 +86,7 @@ var domainProblems = []struct {
 	{session.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such session."},
 	{delivery.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such delivery."},
 	{redelivery.ErrFinished, http.StatusConflict, "JOB_FINISHED", "The job has completed."},
-	{redelivery.ErrNotCancellable, http.StatusConflict, "JOB_NOT_CANCELLABLE", "The job is part of the deletion of a subscriber, or erases a company."},
+	{redelivery.ErrNotCancellable, http.StatusConflict, "JOB_NOT_CANCELLABLE", "The job erases a company."},
 	{store.ErrOpen, http.StatusConflict, "EVENT_OPEN", "The event is not settled: a delivery of it is open, or it is in quarantine."},
 	{delivery.ErrInFlight, http.StatusConflict, "DELIVERY_IN_FLIGHT", "An attempt of this delivery is under way."},
 	{quarantine.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such entry in the quarantine."},

@@ -234,20 +234,23 @@ func TestQuarantinedDeliveryIsDropped(t *testing.T) {
 	drop(delivery)
 	w.call("GET", "/api/v1/events/body", "").want(http.StatusGone, "EVENT_COMPACTED")
 
-	// The record is damaged, the event is good: it is forgotten.
+	// The record is damaged, the event is good: the record is replaced.
 	delivery = w.quarantined("record", func() {
 		if err := w.client.HSet(t.Context(), w.deliveries("record"), w.sub.String(), "P?").Err(); err != nil {
 			t.Fatal(err)
 		}
 	})
 	drop(delivery)
-	w.call("GET", "/api/v1/deliveries/"+delivery, "").want(http.StatusNotFound)
+	d = as[gen.DeliveryDetail](w.call("GET", "/api/v1/deliveries/"+delivery, "").want(http.StatusOK))
+	if d.Status != "CANCELLED" || d.Reason != "DROPPED" || d.Event == "" {
+		t.Errorf("%+v", d)
+	}
 	e := as[gen.Event](w.call("GET", "/api/v1/events/record", "").want(http.StatusOK))
-	if e.Status != gen.EventStatusNOSUBSCRIBER {
+	if e.Status != gen.EventStatusCANCELLED {
 		t.Errorf("%+v", e)
 	}
-	if page := as[gen.DeliveryList](w.call("GET", "/api/v1/deliveries?subscriberUuid="+w.sub.String(), "").want(http.StatusOK)); slices.ContainsFunc(page.Content, func(d gen.Delivery) bool { return d.ID == delivery }) {
-		t.Error("it is still listed")
+	if page := as[gen.DeliveryList](w.call("GET", "/api/v1/deliveries?status=PENDING&subscriberUuid="+w.sub.String(), "").want(http.StatusOK)); len(page.Content) > 0 {
+		t.Errorf("still pending: %+v", page)
 	}
 
 	// Both are damaged.

@@ -10,7 +10,6 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/redelivery"
 )
 
@@ -28,9 +27,8 @@ func (s *server) TestSubscriber(w http.ResponseWriter, r *http.Request, id gen.S
 		}
 		c.auditTarget(&company, "subscriber", id.String())
 		result, err := s.opts.Inspector.Test(ctx, company, id)
-		headers := attempt.Headers(result.EventID, []attempt.Attempt{result.Attempt}, 0)
 		return ok(gen.TestResult{
-			EventID: result.EventID, Delivered: result.Delivered, Attempt: shownAttempt(result.Attempt, headers),
+			EventID: result.EventID, Delivered: result.Delivered, Attempt: shownAttempt(result.EventID, result.Attempt),
 		}), err
 	})
 }
@@ -41,11 +39,15 @@ func (s *server) GetSubscriberStats(w http.ResponseWriter, r *http.Request, id g
 		if _, err := s.opts.Subscribers.Get(ctx, company, id); err != nil {
 			return reply{}, err
 		}
-		stats, err := s.opts.Deliveries.Stats(ctx, company, id)
+		all, err := s.opts.Deliveries.Stats(ctx, company, id)
+		if err != nil {
+			return reply{}, err
+		}
+		stats := all[0]
 		return ok(gen.SubscriberStats{
 			SubscriberUUID: id, Total: stats.Total, Live: stats.Live, Dead: stats.Dead,
 			OldestLiveAt: stats.OldestLiveAt, Waiting: stats.Waiting,
-		}), err
+		}), nil
 	})
 }
 

@@ -36,7 +36,7 @@ import (
 // Options configure the console. All but Now are required.
 type Options struct {
 	Sessions    *session.Store
-	Subscribers *subscribers.Service
+	Subscribers *subscribers.Store
 	Health      *health.Store
 	Registry    *registry.Registry
 	Events      *history.Reader

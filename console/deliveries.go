@@ -168,8 +168,8 @@ func (s *server) showDelivery(ctx context.Context, v *visit, company uuid.UUID, 
 	case unavailable(err):
 		return err
 	}
-	for i, a := range slices.Backward(found.Attempts) {
-		page.Attempts = append(page.Attempts, newAttemptRow(a, attempt.Headers(found.ID, found.Attempts, i)))
+	for _, a := range slices.Backward(found.Attempts) {
+		page.Attempts = append(page.Attempts, newAttemptRow(found.ID, a))
 	}
 	v.show("delivery", "Delivery of "+found.EventType, &page) // its methods need an address
 	return nil

@@ -27,7 +27,7 @@ type jobsPage struct {
 
 var (
 	jobKinds = []string{
-		string(redelivery.JobRetry), string(redelivery.JobRecover), string(redelivery.JobDrop), string(redelivery.JobCancel), string(redelivery.JobErase),
+		string(redelivery.JobRetry), string(redelivery.JobRecover), string(redelivery.JobDrop), string(redelivery.JobErase),
 	}
 	jobStatuses = []string{
 		string(redelivery.JobQueued), string(redelivery.JobRunning), string(redelivery.JobCompleted), string(redelivery.JobCancelled),
@@ -86,8 +86,7 @@ type jobPage struct {
 
 // Cancellable reports whether the job can be ended before it is done.
 func (p jobPage) Cancellable() bool {
-	return p.Job != nil && p.Job.FinishedAt == nil &&
-		p.Job.Kind != redelivery.JobCancel && p.Job.Kind != redelivery.JobErase
+	return p.Job != nil && p.Job.FinishedAt == nil && p.Job.Kind != redelivery.JobErase
 }
 
 // job shows a job of deliveries or of cards. The id does not tell the kind.
@@ -144,10 +143,10 @@ func (s *server) retryCounted(ctx context.Context, v *visit, company, id uuid.UU
 	if err != nil {
 		return err
 	}
-	if counted.Kind != redelivery.JobRetry || !counted.DryRun || counted.Retry == nil {
+	if counted.Kind != redelivery.JobRetry || !counted.DryRun {
 		return errForm
 	}
-	return s.retryAll(ctx, v, redelivery.RetryRequest{Company: company, Filter: *counted.Retry}, "of", strconv.FormatInt(counted.Redelivered, 10))
+	return s.retryAll(ctx, v, redelivery.RetryRequest{Company: company, Filter: counted.Filter}, "of", strconv.FormatInt(counted.Redelivered, 10))
 }
 
 func (s *server) retryAll(ctx context.Context, v *visit, r redelivery.RetryRequest, query ...string) error {
@@ -178,8 +177,6 @@ func jobKindTitle(kind string) string {
 	switch redelivery.JobKind(kind) {
 	case redelivery.JobRecover:
 		return "Recover what was missed"
-	case redelivery.JobCancel:
-		return "Cancel what is pending"
 	case redelivery.JobDrop:
 		return "Cancel what waits, and resume"
 	case redelivery.JobRetry:

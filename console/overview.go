@@ -135,7 +135,7 @@ func (s *server) summary(ctx context.Context, company uuid.UUID) (companySummary
 			return sum, err
 		}
 		sum.States = countStates(len(subs), states)
-		if sum.Worst, err = s.worst(ctx, company, subs, states); err != nil {
+		if sum.Worst, err = s.worst(ctx, subs, states); err != nil {
 			return sum, err
 		}
 		if sum.Traffic, err = s.opts.Traffic.Company(ctx, company); err != nil {
@@ -183,22 +183,17 @@ func countStates(total int, states map[uuid.UUID]string) subscriberStates {
 	return n
 }
 
-// maxCompared bounds the subscribers of each state, and the busiest ones, whose figures a page
-// reads.
-const maxCompared = 25
+// maxCompared bounds the subscribers of each state whose figures a page reads.
+const maxCompared = 50
 
 // worst returns at most ten subscribers with problems: unhealthy subscribers, and those with
 // the most pending or dead deliveries.
-func (s *server) worst(ctx context.Context, company uuid.UUID, subs []*subscribers.Subscriber, states map[uuid.UUID]string) ([]subscriberRow, error) {
-	busiest, err := s.opts.Deliveries.Busiest(ctx, company, maxCompared)
-	if err != nil {
-		return nil, err
-	}
+func (s *server) worst(ctx context.Context, subs []*subscribers.Subscriber, states map[uuid.UUID]string) ([]subscriberRow, error) {
 	var chosen []subscribers.Subscriber
 	seen := map[string]int{}
 	for _, sub := range subs {
 		state := states[sub.UUID]
-		if sub.Locked != nil || !slices.Contains(busiest, sub.UUID) && (state == "" || seen[state] == maxCompared) {
+		if sub.Locked != nil || seen[state] == maxCompared {
 			continue
 		}
 		seen[state]++

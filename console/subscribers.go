@@ -121,7 +121,7 @@ func (s *server) subscriberRows(ctx context.Context, items []subscribers.Subscri
 		if err != nil {
 			return err
 		}
-		stats, err := s.opts.Deliveries.StatsOf(ctx, company, ids...)
+		stats, err := s.opts.Deliveries.Stats(ctx, company, ids...)
 		if err != nil {
 			return err
 		}

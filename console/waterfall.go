@@ -44,8 +44,8 @@ var waitNames = map[string]string{
 	"paused": "the end of a pause", "breaker": "the circuit breaker", "schedule": "the retry schedule",
 }
 
-func newAttemptRow(a attempt.Attempt, headers map[string]string) attemptRow {
-	row := attemptRow{Attempt: a}
+func newAttemptRow(eventID string, a attempt.Attempt) attemptRow {
+	row, headers := attemptRow{Attempt: a}, a.Headers(eventID)
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		row.Headers = append(row.Headers, header{name, headers[name]})
 	}

@@ -12,7 +12,7 @@ const (
 	compactEvery = 10 * time.Second       // pause after a pass that left nothing to compact
 	compactTurn  = 250 * time.Millisecond // pause after a pass that left more
 	// compactTogether is how many partitions one round trip compacts.
-	compactTogether = 8
+	compactTogether = 32
 	// compactRest is the pause after a round trip, in durations of that round trip:
 	// Redis spends at most a fifth of its time on compaction.
 	compactRest = 4
@@ -24,34 +24,29 @@ func (d *Dispatcher) runCompaction(ctx context.Context) {
 		return
 	}
 	for {
-		wait := compactEvery
-		if d.compact(ctx) {
-			wait = compactTurn
+		left := d.compact(ctx, d.queue.Owned())
+		for len(left) > 0 && pause.For(ctx, compactTurn) {
+			left = d.compact(ctx, left)
 		}
-		if !pause.For(ctx, wait) {
+		if !pause.For(ctx, compactEvery) {
 			return
 		}
 	}
 }
 
-// compact makes one pass over all due partitions, and reports whether more is left.
-func (d *Dispatcher) compact(ctx context.Context) (more bool) {
-	due, err := d.deliveries.CompactionDue(ctx, d.opts.Now(), d.queue.Owned())
-	for group := range slices.Chunk(due, compactTogether) {
+// compact makes one pass over partitions, and returns those that have more to compact.
+func (d *Dispatcher) compact(ctx context.Context, partitions []int) (left []int) {
+	for group := range slices.Chunk(partitions, compactTogether) {
 		began := time.Now() //nolint:forbidigo // paces, decides nothing
-		compacted, rest, failed := d.deliveries.Compact(ctx, d.opts.Now(), group)
+		compacted, more, err := d.deliveries.Compact(ctx, d.opts.Now(), group)
 		d.metrics.compacted.Add(float64(compacted))
-		more = more || rest
-		if failed != nil {
-			err = failed
+		left = append(left, more...)
+		if err != nil && ctx.Err() == nil {
+			d.opts.Logger.Error("settled events not compacted", "exception.message", err)
 		}
 		if !pause.For(ctx, compactRest*time.Since(began)) { //nolint:forbidigo // as above
-			return false
+			return nil
 		}
 	}
-	if err != nil && ctx.Err() == nil {
-		d.opts.Logger.Error("settled events not compacted", "exception.message", err)
-		return false
-	}
-	return more
+	return left
 }

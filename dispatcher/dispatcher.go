@@ -148,7 +148,7 @@ func New(o Options) *Dispatcher {
 	d.backlog = backlog.New(o.Client, d.queue.PassedSince)
 	d.redelivery = redelivery.New(redelivery.Options{
 		Client: o.Client, Deliveries: d.deliveries, Events: o.Events, Registry: o.Registry, Subscribers: o.Subscribers,
-		Certificates: o.Certificates, Queue: d.queue, Quarantine: d.quarantined,
+		Certificates: o.Certificates, Wake: d.queue.Wake, Quarantine: d.quarantined,
 		Now: o.Now, NewID: uuid.New, Logger: o.Logger,
 	})
 	d.records = newRecorders(d)

@@ -228,9 +228,9 @@ func TestDeletedSubscribersDeliveriesAreCancelled(t *testing.T) {
 	}
 }
 
-// A delivery that the cancelling job missed is cancelled when it is claimed, also when its
-// subscriber was disabled.
-func TestDeliveryOfADeletedSubscriberEndsWhenItIsDue(t *testing.T) {
+// A delivery of a deleted subscriber is cancelled when it is claimed, also when its subscriber was
+// disabled.
+func TestDeliveryOfADeletedSubscriberEndsWhenItIsClaimed(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), nil)
 	rc := receive(t, nil)

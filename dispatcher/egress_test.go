@@ -173,7 +173,7 @@ func TestAProxyKeepsReceiversApart(t *testing.T) {
 	}
 	eventually(t, func() bool {
 		stats, err := h.deliveries.Stats(t.Context(), h.company, dead.UUID)
-		return err == nil && stats.Total == 30
+		return err == nil && stats[0].Total == 30
 	}, "all of them are dispatched")
 	if got := len(inbox.ids()); got != 30 {
 		t.Errorf("%d received", got)

@@ -49,7 +49,7 @@ type harness struct {
 	t         *testing.T
 	client    redis.UniversalClient
 	publisher *publish.Publisher
-	service   *subscribers.Service
+	service   *subscribers.Store
 	inspector *inspect.Inspector
 	feed      *feed.Reader
 	company   uuid.UUID
@@ -90,7 +90,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 	d := New(o)
 	h := &harness{Dispatcher: d, t: t, client: client, company: uuid.New()}
 	h.publisher = publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.queue.Wake, Claimer: d.queue})
-	h.service = subscribers.NewService(o.Subscribers, d.Redelivery())
+	h.service = o.Subscribers
 	t.Cleanup(h.publisher.Close)
 	h.inspector = inspect.New(inspect.Options{
 		Events: o.Events, Registry: o.Registry, Deliveries: d.Deliveries(), Requests: o.Requests, Send: o.Sender.Send,
@@ -346,7 +346,7 @@ func (h *harness) pending() int64 {
 // deadLetters counts what the gauge of dead letters shows.
 func (h *harness) deadLetters() (n int64) {
 	h.t.Helper()
-	left, err := h.deliveries.PurgeDead(h.t.Context(), time.Now(), allPartitions())
+	left, err := h.deliveries.CountDead(h.t.Context(), time.Now(), allPartitions())
 	if err != nil {
 		h.t.Fatal(err)
 	}

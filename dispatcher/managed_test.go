@@ -258,8 +258,8 @@ func TestOrderHoldsWhenASubscriberIsEnabled(t *testing.T) {
 	if n := r.count(); n > 0 {
 		t.Errorf("%d were sent to a disabled subscriber", n)
 	}
-	if n, err := h.deliveries.Waiting(t.Context(), s.CompanyUUID, s.UUID); n != 0 || err != nil {
-		t.Errorf("%d deliveries to a disabled subscriber count as due, %v", n, err)
+	if n, err := h.deliveries.Stats(t.Context(), s.CompanyUUID, s.UUID); err != nil || n[0].Waiting != 0 {
+		t.Errorf("deliveries to a disabled subscriber count as due: %+v, %v", n, err)
 	}
 	h.enable(s, true)
 	ids = append(ids, h.emit(20)...)

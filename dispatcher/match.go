@@ -246,6 +246,12 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.
 	return nil
 }
 
+func (d *Dispatcher) cancel(w *work, reason string) {
+	d.record(&outcome{work: w, apply: func(r delivery.Record, now time.Time) delivery.Record {
+		return lifecycle.Cancel(r, reason, now)
+	}})
+}
+
 // takeDelivery starts a delivery claimed from an endpoint queue. It uses the present
 // settings of the subscriber.
 func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workqueue.Batch, c workqueue.Delivery, subs []*subscribers.Subscriber) error {
@@ -257,7 +263,7 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workque
 		return nil
 	}
 	if c.Value == "" {
-		d.record(&outcome{work: w, apply: lifecycle.Expire})
+		d.cancel(w, delivery.ReasonExpired)
 		return nil
 	}
 	stored, err := layout.Parse(ref.Ref, c.Value)
@@ -271,7 +277,7 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workque
 	i := slices.IndexFunc(subs, func(s *subscribers.Subscriber) bool { return s.UUID == c.Subscriber })
 	switch {
 	case i < 0:
-		d.record(&outcome{work: w, apply: lifecycle.Cancel})
+		d.cancel(w, delivery.ReasonSubscriberDeleted)
 		return nil
 	case !subs[i].Enabled: // since the claim; its queue is not served any more, and the pause makes sure of it
 		d.record(&outcome{work: w, apply: lifecycle.Requeue, pause: requeuePause})

@@ -228,7 +228,7 @@ type figures struct {
 // readGauges reads the partitions that this replica owns. Of a partition that cannot be read,
 // because its shard is away, the gauges go on showing the last figures.
 func (d *Dispatcher) readGauges(ctx context.Context, owned []int, last *figures) error {
-	dead, failedDead := d.deliveries.PurgeDead(ctx, d.opts.Now(), owned)
+	dead, failedDead := d.deliveries.CountDead(ctx, d.opts.Now(), owned)
 	total, failedTotal := d.backlog.Measure(ctx, owned)
 	total.Keep(last.backlog, owned)
 	letters := int64(0)

@@ -40,7 +40,7 @@ func ParseQuarantined(company uuid.UUID, id string) (quarantine.Entry, error) {
 // quarantine.ErrNotFound when there is none.
 func (d *Dispatcher) DropQuarantined(ctx context.Context, e quarantine.Entry) error {
 	if e.EventID != "" {
-		return d.deliveries.DropQuarantined(ctx, e)
+		return d.redelivery.DropQuarantined(ctx, e)
 	}
 	listed, err := d.quarantined.Has(ctx, e)
 	switch {
@@ -49,7 +49,7 @@ func (d *Dispatcher) DropQuarantined(ctx context.Context, e quarantine.Entry) er
 	case !listed:
 		return quarantine.ErrNotFound
 	}
-	err = subscribers.NewService(d.opts.Subscribers, d.redelivery).Delete(ctx, e.Company, *e.Subscriber)
+	err = d.opts.Subscribers.Delete(ctx, e.Company, *e.Subscriber)
 	if err != nil && !errors.Is(err, subscribers.ErrNotFound) {
 		return err
 	}

@@ -269,7 +269,7 @@ func TestDeletingASubscriberCancelsManyDeliveries(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), nil)
 	sub := h.subscribe(receive(t, nil).URL)
-	ids := h.emit(1200) // more than two pages of the job
+	ids := h.emit(1200)
 	later := time.Now().Add(time.Hour)
 	h.write(sub.UUID, ids, time.Now(), func(r *delivery.Record) { r.Due = later.UnixMilli() })
 	h.start()
@@ -281,49 +281,6 @@ func TestDeletingASubscriberCancelsManyDeliveries(t *testing.T) {
 		if d := h.deliveryOf(id, sub); d.Status != delivery.StatusCancelled {
 			t.Fatalf("%s is %s", id, d.Status)
 		}
-	}
-}
-
-// deleting is a harness with a subscriber that is to be deleted, whose delivery is due in an hour.
-func deleting(t *testing.T) (h *harness, sub subscribers.Subscriber, id string) {
-	t.Helper()
-	h = build(t, redistest.New(t), nil)
-	sub = h.subscribe(receive(t, nil).URL)
-	id = h.emit(1)[0]
-	later := time.Now().Add(time.Hour)
-	h.write(sub.UUID, []string{id}, time.Now(), func(r *delivery.Record) { r.Due = later.UnixMilli() })
-	if err := h.redelivery.SubscriberDeleting(t.Context(), h.company, sub.UUID); err != nil {
-		t.Fatal(err)
-	}
-	return h, sub, id
-}
-
-// The job that cancels deliveries waits for a deletion that takes long.
-func TestLateDeletionCancelsDeliveries(t *testing.T) {
-	t.Parallel()
-	h, sub, id := deleting(t)
-	h.start()
-	eventually(t, func() bool {
-		return len(h.jobsOf(redelivery.JobFilter{Statuses: []redelivery.JobStatus{redelivery.JobQueued}})) == 0
-	}, "the job has looked for the deletion")
-	if err := h.opts.Subscribers.Delete(t.Context(), h.company, sub.UUID); err != nil {
-		t.Fatal(err)
-	}
-	h.reaches(id, sub, delivery.StatusCancelled)
-	h.settled()
-}
-
-// A subscriber that was not deleted after all keeps its deliveries.
-func TestDeletingThatFailedCancelsNothing(t *testing.T) {
-	t.Parallel()
-	h, sub, id := deleting(t)
-	h.redelivery.Now = func() time.Time { return time.Now().Add(time.Hour) }
-	h.start()
-	eventually(t, func() bool {
-		return len(h.jobsOf(redelivery.JobFilter{Statuses: []redelivery.JobStatus{redelivery.JobCompleted}})) == 1
-	}, "the job ends")
-	if d := h.deliveryOf(id, sub); d.Status != delivery.StatusPending {
-		t.Errorf("the delivery is %s", d.Status)
 	}
 }
 

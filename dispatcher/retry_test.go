@@ -12,6 +12,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/redelivery"
+	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
 )
@@ -121,9 +122,12 @@ func TestRetryIsPacedAndCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, func() bool {
-		job, err = h.redelivery.Job(t.Context(), h.company, job.UUID)
-		return err == nil && !job.HeldSince.IsZero()
+		due := h.client.ZScore(t.Context(), partition.Key(h.company, "due"), "j:"+h.company.String()+"/"+job.UUID.String()).Val()
+		return due > float64(time.Now().Add(100*time.Millisecond).UnixMilli())
 	}, "the job waits")
+	if job, err = h.redelivery.Job(t.Context(), h.company, job.UUID); err != nil {
+		t.Fatal(err)
+	}
 	if job.Status != redelivery.JobRunning || job.Redelivered <= 1000 || job.Redelivered > 2000 { // 1,000 due, 64 in flight, and a page
 		t.Errorf("%+v", job)
 	}
@@ -153,8 +157,7 @@ func TestRetryIsPacedAndCancelled(t *testing.T) {
 	}
 }
 
-// A company has a bounded number of unfinished jobs. Deletions have a higher bound. A refused job
-// changes nothing.
+// A company has a bounded number of unfinished jobs. A refused job changes nothing.
 func TestUnfinishedJobsAreBounded(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
@@ -185,29 +188,19 @@ func TestUnfinishedJobsAreBounded(t *testing.T) {
 	if _, err := h.redelivery.Drop(t.Context(), h.company, uuid.New()); !errors.Is(err, subscribers.ErrNotFound) {
 		t.Errorf("a drop of an unknown subscriber: %v", err)
 	}
-	if err := h.service.Delete(t.Context(), h.company, h.subscribe(receive(t, nil).URL).UUID); err != nil {
-		t.Errorf("a deletion: %v", err)
-	}
 	if _, err := h.redelivery.Cancel(t.Context(), h.company, last.UUID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.redelivery.Recover(t.Context(), recovers); !errors.Is(err, redelivery.ErrTooManyJobs) {
-		t.Errorf("the deletion takes the place: %v", err)
-	}
-
 	all := h.jobsOf(redelivery.JobFilter{Size: 7})
-	deletions := h.jobsOf(redelivery.JobFilter{Kinds: []redelivery.JobKind{redelivery.JobCancel}})
+	retries := h.jobsOf(redelivery.JobFilter{Kinds: []redelivery.JobKind{redelivery.JobRetry}})
 	waiting := h.jobsOf(redelivery.JobFilter{Statuses: []redelivery.JobStatus{redelivery.JobQueued}, Subscriber: &sub.UUID})
-	if len(all) != 100+1 || len(deletions) != 1 || len(waiting) != 99 {
-		t.Fatalf("%d jobs, %d deletions, %d waiting", len(all), len(deletions), len(waiting))
+	if len(all) != 100 || len(retries) > 0 || len(waiting) != 99 {
+		t.Fatalf("%d jobs, %d retries, %d waiting", len(all), len(retries), len(waiting))
 	}
 	for i := range all[1:] {
 		if all[i].CreatedAt.UnixMilli() < all[i+1].CreatedAt.UnixMilli() {
 			t.Errorf("%s after %s", all[i].CreatedAt, all[i+1].CreatedAt)
 		}
-	}
-	if _, err := h.redelivery.Cancel(t.Context(), h.company, deletions[0].UUID); !errors.Is(err, redelivery.ErrNotCancellable) {
-		t.Errorf("the job of the deletion was cancelled: %v", err)
 	}
 	for _, job := range waiting[10:] { // each job rests after its steps: 100 would take minutes on a busy machine
 		if _, err := h.redelivery.Cancel(t.Context(), h.company, job.UUID); err != nil {
@@ -239,5 +232,22 @@ func (h *harness) jobsOf(f redelivery.JobFilter) (all []redelivery.Job) {
 		if f.Cursor = page.Next; f.Cursor == "" {
 			return all
 		}
+	}
+}
+
+// A dry run that counts more deliveries than it does at once continues as a job.
+func TestLongDryRunContinuesAsAJob(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	sub := h.subscribe(receive(t, nil).URL)
+	const n = 1100
+	var ids []string
+	for range n / 100 {
+		ids = append(ids, h.emit(100)...)
+	}
+	h.write(sub.UUID, ids, time.Now(), dead)
+	h.start()
+	if job := h.retryAll(redelivery.RetryRequest{DryRun: true}); job.Redelivered != n || job.Examined != n {
+		t.Errorf("%+v", job)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -212,7 +213,8 @@ func TestForeignCompanyFindsNothing(t *testing.T) {
 	wantErr(t, err, subscribers.ErrNotFound)
 }
 
-func TestDeleteLeavesOnlyTheVersionForAWhile(t *testing.T) {
+// A deletion leaves the version, and a mark by which the deliveries that wait are cancelled, for a while.
+func TestDeleteLeavesOnlyTheVersionAndAMark(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	s := b.Create(t, "https://example.com/?a=1&b=<2>")
@@ -224,8 +226,12 @@ func TestDeleteLeavesOnlyTheVersionForAWhile(t *testing.T) {
 	wantErr(t, err, subscribers.ErrNotFound)
 
 	keys := b.Redis.Keys(t.Context(), "*").Val()
-	if len(keys) != 1 || keys[0] != layout.CompanyKey(b.Company) {
+	slices.SortFunc(keys, func(a, b string) int { return len(a) - len(b) })
+	if len(keys) != 2 || keys[0] != layout.CompanyKey(b.Company) || !strings.HasSuffix(keys[1], "}:es:"+b.Company.String()+"/"+s.UUID.String()) {
 		t.Fatalf("keys left: %v", keys)
+	}
+	if ttl := b.Redis.TTL(t.Context(), keys[1]).Val(); ttl <= 0 {
+		t.Errorf("the mark expires in %v", ttl)
 	}
 	if ttl := b.Redis.TTL(t.Context(), keys[0]).Val(); ttl <= 23*time.Hour || ttl > 24*time.Hour {
 		t.Errorf("the version expires in %v", ttl)

@@ -413,7 +413,6 @@ func (e HealthState) Valid() bool {
 
 // Defines values for JobKind.
 const (
-	JobKindCANCEL  JobKind = "CANCEL"
 	JobKindDROP    JobKind = "DROP"
 	JobKindERASE   JobKind = "ERASE"
 	JobKindRECOVER JobKind = "RECOVER"
@@ -423,8 +422,6 @@ const (
 // Valid indicates whether the value is a known member of the JobKind enum.
 func (e JobKind) Valid() bool {
 	switch e {
-	case JobKindCANCEL:
-		return true
 	case JobKindDROP:
 		return true
 	case JobKindERASE:
@@ -1481,8 +1478,8 @@ type Job struct {
 	FinishedAt *time.Time `json:"finishedAt,omitempty"`
 
 	// Kind RECOVER delivers failed and missed events of a subscriber again. RETRY attempts the deliveries
-	// that match filters again. DROP cancels the waiting deliveries of a paused subscriber, CANCEL the
-	// pending deliveries of a deleted one. ERASE removes the data of a company.
+	// that match filters again. DROP cancels the waiting deliveries of a paused subscriber. ERASE removes
+	// the data of a company.
 	Kind JobKind `json:"kind"`
 
 	// Redelivered Deliveries that were changed, or that a dry run would change; for an ERASE, payloads that were removed.
@@ -1501,8 +1498,8 @@ type Job struct {
 }
 
 // JobKind RECOVER delivers failed and missed events of a subscriber again. RETRY attempts the deliveries
-// that match filters again. DROP cancels the waiting deliveries of a paused subscriber, CANCEL the
-// pending deliveries of a deleted one. ERASE removes the data of a company.
+// that match filters again. DROP cancels the waiting deliveries of a paused subscriber. ERASE removes
+// the data of a company.
 type JobKind string
 
 // JobList Example: {"content":[{"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","dryRun":false,"examined":0,"kind":"RETRY","redelivered":0,"status":"QUEUED","updatedAt":"2026-11-20T19:00:00.000Z","uuid":"c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"}]}
@@ -3385,9 +3382,8 @@ type ClientInterface interface {
 	// CancelJob Cancel a job
 	//
 	// The job stops after its present step. Its earlier changes stay. A cancelled `DROP` leaves its
-	// subscriber paused. Cancelling a cancelled job changes nothing. A job of the kind `CANCEL` (the
-	// deletion of a subscriber) or `ERASE` (of a company) cannot be cancelled: 409
-	// `JOB_NOT_CANCELLABLE`. Nor can a completed job: 409 `JOB_FINISHED`.
+	// subscriber paused. Cancelling a cancelled job changes nothing. An `ERASE` job cannot be
+	// cancelled: 409 `JOB_NOT_CANCELLABLE`. Nor can a completed job: 409 `JOB_FINISHED`.
 	//
 	// Corresponds with POST /api/v1/jobs/{jobUuid}/cancel (the `CancelJob` operationId).
 	CancelJob(ctx context.Context, jobUUID JobPath, params *CancelJobParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3505,8 +3501,7 @@ type ClientInterface interface {
 	// DropQuarantined Drop an entry of the quarantine
 	//
 	// An event is not delivered: its id stays known, and reading the event is answered 410
-	// `EVENT_COMPACTED`. A delivery is cancelled, or removed if no part of it can be read. A
-	// subscriber is deleted.
+	// `EVENT_COMPACTED`. A delivery is cancelled. A subscriber is deleted.
 	//
 	// Corresponds with DELETE /api/v1/quarantine/{id} (the `DropQuarantined` operationId).
 	DropQuarantined(ctx context.Context, id QuarantinePath, params *DropQuarantinedParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4593,9 +4588,8 @@ func (c *Client) GetJob(ctx context.Context, jobUUID JobPath, params *GetJobPara
 // CancelJob Cancel a job
 //
 // The job stops after its present step. Its earlier changes stay. A cancelled `DROP` leaves its
-// subscriber paused. Cancelling a cancelled job changes nothing. A job of the kind `CANCEL` (the
-// deletion of a subscriber) or `ERASE` (of a company) cannot be cancelled: 409
-// `JOB_NOT_CANCELLABLE`. Nor can a completed job: 409 `JOB_FINISHED`.
+// subscriber paused. Cancelling a cancelled job changes nothing. An `ERASE` job cannot be
+// cancelled: 409 `JOB_NOT_CANCELLABLE`. Nor can a completed job: 409 `JOB_FINISHED`.
 //
 // Corresponds with POST /api/v1/jobs/{jobUuid}/cancel (the `CancelJob` operationId).
 func (c *Client) CancelJob(ctx context.Context, jobUUID JobPath, params *CancelJobParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4841,8 +4835,7 @@ func (c *Client) ListQuarantine(ctx context.Context, params *ListQuarantineParam
 // DropQuarantined Drop an entry of the quarantine
 //
 // An event is not delivered: its id stays known, and reading the event is answered 410
-// `EVENT_COMPACTED`. A delivery is cancelled, or removed if no part of it can be read. A
-// subscriber is deleted.
+// `EVENT_COMPACTED`. A delivery is cancelled. A subscriber is deleted.
 //
 // Corresponds with DELETE /api/v1/quarantine/{id} (the `DropQuarantined` operationId).
 func (c *Client) DropQuarantined(ctx context.Context, id QuarantinePath, params *DropQuarantinedParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -11430,9 +11423,8 @@ type ClientWithResponsesInterface interface {
 	// CancelJobWithResponse Cancel a job
 	//
 	// The job stops after its present step. Its earlier changes stay. A cancelled `DROP` leaves its
-	// subscriber paused. Cancelling a cancelled job changes nothing. A job of the kind `CANCEL` (the
-	// deletion of a subscriber) or `ERASE` (of a company) cannot be cancelled: 409
-	// `JOB_NOT_CANCELLABLE`. Nor can a completed job: 409 `JOB_FINISHED`.
+	// subscriber paused. Cancelling a cancelled job changes nothing. An `ERASE` job cannot be
+	// cancelled: 409 `JOB_NOT_CANCELLABLE`. Nor can a completed job: 409 `JOB_FINISHED`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11564,8 +11556,7 @@ type ClientWithResponsesInterface interface {
 	// DropQuarantinedWithResponse Drop an entry of the quarantine
 	//
 	// An event is not delivered: its id stays known, and reading the event is answered 410
-	// `EVENT_COMPACTED`. A delivery is cancelled, or removed if no part of it can be read. A
-	// subscriber is deleted.
+	// `EVENT_COMPACTED`. A delivery is cancelled. A subscriber is deleted.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -14819,9 +14810,8 @@ func (c *ClientWithResponses) GetJobWithResponse(ctx context.Context, jobUUID Jo
 // CancelJobWithResponse Cancel a job
 //
 // The job stops after its present step. Its earlier changes stay. A cancelled `DROP` leaves its
-// subscriber paused. Cancelling a cancelled job changes nothing. A job of the kind `CANCEL` (the
-// deletion of a subscriber) or `ERASE` (of a company) cannot be cancelled: 409
-// `JOB_NOT_CANCELLABLE`. Nor can a completed job: 409 `JOB_FINISHED`.
+// subscriber paused. Cancelling a cancelled job changes nothing. An `ERASE` job cannot be
+// cancelled: 409 `JOB_NOT_CANCELLABLE`. Nor can a completed job: 409 `JOB_FINISHED`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -15031,8 +15021,7 @@ func (c *ClientWithResponses) ListQuarantineWithResponse(ctx context.Context, pa
 // DropQuarantinedWithResponse Drop an entry of the quarantine
 //
 // An event is not delivered: its id stays known, and reading the event is answered 410
-// `EVENT_COMPACTED`. A delivery is cancelled, or removed if no part of it can be read. A
-// subscriber is deleted.
+// `EVENT_COMPACTED`. A delivery is cancelled. A subscriber is deleted.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -431,7 +431,6 @@ func (e HealthState) Valid() bool {
 
 // Defines values for JobKind.
 const (
-	JobKindCANCEL  JobKind = "CANCEL"
 	JobKindDROP    JobKind = "DROP"
 	JobKindERASE   JobKind = "ERASE"
 	JobKindRECOVER JobKind = "RECOVER"
@@ -441,8 +440,6 @@ const (
 // Valid indicates whether the value is a known member of the JobKind enum.
 func (e JobKind) Valid() bool {
 	switch e {
-	case JobKindCANCEL:
-		return true
 	case JobKindDROP:
 		return true
 	case JobKindERASE:
@@ -1549,8 +1546,8 @@ type Job struct {
 	FinishedAt *time.Time `json:"finishedAt,omitempty"`
 
 	// Kind RECOVER delivers failed and missed events of a subscriber again. RETRY attempts the deliveries
-	// that match filters again. DROP cancels the waiting deliveries of a paused subscriber, CANCEL the
-	// pending deliveries of a deleted one. ERASE removes the data of a company.
+	// that match filters again. DROP cancels the waiting deliveries of a paused subscriber. ERASE removes
+	// the data of a company.
 	Kind JobKind `json:"kind"`
 
 	// Redelivered Deliveries that were changed, or that a dry run would change; for an ERASE, payloads that were removed.
@@ -1569,8 +1566,8 @@ type Job struct {
 }
 
 // JobKind RECOVER delivers failed and missed events of a subscriber again. RETRY attempts the deliveries
-// that match filters again. DROP cancels the waiting deliveries of a paused subscriber, CANCEL the
-// pending deliveries of a deleted one. ERASE removes the data of a company.
+// that match filters again. DROP cancels the waiting deliveries of a paused subscriber. ERASE removes
+// the data of a company.
 type JobKind string
 
 // JobList Example: {"content":[{"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","dryRun":false,"examined":0,"kind":"RETRY","redelivered":0,"status":"QUEUED","updatedAt":"2026-11-20T19:00:00.000Z","uuid":"c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"}]}

@@ -94,8 +94,7 @@ type daemon struct {
 	dispatcher   *dispatcher.Dispatcher
 	inspector    *inspect.Inspector
 	feed         *feed.Reader
-	service      *subscribers.Service // changes subscribers
-	copies       *registry.Registry   // of subscribers, in memory
+	copies       *registry.Registry // of subscribers, in memory
 	publisher    *publish.Publisher
 	verifier     *auth.Verifier
 	keys         *keys.Signer // nil without the built-in issuer, as tokens is

@@ -110,7 +110,7 @@ func (d *daemon) demoSubscriber(ctx context.Context, url string) (subscribers.Su
 		return subscribers.Subscriber{}, err
 	}
 	if len(found) > 0 {
-		return d.service.Update(ctx, developerCompany, found[0].UUID, subscribers.Settings{CallbackURL: &url, Enabled: new(true)})
+		return d.subscribers.Update(ctx, developerCompany, found[0].UUID, subscribers.Settings{CallbackURL: &url, Enabled: new(true)})
 	}
 	return d.subscribers.Create(ctx, developerCompany, subscribers.Settings{
 		Name: new(demoName), CallbackURL: new(url),

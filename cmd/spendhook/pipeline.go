@@ -80,7 +80,6 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 		return err
 	}
 	d.scheduler.Store(d.dispatcher)
-	d.service = subscribers.NewService(d.subscribers, d.dispatcher.Redelivery())
 	d.publisher = publish.New(publish.Options{
 		Client:     d.redis.Client(),
 		Retention:  d.cfg.Events.Retention,
@@ -185,7 +184,7 @@ func (d *daemon) openIntake(context.Context) error {
 	client, company := rateLimits(d.cfg.Limits)
 	d.limits = &api.Limits{Limiter: d.limiter, Client: client, Company: company}
 	handler, err := api.New(api.Options{
-		Subscribers: d.service, SubscriberLists: d.lists, SigningKeys: d.signingKeys, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
+		Subscribers: d.subscribers, SubscriberLists: d.lists, SigningKeys: d.signingKeys, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Inspector: d.inspector, Feed: d.feed, Dispatcher: d.dispatcher,
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
 		Cards:       d.cards, CardJobs: d.cardJobs, BulkJobs: d.bulk, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Statements: billing.New(d.storage), PublicURL: d.publicURL(),

@@ -135,18 +135,10 @@ type Record struct {
 	Unknown jsontext.Value `json:",embed"` // what a newer release wrote
 }
 
-var statusLetters = map[Status]byte{
-	StatusPending: 'P', StatusRetrying: 'R',
-	StatusDelivered: 'D', StatusDead: 'X', StatusCancelled: 'C',
-}
+// letters are the first bytes of stored records, in the order of storedStatuses.
+const letters = "PRDXC"
 
-var letterStatuses = func() map[byte]Status {
-	m := make(map[byte]Status, len(statusLetters))
-	for s, l := range statusLetters {
-		m[l] = s
-	}
-	return m
-}()
+var storedStatuses = []Status{StatusPending, StatusRetrying, StatusDelivered, StatusDead, StatusCancelled}
 
 // NewRecord is a delivery of an event before its first attempt.
 func NewRecord(e events.Stored) *Record {
@@ -160,7 +152,7 @@ func (r *Record) Encode() (string, error) {
 		return "", fmt.Errorf("encode delivery record: %w", err)
 	}
 	out := make([]byte, 0, len(body)+8)
-	out = append(out, statusLetters[r.Status])
+	out = append(out, letters[slices.Index(storedStatuses, r.Status)])
 	out = strconv.AppendInt(out, r.Version+1, 10)
 	out = append(out, '|')
 	return string(append(out, body...)), nil
@@ -172,15 +164,15 @@ func Decode(s string) (*Record, error) {
 	if !ok || len(head) < 2 {
 		return nil, fmt.Errorf("delivery record has no header")
 	}
-	status, ok := letterStatuses[head[0]]
-	if !ok {
+	letter := strings.IndexByte(letters, head[0])
+	if letter < 0 {
 		return nil, fmt.Errorf("delivery record has status letter %q", head[0])
 	}
 	version, err := strconv.ParseInt(head[1:], 10, 64)
 	if err != nil || version < 1 {
 		return nil, fmt.Errorf("delivery record has version %q", head[1:])
 	}
-	r := &Record{Status: status, Version: version}
+	r := &Record{Status: storedStatuses[letter], Version: version}
 	if err := json.Unmarshal([]byte(body), r); err != nil {
 		return nil, fmt.Errorf("decode delivery record: %w", err)
 	}

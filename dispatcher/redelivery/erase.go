@@ -1,10 +1,9 @@
 package redelivery
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,26 +21,42 @@ import (
 // receivers' answers, and its other jobs. Ids, digests and numbers of events stay, and so does
 // data that the company adds later. ErrTooManyJobs.
 func (s *Service) Erase(ctx context.Context, company uuid.UUID) (Job, error) {
-	return s.startJob(ctx, Job{CompanyUUID: company, Kind: JobErase, Until: s.Now().UTC().Truncate(time.Millisecond)})
+	now := s.Now().UTC().Truncate(time.Millisecond)
+	return s.startJob(ctx, Job{CompanyUUID: company, Kind: JobErase, Filter: query.Filter{To: &now}})
 }
 
-// eraseSubscribers deletes the subscribers, each with a job that cancels its pending
-// deliveries. Other jobs end first, because they would create deliveries again.
+// others lists the company's other jobs that were started before j, or at the same time.
+func (s *Service) others(ctx context.Context, j *Job) ([]Job, error) {
+	all, err := s.all(ctx, j.CompanyUUID)
+	return slices.DeleteFunc(all, func(o Job) bool { return o.UUID == j.UUID || o.CreatedAt.After(j.CreatedAt) }), err
+}
+
+// eraseSubscribers deletes the subscribers. Other jobs end first, because they would create
+// deliveries again.
 func (s *Service) eraseSubscribers(ctx context.Context, j *Job) (string, error) {
-	if err := s.cancelOthers(ctx, j); err != nil {
+	others, err := s.others(ctx, j)
+	if err != nil {
 		return "", err
+	}
+	for _, o := range others {
+		if o.finished() || o.Kind == JobErase {
+			continue
+		}
+		_, err := s.Cancel(ctx, j.CompanyUUID, o.UUID)
+		if err != nil && !errors.Is(err, ErrFinished) && !errors.Is(err, delivery.ErrNotFound) {
+			return "", err
+		}
 	}
 	subs, err := s.Registry.Current(ctx, j.CompanyUUID)
 	if err != nil {
 		return "", err
 	}
-	removal := subscribers.NewService(s.Subscribers, s)
 	for _, sub := range subs {
-		if sub.CreatedAt.After(j.Until) {
+		if sub.CreatedAt.After(*j.Filter.To) {
 			continue
 		}
 		j.Examined++
-		if err := removal.Delete(ctx, j.CompanyUUID, sub.UUID); err != nil && !errors.Is(err, subscribers.ErrNotFound) {
+		if err := s.Subscribers.Delete(ctx, j.CompanyUUID, sub.UUID); err != nil && !errors.Is(err, subscribers.ErrNotFound) {
 			return "", err
 		}
 	}
@@ -52,39 +67,22 @@ func (s *Service) eraseSubscribers(ctx context.Context, j *Job) (string, error) 
 	return "", err
 }
 
-// cancelOthers ends the company's jobs that are older than this one and can be ended.
-func (s *Service) cancelOthers(ctx context.Context, j *Job) error {
-	others, err := s.others(ctx, j)
-	for _, other := range others {
-		_, failed := s.Cancel(ctx, j.CompanyUUID, other)
-		if !errors.Is(failed, ErrNotCancellable) && !errors.Is(failed, ErrFinished) &&
-			!errors.Is(failed, delivery.ErrNotFound) && !errors.Is(failed, errUnreadable) {
-			err = errors.Join(err, failed)
-		}
-	}
-	return err
-}
-
 // forceAfter is how long the job waits until unreadable events are quarantined, where they are
 // counted. After that it erases them all the same.
 const forceAfter = time.Minute
 
 // eraseEvents erases a page of events, the oldest first. It waits at a page while one of its
-// events is open: pending deliveries end through the jobs of the subscribers, through attempts
-// under way, or when the event is matched with no subscriber.
+// events is open: pending deliveries end when they are claimed or their attempts end, because their
+// subscriber is deleted, or when the event is matched with no subscriber.
 func (s *Service) eraseEvents(ctx context.Context, j *Job) (string, error) {
-	if err := s.dropQuarantined(ctx, j); err != nil {
+	if err := s.dropAllQuarantined(ctx, j); err != nil {
 		return "", err
 	}
-	ids, next, err := s.Events.Walk(ctx, j.CompanyUUID, time.UnixMilli(0), j.Until, j.Cursor, jobPage)
+	ids, next, err := s.Events.Walk(ctx, j.CompanyUUID, time.UnixMilli(0), *j.Filter.To, j.Cursor, jobPage)
 	if err != nil {
 		return "", err
 	}
-	refs := make([]events.Ref, len(ids))
-	for i, id := range ids {
-		refs[i] = events.Ref{Company: j.CompanyUUID, ID: id}
-	}
-	return next, s.eraseAll(ctx, j, refs)
+	return next, s.eraseAll(ctx, j, refsOf(j.CompanyUUID, ids))
 }
 
 // eraseAll returns errHeld when some of the events are open.
@@ -98,20 +96,19 @@ func (s *Service) eraseAll(ctx context.Context, j *Job, refs []events.Ref) error
 	return err
 }
 
-// dropQuarantined drops the company's entries from the quarantine. Its subscribers are deleted
+// dropAllQuarantined drops the company's entries from the quarantine. Its subscribers are deleted
 // already.
-func (s *Service) dropQuarantined(ctx context.Context, j *Job) error {
+func (s *Service) dropAllQuarantined(ctx context.Context, j *Job) error {
 	page, err := s.Quarantine.List(ctx, quarantine.Filter{Company: &j.CompanyUUID, Size: 100})
 	if err != nil {
 		return err
 	}
 	for _, e := range page.Items {
+		drop := s.DropQuarantined
 		if e.EventID == "" {
-			err = s.Quarantine.Forget(ctx, e)
-		} else {
-			err = s.Deliveries.DropQuarantined(ctx, e)
+			drop = s.Quarantine.Forget
 		}
-		if err != nil && !errors.Is(err, quarantine.ErrNotFound) && !errors.Is(err, delivery.ErrInFlight) {
+		if err := drop(ctx, e); err != nil && !errors.Is(err, quarantine.ErrNotFound) && !errors.Is(err, delivery.ErrInFlight) {
 			return err
 		}
 	}
@@ -121,42 +118,31 @@ func (s *Service) dropQuarantined(ctx context.Context, j *Job) error {
 // eraseDead erases the events of dead letters. They are kept longer than the index of events
 // lists them.
 func (s *Service) eraseDead(ctx context.Context, j *Job) (string, error) {
-	page, err := s.Deliveries.List(ctx, query.Filter{
-		Company: &j.CompanyUUID, Statuses: []delivery.Status{delivery.StatusDead}, To: &j.Until, Cursor: j.Cursor, Size: jobPage,
-	})
+	page, err := s.Deliveries.List(ctx, j.page([]delivery.Status{delivery.StatusDead}))
 	if err != nil {
 		return "", err
 	}
-	refs := make([]events.Ref, 0, len(page.Items))
+	refs := make([]events.Ref, len(page.Items))
 	for i := range page.Items {
-		refs = append(refs, page.Items[i].Ref.Ref)
+		refs[i] = page.Items[i].Ref.Ref
 	}
 	return page.Next, s.eraseAll(ctx, j, refs)
 }
 
-// eraseJobs waits for the company's other jobs to end, and deletes them. Of two ERASE jobs the
-// later one waits for the earlier.
+// eraseJobs waits for the company's other jobs to end, and deletes them. It does not wait for other
+// ERASE jobs.
 func (s *Service) eraseJobs(ctx context.Context, j *Job) (string, error) {
 	others, err := s.others(ctx, j)
 	if err != nil {
 		return "", err
 	}
-	ended := make([]uuid.UUID, 0, len(others))
-	for _, id := range others {
-		other, err := s.Job(ctx, j.CompanyUUID, id)
-		switch {
-		case err != nil && !errors.Is(err, delivery.ErrNotFound) && !errors.Is(err, errUnreadable):
-			return "", err
-		case err != nil || other.finished():
-			ended = append(ended, id)
-		case other.Kind != JobErase || other.startedBefore(j):
+	var ended []string
+	for _, o := range others {
+		if o.finished() {
+			ended = append(ended, o.UUID.String())
+		} else if o.Kind != JobErase {
 			return "", errHeld
 		}
 	}
 	return "", s.forget(ctx, j.CompanyUUID, ended...)
-}
-
-// startedBefore orders jobs. The UUID decides between jobs that were started at the same time.
-func (j *Job) startedBefore(o *Job) bool {
-	return cmp.Or(j.CreatedAt.Compare(o.CreatedAt), bytes.Compare(j.UUID[:], o.UUID[:])) < 0
 }

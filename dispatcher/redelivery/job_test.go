@@ -11,21 +11,16 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery"
 	"spendhook/internal/redistest"
 )
-
-// noQueue is a Queue that serves no job.
-type noQueue struct{}
-
-func (noQueue) Wake(context.Context, []int) {}
 
 // newService is a Service with jobs alone, and the time that it takes for the present one.
 func newService(t *testing.T) (*Service, *time.Time) {
 	t.Helper()
 	now := time.Now()
 	return New(Options{
-		Client: redistest.New(t), Queue: noQueue{}, NewID: uuid.New, Logger: slog.New(slog.DiscardHandler),
+		Client: redistest.New(t), Wake: func(context.Context, []int) {}, NewID: uuid.New, Logger: slog.New(slog.DiscardHandler),
 		Now: func() time.Time { return now },
 	}), &now
 }
@@ -33,7 +28,7 @@ func newService(t *testing.T) (*Service, *time.Time) {
 // start adds a job.
 func start(t *testing.T, s *Service, company uuid.UUID) Job {
 	t.Helper()
-	j, err := s.startJob(t.Context(), Job{CompanyUUID: company, Kind: JobRecover, Retry: &query.Filter{}})
+	j, err := s.startJob(t.Context(), Job{CompanyUUID: company, Kind: JobRecover})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,16 +43,16 @@ func finish(t *testing.T, s *Service, j Job) {
 		t.Fatal(err)
 	}
 	j.end(JobCompleted, s.Now())
-	if saved, err := s.save(t.Context(), &j); !saved || err != nil {
-		t.Fatal(saved, err)
+	if err := s.save(t.Context(), &j); err != nil {
+		t.Fatal(err)
 	}
 }
 
-// lives are the times to live, in days, of a job and of the company's list of jobs; -1: none.
-func lives(t *testing.T, s *Service, j Job) [2]time.Duration {
+// lives are the times to live, in days, of a company's jobs and of their index; -1: none.
+func lives(t *testing.T, s *Service, company uuid.UUID) [2]time.Duration {
 	t.Helper()
 	var days [2]time.Duration
-	for i, key := range []string{jobKey(j.CompanyUUID, j.UUID), jobsKey(j.CompanyUUID)} {
+	for i, key := range []string{jobsKey(company), endsKey(company)} {
 		life, err := s.Client.PTTL(t.Context(), key).Result()
 		if err != nil {
 			t.Fatal(err)
@@ -76,7 +71,7 @@ func TestUnfinishedJobsAreKept(t *testing.T) {
 	s, now := newService(t)
 	company := uuid.New()
 	old := start(t, s, company)
-	if got := lives(t, s, old); got != [2]time.Duration{-1, -1} {
+	if got := lives(t, s, company); got != [2]time.Duration{-1, -1} {
 		t.Errorf("a new job is kept for %d days", got)
 	}
 	*now = now.Add(2 * jobRetention)
@@ -86,22 +81,23 @@ func TestUnfinishedJobsAreKept(t *testing.T) {
 		t.Errorf("%+v, %v", page, err)
 	}
 	finish(t, s, late)
-	if got := lives(t, s, late); got != [2]time.Duration{7, -1} {
-		t.Errorf("with an unfinished one, a finished job is kept for %d days", got)
+	if got := lives(t, s, company); got != [2]time.Duration{-1, -1} {
+		t.Errorf("with an unfinished one, the jobs are kept for %d days", got)
 	}
+	*now = now.Add(jobRetention - time.Second)
 	finish(t, s, old)
-	if got := lives(t, s, old); got != [2]time.Duration{7, 7} {
-		t.Errorf("a finished job is kept for %d days", got)
+	if got := lives(t, s, company); got != [2]time.Duration{7, 7} {
+		t.Errorf("finished jobs are kept for %d days", got)
 	}
 	if page, err = s.Jobs(t.Context(), JobFilter{Company: company}); err != nil || len(page.Items) != 2 {
 		t.Errorf("%+v, %v", page, err)
 	}
-	if err := s.Client.Del(t.Context(), jobKey(company, old.UUID)).Err(); err != nil { // as when it has expired
-		t.Fatal(err)
-	}
 	*now = now.Add(time.Minute)
 	start(t, s, company)
-	if n := s.Client.ZCard(t.Context(), jobsKey(company)).Val(); n != 2 {
+	if _, err := s.Job(t.Context(), company, late.UUID); !errors.Is(err, delivery.ErrNotFound) {
+		t.Errorf("after 7 days, a finished job is read: %v", err)
+	}
+	if n := s.Client.ZCard(t.Context(), endsKey(company)).Val(); n != 2 {
 		t.Errorf("%d jobs are in the list", n)
 	}
 }
@@ -119,11 +115,11 @@ func TestFinishedJobsAreBounded(t *testing.T) {
 	*now = now.Add(time.Second)
 	for range keptJobs {
 		j := Job{UUID: uuid.New(), CompanyUUID: company, Kind: JobRetry, Status: JobCompleted, CreatedAt: *now}
-		if err := s.add(t.Context(), j, 0); err != nil {
+		if err := s.save(t.Context(), &j); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ids := s.Client.ZRange(t.Context(), jobsKey(company), 0, -1).Val()
+	ids := s.Client.ZRange(t.Context(), endsKey(company), 0, -1).Val()
 	if len(ids) != keptJobs {
 		t.Errorf("%d jobs are kept", len(ids))
 	}
@@ -132,8 +128,8 @@ func TestFinishedJobsAreBounded(t *testing.T) {
 			t.Fatalf("the unfinished %s is not listed", id)
 		}
 	}
-	if texts := s.Client.Keys(t.Context(), "sh:*job:*").Val(); len(texts) != keptJobs {
-		t.Errorf("%d texts are kept", len(texts))
+	if texts := s.Client.HLen(t.Context(), jobsKey(company)).Val(); texts != keptJobs {
+		t.Errorf("%d texts are kept", texts)
 	}
 }
 
@@ -142,23 +138,16 @@ func TestDamagedJobIsDropped(t *testing.T) {
 	t.Parallel()
 	s, _ := newService(t)
 	company := uuid.New()
-	for what, damage := range map[string]func(key string) error{
-		"text": func(key string) error { return s.Client.Set(t.Context(), key, "garbage", 0).Err() },
-		"type": func(key string) error {
-			return errors.Join(s.Client.Del(t.Context(), key).Err(), s.Client.LPush(t.Context(), key, "garbage").Err())
-		},
-	} {
-		j := start(t, s, company)
-		if err := damage(jobKey(company, j.UUID)); err != nil {
-			t.Fatal(err)
-		}
-		if again, err := s.Step(t.Context(), company, j.UUID); again >= 0 || err != nil {
-			t.Errorf("%s: it is served again after %v, %v", what, again, err)
-		}
-		for _, key := range []string{jobKey(company, j.UUID), jobsKey(company), activeKey(company)} {
-			if s.Client.Exists(t.Context(), key).Val() != 0 {
-				t.Errorf("%s: %s is left", what, key)
-			}
+	j := start(t, s, company)
+	if err := s.Client.HSet(t.Context(), jobsKey(company), j.UUID.String(), "garbage").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := s.Step(t.Context(), company, j.UUID); again >= 0 || err != nil {
+		t.Errorf("it is served again after %v, %v", again, err)
+	}
+	for _, key := range []string{jobsKey(company), endsKey(company)} {
+		if s.Client.Exists(t.Context(), key).Val() != 0 {
+			t.Errorf("%s is left", key)
 		}
 	}
 }
@@ -170,13 +159,14 @@ func TestLastJobIsAddedAgain(t *testing.T) {
 	s, _ := newService(t)
 	company := uuid.New()
 	var last Job
-	for range maxWaiting {
+	for range maxUnfinished {
 		last = start(t, s, company)
 	}
-	if err := s.add(t.Context(), last, 0); err != nil {
+	last.text = ""
+	if err := s.save(t.Context(), &last); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.startJob(t.Context(), last); !errors.Is(err, ErrTooManyJobs) {
+	if _, err := s.startJob(t.Context(), Job{CompanyUUID: company, Kind: JobDrop}); !errors.Is(err, ErrTooManyJobs) {
 		t.Errorf("another job: %v", err)
 	}
 }
@@ -184,48 +174,42 @@ func TestLastJobIsAddedAgain(t *testing.T) {
 // A job that must wait is served again at growing intervals.
 func TestJobWaitsLongerAndLonger(t *testing.T) {
 	t.Parallel()
-	j, now := Job{}, time.Now()
+	now := time.Now()
+	j := Job{UpdatedAt: now}
 	var steps []int
 	for range 7 {
-		again := j.waits(true, now)
+		again := j.wait(now)
 		steps = append(steps, int(again/time.Second))
 		now = now.Add(again)
 	}
 	if got, want := fmt.Sprint(steps), "[1 1 2 4 8 10 10]"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if again := j.waits(false, now); again != 0 || !j.HeldSince.IsZero() {
-		t.Errorf("it goes on after %v, held since %v", again, j.HeldSince)
-	}
-	if again := j.waits(true, now); again != minWait {
+	j.UpdatedAt = now // it has made a step
+	if again := j.wait(now); again != minWait {
 		t.Errorf("it waits again for %v", again)
 	}
 }
 
-// Of two jobs that erase a company and were started at the same time, one waits for the other.
-func TestErasesStartedTogetherEnd(t *testing.T) {
+// Of two jobs that erase a company, none waits for the other, and none deletes the other.
+func TestErasesDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	s, _ := newService(t)
 	company := uuid.New()
-	var held []*Job
+	var erases []Job
 	for range 2 {
 		j, err := s.Erase(t.Context(), company)
 		if err != nil {
 			t.Fatal(err)
 		}
-		held = append(held, &j)
+		erases = append(erases, j)
 	}
-	held = slices.DeleteFunc(held, func(j *Job) bool {
-		_, err := s.eraseJobs(t.Context(), j)
-		if err != nil && !errors.Is(err, errHeld) {
-			t.Fatal(err)
+	for _, j := range erases {
+		if _, err := s.eraseJobs(t.Context(), &j); err != nil {
+			t.Error(err)
 		}
-		return err == nil
-	})
-	if len(held) != 1 {
-		t.Fatalf("%d of 2 jobs wait", len(held))
-	}
-	if _, err := s.Job(t.Context(), company, held[0].UUID); err != nil {
-		t.Error(err)
+		if _, err := s.Job(t.Context(), company, j.UUID); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -3,27 +3,28 @@
 package redelivery
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/workqueue/quarantine"
+	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/filter"
 	"spendhook/subscribers/registry"
 )
-
-// Queue has the methods of *workqueue.Queue that a Service uses.
-type Queue interface {
-	// Wake wakes partitions that have work.
-	Wake(ctx context.Context, partitions []int)
-}
 
 // Options configures a Service; all are required.
 type Options struct {
@@ -33,7 +34,7 @@ type Options struct {
 	Registry     *registry.Registry
 	Subscribers  *subscribers.Store
 	Certificates *certificate.Store
-	Queue        Queue
+	Wake         func(ctx context.Context, partitions []int) // wakes partitions that have work
 	Quarantine   *quarantine.Store
 	Now          func() time.Time
 	NewID        func() uuid.UUID
@@ -48,23 +49,28 @@ type Service struct {
 // New returns a Service.
 func New(o Options) *Service { return &Service{Options: o} }
 
-// reachable finds a subscriber that deliveries can be made to:
-// delivery.ErrSubscriberGone or delivery.ErrSubscriberDisabled otherwise.
-func (s *Service) reachable(ctx context.Context, company, subscriber uuid.UUID) (*subscribers.Subscriber, error) {
+// subscriber finds a subscriber; subscribers.ErrNotFound when there is none.
+func (s *Service) subscriber(ctx context.Context, company, id uuid.UUID) (*subscribers.Subscriber, error) {
 	all, err := s.Registry.Current(ctx, company)
 	if err != nil {
 		return nil, err
 	}
 	for _, sub := range all {
-		if sub.UUID != subscriber {
-			continue
+		if sub.UUID == id {
+			return sub, nil
 		}
-		if !sub.Enabled {
-			return sub, delivery.ErrSubscriberDisabled
-		}
-		return sub, nil
 	}
-	return nil, delivery.ErrSubscriberGone
+	return nil, subscribers.ErrNotFound
+}
+
+// reachable returns subscribers.ErrNotFound or delivery.ErrSubscriberDisabled when no
+// deliveries can be made to a subscriber.
+func (s *Service) reachable(ctx context.Context, company, id uuid.UUID) error {
+	sub, err := s.subscriber(ctx, company, id)
+	if err == nil && !sub.Enabled {
+		err = delivery.ErrSubscriberDisabled
+	}
+	return err
 }
 
 // writeOf changes one delivery outside of any attempt, unless one is under way.
@@ -79,7 +85,7 @@ func (s *Service) write(ctx context.Context, writes ...store.Write) ([]*store.Fo
 	if err != nil {
 		return nil, err
 	}
-	s.Queue.Wake(ctx, wakes)
+	s.Wake(ctx, wakes)
 	out := make([]*store.Found, len(recorded))
 	for i, r := range recorded {
 		if r.Err != nil {
@@ -88,4 +94,171 @@ func (s *Service) write(ctx context.Context, writes ...store.Write) ([]*store.Fo
 		out[i] = r.Found[0]
 	}
 	return out, nil
+}
+
+// changeTries bounds the tries of change while the delivery changes meanwhile.
+const changeTries = 5
+
+// change writes the record that next returns for the stored one; nil leaves the delivery as it is.
+// The error is delivery.ErrInFlight, delivery.ErrNotFound or events.ErrCompacted when that cannot be done.
+func (s *Service) change(ctx context.Context, r delivery.Ref, rec *delivery.Record, next func(delivery.Record) *delivery.Record) (delivery.Delivery, error) {
+	for range changeTries {
+		to := next(*rec)
+		if to == nil {
+			return delivery.Delivery{Ref: r, Record: *rec}, nil
+		}
+		all, err := s.write(ctx, writeOf(r, rec, to))
+		if err != nil {
+			return delivery.Delivery{}, err
+		}
+		found := all[0]
+		switch {
+		case found == nil:
+			return delivery.Delivery{Ref: r, Record: *to}, nil
+		case found.Compacted:
+			return delivery.Delivery{}, events.ErrCompacted
+		case found.InFlight:
+			return delivery.Delivery{}, delivery.ErrInFlight
+		case found.Damaged, found.Record.Version == 0:
+			return delivery.Delivery{}, delivery.ErrNotFound
+		}
+		rec = found.Record
+	}
+	return delivery.Delivery{}, errors.New("the delivery keeps changing")
+}
+
+// restart makes a delivery due at once with a fresh schedule.
+func (s *Service) restart(ctx context.Context, r delivery.Ref, rec *delivery.Record) (delivery.Delivery, error) {
+	return s.change(ctx, r, rec, func(rec delivery.Record) *delivery.Record {
+		return new(lifecycle.Restart(rec, delivery.ReasonReplay, s.Now()))
+	})
+}
+
+// Retry attempts a delivery again at once, with a fresh schedule, whatever its
+// status. delivery.ErrNotFound, ErrInFlight while an attempt is under way,
+// ErrSubscriberGone or ErrSubscriberDisabled.
+func (s *Service) Retry(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error) {
+	d, err := s.Deliveries.Delivery(ctx, company, id)
+	if err == nil {
+		err = s.reachable(ctx, company, d.Subscriber)
+	}
+	if errors.Is(err, subscribers.ErrNotFound) {
+		err = delivery.ErrSubscriberGone
+	}
+	if err != nil {
+		return delivery.Delivery{}, err
+	}
+	return s.restart(ctx, d.Ref, &d.Record)
+}
+
+// Replay sends an event again to every enabled subscriber that wants it now, or
+// only to those named, each with a fresh schedule; the webhook-id stays the
+// event's. Deliveries with an attempt under way are left as they are. The error is an
+// UnknownSubscribersError when only names subscribers that the company does not have,
+// events.ErrNotFound when there is no such event, events.ErrCompacted when its
+// payload is not kept any more.
+func (s *Service) Replay(ctx context.Context, r events.Ref, only []uuid.UUID) (out []delivery.Delivery, err error) {
+	stored, err := s.Events.Get(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if stored.State == events.Compacted {
+		return nil, events.ErrCompacted
+	}
+	subs, err := s.Registry.Current(ctx, r.Company)
+	if err != nil {
+		return nil, err
+	}
+	unknown := slices.DeleteFunc(slices.Clone(only), func(id uuid.UUID) bool {
+		return slices.ContainsFunc(subs, func(sub *subscribers.Subscriber) bool { return sub.UUID == id })
+	})
+	if len(unknown) > 0 {
+		return nil, UnknownSubscribersError(unknown)
+	}
+	candidate := filter.NewEvent(stored.Event)
+	for _, sub := range subs {
+		matches, _ := sub.Matches(candidate) // explain says why one fails
+		if !sub.Enabled || !matches || len(only) > 0 && !slices.Contains(only, sub.UUID) {
+			continue
+		}
+		ref := delivery.Ref{Ref: r, Subscriber: sub.UUID}
+		records, err := s.Deliveries.Get(ctx, []delivery.Ref{ref})
+		if err != nil {
+			return nil, err
+		}
+		rec := cmp.Or(records[0], delivery.NewRecord(stored))
+		d, err := s.restart(ctx, ref, rec)
+		if errors.Is(err, delivery.ErrInFlight) {
+			d, err = delivery.Delivery{Ref: ref, Record: *rec}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+// UnknownSubscribersError names subscribers that the company does not have.
+type UnknownSubscribersError []uuid.UUID
+
+// Error lists at most ten of them.
+func (e UnknownSubscribersError) Error() string {
+	return strings.Join(uuid.UUIDs(e[:min(len(e), 10)]).Strings(), ", ")
+}
+
+// DropQuarantined drops an event or a delivery from the quarantine. A delivery is cancelled. An
+// event is no longer pending, and its payload is removed, if it is not matched, or if it cannot be
+// read and has no open delivery. quarantine.ErrNotFound when there is no such entry;
+// delivery.ErrInFlight while an attempt is under way. Calling it again is safe.
+func (s *Service) DropQuarantined(ctx context.Context, e quarantine.Entry) error {
+	listed, err := s.Quarantine.Has(ctx, e)
+	if err == nil && !listed {
+		err = quarantine.ErrNotFound
+	}
+	if err != nil {
+		return err
+	}
+	event := events.Ref{Company: e.Company, ID: e.EventID}
+	stored, unreadable := s.Events.Get(ctx, event) // the error may also be of Redis, or ErrNotFound
+	if errors.Is(unreadable, events.ErrUnavailable) {
+		return unreadable
+	}
+	if e.Subscriber != nil {
+		if unreadable != nil {
+			stored.AcceptedAt = s.Now()
+		}
+		err = s.drop(ctx, delivery.Ref{Ref: event, Subscriber: *e.Subscriber}, delivery.NewRecord(stored))
+	}
+	if err == nil && (unreadable != nil || e.Subscriber == nil && stored.State == events.Ready) {
+		err = s.Deliveries.DropQuarantined(ctx, event)
+	}
+	if err != nil {
+		return err
+	}
+	return s.Quarantine.Forget(ctx, e)
+}
+
+// drop cancels a live delivery. fresh replaces a record that cannot be read.
+func (s *Service) drop(ctx context.Context, r delivery.Ref, fresh *delivery.Record) error {
+	records, err := s.Deliveries.Stored(ctx, []delivery.Ref{r})
+	if err != nil {
+		return err
+	}
+	if records[0] == nil {
+		w := writeOf(r, fresh, new(lifecycle.Cancel(*fresh, delivery.ReasonDropped, s.Now())))
+		w.Changes[0].Damaged = true
+		found, err := s.write(ctx, w)
+		if err == nil && found[0] != nil && found[0].InFlight {
+			err = delivery.ErrInFlight
+		}
+		return err
+	}
+	_, err = s.change(ctx, r, records[0], func(rec delivery.Record) *delivery.Record {
+		if !rec.Status.Live() {
+			return nil
+		}
+		return new(lifecycle.Cancel(rec, delivery.ReasonDropped, s.Now()))
+	})
+	return err
 }

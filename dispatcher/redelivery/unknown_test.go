@@ -3,6 +3,7 @@ package redelivery
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -14,18 +15,18 @@ func TestUnknownFieldsOfAJobStay(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	client := redistest.Start(t, redistest.Options{}).Client()
-	s := &Service{Options: Options{Client: client}}
+	s := &Service{Options: Options{Client: client, Now: time.Now}}
 	company, id := uuid.New(), uuid.New()
-	client.Set(ctx, jobKey(company, id), `{"uuid":"`+id.String()+`","company":"`+company.String()+`","kind":"RECOVER","pace":{"ms":5}}`, 0)
+	client.HSet(ctx, jobsKey(company), id.String(), `{"uuid":"`+id.String()+`","company":"`+company.String()+`","kind":"RECOVER","pace":{"ms":5}}`)
 	j, err := s.Job(ctx, company, id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	j.Examined++
-	if saved, err := s.save(ctx, &j); !saved || err != nil {
-		t.Fatal(saved, err)
+	if err := s.save(ctx, &j); err != nil {
+		t.Fatal(err)
 	}
-	text := client.Get(ctx, jobKey(company, id)).Val()
+	text := client.HGet(ctx, jobsKey(company), id.String()).Val()
 	if !strings.Contains(text, `"pace":{"ms":5}`) || !strings.Contains(text, `"examined":1`) {
 		t.Error(text)
 	}

@@ -1,7 +1,6 @@
 package workqueue_test
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"slices"
@@ -377,7 +376,9 @@ func (m *model) outcome(w *try, kind string, c store.Change) {
 		do = func(r delivery.Record) delivery.Record { return lifecycle.Requeue(r, now) }
 	case "cancel":
 		res = nil
-		do = func(r delivery.Record) delivery.Record { return lifecycle.Cancel(r, now) }
+		do = func(r delivery.Record) delivery.Record {
+			return lifecycle.Cancel(r, delivery.ReasonSubscriberDeleted, now)
+		}
 	}
 	if !c.Claimed {
 		c.Reach = store.ReachUnknown
@@ -524,7 +525,7 @@ func (m *model) changes(t *rapid.T) {
 		next = lifecycle.Requeue(*rec, now)
 		next.Reason = ""
 	case kind == "cancel" && rec.Status.Live():
-		next = lifecycle.Cancel(*rec, now)
+		next = lifecycle.Cancel(*rec, delivery.ReasonSubscriberDeleted, now)
 	case kind == "replay":
 		next = lifecycle.Restart(*rec, delivery.ReasonReplay, now)
 	default:
@@ -548,14 +549,9 @@ func (m *model) addsJob(t *rapid.T) {
 	m.t = t
 	company := m.companies[rapid.IntRange(0, modelCompanies-1).Draw(t, "company")]
 	s := m.bench.jobs(m.draw().Queue)
-	sub := uuid.New()
-	id := uuid.NewSHA1(sub, []byte(redelivery.JobErase)) // the model's jobs have nothing to do
+	id := uuid.NewSHA1(uuid.New(), []byte(redelivery.JobErase)) // the model's jobs have nothing to do
 	s.NewID = func() uuid.UUID { return id }
-	add := func(ctx context.Context, company, _ uuid.UUID) error { _, err := s.Erase(ctx, company); return err }
-	if rapid.Bool().Draw(t, "later") {
-		add = s.SubscriberDeleting
-	}
-	if err := add(m.ctx, company, sub); err != nil {
+	if _, err := s.Erase(m.ctx, company); err != nil {
 		t.Fatalf("add job: %v", err)
 	}
 	m.jobs[id] = true

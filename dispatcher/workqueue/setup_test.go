@@ -105,7 +105,7 @@ func (b *bench) queue(replica string) *workqueue.Queue {
 // jobs is a service that adds jobs. The test itself ends them.
 func (b *bench) jobs(q *workqueue.Queue) *redelivery.Service {
 	return redelivery.New(redelivery.Options{
-		Client: b.client, Deliveries: b.deliveries, Events: b.stored, Queue: wakeless{q}, Now: time.Now, NewID: uuid.New,
+		Client: b.client, Deliveries: b.deliveries, Events: b.stored, Wake: wakeless{q}.Wake, Now: time.Now, NewID: uuid.New,
 	})
 }
 

@@ -116,9 +116,9 @@ func (r *Reader) GetSome(ctx context.Context, refs []events.Ref, on []bool) ([]*
 	return stored, nil
 }
 
-// Heads reads the heads of events, in the order of refs: state, time of acceptance, sequence,
+// heads reads the heads of events, in the order of refs: state, time of acceptance, sequence,
 // id, company and type. Missing and damaged events are nil; a compacted event has no type.
-func (r *Reader) Heads(ctx context.Context, refs []events.Ref) ([]*events.Stored, error) {
+func (r *Reader) heads(ctx context.Context, refs []events.Ref) ([]*events.Stored, error) {
 	gets, _ := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, ref events.Ref) *redis.StringCmd {
 		return pipe.GetRange(ctx, layout.EventKey(ref), 0, int64(layout.HeadLength)-1)
 	}) // each command has its own error

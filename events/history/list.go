@@ -213,7 +213,7 @@ func (l *listing) only(ctx context.Context, refs []events.Ref) (on []bool, err e
 	if err != nil || len(l.filter.Types) == 0 {
 		return on, err
 	}
-	heads, err := l.reader.Heads(ctx, refs)
+	heads, err := l.reader.heads(ctx, refs)
 	for i, e := range heads {
 		on[i] = on[i] && e != nil && slices.Contains(l.filter.Types, e.Type)
 	}

@@ -24,9 +24,9 @@ end
 redis.call('DEL', KEYS[6])
 redis.call('ZREM', ARGV[4] .. 'fs:' .. ARGV[2], ARGV[1])
 touch(KEYS[3])
--- Waiting deliveries become due without rate, order and pause, also those of a disabled
+-- All waiting deliveries become due, without rate, order and pause, also those of a disabled
 -- subscriber. They are claimed and then cancelled.
-redis.call('HDEL', ARGV[4] .. 'es:' .. ARGV[2] .. '/' .. ARGV[1], 'until')
+redis.call('HSET', ARGV[4] .. 'es:' .. ARGV[2] .. '/' .. ARGV[1], 'gone', 1)
 configure(ARGV[4], ARGV[2], ARGV[1], '', '', '', '', clock())
 resume(ARGV[4], ARGV[2], ARGV[1], clock())
 redis.call('DEL', ARGV[4] .. 'hs:' .. ARGV[2] .. '/' .. ARGV[1])

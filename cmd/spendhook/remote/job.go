@@ -108,7 +108,7 @@ func (c *jobWaitCmd) Run(ctx context.Context, s *session) error {
 type jobListCmd struct {
 	listing
 	SubscriberUUID *uuid.UUID `name:"subscriber-uuid" help:"Only jobs of this subscriber."`
-	Kind           []string   `help:"RETRY, RECOVER, CANCEL, DROP or ERASE; may repeat."`
+	Kind           []string   `help:"RETRY, RECOVER, DROP or ERASE; may repeat."`
 	Status         []string   `help:"QUEUED, RUNNING, COMPLETED or CANCELLED; may repeat."`
 }
 

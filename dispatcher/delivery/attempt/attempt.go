@@ -23,7 +23,7 @@ type Attempt struct {
 	StatusCode   int    `json:"c,omitzero"`  // 0 when no response came
 	Error        string `json:"e,omitempty"` // the class of the failure; empty: none
 	ResponseBody []byte `json:"b,omitempty"` // at most the first 1 KiB, of the last attempt only
-	Sent         string `json:"h,omitempty"` // sentOf(headers of the request); empty: the same as the next attempt
+	Sent         string `json:"h,omitempty"` // sentOf(headers of the request); empty: no request was sent
 	Waited       Waited `json:"w,omitempty"`
 	Timing       Timing `json:"p,omitzero"`
 	Trace        string `json:"x,omitempty"` // the traceparent it was sent with; empty: none
@@ -54,7 +54,6 @@ func Append(log []Attempt, number int, res Result) []Attempt {
 		log[i].ResponseBody = nil
 	}
 	log = append(log, New(number, res))
-	keepSent(log)
 	return log[max(0, len(log)-maxLog):]
 }
 

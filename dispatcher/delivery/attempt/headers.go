@@ -25,8 +25,6 @@ const (
 const (
 	usualType = "application/json"
 	redacted  = "[redacted]"
-	// nothingSent marks an attempt without headers when the next attempt has some.
-	nothingSent = "-"
 )
 
 // sentOf encodes the headers of an attempt for the log, one per line: user agent, sequence,
@@ -59,37 +57,16 @@ func sentOf(header http.Header) string {
 	return strings.TrimRight(strings.Join(lines, "\n"), "\n")
 }
 
-// keepSent removes the headers of the attempt before the latest if both sent the same ones,
-// so that the log has them once.
-func keepSent(attempts []Attempt) {
-	last := len(attempts) - 1
-	if last == 0 {
-		return
-	}
-	switch before := &attempts[last-1].Sent; *before {
-	case attempts[last].Sent:
-		*before = ""
-	case "":
-		*before = nothingSent
-	}
-}
-
-// Headers returns the headers that attempt i of a delivery's log sent, by name, with secrets
+// Headers returns the headers that the attempt of an event sent, by name, with secrets
 // redacted. It is empty when no request was sent.
-func Headers(eventID string, attempts []Attempt, i int) map[string]string {
-	sent := ""
-	for _, a := range attempts[i:] {
-		if sent = a.Sent; sent != "" {
-			break
-		}
-	}
-	if sent == "" || sent == nothingSent {
+func (a *Attempt) Headers(eventID string) map[string]string {
+	if a.Sent == "" {
 		return map[string]string{}
 	}
-	lines := append(strings.Split(sent, "\n"), "", "")
+	lines := append(strings.Split(a.Sent, "\n"), "", "")
 	shown := map[string]string{
 		headerAgent: lines[0], headerType: usualType, headerID: eventID, headerSignature: redacted,
-		headerTimestamp: strconv.FormatInt(time.UnixMilli(attempts[i].StartedAt).Unix(), 10),
+		headerTimestamp: strconv.FormatInt(time.UnixMilli(a.StartedAt).Unix(), 10),
 	}
 	if lines[1] != "" {
 		shown[headerSequence] = lines[1]
@@ -97,8 +74,8 @@ func Headers(eventID string, attempts []Attempt, i int) map[string]string {
 	if lines[2] != "" {
 		shown[headerType] = lines[2]
 	}
-	if trace := attempts[i].Trace; trace != "" {
-		shown[headerTrace] = trace
+	if a.Trace != "" {
+		shown[headerTrace] = a.Trace
 	}
 	for _, name := range lines[3:] {
 		if name != "" {

@@ -96,24 +96,10 @@ func again(r delivery.Record, reason string, due, now time.Time) delivery.Record
 	return r
 }
 
-// Expire ends a delivery whose event no longer exists.
-func Expire(r delivery.Record, now time.Time) delivery.Record {
-	r = Cancel(r, now)
-	r.Reason = delivery.ReasonExpired
-	return r
-}
-
-// Drop ends a delivery that a client dropped, from the quarantine or while it waited for a
-// paused subscriber.
-func Drop(r delivery.Record, now time.Time) delivery.Record {
-	r = Cancel(r, now)
-	r.Reason = delivery.ReasonDropped
-	return r
-}
-
-// Cancel ends a delivery whose subscriber was deleted.
-func Cancel(r delivery.Record, now time.Time) delivery.Record {
-	r.Status, r.Reason = delivery.StatusCancelled, delivery.ReasonSubscriberDeleted
+// Cancel ends a delivery because its subscriber was deleted, its event no longer exists, or a client
+// dropped the delivery.
+func Cancel(r delivery.Record, reason string, now time.Time) delivery.Record {
+	r.Status, r.Reason = delivery.StatusCancelled, reason
 	r.Due, r.Updated = 0, now.UnixMilli()
 	return r
 }

@@ -115,7 +115,7 @@ func TestStateMachine(t *testing.T) {
 				if !r.Status.Live() {
 					t.Skip("nothing to cancel")
 				}
-				r = Cancel(r, now)
+				r = Cancel(r, delivery.ReasonSubscriberDeleted, now)
 			},
 			"replay": func(*rapid.T) { r = Restart(r, delivery.ReasonReplay, now) },
 			"":       func(t *rapid.T) { checkRecord(t, &r, now) },

@@ -13,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/keys"
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/history"
@@ -144,24 +143,17 @@ func (l *lister) company(ctx context.Context, at position) error {
 		if err != nil || len(entries) == 0 {
 			return err
 		}
-		if byEvent {
-			counts, err := l.reader.counts(ctx, refsOf(at.Company, entries))
-			if err != nil {
-				return err
-			}
-			entries = entries[:history.Fitting(counts, maxLoaded)]
-		}
 		groups, err := l.reader.read(ctx, at.Company, l.filter.Subscriber, entries, byEvent)
 		if err != nil {
 			return err
 		}
-		for i, e := range entries {
+		for i, group := range groups {
 			after := ""
-			if e.ID == at.ID {
+			if entries[i].ID == at.ID {
 				after = at.After
 			}
-			at = position{Company: at.Company, Place: e}
-			if l.add(groups[i], after, at) {
+			at = position{Company: at.Company, Place: entries[i]}
+			if l.add(group, after, at) {
 				return nil
 			}
 		}
@@ -203,47 +195,29 @@ func (l *lister) index(company uuid.UUID) (span history.Span, byEvent bool) {
 	}
 	switch {
 	case sub != nil && dead:
-		span.Index = keys.DeadOfSubscriber(company, *sub)
+		span.Index = DeadOfSubscriber(company, *sub)
 	case sub != nil && live:
-		span.Index = keys.LiveOfSubscriber(company, *sub)
+		span.Index = LiveOfSubscriber(company, *sub)
 	case sub != nil:
 		span.Index = layout.OfSubscriberKey(company, *sub)
 	case dead:
-		span.Index = keys.DeadOfCompany(company)
+		span.Index = DeadOfCompany(company)
 	case live:
-		span.Index = keys.LiveOfCompany(company)
+		span.Index = LiveOfCompany(company)
 	default:
 		span.Index, byEvent = layout.IndexKey(company), true
 	}
 	return span, byEvent
 }
 
-// counts is about how many deliveries each of the events has.
-func (r *Reader) counts(ctx context.Context, refs []events.Ref) ([]int, error) {
-	lengths, err := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.IntCmd {
-		return pipe.HLen(ctx, keys.Deliveries(r))
-	})
-	if err != nil {
-		return nil, fmt.Errorf("count deliveries: %w", err)
-	}
-	counts := make([]int, len(refs))
-	for i, length := range lengths {
-		counts[i] = int(length.Val())
-	}
-	return counts, nil
-}
-
-func refsOf(company uuid.UUID, entries []history.Place) []events.Ref {
-	refs := make([]events.Ref, len(entries))
-	for i, e := range entries {
-		refs[i] = events.Ref{Company: company, ID: e.ID}
-	}
-	return refs
-}
-
+// read reads the deliveries of the first entries, at least of one.
 func (r *Reader) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, entries []history.Place, byEvent bool) ([][]delivery.Delivery, error) {
 	if byEvent {
-		groups, _, err := r.ofEvents(ctx, refsOf(company, entries))
+		refs := make([]events.Ref, len(entries))
+		for i, e := range entries {
+			refs[i] = events.Ref{Company: company, ID: e.ID}
+		}
+		groups, _, err := r.ofEvents(ctx, refs)
 		return groups, err
 	}
 	refs := make([]delivery.Ref, len(entries))
@@ -288,12 +262,12 @@ func (r *Reader) Get(ctx context.Context, refs []delivery.Ref) ([]*delivery.Reco
 // kept, or is damaged.
 func (r *Reader) Stored(ctx context.Context, refs []delivery.Ref) ([]*delivery.Record, error) {
 	texts, _ := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, r delivery.Ref) *redis.StringCmd {
-		return pipe.HGet(ctx, keys.Deliveries(r.Ref), r.Subscriber.String())
+		return pipe.HGet(ctx, Deliveries(r.Ref), r.Subscriber.String())
 	}) // each command has its own error
 	records := make([]*delivery.Record, len(refs))
 	for i, c := range texts {
 		text, err := c.Result()
-		if errors.Is(err, redis.Nil) {
+		if errors.Is(err, redis.Nil) || redis.HasErrorPrefix(err, "WRONGTYPE") {
 			continue
 		}
 		if err != nil {
@@ -306,11 +280,22 @@ func (r *Reader) Stored(ctx context.Context, refs []delivery.Ref) ([]*delivery.R
 	return records, nil
 }
 
-// ofEvents reads all deliveries of events, by subscriber. held says which events matched a
-// disabled subscriber.
+// ofEvents reads the deliveries of events, by subscriber: of at least the first event, and of as many
+// more as may be loaded at once. held says which events matched a disabled subscriber.
 func (r *Reader) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]delivery.Delivery, held []bool, err error) {
+	lengths, err := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.IntCmd {
+		return pipe.HLen(ctx, Deliveries(r))
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("count deliveries: %w", err)
+	}
+	counts := make([]int, len(refs))
+	for i, length := range lengths {
+		counts[i] = int(length.Val())
+	}
+	refs = refs[:history.Fitting(counts, maxLoaded)]
 	hashes, err := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.MapStringStringCmd {
-		return pipe.HGetAll(ctx, keys.Deliveries(r))
+		return pipe.HGetAll(ctx, Deliveries(r))
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("read deliveries: %w", err)
@@ -321,7 +306,7 @@ func (r *Reader) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]de
 	for i, ref := range refs {
 		fields := hashes[i].Val()
 		groups[i] = deliveriesOf(ref, fields)
-		_, held[i] = fields[keys.HeldMark]
+		_, held[i] = fields[heldMark]
 		for j := range groups[i] {
 			all, records = append(all, groups[i][j].Ref), append(records, &groups[i][j].Record)
 		}

@@ -12,7 +12,6 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/keys"
 	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/delivery/store"
@@ -194,7 +193,7 @@ func TestPageReadsABoundedNumberOfDeliveries(t *testing.T) {
 		id := fmt.Sprintf("evt-%03d", i)
 		pipe := s.client.Pipeline()
 		for range fanout {
-			pipe.HSet(t.Context(), keys.Deliveries(events.Ref{Company: s.company, ID: id}), uuid.NewString(), `D1|{"e":"PAYMENT_PAID","c":1}`)
+			pipe.HSet(t.Context(), query.Deliveries(events.Ref{Company: s.company, ID: id}), uuid.NewString(), `D1|{"e":"PAYMENT_PAID","c":1}`)
 		}
 		pipe.ZAdd(t.Context(), layout.IndexKey(s.company), redis.Z{Score: float64(now.UnixMilli()), Member: id})
 		if _, err := pipe.Exec(t.Context()); err != nil {

@@ -2,23 +2,18 @@
 package query
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/keys"
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
-	"spendhook/events/history"
 	"spendhook/events/layout"
 	"spendhook/internal/pipeline"
 )
@@ -83,25 +78,22 @@ type EventSummary struct {
 
 // SumUp summarises events, in their order. It ignores company, cursor and size of f.
 func (r *Reader) SumUp(ctx context.Context, refs []events.Ref, f Filter) ([]EventSummary, error) {
-	counts, err := r.counts(ctx, refs)
+	states, err := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.StringCmd {
+		return pipe.GetRange(ctx, layout.EventKey(r), 0, 0)
+	}) // read before the deliveries: those of a matched event are complete
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read event states: %w", err)
 	}
 	out := make([]EventSummary, 0, len(refs))
-	for len(out) < len(refs) { // as many at a time as may be loaded
-		first := len(out)
-		some := refs[first : first+history.Fitting(counts[first:], maxLoaded)]
-		unmatched, err := r.Unmatched(ctx, some)
-		if err != nil {
-			return nil, err
-		}
-		groups, held, err := r.ofEvents(ctx, some)
+	for len(out) < len(refs) {
+		groups, held, err := r.ofEvents(ctx, refs[len(out):])
 		if err != nil {
 			return nil, err
 		}
 		for i, group := range groups {
+			unmatched := states[len(out)].Val() == string(rune(events.Ready))
 			out = append(out, EventSummary{
-				Status: sumUp(unmatched[i], held[i], group), Work: len(group) / perEntry,
+				Status: sumUp(unmatched, held[i], group), Work: len(group) / perEntry,
 				Matches: slices.ContainsFunc(group, func(d delivery.Delivery) bool { return f.matches(&d) }),
 			})
 		}
@@ -131,22 +123,7 @@ func sumUp(unmatched, held bool, deliveries []delivery.Delivery) EventStatus {
 	return EventNoSubscriber
 }
 
-// Unmatched reports which events wait for their subscribers to be matched.
-func (r *Reader) Unmatched(ctx context.Context, refs []events.Ref) ([]bool, error) {
-	states, err := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.StringCmd {
-		return pipe.GetRange(ctx, layout.EventKey(r), 0, 0)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read event states: %w", err)
-	}
-	out := make([]bool, len(refs))
-	for i, state := range states {
-		out[i] = state.Val() == string(rune(events.Ready))
-	}
-	return out, nil
-}
-
-// Stats counts a subscriber's deliveries that are kept.
+// Stats are the numbers of a subscriber's deliveries that are kept.
 type Stats struct {
 	Total, Live, Dead int64      // Live: PENDING, DELIVERING, RETRYING, held ones included
 	Waiting           int64      // of Live: in the endpoint queue, and due
@@ -154,23 +131,13 @@ type Stats struct {
 	NextAt            *time.Time // when the first in the endpoint queue is due; nil when there is none, and of an ordered subscriber
 }
 
-// Stats counts a subscriber's deliveries, in one round trip.
-func (r *Reader) Stats(ctx context.Context, company, sub uuid.UUID) (Stats, error) {
-	all, err := r.StatsOf(ctx, company, sub)
-	if err != nil {
-		return Stats{}, err
-	}
-	return all[0], nil
-}
-
-// StatsOf is Stats for several subscribers of a company, in their order and in one
-// round trip.
-func (r *Reader) StatsOf(ctx context.Context, company uuid.UUID, subs ...uuid.UUID) ([]Stats, error) {
+// Stats counts the deliveries of subscribers of a company, in their order and in one round trip.
+func (r *Reader) Stats(ctx context.Context, company uuid.UUID, subs ...uuid.UUID) ([]Stats, error) {
 	pipe, now := r.client.Pipeline(), strconv.FormatInt(r.now().UnixMilli(), 10)
 	answers := make([]func() Stats, len(subs))
 	for i, sub := range subs {
 		all := pipe.ZCard(ctx, layout.OfSubscriberKey(company, sub))
-		rest := askStats(ctx, pipe, keys.LiveOfSubscriber(company, sub), keys.DeadOfSubscriber(company, sub))
+		rest := askStats(ctx, pipe, LiveOfSubscriber(company, sub), DeadOfSubscriber(company, sub))
 		queue := queues.EndpointQueueKey(company, sub)
 		queued, later := pipe.ZCard(ctx, queue), pipe.ZCount(ctx, queue, "("+now, "("+queues.InOrder)
 		first := pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
@@ -204,39 +171,11 @@ func (r *Reader) StatsOf(ctx context.Context, company uuid.UUID, subs ...uuid.UU
 // the other counts are 0.
 func (r *Reader) CompanyStats(ctx context.Context, company uuid.UUID) (Stats, error) {
 	pipe := r.client.Pipeline()
-	answer := askStats(ctx, pipe, keys.LiveOfCompany(company), keys.DeadOfCompany(company))
+	answer := askStats(ctx, pipe, LiveOfCompany(company), DeadOfCompany(company))
 	if _, err := pipe.Exec(ctx); err != nil {
 		return Stats{}, fmt.Errorf("count deliveries: %w", err)
 	}
 	return answer(), nil
-}
-
-// sampled is how many deliveries of each list Busiest reads.
-const sampled = 1000
-
-// Busiest lists up to n subscribers of a company, by their numbers of deliveries among the
-// company's 1,000 oldest live and 1,000 latest dead ones. It takes one round trip.
-func (r *Reader) Busiest(ctx context.Context, company uuid.UUID, n int) ([]uuid.UUID, error) {
-	pipe := r.client.Pipeline()
-	live := pipe.ZRange(ctx, keys.LiveOfCompany(company), 0, sampled-1)
-	dead := pipe.ZRevRange(ctx, keys.DeadOfCompany(company), 0, sampled-1)
-	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, fmt.Errorf("sample deliveries: %w", err)
-	}
-	counts := map[string]int{}
-	for _, name := range slices.Concat(live.Val(), dead.Val()) {
-		counts[name[strings.LastIndexByte(name, '/')+1:]]++
-	}
-	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a, b))
-	})
-	var busiest []uuid.UUID
-	for _, name := range names[:min(n, len(names))] {
-		if id, err := uuid.Parse(name); err == nil {
-			busiest = append(busiest, id)
-		}
-	}
-	return busiest, nil
 }
 
 // askStats queues the reads of the lists of live and dead deliveries.
@@ -250,14 +189,4 @@ func askStats(ctx context.Context, pipe redis.Pipeliner, liveKey, deadKey string
 		}
 		return out
 	}
-}
-
-// Waiting counts the deliveries in the queue of a subscriber's endpoint that are due,
-// those of an ordered subscriber all. Of several subscribers it is the most.
-func (r *Reader) Waiting(ctx context.Context, company uuid.UUID, subscribers ...uuid.UUID) (most int64, err error) {
-	all, err := r.StatsOf(ctx, company, subscribers...)
-	for _, stats := range all {
-		most = max(most, stats.Waiting)
-	}
-	return most, err
 }

@@ -2,24 +2,30 @@ package store
 
 import (
 	"context"
-	_ "embed" // the script
+	_ "embed" // the scripts
+	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"spendhook/dispatcher/workqueue/queues"
+	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
-	"spendhook/internal/pipeline"
 	"spendhook/internal/script"
 )
 
-//go:embed lua/compact.lua
-var compactSource string
+var (
+	//go:embed lua/compacted.lua
+	compactedLua string
+	//go:embed lua/compact.lua
+	compactSource string
+	//go:embed lua/erase.lua
+	eraseSource string
 
-var compactScript = queues.Script(layout.Lua()+layout.StubLua()+lib+compactSource, true)
+	compactLib    = layout.Lua() + layout.StubLua() + lib + compactedLua
+	compactScript = queues.Script(compactLib+compactSource, true)
+	eraseScript   = queues.Script(compactLib+eraseSource, true)
+)
 
 // Bounds of one call of Compact for one partition.
 const (
@@ -27,44 +33,86 @@ const (
 	compactBytes = 1 << 20
 )
 
-// CompactionDue lists those of the partitions that have events to compact.
-func (s *Store) CompactionDue(ctx context.Context, now time.Time, partitions []int) ([]int, error) {
-	until := strconv.FormatInt(now.Add(-s.opts.Policy.KeepDelivered).UnixMilli(), 10)
-	counts, err := pipeline.Each(ctx, s.client, partitions, func(pipe redis.Pipeliner, p int) *redis.IntCmd {
-		return pipe.ZCount(ctx, compactKey(p), "-inf", until)
-	}) // each command has its own error
-	var due []int
-	for i, c := range counts {
-		if c.Val() > 0 {
-			due = append(due, partitions[i])
-		}
-	}
-	if err != nil {
-		err = fmt.Errorf("find events to compact: %w", err)
-	}
-	return due, err
-}
-
 // Compact drops the payload and the deliveries of events that were settled at least
 // Policy.KeepDelivered ago, a bounded number per partition. It returns the number of compacted
-// events, and whether more are due.
-func (s *Store) Compact(ctx context.Context, now time.Time, partitions []int) (compacted int, more bool, err error) {
+// events, and the partitions with more that are due.
+func (s *Store) Compact(ctx context.Context, now time.Time, partitions []int) (compacted int, more []int, err error) {
 	calls := make([]*script.Call, len(partitions))
 	for i, p := range partitions {
 		calls[i] = &script.Call{Script: compactScript, Keys: queues.Keys(p), Args: []any{
-			partition.Prefix(p), now.UnixMilli(), s.opts.Policy.KeepDelivered.Milliseconds(), compactMost, compactBytes,
+			partition.Prefix(p), now.UnixMilli(), s.opts.Policy.KeepDelivered.Milliseconds(), compactMost, compactBytes, s.keepEvent(),
 		}}
 	}
 	if err = script.Run(ctx, s.client, calls...); err != nil {
 		err = fmt.Errorf("compact events: %w", err)
 	}
-	for _, c := range calls {
+	for i, c := range calls {
 		reply, _ := c.Result() // its error is err
 		if counts, _ := reply.([]any); len(counts) == 2 {
 			n, _ := counts[0].(int64)
 			compacted += int(n)
-			more = more || counts[1] == int64(1)
+			if counts[1] == int64(1) {
+				more = append(more, partitions[i])
+			}
 		}
 	}
 	return compacted, more, err
+}
+
+// ErrOpen means that an event is not settled: deliveries of it are open, or it is in
+// quarantine.
+var ErrOpen = errors.New("the event is not settled")
+
+// Erase removes the payload of a settled event and its deliveries, with the receivers'
+// answers. The event is then compacted: its id and digest stay. Erasing it again does
+// nothing. events.ErrNotFound, ErrOpen.
+func (s *Store) Erase(ctx context.Context, ref events.Ref) error {
+	replies, err := s.erase(ctx, "", ref)
+	switch {
+	case replies["UNKNOWN"] > 0:
+		return events.ErrNotFound
+	case replies["OPEN"] > 0:
+		return ErrOpen
+	}
+	return err
+}
+
+// EraseAll is Erase for some hundred events of one company at most. It returns how many it
+// erased and how many are open; unknown and erased events count as neither. With unreadable it
+// also erases events that cannot be read; without, they count as open. After an error some events
+// may be erased.
+func (s *Store) EraseAll(ctx context.Context, refs []events.Ref, unreadable bool) (erased, open int, err error) {
+	which := ""
+	if unreadable {
+		which = "unreadable"
+	}
+	replies, err := s.erase(ctx, which, refs...)
+	return replies["ERASED"], replies["OPEN"], err
+}
+
+// DropQuarantined removes the payload of a quarantined event: one that cannot be read and has no
+// open deliveries, or that is not matched. The event is not pending any more. Calling it again is safe.
+func (s *Store) DropQuarantined(ctx context.Context, ref events.Ref) error {
+	_, err := s.erase(ctx, "quarantined", ref)
+	return err
+}
+
+// erase counts the replies of the script.
+func (s *Store) erase(ctx context.Context, which string, refs ...events.Ref) (map[string]int, error) {
+	calls := make([]*script.Call, len(refs))
+	for i, ref := range refs {
+		p := partition.Of(ref.Company)
+		calls[i] = &script.Call{Script: eraseScript, Keys: queues.Keys(p), Args: []any{
+			partition.Prefix(p), ref.Company.String(), ref.ID, s.opts.Now().UnixMilli(), s.keepEvent(), which,
+		}}
+	}
+	if err := script.Run(ctx, s.client, calls...); err != nil {
+		return nil, fmt.Errorf("erase events: %w", err)
+	}
+	replies := make(map[string]int)
+	for _, call := range calls {
+		reply, _ := call.Reply().(string)
+		replies[reply]++
+	}
+	return replies, nil
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"os"
 	"slices"
 	"strconv"
@@ -13,8 +14,8 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/keys"
 	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/history"
@@ -154,10 +155,10 @@ func (h *harness) standing(t tester, r events.Ref) (s standing) {
 	state := pipe.GetRange(ctx, layout.EventKey(r), 0, 0)
 	ofCompany := pipe.HGet(ctx, partition.Key(r.Company, "c:"+r.Company.String()), "pending")
 	ofPartition := pipe.Get(ctx, partition.Key(r.Company, "pending"))
-	eventFor, deliveriesFor := pipe.PTTL(ctx, layout.EventKey(r)), pipe.PTTL(ctx, keys.Deliveries(r))
-	live, all := pipe.HGet(ctx, keys.Deliveries(r), "#"), pipe.HKeys(ctx, keys.Deliveries(r))
+	eventFor, deliveriesFor := pipe.PTTL(ctx, layout.EventKey(r)), pipe.PTTL(ctx, query.Deliveries(r))
+	live, all := pipe.HGet(ctx, query.Deliveries(r), "#"), pipe.HKeys(ctx, query.Deliveries(r))
 	notes := pipe.HKeys(ctx, partition.Key(r.Company, "n:"+testReplica))
-	if _, err := pipe.Exec(ctx); err != nil && !isNil(err) {
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		t.Fatalf("read how %s stands: %v", r, err)
 	}
 	s.state = events.State(state.Val()[0])
@@ -201,7 +202,9 @@ func (h *harness) retry(r delivery.Record) delivery.Record {
 	return lifecycle.Restart(r, delivery.ReasonReplay, h.now)
 }
 func (h *harness) requeue(r delivery.Record) delivery.Record { return lifecycle.Requeue(r, h.now) }
-func (h *harness) drop(r delivery.Record) delivery.Record    { return lifecycle.Cancel(r, h.now) }
+func (h *harness) drop(r delivery.Record) delivery.Record {
+	return lifecycle.Cancel(r, delivery.ReasonSubscriberDeleted, h.now)
+}
 
 // change changes a delivery from base to next(base).
 func (h *harness) change(r delivery.Ref, base *delivery.Record, next func(delivery.Record) delivery.Record) Change {
@@ -225,7 +228,7 @@ func (h *harness) again(t tester, r delivery.Ref, next func(delivery.Record) del
 // stored reads a delivery as it is kept; an attempt under way is not shown.
 func (h *harness) stored(t tester, r delivery.Ref) *delivery.Record {
 	t.Helper()
-	text, err := h.client.HGet(t.Context(), keys.Deliveries(r.Ref), r.Subscriber.String()).Result()
+	text, err := h.client.HGet(t.Context(), query.Deliveries(r.Ref), r.Subscriber.String()).Result()
 	if err != nil {
 		t.Fatalf("read %s: %v", r, err)
 	}

@@ -6,8 +6,8 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/keys"
 	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery/query"
 	"spendhook/events"
 )
 
@@ -18,7 +18,7 @@ func TestLiveDeliveryDoesNotExpire(t *testing.T) {
 	e := h.accepted(t, "e")
 	waits := h.refs(e, 1)[0]
 	h.mustWrite(t, Write{Event: e, Changes: []Change{h.first(waits, h.fail)}, Matched: true})
-	for _, key := range []string{keys.LiveOfSubscriber(h.company, waits.Subscriber), keys.LiveOfCompany(h.company)} {
+	for _, key := range []string{query.LiveOfSubscriber(h.company, waits.Subscriber), query.LiveOfCompany(h.company)} {
 		if ttl := h.client.PTTL(t.Context(), key).Val(); ttl != forever {
 			t.Errorf("%s expires in %v, and the delivery would never be found again", key, ttl)
 		}
@@ -26,7 +26,7 @@ func TestLiveDeliveryDoesNotExpire(t *testing.T) {
 	h.now = h.now.Add(2 * harnessPolicy.DeadRetention)
 	later := delivery.Ref{Ref: h.accepted(t, "later"), Subscriber: waits.Subscriber}
 	h.mustWrite(t, Write{Event: later.Ref, Changes: []Change{h.first(later, h.fail)}, Matched: true})
-	if stats, err := h.Stats(t.Context(), h.company, waits.Subscriber); err != nil || stats.Live != 2 {
+	if stats, err := h.Stats(t.Context(), h.company, waits.Subscriber); err != nil || stats[0].Live != 2 {
 		t.Errorf("%+v, %v: want both", stats, err)
 	}
 }
@@ -44,21 +44,21 @@ func TestLateDeliveriesExpire(t *testing.T) {
 			{h.first(h.refs(e, 1)[0], h.succeed)},
 			{h.first(h.refs(e, 1)[0], h.gone)},
 		} {
-			h.client.Del(t.Context(), keys.Deliveries(e))
+			h.client.Del(t.Context(), query.Deliveries(e))
 			h.mustWrite(t, Write{Event: e, Changes: late, Matched: true})
-			if ttl := h.client.PTTL(t.Context(), keys.Deliveries(e)).Val(); ttl <= 0 {
+			if ttl := h.client.PTTL(t.Context(), query.Deliveries(e)).Val(); ttl <= 0 {
 				t.Errorf("%s, %s: the deliveries have the time to live %v", e.ID, late[0].Next.Status, ttl)
 			}
 		}
 	}
 	queued := h.refs(gone, 1)[0]
-	h.client.Del(t.Context(), keys.Deliveries(gone))
+	h.client.Del(t.Context(), query.Deliveries(gone))
 	h.mustWrite(t, Write{Event: gone, Changes: []Change{h.first(queued, h.queue)}})
-	if ttl := h.client.PTTL(t.Context(), keys.Deliveries(gone)).Val(); ttl != forever {
+	if ttl := h.client.PTTL(t.Context(), query.Deliveries(gone)).Val(); ttl != forever {
 		t.Errorf("a delivery that waits expires in %v", ttl)
 	}
-	h.mustWrite(t, Write{Event: gone, Changes: []Change{h.again(t, queued, func(r delivery.Record) delivery.Record { return lifecycle.Expire(r, h.now) })}})
-	if ttl := h.client.PTTL(t.Context(), keys.Deliveries(gone)).Val(); ttl <= 0 {
+	h.mustWrite(t, Write{Event: gone, Changes: []Change{h.again(t, queued, func(r delivery.Record) delivery.Record { return lifecycle.Cancel(r, delivery.ReasonExpired, h.now) })}})
+	if ttl := h.client.PTTL(t.Context(), query.Deliveries(gone)).Val(); ttl <= 0 {
 		t.Errorf("the deliveries of an event that is gone have the time to live %v", ttl)
 	}
 }

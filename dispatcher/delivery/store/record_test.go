@@ -11,8 +11,8 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/keys"
 	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/layout"
@@ -109,7 +109,7 @@ func TestManyDeliveredAreWrittenAsEachAloneWouldBe(t *testing.T) {
 		}
 	}
 	for i := range writes { // texts are encoded by now
-		call := storeOn(one).recordCall([]*Write{&writes[i]}, now, "replica")
+		call := storeOn(one).recordCall(writes, []int{i}, now, "replica")
 		if err := script.Run(t.Context(), one, call); err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +159,7 @@ func TestDamagedDeliveriesDoNotBlockOthers(t *testing.T) {
 				e := h.accept(t, id)
 				writes = append(writes, Write{Event: e, Matched: true, Fanout: 1, Changes: []Change{h.first(delivery.Ref{Ref: e, Subscriber: uuid.New()}, outcome(h))}})
 			}
-			if err := h.client.Set(t.Context(), keys.Deliveries(writes[1].Event), "no hash", 0).Err(); err != nil {
+			if err := h.client.Set(t.Context(), query.Deliveries(writes[1].Event), "no hash", 0).Err(); err != nil {
 				t.Fatal(err)
 			}
 			recorded, _, err := h.Record(t.Context(), h.now, testReplica, writes)

@@ -83,6 +83,7 @@ type Change struct {
 	Backlog    bool          // the delivery goes to its endpoint queue, because the endpoint has no place
 	Open       bool          // the endpoint's breaker is open
 	Guarded    bool          // do not write while an attempt is under way
+	Damaged    bool          // the stored record of a live delivery cannot be read: replace it
 	Pause      time.Duration // how long the endpoint queue must not be served
 	Notice     string        // of its death, see operational.Store.Encode; "" for none
 
@@ -142,50 +143,67 @@ func (s *Store) Record(ctx context.Context, now time.Time, replica string, write
 			}
 		}
 	}
-	pointers := make([]*Write, len(writes))
+	indexes := make([]int, len(writes))
 	for i := range writes {
-		pointers[i] = &writes[i]
+		indexes[i] = i
 	}
-	groups := script.Groups(s.client, pointers, recordChunk, func(w *Write) int { return partition.Of(w.Event.Company) })
+	groups := script.Groups(s.client, indexes, recordChunk, func(i int) int { return partition.Of(writes[i].Event.Company) })
 	calls := make([]*script.Call, len(groups))
 	for i, g := range groups {
-		calls[i] = s.recordCall(g, now, replica)
+		calls[i] = s.recordCall(writes, g, now, replica)
 	}
 	_ = script.Run(ctx, s.client, calls...) // each call has its own error
-	answers := make(map[*Write]Recorded, len(writes))
+	recorded = make([]Recorded, len(writes))
 	for i, g := range groups {
-		wakes = append(wakes, readRecorded(g, calls[i], answers)...)
+		reply, err := calls[i].Result()
+		found, _ := reply.([]any)
+		at := 1
+		for _, j := range g {
+			if err != nil {
+				recorded[j].Err = fmt.Errorf("record deliveries: %w", err)
+				continue
+			}
+			p := partition.Of(writes[j].Event.Company)
+			prefixes, _ := found[0].([]any)
+			if slices.Contains(prefixes, any(partition.Prefix(p))) {
+				wakes = append(wakes, p)
+			}
+			for k := range writes[j].Changes {
+				recorded[j].Found = append(recorded[j].Found, readFound(&writes[j].Changes[k], found[at]))
+				at++
+			}
+		}
 	}
 	slices.Sort(wakes)
-	recorded = make([]Recorded, len(writes))
-	for i := range writes {
-		recorded[i] = answers[&writes[i]]
-	}
 	return recorded, slices.Compact(wakes), nil
 }
 
-// keeps are the first arguments of the scripts that write deliveries: the present, how long a
-// delivery, a dead one and an event are kept, and the replica.
-func (s *Store) keeps(now time.Time, replica string) []any {
-	p := s.opts.Policy
-	return []any{
-		now.UnixMilli(), (p.Retention + deliverySlack).Milliseconds(), p.DeadRetention.Milliseconds(),
-		(p.Retention + eventSlack).Milliseconds(), replica,
-	}
-}
+// keepEvent is how many ms an event is kept after it was accepted.
+func (s *Store) keepEvent() int64 { return (s.opts.Policy.Retention + eventSlack).Milliseconds() }
 
-func (s *Store) recordCall(group []*Write, now time.Time, replica string) *script.Call {
-	args := append(s.keeps(now, replica), s.opts.BreakerPause.Milliseconds(), s.opts.BreakerFailures, len(group))
-	for _, w := range group {
+func (s *Store) recordCall(writes []Write, group []int, now time.Time, replica string) *script.Call {
+	p := s.opts.Policy
+	args := []any{
+		now.UnixMilli(), (p.Retention + deliverySlack).Milliseconds(), p.DeadRetention.Milliseconds(), s.keepEvent(), replica,
+		s.opts.BreakerPause.Milliseconds(), s.opts.BreakerFailures, len(group),
+	}
+	for _, j := range group {
+		w := &writes[j]
 		args = append(args, partition.Prefix(partition.Of(w.Event.Company)), w.Event.Company.String(), w.Event.ID,
 			w.matched(), len(w.Changes))
 		for i := range w.Changes {
 			c := &w.Changes[i]
-			args = append(args, c.Ref.Subscriber.String(), expects(c.Base), c.text, c.Next.Created,
-				c.due(now), c.flags(), millis(c.Pause), c.Notice)
+			version, pause := "", ""
+			if c.Base.Version > 0 {
+				version = strconv.FormatInt(c.Base.Version, 10)
+			}
+			if c.Pause > 0 {
+				pause = strconv.FormatInt(c.Pause.Milliseconds(), 10)
+			}
+			args = append(args, c.Ref.Subscriber.String(), version, c.text, c.Next.Created, c.due(now), c.flags(), pause, c.Notice)
 		}
 	}
-	return &script.Call{Script: recordScript, Keys: queues.Keys(partition.Of(group[0].Event.Company)), Args: args}
+	return &script.Call{Script: recordScript, Keys: queues.Keys(partition.Of(writes[group[0]].Event.Company)), Args: args}
 }
 
 // due is how many ms after now the delivery is due, "" for never. It is relative,
@@ -199,74 +217,26 @@ func (c *Change) due(now time.Time) string {
 
 func (c *Change) flags() string {
 	out := make([]byte, 0, 4)
-	for _, f := range []struct {
-		on   bool
-		flag byte
-	}{
-		{c.Claimed, 'c'},
-		{c.Reach == Reached, 's'},
-		{c.Reach == Unreachable, 'u'},
-		{c.Open, 'o'},
-		{c.Backlog, 'b'},
-		{c.Guarded, 'g'},
-	} {
-		if f.on {
-			out = append(out, f.flag)
+	flag := func(on bool, name byte) {
+		if on {
+			out = append(out, name)
 		}
 	}
+	flag(c.Claimed, 'c')
+	flag(c.Reach == Reached, 's')
+	flag(c.Reach == Unreachable, 'u')
+	flag(c.Open, 'o')
+	flag(c.Backlog, 'b')
+	flag(c.Guarded, 'g')
+	flag(c.Damaged, 'd')
 	return string(out)
 }
-
-func millis(d time.Duration) string {
-	if d <= 0 {
-		return ""
-	}
-	return strconv.FormatInt(d.Milliseconds(), 10)
-}
-
-var errReply = errors.New("unexpected reply of the record script")
 
 // Refused reports whether an error of a Recorded occurred while the script ran: a key of one of the
 // companies of its call is damaged, and the same call would fail again.
 func Refused(err error) bool {
 	reply, ok := errors.AsType[redis.Error](err)
 	return ok && strings.Contains(reply.Error(), "user_script") // Redis names the script in such errors
-}
-
-// readRecorded adds to answers what a call says of the writes of a group, and
-// returns the partitions that have work and no wake-up under way.
-func readRecorded(group []*Write, call *script.Call, answers map[*Write]Recorded) (wakes []int) {
-	reply, err := call.Result()
-	list, _ := reply.([]any)
-	if err == nil && len(list) == 0 {
-		err = errReply
-	}
-	if err == nil {
-		prefixes, _ := list[0].([]any)
-		for _, w := range group {
-			if p := partition.Of(w.Event.Company); slices.Contains(prefixes, any(partition.Prefix(p))) {
-				wakes = append(wakes, p)
-			}
-		}
-		list = list[1:]
-	}
-	for _, w := range group {
-		r := Recorded{}
-		if err == nil && len(list) < len(w.Changes) {
-			err = errReply
-		}
-		if err != nil {
-			r.Err = fmt.Errorf("record deliveries: %w", err)
-		} else {
-			r.Found = make([]*Found, len(w.Changes))
-			for i := range w.Changes {
-				r.Found[i] = readFound(&w.Changes[i], list[i])
-			}
-			list = list[len(w.Changes):]
-		}
-		answers[w] = r
-	}
-	return wakes
 }
 
 // readFound is nil when the change was written, also by a try whose answer was lost.
@@ -286,53 +256,25 @@ func readFound(c *Change, reply any) *Found {
 	return &Found{Record: rec, Damaged: err != nil}
 }
 
-// purgeMost is how many old dead letters of a partition one call drops.
-const purgeMost = 200
+// deadKey is the zset of a partition's dead letters, by the ms of their death. docs/redis.md lists
+// type, writer and time to live of each key.
+func deadKey(p int) string { return partition.Prefix(p) + "dead" }
 
-// PurgeDead removes dead letters past their retention from the index, a bounded number per
-// partition, and returns how many are left in it, by partition. Their records expire by themselves.
-// With an error, the result leaves out the partitions that failed, for example because their shard
-// is away.
-func (s *Store) PurgeDead(ctx context.Context, now time.Time, partitions []int) (left map[int]int64, err error) {
-	before := strconv.FormatInt(now.Add(-s.opts.Policy.DeadRetention).UnixMilli(), 10)
-	old, err := pipeline.Each(ctx, s.client, partitions, func(pipe redis.Pipeliner, p int) *redis.StringSliceCmd {
-		return pipe.ZRangeByScore(ctx, deadKey(p), &redis.ZRangeBy{Min: "-inf", Max: before, Count: purgeMost})
+// CountDead counts the dead letters of partitions. With an error, the result leaves out the
+// partitions that failed, for example because their shard is away.
+func (s *Store) CountDead(ctx context.Context, now time.Time, partitions []int) (map[int]int64, error) {
+	since := strconv.FormatInt(now.Add(-s.opts.Policy.DeadRetention).UnixMilli(), 10)
+	counts, err := pipeline.Each(ctx, s.client, partitions, func(pipe redis.Pipeliner, p int) *redis.IntCmd {
+		return pipe.ZCount(ctx, deadKey(p), since, "+inf")
 	})
 	if err != nil {
-		err = fmt.Errorf("find old dead letters: %w", err)
+		err = fmt.Errorf("count dead letters: %w", err)
 	}
-	counts := make(map[int]*redis.IntCmd, len(partitions))
-	_, failed := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for i, p := range partitions {
-			refs, failed := old[i].Result()
-			if failed != nil {
-				continue
-			}
-			if len(refs) > 0 {
-				pipe.ZRem(ctx, deadKey(p), refs)
-			}
-			counts[p] = pipe.ZCard(ctx, deadKey(p))
-		}
-		return nil
-	})
-	if failed != nil {
-		err = errors.Join(err, fmt.Errorf("purge dead letters: %w", failed))
-	}
-	left = make(map[int]int64, len(counts))
-	for p, count := range counts {
+	dead := make(map[int]int64, len(counts))
+	for i, count := range counts {
 		if count.Err() == nil {
-			left[p] = count.Val()
+			dead[partitions[i]] = count.Val()
 		}
 	}
-	return left, err
-}
-
-func isNil(err error) bool { return errors.Is(err, redis.Nil) }
-
-// expects is the version the next write must find; "" when the record is new.
-func expects(r *delivery.Record) string {
-	if r.Version == 0 {
-		return ""
-	}
-	return strconv.FormatInt(r.Version, 10)
+	return dead, err
 }

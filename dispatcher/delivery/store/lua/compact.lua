@@ -1,14 +1,13 @@
--- Compacts events of one partition that were settled long enough ago. The script keeps only
--- the header, a digest of the body and a stub of each event, and removes it from the
--- indexes. An event is left unchanged when it is not settled any more, when a delivery of
--- it is dead, when a disabled subscriber was to have a delivery, or when it was settled
--- again later: in the last case the event has a later entry.
+-- Compacts events of one partition that were settled long enough ago. An event is left unchanged
+-- when it is not settled any more, when a delivery of it is dead, when a disabled subscriber was to
+-- have a delivery, or when it was settled again later: in the last case the event has a later entry.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 now ms, 3 ms between settling and compaction, 4 maximum of events
---   and deliveries to read, 5 maximum of bytes of events to read
+--   and deliveries to read, 5 maximum of bytes of events to read, 6 ms that an event is kept after
+--   it was accepted
 -- Returns {events compacted, 1 when more are due else 0}.
 local P, now, after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local left, bytes = tonumber(ARGV[4]), tonumber(ARGV[5])
+local left, bytes, count = tonumber(ARGV[4]), tonumber(ARGV[5]), 0
 check({P})
 
 -- delivered lists the subscribers that have a delivery of the event; nil when the event
@@ -28,47 +27,33 @@ local function delivered(deliveries)
   return subs
 end
 
-local function add(to, key, value)
-  to[key] = to[key] or {}
-  table.insert(to[key], value)
-end
-
 -- compact_company removes the first entries of a company's list of settled events and
--- compacts their events. Returns the number of compacted events.
+-- compacts their events.
 local function compact_company(company)
-  local taken, ids, stubs, of_sub, freed = 0, {}, {}, {}, {}
+  local taken = 0
   for _, entry in ipairs(redis.call('LRANGE', P .. 'done:' .. company, 0, left - 1)) do
     if left <= 0 or bytes <= 0 or tonumber(string.sub(entry, 1, 8), 16) * 1000 + after > now then break end
     taken, left = taken + 1, left - 1
     local id = string.sub(entry, 9)
-    local event, deliveries = P .. 'e:' .. company .. ':' .. id, P .. 'd:' .. company .. '/' .. id
-    local value = redis.pcall('GET', event)
+    local deliveries = P .. 'd:' .. company .. '/' .. id
+    local value = redis.pcall('GET', P .. 'e:' .. company .. ':' .. id)
     if type(value) == 'string' and string.sub(value, 1, 1) == SETTLED then
-      local body, subs = string.sub(value, HEADER + 1), delivered(deliveries)
+      local subs = delivered(deliveries)
       bytes = bytes - #value
       if subs then
-        redis.call('SET', event, COMPACTED .. string.sub(value, 2, HEADER) .. digest(content(body)), 'KEEPTTL')
+        compact_event(P, company, id, value, now, ARGV[6])
         redis.call('UNLINK', deliveries)
-        left, ids[#ids + 1] = left - #subs, id
-        stubs[#stubs + 1] = stub_of(id, value)
-        for _, sub in ipairs(subs) do add(of_sub, sub, id) end
-        local hour, size = hour_of(string.sub(value, 2, 14)), #body + OVERHEAD - COMPACTED_BYTES
-        freed[hour] = (freed[hour] or 0) + size
+        for _, sub in ipairs(subs) do gather(P .. 'da:' .. company .. '/' .. sub, id, false) end
+        left, count = left - #subs, count + 1
       end
     end
   end
   if taken > 0 then redis.call('LPOP', P .. 'done:' .. company, taken) end
-  if #ids > 0 then redis.call('ZREM', P .. 'ei:' .. company, unpack(ids)) end
-  keep_stubs(P, company, stubs)
-  for sub, list in pairs(of_sub) do redis.call('ZREM', P .. 'da:' .. company .. '/' .. sub, unpack(list)) end
-  for hour, size in pairs(freed) do give_back(P, company, hour, size) end
-  return #ids
 end
 
-local compacted = 0
 for _, company in ipairs(redis.call('ZRANGEBYSCORE', P .. 'compact', '-inf', now - after, 'LIMIT', 0, left)) do
   if left <= 0 or bytes <= 0 then break end
-  compacted = compacted + compact_company(company)
+  compact_company(company)
   local first = redis.call('LINDEX', P .. 'done:' .. company, 0)
   if first then
     redis.call('ZADD', P .. 'compact', tonumber(string.sub(first, 1, 8), 16) * 1000, company)
@@ -76,5 +61,6 @@ for _, company in ipairs(redis.call('ZRANGEBYSCORE', P .. 'compact', '-inf', now
     redis.call('ZREM', P .. 'compact', company)
   end
 end
+end_compacting(now)
 local first = redis.call('ZRANGE', P .. 'compact', 0, 0, 'WITHSCORES')
-return {compacted, first[1] and first[2] + after <= now and 1 or 0}
+return {count, first[1] and first[2] + after <= now and 1 or 0}

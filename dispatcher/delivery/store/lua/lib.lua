@@ -70,7 +70,7 @@ local function settle(e, replica, now, keep, keep_dead, keep_event)
     table.insert(m.fanouts, tonumber(string.match(matched, '^%d+')))
   end
   if e.opened ~= 0 then
-    marks[1] = tonumber(marks[1] or 0) + e.opened
+    marks[1] = math.max(tonumber(marks[1] or 0) + e.opened, 0)
     fields[#fields + 1], fields[#fields + 2] = '#', marks[1]
   end
   if e.dead then
@@ -174,12 +174,4 @@ local function end_settling(now)
   local out = {}
   for P in pairs(woken) do out[#out + 1] = P end
   return out
-end
-
--- give_back subtracts bytes that are not kept any more from the count of their hour. It
--- does nothing when the hour has no count any more.
-local function give_back(P, company, hour, size)
-  if redis.call('HEXISTS', P .. 'cb:' .. company, hour) == 0 then return end
-  redis.call('HINCRBY', P .. 'cb:' .. company, hour, -size)
-  redis.call('HINCRBY', P .. 'c:' .. company, 'bytes', -size)
 end

@@ -11,7 +11,8 @@
 --   none)
 -- Flags: c the delivery was claimed from its endpoint queue, s the endpoint was reached, u
 --   the endpoint was not reached, o the breaker is open, b the endpoint has no place for
---   the delivery, g do not change the delivery while an attempt is under way
+--   the delivery, g do not change the delivery while an attempt is under way, d replace a
+--   record that cannot be read, of a delivery that was live
 -- Returns the key prefixes of partitions that need a wake-up; then for each change 1 when
 -- it was written, 0 when an attempt is under way, -1 when the event is compacted, the
 -- stored record when its version differs, or DAMAGED.
@@ -144,7 +145,7 @@ local function reindex(e, sub, was, is, created)
   if is == 'X' then
     gather(P .. 'dd:' .. of_sub, e.id, now, keep_dead)
     gather(P .. 'cd:' .. e.company, both, now, keep_dead)
-    gather(P .. 'dead', e.company .. '/' .. both, now)
+    gather(P .. 'dead', e.company .. '/' .. both, now, keep_dead)
     e.dead = true
   elseif was == 'X' then
     gather(P .. 'dd:' .. of_sub, e.id, false)
@@ -158,6 +159,7 @@ end
 local function write(e, x, a, found, ended)
   local record, created, due = ARGV[a + 2], ARGV[a + 3], ARGV[a + 4]
   local was, is = found and string.sub(found, 1, 1), string.sub(record, 1, 1)
+  if string.find(ARGV[a + 5], 'd', 1, true) then was = 'P' end
   e.found[x.sub] = record
   e.records[#e.records + 1], e.records[#e.records + 2] = x.sub, record
   if not found then gather(e.P .. 'da:' .. x.name, e.id, created, keep) end
@@ -185,14 +187,14 @@ local out = {0}
 for i, change in ipairs(changes) do
   local e, x, a = change.e, change.x, change.at
   local expected, flags = ARGV[a + 1], ARGV[a + 5]
-  local claimed = string.find(flags, 'c', 1, true)
+  local claimed, damaged = string.find(flags, 'c', 1, true), string.find(flags, 'd', 1, true)
   local ended = claimed and ends(x, e.id, expected)
   if x.s and (ended or not claimed) then learn(x, flags, ARGV[a + 6]) end
   local found = e.found[x.sub]
   if e.damaged then
     out[i + 1] = DAMAGED
     if ended then x.put[e.id] = t end -- the next claim quarantines the delivery
-  elseif version_of(found) ~= expected then
+  elseif damaged and not found or not damaged and version_of(found) ~= expected then
     out[i + 1] = found or ''
     -- The caller may stop before its next write, or the record is damaged: queue it again.
     if ended and found and not finished(found) then x.put[e.id] = t end

@@ -61,10 +61,12 @@ local IN_ORDER = 1e13
 --   burst: deliveries that the rate allows at once
 --   tat: time of the next delivery at the rate
 --   ondead: a dead delivery pauses the subscriber
-local FIELDS = {'until', 'full', 'paused', 'ordered', 'numbered', 'held', 'fails', 'interval', 'burst', 'tat', 'ondead'}
+--   gone: the subscriber was deleted: all its deliveries are due, and are cancelled once claimed
+local FIELDS = {'until', 'full', 'paused', 'ordered', 'numbered', 'held', 'fails', 'interval', 'burst', 'tat', 'ondead', 'gone'}
 local function endpoint(P, e)
   local s = {}
   for i, value in ipairs(redis.call('HMGET', P .. 'es:' .. e, unpack(FIELDS))) do s[FIELDS[i]] = tonumber(value) end
+  if s.gone then s['until'], s.fails = nil, nil end
   return s
 end
 
@@ -73,10 +75,11 @@ local function managed(s) return s.interval or s.ordered or s.paused end
 
 -- mixed reports whether the subscriber of an endpoint queue was ordered: the queue may then have
 -- deliveries in order, which are due, after deliveries that are due at a time.
-local function mixed(s) return s.numbered and not s.ordered end
+local function mixed(s) return s.numbered and not s.ordered and not s.gone end
 
 -- due_at returns when a delivery is due, by its score in an endpoint queue.
 local function due_at(score, s)
+  if s.gone then return 0 end
   local at = tonumber(score)
   if at >= IN_ORDER then return s.ordered and s.held or 0 end
   return at

@@ -1,5 +1,4 @@
-// Package keys names the Redis keys of deliveries that more than one package reads.
-package keys
+package query
 
 import (
 	"github.com/google/uuid"
@@ -14,8 +13,8 @@ import (
 // deliveries; '!' exists when one is dead, '-' when the event matched a disabled subscriber.
 func Deliveries(r events.Ref) string { return partition.Key(r.Company, "d:"+r.String()) }
 
-// HeldMark is the field '-' of Deliveries.
-const HeldMark = "-"
+// heldMark is the field '-' of Deliveries.
+const heldMark = "-"
 
 // LiveOfSubscriber is an index of a subscriber's deliveries that are not dead: a zset of
 // event ids by creation. The key includes the company, so that a company cannot read the

@@ -1,0 +1,35 @@
+-- compact_event replaces an event by its header, a digest of its body, and a stub. An unreadable
+-- header is replaced by one with the present time. ms is how long the event is kept after it was
+-- accepted. The caller removes the deliveries. Call end_compacting after the last event.
+local compacted = {} -- stubs, and bytes that are not kept any more by hour, by company
+
+local HEAD = '^%u(' .. string.rep('%d', 13) .. string.rep('%x', 18) .. ')'
+
+local function compact_event(P, company, id, value, now, ms)
+  local c = compacted[P .. company] or {P = P, company = company, stubs = {}, freed = {}}
+  compacted[P .. company] = c
+  local head, body = string.match(value, HEAD), string.sub(value, HEADER + 1)
+  local accepted = head and string.sub(head, 1, 13) or string.format('%013.0f', now)
+  if head then
+    local hour = hour_of(accepted)
+    c.freed[hour] = (c.freed[hour] or 0) + #body + OVERHEAD - COMPACTED_BYTES
+  end
+  local event = P .. 'e:' .. company .. ':' .. id
+  redis.call('DEL', event) -- may have another type
+  redis.call('SET', event, COMPACTED .. (head or accepted .. string.rep('0', 18)) .. digest(content(body)), 'PX', math.max(accepted + ms - now, 1000))
+  gather(P .. 'ei:' .. company, id, false)
+  c.stubs[#c.stubs + 1] = head and stub_of(id, value)
+end
+
+local function end_compacting(now)
+  flush(now)
+  for _, c in pairs(compacted) do
+    keep_stubs(c.P, c.company, c.stubs)
+    for hour, size in pairs(c.freed) do -- an hour past retention has no count any more
+      if redis.call('HEXISTS', c.P .. 'cb:' .. c.company, hour) == 1 then
+        redis.call('HINCRBY', c.P .. 'cb:' .. c.company, hour, -size)
+        redis.call('HINCRBY', c.P .. 'c:' .. c.company, 'bytes', -size)
+      end
+    end
+  end
+end

@@ -1,0 +1,213 @@
+package redelivery
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/store"
+	"spendhook/events"
+	"spendhook/subscribers"
+	"spendhook/subscribers/filter"
+)
+
+// RetryRequest says which deliveries of a company to attempt again.
+type RetryRequest struct {
+	Company uuid.UUID
+	Filter  query.Filter // applies to present deliveries; no status: DEAD
+	DryRun  bool         // only count
+}
+
+// Matching is the filter of the deliveries to retry.
+func (r *RetryRequest) Matching() query.Filter {
+	f := r.Filter
+	f.Company = &r.Company
+	if len(f.Statuses) == 0 {
+		f.Statuses = []delivery.Status{delivery.StatusDead}
+	}
+	return f
+}
+
+// RetryAll starts a job that attempts the deliveries of the filter again, each with a fresh
+// schedule. It skips deliveries with an attempt under way, deliveries whose subscriber is disabled
+// or was deleted, and deliveries created after the call. A dry run over few deliveries is completed
+// when RetryAll returns. subscribers.ErrNotFound, delivery.ErrSubscriberDisabled or ErrTooManyJobs.
+func (s *Service) RetryAll(ctx context.Context, r RetryRequest) (Job, error) {
+	f, now := r.Matching(), s.Now().UTC()
+	if f.To == nil || f.To.After(now) {
+		f.To = &now
+	}
+	j := Job{CompanyUUID: r.Company, Kind: JobRetry, Filter: f, DryRun: r.DryRun}
+	if f.Subscriber != nil {
+		j.SubscriberUUID = *f.Subscriber
+		if err := s.reachable(ctx, r.Company, *f.Subscriber); err != nil {
+			return Job{}, err
+		}
+	}
+	return s.startJob(ctx, j)
+}
+
+func (s *Service) retryMatching(ctx context.Context, j *Job) (string, error) {
+	subs, err := s.Registry.Current(ctx, j.CompanyUUID)
+	if err != nil {
+		return "", err
+	}
+	enabled := make(map[uuid.UUID]bool, len(subs))
+	for _, sub := range subs {
+		enabled[sub.UUID] = sub.Enabled
+	}
+	return s.walk(ctx, j, j.page(j.Filter.Statuses), func(d *delivery.Delivery) *delivery.Record {
+		if !enabled[d.Subscriber] {
+			return nil
+		}
+		return new(lifecycle.Restart(d.Record, delivery.ReasonReplay, s.Now()))
+	})
+}
+
+// RecoverRequest says what to deliver again to a subscriber.
+type RecoverRequest struct {
+	Company, Subscriber uuid.UUID
+	Since               time.Time         // events accepted from here on
+	Until               time.Time         // to here, inclusive; zero: now
+	Statuses            []delivery.Status // of existing deliveries; empty: DEAD. Missed events are always included
+	DryRun              bool              // only count
+}
+
+// Recover starts a job that sends the failed deliveries of a time span again, and the events
+// that the subscriber missed while it was disabled.
+// subscribers.ErrNotFound, delivery.ErrSubscriberDisabled or ErrTooManyJobs.
+func (s *Service) Recover(ctx context.Context, r RecoverRequest) (Job, error) {
+	if err := s.reachable(ctx, r.Company, r.Subscriber); err != nil {
+		return Job{}, err
+	}
+	now := s.Now().UTC()
+	if r.Until.IsZero() || r.Until.After(now) {
+		r.Until = now
+	}
+	if len(r.Statuses) == 0 {
+		r.Statuses = []delivery.Status{delivery.StatusDead}
+	}
+	return s.startJob(ctx, Job{
+		CompanyUUID: r.Company, SubscriberUUID: r.Subscriber, Kind: JobRecover, DryRun: r.DryRun,
+		Filter: query.Filter{From: &r.Since, To: &r.Until, Statuses: r.Statuses},
+	})
+}
+
+// recoverIn restarts deliveries in the statuses of the job: dead letters or the others. Dead letters
+// have an index of their own, which keeps them longer than settled deliveries are kept.
+func (s *Service) recoverIn(dead bool) phase {
+	return func(ctx context.Context, j *Job) (string, error) {
+		statuses := slices.DeleteFunc(slices.Clone(j.Filter.Statuses), func(st delivery.Status) bool {
+			return (st == delivery.StatusDead) != dead
+		})
+		if len(statuses) == 0 {
+			return "", nil
+		}
+		return s.walk(ctx, j, j.page(statuses), func(d *delivery.Delivery) *delivery.Record {
+			return new(lifecycle.Restart(d.Record, delivery.ReasonRecover, s.Now()))
+		})
+	}
+}
+
+// recoverMissed creates deliveries of the events of the time span that match the subscriber and
+// have no delivery to it.
+func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
+	sub, err := s.subscriber(ctx, j.CompanyUUID, j.SubscriberUUID)
+	if errors.Is(err, subscribers.ErrNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	ids, next, err := s.Events.Walk(ctx, j.CompanyUUID, *j.Filter.From, *j.Filter.To, j.Cursor, jobPage)
+	if err != nil {
+		return "", err
+	}
+	batches, err := s.missed(ctx, j.CompanyUUID, sub.UUID, ids)
+	if err != nil {
+		return "", err
+	}
+	var writes []store.Write
+	for _, batch := range batches {
+		stored, err := s.Events.GetMany(ctx, batch)
+		if err != nil {
+			return "", err
+		}
+		for _, e := range stored {
+			if e == nil || e.State == events.Ready || e.State == events.Compacted || e.AcceptedAt.Before(sub.CreatedAt) {
+				continue
+			}
+			if matches, _ := sub.Matches(filter.NewEvent(e.Event)); matches {
+				base := delivery.NewRecord(*e)
+				next := lifecycle.Restart(*base, delivery.ReasonRecover, s.Now())
+				writes = append(writes, writeOf(delivery.Ref{Ref: e.Ref(), Subscriber: sub.UUID}, base, &next))
+			}
+		}
+	}
+	return next, s.redeliver(ctx, j, len(ids), writes)
+}
+
+// missed returns those of the events that have no delivery to the subscriber, in batches that may
+// be loaded at once.
+func (s *Service) missed(ctx context.Context, company, sub uuid.UUID, ids []string) ([][]events.Ref, error) {
+	var refs []delivery.Ref
+	for _, event := range refsOf(company, ids) {
+		refs = append(refs, delivery.Ref{Ref: event, Subscriber: sub})
+	}
+	kept, err := s.Deliveries.Stored(ctx, refs)
+	if err != nil {
+		return nil, err
+	}
+	var missed []events.Ref
+	for i, r := range refs {
+		if kept[i] == nil {
+			missed = append(missed, r.Ref)
+		}
+	}
+	return s.Events.Batches(ctx, missed)
+}
+
+func refsOf(company uuid.UUID, ids []string) []events.Ref {
+	refs := make([]events.Ref, len(ids))
+	for i, id := range ids {
+		refs[i] = events.Ref{Company: company, ID: id}
+	}
+	return refs
+}
+
+// live are the statuses of deliveries with attempts ahead.
+var live = []delivery.Status{delivery.StatusPending, delivery.StatusDelivering, delivery.StatusRetrying}
+
+// Drop starts a job that pauses a subscriber if it is not paused, cancels the deliveries that
+// wait for it, and then resumes it. Deliveries of events accepted from this millisecond on are
+// kept. subscribers.ErrNotFound or ErrTooManyJobs.
+func (s *Service) Drop(ctx context.Context, company, subscriber uuid.UUID) (Job, error) {
+	if _, err := s.subscriber(ctx, company, subscriber); err != nil {
+		return Job{}, err
+	}
+	until := s.Now().UTC().Truncate(time.Millisecond).Add(-time.Millisecond)
+	return s.startJob(ctx, Job{CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobDrop, Filter: query.Filter{To: &until}})
+}
+
+// unlessGone is a phase that changes the subscriber, if it still exists.
+func unlessGone(change func(ctx context.Context, company, subscriber uuid.UUID) error) phase {
+	return func(ctx context.Context, j *Job) (string, error) {
+		err := change(ctx, j.CompanyUUID, j.SubscriberUUID)
+		if errors.Is(err, subscribers.ErrNotFound) {
+			err = nil
+		}
+		return "", err
+	}
+}
+
+func (s *Service) dropWaiting(ctx context.Context, j *Job) (string, error) {
+	return s.walk(ctx, j, j.page(live), func(d *delivery.Delivery) *delivery.Record {
+		return new(lifecycle.Cancel(d.Record, delivery.ReasonDropped, s.Now()))
+	})
+}

@@ -1,0 +1,4 @@
+package history
+
+// Heads is heads, for tests.
+var Heads = (*Reader).heads
