@@ -61,8 +61,8 @@ type eventReader interface {
 type eventTypeStore interface {
 	List(ctx context.Context) ([]eventtype.Type, error)
 	Get(ctx context.Context, name string) (eventtype.Type, error)
-	Put(ctx context.Context, t eventtype.Type, revisions ...string) (kept eventtype.Type, added bool, err error)
-	Remove(ctx context.Context, name string, revisions ...string) error
+	Put(ctx context.Context, t eventtype.Type) (kept eventtype.Type, added bool, err error)
+	Remove(ctx context.Context, name string) error
 }
 
 // deliveryStore reads the deliveries of events and erases them; it is *store.Store.

@@ -150,7 +150,7 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	return withSpend(storagetest.Open(t, storage.Options{}), Options{
 		Subscribers: subscribers.NewService(subs, d.Redelivery()), SubscriberLists: lists, Certificates: certificates, Health: healths, Publisher: publisher, Events: store,
 		SigningKeys: signingkey.New(client, sealtest.Keyring()),
-		EventTypes:  eventtype.NewStore(eventtype.Options{Client: client, Now: time.Now, Logger: logger}),
+		EventTypes:  eventtype.NewStore(client, nil, time.Now),
 		Sessions:    session.NewStore(client, nil),
 		Deliveries:  d.Deliveries(), Redelivery: d.Redelivery(), Inspector: inspector, Feed: reader, Dispatcher: d,
 		Idempotency: idempotency.New(idempotency.Options{Client: client, Keyring: sealtest.Keyring()}), Logger: logger,

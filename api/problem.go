@@ -76,7 +76,6 @@ var domainProblems = []struct {
 	{eventtype.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "The event type is not known, or has no stored documentation."},
 	{eventtype.ErrFixed, http.StatusConflict, "EVENT_TYPE_FIXED", "The event type is one of the daemon's own, which cannot be changed."},
 	{eventtype.ErrFull, http.StatusConflict, "TOO_MANY_EVENT_TYPES", "The limit of documented event types is reached: 1,000 types, and 1 MiB in total."},
-	{eventtype.ErrChanged, http.StatusPreconditionFailed, "PRECONDITION_FAILED", "If-Match is not the current ETag: the event type was changed meanwhile."},
 	{subscribers.ErrNotFound, http.StatusNotFound, "SUBSCRIBER_NOT_FOUND", "There is no such subscriber."},
 	{subscribers.ErrConflict, http.StatusConflict, "CALLBACK_URL_TAKEN", "Another subscriber of the company has this callbackUrl."},
 	{subscribers.ErrChanged, http.StatusPreconditionFailed, "PRECONDITION_FAILED", "If-Match is not the current ETag: the subscriber was changed meanwhile."},

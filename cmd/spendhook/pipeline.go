@@ -62,7 +62,7 @@ func egressProxy(cfg *config.Config) (*egress.Proxy, error) {
 func (d *daemon) openStores(context.Context) error {
 	client := d.redis.Client()
 	d.catalogue = newCatalogue(d.cfg)
-	d.eventTypes = eventtype.NewStore(eventtype.Options{Client: client, Catalogue: d.catalogue, Now: time.Now, Logger: d.log})
+	d.eventTypes = eventtype.NewStore(client, d.catalogue, time.Now)
 	d.audit = audit.Open(audit.Options{ //nolint:contextcheck // it ends with Close
 		Store: audit.NewStore(client), Dir: d.cfg.DataDir, Logger: d.log, Registerer: d.registry,
 		Retention: d.cfg.Audit.Retention, MaxEntries: d.cfg.Audit.MaxEntries, Reports: d.reports,
