@@ -39,6 +39,7 @@ type subscriberService interface {
 	RotateSecret(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)
 	Pause(ctx context.Context, company, id uuid.UUID) error
 	Resume(ctx context.Context, company, id uuid.UUID) error
+	SigningKey(ctx context.Context, company uuid.UUID) (subscribers.SigningKey, error)
 }
 
 // subscriberLister is *listing.Reader.

@@ -31,7 +31,6 @@ import (
 	"spendhook/storage/creations"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
-	"spendhook/subscribers/signingkey"
 )
 
 // problem is an error in its HTTP form (RFC 9457).
@@ -80,7 +79,7 @@ var domainProblems = []struct {
 	{subscribers.ErrConflict, http.StatusConflict, "CALLBACK_URL_TAKEN", "Another subscriber of the company has this callbackUrl."},
 	{subscribers.ErrChanged, http.StatusPreconditionFailed, "PRECONDITION_FAILED", "If-Match is not the current ETag: the subscriber was changed meanwhile."},
 	{subscribers.ErrQuota, http.StatusConflict, "TOO_MANY_SUBSCRIBERS", "The company has the maximum number of subscribers."},
-	{signingkey.ErrNotFound, http.StatusNotFound, "NO_WEBHOOK_KEYS", "There are no keys of this company."},
+	{subscribers.ErrNoSigningKey, http.StatusNotFound, "NO_WEBHOOK_KEYS", "There are no keys of this company."},
 	{certificate.ErrNotFound, http.StatusNotFound, "NO_EGRESS_CERTIFICATE", "The company has no egress certificate."},
 	{session.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such session."},
 	{delivery.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such delivery."},

@@ -37,7 +37,6 @@ import (
 	"spendhook/subscribers/health"
 	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
-	"spendhook/subscribers/signingkey"
 )
 
 func newGuard(cfg *config.Config) *egress.Guard {
@@ -85,9 +84,6 @@ func (d *daemon) openStores(context.Context) error {
 	d.lists = listing.New(client, d.keyring)
 	d.health = health.New(health.Options{Client: client, Operational: d.operational})
 	d.certificates = certificate.New(client, d.keyring, nil)
-	if d.cfg.Delivery.SignEd25519 {
-		d.signingKeys = signingkey.New(client, d.keyring)
-	}
 	return nil
 }
 
@@ -134,7 +130,7 @@ func (d *daemon) openDispatcher() error {
 	d.stop.call("sender", func(context.Context) { sender.Close() })
 	d.copies = registry.New(d.lists, 0)
 	prepared := requests.New(requests.Options{
-		SigningKeys: d.signingKeys, PublicURL: d.publicURL(), Logger: d.log,
+		SignEd25519: d.cfg.Delivery.SignEd25519, PublicURL: d.publicURL(), Logger: d.log,
 	})
 	d.dispatcher = dispatcher.New(dispatcher.Options{
 		Client: d.redis.Client(), Events: d.events, Operational: d.operational,
@@ -200,7 +196,7 @@ func (d *daemon) openIntake(context.Context) error {
 	d.limits = &api.Limits{Limiter: d.limiter, Client: client, Company: company}
 	d.followLimits()
 	handler, err := api.New(api.Options{
-		Subscribers: d.service, SubscriberLists: d.lists, SigningKeys: d.signingKeys, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
+		Subscribers: d.service, SubscriberLists: d.lists, SignEd25519: d.cfg.Delivery.SignEd25519, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Inspector: d.inspector, Feed: d.feed, Dispatcher: d.dispatcher,
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
 		Cards:       d.cards, CardJobs: d.cardJobs, BulkJobs: d.bulk, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Statements: billing.New(d.storage), PublicURL: d.publicURL(),

@@ -22,7 +22,6 @@ import (
 	"spendhook/subscribers/layout"
 	"spendhook/subscribers/listing"
 	"spendhook/subscribers/subscriberstest"
-	"spendhook/subscribers/vault"
 )
 
 func TestRegistryFollowsEveryChange(t *testing.T) {
@@ -206,7 +205,7 @@ func TestDamagedSubscriberFailsAlone(t *testing.T) {
 			t.Errorf("with %q: %v usable, want %v", raw, usable, want)
 		}
 		i := slices.IndexFunc(all[3].Subscribers, func(s *subscribers.Subscriber) bool { return s.UUID == damaged.UUID })
-		if i < 0 || !all[3].Subscribers[i].Enabled || !errors.Is(all[3].Subscribers[i].Unusable(), vault.ErrLocked) {
+		if i < 0 || !all[3].Subscribers[i].Enabled || !errors.Is(all[3].Subscribers[i].Unusable(), subscribers.ErrLocked) {
 			t.Fatalf("with %q: the damaged one is %d of %d", raw, i, len(all[3].Subscribers))
 		}
 		if err := all[3].Subscribers[i].Unusable(); strings.Contains(err.Error(), "hunter2") {
