@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -374,39 +373,4 @@ func BenchmarkLoadOf100Subscribers(bench *testing.B) {
 			bench.Fatal(err)
 		}
 	}
-}
-
-func TestCancelledCallerDoesNotSpoilASharedLoad(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		answer, loads := make(chan struct{}), 0
-		client := redis.NewClient(&redis.Options{Addr: "never-dialled:0"})
-		defer client.Close()
-		client.AddHook(redistest.Hook{Pipeline: func(ctx context.Context, cmds []redis.Cmder, _ redis.ProcessPipelineHook) error {
-			loads += len(cmds)
-			<-answer
-			for _, cmd := range cmds {
-				cmd.(*redis.MapStringStringCmd).SetVal(map[string]string{"v": "7"})
-				cmd.SetErr(ctx.Err())
-			}
-			return ctx.Err()
-		}})
-		r := New(listing.New(client, sealtest.Keyring()), 0)
-		company, errs := uuid.New(), make([]error, 2)
-		ctx, cancel := context.WithCancel(t.Context())
-		for i, ctx := range []context.Context{ctx, t.Context()} {
-			go func() { _, errs[i] = r.subscribers(ctx, company, 7) }()
-			synctest.Wait()
-		}
-		cancel()
-		synctest.Wait()
-		close(answer)
-		synctest.Wait()
-		if !errors.Is(errs[0], context.Canceled) {
-			t.Errorf("the cancelled caller got %v", errs[0])
-		}
-		if errs[1] != nil || loads != 1 {
-			t.Errorf("the other caller got %v; %d loads", errs[1], loads)
-		}
-	})
 }
