@@ -93,12 +93,10 @@ type trustedIssuer struct {
 
 // events limits accepted events and their retention.
 type events struct {
-	Retention        time.Duration `yaml:"retention"`
-	KeepDelivered    time.Duration `yaml:"keep_delivered"`
-	MaxFuture        time.Duration `yaml:"max_future"`
-	MaxMetadataBytes int           `yaml:"max_metadata_bytes"`
-	Catalogue        []eventType   `yaml:"catalogue"`
-	StrictCatalogue  bool          `yaml:"strict_catalogue"`
+	Retention       time.Duration `yaml:"retention"`
+	KeepDelivered   time.Duration `yaml:"keep_delivered"`
+	Catalogue       []eventType   `yaml:"catalogue"`
+	StrictCatalogue bool          `yaml:"strict_catalogue"`
 }
 
 // eventType is one more entry of the event catalogue.
@@ -272,10 +270,8 @@ func defaults() Config {
 		Log:           Log{Level: "info", Format: "auto"},
 		Auth:          auth{Issuer: DefaultIssuer, Builtin: true, KeepKeys: 24 * time.Hour},
 		Events: events{
-			Retention:        7 * 24 * time.Hour,
-			KeepDelivered:    72 * time.Hour,
-			MaxFuture:        5 * time.Minute,
-			MaxMetadataBytes: 256 << 10,
+			Retention:     7 * 24 * time.Hour,
+			KeepDelivered: 72 * time.Hour,
 		},
 		Subscribers: subscribers{MaxPerCompany: 100, SecretOverlap: 24 * time.Hour},
 		Delivery:    defaultDelivery(),

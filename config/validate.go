@@ -24,7 +24,6 @@ import (
 const (
 	day          = 24 * time.Hour
 	maxSchedule  = 50
-	maxMetadata  = 512 << 10 // a request has at most 1 MiB
 	maxCatalogue = 1000
 	maxRate      = 1_000_000
 	maxIssuers   = 20
@@ -121,8 +120,6 @@ func (v checker) operations(o operations) {
 func (v checker) events(e events) {
 	v.between("events.retention", e.Retention, time.Minute, 90*day)
 	v.between("events.keep_delivered", e.KeepDelivered, time.Second, 90*day)
-	v.between("events.max_future", e.MaxFuture, time.Second, 5*time.Minute)
-	v.number("events.max_metadata_bytes", e.MaxMetadataBytes, 2, maxMetadata)
 	v.number("events.catalogue", len(e.Catalogue), 0, maxCatalogue)
 	seen := map[string]bool{}
 	for i, t := range e.Catalogue {

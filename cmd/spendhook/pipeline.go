@@ -18,7 +18,6 @@ import (
 	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/webhook"
-	"spendhook/events"
 	"spendhook/events/eventtype"
 	"spendhook/events/history"
 	"spendhook/events/operational"
@@ -103,7 +102,7 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 		Memory:     d.memory,
 		Wake:       d.dispatcher.Queue().Wake,
 		Claimer:    d.dispatcher.Queue(),
-		Limits:     events.Limits{MaxFuture: d.cfg.Events.MaxFuture, MaxMetadata: d.cfg.Events.MaxMetadataBytes, Catalogue: d.catalogue},
+		Catalogue:  d.catalogue,
 		Registerer: d.registry,
 		Counted:    d.counter.Accepted,
 	})

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/google/uuid"
@@ -107,7 +108,9 @@ func (e *entry) bytes() int64 { return int64(layout.Overhead + len(e.kept)) }
 func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall {
 	c := &acceptCall{entries: group}
 	var most int
-	c.replica, c.number, most = p.opts.Claimer.BeginAccept()
+	if p.opts.Claimer != nil {
+		c.replica, c.number, most = p.opts.Claimer.BeginAccept()
+	}
 	numbers := make(map[uuid.UUID]int, 1)
 	for _, e := range group {
 		if _, ok := numbers[e.Company]; !ok {
@@ -135,12 +138,15 @@ func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall 
 	}
 	of := partition.Of(group[0].Company)
 	c.call = &script.Call{Keys: queues.Keys(of), Args: args}
-	shard, err := partition.Shard(ctx, p.opts.Client, of)
-	if err != nil {
-		shard = "" // the call fails with the reason
+	reserved, free := bytes, int64(math.MaxInt64)
+	c.bytes, c.giveBack = bytes, func(int64) {}
+	if p.opts.Memory != nil {
+		shard, err := partition.Shard(ctx, p.opts.Client, of)
+		if err != nil {
+			shard = "" // the call fails with the reason
+		}
+		reserved, free, c.giveBack = p.opts.Memory.Reserve(ctx, shard, bytes)
 	}
-	reserved, free, giveBack := p.opts.Memory.Reserve(ctx, shard, bytes)
-	c.bytes, c.giveBack = bytes, giveBack
 	c.admit(reserved, free)
 	return c
 }
@@ -186,7 +192,7 @@ func (c *acceptCall) answer() {
 // finish starts the events that the call claimed. If the answer was lost, it requeues the events
 // that the call may have claimed.
 func (c *acceptCall) finish(claimer Claimer) {
-	if len(c.batches) > 0 {
+	if c.replica != "" && len(c.batches) > 0 {
 		claimer.StartAccepted(c.replica, c.deliveries, c.batches)
 	}
 	if c.lost {

@@ -15,6 +15,8 @@ import (
 )
 
 const (
+	// maxBatch is how many events a commit gathers at most.
+	maxBatch = 128
 	// maxBatchBytes bounds the bytes of a commit, so that its pipeline does not hold up Redis.
 	// The last event may exceed it.
 	maxBatchBytes = 4 << 20
@@ -68,18 +70,17 @@ func (u *unit) answer(results []Result) {
 	}
 }
 
-// committer writes the events of one shard in group commits. Events that arrive during a commit
-// are queued by company for the next one. Companies are served in turn. No two running commits
-// have events of the same unit, so that the events of a unit are numbered in order.
+// committer writes the events of one shard in group commits, one at a time. Events that arrive
+// during a commit are queued by company for the next one. Companies are served in turn.
 type committer struct {
 	p *Publisher
 
 	mu      sync.Mutex
-	ready   *sync.Cond // a company is to be committed, or the committer is closed
+	ready   *sync.Cond // entries wait, or the committer is closed
 	waiting map[uuid.UUID]*backlog
-	turn    []*backlog // those with entries and no commit under way
+	turn    []*backlog // those that wait
 	closed  bool
-	workers sync.WaitGroup
+	ended   chan struct{}
 }
 
 // backlog is the entries of one company that wait for their commit.
@@ -88,12 +89,10 @@ type backlog struct {
 	entries []*entry
 }
 
-func newCommitter(p *Publisher, workers int) *committer {
-	c := &committer{p: p, waiting: make(map[uuid.UUID]*backlog)}
+func newCommitter(p *Publisher) *committer {
+	c := &committer{p: p, waiting: make(map[uuid.UUID]*backlog), ended: make(chan struct{})}
 	c.ready = sync.NewCond(&c.mu)
-	for range workers {
-		c.workers.Go(c.run)
-	}
+	go c.run()
 	return c
 }
 
@@ -117,39 +116,35 @@ func (c *committer) push(entries []*entry) {
 func (c *committer) close() {
 	c.mu.Lock()
 	c.closed = true
-	c.ready.Broadcast()
+	c.ready.Signal()
 	c.mu.Unlock()
-	c.workers.Wait()
+	<-c.ended
 }
 
 // run commits until the committer is closed and nothing waits.
 func (c *committer) run() {
-	for {
-		batch, split := c.gather()
-		if batch == nil {
-			return
-		}
+	defer close(c.ended)
+	for batch := c.gather(); batch != nil; batch = c.gather() {
 		c.p.commit(batch)
-		c.release(split)
 	}
 }
 
 // gather waits for entries and takes those of the next commit; nil once the committer is closed
-// and empty. A company with a split unit joins no other commit until it is released.
-func (c *committer) gather() (batch []*entry, split []*backlog) {
+// and empty.
+func (c *committer) gather() (batch []*entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.turn) == 0 {
-		if c.closed && len(c.waiting) == 0 {
-			return nil, nil
+		if c.closed {
+			return nil
 		}
 		c.ready.Wait()
 	}
-	bytes, others, fair := 0, len(c.turn) > 1, c.p.opts.MaxBatch/max(len(c.turn), 1)
-	for turns := len(c.turn); turns > 0 && len(batch) < c.p.opts.MaxBatch && bytes < maxBatchBytes; turns-- {
+	bytes, others, fair := 0, len(c.turn) > 1, maxBatch/len(c.turn)
+	for turns := len(c.turn); turns > 0 && len(batch) < maxBatch && bytes < maxBatchBytes; turns-- {
 		b := c.turn[0]
 		c.turn = c.turn[1:]
-		most := c.p.opts.MaxBatch - len(batch)
+		most := maxBatch - len(batch)
 		if others {
 			most = min(most, max(fair, leastTurn))
 		}
@@ -159,32 +154,13 @@ func (c *committer) gather() (batch []*entry, split []*backlog) {
 			n++
 		}
 		batch = append(batch, b.entries[:n]...)
-		b.entries = b.entries[n:]
-		switch {
-		case len(b.entries) == 0:
-			delete(c.waiting, b.company)
-		case b.entries[0].unit == batch[len(batch)-1].unit:
-			split = append(split, b)
-		default:
+		if b.entries = b.entries[n:]; len(b.entries) > 0 {
 			c.turn = append(c.turn, b)
+		} else {
+			delete(c.waiting, b.company)
 		}
 	}
-	if len(c.turn) > 0 {
-		c.ready.Signal()
-	}
-	return batch, split
-}
-
-// release lets companies with a split unit join commits again.
-func (c *committer) release(split []*backlog) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.turn = append(c.turn, split...)
-	if c.closed {
-		c.ready.Broadcast()
-	} else if len(split) > 0 {
-		c.ready.Signal()
-	}
+	return batch
 }
 
 // commit writes entries and answers. Then it wakes the partitions with events in ready queues,
@@ -212,6 +188,9 @@ func (p *Publisher) commit(entries []*entry) {
 
 // counted calls Options.Counted with the number of accepted events of each company.
 func (p *Publisher) counted(entries []*entry) {
+	if p.opts.Counted == nil {
+		return
+	}
 	n := make(map[uuid.UUID]int, 1)
 	for _, e := range entries {
 		if e.err == nil && e.status == Accepted {
