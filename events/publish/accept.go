@@ -36,11 +36,11 @@ const acceptChunk = 64
 // the entry and stays the same when the entry is sent again.
 type entry struct {
 	events.Ref
-	kept   []byte // its body and trace, as layout.Encode returns them
-	nonce  uint32
-	status Status
-	err    error
-	unit   *unit
+	kept    []byte // its body and trace, as layout.Encode returns them
+	nonce   uint32
+	status  Status
+	err     error
+	request *request
 }
 
 // write runs accept.lua for the entries, those of a company in order, in one pipeline, and sets
@@ -56,7 +56,7 @@ func (p *Publisher) write(ctx context.Context, entries []*entry) []*acceptCall {
 	_ = script.Run(ctx, p.opts.Client, scripts...) // each call has its own error
 	p.lookUpKnown(ctx, calls)
 	for _, c := range calls {
-		c.answer()
+		c.readReply()
 	}
 	return calls
 }
@@ -153,9 +153,9 @@ func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall 
 
 var errReply = errors.New("unexpected reply of the accept script")
 
-// answer reads the reply of the script: the result of each entry, the partitions to wake and
+// readReply reads the reply of the script: the result of each entry, the partitions to wake and
 // the claimed events.
-func (c *acceptCall) answer() {
+func (c *acceptCall) readReply() {
 	reply, err := c.call.Result()
 	list, _ := reply.([]any)
 	if err == nil && len(list) != 3+len(c.entries) {
@@ -189,9 +189,9 @@ func (c *acceptCall) answer() {
 	c.deliveries = int(claimed)
 }
 
-// finish starts the events that the call claimed. If the answer was lost, it requeues the events
+// startClaimed starts the events that the call claimed. If the answer was lost, it requeues the events
 // that the call may have claimed.
-func (c *acceptCall) finish(claimer Claimer) {
+func (c *acceptCall) startClaimed(claimer Claimer) {
 	if c.replica != "" && len(c.batches) > 0 {
 		claimer.StartAccepted(c.replica, c.deliveries, c.batches)
 	}

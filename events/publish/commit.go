@@ -27,8 +27,8 @@ const (
 	commitTimeout = 2 * time.Second
 )
 
-// unit is the valid events of one Accept call.
-type unit struct {
+// request is the valid events of one Accept call.
+type request struct {
 	entries   []*entry
 	at        []int        // where each entry's answer goes in the results
 	open      atomic.Int64 // entries without an answer
@@ -36,26 +36,26 @@ type unit struct {
 	abandoned atomic.Bool // the caller has stopped waiting
 }
 
-func newUnit(size int) *unit {
-	return &unit{entries: make([]*entry, 0, size), at: make([]int, 0, size), done: make(chan struct{})}
+func newRequest(size int) *request {
+	return &request{entries: make([]*entry, 0, size), at: make([]int, 0, size), done: make(chan struct{})}
 }
 
-func (u *unit) add(e *entry, at int) {
-	e.unit = u
-	u.entries, u.at = append(u.entries, e), append(u.at, at)
-	u.open.Add(1)
+func (r *request) add(e *entry, at int) {
+	e.request = r
+	r.entries, r.at = append(r.entries, e), append(r.at, at)
+	r.open.Add(1)
 }
 
-// answered notes that one entry has its answer; the last one closes done.
-func (u *unit) answered() {
-	if u.open.Add(-1) == 0 {
-		close(u.done)
+// entryDone notes that one entry has its answer. The last one closes done.
+func (r *request) entryDone() {
+	if r.open.Add(-1) == 0 {
+		close(r.done)
 	}
 }
 
 // err is not nil when Redis failed for any of the entries. Call it once done is closed.
-func (u *unit) err() error {
-	for _, e := range u.entries {
+func (r *request) err() error {
+	for _, e := range r.entries {
 		if errors.Is(e.err, events.ErrUnavailable) {
 			return e.err
 		}
@@ -63,10 +63,10 @@ func (u *unit) err() error {
 	return nil
 }
 
-// answer fills in the results of the entries. Call it once done is closed.
-func (u *unit) answer(results []Result) {
-	for i, e := range u.entries {
-		results[u.at[i]].Status, results[u.at[i]].Err = e.status, e.err
+// copyTo copies the answers of the entries to results. Call it once done is closed.
+func (r *request) copyTo(results []Result) {
+	for i, e := range r.entries {
+		results[r.at[i]].Status, results[r.at[i]].Err = e.status, e.err
 	}
 }
 
@@ -77,20 +77,20 @@ type committer struct {
 
 	mu      sync.Mutex
 	ready   *sync.Cond // entries wait, or the committer is closed
-	waiting map[uuid.UUID]*backlog
-	turn    []*backlog // those that wait
+	waiting map[uuid.UUID]*companyQueue
+	turn    []*companyQueue // those that wait
 	closed  bool
 	ended   chan struct{}
 }
 
-// backlog is the entries of one company that wait for their commit.
-type backlog struct {
+// companyQueue is the entries of one company that wait for their commit.
+type companyQueue struct {
 	company uuid.UUID
 	entries []*entry
 }
 
 func newCommitter(p *Publisher) *committer {
-	c := &committer{p: p, waiting: make(map[uuid.UUID]*backlog), ended: make(chan struct{})}
+	c := &committer{p: p, waiting: make(map[uuid.UUID]*companyQueue), ended: make(chan struct{})}
 	c.ready = sync.NewCond(&c.mu)
 	go c.run()
 	return c
@@ -103,7 +103,7 @@ func (c *committer) push(entries []*entry) {
 	for _, e := range entries {
 		b := c.waiting[e.Company]
 		if b == nil {
-			b = &backlog{company: e.Company}
+			b = &companyQueue{company: e.Company}
 			c.waiting[e.Company] = b
 			c.turn = append(c.turn, b)
 		}
@@ -174,11 +174,11 @@ func (p *Publisher) commit(entries []*entry) {
 		cancel()
 	}
 	for _, e := range entries {
-		e.unit.answered()
+		e.request.entryDone()
 	}
 	var wakes []int
 	for _, c := range calls {
-		c.finish(p.opts.Claimer)
+		c.startClaimed(p.opts.Claimer)
 		wakes = append(wakes, c.wakes...)
 	}
 	slices.Sort(wakes)
@@ -206,7 +206,7 @@ func (p *Publisher) counted(entries []*entry) {
 func wanted(entries []*entry) []*entry {
 	live := make([]*entry, 0, len(entries))
 	for _, e := range entries {
-		if e.unit.abandoned.Load() {
+		if e.request.abandoned.Load() {
 			e.err = fmt.Errorf("%w: accept event: %w", events.ErrUnavailable, context.Canceled)
 			continue
 		}

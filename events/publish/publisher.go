@@ -134,7 +134,7 @@ func (p *Publisher) SetBacklog(n int) { p.backlog.Store(int64(n)) }
 // accepted, and sending them all again is safe.
 func (p *Publisher) Accept(ctx context.Context, batch []events.Event) ([]Result, error) {
 	results := make([]Result, len(batch))
-	u := newUnit(len(batch))
+	r := newRequest(len(batch))
 	now := p.opts.Now()
 	for i := range batch {
 		results[i].ID = batch[i].ID
@@ -143,13 +143,13 @@ func (p *Publisher) Accept(ctx context.Context, batch []events.Event) ([]Result,
 			results[i].Err = err
 			continue
 		}
-		u.add(e, i)
+		r.add(e, i)
 	}
-	if err := p.send(ctx, u); err != nil {
+	if err := p.send(ctx, r); err != nil {
 		p.metrics["unavailable"].Add(float64(len(batch)))
 		return nil, err
 	}
-	u.answer(results)
+	r.copyTo(results)
 	p.metrics.count(results)
 	return results, nil
 }
@@ -169,27 +169,27 @@ func (p *Publisher) prepare(e *events.Event, now time.Time) (*entry, error) {
 	return &entry{Ref: stored.Ref(), kept: layout.Encode(&stored), nonce: p.nonce.Add(1)}, nil
 }
 
-// send queues u for its commits and waits until u is answered or ctx ends.
-func (p *Publisher) send(ctx context.Context, u *unit) error {
-	if len(u.entries) == 0 {
+// send queues r for its commits and waits until r is answered or ctx ends.
+func (p *Publisher) send(ctx context.Context, r *request) error {
+	if len(r.entries) == 0 {
 		return nil
 	}
-	if err := p.push(ctx, u); err != nil {
+	if err := p.push(ctx, r); err != nil {
 		return err
 	}
 	select {
-	case <-u.done:
-		return u.err()
+	case <-r.done:
+		return r.err()
 	case <-ctx.Done():
-		u.abandoned.Store(true)
+		r.abandoned.Store(true)
 		return fmt.Errorf("%w: accept events: %w", events.ErrUnavailable, context.Cause(ctx))
 	}
 }
 
-// push gives the entries of u to the committers of their shards.
-func (p *Publisher) push(ctx context.Context, u *unit) error {
+// push gives the entries of r to the committers of their shards.
+func (p *Publisher) push(ctx context.Context, r *request) error {
 	groups := make(map[string][]*entry, 1)
-	for _, e := range u.entries {
+	for _, e := range r.entries {
 		shard, err := partition.Shard(ctx, p.opts.Client, partition.Of(e.Company))
 		if err != nil {
 			return fmt.Errorf("%w: accept events: %w", events.ErrUnavailable, err)
