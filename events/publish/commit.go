@@ -80,7 +80,7 @@ type committer struct {
 	waiting map[uuid.UUID]*companyQueue
 	turn    []*companyQueue // those that wait
 	closed  bool
-	ended   chan struct{}
+	running sync.WaitGroup
 }
 
 // companyQueue is the entries of one company that wait for their commit.
@@ -90,9 +90,9 @@ type companyQueue struct {
 }
 
 func newCommitter(p *Publisher) *committer {
-	c := &committer{p: p, waiting: make(map[uuid.UUID]*companyQueue), ended: make(chan struct{})}
+	c := &committer{p: p, waiting: make(map[uuid.UUID]*companyQueue)}
 	c.ready = sync.NewCond(&c.mu)
-	go c.run()
+	c.running.Go(c.run)
 	return c
 }
 
@@ -118,12 +118,11 @@ func (c *committer) close() {
 	c.closed = true
 	c.ready.Signal()
 	c.mu.Unlock()
-	<-c.ended
+	c.running.Wait()
 }
 
 // run commits until the committer is closed and nothing waits.
 func (c *committer) run() {
-	defer close(c.ended)
 	for batch := c.gather(); batch != nil; batch = c.gather() {
 		c.p.commit(batch)
 	}

@@ -33,7 +33,7 @@ func (r *Reader) Wait(ctx context.Context, company uuid.UUID, after int64) (arri
 	defer r.leave(company)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(r.stopped, cancel)()
+	defer context.AfterFunc(r.stopped, cancel)() //nolint:contextcheck // Close ends the wait, too
 	for {
 		if last, err := r.lastNumber(ctx, company); err == nil && last > after {
 			return true, nil

@@ -189,10 +189,10 @@ func Decode(keys *seal.Keyring, company uuid.UUID, raw string) (*Certificate, er
 		return nil, damaged
 	}
 	c := newCertificate(chain, time.UnixMilli(r.UpdatedAt).UTC())
-	der, locked := keys.Open(r.Key, place(company))
-	if locked != nil {
-		c.TLS, c.Locked = nil, locked
-		return c, nil
+	var der []byte
+	if der, c.Locked = keys.Open(r.Key, place(company)); c.Locked != nil {
+		c.TLS = nil
+		return c, nil //nolint:nilerr // c says why
 	}
 	if c.TLS.PrivateKey, err = x509.ParsePKCS8PrivateKey(der); err != nil {
 		return nil, damaged
