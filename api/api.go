@@ -31,7 +31,6 @@ import (
 	"spendhook/storage/cards/bulk"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
-	"spendhook/subscribers/signingkey"
 )
 
 // Options are what the API needs. The domain's parts and Verifier are
@@ -86,9 +85,8 @@ type Options struct {
 	// every group. Nil means that none needs one.
 	CertificateRequired map[string]bool
 
-	// SigningKeys have the public keys of the v1a signatures. They are nil
-	// when deliveries have no such signatures.
-	SigningKeys *signingkey.Store
+	// SignEd25519 says that deliveries have v1a signatures. Their public keys are then shown.
+	SignEd25519 bool
 	// Timeout bounds the wait for memory for an answer, and then the work for the answer.
 	// Both begin after the request is read. 0 means 1.5 s.
 	Timeout time.Duration

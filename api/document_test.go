@@ -192,7 +192,7 @@ func TestPublicKeys(t *testing.T) {
 	if again := h.call("GET", path, "", noToken).Body.String(); again != first || !strings.Contains(first, `"whpk_`) {
 		t.Errorf("%s, then %s", first, again)
 	}
-	off := setup(t, func(o *Options) { o.SigningKeys = nil })
+	off := setup(t, func(o *Options) { o.SignEd25519 = false })
 	create(off, hooks)
 	off.call("GET", "/.well-known/webhook-keys/"+off.company.String(), "", noToken).want(http.StatusNotFound)
 }

@@ -39,6 +39,7 @@ type subscriberService interface {
 	RotateSecret(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)
 	Pause(ctx context.Context, company, id uuid.UUID) error
 	Resume(ctx context.Context, company, id uuid.UUID) error
+	SigningKey(ctx context.Context, company uuid.UUID) (subscribers.SigningKey, error)
 }
 
 // subscriberLister is *listing.Reader.
@@ -61,8 +62,8 @@ type eventReader interface {
 type eventTypeStore interface {
 	List(ctx context.Context) ([]eventtype.Type, error)
 	Get(ctx context.Context, name string) (eventtype.Type, error)
-	Put(ctx context.Context, t eventtype.Type, revisions ...string) (kept eventtype.Type, added bool, err error)
-	Remove(ctx context.Context, name string, revisions ...string) error
+	Put(ctx context.Context, t eventtype.Type) (kept eventtype.Type, added bool, err error)
+	Remove(ctx context.Context, name string) error
 }
 
 // deliveryStore reads the deliveries of events and erases them; it is *store.Store.

@@ -20,12 +20,12 @@ func (s *server) ListEventTypes(w http.ResponseWriter, r *http.Request) {
 func (s *server) GetEventType(w http.ResponseWriter, r *http.Request, name gen.EventTypePath) {
 	s.do(w, r, func(ctx context.Context, _ *caller) (reply, error) {
 		t, err := s.opts.EventTypes.Get(ctx, name)
-		return answerType(http.StatusOK, t), err
+		return ok(shownType(t)), err
 	})
 }
 
 // PutEventType is PUT /api/v1/event-types/{name}.
-func (s *server) PutEventType(w http.ResponseWriter, r *http.Request, name gen.EventTypePath, p gen.PutEventTypeParams) {
+func (s *server) PutEventType(w http.ResponseWriter, r *http.Request, name gen.EventTypePath) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		if err := c.ofPlatform(); err != nil {
 			return reply{}, err
@@ -34,43 +34,27 @@ func (s *server) PutEventType(w http.ResponseWriter, r *http.Request, name gen.E
 		if err != nil {
 			return reply{}, err
 		}
-		revisions, err := revisionsOf(p.IfMatch)
-		if err != nil {
-			return reply{}, err
-		}
 		c.auditTarget(nil, "event-type", name)
 		t, added, err := s.opts.EventTypes.Put(ctx, eventtype.Type{
 			Name: name, Description: in.Description, Schema: in.Schema, Example: in.Example,
-		}, revisions...)
+		})
 		status := http.StatusOK
 		if added {
 			status = http.StatusCreated
 		}
-		return answerType(status, t), err
+		return reply{status: status, content: shownType(t)}, err
 	})
 }
 
 // DeleteEventType is DELETE /api/v1/event-types/{name}.
-func (s *server) DeleteEventType(w http.ResponseWriter, r *http.Request, name gen.EventTypePath, p gen.DeleteEventTypeParams) {
+func (s *server) DeleteEventType(w http.ResponseWriter, r *http.Request, name gen.EventTypePath) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		if err := c.ofPlatform(); err != nil {
 			return reply{}, err
 		}
-		revisions, err := revisionsOf(p.IfMatch)
-		if err != nil {
-			return reply{}, err
-		}
 		c.auditTarget(nil, "event-type", name)
-		return noContent(), s.opts.EventTypes.Remove(ctx, name, revisions...)
+		return noContent(), s.opts.EventTypes.Remove(ctx, name)
 	})
-}
-
-func answerType(status int, t eventtype.Type) reply {
-	answer := reply{status: status, content: shownType(t)}
-	if t.Revision == "" {
-		return answer
-	}
-	return answer.with("ETag", `"`+t.Revision+`"`)
 }
 
 func shownType(t eventtype.Type) gen.EventType {

@@ -22,26 +22,23 @@ const paidType = `{"description":"A payment was paid.\nMore of it.",` +
 
 func (h *harness) platform() option { return bearer(h.mint(nil, allScopes+" platform")) }
 
-// An event type is documented, read, changed with what was read, and removed.
+// An event type is documented, read, changed and removed.
 func TestEventTypes(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	const path = "/api/v1/event-types/PAYMENT_PAID"
 	a := h.call("GET", path, "").want(http.StatusOK)
-	if known := as[gen.EventType](a); known.Description == "" || len(known.Schema) > 0 || a.Header().Get("ETag") != "" {
+	if known := as[gen.EventType](a); known.Description == "" || len(known.Schema) > 0 {
 		t.Errorf("at first: %+v", known)
 	}
 	a = h.call("PUT", path, paidType, h.platform()).want(http.StatusCreated)
-	tag := a.Header().Get("ETag")
-	if kept := as[gen.EventType](a); string(kept.Example) != `{"amount":"12.50"}` || kept.UpdatedAt == nil || kept.Fixed || tag == "" {
-		t.Errorf("kept: %+v, %s", kept, tag)
+	if kept := as[gen.EventType](a); string(kept.Example) != `{"amount":"12.50"}` || kept.UpdatedAt == nil || kept.Fixed {
+		t.Errorf("kept: %+v", kept)
 	}
-	if got := h.call("GET", path, ""); got.Body.String() != a.Body.String() || got.Header().Get("ETag") != tag {
-		t.Errorf("read: %s, %s", got.Body, got.Header().Get("ETag"))
+	if got := h.call("GET", path, ""); got.Body.String() != a.Body.String() {
+		t.Errorf("read: %s", got.Body)
 	}
-	h.call("PUT", path, `{"description":"Other."}`, h.platform(), header("If-Match", `"0123456789abcdef"`)).want(http.StatusPreconditionFailed, "PRECONDITION_FAILED")
-	h.call("PUT", path, `{"description":"Other."}`, h.platform(), header("If-Match", tag)).want(http.StatusOK)
-	h.call("DELETE", path, "", h.platform(), header("If-Match", tag)).want(http.StatusPreconditionFailed, "PRECONDITION_FAILED")
+	h.call("PUT", path, `{"description":"Other."}`, h.platform()).want(http.StatusOK)
 	h.call("DELETE", path, "", h.platform()).want(http.StatusNoContent)
 	h.call("DELETE", path, "", h.platform()).want(http.StatusNotFound, "NOT_FOUND")
 	h.call("GET", path, "").want(http.StatusOK)
@@ -82,7 +79,6 @@ func TestInvalidEventTypes(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	for body, field := range map[string]string{
-		strings.Replace(paidType, `"12.50"`, `12.5`, 1):                        "/example/amount",
 		strings.Replace(paidType, `"type":"object"`, `"type":"objekt"`, 1):     "/schema/type",
 		strings.Replace(paidType, "#/$defs/money", "https://example.com/m", 1): "/schema",
 		`{"schema":{}}`:                                                "/description",

@@ -31,7 +31,6 @@ import (
 	"spendhook/storage/creations"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
-	"spendhook/subscribers/signingkey"
 )
 
 // problem is an error in its HTTP form (RFC 9457).
@@ -76,12 +75,11 @@ var domainProblems = []struct {
 	{eventtype.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "The event type is not known, or has no stored documentation."},
 	{eventtype.ErrFixed, http.StatusConflict, "EVENT_TYPE_FIXED", "The event type is one of the daemon's own, which cannot be changed."},
 	{eventtype.ErrFull, http.StatusConflict, "TOO_MANY_EVENT_TYPES", "The limit of documented event types is reached: 1,000 types, and 1 MiB in total."},
-	{eventtype.ErrChanged, http.StatusPreconditionFailed, "PRECONDITION_FAILED", "If-Match is not the current ETag: the event type was changed meanwhile."},
 	{subscribers.ErrNotFound, http.StatusNotFound, "SUBSCRIBER_NOT_FOUND", "There is no such subscriber."},
 	{subscribers.ErrConflict, http.StatusConflict, "CALLBACK_URL_TAKEN", "Another subscriber of the company has this callbackUrl."},
 	{subscribers.ErrChanged, http.StatusPreconditionFailed, "PRECONDITION_FAILED", "If-Match is not the current ETag: the subscriber was changed meanwhile."},
 	{subscribers.ErrQuota, http.StatusConflict, "TOO_MANY_SUBSCRIBERS", "The company has the maximum number of subscribers."},
-	{signingkey.ErrNotFound, http.StatusNotFound, "NO_WEBHOOK_KEYS", "There are no keys of this company."},
+	{subscribers.ErrNoSigningKey, http.StatusNotFound, "NO_WEBHOOK_KEYS", "There are no keys of this company."},
 	{certificate.ErrNotFound, http.StatusNotFound, "NO_EGRESS_CERTIFICATE", "The company has no egress certificate."},
 	{session.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such session."},
 	{delivery.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such delivery."},

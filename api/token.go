@@ -18,7 +18,7 @@ import (
 	"spendhook/auth/tokens"
 	"spendhook/internal/clientcert"
 	"spendhook/internal/peer"
-	"spendhook/subscribers/signingkey"
+	"spendhook/subscribers"
 )
 
 const tokenPath = "/oauth/token" //nolint:gosec // a path is no credential
@@ -166,10 +166,14 @@ func (s *server) GetJwks(w http.ResponseWriter, r *http.Request) {
 // GetWebhookKeys is GET /.well-known/webhook-keys/{companyUuid}.
 func (s *server) GetWebhookKeys(w http.ResponseWriter, r *http.Request, company uuid.UUID) {
 	s.do(w, r, func(ctx context.Context, _ *caller) (reply, error) {
-		key, err := ed25519.PrivateKey(nil), signingkey.ErrNotFound
-		if s.opts.SigningKeys != nil {
-			key, err = s.opts.SigningKeys.Key(ctx, company)
+		if !s.opts.SignEd25519 {
+			return reply{}, subscribers.ErrNoSigningKey
 		}
+		stored, err := s.opts.Subscribers.SigningKey(ctx, company)
+		if err != nil {
+			return reply{}, err
+		}
+		key, err := stored.Open()
 		if err != nil {
 			return reply{}, err
 		}

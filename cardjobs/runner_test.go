@@ -80,7 +80,7 @@ func TestContractEventsOfCards(t *testing.T) {
 		if got := string(storagetest.Must(e.Body())(t)); got != want {
 			t.Errorf("body = %s\nwant   %s", got, want)
 		}
-		if err := e.Validate(at, events.Limits{MaxMetadata: 256 << 10}); err != nil {
+		if err := e.Validate(at, 0, nil); err != nil {
 			t.Error(err)
 		}
 	}

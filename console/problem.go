@@ -20,7 +20,6 @@ import (
 	"spendhook/internal/redisx"
 	"spendhook/storage"
 	"spendhook/subscribers"
-	"spendhook/subscribers/vault"
 )
 
 // problem is an error as a page shows it.
@@ -52,7 +51,7 @@ var known = []struct {
 	{events.ErrCompacted, http.StatusGone, "The payload was removed", "The event settled long ago, and only its id is kept. Its source may still have the payload."},
 	{subscribers.ErrNotFound, http.StatusNotFound, "There is no such subscriber", "The subscriber was deleted, or never existed."},
 	{subscribers.ErrConflict, http.StatusConflict, "Nothing was changed", "Another subscriber of the company has this callback URL."},
-	{vault.ErrLocked, http.StatusConflict, "The secrets cannot be decrypted", "A secret of the subscriber is damaged, or its key is not configured. The log of the daemon names the key."},
+	{subscribers.ErrLocked, http.StatusConflict, "The secrets cannot be decrypted", "A secret of the subscriber is damaged, or its key is not configured. The log of the daemon names the key."},
 	{subscribers.ErrChanged, http.StatusPreconditionFailed, "Nothing was changed", "The subscriber was changed after you opened the form. Reload the page to see the present values."},
 	{delivery.ErrNotFound, http.StatusNotFound, "There is no such delivery or job", "It never existed, or its retention has ended."},
 	{delivery.ErrInFlight, http.StatusConflict, "Nothing was changed", "An attempt of this delivery is under way. Wait for its result."},

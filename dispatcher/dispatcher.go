@@ -99,7 +99,7 @@ type Dispatcher struct {
 	admission    *endpoint.Admission
 	deliveries   *store.Store
 	redelivery   *redelivery.Service
-	target       func(context.Context, *subscribers.Subscriber) (*requests.Target, error) // the maker's
+	target       func(*subscribers.Subscriber) *requests.Target // the maker's
 	send         func(context.Context, webhook.Request) attempt.Result                    // the sender's
 	records      *recorders
 	consequences *consequences

@@ -1,7 +1,6 @@
 package dispatcher
 
 import (
-	"context"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -294,12 +293,12 @@ func TestFiltersOfOneCompanyDelayNoOther(t *testing.T) {
 	begin, end := sync.OnceFunc(func() { close(matching) }), sync.OnceFunc(func() { close(release) })
 	defer end()
 	target := h.target
-	h.target = func(ctx context.Context, s *subscribers.Subscriber) (*requests.Target, error) {
+	h.target = func(s *subscribers.Subscriber) *requests.Target {
 		if s.UUID == slow.UUID {
 			begin()
 			<-release
 		}
-		return target(ctx, s)
+		return target(s)
 	}
 	h.start()
 	ids := h.emit(3)

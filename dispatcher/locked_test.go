@@ -21,7 +21,7 @@ import (
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
-	"spendhook/subscribers/signingkey"
+	"spendhook/subscribers/layout"
 	"spendhook/subscribers/subscriberstest"
 )
 
@@ -100,12 +100,14 @@ func TestDeliveriesWaitForALockedV1aKey(t *testing.T) {
 	client := redistest.New(t)
 	inbox := receive(t, nil)
 	h := build(t, client, func(o *Options) {
-		o.Requests = requests.New(requests.Options{SigningKeys: signingkey.New(client, sealtest.Keyring()), Logger: o.Logger})
+		o.Requests = requests.New(requests.Options{SignEd25519: true, Logger: o.Logger})
 	})
 	sub := h.subscribe(inbox.URL)
-	if _, err := signingkey.New(client, sealtest.Ring("lost")).Key(t.Context(), h.company); err != nil {
+	sealed, err := sealtest.Ring("lost").Seal(make([]byte, 32), "company/"+h.company.String()+"/signing-key")
+	if err != nil {
 		t.Fatal(err)
 	}
+	subscriberstest.Overwrite(t, client, h.company, layout.SigningKeyField, sealed)
 	h.start()
 	id := h.emit(1)[0]
 	h.becomes(id, sub, "locked", func(d delivery.Delivery) bool { return d.Reason == delivery.ReasonLocked })

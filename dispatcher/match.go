@@ -219,17 +219,13 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.
 			ev.held = true
 			continue
 		}
-		to, err := d.target(ctx, sub)
-		if err != nil {
-			return err
-		}
 		body, err := bodies.In(sub.Format)
 		if err != nil {
 			return err
 		}
 		todo = append(todo, &work{
 			ref: delivery.Ref{Ref: ref, Subscriber: sub.UUID}, base: delivery.NewRecord(*stored),
-			payload: body, sequence: stored.Sequence, accepted: stored.AcceptedAt, to: to, replica: replica, event: ev,
+			payload: body, sequence: stored.Sequence, accepted: stored.AcceptedAt, to: d.target(sub), replica: replica, event: ev,
 			backlogged: slices.Contains(b.Backlogged, sub.UUID), trace: partOf(span, stored.Trace),
 		})
 	}
@@ -287,9 +283,7 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workque
 	if w.payload, err = d.opts.Requests.Payloads(stored).In(subs[i].Format); err != nil {
 		return err
 	}
-	if w.to, err = d.target(ctx, subs[i]); err != nil {
-		return err
-	}
+	w.to = d.target(subs[i])
 	d.enter(w)
 	return nil
 }

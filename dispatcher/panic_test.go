@@ -1,7 +1,6 @@
 package dispatcher
 
 import (
-	"context"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -36,11 +35,11 @@ func TestAPanicWhileMatchingIsContained(t *testing.T) {
 	fine := h.subscribeTo(h.company, receive(t, nil).URL, "PAYMENT_FAILED")
 	var mended atomic.Bool
 	target := h.target
-	h.target = func(ctx context.Context, s *subscribers.Subscriber) (*requests.Target, error) {
+	h.target = func(s *subscribers.Subscriber) *requests.Target {
 		if s.UUID == sub.UUID && !mended.Load() {
-			return nil, nil // what its first use trips over
+			return nil // what its first use trips over
 		}
-		return target(ctx, s)
+		return target(s)
 	}
 	h.start()
 	bad := h.emit(3)

@@ -121,28 +121,23 @@ func (t *instant) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 }
 
 const (
-	maxErrorCode    = 128  // bytes
-	maxErrorMessage = 4096 // bytes
-	maxDepth        = 63   // of metadata, itself counted: an event may have 64 levels
+	maxErrorCode    = 128       // bytes
+	maxErrorMessage = 4096      // bytes
+	maxDepth        = 63        // of metadata, itself counted: an event may have 64 levels
+	maxMetadata     = 256 << 10 // bytes, as sent
+	// maxFuture is how far ahead of now a timestamp may lie. The key of an event expires
+	// layout.Grace after retention; by then the event must be refused as too old.
+	maxFuture = 5 * time.Minute
 )
 
-// Limits bounds what is accepted. The zero value of a duration or size refuses
-// everything past it, so set them all; a nil Catalogue allows every type.
-type Limits struct {
-	Retention   time.Duration // how old a timestamp may be, and how long ids are kept
-	MaxFuture   time.Duration // how far ahead of now a timestamp may lie
-	MaxMetadata int           // bytes, as sent
-	Catalogue   *eventtype.Catalogue
-}
-
-// Validate returns all problems of e together, as an *invalid.Error. Codes
-// beside REQUIRED, INVALID and TOO_LONG: EVENT_TOO_OLD,
-// EVENT_IN_FUTURE, UNKNOWN_EVENT_TYPE, TOO_DEEP.
-func (e *Event) Validate(now time.Time, limits Limits) error {
+// Validate returns all problems of e together, as an *invalid.Error. Its timestamp may be as old
+// as retention; a nil catalogue allows every type. Codes beside REQUIRED, INVALID and TOO_LONG:
+// EVENT_TOO_OLD, EVENT_IN_FUTURE, UNKNOWN_EVENT_TYPE, TOO_DEEP.
+func (e *Event) Validate(now time.Time, retention time.Duration, catalogue *eventtype.Catalogue) error {
 	problems := &invalid.Error{}
-	e.checkNames(problems, limits.Catalogue)
-	e.checkTime(problems, now, limits)
-	e.checkMetadata(problems, limits.MaxMetadata)
+	e.checkNames(problems, catalogue)
+	e.checkTime(problems, now, retention)
+	e.checkMetadata(problems)
 	checkLength(problems, "errorCode", e.ErrorCode, maxErrorCode)
 	checkLength(problems, "errorMessage", e.ErrorMessage, maxErrorMessage)
 	return problems.OrNil()
@@ -161,22 +156,22 @@ func (e *Event) checkNames(problems *invalid.Error, catalogue *eventtype.Catalog
 	catalogue.Check(problems, "event", e.Type)
 }
 
-func (e *Event) checkTime(problems *invalid.Error, now time.Time, limits Limits) {
+func (e *Event) checkTime(problems *invalid.Error, now time.Time, retention time.Duration) {
 	switch {
 	case e.Timestamp.IsZero():
 		problems.Add("timestamp", "REQUIRED", "is required")
-	case e.Timestamp.Before(now.Add(-limits.Retention)):
-		problems.Add("timestamp", "EVENT_TOO_OLD", "is older than the retention time of %s", limits.Retention)
-	case e.Timestamp.After(now.Add(limits.MaxFuture)):
-		problems.Add("timestamp", "EVENT_IN_FUTURE", "is more than %s ahead of this server's clock", limits.MaxFuture)
+	case e.Timestamp.Before(now.Add(-retention)):
+		problems.Add("timestamp", "EVENT_TOO_OLD", "is older than the retention time of %s", retention)
+	case e.Timestamp.After(now.Add(maxFuture)):
+		problems.Add("timestamp", "EVENT_IN_FUTURE", "is more than %s ahead of this server's clock", maxFuture)
 	}
 }
 
-func (e *Event) checkMetadata(problems *invalid.Error, limit int) {
+func (e *Event) checkMetadata(problems *invalid.Error) {
 	switch {
 	case e.Metadata == nil:
-	case len(e.Metadata) > limit:
-		problems.Add("metadata", "TOO_LONG", "is longer than %d bytes", limit)
+	case len(e.Metadata) > maxMetadata:
+		problems.Add("metadata", "TOO_LONG", "is longer than %d bytes", maxMetadata)
 	case e.Metadata.Kind() != jsontext.KindBeginObject:
 		problems.Add("metadata", "INVALID", "must be a JSON object")
 	case syntax.NestsDeeper(e.Metadata, maxDepth):

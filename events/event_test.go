@@ -165,7 +165,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		_ = e.Validate(time.UnixMilli(1700000000000), limits)
+		_ = e.Validate(time.UnixMilli(1700000000000), retention, nil)
 		body, err := e.Body()
 		if err != nil {
 			t.Fatalf("decoded %q but cannot encode it: %v", data, err)

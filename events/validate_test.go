@@ -18,7 +18,6 @@ import (
 var (
 	company = uuid.MustParse("0190a3b4-0000-7000-8000-000000000001")
 	noon    = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	limits  = events.Limits{Retention: retention, MaxFuture: 5 * time.Minute, MaxMetadata: 64}
 )
 
 const retention = 7 * 24 * time.Hour
@@ -32,51 +31,48 @@ func newEvent(id string) events.Event {
 
 func TestValidate(t *testing.T) {
 	t.Parallel()
-	strict := limits
-	strict.Catalogue = eventtype.NewCatalogue([]eventtype.Type{{Name: "OURS"}}, true)
-	roomy := limits
-	roomy.MaxMetadata = 1000
+	strict := eventtype.NewCatalogue([]eventtype.Type{{Name: "OURS"}}, true)
 	quoted := jsontext.Value(`{"a\"\\":"` + strings.Repeat(`[[[\"`, 101) + `"}`)
 	for name, tc := range map[string]struct {
-		change func(*events.Event)
-		limits events.Limits
-		want   []string // "field CODE"
+		change    func(*events.Event)
+		catalogue *eventtype.Catalogue
+		want      []string // "field CODE"
 	}{
-		"valid":                {func(*events.Event) {}, limits, nil},
-		"longest":              {func(e *events.Event) { e.ID, e.Type = strings.Repeat("a", 128), strings.Repeat("A", 64) }, limits, nil},
-		"every id character":   {func(e *events.Event) { e.ID = "azAZ09_-" }, limits, nil},
-		"empty":                {func(e *events.Event) { *e = events.Event{} }, limits, []string{"companyUuid REQUIRED", "event REQUIRED", "id REQUIRED", "timestamp REQUIRED"}},
-		"id with a dot":        {func(e *events.Event) { e.ID = "a.b" }, limits, []string{"id INVALID"}},
-		"id with a slash":      {func(e *events.Event) { e.ID = "a/b" }, limits, []string{"id INVALID"}},
-		"id not ASCII":         {func(e *events.Event) { e.ID = "é" }, limits, []string{"id INVALID"}},
-		"id not UTF-8":         {func(e *events.Event) { e.ID = "a\xff" }, limits, []string{"id INVALID"}},
-		"id too long":          {func(e *events.Event) { e.ID = strings.Repeat("a", 129) }, limits, []string{"id INVALID"}},
-		"type lower case":      {func(e *events.Event) { e.Type = "paid" }, limits, []string{"event INVALID"}},
-		"type from a digit":    {func(e *events.Event) { e.Type = "1A" }, limits, []string{"event INVALID"}},
-		"type too long":        {func(e *events.Event) { e.Type = strings.Repeat("A", 65) }, limits, []string{"event INVALID"}},
-		"oldest":               {func(e *events.Event) { e.Timestamp = noon.Add(-retention) }, limits, nil},
-		"too old":              {func(e *events.Event) { e.Timestamp = noon.Add(-retention - time.Millisecond) }, limits, []string{"timestamp EVENT_TOO_OLD"}},
-		"newest":               {func(e *events.Event) { e.Timestamp = noon.Add(5 * time.Minute) }, limits, nil},
-		"in future":            {func(e *events.Event) { e.Timestamp = noon.Add(5*time.Minute + time.Millisecond) }, limits, []string{"timestamp EVENT_IN_FUTURE"}},
-		"metadata an array":    {func(e *events.Event) { e.Metadata = jsontext.Value(`[]`) }, limits, []string{"metadata INVALID"}},
-		"metadata empty":       {func(e *events.Event) { e.Metadata = jsontext.Value{} }, limits, []string{"metadata INVALID"}},
-		"metadata too long":    {func(e *events.Event) { e.Metadata = jsontext.Value(`{"a":"` + strings.Repeat("a", 60) + `"}`) }, limits, []string{"metadata TOO_LONG"}},
-		"metadata deepest":     {func(e *events.Event) { e.Metadata = nested(63) }, roomy, nil},
-		"metadata too deep":    {func(e *events.Event) { e.Metadata = nested(64) }, roomy, []string{"metadata TOO_DEEP"}},
-		"brackets in a string": {func(e *events.Event) { e.Metadata = quoted }, roomy, nil},
+		"valid":                {func(*events.Event) {}, nil, nil},
+		"longest":              {func(e *events.Event) { e.ID, e.Type = strings.Repeat("a", 128), strings.Repeat("A", 64) }, nil, nil},
+		"every id character":   {func(e *events.Event) { e.ID = "azAZ09_-" }, nil, nil},
+		"empty":                {func(e *events.Event) { *e = events.Event{} }, nil, []string{"companyUuid REQUIRED", "event REQUIRED", "id REQUIRED", "timestamp REQUIRED"}},
+		"id with a dot":        {func(e *events.Event) { e.ID = "a.b" }, nil, []string{"id INVALID"}},
+		"id with a slash":      {func(e *events.Event) { e.ID = "a/b" }, nil, []string{"id INVALID"}},
+		"id not ASCII":         {func(e *events.Event) { e.ID = "é" }, nil, []string{"id INVALID"}},
+		"id not UTF-8":         {func(e *events.Event) { e.ID = "a\xff" }, nil, []string{"id INVALID"}},
+		"id too long":          {func(e *events.Event) { e.ID = strings.Repeat("a", 129) }, nil, []string{"id INVALID"}},
+		"type lower case":      {func(e *events.Event) { e.Type = "paid" }, nil, []string{"event INVALID"}},
+		"type from a digit":    {func(e *events.Event) { e.Type = "1A" }, nil, []string{"event INVALID"}},
+		"type too long":        {func(e *events.Event) { e.Type = strings.Repeat("A", 65) }, nil, []string{"event INVALID"}},
+		"oldest":               {func(e *events.Event) { e.Timestamp = noon.Add(-retention) }, nil, nil},
+		"too old":              {func(e *events.Event) { e.Timestamp = noon.Add(-retention - time.Millisecond) }, nil, []string{"timestamp EVENT_TOO_OLD"}},
+		"newest":               {func(e *events.Event) { e.Timestamp = noon.Add(5 * time.Minute) }, nil, nil},
+		"in future":            {func(e *events.Event) { e.Timestamp = noon.Add(5*time.Minute + time.Millisecond) }, nil, []string{"timestamp EVENT_IN_FUTURE"}},
+		"metadata an array":    {func(e *events.Event) { e.Metadata = jsontext.Value(`[]`) }, nil, []string{"metadata INVALID"}},
+		"metadata empty":       {func(e *events.Event) { e.Metadata = jsontext.Value{} }, nil, []string{"metadata INVALID"}},
+		"metadata too long":    {func(e *events.Event) { e.Metadata = jsontext.Value(`{"a":"` + strings.Repeat("a", 256<<10) + `"}`) }, nil, []string{"metadata TOO_LONG"}},
+		"metadata deepest":     {func(e *events.Event) { e.Metadata = nested(63) }, nil, nil},
+		"metadata too deep":    {func(e *events.Event) { e.Metadata = nested(64) }, nil, []string{"metadata TOO_DEEP"}},
+		"brackets in a string": {func(e *events.Event) { e.Metadata = quoted }, nil, nil},
 		"error fields at limit": {func(e *events.Event) {
 			e.ErrorCode, e.ErrorMessage = strings.Repeat("a", 128), strings.Repeat("a", 4096)
-		}, limits, nil},
+		}, nil, nil},
 		"error fields too long": {func(e *events.Event) {
 			e.ErrorCode, e.ErrorMessage = strings.Repeat("a", 129), strings.Repeat("a", 4097)
-		}, limits, []string{"errorCode TOO_LONG", "errorMessage TOO_LONG"}},
+		}, nil, []string{"errorCode TOO_LONG", "errorMessage TOO_LONG"}},
 		"strict, extra":       {func(e *events.Event) { e.Type = "OURS" }, strict, nil},
 		"strict, operational": {func(e *events.Event) { e.Type = eventtype.DeliveryDead }, strict, nil},
 		"strict, unknown":     {func(e *events.Event) { e.Type = "THEIRS" }, strict, []string{"event UNKNOWN_EVENT_TYPE"}},
 	} {
 		e := newEvent("e")
 		tc.change(&e)
-		if got := codes(e.Validate(noon, tc.limits)); !slices.Equal(got, tc.want) {
+		if got := codes(e.Validate(noon, retention, tc.catalogue)); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: problems %q, want %q", name, got, tc.want)
 		}
 	}

@@ -4,46 +4,24 @@ import (
 	"cmp"
 	"crypto/sha1" //nolint:gosec // see revisionOf
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
-	"spendhook/subscribers/callback"
+	"spendhook/internal/seal"
+	"spendhook/internal/secret"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/layout"
-	"spendhook/subscribers/vault"
 )
 
-// record is a Subscriber as stored in Redis: JSON with sealed secrets.
-type record struct {
-	Subscriber
-
-	Secrets []recordSecret `json:"secrets"`
-	Headers []recordHeader `json:"headers,omitempty"`
-	Change  string         `json:"change,omitzero"` // see encode
-}
-
-type recordSecret struct {
-	Key       string     `json:"key"` // sealed
-	ExpiresAt *time.Time `json:"expiresAt,omitzero"`
-
-	Unknown *jsontext.Value `json:",embed"`
-}
-
-type recordHeader struct {
-	Name  string `json:"name"`
-	Value string `json:"value"` // sealed
-
-	Unknown *jsontext.Value `json:",embed"`
-}
-
-type codec struct{ vault.Vault }
+// codec converts between subscribers and their records in Redis, which are JSON with sealed
+// secrets.
+type codec struct{ keys *seal.Keyring }
 
 // secretPlace and headerPlace bind a sealed value to where it is kept.
 func secretPlace(company, subscriber uuid.UUID) string {
@@ -57,69 +35,81 @@ func headerPlace(company, subscriber uuid.UUID, name string) string {
 // encode seals every secret under the current key. It adds a random mark of the change, so that
 // two changes to the same values at the same time give different records.
 func (c codec) encode(s *Subscriber, change string) (string, error) {
-	r := record{Subscriber: *s, Change: change}
-	for _, secret := range s.Secrets {
-		text, err := c.Seal(secret.Key, secret.Locked, secretPlace(s.CompanyUUID, s.UUID))
-		if err != nil {
-			return "", fmt.Errorf("encode subscriber: %w", err)
-		}
-		r.Secrets = append(r.Secrets, recordSecret{text, secret.ExpiresAt, secret.Unknown})
+	r := *s
+	r.Change, r.Secrets, r.Headers = change, slices.Clone(s.Secrets), slices.Clone(s.Headers)
+	var failed error
+	for i := range r.Secrets {
+		k := &r.Secrets[i]
+		failed = errors.Join(failed, c.seal(&k.Sealed, k.Locked, k.Key, secretPlace(s.CompanyUUID, s.UUID)))
 	}
-	for _, h := range s.Headers {
-		text, err := c.Seal(h.Value, h.Locked, headerPlace(s.CompanyUUID, s.UUID, h.Name))
-		if err != nil {
-			return "", fmt.Errorf("encode subscriber: %w", err)
-		}
-		r.Headers = append(r.Headers, recordHeader{h.Name, text, h.Unknown})
+	for i := range r.Headers {
+		h := &r.Headers[i]
+		failed = errors.Join(failed, c.seal(&h.Sealed, h.Locked, h.Value, headerPlace(s.CompanyUUID, s.UUID, h.Name)))
 	}
 	raw, err := json.Marshal(r)
-	if err != nil {
+	if err := errors.Join(failed, err); err != nil {
 		return "", fmt.Errorf("encode subscriber: %w", err)
 	}
 	return string(raw), nil
 }
 
+// seal seals plain for a place. It keeps the sealed text of a locked secret, so that with the
+// right key the secret opens again.
+func (c codec) seal(sealed *string, locked error, plain secret.Text, place string) (err error) {
+	if locked == nil {
+		*sealed, err = c.keys.Seal([]byte(plain.Reveal()), place)
+	}
+	return err
+}
+
+// open opens a sealed text, and keeps it only when it does not open.
+func (c codec) open(sealed *string, place string) (secret.Text, error) {
+	plain, err := c.keys.Open(*sealed, place)
+	if err == nil {
+		*sealed = ""
+	}
+	return secret.Text(plain), err
+}
+
 // decode decodes a record and opens its secrets. Secrets that do not open are Locked.
 func (c codec) decode(company, id uuid.UUID, raw string) (Subscriber, error) {
-	var r record
-	if err := json.Unmarshal([]byte(raw), &r); err != nil || r.CallbackURL == "" || len(r.Secrets) == 0 {
+	var s Subscriber
+	if err := json.Unmarshal([]byte(raw), &s); err != nil || s.CallbackURL == "" || len(s.Secrets) == 0 {
 		return Subscriber{}, fmt.Errorf("stored subscriber %s is damaged", id) // err may quote a secret
 	}
-	s := r.Subscriber
-	s.UUID, s.CompanyUUID, s.Revision = id, company, revisionOf(raw)
-	for _, secret := range r.Secrets {
-		key, locked := c.Open(secret.Key, secretPlace(company, id))
-		s.Secrets = append(s.Secrets, SigningSecret{
-			Key: key, ExpiresAt: secret.ExpiresAt, Locked: locked, Unknown: secret.Unknown,
-		})
+	s.UUID, s.CompanyUUID, s.Revision, s.Change = id, company, revisionOf(raw), ""
+	for i := range s.Secrets {
+		k := &s.Secrets[i]
+		k.Key, k.Locked = c.open(&k.Sealed, secretPlace(company, id))
 	}
-	for _, h := range r.Headers {
-		value, locked := c.Open(h.Value, headerPlace(company, id, h.Name))
-		s.Headers = append(s.Headers, callback.Header{Name: h.Name, Value: value, Locked: locked, Unknown: h.Unknown})
+	for i := range s.Headers {
+		h := &s.Headers[i]
+		h.Value, h.Locked = c.open(&h.Sealed, headerPlace(company, id, h.Name))
 	}
 	return s, nil
 }
 
 // DecodeAll decodes the whole hash of a company (layout.CompanyKey): its subscribers, oldest
-// first, with the certificate they share, and their version. A damaged subscriber is Locked;
-// the others are read.
-func DecodeAll(v vault.Vault, company uuid.UUID, hash map[string]string) ([]*Subscriber, int64) {
+// first, with the certificate and the signing key they share, and their version. A damaged
+// subscriber is Locked; the others are read.
+func DecodeAll(keys *seal.Keyring, company uuid.UUID, hash map[string]string) ([]*Subscriber, int64) {
 	version, _ := strconv.ParseInt(hash[layout.VersionField], 10, 64) // only our scripts write it
-	shown, err := certificate.Decode(v, company, hash[layout.CertificateField])
+	shown, err := certificate.Decode(keys, company, hash[layout.CertificateField])
 	if err != nil {
-		shown = &certificate.Certificate{Locked: vault.Damaged(err)}
+		shown = &certificate.Certificate{Locked: err}
 	}
+	signing := codec{keys}.signingKey(company, hash[layout.SigningKeyField])
 	all := make([]*Subscriber, 0, len(hash))
 	for field, raw := range hash {
 		id, err := uuid.Parse(field)
 		if err != nil { // not a subscriber
 			continue
 		}
-		s, err := codec{v}.decode(company, id, raw)
+		s, err := codec{keys}.decode(company, id, raw)
 		if err != nil {
-			s = Subscriber{UUID: id, CompanyUUID: company, Enabled: true, Locked: vault.Damaged(err)}
+			s = Subscriber{UUID: id, CompanyUUID: company, Enabled: true, Locked: err}
 		}
-		s.Certificate = shown
+		s.Certificate, s.SigningKey = shown, signing
 		if s.Filter != "" {
 			s.expression = sync.OnceValues(s.compile)
 		}

@@ -21,7 +21,6 @@ import (
 	"spendhook/internal/seal"
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/layout"
-	"spendhook/subscribers/vault"
 )
 
 var (
@@ -75,7 +74,7 @@ func NewStore(opts StoreOptions) *Store {
 	opts.MaxPerCompany = cmp.Or(opts.MaxPerCompany, 1000)
 	opts.SecretOverlap = cmp.Or(opts.SecretOverlap, 24*time.Hour)
 	opts.Now = clock.Or(opts.Now)
-	return &Store{opts: opts, codec: codec{vault.New(opts.Keyring)}}
+	return &Store{opts: opts, codec: codec{opts.Keyring}}
 }
 
 // now has the precision of stored times.
@@ -106,14 +105,18 @@ func (s *Store) Create(ctx context.Context, company uuid.UUID, in Settings) (Sub
 }
 
 func (s *Store) insert(ctx context.Context, sub *Subscriber) error {
+	company := sub.CompanyUUID
 	raw, err := s.codec.encode(sub, "")
 	if err != nil {
 		return err
 	}
-	company := sub.CompanyUUID
+	seed, err := s.codec.newSigningKey(company)
+	if err != nil {
+		return err
+	}
 	p := partition.Of(company)
 	keys := append(queues.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), layout.CompaniesKey(p))
-	args := []any{sub.UUID.String(), sub.CallbackURL, raw, company.String(), s.opts.MaxPerCompany, partition.Prefix(p)}
+	args := []any{sub.UUID.String(), sub.CallbackURL, raw, company.String(), s.opts.MaxPerCompany, partition.Prefix(p), seed}
 	reply, err := createScript.Run(ctx, s.opts.Client, keys, append(args, sub.serving()...)...).Text()
 	switch {
 	case err != nil:
@@ -157,7 +160,7 @@ func (s *Store) Delete(ctx context.Context, company, id uuid.UUID, revisions ...
 	p := partition.Of(company)
 	keys := append(queues.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), layout.CompaniesKey(p), layout.HealthKey(company, id))
 	deleted, err := deleteScript.Run(ctx, s.opts.Client, keys,
-		id.String(), company.String(), layout.VersionLife.Milliseconds(), partition.Prefix(p), strings.Join(revisions, ",")).Int()
+		id.String(), company.String(), partition.Prefix(p), strings.Join(revisions, ",")).Int()
 	switch {
 	case err != nil:
 		return fmt.Errorf("delete subscriber: %w", err)

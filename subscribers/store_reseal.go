@@ -12,11 +12,12 @@ import (
 
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal/reseal"
+	"spendhook/subscribers/callback"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/layout"
 )
 
-// Reseal seals every secret, header and egress certificate that is sealed under another key
+// Reseal seals every secret, header, signing key and egress certificate that is sealed under another key
 // than the current one, and counts it. It may be ended at any moment and
 // begun again: what is done stays done. What changes meanwhile is never
 // overwritten. It reads every company.
@@ -52,15 +53,15 @@ func (s *Store) resealCompany(ctx context.Context, key string, count *reseal.Cou
 }
 
 func (s *Store) resealField(ctx context.Context, company uuid.UUID, field, raw string, count *reseal.Count) error {
-	err := count.Reseal(ctx, s.opts.Keyring, reseal.Stored{
-		Value:   raw,
-		Secrets: sealedSecrets,
-		Reseal:  func(raw string) (string, error) { return s.resealed(company, field, raw) },
-		Swap: func(ctx context.Context, old, fresh string) (bool, error) {
-			return resealScript.Run(ctx, s.opts.Client, []string{layout.CompanyKey(company)}, field, old, fresh).Bool()
-		},
-	})
-	if err != nil {
+	stored := reseal.Text(s.opts.Keyring, raw, signingKeyPlace(company))
+	if field != layout.SigningKeyField {
+		stored.Secrets = sealedSecrets
+		stored.Reseal = func(raw string) (string, error) { return s.resealed(company, field, raw) }
+	}
+	stored.Swap = func(ctx context.Context, old, fresh string) (bool, error) {
+		return resealScript.Run(ctx, s.opts.Client, []string{layout.CompanyKey(company)}, field, old, fresh).Bool()
+	}
+	if err := count.Reseal(ctx, s.opts.Keyring, stored); err != nil {
 		return fmt.Errorf("company %s, %s: %w", company, field, err)
 	}
 	return nil
@@ -70,7 +71,7 @@ func (s *Store) resealField(ctx context.Context, company uuid.UUID, field, raw s
 // Secrets that do not open are unchanged.
 func (s *Store) resealed(company uuid.UUID, field, raw string) (string, error) {
 	if field == layout.CertificateField {
-		return certificate.Resealed(s.codec.Vault, company, raw)
+		return certificate.Resealed(s.opts.Keyring, company, raw)
 	}
 	id, err := uuid.Parse(field)
 	if err != nil {
@@ -86,19 +87,19 @@ func (s *Store) resealed(company uuid.UUID, field, raw string) (string, error) {
 // sealedSecrets lists the sealed values in the JSON of a subscriber or a certificate.
 func sealedSecrets(raw string) ([]string, error) {
 	var r struct {
-		Secrets []recordSecret `json:"secrets"`
-		Headers []recordHeader `json:"headers"`
-		Key     *string        `json:"key"`
+		Secrets []SigningSecret   `json:"secrets"`
+		Headers []callback.Header `json:"headers"`
+		Key     *string           `json:"key"`
 	}
 	if json.Unmarshal([]byte(raw), &r) != nil { // its error may quote a secret
 		return nil, errors.New("the stored record is damaged")
 	}
 	var all []string
 	for _, secret := range r.Secrets {
-		all = append(all, secret.Key)
+		all = append(all, secret.Sealed)
 	}
 	for _, h := range r.Headers {
-		all = append(all, h.Value)
+		all = append(all, h.Sealed)
 	}
 	if r.Key != nil {
 		all = append(all, *r.Key)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -213,8 +214,9 @@ func TestForeignCompanyFindsNothing(t *testing.T) {
 	wantErr(t, err, subscribers.ErrNotFound)
 }
 
-// A deletion leaves the version, and a mark by which the deliveries that wait are cancelled, for a while.
-func TestDeleteLeavesOnlyTheVersionAndAMark(t *testing.T) {
+// A deletion leaves the version, the signing key, and for a while a mark by which the deliveries that
+// wait are cancelled.
+func TestDeleteLeavesTheVersionTheSigningKeyAndAMark(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	s := b.Create(t, "https://example.com/?a=1&b=<2>")
@@ -233,13 +235,11 @@ func TestDeleteLeavesOnlyTheVersionAndAMark(t *testing.T) {
 	if ttl := b.Redis.TTL(t.Context(), keys[1]).Val(); ttl <= 0 {
 		t.Errorf("the mark expires in %v", ttl)
 	}
-	if ttl := b.Redis.TTL(t.Context(), keys[0]).Val(); ttl <= 23*time.Hour || ttl > 24*time.Hour {
-		t.Errorf("the version expires in %v", ttl)
+	left := slices.Sorted(maps.Keys(b.Redis.HGetAll(t.Context(), keys[0]).Val()))
+	if !slices.Equal(left, []string{layout.SigningKeyField, layout.VersionField}) {
+		t.Errorf("fields left: %v", left)
 	}
 	b.Create(t, "https://example.com/?a=1&b=<2>")
-	if ttl := b.Redis.TTL(t.Context(), keys[0]).Val(); ttl >= 0 {
-		t.Errorf("a subscriber expires in %v", ttl)
-	}
 }
 
 // A version must never be assigned twice.
@@ -303,7 +303,7 @@ func TestUnavailableRedisIsAWrappedError(t *testing.T) {
 	server.Restart()
 	after, err := server.Client().HGetAll(t.Context(), layout.CompanyKey(b.Company)).Result()
 	noErr(t, err)
-	if diff := cmp.Diff(before, after, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" || len(after) != 2 {
+	if diff := cmp.Diff(before, after, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" || len(after) != 3 {
 		t.Errorf("stored (-before +after):\n%s", diff)
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/filter"
-	"spendhook/subscribers/vault"
 )
 
 // Errors that callers check for. Invalid input is an *invalid.Error.
@@ -30,6 +29,11 @@ var (
 	ErrChanged = errors.New("the subscriber was changed meanwhile")
 	// ErrQuota says that the company has reached its limit of subscribers.
 	ErrQuota = errors.New("too many subscribers")
+	// ErrNoSigningKey says that the company never had a subscriber.
+	ErrNoSigningKey = errors.New("the company has no signing key")
+	// ErrLocked says that a secret does not open with the configured encryption keys, or that a
+	// record is damaged. The error also names the missing key, but never any part of a secret.
+	ErrLocked = errors.New("it does not open")
 )
 
 // The reasons for which a subscriber is disabled; there are no others.
@@ -48,7 +52,7 @@ const (
 
 // Subscriber is one endpoint of a company and the events that it subscribes to. Times are UTC
 // with milliseconds. DisabledReason and DisabledAt are set exactly while Enabled is false.
-// Redis stores its JSON; fields outside of that are sealed or part of the key (see record).
+// Redis stores its JSON, with sealed secrets; the other fields are part of the key (see codec).
 type Subscriber struct {
 	UUID           uuid.UUID         `json:"-"`
 	CompanyUUID    uuid.UUID         `json:"-"`
@@ -65,17 +69,19 @@ type Subscriber struct {
 	OnDead         string            `json:"onDead,omitzero"`    // onDeadContinue (also when empty) or onDeadPause
 	CreatedAt      time.Time         `json:"createdAt"`
 	UpdatedAt      time.Time         `json:"updatedAt"`
-	Secrets        []SigningSecret   `json:"-"` // newest first
-	Headers        []callback.Header `json:"-"` // sent with every delivery, by name
+	Secrets        []SigningSecret   `json:"secrets"`           // newest first
+	Headers        []callback.Header `json:"headers,omitempty"` // sent with every delivery, by name
+	Change         string            `json:"change,omitzero"`   // only while it is encoded: see encode
 	// Revision identifies the stored version; each change gives a new one.
 	Revision string `json:"-"`
-	// Certificate is the company's egress certificate; nil when there is none. Only DecodeAll
-	// sets it.
+	// Certificate is the company's egress certificate; nil when there is none. SigningKey is the
+	// company's. Only DecodeAll sets both.
 	Certificate *certificate.Certificate `json:"-"`
+	SigningKey  SigningKey               `json:"-"`
 	// Locked is set when the stored record is damaged. Such a subscriber has only its UUIDs. It
 	// counts as Enabled, so that its pending deliveries wait, but matches no event. Only
 	// DecodeAll returns it; methods of Store return an error for it, except Delete.
-	Locked *vault.Locked `json:"-"`
+	Locked error `json:"-"`
 
 	Unknown *jsontext.Value `json:",embed"` // fields of its record that a newer release wrote
 
@@ -84,11 +90,12 @@ type Subscriber struct {
 
 // SigningSecret is a secret and its expiry, which is nil while the secret is current.
 type SigningSecret struct {
-	Key       secret.Text
-	ExpiresAt *time.Time
-	Locked    *vault.Locked // else nil: then there is no Key
+	Key       secret.Text `json:"-"`
+	Sealed    string      `json:"key"` // the Key as it is stored; "" when it was opened
+	ExpiresAt *time.Time  `json:"expiresAt,omitzero"`
+	Locked    error       `json:"-"` // why there is no Key: it does not open; else nil
 
-	Unknown *jsontext.Value // as of a Subscriber
+	Unknown *jsontext.Value `json:",embed"` // as of a Subscriber
 }
 
 // Unusable returns why nothing can be sent to the subscriber: its record, a secret, a header or
@@ -96,20 +103,20 @@ type SigningSecret struct {
 // without authentication. Unusable is nil for a usable subscriber.
 func (s *Subscriber) Unusable() error {
 	if s.Locked != nil {
-		return fmt.Errorf("record: %w", s.Locked.Err())
+		return fmt.Errorf("record: %w: %w", ErrLocked, s.Locked)
 	}
 	for _, secret := range s.Secrets {
 		if secret.Locked != nil {
-			return fmt.Errorf("signing secret: %w", secret.Locked.Err())
+			return fmt.Errorf("signing secret: %w: %w", ErrLocked, secret.Locked)
 		}
 	}
 	for _, h := range s.Headers {
 		if h.Locked != nil {
-			return fmt.Errorf("header %s: %w", h.Name, h.Locked.Err())
+			return fmt.Errorf("header %s: %w: %w", h.Name, ErrLocked, h.Locked)
 		}
 	}
 	if s.Certificate != nil && s.Certificate.Locked != nil {
-		return fmt.Errorf("egress certificate: %w", s.Certificate.Locked.Err())
+		return fmt.Errorf("egress certificate: %w: %w", ErrLocked, s.Certificate.Locked)
 	}
 	return nil
 }

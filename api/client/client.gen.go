@@ -2323,18 +2323,6 @@ type SetEgressCertificateParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
-// DeleteEventTypeParams defines parameters for DeleteEventType.
-type DeleteEventTypeParams struct {
-	// IfMatch One or several values of `ETag`. If the resource has another one, nothing is changed, and the answer is 412.
-	IfMatch *IfMatch `json:"If-Match,omitempty"`
-}
-
-// PutEventTypeParams defines parameters for PutEventType.
-type PutEventTypeParams struct {
-	// IfMatch One or several values of `ETag`. If the resource has another one, nothing is changed, and the answer is 412.
-	IfMatch *IfMatch `json:"If-Match,omitempty"`
-}
-
 // ListEventsParams defines parameters for ListEvents.
 type ListEventsParams struct {
 	// CompanyUUID The company; required if the token has none.
@@ -3204,8 +3192,7 @@ type ClientInterface interface {
 
 	// ListEventTypes List the event types
 	//
-	// The daemon's own types, those of the settings, and those that were documented with `PUT /api/v1/event-types/{name}`. A change at another
-	// replica is visible within a second. `/webhooks.json` has the same types as an OpenAPI 3.1 document, which `/docs`
+	// The daemon's own types, those of the settings, and those that were documented with `PUT /api/v1/event-types/{name}`. `/webhooks.json` has the same types as an OpenAPI 3.1 document, which `/docs`
 	// shows.
 	//
 	// Only the daemon emits operational events: `SUBSCRIBER_FAILING` (several attempts in a row
@@ -3226,7 +3213,7 @@ type ClientInterface interface {
 	// A type of the settings stays in the catalogue. Events of the type are accepted as before. The token must have the scope `platform` and no company.
 	//
 	// Corresponds with DELETE /api/v1/event-types/{name} (the `DeleteEventType` operationId).
-	DeleteEventType(ctx context.Context, name EventTypePath, params *DeleteEventTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+	DeleteEventType(ctx context.Context, name EventTypePath, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetEventType Read an event type
 	//
@@ -3238,8 +3225,8 @@ type ClientInterface interface {
 	// Stores a description, a schema of the metadata and an example of it, in place of those stored before. This is
 	// documentation for all companies, readable by every client. It affects neither which events are accepted nor
 	// where they are delivered. The schema is JSON Schema 2020-12. It may refer to parts of itself, but not to
-	// other documents. The example is validated against it. The daemon's own types (`SUBSCRIBER_…`,
-	// `DELIVERY_DEAD`, and the two of bulk creations of cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
+	// other documents. The daemon's own types (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of
+	// cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
 	// 1,000 types are stored, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
 	//
 	// The token must have the scope `platform` and no company.
@@ -3247,15 +3234,15 @@ type ClientInterface interface {
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PUT /api/v1/event-types/{name} (the `PutEventType` operationId).
-	PutEventTypeWithBody(ctx context.Context, name EventTypePath, params *PutEventTypeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	PutEventTypeWithBody(ctx context.Context, name EventTypePath, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PutEventType Document an event type
 	//
 	// Stores a description, a schema of the metadata and an example of it, in place of those stored before. This is
 	// documentation for all companies, readable by every client. It affects neither which events are accepted nor
 	// where they are delivered. The schema is JSON Schema 2020-12. It may refer to parts of itself, but not to
-	// other documents. The example is validated against it. The daemon's own types (`SUBSCRIBER_…`,
-	// `DELIVERY_DEAD`, and the two of bulk creations of cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
+	// other documents. The daemon's own types (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of
+	// cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
 	// 1,000 types are stored, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
 	//
 	// The token must have the scope `platform` and no company.
@@ -3263,7 +3250,7 @@ type ClientInterface interface {
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PUT /api/v1/event-types/{name} (the `PutEventType` operationId).
-	PutEventType(ctx context.Context, name EventTypePath, params *PutEventTypeParams, body PutEventTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	PutEventType(ctx context.Context, name EventTypePath, body PutEventTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListEvents List events, the newest first
 	//
@@ -4250,8 +4237,7 @@ func (c *Client) SetEgressCertificate(ctx context.Context, params *SetEgressCert
 
 // ListEventTypes List the event types
 //
-// The daemon's own types, those of the settings, and those that were documented with `PUT /api/v1/event-types/{name}`. A change at another
-// replica is visible within a second. `/webhooks.json` has the same types as an OpenAPI 3.1 document, which `/docs`
+// The daemon's own types, those of the settings, and those that were documented with `PUT /api/v1/event-types/{name}`. `/webhooks.json` has the same types as an OpenAPI 3.1 document, which `/docs`
 // shows.
 //
 // Only the daemon emits operational events: `SUBSCRIBER_FAILING` (several attempts in a row
@@ -4282,8 +4268,8 @@ func (c *Client) ListEventTypes(ctx context.Context, reqEditors ...RequestEditor
 // A type of the settings stays in the catalogue. Events of the type are accepted as before. The token must have the scope `platform` and no company.
 //
 // Corresponds with DELETE /api/v1/event-types/{name} (the `DeleteEventType` operationId).
-func (c *Client) DeleteEventType(ctx context.Context, name EventTypePath, params *DeleteEventTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewDeleteEventTypeRequest(c.Server, name, params)
+func (c *Client) DeleteEventType(ctx context.Context, name EventTypePath, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteEventTypeRequest(c.Server, name)
 	if err != nil {
 		return nil, err
 	}
@@ -4314,8 +4300,8 @@ func (c *Client) GetEventType(ctx context.Context, name EventTypePath, reqEditor
 // Stores a description, a schema of the metadata and an example of it, in place of those stored before. This is
 // documentation for all companies, readable by every client. It affects neither which events are accepted nor
 // where they are delivered. The schema is JSON Schema 2020-12. It may refer to parts of itself, but not to
-// other documents. The example is validated against it. The daemon's own types (`SUBSCRIBER_…`,
-// `DELIVERY_DEAD`, and the two of bulk creations of cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
+// other documents. The daemon's own types (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of
+// cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
 // 1,000 types are stored, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
 //
 // The token must have the scope `platform` and no company.
@@ -4323,8 +4309,8 @@ func (c *Client) GetEventType(ctx context.Context, name EventTypePath, reqEditor
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PUT /api/v1/event-types/{name} (the `PutEventType` operationId).
-func (c *Client) PutEventTypeWithBody(ctx context.Context, name EventTypePath, params *PutEventTypeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewPutEventTypeRequestWithBody(c.Server, name, params, contentType, body)
+func (c *Client) PutEventTypeWithBody(ctx context.Context, name EventTypePath, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutEventTypeRequestWithBody(c.Server, name, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4340,8 +4326,8 @@ func (c *Client) PutEventTypeWithBody(ctx context.Context, name EventTypePath, p
 // Stores a description, a schema of the metadata and an example of it, in place of those stored before. This is
 // documentation for all companies, readable by every client. It affects neither which events are accepted nor
 // where they are delivered. The schema is JSON Schema 2020-12. It may refer to parts of itself, but not to
-// other documents. The example is validated against it. The daemon's own types (`SUBSCRIBER_…`,
-// `DELIVERY_DEAD`, and the two of bulk creations of cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
+// other documents. The daemon's own types (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of
+// cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
 // 1,000 types are stored, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
 //
 // The token must have the scope `platform` and no company.
@@ -4349,8 +4335,8 @@ func (c *Client) PutEventTypeWithBody(ctx context.Context, name EventTypePath, p
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PUT /api/v1/event-types/{name} (the `PutEventType` operationId).
-func (c *Client) PutEventType(ctx context.Context, name EventTypePath, params *PutEventTypeParams, body PutEventTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewPutEventTypeRequest(c.Server, name, params, body)
+func (c *Client) PutEventType(ctx context.Context, name EventTypePath, body PutEventTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutEventTypeRequest(c.Server, name, body)
 	if err != nil {
 		return nil, err
 	}
@@ -6764,7 +6750,7 @@ func NewListEventTypesRequest(server string) (*http.Request, error) {
 }
 
 // NewDeleteEventTypeRequest constructs an http.Request for the DeleteEventType method
-func NewDeleteEventTypeRequest(server string, name EventTypePath, params *DeleteEventTypeParams) (*http.Request, error) {
+func NewDeleteEventTypeRequest(server string, name EventTypePath) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -6792,21 +6778,6 @@ func NewDeleteEventTypeRequest(server string, name EventTypePath, params *Delete
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
-	}
-
-	if params != nil {
-
-		if params.IfMatch != nil {
-			var headerParam0 string
-
-			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-			if err != nil {
-				return nil, err
-			}
-
-			req.Header.Set("If-Match", headerParam0)
-		}
-
 	}
 
 	return req, nil
@@ -6847,18 +6818,18 @@ func NewGetEventTypeRequest(server string, name EventTypePath) (*http.Request, e
 }
 
 // NewPutEventTypeRequest calls the generic PutEventType builder with application/json body
-func NewPutEventTypeRequest(server string, name EventTypePath, params *PutEventTypeParams, body PutEventTypeJSONRequestBody) (*http.Request, error) {
+func NewPutEventTypeRequest(server string, name EventTypePath, body PutEventTypeJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewPutEventTypeRequestWithBody(server, name, params, "application/json", bodyReader)
+	return NewPutEventTypeRequestWithBody(server, name, "application/json", bodyReader)
 }
 
 // NewPutEventTypeRequestWithBody constructs an http.Request for the PutEventType method, with any body, and a specified content type
-func NewPutEventTypeRequestWithBody(server string, name EventTypePath, params *PutEventTypeParams, contentType string, body io.Reader) (*http.Request, error) {
+func NewPutEventTypeRequestWithBody(server string, name EventTypePath, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -6889,21 +6860,6 @@ func NewPutEventTypeRequestWithBody(server string, name EventTypePath, params *P
 	}
 
 	req.Header.Add("Content-Type", contentType)
-
-	if params != nil {
-
-		if params.IfMatch != nil {
-			var headerParam0 string
-
-			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-			if err != nil {
-				return nil, err
-			}
-
-			req.Header.Set("If-Match", headerParam0)
-		}
-
-	}
 
 	return req, nil
 }
@@ -11225,8 +11181,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListEventTypesWithResponse List the event types
 	//
-	// The daemon's own types, those of the settings, and those that were documented with `PUT /api/v1/event-types/{name}`. A change at another
-	// replica is visible within a second. `/webhooks.json` has the same types as an OpenAPI 3.1 document, which `/docs`
+	// The daemon's own types, those of the settings, and those that were documented with `PUT /api/v1/event-types/{name}`. `/webhooks.json` has the same types as an OpenAPI 3.1 document, which `/docs`
 	// shows.
 	//
 	// Only the daemon emits operational events: `SUBSCRIBER_FAILING` (several attempts in a row
@@ -11251,7 +11206,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /api/v1/event-types/{name} (the `DeleteEventType` operationId).
-	DeleteEventTypeWithResponse(ctx context.Context, name EventTypePath, params *DeleteEventTypeParams, reqEditors ...RequestEditorFn) (*DeleteEventTypeResponse, error)
+	DeleteEventTypeWithResponse(ctx context.Context, name EventTypePath, reqEditors ...RequestEditorFn) (*DeleteEventTypeResponse, error)
 
 	// GetEventTypeWithResponse Read an event type
 	//
@@ -11265,8 +11220,8 @@ type ClientWithResponsesInterface interface {
 	// Stores a description, a schema of the metadata and an example of it, in place of those stored before. This is
 	// documentation for all companies, readable by every client. It affects neither which events are accepted nor
 	// where they are delivered. The schema is JSON Schema 2020-12. It may refer to parts of itself, but not to
-	// other documents. The example is validated against it. The daemon's own types (`SUBSCRIBER_…`,
-	// `DELIVERY_DEAD`, and the two of bulk creations of cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
+	// other documents. The daemon's own types (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of
+	// cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
 	// 1,000 types are stored, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
 	//
 	// The token must have the scope `platform` and no company.
@@ -11274,15 +11229,15 @@ type ClientWithResponsesInterface interface {
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /api/v1/event-types/{name} (the `PutEventType` operationId).
-	PutEventTypeWithBodyWithResponse(ctx context.Context, name EventTypePath, params *PutEventTypeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutEventTypeResponse, error)
+	PutEventTypeWithBodyWithResponse(ctx context.Context, name EventTypePath, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutEventTypeResponse, error)
 
 	// PutEventTypeWithResponse Document an event type
 	//
 	// Stores a description, a schema of the metadata and an example of it, in place of those stored before. This is
 	// documentation for all companies, readable by every client. It affects neither which events are accepted nor
 	// where they are delivered. The schema is JSON Schema 2020-12. It may refer to parts of itself, but not to
-	// other documents. The example is validated against it. The daemon's own types (`SUBSCRIBER_…`,
-	// `DELIVERY_DEAD`, and the two of bulk creations of cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
+	// other documents. The daemon's own types (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of
+	// cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
 	// 1,000 types are stored, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
 	//
 	// The token must have the scope `platform` and no company.
@@ -11290,7 +11245,7 @@ type ClientWithResponsesInterface interface {
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /api/v1/event-types/{name} (the `PutEventType` operationId).
-	PutEventTypeWithResponse(ctx context.Context, name EventTypePath, params *PutEventTypeParams, body PutEventTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*PutEventTypeResponse, error)
+	PutEventTypeWithResponse(ctx context.Context, name EventTypePath, body PutEventTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*PutEventTypeResponse, error)
 
 	// ListEventsWithResponse List events, the newest first
 	//
@@ -14516,8 +14471,7 @@ func (c *ClientWithResponses) SetEgressCertificateWithResponse(ctx context.Conte
 
 // ListEventTypesWithResponse List the event types
 //
-// The daemon's own types, those of the settings, and those that were documented with `PUT /api/v1/event-types/{name}`. A change at another
-// replica is visible within a second. `/webhooks.json` has the same types as an OpenAPI 3.1 document, which `/docs`
+// The daemon's own types, those of the settings, and those that were documented with `PUT /api/v1/event-types/{name}`. `/webhooks.json` has the same types as an OpenAPI 3.1 document, which `/docs`
 // shows.
 //
 // Only the daemon emits operational events: `SUBSCRIBER_FAILING` (several attempts in a row
@@ -14548,8 +14502,8 @@ func (c *ClientWithResponses) ListEventTypesWithResponse(ctx context.Context, re
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with DELETE /api/v1/event-types/{name} (the `DeleteEventType` operationId).
-func (c *ClientWithResponses) DeleteEventTypeWithResponse(ctx context.Context, name EventTypePath, params *DeleteEventTypeParams, reqEditors ...RequestEditorFn) (*DeleteEventTypeResponse, error) {
-	rsp, err := c.DeleteEventType(ctx, name, params, reqEditors...)
+func (c *ClientWithResponses) DeleteEventTypeWithResponse(ctx context.Context, name EventTypePath, reqEditors ...RequestEditorFn) (*DeleteEventTypeResponse, error) {
+	rsp, err := c.DeleteEventType(ctx, name, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -14574,8 +14528,8 @@ func (c *ClientWithResponses) GetEventTypeWithResponse(ctx context.Context, name
 // Stores a description, a schema of the metadata and an example of it, in place of those stored before. This is
 // documentation for all companies, readable by every client. It affects neither which events are accepted nor
 // where they are delivered. The schema is JSON Schema 2020-12. It may refer to parts of itself, but not to
-// other documents. The example is validated against it. The daemon's own types (`SUBSCRIBER_…`,
-// `DELIVERY_DEAD`, and the two of bulk creations of cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
+// other documents. The daemon's own types (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of
+// cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
 // 1,000 types are stored, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
 //
 // The token must have the scope `platform` and no company.
@@ -14583,8 +14537,8 @@ func (c *ClientWithResponses) GetEventTypeWithResponse(ctx context.Context, name
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with PUT /api/v1/event-types/{name} (the `PutEventType` operationId).
-func (c *ClientWithResponses) PutEventTypeWithBodyWithResponse(ctx context.Context, name EventTypePath, params *PutEventTypeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutEventTypeResponse, error) {
-	rsp, err := c.PutEventTypeWithBody(ctx, name, params, contentType, body, reqEditors...)
+func (c *ClientWithResponses) PutEventTypeWithBodyWithResponse(ctx context.Context, name EventTypePath, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutEventTypeResponse, error) {
+	rsp, err := c.PutEventTypeWithBody(ctx, name, contentType, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -14596,8 +14550,8 @@ func (c *ClientWithResponses) PutEventTypeWithBodyWithResponse(ctx context.Conte
 // Stores a description, a schema of the metadata and an example of it, in place of those stored before. This is
 // documentation for all companies, readable by every client. It affects neither which events are accepted nor
 // where they are delivered. The schema is JSON Schema 2020-12. It may refer to parts of itself, but not to
-// other documents. The example is validated against it. The daemon's own types (`SUBSCRIBER_…`,
-// `DELIVERY_DEAD`, and the two of bulk creations of cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
+// other documents. The daemon's own types (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of
+// cards) cannot be changed: 409 `EVENT_TYPE_FIXED`. At most
 // 1,000 types are stored, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
 //
 // The token must have the scope `platform` and no company.
@@ -14605,8 +14559,8 @@ func (c *ClientWithResponses) PutEventTypeWithBodyWithResponse(ctx context.Conte
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with PUT /api/v1/event-types/{name} (the `PutEventType` operationId).
-func (c *ClientWithResponses) PutEventTypeWithResponse(ctx context.Context, name EventTypePath, params *PutEventTypeParams, body PutEventTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*PutEventTypeResponse, error) {
-	rsp, err := c.PutEventType(ctx, name, params, body, reqEditors...)
+func (c *ClientWithResponses) PutEventTypeWithResponse(ctx context.Context, name EventTypePath, body PutEventTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*PutEventTypeResponse, error) {
+	rsp, err := c.PutEventType(ctx, name, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}

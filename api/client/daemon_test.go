@@ -109,7 +109,7 @@ func startPipeline(t *testing.T) api.Options {
 	t.Cleanup(reader.Close)
 	return api.Options{
 		Subscribers: subs, SubscriberLists: lists, Certificates: certificates, Health: healths, Publisher: publisher, Events: store,
-		EventTypes: eventtype.NewStore(eventtype.Options{Client: redis, Now: time.Now, Logger: logger}), Deliveries: d.Deliveries(), Redelivery: d.Redelivery(), Inspector: inspector, Feed: reader, Dispatcher: d,
+		EventTypes: eventtype.NewStore(redis, nil, time.Now), Deliveries: d.Deliveries(), Redelivery: d.Redelivery(), Inspector: inspector, Feed: reader, Dispatcher: d,
 		Idempotency: idempotency.New(idempotency.Options{Client: redis, Keyring: sealtest.Keyring()}),
 		Logger:      logger,
 	}

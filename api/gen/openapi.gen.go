@@ -2505,18 +2505,6 @@ type SetEgressCertificateParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
-// DeleteEventTypeParams defines parameters for DeleteEventType.
-type DeleteEventTypeParams struct {
-	// IfMatch One or several values of `ETag`. If the resource has another one, nothing is changed, and the answer is 412.
-	IfMatch *IfMatch `json:"If-Match,omitempty"`
-}
-
-// PutEventTypeParams defines parameters for PutEventType.
-type PutEventTypeParams struct {
-	// IfMatch One or several values of `ETag`. If the resource has another one, nothing is changed, and the answer is 412.
-	IfMatch *IfMatch `json:"If-Match,omitempty"`
-}
-
 // ListEventsParams defines parameters for ListEvents.
 type ListEventsParams struct {
 	// CompanyUUID The company; required if the token has none.
@@ -3362,13 +3350,13 @@ type ServerInterface interface {
 	ListEventTypes(w http.ResponseWriter, r *http.Request)
 	// DeleteEventType Remove the documentation of an event type
 	// (DELETE /api/v1/event-types/{name})
-	DeleteEventType(w http.ResponseWriter, r *http.Request, name EventTypePath, params DeleteEventTypeParams)
+	DeleteEventType(w http.ResponseWriter, r *http.Request, name EventTypePath)
 	// GetEventType Read an event type
 	// (GET /api/v1/event-types/{name})
 	GetEventType(w http.ResponseWriter, r *http.Request, name EventTypePath)
 	// PutEventType Document an event type
 	// (PUT /api/v1/event-types/{name})
-	PutEventType(w http.ResponseWriter, r *http.Request, name EventTypePath, params PutEventTypeParams)
+	PutEventType(w http.ResponseWriter, r *http.Request, name EventTypePath)
 	// ListEvents List events, the newest first
 	// (GET /api/v1/events)
 	ListEvents(w http.ResponseWriter, r *http.Request, params ListEventsParams)
@@ -4359,32 +4347,8 @@ func (siw *ServerInterfaceWrapper) DeleteEventType(w http.ResponseWriter, r *htt
 		return
 	}
 
-	// Parameter object where we will unmarshal all parameters from the context
-	var params DeleteEventTypeParams
-
-	headers := r.Header
-
-	// ------------- Optional header parameter "If-Match" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
-		var IfMatch IfMatch
-		n := len(valueList)
-		if n != 1 {
-			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "If-Match", Count: n})
-			return
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "If-Match", Err: err})
-			return
-		}
-
-		params.IfMatch = &IfMatch
-
-	}
-
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.DeleteEventType(w, r, name, params)
+		siw.Handler.DeleteEventType(w, r, name)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -4435,32 +4399,8 @@ func (siw *ServerInterfaceWrapper) PutEventType(w http.ResponseWriter, r *http.R
 		return
 	}
 
-	// Parameter object where we will unmarshal all parameters from the context
-	var params PutEventTypeParams
-
-	headers := r.Header
-
-	// ------------- Optional header parameter "If-Match" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
-		var IfMatch IfMatch
-		n := len(valueList)
-		if n != 1 {
-			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "If-Match", Count: n})
-			return
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "If-Match", Err: err})
-			return
-		}
-
-		params.IfMatch = &IfMatch
-
-	}
-
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.PutEventType(w, r, name, params)
+		siw.Handler.PutEventType(w, r, name)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {

@@ -53,7 +53,6 @@ import (
 	"spendhook/subscribers/health"
 	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
-	"spendhook/subscribers/signingkey"
 )
 
 // daemon has the parts of a running daemon. startDaemon opens them step by step, and each step
@@ -90,7 +89,6 @@ type daemon struct {
 	lists        *listing.Reader // of subscribers
 	certificates *certificate.Store
 	health       *health.Store     // of subscribers
-	signingKeys  *signingkey.Store // nil: deliveries have no v1a signatures
 	dispatcher   *dispatcher.Dispatcher
 	inspector    *inspect.Inspector
 	feed         *feed.Reader

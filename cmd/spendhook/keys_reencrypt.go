@@ -20,7 +20,6 @@ import (
 	"spendhook/internal/seal/reseal"
 	"spendhook/internal/terminal"
 	"spendhook/subscribers"
-	"spendhook/subscribers/signingkey"
 )
 
 type keysReencryptCmd struct {
@@ -58,7 +57,6 @@ func (c *keysReencryptCmd) Run(ctx context.Context, term *stdio) error {
 	}
 	stores := []resealer{
 		subscribers.NewStore(subscribers.StoreOptions{Client: r.Client(), Keyring: ring}).Reseal,
-		signingkey.New(r.Client(), ring).Reseal,
 		idempotency.New(idempotency.Options{Client: r.Client(), Keyring: ring}).Reseal,
 		func(ctx context.Context, count *reseal.Count) error {
 			return keys.Reseal(ctx, keys.Table(database), ring, count)

@@ -30,7 +30,6 @@ import (
 	"spendhook/internal/seal"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
-	"spendhook/subscribers/signingkey"
 )
 
 func parsedKey(tb testing.TB, text string) seal.Key {
@@ -171,11 +170,15 @@ func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
 		status, _, text := d.do(t, http.MethodGet, "/api/v1/deliveries?status=RETRYING&size=100", "")
 		return status == http.StatusOK && json.Unmarshal([]byte(text), &list) == nil && len(list.Content) == 10
 	})
-	seed, err := signingkey.New(server.Client(), ringOf(t, key)).Key(t.Context(), sub.CompanyUUID)
+	stored, err := subscribers.NewStore(subscribers.StoreOptions{Client: server.Client(), Keyring: ringOf(t, key)}).SigningKey(t.Context(), sub.CompanyUUID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	secrets["the v1a seed"] = seed.Seed()
+	signing, err := stored.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets["the v1a seed"] = signing.Seed()
 
 	dump := everythingStored(t, server, h.dir)
 	for what, secret := range secrets {
@@ -275,6 +278,7 @@ func sealedUnder(t *testing.T, client redis.UniversalClient, id string) (n int) 
 func TestReencryptSurvivesAKill(t *testing.T) {
 	t.Parallel()
 	const companies, each = 30, 50
+	const secrets = companies*each + companies // signing secrets, and a v1a key of each company
 	server := redistest.Start(t, redistest.Options{})
 	client := server.Client()
 	before, after := seal.NewKeyText(), seal.NewKeyText()
@@ -302,7 +306,7 @@ func TestReencryptSurvivesAKill(t *testing.T) {
 		return []string{"keys", "reencrypt", "--redis", h.redis, "--data-dir", h.dir, "--config", filepath.Join(h.dir, "config.yml")}
 	}
 
-	command(t, "", append(reencrypt(both), "--dry-run")...).want(t, exitOK, fmt.Sprintf("%d secrets are still encrypted with key %s", companies*each, oldID), "")
+	command(t, "", append(reencrypt(both), "--dry-run")...).want(t, exitOK, fmt.Sprintf("%d secrets are still encrypted with key %s", secrets, oldID), "")
 	command(t, "", reencrypt(fresh)...).want(t, exitFailure, "", "sealed under key "+oldID)
 
 	killed := exec.CommandContext(t.Context(), os.Args[0], reencrypt(both)...)
@@ -315,8 +319,8 @@ func TestReencryptSurvivesAKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = killed.Wait() // it was killed
-	if n := sealedUnder(t, client, newID); n == 0 || n == companies*each {
-		t.Fatalf("%d of %d were done when it was killed: this proves nothing", n, companies*each)
+	if n := sealedUnder(t, client, newID); n == 0 || n == secrets {
+		t.Fatalf("%d of %d were done when it was killed: this proves nothing", n, secrets)
 	}
 	refused := fresh.begin(t)
 	refused.ended(t)

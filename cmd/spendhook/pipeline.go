@@ -17,7 +17,6 @@ import (
 	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/webhook"
-	"spendhook/events"
 	"spendhook/events/eventtype"
 	"spendhook/events/history"
 	"spendhook/events/operational"
@@ -37,13 +36,12 @@ import (
 	"spendhook/subscribers/health"
 	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
-	"spendhook/subscribers/signingkey"
 )
 
 func (d *daemon) openStores(context.Context) error {
 	client := d.redis.Client()
 	d.catalogue = newCatalogue(d.cfg)
-	d.eventTypes = eventtype.NewStore(eventtype.Options{Client: client, Catalogue: d.catalogue, Now: time.Now, Logger: d.log})
+	d.eventTypes = eventtype.NewStore(client, d.catalogue, time.Now)
 	d.audit = audit.Open(audit.Options{ //nolint:contextcheck // it ends with Close
 		Store: audit.NewStore(client), Dir: d.cfg.DataDir, Logger: d.log, Registerer: d.registry,
 		Retention: d.cfg.Audit.Retention, MaxEntries: d.cfg.Audit.MaxEntries, Reports: d.reports,
@@ -66,9 +64,6 @@ func (d *daemon) openStores(context.Context) error {
 	d.lists = listing.New(client, d.keyring)
 	d.health = health.New(health.Options{Client: client, Operational: d.operational})
 	d.certificates = certificate.New(client, d.keyring, nil)
-	if d.cfg.Delivery.SignEd25519 {
-		d.signingKeys = signingkey.New(client, d.keyring)
-	}
 	return nil
 }
 
@@ -87,7 +82,7 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 		Memory:     d.memory,
 		Wake:       d.dispatcher.Queue().Wake,
 		Claimer:    d.dispatcher.Queue(),
-		Limits:     events.Limits{Catalogue: d.catalogue},
+		Catalogue:  d.catalogue,
 		Registerer: d.registry,
 		Counted:    d.counter.Accepted,
 	})
@@ -120,7 +115,7 @@ func (d *daemon) openDispatcher() error {
 	d.stop.call("sender", func(context.Context) { sender.Close() })
 	d.copies = registry.New(d.lists, 0)
 	prepared := requests.New(requests.Options{
-		SigningKeys: d.signingKeys, PublicURL: d.publicURL(), Logger: d.log,
+		SignEd25519: d.cfg.Delivery.SignEd25519, PublicURL: d.publicURL(), Logger: d.log,
 	})
 	d.dispatcher = dispatcher.New(dispatcher.Options{
 		Client: d.redis.Client(), Events: d.events, Operational: d.operational,
@@ -184,7 +179,7 @@ func (d *daemon) openIntake(context.Context) error {
 	client, company := rateLimits(d.cfg.Limits)
 	d.limits = &api.Limits{Limiter: d.limiter, Client: client, Company: company}
 	handler, err := api.New(api.Options{
-		Subscribers: d.subscribers, SubscriberLists: d.lists, SigningKeys: d.signingKeys, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
+		Subscribers: d.subscribers, SubscriberLists: d.lists, SignEd25519: d.cfg.Delivery.SignEd25519, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Inspector: d.inspector, Feed: d.feed, Dispatcher: d.dispatcher,
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
 		Cards:       d.cards, CardJobs: d.cardJobs, BulkJobs: d.bulk, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Statements: billing.New(d.storage), PublicURL: d.publicURL(),

@@ -96,10 +96,7 @@ func (r *Reader) Read(ctx context.Context, q Request) (Page, error) {
 		return Page{}, sub.Unusable()
 	}
 	if q.Signatures {
-		if f.to, err = r.opts.Requests.Target(ctx, sub); err != nil {
-			return Page{}, err
-		}
-		if f.to.Locked != nil {
+		if f.to = r.opts.Requests.Target(sub); f.to.Locked != nil {
 			return Page{}, f.to.Locked
 		}
 	}

@@ -56,12 +56,8 @@ func (i *Inspector) request(ctx context.Context, e *events.Stored, subscriber uu
 	if at < 0 {
 		return r, delivery.ErrSubscriberGone
 	}
-	to, err := i.opts.Requests.Target(ctx, subs[at])
-	if err != nil {
-		return r, err
-	}
 	body, err := i.opts.Requests.Payloads(e).In(subs[at].Format)
-	return to.Request(e.ID, e.Sequence, body), err
+	return i.opts.Requests.Target(subs[at]).Request(e.ID, e.Sequence, body), err
 }
 
 // Sent is the request of a delivery with the present settings of its subscriber, without

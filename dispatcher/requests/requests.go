@@ -3,9 +3,7 @@
 package requests
 
 import (
-	"context"
 	"crypto/ed25519"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -22,14 +20,12 @@ import (
 	"spendhook/dispatcher/webhook/signature"
 	"spendhook/events"
 	"spendhook/subscribers"
-	"spendhook/subscribers/signingkey"
-	"spendhook/subscribers/vault"
 )
 
 // Options configures a Maker.
 type Options struct {
-	SigningKeys *signingkey.Store // of v1a signatures; nil: none are added
-	PublicURL   string            // of the API, for links and as the source of CloudEvents
+	SignEd25519 bool   // add v1a signatures
+	PublicURL   string // of the API, for links and as the source of CloudEvents
 	Logger      *slog.Logger
 }
 
@@ -96,44 +92,34 @@ func (t *Target) Request(id string, sequence int64, p Payload) webhook.Request {
 // Target returns the Target of a subscriber of a registry's snapshot. A subscriber that changes is
 // a new pointer in the next snapshot, and gets a new Target. Secrets that do not open are no error:
 // the Target is Locked.
-func (m *Maker) Target(ctx context.Context, sub *subscribers.Subscriber) (*Target, error) {
+func (m *Maker) Target(sub *subscribers.Subscriber) *Target {
 	if cached, ok := m.targets.Get(sub); ok {
-		return cached, nil
+		return cached
 	}
 	made := &Target{Subscriber: sub, headers: make(http.Header, len(sub.Headers)), Locked: sub.Unusable()}
 	for _, h := range sub.Headers {
 		made.headers[h.Name] = []string{h.Value.Reveal()}
 	}
 	if made.Locked == nil {
-		key, err := m.key(ctx, sub)
-		switch {
-		case errors.Is(err, vault.ErrLocked):
-			made.Locked = err
-		case err != nil:
-			return nil, err
-		default:
-			made.Locked = made.open(key)
-		}
+		made.Locked = made.open(m.opts.SignEd25519)
 	}
 	if made.Locked != nil {
 		m.opts.Logger.Error("deliveries wait: the subscriber's secrets do not open, check the encryption keys",
 			"company_uuid", sub.CompanyUUID, "subscriber_uuid", sub.UUID, "exception.message", made.Locked)
 	}
 	m.targets.Add(sub, made)
-	return made, nil
+	return made
 }
 
-// key is the company's ed25519 key, nil when it signs nothing.
-func (m *Maker) key(ctx context.Context, sub *subscribers.Subscriber) (ed25519.PrivateKey, error) {
-	if m.opts.SigningKeys == nil {
-		return nil, nil
-	}
-	return m.opts.SigningKeys.Key(ctx, sub.CompanyUUID)
-}
-
-func (t *Target) open(key ed25519.PrivateKey) (err error) {
+func (t *Target) open(signEd25519 bool) (err error) {
 	if t.URL, err = url.Parse(t.Subscriber.CallbackURL); err != nil {
 		return fmt.Errorf("callback URL of %s: %w", t.Subscriber.UUID, err)
+	}
+	var key ed25519.PrivateKey // nil signs nothing
+	if signEd25519 {
+		if key, err = t.Subscriber.SigningKey.Open(); err != nil {
+			return err
+		}
 	}
 	t.signer, err = signature.New(t.Subscriber.Secrets, key)
 	return err

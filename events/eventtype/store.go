@@ -2,14 +2,10 @@ package eventtype
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // see revisionOf
-	_ "embed"     // the scripts
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"log/slog"
+	"maps"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -18,131 +14,93 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/invalid"
-	"spendhook/internal/syntax"
 )
 
-// typesKey is the hash of all documented types: name to JSON, and in the field "#" the bytes of
-// all names and texts. Its hash tag is its own. absentKey never exists.
-const (
-	typesKey  = "sh:{event-types}:all"
-	absentKey = "sh:{event-types}:none"
-	bytesName = "#"
+// Errors that callers check for.
+var (
+	// ErrNotFound says that a type is unknown, or that it has no stored documentation, which
+	// Remove would remove.
+	ErrNotFound = errors.New("unknown event type")
+	// ErrFixed says that a type is one of the daemon's own, which cannot be changed.
+	ErrFixed = errors.New("the event type is one of the daemon's own")
+	// ErrFull says that the number of types, or their bytes, has reached the limit.
+	ErrFull = errors.New("no more event types can be kept")
 )
 
+// typesKey is the hash of all documented types: name to JSON. Its hash tag is its own.
+const typesKey = "sh:{event-types}:all"
+
+// The bounds of the hash. Concurrent calls of Put may exceed maxTypes and maxBytes by a few types.
 const (
 	maxTypes       = 1000
 	maxBytes       = 1 << 20  // of all types
 	maxTypeBytes   = 64 << 10 // of one
 	maxDescription = 4000     // characters
-
-	freshFor = time.Second
 )
 
-var (
-	//go:embed lua/put.lua
-	putSource string
-	//go:embed lua/remove.lua
-	removeSource string
-
-	putScript    = redis.NewScript(putSource)
-	removeScript = redis.NewScript(removeSource)
-)
-
-// Options configure a Store; all but Catalogue are required.
-type Options struct {
-	Client    redis.UniversalClient
-	Catalogue *Catalogue // of the settings; nil has the built-in types
-	Now       func() time.Time
-	Logger    *slog.Logger
-}
-
-// Store keeps the documentation of event types. It is safe for concurrent use.
+// Store keeps the documentation of event types. It is safe for concurrent use; its methods block
+// for round trips to Redis.
 type Store struct {
-	opts Options
-
-	mu   sync.Mutex // guards what follows, and is held while the list is read
-	list []Type     // nil when this replica has changed a type since it was read
-	read time.Time
+	client    redis.UniversalClient
+	catalogue *Catalogue
+	now       func() time.Time
 }
 
-// NewStore returns a Store.
-func NewStore(o Options) *Store { return &Store{opts: o} }
+// NewStore returns a Store. It also lists the types of the catalogue.
+func NewStore(client redis.UniversalClient, catalogue *Catalogue, now func() time.Time) *Store {
+	return &Store{client: client, catalogue: catalogue, now: now}
+}
 
-// List returns all types, by name. The list may be a second old, or older while Redis does not
-// answer, but always includes the changes of this Store. The caller must not change it.
+// List returns all types, by name. A type with damaged documentation is left out, or shown as the
+// catalogue has it.
 func (s *Store) List(ctx context.Context) ([]Type, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.opts.Now()
-	if age := now.Sub(s.read); s.list != nil && age >= 0 && age < freshFor {
-		return s.list, nil
-	}
-	kept, err := s.opts.Client.HGetAll(ctx, typesKey).Result()
-	if err != nil && s.list != nil {
-		return s.list, nil
-	}
+	kept, err := s.client.HGetAll(ctx, typesKey).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list event types: %w", err)
 	}
-	types := make(map[string]Type, len(kept))
+	types := maps.Clone(s.catalogue.known())
 	for name, text := range kept {
-		if name == bytesName {
-			continue
+		if t, err := decode(name, text); err == nil && !fixed(name) {
+			types[name] = t
 		}
-		t, err := decode(name, text)
-		if err != nil { // show the type as undocumented
-			s.opts.Logger.WarnContext(ctx, "event type cannot be read", "event", name, "exception.message", err)
-			continue
-		}
-		types[name] = t
 	}
-	s.list, s.read = merge(s.opts.Catalogue, types), now
-	return s.list, nil
+	return sorted(types), nil
 }
 
 // Get returns a type, or ErrNotFound.
 func (s *Store) Get(ctx context.Context, name string) (Type, error) {
-	text, err := s.opts.Client.HGet(ctx, typesKey, name).Result()
+	text, err := s.client.HGet(ctx, typesKey, name).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return Type{}, fmt.Errorf("read event type: %w", err)
 	}
 	if text != "" && !fixed(name) {
 		return decode(name, text)
 	}
-	for _, info := range s.opts.Catalogue.Types() {
-		if info.Name == name {
-			return known(info), nil
-		}
+	if t, ok := s.catalogue.known()[name]; ok {
+		return t, nil
 	}
 	return Type{}, ErrNotFound
 }
 
 func decode(name, text string) (Type, error) {
-	t := Type{Name: name, Revision: revisionOf(text)}
+	t := Type{Name: name}
 	if err := json.Unmarshal([]byte(text), &t); err != nil {
 		return Type{}, fmt.Errorf("decode event type: %w", err)
 	}
 	return t, nil
 }
 
-// revisionOf is the start of the SHA-1 of a stored text, which the scripts have too.
-func revisionOf(text string) string {
-	sum := sha1.Sum([]byte(text)) //nolint:gosec // it tells changes apart
-	return hex.EncodeToString(sum[:8])
-}
-
 // Put stores the description, the schema and the example of a type, in place of the present
-// ones. With revisions, it fails unless the type has one of them. It returns the stored type,
-// and whether the type is new.
-// *invalid.Error, ErrFixed, ErrChanged or ErrFull.
-func (s *Store) Put(ctx context.Context, t Type, revisions ...string) (kept Type, added bool, err error) {
+// ones. It returns the stored type, and whether the type is new.
+// *invalid.Error, ErrFixed or ErrFull.
+func (s *Store) Put(ctx context.Context, t Type) (kept Type, added bool, err error) {
 	if fixed(t.Name) {
 		return Type{}, false, ErrFixed
 	}
 	if err := check(&t); err != nil {
 		return Type{}, false, err
 	}
-	t.UpdatedAt = s.opts.Now().UTC().Truncate(time.Millisecond)
+	t.UpdatedAt = s.now().UTC().Truncate(time.Millisecond)
 	text, err := json.Marshal(t)
 	if err != nil {
 		return Type{}, false, fmt.Errorf("encode event type: %w", err)
@@ -152,63 +110,45 @@ func (s *Store) Put(ctx context.Context, t Type, revisions ...string) (kept Type
 		problems.Add("", "TOO_LONG", "a type may have %d bytes in all", maxTypeBytes)
 		return Type{}, false, problems
 	}
-	reply, err := s.run(ctx, putScript, t.Name, text, accepted(revisions), maxTypes, maxBytes)
+	all, err := s.client.HGetAll(ctx, typesKey).Result()
+	if err != nil {
+		return Type{}, false, fmt.Errorf("read event types: %w", err)
+	}
+	all[t.Name] = string(text)
+	bytes := 0
+	for name, text := range all {
+		bytes += len(name) + len(text)
+	}
+	if len(all) > maxTypes || bytes > maxBytes {
+		return Type{}, false, ErrFull
+	}
+	count, err := s.client.HSet(ctx, typesKey, t.Name, text).Result()
 	if err != nil {
 		return Type{}, false, fmt.Errorf("store event type: %w", err)
 	}
-	switch reply {
-	case -1:
-		return Type{}, false, ErrChanged
-	case -2:
-		return Type{}, false, ErrFull
-	}
-	kept, err = decode(t.Name, string(text))
-	return kept, reply == 1, err
+	return t, count == 1, nil
 }
 
-// Remove removes the stored documentation of a type; its entry in the catalogue stays. With
-// revisions, it fails unless the type has one of them.
-// ErrNotFound, ErrFixed or ErrChanged.
-func (s *Store) Remove(ctx context.Context, name string, revisions ...string) error {
+// Remove removes the stored documentation of a type; its entry in the catalogue stays.
+// ErrNotFound or ErrFixed.
+func (s *Store) Remove(ctx context.Context, name string) error {
 	if fixed(name) {
 		return ErrFixed
 	}
-	reply, err := s.run(ctx, removeScript, name, accepted(revisions))
+	removed, err := s.client.HDel(ctx, typesKey, name).Result()
 	switch {
 	case err != nil:
 		return fmt.Errorf("remove event type: %w", err)
-	case reply == -1:
-		return ErrChanged
-	case reply == 0:
+	case removed == 0:
 		return ErrNotFound
 	}
 	return nil
 }
 
-// accepted is the form of revisions for the scripts.
-func accepted(revisions []string) string {
-	var text strings.Builder
-	for _, revision := range revisions {
-		text.WriteString("," + revision)
-	}
-	return text.String()
-}
-
-func (s *Store) run(ctx context.Context, source *redis.Script, args ...any) (int64, error) {
-	defer func() {
-		s.mu.Lock()
-		s.list = nil
-		s.mu.Unlock()
-	}()
-	return source.Run(ctx, s.opts.Client, []string{typesKey, absentKey}, args...).Int64()
-}
-
 // check compacts the schema and the example, too.
 func check(t *Type) error {
 	problems := &invalid.Error{}
-	if !syntax.EventType(t.Name) {
-		problems.Add("name", "INVALID", "must be an upper-case letter, then up to 63 of A-Z, 0-9 and _")
-	}
+	checkName(problems, "name", t.Name)
 	if utf8.RuneCountInString(t.Description) > maxDescription {
 		problems.Add("description", "TOO_LONG", "must have at most %d characters", maxDescription)
 	}
@@ -217,8 +157,8 @@ func check(t *Type) error {
 	}
 	checkObject(problems, "schema", &t.Schema)
 	checkObject(problems, "example", &t.Example)
-	if len(problems.Fields) == 0 {
-		checkSchema(problems, t.Schema, t.Example)
+	if len(problems.Fields) == 0 && len(t.Schema) > 0 {
+		checkSchema(problems, t.Schema)
 	}
 	return problems.OrNil()
 }

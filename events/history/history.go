@@ -79,16 +79,22 @@ func (r *Reader) sizes(ctx context.Context, refs []events.Ref) ([]int, error) {
 // GetMany reads events in the order of refs, some hundred at most. Missing and damaged events
 // are nil, so that one damaged event does not fail a list.
 func (r *Reader) GetMany(ctx context.Context, refs []events.Ref) ([]*events.Stored, error) {
-	gets, _ := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, ref events.Ref) *redis.StringCmd {
-		return pipe.Get(ctx, layout.EventKey(ref))
+	return r.read(ctx, refs, -1, layout.Parse)
+}
+
+// read parses the values of events, up to their last byte (-1: all). Missing and damaged events
+// are nil.
+func (r *Reader) read(ctx context.Context, refs []events.Ref, last int64, parse func(events.Ref, string) (*events.Stored, error)) ([]*events.Stored, error) {
+	values, _ := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, ref events.Ref) *redis.StringCmd {
+		return pipe.GetRange(ctx, layout.EventKey(ref), 0, last)
 	}) // each command has its own error
 	found := make([]*events.Stored, len(refs))
-	for i, get := range gets {
-		raw, err := get.Result()
-		if err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+	for i, value := range values {
+		raw, err := value.Result()
+		if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
 			return nil, fmt.Errorf("%w: read events: %w", events.ErrUnavailable, err)
 		}
-		if stored, err := layout.Parse(refs[i], raw); err == nil {
+		if stored, err := parse(refs[i], raw); err == nil {
 			found[i] = stored
 		}
 	}
@@ -119,20 +125,13 @@ func (r *Reader) GetSome(ctx context.Context, refs []events.Ref, on []bool) ([]*
 // heads reads the heads of events, in the order of refs: state, time of acceptance, sequence,
 // id, company and type. Missing and damaged events are nil; a compacted event has no type.
 func (r *Reader) heads(ctx context.Context, refs []events.Ref) ([]*events.Stored, error) {
-	gets, _ := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, ref events.Ref) *redis.StringCmd {
-		return pipe.GetRange(ctx, layout.EventKey(ref), 0, int64(layout.HeadLength)-1)
-	}) // each command has its own error
-	found := make([]*events.Stored, len(refs))
-	for i, get := range gets {
-		raw, err := get.Result()
-		if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
-			return nil, fmt.Errorf("%w: read heads of events: %w", events.ErrUnavailable, err)
-		}
-		if head, err := layout.ParseHead(refs[i], raw); err == nil && (head.Type != "" || head.State == events.Compacted) {
-			found[i] = head
+	heads, err := r.read(ctx, refs, int64(layout.HeadLength)-1, layout.ParseHead)
+	for i, head := range heads {
+		if head != nil && head.Type == "" && head.State != events.Compacted {
+			heads[i] = nil
 		}
 	}
-	return found, nil
+	return heads, err
 }
 
 // Pending counts the events of a company that are not settled.
@@ -212,7 +211,7 @@ func Companies(ctx context.Context, client redis.UniversalClient, from uuid.UUID
 			first = partition.Of(from)
 		}
 		for p := first; p < partition.Count; p++ {
-			names, err := client.ZRangeByScore(ctx, companiesKey(p), &redis.ZRangeBy{
+			names, err := client.ZRangeByScore(ctx, partition.Prefix(p)+"companies", &redis.ZRangeBy{
 				Min: strconv.FormatInt(low, 10), Max: "+inf",
 			}).Result()
 			if err != nil {

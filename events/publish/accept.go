@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/google/uuid"
@@ -35,11 +36,11 @@ const acceptChunk = 64
 // the entry and stays the same when the entry is sent again.
 type entry struct {
 	events.Ref
-	kept   []byte // its body and trace, as layout.Encode returns them
-	nonce  uint32
-	status Status
-	err    error
-	unit   *unit
+	kept    []byte // its body and trace, as layout.Encode returns them
+	nonce   uint32
+	status  Status
+	err     error
+	request *request
 }
 
 // write runs accept.lua for the entries, those of a company in order, in one pipeline, and sets
@@ -55,7 +56,7 @@ func (p *Publisher) write(ctx context.Context, entries []*entry) []*acceptCall {
 	_ = script.Run(ctx, p.opts.Client, scripts...) // each call has its own error
 	p.lookUpKnown(ctx, calls)
 	for _, c := range calls {
-		c.answer()
+		c.readReply()
 	}
 	return calls
 }
@@ -107,7 +108,9 @@ func (e *entry) bytes() int64 { return int64(layout.Overhead + len(e.kept)) }
 func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall {
 	c := &acceptCall{entries: group}
 	var most int
-	c.replica, c.number, most = p.opts.Claimer.BeginAccept()
+	if p.opts.Claimer != nil {
+		c.replica, c.number, most = p.opts.Claimer.BeginAccept()
+	}
 	numbers := make(map[uuid.UUID]int, 1)
 	for _, e := range group {
 		if _, ok := numbers[e.Company]; !ok {
@@ -135,21 +138,24 @@ func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall 
 	}
 	of := partition.Of(group[0].Company)
 	c.call = &script.Call{Keys: queues.Keys(of), Args: args}
-	shard, err := partition.Shard(ctx, p.opts.Client, of)
-	if err != nil {
-		shard = "" // the call fails with the reason
+	reserved, free := bytes, int64(math.MaxInt64)
+	c.bytes, c.giveBack = bytes, func(int64) {}
+	if p.opts.Memory != nil {
+		shard, err := partition.Shard(ctx, p.opts.Client, of)
+		if err != nil {
+			shard = "" // the call fails with the reason
+		}
+		reserved, free, c.giveBack = p.opts.Memory.Reserve(ctx, shard, bytes)
 	}
-	reserved, free, giveBack := p.opts.Memory.Reserve(ctx, shard, bytes)
-	c.bytes, c.giveBack = bytes, giveBack
 	c.admit(reserved, free)
 	return c
 }
 
 var errReply = errors.New("unexpected reply of the accept script")
 
-// answer reads the reply of the script: the result of each entry, the partitions to wake and
+// readReply reads the reply of the script: the result of each entry, the partitions to wake and
 // the claimed events.
-func (c *acceptCall) answer() {
+func (c *acceptCall) readReply() {
 	reply, err := c.call.Result()
 	list, _ := reply.([]any)
 	if err == nil && len(list) != 3+len(c.entries) {
@@ -183,10 +189,10 @@ func (c *acceptCall) answer() {
 	c.deliveries = int(claimed)
 }
 
-// finish starts the events that the call claimed. If the answer was lost, it requeues the events
+// startClaimed starts the events that the call claimed. If the answer was lost, it requeues the events
 // that the call may have claimed.
-func (c *acceptCall) finish(claimer Claimer) {
-	if len(c.batches) > 0 {
+func (c *acceptCall) startClaimed(claimer Claimer) {
+	if c.replica != "" && len(c.batches) > 0 {
 		claimer.StartAccepted(c.replica, c.deliveries, c.batches)
 	}
 	if c.lost {

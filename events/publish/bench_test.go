@@ -24,24 +24,18 @@ func sizedEvent(id string) events.Event {
 	return e
 }
 
-// Group commit against one commit per event, by 64 callers and by one.
+// Group commit by 64 callers, and one caller.
 func BenchmarkAccept(b *testing.B) {
 	for _, bench := range []struct {
-		name              string
-		callers, maxBatch int
-		committers        int
+		name    string
+		callers int
 	}{
-		{"one caller", 1, 0, 0},
-		{"64 callers, group commit", 64, 0, 0},
-		{"64 callers, 1 committer", 64, 0, 1},
-		{"64 callers, 4 committers", 64, 0, 4},
-		{"64 callers, one by one", 64, 1, 1},
-		{"64 callers, one by one, 64 committers", 64, 1, 64},
+		{"one caller", 1},
+		{"64 callers, group commit", 64},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			bundle := setupOn(b, redistest.Start(b, redistest.Options{AOF: true, Args: []string{"--appendfsync", "everysec"}}).Client(), func(o *options) {
 				o.Backlog = math.MaxInt32
-				o.MaxBatch, o.Committers = bench.maxBatch, bench.committers
 			})
 			var n atomic.Int64
 			b.SetParallelism(max(1, bench.callers/2)) // of 2 CPUs here

@@ -65,7 +65,7 @@ func of(company uuid.UUID, n int) events.Event {
 func TestEachCallHasItsOwnClaim(t *testing.T) {
 	t.Parallel()
 	c := &counting{may: []uuid.UUID{{1}, {2}}}
-	b := setupOn(t, redistest.New(t), func(o *options) { o.Claimer, o.Committers = c, 1 })
+	b := setupOn(t, redistest.New(t), func(o *options) { o.Claimer = c })
 	b.Redis.AddHook(redistest.Hook{Pipeline: func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
 		err := next(ctx, cmds)
 		for _, cmd := range cmds {
@@ -94,7 +94,6 @@ func heldUp(t *testing.T, change func(*options)) (b *bundle, release func()) {
 	busy, goOn := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	b = setupOn(t, redistest.New(t), func(o *options) {
-		o.Committers = 1
 		o.Wake = func(context.Context, []int) { once.Do(func() { close(busy); <-goOn }) }
 		change(o)
 	})

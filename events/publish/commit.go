@@ -15,6 +15,8 @@ import (
 )
 
 const (
+	// maxBatch is how many events a commit gathers at most.
+	maxBatch = 128
 	// maxBatchBytes bounds the bytes of a commit, so that its pipeline does not hold up Redis.
 	// The last event may exceed it.
 	maxBatchBytes = 4 << 20
@@ -25,8 +27,8 @@ const (
 	commitTimeout = 2 * time.Second
 )
 
-// unit is the valid events of one Accept call.
-type unit struct {
+// request is the valid events of one Accept call.
+type request struct {
 	entries   []*entry
 	at        []int        // where each entry's answer goes in the results
 	open      atomic.Int64 // entries without an answer
@@ -34,26 +36,26 @@ type unit struct {
 	abandoned atomic.Bool // the caller has stopped waiting
 }
 
-func newUnit(size int) *unit {
-	return &unit{entries: make([]*entry, 0, size), at: make([]int, 0, size), done: make(chan struct{})}
+func newRequest(size int) *request {
+	return &request{entries: make([]*entry, 0, size), at: make([]int, 0, size), done: make(chan struct{})}
 }
 
-func (u *unit) add(e *entry, at int) {
-	e.unit = u
-	u.entries, u.at = append(u.entries, e), append(u.at, at)
-	u.open.Add(1)
+func (r *request) add(e *entry, at int) {
+	e.request = r
+	r.entries, r.at = append(r.entries, e), append(r.at, at)
+	r.open.Add(1)
 }
 
-// answered notes that one entry has its answer; the last one closes done.
-func (u *unit) answered() {
-	if u.open.Add(-1) == 0 {
-		close(u.done)
+// entryDone notes that one entry has its answer. The last one closes done.
+func (r *request) entryDone() {
+	if r.open.Add(-1) == 0 {
+		close(r.done)
 	}
 }
 
 // err is not nil when Redis failed for any of the entries. Call it once done is closed.
-func (u *unit) err() error {
-	for _, e := range u.entries {
+func (r *request) err() error {
+	for _, e := range r.entries {
 		if errors.Is(e.err, events.ErrUnavailable) {
 			return e.err
 		}
@@ -61,39 +63,36 @@ func (u *unit) err() error {
 	return nil
 }
 
-// answer fills in the results of the entries. Call it once done is closed.
-func (u *unit) answer(results []Result) {
-	for i, e := range u.entries {
-		results[u.at[i]].Status, results[u.at[i]].Err = e.status, e.err
+// copyTo copies the answers of the entries to results. Call it once done is closed.
+func (r *request) copyTo(results []Result) {
+	for i, e := range r.entries {
+		results[r.at[i]].Status, results[r.at[i]].Err = e.status, e.err
 	}
 }
 
-// committer writes the events of one shard in group commits. Events that arrive during a commit
-// are queued by company for the next one. Companies are served in turn. No two running commits
-// have events of the same unit, so that the events of a unit are numbered in order.
+// committer writes the events of one shard in group commits, one at a time. Events that arrive
+// during a commit are queued by company for the next one. Companies are served in turn.
 type committer struct {
 	p *Publisher
 
 	mu      sync.Mutex
-	ready   *sync.Cond // a company is to be committed, or the committer is closed
-	waiting map[uuid.UUID]*backlog
-	turn    []*backlog // those with entries and no commit under way
+	ready   *sync.Cond // entries wait, or the committer is closed
+	waiting map[uuid.UUID]*companyQueue
+	turn    []*companyQueue // those that wait
 	closed  bool
-	workers sync.WaitGroup
+	running sync.WaitGroup
 }
 
-// backlog is the entries of one company that wait for their commit.
-type backlog struct {
+// companyQueue is the entries of one company that wait for their commit.
+type companyQueue struct {
 	company uuid.UUID
 	entries []*entry
 }
 
-func newCommitter(p *Publisher, workers int) *committer {
-	c := &committer{p: p, waiting: make(map[uuid.UUID]*backlog)}
+func newCommitter(p *Publisher) *committer {
+	c := &committer{p: p, waiting: make(map[uuid.UUID]*companyQueue)}
 	c.ready = sync.NewCond(&c.mu)
-	for range workers {
-		c.workers.Go(c.run)
-	}
+	c.running.Go(c.run)
 	return c
 }
 
@@ -104,7 +103,7 @@ func (c *committer) push(entries []*entry) {
 	for _, e := range entries {
 		b := c.waiting[e.Company]
 		if b == nil {
-			b = &backlog{company: e.Company}
+			b = &companyQueue{company: e.Company}
 			c.waiting[e.Company] = b
 			c.turn = append(c.turn, b)
 		}
@@ -117,39 +116,34 @@ func (c *committer) push(entries []*entry) {
 func (c *committer) close() {
 	c.mu.Lock()
 	c.closed = true
-	c.ready.Broadcast()
+	c.ready.Signal()
 	c.mu.Unlock()
-	c.workers.Wait()
+	c.running.Wait()
 }
 
 // run commits until the committer is closed and nothing waits.
 func (c *committer) run() {
-	for {
-		batch, split := c.gather()
-		if batch == nil {
-			return
-		}
+	for batch := c.gather(); batch != nil; batch = c.gather() {
 		c.p.commit(batch)
-		c.release(split)
 	}
 }
 
 // gather waits for entries and takes those of the next commit; nil once the committer is closed
-// and empty. A company with a split unit joins no other commit until it is released.
-func (c *committer) gather() (batch []*entry, split []*backlog) {
+// and empty.
+func (c *committer) gather() (batch []*entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.turn) == 0 {
-		if c.closed && len(c.waiting) == 0 {
-			return nil, nil
+		if c.closed {
+			return nil
 		}
 		c.ready.Wait()
 	}
-	bytes, others, fair := 0, len(c.turn) > 1, c.p.opts.MaxBatch/max(len(c.turn), 1)
-	for turns := len(c.turn); turns > 0 && len(batch) < c.p.opts.MaxBatch && bytes < maxBatchBytes; turns-- {
+	bytes, others, fair := 0, len(c.turn) > 1, maxBatch/len(c.turn)
+	for turns := len(c.turn); turns > 0 && len(batch) < maxBatch && bytes < maxBatchBytes; turns-- {
 		b := c.turn[0]
 		c.turn = c.turn[1:]
-		most := c.p.opts.MaxBatch - len(batch)
+		most := maxBatch - len(batch)
 		if others {
 			most = min(most, max(fair, leastTurn))
 		}
@@ -159,32 +153,13 @@ func (c *committer) gather() (batch []*entry, split []*backlog) {
 			n++
 		}
 		batch = append(batch, b.entries[:n]...)
-		b.entries = b.entries[n:]
-		switch {
-		case len(b.entries) == 0:
-			delete(c.waiting, b.company)
-		case b.entries[0].unit == batch[len(batch)-1].unit:
-			split = append(split, b)
-		default:
+		if b.entries = b.entries[n:]; len(b.entries) > 0 {
 			c.turn = append(c.turn, b)
+		} else {
+			delete(c.waiting, b.company)
 		}
 	}
-	if len(c.turn) > 0 {
-		c.ready.Signal()
-	}
-	return batch, split
-}
-
-// release lets companies with a split unit join commits again.
-func (c *committer) release(split []*backlog) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.turn = append(c.turn, split...)
-	if c.closed {
-		c.ready.Broadcast()
-	} else if len(split) > 0 {
-		c.ready.Signal()
-	}
+	return batch
 }
 
 // commit writes entries and answers. Then it wakes the partitions with events in ready queues,
@@ -198,11 +173,11 @@ func (p *Publisher) commit(entries []*entry) {
 		cancel()
 	}
 	for _, e := range entries {
-		e.unit.answered()
+		e.request.entryDone()
 	}
 	var wakes []int
 	for _, c := range calls {
-		c.finish(p.opts.Claimer)
+		c.startClaimed(p.opts.Claimer)
 		wakes = append(wakes, c.wakes...)
 	}
 	slices.Sort(wakes)
@@ -212,6 +187,9 @@ func (p *Publisher) commit(entries []*entry) {
 
 // counted calls Options.Counted with the number of accepted events of each company.
 func (p *Publisher) counted(entries []*entry) {
+	if p.opts.Counted == nil {
+		return
+	}
 	n := make(map[uuid.UUID]int, 1)
 	for _, e := range entries {
 		if e.err == nil && e.status == Accepted {
@@ -227,7 +205,7 @@ func (p *Publisher) counted(entries []*entry) {
 func wanted(entries []*entry) []*entry {
 	live := make([]*entry, 0, len(entries))
 	for _, e := range entries {
-		if e.unit.abandoned.Load() {
+		if e.request.abandoned.Load() {
 			e.err = fmt.Errorf("%w: accept event: %w", events.ErrUnavailable, context.Canceled)
 			continue
 		}

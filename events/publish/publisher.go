@@ -3,10 +3,10 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/events"
+	"spendhook/events/eventtype"
 	"spendhook/events/layout"
 	"spendhook/internal/invalid"
 	"spendhook/internal/partition"
@@ -56,13 +57,6 @@ type Result struct {
 	Err    error
 }
 
-// maxFuture is how far ahead of the clock a timestamp may be. The key of an event expires
-// layout.Grace after retention; by then the event must be refused as too old.
-const maxFuture = 5 * time.Minute
-
-// defaultMaxMetadata is in bytes.
-const defaultMaxMetadata = 256 << 10
-
 // Memory decides how many bytes of new events a Redis server may take. It is used
 // concurrently.
 type Memory interface {
@@ -70,14 +64,6 @@ type Memory interface {
 	// the reserved bytes and the bytes that were free before. giveBack returns unused
 	// bytes.
 	Reserve(ctx context.Context, shard string, n int64) (reserved, free int64, giveBack func(bytes int64))
-}
-
-// endless is a Memory without a limit.
-type endless struct{}
-
-// Reserve takes all that is asked for.
-func (endless) Reserve(_ context.Context, _ string, n int64) (reserved, free int64, giveBack func(int64)) {
-	return n, math.MaxInt64, func(int64) {}
 }
 
 // Claimer claims new events for this replica in the script that accepts them, which saves the
@@ -95,14 +81,6 @@ type Claimer interface {
 	LostAccepted(replica string, number uint64, partitions []int)
 }
 
-// noClaims is a Claimer that claims nothing.
-type noClaims struct{}
-
-func (noClaims) BeginAccept() (replica string, number uint64, deliveries int) { return "", 0, 0 }
-func (noClaims) AcceptFree(uuid.UUID) int                                     { return 0 }
-func (noClaims) StartAccepted(string, int, []any)                             {}
-func (noClaims) LostAccepted(string, uint64, []int)                           {}
-
 // Options are what a Publisher needs. Client, Retention and Wake are required.
 type Options struct {
 	Client    redis.UniversalClient
@@ -112,47 +90,14 @@ type Options struct {
 	Claimer   Claimer       // nil: new events wait in the ready queue for a claim
 	// Wake wakes partitions with new events in their ready queues. It may be called
 	// concurrently. The events are durable even if it fails.
-	Wake func(ctx context.Context, partitions []int)
-	// Limits bounds the events. Its Retention is taken from above, and its MaxFuture,
-	// 0 meaning 5 minutes, is at most that.
-	Limits events.Limits
+	Wake      func(ctx context.Context, partitions []int)
+	Catalogue *eventtype.Catalogue // the types that events may have; nil: any
 	// Now is the clock; nil: the real clock, limited to one day ahead of Redis's clock.
 	Now        func() time.Time
-	MaxBatch   int                   // events a commit gathers; default 128
-	Committers int                   // commits at a time to one shard; default 2
 	Registerer prometheus.Registerer // nil: not counted
 	// Counted is called after the answer with the number of accepted events of a company.
 	// It must return at once, and may be nil.
 	Counted func(company uuid.UUID, n int)
-}
-
-func (o Options) withDefaults() Options {
-	o.Limits.Retention = o.Retention
-	if o.Limits.MaxFuture <= 0 || o.Limits.MaxFuture > maxFuture {
-		o.Limits.MaxFuture = maxFuture
-	}
-	if o.Limits.MaxMetadata <= 0 {
-		o.Limits.MaxMetadata = defaultMaxMetadata
-	}
-	if o.Backlog <= 0 {
-		o.Backlog = 1_000_000
-	}
-	if o.Memory == nil {
-		o.Memory = endless{}
-	}
-	if o.Claimer == nil {
-		o.Claimer = noClaims{}
-	}
-	if o.MaxBatch <= 0 {
-		o.MaxBatch = 128
-	}
-	if o.Committers <= 0 {
-		o.Committers = 2
-	}
-	if o.Counted == nil {
-		o.Counted = func(uuid.UUID, int) {}
-	}
-	return o
 }
 
 // Publisher accepts events in group commits, those of each shard on their own.
@@ -161,7 +106,7 @@ type Publisher struct {
 	opts    Options
 	lead    time.Duration // that opts.Now may be ahead of Redis's clock
 	backlog atomic.Int64
-	metrics *metrics
+	metrics metrics
 	nonce   atomic.Uint32
 
 	mu     sync.Mutex
@@ -171,11 +116,10 @@ type Publisher struct {
 
 // New returns a publisher that is ready to accept. It does not close the client.
 func New(o Options) *Publisher {
-	o = o.withDefaults()
 	p := &Publisher{metrics: newMetrics(o.Registerer), shards: make(map[string]*committer)}
 	o.Now, p.lead = layout.Clock(o.Now)
 	p.opts = o
-	p.SetBacklog(o.Backlog)
+	p.SetBacklog(cmp.Or(o.Backlog, 1_000_000))
 	p.nonce.Store(rand.Uint32()) //nolint:gosec // must differ between replicas, not be secret
 	return p
 }
@@ -190,7 +134,7 @@ func (p *Publisher) SetBacklog(n int) { p.backlog.Store(int64(n)) }
 // accepted, and sending them all again is safe.
 func (p *Publisher) Accept(ctx context.Context, batch []events.Event) ([]Result, error) {
 	results := make([]Result, len(batch))
-	u := newUnit(len(batch))
+	r := newRequest(len(batch))
 	now := p.opts.Now()
 	for i := range batch {
 		results[i].ID = batch[i].ID
@@ -199,20 +143,20 @@ func (p *Publisher) Accept(ctx context.Context, batch []events.Event) ([]Result,
 			results[i].Err = err
 			continue
 		}
-		u.add(e, i)
+		r.add(e, i)
 	}
-	if err := p.send(ctx, u); err != nil {
-		p.metrics.unavailable.Add(float64(len(batch)))
+	if err := p.send(ctx, r); err != nil {
+		p.metrics["unavailable"].Add(float64(len(batch)))
 		return nil, err
 	}
-	u.answer(results)
+	r.copyTo(results)
 	p.metrics.count(results)
 	return results, nil
 }
 
 // prepare validates and encodes one event.
 func (p *Publisher) prepare(e *events.Event, now time.Time) (*entry, error) {
-	if err := e.Validate(now, p.opts.Limits); err != nil {
+	if err := e.Validate(now, p.opts.Retention, p.opts.Catalogue); err != nil {
 		return nil, err
 	}
 	body, err := e.Body()
@@ -225,27 +169,27 @@ func (p *Publisher) prepare(e *events.Event, now time.Time) (*entry, error) {
 	return &entry{Ref: stored.Ref(), kept: layout.Encode(&stored), nonce: p.nonce.Add(1)}, nil
 }
 
-// send queues u for its commits and waits until u is answered or ctx ends.
-func (p *Publisher) send(ctx context.Context, u *unit) error {
-	if len(u.entries) == 0 {
+// send queues r for its commits and waits until r is answered or ctx ends.
+func (p *Publisher) send(ctx context.Context, r *request) error {
+	if len(r.entries) == 0 {
 		return nil
 	}
-	if err := p.push(ctx, u); err != nil {
+	if err := p.push(ctx, r); err != nil {
 		return err
 	}
 	select {
-	case <-u.done:
-		return u.err()
+	case <-r.done:
+		return r.err()
 	case <-ctx.Done():
-		u.abandoned.Store(true)
+		r.abandoned.Store(true)
 		return fmt.Errorf("%w: accept events: %w", events.ErrUnavailable, context.Cause(ctx))
 	}
 }
 
-// push gives the entries of u to the committers of their shards.
-func (p *Publisher) push(ctx context.Context, u *unit) error {
+// push gives the entries of r to the committers of their shards.
+func (p *Publisher) push(ctx context.Context, r *request) error {
 	groups := make(map[string][]*entry, 1)
-	for _, e := range u.entries {
+	for _, e := range r.entries {
 		shard, err := partition.Shard(ctx, p.opts.Client, partition.Of(e.Company))
 		if err != nil {
 			return fmt.Errorf("%w: accept events: %w", events.ErrUnavailable, err)
@@ -259,7 +203,7 @@ func (p *Publisher) push(ctx context.Context, u *unit) error {
 	}
 	for shard, entries := range groups {
 		if p.shards[shard] == nil {
-			p.shards[shard] = newCommitter(p, p.opts.Committers)
+			p.shards[shard] = newCommitter(p)
 		}
 		p.shards[shard].push(entries)
 	}

@@ -367,7 +367,6 @@ func TestCloseCommitsTheQueue(t *testing.T) {
 	busy, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	b := setupOn(t, redistest.New(t), func(o *options) {
-		o.Committers = 1
 		o.Wake = func(context.Context, []int) { once.Do(func() { close(busy); <-release }) }
 	})
 	var wg sync.WaitGroup
@@ -402,7 +401,7 @@ func (b *bundle) refuses(t *testing.T) bool {
 // Each Accept that overlaps Close is either refused or durable.
 func TestCloseDrains(t *testing.T) {
 	t.Parallel()
-	b := setupOn(t, redistest.New(t), func(o *options) { o.MaxBatch, o.Committers = 4, 1 })
+	b := setup(t)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var accepted []string
@@ -449,15 +448,6 @@ func TestPendingHasNoTimeToLive(t *testing.T) {
 			t.Errorf("%s expires in %v, want %v", key, ttl, full)
 		}
 	}
-}
-
-// A longer MaxFuture would let an id outlive its key.
-func TestMaxFutureIsBounded(t *testing.T) {
-	t.Parallel()
-	b := setupOn(t, redistest.New(t), func(o *options) { o.Limits.MaxFuture = time.Hour })
-	e := newEvent("e1")
-	e.Timestamp = noon.Add(5*time.Minute + time.Millisecond)
-	want(t, "answer", b.Accept(t, e), "INVALID")
 }
 
 func TestAcceptTrimsTheIndexes(t *testing.T) {

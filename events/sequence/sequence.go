@@ -56,23 +56,21 @@ type Page struct {
 	Last    int64 // the number of the company's last event
 }
 
-// Reader reads events by number, and lets callers wait for new events. All waiting callers of a
-// company share one read of Redis every 250 ms. It is safe for concurrent use. Errors of Redis
-// wrap events.ErrUnavailable. Close it.
+// Reader reads events by number, and lets callers wait for new events. It is safe for concurrent
+// use. Errors of Redis wrap events.ErrUnavailable. Close it.
 type Reader struct {
-	client redis.UniversalClient
-
-	mu      sync.Mutex
-	watched map[uuid.UUID]*watch
-	waiting int
+	client  redis.UniversalClient
 	stopped context.Context //nolint:containedctx // ends with Close
 	stop    context.CancelFunc
-	loops   sync.WaitGroup
+
+	mu        sync.Mutex // guards this group
+	waiting   int        // callers of Wait
+	ofCompany map[uuid.UUID]int
 }
 
 // New returns a Reader on the client, which it does not close.
 func New(client redis.UniversalClient) *Reader {
-	r := &Reader{client: client, watched: map[uuid.UUID]*watch{}}
+	r := &Reader{client: client, ofCompany: map[uuid.UUID]int{}}
 	r.stopped, r.stop = context.WithCancel(context.Background())
 	return r
 }

@@ -16,99 +16,53 @@ var ErrTooManyWaiting = errors.New("too many wait for new events")
 
 // Bounds of waiting callers in one process.
 const (
-	maxWaiting        = 1024
+	maxWaiting        = 512
 	maxCompanyWaiting = 16
 )
 
-// readEvery is the interval at which the last number of a company is read while a reader
-// waits for it.
+// readEvery is the interval at which a waiting caller reads the last number of its company.
 const readEvery = 250 * time.Millisecond
 
-type watch struct {
-	waiting int
-	last    int64         // the last number that was read
-	changed chan struct{} // closed, and replaced, when last changes
-	cancel  context.CancelFunc
-}
-
 // Wait returns once the company has an event with a higher number than after (arrived is true),
-// or ctx ends, or Close is called. It returns ErrTooManyWaiting without waiting.
+// or ctx ends, or Close is called. While Redis does not answer, it keeps waiting. It returns
+// ErrTooManyWaiting without waiting.
 func (r *Reader) Wait(ctx context.Context, company uuid.UUID, after int64) (arrived bool, err error) {
-	w, err := r.enter(company) //nolint:contextcheck // other callers may need the watch for longer
-	if err != nil {
-		return false, err
+	if !r.enter(company) {
+		return false, ErrTooManyWaiting
 	}
-	defer r.leave(company, w)
+	defer r.leave(company)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.stopped, cancel)() //nolint:contextcheck // Close ends the wait, too
 	for {
-		r.mu.Lock()
-		last, changed := w.last, w.changed
-		r.mu.Unlock()
-		if last > after {
+		if last, err := r.lastNumber(ctx, company); err == nil && last > after {
 			return true, nil
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return false, nil
-		case <-r.stopped.Done():
+		if !pause.For(ctx, readEvery) {
 			return false, nil
 		}
 	}
 }
 
 // Close ends all waits, and makes later ones return at once.
-func (r *Reader) Close() {
-	r.mu.Lock()
-	r.stop()
-	r.mu.Unlock()
-	r.loops.Wait()
-}
+func (r *Reader) Close() { r.stop() }
 
-func (r *Reader) enter(company uuid.UUID) (*watch, error) {
+func (r *Reader) enter(company uuid.UUID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w := r.watched[company]
-	if r.waiting >= maxWaiting || w != nil && w.waiting >= maxCompanyWaiting {
-		return nil, ErrTooManyWaiting
+	if r.waiting >= maxWaiting || r.ofCompany[company] >= maxCompanyWaiting {
+		return false
 	}
-	if w == nil {
-		ctx, cancel := context.WithCancel(r.stopped)
-		w = &watch{changed: make(chan struct{}), cancel: cancel}
-		r.watched[company] = w
-		if ctx.Err() == nil {
-			r.loops.Go(func() { r.follow(ctx, company, w) })
-		}
-	}
-	w.waiting++
 	r.waiting++
-	return w, nil
+	r.ofCompany[company]++
+	return true
 }
 
-func (r *Reader) leave(company uuid.UUID, w *watch) {
+func (r *Reader) leave(company uuid.UUID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.waiting--
-	if w.waiting--; w.waiting == 0 {
-		delete(r.watched, company)
-		w.cancel()
-	}
-}
-
-// follow reads the last number of a company until no caller waits for it. While Redis does not
-// answer, the callers keep waiting.
-func (r *Reader) follow(ctx context.Context, company uuid.UUID, w *watch) {
-	for {
-		if last, err := r.lastNumber(ctx, company); err == nil {
-			r.mu.Lock()
-			if last != w.last {
-				w.last = last
-				close(w.changed)
-				w.changed = make(chan struct{})
-			}
-			r.mu.Unlock()
-		}
-		if !pause.For(ctx, readEvery) {
-			return
-		}
+	if r.ofCompany[company]--; r.ofCompany[company] == 0 {
+		delete(r.ofCompany, company)
 	}
 }

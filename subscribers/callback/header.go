@@ -13,7 +13,6 @@ import (
 
 	"spendhook/internal/invalid"
 	"spendhook/internal/secret"
-	"spendhook/subscribers/vault"
 )
 
 const (
@@ -26,11 +25,12 @@ const (
 // Header is a field that is sent with every delivery to a subscriber. Its name
 // is in the canonical form of net/http.
 type Header struct {
-	Name   string
-	Value  secret.Text
-	Locked *vault.Locked // else nil: then there is no Value
+	Name   string      `json:"name"`
+	Value  secret.Text `json:"-"`
+	Sealed string      `json:"value"` // the Value as it is stored; "" when it was opened
+	Locked error       `json:"-"`     // why there is no Value: it does not open; else nil
 
-	Unknown *jsontext.Value // as of a Subscriber
+	Unknown *jsontext.Value `json:",embed"` // as of a Subscriber
 }
 
 // HiddenValue is shown in place of header values. It cannot be set as a value, so that a client

@@ -18,7 +18,6 @@ import (
 
 	"spendhook/internal/clientcert"
 	"spendhook/internal/invalid"
-	"spendhook/subscribers/vault"
 )
 
 const (
@@ -39,7 +38,7 @@ type Certificate struct {
 
 	// TLS is for the handshake: chain and private key. It is nil when Locked.
 	TLS    *tls.Certificate
-	Locked *vault.Locked // else nil
+	Locked error // why the key does not open; else nil
 }
 
 // Input is a certificate as it is given: the chain in PEM, its own

@@ -17,9 +17,7 @@ import (
 	"spendhook/internal/clock"
 	"spendhook/internal/partition"
 	"spendhook/internal/seal"
-	"spendhook/internal/secret"
 	"spendhook/subscribers/layout"
-	"spendhook/subscribers/vault"
 )
 
 // ErrNotFound says that the company has no egress certificate.
@@ -28,11 +26,8 @@ var ErrNotFound = errors.New("company has no egress certificate")
 var (
 	//go:embed lua/set.lua
 	setLua string
-	//go:embed lua/remove.lua
-	removeLua string
 
-	setScript    = layout.NewScript(layout.VersionLua() + setLua)
-	removeScript = layout.NewScript(layout.VersionLua() + removeLua)
+	setScript = layout.NewScript(layout.VersionLua() + setLua)
 )
 
 // endsKey names the sorted set of the companies of a partition that have
@@ -47,13 +42,13 @@ func place(company uuid.UUID) string { return "company/" + company.String() + "/
 // to Redis.
 type Store struct {
 	client redis.UniversalClient
-	vault  vault.Vault
+	keys   *seal.Keyring
 	now    func() time.Time
 }
 
 // New returns a Store that seals private keys under the keyring; now is time.Now when nil.
 func New(client redis.UniversalClient, keyring *seal.Keyring, now func() time.Time) *Store {
-	return &Store{client: client, vault: vault.New(keyring), now: clock.Or(now)}
+	return &Store{client: client, keys: keyring, now: clock.Or(now)}
 }
 
 type record struct {
@@ -69,17 +64,23 @@ func (s *Store) Set(ctx context.Context, company uuid.UUID, in Input) (*Certific
 	if err != nil {
 		return nil, err
 	}
-	raw, err := encode(s.vault, company, c)
+	raw, err := encode(s.keys, company, c)
 	if err != nil {
 		return nil, err
 	}
-	err = setScript.Run(ctx, s.client,
-		[]string{layout.CompanyKey(company), endsKey(partition.Of(company))},
-		raw, company.String(), c.NotAfter.UnixMilli()).Err()
+	_, err = s.set(ctx, company, raw, c.NotAfter.UnixMilli())
+	return c, err
+}
+
+// set stores raw, or removes the certificate if raw is "". It reports whether there was one to
+// remove.
+func (s *Store) set(ctx context.Context, company uuid.UUID, raw string, end int64) (bool, error) {
+	keys := []string{layout.CompanyKey(company), endsKey(partition.Of(company))}
+	done, err := setScript.Run(ctx, s.client, keys, raw, company.String(), end).Bool()
 	if err != nil {
-		return nil, fmt.Errorf("set egress certificate: %w", err)
+		return false, fmt.Errorf("change egress certificate: %w", err)
 	}
-	return c, nil
+	return done, nil
 }
 
 // Get returns the company's egress certificate, or ErrNotFound.
@@ -91,20 +92,16 @@ func (s *Store) Get(ctx context.Context, company uuid.UUID) (*Certificate, error
 	if err != nil {
 		return nil, fmt.Errorf("read egress certificate: %w", err)
 	}
-	return Decode(s.vault, company, raw)
+	return Decode(s.keys, company, raw)
 }
 
 // Remove removes the company's egress certificate, or returns ErrNotFound.
 func (s *Store) Remove(ctx context.Context, company uuid.UUID) error {
-	keys := []string{layout.CompanyKey(company), endsKey(partition.Of(company)), layout.URLsKey(company)}
-	removed, err := removeScript.Run(ctx, s.client, keys, company.String(), layout.VersionLife.Milliseconds()).Bool()
-	if err != nil {
-		return fmt.Errorf("remove egress certificate: %w", err)
-	}
-	if !removed {
+	removed, err := s.set(ctx, company, "", 0)
+	if err == nil && !removed {
 		return ErrNotFound
 	}
-	return nil
+	return err
 }
 
 // Expiring is a company with an egress certificate that expires soon or has expired.
@@ -144,12 +141,12 @@ func (s *Store) ExpiringBefore(ctx context.Context, before time.Time) (some []Ex
 	return some, count, nil
 }
 
-func encode(v vault.Vault, company uuid.UUID, c *Certificate) (string, error) {
+func encode(keys *seal.Keyring, company uuid.UUID, c *Certificate) (string, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(c.TLS.PrivateKey)
 	if err != nil {
 		return "", fmt.Errorf("encode egress certificate: %w", err)
 	}
-	sealed, err := v.Seal(secret.Text(der), nil, place(company))
+	sealed, err := keys.Seal(der, place(company))
 	if err != nil {
 		return "", fmt.Errorf("encode egress certificate: %w", err)
 	}
@@ -166,17 +163,17 @@ func encode(v vault.Vault, company uuid.UUID, c *Certificate) (string, error) {
 
 // Resealed returns a stored certificate with its key sealed under the current encryption key. A
 // key that does not open stays as it is.
-func Resealed(v vault.Vault, company uuid.UUID, raw string) (string, error) {
-	c, err := Decode(v, company, raw)
+func Resealed(keys *seal.Keyring, company uuid.UUID, raw string) (string, error) {
+	c, err := Decode(keys, company, raw)
 	if err != nil || c.Locked != nil {
 		return raw, err
 	}
-	return encode(v, company, c)
+	return encode(keys, company, c)
 }
 
 // Decode reads a stored certificate: nil for none, and one that is Locked when
 // its key does not open.
-func Decode(v vault.Vault, company uuid.UUID, raw string) (*Certificate, error) {
+func Decode(keys *seal.Keyring, company uuid.UUID, raw string) (*Certificate, error) {
 	if raw == "" {
 		return nil, nil
 	}
@@ -190,12 +187,12 @@ func Decode(v vault.Vault, company uuid.UUID, raw string) (*Certificate, error) 
 		return nil, damaged
 	}
 	c := newCertificate(chain, time.UnixMilli(r.UpdatedAt).UTC())
-	der, locked := v.Open(r.Key, place(company))
-	if locked != nil {
-		c.TLS, c.Locked = nil, locked
-		return c, nil
+	var der []byte
+	if der, c.Locked = keys.Open(r.Key, place(company)); c.Locked != nil {
+		c.TLS = nil
+		return c, nil //nolint:nilerr // c says why
 	}
-	if c.TLS.PrivateKey, err = x509.ParsePKCS8PrivateKey([]byte(der)); err != nil {
+	if c.TLS.PrivateKey, err = x509.ParsePKCS8PrivateKey(der); err != nil {
 		return nil, damaged
 	}
 	return c, nil

@@ -4,7 +4,6 @@ package layout
 
 import (
 	_ "embed" // the Lua
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
@@ -19,10 +18,12 @@ const (
 	VersionField = "v"
 	// CertificateField is the company's egress certificate, JSON.
 	CertificateField = "c"
+	// SigningKeyField is the company's ed25519 seed for v1a signatures, sealed.
+	SigningKeyField = "k"
 )
 
-// CompanyKey names the hash of a company's subscribers: uuid to JSON,
-// VersionField and CertificateField. The script that claims an event also reads the version.
+// CompanyKey names the hash of a company's subscribers: uuid to JSON, and the fields above. The
+// script that claims an event also reads the version.
 func CompanyKey(company uuid.UUID) string { return partition.Key(company, "s:"+company.String()) }
 
 // URLsKey names the hash of a company's callback URLs to subscriber uuids.
@@ -36,11 +37,6 @@ func CompaniesKey(p int) string { return partition.Prefix(p) + "sc" }
 func HealthKey(company, subscriber uuid.UUID) string {
 	return partition.Key(company, "sh:"+subscriber.String())
 }
-
-// VersionLife is how long the version of a company without subscribers is kept. If it were
-// removed at once and Redis's clock then stepped back, a later change could get an old version
-// again.
-const VersionLife = 24 * time.Hour
 
 //go:embed lua/version.lua
 var versionLua string

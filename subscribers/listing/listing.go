@@ -23,19 +23,18 @@ import (
 	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/layout"
-	"spendhook/subscribers/vault"
 )
 
 // Reader reads subscribers. It is safe for concurrent use; its methods block for round trips
 // to Redis.
 type Reader struct {
 	client redis.UniversalClient
-	vault  vault.Vault
+	keys   *seal.Keyring
 }
 
 // New returns a Reader that opens secrets with the keyring; it does not talk to Redis yet.
 func New(client redis.UniversalClient, keyring *seal.Keyring) *Reader {
-	return &Reader{client: client, vault: vault.New(keyring)}
+	return &Reader{client: client, keys: keyring}
 }
 
 // loadChunk is how many companies are read in one round trip. It bounds the memory of the
@@ -68,7 +67,7 @@ func (r *Reader) loadChunk(ctx context.Context, companies []uuid.UUID, done func
 			done(companies[i], nil, 0, fmt.Errorf("load subscribers: %w", err))
 			continue
 		}
-		all, version := subscribers.DecodeAll(r.vault, companies[i], hash)
+		all, version := subscribers.DecodeAll(r.keys, companies[i], hash)
 		done(companies[i], all, version, nil)
 	}
 }

@@ -2,7 +2,8 @@
 -- KEYS: 1 the partition's due set, 2 a key that never exists, 3 company's
 --       subscribers, 4 company's URLs, 5 companies of the partition
 -- ARGV: 1 uuid, 2 URL, 3 subscriber JSON, 4 company, 5 maximum of subscribers, 6 key
---       prefix, 7 to 10 the settings of its endpoint, in the order of configure
+--       prefix, 7 signing key of the company, if it has none yet, 8 to 11 the settings of
+--       its endpoint, in the order of configure
 -- Returns OK, TAKEN (another subscriber has the URL) or QUOTA.
 local owner = redis.call('HGET', KEYS[4], ARGV[2])
 if owner then
@@ -11,10 +12,10 @@ end
 if redis.call('HLEN', KEYS[4]) >= tonumber(ARGV[5]) then
   return 'QUOTA'
 end
-redis.call('PERSIST', KEYS[3])
 redis.call('HSET', KEYS[3], ARGV[1], ARGV[3])
+redis.call('HSETNX', KEYS[3], 'k', ARGV[7])
 redis.call('HSET', KEYS[4], ARGV[2], ARGV[1])
 redis.call('SADD', KEYS[5], ARGV[4])
 touch(KEYS[3])
-if ARGV[7] .. ARGV[9] ~= '' then configure(ARGV[6], ARGV[4], ARGV[1], ARGV[7], ARGV[8], ARGV[9], ARGV[10], clock()) end
+if ARGV[8] .. ARGV[10] ~= '' then configure(ARGV[6], ARGV[4], ARGV[1], ARGV[8], ARGV[9], ARGV[10], ARGV[11], clock()) end
 return 'OK'

@@ -5,10 +5,8 @@ package registry
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math"
 	"sync"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -16,9 +14,6 @@ import (
 	"spendhook/subscribers"
 	"spendhook/subscribers/listing"
 )
-
-// loadTimeout bounds a load. Callers share loads, so no caller's context may end one.
-const loadTimeout = 10 * time.Second
 
 const defaultBytes = 192 << 20
 
@@ -31,7 +26,6 @@ type Registry struct {
 	mu     sync.Mutex // guards this group
 	copies *simplelru.LRU[uuid.UUID, *snapshot]
 	bytes  int64
-	loads  map[uuid.UUID]*load
 }
 
 // snapshot never changes once it is in the registry.
@@ -41,18 +35,11 @@ type snapshot struct {
 	bytes       int64
 }
 
-// load is one read of a company, which several callers may wait for.
-type load struct {
-	done     chan struct{} // closed once snapshot or err is set
-	snapshot *snapshot
-	err      error
-}
-
 // New returns an empty Registry of the subscribers that reader reads; it does not talk to Redis
 // yet. maxBytes bounds the memory of all copies, as sizeOf estimates it; 0 means 192 MiB.
 func New(reader *listing.Reader, maxBytes int64) *Registry {
 	copies, _ := simplelru.NewLRU[uuid.UUID, *snapshot](math.MaxInt, nil) // fails only for a size < 1
-	return &Registry{reader: reader, maxBytes: cmp.Or(maxBytes, defaultBytes), copies: copies, loads: make(map[uuid.UUID]*load)}
+	return &Registry{reader: reader, maxBytes: cmp.Or(maxBytes, defaultBytes), copies: copies}
 }
 
 // CompanyVersion is a company and the version of its subscribers that a claim has read; 0 when
@@ -109,18 +96,36 @@ func (r *Registry) subscribers(ctx context.Context, company uuid.UUID, version i
 // results are shared: do not change them.
 func (r *Registry) SubscribersOf(ctx context.Context, wanted ...CompanyVersion) []Loaded {
 	all := make([]Loaded, len(wanted))
-	var missing []int
+	var missing []uuid.UUID
+	var at map[uuid.UUID][]int // the indexes of the missing companies in wanted
 	for i, w := range wanted {
-		if s := r.copyOf(w); s != nil {
+		s := r.copyOf(w)
+		if s != nil {
 			all[i].Subscribers = s.subscribers
-		} else if w.Version != 0 {
-			missing = append(missing, i)
 		}
+		if s != nil || w.Version == 0 {
+			continue
+		}
+		if at == nil {
+			at = make(map[uuid.UUID][]int)
+		}
+		if at[w.Company] == nil {
+			missing = append(missing, w.Company)
+		}
+		at[w.Company] = append(at[w.Company], i)
 	}
-	// A load that was joined may have begun before a version was written; the
-	// next one began after it.
-	missing = r.load(ctx, wanted, missing, all)
-	r.load(ctx, wanted, missing, all)
+	if missing == nil {
+		return all
+	}
+	// Subscribers and version are from one reply, so they agree.
+	r.reader.Load(ctx, missing, func(company uuid.UUID, found []*subscribers.Subscriber, version int64, err error) {
+		for _, i := range at[company] {
+			all[i] = Loaded{found, err}
+		}
+		if err == nil && version != 0 {
+			r.keep(company, &snapshot{version, found, sizeOf(found)})
+		}
+	})
 	return all
 }
 
@@ -133,82 +138,11 @@ func (r *Registry) copyOf(w CompanyVersion) *snapshot {
 	return nil
 }
 
-// load fills in the missing companies, given by their index in wanted. It returns those for
-// which it found only an older version.
-func (r *Registry) load(ctx context.Context, wanted []CompanyVersion, missing []int, all []Loaded) (old []int) {
-	for n, l := range r.begin(ctx, wanted, missing) {
-		i := missing[n]
-		all[i] = l.wait(ctx)
-		if all[i].Err == nil && l.snapshot.version < wanted[i].Version {
-			old = append(old, i)
-		}
-	}
-	return old
-}
-
-// begin begins to read companies, or joins the read that is under way.
-func (r *Registry) begin(ctx context.Context, wanted []CompanyVersion, missing []int) []*load {
-	loads := make([]*load, len(missing))
-	var fresh []uuid.UUID
-	r.mu.Lock()
-	for n, i := range missing {
-		company := wanted[i].Company
-		if r.loads[company] == nil {
-			r.loads[company] = &load{done: make(chan struct{})}
-			fresh = append(fresh, company)
-		}
-		loads[n] = r.loads[company]
-	}
-	r.mu.Unlock()
-	if len(fresh) == 0 {
-		return loads
-	}
-	go func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTimeout)
-		defer cancel()
-		r.reader.Load(ctx, fresh, r.loaded)
-	}()
-	return loads
-}
-
-// wait waits for the load or the end of ctx. A completed load wins over an ended ctx.
-func (l *load) wait(ctx context.Context) Loaded {
-	select {
-	case <-l.done:
-	default:
-		select {
-		case <-l.done:
-		case <-ctx.Done():
-			return Loaded{Err: fmt.Errorf("load subscribers: %w", ctx.Err())}
-		}
-	}
-	if l.err != nil {
-		return Loaded{Err: l.err}
-	}
-	return Loaded{Subscribers: l.snapshot.subscribers}
-}
-
-// loaded ends the load of a company. Subscribers and version are from one reply,
-// so they agree.
-func (r *Registry) loaded(company uuid.UUID, all []*subscribers.Subscriber, version int64, err error) {
-	var s *snapshot
-	if err == nil {
-		s = &snapshot{version, all, sizeOf(all)}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	l := r.loads[company]
-	delete(r.loads, company)
-	if s != nil && s.version != 0 {
-		r.keep(company, s)
-	}
-	l.snapshot, l.err = s, err
-	close(l.done)
-}
-
 // keep stores a copy, in place of an older one, and drops the least recently used copies until
 // all fit.
 func (r *Registry) keep(company uuid.UUID, s *snapshot) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if before, ok := r.copies.Peek(company); ok {
 		r.bytes -= before.bytes
 	}

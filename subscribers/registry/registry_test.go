@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,7 +21,6 @@ import (
 	"spendhook/subscribers/layout"
 	"spendhook/subscribers/listing"
 	"spendhook/subscribers/subscriberstest"
-	"spendhook/subscribers/vault"
 )
 
 func TestRegistryFollowsEveryChange(t *testing.T) {
@@ -206,7 +204,7 @@ func TestDamagedSubscriberFailsAlone(t *testing.T) {
 			t.Errorf("with %q: %v usable, want %v", raw, usable, want)
 		}
 		i := slices.IndexFunc(all[3].Subscribers, func(s *subscribers.Subscriber) bool { return s.UUID == damaged.UUID })
-		if i < 0 || !all[3].Subscribers[i].Enabled || !errors.Is(all[3].Subscribers[i].Unusable(), vault.ErrLocked) {
+		if i < 0 || !all[3].Subscribers[i].Enabled || !errors.Is(all[3].Subscribers[i].Unusable(), subscribers.ErrLocked) {
 			t.Fatalf("with %q: the damaged one is %d of %d", raw, i, len(all[3].Subscribers))
 		}
 		if err := all[3].Subscribers[i].Unusable(); strings.Contains(err.Error(), "hunter2") {
@@ -375,39 +373,4 @@ func BenchmarkLoadOf100Subscribers(bench *testing.B) {
 			bench.Fatal(err)
 		}
 	}
-}
-
-func TestCancelledCallerDoesNotSpoilASharedLoad(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		answer, loads := make(chan struct{}), 0
-		client := redis.NewClient(&redis.Options{Addr: "never-dialled:0"})
-		defer client.Close()
-		client.AddHook(redistest.Hook{Pipeline: func(ctx context.Context, cmds []redis.Cmder, _ redis.ProcessPipelineHook) error {
-			loads += len(cmds)
-			<-answer
-			for _, cmd := range cmds {
-				cmd.(*redis.MapStringStringCmd).SetVal(map[string]string{"v": "7"})
-				cmd.SetErr(ctx.Err())
-			}
-			return ctx.Err()
-		}})
-		r := New(listing.New(client, sealtest.Keyring()), 0)
-		company, errs := uuid.New(), make([]error, 2)
-		ctx, cancel := context.WithCancel(t.Context())
-		for i, ctx := range []context.Context{ctx, t.Context()} {
-			go func() { _, errs[i] = r.subscribers(ctx, company, 7) }()
-			synctest.Wait()
-		}
-		cancel()
-		synctest.Wait()
-		close(answer)
-		synctest.Wait()
-		if !errors.Is(errs[0], context.Canceled) {
-			t.Errorf("the cancelled caller got %v", errs[0])
-		}
-		if errs[1] != nil || loads != 1 {
-			t.Errorf("the other caller got %v; %d loads", errs[1], loads)
-		}
-	})
 }

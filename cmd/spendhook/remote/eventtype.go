@@ -45,7 +45,6 @@ type eventTypePutCmd struct {
 	SchemaFile  string  `local:"" placeholder:"FILE|-" help:"JSON Schema 2020-12 of the metadata."`
 	ExampleFile string  `local:"" placeholder:"FILE|-" help:"An example of the metadata."`
 	File        string  `short:"f" local:"" placeholder:"FILE|-" help:"JSON file with the fields of the API, instead of flags."`
-	IfMatch     *string `help:"Fail unless the current ETag is this one."`
 }
 
 // Run documents the event type, and replaces an earlier documentation.
@@ -66,13 +65,12 @@ func (c *eventTypePutCmd) Run(ctx context.Context, s *session) error {
 	if err := s.mind(c.careful, ""); err != nil {
 		return err
 	}
-	return s.show(s.PutEventType(ctx, c.Name, &client.PutEventTypeParams{IfMatch: c.IfMatch}, body))
+	return s.show(s.PutEventType(ctx, c.Name, body))
 }
 
 type eventTypeDeleteCmd struct {
 	careful
-	Name    string  `arg:"" help:"Event type."`
-	IfMatch *string `help:"Fail unless the current ETag is this one."`
+	Name string `arg:"" help:"Event type."`
 }
 
 // Run removes the documentation of the event type.
@@ -80,6 +78,6 @@ func (c *eventTypeDeleteCmd) Run(ctx context.Context, s *session) error {
 	if err := s.mind(c.careful, "Remove the documentation of %s?", c.Name); err != nil {
 		return err
 	}
-	resp, err := s.DeleteEventType(ctx, c.Name, &client.DeleteEventTypeParams{IfMatch: c.IfMatch})
+	resp, err := s.DeleteEventType(ctx, c.Name)
 	return s.tell(resp, err, "deleted %s", c.Name)
 }

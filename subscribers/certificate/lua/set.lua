@@ -1,8 +1,14 @@
--- Stores a company's egress certificate.
+-- Stores a company's egress certificate, or removes it.
 -- KEYS: 1 company's subscribers, 2 certificates of the partition
--- ARGV: 1 certificate JSON, 2 company, 3 end of the certificate (ms)
-redis.call('PERSIST', KEYS[1])
-redis.call('HSET', KEYS[1], 'c', ARGV[1])
-redis.call('ZADD', KEYS[2], ARGV[3], ARGV[2])
+-- ARGV: 1 certificate JSON, '' to remove it, 2 company, 3 end of the certificate (ms)
+-- Returns 1, or 0 when there is none to remove.
+if ARGV[1] ~= '' then
+  redis.call('HSET', KEYS[1], 'c', ARGV[1])
+  redis.call('ZADD', KEYS[2], ARGV[3], ARGV[2])
+elseif redis.call('HDEL', KEYS[1], 'c') == 0 then
+  return 0
+else
+  redis.call('ZREM', KEYS[2], ARGV[2])
+end
 touch(KEYS[1])
 return 1
