@@ -13,7 +13,6 @@ import (
 
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
-	"spendhook/internal/pause"
 	"spendhook/internal/script"
 )
 
@@ -112,72 +111,6 @@ func (q *Queue) claim(ctx context.Context, replica string, number uint64, partit
 		}
 	}
 	return out
-}
-
-// claimSize is how many deliveries of each partition one call may claim. Small claims serve the
-// next partition sooner; large claims cost less per delivery. budget is for all partitions, if
-// there are several.
-func (q *Queue) claimSize(partitions []int, share, budget int) int {
-	n, most := len(partitions), claimLong
-	switch {
-	case n > 1:
-		most = min(max(budget/n, claimLeast), claimShort)
-	case q.othersServed(partitions[0]):
-		most = claimShort
-	}
-	return max(1, min(most, 2*share/n))
-}
-
-// recoverPause is the pause after each try to recover a failed claim. It also delays the
-// next claim of that partition, so that a claim that always fails causes no busy loop.
-const recoverPause = 250 * time.Millisecond
-
-// lostClaim is a claim whose answer was lost.
-type lostClaim struct {
-	replica string
-	number  uint64
-}
-
-// recoverClaim requeues the work of a claim whose answer was lost, in the background. Until
-// that has succeeded, this replica does not claim from the partition. After StopClaiming it does
-// nothing: Release requeues the work.
-func (q *Queue) recoverClaim(p int, replica string, number uint64) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.ctx.Err() != nil {
-		return
-	}
-	q.lost[p] = append(q.lost[p], lostClaim{replica, number})
-	if len(q.lost[p]) == 1 {
-		q.claiming.Go(func() { q.recoverClaims(p) })
-	}
-}
-
-// recoverClaims recovers the lost claims of a partition, one after the other, then serves the
-// partition again. It retries until it succeeds or claiming stops; Release requeues the rest.
-func (q *Queue) recoverClaims(p int) {
-	for {
-		q.mu.Lock()
-		c, last := q.lost[p][0], len(q.lost[p]) == 1
-		q.mu.Unlock()
-		call := &script.Call{Script: requeueScript, Keys: queues.Keys(p), Args: q.requeueArgs(p, c.replica, "0", c.number)}
-		err := script.Run(q.ctx, q.opts.Client, call)
-		if (err != nil || last) && !pause.For(q.ctx, recoverPause) {
-			return
-		}
-		if err != nil {
-			continue
-		}
-		q.reportQuarantined(p, call.Reply())
-		q.mu.Lock()
-		q.lost[p] = q.lost[p][1:]
-		left := len(q.lost[p])
-		q.mu.Unlock()
-		if left == 0 {
-			break
-		}
-	}
-	q.Kick(p)
 }
 
 func (c *claimed) read(reply any, asked time.Time) {

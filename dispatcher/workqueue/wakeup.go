@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -89,17 +92,71 @@ func (w *wakeups) stop() {
 	w.trying.Wait()
 }
 
-// enqueue enqueues one wake-up for partitions.
+// enqueue enqueues wake-ups for partitions.
 func (w *wakeups) enqueue(ctx context.Context, partitions []int) error {
 	ctx, cancel := context.WithTimeout(ctx, enqueueTimeout)
 	defer cancel()
-	_, err := w.client.EnqueueContext(ctx, asynq.NewTask(wakeupTask, formatPartitions(partitions)),
-		asynq.Queue(wakeupQueue), asynq.MaxRetry(0), asynq.Timeout(time.Minute))
-	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) { // task ids are random: a conflict is a repeat after a lost answer
-		return fmt.Errorf("enqueue wake-up: %w", err)
+	for part := range slices.Chunk(partitions, wakeupMost) {
+		_, err := w.client.EnqueueContext(ctx, asynq.NewTask(wakeupTask, formatPartitions(part)),
+			asynq.Queue(wakeupQueue), asynq.MaxRetry(0), asynq.Timeout(time.Minute))
+		if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) { // task ids are random: a conflict is a repeat after a lost answer
+			return fmt.Errorf("enqueue wake-up: %w", err)
+		}
+		w.waker.wake()
 	}
-	w.waker.wake()
 	return nil
+}
+
+// Wake enqueues a wake-up for partitions that have work. It does not wait: partitions that come
+// while a wake-up is being enqueued share the next one. If it cannot be enqueued, this replica
+// serves the partitions itself. After StopClaiming, Wake waits and only tries to enqueue.
+func (q *Queue) Wake(ctx context.Context, partitions []int) {
+	if len(partitions) == 0 {
+		return
+	}
+	polls := q.wakeups.waker.polls.Load()
+	q.mu.Lock()
+	stopping := q.ctx.Err() != nil
+	if !stopping {
+		for _, p := range partitions {
+			q.unwoken[p] = true
+		}
+		if !q.waking {
+			q.waking = true
+			q.wakeups.trying.Go(q.enqueueWakeups)
+		}
+	}
+	q.mu.Unlock()
+	if stopping { // wake other replicas; if that fails, the owner serves the partition soon
+		_ = q.wakeups.enqueue(ctx, partitions)
+		return
+	}
+	time.AfterFunc(wakeupSlow, func() {
+		if q.wakeups.waker.polls.Load() == polls { // asynq waits for Redis, or all its workers are busy
+			q.Kick(partitions...)
+		}
+	})
+}
+
+// enqueueWakeups enqueues wake-ups until none is left.
+func (q *Queue) enqueueWakeups() {
+	for {
+		var partitions []int
+		q.set(func() {
+			partitions = slices.Collect(maps.Keys(q.unwoken))
+			clear(q.unwoken)
+			q.waking = len(partitions) > 0
+		})
+		if len(partitions) == 0 {
+			return
+		}
+		if err := q.wakeups.enqueue(context.Background(), partitions); err != nil { // the queue of wake-ups may hang
+			q.metrics.wakeupsFailed.Inc()
+			q.Kick(partitions...)
+		} else {
+			q.metrics.enqueued.Add(math.Ceil(float64(len(partitions)) / wakeupMost))
+		}
+	}
 }
 
 func formatPartitions(partitions []int) []byte {

@@ -39,23 +39,23 @@ func TestReplicaIsLostAfterMissedHeartbeats(t *testing.T) {
 	s := &shard{seen: make(map[string]*other)}
 	last := replay(t, s, 0, 10, true, 0)
 	last = replay(t, s, 10, lostHeartbeats-1, false, last)
-	if s.seen["other"].lost() {
+	if s.seen["other"].missed >= lostHeartbeats {
 		t.Error("lost after too few heartbeats")
 	}
 	last = replay(t, s, 20, 1, true, last) // merely late
 	last = replay(t, s, 21, lostHeartbeats-1, false, last)
-	if s.seen["other"].lost() {
+	if s.seen["other"].missed >= lostHeartbeats {
 		t.Error("lost too soon after a late heartbeat")
 	}
 	s.waitLonger() // a heartbeat of this replica failed
 	last = replay(t, s, 30, lostHeartbeats+extraHeartbeats-1, false, last)
-	if s.seen["other"].lost() {
+	if s.seen["other"].missed >= lostHeartbeats {
 		t.Error("lost too soon after a failed heartbeat")
 	}
 	s.waitLonger()
 	last = replay(t, s, 50, extraHeartbeats, true, last)
 	replay(t, s, 70, lostHeartbeats, false, last)
-	if !s.seen["other"].lost() {
+	if s.seen["other"].missed < lostHeartbeats {
 		t.Error("not lost although Redis has long recovered")
 	}
 }
