@@ -138,11 +138,10 @@ func (d *doctor) memory(ctx context.Context, cfg *config.Config, r *redisx.Redis
 // work checks pending work, quotas, and that each partition has an owner. It leaves out the
 // partitions of shards that are away.
 func (d *doctor) work(ctx context.Context, cfg *config.Config, r *redisx.Redis) {
-	meter := backlog.New(r.Client(), nil)
 	partitions, err := d.reachable(ctx, r.Client())
 	var waiting backlog.Total
 	if err == nil {
-		waiting, err = meter.Measure(ctx, partitions)
+		waiting, err = backlog.New(r.Client(), nil).Measure(ctx, partitions, askedLargest)
 	}
 	if err != nil {
 		d.problem("work", err.Error(), "find out which Redis server does not answer")
@@ -156,13 +155,8 @@ func (d *doctor) work(ctx context.Context, cfg *config.Config, r *redisx.Redis) 
 	if waiting.Quarantined > 0 {
 		d.warn("quarantine", fmt.Sprintf("%d events or deliveries are in the quarantine", waiting.Quarantined), "list them with GET /api/v1/quarantine; retry or drop each")
 	}
-	largest, err := meter.Largest(ctx, partitions, askedLargest)
-	if err != nil {
-		d.warn("quotas", err.Error(), "try again")
-		return
-	}
 	near := 0
-	for _, c := range largest {
+	for _, c := range waiting.Largest {
 		if float64(c.Pending) >= nearlyFull*float64(cfg.Limits.CompanyBacklog) {
 			near++
 			d.warn("quotas", fmt.Sprintf("company %s has %d of %d pending events", c.Company, c.Pending, cfg.Limits.CompanyBacklog), "see its failing subscribers; raise limits.company_backlog only with memory to spare")
