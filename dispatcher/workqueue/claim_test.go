@@ -262,7 +262,7 @@ func TestOneRecoveryPerPartition(t *testing.T) {
 	var q *workqueue.Queue
 	h := &silence{calls: make(map[string]int), during: func() { q.Kick(testPartition) }}
 	b.client.AddHook(h)
-	lines, k := &failedClaims{}, &taker{others: 100}
+	lines, k := &failedClaims{Handler: slog.DiscardHandler}, &taker{others: 100}
 	q = start(t, b.client, k, func(o *workqueue.Options) { serviceOff(o); o.Logger = slog.New(lines) })
 	eventually(t, "the only service is over", func() bool { return len(q.Owned()) > 0 })
 	b.accept(companies(testPartition, 1)[0], ids("e", 10)...)

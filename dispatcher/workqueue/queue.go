@@ -14,6 +14,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/google/uuid"
 	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
@@ -85,10 +87,12 @@ type Queue struct {
 	opts    Options
 	metrics *metrics
 	passed  *lru.Cache[uuid.UUID, time.Time] // when a claim last passed a company by
-	wakeups *wakeups
+	client  *asynq.Client
+	server  *asynq.Server
+	waker   *waker
 	replica atomic.Pointer[string]                // the replica id that claims are noted under
 	refused atomic.Pointer[partition.FormatError] // why nothing more is claimed
-	failed  *pacedlog.Problems                    // limits the log lines of failed claims
+	failed  *pacedlog.Problems                    // claims that failed
 
 	mu      sync.Mutex // guards this group, and the shards
 	started bool       // queued partitions may be served
@@ -106,6 +110,7 @@ type Queue struct {
 	othersUntil   atomic.Int64  // unix ms until which other partitions count as having work
 
 	claiming      sync.WaitGroup
+	enqueuing     sync.WaitGroup // wake-ups
 	background    sync.WaitGroup
 	ctx           context.Context //nolint:containedctx // StopClaiming ends it: no more claims start
 	cancel        context.CancelFunc
@@ -122,11 +127,13 @@ const maxPassed = 1 << 16
 func New(o Options) *Queue {
 	o = o.withDefaults()
 	q := &Queue{
-		opts: o, shards: make(map[string]*shard), unwoken: make(map[int]bool), failed: pacedlog.New(o.Logger, "workqueue", nil),
+		opts: o, shards: make(map[string]*shard), unwoken: make(map[int]bool), failed: pacedlog.New(o.Logger, slog.LevelError, "claim failed"),
 	}
 	q.passed, _ = lru.New[uuid.UUID, time.Time](maxPassed) // fails only for a size < 1
 	q.metrics = newMetrics(o.Registerer, q)
-	q.wakeups = newWakeups(o, q.full.Load)
+	q.client = asynq.NewClientFromRedisClient(o.Client)
+	q.waker = &waker{UniversalClient: o.Client, full: q.full.Load, nudge: make(chan struct{}, 1)}
+	q.server = newServer(o, q.waker)
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	q.claimCtx, q.cancelClaims = context.WithCancel(context.Background())
 	q.heartbeats, q.endHeartbeats = context.WithCancel(context.Background())
@@ -154,14 +161,13 @@ func (q *Queue) Start(ctx context.Context) error {
 		q.started = true
 		q.beginAll()
 	})
-	err := q.wakeups.start(func(partitions []int) {
-		q.metrics.served.Inc()
-		q.serve(partitions)
-	})
-	if err == nil && q.Refused() != nil { // just now
-		q.wakeups.takeNoMore()
+	if err := q.server.Start(asynq.HandlerFunc(q.takeWakeup)); err != nil {
+		return fmt.Errorf("take wake-ups: %w", err)
 	}
-	return err
+	if q.Refused() != nil { // just now
+		q.server.Stop()
+	}
+	return nil
 }
 
 // StopClaiming starts no more claims and returns when none is running. When ctx ends, it
@@ -179,7 +185,8 @@ func (q *Queue) StopClaiming(ctx context.Context) {
 	defer context.AfterFunc(ctx, q.cancelClaims)()
 	stopped := make(chan struct{})
 	q.background.Go(func() {
-		q.wakeups.stop()
+		q.server.Shutdown()
+		q.enqueuing.Wait()
 		close(stopped)
 		q.claiming.Wait()
 		q.handOver(ctx) // from here on this replica takes no wake-up
@@ -201,7 +208,7 @@ func (q *Queue) handOver(ctx context.Context) {
 			s.queued = nil
 		}
 	})
-	_ = q.wakeups.enqueue(ctx, partitions)
+	_ = q.enqueueWakeup(ctx, partitions)
 }
 
 // Release requeues all work that this replica has noted as in flight, removes its
@@ -236,7 +243,7 @@ func (q *Queue) refuse(err error) bool {
 	format, ok := errors.AsType[*partition.FormatError](err)
 	if ok && q.refused.CompareAndSwap(nil, format) {
 		q.opts.Logger.Error("stored format not readable, claiming nothing more", "exception.message", format)
-		q.wakeups.takeNoMore()
+		q.server.Stop()
 	}
 	return ok
 }

@@ -3,7 +3,6 @@ package workqueue
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -109,7 +108,7 @@ func (q *Queue) beginAll() {
 func (q *Queue) Freed() {
 	if q.full.Load() {
 		q.set(q.beginAll)
-		q.wakeups.waker.wake()
+		q.waker.wake()
 	}
 }
 
@@ -185,7 +184,7 @@ func (q *Queue) serveRound(s *shard, shares map[uuid.UUID]int, others int) {
 	replica := *q.replica.Load()
 	if err := q.announce(ctx, s, replica); err != nil {
 		if !q.refuse(err) {
-			q.claimFailed(ctx, s.serving[0], err)
+			q.failed.Log(ctx, "partition", s.serving[0], "exception.message", err)
 			partitions := s.serving
 			time.AfterFunc(recoverPause, func() { q.Kick(partitions...) })
 		}
@@ -209,7 +208,7 @@ func (q *Queue) serveRound(s *shard, shares map[uuid.UUID]int, others int) {
 			continue
 		case c.err != nil:
 			if !q.refuse(c.err) {
-				q.claimFailed(ctx, c.partition, c.err)
+				q.failed.Log(ctx, "partition", c.partition, "exception.message", c.err)
 				q.claimLost(lostClaim{c.partition, replica, number})
 			}
 			continue
@@ -221,7 +220,7 @@ func (q *Queue) serveRound(s *shard, shares map[uuid.UUID]int, others int) {
 			again = append(again, c.partition)
 		}
 		for _, d := range c.damaged {
-			q.claimFailed(ctx, c.partition, d.err, "company_uuid", d.company)
+			q.failed.Log(ctx, "partition", c.partition, "exception.message", d.err, "company_uuid", d.company)
 		}
 		q.notePassed(c.passed)
 		batches = append(batches, c.batches...)
@@ -231,13 +230,6 @@ func (q *Queue) serveRound(s *shard, shares map[uuid.UUID]int, others int) {
 	if len(batches) > 0 {
 		q.opts.Take(ctx, replica, batches)
 	}
-}
-
-// claimFailed logs that work of a partition was not claimed. fields are further fields of the line.
-func (q *Queue) claimFailed(ctx context.Context, p int, err error, fields ...any) {
-	level, left := q.failed.Level(slog.LevelError)
-	fields = append(fields, "partition", p, "exception.message", err, "left_out", left)
-	q.opts.Logger.Log(ctx, level, "claim failed", fields...)
 }
 
 // notePassed notes that a claim passed companies by because they hold their share of this

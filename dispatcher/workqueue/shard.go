@@ -105,16 +105,15 @@ func (q *Queue) locate(ctx context.Context) error {
 	return nil
 }
 
-// beginShards sends the first heartbeats and requeues the work of former runs of this process. It
-// fails when a shard refuses the stored format, and when no shard answers. A shard that does not
-// answer now gets its heartbeats from the ticks, which find the former runs lost.
+// beginShards sends the first heartbeats. It fails when a shard refuses the stored format, and when
+// no shard answers. A shard that does not answer now gets its heartbeats from the ticks.
 func (q *Queue) beginShards(ctx context.Context) error {
 	if err := q.locate(ctx); err != nil {
 		return err
 	}
 	begun, failed := 0, error(nil)
 	for _, s := range q.listShards() {
-		err := q.beginShard(ctx, s)
+		err := q.heartbeat(ctx, s)
 		if _, refused := errors.AsType[*partition.FormatError](err); refused {
 			return err
 		}
@@ -138,22 +137,6 @@ func (q *Queue) listShards() (all []*shard) {
 		all = append(all, s)
 	}
 	return all
-}
-
-func (q *Queue) beginShard(ctx context.Context, s *shard) error {
-	if err := q.heartbeat(ctx, s); err != nil {
-		return err
-	}
-	process := processOf(*q.replica.Load())
-	living, lost := q.others(s)
-	for _, replica := range append(living, lost...) {
-		if processOf(replica) == process {
-			if err := q.takeOver(ctx, s, replica); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // processOf returns the part of a replica id that stays the same after a restart. It may contain
@@ -259,8 +242,9 @@ func (q *Queue) heartbeat(ctx context.Context, s *shard) error {
 	if err != nil {
 		return fmt.Errorf("write heartbeat: %w", err)
 	}
+	err = s.count(call.Reply(), replica, began)
 	s.announced = replica
-	return s.count(call.Reply(), replica, began)
+	return err
 }
 
 // waitLonger gives all other replicas extraHeartbeats more before they are lost. Each further
@@ -288,7 +272,9 @@ func (s *shard) count(reply any, self string, asked time.Time) error {
 			return fmt.Errorf("read heartbeats: %w", err)
 		}
 		missed := 0
-		if o := before[replica]; o != nil && o.at == at {
+		if s.announced == "" && processOf(replica) == processOf(self) {
+			missed = lostHeartbeats // a former run of this process
+		} else if o := before[replica]; o != nil && o.at == at {
 			missed = o.missed + 1
 		} else if o != nil {
 			missed = min(o.missed+1, 0)
@@ -359,9 +345,9 @@ func owner(replicas []string, thing string) string {
 
 func (q *Queue) takeOverLost(ctx context.Context, s *shard) {
 	living, lost := q.others(s)
-	owns := q.owns(living)
+	owns, process := q.owns(living), processOf(*q.replica.Load())
 	for _, replica := range lost {
-		if !owns(replica) {
+		if !owns(replica) && processOf(replica) != process {
 			continue
 		}
 		q.opts.Logger.Warn("replica is lost, requeuing its work", "lost_replica", replica)

@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/pacedlog"
-	"spendhook/internal/partition"
 )
 
 const (
@@ -41,68 +37,48 @@ const (
 	pollEvery = 200 * time.Millisecond
 )
 
-// wakeups distributes wake-ups over the replicas through asynq.
-type wakeups struct {
-	client *asynq.Client
-	server *asynq.Server
-	waker  *waker
-	trying sync.WaitGroup // wake-ups are being enqueued
+// newServer returns the asynq server that takes the wake-ups of all replicas.
+func newServer(o Options, w *waker) *asynq.Server {
+	return asynq.NewServerFromRedisClient(w, asynq.Config{
+		Queues:                   map[string]int{wakeupQueue: 1},
+		Concurrency:              wakeupWorkers,
+		TaskCheckInterval:        o.CheckInterval,
+		DelayedTaskCheckInterval: 5 * time.Second, // none is delayed
+		ShutdownTimeout:          o.StopTimeout,
+		Logger:                   asynqLog{pacedlog.OfLibrary(o.Logger, "asynq")},
+		LogLevel:                 asynq.ErrorLevel,
+	})
 }
 
-// newWakeups makes wakeups that takes none while full returns true.
-func newWakeups(o Options, full func() bool) *wakeups {
-	w := &waker{UniversalClient: o.Client, full: full, nudge: make(chan struct{}, 1)}
-	return &wakeups{
-		client: asynq.NewClientFromRedisClient(o.Client),
-		waker:  w,
-		server: asynq.NewServerFromRedisClient(w, asynq.Config{
-			Queues:                   map[string]int{wakeupQueue: 1},
-			Concurrency:              wakeupWorkers,
-			TaskCheckInterval:        o.CheckInterval,
-			DelayedTaskCheckInterval: 5 * time.Second, // none is delayed
-			ShutdownTimeout:          o.StopTimeout,
-			// A wake-up of a killed worker is retried when its lease has expired. By then
-			// the owner has served the partition.
-			RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 },
-			IsFailure:      func(err error) bool { return !errors.Is(err, asynq.ErrLeaseExpired) },
-			Logger:         asynqLog{pacedlog.New(o.Logger, "asynq", nil)},
-			LogLevel:       asynq.ErrorLevel,
-		}),
+// takeWakeup serves the partitions of a wake-up. The payload of the task has a byte for each.
+func (q *Queue) takeWakeup(_ context.Context, t *asynq.Task) error {
+	q.metrics.served.Inc()
+	var partitions []int
+	for _, p := range t.Payload() {
+		partitions = append(partitions, int(p))
 	}
-}
-
-// start starts to take wake-ups. serve is called concurrently.
-func (w *wakeups) start(serve func(partitions []int)) error {
-	err := w.server.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
-		serve(parsePartitions(string(t.Payload())))
-		return nil
-	}))
-	if err != nil {
-		return fmt.Errorf("take wake-ups: %w", err)
-	}
+	q.serve(partitions)
 	return nil
 }
 
-// takeNoMore leaves all wake-ups to other replicas. This replica still enqueues some.
-func (w *wakeups) takeNoMore() { w.server.Stop() }
-
-// stop takes no more wake-ups and waits for those under way.
-func (w *wakeups) stop() {
-	w.server.Shutdown()
-	w.trying.Wait()
-}
-
-// enqueue enqueues wake-ups for partitions.
-func (w *wakeups) enqueue(ctx context.Context, partitions []int) error {
+// enqueueWakeup enqueues wake-ups for partitions. A replica may be killed while it serves one:
+// asynq then archives the task, and the owners serve its partitions.
+func (q *Queue) enqueueWakeup(ctx context.Context, partitions []int) error {
 	ctx, cancel := context.WithTimeout(ctx, enqueueTimeout)
 	defer cancel()
 	for part := range slices.Chunk(partitions, wakeupMost) {
-		_, err := w.client.EnqueueContext(ctx, asynq.NewTask(wakeupTask, formatPartitions(part)),
+		payload := make([]byte, len(part))
+		for i, p := range part {
+			payload[i] = byte(p)
+		}
+		_, err := q.client.EnqueueContext(ctx, asynq.NewTask(wakeupTask, payload),
 			asynq.Queue(wakeupQueue), asynq.MaxRetry(0), asynq.Timeout(time.Minute))
 		if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) { // task ids are random: a conflict is a repeat after a lost answer
+			q.metrics.wakeupsFailed.Inc()
 			return fmt.Errorf("enqueue wake-up: %w", err)
 		}
-		w.waker.wake()
+		q.metrics.enqueued.Inc()
+		q.waker.wake()
 	}
 	return nil
 }
@@ -114,7 +90,7 @@ func (q *Queue) Wake(ctx context.Context, partitions []int) {
 	if len(partitions) == 0 {
 		return
 	}
-	polls := q.wakeups.waker.polls.Load()
+	polls := q.waker.polls.Load()
 	q.mu.Lock()
 	stopping := q.ctx.Err() != nil
 	if !stopping {
@@ -123,23 +99,23 @@ func (q *Queue) Wake(ctx context.Context, partitions []int) {
 		}
 		if !q.waking {
 			q.waking = true
-			q.wakeups.trying.Go(q.enqueueWakeups)
+			q.enqueuing.Go(q.enqueueUnwoken)
 		}
 	}
 	q.mu.Unlock()
 	if stopping { // wake other replicas; if that fails, the owner serves the partition soon
-		_ = q.wakeups.enqueue(ctx, partitions)
+		_ = q.enqueueWakeup(ctx, partitions)
 		return
 	}
 	time.AfterFunc(wakeupSlow, func() {
-		if q.wakeups.waker.polls.Load() == polls { // asynq waits for Redis, or all its workers are busy
+		if q.waker.polls.Load() == polls { // asynq waits for Redis, or all its workers are busy
 			q.Kick(partitions...)
 		}
 	})
 }
 
-// enqueueWakeups enqueues wake-ups until none is left.
-func (q *Queue) enqueueWakeups() {
+// enqueueUnwoken enqueues wake-ups until no partition is to be woken.
+func (q *Queue) enqueueUnwoken() {
 	for {
 		var partitions []int
 		q.set(func() {
@@ -150,28 +126,10 @@ func (q *Queue) enqueueWakeups() {
 		if len(partitions) == 0 {
 			return
 		}
-		if err := q.wakeups.enqueue(context.Background(), partitions); err != nil { // the queue of wake-ups may hang
-			q.metrics.wakeupsFailed.Inc()
+		if q.enqueueWakeup(context.Background(), partitions) != nil { // the queue of wake-ups may hang
 			q.Kick(partitions...)
-		} else {
-			q.metrics.enqueued.Add(math.Ceil(float64(len(partitions)) / wakeupMost))
 		}
 	}
-}
-
-func formatPartitions(partitions []int) []byte {
-	return []byte(strings.Trim(fmt.Sprint(partitions), "[]"))
-}
-
-func parsePartitions(payload string) []int {
-	fields := strings.Fields(payload)
-	out := make([]int, 0, len(fields))
-	for _, f := range fields {
-		if p, err := strconv.Atoi(f); err == nil && p >= 0 && p < partition.Count {
-			out = append(out, p)
-		}
-	}
-	return out
 }
 
 // waker is the Redis client of an asynq server. asynq polls an empty queue without pause.
@@ -219,12 +177,12 @@ func (w *waker) EvalSha(ctx context.Context, sha string, keys []string, args ...
 	return cmd
 }
 
-// asynqLog logs asynq's messages at a limited pace: several of its loops report the same
+// asynqLog logs asynq's errors at a limited pace: several of its loops report the same
 // problem every few seconds, and no work depends on them.
 type asynqLog struct{ to *pacedlog.Problems }
 
-func (l asynqLog) Debug(args ...any) { l.to.Debug(context.Background(), fmt.Sprint(args...)) }
-func (l asynqLog) Info(args ...any)  { l.to.Debug(context.Background(), fmt.Sprint(args...)) }
-func (l asynqLog) Warn(args ...any)  { l.to.Log(context.Background(), fmt.Sprint(args...)) }
-func (l asynqLog) Error(args ...any) { l.to.Log(context.Background(), fmt.Sprint(args...)) }
-func (l asynqLog) Fatal(args ...any) { l.to.Log(context.Background(), fmt.Sprint(args...)) }
+func (l asynqLog) Debug(...any)      {}
+func (l asynqLog) Info(...any)       {}
+func (l asynqLog) Warn(...any)       {}
+func (l asynqLog) Error(args ...any) { l.to.Log(context.Background(), "message", fmt.Sprint(args...)) }
+func (l asynqLog) Fatal(args ...any) { l.Error(args...) }
