@@ -31,8 +31,7 @@ func (q *Queue) AcceptFree(company uuid.UUID) int {
 	p := partition.Of(company)
 	address, err := partition.Shard(q.ctx, q.opts.Client, p)
 	q.mu.Lock()
-	s := q.shards[address]
-	off := err != nil || s == nil || s.announced != *q.replica.Load() || q.isRecovering(p)
+	off := err != nil || !q.announced(address, *q.replica.Load()) || q.isRecovering(p)
 	q.mu.Unlock()
 	if off {
 		return 0

@@ -182,12 +182,11 @@ func (q *Queue) serveRound(s *shard, shares map[uuid.UUID]int, others int) {
 	ctx, cancel := context.WithTimeout(q.claimCtx, claimTimeout)
 	defer cancel()
 	replica := *q.replica.Load()
-	if err := q.announce(ctx, s, replica); err != nil {
-		if !q.refuse(err) {
-			q.failed.Log(ctx, "partition", s.serving[0], "exception.message", err)
-			partitions := s.serving
-			time.AfterFunc(recoverPause, func() { q.Kick(partitions...) })
-		}
+	ready := false
+	q.set(func() { ready = q.announced(s.address, replica) })
+	if !ready { // after the next heartbeat
+		partitions := s.serving
+		time.AfterFunc(recoverPause, func() { q.Kick(partitions...) })
 		return
 	}
 	partitions := q.recoverClaims(ctx, s.serving)

@@ -41,7 +41,8 @@ const (
 )
 
 // shard is one Redis server. A replica handles each shard on its own, so that a shard that is down
-// does not affect the others. Queue.mu guards the fields that change.
+// does not affect the others. Queue.mu guards the fields that change. A claim may find a shard before
+// its partitions are located; then the next tick locates them.
 type shard struct {
 	address    string
 	partitions []int // none until the shards are located
@@ -55,8 +56,8 @@ type shard struct {
 
 	// Heartbeats, and the service of owned partitions.
 	owned     []int             // partitions that this replica owns
-	ticking   bool              // a heartbeat is under way
-	servicing bool              // takeover or service is under way
+	ticking   sync.Mutex        // held during a heartbeat
+	servicing sync.Mutex        // held during takeover and service
 	sentAt    time.Time         // last heartbeat of this replica
 	servedAt  time.Time         // when the owned partitions were last served
 	announced string            // the id under which this replica wrote its last heartbeat
@@ -111,21 +112,17 @@ func (q *Queue) beginShards(ctx context.Context) error {
 	if err := q.locate(ctx); err != nil {
 		return err
 	}
-	begun, failed := 0, error(nil)
-	for _, s := range q.listShards() {
-		err := q.heartbeat(ctx, s)
-		if _, refused := errors.AsType[*partition.FormatError](err); refused {
-			return err
+	var failed []error
+	shards := q.listShards()
+	for _, s := range shards {
+		if err := q.heartbeat(ctx, s); err != nil {
+			failed = append(failed, err)
+			q.opts.Logger.Error("shard does not answer, beginning without it", "exception.message", err)
 		}
-		if err == nil {
-			begun++
-			continue
-		}
-		failed = err
-		q.opts.Logger.Error("shard does not answer, beginning without it", "exception.message", err)
 	}
-	if begun == 0 {
-		return failed
+	err := errors.Join(failed...)
+	if _, refused := errors.AsType[*partition.FormatError](err); refused || len(failed) == len(shards) {
+		return err
 	}
 	return ctx.Err()
 }
@@ -151,13 +148,16 @@ func (q *Queue) runTicks(ctx context.Context) {
 	var ticks sync.WaitGroup
 	defer ticks.Wait()
 	for n := 0; q.Refused() == nil; n++ {
-		if n%locateEvery == 0 {
+		isNew := func(s *shard) bool { return len(s.partitions) == 0 }
+		if n%locateEvery == 0 || slices.ContainsFunc(q.listShards(), isNew) {
 			if err := q.locate(ctx); err != nil && ctx.Err() == nil {
 				q.opts.Logger.Error("shards not found", "exception.message", err)
 			}
 		}
 		for _, s := range q.listShards() {
-			ticks.Go(func() { q.tick(ctx, s) })
+			if !isNew(s) {
+				ticks.Go(func() { q.tick(ctx, s) })
+			}
 		}
 		select {
 		case <-tick.C:
@@ -180,40 +180,36 @@ func (q *Queue) set(change func()) {
 // tick sends a heartbeat, if one is due, then takes over lost replicas and serves owned
 // partitions. The heartbeat of the next tick does not wait for takeover and service.
 func (q *Queue) tick(ctx context.Context, s *shard) {
-	now := time.Now() //nolint:forbidigo // paces the heartbeat; Redis's clock judges it
-	begins, due := false, false
-	q.set(func() {
-		begins = !s.ticking && len(s.partitions) > 0
-		due = now.Sub(s.sentAt) >= q.opts.HeartbeatEvery-q.opts.ServiceEvery/2
-		s.ticking = s.ticking || begins
-	})
-	if !begins {
+	if !s.ticking.TryLock() {
 		return
 	}
-	var err error
-	if due {
-		err = q.heartbeat(ctx, s)
-	}
-	q.set(func() {
-		s.ticking = false
-		begins = !s.servicing && err == nil
-		s.servicing = s.servicing || begins
-	})
+	err := q.heartbeatIfDue(ctx, s)
+	s.ticking.Unlock()
 	q.tickFailed("heartbeat failed", err)
-	if !begins {
+	if err != nil || !s.servicing.TryLock() {
 		return
 	}
+	defer s.servicing.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, tickTimeout)
 	defer cancel()
 	q.takeOverLost(ctx, s)
 	err = q.service(ctx, s)
-	q.set(func() {
-		s.servicing = false
-		if err == nil {
-			s.servedAt = time.Now() //nolint:forbidigo // for a metric
-		}
-	})
 	q.tickFailed("partitions not served", err)
+	if err == nil {
+		q.set(func() { s.servedAt = time.Now() }) //nolint:forbidigo // for a metric
+	}
+}
+
+func (q *Queue) heartbeatIfDue(ctx context.Context, s *shard) error {
+	now := time.Now() //nolint:forbidigo // paces the heartbeat; Redis's clock judges it
+	due := false
+	q.set(func() {
+		due = now.Sub(s.sentAt) >= q.opts.HeartbeatEvery-q.opts.ServiceEvery/2 || s.announced != *q.replica.Load()
+	})
+	if !due {
+		return nil
+	}
+	return q.heartbeat(ctx, s)
 }
 
 func (q *Queue) tickFailed(message string, err error) {
@@ -286,28 +282,12 @@ func (s *shard) count(reply any, self string, asked time.Time) error {
 	return nil
 }
 
-// announce writes a heartbeat under the id replica, if the shard has none: the replica was fenced,
-// or the shard is new, or did not answer before. Without the heartbeat the replica may not claim
-// there: the other replicas take over the work of ids that they know.
-func (q *Queue) announce(ctx context.Context, s *shard, replica string) error {
-	if len(s.partitions) == 0 {
-		if err := q.locate(ctx); err != nil {
-			return err
-		}
-	}
-	known := ""
-	q.set(func() {
-		if s = q.shards[s.address]; s != nil {
-			known = s.announced
-		}
-	})
-	if s == nil {
-		return errors.New("the shard is gone")
-	}
-	if known == replica {
-		return nil
-	}
-	return q.heartbeat(ctx, s)
+// announced reports whether a shard has a heartbeat of this replica under an id. Only then may the
+// replica claim there under the id: the other replicas take over the work of ids that they know.
+// The next tick writes the heartbeat. Queue.mu is held.
+func (q *Queue) announced(address, replica string) bool {
+	s := q.shards[address]
+	return s != nil && s.announced == replica
 }
 
 // others lists the other replicas of a shard: those that live, and those that are lost.
