@@ -152,38 +152,16 @@ local function claim_endpoint(company, sub, want, out)
   local e = company .. '/' .. sub
   local queue, turn, state = P .. 'eq:' .. e, P .. 'dq:' .. company, P .. 'es:' .. e
   local s = endpoint(P, e)
-
-  -- later ends the queue's turn in its company and, with a time, adds it to the due set.
-  local function later(at)
-    redis.call('ZREM', turn, sub)
-    if at then redis.call('ZADD', P .. 'due', at, 'e:' .. e) end
-  end
+  if s.paused then redis.call('ZREM', turn, sub) return 0 end
   local most = limit
   if s.ordered or (s.fails or 0) >= trips then most = 1 end -- open breaker: one probe
-  if most > 1 and not s.paused then most = host_share(company, sub) end
-
-  -- wait_for_places stops the service of the queue until release has freed several places:
-  -- service after each freed place would cost one claim per delivery.
-  local function wait_for_places()
-    later()
-    redis.call('HSET', state, 'full', most - math.max(1, math.floor(most / 16)))
-  end
-
-  if s.paused then later() return 0 end
+  if most > 1 then most = host_share(company, sub) end
   local free = most - redis.call('HLEN', P .. 'ef:' .. e)
   local by_rate, at_rate = rate_allows(s, now)
-  local ids, times = due_now(queue, s, math.max(1, math.min(want, free, by_rate)))
-  local first = times[1]
-  if first then first = math.max(first, s['until'] or 0) end
-  if first and first > now then later(first) return 0 end
-  if free < 1 then wait_for_places() return 0 end
-  -- end_order offers the queue earlier, when the event is matched.
-  if s.ordered and too_early(company, queue) then later(now + PASSED_MS) return 0 end
-  if by_rate < 1 then
-    next_service = math.min(next_service or math.huge, at_rate - now)
-    later(at_rate)
-    return 0
-  end
+  local allowed = math.min(want, free, by_rate)
+  local ids, times = due_now(queue, s, math.max(1, allowed))
+  local early = s.ordered and too_early(company, queue)
+  if early or allowed < 1 or (s['until'] or 0) > now then ids = {} end
 
   local used, events, taken, notes, claims = 0, {}, {}, {}, {}
   for i, id in ipairs(ids) do
@@ -211,22 +189,29 @@ local function claim_endpoint(company, sub, want, out)
     by_rate, at_rate = rate_allows(s, now)
   end
 
-  first = times[used + 1]
+  local first = times[used + 1]
   if mixed(s) then first = first_due(queue, s) end
   if (not first or first > now) and not managed(s) then redis.call('SREM', P .. 'bl:' .. company, sub) end
+  local at = nil -- when the queue is to be served again; none: once it is offered
   if not first then
     if s.numbered and not s.ordered then redis.call('HDEL', state, 'numbered') end
-    later()
   elseif used >= free then
-    wait_for_places()
-  elseif first > now then
-    later(first)
+    -- The queue is offered when release has freed several places: service after each freed place
+    -- would cost one claim per delivery.
+    redis.call('HSET', state, 'full', most - math.max(1, math.floor(most / 16)))
+  elseif math.max(first, s['until'] or 0) > now then
+    at = math.max(first, s['until'] or 0)
+  elseif early then
+    at = now + PASSED_MS -- end_order offers the queue earlier, when the event is matched
   elseif by_rate < 1 then
     next_service = math.min(next_service or math.huge, at_rate - now)
-    later(at_rate)
+    at = at_rate
   else
     redis.call('ZADD', turn, now, sub)
+    return used
   end
+  redis.call('ZREM', turn, sub)
+  if at then redis.call('ZADD', P .. 'due', at, 'e:' .. e) end
   return used
 end
 
