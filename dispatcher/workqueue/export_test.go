@@ -75,9 +75,10 @@ func (q *Queue) Recover(ctx context.Context, p int, number uint64) error {
 	return script.Run(ctx, q.opts.Client, q.requeueCall(p, q.Name(), number))
 }
 
-// Lose notes that the answer of the claim with this number was lost. RecoverClaims recovers such
-// claims of partitions, as the next round does.
+// Lose notes that the answer of the claim with this number was lost.
 func (q *Queue) Lose(p int, number uint64) { q.claimLost(lostClaim{p, q.Name(), number}) }
+
+// RecoverClaims recovers the lost claims of partitions, as the next round does.
 func (q *Queue) RecoverClaims(ctx context.Context, partitions []int) []int {
 	return q.recoverClaims(ctx, partitions)
 }

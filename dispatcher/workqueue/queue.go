@@ -14,7 +14,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -22,7 +21,6 @@ import (
 
 	"github.com/google/uuid"
 	lru "github.com/hashicorp/golang-lru/v2"
-	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
@@ -87,9 +85,7 @@ type Queue struct {
 	opts    Options
 	metrics *metrics
 	passed  *lru.Cache[uuid.UUID, time.Time] // when a claim last passed a company by
-	client  *asynq.Client
-	server  *asynq.Server
-	waker   *waker
+	wakeups
 	replica atomic.Pointer[string]                // the replica id that claims are noted under
 	refused atomic.Pointer[partition.FormatError] // why nothing more is claimed
 	failed  *pacedlog.Problems                    // claims that failed
@@ -110,7 +106,6 @@ type Queue struct {
 	othersUntil   atomic.Int64  // unix ms until which other partitions count as having work
 
 	claiming      sync.WaitGroup
-	enqueuing     sync.WaitGroup // wake-ups
 	background    sync.WaitGroup
 	ctx           context.Context //nolint:containedctx // StopClaiming ends it: no more claims start
 	cancel        context.CancelFunc
@@ -131,11 +126,9 @@ func New(o Options) *Queue {
 	}
 	q.passed, _ = lru.New[uuid.UUID, time.Time](maxPassed) // fails only for a size < 1
 	q.metrics = newMetrics(o.Registerer, q)
-	q.client = asynq.NewClientFromRedisClient(o.Client)
-	q.waker = &waker{UniversalClient: o.Client, full: q.full.Load, nudge: make(chan struct{}, 1)}
-	q.server = newServer(o, q.waker)
+	q.wakeups = newWakeups(o, q.full.Load)
 	q.ctx, q.cancel = context.WithCancel(context.Background())
-	q.claimCtx, q.cancelClaims = context.WithCancel(context.Background())
+	q.claimCtx, q.cancelClaims = context.WithCancel(context.Background()) //nolint:gosec // StopClaiming ends it when it must
 	q.heartbeats, q.endHeartbeats = context.WithCancel(context.Background())
 	q.recovery = time.AfterFunc(recoverPause, q.kickLost) // the first time, there is none
 	q.rename()
@@ -161,8 +154,8 @@ func (q *Queue) Start(ctx context.Context) error {
 		q.started = true
 		q.beginAll()
 	})
-	if err := q.server.Start(asynq.HandlerFunc(q.takeWakeup)); err != nil {
-		return fmt.Errorf("take wake-ups: %w", err)
+	if err := q.takeWakeups(); err != nil {
+		return err
 	}
 	if q.Refused() != nil { // just now
 		q.server.Stop()

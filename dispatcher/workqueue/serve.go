@@ -91,7 +91,7 @@ func (q *Queue) enqueue(partitions []int) map[*shard][]int {
 func (q *Queue) begin(s *shard) {
 	if q.started && !s.running && len(s.queued) > 0 && q.ctx.Err() == nil {
 		s.running = true
-		q.claiming.Go(func() { q.run(s) })
+		q.claiming.Go(func() { q.run(q.claimCtx, s) })
 	}
 }
 
@@ -114,14 +114,14 @@ func (q *Queue) Freed() {
 
 // run serves the queued partitions of a shard until none is left, or until this replica has no places
 // or must not claim.
-func (q *Queue) run(s *shard) {
+func (q *Queue) run(ctx context.Context, s *shard) {
 	for {
 		shares, others, ok := q.beginRound(s)
 		if !ok {
 			break
 		}
 		began := time.Now() //nolint:forbidigo // tunes a size, decides nothing
-		q.serveRound(s, shares, others)
+		q.serveRound(ctx, s, shares, others)
 		q.set(func() {
 			s.adjust(time.Since(began)) //nolint:forbidigo // as above
 			close(s.served)
@@ -129,7 +129,7 @@ func (q *Queue) run(s *shard) {
 		})
 	}
 	if q.Refused() != nil { // other replicas may read the stored format
-		q.handOver(q.claimCtx)
+		q.handOver(ctx)
 	}
 }
 
@@ -178,8 +178,8 @@ func (s *shard) adjust(took time.Duration) {
 
 // serveRound claims work of the partitions of a round, as much as this replica has places for and
 // the budget allows, and starts the claimed work.
-func (q *Queue) serveRound(s *shard, shares map[uuid.UUID]int, others int) {
-	ctx, cancel := context.WithTimeout(q.claimCtx, claimTimeout)
+func (q *Queue) serveRound(ctx context.Context, s *shard, shares map[uuid.UUID]int, others int) {
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
 	replica := *q.replica.Load()
 	ready := false

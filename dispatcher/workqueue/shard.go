@@ -185,7 +185,9 @@ func (q *Queue) tick(ctx context.Context, s *shard) {
 	}
 	err := q.heartbeatIfDue(ctx, s)
 	s.ticking.Unlock()
-	q.tickFailed("heartbeat failed", err)
+	if q.isFailure(err) {
+		q.opts.Logger.Error("heartbeat failed", "exception.message", err)
+	}
 	if err != nil || !s.servicing.TryLock() {
 		return
 	}
@@ -194,7 +196,9 @@ func (q *Queue) tick(ctx context.Context, s *shard) {
 	defer cancel()
 	q.takeOverLost(ctx, s)
 	err = q.service(ctx, s)
-	q.tickFailed("partitions not served", err)
+	if q.isFailure(err) {
+		q.opts.Logger.Error("partitions not served", "exception.message", err)
+	}
 	if err == nil {
 		q.set(func() { s.servedAt = time.Now() }) //nolint:forbidigo // for a metric
 	}
@@ -212,10 +216,8 @@ func (q *Queue) heartbeatIfDue(ctx context.Context, s *shard) error {
 	return q.heartbeat(ctx, s)
 }
 
-func (q *Queue) tickFailed(message string, err error) {
-	if err != nil && !q.refuse(err) && !errors.Is(err, context.Canceled) {
-		q.opts.Logger.Error(message, "exception.message", err)
-	}
+func (q *Queue) isFailure(err error) bool {
+	return err != nil && !q.refuse(err) && !errors.Is(err, context.Canceled)
 }
 
 // heartbeat writes this replica's heartbeat and counts the heartbeats of the others.

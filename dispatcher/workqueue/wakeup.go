@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,9 +38,18 @@ const (
 	pollEvery = 200 * time.Millisecond
 )
 
-// newServer returns the asynq server that takes the wake-ups of all replicas.
-func newServer(o Options, w *waker) *asynq.Server {
-	return asynq.NewServerFromRedisClient(w, asynq.Config{
+// wakeups distributes wake-ups over the replicas through asynq.
+type wakeups struct {
+	client    *asynq.Client
+	server    *asynq.Server
+	waker     *waker
+	enqueuing *sync.WaitGroup
+}
+
+// newWakeups makes wakeups that takes none while full returns true.
+func newWakeups(o Options, full func() bool) wakeups {
+	w := &waker{UniversalClient: o.Client, full: full, nudge: make(chan struct{}, 1)}
+	return wakeups{asynq.NewClientFromRedisClient(o.Client), asynq.NewServerFromRedisClient(w, asynq.Config{
 		Queues:                   map[string]int{wakeupQueue: 1},
 		Concurrency:              wakeupWorkers,
 		TaskCheckInterval:        o.CheckInterval,
@@ -47,17 +57,24 @@ func newServer(o Options, w *waker) *asynq.Server {
 		ShutdownTimeout:          o.StopTimeout,
 		Logger:                   asynqLog{pacedlog.OfLibrary(o.Logger, "asynq")},
 		LogLevel:                 asynq.ErrorLevel,
-	})
+	}), w, new(sync.WaitGroup)}
 }
 
-// takeWakeup serves the partitions of a wake-up. The payload of the task has a byte for each.
-func (q *Queue) takeWakeup(_ context.Context, t *asynq.Task) error {
-	q.metrics.served.Inc()
-	var partitions []int
-	for _, p := range t.Payload() {
-		partitions = append(partitions, int(p))
+// takeWakeups starts to take wake-ups, and serves their partitions. The payload of a task has a byte
+// for each partition.
+func (q *Queue) takeWakeups() error {
+	err := q.server.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
+		q.metrics.served.Inc()
+		var partitions []int
+		for _, p := range t.Payload() {
+			partitions = append(partitions, int(p))
+		}
+		q.serve(partitions)
+		return nil
+	}))
+	if err != nil {
+		return fmt.Errorf("take wake-ups: %w", err)
 	}
-	q.serve(partitions)
 	return nil
 }
 
@@ -69,7 +86,7 @@ func (q *Queue) enqueueWakeup(ctx context.Context, partitions []int) error {
 	for part := range slices.Chunk(partitions, wakeupMost) {
 		payload := make([]byte, len(part))
 		for i, p := range part {
-			payload[i] = byte(p)
+			payload[i] = byte(p) //nolint:gosec // 0 to 255
 		}
 		_, err := q.client.EnqueueContext(ctx, asynq.NewTask(wakeupTask, payload),
 			asynq.Queue(wakeupQueue), asynq.MaxRetry(0), asynq.Timeout(time.Minute))

@@ -46,5 +46,5 @@ func (p *Problems) Log(ctx context.Context, fields ...any) {
 		p.next, p.since = now.Add(every), 0
 	}
 	p.mu.Unlock()
-	p.log.Log(ctx, level, p.message, append(fields, "left_out", left)...)
+	p.log.Log(ctx, level, p.message, append(fields, "left_out", left)...) //nolint:sloglint // a constant of the caller
 }

@@ -15,7 +15,7 @@ func TestProblemsAreSummedUp(t *testing.T) {
 		p := OfLibrary(slog.New(slog.NewTextHandler(&out, nil)), "go-redis")
 		for range 300 {
 			p.Log(t.Context(), "message", "no route")
-			time.Sleep(300 * time.Millisecond) // 90 s in all
+			<-time.After(300 * time.Millisecond) // 90 s in all
 		}
 		got := out.String()
 		if n := strings.Count(got, "\n"); n != 2 || !strings.Contains(got, "library=go-redis") || !strings.Contains(got, "left_out=199") {
