@@ -165,6 +165,7 @@ func (q *Queue) runTicks(ctx context.Context) {
 			return
 		}
 	}
+	ticks.Wait()
 	for _, s := range q.listShards() { // other replicas take over its partitions and its work
 		q.set(func() { s.owned = nil })
 	}

@@ -53,16 +53,27 @@ local function read(command, ...)
   return value
 end
 
--- read_events reads events of a company. MGET does not distinguish a value of the wrong
--- type from a missing one, so read is called for both.
-local function read_events(company, ids, first, last)
-  local keys = {}
-  for i = first, last do
-    keys[#keys + 1] = P .. 'e:' .. company .. ':' .. string.gsub(ids[i], '^!', '')
+-- each_event calls visit with each id and event of a company while the budget of bytes lasts, and
+-- returns the number of calls. MGET does not distinguish a value of the wrong type from a missing
+-- one, so read is called for both.
+local function each_event(company, ids, visit)
+  local events = {}
+  for i, id in ipairs(ids) do
+    if bytes <= 0 then return i - 1 end
+    local at = (i - 1) % EVENTS
+    if at == 0 then
+      local keys = {}
+      for j = i, math.min(i + EVENTS - 1, #ids) do
+        keys[#keys + 1] = P .. 'e:' .. company .. ':' .. string.gsub(ids[j], '^!', '')
+      end
+      events = redis.call('MGET', unpack(keys))
+      for k, key in ipairs(keys) do events[k] = events[k] or read('GET', key) end
+    end
+    local event = events[at + 1]
+    bytes = bytes - (event and #event or 0)
+    visit(id, event)
   end
-  local events = redis.call('MGET', unpack(keys))
-  for i, key in ipairs(keys) do events[i] = events[i] or read('GET', key) end
-  return events
+  return #ids
 end
 
 -- claim_events claims events of a company's ready queue and appends them to out. Returns the
@@ -70,32 +81,26 @@ end
 local function claim_events(company, want, cost, ordered, out)
   local queue = P .. 'q:' .. company
   local ids = redis.call('LPOP', queue, math.max(1, math.floor(want / cost))) or {}
-  local used, notes, events, unmatched = 0, {}, {}, {}
-  for i, id in ipairs(ids) do
-    if bytes <= 0 then
-      local rest = {}
-      for j = #ids, i, -1 do rest[#rest + 1] = ids[j] end
-      redis.call('LPUSH', queue, unpack(rest))
-      break
+  local used, notes, unmatched = 0, {}, {}
+  local visited = each_event(company, ids, function(id, event)
+    if matched(event) then return end
+    local known = false
+    if string.sub(id, 1, 1) == '!' then -- requeued: some deliveries may be recorded
+      id = string.sub(id, 2)
+      known = redis.pcall('HKEYS', P .. 'd:' .. company .. '/' .. id)
+      if known.err then known = false end
     end
-    local at = (i - 1) % EVENTS
-    if at == 0 then events = read_events(company, ids, i, math.min(i + EVENTS - 1, #ids)) end
-    local event = events[at + 1]
-    if not matched(event) then
-      local known = false
-      if string.sub(id, 1, 1) == '!' then -- requeued: some deliveries may be recorded
-        id = string.sub(id, 2)
-        known = redis.pcall('HKEYS', P .. 'd:' .. company .. '/' .. id)
-        if known.err then known = false end
-      end
-      notes[#notes + 1], notes[#notes + 2] = company .. '/' .. id, call
-      if ordered and event then
-        unmatched[#unmatched + 1], unmatched[#unmatched + 2] = tonumber(string.sub(event, 23, 32), 16) or 0, id
-      end
-      bytes = bytes - (event and #event or 0)
-      used = used + cost
-      out[#out + 1], out[#out + 2], out[#out + 3] = id, event, known
+    notes[#notes + 1], notes[#notes + 2] = company .. '/' .. id, call
+    if ordered and event then
+      unmatched[#unmatched + 1], unmatched[#unmatched + 2] = tonumber(string.sub(event, 23, 32), 16) or 0, id
     end
+    used = used + cost
+    out[#out + 1], out[#out + 2], out[#out + 3] = id, event, known
+  end)
+  if visited < #ids then
+    local rest = {}
+    for i = #ids, visited + 1, -1 do rest[#rest + 1] = ids[i] end
+    redis.call('LPUSH', queue, unpack(rest))
   end
   if #notes > 0 then note_down(notes) end
   begin_order(P, company, unmatched)
@@ -163,20 +168,14 @@ local function claim_endpoint(company, sub, want, out)
   local early = s.ordered and too_early(company, queue)
   if early or allowed < 1 or (s['until'] or 0) > now then ids = {} end
 
-  local used, events, taken, notes, claims = 0, {}, {}, {}, {}
-  for i, id in ipairs(ids) do
-    if bytes <= 0 then break end
-    local at = (i - 1) % EVENTS
-    if at == 0 then events = read_events(company, ids, i, math.min(i + EVENTS - 1, #ids)) end
-    local event = events[at + 1]
+  local taken, notes, claims = {}, {}, {}
+  local used = each_event(company, ids, function(id, event)
     local record = read('HGET', P .. 'd:' .. company .. '/' .. id, sub)
-    bytes = bytes - (event and #event or 0)
-    used = used + 1
-    taken[used] = id
-    notes[2 * used - 1], notes[2 * used] = reference(company, id, sub), call
-    claims[2 * used - 1], claims[2 * used] = id, claim_name(replica, version_of(record))
+    taken[#taken + 1] = id
+    notes[#notes + 1], notes[#notes + 2] = reference(company, id, sub), call
+    claims[#claims + 1], claims[#claims + 2] = id, claim_name(replica, version_of(record))
     out[#out + 1], out[#out + 2], out[#out + 3], out[#out + 4] = sub, id, record, event
-  end
+  end)
   if used > 0 then
     redis.call('ZREM', queue, unpack(taken))
     note_down(notes)
