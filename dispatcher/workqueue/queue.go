@@ -35,8 +35,8 @@ type Admission interface {
 	// Holding returns how many deliveries each company that holds some may claim,
 	// and how many any other company may.
 	Holding() (shares map[uuid.UUID]int, others int)
-	// Passed notes that a claim passed a company by because the company may claim
-	// nothing. It reports whether the company may claim again at once.
+	// Passed notes that a claim passed a company by because the company had no places
+	// left. It reports whether the company has places again.
 	Passed(company uuid.UUID) bool
 	// Free returns how many deliveries a company may claim.
 	Free(company uuid.UUID) int
@@ -51,16 +51,14 @@ type Options struct {
 	// It may be called concurrently and must not wait for receivers.
 	Take func(ctx context.Context, replica string, batches []Batch)
 
-	// Of endpoint queues; all three are required.
-	EndpointLimit   int           // deliveries of one in flight, over all replicas
-	HostLimit       int           // the same of all queues of one company on one host
-	BreakerFailures int           // unreachable attempts in a row after which one is only probed
-	AttemptTimeout  time.Duration // the longest that an attempt takes; default 15 s
+	// Required, for endpoint queues.
+	EndpointLimit   int           // deliveries of a queue in flight, over all replicas
+	HostLimit       int           // deliveries in flight of all queues of a company on one host
+	BreakerFailures int           // unreachable attempts in a row that open the breaker of a queue
+	AttemptTimeout  time.Duration // longest time of an attempt; default 15 s
 
 	HeartbeatEvery time.Duration // default 500 ms
 	ServiceEvery   time.Duration // how often owned partitions are checked for due work; default 250 ms
-	CheckInterval  time.Duration // asynq: pause between two polls of an empty queue; default 1 ms
-	StopTimeout    time.Duration // how long running wake-ups may continue after StopClaiming; default 5 s
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -70,8 +68,6 @@ func (o Options) withDefaults() Options {
 	o.AttemptTimeout = cmp.Or(o.AttemptTimeout, 15*time.Second)
 	o.HeartbeatEvery = cmp.Or(o.HeartbeatEvery, 500*time.Millisecond)
 	o.ServiceEvery = cmp.Or(o.ServiceEvery, 250*time.Millisecond)
-	o.CheckInterval = cmp.Or(o.CheckInterval, time.Millisecond)
-	o.StopTimeout = cmp.Or(o.StopTimeout, 5*time.Second)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -150,7 +146,7 @@ func (q *Queue) Start(ctx context.Context) error {
 		return err
 	}
 	q.background.Go(func() { q.runTicks(q.heartbeats) })
-	q.set(func() {
+	q.locked(func() {
 		q.started = true
 		q.beginAll()
 	})
@@ -168,7 +164,7 @@ func (q *Queue) Start(ctx context.Context) error {
 // wakes other replicas for the partitions that this one still had to serve.
 func (q *Queue) StopClaiming(ctx context.Context) {
 	stopping := false
-	q.set(func() { // no claim begins from here on
+	q.locked(func() { // no claim begins from here on
 		stopping = q.ctx.Err() != nil
 		q.cancel()
 	})
@@ -195,7 +191,7 @@ func (q *Queue) StopClaiming(ctx context.Context) {
 // fails, their owners serve them soon.
 func (q *Queue) handOver(ctx context.Context) {
 	var partitions []int
-	q.set(func() {
+	q.locked(func() {
 		for _, s := range q.shards {
 			partitions = append(partitions, s.queued...)
 			s.queued = nil
@@ -219,8 +215,8 @@ func (q *Queue) Release(ctx context.Context) error {
 	return err
 }
 
-// fenced takes a new replica id after another replica took over the work under the old one.
-func (q *Queue) fenced(old string) {
+// renameFenced takes a new replica id after another replica took over the work under the old one.
+func (q *Queue) renameFenced(old string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if *q.replica.Load() == old {
@@ -230,9 +226,9 @@ func (q *Queue) fenced(old string) {
 	}
 }
 
-// refuse reports whether err says that this replica cannot read the stored format. If so,
+// stopIfRefused reports whether err says that this replica cannot read the stored format. If so,
 // the replica claims nothing more and leaves all wake-ups to other replicas.
-func (q *Queue) refuse(err error) bool {
+func (q *Queue) stopIfRefused(err error) bool {
 	format, ok := errors.AsType[*partition.FormatError](err)
 	if ok && q.refused.CompareAndSwap(nil, format) {
 		q.opts.Logger.Error("stored format not readable, claiming nothing more", "exception.message", format)

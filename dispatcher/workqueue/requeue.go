@@ -114,14 +114,14 @@ const recoverPause = 250 * time.Millisecond
 // claimLost notes that the answer of a claim was lost. The replica requeues the work of the claim
 // before it claims from the partition again. After StopClaiming, Release requeues the work.
 func (q *Queue) claimLost(c lostClaim) {
-	q.set(func() { q.lost = append(q.lost, c) })
+	q.locked(func() { q.lost = append(q.lost, c) })
 	q.recovery.Reset(recoverPause)
 }
 
 // kickLost serves the partitions that have lost claims.
 func (q *Queue) kickLost() {
 	var partitions []int
-	q.set(func() {
+	q.locked(func() {
 		for _, c := range q.lost {
 			partitions = append(partitions, c.partition)
 		}
@@ -139,7 +139,7 @@ func (q *Queue) isRecovering(p int) bool {
 func (q *Queue) recoverClaims(ctx context.Context, partitions []int) []int {
 	var claims []lostClaim
 	var calls []*script.Call
-	q.set(func() {
+	q.locked(func() {
 		for _, c := range q.lost {
 			if slices.Contains(partitions, c.partition) {
 				claims, calls = append(claims, c), append(calls, q.requeueCall(c.partition, c.replica, c.number))
@@ -156,7 +156,7 @@ func (q *Queue) recoverClaims(ctx context.Context, partitions []int) []int {
 			_, _, _, err = q.readRequeued(c.partition, reply)
 		}
 		if err == nil {
-			q.set(func() { q.lost = slices.DeleteFunc(q.lost, func(l lostClaim) bool { return l == c }) })
+			q.locked(func() { q.lost = slices.DeleteFunc(q.lost, func(l lostClaim) bool { return l == c }) })
 		}
 	}
 	q.mu.Lock()

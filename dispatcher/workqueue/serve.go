@@ -107,7 +107,7 @@ func (q *Queue) beginAll() {
 // partitions that wait for a place.
 func (q *Queue) Freed() {
 	if q.full.Load() {
-		q.set(q.beginAll)
+		q.locked(q.beginAll)
 		q.waker.wake()
 	}
 }
@@ -122,7 +122,7 @@ func (q *Queue) run(ctx context.Context, s *shard) {
 		}
 		began := time.Now() //nolint:forbidigo // tunes a size, decides nothing
 		q.serveRound(ctx, s, shares, others)
-		q.set(func() {
+		q.locked(func() {
 			s.adjust(time.Since(began)) //nolint:forbidigo // as above
 			close(s.served)
 			s.served, s.serving = make(chan struct{}), nil
@@ -183,7 +183,7 @@ func (q *Queue) serveRound(ctx context.Context, s *shard, shares map[uuid.UUID]i
 	defer cancel()
 	replica := *q.replica.Load()
 	ready := false
-	q.set(func() { ready = q.announced(s.address, replica) })
+	q.locked(func() { ready = q.announced(s.address, replica) })
 	if !ready { // after the next heartbeat
 		partitions := s.serving
 		time.AfterFunc(recoverPause, func() { q.Kick(partitions...) })
@@ -202,11 +202,11 @@ func (q *Queue) serveRound(ctx context.Context, s *shard, shares map[uuid.UUID]i
 		q.metrics.claims.Inc()
 		switch {
 		case errors.Is(c.err, errFenced):
-			q.fenced(replica)
+			q.renameFenced(replica)
 			again = append(again, c.partition)
 			continue
 		case c.err != nil:
-			if !q.refuse(c.err) {
+			if !q.stopIfRefused(c.err) {
 				q.failed.Log(ctx, "partition", c.partition, "exception.message", c.err)
 				q.claimLost(lostClaim{c.partition, replica, number})
 			}

@@ -41,11 +41,11 @@ const (
 )
 
 // shard is one Redis server. A replica handles each shard on its own, so that a shard that is down
-// does not affect the others. Queue.mu guards the fields that change. A claim may find a shard before
-// its partitions are located; then the next tick locates them.
+// does not affect the others. Queue.mu guards the fields that change. A shard to which Redis has moved
+// a partition has no partitions here until the next tick locates them.
 type shard struct {
 	address    string
-	partitions []int // none until the shards are located
+	partitions []int // does not change
 
 	// Claims, one round after the other, so that each sees the places that the previous one used.
 	queued  []int         // partitions to be served, in this order
@@ -167,15 +167,15 @@ func (q *Queue) runTicks(ctx context.Context) {
 	}
 	ticks.Wait()
 	for _, s := range q.listShards() { // other replicas take over its partitions and its work
-		q.set(func() { s.owned = nil })
+		q.locked(func() { s.owned = nil })
 	}
 }
 
-// set changes fields that Queue.mu guards.
-func (q *Queue) set(change func()) {
+// locked calls f while it holds Queue.mu.
+func (q *Queue) locked(f func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	change()
+	f()
 }
 
 // tick sends a heartbeat, if one is due, then takes over lost replicas and serves owned
@@ -201,14 +201,14 @@ func (q *Queue) tick(ctx context.Context, s *shard) {
 		q.opts.Logger.Error("partitions not served", "exception.message", err)
 	}
 	if err == nil {
-		q.set(func() { s.servedAt = time.Now() }) //nolint:forbidigo // for a metric
+		q.locked(func() { s.servedAt = time.Now() }) //nolint:forbidigo // for a metric
 	}
 }
 
 func (q *Queue) heartbeatIfDue(ctx context.Context, s *shard) error {
 	now := time.Now() //nolint:forbidigo // paces the heartbeat; Redis's clock judges it
 	due := false
-	q.set(func() {
+	q.locked(func() {
 		due = now.Sub(s.sentAt) >= q.opts.HeartbeatEvery-q.opts.ServiceEvery/2 || s.announced != *q.replica.Load()
 	})
 	if !due {
@@ -218,7 +218,7 @@ func (q *Queue) heartbeatIfDue(ctx context.Context, s *shard) error {
 }
 
 func (q *Queue) isFailure(err error) bool {
-	return err != nil && !q.refuse(err) && !errors.Is(err, context.Canceled)
+	return err != nil && !q.stopIfRefused(err) && !errors.Is(err, context.Canceled)
 }
 
 // heartbeat writes this replica's heartbeat and counts the heartbeats of the others.
@@ -227,7 +227,7 @@ func (q *Queue) heartbeat(ctx context.Context, s *shard) error {
 	defer cancel()
 	replica, p := *q.replica.Load(), s.partitions[0]
 	began := time.Now() //nolint:forbidigo // as above
-	q.set(func() { s.sentAt = began })
+	q.locked(func() { s.sentAt = began })
 	call := &script.Call{
 		Script: heartbeatScript, Keys: []string{replicasKey(p), queues.AbsentKey(p)}, Args: []any{partition.Prefix(p), replica},
 	}
@@ -307,9 +307,9 @@ func (q *Queue) others(s *shard) (living, lost []string) {
 	return living, lost
 }
 
-// owns returns a function that reports whether this replica owns a partition or a lost replica of
-// a shard. All replicas that see the same living replicas choose the same owner (rendezvous
-// hashing, Thaler and Ravishankar 1998).
+// owns returns a function that reports whether this replica is the owner of a partition or of a lost
+// replica. All replicas that see the same living replicas choose the same owner (rendezvous hashing,
+// Thaler and Ravishankar 1998).
 func (q *Queue) owns(living []string) func(thing string) bool {
 	self := *q.replica.Load()
 	return func(thing string) bool { return owner(append([]string{self}, living...), thing) == self }
@@ -348,7 +348,7 @@ func (q *Queue) takeOver(ctx context.Context, s *shard, replica string) error {
 		return err
 	}
 	q.metrics.takeovers.Inc()
-	q.set(func() { delete(s.seen, replica) }) // a later heartbeat counts as that of a new replica
+	q.locked(func() { delete(s.seen, replica) }) // a later heartbeat counts as that of a new replica
 	return nil
 }
 
@@ -364,7 +364,7 @@ func (q *Queue) service(ctx context.Context, s *shard) error {
 		}
 	}
 	now := time.Now() //nolint:forbidigo // Redis's clock
-	q.set(func() { s.owned, now = owned, now.Add(s.ahead) })
+	q.locked(func() { s.owned, now = owned, now.Add(s.ahead) })
 	firsts, err := pipeline.Each(ctx, q.opts.Client, owned, func(pipe redis.Pipeliner, p int) *redis.ZSliceCmd {
 		return pipe.ZRangeWithScores(ctx, queues.DueKey(p), 0, 0)
 	})
@@ -402,7 +402,7 @@ func (q *Queue) service(ctx context.Context, s *shard) error {
 // Owned lists the partitions that this replica schedules now.
 func (q *Queue) Owned() (owned []int) {
 	for _, s := range q.listShards() {
-		q.set(func() { owned = append(owned, s.owned...) })
+		q.locked(func() { owned = append(owned, s.owned...) })
 	}
 	return owned
 }

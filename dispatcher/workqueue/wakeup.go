@@ -52,9 +52,9 @@ func newWakeups(o Options, full func() bool) wakeups {
 	return wakeups{asynq.NewClientFromRedisClient(o.Client), asynq.NewServerFromRedisClient(w, asynq.Config{
 		Queues:                   map[string]int{wakeupQueue: 1},
 		Concurrency:              wakeupWorkers,
-		TaskCheckInterval:        o.CheckInterval,
-		DelayedTaskCheckInterval: 5 * time.Second, // none is delayed
-		ShutdownTimeout:          o.StopTimeout,
+		TaskCheckInterval:        time.Millisecond, // waker delays the polls
+		DelayedTaskCheckInterval: 5 * time.Second,  // none is delayed
+		ShutdownTimeout:          10 * serveWait,
 		Logger:                   asynqLog{pacedlog.OfLibrary(o.Logger, "asynq")},
 		LogLevel:                 asynq.ErrorLevel,
 	}), w, new(sync.WaitGroup)}
@@ -135,7 +135,7 @@ func (q *Queue) Wake(ctx context.Context, partitions []int) {
 func (q *Queue) enqueueUnwoken() {
 	for {
 		var partitions []int
-		q.set(func() {
+		q.locked(func() {
 			partitions = slices.Collect(maps.Keys(q.unwoken))
 			clear(q.unwoken)
 			q.waking = len(partitions) > 0

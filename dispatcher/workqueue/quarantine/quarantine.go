@@ -35,9 +35,7 @@ var (
 // ErrNotFound means that the quarantine has no such entry.
 var ErrNotFound = errors.New("not in the quarantine")
 
-// Key is the quarantine of a partition. Type: sorted set, Entry.Member by the unix ms
-// of its quarantine. Writer: this package, the scripts of delivery/store and the requeue script. TTL:
-// none, an operator retries or drops each entry.
+// Key is the quarantine of a partition: a sorted set of Entry.Member by the unix ms of its quarantine.
 func Key(p int) string { return partition.Prefix(p) + "quarantine" }
 
 // Entry is an event, a delivery or a subscriber that could not be read.
@@ -103,13 +101,9 @@ func (s *Store) Move(ctx context.Context, replica string, e Entry) error {
 // AddSubscribers lists subscribers of a company that cannot be read, in one round trip, and
 // returns those that were not listed before.
 func (s *Store) AddSubscribers(ctx context.Context, company uuid.UUID, ids []uuid.UUID, now time.Time) (added []uuid.UUID, err error) {
-	calls := make([]*redis.IntCmd, len(ids))
-	_, err = s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for i, id := range ids {
-			e := Entry{Company: company, Subscriber: &id}
-			calls[i] = pipe.ZAddNX(ctx, Key(partition.Of(company)), redis.Z{Score: float64(now.UnixMilli()), Member: e.Member()})
-		}
-		return nil
+	calls, err := pipeline.Each(ctx, s.client, ids, func(pipe redis.Pipeliner, id uuid.UUID) *redis.IntCmd {
+		e := Entry{Company: company, Subscriber: &id}
+		return pipe.ZAddNX(ctx, Key(partition.Of(company)), redis.Z{Score: float64(now.UnixMilli()), Member: e.Member()})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("quarantine subscribers: %w", err)
