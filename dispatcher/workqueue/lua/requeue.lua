@@ -44,16 +44,8 @@ end
 
 local n, quarantined, joins = 0, 0, {}
 
--- requeue requeues the work of one note. It fails when a key of the company is damaged.
-local function requeue(ref)
-  if string.sub(ref, 1, 2) == 'j:' then
-    local company, job = string.match(ref, '^j:([^/]*)/(.*)$')
-    redis.call('HDEL', P .. 'c:' .. company, 'job')
-    add_job(P, company, job, 'LPUSH')
-    joins[company] = true
-    return
-  end
-  local company, id, sub = string.match(ref, '^([^/]*)/([^/]*)/?(.*)$')
+-- requeue requeues a noted event or delivery. It fails when a key of the company is damaged.
+local function requeue(company, id, sub)
   if sub == '' then
     local event = redis.pcall('GETRANGE', P .. 'e:' .. company .. ':' .. id, 0, EVENT_HEADER - 1)
     if not matched(event) then
@@ -66,24 +58,34 @@ local function requeue(ref)
   end
 end
 
+local function requeue_job(company, job)
+  redis.call('HDEL', P .. 'c:' .. company, 'job')
+  wakes = wakes + promote_one(P, 'j', company, job, now)
+end
+
+-- quarantine quarantines a noted event or delivery that cannot be requeued.
+local function quarantine(ref, company, id, sub)
+  redis.call('ZADD', P .. 'quarantine', now, ref)
+  quarantined = quarantined + 1
+  if sub == '' then -- later events of ordered subscribers do not wait for it
+    local ok, woken = pcall(end_order, P, company, {id}, now)
+    if ok then wakes = wakes + woken end
+  else -- the requeue may have failed after the delivery was in its queue
+    redis.pcall('ZREM', P .. 'eq:' .. company .. '/' .. sub, id)
+  end
+end
+
 for i = 1, math.min(#refs, MOST) do
   local ref = refs[i]
   if redis.call('HDEL', note, ref) == 1 then
     n = n + 1
-    if not pcall(requeue, ref) then -- it must not stop the requeue of other companies' work
-      if string.sub(ref, 1, 2) == 'j:' then
-        redis.call('ZADD', P .. 'due', now + PASSED_MS, ref)
-      else
-        redis.call('ZADD', P .. 'quarantine', now, ref)
-        quarantined = quarantined + 1
-        local company, id, sub = string.match(ref, '^([^/]*)/([^/]*)/?(.*)$')
-        if sub == '' then -- later events of ordered subscribers do not wait for it
-          local ok, woken = pcall(end_order, P, company, {id}, now)
-          if ok then wakes = wakes + woken end
-        else -- the requeue may have failed after the delivery was in its queue
-          redis.pcall('ZREM', P .. 'eq:' .. company .. '/' .. sub, id)
-        end
-      end
+    local company, job = string.match(ref, '^j:([^/]*)/(.*)$')
+    if not job then
+      local id, sub
+      company, id, sub = string.match(ref, '^([^/]*)/([^/]*)/?(.*)$')
+      if not pcall(requeue, company, id, sub) then quarantine(ref, company, id, sub) end
+    elseif not pcall(requeue_job, company, job) then
+      redis.call('ZADD', P .. 'due', now + PASSED_MS, ref)
     end
   end
 end
