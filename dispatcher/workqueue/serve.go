@@ -137,24 +137,32 @@ func (q *Queue) run(ctx context.Context, s *shard) {
 // there is no round. Without places the partitions stay queued until Freed is called; until then the
 // replica takes no wake-ups and leaves them to other replicas.
 func (q *Queue) beginRound(s *shard) (shares map[uuid.UUID]int, others int, ok bool) {
+	mayServe := func() bool {
+		s.running = len(s.queued) > 0 && q.ctx.Err() == nil && q.refused.Load() == nil
+		return s.running
+	}
+	q.locked(func() { ok = mayServe() })
+	if !ok {
+		return nil, 0, false
+	}
 	shares, others = q.opts.Admission.Holding()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s.running = len(s.queued) > 0 && q.ctx.Err() == nil && q.refused.Load() == nil
-	if s.running && !anyFree(shares, others) {
+	if !anyFree(shares, others) {
 		q.full.Store(true)
 		shares, others = q.opts.Admission.Holding() // places that were freed before full was set
-		s.running = anyFree(shares, others)
-		if s.running {
-			q.beginAll()
+		if s.running = anyFree(shares, others); !s.running {
+			return nil, 0, false
 		}
+		q.beginAll()
 	}
-	if s.running {
-		n := min(len(s.queued), roundMost, max(1, 2*others)) // a claim takes at least one delivery
-		s.serving = slices.Sorted(slices.Values(s.queued[:n]))
-		s.queued = slices.Delete(s.queued, 0, n)
+	if !mayServe() {
+		return nil, 0, false
 	}
-	return shares, others, s.running
+	n := min(len(s.queued), roundMost, max(1, 2*others)) // a claim takes at least one delivery
+	s.serving = slices.Sorted(slices.Values(s.queued[:n]))
+	s.queued = slices.Delete(s.queued, 0, n)
+	return shares, others, true
 }
 
 // anyFree reports whether any company may claim.
