@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,7 +23,6 @@ const (
 	claimLeast   = 8       // deliveries of a partition, however many others have work
 	claimShort   = 50      // deliveries of a partition while others have work
 	claimLong    = 400     // deliveries of a call
-	claimJobs    = 4
 )
 
 // Event is a claimed event that is to be matched with subscribers.
@@ -67,15 +65,12 @@ type claimed struct {
 	wake      bool          // work remains: a wake-up must be enqueued
 	passed    []uuid.UUID   // companies that hold their share of this replica
 	next      time.Duration // until the rate limit of an endpoint queue allows a delivery; negative: none waits
-	damaged   []damaged     // companies with a damaged key: none of their work was claimed, or only a part
 	batches   []Batch
 	err       error
-}
 
-// damaged is a company whose turn failed because of a damaged key.
-type damaged struct {
-	company uuid.UUID
-	err     error
+	// damaged has the companies with a damaged key, and the error: none of their work was claimed,
+	// or only a part.
+	damaged map[uuid.UUID]string
 }
 
 // claim claims at most `most` deliveries of each partition, in one pipeline. Each answer
@@ -94,7 +89,7 @@ func (q *Queue) claim(ctx context.Context, replica string, number uint64, partit
 			Keys:   queues.Keys(p),
 			Args: append([]any{
 				partition.Prefix(p), replica, number, most, bytes, claimQuantum,
-				q.opts.EndpointLimit, q.opts.BreakerFailures, claimJobs, others, q.opts.HostLimit,
+				q.opts.EndpointLimit, q.opts.BreakerFailures, others, q.opts.HostLimit,
 			}, listed[p]...),
 		}
 	}
@@ -132,8 +127,9 @@ func (c *claimed) read(reply any, asked time.Time) {
 	next, _ := list[2].(int64)
 	c.next = time.Duration(next) * time.Millisecond
 	companies, _ := list[3].([]any)
-	for pair := range slices.Chunk(companies, 2) {
-		c.damaged = append(c.damaged, damaged{parseID(pair[0]), errors.New(text(pair[len(pair)-1]))})
+	c.damaged = make(map[uuid.UUID]string)
+	for i := 0; i+1 < len(companies); i += 2 {
+		c.damaged[parseID(companies[i])] = text(companies[i+1])
 	}
 	for _, v := range list[4:] {
 		parts, _ := v.([]any)

@@ -32,8 +32,8 @@ func (q *Queue) ClaimOnce(ctx context.Context, p, most int, shares map[uuid.UUID
 
 func exported(c claimed) Claimed {
 	out := Claimed{Wake: c.wake, Fenced: errors.Is(c.err, errFenced), Passed: c.passed, Next: c.next, Batches: c.batches, Err: c.err}
-	for _, d := range c.damaged {
-		out.Damaged = append(out.Damaged, d.company)
+	for company := range c.damaged {
+		out.Damaged = append(out.Damaged, company)
 	}
 	return out
 }

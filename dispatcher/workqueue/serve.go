@@ -226,8 +226,8 @@ func (q *Queue) serveRound(ctx context.Context, s *shard, shares map[uuid.UUID]i
 		if c.wake {
 			again = append(again, c.partition)
 		}
-		for _, d := range c.damaged {
-			q.failed.Log(ctx, "partition", c.partition, "exception.message", d.err, "company_uuid", d.company)
+		for company, why := range c.damaged {
+			q.failed.Log(ctx, "partition", c.partition, "exception.message", why, "company_uuid", company)
 		}
 		q.notePassed(c.passed)
 		batches = append(batches, c.batches...)

@@ -5,8 +5,8 @@
 -- ARGV: 1 key prefix, 2 replica, 3 number of the call, 4 maximum of deliveries, 5 maximum
 --   of bytes of events, 6 maximum of deliveries per company while other companies have
 --   work, 7 in-flight limit of an endpoint queue, 8 unreachable attempts in a row that open
---   a breaker, 9 maximum of jobs, 10 share of each company that is not listed, 11 in-flight
---   limit of a company's endpoint queues of one host; then company and share in turn
+--   a breaker, 9 share of each company that is not listed, 10 in-flight limit of a company's
+--   endpoint queues of one host; then company and share in turn
 -- Returns {1 when a wake-up must be enqueued else 0, companies passed by because they hold
 --   their share, ms until an endpoint queue that waits for its rate may be served or -1, then, in
 --   turn, each company with a damaged key and the error, batches...}; {-1} when the replica is
@@ -22,10 +22,10 @@ if call <= tonumber(redis.call('HGET', note, '') or 0) then return {-2} end
 
 local now = clock()
 local budget, bytes, quantum = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local limit, trips, jobs, share_of_others = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
-local host_limit = tonumber(ARGV[11])
+local limit, trips, share_of_others, host_limit = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local jobs = 4 -- that may still be claimed
 local shares = {}
-for i = 12, #ARGV, 2 do shares[ARGV[i]] = tonumber(ARGV[i + 1]) end
+for i = 11, #ARGV, 2 do shares[ARGV[i]] = tonumber(ARGV[i + 1]) end
 
 local JOB_TURN = 8      -- in every so many turns of a company, a job precedes new work
 local PAGE = 200        -- companies that are read at a time
