@@ -136,7 +136,7 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 		Client: client, Events: store, Operational: operational.New(operational.Options{Client: client, Retention: policy.Retention}), Subscribers: subs,
 		Certificates: certificates, Health: healths,
 		Registry: copies, Requests: made, Sender: sender, Policy: policy, Replica: uuid.NewString(),
-		Queue:  workqueue.Options{CheckInterval: 5 * time.Millisecond, ServiceEvery: 10 * time.Millisecond, StopTimeout: time.Second},
+		Queue:  workqueue.Options{ServiceEvery: 10 * time.Millisecond},
 		Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
 	publisher := publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Queue().Wake, Claimer: d.Queue()})

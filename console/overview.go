@@ -45,7 +45,6 @@ func (c *cached[T]) get(now time.Time, read func() (T, error)) (T, error) {
 type overviewOfAll struct {
 	Status  Status
 	Backlog backlog.Total
-	Largest []backlog.Company
 	Traffic traffic.Series
 	Failing []endpointRow
 	Slow    []endpointRow
@@ -105,10 +104,7 @@ func (s *server) readSystem(ctx context.Context) (all overviewOfAll, err error) 
 	if all.Status, err = s.opts.System.Status(ctx); err != nil {
 		return all, err
 	}
-	if all.Backlog, err = s.opts.Dispatcher.Backlog().Measure(ctx, partition.All()); err != nil {
-		return all, err
-	}
-	if all.Largest, err = s.opts.Dispatcher.Backlog().Largest(ctx, partition.All(), 10); err != nil {
+	if all.Backlog, err = s.opts.Dispatcher.Backlog().Measure(ctx, partition.All(), 10); err != nil {
 		return all, err
 	}
 	if all.Traffic, err = s.opts.Traffic.All(ctx); err != nil {

@@ -99,8 +99,8 @@ type Dispatcher struct {
 	admission    *endpoint.Admission
 	deliveries   *store.Store
 	redelivery   *redelivery.Service
-	target       func(*subscribers.Subscriber) *requests.Target // the maker's
-	send         func(context.Context, webhook.Request) attempt.Result                    // the sender's
+	target       func(*subscribers.Subscriber) *requests.Target        // the maker's
+	send         func(context.Context, webhook.Request) attempt.Result // the sender's
 	records      *recorders
 	consequences *consequences
 	publish      func(context.Context, []events.Event) ([]publish.Result, error)
@@ -144,7 +144,7 @@ func New(o Options) *Dispatcher {
 	q.BreakerFailures, q.AttemptTimeout = o.BreakerFailures, o.Sender.Timeout()
 	q.Logger, q.Registerer = o.Logger, o.Registerer
 	d.queue = workqueue.New(q)
-	d.quarantined = quarantine.New(quarantine.Options{Client: o.Client, Wake: d.queue.Wake})
+	d.quarantined = quarantine.New(o.Client, d.queue.Wake)
 	d.backlog = backlog.New(o.Client, d.queue.PassedSince)
 	d.redelivery = redelivery.New(redelivery.Options{
 		Client: o.Client, Deliveries: d.deliveries, Events: o.Events, Registry: o.Registry, Subscribers: o.Subscribers,

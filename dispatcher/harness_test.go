@@ -77,7 +77,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 		Policy:   policy, Replica: uuid.NewString(),
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}
-	o.Queue.ServiceEvery, o.Queue.CheckInterval, o.Queue.StopTimeout = 50*time.Millisecond, 5*time.Millisecond, time.Second
+	o.Queue.ServiceEvery = 50 * time.Millisecond
 	if adjust != nil {
 		adjust(&o)
 	}

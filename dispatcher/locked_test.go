@@ -19,9 +19,9 @@ import (
 	"spendhook/internal/secret"
 	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
+	"spendhook/subscribers/layout"
 	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
-	"spendhook/subscribers/layout"
 	"spendhook/subscribers/subscriberstest"
 )
 

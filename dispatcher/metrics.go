@@ -229,7 +229,7 @@ type figures struct {
 // because its shard is away, the gauges go on showing the last figures.
 func (d *Dispatcher) readGauges(ctx context.Context, owned []int, last *figures) error {
 	dead, failedDead := d.deliveries.CountDead(ctx, d.opts.Now(), owned)
-	total, failedTotal := d.backlog.Measure(ctx, owned)
+	total, failedTotal := d.backlog.Measure(ctx, owned, d.opts.TopCompanies)
 	total.Keep(last.backlog, owned)
 	letters := int64(0)
 	for _, p := range owned {
@@ -243,16 +243,11 @@ func (d *Dispatcher) readGauges(ctx context.Context, owned []int, last *figures)
 	d.metrics.pending.Set(float64(total.Pending))
 	d.metrics.oldest.Set(total.OldestDue.Seconds())
 	d.metrics.quarantine.Set(float64(total.Quarantined))
-	err := errors.Join(failedDead, failedTotal)
-	if d.opts.TopCompanies <= 0 {
-		return err
-	}
-	largest, failed := d.backlog.Largest(ctx, owned, d.opts.TopCompanies)
-	if failed == nil { // a company that is no longer one of them has no series
+	if failedTotal == nil { // a company that is no longer one of the largest has no series
 		d.metrics.largest.Reset()
 	}
-	for _, c := range largest {
+	for _, c := range total.Largest {
 		d.metrics.largest.WithLabelValues(c.Company.String()).Set(float64(c.Pending))
 	}
-	return errors.Join(err, failed)
+	return errors.Join(failedDead, failedTotal)
 }

@@ -77,7 +77,7 @@ func newNoticeBench(t *testing.T) *noticeBench {
 		Registry: registry.New(listing.New(b.client, sealtest.Keyring()), 0), Requests: requests.New(requests.Options{Logger: slog.New(slog.DiscardHandler)}),
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}
-	o.Queue.ServiceEvery, o.Queue.CheckInterval, o.Queue.StopTimeout = 50*time.Millisecond, 5*time.Millisecond, time.Second
+	o.Queue.ServiceEvery = 50 * time.Millisecond
 	b.Dispatcher = dispatcher.New(o)
 	b.publisher = publish.New(publish.Options{Client: b.client, Retention: policy.Retention, Wake: b.Queue().Wake, Claimer: b.Queue()})
 	t.Cleanup(b.publisher.Close)

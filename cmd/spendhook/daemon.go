@@ -88,7 +88,7 @@ type daemon struct {
 	subscribers  *subscribers.Store
 	lists        *listing.Reader // of subscribers
 	certificates *certificate.Store
-	health       *health.Store     // of subscribers
+	health       *health.Store // of subscribers
 	dispatcher   *dispatcher.Dispatcher
 	inspector    *inspect.Inspector
 	feed         *feed.Reader

@@ -365,12 +365,7 @@ func (d *doctor) memory(ctx context.Context, r *findings, client redis.Universal
 
 // work checks pending work, quotas, and that each partition has an owner.
 func (d *doctor) work(ctx context.Context, r *findings, client redis.UniversalClient) {
-	meter := backlog.New(client, nil)
-	waiting, err := meter.Measure(ctx, partition.All())
-	var largest []backlog.Company
-	if err == nil {
-		largest, err = meter.Largest(ctx, partition.All(), mostPending)
-	}
+	waiting, err := backlog.New(client, nil).Measure(ctx, partition.All(), mostPending)
 	if err != nil {
 		r.problem("find out which Redis server does not answer", "%v", err)
 	}
@@ -381,7 +376,7 @@ func (d *doctor) work(ctx context.Context, r *findings, client redis.UniversalCl
 	if waiting.Quarantined > 0 {
 		r.warn("list them with 'spendhook quarantine list'; retry or drop each", "%d events or deliveries are in the quarantine", waiting.Quarantined)
 	}
-	for _, c := range largest {
+	for _, c := range waiting.Largest {
 		if float64(c.Pending) >= nearlyFull*float64(d.cfg.Limits.CompanyBacklog) {
 			r.warn("see its failing subscribers; raise limits.company_backlog only with memory to spare",
 				"company %s has %d of %d pending events", c.Company, c.Pending, d.cfg.Limits.CompanyBacklog)

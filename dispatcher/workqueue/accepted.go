@@ -14,7 +14,7 @@ import (
 // few places, or has work that waits for places.
 func (q *Queue) BeginAccept() (replica string, number uint64, deliveries int) {
 	q.mu.Lock()
-	off := !q.started || q.ctx.Err() != nil || q.refused.Load() != nil || len(q.parked) > 0
+	off := !q.started || q.ctx.Err() != nil || q.refused.Load() != nil || q.full.Load()
 	q.mu.Unlock()
 	// Half of a free share, because several calls may see the same places.
 	deliveries = q.opts.Admission.Free(uuid.Nil)/2 - int(q.accepted.Load())
@@ -29,11 +29,11 @@ func (q *Queue) BeginAccept() (replica string, number uint64, deliveries int) {
 // before its shard has a heartbeat under the id of this replica.
 func (q *Queue) AcceptFree(company uuid.UUID) int {
 	p := partition.Of(company)
+	address, err := partition.Shard(q.ctx, q.opts.Client, p)
 	q.mu.Lock()
-	recovering := len(q.lost[p]) > 0
+	off := err != nil || !q.announced(address, *q.replica.Load()) || q.isRecovering(p)
 	q.mu.Unlock()
-	shard, err := partition.Shard(q.ctx, q.opts.Client, p)
-	if recovering || err != nil || !q.watch.at(shard).announcedAs(*q.replica.Load()) {
+	if off {
 		return 0
 	}
 	return min(q.opts.Admission.Free(company), claimQuantum)
@@ -70,6 +70,6 @@ func (q *Queue) StartAccepted(replica string, deliveries int, batches []any) {
 // claimed: the answer of the call was lost. It does not wait.
 func (q *Queue) LostAccepted(replica string, number uint64, partitions []int) {
 	for _, p := range partitions {
-		q.recoverClaim(p, replica, number)
+		q.claimLost(lostClaim{p, replica, number})
 	}
 }

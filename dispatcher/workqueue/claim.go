@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,7 +12,6 @@ import (
 
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
-	"spendhook/internal/pause"
 	"spendhook/internal/script"
 )
 
@@ -25,7 +23,6 @@ const (
 	claimLeast   = 8       // deliveries of a partition, however many others have work
 	claimShort   = 50      // deliveries of a partition while others have work
 	claimLong    = 400     // deliveries of a call
-	claimJobs    = 4
 )
 
 // Event is a claimed event that is to be matched with subscribers.
@@ -68,15 +65,12 @@ type claimed struct {
 	wake      bool          // work remains: a wake-up must be enqueued
 	passed    []uuid.UUID   // companies that hold their share of this replica
 	next      time.Duration // until the rate limit of an endpoint queue allows a delivery; negative: none waits
-	damaged   []damaged     // companies with a damaged key: none of their work was claimed, or only a part
 	batches   []Batch
 	err       error
-}
 
-// damaged is a company whose turn failed because of a damaged key.
-type damaged struct {
-	company uuid.UUID
-	err     error
+	// damaged has the companies with a damaged key, and the error: none of their work was claimed,
+	// or only a part.
+	damaged map[uuid.UUID]string
 }
 
 // claim claims at most `most` deliveries of each partition, in one pipeline. Each answer
@@ -95,7 +89,7 @@ func (q *Queue) claim(ctx context.Context, replica string, number uint64, partit
 			Keys:   queues.Keys(p),
 			Args: append([]any{
 				partition.Prefix(p), replica, number, most, bytes, claimQuantum,
-				q.opts.EndpointLimit, q.opts.BreakerFailures, claimJobs, others, q.opts.HostLimit,
+				q.opts.EndpointLimit, q.opts.BreakerFailures, others, q.opts.HostLimit,
 			}, listed[p]...),
 		}
 	}
@@ -112,72 +106,6 @@ func (q *Queue) claim(ctx context.Context, replica string, number uint64, partit
 		}
 	}
 	return out
-}
-
-// claimSize is how many deliveries of each partition one call may claim. Small claims serve the
-// next partition sooner; large claims cost less per delivery. budget is for all partitions, if
-// there are several.
-func (q *Queue) claimSize(partitions []int, share, budget int) int {
-	n, most := len(partitions), claimLong
-	switch {
-	case n > 1:
-		most = min(max(budget/n, claimLeast), claimShort)
-	case q.othersServed(partitions[0]):
-		most = claimShort
-	}
-	return max(1, min(most, 2*share/n))
-}
-
-// recoverPause is the pause after each try to recover a failed claim. It also delays the
-// next claim of that partition, so that a claim that always fails causes no busy loop.
-const recoverPause = 250 * time.Millisecond
-
-// lostClaim is a claim whose answer was lost.
-type lostClaim struct {
-	replica string
-	number  uint64
-}
-
-// recoverClaim requeues the work of a claim whose answer was lost, in the background. Until
-// that has succeeded, this replica does not claim from the partition. After StopClaiming it does
-// nothing: Release requeues the work.
-func (q *Queue) recoverClaim(p int, replica string, number uint64) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.ctx.Err() != nil {
-		return
-	}
-	q.lost[p] = append(q.lost[p], lostClaim{replica, number})
-	if len(q.lost[p]) == 1 {
-		q.claiming.Go(func() { q.recoverClaims(p) })
-	}
-}
-
-// recoverClaims recovers the lost claims of a partition, one after the other, then serves the
-// partition again. It retries until it succeeds or claiming stops; Release requeues the rest.
-func (q *Queue) recoverClaims(p int) {
-	for {
-		q.mu.Lock()
-		c, last := q.lost[p][0], len(q.lost[p]) == 1
-		q.mu.Unlock()
-		call := &script.Call{Script: requeueScript, Keys: queues.Keys(p), Args: q.requeueArgs(p, c.replica, "0", c.number)}
-		err := script.Run(q.ctx, q.opts.Client, call)
-		if (err != nil || last) && !pause.For(q.ctx, recoverPause) {
-			return
-		}
-		if err != nil {
-			continue
-		}
-		q.reportQuarantined(p, call.Reply())
-		q.mu.Lock()
-		q.lost[p] = q.lost[p][1:]
-		left := len(q.lost[p])
-		q.mu.Unlock()
-		if left == 0 {
-			break
-		}
-	}
-	q.Kick(p)
 }
 
 func (c *claimed) read(reply any, asked time.Time) {
@@ -199,8 +127,9 @@ func (c *claimed) read(reply any, asked time.Time) {
 	next, _ := list[2].(int64)
 	c.next = time.Duration(next) * time.Millisecond
 	companies, _ := list[3].([]any)
-	for pair := range slices.Chunk(companies, 2) {
-		c.damaged = append(c.damaged, damaged{parseID(pair[0]), errors.New(text(pair[len(pair)-1]))})
+	c.damaged = make(map[uuid.UUID]string)
+	for i := 0; i+1 < len(companies); i += 2 {
+		c.damaged[parseID(companies[i])] = text(companies[i+1])
 	}
 	for _, v := range list[4:] {
 		parts, _ := v.([]any)

@@ -32,8 +32,8 @@ func (q *Queue) ClaimOnce(ctx context.Context, p, most int, shares map[uuid.UUID
 
 func exported(c claimed) Claimed {
 	out := Claimed{Wake: c.wake, Fenced: errors.Is(c.err, errFenced), Passed: c.passed, Next: c.next, Batches: c.batches, Err: c.err}
-	for _, d := range c.damaged {
-		out.Damaged = append(out.Damaged, d.company)
+	for company := range c.damaged {
+		out.Damaged = append(out.Damaged, company)
 	}
 	return out
 }
@@ -56,7 +56,7 @@ func (q *Queue) Promote(ctx context.Context, p, most int) (bool, error) {
 
 // TakeOver fences a replica in one partition and requeues its notes.
 func (q *Queue) TakeOver(ctx context.Context, p int, replica string) (int, error) {
-	return q.requeue(ctx, []int{p}, replica)
+	return q.requeueAll(ctx, []int{p}, replica)
 }
 
 // ClaimHash is the SHA-1 by which Redis knows claim.lua.
@@ -72,18 +72,22 @@ func Read(batches []any) (out []Batch) {
 
 // Recover requeues the work of the claim with this number.
 func (q *Queue) Recover(ctx context.Context, p int, number uint64) error {
-	call := &script.Call{Script: requeueScript, Keys: queues.Keys(p), Args: q.requeueArgs(p, q.Name(), "0", number)}
-	return script.Run(ctx, q.opts.Client, call)
+	return script.Run(ctx, q.opts.Client, q.requeueCall(p, q.Name(), number))
 }
 
-// Lose recovers the claim with this number in the background, as after its answer was lost.
-func (q *Queue) Lose(p int, number uint64) { q.recoverClaim(p, q.Name(), number) }
+// Lose notes that the answer of the claim with this number was lost.
+func (q *Queue) Lose(p int, number uint64) { q.claimLost(lostClaim{p, q.Name(), number}) }
+
+// RecoverClaims recovers the lost claims of partitions, as the next round does.
+func (q *Queue) RecoverClaims(ctx context.Context, partitions []int) []int {
+	return q.recoverClaims(ctx, partitions)
+}
 
 // Stopping reports whether no more claims start.
 func (q *Queue) Stopping() bool { return q.ctx.Err() != nil }
 
 // Full reports whether partitions wait for places.
-func (q *Queue) Full() bool { return q.waiting.Load() > 0 }
+func (q *Queue) Full() bool { return q.full.Load() }
 
 // Repeat claims under a number.
 func (q *Queue) Repeat(ctx context.Context, p int, number uint64) Claimed {
@@ -123,5 +127,5 @@ func valueOf(c prometheus.Counter) float64 {
 func (q *Queue) NotePassed(company uuid.UUID) { q.passed.Add(company, time.Now()) }
 
 // Lag and Replicas are what the metrics show.
-func (q *Queue) Lag() time.Duration { return q.watch.lag(time.Now()) }
-func (q *Queue) Replicas() int      { return q.watch.replicas() }
+func (q *Queue) Lag() time.Duration { return q.lag(time.Now()) }
+func (q *Queue) Replicas() int      { return q.replicas() }

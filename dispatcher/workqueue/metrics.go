@@ -16,20 +16,22 @@ type metrics struct {
 	wakeupsFailed prometheus.Counter
 	requeued      prometheus.Counter
 	takeovers     prometheus.Counter
-	owned         prometheus.Gauge
 }
 
-func newMetrics(reg prometheus.Registerer, w *watch) *metrics {
+func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
 	factory := promauto.With(reg)
 	counter := func(name, help string) prometheus.Counter {
 		return factory.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spendhook_replicas", Help: "Live replicas that this replica sees, itself included.",
-	}, func() float64 { return float64(w.replicas()) })
+	}, func() float64 { return float64(q.replicas()) })
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spendhook_scheduler_lag_seconds", Help: "How long this replica has not served the partitions that it owns, in the slowest shard.",
-	}, func() float64 { return w.lag(time.Now()).Seconds() }) //nolint:forbidigo // as watch has it
+	}, func() float64 { return q.lag(time.Now()).Seconds() }) //nolint:forbidigo // as in shard.go
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spendhook_partitions_owned", Help: "Partitions that this replica schedules. The sum over replicas is 256, except for moments.",
+	}, func() float64 { return float64(len(q.Owned())) })
 	return &metrics{
 		claims:        counter("spendhook_claims_total", "Claims of work, one per partition and call."),
 		passed:        counter("spendhook_shares_refused_total", "Times that a claim skipped a company because it held its share of this replica's memory."),
@@ -39,8 +41,5 @@ func newMetrics(reg prometheus.Registerer, w *watch) *metrics {
 		wakeupsFailed: counter("spendhook_wakeups_failed_total", "Wake-ups that could not be enqueued and were served by this replica itself."),
 		requeued:      counter("spendhook_takeover_requeued_total", "Notes of lost replicas that this replica requeued."),
 		takeovers:     counter("spendhook_takeovers_total", "Lost replicas whose work this replica took over."),
-		owned: factory.NewGauge(prometheus.GaugeOpts{
-			Name: "spendhook_partitions_owned", Help: "Partitions that this replica schedules. The sum over replicas is 256, except for moments.",
-		}),
 	}
 }

@@ -29,10 +29,7 @@ var (
 )
 
 // replicasKey is the last heartbeats of the replicas, in the shard that partition p stands for.
-// Type: sorted set, replica by unix ms. Writer: the heartbeat script. TTL: none, a replica is
-// removed when it stops or was taken over.
 func replicasKey(p int) string { return partition.Prefix(p) + "replicas" }
 
-// readsKey is the formats that replicas read. Type: hash, replica to "oldest-newest".
-// Writer: the heartbeat script. TTL: as replicasKey, which is beside it.
+// readsKey is the formats that replicas read, beside replicasKey.
 func readsKey(p int) string { return partition.Prefix(p) + "reads" }

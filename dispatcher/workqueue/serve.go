@@ -3,7 +3,6 @@ package workqueue
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -23,25 +22,17 @@ const (
 	// its workers wait, a busy replica leaves further wake-ups to other replicas. The
 	// bound keeps a shard that does not answer from blocking wake-ups of other shards.
 	serveWait = 100 * time.Millisecond
-	// claimTimeout bounds one claim.
+	// claimTimeout bounds one round of claims.
 	claimTimeout = 10 * time.Second
+	// othersMemory is how long a partition that was served counts as having work.
+	othersMemory = 250 * time.Millisecond
 )
 
-// server serves the partitions of one shard, one claim after the other, so that each claim
-// sees the places that the previous one used. Queue.mu guards it.
-type server struct {
-	shard   string        // its address
-	queued  []int         // to be served, in this order
-	serving []int         // nil: no round is running
-	budget  int           // deliveries of a round of several partitions
-	served  chan struct{} // closed at the end of each round, and replaced
-}
-
-func (s *server) has(p int) bool {
+func (s *shard) has(p int) bool {
 	return slices.Contains(s.queued, p) || slices.Contains(s.serving, p)
 }
 
-// Kick makes this replica serve partitions soon.
+// Kick makes this replica serve partitions soon. After StopClaiming it leaves them to other replicas.
 func (q *Queue) Kick(partitions ...int) { q.enqueue(partitions) }
 
 // serve queues partitions and waits until they are served, at most for serveWait.
@@ -65,58 +56,126 @@ func (q *Queue) serve(partitions []int) {
 	}
 }
 
-// enqueue queues partitions at the servers of their shards. It leaves out those with a claim that
-// is being recovered: they are served after that.
-func (q *Queue) enqueue(partitions []int) map[*server][]int {
-	groups := q.byShard(q.ctx, partitions)
+// enqueue queues partitions at their shards. It returns them by shard if they will be served.
+func (q *Queue) enqueue(partitions []int) map[*shard][]int {
+	groups, err := partition.ByShard(q.ctx, q.opts.Client, partitions)
+	if err != nil {
+		groups = map[string][]int{"": partitions} // the claims fail with the reason
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.ctx.Err() != nil { // StopClaiming waits only for rounds that began before
-		for _, p := range partitions {
-			q.dropped[p] = true
-		}
-		return nil
-	}
 	if q.refused.Load() != nil {
 		return nil
 	}
-	of := make(map[*server][]int, len(groups))
-	for shard, group := range groups {
-		s := q.servers[shard]
+	of := make(map[*shard][]int, len(groups))
+	for address, group := range groups {
+		s := q.shards[address]
 		if s == nil {
-			s = &server{shard: shard, served: make(chan struct{}), budget: claimLong}
-			q.servers[shard] = s
+			s = newShard(address, nil)
+			q.shards[address] = s
 		}
-		of[s] = group
 		for _, p := range group {
-			if len(q.lost[p]) == 0 && !slices.Contains(s.queued, p) {
+			if !slices.Contains(s.queued, p) {
 				s.queued = append(s.queued, p)
 			}
 		}
-		q.begin(s)
+		if q.ctx.Err() == nil { // else handOver takes them
+			of[s] = group
+			q.begin(s)
+		}
 	}
 	return of
 }
 
-// begin starts to serve the queued partitions of a shard, unless a round is running.
-func (q *Queue) begin(s *server) {
-	if q.started && s.serving == nil && len(s.queued) > 0 {
-		s.next()
+// begin starts to serve the queued partitions of a shard, unless that is under way. Queue.mu is held.
+func (q *Queue) begin(s *shard) {
+	if q.started && !s.running && len(s.queued) > 0 && q.ctx.Err() == nil {
+		s.running = true
 		q.claiming.Go(func() { q.run(q.claimCtx, s) })
 	}
 }
 
-// next begins the next round.
-func (s *server) next() {
-	n := min(len(s.queued), roundMost)
-	s.serving = slices.Clone(s.queued[:n])
+// beginAll starts to serve the queued partitions of all shards. Queue.mu is held.
+func (q *Queue) beginAll() {
+	q.full.Store(false)
+	for _, s := range q.shards {
+		q.begin(s)
+	}
+}
+
+// Freed must be called when places in this replica's memory were freed. It serves the
+// partitions that wait for a place.
+func (q *Queue) Freed() {
+	if q.full.Load() {
+		q.locked(q.beginAll)
+		q.waker.wake()
+	}
+}
+
+// run serves the queued partitions of a shard until none is left, or until this replica has no places
+// or must not claim.
+func (q *Queue) run(ctx context.Context, s *shard) {
+	for {
+		shares, others, ok := q.beginRound(s)
+		if !ok {
+			break
+		}
+		began := time.Now() //nolint:forbidigo // tunes a size, decides nothing
+		q.serveRound(ctx, s, shares, others)
+		q.locked(func() {
+			s.adjust(time.Since(began)) //nolint:forbidigo // as above
+			close(s.served)
+			s.served, s.serving = make(chan struct{}), nil
+		})
+	}
+	if q.Refused() != nil { // other replicas may read the stored format
+		q.handOver(ctx)
+	}
+}
+
+// beginRound begins the next round of a shard. It returns the shares of the companies, and false when
+// there is no round. Without places the partitions stay queued until Freed is called; until then the
+// replica takes no wake-ups and leaves them to other replicas.
+func (q *Queue) beginRound(s *shard) (shares map[uuid.UUID]int, others int, ok bool) {
+	mayServe := func() bool {
+		s.running = len(s.queued) > 0 && q.ctx.Err() == nil && q.refused.Load() == nil
+		return s.running
+	}
+	q.locked(func() { ok = mayServe() })
+	if !ok {
+		return nil, 0, false
+	}
+	shares, others = q.opts.Admission.Holding()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !anyFree(shares, others) {
+		q.full.Store(true)
+		shares, others = q.opts.Admission.Holding() // places that were freed before full was set
+		if s.running = anyFree(shares, others); !s.running {
+			return nil, 0, false
+		}
+		q.beginAll()
+	}
+	if !mayServe() {
+		return nil, 0, false
+	}
+	n := min(len(s.queued), roundMost, max(1, 2*others)) // a claim takes at least one delivery
+	s.serving = slices.Sorted(slices.Values(s.queued[:n]))
 	s.queued = slices.Delete(s.queued, 0, n)
-	slices.Sort(s.serving)
+	return shares, others, true
+}
+
+// anyFree reports whether any company may claim.
+func anyFree(shares map[uuid.UUID]int, others int) bool {
+	for _, share := range shares {
+		others = max(others, share)
+	}
+	return others > 0
 }
 
 // adjust sets the budget of the next round by how long this one took. A long round means that
 // Redis or the CPU is busy: smaller rounds serve the next partitions sooner.
-func (s *server) adjust(took time.Duration) {
+func (s *shard) adjust(took time.Duration) {
 	switch {
 	case took > roundTime:
 		s.budget = max(s.budget*3/4, roundLeast)
@@ -125,80 +184,40 @@ func (s *server) adjust(took time.Duration) {
 	}
 }
 
-// run serves the queued partitions of a shard until none is left.
-func (q *Queue) run(ctx context.Context, s *server) {
-	for {
-		began := time.Now() //nolint:forbidigo // tunes a size, decides nothing
-		q.serveRound(ctx, s.shard, s.serving, s.budget)
-		q.mu.Lock()
-		s.adjust(time.Since(began)) //nolint:forbidigo // as above
-		close(s.served)
-		s.served = make(chan struct{})
-		s.queued = slices.DeleteFunc(s.queued, func(p int) bool { return len(q.lost[p]) > 0 })
-		if len(s.queued) == 0 || q.ctx.Err() != nil || q.refused.Load() != nil {
-			left := s.queued
-			s.queued, s.serving = nil, nil
-			q.mu.Unlock()
-			if q.ctx.Err() != nil {
-				q.Kick(left...) // StopClaiming hands them over
-			} else {
-				q.Wake(ctx, left) // the stored format was refused: other replicas may read it
-			}
-			return
-		}
-		s.next()
-		q.mu.Unlock()
-	}
-}
-
-// serveRound claims work of partitions of one shard, as much as this replica has places for and
+// serveRound claims work of the partitions of a round, as much as this replica has places for and
 // the budget allows, and starts the claimed work.
-func (q *Queue) serveRound(ctx context.Context, shard string, partitions []int, budget int) {
-	shares, others := q.opts.Admission.Holding()
-	if !anyFree(shares, others) {
-		q.park(partitions)
-		if anyFree(q.opts.Admission.Holding()) { // a place was freed before the partitions were parked
-			q.Freed()
-		}
-		return
-	}
-	if most := max(1, 2*others); len(partitions) > most { // a claim takes at least one delivery
-		q.Kick(partitions[most:]...)
-		partitions = partitions[:most]
-	}
+func (q *Queue) serveRound(ctx context.Context, s *shard, shares map[uuid.UUID]int, others int) {
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
 	replica := *q.replica.Load()
-	if err := q.watch.announce(ctx, shard, replica); err != nil {
-		if !q.refuse(err) {
-			q.claimFailed(ctx, partitions[0], err)
-			time.AfterFunc(recoverPause, func() { q.Kick(partitions...) })
-		}
+	ready := false
+	q.locked(func() { ready = q.announced(s.address, replica) })
+	if !ready { // after the next heartbeat
+		partitions := s.serving
+		time.AfterFunc(recoverPause, func() { q.Kick(partitions...) })
 		return
 	}
-	q.claimRound(ctx, replica, partitions, budget, shares, others)
-}
-
-// claimRound claims under the id replica, and starts the claimed work.
-func (q *Queue) claimRound(ctx context.Context, replica string, partitions []int, budget int, shares map[uuid.UUID]int, others int) {
+	partitions := q.recoverClaims(ctx, s.serving)
+	if len(partitions) == 0 {
+		return
+	}
 	var batches []Batch
 	var again []int
 	number := q.calls.Add(1)
-	size := q.claimSize(partitions, others, budget) / int(q.underway.Add(1)) // claims of other shards share the memory
+	size := q.claimSize(partitions, others, s.budget) / int(q.underway.Add(1)) // claims of other shards share the memory
 	defer q.underway.Add(-1)
 	for _, c := range q.claim(ctx, replica, number, partitions, max(size, 1), shares, others) {
 		q.metrics.claims.Inc()
 		switch {
 		case errors.Is(c.err, errFenced):
-			q.fenced(replica)
+			q.renameFenced(replica)
 			again = append(again, c.partition)
 			continue
 		case c.err != nil:
-			if q.refuse(c.err) {
-				continue
+			if !q.stopIfRefused(c.err) {
+				q.failed.Log(ctx, "partition", c.partition, "exception.message", c.err)
+				q.claimLost(lostClaim{c.partition, replica, number})
 			}
-			q.claimFailed(ctx, c.partition, c.err)
-			q.recoverClaim(c.partition, replica, number)
 			continue
 		}
 		if c.next >= 0 {
@@ -207,8 +226,8 @@ func (q *Queue) claimRound(ctx context.Context, replica string, partitions []int
 		if c.wake {
 			again = append(again, c.partition)
 		}
-		for _, d := range c.damaged {
-			q.claimFailed(ctx, c.partition, d.err, "company_uuid", d.company)
+		for company, why := range c.damaged {
+			q.failed.Log(ctx, "partition", c.partition, "exception.message", why, "company_uuid", company)
 		}
 		q.notePassed(c.passed)
 		batches = append(batches, c.batches...)
@@ -220,22 +239,44 @@ func (q *Queue) claimRound(ctx context.Context, replica string, partitions []int
 	}
 }
 
-// claimFailed logs that work of a partition was not claimed. fields are further fields of the line.
-func (q *Queue) claimFailed(ctx context.Context, p int, err error, fields ...any) {
-	level, left := q.failed.Level(slog.LevelError)
-	fields = append(fields, "partition", p, "exception.message", err, "left_out", left)
-	q.opts.Logger.Log(ctx, level, "claim failed", fields...)
+// notePassed notes that a claim passed companies by because they hold their share of this
+// replica's memory: their receivers hold up their work.
+func (q *Queue) notePassed(companies []uuid.UUID) {
+	q.metrics.passed.Add(float64(len(companies)))
+	now := time.Now() //nolint:forbidigo // for metrics
+	for _, c := range companies {
+		q.passed.Add(c, now)
+		if q.opts.Admission.Passed(c) {
+			q.Kick(partition.Of(c))
+		}
+	}
 }
 
-// byShard groups partitions by the Redis server that serves them.
-func (q *Queue) byShard(ctx context.Context, partitions []int) map[string][]int {
-	groups := make(map[string][]int, 1)
-	for _, p := range partitions {
-		shard, err := partition.Shard(ctx, q.opts.Client, p)
-		if err != nil {
-			shard = "" // the calls of this partition fail with the reason
-		}
-		groups[shard] = append(groups[shard], p)
+// PassedSince reports whether a claim passed the company by, at the time or later, because
+// its deliveries held its share of this replica's memory.
+func (q *Queue) PassedSince(company uuid.UUID, at time.Time) bool {
+	last, ok := q.passed.Peek(company)
+	return ok && !last.Before(at)
+}
+
+// served notes which partitions had work just now.
+func (q *Queue) served(partitions []int) {
+	last := int64(partitions[len(partitions)-1])
+	if q.lastPartition.Swap(last) != int64(partitions[0]) || len(partitions) > 1 {
+		q.othersUntil.Store(time.Now().Add(othersMemory).UnixMilli()) //nolint:forbidigo // tunes a size, decides nothing
 	}
-	return groups
+}
+
+// claimSize is how many deliveries of each partition one call may claim. Small claims serve the
+// next partition sooner; large claims cost less per delivery. budget is for all partitions, if
+// there are several.
+func (q *Queue) claimSize(partitions []int, share, budget int) int {
+	n, most := len(partitions), claimLong
+	switch {
+	case n > 1:
+		most = min(max(budget/n, claimLeast), claimShort)
+	case int(q.lastPartition.Load()) != partitions[0] || time.Now().UnixMilli() < q.othersUntil.Load(): //nolint:forbidigo // as above
+		most = claimShort // another partition had work just now
+	}
+	return max(1, min(most, 2*share/n))
 }

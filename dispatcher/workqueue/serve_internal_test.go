@@ -8,7 +8,7 @@ import (
 // The budget of a round shrinks while rounds take long, and grows again after that.
 func TestBudgetFollowsTheTimeOfRounds(t *testing.T) {
 	t.Parallel()
-	s := &server{budget: claimLong}
+	s := &shard{budget: claimLong}
 	s.adjust(roundTime + 1)
 	if s.budget != claimLong*3/4 {
 		t.Errorf("after a long round the budget is %d", s.budget)

@@ -111,7 +111,7 @@ func (b *bench) jobs(q *workqueue.Queue) *redelivery.Service {
 
 // quarantine is that of the bench's Redis.
 func (b *bench) quarantine() *quarantine.Store {
-	return quarantine.New(quarantine.Options{Client: b.client, Wake: wakeless{}.Wake})
+	return quarantine.New(b.client, wakeless{}.Wake)
 }
 
 // wakeless is a queue that enqueues no wake-ups.

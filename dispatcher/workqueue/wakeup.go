@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/pacedlog"
-	"spendhook/internal/partition"
 )
 
 const (
@@ -40,38 +40,36 @@ const (
 
 // wakeups distributes wake-ups over the replicas through asynq.
 type wakeups struct {
-	client *asynq.Client
-	server *asynq.Server
-	waker  *waker
-	trying sync.WaitGroup // wake-ups are being enqueued
+	client    *asynq.Client
+	server    *asynq.Server
+	waker     *waker
+	enqueuing *sync.WaitGroup
 }
 
 // newWakeups makes wakeups that takes none while full returns true.
-func newWakeups(o Options, full func() bool) *wakeups {
+func newWakeups(o Options, full func() bool) wakeups {
 	w := &waker{UniversalClient: o.Client, full: full, nudge: make(chan struct{}, 1)}
-	return &wakeups{
-		client: asynq.NewClientFromRedisClient(o.Client),
-		waker:  w,
-		server: asynq.NewServerFromRedisClient(w, asynq.Config{
-			Queues:                   map[string]int{wakeupQueue: 1},
-			Concurrency:              wakeupWorkers,
-			TaskCheckInterval:        o.CheckInterval,
-			DelayedTaskCheckInterval: 5 * time.Second, // none is delayed
-			ShutdownTimeout:          o.StopTimeout,
-			// A wake-up of a killed worker is retried when its lease has expired. By then
-			// the owner has served the partition.
-			RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 },
-			IsFailure:      func(err error) bool { return !errors.Is(err, asynq.ErrLeaseExpired) },
-			Logger:         asynqLog{pacedlog.New(o.Logger, "asynq", nil)},
-			LogLevel:       asynq.ErrorLevel,
-		}),
-	}
+	return wakeups{asynq.NewClientFromRedisClient(o.Client), asynq.NewServerFromRedisClient(w, asynq.Config{
+		Queues:                   map[string]int{wakeupQueue: 1},
+		Concurrency:              wakeupWorkers,
+		TaskCheckInterval:        time.Millisecond, // waker delays the polls
+		DelayedTaskCheckInterval: 5 * time.Second,  // none is delayed
+		ShutdownTimeout:          10 * serveWait,
+		Logger:                   asynqLog{pacedlog.OfLibrary(o.Logger, "asynq")},
+		LogLevel:                 asynq.ErrorLevel,
+	}), w, new(sync.WaitGroup)}
 }
 
-// start starts to take wake-ups. serve is called concurrently.
-func (w *wakeups) start(serve func(partitions []int)) error {
-	err := w.server.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
-		serve(parsePartitions(string(t.Payload())))
+// takeWakeups starts to take wake-ups, and serves their partitions. The payload of a task has a byte
+// for each partition.
+func (q *Queue) takeWakeups() error {
+	err := q.server.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
+		q.metrics.served.Inc()
+		var partitions []int
+		for _, p := range t.Payload() {
+			partitions = append(partitions, int(p))
+		}
+		q.serve(partitions)
 		return nil
 	}))
 	if err != nil {
@@ -80,41 +78,75 @@ func (w *wakeups) start(serve func(partitions []int)) error {
 	return nil
 }
 
-// takeNoMore leaves all wake-ups to other replicas. This replica still enqueues some.
-func (w *wakeups) takeNoMore() { w.server.Stop() }
-
-// stop takes no more wake-ups and waits for those under way.
-func (w *wakeups) stop() {
-	w.server.Shutdown()
-	w.trying.Wait()
-}
-
-// enqueue enqueues one wake-up for partitions.
-func (w *wakeups) enqueue(ctx context.Context, partitions []int) error {
+// enqueueWakeup enqueues wake-ups for partitions. A replica may be killed while it serves one:
+// asynq then archives the task, and the owners serve its partitions.
+func (q *Queue) enqueueWakeup(ctx context.Context, partitions []int) error {
 	ctx, cancel := context.WithTimeout(ctx, enqueueTimeout)
 	defer cancel()
-	_, err := w.client.EnqueueContext(ctx, asynq.NewTask(wakeupTask, formatPartitions(partitions)),
-		asynq.Queue(wakeupQueue), asynq.MaxRetry(0), asynq.Timeout(time.Minute))
-	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) { // task ids are random: a conflict is a repeat after a lost answer
-		return fmt.Errorf("enqueue wake-up: %w", err)
+	for part := range slices.Chunk(partitions, wakeupMost) {
+		payload := make([]byte, len(part))
+		for i, p := range part {
+			payload[i] = byte(p) //nolint:gosec // 0 to 255
+		}
+		_, err := q.client.EnqueueContext(ctx, asynq.NewTask(wakeupTask, payload),
+			asynq.Queue(wakeupQueue), asynq.MaxRetry(0), asynq.Timeout(time.Minute))
+		if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) { // task ids are random: a conflict is a repeat after a lost answer
+			q.metrics.wakeupsFailed.Inc()
+			return fmt.Errorf("enqueue wake-up: %w", err)
+		}
+		q.metrics.enqueued.Inc()
+		q.waker.wake()
 	}
-	w.waker.wake()
 	return nil
 }
 
-func formatPartitions(partitions []int) []byte {
-	return []byte(strings.Trim(fmt.Sprint(partitions), "[]"))
-}
-
-func parsePartitions(payload string) []int {
-	fields := strings.Fields(payload)
-	out := make([]int, 0, len(fields))
-	for _, f := range fields {
-		if p, err := strconv.Atoi(f); err == nil && p >= 0 && p < partition.Count {
-			out = append(out, p)
+// Wake enqueues a wake-up for partitions that have work. It does not wait: partitions that come
+// while a wake-up is being enqueued share the next one. If it cannot be enqueued, this replica
+// serves the partitions itself. After StopClaiming, Wake waits and only tries to enqueue.
+func (q *Queue) Wake(ctx context.Context, partitions []int) {
+	if len(partitions) == 0 {
+		return
+	}
+	polls := q.waker.polls.Load()
+	q.mu.Lock()
+	stopping := q.ctx.Err() != nil
+	if !stopping {
+		for _, p := range partitions {
+			q.unwoken[p] = true
+		}
+		if !q.waking {
+			q.waking = true
+			q.enqueuing.Go(q.enqueueUnwoken)
 		}
 	}
-	return out
+	q.mu.Unlock()
+	if stopping { // wake other replicas; if that fails, the owner serves the partition soon
+		_ = q.enqueueWakeup(ctx, partitions)
+		return
+	}
+	time.AfterFunc(wakeupSlow, func() {
+		if q.waker.polls.Load() == polls { // asynq waits for Redis, or all its workers are busy
+			q.Kick(partitions...)
+		}
+	})
+}
+
+// enqueueUnwoken enqueues wake-ups until no partition is to be woken.
+func (q *Queue) enqueueUnwoken() {
+	for {
+		var partitions []int
+		q.locked(func() {
+			partitions = slices.Collect(maps.Keys(q.unwoken))
+			clear(q.unwoken)
+			q.waking = len(partitions) > 0
+		})
+		if len(partitions) == 0 {
+			return
+		}
+		if q.enqueueWakeup(context.Background(), partitions) != nil { // the queue of wake-ups may hang
+			q.Kick(partitions...)
+		}
+	}
 }
 
 // waker is the Redis client of an asynq server. asynq polls an empty queue without pause.
@@ -162,12 +194,12 @@ func (w *waker) EvalSha(ctx context.Context, sha string, keys []string, args ...
 	return cmd
 }
 
-// asynqLog logs asynq's messages at a limited pace: several of its loops report the same
+// asynqLog logs asynq's errors at a limited pace: several of its loops report the same
 // problem every few seconds, and no work depends on them.
 type asynqLog struct{ to *pacedlog.Problems }
 
-func (l asynqLog) Debug(args ...any) { l.to.Debug(context.Background(), fmt.Sprint(args...)) }
-func (l asynqLog) Info(args ...any)  { l.to.Debug(context.Background(), fmt.Sprint(args...)) }
-func (l asynqLog) Warn(args ...any)  { l.to.Log(context.Background(), fmt.Sprint(args...)) }
-func (l asynqLog) Error(args ...any) { l.to.Log(context.Background(), fmt.Sprint(args...)) }
-func (l asynqLog) Fatal(args ...any) { l.to.Log(context.Background(), fmt.Sprint(args...)) }
+func (l asynqLog) Debug(...any)      {}
+func (l asynqLog) Info(...any)       {}
+func (l asynqLog) Warn(...any)       {}
+func (l asynqLog) Error(args ...any) { l.to.Log(context.Background(), "message", fmt.Sprint(args...)) }
+func (l asynqLog) Fatal(args ...any) { l.Error(args...) }

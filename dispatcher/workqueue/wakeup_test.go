@@ -171,11 +171,10 @@ func alone(t *testing.T, b *bench, replica string, k *taker, change func(*workqu
 }
 
 // A replica that stops leaves the partitions that it still had to serve to another replica, which
-// knows nothing else of them: those that were queued, those that waited for places, and those of
-// wake-ups that came meanwhile.
+// knows nothing else of them: those that were queued, and those of wake-ups that came meanwhile.
 func TestStoppingReplicaLeavesWorkToOthers(t *testing.T) {
 	t.Parallel()
-	const queued, late, parked = testPartition + 1, testPartition + 2, testPartition + 3
+	const queued, late = testPartition + 1, testPartition + 2
 	b := newBench(t, redisOf(t))
 	free, here := &taker{others: 100}, &taker{others: 100}
 	alone(t, b, "free", free, nil)
@@ -186,13 +185,9 @@ func TestStoppingReplicaLeavesWorkToOthers(t *testing.T) {
 			<-release
 		}
 	})
-	for p := testPartition; p <= parked; p++ {
+	for p := testPartition; p <= late; p++ {
 		b.accept(companies(p, 1)[0], "e"+strconv.Itoa(p))
 	}
-	here.set(0)
-	q.Kick(parked)
-	eventually(t, "a partition waits for places", q.Full)
-	here.set(100)
 	q.Kick(testPartition)
 	<-taking
 	q.Kick(queued)
@@ -205,18 +200,37 @@ func TestStoppingReplicaLeavesWorkToOthers(t *testing.T) {
 	q.Kick(late)
 	close(release)
 	<-stopped
-	eventually(t, "the other replica has claimed the rest", func() bool { return len(free.events()) == 3 })
+	eventually(t, "the other replica has claimed the rest", func() bool { return len(free.events()) == 2 })
 }
 
-// kicking calls a function at the start of each round.
-type kicking struct {
-	*taker
-	kick func()
+// A replica that stops leaves the partitions that wait for places to another replica.
+func TestStoppingReplicaWithoutPlacesLeavesWorkToOthers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	free, here := &taker{others: 100}, &taker{}
+	alone(t, b, "free", free, nil)
+	q := alone(t, b, "r", here, nil)
+	b.accept(companies(testPartition, 1)[0], "e")
+	q.Kick(testPartition)
+	eventually(t, "the partition waits for places", q.Full)
+	q.StopClaiming(context.Background())
+	eventually(t, "the other replica has claimed", func() bool { return len(free.events()) == 1 })
 }
 
-func (k kicking) Holding() (map[uuid.UUID]int, int) {
-	k.kick()
-	return k.taker.Holding()
+// A replica that stops wakes other replicas for what becomes due in the partitions that it owns.
+func TestStoppingOwnerWakesOthers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	free := &taker{others: 100}
+	q := start(t, b.client, &taker{others: 100}, slowly("r"))
+	start(t, b.client, free, slowly("free"))
+	eventually(t, "both replicas own partitions", func() bool { n := len(q.Owned()); return n > 0 && n < partition.Count })
+	q.StopClaiming(context.Background())
+	owned := q.Owned()
+	for _, p := range owned {
+		b.accept(companies(p, 1)[0], "e"+strconv.Itoa(p))
+	}
+	eventually(t, "the other replica has claimed", func() bool { return len(free.events()) == len(owned) })
 }
 
 // A replica that cannot read the stored format of one partition leaves the partitions that were
@@ -227,10 +241,14 @@ func TestRefusedReplicaLeavesWorkToOthers(t *testing.T) {
 	b := newBench(t, redisOf(t))
 	free, here := &taker{others: 100}, &taker{others: 100}
 	alone(t, b, "free", free, nil)
-	var q *workqueue.Queue
-	q = alone(t, b, "r", here, func(o *workqueue.Options) {
-		o.Admission = kicking{here, sync.OnceFunc(func() { q.Kick(testPartition) })}
-	})
+	q := alone(t, b, "r", here, nil)
+	kick := sync.OnceFunc(func() { q.Kick(testPartition) })
+	b.client.AddHook(redistest.Hook{Pipeline: func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		if args := cmds[0].Args(); len(args) > 1 && args[1] == workqueue.ClaimHash() {
+			kick() // during the round
+		}
+		return next(ctx, cmds)
+	}})
 	b.accept(companies(testPartition, 1)[0], "e")
 	if err := b.client.Set(t.Context(), partition.Prefix(unreadable)+"format", partition.NewestFormat()+1, 0).Err(); err != nil {
 		t.Fatal(err)

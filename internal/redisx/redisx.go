@@ -111,11 +111,11 @@ func (r *Redis) Close() error {
 
 // LogTo sends what go-redis itself logs to l, for all clients of the process: go-redis
 // has one logger. Safe for concurrent use; the last call holds.
-func LogTo(l *slog.Logger) { redis.SetLogger(bridge{pacedlog.New(l, "go-redis", nil)}) }
+func LogTo(l *slog.Logger) { redis.SetLogger(bridge{pacedlog.OfLibrary(l, "go-redis")}) }
 
 type bridge struct{ to *pacedlog.Problems }
 
 // Printf is go-redis's logging interface.
 func (b bridge) Printf(ctx context.Context, format string, v ...any) {
-	b.to.Log(ctx, fmt.Sprintf(format, v...))
+	b.to.Log(ctx, "message", fmt.Sprintf(format, v...))
 }

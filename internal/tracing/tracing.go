@@ -110,8 +110,8 @@ func Open(ctx context.Context, o Options) (*Tracing, error) {
 // report logs the errors of the library at a limited pace: with an unreachable collector each
 // batch fails. The library's own log lines are dropped.
 func report(log *slog.Logger) {
-	problems := pacedlog.New(log, "opentelemetry", nil)
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { problems.Log(context.Background(), err.Error()) }))
+	problems := pacedlog.OfLibrary(log, "opentelemetry")
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { problems.Log(context.Background(), "message", err.Error()) }))
 	otel.SetLogger(logr.Discard())
 }
 

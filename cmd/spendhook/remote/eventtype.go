@@ -40,11 +40,11 @@ func (c *eventTypeGetCmd) Run(ctx context.Context, s *session) error {
 
 type eventTypePutCmd struct {
 	careful
-	Name        string  `arg:"" help:"Event type."`
-	Description string  `help:"Description."`
-	SchemaFile  string  `local:"" placeholder:"FILE|-" help:"JSON Schema 2020-12 of the metadata."`
-	ExampleFile string  `local:"" placeholder:"FILE|-" help:"An example of the metadata."`
-	File        string  `short:"f" local:"" placeholder:"FILE|-" help:"JSON file with the fields of the API, instead of flags."`
+	Name        string `arg:"" help:"Event type."`
+	Description string `help:"Description."`
+	SchemaFile  string `local:"" placeholder:"FILE|-" help:"JSON Schema 2020-12 of the metadata."`
+	ExampleFile string `local:"" placeholder:"FILE|-" help:"An example of the metadata."`
+	File        string `short:"f" local:"" placeholder:"FILE|-" help:"JSON file with the fields of the API, instead of flags."`
 }
 
 // Run documents the event type, and replaces an earlier documentation.

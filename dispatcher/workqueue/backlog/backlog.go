@@ -3,10 +3,13 @@
 package backlog
 
 import (
+	"cmp"
 	"context"
 	_ "embed" // the script
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,9 +28,16 @@ type Total struct {
 	// delays; 0: there is none.
 	OldestDue time.Duration
 
-	Quarantined int64 // entries of the quarantine
+	Quarantined int64     // entries of the quarantine
+	Largest     []Company // with the most pending events, the most first
 
 	byPartition map[int]Total
+}
+
+// Company is how many pending events a company has.
+type Company struct {
+	Company uuid.UUID
+	Pending int64
 }
 
 // add adds the waiting work of a partition.
@@ -38,7 +48,7 @@ func (t *Total) add(p int, of Total) {
 	t.byPartition[p] = of
 }
 
-// Keep adds the last figures of the partitions that were not measured for t.
+// Keep adds the last figures, but not the companies, of the partitions that were not measured for t.
 func (t *Total) Keep(last Total, partitions []int) {
 	for _, p := range partitions {
 		if _, measured := t.byPartition[p]; measured {
@@ -90,12 +100,14 @@ func (m *Meter) Pending(ctx context.Context) (all int64, err error) {
 	return all, nil
 }
 
-// Measure measures the waiting work of partitions. With an error, the result leaves out the
-// partitions that could not be measured, for example because their shard is away.
-func (m *Meter) Measure(ctx context.Context, partitions []int) (Total, error) {
+// Measure measures the waiting work of partitions. Of each partition it reads the 500 companies with
+// the latest events, and finds among them up to `largest` companies with the most pending events. With
+// an error, the result leaves out the partitions that could not be measured, for example because their
+// shard is away.
+func (m *Meter) Measure(ctx context.Context, partitions []int, largest int) (Total, error) {
 	calls := make([]*script.Call, len(partitions))
 	for i, p := range partitions {
-		calls[i] = &script.Call{Script: backlogScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p)}}
+		calls[i] = &script.Call{Script: backlogScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), largest}}
 	}
 	err := script.Run(ctx, m.client, calls...)
 	if err != nil {
@@ -103,10 +115,17 @@ func (m *Meter) Measure(ctx context.Context, partitions []int) (Total, error) {
 	}
 	t := Total{byPartition: make(map[int]Total, len(partitions))}
 	for i, c := range calls {
-		if reply, _ := c.Reply().([]any); len(reply) >= 3 { // nil after an error
+		if reply, _ := c.Reply().([]any); len(reply) == 5 { // nil after an error
 			t.add(partitions[i], m.totalOf(reply))
+			for company, pending := range companiesOf(reply[4]) {
+				t.Largest = append(t.Largest, Company{company, pending})
+			}
 		}
 	}
+	slices.SortFunc(t.Largest, func(a, b Company) int {
+		return cmp.Or(cmp.Compare(b.Pending, a.Pending), cmp.Compare(a.Company.String(), b.Company.String()))
+	})
+	t.Largest = t.Largest[:min(largest, len(t.Largest))]
 	return t, err
 }
 
@@ -116,12 +135,24 @@ func (m *Meter) totalOf(reply []any) Total {
 	pending, _ := reply[0].(int64)
 	waited, _ := reply[1].(int64)
 	quarantined, _ := reply[2].(int64)
-	for at := 3; at+1 < len(reply); at += 2 {
-		name, _ := reply[at].(string)
-		company, err := uuid.Parse(name)
-		if of, _ := reply[at+1].(int64); err == nil && !m.passedSince(company, lately) {
-			waited = max(waited, of)
+	for company, ms := range companiesOf(reply[3]) {
+		if !m.passedSince(company, lately) {
+			waited = max(waited, ms)
 		}
 	}
 	return Total{Pending: pending, OldestDue: time.Duration(waited) * time.Millisecond, Quarantined: quarantined}
+}
+
+// companiesOf reads companies, each with a number.
+func companiesOf(reply any) iter.Seq2[uuid.UUID, int64] {
+	return func(yield func(uuid.UUID, int64) bool) {
+		list, _ := reply.([]any)
+		for at := 0; at+1 < len(list); at += 2 {
+			name, _ := list[at].(string)
+			n, _ := list[at+1].(int64)
+			if company, err := uuid.Parse(name); err == nil && !yield(company, n) {
+				return
+			}
+		}
+	}
 }

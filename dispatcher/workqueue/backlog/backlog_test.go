@@ -73,7 +73,7 @@ func (b *bench) accept(company uuid.UUID, n int) {
 // measure measures what waits in the test's partition.
 func (b *bench) measure() backlog.Total {
 	b.t.Helper()
-	total, err := b.meter.Measure(b.t.Context(), []int{testPartition})
+	total, err := b.meter.Measure(b.t.Context(), []int{testPartition}, 0)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -116,11 +116,11 @@ func TestLargestCompanies(t *testing.T) {
 		b.accept(c, 1)
 	}
 	want := []backlog.Company{{all[0], 30}, {all[1], 20}, {all[2], 10}}
-	if got, err := b.meter.Largest(t.Context(), []int{testPartition}, 3); err != nil || !slices.Equal(got, want) {
-		t.Errorf("%v %v, want %v", got, err, want)
+	if got, err := b.meter.Measure(t.Context(), []int{testPartition}, 3); err != nil || !slices.Equal(got.Largest, want) {
+		t.Errorf("%v %v, want %v", got.Largest, err, want)
 	}
-	if got, err := b.meter.Largest(t.Context(), nil, 3); err != nil || len(got) != 0 {
-		t.Errorf("of no partition %v %v", got, err)
+	if got, err := b.meter.Measure(t.Context(), nil, 3); err != nil || len(got.Largest) != 0 {
+		t.Errorf("of no partition %v %v", got.Largest, err)
 	}
 }
 
@@ -138,9 +138,9 @@ func TestLargestOfSeveralPartitions(t *testing.T) {
 			want = append(want, backlog.Company{Company: c, Pending: int64(n)})
 		}
 	}
-	got, err := b.meter.Largest(t.Context(), partitions, 2)
-	if err != nil || !slices.Equal(got, want[:2]) {
-		t.Errorf("%v %v, want %v", got, err, want[:2])
+	got, err := b.meter.Measure(t.Context(), partitions, 2)
+	if err != nil || !slices.Equal(got.Largest, want[:2]) {
+		t.Errorf("%v %v, want %v", got.Largest, err, want[:2])
 	}
 }
 
@@ -168,12 +168,8 @@ func TestDamagedKeysAreNotMeasured(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	total, err := b.meter.Measure(t.Context(), []int{testPartition})
-	if err != nil || total.Pending != 6 {
+	total, err := b.meter.Measure(t.Context(), []int{testPartition}, 10)
+	if err != nil || total.Pending != 6 || len(total.Largest) != 2 {
 		t.Errorf("%+v, %v", total, err)
-	}
-	found, err := b.meter.Largest(t.Context(), []int{testPartition}, 10)
-	if err != nil || len(found) != 2 {
-		t.Errorf("the largest companies are %v, %v", found, err)
 	}
 }

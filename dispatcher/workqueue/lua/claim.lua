@@ -5,8 +5,8 @@
 -- ARGV: 1 key prefix, 2 replica, 3 number of the call, 4 maximum of deliveries, 5 maximum
 --   of bytes of events, 6 maximum of deliveries per company while other companies have
 --   work, 7 in-flight limit of an endpoint queue, 8 unreachable attempts in a row that open
---   a breaker, 9 maximum of jobs, 10 share of each company that is not listed, 11 in-flight
---   limit of a company's endpoint queues of one host; then company and share in turn
+--   a breaker, 9 share of each company that is not listed, 10 in-flight limit of a company's
+--   endpoint queues of one host; then company and share in turn
 -- Returns {1 when a wake-up must be enqueued else 0, companies passed by because they hold
 --   their share, ms until an endpoint queue that waits for its rate may be served or -1, then, in
 --   turn, each company with a damaged key and the error, batches...}; {-1} when the replica is
@@ -22,10 +22,10 @@ if call <= tonumber(redis.call('HGET', note, '') or 0) then return {-2} end
 
 local now = clock()
 local budget, bytes, quantum = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local limit, trips, jobs, share_of_others = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
-local host_limit = tonumber(ARGV[11])
+local limit, trips, share_of_others, host_limit = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local jobs = 4 -- that may still be claimed
 local shares = {}
-for i = 12, #ARGV, 2 do shares[ARGV[i]] = tonumber(ARGV[i + 1]) end
+for i = 11, #ARGV, 2 do shares[ARGV[i]] = tonumber(ARGV[i + 1]) end
 
 local JOB_TURN = 8      -- in every so many turns of a company, a job precedes new work
 local PAGE = 200        -- companies that are read at a time
@@ -53,16 +53,27 @@ local function read(command, ...)
   return value
 end
 
--- read_events reads events of a company. MGET does not distinguish a value of the wrong
--- type from a missing one, so read is called for both.
-local function read_events(company, ids, first, last)
-  local keys = {}
-  for i = first, last do
-    keys[#keys + 1] = P .. 'e:' .. company .. ':' .. string.gsub(ids[i], '^!', '')
+-- each_event calls visit with each id and event of a company while the budget of bytes lasts, and
+-- returns the number of calls. MGET does not distinguish a value of the wrong type from a missing
+-- one, so read is called for both.
+local function each_event(company, ids, visit)
+  local events = {}
+  for i, id in ipairs(ids) do
+    if bytes <= 0 then return i - 1 end
+    local at = (i - 1) % EVENTS
+    if at == 0 then
+      local keys = {}
+      for j = i, math.min(i + EVENTS - 1, #ids) do
+        keys[#keys + 1] = P .. 'e:' .. company .. ':' .. string.gsub(ids[j], '^!', '')
+      end
+      events = redis.call('MGET', unpack(keys))
+      for k, key in ipairs(keys) do events[k] = events[k] or read('GET', key) end
+    end
+    local event = events[at + 1]
+    bytes = bytes - (event and #event or 0)
+    visit(id, event)
   end
-  local events = redis.call('MGET', unpack(keys))
-  for i, key in ipairs(keys) do events[i] = events[i] or read('GET', key) end
-  return events
+  return #ids
 end
 
 -- claim_events claims events of a company's ready queue and appends them to out. Returns the
@@ -70,32 +81,26 @@ end
 local function claim_events(company, want, cost, ordered, out)
   local queue = P .. 'q:' .. company
   local ids = redis.call('LPOP', queue, math.max(1, math.floor(want / cost))) or {}
-  local used, notes, events, unmatched = 0, {}, {}, {}
-  for i, id in ipairs(ids) do
-    if bytes <= 0 then
-      local rest = {}
-      for j = #ids, i, -1 do rest[#rest + 1] = ids[j] end
-      redis.call('LPUSH', queue, unpack(rest))
-      break
+  local used, notes, unmatched = 0, {}, {}
+  local visited = each_event(company, ids, function(id, event)
+    if matched(event) then return end
+    local known = false
+    if string.sub(id, 1, 1) == '!' then -- requeued: some deliveries may be recorded
+      id = string.sub(id, 2)
+      known = redis.pcall('HKEYS', P .. 'd:' .. company .. '/' .. id)
+      if known.err then known = false end
     end
-    local at = (i - 1) % EVENTS
-    if at == 0 then events = read_events(company, ids, i, math.min(i + EVENTS - 1, #ids)) end
-    local event = events[at + 1]
-    if not matched(event) then
-      local known = false
-      if string.sub(id, 1, 1) == '!' then -- requeued: some deliveries may be recorded
-        id = string.sub(id, 2)
-        known = redis.pcall('HKEYS', P .. 'd:' .. company .. '/' .. id)
-        if known.err then known = false end
-      end
-      notes[#notes + 1], notes[#notes + 2] = company .. '/' .. id, call
-      if ordered and event then
-        unmatched[#unmatched + 1], unmatched[#unmatched + 2] = tonumber(string.sub(event, 23, 32), 16) or 0, id
-      end
-      bytes = bytes - (event and #event or 0)
-      used = used + cost
-      out[#out + 1], out[#out + 2], out[#out + 3] = id, event, known
+    notes[#notes + 1], notes[#notes + 2] = company .. '/' .. id, call
+    if ordered and event then
+      unmatched[#unmatched + 1], unmatched[#unmatched + 2] = tonumber(string.sub(event, 23, 32), 16) or 0, id
     end
+    used = used + cost
+    out[#out + 1], out[#out + 2], out[#out + 3] = id, event, known
+  end)
+  if visited < #ids then
+    local rest = {}
+    for i = #ids, visited + 1, -1 do rest[#rest + 1] = ids[i] end
+    redis.call('LPUSH', queue, unpack(rest))
   end
   if #notes > 0 then note_down(notes) end
   begin_order(P, company, unmatched)
@@ -152,53 +157,25 @@ local function claim_endpoint(company, sub, want, out)
   local e = company .. '/' .. sub
   local queue, turn, state = P .. 'eq:' .. e, P .. 'dq:' .. company, P .. 'es:' .. e
   local s = endpoint(P, e)
-
-  -- later ends the queue's turn in its company and, with a time, adds it to the due set.
-  local function later(at)
-    redis.call('ZREM', turn, sub)
-    if at then redis.call('ZADD', P .. 'due', at, 'e:' .. e) end
-  end
+  if s.paused then redis.call('ZREM', turn, sub) return 0 end
   local most = limit
   if s.ordered or (s.fails or 0) >= trips then most = 1 end -- open breaker: one probe
-  if most > 1 and not s.paused then most = host_share(company, sub) end
-
-  -- wait_for_places stops the service of the queue until release has freed several places:
-  -- service after each freed place would cost one claim per delivery.
-  local function wait_for_places()
-    later()
-    redis.call('HSET', state, 'full', most - math.max(1, math.floor(most / 16)))
-  end
-
-  if s.paused then later() return 0 end
+  if most > 1 then most = host_share(company, sub) end
   local free = most - redis.call('HLEN', P .. 'ef:' .. e)
   local by_rate, at_rate = rate_allows(s, now)
-  local ids, times = due_now(queue, s, math.max(1, math.min(want, free, by_rate)))
-  local first = times[1]
-  if first then first = math.max(first, s['until'] or 0) end
-  if first and first > now then later(first) return 0 end
-  if free < 1 then wait_for_places() return 0 end
-  -- end_order offers the queue earlier, when the event is matched.
-  if s.ordered and too_early(company, queue) then later(now + PASSED_MS) return 0 end
-  if by_rate < 1 then
-    next_service = math.min(next_service or math.huge, at_rate - now)
-    later(at_rate)
-    return 0
-  end
+  local allowed = math.min(want, free, by_rate)
+  local ids, times = due_now(queue, s, math.max(1, allowed))
+  local early = s.ordered and too_early(company, queue)
+  if early or allowed < 1 or (s['until'] or 0) > now then ids = {} end
 
-  local used, events, taken, notes, claims = 0, {}, {}, {}, {}
-  for i, id in ipairs(ids) do
-    if bytes <= 0 then break end
-    local at = (i - 1) % EVENTS
-    if at == 0 then events = read_events(company, ids, i, math.min(i + EVENTS - 1, #ids)) end
-    local event = events[at + 1]
+  local taken, notes, claims = {}, {}, {}
+  local used = each_event(company, ids, function(id, event)
     local record = read('HGET', P .. 'd:' .. company .. '/' .. id, sub)
-    bytes = bytes - (event and #event or 0)
-    used = used + 1
-    taken[used] = id
-    notes[2 * used - 1], notes[2 * used] = reference(company, id, sub), call
-    claims[2 * used - 1], claims[2 * used] = id, claim_name(replica, version_of(record))
+    taken[#taken + 1] = id
+    notes[#notes + 1], notes[#notes + 2] = reference(company, id, sub), call
+    claims[#claims + 1], claims[#claims + 2] = id, claim_name(replica, version_of(record))
     out[#out + 1], out[#out + 2], out[#out + 3], out[#out + 4] = sub, id, record, event
-  end
+  end)
   if used > 0 then
     redis.call('ZREM', queue, unpack(taken))
     note_down(notes)
@@ -211,22 +188,29 @@ local function claim_endpoint(company, sub, want, out)
     by_rate, at_rate = rate_allows(s, now)
   end
 
-  first = times[used + 1]
+  local first = times[used + 1]
   if mixed(s) then first = first_due(queue, s) end
   if (not first or first > now) and not managed(s) then redis.call('SREM', P .. 'bl:' .. company, sub) end
+  local at = nil -- when the queue is to be served again; none: once it is offered
   if not first then
     if s.numbered and not s.ordered then redis.call('HDEL', state, 'numbered') end
-    later()
   elseif used >= free then
-    wait_for_places()
-  elseif first > now then
-    later(first)
+    -- The queue is offered when release has freed several places: service after each freed place
+    -- would cost one claim per delivery.
+    redis.call('HSET', state, 'full', most - math.max(1, math.floor(most / 16)))
+  elseif math.max(first, s['until'] or 0) > now then
+    at = math.max(first, s['until'] or 0)
+  elseif early then
+    at = now + PASSED_MS -- end_order offers the queue earlier, when the event is matched
   elseif by_rate < 1 then
     next_service = math.min(next_service or math.huge, at_rate - now)
-    later(at_rate)
+    at = at_rate
   else
     redis.call('ZADD', turn, now, sub)
+    return used
   end
+  redis.call('ZREM', turn, sub)
+  if at then redis.call('ZADD', P .. 'due', at, 'e:' .. e) end
   return used
 end
 

@@ -1,44 +1,42 @@
 -- Requeues work that a replica has noted, so that other replicas may claim it: all work of
--- a lost replica, a page at a time, the work of one claim, or the work in ARGV.
+-- a replica, a page at a time, the work of one claim, or the work in ARGV.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
--- ARGV: 1 key prefix, 2 replica, 3 maximum of notes, 4 '1' to fence the replica first: its
---   claims are refused from then on, 5 number of the claim to requeue, '' for all claims;
---   the claim claims nothing if it arrives later, 6 longest time that an attempt
---   may still run, in ms; then the notes to requeue, of work that was not begun; none for all notes
+-- ARGV: 1 key prefix, 2 replica, 3 number of the claim to requeue, '' for all claims; the claim claims
+--   nothing if it arrives later, 4 longest time that an attempt may still run, in ms; then the notes to
+--   requeue, of work that was not begun. With neither a claim nor notes, the script requeues all notes
+--   and fences the replica: its claims are refused from then on.
 -- If a damaged key of its company prevents that, a noted event or delivery is quarantined, and a
 -- noted job is due again later.
 -- Returns {number of notes that were removed, notes left, 1 when a wake-up must be enqueued else 0,
 --   number of quarantined events and deliveries}.
-local P, replica, most, call = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5]
+local P, replica, call = ARGV[1], ARGV[2], ARGV[3]
 check({P})
+local MOST = 500 -- notes of one call
 local now = clock()
 local note = P .. 'n:' .. replica
-local wakes = 0
-
-if ARGV[4] == '1' then
-  redis.call('ZADD', P .. 'fenced', now, replica)
-  redis.call('ZREMRANGEBYSCORE', P .. 'fenced', '-inf', now - 86400000)
-end
-
+local refs, wakes = {}, 0
 -- An attempt of an ordered delivery may be under way. The delivery is not due before that
 -- attempt has ended.
-local begun = 0
-if #ARGV == 6 then begun = tonumber(ARGV[6]) end
+local begun = tonumber(ARGV[4])
 
-local refs = {}
-if #ARGV > 6 then
-  for i = 7, #ARGV do refs[#refs + 1] = ARGV[i] end
+if #ARGV > 4 then
+  begun = 0
+  for i = 5, #ARGV do refs[#refs + 1] = ARGV[i] end
 else
+  if call == '' then
+    redis.call('ZADD', P .. 'fenced', now, replica)
+    redis.call('ZREMRANGEBYSCORE', P .. 'fenced', '-inf', now - 86400000)
+  end
   local numbers = redis.call('HMGET', note, '', '-')
   redis.call('HDEL', note, '', '-')
   local cursor = '0'
   repeat
-    local page = redis.call('HSCAN', note, cursor, 'COUNT', most)
+    local page = redis.call('HSCAN', note, cursor, 'COUNT', MOST)
     cursor = page[1]
     for i = 1, #page[2], 2 do
       if call == '' or page[2][i + 1] == call then refs[#refs + 1] = page[2][i] end
     end
-  until cursor == '0' or #refs >= most
+  until cursor == '0' or #refs >= MOST
   if call ~= '' and not redis.call('ZSCORE', P .. 'fenced', replica) then
     redis.call('HSET', note, '', math.max(numbers[1] or 0, call), '-', math.max(numbers[2] or 0, call))
   end
@@ -46,16 +44,8 @@ end
 
 local n, quarantined, joins = 0, 0, {}
 
--- requeue requeues the work of one note. It fails when a key of the company is damaged.
-local function requeue(ref)
-  if string.sub(ref, 1, 2) == 'j:' then
-    local company, job = string.match(ref, '^j:([^/]*)/(.*)$')
-    redis.call('HDEL', P .. 'c:' .. company, 'job')
-    add_job(P, company, job, 'LPUSH')
-    joins[company] = true
-    return
-  end
-  local company, id, sub = string.match(ref, '^([^/]*)/([^/]*)/?(.*)$')
+-- requeue requeues a noted event or delivery. It fails when a key of the company is damaged.
+local function requeue(company, id, sub)
   if sub == '' then
     local event = redis.pcall('GETRANGE', P .. 'e:' .. company .. ':' .. id, 0, EVENT_HEADER - 1)
     if not matched(event) then
@@ -68,24 +58,34 @@ local function requeue(ref)
   end
 end
 
-for i = 1, math.min(#refs, most) do
+local function requeue_job(company, job)
+  redis.call('HDEL', P .. 'c:' .. company, 'job')
+  wakes = wakes + promote_one(P, 'j', company, job, now)
+end
+
+-- quarantine quarantines a noted event or delivery that cannot be requeued.
+local function quarantine(ref, company, id, sub)
+  redis.call('ZADD', P .. 'quarantine', now, ref)
+  quarantined = quarantined + 1
+  if sub == '' then -- later events of ordered subscribers do not wait for it
+    local ok, woken = pcall(end_order, P, company, {id}, now)
+    if ok then wakes = wakes + woken end
+  else -- the requeue may have failed after the delivery was in its queue
+    redis.pcall('ZREM', P .. 'eq:' .. company .. '/' .. sub, id)
+  end
+end
+
+for i = 1, math.min(#refs, MOST) do
   local ref = refs[i]
   if redis.call('HDEL', note, ref) == 1 then
     n = n + 1
-    if not pcall(requeue, ref) then -- it must not stop the requeue of other companies' work
-      if string.sub(ref, 1, 2) == 'j:' then
-        redis.call('ZADD', P .. 'due', now + PASSED_MS, ref)
-      else
-        redis.call('ZADD', P .. 'quarantine', now, ref)
-        quarantined = quarantined + 1
-        local company, id, sub = string.match(ref, '^([^/]*)/([^/]*)/?(.*)$')
-        if sub == '' then -- later events of ordered subscribers do not wait for it
-          local ok, woken = pcall(end_order, P, company, {id}, now)
-          if ok then wakes = wakes + woken end
-        else -- the requeue may have failed after the delivery was in its queue
-          redis.pcall('ZREM', P .. 'eq:' .. company .. '/' .. sub, id)
-        end
-      end
+    local company, job = string.match(ref, '^j:([^/]*)/(.*)$')
+    if not job then
+      local id, sub
+      company, id, sub = string.match(ref, '^([^/]*)/([^/]*)/?(.*)$')
+      if not pcall(requeue, company, id, sub) then quarantine(ref, company, id, sub) end
+    elseif not pcall(requeue_job, company, job) then
+      redis.call('ZADD', P .. 'due', now + PASSED_MS, ref)
     end
   end
 end

@@ -3,6 +3,7 @@
 package quarantine
 
 import (
+	"cmp"
 	"context"
 	_ "embed" // the scripts
 	"errors"
@@ -34,9 +35,7 @@ var (
 // ErrNotFound means that the quarantine has no such entry.
 var ErrNotFound = errors.New("not in the quarantine")
 
-// Key is the quarantine of a partition. Type: sorted set, Entry.Member by the unix ms
-// of its quarantine. Writer: this package, the scripts of delivery/store and the requeue script. TTL:
-// none, an operator retries or drops each entry.
+// Key is the quarantine of a partition: a sorted set of Entry.Member by the unix ms of its quarantine.
 func Key(p int) string { return partition.Prefix(p) + "quarantine" }
 
 // Entry is an event, a delivery or a subscriber that could not be read.
@@ -56,6 +55,15 @@ func (e Entry) Member() string {
 	return member
 }
 
+// names are the company, event id and subscriber as the scripts take them, "" for none.
+func (e Entry) names() []any {
+	sub := ""
+	if e.Subscriber != nil {
+		sub = e.Subscriber.String()
+	}
+	return []any{e.Company.String(), e.EventID, sub}
+}
+
 // ID identifies the entry in its company: the event's id, the delivery's, or "." and the
 // subscriber's UUID.
 func (e Entry) ID() string {
@@ -65,32 +73,27 @@ func (e Entry) ID() string {
 	return e.EventID
 }
 
-// Options configures a Store; all are required.
-type Options struct {
-	Client redis.UniversalClient
-	// Wake wakes partitions: a replica with free places serves them.
-	Wake func(ctx context.Context, partitions []int)
+// Store is the quarantine of all partitions, safe for concurrent use.
+type Store struct {
+	client redis.UniversalClient
+	wake   func(ctx context.Context, partitions []int)
 }
 
-// Store is the quarantine of all partitions, safe for concurrent use.
-type Store struct{ opts Options }
-
-// New returns a Store.
-func New(o Options) *Store { return &Store{opts: o} }
+// New returns a Store. wake wakes partitions: a replica with free places serves them.
+func New(client redis.UniversalClient, wake func(ctx context.Context, partitions []int)) *Store {
+	return &Store{client, wake}
+}
 
 // Move moves claimed work that cannot be read, an event or a delivery, from a
 // replica's note to the quarantine.
 func (s *Store) Move(ctx context.Context, replica string, e Entry) error {
-	p, sub := partition.Of(e.Company), ""
-	if e.Subscriber != nil {
-		sub = e.Subscriber.String()
-	}
-	call := &script.Call{Script: moveScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), replica, e.Company.String(), e.EventID, sub}}
-	if err := script.Run(ctx, s.opts.Client, call); err != nil {
+	p := partition.Of(e.Company)
+	call := &script.Call{Script: moveScript, Keys: queues.Keys(p), Args: append([]any{partition.Prefix(p), replica}, e.names()...)}
+	if err := script.Run(ctx, s.client, call); err != nil {
 		return fmt.Errorf("quarantine: %w", err)
 	}
-	if wake, _ := call.Reply().(int64); wake == 1 {
-		s.opts.Wake(ctx, []int{p})
+	if call.Reply() == int64(1) {
+		s.wake(ctx, []int{p})
 	}
 	return nil
 }
@@ -98,13 +101,9 @@ func (s *Store) Move(ctx context.Context, replica string, e Entry) error {
 // AddSubscribers lists subscribers of a company that cannot be read, in one round trip, and
 // returns those that were not listed before.
 func (s *Store) AddSubscribers(ctx context.Context, company uuid.UUID, ids []uuid.UUID, now time.Time) (added []uuid.UUID, err error) {
-	calls := make([]*redis.IntCmd, len(ids))
-	_, err = s.opts.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for i, id := range ids {
-			e := Entry{Company: company, Subscriber: &id}
-			calls[i] = pipe.ZAddNX(ctx, Key(partition.Of(company)), redis.Z{Score: float64(now.UnixMilli()), Member: e.Member()})
-		}
-		return nil
+	calls, err := pipeline.Each(ctx, s.client, ids, func(pipe redis.Pipeliner, id uuid.UUID) *redis.IntCmd {
+		e := Entry{Company: company, Subscriber: &id}
+		return pipe.ZAddNX(ctx, Key(partition.Of(company)), redis.Z{Score: float64(now.UnixMilli()), Member: e.Member()})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("quarantine subscribers: %w", err)
@@ -119,7 +118,7 @@ func (s *Store) AddSubscribers(ctx context.Context, company uuid.UUID, ids []uui
 
 // Has reports whether the quarantine has the entry.
 func (s *Store) Has(ctx context.Context, e Entry) (bool, error) {
-	err := s.opts.Client.ZScore(ctx, Key(partition.Of(e.Company)), e.Member()).Err()
+	err := s.client.ZScore(ctx, Key(partition.Of(e.Company)), e.Member()).Err()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return false, fmt.Errorf("find quarantined: %w", err)
 	}
@@ -129,7 +128,7 @@ func (s *Store) Has(ctx context.Context, e Entry) (bool, error) {
 // Forget drops an entry whose event, delivery or subscriber is gone. ErrNotFound when
 // there is no such entry.
 func (s *Store) Forget(ctx context.Context, e Entry) error {
-	n, err := s.opts.Client.ZRem(ctx, Key(partition.Of(e.Company)), e.Member()).Result()
+	n, err := s.client.ZRem(ctx, Key(partition.Of(e.Company)), e.Member()).Result()
 	if err != nil {
 		return fmt.Errorf("drop from quarantine: %w", err)
 	}
@@ -161,9 +160,17 @@ const (
 	maxReads    = 20
 )
 
+// position is a position in the quarantine: just after a member, which may be gone, or
+// at the start of a partition.
+type position struct {
+	Partition int    `json:"p"`
+	MS        int64  `json:"t,omitzero"`
+	Member    string `json:"m,omitzero"`
+}
+
 // List lists the entries of the quarantine, for each company the oldest first.
 // cursor.ErrBad when the cursor is not of this list.
-func (s *Store) List(ctx context.Context, f Filter) (Page, error) {
+func (s *Store) List(ctx context.Context, f Filter) (page Page, err error) {
 	first, last := 0, partition.Count-1
 	if f.Company != nil {
 		first = partition.Of(*f.Company)
@@ -176,73 +183,49 @@ func (s *Store) List(ctx context.Context, f Filter) (Page, error) {
 	if at.Partition < first || at.Partition > last || at.MS < 0 {
 		return Page{}, cursor.ErrBad
 	}
-	l := &page{client: s.opts.Client, filter: f, at: at, size: defaultSize, reads: maxReads}
-	if f.Size > 0 {
-		l.size = min(f.Size, maxSize)
-	}
 	partitions := partition.All()[at.Partition : last+1]
-	counts, err := pipeline.Each(ctx, s.opts.Client, partitions, func(pipe redis.Pipeliner, p int) *redis.IntCmd {
+	counts, err := pipeline.Each(ctx, s.client, partitions, func(pipe redis.Pipeliner, p int) *redis.IntCmd {
 		return pipe.ZCard(ctx, Key(p))
 	})
 	if err != nil {
 		return Page{}, fmt.Errorf("count quarantine: %w", err)
 	}
+	size := min(cmp.Or(max(f.Size, 0), defaultSize), maxSize)
+	reads := 0
 	for i, p := range partitions {
-		if counts[i].Val() == 0 {
-			continue
+		if p != at.Partition {
+			at = position{Partition: p}
 		}
-		if p != l.at.Partition {
-			l.at = position{Partition: p}
-		}
-		if more, err := l.read(ctx); err != nil || more {
-			return Page{Items: l.items, Next: cursor.Encode("quarantine", filter, l.at)}, err
+		for more := counts[i].Val() > 0; more; reads++ {
+			if reads == maxReads {
+				page.Next = cursor.Encode("quarantine", filter, at)
+				return page, nil
+			}
+			entries, err := s.client.ZRangeByScoreWithScores(ctx, Key(p), &redis.ZRangeBy{
+				Min: strconv.FormatInt(at.MS, 10), Max: "+inf", Count: readSize,
+			}).Result()
+			if err != nil {
+				return Page{}, fmt.Errorf("read quarantine: %w", err)
+			}
+			for _, z := range entries {
+				member, _ := z.Member.(string)
+				next := position{Partition: p, MS: int64(z.Score), Member: member}
+				if next.MS == at.MS && member <= at.Member {
+					continue
+				}
+				if len(page.Items) == size {
+					page.Next = cursor.Encode("quarantine", filter, at)
+					return page, nil
+				}
+				at = next
+				if e, ok := parse(member, next.MS); ok && (f.Company == nil || e.Company == *f.Company) {
+					page.Items = append(page.Items, e)
+				}
+			}
+			more = len(entries) == readSize
 		}
 	}
-	return Page{Items: l.items}, nil
-}
-
-// page is a page of the list that is being read.
-type page struct {
-	client redis.UniversalClient
-	filter Filter
-	at     position
-	items  []Entry
-	size   int
-	reads  int // reads left for this page
-}
-
-// read goes on after l.at in its partition. more reports that the page is full, or that
-// no more reads are allowed, before the end of the partition.
-func (l *page) read(ctx context.Context) (more bool, err error) {
-	for {
-		if l.reads--; l.reads < 0 {
-			return true, nil
-		}
-		entries, err := l.client.ZRangeByScoreWithScores(ctx, Key(l.at.Partition), &redis.ZRangeBy{
-			Min: strconv.FormatInt(l.at.MS, 10), Max: "+inf", Count: readSize,
-		}).Result()
-		if err != nil {
-			return false, fmt.Errorf("read quarantine: %w", err)
-		}
-		for _, z := range entries {
-			member, _ := z.Member.(string)
-			next := position{Partition: l.at.Partition, MS: int64(z.Score), Member: member}
-			if next.MS == l.at.MS && member <= l.at.Member {
-				continue
-			}
-			if len(l.items) == l.size {
-				return true, nil
-			}
-			l.at = next
-			e, ok := parse(member, next.MS)
-			if ok && (l.filter.Company == nil || e.Company == *l.filter.Company) {
-				l.items = append(l.items, e)
-			}
-		}
-		if len(entries) < readSize {
-			return false, nil
-		}
-	}
+	return page, nil
 }
 
 func parse(member string, ms int64) (Entry, bool) {
@@ -265,23 +248,12 @@ func parse(member string, ms int64) (Entry, bool) {
 	return e, true
 }
 
-// position is a position in the quarantine: just after a member, which may be gone, or
-// at the start of a partition.
-type position struct {
-	Partition int    `json:"p"`
-	MS        int64  `json:"t,omitzero"`
-	Member    string `json:"m,omitzero"`
-}
-
 // Retry requeues the work of an entry, so that it is tried again. ErrNotFound when there
 // is no such entry.
 func (s *Store) Retry(ctx context.Context, e Entry) error {
-	p, sub := partition.Of(e.Company), ""
-	if e.Subscriber != nil {
-		sub = e.Subscriber.String()
-	}
-	call := &script.Call{Script: retryScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), e.Company.String(), e.EventID, sub}}
-	if err := script.Run(ctx, s.opts.Client, call); err != nil {
+	p := partition.Of(e.Company)
+	call := &script.Call{Script: retryScript, Keys: queues.Keys(p), Args: append([]any{partition.Prefix(p)}, e.names()...)}
+	if err := script.Run(ctx, s.client, call); err != nil {
 		return fmt.Errorf("retry quarantined: %w", err)
 	}
 	reply, _ := call.Reply().([]any)
@@ -289,7 +261,7 @@ func (s *Store) Retry(ctx context.Context, e Entry) error {
 		return ErrNotFound
 	}
 	if reply[1] == int64(1) {
-		s.opts.Wake(ctx, []int{p})
+		s.wake(ctx, []int{p})
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func newBench(t *testing.T) *bench {
 			}
 		},
 	})
-	q.Store = quarantine.New(quarantine.Options{Client: q.client, Wake: q.queue.Wake})
+	q.Store = quarantine.New(q.client, q.queue.Wake)
 	return q
 }
 
@@ -158,7 +158,7 @@ func TestQuarantineIsListed(t *testing.T) {
 			t.Errorf("cursor %q: %v", text, err)
 		}
 	}
-	total, err := backlog.New(q.client, nil).Measure(t.Context(), []int{partition.Of(companies[0])})
+	total, err := backlog.New(q.client, nil).Measure(t.Context(), []int{partition.Of(companies[0])}, 0)
 	if err != nil || total.Quarantined < 10 {
 		t.Errorf("backlog %+v %v", total, err)
 	}

@@ -126,7 +126,7 @@ func TestNewerFormatIsNotChanged(t *testing.T) {
 	})
 	wantRefused(t, "create subscriber", err, p)
 	wantRefused(t, "requeue", q.Requeue(ctx, "a replica", workqueue.Batch{Company: company, Events: []workqueue.Event{{ID: ref.ID}}}), p)
-	unreadable := quarantine.New(quarantine.Options{Client: client, Wake: q.Wake})
+	unreadable := quarantine.New(client, q.Wake)
 	wantRefused(t, "quarantine", unreadable.Move(ctx, "a replica", quarantine.Entry{Company: company, EventID: ref.ID}), p)
 	wantRefused(t, "end job", q.EndJob(ctx, "a replica", company, uuid.New(), 0), p)
 

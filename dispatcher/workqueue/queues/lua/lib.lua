@@ -325,20 +325,14 @@ local function version_of(record)
   return bar and string.sub(record, 2, bar - 1) or ''
 end
 
--- add_job adds a job to the jobs of its company, with LPUSH or RPUSH, unless it is there: a job of
--- notices becomes due again while it waits.
-local function add_job(P, company, job, push)
-  local jobs = P .. 'jq:' .. company
-  if not redis.call('LPOS', jobs, job) then redis.call(push, jobs, job) end
-end
-
 -- promote_one moves a due endpoint queue or job into the turn of its company.
 local function promote_one(P, kind, company, id, now)
   if kind == 'e' then
     redis.call('HDEL', P .. 'es:' .. company .. '/' .. id, 'full')
     return offer(P, company, id, now)
   end
-  add_job(P, company, id, 'RPUSH')
+  local jobs = P .. 'jq:' .. company -- has a job of notices already if it becomes due again while it waits
+  if not redis.call('LPOS', jobs, id) then redis.call('RPUSH', jobs, id) end
   return join(P, company, now)
 end
 

@@ -1,7 +1,6 @@
 package workqueue
 
 import (
-	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -25,7 +24,7 @@ func replay(t *testing.T, s *shard, from, n int, others bool, last int64) int64 
 		if others {
 			last = now
 		}
-		if err := s.count(heartbeats(now, map[string]int64{"self": now, "other": last}), "self", time.UnixMilli(now)); err != nil {
+		if err := s.count(heartbeats(now, map[string]int64{"self.1": now, "other.1": last}), "self.1", time.UnixMilli(now)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -39,23 +38,23 @@ func TestReplicaIsLostAfterMissedHeartbeats(t *testing.T) {
 	s := &shard{seen: make(map[string]*other)}
 	last := replay(t, s, 0, 10, true, 0)
 	last = replay(t, s, 10, lostHeartbeats-1, false, last)
-	if s.seen["other"].lost() {
+	if s.seen["other.1"].missed >= lostHeartbeats {
 		t.Error("lost after too few heartbeats")
 	}
 	last = replay(t, s, 20, 1, true, last) // merely late
 	last = replay(t, s, 21, lostHeartbeats-1, false, last)
-	if s.seen["other"].lost() {
+	if s.seen["other.1"].missed >= lostHeartbeats {
 		t.Error("lost too soon after a late heartbeat")
 	}
 	s.waitLonger() // a heartbeat of this replica failed
 	last = replay(t, s, 30, lostHeartbeats+extraHeartbeats-1, false, last)
-	if s.seen["other"].lost() {
+	if s.seen["other.1"].missed >= lostHeartbeats {
 		t.Error("lost too soon after a failed heartbeat")
 	}
 	s.waitLonger()
 	last = replay(t, s, 50, extraHeartbeats, true, last)
 	replay(t, s, 70, lostHeartbeats, false, last)
-	if !s.seen["other"].lost() {
+	if s.seen["other.1"].missed < lostHeartbeats {
 		t.Error("not lost although Redis has long recovered")
 	}
 }
@@ -78,15 +77,5 @@ func TestOwnersAgree(t *testing.T) {
 		if n < 32 || n > 128 {
 			t.Errorf("%s owns %d of 256", replica, n)
 		}
-	}
-}
-
-func TestParsePartitions(t *testing.T) {
-	t.Parallel()
-	if got := fmt.Sprint(parsePartitions("0 255 256 -1 x 7 ")); got != "[0 255 7]" {
-		t.Errorf("read %s", got)
-	}
-	if got := fmt.Sprint(parsePartitions(string(formatPartitions([]int{3, 200})))); got != "[3 200]" {
-		t.Errorf("read %s", got)
 	}
 }
