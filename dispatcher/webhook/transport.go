@@ -77,8 +77,8 @@ func newPool(o SenderOptions, certificate *tls.Certificate) *pool {
 		idle = maxCertifiedConns
 	}
 	return &pool{dials: d.dials, Transport: &http.Transport{
-		DialContext:            d.bounded(d.DialContext, false),
-		DialTLSContext:         d.bounded(d.handshake, true),
+		DialContext:            d.bounded(d.DialContext),
+		DialTLSContext:         d.bounded(d.handshake),
 		ForceAttemptHTTP2:      true,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: o.Timeout, PingTimeout: o.ConnectTimeout},
 		DisableCompression:     true,
@@ -89,7 +89,7 @@ func newPool(o SenderOptions, certificate *tls.Certificate) *pool {
 	}}
 }
 
-// dialer opens guarded connections. Running dials are bounded by waiting attempts.
+// dialer opens guarded connections, a bounded number at a time to each host.
 type dialer struct {
 	egress.Dialer
 	tls   *tls.Config
@@ -120,15 +120,14 @@ func newDialer(o SenderOptions, certificate *tls.Certificate) *dialer {
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-func (d *dialer) bounded(dial dialFunc, tls bool) dialFunc {
+func (d *dialer) bounded(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		end, err := d.dials.begin(ctx, dialHost{address, tls})
+		end, err := d.dials.begin(ctx, address)
 		if err != nil {
 			return nil, err
 		}
-		conn, err := dial(ctx, network, address)
-		end(err)
-		return conn, err
+		defer end()
+		return dial(ctx, network, address)
 	}
 }
 
