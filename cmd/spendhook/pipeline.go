@@ -159,7 +159,7 @@ func (d *daemon) watchTraffic(ctx context.Context) {
 	d.counter = traffic.NewCounter(traffic.Options{Store: d.traffic, Registerer: d.registry, Pending: func(ctx context.Context) (int64, error) {
 		return d.dispatcher.Backlog().Pending(ctx)
 	}})
-	d.tail = tail.New(d.redis.Client(), d.log)
+	d.tail = tail.New(d.redis.Client())
 	d.background(ctx, "traffic", d.counter.Run)
 	d.background(ctx, "tail", d.tail.Run)
 }
