@@ -33,7 +33,7 @@ type Options struct {
 	Logger      *slog.Logger
 }
 
-// maxTargets bounds the subscribers whose keys are kept decoded.
+// maxTargets bounds the cache of targets.
 const maxTargets = 1 << 14
 
 // Maker makes requests. It caches the Target of each subscriber. It is safe for concurrent use.
@@ -74,7 +74,7 @@ func (t *Target) Address() string {
 	return net.JoinHostPort(t.URL.Hostname(), t.Port())
 }
 
-// Port is the port of its URL, also where that names none. The URL must not be nil.
+// Port is the port of the URL, or the default port of its scheme. The URL must not be nil.
 func (t *Target) Port() string {
 	switch {
 	case t.URL.Port() != "":
@@ -105,7 +105,11 @@ func (m *Maker) Target(ctx context.Context, sub *subscribers.Subscriber) (*Targe
 		made.headers[h.Name] = []string{h.Value.Reveal()}
 	}
 	if made.Locked == nil {
-		key, err := m.key(ctx, sub)
+		var key ed25519.PrivateKey
+		var err error
+		if m.opts.SigningKeys != nil {
+			key, err = m.opts.SigningKeys.Key(ctx, sub.CompanyUUID)
+		}
 		switch {
 		case errors.Is(err, vault.ErrLocked):
 			made.Locked = err
@@ -121,14 +125,6 @@ func (m *Maker) Target(ctx context.Context, sub *subscribers.Subscriber) (*Targe
 	}
 	m.targets.Add(sub, made)
 	return made, nil
-}
-
-// key is the company's ed25519 key, nil when it signs nothing.
-func (m *Maker) key(ctx context.Context, sub *subscribers.Subscriber) (ed25519.PrivateKey, error) {
-	if m.opts.SigningKeys == nil {
-		return nil, nil
-	}
-	return m.opts.SigningKeys.Key(ctx, sub.CompanyUUID)
 }
 
 func (t *Target) open(key ed25519.PrivateKey) (err error) {

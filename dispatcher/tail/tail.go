@@ -221,7 +221,7 @@ func (v *Viewer) Leave() {
 func (v *Viewer) Next(ctx context.Context) (entries []Entry, dropped int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(v.tail.closed, cancel)()
+	defer context.AfterFunc(v.tail.closed, cancel)() //nolint:contextcheck // ends with either
 	for ctx.Err() == nil {
 		entries, dropped, err = v.read(ctx)
 		if err == nil && (len(entries) > 0 || dropped > 0) {

@@ -56,14 +56,10 @@ func ofSubscriber(company, subscriber uuid.UUID) scope {
 func (s scope) minutesKey() string { return s.prefix + "tm:" + s.name }
 func (s scope) hoursKey() string   { return s.prefix + "th:" + s.name }
 
-// failedKey and slowKey: zsets of the subscribers with the most failed attempts in an
-// hour, and with the highest latencies.
-func (s scope) failedKey(hour int64) string {
-	return s.prefix + "tf:" + s.name + ":" + strconv.FormatInt(hour, 10)
-}
-
-func (s scope) slowKey(hour int64) string {
-	return s.prefix + "ts:" + s.name + ":" + strconv.FormatInt(hour, 10)
+// worstKey: zset of the subscribers with the most failed attempts in an hour (kind "tf"), or with the
+// highest latencies ("ts").
+func (s scope) worstKey(kind string, hour int64) string {
+	return s.prefix + kind + ":" + s.name + ":" + strconv.FormatInt(hour, 10)
 }
 
 // Store keeps counts in Redis. It is safe for concurrent use, also by several replicas,
@@ -159,7 +155,7 @@ func newCall(at scope, company uuid.UUID, now time.Time, n [4]int64, last []any,
 	}
 	return &script.Call{
 		Script: addScript, Args: args,
-		Keys: []string{at.minutesKey(), at.hoursKey(), at.failedKey(hour), at.slowKey(hour), state},
+		Keys: []string{at.minutesKey(), at.hoursKey(), at.worstKey("tf", hour), at.worstKey("ts", hour), state},
 	}
 }
 
@@ -256,10 +252,11 @@ func (s *Store) Worst(ctx context.Context, company *uuid.UUID, n int) (failing, 
 	if company != nil {
 		of = ofCompany(*company)
 	}
-	hour := s.now().Unix() / 3600
-	pipe := s.client.Pipeline()
-	failed := pipe.ZUnionWithScores(ctx, redis.ZStore{Keys: []string{of.failedKey(hour), of.failedKey(hour - 1)}})
-	latencies := pipe.ZUnionWithScores(ctx, redis.ZStore{Keys: []string{of.slowKey(hour), of.slowKey(hour - 1)}, Aggregate: "MAX"})
+	pipe, hour := s.client.Pipeline(), s.now().Unix()/3600
+	both := func(kind, aggregate string) *redis.ZSliceCmd {
+		return pipe.ZUnionWithScores(ctx, redis.ZStore{Keys: []string{of.worstKey(kind, hour), of.worstKey(kind, hour-1)}, Aggregate: aggregate})
+	}
+	failed, latencies := both("tf", "SUM"), both("ts", "MAX")
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, nil, fmt.Errorf("read the worst endpoints: %w", err)
 	}

@@ -42,7 +42,7 @@ type Point struct {
 	Erred     int64     // answered 5xx, or by no proper answer; of a subscriber alone
 	Silent    int64     // not answered; of a subscriber alone
 	Dead      int64     // deliveries that became DEAD; of a subscriber 0
-	Pending   int64     // pending events at its end, or at the last known earlier end; of a subscriber 0
+	Pending   int64     // pending events when it ended, or the last number known before; of a subscriber 0
 
 	P50, P95 time.Duration // of its attempts, estimated; of a subscriber alone, 0: it had none
 }
