@@ -103,7 +103,7 @@ func (s *server) beginStream(v *visit) (*tail.Viewer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.opts.Tail.Watch(company, keep)
+	return s.opts.Tail.Watch(ctx, company, keep)
 }
 
 // tailFilter returns the filter of attempts in the query.

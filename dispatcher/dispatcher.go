@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/trace"
@@ -92,27 +93,31 @@ func (o Options) withDefaults() Options {
 // Its other methods may be called concurrently at any time in between; those
 // that read work before Start as well.
 type Dispatcher struct {
-	opts         Options
-	queue        *workqueue.Queue
-	quarantined  *quarantine.Store
-	backlog      *backlog.Meter
-	admission    *endpoint.Admission
-	deliveries   *store.Store
-	redelivery   *redelivery.Service
-	target       func(*subscribers.Subscriber) *requests.Target        // the maker's
-	send         func(context.Context, webhook.Request) attempt.Result // the sender's
-	records      *recorders
-	consequences *consequences
-	publish      func(context.Context, []events.Event) ([]publish.Result, error)
-	metrics      *metrics
-	jobs         chan struct{}
-	forwards     chan struct{}
-	aside        inTurn // matches events of companies with filters
+	opts        Options
+	queue       *workqueue.Queue
+	quarantined *quarantine.Store
+	backlog     *backlog.Meter
+	admission   *endpoint.Admission
+	deliveries  *store.Store
+	redelivery  *redelivery.Service
+	target      func(*subscribers.Subscriber) *requests.Target        // the maker's
+	send        func(context.Context, webhook.Request) attempt.Result // the sender's
+	records     *recorders
+	sampled     *lru.Cache[uuid.UUID, lastSample] // by subscriber
+	publish     func(context.Context, []events.Event) ([]publish.Result, error)
+	metrics     *metrics
+	jobs        chan struct{}
+	forwards    chan struct{}
+	aside       inTurn // matches events of companies with filters
 
 	intake     context.Context //nolint:containedctx // ends when Stop begins: nothing new is started
 	endIntake  context.CancelFunc
 	sending    context.Context //nolint:containedctx // ends when attempts are cut short
 	endSending context.CancelCauseFunc
+
+	publishing    context.Context //nolint:containedctx // ends when the consequences of outcomes are cut short
+	endPublishing context.CancelFunc
+
 	working    sync.WaitGroup // attempts, job steps, and matching beside the claims
 	background sync.WaitGroup
 	endLoops   context.CancelFunc
@@ -153,9 +158,10 @@ func New(o Options) *Dispatcher {
 	})
 	d.records = newRecorders(d)
 	d.metrics = newMetrics(o.Registerer, d.admission, d.records.lag)
-	d.consequences = newConsequences(d)
+	d.sampled, _ = lru.New[uuid.UUID, lastSample](maxSampled) // fails without a size only
 	d.intake, d.endIntake = context.WithCancel(context.Background())
 	d.sending, d.endSending = context.WithCancelCause(context.Background())
+	d.publishing, d.endPublishing = context.WithCancel(context.Background())
 	return d
 }
 
@@ -216,9 +222,7 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 		d.records.end()
 		d.working.Wait()
 	}
-	defer context.AfterFunc(last, d.consequences.end)()
 	clean = d.records.close(last) && clean
-	d.consequences.close()
 	d.endLoops()
 	d.background.Wait()
 	if !clean {

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
-	lru "github.com/hashicorp/golang-lru/v2"
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/tail"
@@ -31,52 +29,10 @@ type lastSample struct {
 	failing bool // it ended with a failure
 }
 
-// consequencesQueue bounds the batches that wait. When it is full, the recorder of that shard waits.
-// With the batch that is processed and the one that waits to enter, a shard holds at most 10 batches
-// of recorderBatch outcomes: without the bodies of their events, with recorderBytes of answers.
-const consequencesQueue = 8
-
-// consequences publishes metrics, logs, live tails and subscriber health after outcomes
-// were written. Each recorder has its own queue and goroutine, so that a shard that hangs does
-// not block the recorders of others.
-type consequences struct {
-	d    *Dispatcher
-	seen *lru.Cache[uuid.UUID, lastSample] // by subscriber
-	ctx  context.Context                   //nolint:containedctx // end ends it
-	end  context.CancelFunc                // cancels calls that wait for Redis
-	runs sync.WaitGroup
-}
-
-func newConsequences(d *Dispatcher) *consequences {
-	seen, _ := lru.New[uuid.UUID, lastSample](maxSampled) // fails without a size only
-	c := &consequences{d: d, seen: seen}
-	c.ctx, c.end = context.WithCancel(context.Background())
-	return c
-}
-
-// open returns the queue of a recorder, for batches of outcomes that were written. The recorder
-// closes it.
-func (c *consequences) open() chan<- []*outcome {
-	in := make(chan []*outcome, consequencesQueue)
-	c.runs.Go(func() {
-		for written := range in {
-			c.process(c.ctx, written)
-		}
-	})
-	return in
-}
-
-// close returns when the queues, which their recorders have closed, are processed.
-func (c *consequences) close() {
-	c.runs.Wait()
-	c.end()
-}
-
 // process updates metrics, logs, live tails and subscriber health after outcomes were written. A panic
 // is logged and the rest of the batch is skipped: no accepted event depends on it.
-func (c *consequences) process(ctx context.Context, written []*outcome) {
-	defer func() { _ = c.d.recovered(recover(), "process outcomes", written[0].ref) }()
-	d := c.d
+func (d *Dispatcher) process(ctx context.Context, written []*outcome) {
+	defer func() { _ = d.recovered(recover(), "process outcomes", written[0].ref) }()
 	for _, o := range written {
 		d.metrics.written(o, d.heldBy)
 		d.logAttempt(ctx, o)
@@ -88,7 +44,7 @@ func (c *consequences) process(ctx context.Context, written []*outcome) {
 			d.gone(ctx, o)
 		}
 	}
-	samples := c.samples(written)
+	samples := d.samples(written)
 	if len(samples) == 0 {
 		return
 	}
@@ -106,7 +62,7 @@ func (c *consequences) process(ctx context.Context, written []*outcome) {
 
 // samples makes one sample of each subscriber's outcomes, in order. It leaves out
 // successes of a healthy subscriber within healthQuiet of its last sample.
-func (c *consequences) samples(written []*outcome) []health.Sample {
+func (d *Dispatcher) samples(written []*outcome) []health.Sample {
 	index := make(map[uuid.UUID]int)
 	var all []health.Sample
 	for _, o := range written {
@@ -117,7 +73,7 @@ func (c *consequences) samples(written []*outcome) []health.Sample {
 		if !ok {
 			i = len(all)
 			index[o.ref.Subscriber] = i
-			all = append(all, health.Sample{Company: o.ref.Company, Subscriber: o.ref.Subscriber, At: c.d.opts.Now()})
+			all = append(all, health.Sample{Company: o.ref.Company, Subscriber: o.ref.Subscriber, At: d.opts.Now()})
 		}
 		if o.result.Success() {
 			all[i].Success, all[i].TrailingFailures = true, 0
@@ -125,16 +81,16 @@ func (c *consequences) samples(written []*outcome) []health.Sample {
 			all[i].TrailingFailures++
 		}
 	}
-	return slices.DeleteFunc(all, func(s health.Sample) bool { return !c.worthRecording(s) })
+	return slices.DeleteFunc(all, func(s health.Sample) bool { return !d.worthRecording(s) })
 }
 
 // worthRecording reports whether a sample is recorded, and keeps it as the last one.
-func (c *consequences) worthRecording(s health.Sample) bool {
-	last, ok := c.seen.Get(s.Subscriber)
+func (d *Dispatcher) worthRecording(s health.Sample) bool {
+	last, ok := d.sampled.Get(s.Subscriber)
 	if ok && !last.failing && s.TrailingFailures == 0 && s.At.Sub(last.at) < healthQuiet {
 		return false
 	}
-	c.seen.Add(s.Subscriber, lastSample{at: s.At, failing: s.TrailingFailures > 0})
+	d.sampled.Add(s.Subscriber, lastSample{at: s.At, failing: s.TrailingFailures > 0})
 	return true
 }
 

@@ -127,14 +127,6 @@ type inTurn struct {
 	waiting map[uuid.UUID][]func() // by company; a company without an entry has no goroutine
 }
 
-// busy reports whether work of the company runs or waits.
-func (t *inTurn) busy(company uuid.UUID) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	_, busy := t.waiting[company]
-	return busy
-}
-
 // do runs work after the company's earlier work. It does not wait.
 func (t *inTurn) do(running *sync.WaitGroup, company uuid.UUID, work func()) {
 	t.mu.Lock()

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,27 +113,25 @@ func (d *Dispatcher) load(ctx context.Context, wanted []registry.CompanyVersion)
 	return d.opts.Registry.SubscribersOf(ctx, wanted...), nil
 }
 
-// persist is writeAll, but when that panics, each event is written on its own, and the event that
-// panics is quarantined.
-func (r *recorder) persist(ctx context.Context, todo []*pendingWrite, apart bool) (written []*outcome, refused map[uuid.UUID][]*pendingWrite) {
+// contained is try, but when that panics, each write is tried on its own, and the event of the write
+// that panics is quarantined.
+func (r *recorder) contained(ctx context.Context, todo []*pendingWrite) (t tried) {
 	defer func() {
 		why := r.d.recovered(recover(), "record", delivery.Ref{Ref: todo[0].Event})
 		switch {
 		case why == nil:
 		case len(todo) == 1:
 			r.quarantineWrite(ctx, todo[0], why)
+			t = tried{finished: todo}
 		default:
-			refused = make(map[uuid.UUID][]*pendingWrite)
 			for _, w := range todo {
-				done, again := r.persist(ctx, []*pendingWrite{w}, apart)
-				written = append(written, done...)
-				for company, writes := range again {
-					refused[company] = append(refused[company], writes...)
-				}
+				one := r.contained(ctx, []*pendingWrite{w})
+				t.again, t.finished = append(t.again, one.again...), append(t.finished, one.finished...)
+				t.written, t.failed = append(t.written, one.written...), cmp.Or(t.failed, one.failed)
 			}
 		}
 	}()
-	return r.writeAll(ctx, todo, apart)
+	return r.try(ctx, todo)
 }
 
 // quarantineWrite quarantines the event of a write, the deliveries of a write, or both.

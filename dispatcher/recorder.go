@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,7 +21,6 @@ import (
 
 const (
 	recorderBatch = 512                    // outcomes in a batch
-	recorderBytes = 4 << 20                // of receivers' answers in a batch
 	recordRetry   = 250 * time.Millisecond // between two tries to record
 )
 
@@ -43,15 +43,19 @@ func (o *outcome) ended() bool {
 	return !o.next.Status.Live() && o.next.Status != o.base.Status
 }
 
-// recorders write outcomes. Each shard has its own recorder, so that a shard that is down
-// does not block the others.
-type recorders struct {
-	d    *Dispatcher
-	ctx  context.Context    //nolint:containedctx // end ends it
-	end  context.CancelFunc // from then on outcomes are taken, but not written
-	runs sync.WaitGroup
+// consequencesQueue bounds the batches of a recorder whose consequences wait. When it is full, the
+// recorder waits. With the batch that is processed and the one that waits to enter, a shard holds at
+// most 10 batches of recorderBatch outcomes, without the bodies of their events.
+const consequencesQueue = 8
 
-	writing sync.Map // *time.Time -> the same time.Time: when each write under way began
+// recorders write outcomes, and then process their consequences. Each shard has its own recorder,
+// so that a shard that is down does not block the others.
+type recorders struct {
+	d            *Dispatcher
+	ctx          context.Context    //nolint:containedctx // end ends it
+	end          context.CancelFunc // from then on outcomes are taken, but not written
+	runs         sync.WaitGroup
+	consequences sync.WaitGroup
 
 	mu      sync.Mutex
 	byShard map[string]*recorder
@@ -83,27 +87,37 @@ func (r *recorders) of(company uuid.UUID) *recorder {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.byShard[shard] == nil {
-		made := &recorder{d: r.d, written: r.d.consequences.open()}
-		made.more = sync.NewCond(&made.mu)
+		made := &recorder{
+			d: r.d, written: make(chan []*outcome, consequencesQueue),
+			more: make(chan struct{}, 1), refused: make(map[uuid.UUID][]*pendingWrite),
+		}
 		r.byShard[shard] = made
 		r.runs.Go(func() { made.run(r.ctx) })
+		r.consequences.Go(func() {
+			for written := range made.written {
+				r.d.process(r.d.publishing, written)
+			}
+		})
 	}
 	return r.byShard[shard]
 }
 
 // lag is how long the longest write under way has taken; 0: none is under way.
 func (r *recorders) lag() (longest time.Duration) {
-	now := r.d.opts.Now()
-	r.writing.Range(func(_, began any) bool {
-		longest = max(longest, now.Sub(began.(time.Time)))
-		return true
-	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, one := range r.byShard {
+		if began := one.began.Load(); began != nil {
+			longest = max(longest, r.d.opts.Now().Sub(*began))
+		}
+	}
 	return longest
 }
 
-// close writes the queued outcomes and reports whether Redis accepted all of them before
-// ctx ended. No outcome may be recorded after it.
+// close writes the queued outcomes, processes their consequences, and reports whether Redis accepted
+// all outcomes before ctx ended. No outcome may be recorded after it.
 func (r *recorders) close(ctx context.Context) bool {
+	defer context.AfterFunc(ctx, r.d.endPublishing)()
 	r.mu.Lock()
 	for _, one := range r.byShard {
 		one.close()
@@ -112,37 +126,48 @@ func (r *recorders) close(ctx context.Context) bool {
 	clean := waitFor(ctx, &r.runs) && r.ctx.Err() == nil
 	r.end()
 	r.runs.Wait()
+	r.consequences.Wait()
+	r.d.endPublishing()
 	return clean
 }
 
-// recorder writes outcomes in batches: those that were queued during the previous write. When the
-// script refuses a write, because a key of its company is damaged, the company's outcomes are
-// written by a goroutine of their own, until all of them are written. So are those of the other
-// companies of the call that failed.
+// recorder writes outcomes in batches: those that were queued during the previous write. The script
+// refuses a call when a key of one of its companies is damaged. Each company of such a call then gets
+// a call of its own, and what is refused again is repeated every recordRetry. Meanwhile the recorder
+// writes the outcomes of other companies.
 type recorder struct {
 	d       *Dispatcher
-	written chan<- []*outcome // run closes it
-	apart   inTurn            // writes the outcomes of companies with a refused write
-	others  sync.WaitGroup    // the goroutines of apart
+	written chan []*outcome           // run closes it
+	more    chan struct{}             // something was queued, or the recorder is closed
+	began   atomic.Pointer[time.Time] // when the oldest write under way began; nil: none is under way
+
+	refused map[uuid.UUID][]*pendingWrite // by company; run alone uses it
+	retryAt time.Time                     // when refused writes are repeated
 
 	mu     sync.Mutex // guards all below
-	more   *sync.Cond // something was queued, or the recorder is closed
 	queued []*outcome
 	closed bool
 }
 
 func (r *recorder) push(o *outcome) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.queued = append(r.queued, o)
-	r.more.Signal()
+	r.mu.Unlock()
+	r.wake()
 }
 
 func (r *recorder) close() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.closed = true
-	r.more.Signal()
+	r.mu.Unlock()
+	r.wake()
+}
+
+func (r *recorder) wake() {
+	select {
+	case r.more <- struct{}{}:
+	default:
+	}
 }
 
 // run writes outcomes until the recorder is closed. Once ctx has ended, it discards them: their
@@ -150,111 +175,82 @@ func (r *recorder) close() {
 // attempts.
 func (r *recorder) run(ctx context.Context) {
 	defer close(r.written)
-	defer r.others.Wait()
-	for batch := r.next(); len(batch) > 0; batch = r.next() {
-		apart := make(map[uuid.UUID][]*outcome)
-		together := slices.DeleteFunc(batch, func(o *outcome) bool {
-			company := o.ref.Company
-			if apart[company] == nil && !r.apart.busy(company) {
-				return false
+	for {
+		batch, closed := r.take()
+		retry := len(r.refused) > 0 && time.Now().After(r.retryAt) //nolint:forbidigo // paces, decides nothing
+		switch {
+		case len(batch) > 0 || retry:
+			r.write(ctx, r.pending(batch), retry)
+		case len(r.refused) > 0:
+			select {
+			case <-r.more:
+			case <-time.After(recordRetry):
 			}
-			apart[company] = append(apart[company], o)
-			return true
-		})
-		for company, outcomes := range apart {
-			r.apart.do(&r.others, company, func() { r.write(ctx, outcomes, r.pending(outcomes), true) })
+		case closed:
+			return
+		default:
+			<-r.more
 		}
-		r.write(ctx, together, r.pending(together), false)
 	}
 }
 
-// next waits for outcomes and takes the first of them; none once all of a closed recorder are taken.
-func (r *recorder) next() []*outcome {
+// take takes the first of the queued outcomes, and reports whether the recorder is closed.
+func (r *recorder) take() (batch []*outcome, closed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for len(r.queued) == 0 && !r.closed {
-		r.more.Wait()
-	}
-	n := 0
-	for bytes := 0; n < len(r.queued) && n < recorderBatch && bytes < recorderBytes; n++ {
-		if result := r.queued[n].result; result != nil {
-			bytes += len(result.ResponseBody)
-		}
-	}
-	batch := slices.Clone(r.queued[:n])
+	n := min(len(r.queued), recorderBatch)
+	batch = slices.Clone(r.queued[:n])
 	r.queued = slices.Delete(r.queued, 0, n)
-	return batch
+	return batch, r.closed
 }
 
-// write records outcomes by the writes made of them, and frees their places. It retries until Redis
-// accepts the writes: the attempt of a dropped outcome would not be counted. Unless the outcomes
-// are written apart, the companies with a refused write are written apart from then on.
-func (r *recorder) write(ctx context.Context, outcomes []*outcome, todo []*pendingWrite, apart bool) {
-	if len(outcomes) == 0 {
-		return
-	}
-	var refused map[uuid.UUID][]*pendingWrite
-	if ctx.Err() == nil {
-		began := r.d.opts.Now()
-		r.d.records.writing.Store(&began, began)
-		defer r.d.records.writing.Delete(&began)
-		var written []*outcome
-		written, refused = r.persist(ctx, todo, apart)
-		for _, o := range written {
-			o.payload = requests.Payload{} // only the attempt needs it
-		}
-		if len(written) > 0 {
-			r.written <- written
-		}
-	}
-	left := make(map[uuid.UUID][]*outcome)
-	for _, o := range outcomes {
-		if company := o.ref.Company; refused[company] != nil {
-			left[company] = append(left[company], o)
+// write makes writes, and with retry also the refused ones. It repeats them until Redis accepts or
+// refuses them: the attempt of a dropped outcome would not be counted. Writes of a company with
+// refused writes wait behind these.
+func (r *recorder) write(ctx context.Context, writes []*pendingWrite, retry bool) {
+	began := r.d.opts.Now()
+	r.began.CompareAndSwap(nil, &began)
+	var todo []*pendingWrite
+	for _, w := range writes {
+		if company := w.Event.Company; r.refused[company] != nil {
+			w.alone = true
+			r.refused[company] = append(r.refused[company], w)
 		} else {
-			r.d.claimAgain(r.d.admission.Release(company))
+			todo = append(todo, w)
 		}
 	}
-	r.d.queue.Freed()
-	for company, writes := range refused {
-		r.apart.do(&r.others, company, func() { r.write(ctx, left[company], writes, true) })
+	if retry {
+		for _, refused := range r.refused {
+			todo = append(todo, refused...)
+		}
+		clear(r.refused)
 	}
-}
-
-// writeAll writes until Redis accepts everything, except writes of companies with a refused write:
-// unless these are written apart, it returns them.
-func (r *recorder) writeAll(ctx context.Context, todo []*pendingWrite, apart bool) (written []*outcome, refused map[uuid.UUID][]*pendingWrite) {
-	refused = make(map[uuid.UUID][]*pendingWrite)
-	for {
-		again, done, failed := r.try(ctx, todo)
-		written, todo = append(written, done...), again
-		if failed != nil {
-			r.d.opts.Logger.Error("outcomes not recorded, trying again", "events", len(todo), "exception.message", failed)
-			if !apart {
-				todo = withoutRefused(todo, refused)
+	for len(todo) > 0 && ctx.Err() == nil {
+		result := r.contained(ctx, todo)
+		r.finish(result)
+		todo = nil
+		for _, w := range result.again {
+			if !w.refused {
+				todo = append(todo, w)
+				continue
+			}
+			if w.alone {
+				r.retryAt = time.Now().Add(recordRetry) //nolint:forbidigo // as in run
+			}
+			w.alone = true
+			r.refused[w.Event.Company] = append(r.refused[w.Event.Company], w)
+		}
+		if result.failed != nil {
+			r.d.opts.Logger.Error("outcomes not recorded, trying again", "events", len(result.again), "exception.message", result.failed)
+			if len(todo) > 0 {
+				pause.For(ctx, recordRetry)
 			}
 		}
-		if len(todo) == 0 || failed != nil && !pause.For(ctx, recordRetry) {
-			return written, refused
-		}
 	}
-}
-
-// withoutRefused moves the writes of companies with a refused write to refused, and returns the others.
-func withoutRefused(todo []*pendingWrite, refused map[uuid.UUID][]*pendingWrite) (others []*pendingWrite) {
-	for _, w := range todo {
-		if w.refused {
-			refused[w.Event.Company] = []*pendingWrite{}
-		}
+	r.finish(tried{finished: todo}) // discarded
+	if len(r.refused) == 0 {
+		r.began.Store(nil)
 	}
-	for _, w := range todo {
-		if of, ok := refused[w.Event.Company]; ok {
-			refused[w.Event.Company] = append(of, w)
-		} else {
-			others = append(others, w)
-		}
-	}
-	return others
 }
 
 type pendingWrite struct {
@@ -262,7 +258,9 @@ type pendingWrite struct {
 
 	replica  string
 	outcomes []*outcome // each try makes the changes of them
+	places   int        // of outcomes, freed when the write is finished
 	refused  bool       // the last try failed in the script: a key may be damaged
+	alone    bool       // not in one call with writes of other companies
 }
 
 // pending groups a batch into one write per event, and subtracts the outcomes from the
@@ -282,6 +280,7 @@ func (r *recorder) pending(batch []*outcome) []*pendingWrite {
 			index[k] = w
 			writes = append(writes, w)
 		}
+		w.places++
 		if o.event != nil {
 			if o.event.left--; o.event.left == 0 {
 				w.Matched, w.Fanout, w.Held = true, o.event.fanout, o.event.held
@@ -294,44 +293,79 @@ func (r *recorder) pending(batch []*outcome) []*pendingWrite {
 	return writes
 }
 
-// try writes once. again has the writes to repeat: failed ones, and outcomes of deliveries
-// that were changed meanwhile, applied to the new record.
-func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pendingWrite, done []*outcome, failed error) {
-	now := r.d.opts.Now()
-	byReplica := map[string][]*pendingWrite{}
-	for _, w := range todo {
-		byReplica[w.replica] = append(byReplica[w.replica], w)
+// tried is the result of a try to make writes.
+type tried struct {
+	again    []*pendingWrite // failed ones, and outcomes of deliveries that were changed meanwhile
+	finished []*pendingWrite // all others
+	written  []*outcome
+	failed   error
+}
+
+// finish frees the places of finished writes, and passes on the outcomes that were written.
+func (r *recorder) finish(t tried) {
+	for _, o := range t.written {
+		o.payload = requests.Payload{} // only the attempt needs it
 	}
-	for replica, mine := range byReplica {
+	if len(t.written) > 0 {
+		r.written <- t.written
+	}
+	for _, w := range t.finished {
+		for range w.places {
+			r.d.claimAgain(r.d.admission.Release(w.Event.Company))
+		}
+	}
+	r.d.queue.Freed()
+}
+
+// try makes writes once.
+func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (t tried) {
+	type call struct {
+		replica string
+		alone   uuid.UUID // the only company; uuid.Nil: there are several
+	}
+	now := r.d.opts.Now()
+	calls := map[call][]*pendingWrite{}
+	for _, w := range todo {
+		c := call{replica: w.replica}
+		if w.alone {
+			c.alone = w.Event.Company
+		}
+		calls[c] = append(calls[c], w)
+	}
+	for c, mine := range calls {
 		writes := make([]store.Write, len(mine))
 		for i, w := range mine {
 			w.change(r.d, now)
 			writes[i] = w.Write
 		}
-		recorded, wakes, err := r.d.deliveries.Record(ctx, now, replica, writes)
+		recorded, wakes, err := r.d.deliveries.Record(ctx, now, c.replica, writes)
 		if err != nil { // a record cannot be encoded: a retry would fail too
 			r.d.opts.Logger.Error("outcomes dropped", "exception.message", err)
+			t.finished = append(t.finished, mine...)
 			continue
 		}
 		r.d.queue.Kick(wakes...)
 		for i, answer := range recorded {
+			w := mine[i]
 			if _, ok := errors.AsType[*partition.FormatError](answer.Err); ok {
-				continue // a replica that reads the format takes the work over and repeats the attempt
-			}
-			if answer.Err != nil {
-				mine[i].refused = store.Refused(answer.Err)
-				failed, again = answer.Err, append(again, mine[i])
+				t.finished = append(t.finished, w) // a replica that reads the format takes the work over and repeats the attempt
 				continue
 			}
-			r.quarantine(mine[i], answer.Found)
-			rest, written := mine[i].settle(answer.Found)
-			done = append(done, written...)
+			if w.refused = answer.Err != nil && store.Refused(answer.Err); answer.Err != nil {
+				t.failed, t.again = answer.Err, append(t.again, w)
+				continue
+			}
+			r.quarantine(w, answer.Found)
+			rest, written := w.settle(answer.Found)
+			t.written = append(t.written, written...)
 			if rest != nil {
-				again = append(again, rest)
+				t.again = append(t.again, rest)
+			} else {
+				t.finished = append(t.finished, w)
 			}
 		}
 	}
-	return again, done, failed
+	return t
 }
 
 // quarantine moves an event with unreadable deliveries to the quarantine. A delivery that
@@ -390,7 +424,7 @@ func (w *pendingWrite) settle(found []*store.Found) (rest *pendingWrite, done []
 			}
 			o.base, o.next, o.rebased = base, nil, true
 			if rest == nil {
-				rest = &pendingWrite{Write: store.Write{Event: w.Event}, replica: w.replica}
+				rest = &pendingWrite{Write: store.Write{Event: w.Event}, replica: w.replica, places: w.places, alone: w.alone}
 			}
 			rest.outcomes = append(rest.outcomes, o)
 		}

@@ -146,7 +146,7 @@ func (w *story) invent(t *testing.T) {
 	for minute := range 177 {
 		at := start.Add(time.Duration(minute) * time.Minute)
 		clock := func() time.Time { return at }
-		c := traffic.NewCounter(traffic.Options{Store: traffic.NewStore(client, clock), Pending: func(context.Context) (int64, error) { return 6, nil }})
+		c := traffic.NewCounter(traffic.NewStore(client, clock), func(context.Context) (int64, error) { return 6, nil })
 		events := 12 + int(7*math.Sin(float64(minute)/19)) + minute%4
 		c.Accepted(developerCompany, events)
 		paused := minute >= 95 && minute < 110

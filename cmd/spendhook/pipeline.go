@@ -137,10 +137,10 @@ func (d *daemon) openDispatcher() error {
 // writes the last counts of the dispatcher.
 func (d *daemon) watchTraffic(ctx context.Context) {
 	d.traffic = traffic.NewStore(d.redis.Client(), nil)
-	d.counter = traffic.NewCounter(traffic.Options{Store: d.traffic, Registerer: d.registry, Pending: func(ctx context.Context) (int64, error) {
+	d.counter = traffic.NewCounter(d.traffic, func(ctx context.Context) (int64, error) {
 		return d.dispatcher.Backlog().Pending(ctx)
-	}})
-	d.tail = tail.New(d.redis.Client(), d.log)
+	})
+	d.tail = tail.New(d.redis.Client())
 	d.background(ctx, "traffic", d.counter.Run)
 	d.background(ctx, "tail", d.tail.Run)
 }

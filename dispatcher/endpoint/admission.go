@@ -60,9 +60,9 @@ type Delivery struct {
 	// besides the last SetQueued.
 	Backlogged bool
 	// Decided is called once for a delivery that waits, with the final decision (never
-	// Wait) and the time as from Enter. Leave, Stop or the Enter of another delivery call
-	// it, on the goroutine of their caller and without a lock, perhaps before Enter has
-	// returned.
+	// Wait) and the time as from Enter. Leave or the Enter of another delivery call it, on the
+	// goroutine of their caller and without a lock, perhaps before Enter has returned. It is
+	// not called after Stop.
 	Decided func(Decision, time.Time)
 }
 
@@ -79,7 +79,7 @@ const (
 	OverflowPause                   // append to the endpoint queue: the receiver asked for a pause
 	OverflowHost                    // append to the endpoint queue: the company has no place at the host
 	OverflowShare                   // append to the endpoint queue: no memory, or the wait would delay the company's other endpoints
-	Stopped                         // requeue: the replica is shutting down
+	Stopped                         // the replica is shutting down
 )
 
 // Result is the result of one attempt, as far as it concerns its endpoint.
@@ -100,7 +100,7 @@ type Counts struct {
 }
 
 // Admission shares a replica's memory and attempts among companies and
-// endpoints. No call blocks, and each but Holding and Stop takes constant time
+// endpoints. No call blocks, and each but Holding takes constant time
 // (Leave and SetQueued: for each delivery decided, company named and endpoint
 // given). Safe for concurrent use.
 type Admission struct {
@@ -108,14 +108,12 @@ type Admission struct {
 
 	mu        sync.Mutex // guards all below
 	endpoints map[uuid.UUID]*endpoint
-	lru       list.List // of *endpoint, the latest used first
-	breakers  [3]int    // endpoints by state
+	breakers  [3]int // endpoints by state
 	companies map[uuid.UUID]*company
-	hosts     map[hostKey]*host // where something is in flight
-	holding   list.List         // of *company, that hold something
-	idle      list.List         // of *company, that have none; the latest last
-	passed    list.List         // of *company, that wait until they may claim more
-	held      int               // places that are taken
+	holding   map[uuid.UUID]*company // those that hold something
+	hosts     map[hostKey]*host      // where something is in flight
+	passed    list.List              // of *company, that wait until they may claim more
+	held      int                    // places that are taken
 	inFlight  int
 	extra     int    // outcomes of Hold without a place
 	lastMark  uint64 // see company.queued
@@ -130,6 +128,7 @@ func New(o Options) *Admission {
 		o:         o,
 		endpoints: map[uuid.UUID]*endpoint{},
 		companies: map[uuid.UUID]*company{},
+		holding:   map[uuid.UUID]*company{},
 		hosts:     map[hostKey]*host{},
 	}
 }
@@ -357,7 +356,7 @@ func (w decided) call() {
 // next takes the waiting deliveries that start now. When none can start and no attempt is in
 // flight, all overflow: the end of an attempt is what would start them.
 func (a *Admission) next(c *company, e *endpoint) decided {
-	if len(e.waiting) == 0 {
+	if len(e.waiting) == 0 || a.stopped {
 		return decided{}
 	}
 	switch {
@@ -393,33 +392,12 @@ func (a *Admission) overflowAll(c *company, e *endpoint, w decided) decided {
 	return w
 }
 
-// Stop calls Decided with Stopped for all waiting deliveries. After Stop no delivery starts
-// and no company may claim; Leave still works.
+// Stop makes sure that no delivery starts and no company may claim from now on. Leave still works.
+// Waiting deliveries are not decided.
 func (a *Admission) Stop() {
-	a.stop().call()
-}
-
-func (a *Admission) stop() decided {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.stopped = true
-	w := decided{decision: Stopped}
-	for _, e := range a.endpoints {
-		for _, d := range e.waiting {
-			a.release(a.companies[d.Company]) // the company still exists: it has an attempt in flight there
-		}
-		w.deliveries = append(w.deliveries, e.waiting...)
-		e.waiting = nil
-	}
-	for _, h := range a.hosts {
-		for _, d := range h.waiting {
-			a.endpoints[d.Endpoint].parked--
-			a.release(a.companies[d.Company])
-		}
-		w.deliveries = append(w.deliveries, h.waiting...)
-		h.waiting = nil
-	}
-	return w
 }
 
 // Counts returns the numbers for metrics.

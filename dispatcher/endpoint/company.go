@@ -13,10 +13,8 @@ const maxExceptions = 4096
 // no other state.
 type company struct {
 	id    uuid.UUID
-	in    *list.List    // Admission.holding or idle; nil: new
-	at    *list.Element // there
-	held  int           // its deliveries and outcomes in memory
-	extra int           // of these, outcomes without a place
+	held  int // its deliveries and outcomes in memory
+	extra int // of these, outcomes without a place
 	// failing: its last attempt found the endpoint out of reach.
 	failing bool
 	// queued numbers the present set of the company's endpoints that have a queue; 0: none has. An
@@ -42,18 +40,17 @@ func (a *Admission) Free(company uuid.UUID) int {
 func (a *Admission) Holding() (shares map[uuid.UUID]int, others int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	shares = make(map[uuid.UUID]int, a.holding.Len())
-	for at := a.holding.Front(); at != nil; at = at.Next() {
-		c := at.Value.(*company)
-		shares[c.id] = a.freeFor(c)
+	shares = make(map[uuid.UUID]int, len(a.holding))
+	for id, c := range a.holding {
+		shares[id] = a.freeFor(c)
 	}
 	others = a.freeFor(nil)
 	if a.o.Places-a.held > a.reserve() {
 		return shares, others
 	}
-	for at := a.idle.Back(); at != nil && len(shares) < maxExceptions; at = at.Prev() {
-		if c := at.Value.(*company); c.failing {
-			shares[c.id] = 0
+	for id, c := range a.companies {
+		if c.held == 0 && c.failing && len(shares) < maxExceptions {
+			shares[id] = 0
 		}
 	}
 	return shares, others
@@ -84,7 +81,7 @@ func (a *Admission) freeFor(c *company) int {
 // Passed notes that work of the company was not claimed because of its share.
 // It reports whether the company may claim again at once; else a later Leave or
 // Release names it, once. Of more than MaxEndpoints such companies that hold
-// nothing, the oldest are forgotten.
+// nothing, some are forgotten.
 func (a *Admission) Passed(company uuid.UUID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -157,33 +154,30 @@ func (a *Admission) company(id uuid.UUID) *company {
 	return c
 }
 
-// fileCompany puts a company into the list where it belongs after a change, or
-// forgets it.
+// fileCompany notes after a change whether a company holds something. It forgets a company without
+// state, and beyond MaxEndpoints idle companies one of them.
 func (a *Admission) fileCompany(c *company) {
-	to := &a.idle
 	switch {
 	case c.held > 0:
-		to = &a.holding
+		a.holding[c.id] = c
+		return
 	case !c.failing && c.queued == 0 && c.passed == nil:
 		a.forget(c)
-		return
+	default:
+		delete(a.holding, c.id)
 	}
-	if c.in == to {
-		return
-	}
-	if c.in != nil {
-		c.in.Remove(c.at)
-	}
-	c.in, c.at = to, to.PushBack(c)
-	if a.idle.Len() > a.o.MaxEndpoints {
-		a.forget(a.idle.Front().Value.(*company))
+	if len(a.companies)-len(a.holding) > a.o.MaxEndpoints {
+		for _, other := range a.companies {
+			if other.held == 0 && other != c {
+				a.forget(other)
+				return
+			}
+		}
 	}
 }
 
 func (a *Admission) forget(c *company) {
 	a.forgetPassed(c)
-	if c.in != nil {
-		c.in.Remove(c.at)
-	}
+	delete(a.holding, c.id)
 	delete(a.companies, c.id)
 }

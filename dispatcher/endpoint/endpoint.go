@@ -1,7 +1,6 @@
 package endpoint
 
 import (
-	"container/list"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,8 +10,6 @@ const ewmaWeight = 8 // the newest latency counts for one in so many
 
 // endpoint is the state of one receiver.
 type endpoint struct {
-	id       uuid.UUID
-	at       *list.Element // in Admission.lru
 	inFlight int
 	waiting  []*Delivery // first come, first served; none while the breaker is not closed
 	parked   int         // Queued deliveries that wait for a place of their host
@@ -106,31 +103,22 @@ func (a *Admission) setState(e *endpoint) {
 	a.breakers[e.state]++
 }
 
-// endpoint finds or makes an endpoint.
+// endpoint finds or makes an endpoint. Beyond MaxEndpoints it forgets some that are not in use.
 func (a *Admission) endpoint(id uuid.UUID) *endpoint {
 	if e := a.endpoints[id]; e != nil {
-		a.lru.MoveToFront(e.at)
 		return e
 	}
-	e := &endpoint{id: id}
-	e.at = a.lru.PushFront(e)
+	for other, e := range a.endpoints {
+		if len(a.endpoints) < a.o.MaxEndpoints {
+			break
+		}
+		if e.held() == 0 {
+			delete(a.endpoints, other)
+			a.breakers[e.state]--
+		}
+	}
+	e := &endpoint{}
 	a.endpoints[id] = e
 	a.breakers[closed]++
-	a.evict()
 	return e
-}
-
-// evict drops the longest unused endpoints beyond the bound, except endpoints in use and the
-// newest one.
-func (a *Admission) evict() {
-	for n := a.lru.Len() - 1; n > 0 && a.lru.Len() > a.o.MaxEndpoints; n-- {
-		e := a.lru.Back().Value.(*endpoint)
-		if e.held() > 0 {
-			a.lru.MoveToFront(e.at)
-			continue
-		}
-		a.lru.Remove(e.at)
-		delete(a.endpoints, e.id)
-		a.breakers[e.state]--
-	}
 }

@@ -51,7 +51,7 @@ func (a *Admission) leaveHost(d *Delivery) (started []decided) {
 		return nil
 	}
 	h.inFlight--
-	if len(h.waiting) > 0 {
+	if len(h.waiting) > 0 && !a.stopped {
 		next := h.waiting[0]
 		h.waiting[0] = nil
 		h.waiting = h.waiting[1:]

@@ -41,8 +41,6 @@ func TestACompanysPlacesAtAHost(t *testing.T) {
 	if len(second) != 0 {
 		t.Error("two start in one place")
 	}
-	f.Stop()
-	f.wantLater(second, Stopped)
 }
 
 // When all attempts of an endpoint have ended and its host is full, the waiting deliveries go

@@ -183,8 +183,13 @@ func (f *page) add(e sequence.Event, stored *events.Stored) error {
 		matches, _ = f.sub.Matches(filter.NewEvent(stored.Event)) // one that fails does not match
 	}
 	if matches && stored != nil {
-		if err := f.encode(&item, stored); err != nil {
+		p, err := f.reader.opts.Requests.Payloads(stored).In(f.sub.Format)
+		if err != nil {
 			return err
+		}
+		item.Body, item.ContentType = p.Body, p.ContentType
+		if f.to != nil {
+			item.Headers = f.to.Request(item.ID, item.Sequence, p).Signed(time.Now()) //nolint:forbidigo // as an attempt would now
 		}
 		if len(f.Items) > 0 && f.bytes+len(item.Body) > history.PageBytes {
 			f.full = true
@@ -196,19 +201,6 @@ func (f *page) add(e sequence.Event, stored *events.Stored) error {
 		f.bytes += len(item.Body)
 		f.Items = append(f.Items, item)
 		f.full = len(f.Items) >= f.request.Limit
-	}
-	return nil
-}
-
-// encode sets the body and headers that a delivery of the event would have.
-func (f *page) encode(item *Item, stored *events.Stored) error {
-	p, err := f.reader.opts.Requests.Payloads(stored).In(f.sub.Format)
-	if err != nil {
-		return err
-	}
-	item.Body, item.ContentType = p.Body, p.ContentType
-	if f.to != nil {
-		item.Headers = f.to.Request(item.ID, item.Sequence, p).Signed(time.Now()) //nolint:forbidigo // as an attempt would now
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ type Options struct {
 	Logger      *slog.Logger
 }
 
-// maxTargets bounds the subscribers whose keys are kept decoded.
+// maxTargets bounds the cache of targets.
 const maxTargets = 1 << 14
 
 // Maker makes requests. It caches the Target of each subscriber. It is safe for concurrent use.
@@ -70,7 +70,7 @@ func (t *Target) Address() string {
 	return net.JoinHostPort(t.URL.Hostname(), t.Port())
 }
 
-// Port is the port of its URL, also where that names none. The URL must not be nil.
+// Port is the port of the URL, or the default port of its scheme. The URL must not be nil.
 func (t *Target) Port() string {
 	switch {
 	case t.URL.Port() != "":

@@ -6,14 +6,18 @@ package tail
 import (
 	"context"
 	"errors"
-	"log/slog"
+	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/internal/partition"
 	"spendhook/internal/pause"
 )
 
@@ -29,15 +33,16 @@ type Entry struct {
 	StatusCode int       `json:"o,omitzero"`
 	Error      string    `json:"x,omitempty"` // the class of the failure
 	DurationMs int64     `json:"d"`
-	Status     string    `json:"z"` // of the delivery, after it
+	Status     string    `json:"z"`          // of the delivery, after it
+	Dropped    int       `json:"m,omitzero"` // attempts after it that were not written; set by Tail
 }
 
 // ErrTooMany means that the company, or the replica, has as many viewers as allowed.
 var ErrTooMany = errors.New("too many viewers of the live tail")
 
 const (
-	// writeEvery is how often watched attempts are written, readEvery how often viewers
-	// read them.
+	// writeEvery is the interval at which a replica writes watched attempts, and readEvery the
+	// interval at which a viewer reads them and publishes that its company is watched.
 	writeEvery = 250 * time.Millisecond
 	readEvery  = 500 * time.Millisecond
 	// maxWritten bounds the entries of a company that a replica writes at a time.
@@ -45,51 +50,53 @@ const (
 	// maxViewers and maxOfCompany bound the viewers of one replica.
 	maxViewers   = 64
 	maxOfCompany = 8
-	// maxWaiting bounds the entries that wait for one viewer.
-	maxWaiting = 500
-	// refreshEvery is the interval at which a replica publishes its viewers' companies and
-	// reads those of others; an entry expires after watchLife.
+	// refreshEvery is the interval at which a replica reads which companies are watched. A company
+	// is watched until watchLife after its viewers last read.
 	refreshEvery = time.Second
-	watchLife    = 5 * time.Second
+	watchLife    = 12 * time.Second
+	// streamLength bounds the entries of a stream, of which each viewer reads readMost at a time.
+	streamLength = 2000
+	readMost     = 500
+	// redisPatience bounds the calls of Redis, so that viewers do not wait for long.
+	redisPatience = 2 * time.Second
 )
+
+// docs/redis.md lists type, writer and time to live of each key.
+const watchedKey = "sh:{tail}:watched"
+
+// streamKey: stream of the attempts shown of a company, or of all. The second part of an id is the
+// number of its entry.
+func streamKey(of uuid.UUID) string {
+	if of == uuid.Nil {
+		return "sh:{tail}:all"
+	}
+	return partition.Key(of, "tail:"+of.String())
+}
 
 // Tail is safe for concurrent use. Call Run; Close ends all views.
 type Tail struct {
 	client redis.UniversalClient
-	logger *slog.Logger
 
 	watched atomic.Pointer[map[uuid.UUID]bool] // at any replica; uuid.Nil: all companies
 
 	mu       sync.Mutex
-	gathered map[uuid.UUID]*batch
+	gathered map[uuid.UUID][]Entry
 
-	viewing  sync.Mutex
-	channels map[uuid.UUID]*channel // with viewers at this replica
-	viewers  int
-	closed   context.Context //nolint:containedctx // ends with Close
-	close    context.CancelFunc
-	loops    sync.WaitGroup
-}
-
-type batch struct {
-	Entries []Entry `json:"entries"`
-	Dropped int     `json:"dropped,omitzero"`
+	viewing sync.Mutex
+	viewers map[*Viewer]bool
+	closed  context.Context //nolint:containedctx // ends with Close
+	close   context.CancelFunc
 }
 
 // New returns a Tail on the client, which it does not close.
-func New(client redis.UniversalClient, logger *slog.Logger) *Tail {
-	t := &Tail{client: client, logger: logger, gathered: map[uuid.UUID]*batch{}, channels: map[uuid.UUID]*channel{}}
+func New(client redis.UniversalClient) *Tail {
+	t := &Tail{client: client, gathered: map[uuid.UUID][]Entry{}, viewers: map[*Viewer]bool{}}
 	t.closed, t.close = context.WithCancel(context.Background())
 	return t
 }
 
 // Close ends all views.
-func (t *Tail) Close() {
-	t.viewing.Lock()
-	t.close() // from now on Watch starts no loop
-	t.viewing.Unlock()
-	t.loops.Wait()
-}
+func (t *Tail) Close() { t.close() }
 
 // Watched reports whether a company has a viewer.
 func (t *Tail) Watched(company uuid.UUID) bool {
@@ -106,18 +113,12 @@ func (t *Tail) Add(e Entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, of := range []uuid.UUID{e.Company, uuid.Nil} {
-		if !(*watched)[of] {
-			continue
-		}
-		b := t.gathered[of]
-		if b == nil {
-			b = &batch{}
-			t.gathered[of] = b
-		}
-		if len(b.Entries) < maxWritten {
-			b.Entries = append(b.Entries, e)
-		} else {
-			b.Dropped++
+		switch list := t.gathered[of]; {
+		case !(*watched)[of]:
+		case len(list) < maxWritten:
+			t.gathered[of] = append(list, e)
+		default:
+			list[maxWritten-1].Dropped++
 		}
 	}
 }
@@ -126,154 +127,154 @@ func (t *Tail) Add(e Entry) {
 func (t *Tail) Run(ctx context.Context) {
 	for n := 0; pause.For(ctx, writeEvery); n++ {
 		if n%int(refreshEvery/writeEvery) == 0 {
-			t.refreshWatched(ctx)
+			t.watched.Store(t.readWatched(ctx)) // while it fails, viewers miss entries
 		}
-		t.write(ctx)
+		_ = t.write(ctx) // a failure makes a gap
 	}
 }
 
-// refreshWatched reads which companies have viewers.
-func (t *Tail) refreshWatched(ctx context.Context) {
-	watched, err := t.readWatched(ctx)
-	if err != nil || len(watched) == 0 {
-		t.watched.Store(nil) // viewers miss entries for a moment
-		return
+// readWatched reads which companies have viewers; nil: none, or Redis does not answer.
+func (t *Tail) readWatched(ctx context.Context) *map[uuid.UUID]bool {
+	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+	defer cancel()
+	names, err := t.client.ZRangeWithScores(ctx, watchedKey, 0, -1).Result()
+	if err != nil || len(names) == 0 {
+		return nil
 	}
-	t.watched.Store(&watched)
+	now, err := t.client.Time(ctx).Result() // replicas need not agree on the time
+	if err != nil {
+		return nil
+	}
+	watched := make(map[uuid.UUID]bool, len(names))
+	for _, z := range names {
+		if id, err := uuid.Parse(z.Member.(string)); err == nil && int64(z.Score) > now.UnixMilli() {
+			watched[id] = true
+		}
+	}
+	return &watched
 }
 
-func (t *Tail) write(ctx context.Context) {
+func (t *Tail) write(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+	defer cancel()
 	t.mu.Lock()
-	if len(t.gathered) == 0 {
-		t.mu.Unlock()
-		return
-	}
 	gathered := t.gathered
-	t.gathered = map[uuid.UUID]*batch{}
+	t.gathered = map[uuid.UUID][]Entry{}
 	t.mu.Unlock()
-	if err := t.append(ctx, gathered); err != nil && ctx.Err() == nil {
-		t.logger.Debug("live tail not written", "exception.message", err)
+	pipe := t.client.Pipeline()
+	for of, entries := range gathered {
+		for _, e := range entries {
+			text, err := json.Marshal(e)
+			if err != nil {
+				return err
+			}
+			pipe.XAdd(ctx, &redis.XAddArgs{Stream: streamKey(of), ID: "0-*", MaxLen: streamLength, Values: []any{"e", text}})
+		}
+		pipe.Expire(ctx, streamKey(of), time.Minute)
 	}
+	_, err := pipe.Exec(ctx)
+	return err
 }
 
-// channel is a company, or all companies, with viewers at this replica.
-type channel struct {
-	viewers map[*Viewer]bool
-	end     context.CancelFunc
-}
-
-// Viewer is one open live tail.
+// Viewer is one open live tail. One goroutine uses it.
 type Viewer struct {
-	tail  *Tail
-	of    uuid.UUID
-	keep  func(Entry) bool
-	ready chan struct{}
-
-	mu      sync.Mutex
-	waiting []Entry
-	dropped int
+	tail    *Tail
+	of      uuid.UUID
+	keep    func(Entry) bool
+	started bool
+	last    int64 // number of the last entry that was read
 }
 
 // Watch starts a view of a company, or of all companies for nil. The view has the entries for
 // which keep returns true. Call Leave at the end. ErrTooMany.
-func (t *Tail) Watch(company *uuid.UUID, keep func(Entry) bool) (*Viewer, error) {
-	v := &Viewer{tail: t, keep: keep, ready: make(chan struct{}, 1)}
+func (t *Tail) Watch(ctx context.Context, company *uuid.UUID, keep func(Entry) bool) (*Viewer, error) {
+	v := &Viewer{tail: t, keep: keep}
 	if company != nil {
 		v.of = *company
 	}
 	t.viewing.Lock()
-	defer t.viewing.Unlock()
-	c := t.channels[v.of]
-	if t.closed.Err() != nil || t.viewers >= maxViewers || c != nil && len(c.viewers) >= maxOfCompany {
+	same := 0
+	for other := range t.viewers {
+		if other.of == v.of {
+			same++
+		}
+	}
+	if len(t.viewers) >= maxViewers || same >= maxOfCompany {
+		t.viewing.Unlock()
 		return nil, ErrTooMany
 	}
-	if c == nil {
-		ctx, end := context.WithCancel(t.closed)
-		c = &channel{viewers: map[*Viewer]bool{}, end: end}
-		t.channels[v.of] = c
-		t.loops.Go(func() { t.follow(ctx, v.of, c) })
-	}
-	c.viewers[v] = true
-	t.viewers++
+	t.viewers[v] = true
+	t.viewing.Unlock()
+	_, _, _ = v.read(ctx) // Next tries again
 	return v, nil
 }
 
 // Leave ends a view.
 func (v *Viewer) Leave() {
-	t := v.tail
-	t.viewing.Lock()
-	defer t.viewing.Unlock()
-	c := t.channels[v.of]
-	if c == nil || !c.viewers[v] {
-		return
-	}
-	delete(c.viewers, v)
-	t.viewers--
-	if len(c.viewers) == 0 {
-		c.end()
-		delete(t.channels, v.of)
-	}
+	v.tail.viewing.Lock()
+	defer v.tail.viewing.Unlock()
+	delete(v.tail.viewers, v)
 }
 
 // Next waits for entries, and returns them with how many were dropped since the last
 // call. The error is that of ctx, or context.Canceled once the Tail is closed.
 func (v *Viewer) Next(ctx context.Context) (entries []Entry, dropped int, err error) {
-	select {
-	case <-v.ready:
-	case <-ctx.Done():
-		return nil, 0, ctx.Err()
-	case <-v.tail.closed.Done():
-		return nil, 0, context.Canceled
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(v.tail.closed, cancel)() //nolint:contextcheck // ends with either
+	for ctx.Err() == nil {
+		entries, dropped, err = v.read(ctx)
+		if err == nil && (len(entries) > 0 || dropped > 0) {
+			return entries, dropped, nil
+		}
+		pause.For(ctx, readEvery)
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	entries, dropped = v.waiting, v.dropped
-	v.waiting, v.dropped = nil, 0
+	return nil, 0, ctx.Err()
+}
+
+// read publishes that the company is watched, and reads the entries that were written since the last
+// call. The first call reads none.
+func (v *Viewer) read(ctx context.Context) (entries []Entry, dropped int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+	defer cancel()
+	client, key := v.tail.client, streamKey(v.of)
+	now, err := client.Time(ctx).Result()
+	if err != nil {
+		return nil, 0, fmt.Errorf("read live tail: %w", err)
+	}
+	pipe := client.Pipeline()
+	pipe.ZAdd(ctx, watchedKey, redis.Z{Score: float64(now.Add(watchLife).UnixMilli()), Member: v.of.String()})
+	pipe.ZRemRangeByScore(ctx, watchedKey, "-inf", strconv.FormatInt(now.UnixMilli(), 10))
+	pipe.Expire(ctx, watchedKey, time.Minute)
+	pipe.Expire(ctx, key, time.Minute)
+	newest := pipe.XRevRangeN(ctx, key, "+", "-", 1)
+	after := pipe.XRangeN(ctx, key, "(0-"+strconv.FormatInt(v.last, 10), "+", readMost)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, 0, fmt.Errorf("read live tail: %w", err)
+	}
+	if !v.started {
+		v.started = true
+		for _, m := range newest.Val() {
+			v.last = numberOf(m)
+		}
+		return nil, 0, nil
+	}
+	for _, m := range after.Val() {
+		var e Entry
+		text, _ := m.Values["e"].(string)
+		_ = json.Unmarshal([]byte(text), &e)
+		n := numberOf(m)
+		dropped += int(n-v.last) - 1 + e.Dropped // those between were trimmed
+		v.last = n
+		if v.keep(e) {
+			entries = append(entries, e)
+		}
+	}
 	return entries, dropped, nil
 }
 
-func (v *Viewer) offer(b batch) {
-	v.mu.Lock()
-	v.dropped += b.Dropped
-	for _, e := range b.Entries {
-		switch {
-		case !v.keep(e):
-		case len(v.waiting) < maxWaiting:
-			v.waiting = append(v.waiting, e)
-		default:
-			v.dropped++
-		}
-	}
-	some := len(v.waiting) > 0 || v.dropped > 0
-	v.mu.Unlock()
-	if some {
-		select {
-		case v.ready <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// follow publishes that this replica has viewers, and passes them the entries of all replicas.
-func (t *Tail) follow(ctx context.Context, of uuid.UUID, c *channel) {
-	last := ""
-	for n := 0; ; n++ {
-		if n%int(refreshEvery/readEvery) == 0 {
-			t.announce(ctx, of)
-		}
-		batches, at, err := t.readAfter(ctx, of, last)
-		if err == nil {
-			last = at
-		}
-		t.viewing.Lock()
-		for v := range c.viewers {
-			for _, b := range batches {
-				v.offer(b)
-			}
-		}
-		t.viewing.Unlock()
-		if !pause.For(ctx, readEvery) {
-			return
-		}
-	}
+func numberOf(m redis.XMessage) int64 {
+	_, number, _ := strings.Cut(m.ID, "-")
+	n, _ := strconv.ParseInt(number, 10, 64)
+	return n
 }

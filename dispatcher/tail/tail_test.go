@@ -3,7 +3,6 @@ package tail
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"strconv"
 	"sync"
 	"testing"
@@ -21,7 +20,7 @@ const patience = 30 * time.Second
 // replica runs a Tail until the test ends.
 func replica(t *testing.T, client redis.UniversalClient) *Tail {
 	t.Helper()
-	tail := New(client, slog.New(slog.DiscardHandler))
+	tail := New(client)
 	ctx, end := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { tail.Run(ctx) })
@@ -37,7 +36,7 @@ func everything(Entry) bool { return true }
 
 func watch(t *testing.T, tail *Tail, company *uuid.UUID, keep func(Entry) bool) *Viewer {
 	t.Helper()
-	v, err := tail.Watch(company, keep)
+	v, err := tail.Watch(t.Context(), company, keep)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,6 +87,7 @@ func TestAttemptsAreShownAtOtherReplicas(t *testing.T) {
 	})
 	failures.Leave()
 	all.Leave()
+	client.Del(t.Context(), watchedKey) // as after watchLife
 	waittest.Until(t, "no company has viewers", func() bool { return !a.Watched(company) && !a.Watched(other) })
 	a.Add(Entry{Company: company})
 	a.mu.Lock()
@@ -117,12 +117,15 @@ func TestAFloodIsDroppedAndCounted(t *testing.T) {
 	if shown == 0 || lost == 0 {
 		t.Errorf("%d shown, %d dropped", shown, lost)
 	}
-	for range 2 * maxWaiting {
-		slow.offer(batch{Entries: []Entry{{}}})
-	}
-	if got, dropped := next(t, slow); len(got) != maxWaiting || dropped != maxWaiting {
-		t.Errorf("of a viewer that does not read %d wait, %d were dropped", len(got), dropped)
-	}
+	tail.mu.Lock()
+	tail.gathered[company] = make([]Entry, 2*streamLength)
+	tail.mu.Unlock()
+	shown, lost = 0, 0
+	waittest.Until(t, "a viewer that does not read is told of the entries that it missed", func() bool {
+		got, dropped := next(t, slow)
+		shown, lost = shown+len(got), lost+dropped
+		return shown == streamLength && lost == streamLength
+	})
 }
 
 // TestViewersAreBounded: those of a company, those of all; and closing lets them go.
@@ -134,13 +137,13 @@ func TestViewersAreBounded(t *testing.T) {
 	for range maxOfCompany {
 		last = watch(t, tail, &company, everything)
 	}
-	if _, err := tail.Watch(&company, everything); !errors.Is(err, ErrTooMany) {
+	if _, err := tail.Watch(t.Context(), &company, everything); !errors.Is(err, ErrTooMany) {
 		t.Errorf("one more of the company: %v", err)
 	}
-	for tail.viewers < maxViewers {
+	for len(tail.viewers) < maxViewers {
 		watch(t, tail, new(uuid.New()), everything)
 	}
-	if _, err := tail.Watch(new(uuid.New()), everything); !errors.Is(err, ErrTooMany) {
+	if _, err := tail.Watch(t.Context(), new(uuid.New()), everything); !errors.Is(err, ErrTooMany) {
 		t.Errorf("one more: %v", err)
 	}
 	last.Leave()

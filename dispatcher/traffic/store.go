@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -57,14 +56,10 @@ func ofSubscriber(company, subscriber uuid.UUID) scope {
 func (s scope) minutesKey() string { return s.prefix + "tm:" + s.name }
 func (s scope) hoursKey() string   { return s.prefix + "th:" + s.name }
 
-// failedKey and slowKey: zsets of the subscribers with the most failed attempts in an
-// hour, and with the highest latencies.
-func (s scope) failedKey(hour int64) string {
-	return s.prefix + "tf:" + s.name + ":" + strconv.FormatInt(hour, 10)
-}
-
-func (s scope) slowKey(hour int64) string {
-	return s.prefix + "ts:" + s.name + ":" + strconv.FormatInt(hour, 10)
+// worstKey: zset of the subscribers with the most failed attempts in an hour (kind "tf"), or with the
+// highest latencies ("ts").
+func (s scope) worstKey(kind string, hour int64) string {
+	return s.prefix + kind + ":" + s.name + ":" + strconv.FormatInt(hour, 10)
 }
 
 // Store keeps counts in Redis. It is safe for concurrent use, also by several replicas,
@@ -86,21 +81,12 @@ const (
 	rankedPart = 20
 )
 
-// add adds what was gathered, a part at a time, and reports how many counters were
-// lost. pending below 0 is not known.
-func (s *Store) add(ctx context.Context, all map[uuid.UUID]*gathered, pending int64) (lost int) {
+// add adds the gathered counts. The error is that of the first call that failed. pending below 0 is
+// not known.
+func (s *Store) add(ctx context.Context, all map[uuid.UUID]*gathered, pending int64) (err error) {
 	now := s.now()
 	var calls []*script.Call
-	flush := func() {
-		if len(calls) > 0 && script.Run(ctx, s.client, calls...) != nil {
-			lost += len(calls)
-		}
-		calls = calls[:0]
-	}
 	call := func(at scope, company uuid.UUID, n [4]int64, last []any, ranks []rank) {
-		if len(calls) == writePart {
-			flush()
-		}
 		calls = append(calls, newCall(at, company, now, n, last, ranks))
 	}
 	var sum [4]int64
@@ -129,8 +115,12 @@ func (s *Store) add(ctx context.Context, all map[uuid.UUID]*gathered, pending in
 		last = []any{"number", pending, ""}
 	}
 	call(allCompanies, uuid.Nil, sum, last, worst)
-	flush()
-	return lost
+	for part := range slices.Chunk(calls, writePart) {
+		if failed := script.Run(ctx, s.client, part...); err == nil {
+			err = failed
+		}
+	}
+	return err
 }
 
 // rank is a subscriber that may be among the worst.
@@ -165,7 +155,7 @@ func newCall(at scope, company uuid.UUID, now time.Time, n [4]int64, last []any,
 	}
 	return &script.Call{
 		Script: addScript, Args: args,
-		Keys: []string{at.minutesKey(), at.hoursKey(), at.failedKey(hour), at.slowKey(hour), state},
+		Keys: []string{at.minutesKey(), at.hoursKey(), at.worstKey("tf", hour), at.worstKey("ts", hour), state},
 	}
 }
 
@@ -262,43 +252,24 @@ func (s *Store) Worst(ctx context.Context, company *uuid.UUID, n int) (failing, 
 	if company != nil {
 		of = ofCompany(*company)
 	}
-	hour, upto := s.now().Unix()/3600, int64(n)-1
-	pipe := s.client.Pipeline()
-	var failed, latencies [2]*redis.ZSliceCmd
-	for i := range failed {
-		failed[i] = pipe.ZRevRangeWithScores(ctx, of.failedKey(hour-int64(i)), 0, upto)
-		latencies[i] = pipe.ZRevRangeWithScores(ctx, of.slowKey(hour-int64(i)), 0, upto)
+	pipe, hour := s.client.Pipeline(), s.now().Unix()/3600
+	both := func(kind, aggregate string) *redis.ZSliceCmd {
+		return pipe.ZUnionWithScores(ctx, redis.ZStore{Keys: []string{of.worstKey(kind, hour), of.worstKey(kind, hour-1)}, Aggregate: aggregate})
 	}
+	failed, latencies := both("tf", "SUM"), both("ts", "MAX")
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, nil, fmt.Errorf("read the worst endpoints: %w", err)
 	}
-	failing = highest(company, n, failed, func(a, b float64) float64 { return a + b },
-		func(r *Ranked, score float64) { r.Failed = int64(score) })
-	slow = highest(company, n, latencies, func(now, _ float64) float64 { return now },
-		func(r *Ranked, score float64) { r.P95 = latencyOf(byte(score)) })
+	failing = highest(company, n, failed.Val(), func(r *Ranked, score float64) { r.Failed = int64(score) })
+	slow = highest(company, n, latencies.Val(), func(r *Ranked, score float64) { r.P95 = latencyOf(byte(score)) })
 	return failing, slow, nil
 }
 
-// highest lists up to n subscribers with the highest scores. The scores of both hours, the later one
-// first, are merged by both.
-func highest(company *uuid.UUID, n int, hours [2]*redis.ZSliceCmd, both func(now, before float64) float64, set func(*Ranked, float64)) (all []Ranked) {
-	scores := map[string]float64{}
-	for _, hour := range hours {
-		for _, z := range hour.Val() {
-			name := z.Member.(string)
-			if now, ok := scores[name]; ok {
-				scores[name] = both(now, z.Score)
-			} else {
-				scores[name] = z.Score
-			}
-		}
-	}
-	names := slices.SortedFunc(maps.Keys(scores), func(a, b string) int {
-		return cmp.Or(cmp.Compare(scores[b], scores[a]), strings.Compare(a, b))
-	})
-	for _, name := range names[:min(n, len(names))] {
-		if r, ok := rankedOf(company, name); ok {
-			set(&r, scores[name])
+// highest lists up to n subscribers with the highest scores, the highest first.
+func highest(company *uuid.UUID, n int, ascending []redis.Z, set func(*Ranked, float64)) (all []Ranked) {
+	for _, z := range slices.Backward(ascending[max(0, len(ascending)-n):]) {
+		if r, ok := rankedOf(company, z.Member.(string)); ok {
+			set(&r, z.Score)
 			all = append(all, r)
 		}
 	}

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"spendhook/internal/pause"
 )
@@ -44,7 +42,7 @@ type Point struct {
 	Erred     int64     // answered 5xx, or by no proper answer; of a subscriber alone
 	Silent    int64     // not answered; of a subscriber alone
 	Dead      int64     // deliveries that became DEAD; of a subscriber 0
-	Pending   int64     // pending events at its end, or at the last known earlier end; of a subscriber 0
+	Pending   int64     // pending events when it ended, or the last number known before; of a subscriber 0
 
 	P50, P95 time.Duration // of its attempts, estimated; of a subscriber alone, 0: it had none
 }
@@ -77,7 +75,7 @@ func Sum(points []Point) (sum Point) {
 type Ranked struct {
 	Company, Subscriber uuid.UUID
 	Failed              int64         // attempts, in both hours
-	P95                 time.Duration // of the latest seconds in which it had attempts
+	P95                 time.Duration // the higher one of the two hours, each of its latest seconds with attempts
 }
 
 // Latencies are kept as one byte: 16 steps for each doubling of a millisecond, 4 % wide.
@@ -110,18 +108,11 @@ const (
 	latencySteps = 64
 )
 
-// Options configures a Counter.
-type Options struct {
-	Store      *Store
-	Pending    func(context.Context) (int64, error) // counts the pending events of all companies
-	Registerer prometheus.Registerer                // nil: not counted
-}
-
 // Counter gathers counts and writes them. Its methods are safe for concurrent use, and
 // all but Run return at once.
 type Counter struct {
-	opts    Options
-	dropped prometheus.Counter
+	store   *Store
+	pending func(context.Context) (int64, error) // counts the pending events of all companies
 
 	mu          sync.Mutex
 	companies   map[uuid.UUID]*gathered
@@ -138,12 +129,9 @@ type counts struct {
 	latencies                         [latencySteps]uint32
 }
 
-// NewCounter returns a Counter; call Run.
-func NewCounter(o Options) *Counter {
-	return &Counter{opts: o, companies: map[uuid.UUID]*gathered{}, dropped: promauto.With(o.Registerer).NewCounter(prometheus.CounterOpts{
-		Name: "spendhook_traffic_dropped_total",
-		Help: "Counts for the console's charts that were dropped, because too many subscribers had traffic or Redis did not take them.",
-	})}
+// NewCounter returns a Counter; call Run. pending counts the pending events of all companies.
+func NewCounter(store *Store, pending func(context.Context) (int64, error)) *Counter {
+	return &Counter{store: store, pending: pending, companies: map[uuid.UUID]*gathered{}}
 }
 
 // Accepted counts events of a company.
@@ -174,7 +162,6 @@ func (c *Counter) Attempted(a Attempt) {
 	s := g.subscribers[a.Subscriber]
 	if s == nil {
 		if len(g.subscribers) >= maxGathered-c.subscribers {
-			c.dropped.Inc()
 			return
 		}
 		s = &counts{}
@@ -189,7 +176,6 @@ func (c *Counter) of(company uuid.UUID) *gathered {
 	g := c.companies[company]
 	if g == nil {
 		if len(c.companies) >= maxGathered {
-			c.dropped.Inc()
 			return nil
 		}
 		g = &gathered{subscribers: map[uuid.UUID]*counts{}}
@@ -231,25 +217,24 @@ func (s *counts) latency(part float64) int {
 // Run writes what was gathered every 10 s, and once more when ctx has ended.
 func (c *Counter) Run(ctx context.Context) {
 	for pause.For(ctx, writeEvery) {
-		c.write(ctx)
+		_ = c.write(ctx) // counts that Redis does not take are lost
 	}
-	c.write(context.WithoutCancel(ctx))
+	_ = c.write(context.WithoutCancel(ctx))
 }
 
-func (c *Counter) write(ctx context.Context) {
+func (c *Counter) write(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, writeEvery)
 	defer cancel()
 	c.mu.Lock()
-	all, subscribers := c.companies, c.subscribers
+	all := c.companies
 	c.companies, c.subscribers = map[uuid.UUID]*gathered{}, 0
 	c.mu.Unlock()
 	if len(all) == 0 {
-		return
+		return nil
 	}
-	pending := int64(-1)
-	if n, err := c.opts.Pending(ctx); err == nil {
-		pending = n
+	pending, err := c.pending(ctx)
+	if err != nil {
+		pending = -1
 	}
-	lost := c.opts.Store.add(ctx, all, pending)
-	c.dropped.Add(float64(min(lost, len(all)+subscribers+1)))
+	return c.store.add(ctx, all, pending)
 }

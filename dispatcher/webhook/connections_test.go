@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"crypto/tls"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -113,10 +112,10 @@ func TestACrowdSharesAnHTTP2Connection(t *testing.T) {
 }
 
 // While handshakes take their time, requests over the one connection that is
-// ready begin no others.
+// ready begin a bounded number of others.
 func TestSlowHandshakesDoNotMultiply(t *testing.T) {
 	t.Parallel()
-	const senders, requests = 4, 200
+	const senders, requests = 4, 4 * dialsPerHost
 	var handshakes, served atomic.Int64
 	release := make(chan struct{})
 	answer := func(http.ResponseWriter, *http.Request) {
@@ -133,23 +132,25 @@ func TestSlowHandshakesDoNotMultiply(t *testing.T) {
 		}}
 	})
 	sendFrom(t, patientSender(t, trust), address, senders, requests+senders)
-	if n := opened.Load(); n > 2*senders {
+	if n := opened.Load(); n > dialsPerHost+senders {
 		t.Errorf("%d connections for %d attempts in flight", n, senders)
 	}
 }
 
 // dialing is one attempt that has asked for a dial.
 type dialing struct {
-	connected func()
-	begun     chan func(error) // its end; closed when the dial is not needed
+	ended func()      // ends the attempt, or says that it has a connection
+	begun chan func() // the end of the dial; closed when the dial is not needed
 }
 
 func dialFor(t *testing.T, d *dials) dialing {
 	t.Helper()
-	ctx, connected := d.track(t.Context(), &httptrace.ClientTrace{})
-	w := dialing{connected, make(chan func(error), 1)}
+	hooks := &httptrace.ClientTrace{}
+	ctx, ended := track(t.Context(), hooks)
+	hooks.GetConn("")
+	w := dialing{ended, make(chan func(), 1)}
 	go func() {
-		if end, err := d.begin(ctx, dialHost{address: "example.com:443", tls: true}); err == nil {
+		if end, err := d.begin(ctx, "example.com:443"); err == nil {
 			w.begun <- end
 		}
 		close(w.begun)
@@ -158,41 +159,40 @@ func dialFor(t *testing.T, d *dials) dialing {
 	return w
 }
 
-// queued returns an attempt whose dial waits for the dial of another attempt, which already
-// has a connection.
-func queued(t *testing.T, d *dials) (other func(error), w dialing) {
+// queued returns an attempt whose dial waits for the dials of other attempts.
+func queued(t *testing.T, d *dials) (others []func(), w dialing) {
 	t.Helper()
-	first := dialFor(t, d)
-	other = <-first.begun
-	first.connected()
+	for range dialsPerHost {
+		others = append(others, <-dialFor(t, d).begun)
+	}
 	w = dialFor(t, d)
 	if len(w.begun) != 0 {
-		t.Fatal("a needless dial has begun")
+		t.Fatal("too many dials have begun")
 	}
-	return other, w
+	return others, w
 }
 
 func TestAQueuedDial(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		then   func(other func(error), w dialing)
+		then   func(others []func(), w dialing)
 		begins bool
 	}{
-		"begins when the other fails":              {func(other func(error), _ dialing) { other(io.EOF) }, true},
-		"begins when the other takes long":         {func(func(error), dialing) { <-time.After(dialPatience) }, true},
-		"is dropped once its attempt is connected": {func(_ func(error), w dialing) { w.connected() }, false},
+		"begins when another ends":                 {func(others []func(), _ dialing) { others[0]() }, true},
+		"begins when the others take long":         {func([]func(), dialing) { <-time.After(dialPatience) }, true},
+		"is dropped once its attempt is connected": {func(_ []func(), w dialing) { w.ended() }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				d := newDials()
-				other, w := queued(t, d)
-				test.then(other, w)
+				others, w := queued(t, d)
+				test.then(others, w)
 				synctest.Wait()
 				if end, begun := <-w.begun; begun != test.begins {
 					t.Errorf("begun: %v, want %v", begun, test.begins)
 				} else if begun {
-					end(nil)
+					end()
 				}
 			})
 		})
@@ -203,12 +203,13 @@ func TestHostsWithoutDialsAreDropped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDials()
-		other, w := queued(t, d)
-		w.connected()
-		other(nil)
-		late := dialFor(t, d)
-		(<-late.begun)(io.EOF)
-		late.connected()
+		others, w := queued(t, d)
+		w.ended()
+		for _, end := range others {
+			end()
+		}
+		synctest.Wait()
+		(<-dialFor(t, d).begun)()
 		if len(d.hosts) != 0 {
 			t.Errorf("%d hosts are kept", len(d.hosts))
 		}

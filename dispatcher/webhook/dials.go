@@ -1,179 +1,111 @@
 package webhook
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"net/http/httptrace"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// dialPatience is how long an attempt waits for the dials of other attempts before it dials
-// itself: another attempt's dial may hang.
-const dialPatience = time.Second
+const (
+	// dialsPerHost bounds the running dials to a host.
+	dialsPerHost = 128
+	// dialPatience is how long a dial waits for others to end: they may hang.
+	dialPatience = time.Second
+)
 
 // errNotNeeded ends a dial that was not begun. net/http drops the error, since
 // the attempt that asked for the dial has a connection or has ended.
 var errNotNeeded = errors.New("dial: the attempt needs no connection any more")
 
-// dials bounds the running dials to each host by the number of attempts that wait for a
-// connection to it (docs/decisions/0009-connections.md says why). Dials that their attempt no
-// longer needs count for later ones. Safe for concurrent use.
+// dials bounds the running dials to each host, and drops dials that wait until their attempt has
+// another connection (docs/decisions/0009-connections.md says why). Safe for concurrent use.
 type dials struct {
 	patience time.Duration // dialPatience, but for tests
 
-	mu    sync.Mutex // guards all below, and every dialWait
-	hosts map[dialHost]*hostDials
-}
-
-// dialHost identifies a host as the connection pool of net/http does.
-type dialHost struct {
-	address string // host:port
-	tls     bool
+	mu    sync.Mutex
+	hosts map[string]*hostDials // by host:port
 }
 
 type hostDials struct {
-	host    dialHost
-	waiting int       // attempts that asked for a dial and have no connection yet
-	running int       // dials under way
-	queue   list.List // of *dialWait: those whose dial has not begun
+	dials   int           // that run or wait
+	running chan struct{} // has an element for each running dial
 }
 
-// dialWait is one attempt that needs a connection.
-type dialWait struct {
-	connected bool
-	host      *hostDials    // counts this attempt as waiting; nil: it is not counted
-	queued    *list.Element // in host.queue; nil: not there
-	turn      chan bool     // of the queued dial: true begins it, false drops it
-}
+// connection is the state of an attempt: a channel that is closed once it has a connection.
+type connection struct{ made atomic.Pointer[chan struct{}] }
 
-type dialWaitKey struct{}
+type connectionKey struct{}
 
-func newDials() *dials {
-	return &dials{patience: dialPatience, hosts: map[dialHost]*hostDials{}}
-}
+func newDials() *dials { return &dials{patience: dialPatience, hosts: map[string]*hostDials{}} }
 
 // track returns the context for one attempt, and a function to call once RoundTrip has
 // returned. It extends the hooks of the attempt's trace instead of adding a second trace:
 // net/http joins traces by reflection, which costs 5 % of a delivery.
-func (d *dials) track(ctx context.Context, hooks *httptrace.ClientTrace) (context.Context, func()) {
-	w := &dialWait{}
-	ctx = context.WithValue(ctx, dialWaitKey{}, w)
-	hooks.GetConn = func(string) { d.setConnected(w, false) } // once more when a kept connection was stale
+func track(ctx context.Context, hooks *httptrace.ClientTrace) (context.Context, func()) {
+	c := &connection{}
+	ended := func() {
+		if made := c.made.Swap(nil); made != nil {
+			close(*made)
+		}
+	}
+	hooks.GetConn = func(string) { // once more when a kept connection was stale
+		made := make(chan struct{})
+		c.made.Store(&made)
+	}
 	got := hooks.GotConn
 	hooks.GotConn = func(info httptrace.GotConnInfo) {
-		d.setConnected(w, true)
+		ended()
 		if got != nil {
 			got(info)
 		}
 	}
-	return httptrace.WithClientTrace(ctx, hooks), func() { d.setConnected(w, true) }
+	return httptrace.WithClientTrace(context.WithValue(ctx, connectionKey{}, c), hooks), ended
 }
 
-// setConnected notes whether an attempt has a connection. A dial that is still queued for it is
-// dropped.
-func (d *dials) setConnected(w *dialWait, connected bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	w.connected = connected
-	h := w.host
-	if h == nil {
-		return
+// begin waits until a dial may start. If it returns no error, the caller calls end after the dial.
+func (d *dials) begin(ctx context.Context, host string) (end func(), err error) {
+	var connected <-chan struct{}
+	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
+		made := c.made.Load()
+		if made == nil {
+			return nil, errNotNeeded
+		}
+		connected = *made
 	}
-	if w.queued != nil {
-		h.decide(w, false)
-	}
-	h.leave(w)
-	d.forget(h)
-}
-
-// begin waits until a dial may start. If it returns no error, the caller calls
-// end with the result of the dial.
-func (d *dials) begin(ctx context.Context, host dialHost) (end func(error), err error) {
-	w, ok := ctx.Value(dialWaitKey{}).(*dialWait)
-	if !ok {
-		return func(error) {}, nil // not tracked, so not bounded
-	}
-	h, turn := d.enter(w, host)
-	if h == nil || (turn != nil && !d.await(ctx, w, h, turn)) {
-		return nil, errNotNeeded
-	}
-	return func(err error) { d.end(w, h, err) }, nil
-}
-
-// enter counts an attempt as waiting. A nil channel means that the dial begins at once; a nil host,
-// that the attempt needs no dial any more.
-func (d *dials) enter(w *dialWait, host dialHost) (*hostDials, chan bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if w.connected {
-		return nil, nil
-	}
-	h := d.hosts[host]
-	if h == nil {
-		h = &hostDials{host: host}
-		d.hosts[host] = h
-	}
-	if w.host == nil {
-		w.host = h
-		h.waiting++
-	}
-	if h.running < h.waiting || w.queued != nil {
-		h.running++
-		return h, nil
-	}
-	w.queued, w.turn = h.queue.PushBack(w), make(chan bool, 1)
-	return h, w.turn
-}
-
-func (d *dials) await(ctx context.Context, w *dialWait, h *hostDials, turn chan bool) bool {
+	h := d.enter(host)
 	patience := time.NewTimer(d.patience)
 	defer patience.Stop()
 	select {
-	case begins := <-turn:
-		return begins
+	case h.running <- struct{}{}:
+		return func() { <-h.running; d.leave(host, h) }, nil
+	case <-connected:
+		d.leave(host, h)
+		return nil, errNotNeeded
 	case <-patience.C:
 	case <-ctx.Done(): // the dial itself says so
 	}
+	return func() { d.leave(host, h) }, nil
+}
+
+func (d *dials) enter(host string) *hostDials {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(turn) == 0 { // not decided meanwhile
-		h.running++
-		h.decide(w, true)
+	h := d.hosts[host]
+	if h == nil {
+		h = &hostDials{running: make(chan struct{}, dialsPerHost)}
+		d.hosts[host] = h
 	}
-	return <-turn
+	h.dials++
+	return h
 }
 
-// end notes that a dial has ended. Its attempt, or the one that has waited longest, gets the
-// connection. After a failure a queued dial may begin.
-func (d *dials) end(w *dialWait, h *hostDials, err error) {
+func (d *dials) leave(host string, h *hostDials) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	h.running--
-	if err == nil && w.host == h && w.queued == nil {
-		h.leave(w)
+	if h.dials--; h.dials == 0 {
+		delete(d.hosts, host)
 	}
-	for h.queue.Len() > 0 && h.running < h.waiting {
-		h.running++
-		h.decide(h.queue.Front().Value.(*dialWait), true)
-	}
-	d.forget(h)
-}
-
-func (d *dials) forget(h *hostDials) {
-	if h.waiting == 0 && h.running == 0 {
-		delete(d.hosts, h.host)
-	}
-}
-
-func (h *hostDials) decide(w *dialWait, begins bool) {
-	h.queue.Remove(w.queued)
-	w.queued = nil
-	w.turn <- begins
-}
-
-func (h *hostDials) leave(w *dialWait) {
-	h.waiting--
-	w.host = nil
 }

@@ -134,7 +134,7 @@ func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 	pool := s.transports.of(r)
 	watch := &stopwatch{now: s.now}
 	ctx, hooks := watch.trace(ctx)
-	ctx, connected := pool.dials.track(ctx, hooks)
+	ctx, connected := track(ctx, hooks)
 	// Not http.Client: it would follow redirects.
 	req := s.request(ctx, r, started.Unix())
 	res.Sent = req.Header

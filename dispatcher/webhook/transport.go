@@ -30,9 +30,14 @@ type transports struct {
 	certified *lru.Cache[identity, *pool]
 }
 
+// pool opens guarded connections, a bounded number at a time to each host, and keeps them.
 type pool struct {
 	*http.Transport
-	dials *dials
+
+	dialer egress.Dialer
+	tls    *tls.Config
+	dials  *dials
+	now    func() time.Time
 }
 
 // identity is a certificate of a company, as it was set.
@@ -71,14 +76,26 @@ func (t *transports) close() {
 // newPool bounds the idle connections over all hosts: net/http closes the least recently used
 // one. A bound per host would close connections that a busy host needs again at once.
 func newPool(o SenderOptions, certificate *tls.Certificate) *pool {
-	d := newDialer(o, certificate)
-	idle := maxIdleConns
+	config, idle := &tls.Config{MinVersion: tls.VersionTLS12}, maxIdleConns
+	if o.TLS != nil {
+		config = o.TLS.Clone()
+	}
+	config.NextProtos = []string{"h2", "http/1.1"}
+	config.ClientSessionCache = tls.NewLRUClientSessionCache(plainSessions)
 	if certificate != nil {
 		idle = maxCertifiedConns
+		config.ClientSessionCache = tls.NewLRUClientSessionCache(certifiedSessions)
+		// Show the only certificate, whatever issuers the receiver names. A receiver
+		// that refuses it says why.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
 	}
-	return &pool{dials: d.dials, Transport: &http.Transport{
-		DialContext:            d.bounded(d.DialContext, false),
-		DialTLSContext:         d.bounded(d.handshake, true),
+	p := &pool{
+		dialer: egress.Dialer{Guard: o.Guard, Proxy: o.Proxy, Timeout: o.ConnectTimeout},
+		tls:    config, dials: newDials(), now: o.Now,
+	}
+	p.Transport = &http.Transport{
+		DialContext:            p.bounded(p.dialer.DialContext),
+		DialTLSContext:         p.bounded(p.handshake),
 		ForceAttemptHTTP2:      true,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: o.Timeout, PingTimeout: o.ConnectTimeout},
 		DisableCompression:     true,
@@ -86,66 +103,37 @@ func newPool(o SenderOptions, certificate *tls.Certificate) *pool {
 		MaxIdleConnsPerHost:    idle,
 		IdleConnTimeout:        90 * time.Second,
 		MaxResponseHeaderBytes: maxResponseHeader,
-	}}
-}
-
-// dialer opens guarded connections. Running dials are bounded by waiting attempts.
-type dialer struct {
-	egress.Dialer
-	tls   *tls.Config
-	dials *dials
-	now   func() time.Time
-}
-
-func newDialer(o SenderOptions, certificate *tls.Certificate) *dialer {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if o.TLS != nil {
-		config = o.TLS.Clone()
 	}
-	config.NextProtos = []string{"h2", "http/1.1"}
-	config.ClientSessionCache = tls.NewLRUClientSessionCache(plainSessions)
-	if certificate != nil {
-		config.ClientSessionCache = tls.NewLRUClientSessionCache(certifiedSessions)
-		// Show the only certificate, whatever issuers the receiver names. A receiver
-		// that refuses it says why.
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
-	}
-	return &dialer{
-		Dialer: egress.Dialer{Guard: o.Guard, Proxy: o.Proxy, Timeout: o.ConnectTimeout},
-		tls:    config,
-		dials:  newDials(),
-		now:    o.Now,
-	}
+	return p
 }
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-func (d *dialer) bounded(dial dialFunc, tls bool) dialFunc {
+func (p *pool) bounded(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		end, err := d.dials.begin(ctx, dialHost{address, tls})
+		end, err := p.dials.begin(ctx, address)
 		if err != nil {
 			return nil, err
 		}
-		conn, err := dial(ctx, network, address)
-		end(err)
-		return conn, err
+		defer end()
+		return dial(ctx, network, address)
 	}
 }
 
 // handshake connects like net/http, but marks errors of the TLS handshake as handshakeError.
-func (d *dialer) handshake(ctx context.Context, network, address string) (net.Conn, error) {
-	raw, err := d.DialContext(ctx, network, address)
+func (p *pool) handshake(ctx context.Context, network, address string) (net.Conn, error) {
+	raw, err := p.dialer.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
-	config := d.tls.Clone()
+	config := p.tls.Clone()
 	config.ServerName, _, _ = net.SplitHostPort(address)
 	conn := tls.Client(raw, config)
-	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, p.dialer.Timeout)
 	defer cancel()
-	began := d.now()
+	began := p.now()
 	err = conn.HandshakeContext(ctx)
-	noteHandshake(ctx, d.now().Sub(began))
+	noteHandshake(ctx, p.now().Sub(began))
 	if err != nil {
 		raw.Close()
 		return nil, &handshakeError{err}

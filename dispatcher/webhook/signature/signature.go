@@ -38,7 +38,10 @@ const (
 	schemeV1a       = "v1a,"
 )
 
-var errNoSecret = errors.New("a signer needs at least one secret")
+var (
+	errNoSecret  = errors.New("a signer needs at least one secret")
+	errBadSecret = errors.New("the signing secret is not whsec_ and base64")
+)
 
 // V1 is one symmetric signature, "v1,<base64>", of id.timestamp.body under
 // a whsec_ secret; ts is in unix seconds. For many messages use a Signer.
@@ -93,20 +96,16 @@ func (s *Signer) Sign(id string, ts int64, body []byte) string {
 		if !secret.expiresAt.IsZero() && secret.expiresAt.Unix() <= ts {
 			continue
 		}
-		out = secret.key.append(separate(out), prefix, body)
+		if len(out) > 0 {
+			out = append(out, ' ')
+		}
+		out = secret.key.append(out, prefix, body)
 	}
 	if s.asymmetric != nil {
 		message := append(slices.Clip(prefix), body...)
-		out = appendScheme(separate(out), schemeV1a, ed25519.Sign(s.asymmetric, message))
+		out = appendScheme(append(out, ' '), schemeV1a, ed25519.Sign(s.asymmetric, message)) // the newest secret has signed before
 	}
 	return string(out)
-}
-
-func separate(out []byte) []byte {
-	if len(out) > 0 {
-		return append(out, ' ')
-	}
-	return out
 }
 
 func appendScheme(out []byte, scheme string, sum []byte) []byte {
@@ -125,7 +124,7 @@ type hmacKey struct{ pool sync.Pool }
 func newHMACKey(secret string) (*hmacKey, error) {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, secretPrefix))
 	if err != nil || len(key) == 0 {
-		return nil, errors.New("the signing secret is not whsec_ and base64")
+		return nil, errBadSecret
 	}
 	return &hmacKey{pool: sync.Pool{New: func() any { return hmac.New(sha256.New, key) }}}, nil
 }
@@ -146,7 +145,13 @@ func (k *hmacKey) append(out, prefix, body []byte) []byte {
 // tolerance of now on either side. The errors are those of the
 // standard-webhooks library where it has one (errors.Is).
 func Verify(secret string, headers http.Header, body []byte, tolerance time.Duration, now time.Time) error {
-	if err := verifySignature(secret, headers, body); err != nil {
+	if public, ok := strings.CutPrefix(secret, publicKeyPrefix); ok {
+		if err := verifyV1a(public, headers, body); err != nil {
+			return err
+		}
+	} else if wh, err := standardwebhooks.NewWebhook(secret); err != nil {
+		return errBadSecret
+	} else if err := wh.VerifyIgnoringTimestamp(body, headers); err != nil {
 		return err
 	}
 	seconds, err := strconv.ParseInt(headers.Get(HeaderTimestamp), 10, 64)
@@ -161,17 +166,6 @@ func Verify(secret string, headers http.Header, body []byte, tolerance time.Dura
 		return standardwebhooks.ErrMessageTooNew
 	}
 	return nil
-}
-
-func verifySignature(secret string, headers http.Header, body []byte) error {
-	if public, ok := strings.CutPrefix(secret, publicKeyPrefix); ok {
-		return verifyV1a(public, headers, body)
-	}
-	wh, err := standardwebhooks.NewWebhook(secret)
-	if err != nil {
-		return errors.New("the signing secret is not whsec_ and base64")
-	}
-	return wh.VerifyIgnoringTimestamp(body, headers)
 }
 
 // verifyV1a verifies ed25519 signatures, which the library does not support.
