@@ -129,3 +129,6 @@ func (q *Queue) NotePassed(company uuid.UUID) { q.passed.Add(company, time.Now()
 // Lag and Replicas are what the metrics show.
 func (q *Queue) Lag() time.Duration { return q.lag(time.Now()) }
 func (q *Queue) Replicas() int      { return q.replicas() }
+
+// AwaitWakeups waits until no partition is to be woken.
+func (q *Queue) AwaitWakeups() { q.enqueuing.Wait() }

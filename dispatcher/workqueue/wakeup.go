@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -198,8 +199,10 @@ func (w *waker) EvalSha(ctx context.Context, sha string, keys []string, args ...
 // problem every few seconds, and no work depends on them.
 type asynqLog struct{ to *pacedlog.Problems }
 
-func (l asynqLog) Debug(...any)      {}
-func (l asynqLog) Info(...any)       {}
-func (l asynqLog) Warn(...any)       {}
-func (l asynqLog) Error(args ...any) { l.to.Log(context.Background(), "message", fmt.Sprint(args...)) }
+func (l asynqLog) Debug(...any) {}
+func (l asynqLog) Info(...any)  {}
+func (l asynqLog) Warn(...any)  {}
+func (l asynqLog) Error(args ...any) {
+	l.to.Log(context.Background(), slog.String("message", fmt.Sprint(args...)))
+}
 func (l asynqLog) Fatal(args ...any) { l.Error(args...) }

@@ -282,7 +282,7 @@ func TestWakeUpsAreEnqueuedTogether(t *testing.T) {
 		q.Wake(t.Context(), []int{p})
 	}
 	close(release)
-	q.StopClaiming(context.Background()) // waits until they are enqueued
+	q.AwaitWakeups()
 	if n := q.Wakeups(); n != 1+64/16 {
 		t.Errorf("%v wake-ups were enqueued", n)
 	}

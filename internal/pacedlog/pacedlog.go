@@ -31,7 +31,7 @@ func New(l *slog.Logger, level slog.Level, message string) *Problems {
 
 // OfLibrary returns Problems that a library reports. The field "message" has its text.
 func OfLibrary(l *slog.Logger, library string) *Problems {
-	return New(l.With("library", library), slog.LevelWarn, "a library reports a problem")
+	return New(l.With(slog.String("library", library)), slog.LevelWarn, "a library reports a problem")
 }
 
 // Log logs a problem with fields.
@@ -46,5 +46,5 @@ func (p *Problems) Log(ctx context.Context, fields ...any) {
 		p.next, p.since = now.Add(every), 0
 	}
 	p.mu.Unlock()
-	p.log.Log(ctx, level, p.message, append(fields, "left_out", left)...) //nolint:sloglint // a constant of the caller
+	p.log.Log(ctx, level, p.message, append(fields, slog.Int("left_out", left))...) //nolint:sloglint // a constant of the caller
 }

@@ -117,5 +117,5 @@ type bridge struct{ to *pacedlog.Problems }
 
 // Printf is go-redis's logging interface.
 func (b bridge) Printf(ctx context.Context, format string, v ...any) {
-	b.to.Log(ctx, "message", fmt.Sprintf(format, v...))
+	b.to.Log(ctx, slog.String("message", fmt.Sprintf(format, v...)))
 }

@@ -111,7 +111,7 @@ func Open(ctx context.Context, o Options) (*Tracing, error) {
 // batch fails. The library's own log lines are dropped.
 func report(log *slog.Logger) {
 	problems := pacedlog.OfLibrary(log, "opentelemetry")
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { problems.Log(context.Background(), "message", err.Error()) }))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { problems.Log(context.Background(), slog.String("message", err.Error())) }))
 	otel.SetLogger(logr.Discard())
 }
 
