@@ -23,7 +23,7 @@ const (
 var errFileFull = errors.New("the file is full")
 
 // addToFile appends an entry, as a line of JSON, and returns when it is on the disk. Entries
-// with an unknown outcome may fill half of the file, so that they leave room for successful
+// with an unknown outcome may fill half of the file, so that space is left for successful
 // changes: while Redis is down, most outcomes are unknown.
 func (l *Log) addToFile(e Entry) error {
 	text, err := encode(e)

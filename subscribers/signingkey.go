@@ -20,7 +20,7 @@ type SigningKey struct {
 	Locked error // why there is no Seed: it does not open; else nil
 }
 
-// Open returns the private key. It computes the key anew each time. ErrLocked when the stored key
+// Open returns the private key. It computes the key on each call. ErrLocked when the stored key
 // does not open.
 func (k SigningKey) Open() (ed25519.PrivateKey, error) {
 	if k.Locked == nil && len(k.Seed) != ed25519.SeedSize {
