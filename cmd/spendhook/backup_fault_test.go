@@ -59,7 +59,7 @@ func TestBackupAndRestore(t *testing.T) {
 	e := newEndpoint(t, nil)
 	e.subscribe(t, d, "PAYMENT_PAID")
 	command(t, "", "client", "create", "--data-dir", h.dir, "--storage", h.database,
-		"--name", "kept", "--company", testCompany, "--scope", "events:write").want(t, exitOK, "kept", "Keep the secret")
+		"--name", "kept", "--company", testCompany, "--scope", "events:write").want(t, exitOK, "client id", "Keep the secret")
 	var s emitter
 	s.send(t, d, 0, delivered, http.StatusAccepted)
 	e.awaits(t, delivered)
