@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -183,8 +182,7 @@ func earliestEnd(path string) (ends time.Time, err error) {
 	if err != nil {
 		return ends, fmt.Errorf("%s: %w", path, err)
 	}
-	first := slices.MinFunc(certificates, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
-	return first.NotAfter, nil
+	return servertls.FirstToExpire(certificates).NotAfter, nil
 }
 
 func (d *doctor) database(ctx context.Context, r *findings) {
