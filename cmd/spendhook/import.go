@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"spendhook/audit"
 	"spendhook/internal/terminal"
@@ -63,7 +62,7 @@ func importFile(ctx context.Context, store *storage.DB, name string, term *stdio
 		return importer.Report{}, err
 	}
 	defer file.Close()
-	bar := terminal.NewProgress(term.Err, "lines", size, time.Now)
+	bar := terminal.NewProgress(term.Err, "lines", size)
 	defer bar.Finish()
 	in := importer.Importer{
 		DB: store,

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -34,7 +33,7 @@ func (e *emitter) stream(ctx context.Context, name string) error {
 		return err
 	}
 	defer in.Close()
-	bar := terminal.NewProgress(e.term.Err, "events", size, time.Now)
+	bar := terminal.NewProgress(e.term.Err, "events", size)
 	defer bar.Finish()
 	lines := newLineReader(in)
 	for {
