@@ -42,8 +42,8 @@ func (c *listenCmd) forward(ctx context.Context, term *stdio) error {
 		}
 		status, err := c.post(ctx, local, e)
 		switch {
-		case err != nil && ctx.Err() != nil: // the command was interrupted
-			return nil
+		case err != nil && ctx.Err() != nil:
+			return nil //nolint:nilerr // the command was interrupted
 		case err != nil:
 			fmt.Fprintf(term.Err, "event %s (%d) was not taken: %v\n", e.ID, e.Sequence, err)
 		default:

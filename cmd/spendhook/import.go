@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"spendhook/audit"
 	"spendhook/internal/terminal"
@@ -62,7 +63,7 @@ func importFile(ctx context.Context, store *storage.DB, name string, term *stdio
 		return importer.Report{}, err
 	}
 	defer file.Close()
-	bar := terminal.NewProgress(term.Err, "lines", size)
+	bar := terminal.NewProgress(term.Err, "lines", size, time.Now)
 	defer bar.Finish()
 	in := importer.Importer{
 		DB: store,

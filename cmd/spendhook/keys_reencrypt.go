@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"slices"
 	"syscall"
+	"time"
 
 	"spendhook/audit"
 	"spendhook/auth/keys"
@@ -91,7 +92,7 @@ func (c *keysReencryptCmd) reencrypt(ctx context.Context, term *stdio, ring *sea
 	resealed := int64(0)
 	var last *reseal.Count
 	for range 2 {
-		progress := terminal.NewProgress(term.Err, "records checked", 0)
+		progress := terminal.NewProgress(term.Err, "records checked", 0, time.Now)
 		last = &reseal.Count{DryRun: c.DryRun, Progress: func(n *reseal.Count) { progress.Update(n.Seen, 0) }}
 		for _, s := range stores {
 			if err := s(ctx, last); err != nil {

@@ -95,17 +95,14 @@ func (f *Files) Run(ctx context.Context) {
 	for len(f.sources) > 0 && pause.For(ctx, f.every) {
 		for _, s := range f.sources {
 			changed, err := s.load()
-			switch {
-			case err == nil:
+			if changed {
+				f.log.Info("new TLS files are in use", "files", s.name)
+			}
+			if err == nil {
 				s.failed = 0
-				if changed {
-					f.log.Info("new TLS files are in use", "files", s.name)
-				}
-			default:
-				if s.failed++; s.failed == 2 {
-					f.failures.WithLabelValues(s.name).Inc()
-					f.log.Error("the new TLS files are invalid; the previous ones stay in use", "files", s.name, "exception.message", err)
-				}
+			} else if s.failed++; s.failed == 2 {
+				f.failures.WithLabelValues(s.name).Inc()
+				f.log.Error("the new TLS files are invalid; the previous ones stay in use", "files", s.name, "exception.message", err)
 			}
 		}
 	}
@@ -113,6 +110,11 @@ func (f *Files) Run(ctx context.Context) {
 
 // load reads the files and uses them when they have changed.
 func (s *source) load() (changed bool, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s: %w", strings.Join(s.paths, ", "), err)
+		}
+	}()
 	contents := make([][]byte, len(s.paths))
 	for i, path := range s.paths {
 		if contents[i], err = os.ReadFile(path); err != nil {
@@ -123,7 +125,7 @@ func (s *source) load() (changed bool, err error) {
 		return false, nil
 	}
 	if err := s.use(contents); err != nil {
-		return false, fmt.Errorf("%s: %w", strings.Join(s.paths, ", "), err)
+		return false, err
 	}
 	s.current = contents
 	return true, nil

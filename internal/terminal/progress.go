@@ -13,13 +13,14 @@ type Progress struct {
 	out     io.Writer // nil: nothing is drawn
 	unit    string    // what is counted
 	size    int64     // bytes expected, 0 when unknown
+	now     func() time.Time
 	started time.Time
 	drawn   time.Time
 }
 
 // NewProgress counts units; size is how many bytes are read in all, 0 when that is unknown.
-func NewProgress(out io.Writer, unit string, size int64) *Progress {
-	p := &Progress{unit: unit, size: size, started: time.Now()}
+func NewProgress(out io.Writer, unit string, size int64, now func() time.Time) *Progress {
+	p := &Progress{unit: unit, size: size, now: now, started: now()}
 	if Is(out) {
 		p.out = out
 	}
@@ -28,7 +29,7 @@ func NewProgress(out io.Writer, unit string, size int64) *Progress {
 
 // Update draws the line, at most ten times a second.
 func (p *Progress) Update(count, read int64) {
-	now := time.Now()
+	now := p.now()
 	if p.out == nil || now.Sub(p.started) < time.Second || now.Sub(p.drawn) < 100*time.Millisecond {
 		return
 	}

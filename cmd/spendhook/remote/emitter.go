@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -33,7 +34,7 @@ func (e *emitter) stream(ctx context.Context, name string) error {
 		return err
 	}
 	defer in.Close()
-	bar := terminal.NewProgress(e.term.Err, "events", size)
+	bar := terminal.NewProgress(e.term.Err, "events", size, time.Now)
 	defer bar.Finish()
 	lines := newLineReader(in)
 	for {
