@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -127,37 +128,23 @@ func (l *loader) mapping(prefix string, n *yaml.Node) {
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name, value := n.Content[i], n.Content[i+1]
-		key := prefix + name.Value
-		if seen[key] {
-			l.problems.Add(key, "DUPLICATE_KEY", "line %d: is given twice", name.Line)
-			continue
+		key, line := prefix+name.Value, name.Line
+		_, known := l.settings[key]
+		isSection := func(known string) bool { return strings.HasPrefix(known, key+".") }
+		switch {
+		case seen[key]:
+			l.problems.Add(key, "DUPLICATE_KEY", "line %d: is given twice", line)
+		case (!known || value.Kind == yaml.MappingNode) && slices.ContainsFunc(slices.Collect(maps.Keys(l.settings)), isSection):
+			l.mapping(key+".", value)
+		case !known:
+			l.problems.Add(key, "UNKNOWN_KEY", "line %d: there is no such setting", line)
+		case value.ShortTag() == "!!null":
+			l.problems.Add(key, "INVALID", "line %d: has no value: leave it out for its default", line)
+		default:
+			l.set(key, fmt.Sprintf("line %d", line), value)
 		}
 		seen[key] = true
-		l.pair(key, name.Line, value)
 	}
-}
-
-func (l *loader) pair(key string, line int, value *yaml.Node) {
-	_, known := l.settings[key]
-	switch {
-	case l.isSection(key) && (!known || value.Kind == yaml.MappingNode):
-		l.mapping(key+".", value)
-	case !known:
-		l.problems.Add(key, "UNKNOWN_KEY", "line %d: there is no such setting", line)
-	case value.ShortTag() == "!!null":
-		l.problems.Add(key, "INVALID", "line %d: has no value: leave it out for its default", line)
-	default:
-		l.set(key, fmt.Sprintf("line %d", line), value)
-	}
-}
-
-func (l *loader) isSection(key string) bool {
-	for known := range l.settings {
-		if strings.HasPrefix(known, key+".") {
-			return true
-		}
-	}
-	return false
 }
 
 // environment applies the variables SPENDHOOK_*. It refuses unknown ones, except those that
@@ -232,17 +219,32 @@ func (l *loader) overrides(overrides map[string]string) {
 func (l *loader) set(key, source string, n *yaml.Node) {
 	s := l.settings[key]
 	value, err := parse(n, s.Type())
-	if err != nil {
-		l.problems.Add(key, "INVALID", "%s: want %s", source, wanted(s.Type()))
+	if err == nil {
+		s.Set(value)
 		return
 	}
-	s.Set(value)
+	t, list := s.Type(), ""
+	if t.Kind() == reflect.Slice {
+		t, list = t.Elem(), "a list, each "
+	}
+	l.problems.Add(key, "INVALID", "%s: want %s%s", source, list, cmp.Or(wanted[t], "text"))
+}
+
+// wanted describes the values of a type.
+var wanted = map[reflect.Type]string{
+	durationType:                     "a duration with its unit, as in 1h30m or 7d",
+	reflect.TypeFor[netip.Prefix]():  "an address range, as in 10.0.0.0/8",
+	reflect.TypeFor[uuid.UUID]():     "a UUID",
+	reflect.TypeFor[bool]():          "true or false",
+	reflect.TypeFor[int]():           "a whole number",
+	reflect.TypeFor[float64]():       "a number",
+	reflect.TypeFor[trustedIssuer](): "keys with values",
 }
 
 // parse reads a value of type t.
 func parse(n *yaml.Node, t reflect.Type) (reflect.Value, error) {
 	if t == durationType || t.Kind() == reflect.Slice && t.Elem() == durationType {
-		n = inHours(n)
+		toHours(n)
 	}
 	value := reflect.New(t)
 	err := n.Load(value.Interface(), yaml.WithKnownFields())
@@ -254,24 +256,18 @@ var (
 	daysOrWeeks  = regexp.MustCompile(`([0-9]*\.?[0-9]+)([dw])`)
 )
 
-// inHours writes days and weeks of durations as hours.
-func inHours(n *yaml.Node) *yaml.Node {
-	out := *n
-	out.Value = daysOrWeeks.ReplaceAllStringFunc(n.Value, func(part string) string {
-		number, err := strconv.ParseFloat(part[:len(part)-1], 64)
-		if err != nil {
-			return part
+// toHours writes days and weeks of durations as hours.
+func toHours(n *yaml.Node) {
+	n.Value = daysOrWeeks.ReplaceAllStringFunc(n.Value, func(part string) string {
+		hours, _ := strconv.ParseFloat(part[:len(part)-1], 64) // the pattern matches numbers only
+		if hours *= 24; strings.HasSuffix(part, "w") {
+			hours *= 7
 		}
-		if number *= 24; part[len(part)-1] == 'w' {
-			number *= 7
-		}
-		return strconv.FormatFloat(number, 'f', -1, 64) + "h"
+		return strconv.FormatFloat(hours, 'f', -1, 64) + "h"
 	})
-	out.Content = make([]*yaml.Node, len(n.Content))
-	for i, item := range n.Content {
-		out.Content[i] = inHours(item)
+	for _, item := range n.Content {
+		toHours(item)
 	}
-	return &out
 }
 
 // setText parses text as in a YAML file, except that a list needs no brackets.
@@ -285,39 +281,16 @@ func (l *loader) setText(key, source, text string) {
 
 func scalar(text string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: text} }
 
+// list returns no list if the text is none.
 func list(text string) *yaml.Node {
+	if !strings.HasPrefix(text, "[") {
+		text = "[" + text + "]"
+	}
 	var document yaml.Node
-	if strings.HasPrefix(text, "[") && yaml.Load([]byte(text), &document) == nil {
-		return document.Content[0]
+	if yaml.Load([]byte(text), &document) != nil {
+		return scalar(text)
 	}
-	n := &yaml.Node{Kind: yaml.SequenceNode}
-	for item := range strings.SplitSeq(text, ",") {
-		n.Content = append(n.Content, scalar(strings.TrimSpace(item)))
-	}
-	return n
-}
-
-// wanted describes the values of a type. It never contains the given value.
-func wanted(t reflect.Type) string {
-	switch {
-	case t.Kind() == reflect.Slice:
-		return "a list, each " + wanted(t.Elem())
-	case t == durationType:
-		return "a duration with its unit, as in 1h30m or 7d"
-	case t == reflect.TypeFor[netip.Prefix]():
-		return "an address range, as in 10.0.0.0/8"
-	case t == reflect.TypeFor[uuid.UUID]():
-		return "a UUID"
-	case t.Kind() == reflect.Bool:
-		return "true or false"
-	case t.Kind() == reflect.Int:
-		return "a whole number"
-	case t.Kind() == reflect.Float64:
-		return "a number"
-	case t.Kind() == reflect.Struct:
-		return "keys with values"
-	}
-	return "text"
+	return document.Content[0]
 }
 
 // Changed names the settings in which two configurations differ, sorted.

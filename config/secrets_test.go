@@ -75,20 +75,3 @@ func TestDaysAndWeeks(t *testing.T) {
 		}
 	}
 }
-
-func TestClientCertificates(t *testing.T) {
-	t.Parallel()
-	_, err := config.Load("", []string{
-		"SPENDHOOK_REDIS=redis://h", "SPENDHOOK_REDIS_CA_FILE=ca.pem", "SPENDHOOK_STORAGE_CERT_FILE=c.pem",
-	}, nil)
-	wantProblems(t, err, []string{
-		"redis.ca_file: want a rediss:// address",
-		"storage.key_file: storage.cert_file and storage.key_file go together",
-		"storage.cert_file: want the address of a PostgreSQL",
-	})
-	if _, err := config.Load("", []string{
-		"SPENDHOOK_REDIS=rediss+cluster://h", "SPENDHOOK_REDIS_CA_FILE=ca.pem", "SPENDHOOK_REDIS_CERT_FILE=c.pem", "SPENDHOOK_REDIS_KEY_FILE=k.pem",
-	}, nil); err != nil {
-		t.Error(err)
-	}
-}

@@ -15,8 +15,6 @@ import (
 
 	"spendhook/internal/egress"
 	"spendhook/internal/invalid"
-	"spendhook/internal/seal"
-	"spendhook/internal/secret"
 	"spendhook/internal/syntax"
 )
 
@@ -26,12 +24,12 @@ const maxSchedule = 50
 var scope = regexp.MustCompile(`^([a-z]+:(read|write)|platform|operator)$`)
 
 // validate adds a problem for every setting that is invalid, contradicts another one, or
-// exposes the daemon.
+// exposes the daemon. The files that settings name are read later, by their users.
 func (c *Config) validate(p *invalid.Error) {
 	v := checker{p}
 	v.tags(settings(c))
 	v.notEmpty("data_dir", c.DataDir)
-	v.redis(c.Redis)
+	v.notEmpty("redis", c.Redis.URL.Reveal())
 	v.auth(c)
 	v.publicURL(c.PublicURL)
 	v.catalogue(c.Events.Catalogue)
@@ -40,7 +38,9 @@ func (c *Config) validate(p *invalid.Error) {
 	v.listeners(c)
 	v.tls(c)
 	v.egress(c)
-	v.encryption(c.Encryption)
+	if c.Encryption.Key != "" && c.Encryption.KeyFile != "" {
+		v.Add("encryption.key_file", "INVALID", "is given beside encryption.key: leave one of them out")
+	}
 }
 
 // checker adds a problem for each rule that a setting breaks.
@@ -82,29 +82,8 @@ func number(v reflect.Value) float64 {
 	return float64(v.Int())
 }
 
-func (v checker) redis(r Redis) {
-	v.notEmpty("redis", r.URL.Reveal())
-	secure := strings.HasPrefix(r.URL.Reveal(), "rediss")
-	v.files("redis", tlsFileNames{r.CAFile, r.CertFile, r.KeyFile}, secure, "want a rediss:// address for it")
-}
-
-// tlsFileNames are a CA, and a certificate with its key.
-type tlsFileNames struct{ ca, cert, key string }
-
-func (v checker) files(section string, f tlsFileNames, used bool, want string) {
-	if (f.cert == "") != (f.key == "") {
-		v.Add(section+".key_file", "INVALID", "%s.cert_file and %s.key_file go together: set both or neither", section, section)
-	}
-	for key, file := range map[string]string{".ca_file": f.ca, ".cert_file": f.cert} {
-		if file != "" && !used {
-			v.Add(section+key, "INVALID", "%s", want)
-		}
-	}
-}
-
 // storage never repeats the address, which may hold a password.
 func (v checker) storage(s Storage) {
-	v.files("storage", tlsFileNames{s.CAFile, s.CertFile, s.KeyFile}, s.URL != "", "want the address of a PostgreSQL for it")
 	if s.URL == "" {
 		return
 	}
@@ -225,7 +204,9 @@ func (v checker) address(key, address string) (open bool) {
 
 func (v checker) tls(c *Config) {
 	t := c.TLS
-	v.files("tls", tlsFileNames{cert: t.CertFile, key: t.KeyFile}, true, "")
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		v.Add("tls.key_file", "INVALID", "tls.cert_file and tls.key_file go together: set both or neither")
+	}
 	if t.ClientCAFile != "" && t.CertFile == "" && len(t.TrustedProxies) == 0 {
 		v.Add("tls.client_ca_file", "INVALID", "clients have no way to present a certificate: set tls.cert_file and tls.key_file, or tls.trusted_proxies")
 	}
@@ -274,22 +255,6 @@ func (v checker) egress(c *Config) {
 	}
 	if _, err := egress.NewProxy(c.Egress.ProxyURL.Reveal(), nil); err != nil {
 		v.Add("egress.proxy_url", "INVALID", "%v", err)
-	}
-}
-
-// encryption never repeats a key. Files are read when they are used.
-func (v checker) encryption(e Encryption) {
-	if e.Key != "" && e.KeyFile != "" {
-		v.Add("encryption.key_file", "INVALID", "is given beside encryption.key: leave one of them out")
-	}
-	keys := map[string]secret.Text{"encryption.key": e.Key}
-	for i, old := range e.OldKeys {
-		keys[fmt.Sprintf("encryption.old_keys[%d]", i)] = old
-	}
-	for name, key := range keys {
-		if _, err := seal.ParseKey(key.Reveal()); key != "" && err != nil {
-			v.Add(name, "INVALID", "%v", err)
-		}
 	}
 }
 

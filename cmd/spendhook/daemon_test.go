@@ -249,10 +249,20 @@ func (r *running) do(tb testing.TB, method, path, body string) (int, http.Header
 	return resp.StatusCode, resp.Header, string(answer)
 }
 
-// read asks for something that must be there.
+// answered reads from the API, and repeats the request while the daemon answers that it is busy.
+func (r *running) answered(tb testing.TB, path string) (status int, body string) {
+	tb.Helper()
+	eventually(tb, patience, "GET "+path+" is not answered by 503", func() bool {
+		status, _, body = r.do(tb, http.MethodGet, path, "")
+		return status != http.StatusServiceUnavailable
+	})
+	return status, body
+}
+
+// read reads something that must be there.
 func (r *running) read(tb testing.TB, path string, into any) {
 	tb.Helper()
-	status, _, body := r.do(tb, http.MethodGet, path, "")
+	status, body := r.answered(tb, path)
 	if status != http.StatusOK {
 		tb.Fatalf("GET %s: %d %s", path, status, body)
 	}

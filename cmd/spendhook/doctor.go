@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -67,13 +66,23 @@ type finding struct {
 // errDoctor means that there are problems. They have been printed.
 var errDoctor = errors.New("there are problems")
 
+// doctor makes the checks and gathers their findings.
+type doctor struct {
+	cfg      *config.Config
+	timeout  time.Duration
+	findings []finding
+	current  string        // the name of the current check
+	fine     string        // the message of the current check if it finds nothing
+	redis    *redisx.Redis // nil until all its servers have answered
+}
+
 // Run makes all checks, changes nothing, and fails when there is a problem; warnings
 // alone are no failure.
 func (c *doctorCmd) Run(ctx context.Context, term *stdio) error {
-	d := doctor{timeout: c.Timeout}
-	d.check(ctx, "configuration", "the settings are good", func(_ context.Context, r *findings) {
+	d := &doctor{timeout: c.Timeout}
+	d.check(ctx, "configuration", "the settings are good", func(context.Context) {
 		if _, err := config.LoadDaemon(c.Config, os.Environ(), c.overrides()); err != nil {
-			r.problem("correct the settings in the configuration file, the SPENDHOOK_* variables or the flags; 'spendhook config check' checks them again", "%v", err)
+			d.problem("correct the settings in the configuration file, the SPENDHOOK_* variables or the flags; 'spendhook config check' checks them again", "%v", err)
 		}
 		if cfg, err := c.load(); err == nil { // without the rules for serve
 			d.cfg = cfg
@@ -91,63 +100,61 @@ func (c *doctorCmd) Run(ctx context.Context, term *stdio) error {
 	return nil
 }
 
-// doctor makes the checks and gathers their findings.
-type doctor struct {
-	cfg      *config.Config
-	timeout  time.Duration
-	findings []finding
+func (d *doctor) problem(remedy, format string, args ...any) {
+	d.findings = append(d.findings, finding{d.current, findingProblem, fmt.Sprintf(format, args...), remedy})
 }
 
-// findings are the results of one check.
-type findings struct {
-	check string
-	list  []finding
-}
-
-func (r *findings) problem(remedy, format string, args ...any) {
-	r.list = append(r.list, finding{r.check, findingProblem, fmt.Sprintf(format, args...), remedy})
-}
-
-func (r *findings) warn(remedy, format string, args ...any) {
-	r.list = append(r.list, finding{r.check, findingWarning, fmt.Sprintf(format, args...), remedy})
+func (d *doctor) warn(remedy, format string, args ...any) {
+	d.findings = append(d.findings, finding{d.current, findingWarning, fmt.Sprintf(format, args...), remedy})
 }
 
 // check makes a check within the timeout. Without a finding, it adds the message fine.
-func (d *doctor) check(ctx context.Context, name, fine string, run func(context.Context, *findings)) {
+func (d *doctor) check(ctx context.Context, name, fine string, run func(context.Context)) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
-	r := &findings{check: name}
-	if run(ctx, r); len(r.list) == 0 {
-		r.list = []finding{{Check: name, Result: findingOK, Message: fine}}
+	d.current, d.fine = name, fine
+	before := len(d.findings)
+	if run(ctx); len(d.findings) == before {
+		d.findings = append(d.findings, finding{Check: name, Result: findingOK, Message: d.fine})
 	}
-	d.findings = append(d.findings, r.list...)
 }
 
 func (d *doctor) examine(ctx context.Context) {
-	d.check(ctx, "data directory", "it exists, and only its owner can read it", func(_ context.Context, r *findings) {
+	d.check(ctx, "data directory", "it exists, and only its owner can read it", func(context.Context) {
 		if err := datadir.Check(d.cfg.DataDir); err != nil {
-			r.problem("name the daemon's directory with --data-dir, or run 'spendhook serve' once, which creates it", "%v", err)
+			d.problem("name the daemon's directory with --data-dir, or run 'spendhook serve' once, which creates it", "%v", err)
 		}
 	})
 	ring, err := openKeyring(d.cfg, seal.ReadFile)
-	d.check(ctx, "encryption key files", "they can be read", func(_ context.Context, r *findings) {
+	d.check(ctx, "encryption key files", "they can be read", func(context.Context) {
 		if err != nil {
-			r.problem("set encryption.key or encryption.key_file to the key that the daemon used until now (docs/secrets.md)", "%v", err)
+			d.problem("set encryption.key or encryption.key_file to the key that the daemon used until now (docs/secrets.md)", "%v", err)
 		}
 	})
 	d.check(ctx, "certificates", "none expires within 30 days", d.certificates)
 	d.check(ctx, "spend database", "it answers, and its schema is current", d.database)
 	d.check(ctx, "egress", "public names resolve, or the proxy accepts connections", d.egress)
-	var redis *redisx.Redis
-	d.check(ctx, "Redis", "it persists all writes, and evicts nothing", func(ctx context.Context, r *findings) { redis = d.connect(ctx, r) })
-	if redis != nil {
-		d.examineRedis(ctx, redis, ring)
-		_ = redis.Close() // nothing was written
+	d.check(ctx, "Redis", "it persists all writes, and evicts nothing", d.connect)
+	if d.redis == nil {
+		return
 	}
+	defer func() { _ = d.redis.Close() }() // nothing was written
+	d.check(ctx, "Redis servers", "their versions are supported, they answer fast, and their clocks agree with this machine's", d.servers)
+	d.check(ctx, "Redis memory", "", d.memory)
+	d.check(ctx, "work", "none is overdue, none is in the quarantine, no company is near its limit", d.work)
+	d.check(ctx, "replicas", "they run, and read the stored format", d.replicas)
+	if ring == nil {
+		return
+	}
+	d.check(ctx, "encryption keys", "all are configured", func(ctx context.Context) {
+		if err := keycheck.Check(ctx, d.redis.Client(), ring); err != nil {
+			d.problem("set the missing key, also as one of encryption.old_keys (docs/secrets.md)", "%v", err)
+		}
+	})
 }
 
 // certificates checks when the certificates that the settings name expire.
-func (d *doctor) certificates(_ context.Context, r *findings) {
+func (d *doctor) certificates(context.Context) {
 	for _, f := range []struct{ setting, path string }{
 		{"tls.cert_file", d.cfg.TLS.CertFile},
 		{"tls.client_ca_file", d.cfg.TLS.ClientCAFile},
@@ -164,11 +171,11 @@ func (d *doctor) certificates(_ context.Context, r *findings) {
 		ends, err := earliestEnd(f.path)
 		switch left := time.Until(ends); {
 		case err != nil:
-			r.problem("name a PEM file with certificates that the daemon may read", "%s: %v", f.setting, err)
+			d.problem("name a PEM file with certificates that the daemon may read", "%s: %v", f.setting, err)
 		case left <= 0:
-			r.problem(renew, "%s expired at %s", f.setting, ends.Format(time.RFC3339))
+			d.problem(renew, "%s expired at %s", f.setting, ends.Format(time.RFC3339))
 		case left < certificateNotice:
-			r.warn(renew, "%s expires at %s", f.setting, ends.Format(time.RFC3339))
+			d.warn(renew, "%s expires at %s", f.setting, ends.Format(time.RFC3339))
 		}
 	}
 }
@@ -183,14 +190,13 @@ func earliestEnd(path string) (ends time.Time, err error) {
 	if err != nil {
 		return ends, fmt.Errorf("%s: %w", path, err)
 	}
-	first := slices.MinFunc(certificates, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
-	return first.NotAfter, nil
+	return servertls.FirstToExpire(certificates).NotAfter, nil
 }
 
-func (d *doctor) database(ctx context.Context, r *findings) {
+func (d *doctor) database(ctx context.Context) {
 	db, err := openStorage(d.cfg)
 	if err != nil {
-		r.problem("check storage.url; for SQLite run 'spendhook serve' or 'spendhook migrate' once", "%v", err)
+		d.problem("check storage.url; for SQLite run 'spendhook serve' or 'spendhook migrate' once", "%v", err)
 		return
 	}
 	defer func() { _ = db.Close() }() // nothing was written
@@ -198,19 +204,19 @@ func (d *doctor) database(ctx context.Context, r *findings) {
 	outdated, err := db.Outdated(ctx)
 	switch took := time.Since(began); {
 	case err != nil:
-		r.problem("start the database, or correct storage.url and its certificates; deliveries continue meanwhile", "%v", err)
+		d.problem("start the database, or correct storage.url and its certificates; deliveries continue meanwhile", "%v", err)
 	case outdated:
-		r.warn("start the daemon, or run 'spendhook migrate'", "its schema is that of an older release")
+		d.warn("start the daemon, or run 'spendhook migrate'", "its schema is that of an older release")
 	case took > slowDatabase:
-		r.warn("look for slow queries in the database; every request for spend data waits for it", "it answers within %v", took.Round(time.Millisecond))
+		d.warn("look for slow queries in the database; every request for spend data waits for it", "it answers within %v", took.Round(time.Millisecond))
 	}
 }
 
 // egress checks that public names resolve, or that the egress proxy is reachable.
-func (d *doctor) egress(ctx context.Context, r *findings) {
+func (d *doctor) egress(ctx context.Context) {
 	if d.cfg.Egress.ProxyURL == "" {
 		if _, err := net.DefaultResolver.LookupNetIP(ctx, "ip", "a.root-servers.net."); err != nil { // a name that always exists
-			r.warn("configure a resolver for public names, or egress.proxy_url; without either, no public receiver can be reached", "public names do not resolve: %v", err)
+			d.warn("configure a resolver for public names, or egress.proxy_url; without either, no public receiver can be reached", "public names do not resolve: %v", err)
 		}
 		return
 	}
@@ -222,7 +228,7 @@ func (d *doctor) egress(ctx context.Context, r *findings) {
 			return
 		}
 	}
-	r.problem("start the proxy, or correct egress.proxy_url; until then no delivery is sent", "the proxy cannot be reached: %v", err)
+	d.problem("start the proxy, or correct egress.proxy_url; until then no delivery is sent", "the proxy cannot be reached: %v", err)
 }
 
 func (d *doctor) print(term *stdio, asJSON bool) error {
@@ -243,74 +249,58 @@ func (d *doctor) print(term *stdio, asJSON bool) error {
 	return nil
 }
 
-// connect connects to Redis and reports what its servers find wrong. It returns nil if a server
-// does not answer.
-func (d *doctor) connect(ctx context.Context, r *findings) *redisx.Redis {
-	client, err := redisx.Open(ctx, attachOptions(d.cfg))
+// connect connects to Redis and reports the problems of its servers. It closes the connection again
+// if a server does not answer.
+func (d *doctor) connect(ctx context.Context) {
+	r, err := redisx.Open(ctx, attachOptions(d.cfg))
 	if err != nil {
-		r.problem("start Redis, or correct redis.url and its certificates", "%v", err)
-		return nil
-	}
-	// The client of a Cluster first asks any server for its commands and the slot map. If that
-	// server hangs, the first call times out, although the other servers answer.
-	_ = client.Client().Ping(ctx).Err()
-	_ = redisx.EachMaster(ctx, client.Client(), func(context.Context, string, redis.UniversalClient) error { return nil })
-	status := client.Check(ctx)
-	const settings = "see docs/redis.md for the settings that Redis needs"
-	for _, p := range status.Problems {
-		r.problem("start Redis if it does not answer, else "+settings+"; the daemon is not ready until then", "%s", p)
-	}
-	for _, p := range status.Away {
-		r.problem("start this server, or free its disk; until then only the companies of other shards are served, and the other checks of Redis are not made", "%s", p)
-	}
-	for _, w := range status.Warnings {
-		r.warn(settings, "%s", w)
-	}
-	if !status.Up {
-		_ = client.Close()
-		return nil
-	}
-	return client
-}
-
-// examineRedis makes the checks that need Redis. The keyring is nil if it cannot be read.
-func (d *doctor) examineRedis(ctx context.Context, r *redisx.Redis, ring *seal.Keyring) {
-	client := r.Client()
-	d.check(ctx, "Redis servers", "they are new, near, and have our time", func(ctx context.Context, r *findings) { checkServers(ctx, r, client) })
-	d.check(ctx, "Redis memory", "new events have room", func(ctx context.Context, r *findings) { d.memory(ctx, r, client) })
-	d.check(ctx, "work", "none is overdue, none is in the quarantine, no company is near its limit", func(ctx context.Context, r *findings) { d.work(ctx, r, client) })
-	d.check(ctx, "replicas", "they run, and read the stored format", func(ctx context.Context, r *findings) { checkReplicas(ctx, r, client) })
-	if ring == nil {
+		d.problem("start Redis, or correct redis.url and its certificates", "%v", err)
 		return
 	}
-	d.check(ctx, "encryption keys", "all are configured", func(ctx context.Context, r *findings) {
-		if err := keycheck.Check(ctx, client, ring); err != nil {
-			r.problem("set the missing key, also as one of encryption.old_keys (docs/secrets.md)", "%v", err)
-		}
-	})
+	client := r.Client()
+	// The client of a Cluster first asks any server for its commands and the slot map. If that
+	// server hangs, the first call times out, although the other servers answer.
+	_ = client.Ping(ctx).Err()
+	_ = redisx.EachMaster(ctx, client, func(context.Context, string, redis.UniversalClient) error { return nil })
+	status := r.Check(ctx)
+	const settings = "see docs/redis.md for the settings that Redis needs"
+	for _, p := range status.Problems {
+		d.problem("start Redis if it does not answer, else "+settings+"; the daemon is not ready until then", "%s", p)
+	}
+	for _, p := range status.Away {
+		d.problem("start this server, or free its disk; until then only the companies of other shards are served, and the other checks of Redis are not made", "%s", p)
+	}
+	for _, w := range status.Warnings {
+		d.warn(settings, "%s", w)
+	}
+	if status.Up {
+		d.redis = r
+	} else {
+		_ = r.Close() // nothing was written
+	}
 }
 
-// checkServers checks version, latency, clock and replicas of each master.
-func checkServers(ctx context.Context, r *findings, client redis.UniversalClient) {
+// servers checks version, latency, clock and replicas of each master.
+func (d *doctor) servers(ctx context.Context) {
 	var mu sync.Mutex
-	err := redisx.EachMaster(ctx, client, func(ctx context.Context, name string, c redis.UniversalClient) error {
+	err := redisx.EachMaster(ctx, d.redis.Client(), func(ctx context.Context, name string, c redis.UniversalClient) error {
 		mu.Lock() // one after the other, so that none disturbs another's timing
 		defer mu.Unlock()
 		name = cmp.Or(name, "Redis")
 		info := redisx.ParseInfo(c.Info(ctx).Val())
 		version := cmp.Or(info["valkey_version"], info["redis_version"])
 		if major, err := strconv.Atoi(strings.SplitN(version, ".", 2)[0]); err != nil || major < oldestRedis {
-			r.problem("use Redis 7.0 or Valkey, or a later one: older ones refuse scripts at their memory limit", "%s has the version %q", name, version)
+			d.problem("use Redis 7.0 or Valkey, or a later one: older ones refuse scripts at their memory limit", "%s has the version %q", name, version)
 		}
 		roundTrip, skew, err := measureTime(ctx, c)
 		if err != nil {
 			return err
 		}
 		if roundTrip > slowRedis {
-			r.warn("run Redis nearer to the daemon, and look at SLOWLOG and at the load of its machine: each event needs several round trips", "%s answers within %v", name, roundTrip.Round(10*time.Microsecond))
+			d.warn("run Redis nearer to the daemon, and look at SLOWLOG and at the load of its machine: each event needs several round trips", "%s answers within %v", name, roundTrip.Round(10*time.Microsecond))
 		}
 		if skew.Abs() > maxClockSkew {
-			r.problem("synchronise both clocks (chrony, systemd-timesyncd): tokens and retention depend on them", "the clock of %s and this machine's are %v apart", name, skew.Abs().Round(time.Millisecond))
+			d.problem("synchronise both clocks (chrony, systemd-timesyncd): tokens and retention depend on them", "the clock of %s and this machine's are %v apart", name, skew.Abs().Round(time.Millisecond))
 		}
 		if info["connected_slaves"] == "0" { // no replica to fail over to
 			return nil
@@ -318,12 +308,12 @@ func checkServers(ctx context.Context, r *findings, client redis.UniversalClient
 		const setting = "min-replicas-to-write"
 		settings, err := c.ConfigGet(ctx, setting).Result()
 		if err != nil || settings[setting] == "0" {
-			r.warn("make sure that it is at least 1: a master that is cut off goes on accepting events, and a failover loses them", "%s of %s is 0, or cannot be read", setting, name)
+			d.warn("make sure that it is at least 1: a master that is cut off goes on accepting events, and a failover loses them", "%s of %s is 0, or cannot be read", setting, name)
 		}
 		return nil
 	})
 	if err != nil {
-		r.problem("find out why it does not answer", "%v", err)
+		d.problem("find out why it does not answer", "%v", err)
 	}
 }
 
@@ -346,63 +336,66 @@ func measureTime(ctx context.Context, c redis.UniversalClient) (roundTrip, skew 
 }
 
 // memory checks the memory of the fullest server.
-func (d *doctor) memory(ctx context.Context, r *findings, client redis.UniversalClient) {
-	m := redismemory.New(client, redismemory.Options{HighWater: d.cfg.Redis.HighWater, Limit: int64(d.cfg.Redis.Memory)})
+func (d *doctor) memory(ctx context.Context) {
+	m := redismemory.New(d.redis.Client(), redismemory.Options{HighWater: d.cfg.Redis.HighWater, Limit: int64(d.cfg.Redis.Memory)})
 	m.Read(ctx)
-	for _, w := range m.Warnings() {
-		r.warn("set maxmemory of Redis, or redis.memory", "%s", w)
-	}
 	use := m.Fullest()
-	if share := float64(use.Used) / float64(use.HighWater); use.Limit > 0 && share >= nearlyFull {
-		report := r.warn
-		if share >= 1 {
-			report = r.problem
-		}
-		report("give Redis more memory, or find the companies whose receivers do not accept deliveries",
-			"%d of %d MB are used, new events are refused from %d", use.Used>>20, use.Limit>>20, use.HighWater>>20)
+	share := float64(use.Used) / float64(use.HighWater)
+	const remedy = "give Redis more memory, or find the companies whose receivers do not accept deliveries"
+	used := fmt.Sprintf("%d of %d MB are used; new events are refused from %d MB (the high-water mark)", use.Used>>20, use.Limit>>20, use.HighWater>>20)
+	switch {
+	case use.Limit == 0 && len(m.Warnings()) == 0:
+		d.problem("find out which Redis server does not answer", "the memory use cannot be read")
+	case use.Limit == 0:
+		d.warn("set maxmemory of Redis, or redis.memory", "%s", m.Warnings()[0])
+	case share >= 1:
+		d.problem(remedy, "%s", used)
+	case share >= nearlyFull:
+		d.warn(remedy, "%s", used)
 	}
+	d.fine = fmt.Sprintf("%d MB are free below the high-water mark (%d MB)", (use.HighWater-use.Used)>>20, use.HighWater>>20)
 }
 
 // work checks pending work, quotas, and that each partition has an owner.
-func (d *doctor) work(ctx context.Context, r *findings, client redis.UniversalClient) {
-	waiting, err := backlog.New(client, nil).Measure(ctx, partition.All(), mostPending)
+func (d *doctor) work(ctx context.Context) {
+	waiting, err := backlog.New(d.redis.Client(), nil).Measure(ctx, partition.All(), mostPending)
 	if err != nil {
-		r.problem("find out which Redis server does not answer", "%v", err)
+		d.problem("find out which Redis server does not answer", "%v", err)
 	}
 	if waiting.OldestDue > overdueWork {
-		r.problem("check that a daemon runs and is ready (/readyz): a partition has no owner, or its owner makes no progress",
+		d.problem("check that a daemon runs and is ready (/readyz): a partition has no owner, or its owner makes no progress",
 			"no replica serves work that is overdue by %v", waiting.OldestDue.Round(time.Second))
 	}
 	if waiting.Quarantined > 0 {
-		r.warn("list them with 'spendhook quarantine list'; retry or drop each", "%d events or deliveries are in the quarantine", waiting.Quarantined)
+		d.warn("list them with 'spendhook quarantine list'; retry or drop each", "%d events or deliveries are in the quarantine", waiting.Quarantined)
 	}
 	for _, c := range waiting.Largest {
 		if float64(c.Pending) >= nearlyFull*float64(d.cfg.Limits.CompanyBacklog) {
-			r.warn("see its failing subscribers; raise limits.company_backlog only with memory to spare",
+			d.warn("see its failing subscribers; raise limits.company_backlog only with memory to spare",
 				"company %s has %d of %d pending events", c.Company, c.Pending, d.cfg.Limits.CompanyBacklog)
 		}
 	}
 }
 
-// checkReplicas checks that daemons run, and that all running releases read the stored format.
-func checkReplicas(ctx context.Context, r *findings, client redis.UniversalClient) {
-	formats, err := storedformat.Read(ctx, client)
+// replicas checks that daemons run, and that all running releases read the stored format.
+func (d *doctor) replicas(ctx context.Context) {
+	formats, err := storedformat.Read(ctx, d.redis.Client())
 	if err != nil {
-		r.problem("find out which Redis server does not answer", "%v", err)
+		d.problem("find out which Redis server does not answer", "%v", err)
 		return
 	}
 	for p, format := range formats.Partitions {
 		if format < partition.OldestFormat || format > partition.NewestFormat() {
-			r.problem("run a release that reads it", "%v", &partition.FormatError{Partition: p, Format: format})
+			d.problem("run a release that reads it", "%v", &partition.FormatError{Partition: p, Format: format})
 			return
 		}
 	}
 	for _, reader := range formats.Readers {
 		if !reader.Reads(partition.NewestFormat()) {
-			r.warn("replace it; 'spendhook format raise' waits for it", "replica %s is of an older release", reader.Replica)
+			d.warn("replace it; 'spendhook format raise' waits for it", "replica %s is of an older release", reader.Replica)
 		}
 	}
 	if len(formats.Readers) == 0 {
-		r.warn("start one", "no daemon is running on this Redis")
+		d.warn("start one", "no daemon is running on this Redis")
 	}
 }

@@ -104,11 +104,12 @@ func TestDoctorNamesTheShardThatIsAway(t *testing.T) {
 	away := servers[(shardOf(t, servers, "sh:keys")+1)%len(servers)]
 	away.Pause()
 	defer away.Resume()
-	got := found(t, exitFailure, "--config", file, "--data-dir", h.dir)
+	var got map[string]finding
+	eventually(t, patience, "doctor names the server that is away", func() bool { // a busy machine may delay another one's answer
+		got = found(t, exitFailure, "--config", file, "--data-dir", h.dir)
+		return strings.HasPrefix(got["Redis"].Message, away.Addr()+": ")
+	})
 	wantFound(t, got, map[string]string{"Redis": findingProblem, "spend database": findingOK})
-	if !strings.HasPrefix(got["Redis"].Message, away.Addr()+": ") {
-		t.Errorf("%+v, want the server %s", got["Redis"], away.Addr())
-	}
 }
 
 // otherKey is not the key of the data directory.

@@ -30,54 +30,39 @@ func (c *listenCmd) forward(ctx context.Context, term *stdio) error {
 		return err
 	}
 	fmt.Fprintf(term.Err, "forwarding to %s, from the event after number %d\n", c.ForwardTo, feed.After)
-	f := &forwarder{
-		to: c.ForwardTo, print: printer(term.Out), err: term.Err, left: c.Count,
-		http: &http.Client{
-			Timeout:       15 * time.Second, // that of an attempt
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
+	left, printed := c.Count, printer(term.Out) // a count of 0 means no end
+	local := &http.Client{
+		Timeout:       15 * time.Second, // that of an attempt
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	err = feed.Follow(ctx, func(e client.FeedEvent) error { return f.forward(ctx, e) }, func(err error) {
-		fmt.Fprintf(term.Err, "the feed cannot be read: %v\n", err)
-	})
+	err = feed.Follow(ctx, func(e client.FeedEvent) error {
+		if e.Body == nil {
+			fmt.Fprintf(term.Err, "event %s (%d) was skipped: its payload is no longer kept\n", e.ID, e.Sequence)
+			return nil
+		}
+		status, err := c.post(ctx, local, e)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return nil //nolint:nilerr // the command was interrupted
+		case err != nil:
+			fmt.Fprintf(term.Err, "event %s (%d) was not taken: %v\n", e.ID, e.Sequence, err)
+		default:
+			printed(received{At: time.Now(), ID: e.ID, Body: []byte(*e.Body), Verified: errNoSecret, Answered: status})
+		}
+		if left--; left == 0 {
+			return errForwarded
+		}
+		return nil
+	}, func(err error) { fmt.Fprintf(term.Err, "the feed cannot be read: %v\n", err) })
 	if errors.Is(err, errForwarded) {
 		return nil
 	}
 	return err
 }
 
-// forwarder posts events to a local receiver. Use it from one goroutine.
-type forwarder struct {
-	to    string
-	http  *http.Client
-	print func(received)
-	err   io.Writer
-	left  int // deliveries to go; 0 from the start means no end
-}
-
-// forward posts one event. It skips an event without its payload.
-func (f *forwarder) forward(ctx context.Context, e client.FeedEvent) error {
-	if e.Body == nil {
-		fmt.Fprintf(f.err, "event %s (%d) was skipped: its payload is no longer kept\n", e.ID, e.Sequence)
-		return nil
-	}
-	status, err := f.post(ctx, e)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the command was interrupted
-		}
-		fmt.Fprintf(f.err, "event %s (%d) was not taken: %v\n", e.ID, e.Sequence, err)
-	} else {
-		f.print(received{At: time.Now(), ID: e.ID, Body: []byte(*e.Body), Verified: errNoSecret, Answered: status})
-	}
-	if f.left--; f.left == 0 {
-		return errForwarded
-	}
-	return nil
-}
-
-func (f *forwarder) post(ctx context.Context, e client.FeedEvent) (status int, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.to, bytes.NewReader([]byte(*e.Body)))
+// post sends an event to the local receiver.
+func (c *listenCmd) post(ctx context.Context, local *http.Client, e client.FeedEvent) (status int, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.ForwardTo, bytes.NewReader([]byte(*e.Body)))
 	if err != nil {
 		return 0, err
 	}
@@ -90,7 +75,7 @@ func (f *forwarder) post(ctx context.Context, e client.FeedEvent) (status int, e
 			req.Header.Set(name, value)
 		}
 	}
-	resp, err := f.http.Do(req)
+	resp, err := local.Do(req)
 	if err != nil {
 		return 0, err
 	}

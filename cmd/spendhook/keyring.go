@@ -19,9 +19,18 @@ const encryptionKeyFile = "encryption.key"
 // openKeyring reads the encryption keys. Without a key in the settings, it calls local for the
 // key of the data directory.
 func openKeyring(cfg *config.Config, local func(path string) (seal.Key, error)) (*seal.Keyring, error) {
-	current, err := encryptionKey(cfg, local)
-	if errors.Is(err, fs.ErrNotExist) && usesLocalKey(cfg) {
-		return nil, fmt.Errorf("encryption key: data directory %s has no %s; 'spendhook serve' creates it", cfg.DataDir, encryptionKeyFile)
+	var current seal.Key
+	var err error
+	switch {
+	case cfg.Encryption.Key != "":
+		current, err = seal.ParseKey(cfg.Encryption.Key.Reveal())
+	case cfg.Encryption.KeyFile != "":
+		current, err = seal.ReadFile(cfg.Encryption.KeyFile)
+	default:
+		current, err = local(filepath.Join(cfg.DataDir, encryptionKeyFile))
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("data directory %s has no %s; 'spendhook serve' creates it", cfg.DataDir, encryptionKeyFile)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("encryption key: %w", err)
@@ -44,25 +53,10 @@ func openKeyring(cfg *config.Config, local func(path string) (seal.Key, error)) 
 	return seal.New(current, older...)
 }
 
-// usesLocalKey reports whether the key of the data directory is used.
-func usesLocalKey(cfg *config.Config) bool {
-	return cfg.Encryption.Key == "" && cfg.Encryption.KeyFile == ""
-}
-
-func encryptionKey(cfg *config.Config, local func(path string) (seal.Key, error)) (seal.Key, error) {
-	switch {
-	case cfg.Encryption.Key != "":
-		return seal.ParseKey(cfg.Encryption.Key.Reveal())
-	case cfg.Encryption.KeyFile != "":
-		return seal.ReadFile(cfg.Encryption.KeyFile)
-	}
-	return local(filepath.Join(cfg.DataDir, encryptionKeyFile))
-}
-
 // warnOfLocalKey logs a warning when the key is in the data directory but Redis or the database
 // is not.
 func warnOfLocalKey(cfg *config.Config, log *slog.Logger) {
-	if usesLocalKey(cfg) && (cfg.Redis.URL != redisx.Embedded || cfg.Storage.URL != "") {
+	if cfg.Encryption.Key == "" && cfg.Encryption.KeyFile == "" && (cfg.Redis.URL != redisx.Embedded || cfg.Storage.URL != "") {
 		log.Warn("the encryption key is kept in data_dir, but Redis or the database is elsewhere: secrets there are lost with this directory, and other replicas cannot open them; set encryption.key or encryption.key_file",
 			"file.path", filepath.Join(cfg.DataDir, encryptionKeyFile))
 	}

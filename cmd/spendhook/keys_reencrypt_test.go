@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -273,6 +274,43 @@ func sealedUnder(t *testing.T, client redis.UniversalClient, id string) (n int) 
 	return n
 }
 
+// killReencrypt runs the command through a proxy that stops at the hundredth secret, and kills it
+// there.
+func killReencrypt(t *testing.T, server *redistest.Server, args []string, newID string) {
+	t.Helper()
+	proxy := redistest.NewProxy(t, server)
+	reached, killed := make(chan struct{}), make(chan struct{})
+	var written atomic.Int64
+	proxy.Follow(func(request [][]string, reply []byte) bool {
+		if reply != nil || !strings.Contains(fmt.Sprint(request), "sealed1:"+newID+":") {
+			return true
+		}
+		n := written.Add(1)
+		if n == 100 {
+			close(reached)
+		}
+		if n >= 100 {
+			<-killed
+		}
+		return n < 100
+	})
+	defer close(killed)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], append(args, "--redis", proxy.URL())...)
+	cmd.Env = append(os.Environ(), childVariable+"=1")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-reached:
+	case <-time.After(patience):
+		t.Error("it did not come to the hundredth secret")
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // it was killed
+}
+
 // keys reencrypt is killed and run again. Then everything is encrypted with the new key. At no
 // time can a daemon start that lacks a needed key.
 func TestReencryptSurvivesAKill(t *testing.T) {
@@ -309,16 +347,7 @@ func TestReencryptSurvivesAKill(t *testing.T) {
 	command(t, "", append(reencrypt(both), "--dry-run")...).want(t, exitOK, fmt.Sprintf("%d secrets are still encrypted with key %s", secrets, oldID), "")
 	command(t, "", reencrypt(fresh)...).want(t, exitFailure, "", "sealed under key "+oldID)
 
-	killed := exec.CommandContext(t.Context(), os.Args[0], reencrypt(both)...)
-	killed.Env = append(os.Environ(), childVariable+"=1")
-	if err := killed.Start(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, patience, "some are sealed again", func() bool { return sealedUnder(t, client, newID) > 0 })
-	if err := killed.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = killed.Wait() // it was killed
+	killReencrypt(t, server, reencrypt(both), newID)
 	if n := sealedUnder(t, client, newID); n == 0 || n == secrets {
 		t.Fatalf("%d of %d were done when it was killed: this proves nothing", n, secrets)
 	}

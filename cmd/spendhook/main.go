@@ -52,7 +52,7 @@ type commands struct {
 
 	Serve       serveCmd       `cmd:"" group:"machine" help:"Run the daemon." example:"spendhook serve --config /etc/spendhook/spendhook.yml"`
 	Init        initCmd        `cmd:"" group:"machine" help:"Create certificates, an encryption key and an OAuth client for a first deployment on PostgreSQL. Existing ones are kept." example:"spendhook init --dir init --host hooks.example.com"`
-	Config      configCmd      `cmd:"" group:"machine" help:"Check or print the configuration."`
+	Config      configCmd      `cmd:"" group:"machine" help:"Check the configuration."`
 	Doctor      doctorCmd      `cmd:"" group:"machine" help:"Check settings, Redis, database, certificates and queues, and print a remedy for each problem." example:"spendhook doctor --json"`
 	Healthcheck healthcheckCmd `cmd:"" group:"machine" help:"Check that a running daemon is ready." example:"spendhook healthcheck"`
 	Token       tokenCmd       `cmd:"" group:"machine" help:"Mint an access token with the daemon's own key." example:"spendhook token --scope 'events:write deliveries:read' --company 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --ttl 24h"`

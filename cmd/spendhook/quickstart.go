@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -17,7 +16,6 @@ import (
 	"spendhook/config"
 	"spendhook/internal/clientcert"
 	"spendhook/internal/datadir"
-	"spendhook/storage"
 )
 
 // quickstartCerts describes the certificates of --quickstart: in the data directory, for the
@@ -93,38 +91,28 @@ func (d *daemon) quickstart(ctx context.Context, term *stdio) error {
 	return nil
 }
 
-// firstClient finds the client with this name and company, or creates it with all scopes of a
-// company and without a secret. It sets the client's certificate.
+// firstClient finds the client with this name and company among the 500 oldest, or creates it with
+// all scopes of a company and without a secret. It sets the client's certificate.
 func firstClient(ctx context.Context, store *clients.Store, name string, company uuid.UUID, certificate string) (client clients.Client, made bool, err error) {
 	thumbprints, err := clientcert.ThumbprintsOf([]string{certificate})
 	if err != nil {
 		return client, false, err
 	}
-	client, err = findClient(ctx, store, name, company)
-	switch {
-	case errors.Is(err, storage.ErrNotFound):
-		client, _, err = store.Create(ctx, clients.Registration{
-			Name: name, Company: &company, Scopes: companyScopes, Certificates: thumbprints, NoSecret: true,
-		})
-		return client, err == nil, err
-	case err != nil || slices.Contains(client.Certificates, thumbprints[0]):
-		return client, false, err
-	}
-	client, err = store.SetCertificates(ctx, client.ID, thumbprints)
-	return client, false, err
-}
-
-// findClient returns the client with this name and company among the 500 oldest, or
-// storage.ErrNotFound.
-func findClient(ctx context.Context, store *clients.Store, name string, company uuid.UUID) (clients.Client, error) {
 	list, _, err := store.List(ctx, "", 500)
 	if err != nil {
-		return clients.Client{}, err
+		return client, false, err
 	}
 	for _, c := range list {
-		if c.Name == name && c.Company != nil && uuid.UUID(*c.Company) == company {
-			return c, nil
+		if c.Name != name || c.Company == nil || uuid.UUID(*c.Company) != company {
+			continue
 		}
+		if !slices.Contains(c.Certificates, thumbprints[0]) {
+			c, err = store.SetCertificates(ctx, c.ID, thumbprints)
+		}
+		return c, false, err
 	}
-	return clients.Client{}, storage.ErrNotFound
+	client, _, err = store.Create(ctx, clients.Registration{
+		Name: name, Company: &company, Scopes: companyScopes, Certificates: thumbprints, NoSecret: true,
+	})
+	return client, err == nil, err
 }

@@ -3,10 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/google/uuid"
 
@@ -23,47 +21,32 @@ type replicaID struct {
 }
 
 // claimReplicaID returns the id of the data directory, or a new one while another process uses
-// the directory's. The kernel drops the lock when the process ends.
+// the directory's. The kernel drops the lock when the process ends. An id that cannot be read is
+// replaced: a new one only makes the takeover slower.
 func claimReplicaID(dir string) (*replicaID, error) {
 	path := filepath.Join(dir, "replica-id")
 	f, err := datadir.Open(path, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, err
 	}
-	err = filelock.TryExclusive(f)
-	if errors.Is(err, filelock.ErrHeld) {
+	if err := filelock.TryExclusive(f); errors.Is(err, filelock.ErrHeld) {
 		f.Close()
 		return &replicaID{id: uuid.NewString()}, nil
-	}
-	var id string
-	if err == nil {
-		id, err = readOrWriteID(f)
-	}
-	if err != nil {
+	} else if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return &replicaID{id: id, file: f}, nil
-}
-
-// readOrWriteID reads the id in f; anything that is not one is replaced, since
-// a fresh id only costs a slower takeover.
-func readOrWriteID(f *os.File) (string, error) {
-	text, err := io.ReadAll(io.LimitReader(f, 100))
+	text := make([]byte, len(uuid.Nil.String()))
+	_, _ = f.ReadAt(text, 0)
+	id, err := uuid.ParseBytes(text)
 	if err != nil {
-		return "", err
+		id = uuid.New()
+		if _, err := f.WriteAt([]byte(id.String()), 0); err != nil {
+			f.Close()
+			return nil, err
+		}
 	}
-	if id, err := uuid.Parse(strings.TrimSpace(string(text))); err == nil {
-		return id.String(), nil
-	}
-	id := uuid.NewString()
-	if err := f.Truncate(0); err != nil {
-		return "", err
-	}
-	if _, err := f.WriteAt([]byte(id+"\n"), 0); err != nil {
-		return "", err
-	}
-	return id, f.Sync()
+	return &replicaID{id: id.String(), file: f}, nil
 }
 
 // release lets another process use the id.

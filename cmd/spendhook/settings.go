@@ -5,8 +5,6 @@ import (
 	"os"
 	"time"
 
-	"go.yaml.in/yaml/v4"
-
 	"spendhook/config"
 	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/events/eventtype"
@@ -61,7 +59,6 @@ func deliveryPolicy(cfg *config.Config) lifecycle.Policy {
 
 type configCmd struct {
 	Check configCheckCmd `cmd:"" help:"Check the configuration, and list all errors." example:"spendhook config check spendhook.yml"`
-	Print configPrintCmd `cmd:"" help:"Print the effective settings, without secrets." example:"spendhook config print --config spendhook.yml"`
 }
 
 type configCheckCmd struct {
@@ -74,23 +71,5 @@ func (c *configCheckCmd) Run(term *stdio) error {
 		return err
 	}
 	_, err := fmt.Fprintln(term.Out, "the configuration is good")
-	return err
-}
-
-type configPrintCmd struct {
-	configFlags
-}
-
-// Run prints the settings that result from file, environment and defaults.
-func (c *configPrintCmd) Run(term *stdio) error {
-	cfg, err := c.load()
-	if err != nil {
-		return err
-	}
-	text, err := yaml.Marshal(cfg)
-	if err != nil {
-		return err
-	}
-	_, err = term.Out.Write(text)
 	return err
 }

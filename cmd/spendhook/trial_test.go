@@ -192,7 +192,7 @@ func (tr *trial) unknown(found map[string]gen.Delivery, id string) bool {
 			return false
 		}
 	}
-	status, _, _ := tr.daemons[0].do(tr.t, http.MethodGet, "/api/v1/events/"+id, "")
+	status, _ := tr.daemons[0].answered(tr.t, "/api/v1/events/"+id)
 	return status == http.StatusNotFound
 }
 

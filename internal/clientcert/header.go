@@ -81,8 +81,8 @@ func lastElement(value string) (map[string]string, error) {
 		if key = strings.ToLower(strings.TrimSpace(key)); !ok || key == "" || strings.ContainsAny(key, `",;`) {
 			return nil, ErrMalformed
 		}
-		text, rest, err := cutValue(rest)
-		if _, twice := pairs[key]; err != nil || (twice && (key == "cert" || key == "hash")) {
+		text, rest, ok := cutValue(rest)
+		if _, twice := pairs[key]; !ok || (twice && (key == "cert" || key == "hash")) {
 			return nil, ErrMalformed
 		}
 		pairs[key] = text
@@ -96,34 +96,22 @@ func lastElement(value string) (map[string]string, error) {
 	}
 }
 
-// cutValue splits a value, quoted when it holds one of ",;=, from the separator
-// and what follows it.
-func cutValue(s string) (value, rest string, err error) {
+// cutValue splits a value, quoted when it has one of ",;=, from the separator and what follows.
+// A backslash in quotes keeps the next character from ending them. Neither a Cert nor a Hash
+// contains a backslash, so the values keep theirs.
+func cutValue(s string) (value, rest string, ok bool) {
 	if !strings.HasPrefix(s, `"`) {
-		end := strings.IndexAny(s, `,;`)
-		if end < 0 {
-			end = len(s)
-		}
-		if strings.Contains(s[:end], `"`) {
-			return "", "", ErrMalformed
-		}
-		return strings.TrimSpace(s[:end]), s[end:], nil
+		end := strings.IndexAny(s+",", ",;")
+		return strings.TrimSpace(s[:end]), s[end:], !strings.Contains(s[:end], `"`)
 	}
-	var b strings.Builder
 	for i := 1; i < len(s); i++ {
-		switch c := s[i]; {
-		case c == '\\' && i+1 < len(s):
+		switch s[i] {
+		case '\\':
 			i++
-			b.WriteByte(s[i])
-		case c == '"':
+		case '"':
 			rest = strings.TrimLeft(s[i+1:], " \t")
-			if rest != "" && rest[0] != ',' && rest[0] != ';' {
-				return "", "", ErrMalformed
-			}
-			return b.String(), rest, nil
-		default:
-			b.WriteByte(c)
+			return s[1:i], rest, rest == "" || rest[0] == ',' || rest[0] == ';'
 		}
 	}
-	return "", "", ErrMalformed
+	return "", "", false
 }

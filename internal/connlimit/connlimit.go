@@ -16,7 +16,7 @@ import (
 // Options are the bounds of one listener.
 type Options struct {
 	Max           int // connections in all
-	MaxPerAddress int // from one IPv4 address or one IPv6 /64; 0 means no bound
+	MaxPerAddress int // from one IPv4 address or one IPv6 /64
 	// Exempt addresses have no bound of their own; nil exempts none.
 	Exempt  func(netip.Addr) bool
 	Metrics *Metrics
@@ -90,7 +90,7 @@ func (l *listener) Accept() (net.Conn, error) {
 // keyOf is the zero Prefix for an address without a bound of its own.
 func (l *listener) keyOf(remote net.Addr) netip.Prefix {
 	tcp, ok := remote.(*net.TCPAddr)
-	if !ok || l.opts.MaxPerAddress == 0 {
+	if !ok {
 		return netip.Prefix{}
 	}
 	address := tcp.AddrPort().Addr().Unmap().WithZone("")

@@ -3,12 +3,18 @@
 package servertls
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -18,11 +24,10 @@ import (
 	"spendhook/internal/pause"
 )
 
-// Options name the files (PEM). CertFile holds the server's certificate and its
-// intermediates, KeyFile the key, ClientCAFile the authorities that sign client
-// certificates. Without CertFile and KeyFile only the bundle is watched.
+// Options name the files (PEM). CertFile has the server's certificate and its intermediates,
+// KeyFile the key, ClientCAFile the CAs of client certificates.
 type Options struct {
-	CertFile, KeyFile string
+	CertFile, KeyFile string // "" for a listener in clear
 	ClientCAFile      string // "" asks clients for no certificate
 
 	Every      time.Duration         // interval at which the files are checked; 0 means 1 s
@@ -32,74 +37,117 @@ type Options struct {
 
 // Files has the last valid certificate, key and bundle. It is safe for concurrent use.
 type Files struct {
-	every   time.Duration
-	sources []*source
-	metrics *metrics
-	log     *slog.Logger
+	every    time.Duration
+	log      *slog.Logger
+	sources  []*source
+	failures *prometheus.CounterVec
 
 	certificate atomic.Pointer[tls.Certificate]
 	pool        atomic.Pointer[x509.CertPool]
-	config      atomic.Pointer[tls.Config] // of the two
+}
+
+// source is a group of files that must match. The certificate and the bundle are reloaded
+// independently: an invalid bundle must not block the renewal of a certificate.
+type source struct {
+	name    string
+	paths   []string
+	use     func(contents [][]byte) error
+	current [][]byte // the contents in use
+	failed  int      // how many checks in a row found invalid files
 }
 
 // Open reads the files. The error names the invalid file.
 func Open(o Options) (*Files, error) {
-	o.Every = cmp.Or(o.Every, time.Second)
-	o.Logger = cmp.Or(o.Logger, slog.Default())
-	f := &Files{every: o.Every, log: o.Logger, metrics: newMetrics(o.Registerer)}
-	if o.CertFile != "" || o.KeyFile != "" {
-		f.sources = append(f.sources, &source{what: certificateFiles, paths: []string{o.CertFile, o.KeyFile}, use: f.useCertificate})
-	}
-	if o.ClientCAFile != "" {
-		f.sources = append(f.sources, &source{what: bundleFile, paths: []string{o.ClientCAFile}, use: f.useBundle})
-	}
-	for _, s := range f.sources {
-		if _, err := s.look(); err != nil {
+	auto := promauto.With(o.Registerer)
+	f := &Files{every: cmp.Or(o.Every, time.Second), log: cmp.Or(o.Logger, slog.Default()), failures: auto.NewCounterVec(prometheus.CounterOpts{
+		Name: "spendhook_tls_reload_failures_total",
+		Help: "New TLS files that were invalid, so that the old ones stay in use, by kind.",
+	}, []string{"files"})}
+	expiry := auto.NewGauge(prometheus.GaugeOpts{
+		Name: "spendhook_tls_certificate_expiry_timestamp_seconds",
+		Help: "When the server's certificate expires, in Unix time; 0 without one.",
+	})
+	caExpiry := auto.NewGauge(prometheus.GaugeOpts{
+		Name: "spendhook_tls_client_ca_expiry_timestamp_seconds",
+		Help: "When the first CA of client certificates expires, in Unix time; 0 without one.",
+	})
+	for _, s := range []*source{
+		{name: "certificate", paths: []string{o.CertFile, o.KeyFile}, use: func(contents [][]byte) error { return f.useCertificate(contents, expiry) }},
+		{name: "client_ca", paths: []string{o.ClientCAFile}, use: func(contents [][]byte) error { return f.useBundle(contents[0], caExpiry) }},
+	} {
+		f.failures.WithLabelValues(s.name)
+		if strings.Join(s.paths, "") == "" {
+			continue
+		}
+		if _, err := s.load(); err != nil {
 			return nil, err
 		}
+		f.sources = append(f.sources, s)
 	}
 	return f, nil
 }
 
 // Run checks the files periodically until ctx ends. It compares their content, not their times:
 // a mounted secret is replaced by moving a link, and no file system notification covers that
-// everywhere.
+// everywhere. It logs invalid files once, and only if they are still invalid at the next check:
+// the two files of a certificate are replaced one after the other.
 func (f *Files) Run(ctx context.Context) {
 	for len(f.sources) > 0 && pause.For(ctx, f.every) {
-		f.look(ctx)
-	}
-}
-
-// look loads changed files. It logs invalid files once, and only if they are still invalid at
-// the next check: the two files of a certificate are replaced one after the other.
-func (f *Files) look(ctx context.Context) {
-	for _, s := range f.sources {
-		changed, err := s.look()
-		switch {
-		case err != nil && s.stillBroken():
-			f.metrics.failures.WithLabelValues(s.what).Inc()
-			f.log.LogAttrs(ctx, slog.LevelError, "the new TLS files are not good; those from before stay in use",
-				slog.String("files", s.what), slog.String("exception.message", err.Error()))
-		case err == nil && changed:
-			f.metrics.reloads.WithLabelValues(s.what).Inc()
-			f.log.LogAttrs(ctx, slog.LevelInfo, "new TLS files are in use", slog.String("files", s.what))
+		for _, s := range f.sources {
+			changed, err := s.load()
+			if changed {
+				f.log.Info("new TLS files are in use", "files", s.name)
+			}
+			if err == nil {
+				s.failed = 0
+			} else if s.failed++; s.failed == 2 {
+				f.failures.WithLabelValues(s.name).Inc()
+				f.log.Error("the new TLS files are invalid; the previous ones stay in use", "files", s.name, "exception.message", err)
+			}
 		}
 	}
 }
 
-func (f *Files) useCertificate(contents [][]byte) error {
-	cert, err := parsePair(contents[0], contents[1])
-	if err != nil {
+// load reads the files and uses them when they have changed.
+func (s *source) load() (changed bool, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s: %w", strings.Join(s.paths, ", "), err)
+		}
+	}()
+	contents := make([][]byte, len(s.paths))
+	for i, path := range s.paths {
+		if contents[i], err = os.ReadFile(path); err != nil {
+			return false, err
+		}
+	}
+	if slices.EqualFunc(contents, s.current, bytes.Equal) {
+		return false, nil
+	}
+	if err := s.use(contents); err != nil {
+		return false, err
+	}
+	s.current = contents
+	return true, nil
+}
+
+// useCertificate refuses a key that is not the certificate's, and a damaged chain, which the
+// standard library would take for a shorter one.
+func (f *Files) useCertificate(contents [][]byte, expiry prometheus.Gauge) error {
+	if _, err := ParseCertificates(contents[0]); err != nil {
 		return err
 	}
-	f.certificate.Store(cert)
-	f.metrics.expiry.Set(float64(cert.Leaf.NotAfter.Unix()))
-	f.rebuild()
+	pair, err := tls.X509KeyPair(contents[0], contents[1])
+	if err != nil {
+		return err // without the key's content
+	}
+	f.certificate.Store(&pair)
+	expiry.Set(float64(pair.Leaf.NotAfter.Unix()))
 	return nil
 }
 
-func (f *Files) useBundle(contents [][]byte) error {
-	certs, err := ParseCertificates(contents[0])
+func (f *Files) useBundle(text []byte, expiry prometheus.Gauge) error {
+	certs, err := ParseCertificates(text)
 	if err != nil {
 		return err
 	}
@@ -107,37 +155,29 @@ func (f *Files) useBundle(contents [][]byte) error {
 	for _, cert := range certs {
 		pool.AddCert(cert)
 	}
-	first := slices.MinFunc(certs, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
 	f.pool.Store(pool)
-	f.metrics.caExpiry.Set(float64(first.NotAfter.Unix()))
-	f.rebuild()
+	expiry.Set(float64(FirstToExpire(certs).NotAfter.Unix()))
 	return nil
 }
 
-// ClientCAs are the authorities of client certificates, nil when there is no
-// bundle. The pointer is the same until the bundle changes.
+// ClientCAs are the CAs of client certificates, nil when there is no bundle. The pointer is the
+// same until the bundle changes.
 func (f *Files) ClientCAs() *x509.CertPool { return f.pool.Load() }
 
-// Config is for a listener. Every handshake uses the present files.
+// Config is for a listener with a certificate. Every handshake uses the present files.
 func (f *Files) Config() *tls.Config {
 	config := newConfig()
-	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return f.config.Load(), nil }
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		config := newConfig()
+		config.Certificates = []tls.Certificate{*f.certificate.Load()}
+		if pool := f.pool.Load(); pool != nil {
+			// Each route decides whether it needs a certificate. A presented certificate must be
+			// valid and meant for clients (extended key usage).
+			config.ClientCAs, config.ClientAuth = pool, tls.VerifyClientCertIfGiven
+		}
+		return config, nil
+	}
 	return config
-}
-
-func (f *Files) rebuild() {
-	cert := f.certificate.Load()
-	if cert == nil {
-		return
-	}
-	config := newConfig()
-	config.Certificates = []tls.Certificate{*cert}
-	if pool := f.pool.Load(); pool != nil {
-		// Each route decides whether it needs a certificate. A presented certificate must be
-		// valid and meant for clients (extended key usage).
-		config.ClientCAs, config.ClientAuth = pool, tls.VerifyClientCertIfGiven
-	}
-	f.config.Store(config)
 }
 
 // newConfig has what holds for every handshake (RFC 9325): TLS 1.2 with forward
@@ -159,34 +199,30 @@ func newConfig() *tls.Config {
 	}
 }
 
-type metrics struct {
-	reloads, failures *prometheus.CounterVec
-	expiry, caExpiry  prometheus.Gauge
+// ParseCertificates reads all certificates of a PEM bundle, or none of them.
+func ParseCertificates(text []byte) ([]*x509.Certificate, error) {
+	begun := bytes.Count(text, []byte("-----BEGIN"))
+	var certs []*x509.Certificate
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			return nil, fmt.Errorf("holds a %s, want certificates only", block.Type)
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		certs = append(certs, cert)
+	}
+	if begun == 0 {
+		return nil, errors.New("holds no certificate (PEM)")
+	}
+	if len(certs) != begun { // the decoder skips damaged blocks
+		return nil, errors.New("is cut off or damaged")
+	}
+	return certs, nil
 }
 
-func newMetrics(reg prometheus.Registerer) *metrics {
-	auto := promauto.With(reg)
-	m := &metrics{
-		reloads: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "spendhook_tls_reloads_total",
-			Help: "New TLS files that came into use, by kind.",
-		}, []string{"files"}),
-		failures: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "spendhook_tls_reload_failures_total",
-			Help: "New TLS files that were invalid, so that the old ones stay in use, by kind.",
-		}, []string{"files"}),
-		expiry: auto.NewGauge(prometheus.GaugeOpts{
-			Name: "spendhook_tls_certificate_expiry_timestamp_seconds",
-			Help: "When the server's certificate expires, in Unix time; 0 without one.",
-		}),
-		caExpiry: auto.NewGauge(prometheus.GaugeOpts{
-			Name: "spendhook_tls_client_ca_expiry_timestamp_seconds",
-			Help: "When the first CA of client certificates expires, in Unix time; 0 without one.",
-		}),
-	}
-	for _, what := range []string{certificateFiles, bundleFile} {
-		m.reloads.WithLabelValues(what)
-		m.failures.WithLabelValues(what)
-	}
-	return m
+// FirstToExpire is the certificate of a list that expires first.
+func FirstToExpire(certs []*x509.Certificate) *x509.Certificate {
+	return slices.MinFunc(certs, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
 }
