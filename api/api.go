@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -110,12 +111,12 @@ type server struct {
 	router   *mux.Router
 	throttle *throttle
 	answers  *answerMemory
-	refusals *refusals
 	pacer    *pacer
+	delayed  atomic.Int64 // refusals that wait
 }
 
 // server implements the interface that is generated from the document.
-var _ gen.ServerInterface = (*server)(nil)
+var _ gen.ServerInterface[*request, reply] = (*server)(nil)
 
 // New returns the handler of the public listener. It is safe for concurrent use and starts
 // no goroutine. It returns an error when the embedded document is invalid.
@@ -137,7 +138,7 @@ func newServer(opts Options) (*server, error) {
 	}
 	s := &server{opts: opts.withDefaults(), document: document, routes: all, router: mux.NewRouter().SkipClean(true)}
 	s.opts.Metrics.initialize(all)
-	s.answers, s.refusals = newAnswerMemory(s.opts.AnswerBytes), newRefusals()
+	s.answers = newAnswerMemory(s.opts.AnswerBytes)
 	s.pacer = newPacer(s.opts.AnswerBytes/2, s.opts.Now)
 	s.throttle = &throttle{limits: opts.Limits, metrics: s.opts.Metrics}
 	s.route()
@@ -170,7 +171,7 @@ func (o Options) withDefaults() Options {
 }
 
 func (s *server) route() {
-	gen.HandlerWithOptions(s, gen.GorillaServerOptions{BaseRouter: s.router, ErrorHandlerFunc: s.badParameter})
+	gen.Register(s.router, s, s.badParameter)
 	s.router.NotFoundHandler = s.observe(noRoute, noMethod, http.HandlerFunc(s.notFound))
 	s.router.MethodNotAllowedHandler = s.observe(noRoute, noMethod, http.HandlerFunc(s.methodNotAllowed))
 }
@@ -186,6 +187,11 @@ func (s *server) wrap(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
 		return err
 	}
 	op := s.routes[path][methods[0]]
+	// A daemon without an issuer of its own has no clients, one without an audit log has no entries.
+	if op.group == "clients" && s.opts.Clients == nil || op.group == "audit" && s.opts.Audit == nil {
+		route.Handler(s.observe(noRoute, noMethod, http.HandlerFunc(s.notFound)))
+		return nil
+	}
 	route.Handler(s.opts.Tracing.Handler(op.route, s.observe(op.route, op.method, s.guard(op, route.GetHandler()))))
 	return nil
 }
@@ -196,12 +202,7 @@ func (s *server) notFound(w http.ResponseWriter, r *http.Request) {
 
 func (s *server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 	allow := strings.Join(s.allowed(r), ", ")
-	p := newProblem(http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "This path answers %s.", allow).with("Allow", allow)
-	if r.URL.Path == tokenPath {
-		s.failToken(w, r, p)
-		return
-	}
-	s.fail(w, r, p)
+	s.fail(w, r, newProblem(http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "This path answers %s.", allow).with("Allow", allow))
 }
 
 // allowed lists the methods of the route that a request has missed.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"spendhook/auth"
 	"spendhook/internal/clientcert"
 	"spendhook/internal/peer"
 )
@@ -40,7 +41,7 @@ func peerProblem(err error) *problem {
 
 // hasBoundCertificate reports whether a request may use its token: a token that is bound to a certificate
 // needs that certificate (RFC 8705 section 3), an unbound token needs none.
-func hasBoundCertificate(r *http.Request, c *caller) bool {
+func hasBoundCertificate(r *http.Request, c *auth.Caller) bool {
 	return c.Thumbprint == "" ||
 		subtle.ConstantTimeCompare([]byte(clientcert.ThumbprintFrom(r.Context())), []byte(c.Thumbprint)) == 1
 }

@@ -36,13 +36,32 @@ type operation struct {
 	ndjson            bool     // it can answer NDJSON too
 	public            bool     // no token is needed: the document says "security: []"
 	scopes            []string // that the token needs
+	ofCompany         bool     // it is about one company, whose companyUuid is in the token, the query or the body
+	ofList            bool     // it lists the items of a company, or of all
+	idempotent        bool     // it takes an Idempotency-Key
 	path, query       map[string]*parameter
 	hasBody           bool
-	needsBody         bool     // a JSON body must be sent
-	form              bool     // the body is a form, not JSON, and errors are those of OAuth
-	maxBody           int64    // bytes
-	answerBytes       int64    // bytes that its answer may take in memory, while it is under way; 0 when that is bounded otherwise
+	needsBody         bool  // a JSON body must be sent
+	form              bool  // the body is a form, not JSON, and errors are those of OAuth
+	maxBody           int64 // bytes
+	answerBytes       int64 // bytes that its answer may take in memory, while it is under way; 0 when that is bounded otherwise
+	timeout           time.Duration
 	codes             []string // status codes of its answers
+}
+
+// Operations that have a rule of their own.
+const (
+	ingestEvents = "ingestEvents"
+	readFeed     = "readSubscriberFeed"
+)
+
+// timeouts are the time-outs of operations that wait for others; the other operations have that of Options.
+var timeouts = map[string]time.Duration{"testSubscriber": 20 * time.Second, readFeed: 25 * time.Second}
+
+// severalCompanies are the operations that find their company themselves. Their items may name it, or
+// the scope decides whether it must be named.
+var severalCompanies = map[string]bool{
+	ingestEvents: true, "createCards": true, "replayEvent": true, "createConsoleLink": true, "endConsoleSession": true,
 }
 
 // routes are the operations by path template and method.
@@ -143,9 +162,10 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 	o := &operation{
 		id: op.OperationID, method: method, route: route,
 		path: map[string]*parameter{}, query: map[string]*parameter{},
-		hasBody: op.RequestBody != nil, maxBody: bodyLimit,
+		hasBody: op.RequestBody != nil, maxBody: bodyLimit, timeout: timeouts[op.OperationID],
 	}
-	if o.id == "ingestEvents" {
+	o.action, _ = op.Extensions["x-audit"].(string)
+	if o.id == ingestEvents {
 		o.maxBody = eventBodyLimit
 	}
 	if len(op.Tags) == 1 {
@@ -162,8 +182,12 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 		switch p := ref.Value; p.In {
 		case openapi3.ParameterInQuery:
 			o.query[p.Name] = newParameter(p)
+			o.ofCompany = o.ofCompany || strings.HasSuffix(ref.Ref, "/CompanyUuid") && !severalCompanies[o.id]
+			o.ofList = o.ofList || strings.HasSuffix(ref.Ref, "/CompanyFilter")
 		case openapi3.ParameterInPath:
 			o.path[p.Name] = newParameter(p)
+		case openapi3.ParameterInHeader:
+			o.idempotent = o.idempotent || p.Name == idempotencyHeader
 		}
 	}
 	security := doc.Security
@@ -176,7 +200,7 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 			o.scopes = append(o.scopes, scopes...)
 		}
 	}
-	o.answerBytes, o.action = answerBytesOf(o), actions[o.id]
+	o.answerBytes = answerBytesOf(o)
 	if success := op.Responses.Value("200"); success != nil {
 		o.ndjson = success.Value.Content.Get(mediaNDJSON) != nil
 	}
@@ -189,7 +213,7 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 // answerBytesOf returns the answerBytes of an operation, whose parameters are set already.
 func answerBytesOf(o *operation) int64 {
 	switch {
-	case o.method != http.MethodGet || o.public || o.query["wait"] != nil:
+	case o.method != http.MethodGet || o.public || o.id == readFeed:
 		return 0
 	case o.id == "listEvents":
 		return readBytes

@@ -58,11 +58,11 @@ type throttle struct {
 
 // charge changes the number of tokens that a request has taken, from taken to n. It sets the
 // headers with the tokens that are left. After an error, a 429, the request has taken none.
-func (t *throttle) charge(ctx context.Context, h http.Header, c *caller, taken, n int) error {
+func (t *throttle) charge(ctx context.Context, q *request, taken, n int) error {
 	if t.limits == nil {
 		return nil
 	}
-	buckets := t.buckets(c)
+	buckets := t.buckets(q.Caller)
 	decisions := make([]ratelimit.Decision, len(buckets))
 	var refused error
 	for i, b := range buckets {
@@ -82,7 +82,7 @@ func (t *throttle) charge(ctx context.Context, h http.Header, c *caller, taken, 
 		}
 		break
 	}
-	setRateFields(h, buckets, decisions)
+	setRateFields(q.w.Header(), buckets, decisions)
 	return refused
 }
 
@@ -92,11 +92,11 @@ type bucket struct {
 	key   string
 }
 
-func (t *throttle) buckets(c *caller) []bucket {
+func (t *throttle) buckets(c *auth.Caller) []bucket {
 	var list []bucket
 	client, company := t.limits.now()
 	if client.PerSecond > 0 {
-		list = append(list, bucket{client, limitKey(c.Caller)})
+		list = append(list, bucket{client, limitKey(c)})
 	}
 	if company.PerSecond > 0 && c.Company != nil {
 		list = append(list, bucket{company, c.Company.String()})

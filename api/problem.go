@@ -12,6 +12,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/auth"
+	"spendhook/auth/tokens"
 	"spendhook/console/session"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/store"
@@ -126,6 +127,9 @@ func problemOf(err error) *problem {
 	}
 	if e, ok := errors.AsType[*invalid.Error](err); ok {
 		return invalidProblem(e)
+	}
+	if e, ok := errors.AsType[*tokens.Error](err); ok {
+		return refusalProblem(e)
 	}
 	for _, k := range domainProblems {
 		if errors.Is(err, k.err) {
