@@ -24,9 +24,9 @@ import (
 	"spendhook/console/session"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/inspect"
-	"spendhook/internal/bodylimit"
 	"spendhook/internal/clock"
 	"spendhook/internal/peer"
+	"spendhook/internal/requestmemory"
 	"spendhook/internal/tracing"
 	"spendhook/storage/billing"
 	"spendhook/storage/cards/bulk"
@@ -81,7 +81,7 @@ type Options struct {
 	// Peers finds the client's address and certificate; nil trusts no proxy.
 	Peers *peer.Resolver
 	// Bodies bounds the memory of request bodies. Nil means a limiter of this API alone.
-	Bodies *bodylimit.Limiter
+	Bodies *requestmemory.Bodies
 	// CertificateRequired has, for each group of operations (their tag in the
 	// document, in lower case), whether they need a client certificate. It has
 	// every group. Nil means that none needs one.
@@ -110,7 +110,7 @@ type server struct {
 	routes   routes
 	router   *mux.Router
 	throttle *throttle
-	answers  *answerMemory
+	answers  *requestmemory.Limiter
 	pacer    *pacer
 	delayed  atomic.Int64 // refusals that wait
 }
@@ -138,7 +138,7 @@ func newServer(opts Options) (*server, error) {
 	}
 	s := &server{opts: opts.withDefaults(), document: document, routes: all, router: mux.NewRouter().SkipClean(true)}
 	s.opts.Metrics.initialize(all)
-	s.answers = newAnswerMemory(s.opts.AnswerBytes)
+	s.answers = requestmemory.New(s.opts.AnswerBytes, singleBytes)
 	s.pacer = newPacer(s.opts.AnswerBytes/2, s.opts.Now)
 	s.throttle = &throttle{limits: opts.Limits, metrics: s.opts.Metrics}
 	s.route()
@@ -160,7 +160,7 @@ func (o Options) withDefaults() Options {
 		o.Peers = peer.New(peer.Options{})
 	}
 	if o.Bodies == nil {
-		o.Bodies = bodylimit.New(nil, nil)
+		o.Bodies = requestmemory.NewBodies(nil, nil)
 	}
 	o.Now = clock.Or(o.Now)
 	o.Logger = cmp.Or(o.Logger, slog.Default())

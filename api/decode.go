@@ -16,7 +16,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/events"
-	"spendhook/internal/bodylimit"
+	"spendhook/internal/requestmemory"
 	"spendhook/internal/syntax"
 	"spendhook/internal/timestamp"
 )
@@ -25,7 +25,7 @@ import (
 // event of an array.
 const maxNesting = 64
 
-// receive reads the body of a request into memory that bodylimit counts. The caller closes the memory,
+// receive reads the body of a request into memory that is counted. The caller closes the memory,
 // unless there is an error.
 func (s *server) receive(w http.ResponseWriter, r *http.Request, q *request) (err error) {
 	op := q.op
@@ -36,13 +36,13 @@ func (s *server) receive(w http.ResponseWriter, r *http.Request, q *request) (er
 	memory := s.opts.Bodies.Open(r.Context(), q.companyName())
 	defer func() {
 		if err != nil {
-			memory.Close()
+			memory.ShrinkTo(0)
 		}
 	}()
 	raw, err := readAll(http.MaxBytesReader(w, r.Body, limit), min(r.ContentLength, limit), func(n int) error { //nolint:contextcheck // the request has it
-		return memory.Grow(r.Context(), n)
+		return s.opts.Bodies.Grow(r.Context(), memory, n)
 	})
-	if errors.Is(err, bodylimit.ErrFull) {
+	if errors.Is(err, requestmemory.ErrFull) {
 		return newProblem(http.StatusServiceUnavailable, "TOO_MANY_BODIES", "Too many bodies are being received; try again.").
 			with("Retry-After", "1")
 	}

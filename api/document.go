@@ -24,7 +24,7 @@ const (
 	tokenBodyLimit = 32 << 10
 	singleBytes    = 512 << 10 // of an answer that is no list: an event and its metadata are the most
 	// readBytes is the memory of a page of events while it is read: the raw events and the
-	// bodies decoded from them. So one company reads at most four such pages at a time.
+	// bodies decoded from them. So one company reads at most three such pages at a time.
 	readBytes = 2 * pageBytes
 )
 

@@ -32,7 +32,7 @@ func (s *server) ReadSubscriberFeed(ctx context.Context, q *request, id gen.Subs
 		forgotten += page.Forgotten
 		page.Forgotten, f.After = forgotten, page.Next
 		rep := shownFeed(page)
-		q.memory.shrinkTo(rep.bytes)
+		q.memory.ShrinkTo(rep.bytes)
 		if len(page.Items) > 0 || page.More || wait == 0 {
 			return rep, nil
 		}
@@ -40,7 +40,7 @@ func (s *server) ReadSubscriberFeed(ctx context.Context, q *request, id gen.Subs
 		if err != nil || !arrived {
 			return rep, err
 		}
-		q.memory.shrinkTo(0)
+		q.memory.ShrinkTo(0)
 	}
 }
 

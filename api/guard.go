@@ -26,9 +26,7 @@ func (s *server) guard(op *operation, next http.Handler) http.Handler {
 			s.fail(w, r, err)
 			return
 		}
-		if q.bodyMemory != nil {
-			defer q.bodyMemory.Close()
-		}
+		defer q.bodyMemory.ShrinkTo(0)
 		next.ServeHTTP(w, q.sent)
 	})
 }

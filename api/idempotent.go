@@ -29,7 +29,7 @@ func (s *server) once(ctx context.Context, q *request, run func() reply) {
 	_, given := q.sent.Header[idempotencyHeader]
 	if !q.op.idempotent || !given || q.op.id == ingestEvents && isArray(q.body) {
 		rep := run()
-		q.memory.shrinkTo(rep.bytes)
+		q.memory.ShrinkTo(rep.bytes)
 		send(q.w, rep)
 		return
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"spendhook/auth"
+	"spendhook/internal/requestmemory"
 )
 
 const (
@@ -81,7 +82,7 @@ func (s *server) Answer(w http.ResponseWriter, r *http.Request, company *uuid.UU
 			return
 		}
 	}
-	defer func() { q.memory.shrinkTo(0) }()
+	defer func() { q.memory.ShrinkTo(0) }()
 	ctx, cancel := context.WithTimeout(r.Context(), cmp.Or(q.op.timeout, s.opts.Timeout))
 	defer cancel()
 	s.once(ctx, q, func() reply {
@@ -103,16 +104,21 @@ func (s *server) Answer(w http.ResponseWriter, r *http.Request, company *uuid.UU
 	})
 }
 
-// reserve waits for memory for the answer.
-func (s *server) reserve(ctx context.Context, q *request, bytes int64) (err error) {
+// reserve waits for memory for the answer. The bytes of the answers under way are bounded in this process.
+// They are reserved before the content is read, and released after it is written.
+func (s *server) reserve(ctx context.Context, q *request, bytes int64) error {
 	if bytes > singleBytes {
 		q.paced = true
 		if err := s.checkPace(account(q.Caller)); err != nil {
 			return err
 		}
 	}
-	q.memory, err = s.answers.reserve(ctx, account(q.Caller), bytes, s.opts.Timeout)
-	return err
+	q.memory = s.answers.Open(requestmemory.Bound{Holder: account(q.Caller)})
+	if q.memory.Grow(ctx, bytes, s.opts.Timeout) != nil {
+		return newProblem(http.StatusServiceUnavailable, "OVERLOADED", "The memory for answers is used up, by the company or in total; try again.").
+			with("Retry-After", "1")
+	}
+	return nil
 }
 
 // account returns the key by which a caller's memory, bytes and delayed refusals are counted:

@@ -13,7 +13,7 @@ import (
 	"spendhook/audit"
 	"spendhook/auth"
 	"spendhook/events"
-	"spendhook/internal/bodylimit"
+	"spendhook/internal/requestmemory"
 )
 
 // request is a request that guard has admitted, and its answer.
@@ -29,10 +29,10 @@ type request struct {
 	company   uuid.UUID  // of a request about one company
 	companies *uuid.UUID // the company whose items are listed; nil means all companies
 
-	entry      *audit.Entry    // in the audit log; nil when the request is not audited
-	bodyMemory *bodylimit.Body // nil without a body
-	memory     *reservation    // of the answer
-	paced      bool            // the answer is a list, a feed or an export, whose bytes pacer counts
+	entry      *audit.Entry // in the audit log; nil when the request is not audited
+	bodyMemory *requestmemory.Claim
+	memory     *requestmemory.Claim // of the answer
+	paced      bool                 // the answer is a list, a feed or an export, whose bytes pacer counts
 }
 
 type requestKey struct{}

@@ -24,10 +24,10 @@ import (
 	"spendhook/events/operational"
 	"spendhook/events/publish"
 	"spendhook/events/sequence"
-	"spendhook/internal/bodylimit"
 	"spendhook/internal/clienttls"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
+	"spendhook/internal/requestmemory"
 	"spendhook/storage/billing"
 	"spendhook/storage/locations"
 	"spendhook/storage/reimbursements"
@@ -195,7 +195,7 @@ func (d *daemon) openIntake(context.Context) error {
 	if err != nil {
 		return err
 	}
-	bodies := bodylimit.New(d.peers.Trusts, d.registry)
+	bodies := requestmemory.NewBodies(d.peers.Trusts, d.registry)
 	client, company := rateLimits(d.cfg.Limits)
 	d.limits = &api.Limits{Limiter: d.limiter, Client: client, Company: company}
 	d.followLimits()
