@@ -24,14 +24,19 @@ import (
 	"spendhook/console/session"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/inspect"
+	"spendhook/events/history"
 	"spendhook/internal/clock"
 	"spendhook/internal/peer"
 	"spendhook/internal/requestmemory"
 	"spendhook/internal/tracing"
 	"spendhook/storage/billing"
 	"spendhook/storage/cards/bulk"
+	"spendhook/storage/cards/store"
+	"spendhook/storage/locations"
+	"spendhook/storage/reimbursements"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
+	"spendhook/subscribers/listing"
 	"spendhook/subscribers/signingkey"
 )
 
@@ -39,11 +44,11 @@ import (
 // required; the rest has defaults.
 type Options struct {
 	Subscribers     subscriberService
-	SubscriberLists subscriberLister
+	SubscriberLists *listing.Reader
 	Certificates    *certificate.Store
 	Health          *health.Store
 	Publisher       publisher
-	Events          eventReader
+	Events          *history.Reader
 	EventTypes      eventTypeStore
 	Deliveries      deliveryStore
 	Redelivery      redeliveryService
@@ -51,11 +56,11 @@ type Options struct {
 	Feed            feedReader
 	Dispatcher      *dispatcher.Dispatcher
 	Idempotency     idempotencyStore
-	Cards           cardStore
+	Cards           *store.Store
 	CardJobs        cardSubmitter
 	BulkJobs        *bulk.Store
-	Reimbursements  reimbursementReader
-	Locations       locationReader
+	Reimbursements  *reimbursements.Store
+	Locations       *locations.Store
 	Statements      *billing.Store
 	Sessions        *session.Store
 	Verifier        *auth.Verifier
