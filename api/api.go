@@ -114,7 +114,6 @@ type server struct {
 	document []byte
 	routes   routes
 	router   *mux.Router
-	throttle *throttle
 	answers  *requestmemory.Limiter
 	pacer    *pacer
 	delayed  atomic.Int64 // refusals that wait
@@ -145,7 +144,6 @@ func newServer(opts Options) (*server, error) {
 	s.opts.Metrics.initialize(all)
 	s.answers = requestmemory.New(s.opts.AnswerBytes, singleBytes)
 	s.pacer = newPacer(s.opts.AnswerBytes/2, s.opts.Now)
-	s.throttle = &throttle{limits: opts.Limits, metrics: s.opts.Metrics}
 	s.route()
 	if err := s.router.Walk(s.wrap); err != nil {
 		return nil, fmt.Errorf("openapi.yaml: %w", err)

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -128,9 +127,9 @@ func (s *server) ListAudit(ctx context.Context, q *request, p gen.ListAuditParam
 		return reply{}, err
 	}
 	if !export {
-		return byCursor(q, f.Size, page.Items, page.Next, shownEntry), nil
+		return byCursor(q, f.Size, page.Items, page.Next, same[audit.Entry]), nil
 	}
-	all := inParts(s, q, page.Items, shownEntry, func(ctx context.Context) (more []audit.Entry, err error) {
+	all := inParts(s, q, page.Items, same[audit.Entry], func(ctx context.Context) (more []audit.Entry, err error) {
 		if f.Cursor = page.Next; f.Cursor == "" {
 			return nil, nil
 		}
@@ -139,20 +138,6 @@ func (s *server) ListAudit(ctx context.Context, q *request, p gen.ListAuditParam
 	})
 	rep := reply{status: http.StatusOK, content: all, write: all.lines, bytes: pageBytes}
 	return rep.with("Content-Type", mediaNDJSON), nil
-}
-
-func shownEntry(e audit.Entry) gen.AuditEntry {
-	return gen.AuditEntry{
-		ID: e.ID, Timestamp: e.At, RecordedAt: e.RecordedAt, Action: e.Action, Outcome: gen.AuditEntryOutcome(e.Outcome),
-		Actor: gen.AuditActor{
-			Kind: gen.AuditActorKind(e.Actor.Kind), Subject: e.Actor.Subject, ClientID: optional(e.Actor.ClientID),
-			Issuer: optional(e.Actor.Issuer), CompanyUUID: e.Actor.CompanyUUID, Certificate: optional(e.Actor.Certificate),
-			Session: e.Actor.Session,
-		},
-		Target:      gen.AuditTarget{Kind: e.Target.Kind, Ids: slices.Concat([]string{}, e.Target.IDs)},
-		CompanyUUID: e.CompanyUUID, Fields: slices.Concat([]string{}, e.Fields), Detail: optional(e.Detail),
-		RequestID: optional(e.RequestID), Address: optional(e.Address),
-	}
 }
 
 // optional returns a pointer to value, or nil for the zero value.

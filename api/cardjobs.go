@@ -36,7 +36,7 @@ func (s *server) CreateCards(ctx context.Context, q *request, in gen.CardBulkCre
 	if err != nil {
 		return reply{}, err
 	}
-	if err := s.throttle.charge(ctx, q, 1, len(requests)); err != nil {
+	if err := s.charge(ctx, q, 1, len(requests)); err != nil {
 		return reply{}, err
 	}
 	q.auditDetail(strconv.Itoa(len(requests)) + " items")

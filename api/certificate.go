@@ -2,13 +2,11 @@ package api
 
 import (
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"net/http"
 
 	"spendhook/auth"
 	"spendhook/internal/clientcert"
-	"spendhook/internal/peer"
 )
 
 // identify adds the client's address and certificate to the request (see package peer). It
@@ -20,23 +18,11 @@ func (s *server) identify(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		w.Header().Set("Connection", "close") // on a new connection the client may present another certificate
 		s.observe(noRoute, noMethod, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			s.fail(w, r, peerProblem(err))
+			s.fail(w, r, err)
 		})).ServeHTTP(w, r)
 	})
-}
-
-// peerProblem also ends the connection: on a new one the client may present
-// another certificate.
-func peerProblem(err error) *problem {
-	p := newProblem(http.StatusForbidden, "TLS_REQUIRED", "This request must come by TLS.")
-	switch {
-	case errors.Is(err, peer.ErrUntrusted):
-		p = newProblem(http.StatusForbidden, "CLIENT_CERTIFICATE_INVALID", "The client certificate is expired or not trusted.")
-	case errors.Is(err, peer.ErrMalformed):
-		p = newProblem(http.StatusBadRequest, "CLIENT_CERTIFICATE_MALFORMED", "The client certificate that the proxy forwards cannot be read.")
-	}
-	return p.with("Connection", "close")
 }
 
 // hasBoundCertificate reports whether a request may use its token: a token that is bound to a certificate

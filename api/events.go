@@ -84,7 +84,7 @@ func (s *server) ingestBatch(ctx context.Context, q *request, text []byte) (repl
 	if err != nil {
 		return reply{}, err
 	}
-	if err := s.throttle.charge(ctx, q, 1, len(items)); err != nil {
+	if err := s.charge(ctx, q, 1, len(items)); err != nil {
 		return reply{}, err
 	}
 	results := make([]gen.EventItemResult, len(items))
@@ -217,7 +217,7 @@ func (s *server) ListEvents(ctx context.Context, q *request, p gen.ListEventsPar
 	if err != nil {
 		return reply{}, err
 	}
-	rep := byCursor(q, list.filter.Size, content, page.Next, func(e gen.Event) gen.Event { return e })
+	rep := byCursor(q, list.filter.Size, content, page.Next, same[gen.Event])
 	rep.bytes = 0
 	for _, e := range content {
 		rep.bytes += int64(len(e.Metadata) + len(e.ErrorMessage) + eventRest)
@@ -407,11 +407,11 @@ func (s *server) replay(ctx context.Context, q *request, ref events.Ref, only []
 		}
 	}
 	most = max(1, most)
-	if err := s.throttle.charge(ctx, q, 1, most); err != nil {
+	if err := s.charge(ctx, q, 1, most); err != nil {
 		return nil, err
 	}
 	list, err := s.opts.Redelivery.Replay(ctx, ref, only)
-	_ = s.throttle.charge(ctx, q, most, max(1, len(list))) // returns tokens, which is never refused
+	_ = s.charge(ctx, q, most, max(1, len(list))) // returns tokens, which is never refused
 	return list, err
 }
 

@@ -25,7 +25,9 @@ func (s *server) ReadSubscriberFeed(ctx context.Context, q *request, id gen.Subs
 		if err := s.reserve(ctx, q, pageBytes); err != nil {
 			return reply{}, err
 		}
-		page, err := within(ctx, s.opts.Timeout, s.opts.Feed.Read, f)
+		reading, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+		page, err := s.opts.Feed.Read(reading, f)
+		cancel()
 		if err != nil {
 			return reply{}, err
 		}
@@ -42,13 +44,6 @@ func (s *server) ReadSubscriberFeed(ctx context.Context, q *request, id gen.Subs
 		}
 		q.memory.ShrinkTo(0)
 	}
-}
-
-// within calls do with a context that ends after timeout.
-func within[Q, T any](ctx context.Context, timeout time.Duration, do func(context.Context, Q) (T, error), q Q) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	return do(ctx, q)
 }
 
 func shownFeed(page feed.Page) reply {

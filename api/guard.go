@@ -67,7 +67,7 @@ func (s *server) admitCaller(w http.ResponseWriter, r *http.Request, q *request)
 	if rec, ok := w.(*recorder); ok {
 		rec.request = q
 	}
-	if err := s.throttle.charge(r.Context(), q, 0, 1); err != nil {
+	if err := s.charge(r.Context(), q, 0, 1); err != nil {
 		return err
 	}
 	if err := s.checkCertificate(r, q.op.group); err != nil {

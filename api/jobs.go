@@ -78,7 +78,7 @@ func (s *server) chargeRetry(ctx context.Context, q *request, r redelivery.Retry
 	if err != nil {
 		return err
 	}
-	return s.throttle.charge(ctx, q, 1, max(1, len(page.Items)))
+	return s.charge(ctx, q, 1, max(1, len(page.Items)))
 }
 
 // ListJobs is GET /api/v1/jobs.

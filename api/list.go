@@ -81,6 +81,9 @@ func convertAll[I, T any](items []I, convert func(I) T) []T {
 	return converted
 }
 
+// same shows items as they are.
+func same[T any](item T) T { return item }
+
 // listed is the answer of a page with that many items.
 func listed(content any, size, items int) reply {
 	return streamed(content, int64(items)*itemBytes).with("X-Page-Size", strconv.Itoa(size))

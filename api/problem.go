@@ -26,6 +26,7 @@ import (
 	"spendhook/internal/cursor"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/invalid"
+	"spendhook/internal/peer"
 	"spendhook/internal/redisx"
 	"spendhook/storage"
 	"spendhook/storage/cards"
@@ -100,24 +101,22 @@ var domainProblems = []struct {
 	{cards.ErrUserNotFound, http.StatusUnprocessableEntity, "USER_NOT_FOUND", "The user is not an active user of the company."},
 	{cards.ErrNotActive, http.StatusUnprocessableEntity, "CARD_NOT_ACTIVE", "The card is not active."},
 	{cards.ErrThresholdExceedsLimit, http.StatusUnprocessableEntity, "THRESHOLD_EXCEEDS_LIMIT", "The threshold exceeds the company's credit limit."},
+	{peer.ErrUntrusted, http.StatusForbidden, "CLIENT_CERTIFICATE_INVALID", "The client certificate is expired or not trusted."},
+	{peer.ErrMalformed, http.StatusBadRequest, "CLIENT_CERTIFICATE_MALFORMED", "The client certificate that the proxy forwards cannot be read."},
+	{peer.ErrInClear, http.StatusForbidden, "TLS_REQUIRED", "This request must come by TLS."},
+	{publish.ErrBacklogFull, http.StatusTooManyRequests, "BACKLOG_FULL", "The company has the maximum number of pending events; send the event again after some are delivered."},
+	{publish.ErrStorageFull, http.StatusServiceUnavailable, "STORAGE_FULL", "No memory is left for new events of the company; send the event again after some are delivered."},
+	{idempotency.ErrInProgress, http.StatusConflict, "IDEMPOTENCY_KEY_IN_PROGRESS", "The first request with this Idempotency-Key is still under way."},
+	{sequence.ErrTooManyWaiting, http.StatusTooManyRequests, "TOO_MANY_WAITING", "Too many requests wait for new events."},
+	{redelivery.ErrTooManyJobs, http.StatusTooManyRequests, "TOO_MANY_JOBS", "The company has too many unfinished jobs; try again after some have finished, or cancel some."},
+	{session.ErrTooMany, http.StatusTooManyRequests, "TOO_MANY_CONSOLE_LINKS", "The company has the maximum number of links into the console, or of sessions."},
 }
 
-// laterProblems maps the sentinels of the domain after which the same request may succeed later.
-// seconds is the Retry-After.
-var laterProblems = []struct {
-	err     error
-	status  int
-	code    string
-	detail  string
-	seconds string
-}{
-	{publish.ErrBacklogFull, http.StatusTooManyRequests, "BACKLOG_FULL", "The company has the maximum number of pending events; send the event again after some are delivered.", "5"},
-	{publish.ErrStorageFull, http.StatusServiceUnavailable, "STORAGE_FULL", "No memory is left for new events of the company; send the event again after some are delivered.", "30"},
-	{idempotency.ErrInProgress, http.StatusConflict, "IDEMPOTENCY_KEY_IN_PROGRESS", "The first request with this Idempotency-Key is still under way.", "1"},
-	{sequence.ErrTooManyWaiting, http.StatusTooManyRequests, "TOO_MANY_WAITING", "Too many requests wait for new events.", "1"},
-	{redelivery.ErrTooManyJobs, http.StatusTooManyRequests, "TOO_MANY_JOBS", "The company has too many unfinished jobs; try again after some have finished, or cancel some.", "5"},
-	// Links expire after a minute.
-	{session.ErrTooMany, http.StatusTooManyRequests, "TOO_MANY_CONSOLE_LINKS", "The company has the maximum number of links into the console, or of sessions.", "60"},
+// retryAfter has the seconds after which the same request may succeed, by code. Links into the console
+// expire after a minute.
+var retryAfter = map[string]string{
+	"IDEMPOTENCY_KEY_IN_PROGRESS": "1", "TOO_MANY_WAITING": "1", "BACKLOG_FULL": "5", "TOO_MANY_JOBS": "5",
+	"STORAGE_FULL": "30", "TOO_MANY_CONSOLE_LINKS": "60",
 }
 
 // problemOf gives every error its HTTP form. This is the one place that does.
@@ -133,16 +132,15 @@ func problemOf(err error) *problem {
 	}
 	for _, k := range domainProblems {
 		if errors.Is(err, k.err) {
-			return newProblem(k.status, k.code, "%s", k.detail)
+			p := newProblem(k.status, k.code, "%s", k.detail)
+			if seconds := retryAfter[k.code]; seconds != "" {
+				p = p.with("Retry-After", seconds)
+			}
+			return p
 		}
 	}
 	if e, ok := errors.AsType[redelivery.UnknownSubscribersError](err); ok {
 		return newProblem(http.StatusUnprocessableEntity, "UNKNOWN_SUBSCRIBERS", "The company has no such subscribers: %s.", e)
-	}
-	for _, l := range laterProblems {
-		if errors.Is(err, l.err) {
-			return newProblem(l.status, l.code, "%s", l.detail).with("Retry-After", l.seconds)
-		}
 	}
 	if errors.Is(err, sequence.ErrAhead) {
 		return problemOf(fieldProblem("after", "OUT_OF_RANGE", "is beyond the last event of the company"))

@@ -197,7 +197,7 @@ func (d *daemon) openIntake(context.Context) error {
 	}
 	bodies := requestmemory.NewBodies(d.peers.Trusts, d.registry)
 	client, company := rateLimits(d.cfg.Limits)
-	d.limits = &api.Limits{Limiter: d.limiter, Client: client, Company: company}
+	d.limits = api.NewLimits(d.limiter, client, company)
 	d.followLimits()
 	handler, err := api.New(api.Options{
 		Subscribers: d.service, SubscriberLists: d.lists, SigningKeys: d.signingKeys, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
