@@ -197,8 +197,7 @@ func rejected(id string, err error) gen.EventItemResult {
 		result.Status = gen.EventItemResultStatusCONFLICT
 	}
 	if e, ok := errors.AsType[*invalid.Error](err); ok {
-		list := fieldErrors(problemOf(e).fields)
-		result.Error.Errors = &list
+		result.Error.Errors = problemOf(e).fields
 	}
 	return result
 }

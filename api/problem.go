@@ -213,25 +213,14 @@ func unavailable(err error) bool {
 
 // document is the body of the problem; kind is its type.
 func (p *problem) document(r *http.Request, kind, requestID string, now time.Time) gen.Problem {
-	doc := gen.Problem{
+	return gen.Problem{
 		Type: kind, Title: http.StatusText(p.status), Status: p.status,
 		Detail: p.detail, Message: p.detail, Code: p.code,
-		Instance: instance(r), Timestamp: now, RequestID: requestID,
+		Instance: instance(r), Timestamp: now, RequestID: requestID, Errors: p.fields,
 	}
-	if len(p.fields) > 0 {
-		list := fieldErrors(p.fields)
-		doc.Errors = &list
-	}
-	return doc
 }
 
 // instance is the path of the request, as it was sent.
 func instance(r *http.Request) string {
 	return strings.ToValidUTF8(r.URL.EscapedPath(), "")
-}
-
-func fieldErrors(fields []invalid.Field) []gen.FieldError {
-	return convertAll(fields, func(f invalid.Field) gen.FieldError {
-		return gen.FieldError{Field: f.Field, Code: f.Code, Message: f.Message}
-	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"spendhook/internal/calendar"
+	"spendhook/internal/invalid"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/gorilla/mux"
@@ -1480,13 +1481,7 @@ type FeedEvent struct {
 }
 
 // FieldError defines model for FieldError.
-type FieldError struct {
-	Code string `json:"code"`
-
-	// Field A JSON pointer (RFC 6901) into the body, or into the parameters: `/events/0`, `/size`; empty for the body as a whole.
-	Field   string `json:"field"`
-	Message string `json:"message"`
-}
+type FieldError = invalid.Field
 
 // FilterTest defines model for FilterTest.
 type FilterTest struct {
@@ -1532,9 +1527,9 @@ type HealthState string
 
 // ItemError defines model for ItemError.
 type ItemError struct {
-	Code    string        `json:"code"`
-	Errors  *[]FieldError `json:"errors,omitempty"`
-	Message string        `json:"message"`
+	Code    string       `json:"code"`
+	Errors  []FieldError `json:"errors,omitempty"`
+	Message string       `json:"message"`
 }
 
 // Job Example: {"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","dryRun":false,"examined":1200,"kind":"RECOVER","redelivered":34,"since":"2026-11-19T00:00:00.000Z","status":"RUNNING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","until":"2026-11-20T19:00:00.000Z","updatedAt":"2026-11-20T19:00:00.412Z","uuid":"c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"}
@@ -1766,9 +1761,9 @@ type Periodicity string
 // Problem RFC 9457 problem details.
 type Problem struct {
 	// Code A stable code for programs.
-	Code   string        `json:"code"`
-	Detail string        `json:"detail"`
-	Errors *[]FieldError `json:"errors,omitempty"`
+	Code   string       `json:"code"`
+	Detail string       `json:"detail"`
+	Errors []FieldError `json:"errors,omitempty"`
 
 	// Instance The path of the request.
 	Instance string `json:"instance"`
