@@ -19,7 +19,7 @@ const defaultConsoleLifetime = 8 * time.Hour
 
 // CreateConsoleLink is POST /api/v1/console-links.
 func (s *server) CreateConsoleLink(ctx context.Context, q *request, in gen.ConsoleLinkRequest) (reply, error) {
-	grant, err := s.consoleGrant(q, in)
+	grant, err := s.consoleGrant(ctx, q, in)
 	if err != nil {
 		return reply{}, err
 	}
@@ -33,14 +33,14 @@ func (s *server) CreateConsoleLink(ctx context.Context, q *request, in gen.Conso
 
 // consoleGrant returns the requested permissions of a session. The session never gets more
 // than the token of the request allows.
-func (s *server) consoleGrant(q *request, in gen.ConsoleLinkRequest) (session.Grant, error) {
+func (s *server) consoleGrant(ctx context.Context, q *request, in gen.ConsoleLinkRequest) (session.Grant, error) {
 	company, err := q.consoleCompany(in.AllCompanies, in.CompanyUUID)
 	if err != nil {
 		return session.Grant{}, err
 	}
 	g := session.Grant{
 		Company: company, Scopes: q.Scopes, ReadOnly: or(in.ReadOnly, false),
-		Lifetime: defaultConsoleLifetime, Asker: q.asker(),
+		Lifetime: defaultConsoleLifetime, Asker: q.asker(ctx),
 	}
 	if in.LifetimeSeconds != nil {
 		if g.Lifetime = time.Duration(*in.LifetimeSeconds) * time.Second; !session.CheckLifetime(g.Lifetime) {
@@ -93,26 +93,26 @@ func (s *server) consoleCertificate(r *http.Request, scopes []string) error {
 	return nil
 }
 
-func (q *request) asker() session.Asker {
+func (q *request) asker(ctx context.Context) session.Asker {
 	return session.Asker{
-		Subject: q.Subject, ClientID: q.ClientID, Issuer: q.Issuer, Certificate: clientcert.ThumbprintFrom(q.sent.Context()),
+		Subject: q.Subject, ClientID: q.ClientID, Issuer: q.Issuer, Certificate: clientcert.ThumbprintFrom(ctx),
 	}
 }
 
 // ListConsoleSessions is GET /api/v1/console-sessions.
 func (s *server) ListConsoleSessions(ctx context.Context, q *request, p gen.ListConsoleSessionsParams) (reply, error) {
-	f := session.Filter{Company: q.companies, Cursor: textOf(p.Cursor), Size: or(p.Size, defaultSize), Asker: q.ownSessions()}
+	f := session.Filter{Company: q.companies, Cursor: textOf(p.Cursor), Size: or(p.Size, defaultSize), Asker: q.ownSessions(ctx)}
 	page, err := s.opts.Sessions.List(ctx, f)
 	return byCursor(q, f.Size, page.Items, page.Next, shownConsoleSession), err
 }
 
 // ownSessions restricts a caller to the sessions of its own links. It is nil for a caller
 // that may see all sessions.
-func (q *request) ownSessions() *session.Asker {
+func (q *request) ownSessions(ctx context.Context) *session.Asker {
 	if q.May(auth.ScopeOperator) {
 		return nil
 	}
-	return new(q.asker())
+	return new(q.asker(ctx))
 }
 
 // EndConsoleSession is DELETE /api/v1/console-sessions/{uuid}.
@@ -122,7 +122,7 @@ func (s *server) EndConsoleSession(ctx context.Context, q *request, id uuid.UUID
 		return reply{}, err
 	}
 	q.auditTarget(company, "console-session", id.String())
-	ended, err := s.opts.Sessions.End(ctx, company, id, q.ownSessions())
+	ended, err := s.opts.Sessions.End(ctx, company, id, q.ownSessions(ctx))
 	if err == nil {
 		q.auditTarget(ended.Company, "console-session", id.String())
 	}

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"io"
 	"mime"
 	"net/http"
@@ -55,7 +54,7 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*
 			return nil, err
 		}
 	}
-	q.sent = r.WithContext(context.WithValue(r.Context(), requestKey{}, q))
+	q.sent = withRequest(r, q)
 	return q, nil
 }
 

@@ -43,7 +43,7 @@ func (s *server) once(ctx context.Context, q *request, run func() reply) {
 	case err != nil:
 		s.fail(q.w, q.sent, err)
 	case saved != nil && saved.Read != "":
-		s.readAgain(q, saved)
+		s.readAgain(ctx, q, saved)
 	case saved != nil:
 		send(q.w, reply{status: saved.Status, header: saved.Header, body: saved.Body})
 	default:
@@ -55,8 +55,8 @@ func (s *server) once(ctx context.Context, q *request, run func() reply) {
 
 // readAgain answers with the current state of the created resource, when the first answer was
 // too large to store.
-func (s *server) readAgain(q *request, saved *idempotency.Response) {
-	get := q.sent.Clone(q.sent.Context()) // the clone keeps the admitted request, and so its caller
+func (s *server) readAgain(ctx context.Context, q *request, saved *idempotency.Response) {
+	get := q.sent.Clone(ctx) // the context has the admitted request, and so its caller
 	get.Method, get.Body = http.MethodGet, http.NoBody
 	at, err := url.Parse(saved.Read)
 	if err != nil {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"reflect"
@@ -36,6 +37,10 @@ type request struct {
 }
 
 type requestKey struct{}
+
+func withRequest(r *http.Request, q *request) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), requestKey{}, q))
+}
 
 // requestOf returns the admitted request of r; nil before guard has admitted it.
 func requestOf(r *http.Request) *request {
@@ -116,7 +121,7 @@ func (q *request) read(named *uuid.UUID, body any) (err error) {
 	case q.op.ofCompany && body == nil:
 		q.company, err = companyFor(q.Company, named)
 	case q.op.ofCompany:
-		inBody, _ := reflect.ValueOf(body).Elem().FieldByName("CompanyUUID").Interface().(*uuid.UUID)
+		inBody, _ := reflect.TypeAssert[*uuid.UUID](reflect.ValueOf(body).Elem().FieldByName("CompanyUUID"))
 		q.company, err = companyFor(q.Company, named, inBody)
 	}
 	if err == nil && strings.HasPrefix(q.op.route, "/api/v1/events/{id}") && !isEventID(mux.Vars(q.sent)["id"]) {

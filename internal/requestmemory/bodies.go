@@ -44,7 +44,7 @@ func NewBodies(exempt func(netip.Addr) bool, reg prometheus.Registerer) *Bodies 
 	}
 	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spendhook_bodies_bytes", Help: "Memory of request bodies that are being received or handled, in bytes.",
-	}, func() float64 { return float64(b.limiter.Used()) })
+	}, func() float64 { return float64(b.limiter.inUse()) })
 	return b
 }
 

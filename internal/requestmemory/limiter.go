@@ -28,8 +28,8 @@ func New(total, small int64) *Limiter {
 	return &Limiter{total: total, small: small, held: map[any]int64{}}
 }
 
-// Used is how many bytes are held.
-func (l *Limiter) Used() int64 {
+// inUse is how many bytes are held.
+func (l *Limiter) inUse() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.used
