@@ -55,11 +55,12 @@ const (
 	readFeed     = "readSubscriberFeed"
 )
 
-// timeouts are the time-outs of operations that wait for others; the other operations have that of Options.
-var timeouts = map[string]time.Duration{"testSubscriber": 20 * time.Second, readFeed: 25 * time.Second}
+// timeouts are those of operations that wait: for a receiver, or up to 30 s for events. The other operations
+// have the time-out of Options.
+var timeouts = map[string]time.Duration{"testSubscriber": 20 * time.Second, readFeed: 35 * time.Second}
 
-// severalCompanies are the operations that find their company themselves. Their items may name it, or
-// the scope decides whether it must be named.
+// severalCompanies are the operations that find their company themselves: their items may name it, or the
+// scopes of the token decide whether it must be named.
 var severalCompanies = map[string]bool{
 	ingestEvents: true, "createCards": true, "replayEvent": true, "createConsoleLink": true, "endConsoleSession": true,
 }
