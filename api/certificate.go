@@ -2,7 +2,6 @@ package api
 
 import (
 	"crypto/subtle"
-	"fmt"
 	"net/http"
 
 	"spendhook/auth"
@@ -33,26 +32,11 @@ func hasBoundCertificate(r *http.Request, c *auth.Caller) bool {
 }
 
 // checkCertificate refuses a request without a client certificate where the group of its
-// operation needs one.
+// operation needs one. A group without a switch needs one too.
 func (s *server) checkCertificate(r *http.Request, group string) error {
-	if s.opts.CertificateRequired[group] && clientcert.From(r.Context()) == nil {
-		return newProblem(http.StatusForbidden, "CLIENT_CERTIFICATE_REQUIRED", "This operation needs a client certificate (mutual TLS).")
+	required, known := s.opts.CertificateRequired[group]
+	if s.opts.CertificateRequired == nil || known && !required || clientcert.From(r.Context()) != nil {
+		return nil
 	}
-	return nil
-}
-
-// checkGroups returns an error for an operation that needs a token and has no group, or
-// whose group is missing in required.
-func checkGroups(all routes, required map[string]bool) error {
-	for _, operations := range all {
-		for _, op := range operations {
-			if op.public {
-				continue
-			}
-			if _, known := required[op.group]; op.group == "" || (required != nil && !known) {
-				return fmt.Errorf("%s: its tag %q is no group of client certificates", op.id, op.group)
-			}
-		}
-	}
-	return nil
+	return newProblem(http.StatusForbidden, "CLIENT_CERTIFICATE_REQUIRED", "This operation needs a client certificate (mutual TLS).")
 }
