@@ -99,7 +99,7 @@ type Options struct {
 	// Both begin after the request is read. 0 means 1.5 s.
 	Timeout time.Duration
 
-	// AnswerBytes bounds the memory of the answers under way; 0 means 64 MiB. A company
+	// AnswerBytes bounds the memory of the answers in progress; 0 means 64 MiB. A company
 	// reads at most half of that a second, with a burst of one second.
 	AnswerBytes int64
 
@@ -205,7 +205,7 @@ func (s *server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 	s.fail(w, r, newProblem(http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "This path answers %s.", allow).with("Allow", allow))
 }
 
-// allowed lists the methods of the route that a request has missed.
+// allowed lists the methods of the path of a request.
 func (s *server) allowed(r *http.Request) []string {
 	if methods := s.routes.allowed(r.URL.Path); len(methods) > 0 {
 		return methods

@@ -50,8 +50,8 @@ func (q *request) setTarget() {
 	}
 }
 
-// auditTarget sets the target of the audit entry: the resources that the request will change or
-// has created. A nil company is for a target without one.
+// auditTarget sets the target of the audit entry: the resources that the request changes or creates,
+// and their company; nil when they belong to none.
 func (q *request) auditTarget(company *uuid.UUID, kind string, ids ...string) {
 	if q.entry != nil {
 		q.entry.CompanyUUID, q.entry.Target = company, audit.Target{Kind: kind, IDs: ids}

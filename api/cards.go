@@ -155,7 +155,7 @@ func cardRequest(in gen.CardCreate) (cards.Request, error) {
 	return request, e.OrNil()
 }
 
-// oneSpelling returns the value of a field that has two names.
+// oneSpelling returns the value of a field that has two names. Different values are a problem.
 func oneSpelling[T any](e *invalid.Error, name, other string, value, otherValue *T, same func(a, b T) bool) *T {
 	if value == nil {
 		return otherValue

@@ -21,12 +21,10 @@ import (
 	"spendhook/internal/timestamp"
 )
 
-// maxNesting bounds the objects and arrays inside each other, of a body or of one
-// event of an array.
+// maxNesting is how deeply the objects and arrays of a body, or of one event of an array, may nest.
 const maxNesting = 64
 
-// receive reads the body of a request into memory that is counted. The caller closes the memory,
-// unless there is an error.
+// receive reads the body of a request into q.body. The caller frees q.bodyMemory.
 func (s *server) receive(w http.ResponseWriter, r *http.Request, q *request) (err error) {
 	op := q.op
 	limit, media := op.maxBody, mediaJSON
@@ -114,7 +112,7 @@ func isMedia(contentType, media string) bool {
 func decodeJSON(text []byte, into any) error {
 	reading, nesting := strict, maxNesting
 	switch into.(type) {
-	case *events.Event: // which checks the nesting itself and names the field
+	case *events.Event: // Event checks the nesting itself and names the field
 		reading, nesting = lenient, 2*maxNesting
 	case *gen.CardCreate:
 		reading = lenient

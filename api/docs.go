@@ -76,7 +76,7 @@ func (s *server) routeDocs() error {
 	return nil
 }
 
-// routeAsset serves an asset, compressed as it is kept where the client accepts that.
+// routeAsset serves an asset at a route. A client that does not accept gzip gets it decompressed.
 func (s *server) routeAsset(route string, a *asset) {
 	s.router.Handle(route, s.observe(route, http.MethodGet, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		data, err := s.current(r.Context(), a)
@@ -92,7 +92,7 @@ func (s *server) routeAsset(route string, a *asset) {
 			h.Set("Vary", "Accept-Encoding")
 			if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 				if plain, err := gzip.NewReader(bytes.NewReader(data)); err == nil {
-					_, _ = io.Copy(w, plain) //nolint:gosec // what is embedded is no bomb
+					_, _ = io.Copy(w, plain) //nolint:gosec // the embedded files are no decompression bombs
 				}
 				return
 			}

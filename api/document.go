@@ -44,7 +44,7 @@ type operation struct {
 	needsBody         bool  // a JSON body must be sent
 	form              bool  // the body is a form, not JSON, and errors are those of OAuth
 	maxBody           int64 // bytes
-	answerBytes       int64 // bytes that its answer may take in memory, while it is under way; 0 when that is bounded otherwise
+	answerBytes       int64 // the most memory of its answer, in bytes; 0 when the handler reserves it, or the answer is small
 	timeout           time.Duration
 	codes             []string // status codes of its answers
 }
@@ -196,7 +196,7 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 		security = *op.Security
 		o.public = len(security) == 0
 	}
-	for _, requirement := range security { // alternatives of which one has the scopes
+	for _, requirement := range security { // alternatives; one of them has the scopes
 		for _, scopes := range requirement {
 			o.scopes = append(o.scopes, scopes...)
 		}

@@ -115,7 +115,7 @@ func (s *server) ingestBatch(ctx context.Context, q *request, text []byte) (repl
 }
 
 // split returns the items of an array and checks only its syntax. Duplicate names, deep
-// nesting and bad UTF-8 are found later and fail their item alone.
+// nesting and invalid UTF-8 are found later and fail only their item.
 func split(text []byte) ([]jsontext.Value, error) {
 	var items batch
 	err := json.Unmarshal(text, &items, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
@@ -257,8 +257,7 @@ func (s *server) eventList(q *request, p gen.ListEventsParams) (*eventList, erro
 	return l, checkDeliveries(of, q.companies)
 }
 
-// anyDelivery reports whether the filter does not name deliveries, so that events without one are listed
-// too.
+// anyDelivery reports whether no filter is about deliveries. Then events without a delivery are listed too.
 func (l *eventList) anyDelivery() bool {
 	of := l.deliveries
 	return of.Subscriber == nil && len(of.ErrorClasses)+of.CodeFrom+of.CodeTo == 0

@@ -17,7 +17,7 @@ import (
 func (s *server) guard(op *operation, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != op.route && s.routes[r.URL.Path] != nil {
-			s.methodNotAllowed(w, r) // a fixed path such as add-event, which the router read as a parameter
+			s.methodNotAllowed(w, r) // the router took a fixed path, such as add-event, for a parameter
 			return
 		}
 		q, err := s.admit(w, r, op)
@@ -117,7 +117,7 @@ func acceptsJSON(accept string) bool {
 	return accepts(accept, "*/*", mediaJSON, "application/*")
 }
 
-// wantsNDJSON reports whether an Accept header names NDJSON, and not JSON too.
+// wantsNDJSON reports whether an Accept header names NDJSON, but not JSON.
 func wantsNDJSON(accept string) bool {
 	return accept != "" && accepts(accept, mediaNDJSON) && !accepts(accept, mediaJSON)
 }

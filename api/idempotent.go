@@ -17,7 +17,7 @@ import (
 const (
 	idempotencyHeader = "Idempotency-Key"
 	keyReused         = "IDEMPOTENCY_KEY_REUSED"
-	// storeTimeout bounds the time to store an answer, after the time-out of the request.
+	// storeTimeout is the time-out to store an answer. It begins after the request.
 	storeTimeout = 400 * time.Millisecond
 	maxStored    = 64 << 10 // bytes of an answer
 )
@@ -64,17 +64,17 @@ func (s *server) readAgain(ctx context.Context, q *request, saved *idempotency.R
 		return
 	}
 	get.URL = at
-	s.router.ServeHTTP(&restated{q.w, saved}, get)
+	s.router.ServeHTTP(&withSavedStatus{q.w, saved}, get)
 }
 
-// restated replaces a status 200 by the saved status, and adds the saved headers.
-type restated struct {
+// withSavedStatus writes the status and the headers of the first answer in place of the status 200.
+type withSavedStatus struct {
 	http.ResponseWriter
 	saved *idempotency.Response
 }
 
 // WriteHeader writes the saved status in place of 200.
-func (w *restated) WriteHeader(status int) {
+func (w *withSavedStatus) WriteHeader(status int) {
 	if status == http.StatusOK {
 		status = w.saved.Status
 		maps.Copy(w.Header(), w.saved.Header)

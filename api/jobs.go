@@ -32,7 +32,7 @@ func (s *server) RetryDeliveries(ctx context.Context, q *request, in gen.RetryRe
 	return startedJob(job), err
 }
 
-// retryFilter reads the filters of a retry by the parameters of the list.
+// retryFilter checks the filters of a retry as those of the list of deliveries.
 func (s *server) retryFilter(in gen.RetryRequest, company uuid.UUID) (f query.Filter, err error) {
 	list, problems := s.routes["/api/v1/deliveries"][http.MethodGet].query, &invalid.Error{}
 	values := func(name string, given []string) []string {

@@ -44,8 +44,8 @@ const (
 	limitCompany = "company"
 )
 
-// charge changes the number of tokens that a request has taken, from taken to n. It sets the
-// headers with the tokens that are left. After an error, a 429, the request has taken none.
+// charge takes n tokens for a request that has taken some already; it returns those above n. It sets
+// the headers with the tokens that are left. After an error, a 429, the request has taken none.
 func (s *server) charge(ctx context.Context, q *request, taken, n int) error {
 	if s.opts.Limits == nil {
 		return nil
@@ -93,8 +93,8 @@ func (l *Limits) buckets(c *auth.Caller) []bucket {
 	return list
 }
 
-// adjust changes the tokens taken from a bucket from taken to n. Both count as the burst at
-// most.
+// adjust takes n tokens from a bucket for a request that has taken some already. Both numbers count as
+// the burst at most.
 func (l *Limits) adjust(ctx context.Context, b bucket, taken, n int) ratelimit.Decision {
 	more := min(n, b.limit.Burst) - min(taken, b.limit.Burst)
 	if more < 0 {
@@ -117,7 +117,7 @@ func wholeSeconds(d time.Duration) int { return int(math.Ceil(d.Seconds())) }
 
 // setRateFields sets RateLimit-Policy and RateLimit of the IETF's
 // draft-ietf-httpapi-ratelimit-headers: for each limit its quota q in a window
-// of w seconds, what remains of it (r), and the seconds until it is whole (t).
+// of w seconds, the tokens that remain (r), and the seconds until the bucket is full (t).
 func setRateFields(h http.Header, buckets []bucket, decisions []ratelimit.Decision) {
 	var policies, states []string
 	for i, d := range decisions {

@@ -35,14 +35,14 @@ func pageOf(page, size *int) lists.Page {
 	return lists.Page{Number: or(page, 0), Size: or(size, defaultSize)}
 }
 
-// cursorPage is one page of a list that goes on at a cursor.
+// cursorPage is one page of a list that continues at a cursor.
 type cursorPage[T any] struct {
 	Content    []T    `json:"content"`
 	NextCursor string `json:"nextCursor,omitzero"`
-	Partial    bool   `json:"partial,omitzero"` // the page ends before it is full, and the list goes on
+	Partial    bool   `json:"partial,omitzero"` // the page ends before it is full, and the list continues
 }
 
-// byCursor answers one page of a list that goes on at next.
+// byCursor answers one page of a list that continues at next.
 func byCursor[I, T any](q *request, size int, items []I, next string, show func(I) T) reply {
 	rep := listed(cursorPage[T]{convertAll(items, show), next, next != "" && len(items) < size}, size, len(items))
 	if next == "" {
@@ -89,11 +89,12 @@ func listed(content any, size, items int) reply {
 	return streamed(content, int64(items)*itemBytes).with("X-Page-Size", strconv.Itoa(size))
 }
 
-// parts are the items of a long list, which is read and written a part at a time. So one part is in memory.
+// parts are the items of a long list. The list is read and written a part at a time, so that only one part
+// is in memory.
 type parts[T any] iter.Seq2[T, error]
 
-// inParts are the items, and then those that next returns until there are none. Next is called while the
-// answer is written.
+// inParts returns the items, followed by those that next returns until it returns none. Next is called
+// while the answer is written.
 func inParts[I, T any](s *server, q *request, items []I, show func(I) T, next func(ctx context.Context) ([]I, error)) parts[T] {
 	return func(yield func(T, error) bool) {
 		for len(items) > 0 {

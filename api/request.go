@@ -83,7 +83,7 @@ func invalidToken() *problem {
 		with("WWW-Authenticate", realm+`, error="invalid_token"`)
 }
 
-// authorize checks scopes.
+// authorize refuses a caller that lacks one of the scopes.
 func authorize(c *auth.Caller, scopes []string) error {
 	for _, scope := range scopes {
 		if !c.May(scope) {
