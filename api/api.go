@@ -1,6 +1,7 @@
-// Package api serves the HTTP API of openapi.yaml: it checks access tokens, decodes
-// strictly, answers errors as problem documents, and pages lists. Each resource has a file
-// of handlers. Handlers contain no domain rules.
+// Package api serves the HTTP API of openapi.yaml. Guard checks a request by its operation in the
+// document, the generated wrapper reads its parameters, and Answer decodes its body strictly, finds its
+// company and encodes its answer; errors become problem documents. A handler makes one domain call and
+// contains no domain rules. Each resource has a file of handlers.
 package api
 
 import (
