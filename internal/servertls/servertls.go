@@ -61,24 +61,23 @@ func Open(o Options) (*Files, error) {
 	return f, nil
 }
 
-// Run checks the files periodically until ctx ends. It compares their content, not their times:
-// a mounted secret is replaced by moving a link, and no file system notification covers that
-// everywhere.
+// Run checks the files periodically until ctx ends. It compares their contents, because a mounted
+// secret is replaced by moving a link, and no file system notification covers that everywhere.
 func (f *Files) Run(ctx context.Context) {
 	for len(f.sources) > 0 && pause.For(ctx, f.every) {
 		f.look(ctx)
 	}
 }
 
-// look loads changed files. It logs invalid files once, and only if they are still invalid at
-// the next check: the two files of a certificate are replaced one after the other.
+// look loads changed files. It logs invalid files once, at the second check in a row that finds them: the
+// two files of a certificate are replaced one after the other.
 func (f *Files) look(ctx context.Context) {
 	for _, s := range f.sources {
 		changed, err := s.look()
 		switch {
-		case err != nil && s.stillBroken():
+		case err != nil && s.failures == 2:
 			f.metrics.failures.WithLabelValues(s.what).Inc()
-			f.log.LogAttrs(ctx, slog.LevelError, "the new TLS files are not good; those from before stay in use",
+			f.log.LogAttrs(ctx, slog.LevelError, "new TLS files are invalid; the old ones stay in use",
 				slog.String("files", s.what), slog.String("exception.message", err.Error()))
 		case err == nil && changed:
 			f.metrics.reloads.WithLabelValues(s.what).Inc()

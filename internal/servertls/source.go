@@ -2,7 +2,6 @@ package servertls
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -10,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -28,50 +28,33 @@ type source struct {
 	paths []string
 	use   func(contents [][]byte) error
 
-	seen   digest // of the files in use
-	broken digest // of the invalid files found last
-	looks  int    // number of checks that found them
+	used     [][]byte // the contents in use
+	failures int      // checks in a row that found invalid files
 }
-
-type digest [sha256.Size]byte
 
 // look reads the files and uses them when they have changed.
 func (s *source) look() (changed bool, err error) {
-	contents, now, err := s.read()
-	if err == nil && now == s.seen {
-		s.looks = 0
-		return false, nil
+	contents, err := s.read()
+	if err == nil && !slices.EqualFunc(contents, s.used, bytes.Equal) {
+		changed, err = true, s.use(contents)
 	}
-	if err == nil {
-		err = s.use(contents)
+	if err != nil {
+		s.failures++
+		return false, fmt.Errorf("%s: %w", strings.Join(s.paths, ", "), err)
 	}
-	if err == nil {
-		s.seen, s.looks = now, 0
-		return true, nil
-	}
-	if now != s.broken {
-		s.broken, s.looks = now, 0
-	}
-	s.looks++
-	return false, fmt.Errorf("%s: %w", strings.Join(s.paths, ", "), err)
+	s.used, s.failures = contents, 0
+	return changed, nil
 }
 
-// stillBroken is true once, at the second check that finds the same invalid files.
-func (s *source) stillBroken() bool { return s.looks == 2 }
-
-// read returns the files with a digest of them, or of why they cannot be read.
-func (s *source) read() (contents [][]byte, sum digest, err error) {
-	hash := sha256.New()
+func (s *source) read() (contents [][]byte, err error) {
 	for _, path := range s.paths {
 		text, err := readFile(path)
 		if err != nil {
-			return nil, sha256.Sum256([]byte(err.Error())), err
+			return nil, err
 		}
-		one := sha256.Sum256(text)
-		hash.Write(one[:])
 		contents = append(contents, text)
 	}
-	return contents, digest(hash.Sum(nil)), nil
+	return contents, nil
 }
 
 func readFile(path string) ([]byte, error) {
