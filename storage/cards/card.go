@@ -102,7 +102,7 @@ type Filter struct {
 	Page                      lists.Page
 }
 
-// check reports the fields whose shape is wrong, named under path.
+// Check reports the fields whose shape is wrong, named under path.
 func (r Request) Check(e *invalid.Error, path, currency string) {
 	if r.Type == "" {
 		e.Add(path+"type", "REQUIRED", "is required")
