@@ -1,6 +1,7 @@
-// Package api serves the HTTP API of openapi.yaml: it checks access tokens, decodes
-// strictly, answers errors as problem documents, and pages lists. Each resource has a file
-// of handlers. Handlers contain no domain rules.
+// Package api serves the HTTP API of openapi.yaml. Guard checks a request by its operation in the
+// document, the generated wrapper reads its parameters, and Answer decodes its body strictly, finds its
+// company and encodes its answer; errors become problem documents. A handler makes one domain call and
+// contains no domain rules. Each resource has a file of handlers.
 package api
 
 import (
@@ -10,6 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -23,25 +25,30 @@ import (
 	"spendhook/console/session"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/inspect"
-	"spendhook/internal/bodylimit"
+	"spendhook/events/history"
 	"spendhook/internal/clock"
 	"spendhook/internal/peer"
+	"spendhook/internal/requestmemory"
 	"spendhook/internal/tracing"
 	"spendhook/storage/billing"
+	"spendhook/storage/cards"
 	"spendhook/storage/cards/bulk"
+	"spendhook/storage/locations"
+	"spendhook/storage/reimbursements"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
+	"spendhook/subscribers/listing"
 )
 
 // Options are what the API needs. The domain's parts and Verifier are
 // required; the rest has defaults.
 type Options struct {
 	Subscribers     subscriberService
-	SubscriberLists subscriberLister
+	SubscriberLists *listing.Reader
 	Certificates    *certificate.Store
 	Health          *health.Store
 	Publisher       publisher
-	Events          eventReader
+	Events          *history.Reader
 	EventTypes      eventTypeStore
 	Deliveries      deliveryStore
 	Redelivery      redeliveryService
@@ -49,11 +56,11 @@ type Options struct {
 	Feed            feedReader
 	Dispatcher      *dispatcher.Dispatcher
 	Idempotency     idempotencyStore
-	Cards           cardStore
+	Cards           *cards.Store
 	CardJobs        cardSubmitter
 	BulkJobs        *bulk.Store
-	Reimbursements  reimbursementReader
-	Locations       locationReader
+	Reimbursements  *reimbursements.Store
+	Locations       *locations.Store
 	Statements      *billing.Store
 	Sessions        *session.Store
 	Verifier        *auth.Verifier
@@ -79,10 +86,10 @@ type Options struct {
 	// Peers finds the client's address and certificate; nil trusts no proxy.
 	Peers *peer.Resolver
 	// Bodies bounds the memory of request bodies. Nil means a limiter of this API alone.
-	Bodies *bodylimit.Limiter
+	Bodies *requestmemory.Bodies
 	// CertificateRequired has, for each group of operations (their tag in the
-	// document, in lower case), whether they need a client certificate. It has
-	// every group. Nil means that none needs one.
+	// document, in lower case), whether they need a client certificate. A group that
+	// is missing needs one. Nil means that none needs one.
 	CertificateRequired map[string]bool
 
 	// SignEd25519 says that deliveries have v1a signatures. Their public keys are then shown.
@@ -91,7 +98,7 @@ type Options struct {
 	// Both begin after the request is read. 0 means 1.5 s.
 	Timeout time.Duration
 
-	// AnswerBytes bounds the memory of the answers under way; 0 means 64 MiB. A company
+	// AnswerBytes bounds the memory of the answers in progress; 0 means 64 MiB. A company
 	// reads at most half of that a second, with a burst of one second.
 	AnswerBytes int64
 
@@ -106,14 +113,13 @@ type server struct {
 	document []byte
 	routes   routes
 	router   *mux.Router
-	throttle *throttle
-	answers  *answerMemory
-	refusals *refusals
+	answers  *requestmemory.Limiter
 	pacer    *pacer
+	delayed  atomic.Int64 // refusals that wait
 }
 
 // server implements the interface that is generated from the document.
-var _ gen.ServerInterface = (*server)(nil)
+var _ gen.ServerInterface[*request, reply] = (*server)(nil)
 
 // New returns the handler of the public listener. It is safe for concurrent use and starts
 // no goroutine. It returns an error when the embedded document is invalid.
@@ -130,14 +136,10 @@ func newServer(opts Options) (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("openapi.yaml: %w", err)
 	}
-	if err := checkGroups(all, opts.CertificateRequired); err != nil {
-		return nil, fmt.Errorf("openapi.yaml: %w", err)
-	}
 	s := &server{opts: opts.withDefaults(), document: document, routes: all, router: mux.NewRouter().SkipClean(true)}
 	s.opts.Metrics.initialize(all)
-	s.answers, s.refusals = newAnswerMemory(s.opts.AnswerBytes), newRefusals()
+	s.answers = requestmemory.New(s.opts.AnswerBytes, singleBytes)
 	s.pacer = newPacer(s.opts.AnswerBytes/2, s.opts.Now)
-	s.throttle = &throttle{limits: opts.Limits, metrics: s.opts.Metrics}
 	s.route()
 	if err := s.router.Walk(s.wrap); err != nil {
 		return nil, fmt.Errorf("openapi.yaml: %w", err)
@@ -157,7 +159,7 @@ func (o Options) withDefaults() Options {
 		o.Peers = peer.New(peer.Options{})
 	}
 	if o.Bodies == nil {
-		o.Bodies = bodylimit.New(nil, nil)
+		o.Bodies = requestmemory.NewBodies(nil, nil)
 	}
 	o.Now = clock.Or(o.Now)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
@@ -168,7 +170,7 @@ func (o Options) withDefaults() Options {
 }
 
 func (s *server) route() {
-	gen.HandlerWithOptions(s, gen.GorillaServerOptions{BaseRouter: s.router, ErrorHandlerFunc: s.badParameter})
+	gen.Register(s.router, s, s.badParameter)
 	s.router.NotFoundHandler = s.observe(noRoute, noMethod, http.HandlerFunc(s.notFound))
 	s.router.MethodNotAllowedHandler = s.observe(noRoute, noMethod, http.HandlerFunc(s.methodNotAllowed))
 }
@@ -184,6 +186,11 @@ func (s *server) wrap(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
 		return err
 	}
 	op := s.routes[path][methods[0]]
+	// A daemon without an issuer of its own has no clients, one without an audit log has no entries.
+	if op.group == "clients" && s.opts.Clients == nil || op.group == "audit" && s.opts.Audit == nil {
+		route.Handler(s.observe(noRoute, noMethod, http.HandlerFunc(s.notFound)))
+		return nil
+	}
 	route.Handler(s.opts.Tracing.Handler(op.route, s.observe(op.route, op.method, s.guard(op, route.GetHandler()))))
 	return nil
 }
@@ -194,15 +201,10 @@ func (s *server) notFound(w http.ResponseWriter, r *http.Request) {
 
 func (s *server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 	allow := strings.Join(s.allowed(r), ", ")
-	p := newProblem(http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "This path answers %s.", allow).with("Allow", allow)
-	if r.URL.Path == tokenPath {
-		s.failToken(w, r, p)
-		return
-	}
-	s.fail(w, r, p)
+	s.fail(w, r, newProblem(http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "This path answers %s.", allow).with("Allow", allow))
 }
 
-// allowed lists the methods of the route that a request has missed.
+// allowed lists the methods of the path of a request.
 func (s *server) allowed(r *http.Request) []string {
 	if methods := s.routes.allowed(r.URL.Path); len(methods) > 0 {
 		return methods

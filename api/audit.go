@@ -3,11 +3,11 @@ package api
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
+	"github.com/gorilla/mux"
 
 	"spendhook/api/gen"
 	"spendhook/audit"
@@ -21,88 +21,57 @@ type auditLog interface {
 	List(ctx context.Context, f audit.Filter) (audit.Page, error)
 }
 
-// actions maps each operation that changes something to its name in the audit log.
-// Operations that may change something and are not here are in unaudited, in the test.
-var actions = map[string]string{
-	"createSubscriber":        "subscriber.create",
-	"updateSubscriber":        "subscriber.update",
-	"deleteSubscriber":        "subscriber.delete",
-	"addSubscriberEvent":      "subscriber.add-event",
-	"deleteSubscriberEvent":   "subscriber.delete-event",
-	"rotateSubscriberSecret":  "subscriber.rotate-secret",
-	"testSubscriber":          "subscriber.test",
-	"recoverSubscriber":       "subscriber.recover",
-	"pauseSubscriber":         "subscriber.pause",
-	"resumeSubscriber":        "subscriber.resume",
-	"setEgressCertificate":    "egress-certificate.set",
-	"deleteEgressCertificate": "egress-certificate.delete",
-	"putEventType":            "event-type.put",
-	"deleteEventType":         "event-type.delete",
-	"eraseCompany":            "company.erase",
-	"replayEvent":             "event.replay",
-	"eraseEventPayload":       "event.erase",
-	"retryDelivery":           "delivery.retry",
-	"retryDeliveries":         "delivery.retry-all",
-	"cancelJob":               "job.cancel",
-	"retryQuarantined":        "quarantine.retry",
-	"dropQuarantined":         "quarantine.drop",
-	"createConsoleLink":       "console-link.create",
-	"endConsoleSession":       "console-session.end",
-	"createClient":            "client.create",
-	"updateClient":            "client.update",
-	"rotateClientSecret":      "client.rotate-secret",
-	"deleteClient":            "client.delete",
-	"createCard":              "card.create",
-	"createCards":             "card.bulk-create",
-	"cancelCard":              "card.delete",
-	"cancelCards":             "card.bulk-delete",
-	"lockCard":                "card.lock",
-	"setCardThreshold":        "card.threshold",
-}
-
 // newAuditEntry returns the audit entry of a request, or nil when the operation is not audited.
-func (s *server) newAuditEntry(w http.ResponseWriter, r *http.Request, c *caller, op *operation) *audit.Entry {
-	if op.action == "" || s.opts.Audit == nil {
+func (s *server) newAuditEntry(w http.ResponseWriter, r *http.Request, q *request) *audit.Entry {
+	if q.op.action == "" || s.opts.Audit == nil {
 		return nil
 	}
 	return &audit.Entry{
 		Actor: audit.Actor{
-			Kind: audit.Client, Subject: c.Subject, ClientID: c.ClientID, Issuer: c.Issuer, CompanyUUID: c.Company,
+			Kind: audit.Client, Subject: q.Subject, ClientID: q.ClientID, Issuer: q.Issuer, CompanyUUID: q.Company,
 			Certificate: clientcert.ThumbprintFrom(r.Context()),
 		},
-		Action: op.action, RequestID: w.Header().Get("X-Request-Id"), Address: peer.AddressText(r.Context()),
+		Action: q.op.action, RequestID: w.Header().Get("X-Request-Id"), Address: peer.AddressText(r.Context()),
 	}
 }
 
-// auditTarget sets the target of the audit entry: the resources that the request will change or
-// has created. A nil company is for a target without one.
-func (c *caller) auditTarget(company *uuid.UUID, kind string, ids ...string) {
-	if c.entry != nil {
-		c.entry.CompanyUUID, c.entry.Target = company, audit.Target{Kind: kind, IDs: ids}
+// setTarget sets the target of the audit entry to the resource in the path. The operations on other
+// resources set it themselves.
+func (q *request) setTarget() {
+	if q.entry == nil {
+		return
+	}
+	kind, _, _ := strings.Cut(q.op.action, ".")
+	for _, id := range mux.Vars(q.sent) {
+		q.auditTarget(nil, kind, id)
+	}
+	if q.op.ofCompany {
+		q.entry.CompanyUUID = &q.company
 	}
 }
 
-// auditAction sets the action of the audit entry when it is not the operation's.
-func (c *caller) auditAction(action string) {
-	if c.entry != nil {
-		c.entry.Action = action
+// auditTarget sets the target of the audit entry: the resources that the request changes or creates,
+// and their company; nil when they belong to none.
+func (q *request) auditTarget(company *uuid.UUID, kind string, ids ...string) {
+	if q.entry != nil {
+		q.entry.CompanyUUID, q.entry.Target = company, audit.Target{Kind: kind, IDs: ids}
 	}
 }
 
 // auditDetail sets the detail of the audit entry.
-func (c *caller) auditDetail(detail string) {
-	if c.entry != nil {
-		c.entry.Detail = detail
+func (q *request) auditDetail(detail string) {
+	if q.entry != nil {
+		q.entry.Detail = detail
 	}
 }
 
 // recordAudit writes the audit entry before the request is answered. A refused request changed
 // nothing and has no entry.
-func (s *server) recordAudit(r *http.Request, c *caller, err error) {
-	if c == nil || c.entry == nil {
+func (s *server) recordAudit(q *request, err error) {
+	if q.entry == nil {
 		return
 	}
-	e := *c.entry
+	e := *q.entry
 	e.Outcome = audit.Success
 	if err != nil {
 		if problemOf(err).status < http.StatusInternalServerError {
@@ -110,7 +79,7 @@ func (s *server) recordAudit(r *http.Request, c *caller, err error) {
 		}
 		e.Outcome = audit.Unknown
 	}
-	e.Fields = fieldsOf(bodyOf(r))
+	e.Fields = fieldsOf(q.body)
 	s.opts.Audit.Record(e)
 }
 
@@ -136,51 +105,39 @@ func fieldsOf(body []byte) (names []string) {
 	return names
 }
 
-// ListAudit is GET /api/v1/audit.
-func (s *server) ListAudit(w http.ResponseWriter, r *http.Request, p gen.ListAuditParams) {
-	if s.opts.Audit == nil {
-		s.notFound(w, r)
-		return
-	}
-	filter, err := auditFilter(callerOf(r), p)
-	switch {
-	case err != nil:
-		s.fail(w, r, err)
-	case wantsNDJSON(r.Header.Get("Accept")):
-		s.exportAudit(w, r, filter)
-	default:
-		s.do(w, r, func(ctx context.Context, _ *caller) (reply, error) {
-			page, err := s.opts.Audit.List(ctx, filter)
-			if err != nil {
-				return reply{}, err
-			}
-			return byCursor(r, filter.Size, page.Items, page.Next, shownEntry), nil
-		})
-	}
-}
+// exportSize is how many entries an export reads at a time.
+const exportSize = 500
 
-func auditFilter(c *caller, p gen.ListAuditParams) (f audit.Filter, err error) {
-	if err = checkPeriod(p.From, p.To); err != nil {
-		return f, err
+// ListAudit is GET /api/v1/audit. With NDJSON it answers with all entries that match. An error after the
+// first byte closes the connection, since the status has been sent.
+func (s *server) ListAudit(ctx context.Context, q *request, p gen.ListAuditParams) (reply, error) {
+	if err := checkPeriod(p.From, p.To); err != nil {
+		return reply{}, err
 	}
-	f.Actor, f.Action, f.Target, f.Cursor = textOf(p.Actor), textOf(p.Action), textOf(p.Target), textOf(p.Cursor)
-	f.From, f.To, f.Size = p.From, p.To, or(p.Size, defaultSize)
-	f.Company, err = c.companyOfList(p.CompanyUUID)
-	return f, err
-}
-
-func shownEntry(e audit.Entry) gen.AuditEntry {
-	return gen.AuditEntry{
-		ID: e.ID, Timestamp: e.At, RecordedAt: e.RecordedAt, Action: e.Action, Outcome: gen.AuditEntryOutcome(e.Outcome),
-		Actor: gen.AuditActor{
-			Kind: gen.AuditActorKind(e.Actor.Kind), Subject: e.Actor.Subject, ClientID: optional(e.Actor.ClientID),
-			Issuer: optional(e.Actor.Issuer), CompanyUUID: e.Actor.CompanyUUID, Certificate: optional(e.Actor.Certificate),
-			Session: e.Actor.Session,
-		},
-		Target:      gen.AuditTarget{Kind: e.Target.Kind, Ids: slices.Concat([]string{}, e.Target.IDs)},
-		CompanyUUID: e.CompanyUUID, Fields: slices.Concat([]string{}, e.Fields), Detail: optional(e.Detail),
-		RequestID: optional(e.RequestID), Address: optional(e.Address),
+	f := audit.Filter{
+		Company: q.companies, Actor: textOf(p.Actor), Action: textOf(p.Action), Target: textOf(p.Target),
+		From: p.From, To: p.To, Cursor: textOf(p.Cursor), Size: or(p.Size, defaultSize),
 	}
+	export := wantsNDJSON(q.sent.Header.Get("Accept"))
+	if export {
+		f.Size = exportSize
+	}
+	page, err := s.opts.Audit.List(ctx, f)
+	if err != nil {
+		return reply{}, err
+	}
+	if !export {
+		return byCursor(q, f.Size, page.Items, page.Next, same[audit.Entry]), nil
+	}
+	all := inParts(s, q, page.Items, same[audit.Entry], func(ctx context.Context) (more []audit.Entry, err error) {
+		if f.Cursor = page.Next; f.Cursor == "" {
+			return nil, nil
+		}
+		page, err = s.opts.Audit.List(ctx, f)
+		return page.Items, err
+	})
+	rep := reply{status: http.StatusOK, content: all, write: all.lines, bytes: pageBytes}
+	return rep.with("Content-Type", mediaNDJSON), nil
 }
 
 // optional returns a pointer to value, or nil for the zero value.

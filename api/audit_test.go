@@ -35,7 +35,8 @@ var unaudited = map[string]string{
 	"testSubscriberFilter": "it changes nothing",
 }
 
-// checkActions returns an error for an operation that is in neither actions nor unaudited.
+// checkActions returns an error for an operation that changes something and has no x-audit in the
+// document, and is not in unaudited.
 func checkActions(all routes) error {
 	for _, operations := range all {
 		for method, op := range operations {
@@ -43,15 +44,14 @@ func checkActions(all routes) error {
 				continue
 			}
 			if op.action == "" {
-				return fmt.Errorf("%s is in neither actions nor unaudited of the audit log", op.id)
+				return fmt.Errorf("%s has no x-audit, and is not in unaudited", op.id)
 			}
 		}
 	}
 	return nil
 }
 
-// TestEveryChangeHasAnAction: every changing operation has an action, and every action has
-// an operation.
+// TestEveryChangeHasAnAction: every changing operation has an action.
 func TestEveryChangeHasAnAction(t *testing.T) {
 	t.Parallel()
 	all := documentedRoutes(t)
@@ -67,11 +67,9 @@ func TestEveryChangeHasAnAction(t *testing.T) {
 			}
 		}
 	}
-	for _, table := range []map[string]string{actions, unaudited} {
-		for id, what := range table {
-			if !ids[id] || what == "" {
-				t.Errorf("%s: %q", id, what)
-			}
+	for id, what := range unaudited {
+		if !ids[id] || what == "" {
+			t.Errorf("%s: %q", id, what)
 		}
 	}
 	all["/new"] = map[string]*operation{"POST": {id: "new"}}
@@ -85,14 +83,13 @@ func TestEveryChangeHasAnAction(t *testing.T) {
 func TestChangesAreAudited(t *testing.T) {
 	t.Parallel()
 	w := setupTwo(t)
-	all, changes := w.routes(), 0
+	all := w.routes()
 	for _, line := range table {
 		c := &check{twoCompanies: w, access: line, op: all[line.route]}
 		c.method, _, _ = strings.Cut(line.route, " ")
 		if c.method == http.MethodGet || c.op.public || unaudited[c.op.id] != "" {
 			continue
 		}
-		changes++
 		token, company := w.acme.token, &w.acme.company
 		if c.kind == global {
 			token, company = w.mint(nil, allScopes+" platform"), nil
@@ -105,16 +102,13 @@ func TestChangesAreAudited(t *testing.T) {
 			continue
 		}
 		e := entries[0]
-		if e.Action != actions[c.op.id] || e.Outcome != gen.AuditEntryOutcomeSuccess || c.kind != global && (e.CompanyUUID == nil || *e.CompanyUUID != *company) ||
+		if e.Action != c.op.action || e.Outcome != gen.AuditEntryOutcomeSuccess || c.kind != global && (e.CompanyUUID == nil || *e.CompanyUUID != *company) ||
 			e.Actor.Kind != gen.AuditActorKindClient || e.Actor.Subject == "" || !cmp.Equal(e.Actor.CompanyUUID, company) || textOf(e.Address) != "2001:db8::7" {
 			t.Errorf("%s: %+v", line.route, e)
 		}
 		if len(e.Target.Ids) == 0 || e.Target.Ids[0] == "" {
 			t.Errorf("%s: no target in %+v", line.route, e.Target)
 		}
-	}
-	if changes != len(actions) {
-		t.Errorf("%d changes were made, there are %d actions", changes, len(actions))
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -20,35 +19,33 @@ import (
 const maxBulk = 500
 
 // CreateCards is POST /api/v3/cards/bulk-create.
-func (s *server) CreateCards(w http.ResponseWriter, r *http.Request, p gen.CreateCardsParams) {
-	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decode[gen.CardBulkCreate](r)
-		if err != nil {
-			return reply{}, err
-		}
-		items, err := bulkItems(in.CardsRequests)
-		if err != nil {
-			return reply{}, err
-		}
-		company, err := bulkCompany(c, items, p.CompanyUUID, in.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
-		requests, err := bulkRequests(items)
-		if err != nil {
-			return reply{}, err
-		}
-		if err := s.throttle.charge(ctx, w.Header(), c, 1, len(requests)); err != nil {
-			return reply{}, err
-		}
-		c.auditDetail(strconv.Itoa(len(requests)) + " items")
-		job, err := s.opts.CardJobs.Submit(ctx, company, requests, creationKey(r))
-		if err == nil {
-			c.auditTarget(&company, "card_job", job.UUID.String())
-		}
-		accepted := reply{status: http.StatusAccepted, content: shownCardJob(job)}
-		return accepted.with("Location", r.URL.Path+"/"+job.UUID.String()), err
-	})
+func (s *server) CreateCards(ctx context.Context, q *request, in gen.CardBulkCreate) (reply, error) {
+	items, err := bulkItems(in.CardsRequests)
+	if err != nil {
+		return reply{}, err
+	}
+	named := []*uuid.UUID{q.named, in.CompanyUUID}
+	for _, item := range items {
+		named = append(named, item.CompanyUUID)
+	}
+	company, err := companyFor(q.Company, named...)
+	if err != nil {
+		return reply{}, err
+	}
+	requests, err := bulkRequests(items)
+	if err != nil {
+		return reply{}, err
+	}
+	if err := s.charge(ctx, q, 1, len(requests)); err != nil {
+		return reply{}, err
+	}
+	q.auditDetail(strconv.Itoa(len(requests)) + " items")
+	job, err := s.opts.CardJobs.Submit(ctx, company, requests, q.creationKey())
+	if err != nil {
+		return reply{}, err
+	}
+	q.auditTarget(&company, "card_job", job.UUID.String())
+	return accepted(shownCardJob(job)).with("Location", q.sent.URL.Path+"/"+job.UUID.String()), nil
 }
 
 // bulkItems decodes the items. The error has the problems of all items.
@@ -83,14 +80,6 @@ func bulkRequests(items []gen.CardCreate) ([]cards.Request, error) {
 	return requests, all.OrNil()
 }
 
-// bulkCompany is the company that the request and its items agree on.
-func bulkCompany(c *caller, items []gen.CardCreate, named ...*uuid.UUID) (uuid.UUID, error) {
-	for _, item := range items {
-		named = append(named, item.CompanyUUID)
-	}
-	return c.companyFor(named...)
-}
-
 // gather adds the field problems of an item to all. It returns any other error.
 func gather(all *invalid.Error, item int, err error) error {
 	e, isInvalid := errors.AsType[*invalid.Error](err)
@@ -109,11 +98,9 @@ func itemField(item int, field string) string {
 }
 
 // GetCardJob is GET /api/v3/cards/bulk-create/{jobUuid}.
-func (s *server) GetCardJob(w http.ResponseWriter, r *http.Request, id gen.CardJobPath, p gen.GetCardJobParams) {
-	s.doFor(w, r, p.CompanyUUID, func(ctx context.Context, company uuid.UUID) (reply, error) {
-		job, err := s.opts.BulkJobs.CardJob(ctx, company, id)
-		return ok(shownCardJob(job)), err
-	})
+func (s *server) GetCardJob(ctx context.Context, q *request, id gen.CardJobPath) (reply, error) {
+	job, err := s.opts.BulkJobs.CardJob(ctx, q.company, id)
+	return ok(shownCardJob(job)), err
 }
 
 func shownCardJob(job bulk.Job) gen.CardJob {

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -15,99 +14,75 @@ import (
 )
 
 // ListCards is GET /api/v3/cards.
-func (s *server) ListCards(w http.ResponseWriter, r *http.Request, p gen.ListCardsParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		filter, err := cardFilter(c, p)
-		if err != nil {
-			return reply{}, err
-		}
-		cards, total, err := s.opts.Cards.Cards(ctx, filter)
-		return inArray(r, filter.Page, cards, total, listedCard), err
-	})
-}
-
-func cardFilter(c *caller, p gen.ListCardsParams) (f cards.Filter, err error) {
-	f.Page, f.UserUUID, f.UserERPID, f.Username = pageOf(p.Page, p.Size), p.UserUUID, textOf(p.UserErpID), textOf(p.Username)
-	f.Status, f.Type, f.Periodicity = textOf(p.Status), textOf(p.Type), textOf(p.Periodicity)
-	f.Company, err = c.companyOfList(p.CompanyUUID)
-	return f, err
+func (s *server) ListCards(ctx context.Context, q *request, p gen.ListCardsParams) (reply, error) {
+	f := cards.Filter{
+		Company: q.companies, Page: pageOf(p.Page, p.Size), UserUUID: p.UserUUID, UserERPID: textOf(p.UserErpID), Username: textOf(p.Username),
+		Status: textOf(p.Status), Type: textOf(p.Type), Periodicity: textOf(p.Periodicity),
+	}
+	list, total, err := s.opts.Cards.Cards(ctx, f)
+	return inArray(q, f.Page, list, total, listedCard), err
 }
 
 // CreateCard is POST /api/v3/cards.
-func (s *server) CreateCard(w http.ResponseWriter, r *http.Request, p gen.CreateCardParams) {
-	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.CardCreate) (reply, error) {
-		request, err := cardRequest(in)
-		if err != nil {
-			return reply{}, err
-		}
-		card, err := s.opts.Cards.CreateCard(ctx, company, request, creationKey(r))
-		if err == nil {
-			c.auditTarget(&company, "card", card.UUID.String())
-		}
-		created := reply{status: http.StatusCreated, content: changedCard(card)}
-		return created.with("Location", r.URL.Path+"/"+card.UUID.String()), err
-	})
+func (s *server) CreateCard(ctx context.Context, q *request, in gen.CardCreate) (reply, error) {
+	wanted, err := cardRequest(in)
+	if err != nil {
+		return reply{}, err
+	}
+	card, err := s.opts.Cards.CreateCard(ctx, q.company, wanted, q.creationKey())
+	if err != nil {
+		return reply{}, err
+	}
+	q.auditTarget(&q.company, "card", card.UUID.String())
+	return created(changedCard(card), q.sent.URL.Path+"/"+card.UUID.String()), nil
 }
 
 // GetCard is GET /api/v3/cards/{uuid}.
-func (s *server) GetCard(w http.ResponseWriter, r *http.Request, id gen.CardPath, p gen.GetCardParams) {
-	s.doFor(w, r, p.CompanyUUID, func(ctx context.Context, company uuid.UUID) (reply, error) {
-		card, err := s.opts.Cards.Card(ctx, company, id)
-		return ok(shownCard(card)), err
-	})
+func (s *server) GetCard(ctx context.Context, q *request, id gen.CardPath) (reply, error) {
+	card, err := s.opts.Cards.Card(ctx, q.company, id)
+	return ok(shownCard(card)), err
 }
 
 // SetCardThreshold is PATCH /api/v3/cards/{uuid}/threshold.
-func (s *server) SetCardThreshold(w http.ResponseWriter, r *http.Request, id gen.CardPath, p gen.SetCardThresholdParams) {
-	withBody(s.do, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.CardThreshold) (reply, error) {
-		threshold, err := requiredNumber("threshold", in.Threshold)
-		if err != nil {
-			return reply{}, err
-		}
-		c.auditTarget(&company, "card", id.String())
-		card, err := s.opts.Cards.SetCardThreshold(ctx, company, id, threshold)
-		return ok(changedCard(card)), err
-	})
+func (s *server) SetCardThreshold(ctx context.Context, q *request, id gen.CardPath, in gen.CardThreshold) (reply, error) {
+	threshold, err := requiredNumber("threshold", in.Threshold)
+	if err != nil {
+		return reply{}, err
+	}
+	card, err := s.opts.Cards.SetCardThreshold(ctx, q.company, id, threshold)
+	return ok(changedCard(card)), err
 }
 
 // LockCard is PATCH /api/v3/cards/{uuid}/lock.
-func (s *server) LockCard(w http.ResponseWriter, r *http.Request, id gen.CardPath, p gen.LockCardParams) {
-	withBody(s.do, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.CardLock) (reply, error) {
-		if in.Lock == nil {
-			return reply{}, fieldProblem("lock", "REQUIRED", "is required")
-		}
-		c.auditTarget(&company, "card", id.String())
-		if !*in.Lock {
-			c.auditAction("card.unlock")
-		}
-		card, err := s.opts.Cards.LockCard(ctx, company, id, *in.Lock)
-		return ok(changedCard(card)), err
-	})
+func (s *server) LockCard(ctx context.Context, q *request, id gen.CardPath, in gen.CardLock) (reply, error) {
+	if in.Lock == nil {
+		return reply{}, fieldProblem("lock", "REQUIRED", "is required")
+	}
+	if !*in.Lock && q.entry != nil {
+		q.entry.Action = "card.unlock"
+	}
+	card, err := s.opts.Cards.LockCard(ctx, q.company, id, *in.Lock)
+	return ok(changedCard(card)), err
 }
 
 // CancelCard is DELETE /api/v3/cards/{uuid}.
-func (s *server) CancelCard(w http.ResponseWriter, r *http.Request, id gen.CardPath, p gen.CancelCardParams) {
-	s.doFor(w, r, p.CompanyUUID, func(ctx context.Context, company uuid.UUID) (reply, error) {
-		callerOf(r).auditTarget(&company, "card", id.String())
-		return noContent(), s.opts.Cards.CancelCard(ctx, company, id)
-	})
+func (s *server) CancelCard(ctx context.Context, q *request, id gen.CardPath) (reply, error) {
+	return noContent(), s.opts.Cards.CancelCard(ctx, q.company, id)
 }
 
 // CancelCards is POST /api/v3/cards/delete.
-func (s *server) CancelCards(w http.ResponseWriter, r *http.Request, p gen.CancelCardsParams) {
-	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.CardsCancel) (reply, error) {
-		c.auditTarget(&company, "card", convertAll(in.Uuids, uuid.UUID.String)...)
-		results, err := s.opts.Cards.CancelCards(ctx, company, in.Uuids)
-		if err != nil {
-			return reply{}, err
-		}
-		if cancelled := cancelledIDs(results); len(cancelled) > 0 {
-			c.auditTarget(&company, "card", cancelled...)
-		} else {
-			c.entry = nil // nothing was changed
-		}
-		return ok(cancelledCards(results)), nil
-	})
+func (s *server) CancelCards(ctx context.Context, q *request, in gen.CardsCancel) (reply, error) {
+	q.auditTarget(&q.company, "card", convertAll(in.Uuids, uuid.UUID.String)...)
+	results, err := s.opts.Cards.CancelCards(ctx, q.company, in.Uuids)
+	if err != nil {
+		return reply{}, err
+	}
+	if cancelled := cancelledIDs(results); len(cancelled) > 0 {
+		q.auditTarget(&q.company, "card", cancelled...)
+	} else {
+		q.entry = nil // nothing was changed
+	}
+	return ok(cancelledCards(results)), nil
 }
 
 func cancelledIDs(results []cards.CancelResult) (ids []string) {
@@ -180,7 +155,7 @@ func cardRequest(in gen.CardCreate) (cards.Request, error) {
 	return request, e.OrNil()
 }
 
-// oneSpelling returns the value of a field that has two names.
+// oneSpelling returns the value of a field that has two names. Different values are a problem.
 func oneSpelling[T any](e *invalid.Error, name, other string, value, otherValue *T, same func(a, b T) bool) *T {
 	if value == nil {
 		return otherValue

@@ -11,11 +11,11 @@ import (
 // explained is what docs/errors.md and /docs/errors say of a code.
 type explained struct {
 	Code          string
-	Status        int // 0: it stands in errors[].code of a 400
+	Status        int // 0: it is a code in the errors of a 400
 	Cause, Remedy string
 }
 
-// codes explains every code that is answered, in the order of the alphabet.
+// codes explains every code of the answers, in alphabetical order.
 var codes = []explained{
 	{"AUTHORIZATION_REPEATED", 400, "The request has more than one `Authorization` header.", "Send one. A proxy may have added its own."},
 	{"BACKLOG_FULL", 429, "The company has reached its limit of pending events (`limits.company_backlog`): its receivers are slow or down.", "Wait as long as `Retry-After` says and send the event again. Look at the company's failing subscribers."},
@@ -98,7 +98,7 @@ var codes = []explained{
 	{"VALIDATION_ERROR", 400, "Fields or parameters are not valid; `errors` names each.", "See the codes in `errors`."},
 }
 
-// typeOf is where a code is explained, a URI for the type of a problem.
+// typeOf is the type of a problem: the URI of the explanation of its code.
 func (s *server) typeOf(code string) string {
 	return s.opts.PublicURL + "/docs/errors#" + strings.ToLower(code)
 }

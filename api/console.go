@@ -18,38 +18,29 @@ import (
 const defaultConsoleLifetime = 8 * time.Hour
 
 // CreateConsoleLink is POST /api/v1/console-links.
-func (s *server) CreateConsoleLink(w http.ResponseWriter, r *http.Request, p gen.CreateConsoleLinkParams) {
-	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decode[gen.ConsoleLinkRequest](r)
-		if err != nil {
-			return reply{}, err
-		}
-		grant, err := s.consoleGrant(r, c, p.CompanyUUID, in)
-		if err != nil {
-			return reply{}, err
-		}
-		link, err := s.opts.Sessions.CreateLink(ctx, grant)
-		c.auditTarget(grant.Company, "console-link", link.ID.String())
-		if err != nil {
-			return reply{}, err
-		}
-		return reply{status: http.StatusCreated, secret: true, content: gen.ConsoleLink{
-			URL: s.opts.PublicURL + "/console/open?link=" + link.Secret, ExpiresAt: link.ExpiresAt, CompanyUUID: grant.Company,
-			Scopes: grant.Scopes, ReadOnly: grant.ReadOnly, LifetimeSeconds: int(grant.Lifetime.Seconds()),
-		}}, nil
-	})
+func (s *server) CreateConsoleLink(ctx context.Context, q *request, in gen.ConsoleLinkRequest) (reply, error) {
+	grant, err := s.consoleGrant(ctx, q, in)
+	if err != nil {
+		return reply{}, err
+	}
+	link, err := s.opts.Sessions.CreateLink(ctx, grant)
+	q.auditTarget(grant.Company, "console-link", link.ID.String())
+	return reply{status: http.StatusCreated, secret: true, content: gen.ConsoleLink{
+		URL: s.opts.PublicURL + "/console/open?link=" + link.Secret, ExpiresAt: link.ExpiresAt, CompanyUUID: grant.Company,
+		Scopes: grant.Scopes, ReadOnly: grant.ReadOnly, LifetimeSeconds: int(grant.Lifetime.Seconds()),
+	}}, err
 }
 
 // consoleGrant returns the requested permissions of a session. The session never gets more
 // than the token of the request allows.
-func (s *server) consoleGrant(r *http.Request, c *caller, named *uuid.UUID, in gen.ConsoleLinkRequest) (session.Grant, error) {
-	company, err := c.consoleCompany(in.AllCompanies, named, in.CompanyUUID)
+func (s *server) consoleGrant(ctx context.Context, q *request, in gen.ConsoleLinkRequest) (session.Grant, error) {
+	company, err := q.consoleCompany(in.AllCompanies, in.CompanyUUID)
 	if err != nil {
 		return session.Grant{}, err
 	}
 	g := session.Grant{
-		Company: company, Scopes: c.Scopes, ReadOnly: or(in.ReadOnly, false),
-		Lifetime: defaultConsoleLifetime, Asker: askerOf(r, c),
+		Company: company, Scopes: q.Scopes, ReadOnly: or(in.ReadOnly, false),
+		Lifetime: defaultConsoleLifetime, Asker: q.asker(ctx),
 	}
 	if in.LifetimeSeconds != nil {
 		if g.Lifetime = time.Duration(*in.LifetimeSeconds) * time.Second; !session.CheckLifetime(g.Lifetime) {
@@ -57,97 +48,85 @@ func (s *server) consoleGrant(r *http.Request, c *caller, named *uuid.UUID, in g
 		}
 	}
 	if in.Scopes != nil {
-		if len(*in.Scopes) == 0 {
+		if g.Scopes = *in.Scopes; len(g.Scopes) == 0 {
 			return g, fieldProblem("scopes", "REQUIRED", "must name a scope; leave it out for all of the token")
+		} else if len(g.Scopes) > maxScopes {
+			return g, fieldProblem("scopes", "TOO_MANY", "must have at most %d scopes", maxScopes)
 		}
-		if g.Scopes = *in.Scopes; len(g.Scopes) > maxConsoleScopes {
-			return g, fieldProblem("scopes", "TOO_MANY", "must have at most %d scopes", maxConsoleScopes)
-		}
-		if err := authorizeAll(c, g.Scopes); err != nil {
+		if err := authorizeAll(q.Caller, g.Scopes); err != nil {
 			return g, err
 		}
 	}
 	g.Scopes = slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(g.Scopes))), func(scope string) bool {
 		return company != nil && scope == auth.ScopePlatform
 	})
-	return g, s.consoleCertificate(r, g.Scopes)
+	return g, s.consoleCertificate(q.sent, g.Scopes)
 }
-
-const maxConsoleScopes = 32
 
 // consoleCompany returns the company of a session. Nil means all companies, which the
 // request must ask for with allCompanies.
-func (c *caller) consoleCompany(all *bool, named ...*uuid.UUID) (*uuid.UUID, error) {
+func (q *request) consoleCompany(all *bool, inBody *uuid.UUID) (*uuid.UUID, error) {
 	if !or(all, false) {
-		company, err := c.companyFor(named...)
+		company, err := companyFor(q.Company, q.named, inBody)
 		return &company, err
 	}
-	company, err := c.companyIn(named...)
+	company, err := companyIn(q.Company, q.named, inBody)
 	switch {
 	case err != nil:
 		return nil, err
-	case c.Company != nil:
+	case q.Company != nil:
 		return nil, foreignCompany()
 	case company != nil:
 		return nil, fieldProblem("allCompanies", "CONFLICT", "excludes companyUuid")
 	}
-	return nil, authorize(c, []string{auth.ScopePlatform})
+	return nil, authorize(q.Caller, []string{auth.ScopePlatform})
 }
 
 // consoleCertificate requires a client certificate when an operation that the scopes allow
 // requires one.
 func (s *server) consoleCertificate(r *http.Request, scopes []string) error {
 	for _, group := range session.Groups(scopes) {
-		if err := s.checkCertificate(r, group); err != nil {
-			return err
+		if s.opts.CertificateRequired[group] { // scopes of another issuer may have no group
+			return s.checkCertificate(r, group)
 		}
 	}
 	return nil
 }
 
-func askerOf(r *http.Request, c *caller) session.Asker {
+func (q *request) asker(ctx context.Context) session.Asker {
 	return session.Asker{
-		Subject: c.Subject, ClientID: c.ClientID, Issuer: c.Issuer, Certificate: clientcert.ThumbprintFrom(r.Context()),
+		Subject: q.Subject, ClientID: q.ClientID, Issuer: q.Issuer, Certificate: clientcert.ThumbprintFrom(ctx),
 	}
 }
 
 // ListConsoleSessions is GET /api/v1/console-sessions.
-func (s *server) ListConsoleSessions(w http.ResponseWriter, r *http.Request, p gen.ListConsoleSessionsParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		f := session.Filter{Cursor: textOf(p.Cursor), Size: or(p.Size, defaultSize), Asker: ownSessions(r, c)}
-		var err error
-		if f.Company, err = c.companyOfList(p.CompanyUUID); err != nil {
-			return reply{}, err
-		}
-		page, err := s.opts.Sessions.List(ctx, f)
-		return byCursor(r, f.Size, page.Items, page.Next, shownConsoleSession), err
-	})
+func (s *server) ListConsoleSessions(ctx context.Context, q *request, p gen.ListConsoleSessionsParams) (reply, error) {
+	f := session.Filter{Company: q.companies, Cursor: textOf(p.Cursor), Size: or(p.Size, defaultSize), Asker: q.ownSessions(ctx)}
+	page, err := s.opts.Sessions.List(ctx, f)
+	return byCursor(q, f.Size, page.Items, page.Next, shownConsoleSession), err
 }
 
 // ownSessions restricts a caller to the sessions of its own links. It is nil for a caller
 // that may see all sessions.
-func ownSessions(r *http.Request, c *caller) *session.Asker {
-	if c.May(auth.ScopeOperator) {
+func (q *request) ownSessions(ctx context.Context) *session.Asker {
+	if q.May(auth.ScopeOperator) {
 		return nil
 	}
-	asker := askerOf(r, c)
-	return &asker
+	return new(q.asker(ctx))
 }
 
 // EndConsoleSession is DELETE /api/v1/console-sessions/{uuid}.
-func (s *server) EndConsoleSession(w http.ResponseWriter, r *http.Request, id uuid.UUID, p gen.EndConsoleSessionParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		company, err := c.consoleCompany(p.AllCompanies, p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
-		c.auditTarget(company, "console-session", id.String())
-		ended, err := s.opts.Sessions.End(ctx, company, id, ownSessions(r, c))
-		if err == nil {
-			c.auditTarget(ended.Company, "console-session", id.String())
-		}
-		return noContent(), err
-	})
+func (s *server) EndConsoleSession(ctx context.Context, q *request, id uuid.UUID, p gen.EndConsoleSessionParams) (reply, error) {
+	company, err := q.consoleCompany(p.AllCompanies, nil)
+	if err != nil {
+		return reply{}, err
+	}
+	q.auditTarget(company, "console-session", id.String())
+	ended, err := s.opts.Sessions.End(ctx, company, id, q.ownSessions(ctx))
+	if err == nil {
+		q.auditTarget(ended.Company, "console-session", id.String())
+	}
+	return noContent(), err
 }
 
 func shownConsoleSession(s session.Session) gen.ConsoleSession {

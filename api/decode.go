@@ -1,8 +1,6 @@
 package api
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"io"
 	"mime"
@@ -18,41 +16,31 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/events"
-	"spendhook/internal/bodylimit"
+	"spendhook/internal/requestmemory"
 	"spendhook/internal/syntax"
 	"spendhook/internal/timestamp"
 )
 
-// maxNesting bounds the objects and arrays inside each other, of a body or of one
-// event of an array.
+// maxNesting is how deeply the objects and arrays of a body, or of one event of an array, may nest.
 const maxNesting = 64
 
-// body is the whole body of a request, in memory that bodylimit counts.
-type body struct {
-	*bytes.Reader
-	raw    []byte
-	memory *bodylimit.Body
-}
-
-func (body) Close() error { return nil }
-
-// receive reads the body of a request into memory and replaces r.Body by it. Unless it
-// returns an error, the caller closes the memory.
-func (s *server) receive(w http.ResponseWriter, r *http.Request, op *operation) (err error) {
+// receive reads the body of a request into q.body. The caller frees q.bodyMemory.
+func (s *server) receive(w http.ResponseWriter, r *http.Request, q *request) (err error) {
+	op := q.op
 	limit, media := op.maxBody, mediaJSON
 	if op.form {
 		media = mediaForm
 	}
-	memory := s.opts.Bodies.Open(r.Context(), companyName(r))
+	memory := s.opts.Bodies.Open(r.Context(), q.companyName())
 	defer func() {
 		if err != nil {
-			memory.Close()
+			memory.ShrinkTo(0)
 		}
 	}()
 	raw, err := readAll(http.MaxBytesReader(w, r.Body, limit), min(r.ContentLength, limit), func(n int) error { //nolint:contextcheck // the request has it
-		return memory.Grow(r.Context(), n)
+		return s.opts.Bodies.Grow(r.Context(), memory, n)
 	})
-	if errors.Is(err, bodylimit.ErrFull) {
+	if errors.Is(err, requestmemory.ErrFull) {
 		return newProblem(http.StatusServiceUnavailable, "TOO_MANY_BODIES", "Too many bodies are being received; try again.").
 			with("Retry-After", "1")
 	}
@@ -71,16 +59,16 @@ func (s *server) receive(w http.ResponseWriter, r *http.Request, op *operation) 
 	if len(raw) == 0 && op.needsBody {
 		return newProblem(http.StatusBadRequest, "BODY_REQUIRED", "A JSON body is required.")
 	}
-	r.Body = body{bytes.NewReader(raw), raw, memory}
+	q.body, q.bodyMemory = raw, memory
 	return nil
 }
 
 // companyName is the company of the token, "" for none.
-func companyName(r *http.Request) string {
-	if c := callerOf(r); c != nil && c.Company != nil {
-		return c.Company.String()
+func (q *request) companyName() string {
+	if q.Caller == nil || q.Company == nil {
+		return ""
 	}
-	return ""
+	return q.Company.String()
 }
 
 // readAll is io.ReadAll that calls grow before it allocates. It allocates for the announced
@@ -118,49 +106,13 @@ func isMedia(contentType, media string) bool {
 	return err == nil && kind == media && (!given || strings.EqualFold(charset, "utf-8"))
 }
 
-// bodyOf is the received body; empty when the request has none.
-func bodyOf(r *http.Request) []byte {
-	if b, ok := r.Body.(body); ok {
-		return b.raw
-	}
-	return nil
-}
-
-// decode reads the received body as one T; the zero T when it was left out.
-func decode[T any](r *http.Request) (into T, err error) {
-	if len(bodyOf(r)) > 0 {
-		err = decodeJSON(bodyOf(r), &into)
-	}
-	return into, err
-}
-
-// withBody answers by do or by once a request about one company, with the decoded body. The
-// company is that of the token, the query or the field CompanyUUID of the T, which every T has.
-func withBody[T any](
-	answer func(http.ResponseWriter, *http.Request, handlerFunc), w http.ResponseWriter, r *http.Request, named *uuid.UUID,
-	handle func(ctx context.Context, c *caller, company uuid.UUID, in T) (reply, error),
-) {
-	answer(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decode[T](r)
-		if err != nil {
-			return reply{}, err
-		}
-		inBody := reflect.ValueOf(in).FieldByName("CompanyUUID").Interface().(*uuid.UUID)
-		company, err := c.companyFor(named, inBody)
-		if err != nil {
-			return reply{}, err
-		}
-		return handle(ctx, c, company, in)
-	})
-}
-
 // decodeJSON reads text as one JSON value, strictly: no unknown or duplicate
 // members, no trailing data, no invalid UTF-8, no wrong types. Its errors name
 // the place and never repeat a value.
 func decodeJSON(text []byte, into any) error {
 	reading, nesting := strict, maxNesting
 	switch into.(type) {
-	case *events.Event: // which checks the nesting itself and names the field
+	case *events.Event: // Event checks the nesting itself and names the field
 		reading, nesting = lenient, 2*maxNesting
 	case *gen.CardCreate:
 		reading = lenient

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
 	"strings"
 	"time"
 
@@ -15,41 +14,29 @@ import (
 )
 
 // ListDeliveries is GET /api/v1/deliveries.
-func (s *server) ListDeliveries(w http.ResponseWriter, r *http.Request, p gen.ListDeliveriesParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		filter, err := deliveryFilter(c, p)
-		if err != nil {
-			return reply{}, err
-		}
-		page, err := s.opts.Deliveries.List(ctx, filter)
-		return byCursor(r, filter.Size, page.Items, page.Next, shownDelivery), err
-	})
-}
-
-func deliveryFilter(c *caller, p gen.ListDeliveriesParams) (f query.Filter, err error) {
-	f = query.Filter{
-		Subscriber: p.SubscriberUUID, EventTypes: or(p.Event, nil), Statuses: valuesOf[delivery.Status](p.Status),
+func (s *server) ListDeliveries(ctx context.Context, q *request, p gen.ListDeliveriesParams) (reply, error) {
+	f := query.Filter{
+		Company: q.companies, Subscriber: p.SubscriberUUID, EventTypes: or(p.Event, nil), Statuses: valuesOf[delivery.Status](p.Status),
 		ErrorClasses: valuesOf[string](p.ErrorClass), CodeFrom: or(p.StatusCodeFrom, 0), CodeTo: or(p.StatusCodeTo, 0),
 		From: p.From, To: p.To, Cursor: textOf(p.Cursor), Size: or(p.Size, defaultSize),
 	}
-	f.Company, err = checkDeliveries(c, f, p.CompanyUUID)
-	return f, err
+	if err := checkDeliveries(f, q.companies); err != nil {
+		return reply{}, err
+	}
+	page, err := s.opts.Deliveries.List(ctx, f)
+	return byCursor(q, f.Size, page.Items, page.Next, shownDelivery), err
 }
 
-// checkDeliveries checks a filter of deliveries, except its lists, and returns its company; nil
-// means all companies.
-func checkDeliveries(c *caller, f query.Filter, named *uuid.UUID) (*uuid.UUID, error) {
-	if err := checkPeriod(f.From, f.To); err != nil {
-		return nil, err
-	}
+// checkDeliveries checks a filter of the deliveries of a company, except its lists. Nil means all
+// companies.
+func checkDeliveries(f query.Filter, company *uuid.UUID) error {
 	if f.CodeTo > 0 && f.CodeTo < f.CodeFrom {
-		return nil, fieldProblem("statusCodeTo", "INVALID", "must not be less than statusCodeFrom")
+		return fieldProblem("statusCodeTo", "INVALID", "must not be less than statusCodeFrom")
 	}
-	company, err := c.companyOfList(named)
-	if err == nil && f.Subscriber != nil && company == nil {
-		err = fieldProblem("companyUuid", "REQUIRED", "is required with subscriberUuid")
+	if f.Subscriber != nil && company == nil {
+		return fieldProblem("companyUuid", "REQUIRED", "is required with subscriberUuid")
 	}
-	return company, err
+	return checkPeriod(f.From, f.To)
 }
 
 // valuesOf are the values of a list in another type of text; nil when it was not given.
@@ -61,20 +48,15 @@ func valuesOf[T, G ~string](given *[]G) []T {
 }
 
 // GetDelivery is GET /api/v1/deliveries/{id}.
-func (s *server) GetDelivery(w http.ResponseWriter, r *http.Request, id gen.DeliveryPath, p gen.GetDeliveryParams) {
-	s.doFor(w, r, p.CompanyUUID, func(ctx context.Context, company uuid.UUID) (reply, error) {
-		d, err := s.opts.Deliveries.Delivery(ctx, company, id)
-		return ok(shownDetail(d)), err
-	})
+func (s *server) GetDelivery(ctx context.Context, q *request, id gen.DeliveryPath) (reply, error) {
+	d, err := s.opts.Deliveries.Delivery(ctx, q.company, id)
+	return ok(shownDetail(d)), err
 }
 
 // RetryDelivery is POST /api/v1/deliveries/{id}/retry.
-func (s *server) RetryDelivery(w http.ResponseWriter, r *http.Request, id gen.DeliveryPath, p gen.RetryDeliveryParams) {
-	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, _ gen.CompanyScope) (reply, error) {
-		c.auditTarget(&company, "delivery", id)
-		d, err := s.opts.Redelivery.Retry(ctx, company, id)
-		return reply{status: http.StatusAccepted, content: shownDelivery(d)}, err
-	})
+func (s *server) RetryDelivery(ctx context.Context, q *request, id gen.DeliveryPath, _ gen.CompanyScope) (reply, error) {
+	d, err := s.opts.Redelivery.Retry(ctx, q.company, id)
+	return accepted(shownDelivery(d)), err
 }
 
 // shownDelivery is the published form of a delivery.

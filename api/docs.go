@@ -22,12 +22,18 @@ var docsFiles embed.FS
 const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; " +
 	"img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// asset is one file.
+// asset is one file. With build, it is built again when it is older than lifetime; if that fails, the
+// last one is served.
 type asset struct {
 	contentType string
-	data        []byte
 	gzipped     bool
 	cache       string // "" is cacheable
+	lifetime    time.Duration
+	build       func(ctx context.Context) ([]byte, error)
+
+	mu    sync.Mutex // guards what follows, and is held while the asset is built
+	data  []byte
+	built time.Time
 }
 
 // routeDocs serves the document and the page that shows it.
@@ -46,93 +52,72 @@ func (s *server) routeDocs() error {
 		if err != nil {
 			return fmt.Errorf("docs page: %w", err)
 		}
-		s.routeAsset(f.route, asset{contentType: f.contentType, data: data, gzipped: strings.HasSuffix(f.name, ".gz")})
+		s.routeAsset(f.route, &asset{contentType: f.contentType, data: data, gzipped: strings.HasSuffix(f.name, ".gz")})
 	}
 	page, err := errorsHTML()
 	if err != nil {
 		return fmt.Errorf("docs page: %w", err)
 	}
-	s.routeAsset("/docs/errors", asset{contentType: html, data: page})
-	s.routeAsset("/openapi.json", &cachedAsset{server: s, lifetime: time.Minute, build: func(context.Context) (asset, error) {
-		return asset{contentType: mediaJSON, data: asOf(s.document, s.opts.Now())}, nil
+	s.routeAsset("/docs/errors", &asset{contentType: html, data: page})
+	s.routeAsset("/openapi.json", &asset{contentType: mediaJSON, lifetime: time.Minute, build: func(context.Context) ([]byte, error) {
+		return asOf(s.document, s.opts.Now()), nil
 	}})
 	hooks, err := newWebhookFrame(s.document)
 	if err != nil {
 		return fmt.Errorf("openapi.yaml: %w", err)
 	}
-	s.routeAsset("/webhooks.json", &cachedAsset{server: s, lifetime: webhooksLifetime, build: func(ctx context.Context) (asset, error) {
+	s.routeAsset("/webhooks.json", &asset{contentType: mediaJSON, cache: webhooksCache, lifetime: webhooksLifetime, build: func(ctx context.Context) ([]byte, error) {
 		types, err := s.opts.EventTypes.List(ctx)
 		if err != nil {
-			return asset{}, err
+			return nil, err
 		}
-		text, err := hooks.document(types)
-		return asset{contentType: mediaJSON, data: text, cache: webhooksCache}, err
+		return hooks.document(types)
 	}})
 	return nil
 }
 
-func (s *server) routeAsset(route string, a http.Handler) {
-	s.router.Handle(route, s.observe(route, http.MethodGet, a)).Methods(http.MethodGet)
-}
-
-// cachedAsset is an asset that is built again when it is older than lifetime. If that fails,
-// the last one is served.
-type cachedAsset struct {
-	server   *server
-	lifetime time.Duration
-	build    func(ctx context.Context) (asset, error)
-
-	mu    sync.Mutex // guards what follows, and is held while the asset is built
-	built time.Time
-	asset asset
-}
-
-// ServeHTTP answers with the asset.
-func (c *cachedAsset) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), c.server.opts.Timeout)
-	defer cancel()
-	a, err := c.current(ctx)
-	if err != nil {
-		c.server.fail(w, r, err)
-		return
-	}
-	a.ServeHTTP(w, r)
-}
-
-func (c *cachedAsset) current(ctx context.Context) (asset, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := c.server.opts.Now()
-	if age := now.Sub(c.built); c.asset.data != nil && age >= 0 && age < c.lifetime {
-		return c.asset, nil
-	}
-	fresh, err := c.build(ctx)
-	switch {
-	case err == nil:
-		c.asset = fresh
-	case c.asset.data == nil:
-		return asset{}, err
-	}
-	c.built = now
-	return c.asset, nil
-}
-
-// ServeHTTP writes the file, compressed as it is kept where the client takes that.
-func (a asset) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
-	h.Set("Content-Type", a.contentType)
-	h.Set("Content-Security-Policy", docsPolicy)
-	h.Set("Cache-Control", cmp.Or(a.cache, cacheable))
-	if a.gzipped {
-		h.Set("Vary", "Accept-Encoding")
-		if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-			if plain, err := gzip.NewReader(bytes.NewReader(a.data)); err == nil {
-				_, _ = io.Copy(w, plain) //nolint:gosec // what is embedded is no bomb
-			}
+// routeAsset serves an asset at a route. A client that does not accept gzip gets it decompressed.
+func (s *server) routeAsset(route string, a *asset) {
+	s.router.Handle(route, s.observe(route, http.MethodGet, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		data, err := s.current(r.Context(), a)
+		if err != nil {
+			s.fail(w, r, err)
 			return
 		}
-		h.Set("Content-Encoding", "gzip")
+		h := w.Header()
+		h.Set("Content-Type", a.contentType)
+		h.Set("Content-Security-Policy", docsPolicy)
+		h.Set("Cache-Control", cmp.Or(a.cache, cacheable))
+		if a.gzipped {
+			h.Set("Vary", "Accept-Encoding")
+			if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+				if plain, err := gzip.NewReader(bytes.NewReader(data)); err == nil {
+					_, _ = io.Copy(w, plain) //nolint:gosec // the embedded files are no decompression bombs
+				}
+				return
+			}
+			h.Set("Content-Encoding", "gzip")
+		}
+		h.Set("Content-Length", strconv.Itoa(len(data)))
+		_, _ = w.Write(data)
+	}))).Methods(http.MethodGet)
+}
+
+func (s *server) current(ctx context.Context, a *asset) ([]byte, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := s.opts.Now()
+	if age := now.Sub(a.built); a.build == nil || a.data != nil && age >= 0 && age < a.lifetime {
+		return a.data, nil
 	}
-	h.Set("Content-Length", strconv.Itoa(len(a.data)))
-	_, _ = w.Write(a.data)
+	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	defer cancel()
+	fresh, err := a.build(ctx)
+	if err == nil {
+		a.data = fresh
+	} else if a.data == nil {
+		return nil, err
+	}
+	a.built = now
+	return a.data, nil
 }

@@ -24,7 +24,7 @@ const (
 	tokenBodyLimit = 32 << 10
 	singleBytes    = 512 << 10 // of an answer that is no list: an event and its metadata are the most
 	// readBytes is the memory of a page of events while it is read: the raw events and the
-	// bodies decoded from them. So one company reads at most four such pages at a time.
+	// bodies decoded from them. So one company reads at most three such pages at a time.
 	readBytes = 2 * pageBytes
 )
 
@@ -36,13 +36,33 @@ type operation struct {
 	ndjson            bool     // it can answer NDJSON too
 	public            bool     // no token is needed: the document says "security: []"
 	scopes            []string // that the token needs
+	ofCompany         bool     // it is about one company, whose companyUuid is in the token, the query or the body
+	ofList            bool     // it lists the items of a company, or of all
+	idempotent        bool     // it takes an Idempotency-Key
 	path, query       map[string]*parameter
 	hasBody           bool
-	needsBody         bool     // a JSON body must be sent
-	form              bool     // the body is a form, not JSON, and errors are those of OAuth
-	maxBody           int64    // bytes
-	answerBytes       int64    // bytes that its answer may take in memory, while it is under way; 0 when that is bounded otherwise
+	needsBody         bool  // a JSON body must be sent
+	form              bool  // the body is a form, not JSON, and errors are those of OAuth
+	maxBody           int64 // bytes
+	answerBytes       int64 // the most memory of its answer, in bytes; 0 when the handler reserves it, or the answer is small
+	timeout           time.Duration
 	codes             []string // status codes of its answers
+}
+
+// Operations that have a rule of their own.
+const (
+	ingestEvents = "ingestEvents"
+	readFeed     = "readSubscriberFeed"
+)
+
+// timeouts are those of operations that wait: for a receiver, or up to 30 s for events. The other operations
+// have the time-out of Options.
+var timeouts = map[string]time.Duration{"testSubscriber": 20 * time.Second, readFeed: 35 * time.Second}
+
+// severalCompanies are the operations that find their company themselves: their items may name it, or the
+// scopes of the token decide whether it must be named.
+var severalCompanies = map[string]bool{
+	ingestEvents: true, "createCards": true, "replayEvent": true, "createConsoleLink": true, "endConsoleSession": true,
 }
 
 // routes are the operations by path template and method.
@@ -143,9 +163,10 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 	o := &operation{
 		id: op.OperationID, method: method, route: route,
 		path: map[string]*parameter{}, query: map[string]*parameter{},
-		hasBody: op.RequestBody != nil, maxBody: bodyLimit,
+		hasBody: op.RequestBody != nil, maxBody: bodyLimit, timeout: timeouts[op.OperationID],
 	}
-	if o.id == "ingestEvents" {
+	o.action, _ = op.Extensions["x-audit"].(string)
+	if o.id == ingestEvents {
 		o.maxBody = eventBodyLimit
 	}
 	if len(op.Tags) == 1 {
@@ -162,8 +183,12 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 		switch p := ref.Value; p.In {
 		case openapi3.ParameterInQuery:
 			o.query[p.Name] = newParameter(p)
+			o.ofCompany = o.ofCompany || strings.HasSuffix(ref.Ref, "/CompanyUuid") && !severalCompanies[o.id]
+			o.ofList = o.ofList || strings.HasSuffix(ref.Ref, "/CompanyFilter")
 		case openapi3.ParameterInPath:
 			o.path[p.Name] = newParameter(p)
+		case openapi3.ParameterInHeader:
+			o.idempotent = o.idempotent || p.Name == idempotencyHeader
 		}
 	}
 	security := doc.Security
@@ -171,12 +196,12 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 		security = *op.Security
 		o.public = len(security) == 0
 	}
-	for _, requirement := range security { // alternatives of which one has the scopes
+	for _, requirement := range security { // alternatives; one of them has the scopes
 		for _, scopes := range requirement {
 			o.scopes = append(o.scopes, scopes...)
 		}
 	}
-	o.answerBytes, o.action = answerBytesOf(o), actions[o.id]
+	o.answerBytes = answerBytesOf(o)
 	if success := op.Responses.Value("200"); success != nil {
 		o.ndjson = success.Value.Content.Get(mediaNDJSON) != nil
 	}
@@ -189,7 +214,7 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 // answerBytesOf returns the answerBytes of an operation, whose parameters are set already.
 func answerBytesOf(o *operation) int64 {
 	switch {
-	case o.method != http.MethodGet || o.public || o.query["wait"] != nil:
+	case o.method != http.MethodGet || o.public || o.id == readFeed:
 		return 0
 	case o.id == "listEvents":
 		return readBytes

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/google/uuid"
-	"github.com/shopspring/decimal"
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/query"
@@ -12,16 +11,12 @@ import (
 	"spendhook/dispatcher/redelivery"
 	"spendhook/events"
 	"spendhook/events/eventtype"
-	"spendhook/events/history"
 	"spendhook/events/publish"
 	"spendhook/internal/idempotency"
 	"spendhook/storage/cards"
 	"spendhook/storage/cards/bulk"
 	"spendhook/storage/creations"
-	"spendhook/storage/locations"
-	"spendhook/storage/reimbursements"
 	"spendhook/subscribers"
-	"spendhook/subscribers/listing"
 )
 
 // These interfaces are of the parts of the domain that tests replace. For the other parts
@@ -42,20 +37,9 @@ type subscriberService interface {
 	SigningKey(ctx context.Context, company uuid.UUID) (subscribers.SigningKey, error)
 }
 
-// subscriberLister is *listing.Reader.
-type subscriberLister interface {
-	List(ctx context.Context, f listing.Filter) (items []subscribers.Subscriber, total int, err error)
-}
-
 // publisher is *publish.Publisher.
 type publisher interface {
 	Accept(ctx context.Context, list []events.Event) ([]publish.Result, error)
-}
-
-// eventReader is *history.Reader.
-type eventReader interface {
-	Get(ctx context.Context, ref events.Ref) (events.Stored, error)
-	List(ctx context.Context, f history.Filter) (history.Page, error)
 }
 
 // eventTypeStore is *eventtype.Store.
@@ -95,32 +79,10 @@ type feedReader interface {
 	Wait(ctx context.Context, company uuid.UUID, after int64) (arrived bool, err error)
 }
 
-// cardStore is *cards.Store.
-type cardStore interface {
-	Card(ctx context.Context, company, id uuid.UUID) (cards.Card, error)
-	Cards(ctx context.Context, f cards.Filter) (cards []cards.Card, total int64, err error)
-	CreateCard(ctx context.Context, company uuid.UUID, r cards.Request, once creations.Once) (cards.Card, error)
-	SetCardThreshold(ctx context.Context, company, id uuid.UUID, threshold decimal.Decimal) (cards.Card, error)
-	LockCard(ctx context.Context, company, id uuid.UUID, lock bool) (cards.Card, error)
-	CancelCard(ctx context.Context, company, id uuid.UUID) error
-	CancelCards(ctx context.Context, company uuid.UUID, ids []uuid.UUID) ([]cards.CancelResult, error)
-}
-
 // cardSubmitter stores a bulk creation of cards and queues its items. Submit
 // returns what bulk.Store.CreateCardJob does.
 type cardSubmitter interface {
 	Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once creations.Once) (bulk.Job, error)
-}
-
-// reimbursementReader is *reimbursements.Store.
-type reimbursementReader interface {
-	List(ctx context.Context, f reimbursements.Filter) (list []reimbursements.Reimbursement, total int64, err error)
-}
-
-// locationReader is *locations.Store.
-type locationReader interface {
-	Get(ctx context.Context, company, id uuid.UUID) (locations.Location, error)
-	List(ctx context.Context, f locations.Filter) (list []locations.Location, total int64, err error)
 }
 
 // idempotencyStore is *idempotency.Store.

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/google/uuid"
 
@@ -11,35 +10,29 @@ import (
 )
 
 // GetEgressCertificate is GET /api/v1/egress-certificate.
-func (s *server) GetEgressCertificate(w http.ResponseWriter, r *http.Request, p gen.GetEgressCertificateParams) {
-	s.doFor(w, r, p.CompanyUUID, func(ctx context.Context, company uuid.UUID) (reply, error) {
-		found, err := s.opts.Certificates.Get(ctx, company)
-		if err != nil {
-			return reply{}, err
-		}
-		return ok(shownCertificate(company, found)), nil
-	})
+func (s *server) GetEgressCertificate(ctx context.Context, q *request) (reply, error) {
+	found, err := s.opts.Certificates.Get(ctx, q.company)
+	if err != nil {
+		return reply{}, err
+	}
+	return ok(shownCertificate(q.company, found)), nil
 }
 
 // SetEgressCertificate is PUT /api/v1/egress-certificate.
-func (s *server) SetEgressCertificate(w http.ResponseWriter, r *http.Request, p gen.SetEgressCertificateParams) {
-	withBody(s.do, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.EgressCertificateInput) (reply, error) {
-		c.auditTarget(&company, "egress_certificate", company.String())
-		set, err := s.opts.Certificates.Set(ctx, company, certificate.Input{Chain: in.CertificateChain, PrivateKey: in.PrivateKey})
-		if err != nil {
-			return reply{}, err
-		}
-		c.auditDetail("x5t#S256 " + set.Thumbprint)
-		return ok(shownCertificate(company, set)), nil
-	})
+func (s *server) SetEgressCertificate(ctx context.Context, q *request, in gen.EgressCertificateInput) (reply, error) {
+	q.auditTarget(&q.company, "egress_certificate", q.company.String())
+	set, err := s.opts.Certificates.Set(ctx, q.company, certificate.Input{Chain: in.CertificateChain, PrivateKey: in.PrivateKey})
+	if err != nil {
+		return reply{}, err
+	}
+	q.auditDetail("x5t#S256 " + set.Thumbprint)
+	return ok(shownCertificate(q.company, set)), nil
 }
 
 // DeleteEgressCertificate is DELETE /api/v1/egress-certificate.
-func (s *server) DeleteEgressCertificate(w http.ResponseWriter, r *http.Request, p gen.DeleteEgressCertificateParams) {
-	withBody(s.do, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, _ gen.CompanyScope) (reply, error) {
-		c.auditTarget(&company, "egress_certificate", company.String())
-		return noContent(), s.opts.Certificates.Remove(ctx, company)
-	})
+func (s *server) DeleteEgressCertificate(ctx context.Context, q *request, _ gen.CompanyScope) (reply, error) {
+	q.auditTarget(&q.company, "egress_certificate", q.company.String())
+	return noContent(), s.opts.Certificates.Remove(ctx, q.company)
 }
 
 // shownCertificate never has the key.

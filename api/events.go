@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,28 +31,17 @@ import (
 const maxBatch = 1000 // events of one request
 
 // IngestEvents is POST /api/v1/events.
-func (s *server) IngestEvents(w http.ResponseWriter, r *http.Request, p gen.IngestEventsParams) {
-	if bytes.HasPrefix(bytes.TrimLeft(bodyOf(r), " \t\r\n"), []byte("[")) {
-		// An array needs no Idempotency-Key, since each event has an id.
-		s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-			return s.ingestBatch(ctx, w.Header(), c, p.CompanyUUID, bodyOf(r), tracing.OfRequest(r))
-		})
-		return
+func (s *server) IngestEvents(ctx context.Context, q *request, body jsontext.Value) (reply, error) {
+	if isArray(body) {
+		return s.ingestBatch(ctx, q, body)
 	}
-	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		e, err := decode[events.Event](r)
-		if err != nil {
-			return reply{}, err
-		}
-		return s.ingestOne(ctx, c, p.CompanyUUID, e, tracing.OfRequest(r))
-	})
-}
-
-func (s *server) ingestOne(ctx context.Context, c *caller, named *uuid.UUID, e events.Event, trace tracing.Parent) (reply, error) {
-	if err := prepareEvent(c, named, &e); err != nil {
+	var e events.Event
+	if err := decodeJSON(body, &e); err != nil {
 		return reply{}, err
 	}
-	e.Trace = trace
+	if err := q.prepareEvent(&e); err != nil {
+		return reply{}, err
+	}
 	results, err := s.opts.Publisher.Accept(ctx, []events.Event{e})
 	if err != nil {
 		return reply{}, err
@@ -59,16 +49,20 @@ func (s *server) ingestOne(ctx context.Context, c *caller, named *uuid.UUID, e e
 	if results[0].Err != nil {
 		return reply{}, results[0].Err
 	}
-	status := http.StatusAccepted
+	rep := accepted(gen.EventResult{ID: e.ID, Status: gen.EventResultStatus(results[0].Status)})
 	if results[0].Status == publish.Duplicate {
-		status = http.StatusOK
+		rep.status = http.StatusOK
 	}
-	return reply{status: status, content: gen.EventResult{ID: e.ID, Status: gen.EventResultStatus(results[0].Status)}}, nil
+	return rep, nil
 }
 
-// prepareEvent sets the company of an event to that of the token or the query, and refuses another
-// one. It refuses types that are reserved for operational events.
-func prepareEvent(c *caller, named *uuid.UUID, e *events.Event) error {
+func isArray(body []byte) bool {
+	return bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("["))
+}
+
+// prepareEvent sets the trace of an event, and its company to that of the token or the query. It refuses
+// another company, and types that are reserved for operational events.
+func (q *request) prepareEvent(e *events.Event) error {
 	if eventtype.Reserved(e.Type) {
 		return fieldProblem("event", "EVENT_TYPE_RESERVED", "is raised by this service itself, about deliveries")
 	}
@@ -76,47 +70,39 @@ func prepareEvent(c *caller, named *uuid.UUID, e *events.Event) error {
 	if *of == uuid.Nil {
 		of = nil
 	}
-	company, err := c.companyIn(named, of)
+	company, err := companyIn(q.Company, q.named, of)
 	if company != nil {
 		e.CompanyUUID = *company
 	}
+	e.Trace = tracing.OfRequest(q.sent)
 	return err
 }
 
 // ingestBatch accepts an array. A bad item has an error result; the others are accepted.
-func (s *server) ingestBatch(ctx context.Context, h http.Header, c *caller, named *uuid.UUID, text []byte, trace tracing.Parent) (reply, error) {
+func (s *server) ingestBatch(ctx context.Context, q *request, text []byte) (reply, error) {
 	items, err := split(text)
 	if err != nil {
 		return reply{}, err
 	}
-	if err := s.throttle.charge(ctx, h, c, 1, len(items)); err != nil {
+	if err := s.charge(ctx, q, 1, len(items)); err != nil {
 		return reply{}, err
 	}
 	results := make([]gen.EventItemResult, len(items))
-	var accepted []events.Event
-	var places []int // of the accepted ones, in results
+	var list []events.Event
+	var places []int // of the events of list, in results
 	for i, item := range items {
-		e, err := readItem(c, named, item)
+		e, err := q.readItem(item)
 		if err != nil {
 			results[i] = rejected(idOf(item), err)
 			continue
 		}
-		e.Trace = trace
-		accepted, places = append(accepted, e), append(places, i)
+		list, places = append(list, e), append(places, i)
 	}
-	if err := s.acceptAll(ctx, accepted, places, results); err != nil {
-		return reply{}, err
-	}
-	return reply{status: http.StatusAccepted, content: gen.EventBatchResult{Results: results}}, nil
-}
-
-func (s *server) acceptAll(ctx context.Context, list []events.Event, places []int, results []gen.EventItemResult) error {
-	if len(list) == 0 {
-		return nil
-	}
-	answers, err := s.opts.Publisher.Accept(ctx, list)
-	if err != nil {
-		return err
+	var answers []publish.Result
+	if len(list) > 0 {
+		if answers, err = s.opts.Publisher.Accept(ctx, list); err != nil {
+			return reply{}, err
+		}
 	}
 	for i, a := range answers {
 		if a.Err != nil {
@@ -125,11 +111,11 @@ func (s *server) acceptAll(ctx context.Context, list []events.Event, places []in
 		}
 		results[places[i]] = gen.EventItemResult{ID: list[i].ID, Status: gen.EventItemResultStatus(a.Status)}
 	}
-	return nil
+	return accepted(gen.EventBatchResult{Results: results}), nil
 }
 
 // split returns the items of an array and checks only its syntax. Duplicate names, deep
-// nesting and bad UTF-8 are found later and fail their item alone.
+// nesting and invalid UTF-8 are found later and fail only their item.
 func split(text []byte) ([]jsontext.Value, error) {
 	var items batch
 	err := json.Unmarshal(text, &items, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
@@ -172,7 +158,7 @@ func (b *batch) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return err
 }
 
-func readItem(c *caller, named *uuid.UUID, item jsontext.Value) (events.Event, error) {
+func (q *request) readItem(item jsontext.Value) (events.Event, error) {
 	var e events.Event
 	if item.Kind() != jsontext.KindBeginObject {
 		return e, fieldProblem("", "INVALID", "must be an event object")
@@ -180,7 +166,7 @@ func readItem(c *caller, named *uuid.UUID, item jsontext.Value) (events.Event, e
 	if err := decodeJSON(item, &e); err != nil {
 		return e, err
 	}
-	return e, prepareEvent(c, named, &e)
+	return e, q.prepareEvent(&e)
 }
 
 // idOf returns the id of an item that could not be read as an event, so that the emitter
@@ -211,34 +197,31 @@ func rejected(id string, err error) gen.EventItemResult {
 		result.Status = gen.EventItemResultStatusCONFLICT
 	}
 	if e, ok := errors.AsType[*invalid.Error](err); ok {
-		list := fieldErrors(problemOf(e).fields)
-		result.Error.Errors = &list
+		result.Error.Errors = problemOf(e).fields
 	}
 	return result
 }
 
 // ListEvents is GET /api/v1/events.
-func (s *server) ListEvents(w http.ResponseWriter, r *http.Request, p gen.ListEventsParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		list, err := s.eventList(c, p)
-		if err != nil {
-			return reply{}, err
-		}
-		page, err := s.opts.Events.List(ctx, list.filter)
-		if err != nil {
-			return reply{}, err
-		}
-		content, err := list.shown(ctx, page.Items)
-		if err != nil {
-			return reply{}, err
-		}
-		rep := byCursor(r, list.filter.Size, content, page.Next, func(e gen.Event) gen.Event { return e })
-		rep.bytes = 0
-		for _, e := range content {
-			rep.bytes += int64(len(e.Metadata) + len(e.ErrorMessage) + eventRest)
-		}
-		return rep, nil
-	})
+func (s *server) ListEvents(ctx context.Context, q *request, p gen.ListEventsParams) (reply, error) {
+	list, err := s.eventList(q, p)
+	if err != nil {
+		return reply{}, err
+	}
+	page, err := s.opts.Events.List(ctx, list.filter)
+	if err != nil {
+		return reply{}, err
+	}
+	content, err := list.shown(ctx, page.Items)
+	if err != nil {
+		return reply{}, err
+	}
+	rep := byCursor(q, list.filter.Size, content, page.Next, same[gen.Event])
+	rep.bytes = 0
+	for _, e := range content {
+		rep.bytes += int64(len(e.Metadata) + len(e.ErrorMessage) + eventRest)
+	}
+	return rep, nil
 }
 
 // eventRest estimates the bytes of an event without metadata and error message.
@@ -254,11 +237,11 @@ type eventList struct {
 	known      map[events.Ref]query.EventStatus
 }
 
-func (s *server) eventList(c *caller, p gen.ListEventsParams) (*eventList, error) {
+func (s *server) eventList(q *request, p gen.ListEventsParams) (*eventList, error) {
 	l := &eventList{
 		server: s, statuses: valuesOf[query.EventStatus](p.Status), known: map[events.Ref]query.EventStatus{},
 		filter: history.Filter{
-			Subscriber: p.SubscriberUUID, Types: or(p.Event, nil), From: p.From, To: p.To,
+			Company: q.companies, Subscriber: p.SubscriberUUID, Types: or(p.Event, nil), From: p.From, To: p.To,
 			Cursor: textOf(p.Cursor), Size: or(p.Size, defaultSize),
 		},
 		deliveries: query.Filter{
@@ -267,13 +250,17 @@ func (s *server) eventList(c *caller, p gen.ListEventsParams) (*eventList, error
 		},
 	}
 	of := l.deliveries
-	if len(l.statuses)+len(of.ErrorClasses)+of.CodeFrom+of.CodeTo > 0 || of.Subscriber != nil {
+	if len(l.statuses) > 0 || !l.anyDelivery() {
 		l.filter.Only = l.only
 		l.filter.OnlyKey = fmt.Sprint(l.statuses, of.Subscriber, of.ErrorClasses, of.CodeFrom, of.CodeTo)
 	}
-	var err error
-	l.filter.Company, err = checkDeliveries(c, of, p.CompanyUUID)
-	return l, err
+	return l, checkDeliveries(of, q.companies)
+}
+
+// anyDelivery reports whether no filter is about deliveries. Then events without a delivery are listed too.
+func (l *eventList) anyDelivery() bool {
+	of := l.deliveries
+	return of.Subscriber == nil && len(of.ErrorClasses)+of.CodeFrom+of.CodeTo == 0
 }
 
 // only reports which events have one of the statuses and a delivery that matches.
@@ -282,9 +269,7 @@ func (l *eventList) only(ctx context.Context, refs []events.Ref) (on []bool, wor
 	if err != nil {
 		return nil, 0, err
 	}
-	// Without a filter of deliveries, events without a delivery are listed too.
-	of := l.deliveries
-	anyDelivery := of.Subscriber == nil && len(of.ErrorClasses)+of.CodeFrom+of.CodeTo == 0
+	anyDelivery := l.anyDelivery()
 	on = make([]bool, len(refs))
 	for i, sum := range sums {
 		work += sum.Work
@@ -326,25 +311,19 @@ func shownEvent(e events.Stored, status query.EventStatus) gen.Event {
 }
 
 // GetEvent is GET /api/v1/events/{id}.
-func (s *server) GetEvent(w http.ResponseWriter, r *http.Request, id gen.EventPath, p gen.GetEventParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		ref, err := eventRef(c, id, p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
-		stored, err := s.opts.Events.Get(ctx, ref)
-		if err != nil {
-			return reply{}, err
-		}
-		if stored.State == events.Compacted {
-			return reply{}, compacted(stored)
-		}
-		content, err := s.withStatus(ctx, []events.Stored{stored})
-		if err != nil {
-			return reply{}, err
-		}
-		return ok(content[0]), nil
-	})
+func (s *server) GetEvent(ctx context.Context, q *request, id gen.EventPath) (reply, error) {
+	stored, err := s.opts.Events.Get(ctx, events.Ref{Company: q.company, ID: id})
+	if err != nil {
+		return reply{}, err
+	}
+	if stored.State == events.Compacted {
+		return reply{}, compacted(stored)
+	}
+	content, err := s.withStatus(ctx, []events.Stored{stored})
+	if err != nil {
+		return reply{}, err
+	}
+	return ok(content[0]), nil
 }
 
 // compacted is the problem for an event without its payload; it shows when the event was
@@ -355,43 +334,20 @@ func compacted(e events.Stored) *problem {
 	return p
 }
 
-// eventRef returns the event of a request. A malformed id is answered as not found.
-func eventRef(c *caller, id string, named ...*uuid.UUID) (events.Ref, error) {
-	company, err := c.companyFor(named...)
-	if err != nil {
-		return events.Ref{}, err
-	}
-	if !isEventID(id) {
-		return events.Ref{}, events.ErrNotFound
-	}
-	return events.Ref{Company: company, ID: id}, nil
-}
-
 // ListEventDeliveries is GET /api/v1/events/{id}/deliveries.
-func (s *server) ListEventDeliveries(w http.ResponseWriter, r *http.Request, id gen.EventPath, p gen.ListEventDeliveriesParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		ref, err := eventRef(c, id, p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
-		if _, err := s.opts.Events.Get(ctx, ref); err != nil {
-			return reply{}, err
-		}
-		list, err := s.opts.Deliveries.OfEvent(ctx, ref)
-		return ok(gen.EventDeliveries{Content: convertAll(list, shownDelivery)}), err
-	})
+func (s *server) ListEventDeliveries(ctx context.Context, q *request, id gen.EventPath) (reply, error) {
+	ref := events.Ref{Company: q.company, ID: id}
+	if _, err := s.opts.Events.Get(ctx, ref); err != nil {
+		return reply{}, err
+	}
+	list, err := s.opts.Deliveries.OfEvent(ctx, ref)
+	return ok(gen.EventDeliveries{Content: convertAll(list, shownDelivery)}), err
 }
 
 // ExplainEvent is GET /api/v1/events/{id}/explain.
-func (s *server) ExplainEvent(w http.ResponseWriter, r *http.Request, id gen.EventPath, p gen.ExplainEventParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		ref, err := eventRef(c, id, p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
-		list, err := s.opts.Inspector.Explain(ctx, ref)
-		return ok(gen.EventExplanation{EventID: ref.ID, CompanyUUID: ref.Company, Subscribers: shownExplanations(list)}), err
-	})
+func (s *server) ExplainEvent(ctx context.Context, q *request, id gen.EventPath) (reply, error) {
+	list, err := s.opts.Inspector.Explain(ctx, events.Ref{Company: q.company, ID: id})
+	return ok(gen.EventExplanation{EventID: id, CompanyUUID: q.company, Subscribers: shownExplanations(list)}), err
 }
 
 func shownExplanations(list []inspect.Explanation) []gen.SubscriberExplanation {
@@ -412,47 +368,35 @@ func shownExplanations(list []inspect.Explanation) []gen.SubscriberExplanation {
 	return shown
 }
 
-// ReplayEvent is POST /api/v1/events/{id}/replay.
-func (s *server) ReplayEvent(w http.ResponseWriter, r *http.Request, id gen.EventPath, p gen.ReplayEventParams) {
-	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decode[gen.ReplayRequest](r)
-		if err != nil {
-			return reply{}, err
-		}
-		ref, err := eventRef(operatorOf(c, p.CompanyUUID, in.CompanyUUID), id, p.CompanyUUID, in.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
-		only := or(in.SubscriberUuids, nil)
-		switch {
-		case in.SubscriberUuids != nil && len(only) == 0:
-			return reply{}, fieldProblem("subscriberUuids", "REQUIRED", "must name a subscriber; leave it out for all of them")
-		case len(only) > maxReplay:
-			return reply{}, fieldProblem("subscriberUuids", "TOO_MANY", "must have at most %d subscribers", maxReplay)
-		}
-		c.auditTarget(&ref.Company, "event", ref.ID)
-		list, err := s.replay(ctx, w.Header(), c, ref, only)
-		accepted := reply{status: http.StatusAccepted, content: gen.EventDeliveries{Content: convertAll(list, shownDelivery)}}
-		return accepted.withLocation("/api/v1/events/"+ref.ID+"/deliveries", ref.Company), err
-	})
-}
-
 // maxReplay is how many subscribers a replay may name.
 const maxReplay = 1000
 
-// operatorOf lets a caller with the scope operator name any company.
-func operatorOf(c *caller, named ...*uuid.UUID) *caller {
-	if !c.May(auth.ScopeOperator) || !slices.ContainsFunc(named, func(id *uuid.UUID) bool { return id != nil }) {
-		return c
+// ReplayEvent is POST /api/v1/events/{id}/replay. A caller with the scope operator may name any company.
+func (s *server) ReplayEvent(ctx context.Context, q *request, id gen.EventPath, in gen.ReplayRequest) (reply, error) {
+	token := q.Company
+	if q.May(auth.ScopeOperator) && cmp.Or(q.named, in.CompanyUUID) != nil {
+		token = nil
 	}
-	operator := *c.Caller
-	operator.Company = nil
-	return &caller{Caller: &operator}
+	company, err := companyFor(token, q.named, in.CompanyUUID)
+	if err != nil {
+		return reply{}, err
+	}
+	only := or(in.SubscriberUuids, nil)
+	switch {
+	case in.SubscriberUuids != nil && len(only) == 0:
+		return reply{}, fieldProblem("subscriberUuids", "REQUIRED", "must name a subscriber; leave it out for all of them")
+	case len(only) > maxReplay:
+		return reply{}, fieldProblem("subscriberUuids", "TOO_MANY", "must have at most %d subscribers", maxReplay)
+	}
+	q.auditTarget(&company, "event", id)
+	list, err := s.replay(ctx, q, events.Ref{Company: company, ID: id}, only)
+	rep := accepted(gen.EventDeliveries{Content: convertAll(list, shownDelivery)})
+	return rep.withLocation("/api/v1/events/"+id+"/deliveries", company), err
 }
 
 // replay takes rate-limit tokens for the most deliveries that the replay can make, and
 // returns the tokens that were not needed.
-func (s *server) replay(ctx context.Context, h http.Header, c *caller, ref events.Ref, only []uuid.UUID) ([]delivery.Delivery, error) {
+func (s *server) replay(ctx context.Context, q *request, ref events.Ref, only []uuid.UUID) ([]delivery.Delivery, error) {
 	most := len(only)
 	if most == 0 {
 		var err error
@@ -461,22 +405,15 @@ func (s *server) replay(ctx context.Context, h http.Header, c *caller, ref event
 		}
 	}
 	most = max(1, most)
-	if err := s.throttle.charge(ctx, h, c, 1, most); err != nil {
+	if err := s.charge(ctx, q, 1, most); err != nil {
 		return nil, err
 	}
 	list, err := s.opts.Redelivery.Replay(ctx, ref, only)
-	_ = s.throttle.charge(ctx, h, c, most, max(1, len(list))) // returns tokens, which is never refused
+	_ = s.charge(ctx, q, most, max(1, len(list))) // returns tokens, which is never refused
 	return list, err
 }
 
 // EraseEventPayload is DELETE /api/v1/events/{id}/payload.
-func (s *server) EraseEventPayload(w http.ResponseWriter, r *http.Request, id gen.EventPath, p gen.EraseEventPayloadParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		ref, err := eventRef(c, id, p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
-		c.auditTarget(&ref.Company, "event", ref.ID)
-		return noContent(), s.opts.Deliveries.Erase(ctx, ref)
-	})
+func (s *server) EraseEventPayload(ctx context.Context, q *request, id gen.EventPath) (reply, error) {
+	return noContent(), s.opts.Deliveries.Erase(ctx, events.Ref{Company: q.company, ID: id})
 }

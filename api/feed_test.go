@@ -8,12 +8,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
 	"spendhook/dispatcher/feed"
 	"spendhook/events/sequence"
+	"spendhook/internal/invalid"
 )
 
 // feed is a subscriber's feed, without a query.
@@ -128,4 +130,14 @@ func TestWaitingReadersHoldNoMemory(t *testing.T) {
 		t.Error("no Retry-After")
 	}
 	h.call("GET", path, "").want(http.StatusOK)
+}
+
+// A reader that waits as long as it may, 30 s, gets its answer before the operation times out.
+func TestAFeedTimesOutAfterItsLongestWait(t *testing.T) {
+	t.Parallel()
+	op := documentedRoutes(t)["/api/v1/subscribers/{uuid}/feed"][http.MethodGet]
+	var problems invalid.Error
+	if op.query["wait"].read(&problems, "wait", []string{"30s"}) == "" || op.timeout < 30*time.Second+2*1500*time.Millisecond {
+		t.Errorf("time-out %v, problems %v", op.timeout, problems.Fields)
+	}
 }

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/google/uuid"
 
@@ -17,24 +16,19 @@ import (
 const filterTestEvents = 100
 
 // TestSubscriberFilter is POST /api/v1/subscribers/{uuid}/filter-test.
-func (s *server) TestSubscriberFilter(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.TestSubscriberFilterParams) {
-	withBody(s.do, w, r, p.CompanyUUID, func(ctx context.Context, _ *caller, company uuid.UUID, in gen.FilterTest) (reply, error) {
-		sub, err := s.opts.Subscribers.Get(ctx, company, id)
-		if err != nil {
-			return reply{}, err
-		}
-		if in.Filter == nil {
-			in.Filter = &sub.Filter
-		}
-		if sub, err = sub.WithFilter(*in.Filter); err != nil {
-			return reply{}, fieldProblem("filter", "INVALID", "%s", err)
-		}
-		list, err := s.filterTestEvents(ctx, sub.CompanyUUID, in.EventID)
-		if err != nil {
-			return reply{}, err
-		}
-		return ok(tryFilter(&sub, list)), nil
-	})
+func (s *server) TestSubscriberFilter(ctx context.Context, q *request, id gen.SubscriberPath, in gen.FilterTest) (reply, error) {
+	sub, err := s.opts.Subscribers.Get(ctx, q.company, id)
+	if err != nil {
+		return reply{}, err
+	}
+	if in.Filter == nil {
+		in.Filter = &sub.Filter
+	}
+	if sub, err = sub.WithFilter(*in.Filter); err != nil {
+		return reply{}, fieldProblem("filter", "INVALID", "%s", err)
+	}
+	list, err := s.filterTestEvents(ctx, sub.CompanyUUID, in.EventID)
+	return ok(tryFilter(&sub, list)), err
 }
 
 // filterTestEvents are those that a filter is tried on: one, or the latest of the company.

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"errors"
 	"io"
 	"mime"
 	"net/http"
@@ -9,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"spendhook/api/gen"
+	"spendhook/auth"
 )
 
 // guard checks a request before its handler runs, by the operation in the document: the
@@ -18,60 +17,69 @@ import (
 func (s *server) guard(op *operation, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != op.route && s.routes[r.URL.Path] != nil {
-			s.methodNotAllowed(w, r) // a fixed path such as add-event, which the router read as a parameter
+			s.methodNotAllowed(w, r) // the router took a fixed path, such as add-event, for a parameter
 			return
 		}
-		r, err := s.admit(w, r, op)
-		if err != nil && op.form {
-			s.failToken(w, r, err)
-			return
-		}
+		q, err := s.admit(w, r, op)
 		if err != nil {
 			s.fail(w, r, err)
 			return
 		}
-		if b, ok := r.Body.(body); ok {
-			defer b.memory.Close()
-		}
-		next.ServeHTTP(w, r)
+		defer q.bodyMemory.ShrinkTo(0)
+		next.ServeHTTP(w, q.sent)
 	})
 }
 
-func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*http.Request, error) {
-	if !op.public && callerOf(r) == nil {
-		c, err := s.authenticate(r)
-		if err != nil {
-			return r, err
+func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*request, error) {
+	q := &request{op: op, w: w}
+	if again := requestOf(r); again != nil {
+		q.Caller = again.Caller // see readAgain
+	} else if !op.public {
+		if err := s.admitCaller(w, r, q); err != nil {
+			return nil, err
 		}
-		if rec, ok := w.(*recorder); ok {
-			rec.caller = c
-		}
-		if err := s.throttle.charge(r.Context(), w.Header(), c, 0, 1); err != nil {
-			return r, err
-		}
-		if err := s.checkCertificate(r, op.group); err != nil {
-			return r, err
-		}
-		if err := authorize(c, op.scopes); err != nil {
-			return r, err
-		}
-		c.entry, c.answerBytes = s.newAuditEntry(w, r, c, op), op.answerBytes
-		r = withCaller(r, c)
 	}
 	if accept := r.Header.Get("Accept"); !acceptsJSON(accept) && (!op.ndjson || !wantsNDJSON(accept)) {
-		return r, newProblem(http.StatusNotAcceptable, "NOT_ACCEPTABLE", "Only application/json can be answered.")
+		return nil, newProblem(http.StatusNotAcceptable, "NOT_ACCEPTABLE", "Only application/json can be answered.")
 	}
 	r, err := readParameters(r, op)
 	if err != nil {
-		return r, err
+		return nil, err
+	}
+	if !op.hasBody && r.Method == http.MethodDelete && sendsBody(r) {
+		return nil, newProblem(http.StatusBadRequest, "BODY_NOT_ALLOWED", "This operation has no body; its parameters are in the path and the query.")
 	}
 	if op.hasBody {
-		return r, s.receive(w, r, op)
+		if err := s.receive(w, r, q); err != nil {
+			return nil, err
+		}
 	}
-	if r.Method == http.MethodDelete && sendsBody(r) {
-		return r, newProblem(http.StatusBadRequest, "BODY_NOT_ALLOWED", "This operation has no body; its parameters are in the path and the query.")
+	q.sent = withRequest(r, q)
+	return q, nil
+}
+
+// admitCaller checks the token, the rate limit, the client certificate and the scopes.
+func (s *server) admitCaller(w http.ResponseWriter, r *http.Request, q *request) (err error) {
+	if q.Caller, err = s.authenticate(r); err != nil {
+		return err
 	}
-	return r, nil
+	if rec, ok := w.(*recorder); ok {
+		rec.request = q
+	}
+	if err := s.charge(r.Context(), q, 0, 1); err != nil {
+		return err
+	}
+	if err := s.checkCertificate(r, q.op.group); err != nil {
+		return err
+	}
+	if err := authorize(q.Caller, q.op.scopes); err != nil {
+		return err
+	}
+	if q.Company != nil && slices.Contains(q.op.scopes, auth.ScopePlatform) {
+		return newProblem(http.StatusForbidden, "PLATFORM_ONLY", "The token must be tied to no company.")
+	}
+	q.entry = s.newAuditEntry(w, r, q)
+	return nil
 }
 
 // sendsBody reports whether a request has a body of at least one byte.
@@ -83,15 +91,9 @@ func sendsBody(r *http.Request) bool {
 	return n > 0
 }
 
-// badParameter answers a request with a parameter that the generated code refuses: a header
-// that is given twice. readParameters has checked the parameters of the path and the query.
-func (s *server) badParameter(w http.ResponseWriter, r *http.Request, err error) {
-	name := ""
-	if e, ok := errors.AsType[*gen.InvalidParamFormatError](err); ok {
-		name = e.ParamName
-	} else if e, ok := errors.AsType[*gen.TooManyValuesForParamError](err); ok {
-		name = e.ParamName
-	}
+// badParameter answers a request with a header that is given twice. readParameters has checked
+// the parameters of the path and the query.
+func (s *server) badParameter(w http.ResponseWriter, r *http.Request, name string) {
 	s.fail(w, r, fieldProblem(name, "INVALID", "is not of the documented form"))
 }
 
@@ -115,7 +117,7 @@ func acceptsJSON(accept string) bool {
 	return accepts(accept, "*/*", mediaJSON, "application/*")
 }
 
-// wantsNDJSON reports whether an Accept header names NDJSON, and not JSON too.
+// wantsNDJSON reports whether an Accept header names NDJSON, but not JSON.
 func wantsNDJSON(accept string) bool {
 	return accept != "" && accepts(accept, mediaNDJSON) && !accepts(accept, mediaJSON)
 }

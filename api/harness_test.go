@@ -108,15 +108,15 @@ func setupOn(t *testing.T, client redis.UniversalClient, adjust ...func(*Options
 }
 
 // domainOf is a started domain with loopback receivers allowed.
-func domainOf(t *testing.T, client redis.UniversalClient, logger *slog.Logger) Options {
-	t.Helper()
-	return domainBehind(t, client, logger, egress.New(egress.Options{AllowLoopback: true}), nil)
+func domainOf(tb testing.TB, client redis.UniversalClient, logger *slog.Logger) Options {
+	tb.Helper()
+	return domainBehind(tb, client, logger, egress.New(egress.Options{AllowLoopback: true}), nil)
 }
 
 // domainBehind is a started domain whose deliveries go through a guard; resolve
 // judges the hosts of callback URLs, nil takes all.
-func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logger, guard *egress.Guard, resolve func(context.Context, string) error) Options {
-	t.Helper()
+func domainBehind(tb testing.TB, client redis.UniversalClient, logger *slog.Logger, guard *egress.Guard, resolve func(context.Context, string) error) Options {
+	tb.Helper()
 	policy := lifecycle.Policy{
 		Schedule: []time.Duration{20 * time.Millisecond}, DeadRetention: 30 * 24 * time.Hour,
 		Retention: 7 * 24 * time.Hour, FailingAfter: 4, DisableAfter: time.Hour,
@@ -129,7 +129,7 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	sender := webhook.NewSender(webhook.SenderOptions{
 		Guard: guard, Timeout: 2 * time.Second, Version: "test",
 	})
-	t.Cleanup(sender.Close)
+	tb.Cleanup(sender.Close)
 	copies := registry.New(lists, 0)
 	made := requests.New(requests.Options{Logger: logger})
 	d := dispatcher.New(dispatcher.Options{
@@ -140,12 +140,12 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 		Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
 	publisher := publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Queue().Wake, Claimer: d.Queue()})
-	t.Cleanup(publisher.Close)
-	start(t, d, publisher)
+	tb.Cleanup(publisher.Close)
+	start(tb, d, publisher)
 	inspector := inspect.New(inspect.Options{Events: store, Registry: copies, Deliveries: d.Deliveries(), Requests: made, Send: sender.Send})
 	reader := feed.New(feed.Options{Numbers: sequence.New(client), Events: store, Registry: copies, Requests: made})
-	t.Cleanup(reader.Close)
-	return withSpend(storagetest.Open(t, storage.Options{}), Options{
+	tb.Cleanup(reader.Close)
+	return withSpend(storagetest.Open(tb, storage.Options{}), Options{
 		Subscribers: subs, SubscriberLists: lists, Certificates: certificates, Health: healths, Publisher: publisher, Events: store,
 		SignEd25519: true,
 		EventTypes:  eventtype.NewStore(client, nil, time.Now),
@@ -171,12 +171,12 @@ func withSpend(db *storage.DB, o Options) Options {
 	return o
 }
 
-func start(t *testing.T, d *dispatcher.Dispatcher, publisher *publish.Publisher) {
-	t.Helper()
-	if err := d.Start(t.Context(), publisher.Accept); err != nil {
-		t.Fatal(err)
+func start(tb testing.TB, d *dispatcher.Dispatcher, publisher *publish.Publisher) {
+	tb.Helper()
+	if err := d.Start(tb.Context(), publisher.Accept); err != nil {
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		d.Stop(ctx)

@@ -17,69 +17,64 @@ import (
 const (
 	idempotencyHeader = "Idempotency-Key"
 	keyReused         = "IDEMPOTENCY_KEY_REUSED"
-	// storeTimeout bounds the time to store an answer, after the time-out of the request.
+	// storeTimeout is the time-out to store an answer. It begins after the request.
 	storeTimeout = 400 * time.Millisecond
 	maxStored    = 64 << 10 // bytes of an answer
 )
 
-// once is do for a request that creates or sends something. With an Idempotency-Key the
-// request is carried out once, and repetitions get the stored answer.
-func (s *server) once(w http.ResponseWriter, r *http.Request, handle handlerFunc) {
-	s.onceWithin(w, r, s.opts.Timeout, handle)
-}
-
-func (s *server) onceWithin(w http.ResponseWriter, r *http.Request, limit time.Duration, handle handlerFunc) {
-	keys := r.Header.Values(idempotencyHeader)
-	if len(keys) == 0 {
-		s.doWithin(w, r, limit, handle)
+// once answers a request by run. With an Idempotency-Key the request is carried out once, and
+// repetitions get the stored answer. An array of events needs no key, since each event has an id.
+func (s *server) once(ctx context.Context, q *request, run func() reply) {
+	key := q.sent.Header.Get(idempotencyHeader)
+	_, given := q.sent.Header[idempotencyHeader]
+	if !q.op.idempotent || !given || q.op.id == ingestEvents && isArray(q.body) {
+		rep := run()
+		q.memory.ShrinkTo(rep.bytes)
+		send(q.w, rep)
 		return
 	}
-	if len(keys) > 1 || !saneKey(keys[0]) {
-		s.fail(w, r, fieldProblem(idempotencyHeader, "INVALID", "must be 1 to 255 printable ASCII characters, given once"))
+	if !saneKey(key) {
+		s.fail(q.w, q.sent, fieldProblem(idempotencyHeader, "INVALID", "must be 1 to 255 printable ASCII characters, given once"))
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), limit)
-	defer cancel()
-	scope, sum := keyScope(callerOf(r)), fingerprint(r)
-	saved, err := s.opts.Idempotency.Begin(ctx, scope, keys[0], sum)
+	scope, sum := q.keyScope(), q.fingerprint()
+	saved, err := s.opts.Idempotency.Begin(ctx, scope, key, sum)
 	switch {
 	case err != nil:
-		s.fail(w, r, err)
+		s.fail(q.w, q.sent, err)
 	case saved != nil && saved.Read != "":
-		s.readAgain(w, r, saved)
+		s.readAgain(ctx, q, saved)
 	case saved != nil:
-		send(w, reply{status: saved.Status, header: saved.Header, body: saved.Body})
+		send(q.w, reply{status: saved.Status, header: saved.Header, body: saved.Body})
 	default:
-		rep := s.run(ctx, w, r, handle)
-		s.storeAnswer(r, scope, keys[0], sum, rep)
-		send(w, rep)
+		rep := run()
+		s.storeAnswer(q.sent, scope, key, sum, rep)
+		send(q.w, rep)
 	}
 }
 
 // readAgain answers with the current state of the created resource, when the first answer was
 // too large to store.
-func (s *server) readAgain(w http.ResponseWriter, r *http.Request, saved *idempotency.Response) {
-	get := r.Clone(r.Context()) // the clone keeps the authenticated caller
+func (s *server) readAgain(ctx context.Context, q *request, saved *idempotency.Response) {
+	get := q.sent.Clone(ctx) // the context has the admitted request, and so its caller
 	get.Method, get.Body = http.MethodGet, http.NoBody
 	at, err := url.Parse(saved.Read)
 	if err != nil {
-		s.fail(w, r, fmt.Errorf("saved response: %w", err))
+		s.fail(q.w, q.sent, fmt.Errorf("saved response: %w", err))
 		return
 	}
 	get.URL = at
-	c := callerOf(r)
-	c.entry, c.answerBytes = nil, singleBytes // the first request has its audit entry
-	s.router.ServeHTTP(&restated{w, saved}, get)
+	s.router.ServeHTTP(&withSavedStatus{q.w, saved}, get)
 }
 
-// restated replaces a status 200 by the saved status, and adds the saved headers.
-type restated struct {
+// withSavedStatus writes the status and the headers of the first answer in place of the status 200.
+type withSavedStatus struct {
 	http.ResponseWriter
 	saved *idempotency.Response
 }
 
 // WriteHeader writes the saved status in place of 200.
-func (w *restated) WriteHeader(status int) {
+func (w *withSavedStatus) WriteHeader(status int) {
 	if status == http.StatusOK {
 		status = w.saved.Status
 		maps.Copy(w.Header(), w.saved.Header)
@@ -115,28 +110,21 @@ func (s *server) storeAnswer(r *http.Request, scope, key string, sum [32]byte, r
 // creationKey returns the Idempotency-Key for package cards, which stores it together with the
 // created row. So a retry creates nothing even if this process or Redis crashed before the
 // answer was stored.
-func creationKey(r *http.Request) creations.Once {
-	key := r.Header.Get(idempotencyHeader)
+func (q *request) creationKey() creations.Once {
+	key := q.sent.Header.Get(idempotencyHeader)
 	if key == "" {
 		return creations.Once{}
 	}
-	scope := keyScope(callerOf(r))
-	return creations.Once{Key: sha256.Sum256([]byte(scope + "\x00" + key)), Fingerprint: fingerprint(r)}
+	return creations.Once{Key: sha256.Sum256([]byte(q.keyScope() + "\x00" + key)), Fingerprint: q.fingerprint()}
 }
 
 // keyScope separates the Idempotency-Keys of different clients.
-func keyScope(c *caller) string {
-	company := ""
-	if c.Company != nil {
-		company = c.Company.String()
-	}
-	return company + "|" + c.Subject
-}
+func (q *request) keyScope() string { return q.companyName() + "|" + q.Subject }
 
 // fingerprint is a hash of method, path, query and body.
-func fingerprint(r *http.Request) [32]byte {
+func (q *request) fingerprint() [32]byte {
 	h := sha256.New()
-	_, _ = fmt.Fprintf(h, "%s %s\n", r.Method, r.URL.RequestURI())
-	_, _ = h.Write(bodyOf(r))
+	_, _ = fmt.Fprintf(h, "%s %s\n", q.sent.Method, q.sent.URL.RequestURI())
+	_, _ = h.Write(q.body)
 	return [32]byte(h.Sum(nil))
 }

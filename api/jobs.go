@@ -16,29 +16,24 @@ import (
 )
 
 // RetryDeliveries is POST /api/v1/deliveries/retry.
-func (s *server) RetryDeliveries(w http.ResponseWriter, r *http.Request, p gen.RetryDeliveriesParams) {
-	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.RetryRequest) (reply, error) {
-		filter, err := s.retryFilter(c, in, company)
-		if err != nil {
-			return reply{}, err
-		}
-		request := redelivery.RetryRequest{Company: company, Filter: filter, DryRun: or(in.DryRun, false)}
-		if !request.DryRun {
-			if err := s.chargeRetry(ctx, w.Header(), c, request); err != nil {
-				return reply{}, err
-			}
-		}
-		job, err := s.opts.Redelivery.RetryAll(ctx, request)
-		c.auditTarget(&company, "job", job.UUID.String())
-		if request.DryRun {
-			c.auditDetail("dry run")
-		}
-		return startedJob(job), err
-	})
+func (s *server) RetryDeliveries(ctx context.Context, q *request, in gen.RetryRequest) (reply, error) {
+	filter, err := s.retryFilter(in, q.company)
+	if err != nil {
+		return reply{}, err
+	}
+	wanted := redelivery.RetryRequest{Company: q.company, Filter: filter, DryRun: or(in.DryRun, false)}
+	if wanted.DryRun {
+		q.auditDetail("dry run")
+	} else if err := s.chargeRetry(ctx, q, wanted); err != nil {
+		return reply{}, err
+	}
+	job, err := s.opts.Redelivery.RetryAll(ctx, wanted)
+	q.auditTarget(&q.company, "job", job.UUID.String())
+	return startedJob(job), err
 }
 
-// retryFilter reads the filters of a retry by the parameters of the list.
-func (s *server) retryFilter(c *caller, in gen.RetryRequest, company uuid.UUID) (f query.Filter, err error) {
+// retryFilter checks the filters of a retry as those of the list of deliveries.
+func (s *server) retryFilter(in gen.RetryRequest, company uuid.UUID) (f query.Filter, err error) {
 	list, problems := s.routes["/api/v1/deliveries"][http.MethodGet].query, &invalid.Error{}
 	values := func(name string, given []string) []string {
 		if given == nil {
@@ -68,8 +63,7 @@ func (s *server) retryFilter(c *caller, in gen.RetryRequest, company uuid.UUID) 
 	if len(problems.Fields) > 0 {
 		return f, problems
 	}
-	_, err = checkDeliveries(c, f, &company)
-	return f, err
+	return f, checkDeliveries(f, &company)
 }
 
 // retryPage is how many deliveries of a retry are charged at most: those of the first
@@ -77,64 +71,48 @@ func (s *server) retryFilter(c *caller, in gen.RetryRequest, company uuid.UUID) 
 const retryPage = 500
 
 // chargeRetry charges the caller for as many deliveries as are found at once.
-func (s *server) chargeRetry(ctx context.Context, h http.Header, c *caller, r redelivery.RetryRequest) error {
+func (s *server) chargeRetry(ctx context.Context, q *request, r redelivery.RetryRequest) error {
 	f := r.Matching()
 	f.Size = retryPage
 	page, err := s.opts.Deliveries.List(ctx, f)
 	if err != nil {
 		return err
 	}
-	return s.throttle.charge(ctx, h, c, 1, max(1, len(page.Items)))
+	return s.charge(ctx, q, 1, max(1, len(page.Items)))
 }
 
 // ListJobs is GET /api/v1/jobs.
-func (s *server) ListJobs(w http.ResponseWriter, r *http.Request, p gen.ListJobsParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		f := redelivery.JobFilter{
-			Subscriber: p.SubscriberUUID, Kinds: valuesOf[redelivery.JobKind](p.Kind), Statuses: valuesOf[redelivery.JobStatus](p.Status),
-			Cursor: textOf(p.Cursor), Size: or(p.Size, defaultSize),
-		}
-		var err error
-		if f.Company, err = c.companyFor(p.CompanyUUID); err != nil {
-			return reply{}, err
-		}
-		page, err := s.opts.Redelivery.Jobs(ctx, f)
-		return byCursor(r, f.Size, page.Items, page.Next, shownJob), err
-	})
+func (s *server) ListJobs(ctx context.Context, q *request, p gen.ListJobsParams) (reply, error) {
+	f := redelivery.JobFilter{
+		Company: q.company, Subscriber: p.SubscriberUUID, Kinds: valuesOf[redelivery.JobKind](p.Kind), Statuses: valuesOf[redelivery.JobStatus](p.Status),
+		Cursor: textOf(p.Cursor), Size: or(p.Size, defaultSize),
+	}
+	page, err := s.opts.Redelivery.Jobs(ctx, f)
+	return byCursor(q, f.Size, page.Items, page.Next, shownJob), err
 }
 
 // GetJob is GET /api/v1/jobs/{jobUuid}.
-func (s *server) GetJob(w http.ResponseWriter, r *http.Request, id gen.JobPath, p gen.GetJobParams) {
-	s.doFor(w, r, p.CompanyUUID, func(ctx context.Context, company uuid.UUID) (reply, error) {
-		job, err := s.opts.Redelivery.Job(ctx, company, id)
-		return ok(shownJob(job)), err
-	})
+func (s *server) GetJob(ctx context.Context, q *request, id gen.JobPath) (reply, error) {
+	job, err := s.opts.Redelivery.Job(ctx, q.company, id)
+	return ok(shownJob(job)), err
 }
 
 // CancelJob is POST /api/v1/jobs/{jobUuid}/cancel.
-func (s *server) CancelJob(w http.ResponseWriter, r *http.Request, id gen.JobPath, p gen.CancelJobParams) {
-	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, _ gen.CompanyScope) (reply, error) {
-		c.auditTarget(&company, "job", id.String())
-		job, err := s.opts.Redelivery.Cancel(ctx, company, id)
-		return ok(shownJob(job)), err
-	})
+func (s *server) CancelJob(ctx context.Context, q *request, id gen.JobPath, _ gen.CompanyScope) (reply, error) {
+	job, err := s.opts.Redelivery.Cancel(ctx, q.company, id)
+	return ok(shownJob(job)), err
 }
 
 // EraseCompany is DELETE /api/v1/companies/{uuid}.
-func (s *server) EraseCompany(w http.ResponseWriter, r *http.Request, company gen.CompanyPath) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		if err := c.ofPlatform(); err != nil {
-			return reply{}, err
-		}
-		c.auditTarget(&company, "company", company.String())
-		job, err := s.opts.Redelivery.Erase(ctx, company)
-		return startedJob(job), err
-	})
+func (s *server) EraseCompany(ctx context.Context, q *request, company gen.CompanyPath) (reply, error) {
+	q.auditTarget(&company, "company", company.String())
+	job, err := s.opts.Redelivery.Erase(ctx, company)
+	return startedJob(job), err
 }
 
 // startedJob answers with a job: 202, or 200 when it is finished already.
 func startedJob(job redelivery.Job) reply {
-	rep := reply{status: http.StatusAccepted, content: shownJob(job)}
+	rep := accepted(shownJob(job))
 	if job.FinishedAt != nil {
 		rep.status = http.StatusOK
 	}

@@ -20,28 +20,22 @@ import (
 // invalid request takes one token, and so does one that is answered with a stored answer. A
 // request above a limit (429) takes none. A request with more items than the burst takes the whole burst.
 type Limits struct {
-	Limiter *ratelimit.Limiter
-
-	// Client is the limit of each credential, Company that of all credentials of a company.
-	// A credential without a company has the first alone. The names are set by this package.
-	Client, Company ratelimit.Limit
-
-	changed atomic.Pointer[[2]ratelimit.Limit] // nil: as above
+	limiter *ratelimit.Limiter
+	now     atomic.Pointer[[2]ratelimit.Limit] // of a client and of a company
 }
 
-// Change replaces Client and Company, also while requests are served.
+// NewLimits returns Limits. Client is the limit of each credential, company that of all credentials of
+// a company. A credential without a company has the first alone. The names are set by this package.
+func NewLimits(limiter *ratelimit.Limiter, client, company ratelimit.Limit) *Limits {
+	l := &Limits{limiter: limiter}
+	l.Change(client, company)
+	return l
+}
+
+// Change replaces the limits, also while requests are served.
 func (l *Limits) Change(client, company ratelimit.Limit) {
-	l.changed.Store(&[2]ratelimit.Limit{client, company})
-}
-
-// now are the limits of a client and of a company.
-func (l *Limits) now() (client, company ratelimit.Limit) {
-	client, company = l.Client, l.Company
-	if changed := l.changed.Load(); changed != nil {
-		client, company = changed[0], changed[1]
-	}
 	client.Name, company.Name = limitClient, limitCompany
-	return client, company
+	l.now.Store(&[2]ratelimit.Limit{client, company})
 }
 
 // The limits, as metrics and headers name them.
@@ -50,31 +44,25 @@ const (
 	limitCompany = "company"
 )
 
-// throttle applies Limits. Nil limits let everything through.
-type throttle struct {
-	limits  *Limits
-	metrics *Metrics
-}
-
-// charge changes the number of tokens that a request has taken, from taken to n. It sets the
-// headers with the tokens that are left. After an error, a 429, the request has taken none.
-func (t *throttle) charge(ctx context.Context, h http.Header, c *caller, taken, n int) error {
-	if t.limits == nil {
+// charge takes n tokens for a request that has taken some already; it returns those above n. It sets
+// the headers with the tokens that are left. After an error, a 429, the request has taken none.
+func (s *server) charge(ctx context.Context, q *request, taken, n int) error {
+	if s.opts.Limits == nil {
 		return nil
 	}
-	buckets := t.buckets(c)
+	buckets := s.opts.Limits.buckets(q.Caller)
 	decisions := make([]ratelimit.Decision, len(buckets))
 	var refused error
 	for i, b := range buckets {
-		if decisions[i] = t.adjust(ctx, b, taken, n); decisions[i].OK {
+		if decisions[i] = s.opts.Limits.adjust(ctx, b, taken, n); decisions[i].OK {
 			continue
 		}
-		refused = t.refuse(b.limit.Name, decisions[i])
+		refused = s.refuseRate(b.limit.Name, decisions[i])
 		for j, other := range buckets {
 			if j < i {
-				decisions[j] = t.adjust(ctx, other, n, 0)
+				decisions[j] = s.opts.Limits.adjust(ctx, other, n, 0)
 			} else if taken > 0 {
-				decisions[j] = t.adjust(ctx, other, taken, 0)
+				decisions[j] = s.opts.Limits.adjust(ctx, other, taken, 0)
 			}
 		}
 		if taken == 0 {
@@ -82,7 +70,7 @@ func (t *throttle) charge(ctx context.Context, h http.Header, c *caller, taken, 
 		}
 		break
 	}
-	setRateFields(h, buckets, decisions)
+	setRateFields(q.w.Header(), buckets, decisions)
 	return refused
 }
 
@@ -92,11 +80,12 @@ type bucket struct {
 	key   string
 }
 
-func (t *throttle) buckets(c *caller) []bucket {
+func (l *Limits) buckets(c *auth.Caller) []bucket {
 	var list []bucket
-	client, company := t.limits.now()
+	now := l.now.Load()
+	client, company := now[0], now[1]
 	if client.PerSecond > 0 {
-		list = append(list, bucket{client, limitKey(c.Caller)})
+		list = append(list, bucket{client, limitKey(c)})
 	}
 	if company.PerSecond > 0 && c.Company != nil {
 		list = append(list, bucket{company, c.Company.String()})
@@ -104,21 +93,21 @@ func (t *throttle) buckets(c *caller) []bucket {
 	return list
 }
 
-// adjust changes the tokens taken from a bucket from taken to n. Both count as the burst at
-// most.
-func (t *throttle) adjust(ctx context.Context, b bucket, taken, n int) ratelimit.Decision {
+// adjust takes n tokens from a bucket for a request that has taken some already. Both numbers count as
+// the burst at most.
+func (l *Limits) adjust(ctx context.Context, b bucket, taken, n int) ratelimit.Decision {
 	more := min(n, b.limit.Burst) - min(taken, b.limit.Burst)
 	if more < 0 {
-		return t.limits.Limiter.Give(ctx, b.limit, b.key, -more)
+		return l.limiter.Give(ctx, b.limit, b.key, -more)
 	}
-	return t.limits.Limiter.Take(ctx, b.limit, b.key, more)
+	return l.limiter.Take(ctx, b.limit, b.key, more)
 }
 
 // limitKey identifies the client or subject of a token.
 func limitKey(c *auth.Caller) string { return c.Issuer + "|" + cmp.Or(c.ClientID, c.Subject) }
 
-func (t *throttle) refuse(limit string, d ratelimit.Decision) error {
-	t.metrics.throttled.WithLabelValues(limit).Inc()
+func (s *server) refuseRate(limit string, d ratelimit.Decision) error {
+	s.opts.Metrics.throttled.WithLabelValues(limit).Inc()
 	seconds := max(1, wholeSeconds(d.RetryAfter))
 	return newProblem(http.StatusTooManyRequests, "RATE_LIMITED", "Too many requests; try again in %d s.", seconds).
 		with("Retry-After", strconv.Itoa(seconds))
@@ -128,7 +117,7 @@ func wholeSeconds(d time.Duration) int { return int(math.Ceil(d.Seconds())) }
 
 // setRateFields sets RateLimit-Policy and RateLimit of the IETF's
 // draft-ietf-httpapi-ratelimit-headers: for each limit its quota q in a window
-// of w seconds, what remains of it (r), and the seconds until it is whole (t).
+// of w seconds, the tokens that remain (r), and the seconds until the bucket is full (t).
 func setRateFields(h http.Header, buckets []bucket, decisions []ratelimit.Decision) {
 	var policies, states []string
 	for i, d := range decisions {

@@ -35,11 +35,7 @@ func limited(t *testing.T, client redis.UniversalClient, perClient, perCompany i
 	limiter := ratelimit.New(client, nil)
 	limiter.LeaseTimeout = time.Minute // a busy machine is no absent Redis
 	return setupOn(t, client, append(adjust, func(o *Options) {
-		o.Limits = &Limits{
-			Limiter: limiter,
-			Client:  ratelimit.Limit{PerSecond: 0.001, Burst: perClient},
-			Company: ratelimit.Limit{PerSecond: 0.001, Burst: perCompany},
-		}
+		o.Limits = NewLimits(limiter, ratelimit.Limit{PerSecond: 0.001, Burst: perClient}, ratelimit.Limit{PerSecond: 0.001, Burst: perCompany})
 	})...)
 }
 
@@ -173,7 +169,7 @@ func TestWithoutLimitsNothingIsSaidOfThem(t *testing.T) {
 	t.Parallel()
 	for _, adjust := range []func(*Options){
 		func(*Options) {},
-		func(o *Options) { o.Limits = &Limits{Limiter: ratelimit.New(nil, nil)} },
+		func(o *Options) { o.Limits = NewLimits(ratelimit.New(nil, nil), ratelimit.Limit{}, ratelimit.Limit{}) },
 	} {
 		h := setup(t, adjust)
 		a := h.call("GET", eventTypes, "").want(http.StatusOK)

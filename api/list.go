@@ -1,9 +1,12 @@
 package api
 
 import (
+	"context"
+	"io"
 	"iter"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,22 +35,22 @@ func pageOf(page, size *int) lists.Page {
 	return lists.Page{Number: or(page, 0), Size: or(size, defaultSize)}
 }
 
-// cursorPage is one page of a list that goes on at a cursor.
+// cursorPage is one page of a list that continues at a cursor.
 type cursorPage[T any] struct {
 	Content    []T    `json:"content"`
 	NextCursor string `json:"nextCursor,omitzero"`
-	Partial    bool   `json:"partial,omitzero"` // the page ends before it is full, and the list goes on
+	Partial    bool   `json:"partial,omitzero"` // the page ends before it is full, and the list continues
 }
 
-// byCursor answers one page of a list that goes on at next.
-func byCursor[I, T any](r *http.Request, size int, items []I, next string, show func(I) T) reply {
+// byCursor answers one page of a list that continues at next.
+func byCursor[I, T any](q *request, size int, items []I, next string, show func(I) T) reply {
 	rep := listed(cursorPage[T]{convertAll(items, show), next, next != "" && len(items) < size}, size, len(items))
 	if next == "" {
 		return rep
 	}
-	query := r.URL.Query()
+	query := q.sent.URL.Query()
 	query.Set("cursor", next)
-	return rep.with("Link", link(r.URL, query, "next"))
+	return rep.with("Link", link(q.sent.URL, query, "next"))
 }
 
 // numberedPage is one page of a list whose pages are numbered.
@@ -60,14 +63,14 @@ type numberedPage[T any] struct {
 }
 
 // byNumber answers one page of a list of total items.
-func byNumber[I, T any](r *http.Request, page lists.Page, items []I, total int64, show func(I) T) reply {
+func byNumber[I, T any](q *request, page lists.Page, items []I, total int64, show func(I) T) reply {
 	content := numberedPage[T]{convertAll(items, show), page.Number, page.Size, total, pages(total, page)}
-	return paged(listed(content, page.Size, len(items)), r, &page, total)
+	return paged(listed(content, page.Size, len(items)), q, &page, total)
 }
 
 // inArray is byNumber for a list that is a bare array.
-func inArray[I, T any](r *http.Request, page lists.Page, items []I, total int64, show func(I) T, links ...string) reply {
-	return paged(listed(convertAll(items, show), page.Size, len(items)), r, &page, total, links...)
+func inArray[I, T any](q *request, page lists.Page, items []I, total int64, show func(I) T) reply {
+	return paged(listed(convertAll(items, show), page.Size, len(items)), q, &page, total)
 }
 
 func convertAll[I, T any](items []I, convert func(I) T) []T {
@@ -78,22 +81,67 @@ func convertAll[I, T any](items []I, convert func(I) T) []T {
 	return converted
 }
 
+// same shows items as they are.
+func same[T any](item T) T { return item }
+
 // listed is the answer of a page with that many items.
 func listed(content any, size, items int) reply {
-	rep := ok(content).with("X-Page-Size", strconv.Itoa(size))
-	rep.stream, rep.bytes = true, int64(items)*itemBytes
-	return rep
+	return streamed(content, int64(items)*itemBytes).with("X-Page-Size", strconv.Itoa(size))
 }
 
-// streamed is encoded as an array of the items that it yields.
-type streamed[T any] iter.Seq2[T, error]
+// parts are the items of a long list. The list is read and written a part at a time, so that only one part
+// is in memory.
+type parts[T any] iter.Seq2[T, error]
 
-// MarshalJSONTo writes the array as it is read.
-func (s streamed[T]) MarshalJSONTo(enc *jsontext.Encoder) error {
+// inParts returns the items, followed by those that next returns until it returns none. Next is called
+// while the answer is written.
+func inParts[I, T any](s *server, q *request, items []I, show func(I) T, next func(ctx context.Context) ([]I, error)) parts[T] {
+	return func(yield func(T, error) bool) {
+		for len(items) > 0 {
+			for _, item := range items {
+				if !yield(show(item), nil) {
+					return
+				}
+			}
+			var err error
+			if items, err = nextPart(s, q, next); err != nil {
+				var none T
+				yield(none, err)
+				return
+			}
+		}
+	}
+}
+
+// nextPart extends the time to write the answer, and pauses when the account reads above the rate. The
+// time-outs of the server and of the request are for answers that are read at once.
+func nextPart[I any](s *server, q *request, next func(ctx context.Context) ([]I, error)) ([]I, error) {
+	s.delayEnd(q.sent.Context(), q.w)
+	_ = http.NewResponseController(q.w).SetWriteDeadline(s.opts.Now().Add(partTime)) // not every writer has one
+	ctx, cancel := context.WithTimeout(q.sent.Context(), s.opts.Timeout)
+	defer cancel()
+	return next(ctx)
+}
+
+// partTime is how long a client may take to read a part.
+const partTime = 30 * time.Second
+
+// MarshalJSONTo writes the items as an array.
+func (p parts[T]) MarshalJSONTo(enc *jsontext.Encoder) error {
 	if err := enc.WriteToken(jsontext.BeginArray); err != nil {
 		return err
 	}
-	for item, err := range s {
+	if err := p.encode(enc); err != nil {
+		return err
+	}
+	return enc.WriteToken(jsontext.EndArray)
+}
+
+// lines writes the items as NDJSON.
+func (p parts[T]) lines(w io.Writer) error { return p.encode(jsontext.NewEncoder(w, encoding)) }
+
+func (p parts[T]) encode(enc *jsontext.Encoder) error {
+	for item, err := range p {
 		if err == nil {
 			err = json.MarshalEncode(enc, item)
 		}
@@ -101,7 +149,7 @@ func (s streamed[T]) MarshalJSONTo(enc *jsontext.Encoder) error {
 			return err
 		}
 	}
-	return enc.WriteToken(jsontext.EndArray)
+	return nil
 }
 
 // pages is how many pages of that size hold total items.
@@ -110,10 +158,10 @@ func pages(total int64, p lists.Page) int64 {
 	return (total + size - 1) / size
 }
 
-// paged adds X-Total-Count and the RFC 8288 links to other pages, after the links others.
+// paged adds X-Total-Count, and the RFC 8288 links to other pages after those that the answer has.
 // A nil page means the whole list.
-func paged(rep reply, r *http.Request, page *lists.Page, total int64, others ...string) reply {
-	links := append(others, pageLinks(r.URL, page, total)...)
+func paged(rep reply, q *request, page *lists.Page, total int64) reply {
+	links := append(slices.Clone(q.w.Header()["Link"]), pageLinks(q.sent.URL, page, total)...)
 	return rep.with("X-Total-Count", strconv.FormatInt(total, 10)).with("Link", strings.Join(links, ", "))
 }
 

@@ -1,12 +1,10 @@
 package api
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,7 +13,6 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
-	"spendhook/internal/waittest"
 )
 
 // slowReader takes nothing of an answer until it is let go.
@@ -92,77 +89,6 @@ func heap() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
-}
-
-func TestWhoWaitsForMemoryIsServedInTurn(t *testing.T) {
-	t.Parallel()
-	f := newAnswerMemory(8)
-	take := func(who string, bytes int64, patience time.Duration) (*reservation, error) {
-		return f.reserve(t.Context(), who, bytes, patience)
-	}
-	a, err := take("a", 4, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := take("a", 4, time.Millisecond); err == nil { // it would hold all
-		t.Error("a company took everything")
-	}
-	b, err := take("b", 4, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	next := make(chan *reservation)
-	go func() {
-		c, err := take("c", 2, time.Minute)
-		if err != nil {
-			t.Error(err)
-		}
-		next <- c
-	}()
-	a.shrinkTo(2) // a part is enough
-	for _, s := range []*reservation{a, b, <-next} {
-		s.shrinkTo(1)
-		s.shrinkTo(0)
-		s.shrinkTo(0)
-	}
-	if f.free != 8 || len(f.held) != 0 || len(f.waiting) != 0 {
-		t.Errorf("%d free, %v held, %d waiting", f.free, f.held, len(f.waiting))
-	}
-}
-
-// Small answers do not overtake the large one of a company that holds nothing. When its request
-// gives up, they get the memory at once.
-func TestSmallAnswersDoNotOvertakeALargeOne(t *testing.T) {
-	t.Parallel()
-	m := newAnswerMemory(8)
-	if _, err := m.reserve(t.Context(), "first", 1, time.Minute); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan string, 2)
-	wait := func(ctx context.Context, account string, bytes int64, waiting int) {
-		go func() {
-			if _, err := m.reserve(ctx, account, bytes, time.Minute); err != nil {
-				account += " refused"
-			}
-			ended <- account
-		}()
-		waittest.Until(t, account+" waits", func() bool {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			return len(m.waiting) == waiting || len(ended) > 0
-		})
-	}
-	ctx, giveUp := context.WithCancel(t.Context())
-	defer giveUp()
-	wait(ctx, "large", 8, 1)
-	wait(t.Context(), "small", 1, 2)
-	if len(ended) > 0 {
-		t.Fatal(<-ended, " overtook the large answer")
-	}
-	giveUp()
-	if both := []string{<-ended, <-ended}; !slices.Contains(both, "large refused") || !slices.Contains(both, "small") {
-		t.Errorf("the requests ended as %v", both)
-	}
 }
 
 // An answer of a list is written as it is encoded.

@@ -118,13 +118,13 @@ func (s *server) recoverPanic(rec *recorder, r *http.Request) {
 	s.fail(rec, r, newProblem(http.StatusInternalServerError, "INTERNAL_ERROR", "An unexpected error occurred."))
 }
 
-// recorder notes the status and the bytes of an answer, and the caller.
+// recorder notes the status and the bytes of an answer, and the request.
 type recorder struct {
 	http.ResponseWriter
 	status  int
 	bytes   int64
-	caller  *caller // nil until the token is verified
-	refused bool    // the caller sends too much
+	request *request // nil until the token is verified
+	refused bool     // the caller sends too much
 }
 
 // WriteHeader notes the status.

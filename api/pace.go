@@ -19,6 +19,11 @@ const (
 	paceBurst = time.Second
 	// maxPaced is how many accounts a pacer knows; the least used are forgotten.
 	maxPaced = 10_000
+	// refusalDelay delays answers to callers that send or read too much, so that a client that
+	// ignores Retry-After takes little CPU from the others.
+	refusalDelay = 500 * time.Millisecond
+	// maxDelayed is how many refusals wait at a time; further ones are answered at once.
+	maxDelayed = 4096
 )
 
 // pacer limits the bytes a second that each account reads from lists, feeds and exports of
@@ -54,21 +59,21 @@ func (p *pacer) add(account string, bytes int64) time.Duration {
 	return max(0, paid.Sub(now)-paceBurst)
 }
 
-// delayEnd delays the end of an answer, or the next page of an export, when the account reads
-// above the rate or the request was refused. The answer has released its memory by then.
+// delayEnd delays the end of an answer, or the next part of a long list, when the account reads
+// above the rate or the request was refused.
 func (s *server) delayEnd(ctx context.Context, w http.ResponseWriter) {
 	rec, ok := w.(*recorder)
-	if !ok || rec.caller == nil {
-		return
-	}
-	name := account(rec.caller)
 	switch {
+	case !ok || rec.request == nil:
 	case rec.refused:
-		s.refusals.delay(ctx, name)
-	case rec.caller.paced:
+		if s.delayed.Add(1) <= maxDelayed {
+			pause.For(ctx, refusalDelay)
+		}
+		s.delayed.Add(-1)
+	case rec.request.paced:
 		bytes := rec.bytes
 		rec.bytes = 0
-		pause.For(ctx, min(s.pacer.add(name, bytes), maxOwed))
+		pause.For(ctx, min(s.pacer.add(account(rec.request.Caller), bytes), maxOwed))
 	}
 }
 
@@ -79,50 +84,4 @@ func (s *server) checkPace(account string) error {
 	}
 	return newProblem(http.StatusServiceUnavailable, "OVERLOADED", "More bytes of lists are read than %d MiB a second; try again.", s.pacer.perSecond>>20).
 		with("Retry-After", "1")
-}
-
-const (
-	refusalDelay = 500 * time.Millisecond
-	// Beyond these counts a refusal is answered at once.
-	maxDelayedOfOne = 512 // of one company, or of one client that belongs to none
-	maxDelayed      = 4096
-)
-
-// refusals delays answers to callers that send or read too much, so that a client that
-// ignores Retry-After takes little CPU from the others. It is safe for concurrent use.
-type refusals struct {
-	mu      sync.Mutex
-	total   int
-	delayed map[string]int // by account
-}
-
-func newRefusals() *refusals { return &refusals{delayed: map[string]int{}} }
-
-// delay waits before a refusal is answered, no longer than ctx.
-func (f *refusals) delay(ctx context.Context, account string) {
-	if !f.begin(account) {
-		return
-	}
-	defer f.end(account)
-	pause.For(ctx, refusalDelay)
-}
-
-func (f *refusals) begin(account string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.total == maxDelayed || f.delayed[account] == maxDelayedOfOne {
-		return false
-	}
-	f.total++
-	f.delayed[account]++
-	return true
-}
-
-func (f *refusals) end(account string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.total--
-	if f.delayed[account]--; f.delayed[account] == 0 {
-		delete(f.delayed, account)
-	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/auth"
+	"spendhook/auth/tokens"
 	"spendhook/console/session"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/store"
@@ -25,6 +26,7 @@ import (
 	"spendhook/internal/cursor"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/invalid"
+	"spendhook/internal/peer"
 	"spendhook/internal/redisx"
 	"spendhook/storage"
 	"spendhook/storage/cards"
@@ -97,24 +99,22 @@ var domainProblems = []struct {
 	{cards.ErrUserNotFound, http.StatusUnprocessableEntity, "USER_NOT_FOUND", "The user is not an active user of the company."},
 	{cards.ErrNotActive, http.StatusUnprocessableEntity, "CARD_NOT_ACTIVE", "The card is not active."},
 	{cards.ErrThresholdExceedsLimit, http.StatusUnprocessableEntity, "THRESHOLD_EXCEEDS_LIMIT", "The threshold exceeds the company's credit limit."},
+	{peer.ErrUntrusted, http.StatusForbidden, "CLIENT_CERTIFICATE_INVALID", "The client certificate is expired or not trusted."},
+	{peer.ErrMalformed, http.StatusBadRequest, "CLIENT_CERTIFICATE_MALFORMED", "The client certificate that the proxy forwards cannot be read."},
+	{peer.ErrInClear, http.StatusForbidden, "TLS_REQUIRED", "This request must come by TLS."},
+	{publish.ErrBacklogFull, http.StatusTooManyRequests, "BACKLOG_FULL", "The company has the maximum number of pending events; send the event again after some are delivered."},
+	{publish.ErrStorageFull, http.StatusServiceUnavailable, "STORAGE_FULL", "No memory is left for new events of the company; send the event again after some are delivered."},
+	{idempotency.ErrInProgress, http.StatusConflict, "IDEMPOTENCY_KEY_IN_PROGRESS", "The first request with this Idempotency-Key is still under way."},
+	{sequence.ErrTooManyWaiting, http.StatusTooManyRequests, "TOO_MANY_WAITING", "Too many requests wait for new events."},
+	{redelivery.ErrTooManyJobs, http.StatusTooManyRequests, "TOO_MANY_JOBS", "The company has too many unfinished jobs; try again after some have finished, or cancel some."},
+	{session.ErrTooMany, http.StatusTooManyRequests, "TOO_MANY_CONSOLE_LINKS", "The company has the maximum number of links into the console, or of sessions."},
 }
 
-// laterProblems maps the sentinels of the domain after which the same request may succeed later.
-// seconds is the Retry-After.
-var laterProblems = []struct {
-	err     error
-	status  int
-	code    string
-	detail  string
-	seconds string
-}{
-	{publish.ErrBacklogFull, http.StatusTooManyRequests, "BACKLOG_FULL", "The company has the maximum number of pending events; send the event again after some are delivered.", "5"},
-	{publish.ErrStorageFull, http.StatusServiceUnavailable, "STORAGE_FULL", "No memory is left for new events of the company; send the event again after some are delivered.", "30"},
-	{idempotency.ErrInProgress, http.StatusConflict, "IDEMPOTENCY_KEY_IN_PROGRESS", "The first request with this Idempotency-Key is still under way.", "1"},
-	{sequence.ErrTooManyWaiting, http.StatusTooManyRequests, "TOO_MANY_WAITING", "Too many requests wait for new events.", "1"},
-	{redelivery.ErrTooManyJobs, http.StatusTooManyRequests, "TOO_MANY_JOBS", "The company has too many unfinished jobs; try again after some have finished, or cancel some.", "5"},
-	// Links expire after a minute.
-	{session.ErrTooMany, http.StatusTooManyRequests, "TOO_MANY_CONSOLE_LINKS", "The company has the maximum number of links into the console, or of sessions.", "60"},
+// retryAfter has the seconds after which the same request may succeed, by code. Links into the console
+// expire after a minute.
+var retryAfter = map[string]string{
+	"IDEMPOTENCY_KEY_IN_PROGRESS": "1", "TOO_MANY_WAITING": "1", "BACKLOG_FULL": "5", "TOO_MANY_JOBS": "5",
+	"STORAGE_FULL": "30", "TOO_MANY_CONSOLE_LINKS": "60",
 }
 
 // problemOf gives every error its HTTP form. This is the one place that does.
@@ -125,18 +125,20 @@ func problemOf(err error) *problem {
 	if e, ok := errors.AsType[*invalid.Error](err); ok {
 		return invalidProblem(e)
 	}
+	if e, ok := errors.AsType[*tokens.Error](err); ok {
+		return refusalProblem(e)
+	}
 	for _, k := range domainProblems {
 		if errors.Is(err, k.err) {
-			return newProblem(k.status, k.code, "%s", k.detail)
+			p := newProblem(k.status, k.code, "%s", k.detail)
+			if seconds := retryAfter[k.code]; seconds != "" {
+				p = p.with("Retry-After", seconds)
+			}
+			return p
 		}
 	}
 	if e, ok := errors.AsType[redelivery.UnknownSubscribersError](err); ok {
 		return newProblem(http.StatusUnprocessableEntity, "UNKNOWN_SUBSCRIBERS", "The company has no such subscribers: %s.", e)
-	}
-	for _, l := range laterProblems {
-		if errors.Is(err, l.err) {
-			return newProblem(l.status, l.code, "%s", l.detail).with("Retry-After", l.seconds)
-		}
 	}
 	if errors.Is(err, sequence.ErrAhead) {
 		return problemOf(fieldProblem("after", "OUT_OF_RANGE", "is beyond the last event of the company"))
@@ -209,25 +211,14 @@ func unavailable(err error) bool {
 
 // document is the body of the problem; kind is its type.
 func (p *problem) document(r *http.Request, kind, requestID string, now time.Time) gen.Problem {
-	doc := gen.Problem{
+	return gen.Problem{
 		Type: kind, Title: http.StatusText(p.status), Status: p.status,
 		Detail: p.detail, Message: p.detail, Code: p.code,
-		Instance: instance(r), Timestamp: now, RequestID: requestID,
+		Instance: instance(r), Timestamp: now, RequestID: requestID, Errors: p.fields,
 	}
-	if len(p.fields) > 0 {
-		list := fieldErrors(p.fields)
-		doc.Errors = &list
-	}
-	return doc
 }
 
 // instance is the path of the request, as it was sent.
 func instance(r *http.Request) string {
 	return strings.ToValidUTF8(r.URL.EscapedPath(), "")
-}
-
-func fieldErrors(fields []invalid.Field) []gen.FieldError {
-	return convertAll(fields, func(f invalid.Field) gen.FieldError {
-		return gen.FieldError{Field: f.Field, Code: f.Code, Message: f.Message}
-	})
 }

@@ -3,99 +3,76 @@ package api
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"time"
-
-	"github.com/google/uuid"
 
 	"spendhook/api/gen"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/redelivery"
 )
 
-// testTimeout bounds the work for a test delivery.
-const testTimeout = 20 * time.Second
-
 // TestSubscriber is POST /api/v1/subscribers/{uuid}/test.
-func (s *server) TestSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.TestSubscriberParams) {
-	once := func(w http.ResponseWriter, r *http.Request, handle handlerFunc) {
-		s.onceWithin(w, r, testTimeout, handle)
+func (s *server) TestSubscriber(ctx context.Context, q *request, id gen.SubscriberPath, _ gen.CompanyScope) (reply, error) {
+	if _, err := s.opts.Subscribers.Get(ctx, q.company, id); err != nil {
+		return reply{}, err
 	}
-	withBody(once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, _ gen.CompanyScope) (reply, error) {
-		if _, err := s.opts.Subscribers.Get(ctx, company, id); err != nil {
-			return reply{}, err
-		}
-		c.auditTarget(&company, "subscriber", id.String())
-		result, err := s.opts.Inspector.Test(ctx, company, id)
-		return ok(gen.TestResult{
-			EventID: result.EventID, Delivered: result.Delivered, Attempt: shownAttempt(result.EventID, result.Attempt),
-		}), err
-	})
+	result, err := s.opts.Inspector.Test(ctx, q.company, id)
+	return ok(gen.TestResult{
+		EventID: result.EventID, Delivered: result.Delivered, Attempt: shownAttempt(result.EventID, result.Attempt),
+	}), err
 }
 
 // GetSubscriberStats is GET /api/v1/subscribers/{uuid}/stats.
-func (s *server) GetSubscriberStats(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.GetSubscriberStatsParams) {
-	s.doFor(w, r, p.CompanyUUID, func(ctx context.Context, company uuid.UUID) (reply, error) {
-		if _, err := s.opts.Subscribers.Get(ctx, company, id); err != nil {
-			return reply{}, err
-		}
-		all, err := s.opts.Deliveries.Stats(ctx, company, id)
-		if err != nil {
-			return reply{}, err
-		}
-		stats := all[0]
-		return ok(gen.SubscriberStats{
-			SubscriberUUID: id, Total: stats.Total, Live: stats.Live, Dead: stats.Dead,
-			OldestLiveAt: stats.OldestLiveAt, Waiting: stats.Waiting,
-		}), nil
-	})
+func (s *server) GetSubscriberStats(ctx context.Context, q *request, id gen.SubscriberPath) (reply, error) {
+	if _, err := s.opts.Subscribers.Get(ctx, q.company, id); err != nil {
+		return reply{}, err
+	}
+	all, err := s.opts.Deliveries.Stats(ctx, q.company, id)
+	if err != nil {
+		return reply{}, err
+	}
+	stats := all[0]
+	return ok(gen.SubscriberStats{
+		SubscriberUUID: id, Total: stats.Total, Live: stats.Live, Dead: stats.Dead,
+		OldestLiveAt: stats.OldestLiveAt, Waiting: stats.Waiting,
+	}), nil
 }
 
 // PauseSubscriber is POST /api/v1/subscribers/{uuid}/pause.
-func (s *server) PauseSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.PauseSubscriberParams) {
-	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, _ gen.CompanyScope) (reply, error) {
-		c.auditTarget(&company, "subscriber", id.String())
-		if err := s.opts.Subscribers.Pause(ctx, company, id); err != nil {
-			return reply{}, err
-		}
-		return s.answerSubscriber(ctx, company, id)
-	})
+func (s *server) PauseSubscriber(ctx context.Context, q *request, id gen.SubscriberPath, _ gen.CompanyScope) (reply, error) {
+	if err := s.opts.Subscribers.Pause(ctx, q.company, id); err != nil {
+		return reply{}, err
+	}
+	return s.GetSubscriber(ctx, q, id)
 }
 
 // ResumeSubscriber is POST /api/v1/subscribers/{uuid}/resume.
-func (s *server) ResumeSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.ResumeSubscriberParams) {
-	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.ResumeRequest) (reply, error) {
-		c.auditTarget(&company, "subscriber", id.String())
-		if or(in.Drop, false) {
-			c.auditDetail("drop")
-			job, err := s.opts.Redelivery.Drop(ctx, company, id)
-			return startedJob(job), err
-		}
-		if err := s.opts.Subscribers.Resume(ctx, company, id); err != nil {
-			return reply{}, err
-		}
-		return s.answerSubscriber(ctx, company, id)
-	})
+func (s *server) ResumeSubscriber(ctx context.Context, q *request, id gen.SubscriberPath, in gen.ResumeRequest) (reply, error) {
+	if or(in.Drop, false) {
+		q.auditDetail("drop")
+		job, err := s.opts.Redelivery.Drop(ctx, q.company, id)
+		return startedJob(job), err
+	}
+	if err := s.opts.Subscribers.Resume(ctx, q.company, id); err != nil {
+		return reply{}, err
+	}
+	return s.GetSubscriber(ctx, q, id)
 }
 
 // RecoverSubscriber is POST /api/v1/subscribers/{uuid}/recover.
-func (s *server) RecoverSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.RecoverSubscriberParams) {
-	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.RecoverRequest) (reply, error) {
-		request, err := recoverRequest(in, s.opts.Now())
-		if err != nil {
-			return reply{}, err
-		}
-		if _, err := s.opts.Subscribers.Get(ctx, company, id); err != nil {
-			return reply{}, err
-		}
-		request.Company, request.Subscriber = company, id
-		c.auditTarget(&company, "subscriber", id.String())
-		if request.DryRun {
-			c.auditDetail("dry run")
-		}
-		job, err := s.opts.Redelivery.Recover(ctx, request)
-		return startedJob(job), err
-	})
+func (s *server) RecoverSubscriber(ctx context.Context, q *request, id gen.SubscriberPath, in gen.RecoverRequest) (reply, error) {
+	wanted, err := recoverRequest(in, s.opts.Now())
+	if err != nil {
+		return reply{}, err
+	}
+	if _, err := s.opts.Subscribers.Get(ctx, q.company, id); err != nil {
+		return reply{}, err
+	}
+	wanted.Company, wanted.Subscriber = q.company, id
+	if wanted.DryRun {
+		q.auditDetail("dry run")
+	}
+	job, err := s.opts.Redelivery.Recover(ctx, wanted)
+	return startedJob(job), err
 }
 
 func recoverRequest(in gen.RecoverRequest, now time.Time) (redelivery.RecoverRequest, error) {

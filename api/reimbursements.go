@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/google/uuid"
 
@@ -12,28 +11,19 @@ import (
 )
 
 // ListReimbursements is GET /api/v3/reimbursements.
-func (s *server) ListReimbursements(w http.ResponseWriter, r *http.Request, p gen.ListReimbursementsParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		filter, err := reimbursementFilter(c, p)
-		if err != nil {
-			return reply{}, err
-		}
-		list, total, err := s.opts.Reimbursements.List(ctx, filter)
-		return byNumber(r, filter.Page, list, total, s.shownReimbursement), err
-	})
-}
-
-func reimbursementFilter(c *caller, p gen.ListReimbursementsParams) (f reimbursements.Filter, err error) {
-	f.Page = pageOf(p.Page, p.Size)
-	f.RequestCreationDate = days(p.RequestCreationDateStart, p.RequestCreationDateEnd)
-	f.ExpenseDate = days(p.ExpenseDateStart, p.ExpenseDateEnd)
-	f.FinalApprovalDate = days(p.FinalApprovalDateStart, p.FinalApprovalDateEnd)
-	f.PaymentDate = days(p.PaymentDateStart, p.PaymentDateEnd)
-	f.LastUpdateDate = days(p.LastUpdateDateStart, p.LastUpdateDateEnd)
-	f.CategoryCodes, f.RequesterUUIDs, f.UUIDs = or(p.CategoryCodes, nil), or(p.RequesterUuids, nil), or(p.Uuids, nil)
-	f.Statuses, f.RequesterName = valuesOf[string](p.Statuses), textOf(p.RequesterName)
-	f.Company, err = c.companyOfList(p.CompanyUUID)
-	return f, err
+func (s *server) ListReimbursements(ctx context.Context, q *request, p gen.ListReimbursementsParams) (reply, error) {
+	f := reimbursements.Filter{
+		Company: q.companies, Page: pageOf(p.Page, p.Size),
+		RequestCreationDate: days(p.RequestCreationDateStart, p.RequestCreationDateEnd),
+		ExpenseDate:         days(p.ExpenseDateStart, p.ExpenseDateEnd),
+		FinalApprovalDate:   days(p.FinalApprovalDateStart, p.FinalApprovalDateEnd),
+		PaymentDate:         days(p.PaymentDateStart, p.PaymentDateEnd),
+		LastUpdateDate:      days(p.LastUpdateDateStart, p.LastUpdateDateEnd),
+		CategoryCodes:       or(p.CategoryCodes, nil), RequesterUUIDs: or(p.RequesterUuids, nil), UUIDs: or(p.Uuids, nil),
+		Statuses: valuesOf[string](p.Statuses), RequesterName: textOf(p.RequesterName),
+	}
+	list, total, err := s.opts.Reimbursements.List(ctx, f)
+	return byNumber(q, f.Page, list, total, s.shownReimbursement), err
 }
 
 func days(start, end *string) reimbursements.DateRange {

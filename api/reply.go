@@ -1,39 +1,58 @@
 package api
 
 import (
+	"cmp"
 	"context"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
 	"strconv"
 	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 	"github.com/gorilla/mux"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	"spendhook/auth"
+	"spendhook/internal/requestmemory"
 )
 
 const (
 	mediaJSON    = "application/json"
 	mediaProblem = "application/problem+json"
 	mediaForm    = "application/x-www-form-urlencoded"
+	mediaNDJSON  = "application/x-ndjson"
 )
 
 // reply is the answer of a handler; a nil content is an empty body.
 type reply struct {
 	status   int
 	content  any
-	body     []byte // the encoded content, without stream
+	body     []byte // the encoded content, without write
 	header   http.Header
-	secret   bool   // the content holds a secret: stored for an Idempotency-Key, it is encrypted
-	stream   bool   // the content is encoded as it is written
-	bytes    int64  // about what the answer takes in memory
-	readPath string // the path to read the content later, for an answer that may be large
+	secret   bool                  // the content holds a secret: stored for an Idempotency-Key, it is encrypted
+	write    func(io.Writer) error // encodes a large content as it is written; nil for another one
+	bytes    int64                 // about what the answer takes in memory
+	readPath string                // the path to read the content later, for an answer that may be large
 }
 
 func ok(content any) reply { return reply{status: http.StatusOK, content: content} }
+
+// streamed is ok for a large content, which takes about that many bytes.
+func streamed(content any, bytes int64) reply {
+	rep := ok(content)
+	rep.bytes, rep.write = bytes, func(w io.Writer) error { return json.MarshalWrite(w, content, encoding) }
+	return rep
+}
+
+func accepted(content any) reply { return reply{status: http.StatusAccepted, content: content} }
+
+// created is the answer with a new resource at path.
+func created(content any, path string) reply {
+	return reply{status: http.StatusCreated, content: content}.with("Location", path)
+}
 
 func noContent() reply { return reply{status: http.StatusNoContent} }
 
@@ -53,81 +72,62 @@ func (r reply) withLocation(path string, company uuid.UUID) reply {
 	return r.with("Location", path)
 }
 
-// handlerFunc decodes a request, makes one domain call and returns the reply. The context
-// has a deadline.
-type handlerFunc func(ctx context.Context, c *caller) (reply, error)
-
-// do answers a request with the reply of handle, within the time-out.
-func (s *server) do(w http.ResponseWriter, r *http.Request, handle handlerFunc) {
-	s.doWithin(w, r, s.opts.Timeout, handle)
-}
-
-// doFor is do for a request about one company.
-func (s *server) doFor(w http.ResponseWriter, r *http.Request, named *uuid.UUID, handle func(ctx context.Context, company uuid.UUID) (reply, error)) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		company, err := c.companyFor(named)
-		if err != nil {
-			return reply{}, err
+// Answer answers an admitted request by handle, within the time-out; see gen.ServerInterface.
+func (s *server) Answer(w http.ResponseWriter, r *http.Request, company *uuid.UUID, body any, handle func(context.Context, *request) (reply, error)) {
+	q := requestOf(r)
+	q.sent, q.w = r, w
+	if q.op.answerBytes > 0 {
+		if err := s.reserve(r.Context(), q, q.op.answerBytes); err != nil {
+			s.fail(w, r, err)
+			return
 		}
-		return handle(ctx, company)
+	}
+	defer func() { q.memory.ShrinkTo(0) }()
+	ctx, cancel := context.WithTimeout(r.Context(), cmp.Or(q.op.timeout, s.opts.Timeout))
+	defer cancel()
+	s.once(ctx, q, func() reply {
+		err := q.read(company, body)
+		if err != nil {
+			return s.failure(w, r, err)
+		}
+		q.setTarget()
+		rep, err := handle(ctx, q)
+		s.recordAudit(q, err)
+		if err == nil && rep.content != nil && rep.write == nil {
+			rep.body, err = encode(rep.content)
+			rep.bytes = int64(len(rep.body))
+		}
+		if err != nil {
+			return s.failure(w, r, err)
+		}
+		return rep
 	})
 }
 
-func (s *server) doWithin(w http.ResponseWriter, r *http.Request, limit time.Duration, handle handlerFunc) {
-	memory, err := s.reserve(r)
-	if err != nil {
-		s.fail(w, r, err)
-		return
-	}
-	defer memory.shrinkTo(0)
-	ctx, cancel := context.WithTimeout(r.Context(), limit)
-	defer cancel()
-	rep := s.run(ctx, w, r, handle)
-	memory.shrinkTo(rep.bytes)
-	send(w, rep)
-}
-
-// reserve waits for the memory of the answer to a request; nil when the answer takes little.
-func (s *server) reserve(r *http.Request) (*reservation, error) {
-	c := callerOf(r)
-	if c == nil || c.answerBytes == 0 {
-		return nil, nil
-	}
-	return s.reserveBytes(r.Context(), c, c.answerBytes)
-}
-
-func (s *server) reserveBytes(ctx context.Context, c *caller, bytes int64) (*reservation, error) {
+// reserve waits for memory for the answer. The bytes of the answers under way are bounded in this process.
+// They are reserved before the content is read, and released after it is written.
+func (s *server) reserve(ctx context.Context, q *request, bytes int64) error {
 	if bytes > singleBytes {
-		c.paced = true
-		if err := s.checkPace(account(c)); err != nil {
-			return nil, err
+		q.paced = true
+		if err := s.checkPace(account(q.Caller)); err != nil {
+			return err
 		}
 	}
-	return s.answers.reserve(ctx, account(c), bytes, s.opts.Timeout)
+	q.memory = s.answers.Open(requestmemory.Bound{Holder: account(q.Caller)})
+	if q.memory.Grow(ctx, bytes, s.opts.Timeout) != nil {
+		return newProblem(http.StatusServiceUnavailable, "OVERLOADED", "The memory for answers is used up, by the company or in total; try again.").
+			with("Retry-After", "1")
+	}
+	return nil
 }
 
 // account returns the key by which a caller's memory, bytes and delayed refusals are counted:
 // its company, or the client when it belongs to none.
-func account(c *caller) string {
+func account(c *auth.Caller) string {
 	if c.Company != nil {
 		return c.Company.String()
 	}
-	return limitKey(c.Caller)
-}
-
-// run calls handle and encodes its reply.
-func (s *server) run(ctx context.Context, w http.ResponseWriter, r *http.Request, handle handlerFunc) reply {
-	c := callerOf(r)
-	rep, err := handle(ctx, c)
-	s.recordAudit(r, c, err)
-	if err == nil && rep.content != nil && !rep.stream {
-		rep.body, err = encode(rep.content)
-		rep.bytes = int64(len(rep.body))
-	}
-	if err != nil {
-		return s.failure(w, r, err)
-	}
-	return rep
+	return limitKey(c)
 }
 
 // fail answers with the problem of err.
@@ -146,13 +146,12 @@ func (s *server) failure(w http.ResponseWriter, r *http.Request, err error) repl
 		template, _ := route.GetPathTemplate() // none at a path without a route
 		p.setMissing(template)
 	}
+	if r.URL.Path == tokenPath {
+		return oauthFailure(p)
+	}
 	header := http.Header{"Content-Type": {mediaProblem}}
 	maps.Copy(header, p.header)
-	text, err := encode(p.document(r, s.typeOf(p.code), id, s.opts.Now()))
-	if err != nil {
-		s.opts.Logger.Error("encode problem", "request_id", id, "exception.message", err)
-	}
-	return reply{status: p.status, header: header, body: text}
+	return reply{status: p.status, header: header, body: encoded(p.document(r, s.typeOf(p.code), id, s.opts.Now()))}
 }
 
 // logFailure logs a problem that the caller did not cause, unless the client disconnected.
@@ -172,28 +171,32 @@ const selfMeasured = 2048
 // that fails closes the connection, since the status has been sent.
 func send(w http.ResponseWriter, rep reply) {
 	h := w.Header()
-	if rep.stream {
+	if rep.body != nil || rep.write != nil {
 		h.Set("Content-Type", mediaJSON)
-		maps.Copy(h, rep.header)
-		w.WriteHeader(rep.status)
-		if json.MarshalWrite(w, rep.content, encoding) != nil {
-			panic(http.ErrAbortHandler)
-		}
-		return
 	}
-	if rep.body != nil {
-		h.Set("Content-Type", mediaJSON)
-		if len(rep.body) > selfMeasured {
-			h.Set("Content-Length", strconv.Itoa(len(rep.body)))
-		}
+	if len(rep.body) > selfMeasured {
+		h.Set("Content-Length", strconv.Itoa(len(rep.body)))
 	}
 	maps.Copy(h, rep.header)
 	w.WriteHeader(rep.status)
-	_, _ = w.Write(rep.body)
+	if rep.write == nil {
+		_, _ = w.Write(rep.body)
+	} else if rep.write(w) != nil {
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // encode writes times as RFC 3339 in UTC with milliseconds.
 func encode(v any) ([]byte, error) { return json.Marshal(v, encoding) }
+
+// encoded is encode for a value that can be encoded.
+func encoded(v any) []byte {
+	text, err := encode(v)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
 
 var encoding = json.JoinOptions(json.WithMarshalers(timeMarshaler), json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
 

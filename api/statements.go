@@ -2,28 +2,21 @@ package api
 
 import (
 	"context"
-	"net/http"
-
-	"github.com/google/uuid"
 
 	"spendhook/api/gen"
 	"spendhook/storage/billing"
 )
 
 // GetCurrentStatement is GET /api/v2/billing-statements/current.
-func (s *server) GetCurrentStatement(w http.ResponseWriter, r *http.Request, p gen.GetCurrentStatementParams) {
-	s.doFor(w, r, p.CompanyUUID, func(ctx context.Context, company uuid.UUID) (reply, error) {
-		statement, err := s.opts.Statements.Current(ctx, company)
-		return ok(shownStatement(statement)), err
-	})
+func (s *server) GetCurrentStatement(ctx context.Context, q *request) (reply, error) {
+	statement, err := s.opts.Statements.Current(ctx, q.company)
+	return ok(shownStatement(statement)), err
 }
 
 // GetStatement is GET /api/v2/billing-statements/{month}/{year}.
-func (s *server) GetStatement(w http.ResponseWriter, r *http.Request, month gen.MonthPath, year gen.YearPath, p gen.GetStatementParams) {
-	s.doFor(w, r, p.CompanyUUID, func(ctx context.Context, company uuid.UUID) (reply, error) {
-		statement, err := s.opts.Statements.OfMonth(ctx, company, month, year)
-		return ok(shownStatement(statement)), err
-	})
+func (s *server) GetStatement(ctx context.Context, q *request, month gen.MonthPath, year gen.YearPath) (reply, error) {
+	statement, err := s.opts.Statements.OfMonth(ctx, q.company, month, year)
+	return ok(shownStatement(statement)), err
 }
 
 func shownStatement(s billing.Statement) gen.Statement {

@@ -12,7 +12,6 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/internal/secret"
-	"spendhook/storage/lists"
 	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/health"
@@ -20,59 +19,41 @@ import (
 )
 
 // ListSubscribers is GET /api/v1/subscribers.
-func (s *server) ListSubscribers(w http.ResponseWriter, r *http.Request, p gen.ListSubscribersParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		filter, err := subscriberFilter(c, p)
-		if err != nil {
-			return reply{}, err
-		}
-		items, total, err := s.opts.SubscriberLists.List(ctx, filter)
-		if err != nil {
-			return reply{}, err
-		}
-		content, err := s.withHealth(ctx, items)
-		page := lists.Page{Number: filter.Page, Size: filter.Size}
-		return byNumber(r, page, content, int64(total), func(s gen.Subscriber) gen.Subscriber { return s }), err
+func (s *server) ListSubscribers(ctx context.Context, q *request, p gen.ListSubscribersParams) (reply, error) {
+	page := pageOf(p.Page, p.Size)
+	items, total, err := s.opts.SubscriberLists.List(ctx, listing.Filter{
+		Company: q.companies, Page: page.Number, Size: page.Size, UUID: p.UUID, Enabled: p.Enabled,
+		Name: textOf(p.Name), CallbackURL: textOf(p.CallbackURL), Events: or(p.Events, nil),
 	})
+	if err != nil {
+		return reply{}, err
+	}
+	content, err := s.withHealth(ctx, items)
+	return byNumber(q, page, content, int64(total), same[gen.Subscriber]), err
 }
 
-func subscriberFilter(c *caller, p gen.ListSubscribersParams) (f listing.Filter, err error) {
-	f.Page, f.Size, f.UUID, f.Enabled = or(p.Page, 0), or(p.Size, defaultSize), p.UUID, p.Enabled
-	f.Name, f.CallbackURL, f.Events = textOf(p.Name), textOf(p.CallbackURL), or(p.Events, nil)
-	f.Company, err = c.companyOfList(p.CompanyUUID)
-	return f, err
-}
-
-// CreateSubscriber is POST /api/v1/subscribers.
-func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, p gen.CreateSubscriberParams) {
-	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.SubscriberUpdate) (reply, error) {
-		// The fields are those of an update; the domain says which are required.
-		settings, err := settingsOf(in)
-		if err != nil {
-			return reply{}, err
-		}
-		sub, err := s.opts.Subscribers.Create(ctx, company, settings)
-		if err != nil {
-			return reply{}, err
-		}
-		c.auditTarget(&company, "subscriber", sub.UUID.String())
-		// A new subscriber has no health yet. Reading it could fail, and the answer is the only
-		// one with the secret.
-		created := reply{status: http.StatusCreated, content: shownWithSecret(sub, health.Health{}), secret: true}
-		return created.with("Location", r.URL.Path+"/"+sub.UUID.String()).with("ETag", `"`+sub.Revision+`"`), nil
-	})
+// CreateSubscriber is POST /api/v1/subscribers. The body has the fields of an update; the domain says
+// which are required.
+func (s *server) CreateSubscriber(ctx context.Context, q *request, in gen.SubscriberUpdate) (reply, error) {
+	settings, err := settingsOf(in)
+	if err != nil {
+		return reply{}, err
+	}
+	sub, err := s.opts.Subscribers.Create(ctx, q.company, settings)
+	if err != nil {
+		return reply{}, err
+	}
+	q.auditTarget(&q.company, "subscriber", sub.UUID.String())
+	// A new subscriber has no health yet. Reading it could fail, and the answer is the only
+	// one with the secret.
+	rep := created(shownWithSecret(sub, health.Health{}), q.sent.URL.Path+"/"+sub.UUID.String()).with("ETag", `"`+sub.Revision+`"`)
+	rep.secret = true
+	return rep, nil
 }
 
 // GetSubscriber is GET /api/v1/subscribers/{uuid}.
-func (s *server) GetSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.GetSubscriberParams) {
-	s.doFor(w, r, p.CompanyUUID, func(ctx context.Context, company uuid.UUID) (reply, error) {
-		return s.answerSubscriber(ctx, company, id)
-	})
-}
-
-// answerSubscriber answers with the subscriber as it is now.
-func (s *server) answerSubscriber(ctx context.Context, company, id uuid.UUID) (reply, error) {
-	sub, err := s.opts.Subscribers.Get(ctx, company, id)
+func (s *server) GetSubscriber(ctx context.Context, q *request, id gen.SubscriberPath) (reply, error) {
+	sub, err := s.opts.Subscribers.Get(ctx, q.company, id)
 	if err != nil {
 		return reply{}, err
 	}
@@ -80,73 +61,63 @@ func (s *server) answerSubscriber(ctx context.Context, company, id uuid.UUID) (r
 }
 
 // UpdateSubscriber is PATCH /api/v1/subscribers/{uuid}.
-func (s *server) UpdateSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.UpdateSubscriberParams) {
-	withBody(s.do, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.SubscriberUpdate) (reply, error) {
-		settings, err := settingsOf(in)
-		if err != nil {
-			return reply{}, err
-		}
-		if settings.Revisions, err = revisionsOf(p.IfMatch); err != nil {
-			return reply{}, err
-		}
-		c.auditTarget(&company, "subscriber", id.String())
-		sub, err := s.opts.Subscribers.Update(ctx, company, id, settings)
-		if err != nil {
-			return reply{}, err
-		}
-		return s.answerWith(ctx, http.StatusOK, sub)
-	})
+func (s *server) UpdateSubscriber(ctx context.Context, q *request, id gen.SubscriberPath, in gen.SubscriberUpdate) (reply, error) {
+	settings, err := settingsOf(in)
+	if err != nil {
+		return reply{}, err
+	}
+	if settings.Revisions, err = q.ifMatch(); err != nil {
+		return reply{}, err
+	}
+	sub, err := s.opts.Subscribers.Update(ctx, q.company, id, settings)
+	if err != nil {
+		return reply{}, err
+	}
+	return s.answerWith(ctx, http.StatusOK, sub)
 }
 
 // DeleteSubscriber is DELETE /api/v1/subscribers/{uuid}.
-func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.DeleteSubscriberParams) {
-	withBody(s.do, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, _ gen.CompanyScope) (reply, error) {
-		revisions, err := revisionsOf(p.IfMatch)
-		if err != nil {
-			return reply{}, err
-		}
-		c.auditTarget(&company, "subscriber", id.String())
-		return noContent(), s.opts.Subscribers.Delete(ctx, company, id, revisions...)
-	})
+func (s *server) DeleteSubscriber(ctx context.Context, q *request, id gen.SubscriberPath, _ gen.CompanyScope) (reply, error) {
+	revisions, err := q.ifMatch()
+	if err != nil {
+		return reply{}, err
+	}
+	return noContent(), s.opts.Subscribers.Delete(ctx, q.company, id, revisions...)
 }
 
 // AddSubscriberEvent is POST /api/v1/subscribers/add-event.
-func (s *server) AddSubscriberEvent(w http.ResponseWriter, r *http.Request, p gen.AddSubscriberEventParams) {
-	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.SubscriberEventChange) (reply, error) {
-		c.auditDetail(in.Event)
-		sub, err := s.opts.Subscribers.AddEvent(ctx, company, in.CallbackURL, in.Event)
-		if err != nil {
-			return reply{}, err
-		}
-		c.auditTarget(&company, "subscriber", sub.UUID.String())
-		return s.answerWith(ctx, http.StatusCreated, sub)
-	})
+func (s *server) AddSubscriberEvent(ctx context.Context, q *request, in gen.SubscriberEventChange) (reply, error) {
+	q.auditDetail(in.Event)
+	sub, err := s.opts.Subscribers.AddEvent(ctx, q.company, in.CallbackURL, in.Event)
+	if err != nil {
+		return reply{}, err
+	}
+	q.auditTarget(&q.company, "subscriber", sub.UUID.String())
+	return s.answerWith(ctx, http.StatusCreated, sub)
 }
 
 // DeleteSubscriberEvent is DELETE /api/v1/subscribers/delete-event.
-func (s *server) DeleteSubscriberEvent(w http.ResponseWriter, r *http.Request, p gen.DeleteSubscriberEventParams) {
-	withBody(s.do, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.SubscriberEventChange) (reply, error) {
-		callbackURL, err := either("callbackUrl", in.CallbackURL, p.CallbackURL)
-		if err != nil {
-			return reply{}, err
-		}
-		event, err := either("event", in.Event, p.Event)
-		if err != nil {
-			return reply{}, err
-		}
-		if err := s.auditSubscriber(ctx, c, company, callbackURL); err != nil {
-			return reply{}, err
-		}
-		c.auditDetail(event)
-		return noContent(), s.opts.Subscribers.RemoveEvent(ctx, company, callbackURL, event)
-	})
+func (s *server) DeleteSubscriberEvent(ctx context.Context, q *request, p gen.DeleteSubscriberEventParams, in gen.SubscriberEventChange) (reply, error) {
+	callbackURL, err := either("callbackUrl", in.CallbackURL, p.CallbackURL)
+	if err != nil {
+		return reply{}, err
+	}
+	event, err := either("event", in.Event, p.Event)
+	if err != nil {
+		return reply{}, err
+	}
+	if err := s.auditSubscriber(ctx, q, callbackURL); err != nil {
+		return reply{}, err
+	}
+	q.auditDetail(event)
+	return noContent(), s.opts.Subscribers.RemoveEvent(ctx, q.company, callbackURL, event)
 }
 
 // auditSubscriber sets the target of the audit entry to the subscriber of a callback URL.
-func (s *server) auditSubscriber(ctx context.Context, c *caller, company uuid.UUID, callbackURL string) error {
-	items, _, err := s.opts.SubscriberLists.List(ctx, listing.Filter{Company: &company, CallbackURL: callbackURL, Size: 1})
+func (s *server) auditSubscriber(ctx context.Context, q *request, callbackURL string) error {
+	items, _, err := s.opts.SubscriberLists.List(ctx, listing.Filter{Company: &q.company, CallbackURL: callbackURL, Size: 1})
 	if err == nil && len(items) == 1 {
-		c.auditTarget(&company, "subscriber", items[0].UUID.String())
+		q.auditTarget(&q.company, "subscriber", items[0].UUID.String())
 	}
 	return err
 }
@@ -167,20 +138,17 @@ func either(field, inBody string, inQuery *string) (string, error) {
 }
 
 // RotateSubscriberSecret is POST /api/v1/subscribers/{uuid}/rotate-secret.
-func (s *server) RotateSubscriberSecret(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.RotateSubscriberSecretParams) {
-	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, _ gen.CompanyScope) (reply, error) {
-		// First the health: nothing may fail between the rotation and its answer.
-		known, err := s.opts.Health.Of(ctx, company, id)
-		if err != nil {
-			return reply{}, err
-		}
-		c.auditTarget(&company, "subscriber", id.String())
-		sub, err := s.opts.Subscribers.RotateSecret(ctx, company, id)
-		if err != nil {
-			return reply{}, err
-		}
-		return reply{status: http.StatusOK, content: shownWithSecret(sub, known[id]), secret: true}, nil
-	})
+func (s *server) RotateSubscriberSecret(ctx context.Context, q *request, id gen.SubscriberPath, _ gen.CompanyScope) (reply, error) {
+	// First the health: nothing may fail between the rotation and its answer.
+	known, err := s.opts.Health.Of(ctx, q.company, id)
+	if err != nil {
+		return reply{}, err
+	}
+	sub, err := s.opts.Subscribers.RotateSecret(ctx, q.company, id)
+	if err != nil {
+		return reply{}, err
+	}
+	return reply{status: http.StatusOK, content: shownWithSecret(sub, known[id]), secret: true}, nil
 }
 
 // answerWith answers a subscriber with its health.
@@ -190,12 +158,13 @@ func (s *server) answerWith(ctx context.Context, status int, sub subscribers.Sub
 	return answer.with("ETag", `"`+sub.Revision+`"`), err
 }
 
-// revisionsOf reads If-Match (RFC 9110, 13.1.1): "*", for any, or entity tags.
-func revisionsOf(ifMatch *string) (revisions []string, err error) {
-	if ifMatch == nil || strings.TrimSpace(*ifMatch) == "*" {
+// ifMatch reads the revisions of If-Match (RFC 9110, 13.1.1): "*", for any, or entity tags.
+func (q *request) ifMatch() (revisions []string, err error) {
+	lines := q.sent.Header["If-Match"]
+	if len(lines) == 0 || strings.TrimSpace(lines[0]) == "*" {
 		return nil, nil
 	}
-	for tag := range strings.SplitSeq(*ifMatch, ",") {
+	for tag := range strings.SplitSeq(lines[0], ",") {
 		tag = strings.TrimSpace(tag)
 		if len(tag) < 3 || tag[0] != '"' || tag[len(tag)-1] != '"' {
 			return nil, fieldProblem("If-Match", "INVALID", "must be * or entity tags as ETag gives them, with commas between")

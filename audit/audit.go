@@ -19,7 +19,7 @@ const (
 	Unknown Outcome = "unknown" // it failed or was cut off; the change may have been made
 )
 
-// Entry is one change. It holds no secret, and only the names of a body's fields.
+// Entry is one change. It holds no secret, and only the names of a body's fields. Its JSON is that of the API.
 type Entry struct {
 	ID          string     `json:"id"` // a UUID; of two entries with the same id one is a repeat
 	At          time.Time  `json:"timestamp"`
@@ -27,14 +27,14 @@ type Entry struct {
 	Action      string     `json:"action"` // kind and verb, as in "subscriber.create"
 	Target      Target     `json:"target"`
 	CompanyUUID *uuid.UUID `json:"companyUuid,omitzero"` // the company of the target
-	Fields      []string   `json:"fields,omitempty"`     // that were changed
+	Fields      []string   `json:"fields"`               // that were changed
 	Detail      string     `json:"detail,omitempty"`
 	Outcome     Outcome    `json:"outcome"`
 	RequestID   string     `json:"requestId,omitempty"`
 	Address     string     `json:"address,omitempty"`
 
-	// RecordedAt is when the entry came into the stream, which is ordered by it.
-	RecordedAt time.Time `json:"-"`
+	// RecordedAt is when the entry came into the stream, which is ordered by it. An entry that is stored has none.
+	RecordedAt time.Time `json:"recordedAt,omitzero"`
 }
 
 // Actor is the client or user that made a change.
@@ -58,7 +58,7 @@ const (
 // Target names the changed resource.
 type Target struct {
 	Kind string   `json:"kind"`
-	IDs  []string `json:"ids,omitempty"`
+	IDs  []string `json:"ids"`
 }
 
 // Filter says which entries to list; zero fields do not filter.

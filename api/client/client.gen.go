@@ -2110,6 +2110,9 @@ type CardPath = openapi_types.UUID
 // ClientPath defines model for ClientPath.
 type ClientPath = string
 
+// CompanyFilter defines model for CompanyFilter.
+type CompanyFilter = openapi_types.UUID
+
 // CompanyPath defines model for CompanyPath.
 type CompanyPath = openapi_types.UUID
 
@@ -2181,8 +2184,8 @@ type YearPath = int
 
 // ListAuditParams defines parameters for ListAudit.
 type ListAuditParams struct {
-	// CompanyUUID The company; required if the token has none.
-	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
+	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// Actor Only changes by this subject or client.
 	Actor *string `form:"actor,omitempty" json:"actor,omitempty"`
@@ -2220,8 +2223,8 @@ type CreateConsoleLinkParams struct {
 
 // ListConsoleSessionsParams defines parameters for ListConsoleSessions.
 type ListConsoleSessionsParams struct {
-	// CompanyUUID The company; required if the token has none.
-	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
+	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
@@ -2244,8 +2247,8 @@ type ListDeliveriesParams struct {
 	// SubscriberUUID Only deliveries to this subscriber. Needs `companyUuid` if the token has no company.
 	SubscriberUUID *SubscriberFilter `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
 
-	// CompanyUUID The company; required if the token has none.
-	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
+	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// Event Only these event types.
 	Event *EventFilter `form:"event,omitempty" json:"event,omitempty"`
@@ -2325,8 +2328,8 @@ type SetEgressCertificateParams struct {
 
 // ListEventsParams defines parameters for ListEvents.
 type ListEventsParams struct {
-	// CompanyUUID The company; required if the token has none.
-	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
+	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// Event Only these event types.
 	Event *EventFilter `form:"event,omitempty" json:"event,omitempty"`
@@ -2454,8 +2457,8 @@ type ListLocationsV1Params struct {
 	Size   *Size           `form:"size,omitempty" json:"size,omitempty"`
 	Status *LocationStatus `form:"status,omitempty" json:"status,omitempty"`
 
-	// CompanyUUID The company; required if the token has none.
-	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
+	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // GetLocationV1Params defines parameters for GetLocationV1.
@@ -2493,8 +2496,8 @@ type RotateClientSecretParams struct {
 
 // ListQuarantineParams defines parameters for ListQuarantine.
 type ListQuarantineParams struct {
-	// CompanyUUID The company; required if the token has none.
-	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
+	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
@@ -2542,8 +2545,8 @@ type ListSubscribersParams struct {
 	// Events Event types; subscribers to any of them are listed.
 	Events *[]EventName `form:"events,omitempty" json:"events,omitempty"`
 
-	// CompanyUUID The company; required if the token has none.
-	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
+	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // CreateSubscriberParams defines parameters for CreateSubscriber.
@@ -2717,8 +2720,8 @@ type ListLocationsParams struct {
 	Size   *Size           `form:"size,omitempty" json:"size,omitempty"`
 	Status *LocationStatus `form:"status,omitempty" json:"status,omitempty"`
 
-	// CompanyUUID The company; required if the token has none.
-	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
+	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // GetLocationParams defines parameters for GetLocation.
@@ -2747,8 +2750,8 @@ type ListCardsParams struct {
 	// UserErpID Cards of the user with this identifier in the company's ERP.
 	UserErpID *string `form:"userErpId,omitempty" json:"userErpId,omitempty"`
 
-	// CompanyUUID The company; required if the token has none.
-	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
+	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // CreateCardParams defines parameters for CreateCard.
@@ -2870,8 +2873,8 @@ type ListReimbursementsParams struct {
 	// Uuids Reimbursements.
 	Uuids *[]openapi_types.UUID `form:"uuids,omitempty" json:"uuids,omitempty"`
 
-	// CompanyUUID The company; required if the token has none.
-	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
+	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // CreateConsoleLinkJSONRequestBody defines body for CreateConsoleLink for application/json ContentType.

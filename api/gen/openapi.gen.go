@@ -4,13 +4,13 @@
 package gen
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
 	"spendhook/internal/calendar"
+	"spendhook/internal/invalid"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/gorilla/mux"
@@ -1478,13 +1478,7 @@ type FeedEvent struct {
 }
 
 // FieldError defines model for FieldError.
-type FieldError struct {
-	Code string `json:"code"`
-
-	// Field A JSON pointer (RFC 6901) into the body, or into the parameters: `/events/0`, `/size`; empty for the body as a whole.
-	Field   string `json:"field"`
-	Message string `json:"message"`
-}
+type FieldError = invalid.Field
 
 // FilterTest defines model for FilterTest.
 type FilterTest struct {
@@ -1530,9 +1524,9 @@ type HealthState string
 
 // ItemError defines model for ItemError.
 type ItemError struct {
-	Code    string        `json:"code"`
-	Errors  *[]FieldError `json:"errors,omitempty"`
-	Message string        `json:"message"`
+	Code    string       `json:"code"`
+	Errors  []FieldError `json:"errors,omitempty"`
+	Message string       `json:"message"`
 }
 
 // Job Example: {"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","dryRun":false,"examined":1200,"kind":"RECOVER","redelivered":34,"since":"2026-11-19T00:00:00.000Z","status":"RUNNING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","until":"2026-11-20T19:00:00.000Z","updatedAt":"2026-11-20T19:00:00.412Z","uuid":"c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"}
@@ -1758,9 +1752,9 @@ type Periodicity string
 // Problem RFC 9457 problem details.
 type Problem struct {
 	// Code A stable code for programs.
-	Code   string        `json:"code"`
-	Detail string        `json:"detail"`
-	Errors *[]FieldError `json:"errors,omitempty"`
+	Code   string       `json:"code"`
+	Detail string       `json:"detail"`
+	Errors []FieldError `json:"errors,omitempty"`
 
 	// Instance The path of the request.
 	Instance string `json:"instance"`
@@ -1989,36 +1983,7 @@ type Subscriber struct {
 type SubscriberPausedReason string
 
 // SubscriberCreate Example: {"callbackUrl":"https://books.example.com/hooks","events":["PAYMENT_PAID","CARD_CREATION_REQUEST_CREATED"],"name":"Bookkeeping"}
-type SubscriberCreate struct {
-	// CallbackURL https, without user information; unique for the company.
-	CallbackURL string              `json:"callbackUrl"`
-	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
-	Enabled     *bool               `json:"enabled,omitempty"`
-	Events      EventNames          `json:"events"`
-
-	// Filter A CEL expression (cel.dev) over `id`, `event`, `companyUuid`, `timestamp` and `metadata`; only events for which it is true are delivered. `decimal(x)` reads a string or number exactly. If the expression fails on an event, the event does not match.
-	//
-	// Example: event == "PAYMENT_PAID" && decimal(metadata.amount) >= decimal("100")
-	Filter *string `json:"filter,omitempty"`
-
-	// Format The body of deliveries: `standard` (the default) is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with its own token; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed in the same way.
-	Format *Format `json:"format,omitempty"`
-
-	// Headers Headers of every delivery, by name: at most 20, in printable ASCII, with values of up to 4,096 bytes and 8,192 bytes in all. Headers of the delivery or its connection (`Host`, `Content-*`, `User-Agent`, `webhook-*`, `traceparent`, `tracestate`, `Connection`, `Transfer-Encoding`, `Cookie`, `Proxy-*`) and of proxies (`Forwarded`, `X-Forwarded-*`, `X-Original-*`, `X-Real-IP`, `True-Client-IP`, `Client-Cert*`) are refused. Values are stored encrypted and never shown.
-	//
-	// Example: {"Authorization":"Bearer 4f1c"}
-	Headers *map[string]string `json:"headers,omitempty"`
-	Name    string             `json:"name"`
-
-	// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
-	OnDead *OnDead `json:"onDead,omitempty"`
-
-	// Ordered Deliveries are made one at a time, in the order in which the events were accepted. A failed delivery holds up the others until it is DELIVERED or DEAD.
-	Ordered *bool `json:"ordered,omitempty"`
-
-	// RateLimit No limit if absent or null.
-	RateLimit *RateLimit `json:"rateLimit,omitempty"`
-}
+type SubscriberCreate = SubscriberUpdate
 
 // SubscriberEventChange Example: {"callbackUrl":"https://books.example.com/hooks","event":"PAYMENT_PAID"}
 type SubscriberEventChange struct {
@@ -2223,6 +2188,9 @@ type CardPath = openapi_types.UUID
 // ClientPath defines model for ClientPath.
 type ClientPath = string
 
+// CompanyFilter defines model for CompanyFilter.
+type CompanyFilter = openapi_types.UUID
+
 // CompanyPath defines model for CompanyPath.
 type CompanyPath = openapi_types.UUID
 
@@ -2363,8 +2331,8 @@ type UnsupportedMediaType = Problem
 
 // ListAuditParams defines parameters for ListAudit.
 type ListAuditParams struct {
-	// CompanyUUID The company; required if the token has none.
-	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
+	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// Actor Only changes by this subject or client.
 	Actor *string `form:"actor,omitempty" json:"actor,omitempty"`
@@ -2402,8 +2370,8 @@ type CreateConsoleLinkParams struct {
 
 // ListConsoleSessionsParams defines parameters for ListConsoleSessions.
 type ListConsoleSessionsParams struct {
-	// CompanyUUID The company; required if the token has none.
-	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
+	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
@@ -2426,8 +2394,8 @@ type ListDeliveriesParams struct {
 	// SubscriberUUID Only deliveries to this subscriber. Needs `companyUuid` if the token has no company.
 	SubscriberUUID *SubscriberFilter `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
 
-	// CompanyUUID The company; required if the token has none.
-	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
+	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// Event Only these event types.
 	Event *EventFilter `form:"event,omitempty" json:"event,omitempty"`
@@ -2507,8 +2475,8 @@ type SetEgressCertificateParams struct {
 
 // ListEventsParams defines parameters for ListEvents.
 type ListEventsParams struct {
-	// CompanyUUID The company; required if the token has none.
-	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
+	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// Event Only these event types.
 	Event *EventFilter `form:"event,omitempty" json:"event,omitempty"`
@@ -2542,9 +2510,7 @@ type ListEventsParams struct {
 }
 
 // IngestEventsJSONBody defines parameters for IngestEvents.
-type IngestEventsJSONBody struct {
-	union json.RawMessage
-}
+type IngestEventsJSONBody = jsontext.Value
 
 // IngestEventsParams defines parameters for IngestEvents.
 type IngestEventsParams struct {
@@ -2557,9 +2523,6 @@ type IngestEventsParams struct {
 	// not stored; the repetition gets the present state of the resource at its `Location`.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
-
-// IngestEventsJSONBody1 defines parameters for IngestEvents.
-type IngestEventsJSONBody1 = []EventInput
 
 // IngestEvents202JSONResponseBody defines parameters for IngestEvents.
 type IngestEvents202JSONResponseBody struct {
@@ -2646,8 +2609,8 @@ type ListLocationsV1Params struct {
 	Size   *Size           `form:"size,omitempty" json:"size,omitempty"`
 	Status *LocationStatus `form:"status,omitempty" json:"status,omitempty"`
 
-	// CompanyUUID The company; required if the token has none.
-	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
+	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // GetLocationV1Params defines parameters for GetLocationV1.
@@ -2685,8 +2648,8 @@ type RotateClientSecretParams struct {
 
 // ListQuarantineParams defines parameters for ListQuarantine.
 type ListQuarantineParams struct {
-	// CompanyUUID The company; required if the token has none.
-	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
+	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
@@ -2734,8 +2697,8 @@ type ListSubscribersParams struct {
 	// Events Event types; subscribers to any of them are listed.
 	Events *[]EventName `form:"events,omitempty" json:"events,omitempty"`
 
-	// CompanyUUID The company; required if the token has none.
-	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
+	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // CreateSubscriberParams defines parameters for CreateSubscriber.
@@ -2909,8 +2872,8 @@ type ListLocationsParams struct {
 	Size   *Size           `form:"size,omitempty" json:"size,omitempty"`
 	Status *LocationStatus `form:"status,omitempty" json:"status,omitempty"`
 
-	// CompanyUUID The company; required if the token has none.
-	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
+	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // GetLocationParams defines parameters for GetLocation.
@@ -2939,8 +2902,8 @@ type ListCardsParams struct {
 	// UserErpID Cards of the user with this identifier in the company's ERP.
 	UserErpID *string `form:"userErpId,omitempty" json:"userErpId,omitempty"`
 
-	// CompanyUUID The company; required if the token has none.
-	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
+	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // CreateCardParams defines parameters for CreateCard.
@@ -3062,8 +3025,8 @@ type ListReimbursementsParams struct {
 	// Uuids Reimbursements.
 	Uuids *[]openapi_types.UUID `form:"uuids,omitempty" json:"uuids,omitempty"`
 
-	// CompanyUUID The company; required if the token has none.
-	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
+	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // ReceiveEventParams defines parameters for ReceiveEvent.
@@ -3100,7 +3063,7 @@ type SetEgressCertificateJSONRequestBody = EgressCertificateInput
 type PutEventTypeJSONRequestBody = EventTypeInput
 
 // IngestEventsJSONRequestBody defines body for IngestEvents for application/json ContentType.
-type IngestEventsJSONRequestBody IngestEventsJSONBody
+type IngestEventsJSONRequestBody = IngestEventsJSONBody
 
 // ReplayEventJSONRequestBody defines body for ReplayEvent for application/json ContentType.
 type ReplayEventJSONRequestBody = ReplayRequest
@@ -3174,68 +3137,6 @@ type IssueTokenFormdataRequestBody = TokenRequest
 // ReceiveEventJSONRequestBody defines body for ReceiveEvent for application/json ContentType.
 type ReceiveEventJSONRequestBody = WebhookEvent
 
-// AsEventInput returns the union data inside the IngestEventsJSONBody as a EventInput
-func (t IngestEventsJSONBody) AsEventInput() (EventInput, error) {
-	var body EventInput
-	err := json.Unmarshal(t.union, &body)
-	return body, err
-}
-
-// FromEventInput overwrites any union data inside the IngestEventsJSONBody as the provided EventInput
-func (t *IngestEventsJSONBody) FromEventInput(v EventInput) error {
-	b, err := json.Marshal(v)
-	t.union = b
-	return err
-}
-
-// MergeEventInput performs a merge with any union data inside the IngestEventsJSONBody, using the provided EventInput
-func (t *IngestEventsJSONBody) MergeEventInput(v EventInput) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-
-	merged, err := runtime.JSONMerge(t.union, b)
-	t.union = merged
-	return err
-}
-
-// AsIngestEventsJSONBody1 returns the union data inside the IngestEventsJSONBody as a IngestEventsJSONBody1
-func (t IngestEventsJSONBody) AsIngestEventsJSONBody1() (IngestEventsJSONBody1, error) {
-	var body IngestEventsJSONBody1
-	err := json.Unmarshal(t.union, &body)
-	return body, err
-}
-
-// FromIngestEventsJSONBody1 overwrites any union data inside the IngestEventsJSONBody as the provided IngestEventsJSONBody1
-func (t *IngestEventsJSONBody) FromIngestEventsJSONBody1(v IngestEventsJSONBody1) error {
-	b, err := json.Marshal(v)
-	t.union = b
-	return err
-}
-
-// MergeIngestEventsJSONBody1 performs a merge with any union data inside the IngestEventsJSONBody, using the provided IngestEventsJSONBody1
-func (t *IngestEventsJSONBody) MergeIngestEventsJSONBody1(v IngestEventsJSONBody1) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-
-	merged, err := runtime.JSONMerge(t.union, b)
-	t.union = merged
-	return err
-}
-
-func (t IngestEventsJSONBody) MarshalJSON() ([]byte, error) {
-	b, err := t.union.MarshalJSON()
-	return b, err
-}
-
-func (t *IngestEventsJSONBody) UnmarshalJSON(b []byte) error {
-	err := t.union.UnmarshalJSON(b)
-	return err
-}
-
 // AsEventResult returns the union data inside the IngestEvents202JSONResponseBody as a EventResult
 func (t IngestEvents202JSONResponseBody) AsEventResult() (EventResult, error) {
 	var body EventResult
@@ -3298,4566 +3199,1847 @@ func (t *IngestEvents202JSONResponseBody) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// ServerInterface represents all server handlers.
-type ServerInterface interface {
+// ServerInterface handles the operations. Q is an admitted request, R is the answer to it.
+type ServerInterface[Q, R any] interface {
+	// Answer answers a request by handle. Company is that of the query, nil for none. Body points to what
+	// the body is decoded into; it is nil when the operation has no JSON body.
+	Answer(w http.ResponseWriter, r *http.Request, company *openapi_types.UUID, body any, handle func(context.Context, Q) (R, error))
+
 	// GetJwks The keys that verify this daemon's access tokens
 	// (GET /.well-known/jwks.json)
-	GetJwks(w http.ResponseWriter, r *http.Request)
+	GetJwks(ctx context.Context, q Q) (R, error)
+
 	// GetAuthorizationServer Where and how to get access tokens
 	// (GET /.well-known/oauth-authorization-server)
-	GetAuthorizationServer(w http.ResponseWriter, r *http.Request)
+	GetAuthorizationServer(ctx context.Context, q Q) (R, error)
+
 	// GetWebhookKeys The keys that verify a company's `v1a` signatures
 	// (GET /.well-known/webhook-keys/{companyUuid})
-	GetWebhookKeys(w http.ResponseWriter, r *http.Request, companyUUID openapi_types.UUID)
+	GetWebhookKeys(ctx context.Context, q Q, companyUUID openapi_types.UUID) (R, error)
+
 	// ListAudit List changes, the newest first
 	// (GET /api/v1/audit)
-	ListAudit(w http.ResponseWriter, r *http.Request, params ListAuditParams)
+	ListAudit(ctx context.Context, q Q, params ListAuditParams) (R, error)
+
 	// EraseCompany Erase the data of a company
 	// (DELETE /api/v1/companies/{uuid})
-	EraseCompany(w http.ResponseWriter, r *http.Request, uuid CompanyPath)
+	EraseCompany(ctx context.Context, q Q, uuid CompanyPath) (R, error)
+
 	// CreateConsoleLink Create a link into the web console
 	// (POST /api/v1/console-links)
-	CreateConsoleLink(w http.ResponseWriter, r *http.Request, params CreateConsoleLinkParams)
+	CreateConsoleLink(ctx context.Context, q Q, body CreateConsoleLinkJSONRequestBody) (R, error)
+
 	// ListConsoleSessions List the sessions of the web console
 	// (GET /api/v1/console-sessions)
-	ListConsoleSessions(w http.ResponseWriter, r *http.Request, params ListConsoleSessionsParams)
+	ListConsoleSessions(ctx context.Context, q Q, params ListConsoleSessionsParams) (R, error)
+
 	// EndConsoleSession End a session of the web console
 	// (DELETE /api/v1/console-sessions/{uuid})
-	EndConsoleSession(w http.ResponseWriter, r *http.Request, uuid openapi_types.UUID, params EndConsoleSessionParams)
+	EndConsoleSession(ctx context.Context, q Q, uuid openapi_types.UUID, params EndConsoleSessionParams) (R, error)
+
 	// ListDeliveries List deliveries, the newest first
 	// (GET /api/v1/deliveries)
-	ListDeliveries(w http.ResponseWriter, r *http.Request, params ListDeliveriesParams)
+	ListDeliveries(ctx context.Context, q Q, params ListDeliveriesParams) (R, error)
+
 	// RetryDeliveries Attempt again all deliveries that match filters
 	// (POST /api/v1/deliveries/retry)
-	RetryDeliveries(w http.ResponseWriter, r *http.Request, params RetryDeliveriesParams)
+	RetryDeliveries(ctx context.Context, q Q, body RetryDeliveriesJSONRequestBody) (R, error)
+
 	// GetDelivery Read a delivery with its attempts
 	// (GET /api/v1/deliveries/{id})
-	GetDelivery(w http.ResponseWriter, r *http.Request, id DeliveryPath, params GetDeliveryParams)
+	GetDelivery(ctx context.Context, q Q, id DeliveryPath) (R, error)
+
 	// RetryDelivery Attempt a delivery again, now
 	// (POST /api/v1/deliveries/{id}/retry)
-	RetryDelivery(w http.ResponseWriter, r *http.Request, id DeliveryPath, params RetryDeliveryParams)
+	RetryDelivery(ctx context.Context, q Q, id DeliveryPath, body RetryDeliveryJSONRequestBody) (R, error)
+
 	// DeleteEgressCertificate Remove the company's client certificate
 	// (DELETE /api/v1/egress-certificate)
-	DeleteEgressCertificate(w http.ResponseWriter, r *http.Request, params DeleteEgressCertificateParams)
+	DeleteEgressCertificate(ctx context.Context, q Q, body DeleteEgressCertificateJSONRequestBody) (R, error)
+
 	// GetEgressCertificate Read the company's client certificate
 	// (GET /api/v1/egress-certificate)
-	GetEgressCertificate(w http.ResponseWriter, r *http.Request, params GetEgressCertificateParams)
+	GetEgressCertificate(ctx context.Context, q Q) (R, error)
+
 	// SetEgressCertificate Set the company's client certificate
 	// (PUT /api/v1/egress-certificate)
-	SetEgressCertificate(w http.ResponseWriter, r *http.Request, params SetEgressCertificateParams)
+	SetEgressCertificate(ctx context.Context, q Q, body SetEgressCertificateJSONRequestBody) (R, error)
+
 	// ListEventTypes List the event types
 	// (GET /api/v1/event-types)
-	ListEventTypes(w http.ResponseWriter, r *http.Request)
+	ListEventTypes(ctx context.Context, q Q) (R, error)
+
 	// DeleteEventType Remove the documentation of an event type
 	// (DELETE /api/v1/event-types/{name})
-	DeleteEventType(w http.ResponseWriter, r *http.Request, name EventTypePath)
+	DeleteEventType(ctx context.Context, q Q, name EventTypePath) (R, error)
+
 	// GetEventType Read an event type
 	// (GET /api/v1/event-types/{name})
-	GetEventType(w http.ResponseWriter, r *http.Request, name EventTypePath)
+	GetEventType(ctx context.Context, q Q, name EventTypePath) (R, error)
+
 	// PutEventType Document an event type
 	// (PUT /api/v1/event-types/{name})
-	PutEventType(w http.ResponseWriter, r *http.Request, name EventTypePath)
+	PutEventType(ctx context.Context, q Q, name EventTypePath, body PutEventTypeJSONRequestBody) (R, error)
+
 	// ListEvents List events, the newest first
 	// (GET /api/v1/events)
-	ListEvents(w http.ResponseWriter, r *http.Request, params ListEventsParams)
+	ListEvents(ctx context.Context, q Q, params ListEventsParams) (R, error)
+
 	// IngestEvents Emit one event, or up to 1,000
 	// (POST /api/v1/events)
-	IngestEvents(w http.ResponseWriter, r *http.Request, params IngestEventsParams)
+	IngestEvents(ctx context.Context, q Q, body IngestEventsJSONRequestBody) (R, error)
+
 	// GetEvent Read an event
 	// (GET /api/v1/events/{id})
-	GetEvent(w http.ResponseWriter, r *http.Request, id EventPath, params GetEventParams)
+	GetEvent(ctx context.Context, q Q, id EventPath) (R, error)
+
 	// ListEventDeliveries List an event's deliveries
 	// (GET /api/v1/events/{id}/deliveries)
-	ListEventDeliveries(w http.ResponseWriter, r *http.Request, id EventPath, params ListEventDeliveriesParams)
+	ListEventDeliveries(ctx context.Context, q Q, id EventPath) (R, error)
+
 	// ExplainEvent Explain the outcome of an event for every subscriber
 	// (GET /api/v1/events/{id}/explain)
-	ExplainEvent(w http.ResponseWriter, r *http.Request, id EventPath, params ExplainEventParams)
+	ExplainEvent(ctx context.Context, q Q, id EventPath) (R, error)
+
 	// EraseEventPayload Remove an event's payload for ever
 	// (DELETE /api/v1/events/{id}/payload)
-	EraseEventPayload(w http.ResponseWriter, r *http.Request, id EventPath, params EraseEventPayloadParams)
+	EraseEventPayload(ctx context.Context, q Q, id EventPath) (R, error)
+
 	// ReplayEvent Deliver an event again
 	// (POST /api/v1/events/{id}/replay)
-	ReplayEvent(w http.ResponseWriter, r *http.Request, id EventPath, params ReplayEventParams)
+	ReplayEvent(ctx context.Context, q Q, id EventPath, body ReplayEventJSONRequestBody) (R, error)
+
 	// ListJobs List the jobs of a company, the newest first
 	// (GET /api/v1/jobs)
-	ListJobs(w http.ResponseWriter, r *http.Request, params ListJobsParams)
+	ListJobs(ctx context.Context, q Q, params ListJobsParams) (R, error)
+
 	// GetJob Read a job
 	// (GET /api/v1/jobs/{jobUuid})
-	GetJob(w http.ResponseWriter, r *http.Request, jobUUID JobPath, params GetJobParams)
+	GetJob(ctx context.Context, q Q, jobUUID JobPath) (R, error)
+
 	// CancelJob Cancel a job
 	// (POST /api/v1/jobs/{jobUuid}/cancel)
-	CancelJob(w http.ResponseWriter, r *http.Request, jobUUID JobPath, params CancelJobParams)
+	CancelJob(ctx context.Context, q Q, jobUUID JobPath, body CancelJobJSONRequestBody) (R, error)
+
 	// ListLocationsV1 List locations (deprecated)
 	// (GET /api/v1/locations)
-	//
-	// Deprecated: this operation has been marked as deprecated upstream, but no `x-deprecated-reason` was set
-	ListLocationsV1(w http.ResponseWriter, r *http.Request, params ListLocationsV1Params)
+	ListLocationsV1(ctx context.Context, q Q, params ListLocationsV1Params) (R, error)
+
 	// GetLocationV1 Read a location (deprecated)
 	// (GET /api/v1/locations/{uuid})
-	//
-	// Deprecated: this operation has been marked as deprecated upstream, but no `x-deprecated-reason` was set
-	GetLocationV1(w http.ResponseWriter, r *http.Request, uuid LocationPath, params GetLocationV1Params)
+	GetLocationV1(ctx context.Context, q Q, uuid LocationPath) (R, error)
+
 	// ListClients List the OAuth clients, the first created first
 	// (GET /api/v1/oauth-clients)
-	ListClients(w http.ResponseWriter, r *http.Request, params ListClientsParams)
+	ListClients(ctx context.Context, q Q, params ListClientsParams) (R, error)
+
 	// CreateClient Create an OAuth client
 	// (POST /api/v1/oauth-clients)
-	CreateClient(w http.ResponseWriter, r *http.Request, params CreateClientParams)
+	CreateClient(ctx context.Context, q Q, body CreateClientJSONRequestBody) (R, error)
+
 	// DeleteClient Delete an OAuth client
 	// (DELETE /api/v1/oauth-clients/{clientId})
-	DeleteClient(w http.ResponseWriter, r *http.Request, clientID ClientPath)
+	DeleteClient(ctx context.Context, q Q, clientID ClientPath) (R, error)
+
 	// GetClient Read an OAuth client
 	// (GET /api/v1/oauth-clients/{clientId})
-	GetClient(w http.ResponseWriter, r *http.Request, clientID ClientPath)
+	GetClient(ctx context.Context, q Q, clientID ClientPath) (R, error)
+
 	// UpdateClient Disable or enable an OAuth client, or change its certificates
 	// (PATCH /api/v1/oauth-clients/{clientId})
-	UpdateClient(w http.ResponseWriter, r *http.Request, clientID ClientPath)
+	UpdateClient(ctx context.Context, q Q, clientID ClientPath, body UpdateClientJSONRequestBody) (R, error)
+
 	// RotateClientSecret Rotate the secret of an OAuth client
 	// (POST /api/v1/oauth-clients/{clientId}/rotate-secret)
-	RotateClientSecret(w http.ResponseWriter, r *http.Request, clientID ClientPath, params RotateClientSecretParams)
+	RotateClientSecret(ctx context.Context, q Q, clientID ClientPath, body RotateClientSecretJSONRequestBody) (R, error)
+
 	// ListQuarantine List the quarantine
 	// (GET /api/v1/quarantine)
-	ListQuarantine(w http.ResponseWriter, r *http.Request, params ListQuarantineParams)
+	ListQuarantine(ctx context.Context, q Q, params ListQuarantineParams) (R, error)
+
 	// DropQuarantined Drop an entry of the quarantine
 	// (DELETE /api/v1/quarantine/{id})
-	DropQuarantined(w http.ResponseWriter, r *http.Request, id QuarantinePath, params DropQuarantinedParams)
+	DropQuarantined(ctx context.Context, q Q, id QuarantinePath) (R, error)
+
 	// RetryQuarantined Retry an entry of the quarantine
 	// (POST /api/v1/quarantine/{id}/retry)
-	RetryQuarantined(w http.ResponseWriter, r *http.Request, id QuarantinePath, params RetryQuarantinedParams)
+	RetryQuarantined(ctx context.Context, q Q, id QuarantinePath, body RetryQuarantinedJSONRequestBody) (R, error)
+
 	// ListSubscribers List subscribers
 	// (GET /api/v1/subscribers)
-	ListSubscribers(w http.ResponseWriter, r *http.Request, params ListSubscribersParams)
+	ListSubscribers(ctx context.Context, q Q, params ListSubscribersParams) (R, error)
+
 	// CreateSubscriber Create a subscriber
 	// (POST /api/v1/subscribers)
-	CreateSubscriber(w http.ResponseWriter, r *http.Request, params CreateSubscriberParams)
+	CreateSubscriber(ctx context.Context, q Q, body CreateSubscriberJSONRequestBody) (R, error)
+
 	// AddSubscriberEvent Add an event type to a subscriber
 	// (POST /api/v1/subscribers/add-event)
-	AddSubscriberEvent(w http.ResponseWriter, r *http.Request, params AddSubscriberEventParams)
+	AddSubscriberEvent(ctx context.Context, q Q, body AddSubscriberEventJSONRequestBody) (R, error)
+
 	// DeleteSubscriberEvent Remove an event type from a subscriber
 	// (DELETE /api/v1/subscribers/delete-event)
-	DeleteSubscriberEvent(w http.ResponseWriter, r *http.Request, params DeleteSubscriberEventParams)
+	DeleteSubscriberEvent(ctx context.Context, q Q, params DeleteSubscriberEventParams, body DeleteSubscriberEventJSONRequestBody) (R, error)
+
 	// DeleteSubscriber Delete a subscriber
 	// (DELETE /api/v1/subscribers/{uuid})
-	DeleteSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params DeleteSubscriberParams)
+	DeleteSubscriber(ctx context.Context, q Q, uuid SubscriberPath, body DeleteSubscriberJSONRequestBody) (R, error)
+
 	// GetSubscriber Read a subscriber
 	// (GET /api/v1/subscribers/{uuid})
-	GetSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params GetSubscriberParams)
+	GetSubscriber(ctx context.Context, q Q, uuid SubscriberPath) (R, error)
+
 	// UpdateSubscriber Change a subscriber
 	// (PATCH /api/v1/subscribers/{uuid})
-	UpdateSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params UpdateSubscriberParams)
+	UpdateSubscriber(ctx context.Context, q Q, uuid SubscriberPath, body UpdateSubscriberJSONRequestBody) (R, error)
+
 	// ReadSubscriberFeed Read the events that a subscriber gets, in their order
 	// (GET /api/v1/subscribers/{uuid}/feed)
-	ReadSubscriberFeed(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params ReadSubscriberFeedParams)
+	ReadSubscriberFeed(ctx context.Context, q Q, uuid SubscriberPath, params ReadSubscriberFeedParams) (R, error)
+
 	// TestSubscriberFilter Test a filter on accepted events
 	// (POST /api/v1/subscribers/{uuid}/filter-test)
-	TestSubscriberFilter(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params TestSubscriberFilterParams)
+	TestSubscriberFilter(ctx context.Context, q Q, uuid SubscriberPath, body TestSubscriberFilterJSONRequestBody) (R, error)
+
 	// PauseSubscriber Pause a subscriber
 	// (POST /api/v1/subscribers/{uuid}/pause)
-	PauseSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params PauseSubscriberParams)
+	PauseSubscriber(ctx context.Context, q Q, uuid SubscriberPath, body PauseSubscriberJSONRequestBody) (R, error)
+
 	// RecoverSubscriber Deliver again the failed and missed events of a subscriber
 	// (POST /api/v1/subscribers/{uuid}/recover)
-	RecoverSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params RecoverSubscriberParams)
+	RecoverSubscriber(ctx context.Context, q Q, uuid SubscriberPath, body RecoverSubscriberJSONRequestBody) (R, error)
+
 	// ResumeSubscriber Resume a paused subscriber
 	// (POST /api/v1/subscribers/{uuid}/resume)
-	ResumeSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params ResumeSubscriberParams)
+	ResumeSubscriber(ctx context.Context, q Q, uuid SubscriberPath, body ResumeSubscriberJSONRequestBody) (R, error)
+
 	// RotateSubscriberSecret Rotate the signing secret of a subscriber
 	// (POST /api/v1/subscribers/{uuid}/rotate-secret)
-	RotateSubscriberSecret(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params RotateSubscriberSecretParams)
+	RotateSubscriberSecret(ctx context.Context, q Q, uuid SubscriberPath, body RotateSubscriberSecretJSONRequestBody) (R, error)
+
 	// GetSubscriberStats Count a subscriber's deliveries
 	// (GET /api/v1/subscribers/{uuid}/stats)
-	GetSubscriberStats(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params GetSubscriberStatsParams)
+	GetSubscriberStats(ctx context.Context, q Q, uuid SubscriberPath) (R, error)
+
 	// TestSubscriber Send a signed test delivery and return its result
 	// (POST /api/v1/subscribers/{uuid}/test)
-	TestSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params TestSubscriberParams)
+	TestSubscriber(ctx context.Context, q Q, uuid SubscriberPath, body TestSubscriberJSONRequestBody) (R, error)
+
 	// GetCurrentStatement Read the current billing statement
 	// (GET /api/v2/billing-statements/current)
-	GetCurrentStatement(w http.ResponseWriter, r *http.Request, params GetCurrentStatementParams)
+	GetCurrentStatement(ctx context.Context, q Q) (R, error)
+
 	// GetStatement Read the billing statement of a month
 	// (GET /api/v2/billing-statements/{month}/{year})
-	GetStatement(w http.ResponseWriter, r *http.Request, month MonthPath, year YearPath, params GetStatementParams)
+	GetStatement(ctx context.Context, q Q, month MonthPath, year YearPath) (R, error)
+
 	// ListLocations List locations
 	// (GET /api/v2/locations)
-	ListLocations(w http.ResponseWriter, r *http.Request, params ListLocationsParams)
+	ListLocations(ctx context.Context, q Q, params ListLocationsParams) (R, error)
+
 	// GetLocation Read a location
 	// (GET /api/v2/locations/{uuid})
-	GetLocation(w http.ResponseWriter, r *http.Request, uuid LocationPath, params GetLocationParams)
+	GetLocation(ctx context.Context, q Q, uuid LocationPath) (R, error)
+
 	// ListCards List cards, the latest issued first
 	// (GET /api/v3/cards)
-	ListCards(w http.ResponseWriter, r *http.Request, params ListCardsParams)
+	ListCards(ctx context.Context, q Q, params ListCardsParams) (R, error)
+
 	// CreateCard Create one card
 	// (POST /api/v3/cards)
-	CreateCard(w http.ResponseWriter, r *http.Request, params CreateCardParams)
+	CreateCard(ctx context.Context, q Q, body CreateCardJSONRequestBody) (R, error)
+
 	// CreateCards Create up to 500 cards, asynchronously
 	// (POST /api/v3/cards/bulk-create)
-	CreateCards(w http.ResponseWriter, r *http.Request, params CreateCardsParams)
+	CreateCards(ctx context.Context, q Q, body CreateCardsJSONRequestBody) (R, error)
+
 	// GetCardJob Read a bulk creation
 	// (GET /api/v3/cards/bulk-create/{jobUuid})
-	GetCardJob(w http.ResponseWriter, r *http.Request, jobUUID CardJobPath, params GetCardJobParams)
+	GetCardJob(ctx context.Context, q Q, jobUUID CardJobPath) (R, error)
+
 	// CancelCards Cancel up to 100 cards
 	// (POST /api/v3/cards/delete)
-	CancelCards(w http.ResponseWriter, r *http.Request, params CancelCardsParams)
+	CancelCards(ctx context.Context, q Q, body CancelCardsJSONRequestBody) (R, error)
+
 	// CancelCard Cancel one card
 	// (DELETE /api/v3/cards/{uuid})
-	CancelCard(w http.ResponseWriter, r *http.Request, uuid CardPath, params CancelCardParams)
+	CancelCard(ctx context.Context, q Q, uuid CardPath) (R, error)
+
 	// GetCard Read a card
 	// (GET /api/v3/cards/{uuid})
-	GetCard(w http.ResponseWriter, r *http.Request, uuid CardPath, params GetCardParams)
+	GetCard(ctx context.Context, q Q, uuid CardPath) (R, error)
+
 	// LockCard Lock or unlock a card
 	// (PATCH /api/v3/cards/{uuid}/lock)
-	LockCard(w http.ResponseWriter, r *http.Request, uuid CardPath, params LockCardParams)
+	LockCard(ctx context.Context, q Q, uuid CardPath, body LockCardJSONRequestBody) (R, error)
+
 	// SetCardThreshold Change the threshold of a card
 	// (PATCH /api/v3/cards/{uuid}/threshold)
-	SetCardThreshold(w http.ResponseWriter, r *http.Request, uuid CardPath, params SetCardThresholdParams)
+	SetCardThreshold(ctx context.Context, q Q, uuid CardPath, body SetCardThresholdJSONRequestBody) (R, error)
+
 	// ListReimbursements List reimbursements, the latest updated first
 	// (GET /api/v3/reimbursements)
-	ListReimbursements(w http.ResponseWriter, r *http.Request, params ListReimbursementsParams)
+	ListReimbursements(ctx context.Context, q Q, params ListReimbursementsParams) (R, error)
+
 	// IssueToken Get an access token
 	// (POST /oauth/token)
-	IssueToken(w http.ResponseWriter, r *http.Request)
+	IssueToken(ctx context.Context, q Q) (R, error)
 }
 
-// ServerInterfaceWrapper converts contexts to parameters.
-type ServerInterfaceWrapper struct {
-	Handler            ServerInterface
-	HandlerMiddlewares []MiddlewareFunc
-	ErrorHandlerFunc   func(w http.ResponseWriter, r *http.Request, err error)
+// ServerInterfaceWrapper reads parameters. A header that is a parameter may be given once; handlers
+// read it from the request.
+type ServerInterfaceWrapper[Q, R any] struct {
+	Handler      ServerInterface[Q, R]
+	BadParameter func(w http.ResponseWriter, r *http.Request, name string)
 }
 
-type MiddlewareFunc func(http.Handler) http.Handler
-
-// GetJwks operation middleware
-func (siw *ServerInterfaceWrapper) GetJwks(w http.ResponseWriter, r *http.Request) {
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetJwks(w, r)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+// GetJwks reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) GetJwks(w http.ResponseWriter, r *http.Request) {
+	siw.Handler.Answer(w, r, nil, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.GetJwks(ctx, q)
+	})
 }
 
-// GetAuthorizationServer operation middleware
-func (siw *ServerInterfaceWrapper) GetAuthorizationServer(w http.ResponseWriter, r *http.Request) {
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetAuthorizationServer(w, r)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+// GetAuthorizationServer reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) GetAuthorizationServer(w http.ResponseWriter, r *http.Request) {
+	siw.Handler.Answer(w, r, nil, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.GetAuthorizationServer(ctx, q)
+	})
 }
 
-// GetWebhookKeys operation middleware
-func (siw *ServerInterfaceWrapper) GetWebhookKeys(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "companyUuid" -------------
+// GetWebhookKeys reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) GetWebhookKeys(w http.ResponseWriter, r *http.Request) {
 	var companyUUID openapi_types.UUID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "companyUuid", mux.Vars(r)["companyUuid"], &companyUUID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "companyUuid", mux.Vars(r)["companyUuid"], &companyUUID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetWebhookKeys(w, r, companyUUID)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, nil, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.GetWebhookKeys(ctx, q, companyUUID)
+	})
 }
 
-// ListAudit operation middleware
-func (siw *ServerInterfaceWrapper) ListAudit(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// ListAudit reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) ListAudit(w http.ResponseWriter, r *http.Request) {
 	var params ListAuditParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	// ------------- Optional query parameter "actor" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "actor", r.URL.Query(), &params.Actor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "actor"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "actor", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "actor", query, &params.Actor, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "actor")
 		return
 	}
-
-	// ------------- Optional query parameter "action" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "action", r.URL.Query(), &params.Action, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "action"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "action", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "action", query, &params.Action, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "action")
 		return
 	}
-
-	// ------------- Optional query parameter "target" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "target", r.URL.Query(), &params.Target, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "target"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "target", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "target", query, &params.Target, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "target")
 		return
 	}
-
-	// ------------- Optional query parameter "from" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", r.URL.Query(), &params.From, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "from"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "from", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "from", query, &params.From, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"}); err != nil {
+		siw.BadParameter(w, r, "from")
 		return
 	}
-
-	// ------------- Optional query parameter "to" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "to", r.URL.Query(), &params.To, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "to"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "to", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "to", query, &params.To, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"}); err != nil {
+		siw.BadParameter(w, r, "to")
 		return
 	}
-
-	// ------------- Optional query parameter "cursor" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "cursor")
 		return
 	}
-
-	// ------------- Optional query parameter "size" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "size", r.URL.Query(), &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "size"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "size", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "size", query, &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "size")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ListAudit(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.ListAudit(ctx, q, params)
+	})
 }
 
-// EraseCompany operation middleware
-func (siw *ServerInterfaceWrapper) EraseCompany(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "uuid" -------------
+// EraseCompany reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) EraseCompany(w http.ResponseWriter, r *http.Request) {
 	var uuid CompanyPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.EraseCompany(w, r, uuid)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, nil, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.EraseCompany(ctx, q, uuid)
+	})
 }
 
-// CreateConsoleLink operation middleware
-func (siw *ServerInterfaceWrapper) CreateConsoleLink(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// CreateConsoleLink reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) CreateConsoleLink(w http.ResponseWriter, r *http.Request) {
 	var params CreateConsoleLinkParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	headers := r.Header
-
-	// ------------- Optional header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
-			return
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
-			return
-		}
-
-		params.IdempotencyKey = &IdempotencyKey
-
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		siw.BadParameter(w, r, "Idempotency-Key")
+		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.CreateConsoleLink(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body CreateConsoleLinkJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.CreateConsoleLink(ctx, q, body)
+	})
 }
 
-// ListConsoleSessions operation middleware
-func (siw *ServerInterfaceWrapper) ListConsoleSessions(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// ListConsoleSessions reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) ListConsoleSessions(w http.ResponseWriter, r *http.Request) {
 	var params ListConsoleSessionsParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	// ------------- Optional query parameter "cursor" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "cursor")
 		return
 	}
-
-	// ------------- Optional query parameter "size" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "size", r.URL.Query(), &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "size"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "size", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "size", query, &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "size")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ListConsoleSessions(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.ListConsoleSessions(ctx, q, params)
+	})
 }
 
-// EndConsoleSession operation middleware
-func (siw *ServerInterfaceWrapper) EndConsoleSession(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "uuid" -------------
+// EndConsoleSession reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) EndConsoleSession(w http.ResponseWriter, r *http.Request) {
 	var uuid openapi_types.UUID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params EndConsoleSessionParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	// ------------- Optional query parameter "allCompanies" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "allCompanies", r.URL.Query(), &params.AllCompanies, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "allCompanies"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "allCompanies", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "allCompanies", query, &params.AllCompanies, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "allCompanies")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.EndConsoleSession(w, r, uuid, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.EndConsoleSession(ctx, q, uuid, params)
+	})
 }
 
-// ListDeliveries operation middleware
-func (siw *ServerInterfaceWrapper) ListDeliveries(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// ListDeliveries reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) ListDeliveries(w http.ResponseWriter, r *http.Request) {
 	var params ListDeliveriesParams
-
-	// ------------- Optional query parameter "subscriberUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "subscriberUuid", r.URL.Query(), &params.SubscriberUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "subscriberUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "subscriberUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "subscriberUuid", query, &params.SubscriberUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "subscriberUuid")
 		return
 	}
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	// ------------- Optional query parameter "event" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", false, false, "event", r.URL.Query(), &params.Event, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "event"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "event", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", false, false, "event", query, &params.Event, runtime.BindQueryParameterOptions{Type: "array", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "event")
 		return
 	}
-
-	// ------------- Optional query parameter "status" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", false, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "status"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "status", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", false, false, "status", query, &params.Status, runtime.BindQueryParameterOptions{Type: "array", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "status")
 		return
 	}
-
-	// ------------- Optional query parameter "errorClass" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", false, false, "errorClass", r.URL.Query(), &params.ErrorClass, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "errorClass"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "errorClass", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", false, false, "errorClass", query, &params.ErrorClass, runtime.BindQueryParameterOptions{Type: "array", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "errorClass")
 		return
 	}
-
-	// ------------- Optional query parameter "statusCodeFrom" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "statusCodeFrom", r.URL.Query(), &params.StatusCodeFrom, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "statusCodeFrom"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "statusCodeFrom", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "statusCodeFrom", query, &params.StatusCodeFrom, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "statusCodeFrom")
 		return
 	}
-
-	// ------------- Optional query parameter "statusCodeTo" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "statusCodeTo", r.URL.Query(), &params.StatusCodeTo, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "statusCodeTo"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "statusCodeTo", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "statusCodeTo", query, &params.StatusCodeTo, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "statusCodeTo")
 		return
 	}
-
-	// ------------- Optional query parameter "from" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", r.URL.Query(), &params.From, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "from"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "from", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "from", query, &params.From, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"}); err != nil {
+		siw.BadParameter(w, r, "from")
 		return
 	}
-
-	// ------------- Optional query parameter "to" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "to", r.URL.Query(), &params.To, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "to"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "to", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "to", query, &params.To, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"}); err != nil {
+		siw.BadParameter(w, r, "to")
 		return
 	}
-
-	// ------------- Optional query parameter "cursor" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "cursor")
 		return
 	}
-
-	// ------------- Optional query parameter "size" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "size", r.URL.Query(), &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "size"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "size", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "size", query, &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "size")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ListDeliveries(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.ListDeliveries(ctx, q, params)
+	})
 }
 
-// RetryDeliveries operation middleware
-func (siw *ServerInterfaceWrapper) RetryDeliveries(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// RetryDeliveries reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) RetryDeliveries(w http.ResponseWriter, r *http.Request) {
 	var params RetryDeliveriesParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	headers := r.Header
-
-	// ------------- Optional header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
-			return
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
-			return
-		}
-
-		params.IdempotencyKey = &IdempotencyKey
-
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		siw.BadParameter(w, r, "Idempotency-Key")
+		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.RetryDeliveries(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body RetryDeliveriesJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.RetryDeliveries(ctx, q, body)
+	})
 }
 
-// GetDelivery operation middleware
-func (siw *ServerInterfaceWrapper) GetDelivery(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "id" -------------
+// GetDelivery reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) GetDelivery(w http.ResponseWriter, r *http.Request) {
 	var id DeliveryPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "id", mux.Vars(r)["id"], &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "id", mux.Vars(r)["id"], &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "id")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params GetDeliveryParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetDelivery(w, r, id, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.GetDelivery(ctx, q, id)
+	})
 }
 
-// RetryDelivery operation middleware
-func (siw *ServerInterfaceWrapper) RetryDelivery(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "id" -------------
+// RetryDelivery reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) RetryDelivery(w http.ResponseWriter, r *http.Request) {
 	var id DeliveryPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "id", mux.Vars(r)["id"], &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "id", mux.Vars(r)["id"], &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "id")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params RetryDeliveryParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	headers := r.Header
-
-	// ------------- Optional header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
-			return
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
-			return
-		}
-
-		params.IdempotencyKey = &IdempotencyKey
-
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		siw.BadParameter(w, r, "Idempotency-Key")
+		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.RetryDelivery(w, r, id, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body RetryDeliveryJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.RetryDelivery(ctx, q, id, body)
+	})
 }
 
-// DeleteEgressCertificate operation middleware
-func (siw *ServerInterfaceWrapper) DeleteEgressCertificate(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// DeleteEgressCertificate reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) DeleteEgressCertificate(w http.ResponseWriter, r *http.Request) {
 	var params DeleteEgressCertificateParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.DeleteEgressCertificate(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body DeleteEgressCertificateJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.DeleteEgressCertificate(ctx, q, body)
+	})
 }
 
-// GetEgressCertificate operation middleware
-func (siw *ServerInterfaceWrapper) GetEgressCertificate(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// GetEgressCertificate reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) GetEgressCertificate(w http.ResponseWriter, r *http.Request) {
 	var params GetEgressCertificateParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetEgressCertificate(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.GetEgressCertificate(ctx, q)
+	})
 }
 
-// SetEgressCertificate operation middleware
-func (siw *ServerInterfaceWrapper) SetEgressCertificate(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// SetEgressCertificate reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) SetEgressCertificate(w http.ResponseWriter, r *http.Request) {
 	var params SetEgressCertificateParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.SetEgressCertificate(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body SetEgressCertificateJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.SetEgressCertificate(ctx, q, body)
+	})
 }
 
-// ListEventTypes operation middleware
-func (siw *ServerInterfaceWrapper) ListEventTypes(w http.ResponseWriter, r *http.Request) {
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ListEventTypes(w, r)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+// ListEventTypes reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) ListEventTypes(w http.ResponseWriter, r *http.Request) {
+	siw.Handler.Answer(w, r, nil, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.ListEventTypes(ctx, q)
+	})
 }
 
-// DeleteEventType operation middleware
-func (siw *ServerInterfaceWrapper) DeleteEventType(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "name" -------------
+// DeleteEventType reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) DeleteEventType(w http.ResponseWriter, r *http.Request) {
 	var name EventTypePath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", mux.Vars(r)["name"], &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "name", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "name", mux.Vars(r)["name"], &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "name")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.DeleteEventType(w, r, name)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, nil, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.DeleteEventType(ctx, q, name)
+	})
 }
 
-// GetEventType operation middleware
-func (siw *ServerInterfaceWrapper) GetEventType(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "name" -------------
+// GetEventType reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) GetEventType(w http.ResponseWriter, r *http.Request) {
 	var name EventTypePath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", mux.Vars(r)["name"], &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "name", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "name", mux.Vars(r)["name"], &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "name")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetEventType(w, r, name)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, nil, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.GetEventType(ctx, q, name)
+	})
 }
 
-// PutEventType operation middleware
-func (siw *ServerInterfaceWrapper) PutEventType(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "name" -------------
+// PutEventType reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) PutEventType(w http.ResponseWriter, r *http.Request) {
 	var name EventTypePath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", mux.Vars(r)["name"], &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "name", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "name", mux.Vars(r)["name"], &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "name")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.PutEventType(w, r, name)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body PutEventTypeJSONRequestBody
+	siw.Handler.Answer(w, r, nil, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.PutEventType(ctx, q, name, body)
+	})
 }
 
-// ListEvents operation middleware
-func (siw *ServerInterfaceWrapper) ListEvents(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// ListEvents reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) ListEvents(w http.ResponseWriter, r *http.Request) {
 	var params ListEventsParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	// ------------- Optional query parameter "event" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", false, false, "event", r.URL.Query(), &params.Event, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "event"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "event", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", false, false, "event", query, &params.Event, runtime.BindQueryParameterOptions{Type: "array", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "event")
 		return
 	}
-
-	// ------------- Optional query parameter "from" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", r.URL.Query(), &params.From, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "from"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "from", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "from", query, &params.From, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"}); err != nil {
+		siw.BadParameter(w, r, "from")
 		return
 	}
-
-	// ------------- Optional query parameter "to" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "to", r.URL.Query(), &params.To, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "to"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "to", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "to", query, &params.To, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"}); err != nil {
+		siw.BadParameter(w, r, "to")
 		return
 	}
-
-	// ------------- Optional query parameter "status" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", false, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "status"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "status", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", false, false, "status", query, &params.Status, runtime.BindQueryParameterOptions{Type: "array", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "status")
 		return
 	}
-
-	// ------------- Optional query parameter "subscriberUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "subscriberUuid", r.URL.Query(), &params.SubscriberUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "subscriberUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "subscriberUuid", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "subscriberUuid", query, &params.SubscriberUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "subscriberUuid")
 		return
 	}
-
-	// ------------- Optional query parameter "errorClass" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", false, false, "errorClass", r.URL.Query(), &params.ErrorClass, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "errorClass"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "errorClass", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", false, false, "errorClass", query, &params.ErrorClass, runtime.BindQueryParameterOptions{Type: "array", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "errorClass")
 		return
 	}
-
-	// ------------- Optional query parameter "statusCodeFrom" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "statusCodeFrom", r.URL.Query(), &params.StatusCodeFrom, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "statusCodeFrom"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "statusCodeFrom", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "statusCodeFrom", query, &params.StatusCodeFrom, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "statusCodeFrom")
 		return
 	}
-
-	// ------------- Optional query parameter "statusCodeTo" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "statusCodeTo", r.URL.Query(), &params.StatusCodeTo, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "statusCodeTo"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "statusCodeTo", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "statusCodeTo", query, &params.StatusCodeTo, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "statusCodeTo")
 		return
 	}
-
-	// ------------- Optional query parameter "cursor" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "cursor")
 		return
 	}
-
-	// ------------- Optional query parameter "size" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "size", r.URL.Query(), &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "size"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "size", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "size", query, &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "size")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ListEvents(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.ListEvents(ctx, q, params)
+	})
 }
 
-// IngestEvents operation middleware
-func (siw *ServerInterfaceWrapper) IngestEvents(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// IngestEvents reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) IngestEvents(w http.ResponseWriter, r *http.Request) {
 	var params IngestEventsParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	headers := r.Header
-
-	// ------------- Optional header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
-			return
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
-			return
-		}
-
-		params.IdempotencyKey = &IdempotencyKey
-
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		siw.BadParameter(w, r, "Idempotency-Key")
+		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.IngestEvents(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body IngestEventsJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.IngestEvents(ctx, q, body)
+	})
 }
 
-// GetEvent operation middleware
-func (siw *ServerInterfaceWrapper) GetEvent(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "id" -------------
+// GetEvent reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) GetEvent(w http.ResponseWriter, r *http.Request) {
 	var id EventPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "id", mux.Vars(r)["id"], &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "id", mux.Vars(r)["id"], &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "id")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params GetEventParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetEvent(w, r, id, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.GetEvent(ctx, q, id)
+	})
 }
 
-// ListEventDeliveries operation middleware
-func (siw *ServerInterfaceWrapper) ListEventDeliveries(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "id" -------------
+// ListEventDeliveries reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) ListEventDeliveries(w http.ResponseWriter, r *http.Request) {
 	var id EventPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "id", mux.Vars(r)["id"], &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "id", mux.Vars(r)["id"], &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "id")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params ListEventDeliveriesParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ListEventDeliveries(w, r, id, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.ListEventDeliveries(ctx, q, id)
+	})
 }
 
-// ExplainEvent operation middleware
-func (siw *ServerInterfaceWrapper) ExplainEvent(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "id" -------------
+// ExplainEvent reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) ExplainEvent(w http.ResponseWriter, r *http.Request) {
 	var id EventPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "id", mux.Vars(r)["id"], &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "id", mux.Vars(r)["id"], &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "id")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params ExplainEventParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ExplainEvent(w, r, id, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.ExplainEvent(ctx, q, id)
+	})
 }
 
-// EraseEventPayload operation middleware
-func (siw *ServerInterfaceWrapper) EraseEventPayload(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "id" -------------
+// EraseEventPayload reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) EraseEventPayload(w http.ResponseWriter, r *http.Request) {
 	var id EventPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "id", mux.Vars(r)["id"], &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "id", mux.Vars(r)["id"], &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "id")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params EraseEventPayloadParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.EraseEventPayload(w, r, id, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.EraseEventPayload(ctx, q, id)
+	})
 }
 
-// ReplayEvent operation middleware
-func (siw *ServerInterfaceWrapper) ReplayEvent(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "id" -------------
+// ReplayEvent reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) ReplayEvent(w http.ResponseWriter, r *http.Request) {
 	var id EventPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "id", mux.Vars(r)["id"], &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "id", mux.Vars(r)["id"], &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "id")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params ReplayEventParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	headers := r.Header
-
-	// ------------- Optional header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
-			return
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
-			return
-		}
-
-		params.IdempotencyKey = &IdempotencyKey
-
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		siw.BadParameter(w, r, "Idempotency-Key")
+		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ReplayEvent(w, r, id, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body ReplayEventJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.ReplayEvent(ctx, q, id, body)
+	})
 }
 
-// ListJobs operation middleware
-func (siw *ServerInterfaceWrapper) ListJobs(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// ListJobs reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) ListJobs(w http.ResponseWriter, r *http.Request) {
 	var params ListJobsParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	// ------------- Optional query parameter "subscriberUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "subscriberUuid", r.URL.Query(), &params.SubscriberUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "subscriberUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "subscriberUuid", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "subscriberUuid", query, &params.SubscriberUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "subscriberUuid")
 		return
 	}
-
-	// ------------- Optional query parameter "kind" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", false, false, "kind", r.URL.Query(), &params.Kind, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "kind"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "kind", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", false, false, "kind", query, &params.Kind, runtime.BindQueryParameterOptions{Type: "array", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "kind")
 		return
 	}
-
-	// ------------- Optional query parameter "status" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", false, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "status"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "status", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", false, false, "status", query, &params.Status, runtime.BindQueryParameterOptions{Type: "array", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "status")
 		return
 	}
-
-	// ------------- Optional query parameter "cursor" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "cursor")
 		return
 	}
-
-	// ------------- Optional query parameter "size" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "size", r.URL.Query(), &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "size"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "size", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "size", query, &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "size")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ListJobs(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.ListJobs(ctx, q, params)
+	})
 }
 
-// GetJob operation middleware
-func (siw *ServerInterfaceWrapper) GetJob(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "jobUuid" -------------
+// GetJob reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) GetJob(w http.ResponseWriter, r *http.Request) {
 	var jobUUID JobPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "jobUuid", mux.Vars(r)["jobUuid"], &jobUUID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "jobUuid", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "jobUuid", mux.Vars(r)["jobUuid"], &jobUUID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "jobUuid")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params GetJobParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetJob(w, r, jobUUID, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.GetJob(ctx, q, jobUUID)
+	})
 }
 
-// CancelJob operation middleware
-func (siw *ServerInterfaceWrapper) CancelJob(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "jobUuid" -------------
+// CancelJob reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) CancelJob(w http.ResponseWriter, r *http.Request) {
 	var jobUUID JobPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "jobUuid", mux.Vars(r)["jobUuid"], &jobUUID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "jobUuid", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "jobUuid", mux.Vars(r)["jobUuid"], &jobUUID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "jobUuid")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params CancelJobParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	headers := r.Header
-
-	// ------------- Optional header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
-			return
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
-			return
-		}
-
-		params.IdempotencyKey = &IdempotencyKey
-
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		siw.BadParameter(w, r, "Idempotency-Key")
+		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.CancelJob(w, r, jobUUID, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body CancelJobJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.CancelJob(ctx, q, jobUUID, body)
+	})
 }
 
-// ListLocationsV1 operation middleware
-func (siw *ServerInterfaceWrapper) ListLocationsV1(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// ListLocationsV1 reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) ListLocationsV1(w http.ResponseWriter, r *http.Request) {
 	var params ListLocationsV1Params
-
-	// ------------- Optional query parameter "page" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "page", r.URL.Query(), &params.Page, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "page"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "page", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "page", query, &params.Page, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "page")
 		return
 	}
-
-	// ------------- Optional query parameter "size" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "size", r.URL.Query(), &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "size"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "size", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "size", query, &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "size")
 		return
 	}
-
-	// ------------- Optional query parameter "status" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "status"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "status", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "status", query, &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "status")
 		return
 	}
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ListLocationsV1(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.ListLocationsV1(ctx, q, params)
+	})
 }
 
-// GetLocationV1 operation middleware
-func (siw *ServerInterfaceWrapper) GetLocationV1(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "uuid" -------------
+// GetLocationV1 reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) GetLocationV1(w http.ResponseWriter, r *http.Request) {
 	var uuid LocationPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params GetLocationV1Params
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetLocationV1(w, r, uuid, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.GetLocationV1(ctx, q, uuid)
+	})
 }
 
-// ListClients operation middleware
-func (siw *ServerInterfaceWrapper) ListClients(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// ListClients reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) ListClients(w http.ResponseWriter, r *http.Request) {
 	var params ListClientsParams
-
-	// ------------- Optional query parameter "cursor" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "cursor")
 		return
 	}
-
-	// ------------- Optional query parameter "size" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "size", r.URL.Query(), &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "size"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "size", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "size", query, &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "size")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ListClients(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, nil, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.ListClients(ctx, q, params)
+	})
 }
 
-// CreateClient operation middleware
-func (siw *ServerInterfaceWrapper) CreateClient(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params CreateClientParams
-
-	headers := r.Header
-
-	// ------------- Optional header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
-			return
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
-			return
-		}
-
-		params.IdempotencyKey = &IdempotencyKey
-
+// CreateClient reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) CreateClient(w http.ResponseWriter, r *http.Request) {
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		siw.BadParameter(w, r, "Idempotency-Key")
+		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.CreateClient(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body CreateClientJSONRequestBody
+	siw.Handler.Answer(w, r, nil, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.CreateClient(ctx, q, body)
+	})
 }
 
-// DeleteClient operation middleware
-func (siw *ServerInterfaceWrapper) DeleteClient(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "clientId" -------------
+// DeleteClient reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) DeleteClient(w http.ResponseWriter, r *http.Request) {
 	var clientID ClientPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "clientId", mux.Vars(r)["clientId"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "clientId", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "clientId", mux.Vars(r)["clientId"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "clientId")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.DeleteClient(w, r, clientID)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, nil, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.DeleteClient(ctx, q, clientID)
+	})
 }
 
-// GetClient operation middleware
-func (siw *ServerInterfaceWrapper) GetClient(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "clientId" -------------
+// GetClient reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) GetClient(w http.ResponseWriter, r *http.Request) {
 	var clientID ClientPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "clientId", mux.Vars(r)["clientId"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "clientId", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "clientId", mux.Vars(r)["clientId"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "clientId")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetClient(w, r, clientID)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, nil, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.GetClient(ctx, q, clientID)
+	})
 }
 
-// UpdateClient operation middleware
-func (siw *ServerInterfaceWrapper) UpdateClient(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "clientId" -------------
+// UpdateClient reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) UpdateClient(w http.ResponseWriter, r *http.Request) {
 	var clientID ClientPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "clientId", mux.Vars(r)["clientId"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "clientId", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "clientId", mux.Vars(r)["clientId"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "clientId")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.UpdateClient(w, r, clientID)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body UpdateClientJSONRequestBody
+	siw.Handler.Answer(w, r, nil, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.UpdateClient(ctx, q, clientID, body)
+	})
 }
 
-// RotateClientSecret operation middleware
-func (siw *ServerInterfaceWrapper) RotateClientSecret(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "clientId" -------------
+// RotateClientSecret reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) RotateClientSecret(w http.ResponseWriter, r *http.Request) {
 	var clientID ClientPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "clientId", mux.Vars(r)["clientId"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "clientId", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "clientId", mux.Vars(r)["clientId"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "clientId")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params RotateClientSecretParams
-
-	headers := r.Header
-
-	// ------------- Optional header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
-			return
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
-			return
-		}
-
-		params.IdempotencyKey = &IdempotencyKey
-
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		siw.BadParameter(w, r, "Idempotency-Key")
+		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.RotateClientSecret(w, r, clientID, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body RotateClientSecretJSONRequestBody
+	siw.Handler.Answer(w, r, nil, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.RotateClientSecret(ctx, q, clientID, body)
+	})
 }
 
-// ListQuarantine operation middleware
-func (siw *ServerInterfaceWrapper) ListQuarantine(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// ListQuarantine reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) ListQuarantine(w http.ResponseWriter, r *http.Request) {
 	var params ListQuarantineParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	// ------------- Optional query parameter "cursor" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "cursor")
 		return
 	}
-
-	// ------------- Optional query parameter "size" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "size", r.URL.Query(), &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "size"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "size", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "size", query, &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "size")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ListQuarantine(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.ListQuarantine(ctx, q, params)
+	})
 }
 
-// DropQuarantined operation middleware
-func (siw *ServerInterfaceWrapper) DropQuarantined(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "id" -------------
+// DropQuarantined reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) DropQuarantined(w http.ResponseWriter, r *http.Request) {
 	var id QuarantinePath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "id", mux.Vars(r)["id"], &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "id", mux.Vars(r)["id"], &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "id")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params DropQuarantinedParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.DropQuarantined(w, r, id, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.DropQuarantined(ctx, q, id)
+	})
 }
 
-// RetryQuarantined operation middleware
-func (siw *ServerInterfaceWrapper) RetryQuarantined(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "id" -------------
+// RetryQuarantined reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) RetryQuarantined(w http.ResponseWriter, r *http.Request) {
 	var id QuarantinePath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "id", mux.Vars(r)["id"], &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "id", mux.Vars(r)["id"], &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "id")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params RetryQuarantinedParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	headers := r.Header
-
-	// ------------- Optional header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
-			return
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
-			return
-		}
-
-		params.IdempotencyKey = &IdempotencyKey
-
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		siw.BadParameter(w, r, "Idempotency-Key")
+		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.RetryQuarantined(w, r, id, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body RetryQuarantinedJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.RetryQuarantined(ctx, q, id, body)
+	})
 }
 
-// ListSubscribers operation middleware
-func (siw *ServerInterfaceWrapper) ListSubscribers(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// ListSubscribers reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) ListSubscribers(w http.ResponseWriter, r *http.Request) {
 	var params ListSubscribersParams
-
-	// ------------- Optional query parameter "page" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "page", r.URL.Query(), &params.Page, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "page"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "page", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "page", query, &params.Page, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "page")
 		return
 	}
-
-	// ------------- Optional query parameter "size" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "size", r.URL.Query(), &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "size"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "size", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "size", query, &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "size")
 		return
 	}
-
-	// ------------- Optional query parameter "uuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "uuid", r.URL.Query(), &params.UUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "uuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "uuid", query, &params.UUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "uuid")
 		return
 	}
-
-	// ------------- Optional query parameter "name" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "name", r.URL.Query(), &params.Name, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "name"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "name", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "name", query, &params.Name, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "name")
 		return
 	}
-
-	// ------------- Optional query parameter "callbackUrl" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "callbackUrl", r.URL.Query(), &params.CallbackURL, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "callbackUrl"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "callbackUrl", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "callbackUrl", query, &params.CallbackURL, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "callbackUrl")
 		return
 	}
-
-	// ------------- Optional query parameter "enabled" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "enabled", r.URL.Query(), &params.Enabled, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "enabled"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "enabled", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "enabled", query, &params.Enabled, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "enabled")
 		return
 	}
-
-	// ------------- Optional query parameter "events" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", false, false, "events", r.URL.Query(), &params.Events, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "events"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "events", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", false, false, "events", query, &params.Events, runtime.BindQueryParameterOptions{Type: "array", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "events")
 		return
 	}
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ListSubscribers(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.ListSubscribers(ctx, q, params)
+	})
 }
 
-// CreateSubscriber operation middleware
-func (siw *ServerInterfaceWrapper) CreateSubscriber(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// CreateSubscriber reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) CreateSubscriber(w http.ResponseWriter, r *http.Request) {
 	var params CreateSubscriberParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	headers := r.Header
-
-	// ------------- Optional header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
-			return
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
-			return
-		}
-
-		params.IdempotencyKey = &IdempotencyKey
-
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		siw.BadParameter(w, r, "Idempotency-Key")
+		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.CreateSubscriber(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body CreateSubscriberJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.CreateSubscriber(ctx, q, body)
+	})
 }
 
-// AddSubscriberEvent operation middleware
-func (siw *ServerInterfaceWrapper) AddSubscriberEvent(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// AddSubscriberEvent reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) AddSubscriberEvent(w http.ResponseWriter, r *http.Request) {
 	var params AddSubscriberEventParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	headers := r.Header
-
-	// ------------- Optional header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
-			return
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
-			return
-		}
-
-		params.IdempotencyKey = &IdempotencyKey
-
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		siw.BadParameter(w, r, "Idempotency-Key")
+		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.AddSubscriberEvent(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body AddSubscriberEventJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.AddSubscriberEvent(ctx, q, body)
+	})
 }
 
-// DeleteSubscriberEvent operation middleware
-func (siw *ServerInterfaceWrapper) DeleteSubscriberEvent(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// DeleteSubscriberEvent reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) DeleteSubscriberEvent(w http.ResponseWriter, r *http.Request) {
 	var params DeleteSubscriberEventParams
-
-	// ------------- Optional query parameter "callbackUrl" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "callbackUrl", r.URL.Query(), &params.CallbackURL, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "callbackUrl"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "callbackUrl", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "callbackUrl", query, &params.CallbackURL, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "callbackUrl")
 		return
 	}
-
-	// ------------- Optional query parameter "event" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "event", r.URL.Query(), &params.Event, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "event"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "event", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "event", query, &params.Event, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "event")
 		return
 	}
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.DeleteSubscriberEvent(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body DeleteSubscriberEventJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.DeleteSubscriberEvent(ctx, q, params, body)
+	})
 }
 
-// DeleteSubscriber operation middleware
-func (siw *ServerInterfaceWrapper) DeleteSubscriber(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "uuid" -------------
+// DeleteSubscriber reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) DeleteSubscriber(w http.ResponseWriter, r *http.Request) {
 	var uuid SubscriberPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params DeleteSubscriberParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	headers := r.Header
-
-	// ------------- Optional header parameter "If-Match" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
-		var IfMatch IfMatch
-		n := len(valueList)
-		if n != 1 {
-			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "If-Match", Count: n})
-			return
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "If-Match", Err: err})
-			return
-		}
-
-		params.IfMatch = &IfMatch
-
+	if len(r.Header.Values("If-Match")) > 1 {
+		siw.BadParameter(w, r, "If-Match")
+		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.DeleteSubscriber(w, r, uuid, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body DeleteSubscriberJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.DeleteSubscriber(ctx, q, uuid, body)
+	})
 }
 
-// GetSubscriber operation middleware
-func (siw *ServerInterfaceWrapper) GetSubscriber(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "uuid" -------------
+// GetSubscriber reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) GetSubscriber(w http.ResponseWriter, r *http.Request) {
 	var uuid SubscriberPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params GetSubscriberParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetSubscriber(w, r, uuid, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.GetSubscriber(ctx, q, uuid)
+	})
 }
 
-// UpdateSubscriber operation middleware
-func (siw *ServerInterfaceWrapper) UpdateSubscriber(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "uuid" -------------
+// UpdateSubscriber reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) UpdateSubscriber(w http.ResponseWriter, r *http.Request) {
 	var uuid SubscriberPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params UpdateSubscriberParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	headers := r.Header
-
-	// ------------- Optional header parameter "If-Match" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
-		var IfMatch IfMatch
-		n := len(valueList)
-		if n != 1 {
-			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "If-Match", Count: n})
-			return
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "If-Match", Err: err})
-			return
-		}
-
-		params.IfMatch = &IfMatch
-
+	if len(r.Header.Values("If-Match")) > 1 {
+		siw.BadParameter(w, r, "If-Match")
+		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.UpdateSubscriber(w, r, uuid, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body UpdateSubscriberJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.UpdateSubscriber(ctx, q, uuid, body)
+	})
 }
 
-// ReadSubscriberFeed operation middleware
-func (siw *ServerInterfaceWrapper) ReadSubscriberFeed(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "uuid" -------------
+// ReadSubscriberFeed reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) ReadSubscriberFeed(w http.ResponseWriter, r *http.Request) {
 	var uuid SubscriberPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params ReadSubscriberFeedParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	// ------------- Optional query parameter "after" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", r.URL.Query(), &params.After, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "after"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "after", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"}); err != nil {
+		siw.BadParameter(w, r, "after")
 		return
 	}
-
-	// ------------- Optional query parameter "limit" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "limit")
 		return
 	}
-
-	// ------------- Optional query parameter "wait" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "wait", r.URL.Query(), &params.Wait, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "wait"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "wait", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "wait", query, &params.Wait, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "wait")
 		return
 	}
-
-	// ------------- Optional query parameter "signatures" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "signatures", r.URL.Query(), &params.Signatures, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "signatures"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "signatures", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "signatures", query, &params.Signatures, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "signatures")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ReadSubscriberFeed(w, r, uuid, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.ReadSubscriberFeed(ctx, q, uuid, params)
+	})
 }
 
-// TestSubscriberFilter operation middleware
-func (siw *ServerInterfaceWrapper) TestSubscriberFilter(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "uuid" -------------
+// TestSubscriberFilter reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) TestSubscriberFilter(w http.ResponseWriter, r *http.Request) {
 	var uuid SubscriberPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params TestSubscriberFilterParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.TestSubscriberFilter(w, r, uuid, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body TestSubscriberFilterJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.TestSubscriberFilter(ctx, q, uuid, body)
+	})
 }
 
-// PauseSubscriber operation middleware
-func (siw *ServerInterfaceWrapper) PauseSubscriber(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "uuid" -------------
+// PauseSubscriber reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) PauseSubscriber(w http.ResponseWriter, r *http.Request) {
 	var uuid SubscriberPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params PauseSubscriberParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	headers := r.Header
-
-	// ------------- Optional header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
-			return
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
-			return
-		}
-
-		params.IdempotencyKey = &IdempotencyKey
-
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		siw.BadParameter(w, r, "Idempotency-Key")
+		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.PauseSubscriber(w, r, uuid, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body PauseSubscriberJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.PauseSubscriber(ctx, q, uuid, body)
+	})
 }
 
-// RecoverSubscriber operation middleware
-func (siw *ServerInterfaceWrapper) RecoverSubscriber(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "uuid" -------------
+// RecoverSubscriber reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) RecoverSubscriber(w http.ResponseWriter, r *http.Request) {
 	var uuid SubscriberPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params RecoverSubscriberParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	headers := r.Header
-
-	// ------------- Optional header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
-			return
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
-			return
-		}
-
-		params.IdempotencyKey = &IdempotencyKey
-
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		siw.BadParameter(w, r, "Idempotency-Key")
+		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.RecoverSubscriber(w, r, uuid, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body RecoverSubscriberJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.RecoverSubscriber(ctx, q, uuid, body)
+	})
 }
 
-// ResumeSubscriber operation middleware
-func (siw *ServerInterfaceWrapper) ResumeSubscriber(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "uuid" -------------
+// ResumeSubscriber reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) ResumeSubscriber(w http.ResponseWriter, r *http.Request) {
 	var uuid SubscriberPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params ResumeSubscriberParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	headers := r.Header
-
-	// ------------- Optional header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
-			return
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
-			return
-		}
-
-		params.IdempotencyKey = &IdempotencyKey
-
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		siw.BadParameter(w, r, "Idempotency-Key")
+		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ResumeSubscriber(w, r, uuid, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body ResumeSubscriberJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.ResumeSubscriber(ctx, q, uuid, body)
+	})
 }
 
-// RotateSubscriberSecret operation middleware
-func (siw *ServerInterfaceWrapper) RotateSubscriberSecret(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "uuid" -------------
+// RotateSubscriberSecret reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) RotateSubscriberSecret(w http.ResponseWriter, r *http.Request) {
 	var uuid SubscriberPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params RotateSubscriberSecretParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	headers := r.Header
-
-	// ------------- Optional header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
-			return
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
-			return
-		}
-
-		params.IdempotencyKey = &IdempotencyKey
-
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		siw.BadParameter(w, r, "Idempotency-Key")
+		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.RotateSubscriberSecret(w, r, uuid, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body RotateSubscriberSecretJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.RotateSubscriberSecret(ctx, q, uuid, body)
+	})
 }
 
-// GetSubscriberStats operation middleware
-func (siw *ServerInterfaceWrapper) GetSubscriberStats(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "uuid" -------------
+// GetSubscriberStats reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) GetSubscriberStats(w http.ResponseWriter, r *http.Request) {
 	var uuid SubscriberPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params GetSubscriberStatsParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetSubscriberStats(w, r, uuid, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.GetSubscriberStats(ctx, q, uuid)
+	})
 }
 
-// TestSubscriber operation middleware
-func (siw *ServerInterfaceWrapper) TestSubscriber(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "uuid" -------------
+// TestSubscriber reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) TestSubscriber(w http.ResponseWriter, r *http.Request) {
 	var uuid SubscriberPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params TestSubscriberParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	headers := r.Header
-
-	// ------------- Optional header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
-			return
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
-			return
-		}
-
-		params.IdempotencyKey = &IdempotencyKey
-
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		siw.BadParameter(w, r, "Idempotency-Key")
+		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.TestSubscriber(w, r, uuid, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body TestSubscriberJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.TestSubscriber(ctx, q, uuid, body)
+	})
 }
 
-// GetCurrentStatement operation middleware
-func (siw *ServerInterfaceWrapper) GetCurrentStatement(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// GetCurrentStatement reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) GetCurrentStatement(w http.ResponseWriter, r *http.Request) {
 	var params GetCurrentStatementParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetCurrentStatement(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.GetCurrentStatement(ctx, q)
+	})
 }
 
-// GetStatement operation middleware
-func (siw *ServerInterfaceWrapper) GetStatement(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "month" -------------
+// GetStatement reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) GetStatement(w http.ResponseWriter, r *http.Request) {
 	var month MonthPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "month", mux.Vars(r)["month"], &month, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "month", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "month", mux.Vars(r)["month"], &month, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "month")
 		return
 	}
-
-	// ------------- Path parameter "year" -------------
 	var year YearPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "year", mux.Vars(r)["year"], &year, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "year", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "year", mux.Vars(r)["year"], &year, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "year")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params GetStatementParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetStatement(w, r, month, year, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.GetStatement(ctx, q, month, year)
+	})
 }
 
-// ListLocations operation middleware
-func (siw *ServerInterfaceWrapper) ListLocations(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// ListLocations reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) ListLocations(w http.ResponseWriter, r *http.Request) {
 	var params ListLocationsParams
-
-	// ------------- Optional query parameter "page" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "page", r.URL.Query(), &params.Page, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "page"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "page", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "page", query, &params.Page, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "page")
 		return
 	}
-
-	// ------------- Optional query parameter "size" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "size", r.URL.Query(), &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "size"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "size", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "size", query, &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "size")
 		return
 	}
-
-	// ------------- Optional query parameter "status" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "status"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "status", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "status", query, &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "status")
 		return
 	}
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ListLocations(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.ListLocations(ctx, q, params)
+	})
 }
 
-// GetLocation operation middleware
-func (siw *ServerInterfaceWrapper) GetLocation(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "uuid" -------------
+// GetLocation reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) GetLocation(w http.ResponseWriter, r *http.Request) {
 	var uuid LocationPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params GetLocationParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetLocation(w, r, uuid, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.GetLocation(ctx, q, uuid)
+	})
 }
 
-// ListCards operation middleware
-func (siw *ServerInterfaceWrapper) ListCards(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// ListCards reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) ListCards(w http.ResponseWriter, r *http.Request) {
 	var params ListCardsParams
-
-	// ------------- Optional query parameter "page" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "page", r.URL.Query(), &params.Page, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "page"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "page", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "page", query, &params.Page, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "page")
 		return
 	}
-
-	// ------------- Optional query parameter "size" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "size", r.URL.Query(), &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "size"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "size", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "size", query, &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "size")
 		return
 	}
-
-	// ------------- Optional query parameter "userUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "userUuid", r.URL.Query(), &params.UserUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "userUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "userUuid", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "userUuid", query, &params.UserUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "userUuid")
 		return
 	}
-
-	// ------------- Optional query parameter "username" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "username", r.URL.Query(), &params.Username, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "username"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "username", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "username", query, &params.Username, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "username")
 		return
 	}
-
-	// ------------- Optional query parameter "status" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "status"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "status", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "status", query, &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "status")
 		return
 	}
-
-	// ------------- Optional query parameter "periodicity" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "periodicity", r.URL.Query(), &params.Periodicity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "periodicity"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "periodicity", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "periodicity", query, &params.Periodicity, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "periodicity")
 		return
 	}
-
-	// ------------- Optional query parameter "type" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "type", r.URL.Query(), &params.Type, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "type"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "type", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "type", query, &params.Type, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "type")
 		return
 	}
-
-	// ------------- Optional query parameter "userErpId" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "userErpId", r.URL.Query(), &params.UserErpID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "userErpId"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "userErpId", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "userErpId", query, &params.UserErpID, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "userErpId")
 		return
 	}
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ListCards(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.ListCards(ctx, q, params)
+	})
 }
 
-// CreateCard operation middleware
-func (siw *ServerInterfaceWrapper) CreateCard(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// CreateCard reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) CreateCard(w http.ResponseWriter, r *http.Request) {
 	var params CreateCardParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	headers := r.Header
-
-	// ------------- Optional header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
-			return
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
-			return
-		}
-
-		params.IdempotencyKey = &IdempotencyKey
-
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		siw.BadParameter(w, r, "Idempotency-Key")
+		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.CreateCard(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body CreateCardJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.CreateCard(ctx, q, body)
+	})
 }
 
-// CreateCards operation middleware
-func (siw *ServerInterfaceWrapper) CreateCards(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// CreateCards reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) CreateCards(w http.ResponseWriter, r *http.Request) {
 	var params CreateCardsParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	headers := r.Header
-
-	// ------------- Optional header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
-			return
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
-			return
-		}
-
-		params.IdempotencyKey = &IdempotencyKey
-
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		siw.BadParameter(w, r, "Idempotency-Key")
+		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.CreateCards(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body CreateCardsJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.CreateCards(ctx, q, body)
+	})
 }
 
-// GetCardJob operation middleware
-func (siw *ServerInterfaceWrapper) GetCardJob(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "jobUuid" -------------
+// GetCardJob reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) GetCardJob(w http.ResponseWriter, r *http.Request) {
 	var jobUUID CardJobPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "jobUuid", mux.Vars(r)["jobUuid"], &jobUUID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "jobUuid", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "jobUuid", mux.Vars(r)["jobUuid"], &jobUUID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "jobUuid")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params GetCardJobParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetCardJob(w, r, jobUUID, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.GetCardJob(ctx, q, jobUUID)
+	})
 }
 
-// CancelCards operation middleware
-func (siw *ServerInterfaceWrapper) CancelCards(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// CancelCards reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) CancelCards(w http.ResponseWriter, r *http.Request) {
 	var params CancelCardsParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	headers := r.Header
-
-	// ------------- Optional header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
-			return
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
-			return
-		}
-
-		params.IdempotencyKey = &IdempotencyKey
-
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		siw.BadParameter(w, r, "Idempotency-Key")
+		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.CancelCards(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body CancelCardsJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.CancelCards(ctx, q, body)
+	})
 }
 
-// CancelCard operation middleware
-func (siw *ServerInterfaceWrapper) CancelCard(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "uuid" -------------
+// CancelCard reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) CancelCard(w http.ResponseWriter, r *http.Request) {
 	var uuid CardPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params CancelCardParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.CancelCard(w, r, uuid, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.CancelCard(ctx, q, uuid)
+	})
 }
 
-// GetCard operation middleware
-func (siw *ServerInterfaceWrapper) GetCard(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "uuid" -------------
+// GetCard reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) GetCard(w http.ResponseWriter, r *http.Request) {
 	var uuid CardPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params GetCardParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetCard(w, r, uuid, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.GetCard(ctx, q, uuid)
+	})
 }
 
-// LockCard operation middleware
-func (siw *ServerInterfaceWrapper) LockCard(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "uuid" -------------
+// LockCard reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) LockCard(w http.ResponseWriter, r *http.Request) {
 	var uuid CardPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params LockCardParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.LockCard(w, r, uuid, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body LockCardJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.LockCard(ctx, q, uuid, body)
+	})
 }
 
-// SetCardThreshold operation middleware
-func (siw *ServerInterfaceWrapper) SetCardThreshold(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "uuid" -------------
+// SetCardThreshold reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) SetCardThreshold(w http.ResponseWriter, r *http.Request) {
 	var uuid CardPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
 		return
 	}
-
-	// Parameter object where we will unmarshal all parameters from the context
 	var params SetCardThresholdParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.SetCardThreshold(w, r, uuid, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
+	var body SetCardThresholdJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.SetCardThreshold(ctx, q, uuid, body)
+	})
 }
 
-// ListReimbursements operation middleware
-func (siw *ServerInterfaceWrapper) ListReimbursements(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
+// ListReimbursements reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) ListReimbursements(w http.ResponseWriter, r *http.Request) {
 	var params ListReimbursementsParams
-
-	// ------------- Optional query parameter "page" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "page", r.URL.Query(), &params.Page, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "page"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "page", Err: err})
-		}
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "page", query, &params.Page, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "page")
 		return
 	}
-
-	// ------------- Optional query parameter "size" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "size", r.URL.Query(), &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "size"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "size", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "size", query, &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "size")
 		return
 	}
-
-	// ------------- Optional query parameter "requestCreationDateStart" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "requestCreationDateStart", r.URL.Query(), &params.RequestCreationDateStart, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "requestCreationDateStart"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "requestCreationDateStart", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "requestCreationDateStart", query, &params.RequestCreationDateStart, runtime.BindQueryParameterOptions{Type: "string", Format: "date"}); err != nil {
+		siw.BadParameter(w, r, "requestCreationDateStart")
 		return
 	}
-
-	// ------------- Optional query parameter "requestCreationDateEnd" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "requestCreationDateEnd", r.URL.Query(), &params.RequestCreationDateEnd, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "requestCreationDateEnd"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "requestCreationDateEnd", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "requestCreationDateEnd", query, &params.RequestCreationDateEnd, runtime.BindQueryParameterOptions{Type: "string", Format: "date"}); err != nil {
+		siw.BadParameter(w, r, "requestCreationDateEnd")
 		return
 	}
-
-	// ------------- Optional query parameter "expenseDateStart" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "expenseDateStart", r.URL.Query(), &params.ExpenseDateStart, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "expenseDateStart"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "expenseDateStart", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "expenseDateStart", query, &params.ExpenseDateStart, runtime.BindQueryParameterOptions{Type: "string", Format: "date"}); err != nil {
+		siw.BadParameter(w, r, "expenseDateStart")
 		return
 	}
-
-	// ------------- Optional query parameter "expenseDateEnd" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "expenseDateEnd", r.URL.Query(), &params.ExpenseDateEnd, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "expenseDateEnd"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "expenseDateEnd", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "expenseDateEnd", query, &params.ExpenseDateEnd, runtime.BindQueryParameterOptions{Type: "string", Format: "date"}); err != nil {
+		siw.BadParameter(w, r, "expenseDateEnd")
 		return
 	}
-
-	// ------------- Optional query parameter "finalApprovalDateStart" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "finalApprovalDateStart", r.URL.Query(), &params.FinalApprovalDateStart, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "finalApprovalDateStart"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "finalApprovalDateStart", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "finalApprovalDateStart", query, &params.FinalApprovalDateStart, runtime.BindQueryParameterOptions{Type: "string", Format: "date"}); err != nil {
+		siw.BadParameter(w, r, "finalApprovalDateStart")
 		return
 	}
-
-	// ------------- Optional query parameter "finalApprovalDateEnd" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "finalApprovalDateEnd", r.URL.Query(), &params.FinalApprovalDateEnd, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "finalApprovalDateEnd"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "finalApprovalDateEnd", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "finalApprovalDateEnd", query, &params.FinalApprovalDateEnd, runtime.BindQueryParameterOptions{Type: "string", Format: "date"}); err != nil {
+		siw.BadParameter(w, r, "finalApprovalDateEnd")
 		return
 	}
-
-	// ------------- Optional query parameter "paymentDateStart" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "paymentDateStart", r.URL.Query(), &params.PaymentDateStart, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "paymentDateStart"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "paymentDateStart", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "paymentDateStart", query, &params.PaymentDateStart, runtime.BindQueryParameterOptions{Type: "string", Format: "date"}); err != nil {
+		siw.BadParameter(w, r, "paymentDateStart")
 		return
 	}
-
-	// ------------- Optional query parameter "paymentDateEnd" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "paymentDateEnd", r.URL.Query(), &params.PaymentDateEnd, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "paymentDateEnd"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "paymentDateEnd", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "paymentDateEnd", query, &params.PaymentDateEnd, runtime.BindQueryParameterOptions{Type: "string", Format: "date"}); err != nil {
+		siw.BadParameter(w, r, "paymentDateEnd")
 		return
 	}
-
-	// ------------- Optional query parameter "lastUpdateDateStart" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "lastUpdateDateStart", r.URL.Query(), &params.LastUpdateDateStart, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "lastUpdateDateStart"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "lastUpdateDateStart", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "lastUpdateDateStart", query, &params.LastUpdateDateStart, runtime.BindQueryParameterOptions{Type: "string", Format: "date"}); err != nil {
+		siw.BadParameter(w, r, "lastUpdateDateStart")
 		return
 	}
-
-	// ------------- Optional query parameter "lastUpdateDateEnd" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "lastUpdateDateEnd", r.URL.Query(), &params.LastUpdateDateEnd, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "lastUpdateDateEnd"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "lastUpdateDateEnd", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "lastUpdateDateEnd", query, &params.LastUpdateDateEnd, runtime.BindQueryParameterOptions{Type: "string", Format: "date"}); err != nil {
+		siw.BadParameter(w, r, "lastUpdateDateEnd")
 		return
 	}
-
-	// ------------- Optional query parameter "categoryCodes" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", false, false, "categoryCodes", r.URL.Query(), &params.CategoryCodes, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "categoryCodes"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "categoryCodes", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", false, false, "categoryCodes", query, &params.CategoryCodes, runtime.BindQueryParameterOptions{Type: "array", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "categoryCodes")
 		return
 	}
-
-	// ------------- Optional query parameter "requesterUuids" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", false, false, "requesterUuids", r.URL.Query(), &params.RequesterUuids, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "requesterUuids"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "requesterUuids", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", false, false, "requesterUuids", query, &params.RequesterUuids, runtime.BindQueryParameterOptions{Type: "array", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "requesterUuids")
 		return
 	}
-
-	// ------------- Optional query parameter "statuses" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", false, false, "statuses", r.URL.Query(), &params.Statuses, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "statuses"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "statuses", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", false, false, "statuses", query, &params.Statuses, runtime.BindQueryParameterOptions{Type: "array", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "statuses")
 		return
 	}
-
-	// ------------- Optional query parameter "requesterName" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "requesterName", r.URL.Query(), &params.RequesterName, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "requesterName"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "requesterName", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "requesterName", query, &params.RequesterName, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "requesterName")
 		return
 	}
-
-	// ------------- Optional query parameter "uuids" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", false, false, "uuids", r.URL.Query(), &params.Uuids, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "uuids"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuids", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", false, false, "uuids", query, &params.Uuids, runtime.BindQueryParameterOptions{Type: "array", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "uuids")
 		return
 	}
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
 		return
 	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ListReimbursements(w, r, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
-}
-
-// IssueToken operation middleware
-func (siw *ServerInterfaceWrapper) IssueToken(w http.ResponseWriter, r *http.Request) {
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.IssueToken(w, r)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
-}
-
-type UnescapedCookieParamError struct {
-	ParamName string
-	Err       error
-}
-
-func (e *UnescapedCookieParamError) Error() string {
-	return fmt.Sprintf("error unescaping cookie parameter '%s'", e.ParamName)
-}
-
-func (e *UnescapedCookieParamError) Unwrap() error {
-	return e.Err
-}
-
-type UnmarshalingParamError struct {
-	ParamName string
-	Err       error
-}
-
-func (e *UnmarshalingParamError) Error() string {
-	return fmt.Sprintf("Error unmarshaling parameter %s as JSON: %s", e.ParamName, e.Err.Error())
-}
-
-func (e *UnmarshalingParamError) Unwrap() error {
-	return e.Err
-}
-
-type RequiredParamError struct {
-	ParamName string
-}
-
-func (e *RequiredParamError) Error() string {
-	return fmt.Sprintf("Query argument %s is required, but not found", e.ParamName)
-}
-
-type RequiredHeaderError struct {
-	ParamName string
-	Err       error
-}
-
-func (e *RequiredHeaderError) Error() string {
-	return fmt.Sprintf("Header parameter %s is required, but not found", e.ParamName)
-}
-
-func (e *RequiredHeaderError) Unwrap() error {
-	return e.Err
-}
-
-type InvalidParamFormatError struct {
-	ParamName string
-	Err       error
-}
-
-func (e *InvalidParamFormatError) Error() string {
-	return fmt.Sprintf("Invalid format for parameter %s: %s", e.ParamName, e.Err.Error())
-}
-
-func (e *InvalidParamFormatError) Unwrap() error {
-	return e.Err
-}
-
-type TooManyValuesForParamError struct {
-	ParamName string
-	Count     int
-}
-
-func (e *TooManyValuesForParamError) Error() string {
-	return fmt.Sprintf("Expected one value for %s, got %d", e.ParamName, e.Count)
-}
-
-// Handler creates http.Handler with routing matching OpenAPI spec.
-func Handler(si ServerInterface) http.Handler {
-	return HandlerWithOptions(si, GorillaServerOptions{})
-}
-
-type GorillaServerOptions struct {
-	BaseURL          string
-	BaseRouter       *mux.Router
-	Middlewares      []MiddlewareFunc
-	ErrorHandlerFunc func(w http.ResponseWriter, r *http.Request, err error)
-}
-
-// HandlerFromMux creates http.Handler with routing matching OpenAPI spec based on the provided mux.
-func HandlerFromMux(si ServerInterface, r *mux.Router) http.Handler {
-	return HandlerWithOptions(si, GorillaServerOptions{
-		BaseRouter: r,
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.ListReimbursements(ctx, q, params)
 	})
 }
 
-func HandlerFromMuxWithBaseURL(si ServerInterface, r *mux.Router, baseURL string) http.Handler {
-	return HandlerWithOptions(si, GorillaServerOptions{
-		BaseURL:    baseURL,
-		BaseRouter: r,
+// IssueToken reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) IssueToken(w http.ResponseWriter, r *http.Request) {
+	siw.Handler.Answer(w, r, nil, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.IssueToken(ctx, q)
 	})
 }
 
-// HandlerWithOptions creates http.Handler with additional options
-func HandlerWithOptions(si ServerInterface, options GorillaServerOptions) http.Handler {
-	r := options.BaseRouter
+// Register adds a route for each operation to r. BadParameter answers a request with a parameter
+// that cannot be read.
+func Register[Q, R any](r *mux.Router, si ServerInterface[Q, R], badParameter func(w http.ResponseWriter, r *http.Request, name string)) {
+	wrapper := ServerInterfaceWrapper[Q, R]{Handler: si, BadParameter: badParameter}
+	r.HandleFunc("/api/v1/events", wrapper.ListEvents).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/events", wrapper.IngestEvents).Methods(http.MethodPost)
+	r.HandleFunc("/api/v1/subscribers", wrapper.ListSubscribers).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/subscribers", wrapper.CreateSubscriber).Methods(http.MethodPost)
+	r.HandleFunc("/api/v1/subscribers/add-event", wrapper.AddSubscriberEvent).Methods(http.MethodPost)
+	r.HandleFunc("/api/v1/subscribers/delete-event", wrapper.DeleteSubscriberEvent).Methods(http.MethodDelete)
+	r.HandleFunc("/api/v1/subscribers/{uuid}", wrapper.DeleteSubscriber).Methods(http.MethodDelete)
+	r.HandleFunc("/api/v1/subscribers/{uuid}", wrapper.GetSubscriber).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/subscribers/{uuid}", wrapper.UpdateSubscriber).Methods(http.MethodPatch)
+	r.HandleFunc("/api/v1/subscribers/{uuid}/rotate-secret", wrapper.RotateSubscriberSecret).Methods(http.MethodPost)
+	r.HandleFunc("/api/v1/subscribers/{uuid}/pause", wrapper.PauseSubscriber).Methods(http.MethodPost)
+	r.HandleFunc("/api/v1/subscribers/{uuid}/resume", wrapper.ResumeSubscriber).Methods(http.MethodPost)
+	r.HandleFunc("/api/v1/subscribers/{uuid}/filter-test", wrapper.TestSubscriberFilter).Methods(http.MethodPost)
+	r.HandleFunc("/api/v1/subscribers/{uuid}/test", wrapper.TestSubscriber).Methods(http.MethodPost)
+	r.HandleFunc("/api/v1/subscribers/{uuid}/feed", wrapper.ReadSubscriberFeed).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/subscribers/{uuid}/stats", wrapper.GetSubscriberStats).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/subscribers/{uuid}/recover", wrapper.RecoverSubscriber).Methods(http.MethodPost)
+	r.HandleFunc("/api/v1/egress-certificate", wrapper.DeleteEgressCertificate).Methods(http.MethodDelete)
+	r.HandleFunc("/api/v1/egress-certificate", wrapper.GetEgressCertificate).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/egress-certificate", wrapper.SetEgressCertificate).Methods(http.MethodPut)
+	r.HandleFunc("/api/v1/events/{id}", wrapper.GetEvent).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/events/{id}/deliveries", wrapper.ListEventDeliveries).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/events/{id}/explain", wrapper.ExplainEvent).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/events/{id}/payload", wrapper.EraseEventPayload).Methods(http.MethodDelete)
+	r.HandleFunc("/api/v1/events/{id}/replay", wrapper.ReplayEvent).Methods(http.MethodPost)
+	r.HandleFunc("/api/v1/event-types", wrapper.ListEventTypes).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/event-types/{name}", wrapper.DeleteEventType).Methods(http.MethodDelete)
+	r.HandleFunc("/api/v1/event-types/{name}", wrapper.GetEventType).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/event-types/{name}", wrapper.PutEventType).Methods(http.MethodPut)
+	r.HandleFunc("/api/v1/companies/{uuid}", wrapper.EraseCompany).Methods(http.MethodDelete)
+	r.HandleFunc("/api/v1/deliveries", wrapper.ListDeliveries).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/deliveries/{id}", wrapper.GetDelivery).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/deliveries/{id}/retry", wrapper.RetryDelivery).Methods(http.MethodPost)
+	r.HandleFunc("/api/v1/deliveries/retry", wrapper.RetryDeliveries).Methods(http.MethodPost)
+	r.HandleFunc("/api/v1/jobs", wrapper.ListJobs).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/jobs/{jobUuid}", wrapper.GetJob).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/jobs/{jobUuid}/cancel", wrapper.CancelJob).Methods(http.MethodPost)
+	r.HandleFunc("/api/v3/cards", wrapper.ListCards).Methods(http.MethodGet)
+	r.HandleFunc("/api/v3/cards", wrapper.CreateCard).Methods(http.MethodPost)
+	r.HandleFunc("/api/v3/cards/bulk-create", wrapper.CreateCards).Methods(http.MethodPost)
+	r.HandleFunc("/api/v3/cards/bulk-create/{jobUuid}", wrapper.GetCardJob).Methods(http.MethodGet)
+	r.HandleFunc("/api/v3/cards/delete", wrapper.CancelCards).Methods(http.MethodPost)
+	r.HandleFunc("/api/v3/cards/{uuid}", wrapper.CancelCard).Methods(http.MethodDelete)
+	r.HandleFunc("/api/v3/cards/{uuid}", wrapper.GetCard).Methods(http.MethodGet)
+	r.HandleFunc("/api/v3/cards/{uuid}/lock", wrapper.LockCard).Methods(http.MethodPatch)
+	r.HandleFunc("/api/v3/cards/{uuid}/threshold", wrapper.SetCardThreshold).Methods(http.MethodPatch)
+	r.HandleFunc("/api/v3/reimbursements", wrapper.ListReimbursements).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/locations", wrapper.ListLocationsV1).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/locations/{uuid}", wrapper.GetLocationV1).Methods(http.MethodGet)
+	r.HandleFunc("/api/v2/locations", wrapper.ListLocations).Methods(http.MethodGet)
+	r.HandleFunc("/api/v2/locations/{uuid}", wrapper.GetLocation).Methods(http.MethodGet)
+	r.HandleFunc("/api/v2/billing-statements/current", wrapper.GetCurrentStatement).Methods(http.MethodGet)
+	r.HandleFunc("/api/v2/billing-statements/{month}/{year}", wrapper.GetStatement).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/quarantine", wrapper.ListQuarantine).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/quarantine/{id}", wrapper.DropQuarantined).Methods(http.MethodDelete)
+	r.HandleFunc("/api/v1/quarantine/{id}/retry", wrapper.RetryQuarantined).Methods(http.MethodPost)
+	r.HandleFunc("/api/v1/audit", wrapper.ListAudit).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/oauth-clients", wrapper.ListClients).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/oauth-clients", wrapper.CreateClient).Methods(http.MethodPost)
+	r.HandleFunc("/api/v1/oauth-clients/{clientId}", wrapper.DeleteClient).Methods(http.MethodDelete)
+	r.HandleFunc("/api/v1/oauth-clients/{clientId}", wrapper.GetClient).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/oauth-clients/{clientId}", wrapper.UpdateClient).Methods(http.MethodPatch)
+	r.HandleFunc("/api/v1/oauth-clients/{clientId}/rotate-secret", wrapper.RotateClientSecret).Methods(http.MethodPost)
+	r.HandleFunc("/api/v1/console-links", wrapper.CreateConsoleLink).Methods(http.MethodPost)
+	r.HandleFunc("/api/v1/console-sessions", wrapper.ListConsoleSessions).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/console-sessions/{uuid}", wrapper.EndConsoleSession).Methods(http.MethodDelete)
+	r.HandleFunc("/.well-known/webhook-keys/{companyUuid}", wrapper.GetWebhookKeys).Methods(http.MethodGet)
+	r.HandleFunc("/.well-known/jwks.json", wrapper.GetJwks).Methods(http.MethodGet)
+	r.HandleFunc("/.well-known/oauth-authorization-server", wrapper.GetAuthorizationServer).Methods(http.MethodGet)
+	r.HandleFunc("/oauth/token", wrapper.IssueToken).Methods(http.MethodPost)
 
-	if r == nil {
-		r = mux.NewRouter()
-	}
-	if options.ErrorHandlerFunc == nil {
-		options.ErrorHandlerFunc = func(w http.ResponseWriter, r *http.Request, err error) {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-		}
-	}
-	wrapper := ServerInterfaceWrapper{
-		Handler:            si,
-		HandlerMiddlewares: options.Middlewares,
-		ErrorHandlerFunc:   options.ErrorHandlerFunc,
-	}
-
-	r.HandleFunc(options.BaseURL+"/api/v1/events", wrapper.ListEvents).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/events", wrapper.IngestEvents).Methods(http.MethodPost)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/subscribers", wrapper.ListSubscribers).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/subscribers", wrapper.CreateSubscriber).Methods(http.MethodPost)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/add-event", wrapper.AddSubscriberEvent).Methods(http.MethodPost)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/delete-event", wrapper.DeleteSubscriberEvent).Methods(http.MethodDelete)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}", wrapper.DeleteSubscriber).Methods(http.MethodDelete)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}", wrapper.GetSubscriber).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}", wrapper.UpdateSubscriber).Methods(http.MethodPatch)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/rotate-secret", wrapper.RotateSubscriberSecret).Methods(http.MethodPost)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/pause", wrapper.PauseSubscriber).Methods(http.MethodPost)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/resume", wrapper.ResumeSubscriber).Methods(http.MethodPost)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/filter-test", wrapper.TestSubscriberFilter).Methods(http.MethodPost)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/test", wrapper.TestSubscriber).Methods(http.MethodPost)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/feed", wrapper.ReadSubscriberFeed).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/stats", wrapper.GetSubscriberStats).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/recover", wrapper.RecoverSubscriber).Methods(http.MethodPost)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/egress-certificate", wrapper.DeleteEgressCertificate).Methods(http.MethodDelete)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/egress-certificate", wrapper.GetEgressCertificate).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/egress-certificate", wrapper.SetEgressCertificate).Methods(http.MethodPut)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/events/{id}", wrapper.GetEvent).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/events/{id}/deliveries", wrapper.ListEventDeliveries).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/events/{id}/explain", wrapper.ExplainEvent).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/events/{id}/payload", wrapper.EraseEventPayload).Methods(http.MethodDelete)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/events/{id}/replay", wrapper.ReplayEvent).Methods(http.MethodPost)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/event-types", wrapper.ListEventTypes).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/event-types/{name}", wrapper.DeleteEventType).Methods(http.MethodDelete)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/event-types/{name}", wrapper.GetEventType).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/event-types/{name}", wrapper.PutEventType).Methods(http.MethodPut)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/companies/{uuid}", wrapper.EraseCompany).Methods(http.MethodDelete)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/deliveries", wrapper.ListDeliveries).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/deliveries/{id}", wrapper.GetDelivery).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/deliveries/{id}/retry", wrapper.RetryDelivery).Methods(http.MethodPost)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/deliveries/retry", wrapper.RetryDeliveries).Methods(http.MethodPost)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/jobs", wrapper.ListJobs).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/jobs/{jobUuid}", wrapper.GetJob).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/jobs/{jobUuid}/cancel", wrapper.CancelJob).Methods(http.MethodPost)
-
-	r.HandleFunc(options.BaseURL+"/api/v3/cards", wrapper.ListCards).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v3/cards", wrapper.CreateCard).Methods(http.MethodPost)
-
-	r.HandleFunc(options.BaseURL+"/api/v3/cards/bulk-create", wrapper.CreateCards).Methods(http.MethodPost)
-
-	r.HandleFunc(options.BaseURL+"/api/v3/cards/bulk-create/{jobUuid}", wrapper.GetCardJob).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v3/cards/delete", wrapper.CancelCards).Methods(http.MethodPost)
-
-	r.HandleFunc(options.BaseURL+"/api/v3/cards/{uuid}", wrapper.CancelCard).Methods(http.MethodDelete)
-
-	r.HandleFunc(options.BaseURL+"/api/v3/cards/{uuid}", wrapper.GetCard).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v3/cards/{uuid}/lock", wrapper.LockCard).Methods(http.MethodPatch)
-
-	r.HandleFunc(options.BaseURL+"/api/v3/cards/{uuid}/threshold", wrapper.SetCardThreshold).Methods(http.MethodPatch)
-
-	r.HandleFunc(options.BaseURL+"/api/v3/reimbursements", wrapper.ListReimbursements).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/locations", wrapper.ListLocationsV1).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/locations/{uuid}", wrapper.GetLocationV1).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v2/locations", wrapper.ListLocations).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v2/locations/{uuid}", wrapper.GetLocation).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v2/billing-statements/current", wrapper.GetCurrentStatement).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v2/billing-statements/{month}/{year}", wrapper.GetStatement).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/quarantine", wrapper.ListQuarantine).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/quarantine/{id}", wrapper.DropQuarantined).Methods(http.MethodDelete)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/quarantine/{id}/retry", wrapper.RetryQuarantined).Methods(http.MethodPost)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/audit", wrapper.ListAudit).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/oauth-clients", wrapper.ListClients).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/oauth-clients", wrapper.CreateClient).Methods(http.MethodPost)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/oauth-clients/{clientId}", wrapper.DeleteClient).Methods(http.MethodDelete)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/oauth-clients/{clientId}", wrapper.GetClient).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/oauth-clients/{clientId}", wrapper.UpdateClient).Methods(http.MethodPatch)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/oauth-clients/{clientId}/rotate-secret", wrapper.RotateClientSecret).Methods(http.MethodPost)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/console-links", wrapper.CreateConsoleLink).Methods(http.MethodPost)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/console-sessions", wrapper.ListConsoleSessions).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/console-sessions/{uuid}", wrapper.EndConsoleSession).Methods(http.MethodDelete)
-
-	r.HandleFunc(options.BaseURL+"/.well-known/webhook-keys/{companyUuid}", wrapper.GetWebhookKeys).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/.well-known/jwks.json", wrapper.GetJwks).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/.well-known/oauth-authorization-server", wrapper.GetAuthorizationServer).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/oauth/token", wrapper.IssueToken).Methods(http.MethodPost)
-
-	return r
 }
 
-// CallbackReceiverInterface represents handlers for receiving inbound
-// callback requests. Each callback becomes a Handle*Callback
-// method that the implementation fills in. The caller mounts the per-
-// callback http.Handler returned by {Op}CallbackHandler at
-// whatever URL path they advertise to senders.
-type CallbackReceiverInterface interface {
-	// The delivery of one event
-	// HandleReceiveEventCallback handles the POST callback for event.
-	HandleReceiveEventCallback(w http.ResponseWriter, r *http.Request, params ReceiveEventParams)
-}
-
-// CallbackReceiverMiddlewareFunc wraps an http.Handler with cross-
-// cutting behavior (signature verification, logging, rate limiting, ...).
-type CallbackReceiverMiddlewareFunc func(http.Handler) http.Handler
-
-// ReceiveEventCallbackHandler returns the http.Handler for the event callback.
-// Mount this at the URL path advertised to callback senders. errHandler
-// may be nil; if so, parameter-binding errors return 400 with the error
-// message. Middlewares are applied in the order provided -- the last
-// argument becomes the outermost wrapper.
-func ReceiveEventCallbackHandler(si CallbackReceiverInterface, errHandler func(w http.ResponseWriter, r *http.Request, err error), middlewares ...CallbackReceiverMiddlewareFunc) http.Handler {
-	if errHandler == nil {
-		errHandler = func(w http.ResponseWriter, r *http.Request, err error) {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-		}
-	}
-	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var err error
-		_ = err
-
-		// Parameter object where we will unmarshal all parameters from the request.
-		var params ReceiveEventParams
-
-		// ------------- Required header parameter "webhook-id" -------------
-		if valueList, found := r.Header[http.CanonicalHeaderKey("webhook-id")]; found {
-			var WebhookID string
-			n := len(valueList)
-			if n != 1 {
-				errHandler(w, r, &TooManyValuesForParamError{ParamName: "webhook-id", Count: n})
-				return
-			}
-
-			err = runtime.BindStyledParameterWithOptions("simple", "webhook-id", valueList[0], &WebhookID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-			if err != nil {
-				errHandler(w, r, &InvalidParamFormatError{ParamName: "webhook-id", Err: err})
-				return
-			}
-			params.WebhookID = WebhookID
-
-		} else {
-			err := fmt.Errorf("Header parameter webhook-id is required, but not found")
-			errHandler(w, r, &RequiredHeaderError{ParamName: "webhook-id", Err: err})
-			return
-		}
-
-		// ------------- Required header parameter "webhook-timestamp" -------------
-		if valueList, found := r.Header[http.CanonicalHeaderKey("webhook-timestamp")]; found {
-			var WebhookTimestamp string
-			n := len(valueList)
-			if n != 1 {
-				errHandler(w, r, &TooManyValuesForParamError{ParamName: "webhook-timestamp", Count: n})
-				return
-			}
-
-			err = runtime.BindStyledParameterWithOptions("simple", "webhook-timestamp", valueList[0], &WebhookTimestamp, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-			if err != nil {
-				errHandler(w, r, &InvalidParamFormatError{ParamName: "webhook-timestamp", Err: err})
-				return
-			}
-			params.WebhookTimestamp = WebhookTimestamp
-
-		} else {
-			err := fmt.Errorf("Header parameter webhook-timestamp is required, but not found")
-			errHandler(w, r, &RequiredHeaderError{ParamName: "webhook-timestamp", Err: err})
-			return
-		}
-
-		// ------------- Required header parameter "webhook-signature" -------------
-		if valueList, found := r.Header[http.CanonicalHeaderKey("webhook-signature")]; found {
-			var WebhookSignature string
-			n := len(valueList)
-			if n != 1 {
-				errHandler(w, r, &TooManyValuesForParamError{ParamName: "webhook-signature", Count: n})
-				return
-			}
-
-			err = runtime.BindStyledParameterWithOptions("simple", "webhook-signature", valueList[0], &WebhookSignature, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-			if err != nil {
-				errHandler(w, r, &InvalidParamFormatError{ParamName: "webhook-signature", Err: err})
-				return
-			}
-			params.WebhookSignature = WebhookSignature
-
-		} else {
-			err := fmt.Errorf("Header parameter webhook-signature is required, but not found")
-			errHandler(w, r, &RequiredHeaderError{ParamName: "webhook-signature", Err: err})
-			return
-		}
-
-		// ------------- Optional header parameter "webhook-sequence" -------------
-		if valueList, found := r.Header[http.CanonicalHeaderKey("webhook-sequence")]; found {
-			var WebhookSequence string
-			n := len(valueList)
-			if n != 1 {
-				errHandler(w, r, &TooManyValuesForParamError{ParamName: "webhook-sequence", Count: n})
-				return
-			}
-
-			err = runtime.BindStyledParameterWithOptions("simple", "webhook-sequence", valueList[0], &WebhookSequence, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-			if err != nil {
-				errHandler(w, r, &InvalidParamFormatError{ParamName: "webhook-sequence", Err: err})
-				return
-			}
-			params.WebhookSequence = &WebhookSequence
-
-		}
-
-		si.HandleReceiveEventCallback(w, r, params)
-	})
-	for _, mw := range middlewares {
-		h = mw(h)
-	}
-	return h
-}
+// The webhooks that the daemon sends have no server here.

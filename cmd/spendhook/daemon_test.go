@@ -344,7 +344,7 @@ func newEndpoint(tb testing.TB, answer func(id string) int) *endpoint {
 // subscribe registers the endpoint for these events.
 func (e *endpoint) subscribe(tb testing.TB, r *running, events ...string) gen.SubscriberWithSecret {
 	tb.Helper()
-	body, _ := json.Marshal(gen.SubscriberCreate{Name: tb.Name(), CallbackURL: e.URL + "/hook", Events: events})
+	body, _ := json.Marshal(gen.SubscriberCreate{Name: new(tb.Name()), CallbackURL: new(e.URL + "/hook"), Events: &events})
 	status, _, answer := r.do(tb, http.MethodPost, "/api/v1/subscribers", string(body))
 	var created gen.SubscriberWithSecret
 	if err := json.Unmarshal([]byte(answer), &created); err != nil || status != http.StatusCreated {

@@ -22,11 +22,11 @@ import (
 	"spendhook/events/operational"
 	"spendhook/events/publish"
 	"spendhook/events/sequence"
-	"spendhook/internal/bodylimit"
 	"spendhook/internal/clienttls"
 	"spendhook/internal/connlimit"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
+	"spendhook/internal/requestmemory"
 	"spendhook/storage/billing"
 	"spendhook/storage/locations"
 	"spendhook/storage/reimbursements"
@@ -175,9 +175,9 @@ func (d *daemon) openIntake(context.Context) error {
 	if err != nil {
 		return err
 	}
-	bodies := bodylimit.New(d.peers.Trusts, d.registry)
+	bodies := requestmemory.NewBodies(d.peers.Trusts, d.registry)
 	client, company := rateLimits(d.cfg.Limits)
-	d.limits = &api.Limits{Limiter: d.limiter, Client: client, Company: company}
+	d.limits = api.NewLimits(d.limiter, client, company)
 	handler, err := api.New(api.Options{
 		Subscribers: d.subscribers, SubscriberLists: d.lists, SignEd25519: d.cfg.Delivery.SignEd25519, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Inspector: d.inspector, Feed: d.feed, Dispatcher: d.dispatcher,

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -63,18 +64,10 @@ func New(o Options) *Store {
 	return &Store{client: o.Client, keyring: o.Keyring, claimTTL: cmp.Or(o.ClaimTTL, time.Minute)}
 }
 
-var (
-	//go:embed lua/begin.lua
-	beginLua string
-	//go:embed lua/finish.lua
-	finishLua string
-	//go:embed lua/abort.lua
-	abortLua string
+//go:embed lua/replace.lua
+var replaceLua string
 
-	beginScript  = redis.NewScript(beginLua)
-	finishScript = redis.NewScript(finishLua)
-	abortScript  = redis.NewScript(abortLua)
-)
+var replaceScript = redis.NewScript(replaceLua)
 
 // Begin claims the key for a request, which then must end in Finish or Abort.
 // It returns the saved response instead when the request was answered before,
@@ -82,19 +75,22 @@ var (
 // the method, path and body) differs. Keys of different scopes (a client, a
 // company) are independent.
 func (s *Store) Begin(ctx context.Context, scope, key string, fingerprint [32]byte) (*Response, error) {
-	reply, err := beginScript.Run(ctx, s.client, keys(scope, key), fingerprint[:], s.claimTTL.Milliseconds()).StringSlice()
+	place := keyOf(scope, key)
+	known, err := s.client.SetArgs(ctx, place, fingerprint[:], redis.SetArgs{Mode: "NX", Get: true, TTL: s.claimTTL}).Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil // nothing saved and nothing wrong: the caller runs the request
+	}
 	if err != nil {
 		return nil, fmt.Errorf("claim the idempotency key: %w", err)
 	}
-	switch reply[0] {
-	case "claimed":
-		return nil, nil // nothing saved and nothing wrong: the caller runs the request
-	case "busy":
-		return nil, ErrInProgress
-	case "reused":
+	text, same := strings.CutPrefix(known, string(fingerprint[:]))
+	switch {
+	case !same:
 		return nil, ErrReused
+	case text == "":
+		return nil, ErrInProgress
 	}
-	saved, err := s.decode(keys(scope, key)[0], reply[1])
+	saved, err := s.decode(place, text)
 	if err != nil {
 		return nil, fmt.Errorf("read the saved response: %w", err)
 	}
@@ -126,11 +122,12 @@ func (s *Store) encode(place string, r Response) (string, error) {
 
 // Finish saves the answer of a claimed request. The first answer stays.
 func (s *Store) Finish(ctx context.Context, scope, key string, fingerprint [32]byte, r Response) error {
-	text, err := s.encode(keys(scope, key)[0], r)
+	place := keyOf(scope, key)
+	text, err := s.encode(place, r)
 	if err != nil {
 		return fmt.Errorf("write the response: %w", err)
 	}
-	if err := finishScript.Run(ctx, s.client, keys(scope, key), fingerprint[:], text, kept.Milliseconds()).Err(); err != nil {
+	if _, err := s.replace(ctx, place, fingerprint[:], string(fingerprint[:])+text, kept); err != nil {
 		return fmt.Errorf("save the response: %w", err)
 	}
 	return nil
@@ -139,24 +136,26 @@ func (s *Store) Finish(ctx context.Context, scope, key string, fingerprint [32]b
 // Abort frees the key of a claimed request that changed nothing (a 4xx or 5xx), so that it can
 // be sent again.
 func (s *Store) Abort(ctx context.Context, scope, key string, fingerprint [32]byte) error {
-	if err := abortScript.Run(ctx, s.client, keys(scope, key), fingerprint[:]).Err(); err != nil {
+	if _, err := s.replace(ctx, keyOf(scope, key), fingerprint[:], "", 0); err != nil {
 		return fmt.Errorf("free the idempotency key: %w", err)
 	}
 	return nil
 }
 
-const keyPrefix = "sh:idem:"
-
-// keys returns the Redis key. It hashes scope and key, which clients choose.
-func keys(scope, key string) []string {
-	sum := sha256.Sum256([]byte(scope + "\x00" + key))
-	return []string{keyPrefix + hex.EncodeToString(sum[:])}
+// replace replaces the value old of a key, and reports whether the key had this value. An empty value
+// deletes the key. With a ttl, a key that has expired is written too; without one the expiry stays.
+func (s *Store) replace(ctx context.Context, key string, old any, value string, ttl time.Duration) (bool, error) {
+	return replaceScript.Run(ctx, s.client, []string{key}, old, value, ttl.Milliseconds()).Bool()
 }
 
-//go:embed lua/reseal.lua
-var resealLua string
+const keyPrefix = "sh:idem:"
 
-var resealScript = redis.NewScript(resealLua)
+// keyOf returns the Redis key. It hashes scope and key, which clients choose. The value is the
+// fingerprint, and after it the saved response, if there is one.
+func keyOf(scope, key string) string {
+	sum := sha256.Sum256([]byte(scope + "\x00" + key))
+	return keyPrefix + hex.EncodeToString(sum[:])
+}
 
 // Reseal seals the saved answers that hold a secret under the current key; see
 // reseal.Count. It reads every saved answer.
@@ -171,18 +170,15 @@ func (s *Store) Reseal(ctx context.Context, count *reseal.Count) error {
 }
 
 func (s *Store) reseal(ctx context.Context, key string, count *reseal.Count) error {
-	saved, err := s.saved(ctx, key)
+	text, err := redisx.OrEmpty(s.client.Get(ctx, key).Result())
+	n := min(len(text), sha256.Size)
+	fingerprint, saved := text[:n], text[n:]
 	if err != nil || !seal.IsSealed(saved) {
 		return err // others hold no secret
 	}
 	value := reseal.Text(s.keyring, saved, key)
 	value.Swap = func(ctx context.Context, old, fresh string) (bool, error) {
-		return resealScript.Run(ctx, s.client, []string{key}, old, fresh).Bool()
+		return s.replace(ctx, key, fingerprint+old, fingerprint+fresh, 0)
 	}
 	return count.Reseal(ctx, s.keyring, value)
-}
-
-// saved is "" when there is none.
-func (s *Store) saved(ctx context.Context, key string) (string, error) {
-	return redisx.OrEmpty(s.client.HGet(ctx, key, "r").Result())
 }

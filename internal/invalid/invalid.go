@@ -13,7 +13,9 @@ import (
 // input. Code is stable and upper snake (REQUIRED, INVALID,
 // TOO_LONG, ...), Message is for people and never repeats a secret.
 type Field struct {
-	Field, Code, Message string
+	Field   string `json:"field"`
+	Code    string `json:"code"`
+	Message string `json:"message"`
 }
 
 // Error lists what is wrong with an input. Build it with Add and return OrNil.

@@ -30,9 +30,9 @@ var (
 	ErrMalformed = clientcert.ErrMalformed
 	// ErrUntrusted: no present authority verifies the certificate.
 	ErrUntrusted = errors.New("the client certificate is not trusted")
-	// errInClear: the request came over the network without TLS, and not from
+	// ErrInClear: the request came over the network without TLS, and not from
 	// a trusted proxy.
-	errInClear = errors.New("the request is not protected by TLS")
+	ErrInClear = errors.New("the request is not protected by TLS")
 )
 
 // Options are the trusted proxies and CAs. The zero value trusts no proxy and no CA.
@@ -114,7 +114,7 @@ func (p *Resolver) certificate(r *http.Request, proxied bool, direct netip.Addr,
 	}
 	if r.TLS == nil {
 		if p.opts.RefuseClear && !direct.IsLoopback() {
-			return nil, errInClear
+			return nil, ErrInClear
 		}
 		return nil, nil //nolint:nilnil // no certificate is no error
 	}

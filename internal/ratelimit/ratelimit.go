@@ -243,7 +243,7 @@ func (b *bucket) takeOwn(limit Limit, now time.Time, n int) Decision {
 	return b.admitted(limit, now)
 }
 
-// missing is the time until there are n tokens in the bucket.
+// missing is the time until the bucket has n tokens.
 func (b *bucket) missing(limit Limit, now time.Time, n int) time.Duration {
 	return max(0, b.untilFull(now)-limit.costOf(limit.Burst-n))
 }

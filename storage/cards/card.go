@@ -184,8 +184,8 @@ func (s Status) locked(lock bool) (Status, error) {
 	}
 }
 
-// Check returns an *invalid.Error for a filter that cannot be right.
-func (f Filter) Check() error {
+// check returns an *invalid.Error for a filter that cannot be right.
+func (f Filter) check() error {
 	var e invalid.Error
 	if f.UserUUID != nil && f.UserERPID != "" {
 		e.Add("userErpId", "CONFLICT", "cannot be combined with userUuid")

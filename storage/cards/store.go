@@ -69,7 +69,7 @@ func selectCard(db bun.IDB, row *cardRow, company, id uuid.UUID) *bun.SelectQuer
 // Cards lists cards, the latest issued first and then by uuid, with the number
 // of all that pass the filter. The error may be an *invalid.Error.
 func (s *Store) Cards(ctx context.Context, f Filter) (list []Card, total int64, err error) {
-	if err := f.Check(); err != nil {
+	if err := f.check(); err != nil {
 		return nil, 0, err
 	}
 	var rows []cardRow

@@ -4,38 +4,54 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"reflect"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
+	"github.com/gorilla/mux"
 
 	"spendhook/audit"
 	"spendhook/auth"
+	"spendhook/events"
+	"spendhook/internal/requestmemory"
 )
 
-// caller is the authenticated sender of a request, and what its token allows.
-type caller struct {
-	*auth.Caller
-	entry       *audit.Entry // of this request in the audit log; nil when it is not audited
-	answerBytes int64        // that the answer may take in memory
-	paced       bool         // its answer is a list, a feed or an export, whose bytes pacer counts
+// request is a request that guard has admitted, and its answer.
+type request struct {
+	*auth.Caller // the sender, and what its token allows; nil for a public operation
+
+	op   *operation
+	sent *http.Request
+	w    http.ResponseWriter
+	body []byte // empty when there is none
+
+	named     *uuid.UUID // the company in the query; nil when there is none
+	company   uuid.UUID  // of a request about one company
+	companies *uuid.UUID // the company whose items are listed; nil means all companies
+
+	entry      *audit.Entry // in the audit log; nil when the request is not audited
+	bodyMemory *requestmemory.Claim
+	memory     *requestmemory.Claim // of the answer
+	paced      bool                 // the answer is a list, a feed or an export, whose bytes pacer counts
 }
 
-type callerKey struct{}
+type requestKey struct{}
 
-func withCaller(r *http.Request, c *caller) *http.Request {
-	return r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
+func withRequest(r *http.Request, q *request) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), requestKey{}, q))
 }
 
-// callerOf returns the sender of an authenticated request.
-func callerOf(r *http.Request) *caller {
-	c, _ := r.Context().Value(callerKey{}).(*caller)
-	return c
+// requestOf returns the admitted request of r; nil before guard has admitted it.
+func requestOf(r *http.Request) *request {
+	q, _ := r.Context().Value(requestKey{}).(*request)
+	return q
 }
 
 const realm = `Bearer realm="spendhook"`
 
 // authenticate verifies the access token of a request (RFC 6750).
-func (s *server) authenticate(r *http.Request) (*caller, error) {
+func (s *server) authenticate(r *http.Request) (*auth.Caller, error) {
 	headers := r.Header["Authorization"]
 	switch {
 	case len(headers) > 1: // proxies differ in which one they use
@@ -56,11 +72,10 @@ func (s *server) authenticate(r *http.Request) (*caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &caller{Caller: verified}
-	if !hasBoundCertificate(r, c) {
+	if !hasBoundCertificate(r, verified) {
 		return nil, invalidToken()
 	}
-	return c, nil
+	return verified, nil
 }
 
 func invalidToken() *problem {
@@ -68,8 +83,8 @@ func invalidToken() *problem {
 		with("WWW-Authenticate", realm+`, error="invalid_token"`)
 }
 
-// authorize checks the scopes that the document asks for.
-func authorize(c *caller, scopes []string) error {
+// authorize refuses a caller that lacks one of the scopes.
+func authorize(c *auth.Caller, scopes []string) error {
 	for _, scope := range scopes {
 		if !c.May(scope) {
 			return newProblem(http.StatusForbidden, "INSUFFICIENT_SCOPE", "The token needs the scope %s.", scope).
@@ -81,7 +96,7 @@ func authorize(c *caller, scopes []string) error {
 
 // authorizeAll refuses scopes of a request that the token does not carry. It does not name
 // them in a header, as authorize does: they are the client's texts.
-func authorizeAll(c *caller, scopes []string) error {
+func authorizeAll(c *auth.Caller, scopes []string) error {
 	if authorize(c, scopes) == nil {
 		return nil
 	}
@@ -89,10 +104,36 @@ func authorizeAll(c *caller, scopes []string) error {
 		with("WWW-Authenticate", realm+`, error="insufficient_scope"`)
 }
 
+// read decodes the body into body, and finds the company. The company of a request about one
+// company is in the token, the query or the field CompanyUUID of the body.
+func (q *request) read(named *uuid.UUID, body any) (err error) {
+	q.named = named
+	if raw, asIs := body.(*jsontext.Value); asIs {
+		*raw = q.body
+	} else if body != nil && len(q.body) > 0 {
+		if err := decodeJSON(q.body, body); err != nil {
+			return err
+		}
+	}
+	switch {
+	case q.op.ofList:
+		q.companies, err = q.companyOfList()
+	case q.op.ofCompany && body == nil:
+		q.company, err = companyFor(q.Company, named)
+	case q.op.ofCompany:
+		inBody, _ := reflect.TypeAssert[*uuid.UUID](reflect.ValueOf(body).Elem().FieldByName("CompanyUUID"))
+		q.company, err = companyFor(q.Company, named, inBody)
+	}
+	if err == nil && strings.HasPrefix(q.op.route, "/api/v1/events/{id}") && !isEventID(mux.Vars(q.sent)["id"]) {
+		err = events.ErrNotFound
+	}
+	return err
+}
+
 // companyFor returns the company of a request about one resource: the token's company, or
 // else the company that the request names.
-func (c *caller) companyFor(named ...*uuid.UUID) (uuid.UUID, error) {
-	company, err := c.companyIn(named...)
+func companyFor(token *uuid.UUID, named ...*uuid.UUID) (uuid.UUID, error) {
+	company, err := companyIn(token, named...)
 	if err != nil {
 		return uuid.Nil, err
 	}
@@ -102,25 +143,17 @@ func (c *caller) companyFor(named ...*uuid.UUID) (uuid.UUID, error) {
 	return *company, nil
 }
 
-// ofPlatform refuses a caller whose token is tied to a company.
-func (c *caller) ofPlatform() error {
-	if c.Company != nil {
-		return newProblem(http.StatusForbidden, "PLATFORM_ONLY", "The token must be tied to no company.")
-	}
-	return nil
-}
-
 // companyOfList returns the company whose items are listed; nil means all companies.
-func (c *caller) companyOfList(named *uuid.UUID) (*uuid.UUID, error) {
-	company, err := c.companyIn(named)
+func (q *request) companyOfList() (*uuid.UUID, error) {
+	company, err := companyIn(q.Company, q.named)
 	if err != nil || company != nil {
 		return company, err
 	}
-	return nil, authorize(c, []string{auth.ScopePlatform})
+	return nil, authorize(q.Caller, []string{auth.ScopePlatform})
 }
 
 // companyIn returns the token's company or the named one; nil when there is neither.
-func (c *caller) companyIn(named ...*uuid.UUID) (*uuid.UUID, error) {
+func companyIn(token *uuid.UUID, named ...*uuid.UUID) (*uuid.UUID, error) {
 	var company *uuid.UUID
 	for _, n := range named {
 		switch {
@@ -131,12 +164,12 @@ func (c *caller) companyIn(named ...*uuid.UUID) (*uuid.UUID, error) {
 		}
 	}
 	switch {
-	case c.Company == nil:
+	case token == nil:
 		return company, nil
-	case company != nil && *company != *c.Company:
+	case company != nil && *company != *token:
 		return nil, foreignCompany()
 	default:
-		return c.Company, nil
+		return token, nil
 	}
 }
 

@@ -1,4 +1,4 @@
-package bodylimit
+package requestmemory
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 )
 
 // from is a request's context: of a connection, from an address.
-func from(l *Limiter, address string) (connection func() context.Context) {
+func from(l *Bodies, address string) (connection func() context.Context) {
 	c, _ := net.Pipe()
 	conn := l.ConnContext(context.Background(), fixed{c, &net.TCPAddr{IP: net.ParseIP(address), Port: 1}})
 	return func() context.Context {
@@ -34,16 +34,16 @@ func (f fixed) RemoteAddr() net.Addr { return f.remote }
 
 // fill opens bodies of a MiB each until there is no more, and returns how many
 // there are, and closes them all.
-func fill(t *testing.T, l *Limiter, company string, ctx ...context.Context) (count int, empty func()) {
+func fill(t *testing.T, l *Bodies, company string, ctx ...context.Context) (count int, empty func()) {
 	t.Helper()
-	var bodies []*Body
+	var bodies []*Claim
 	for {
 		b := l.Open(ctx[count%len(ctx)], company)
-		err := b.Grow(t.Context(), 1<<20)
+		err := l.Grow(t.Context(), b, 1<<20)
 		if errors.Is(err, ErrFull) {
 			return count, func() {
 				for _, b := range bodies {
-					b.Close()
+					b.ShrinkTo(0)
 				}
 			}
 		}
@@ -55,7 +55,7 @@ func fill(t *testing.T, l *Limiter, company string, ctx ...context.Context) (cou
 	}
 }
 
-func contexts(l *Limiter, addresses ...string) (list []context.Context) {
+func contexts(l *Bodies, addresses ...string) (list []context.Context) {
 	for _, a := range addresses {
 		list = append(list, from(l, a)())
 	}
@@ -67,7 +67,7 @@ func contexts(l *Limiter, addresses ...string) (list []context.Context) {
 func TestLargeBodiesAreRefusedBeforeTheLastEighth(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := New(func(a netip.Addr) bool { return a == netip.MustParseAddr("192.0.2.99") }, nil)
+		l := NewBodies(func(a netip.Addr) bool { return a == netip.MustParseAddr("192.0.2.99") }, nil)
 		connection := from(l, "192.0.2.1")
 		many := contexts(l, "192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5", "192.0.2.6", "192.0.2.7", "192.0.2.9", "192.0.2.10")
 		for name, c := range map[string]struct {
@@ -88,14 +88,14 @@ func TestLargeBodiesAreRefusedBeforeTheLastEighth(t *testing.T) {
 			}
 			for who, ctx := range map[string]context.Context{"itself": c.ctx[0], "another": from(l, "192.0.2.8")()} {
 				b := l.Open(ctx, c.company)
-				if err := b.Grow(ctx, small); err != nil {
+				if err := l.Grow(ctx, b, smallBody); err != nil {
 					t.Errorf("%s: a small body of %s: %v", name, who, err)
 				}
-				b.Close()
+				b.ShrinkTo(0)
 			}
 			empty()
-			if l.total != 0 || len(l.held) != 0 {
-				t.Fatalf("%s: %d bytes are still held, by %v", name, l.total, l.held)
+			if l.limiter.used != 0 || len(l.limiter.held) != 0 {
+				t.Fatalf("%s: %d bytes are still held, by %v", name, l.limiter.used, l.limiter.held)
 			}
 		}
 	})
@@ -105,15 +105,15 @@ func TestLargeBodiesAreRefusedBeforeTheLastEighth(t *testing.T) {
 func TestABodyWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := New(nil, nil)
+		l := NewBodies(nil, nil)
 		ctx := from(l, "192.0.2.1")()
 		_, empty := fill(t, l, "", ctx)
 		began := time.Now()
-		if err := l.Open(ctx, "").Grow(ctx, 1<<20); !errors.Is(err, ErrFull) || time.Since(began) != wait {
+		if err := l.Grow(ctx, l.Open(ctx, ""), 1<<20); !errors.Is(err, ErrFull) || time.Since(began) != bodyWait {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		done := make(chan error)
-		go func() { done <- l.Open(ctx, "").Grow(ctx, 1<<20) }()
+		go func() { done <- l.Grow(ctx, l.Open(ctx, ""), 1<<20) }()
 		synctest.Wait()
 		empty()
 		if err := <-done; err != nil {
@@ -121,7 +121,7 @@ func TestABodyWaits(t *testing.T) {
 		}
 		gone, cancel := context.WithCancel(ctx)
 		cancel()
-		if err := l.Open(gone, "").Grow(gone, ofConnection); !errors.Is(err, context.Canceled) {
+		if err := l.Grow(gone, l.Open(gone, ""), ofConnection); !errors.Is(err, context.Canceled) {
 			t.Errorf("a client that has gone: %v", err)
 		}
 	})

@@ -1,4 +1,0 @@
-package peer
-
-// ErrInClear is errInClear, for tests.
-var ErrInClear = errInClear
