@@ -1,6 +1,7 @@
 package workqueue_test
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"spendhook/dispatcher/workqueue"
 	"spendhook/internal/partition"
+	"spendhook/internal/pause"
 )
 
 // counting is an admission that counts its calls: each round of claims makes at least one.
@@ -25,7 +27,7 @@ func (c *counting) Holding() (map[uuid.UUID]int, int) {
 // calledIn returns the number of calls during a time.
 func (c *counting) calledIn(d time.Duration) int64 {
 	before := c.calls.Load()
-	time.Sleep(d)
+	pause.For(context.Background(), d)
 	return c.calls.Load() - before
 }
 
@@ -45,7 +47,7 @@ func TestWakeUpsWithoutAHeartbeatCauseNoRounds(t *testing.T) {
 	q.Rename()
 	for range 50 {
 		q.Kick(testPartition)
-		time.Sleep(2 * time.Millisecond)
+		pause.For(t.Context(), 2*time.Millisecond)
 	}
 	if n := c.calledIn(time.Second); n > 10 {
 		t.Errorf("%d rounds were made in a second", n)
@@ -79,7 +81,7 @@ func TestFailingRecoveryDelaysNoOther(t *testing.T) {
 	q.Lose(testPartition, number)
 	for range 100 {
 		q.Kick(failing)
-		time.Sleep(20 * time.Millisecond)
+		pause.For(t.Context(), 20*time.Millisecond)
 	}
 	if n := len(k.events()); n != 1 {
 		t.Errorf("%d events were claimed again", n)
@@ -94,7 +96,7 @@ func TestFullReplicaAloneEnqueuesNoWakeUps(t *testing.T) {
 	k := &taker{}
 	q := start(t, b.client, k, nil)
 	b.accept(companies(testPartition, 1)[0], "e")
-	time.Sleep(1500 * time.Millisecond) // the owner serves the partition twice
+	pause.For(t.Context(), 1500*time.Millisecond) // the owner serves the partition twice
 	if n := q.Wakeups(); n > 0 {
 		t.Errorf("%v wake-ups were enqueued", n)
 	}
