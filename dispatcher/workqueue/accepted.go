@@ -31,7 +31,7 @@ func (q *Queue) AcceptFree(company uuid.UUID) int {
 	p := partition.Of(company)
 	address, err := partition.Shard(q.ctx, q.opts.Client, p)
 	q.mu.Lock()
-	off := err != nil || !q.announced(address, *q.replica.Load()) || q.isRecovering(p)
+	off := err != nil || !q.isAnnounced(q.shards[address]) || q.isRecovering(p)
 	q.mu.Unlock()
 	if off {
 		return 0

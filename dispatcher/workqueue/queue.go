@@ -86,14 +86,15 @@ type Queue struct {
 	refused atomic.Pointer[partition.FormatError] // why nothing more is claimed
 	failed  *pacedlog.Problems                    // claims that failed
 
-	mu      sync.Mutex // guards this group, and the shards
+	mu      sync.Mutex // guards this group and the next, and the shards
 	started bool       // queued partitions may be served
 	shards  map[string]*shard
-	lost    []lostClaim  // claims that are to be recovered
 	unwoken map[int]bool // partitions that the next wake-up names
 	waking  bool         // wake-ups are being enqueued
 
-	recovery      *time.Timer   // serves the partitions that have lost claims
+	lost       []lostClaim // claims that are to be recovered
+	recovering bool        // the partitions that have lost claims are served soon
+
 	calls         atomic.Uint64 // number of the last claim
 	underway      atomic.Int64  // claims
 	accepted      atomic.Int64  // deliveries that were claimed when they were accepted, and hold no places yet
@@ -126,7 +127,6 @@ func New(o Options) *Queue {
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	q.claimCtx, q.cancelClaims = context.WithCancel(context.Background()) //nolint:gosec // StopClaiming ends it when it must
 	q.heartbeats, q.endHeartbeats = context.WithCancel(context.Background())
-	q.recovery = time.AfterFunc(recoverPause, q.kickLost) // the first time, there is none
 	q.rename()
 	return q
 }

@@ -114,14 +114,25 @@ const recoverPause = 250 * time.Millisecond
 // claimLost notes that the answer of a claim was lost. The replica requeues the work of the claim
 // before it claims from the partition again. After StopClaiming, Release requeues the work.
 func (q *Queue) claimLost(c lostClaim) {
-	q.locked(func() { q.lost = append(q.lost, c) })
-	q.recovery.Reset(recoverPause)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.lost = append(q.lost, c)
+	q.recoverSoon()
+}
+
+// recoverSoon serves the partitions that have lost claims, after recoverPause. Queue.mu is held.
+func (q *Queue) recoverSoon() {
+	if !q.recovering && len(q.lost) > 0 {
+		q.recovering = true
+		time.AfterFunc(recoverPause, q.kickLost)
+	}
 }
 
 // kickLost serves the partitions that have lost claims.
 func (q *Queue) kickLost() {
 	var partitions []int
 	q.locked(func() {
+		q.recovering = false
 		for _, c := range q.lost {
 			partitions = append(partitions, c.partition)
 		}
@@ -161,8 +172,6 @@ func (q *Queue) recoverClaims(ctx context.Context, partitions []int) []int {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.lost) > 0 {
-		q.recovery.Reset(recoverPause)
-	}
+	q.recoverSoon()
 	return slices.DeleteFunc(slices.Clone(partitions), q.isRecovering)
 }

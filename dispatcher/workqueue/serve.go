@@ -79,17 +79,22 @@ func (q *Queue) enqueue(partitions []int) map[*shard][]int {
 				s.queued = append(s.queued, p)
 			}
 		}
-		if q.ctx.Err() == nil { // else handOver takes them
+		q.begin(s)
+		if s.running && q.ctx.Err() == nil { // else handOver takes them
 			of[s] = group
-			q.begin(s)
 		}
 	}
 	return of
 }
 
+// mayClaim reports whether this replica may claim from a shard now, and has to. Queue.mu is held.
+func (q *Queue) mayClaim(s *shard) bool {
+	return len(s.queued) > 0 && q.started && q.ctx.Err() == nil && q.refused.Load() == nil && q.isAnnounced(s)
+}
+
 // begin starts to serve the queued partitions of a shard, unless that is under way. Queue.mu is held.
 func (q *Queue) begin(s *shard) {
-	if q.started && !s.running && len(s.queued) > 0 && q.ctx.Err() == nil {
+	if !s.running && q.mayClaim(s) {
 		s.running = true
 		q.claiming.Go(func() { q.run(q.claimCtx, s) })
 	}
@@ -116,12 +121,12 @@ func (q *Queue) Freed() {
 // or must not claim.
 func (q *Queue) run(ctx context.Context, s *shard) {
 	for {
-		shares, others, ok := q.beginRound(s)
-		if !ok {
+		replica, shares, others := q.beginRound(s)
+		if replica == "" {
 			break
 		}
 		began := time.Now() //nolint:forbidigo // tunes a size, decides nothing
-		q.serveRound(ctx, s, shares, others)
+		q.serveRound(ctx, s, replica, shares, others)
 		q.locked(func() {
 			s.adjust(time.Since(began)) //nolint:forbidigo // as above
 			close(s.served)
@@ -133,17 +138,17 @@ func (q *Queue) run(ctx context.Context, s *shard) {
 	}
 }
 
-// beginRound begins the next round of a shard. It returns the shares of the companies, and false when
-// there is no round. Without places the partitions stay queued until Freed is called; until then the
-// replica takes no wake-ups and leaves them to other replicas.
-func (q *Queue) beginRound(s *shard) (shares map[uuid.UUID]int, others int, ok bool) {
-	mayServe := func() bool {
-		s.running = len(s.queued) > 0 && q.ctx.Err() == nil && q.refused.Load() == nil
-		return s.running
-	}
-	q.locked(func() { ok = mayServe() })
-	if !ok {
-		return nil, 0, false
+// beginRound begins the next round of a shard. It returns the replica id to claim under, "" when there
+// is no round, and the shares of the companies. Without places the partitions stay queued until Freed
+// is called; until then the replica takes no wake-ups and leaves them to other replicas.
+func (q *Queue) beginRound(s *shard) (replica string, shares map[uuid.UUID]int, others int) {
+	goOn := false
+	q.locked(func() {
+		goOn = q.mayClaim(s)
+		s.running = goOn
+	})
+	if !goOn {
+		return "", nil, 0
 	}
 	shares, others = q.opts.Admission.Holding()
 	q.mu.Lock()
@@ -152,17 +157,17 @@ func (q *Queue) beginRound(s *shard) (shares map[uuid.UUID]int, others int, ok b
 		q.full.Store(true)
 		shares, others = q.opts.Admission.Holding() // places that were freed before full was set
 		if s.running = anyFree(shares, others); !s.running {
-			return nil, 0, false
+			return "", nil, 0
 		}
 		q.beginAll()
 	}
-	if !mayServe() {
-		return nil, 0, false
+	if s.running = q.mayClaim(s); !s.running {
+		return "", nil, 0
 	}
 	n := min(len(s.queued), roundMost, max(1, 2*others)) // a claim takes at least one delivery
 	s.serving = slices.Sorted(slices.Values(s.queued[:n]))
 	s.queued = slices.Delete(s.queued, 0, n)
-	return shares, others, true
+	return s.announced, shares, others
 }
 
 // anyFree reports whether any company may claim.
@@ -186,17 +191,9 @@ func (s *shard) adjust(took time.Duration) {
 
 // serveRound claims work of the partitions of a round, as much as this replica has places for and
 // the budget allows, and starts the claimed work.
-func (q *Queue) serveRound(ctx context.Context, s *shard, shares map[uuid.UUID]int, others int) {
+func (q *Queue) serveRound(ctx context.Context, s *shard, replica string, shares map[uuid.UUID]int, others int) {
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
-	replica := *q.replica.Load()
-	ready := false
-	q.locked(func() { ready = q.announced(s.address, replica) })
-	if !ready { // after the next heartbeat
-		partitions := s.serving
-		time.AfterFunc(recoverPause, func() { q.Kick(partitions...) })
-		return
-	}
 	partitions := q.recoverClaims(ctx, s.serving)
 	if len(partitions) == 0 {
 		return

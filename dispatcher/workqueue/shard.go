@@ -97,7 +97,6 @@ func (q *Queue) locate(ctx context.Context) error {
 			moved := newShard(address, partitions)
 			moved.queued, s.queued = s.queued, nil
 			q.shards[address] = moved
-			q.begin(moved)
 		}
 	}
 	for address, partitions := range groups {
@@ -243,6 +242,7 @@ func (q *Queue) heartbeat(ctx context.Context, s *shard) error {
 	}
 	err = s.count(call.Reply(), replica, began)
 	s.announced = replica
+	q.begin(s)
 	return err
 }
 
@@ -285,12 +285,11 @@ func (s *shard) count(reply any, self string, asked time.Time) error {
 	return nil
 }
 
-// announced reports whether a shard has a heartbeat of this replica under an id. Only then may the
-// replica claim there under the id: the other replicas take over the work of ids that they know.
-// The next tick writes the heartbeat. Queue.mu is held.
-func (q *Queue) announced(address, replica string) bool {
-	s := q.shards[address]
-	return s != nil && s.announced == replica
+// isAnnounced reports whether a shard has a heartbeat of this replica under its present id. Only then
+// may the replica claim there: the other replicas take over the work of ids that they know. The next
+// tick writes the heartbeat. Queue.mu is held.
+func (q *Queue) isAnnounced(s *shard) bool {
+	return s != nil && q.shards[s.address] == s && s.announced == *q.replica.Load()
 }
 
 // others lists the other replicas of a shard: those that live, and those that are lost.
@@ -391,10 +390,10 @@ func (q *Queue) service(ctx context.Context, s *shard) error {
 			ready = append(ready, due[i])
 		}
 	}
-	if q.ctx.Err() == nil && anyFree(q.opts.Admission.Holding()) {
+	if len(living) > 0 && (q.ctx.Err() != nil || !anyFree(q.opts.Admission.Holding())) {
+		q.Wake(ctx, ready) // another replica may have places
+	} else {
 		q.Kick(ready...)
-	} else { // another replica may have places
-		q.Wake(ctx, ready)
 	}
 	return nil
 }
