@@ -26,7 +26,7 @@ const (
 	jwksTimeout = 5 * time.Second
 	maxJWKS     = 1 << 20          // bytes
 	issuerSkew  = 30 * time.Second // how far its clock may be from ours
-	defaultKeep = 24 * time.Hour
+	jwksKeep    = 24 * time.Hour   // how long the last keys are used while they cannot be fetched
 )
 
 // Issuer says which tokens of another issuer are accepted. The first three are required.
@@ -41,9 +41,6 @@ type Issuer struct {
 	// CompanyClaim names the claim with the company's UUID; "" means
 	// "company_uuid". A token without it needs the scope platform or operator.
 	CompanyClaim string
-	// Keep is how long the last fetched keys are used while they cannot be
-	// fetched; 0 means a day.
-	Keep time.Duration
 
 	Client *http.Client // nil means one that follows no redirect
 }
@@ -72,7 +69,6 @@ func newExternalIssuer(opts Issuer, of VerifierOptions, metrics *metrics) (*exte
 	}
 	opts.ScopeClaim = cmp.Or(opts.ScopeClaim, scopeClaim)
 	opts.CompanyClaim = cmp.Or(opts.CompanyClaim, companyClaim)
-	opts.Keep = cmp.Or(opts.Keep, defaultKeep)
 	client := *cmp.Or(opts.Client, &http.Client{})
 	client.Timeout = jwksTimeout
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -105,8 +101,8 @@ func (i *externalIssuer) load(ctx context.Context) error {
 	if err != nil {
 		i.metrics.failures.WithLabelValues(i.Name).Inc()
 		if !was {
-			i.logger.Error("the keys of an issuer cannot be fetched, the last ones stay in use",
-				"issuer", i.Name, "keep_ms", i.Keep.Milliseconds(), "exception.message", err)
+			i.logger.Error("the keys of an issuer cannot be fetched, the last ones stay in use for a day",
+				"issuer", i.Name, "exception.message", err)
 		}
 		return err
 	}
@@ -161,7 +157,7 @@ func verifyingKeys(set jwk.Set) (map[string]jwk.Key, error) {
 
 func (i *externalIssuer) lookup(id string) (key jwk.Key, loaded bool) {
 	set := i.fetched.Load()
-	if set == nil || i.now().Sub(set.at) > i.Keep {
+	if set == nil || i.now().Sub(set.at) > jwksKeep {
 		return nil, false
 	}
 	return set.keys[id], true

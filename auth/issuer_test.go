@@ -60,7 +60,7 @@ func newIDP(t *testing.T, adjust ...func(*Issuer)) *idp {
 	t.Cleanup(p.server.Close)
 	o := Issuer{
 		Name: idpName, JWKSURL: p.server.URL, Audience: "https://spendhook.test/api",
-		Scopes: []string{"events:write", "deliveries:read"}, Keep: time.Hour,
+		Scopes: []string{"events:write", "deliveries:read"},
 		Client: p.server.Client(),
 	}
 	for _, f := range adjust {
@@ -313,7 +313,7 @@ func TestUnreachableIssuerKeepsItsLastKeys(t *testing.T) {
 			t.Fatal("no error")
 		}
 	}
-	p.clock.Add(time.Hour)
+	p.clock.Add(jwksKeep)
 	token := p.token("one", jwa.ES256())
 	if !p.accepts(token) {
 		t.Error("the last keys are not used while the issuer is unreachable")

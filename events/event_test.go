@@ -210,7 +210,7 @@ func mustBody(t fataler, e events.Event) string {
 	return string(body)
 }
 
-// drawRecord returns a record's text with room for its metadata.
+// drawRecord draws a record and returns its text as a function of its metadata.
 func drawRecord(t *rapid.T) func(metadata string) string {
 	company := uuid.UUID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "company"))
 	ms := rapid.Int64Range(0, 253402300799999).Draw(t, "ms")

@@ -178,7 +178,7 @@ func TestCertificateOfTheConnection(t *testing.T) {
 	}
 	pool = nil
 	if got, err := ask("192.0.2.1:1"); got != nil || err != nil {
-		t.Errorf("nobody has verified it: %v, %v", got, err)
+		t.Errorf("not verified, without authorities: %v, %v", got, err)
 	}
 }
 

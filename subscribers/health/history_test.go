@@ -101,7 +101,7 @@ func TestTroubledListsFailingAndPaused(t *testing.T) {
 	b.record(t, b.sample(s, false, 4), b.sample(other, false, 4))
 	b.turn(t, s, false)
 	b.turn(t, s, true)
-	is("enabled anew", []uuid.UUID{other.UUID}, nil)
+	is("enabled again", []uuid.UUID{other.UUID}, nil)
 	noErr(t, b.Store.Pause(t.Context(), b.Company, other.UUID))
 	noErr(t, b.Store.Delete(t.Context(), b.Company, other.UUID))
 	is("deleted", nil, nil)
