@@ -114,6 +114,6 @@ func TestDatabaseAway(t *testing.T) {
 	o.daemon.stop(t)
 	log := o.daemon.stderr.String()
 	if away, back := strings.Count(log, "the spend database is unavailable"), strings.Count(log, "the spend database is available again"); away != 2 || back != 2 {
-		t.Errorf("the log has %d lines "unavailable" and %d "available again", want 2 and 2", away, back)
+		t.Errorf("%d log lines say that it is unavailable and %d that it is available again, want 2 and 2", away, back)
 	}
 }

@@ -46,12 +46,12 @@ func sessionsKey(owner string) string { return keyPrefix + "sessions:" + owner }
 // in unix ms. TTL: as sessionsKey.
 func allKey() string { return keyPrefix + "sessions" }
 
-// nobody is the owner of sessions without a company.
-const nobody = "-"
+// noCompany is the owner of sessions without a company.
+const noCompany = "-"
 
 func ownerOf(company *uuid.UUID) string {
 	if company == nil {
-		return nobody
+		return noCompany
 	}
 	return company.String()
 }

@@ -117,7 +117,7 @@ func TestABodyWaits(t *testing.T) {
 		synctest.Wait()
 		empty()
 		if err := <-done; err != nil {
-			t.Errorf("once there is room: %v", err)
+			t.Errorf("once memory is free: %v", err)
 		}
 		gone, cancel := context.WithCancel(ctx)
 		cancel()
