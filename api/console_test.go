@@ -90,7 +90,7 @@ func TestConsoleSessionsOfOthers(t *testing.T) {
 	h.call("DELETE", "/api/v1/console-sessions/"+all.ID.String()+"?allCompanies=true", "", platform).want(http.StatusNoContent)
 }
 
-// TestTooManyConsoleLinks: what nobody opens is bounded.
+// TestTooManyConsoleLinks: the number of unopened links is bounded.
 func TestTooManyConsoleLinks(t *testing.T) {
 	t.Parallel()
 	client, at := redistest.New(t), time.Now()

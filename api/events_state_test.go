@@ -21,7 +21,7 @@ import (
 
 const retention = 7 * 24 * time.Hour
 
-// settled waits until an event that nobody wants is settled.
+// settled waits until an event without a matching subscriber is settled.
 func (h *harness) settled(id string) {
 	h.t.Helper()
 	eventually(h.t, func() bool {

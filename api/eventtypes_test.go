@@ -162,7 +162,7 @@ func TestWebhooksDocument(t *testing.T) {
 	}
 }
 
-// While Redis is away the webhooks are those that were read last; before, there are none.
+// While Redis is unavailable the webhooks are those that were read last; before, there are none.
 func TestWebhooksWithoutRedis(t *testing.T) {
 	t.Parallel()
 	types := &awayTypes{}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestLengthIsTold: an answer is never chunked, whoever tells its length.
+// TestLengthIsTold: an answer has a Content-Length, set by the handler or by the server.
 func TestLengthIsTold(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int{0, 1, selfMeasured, selfMeasured + 1, 100_000} {

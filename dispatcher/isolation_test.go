@@ -191,7 +191,7 @@ func companyAt(t *testing.T, client redis.UniversalClient, server *redistest.Ser
 	}
 }
 
-// While a shard is away, the gauges follow the other shards, and keep what the shard had last.
+// While a shard is unavailable, the gauges follow the other shards, and keep what the shard had last.
 func TestGaugesWhileAShardIsAway(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Cluster(t, 2, "--cluster-require-full-coverage", "no")
@@ -235,7 +235,7 @@ func TestGaugesWhileAShardIsAway(t *testing.T) {
 	for n := range 2 {
 		add(other)
 		if err := h.readGauges(t.Context(), allPartitions(), &last); err == nil {
-			t.Error("the shard that is away is not reported")
+			t.Error("the shard that is unavailable is not reported")
 		}
 		want(1, float64(2+n))
 	}

@@ -319,7 +319,7 @@ func TestJobsGoOnAfterAClaimCouldNotBeEnded(t *testing.T) {
 	b.client.AddHook(redistest.Hook{Pipeline: func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
 		ends := slices.Contains(cmds[0].Args(), any(operational.ForwardJob.String()))
 		if ends && published.Load() && !failed.Swap(true) {
-			err := errors.New("Redis is away")
+			err := errors.New("Redis is unavailable")
 			for _, cmd := range cmds {
 				cmd.SetErr(err)
 			}

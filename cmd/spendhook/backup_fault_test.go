@@ -29,7 +29,7 @@ func tool(t *testing.T, name string, args ...string) {
 // emitter is a source of events that can send each event again unchanged.
 type emitter struct{ bodies []string }
 
-// send posts the events from a number on, and wants this answer to each.
+// send posts the events with the numbers from (included) to to (excluded), and expects this status for each.
 func (s *emitter) send(t *testing.T, d *running, from, to int, status int) {
 	t.Helper()
 	for i := from; i < to; i++ {

@@ -81,7 +81,7 @@ func TestDaemonStartsWhileAShardIsAway(t *testing.T) {
 			id := fmt.Sprintf("%s_%d", fault.id, shard)
 			if shard == fault.shard {
 				if accepts(shard, id) {
-					t.Error("an event was accepted in the shard that is away")
+					t.Error("an event was accepted in the shard that is unavailable")
 				}
 				continue
 			}
@@ -98,7 +98,7 @@ func TestDaemonStartsWhileAShardIsAway(t *testing.T) {
 	}
 }
 
-// While the shard of the encryption keys is away, a replica does not start: its key may be wrong.
+// While the shard of the encryption keys is unavailable, a replica does not start: its key may be wrong.
 func TestDaemonWaitsForTheShardOfTheKeys(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Cluster(t, 3, "--cluster-require-full-coverage", "no")

@@ -27,7 +27,7 @@ func spendRequests() [][3]string {
 	}
 }
 
-// outage is a daemon with its database away, and a subscriber.
+// outage is a daemon without its database, and a subscriber.
 type outage struct {
 	daemon   *running
 	endpoint *endpoint
@@ -114,6 +114,6 @@ func TestDatabaseAway(t *testing.T) {
 	o.daemon.stop(t)
 	log := o.daemon.stderr.String()
 	if away, back := strings.Count(log, "the spend database is unavailable"), strings.Count(log, "the spend database is available again"); away != 2 || back != 2 {
-		t.Errorf("the log tells %d times that it is away and %d times that it is back, want 2 and 2", away, back)
+		t.Errorf("%d log lines say that it is unavailable and %d that it is available again, want 2 and 2", away, back)
 	}
 }

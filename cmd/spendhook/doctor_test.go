@@ -93,7 +93,7 @@ func TestDoctor(t *testing.T) {
 	wantFound(t, found(t, exitFailure, args...), map[string]string{"encryption keys": findingProblem})
 }
 
-// While a shard of a Cluster is away, doctor names it.
+// While a shard of a Cluster is unavailable, doctor names it.
 func TestDoctorNamesTheShardThatIsAway(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Cluster(t, 3, "--cluster-require-full-coverage", "no", "--maxmemory", "100mb")

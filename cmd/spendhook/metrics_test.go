@@ -74,7 +74,7 @@ What ` + "`/metrics`" + ` of the admin listener shows, beside the usual ` + "`go
 - A histogram has the series ` + "`_bucket`, `_sum` and `_count`" + `.
 - What all replicas share is shown only by the owner of its partition, so ` + "`sum()`" + ` over the replicas is right. For a moment
   after an owner has changed it may be counted twice or not at all.
-- While a shard of a Cluster is away, ` + "`spendhook_redis_up`" + ` is 0. Pending events, oldest due work, quarantine, dead letters
+- While a shard of a Cluster is unavailable, ` + "`spendhook_redis_up`" + ` is 0. Pending events, oldest due work, quarantine, dead letters
   and company backlogs then keep the last figures of this shard and follow the other shards. A replica that was started
   since then counts nothing of the shard.
 - For Redis's memory take ` + "`max()`" + ` over the replicas.

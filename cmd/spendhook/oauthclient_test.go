@@ -129,7 +129,7 @@ func TestClientsOnEachDatabase(t *testing.T) {
 			wantRotation(t, h, d)
 			_, metrics := get(t, d.admin+"/metrics")
 			if !strings.Contains(metrics, `spendhook_token_requests_total{result="issued"} 2`) || !strings.Contains(metrics, "\nspendhook_token_key_age_seconds ") {
-				t.Error("the metrics do not count the tokens")
+				t.Error("the metrics lack the token requests or the age of the signing key")
 			}
 		})
 	}

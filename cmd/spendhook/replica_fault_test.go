@@ -88,7 +88,7 @@ func TestReplicaIsStopped(t *testing.T) {
 	d.signal(syscall.SIGSTOP)
 	began := time.Now()
 	left := tr.client.HLen(t.Context(), notes).Val()
-	close(gate) // its attempts are answered while it cannot hear it
+	close(gate) // its attempts are answered while the replica is stopped
 	tr.endpoints[0].holdWith(nil)
 	eventually(t, patience, "the work of the stopped replica is taken over", func() bool {
 		return metric(t, tr.daemons[0], "spendhook_takeovers_total") > 0 && tr.client.Exists(t.Context(), notes).Val() == 0

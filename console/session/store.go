@@ -236,10 +236,10 @@ func (s *Store) read(ctx context.Context, names []string, asker *Asker) ([]Sessi
 		return nil, nil
 	}
 	pipe := s.client.Pipeline()
-	texts, lives := make([]*redis.StringCmd, len(names)), make([]*redis.DurationCmd, len(names))
+	texts, ttls := make([]*redis.StringCmd, len(names)), make([]*redis.DurationCmd, len(names))
 	for i, name := range names {
 		id := name[strings.LastIndexByte(name, '/')+1:]
-		texts[i], lives[i] = pipe.Get(ctx, sessionKey(id)), pipe.PTTL(ctx, sessionKey(id))
+		texts[i], ttls[i] = pipe.Get(ctx, sessionKey(id)), pipe.PTTL(ctx, sessionKey(id))
 	}
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fmt.Errorf("read sessions: %w", err)
@@ -250,7 +250,7 @@ func (s *Store) read(ctx context.Context, names []string, asker *Asker) ([]Sessi
 		if err != nil || asker != nil && !one.Asker.sameAs(asker) {
 			continue
 		}
-		if one.IdleUntil = s.now().Add(lives[i].Val()); one.IdleUntil.After(one.ExpiresAt) {
+		if one.IdleUntil = s.now().Add(ttls[i].Val()); one.IdleUntil.After(one.ExpiresAt) {
 			one.IdleUntil = one.ExpiresAt
 		}
 		found = append(found, one)

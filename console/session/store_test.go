@@ -215,7 +215,7 @@ func TestSessionsOfACompanyAreBounded(t *testing.T) {
 	if _, _, err = s.Open(t.Context(), link.Secret, session.Visitor{}); !errors.Is(err, session.ErrTooMany) {
 		t.Fatalf("one session too many: %v", err)
 	}
-	if err := client.Del(t.Context(), "sh:{console}:session:"+last.ID.String()).Err(); err != nil { // as after its expiry
+	if err := client.Del(t.Context(), "sh:{console}:session:"+last.ID.String()).Err(); err != nil { // as after 30 minutes without use
 		t.Fatal(err)
 	}
 	open(t, s, grant(&acme))

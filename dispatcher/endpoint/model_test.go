@@ -207,7 +207,7 @@ func (m *model) unparked(t *rapid.T, d *modelDelivery, decision Decision) {
 	}
 }
 
-// claim lets in as many as may be claimed.
+// claim admits as many deliveries as may be claimed.
 func (m *model) claim(t *rapid.T) {
 	company := rapid.IntRange(0, modelCompanies-1).Draw(t, "company")
 	free, was := m.Free(id(company)), m.used()

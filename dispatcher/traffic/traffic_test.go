@@ -222,9 +222,9 @@ func TestCountsAreDroppedWhileRedisIsDown(t *testing.T) {
 	h := newBench(t)
 	h.a.Accepted(uuid.New(), 1)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errors.New("Redis is away"))
+	cancel(errors.New("Redis is unavailable"))
 	if err := h.a.write(ctx); err == nil {
-		t.Error("written while Redis is away")
+		t.Error("written while Redis is unavailable")
 	}
 	company := uuid.New()
 	h.a.Accepted(company, 1)

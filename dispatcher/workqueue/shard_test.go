@@ -143,7 +143,7 @@ func TestHeartbeatsDoNotExpire(t *testing.T) {
 	}
 }
 
-// A replica starts while a shard is away. When the shard is back, the replica serves it and takes
+// A replica starts while a shard is unavailable. When the shard is back, the replica serves it and takes
 // over the work of its former run there.
 func TestReplicaStartsWhileAShardIsAway(t *testing.T) {
 	t.Parallel()

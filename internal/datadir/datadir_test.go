@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A file is its user's alone once it was opened, whatever the umask and whoever made it.
+// Only the user of the daemon can read a file that Open returned, regardless of the umask and of the file's former mode.
 func TestAnOpenedFileIsPrivate(t *testing.T) { // not parallel: it sets the umask
 	defer syscall.Umask(syscall.Umask(0))
 	dir := t.TempDir()

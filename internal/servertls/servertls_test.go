@@ -244,7 +244,7 @@ func TestClientCertificates(t *testing.T) {
 	} {
 		for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 			if _, err := h.connect(presenting(t, pair), func(c *tls.Config) { c.MaxVersion = version }); err == nil {
-				t.Errorf("with one %s, in %s: let in", name, tls.VersionName(version))
+				t.Errorf("with one %s, in %s: accepted", name, tls.VersionName(version))
 			}
 		}
 	}
@@ -272,9 +272,9 @@ func TestRemovedAuthority(t *testing.T) {
 			}
 		}
 		h.write("ca.pem", authority(t).PEM())
-		h.eventually("the client is no longer let in", func() bool { return connect() != nil })
+		h.eventually("the client is refused", func() bool { return connect() != nil })
 		h.write("ca.pem", append(authority(t).PEM(), h.ca.PEM()...))
-		h.eventually("it is let in again", func() bool { return connect() == nil })
+		h.eventually("the client is accepted again", func() bool { return connect() == nil })
 	}
 }
 

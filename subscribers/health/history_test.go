@@ -101,11 +101,11 @@ func TestTroubledListsFailingAndPaused(t *testing.T) {
 	b.record(t, b.sample(s, false, 4), b.sample(other, false, 4))
 	b.turn(t, s, false)
 	b.turn(t, s, true)
-	is("enabled again", []uuid.UUID{other.UUID}, nil)
+	is("one enabled again", []uuid.UUID{other.UUID}, nil)
 	noErr(t, b.Store.Pause(t.Context(), b.Company, other.UUID))
 	noErr(t, b.Store.Delete(t.Context(), b.Company, other.UUID))
 	is("deleted", nil, nil)
 	b.record(t, b.sample(s, false, 4))
 	b.Advance(91 * 24 * time.Hour)
-	is("when its health is forgotten", nil, nil)
+	is("90 days after the last sample", nil, nil)
 }
