@@ -141,18 +141,18 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 		Queue:  workqueue.Options{CheckInterval: 5 * time.Millisecond, ServiceEvery: 10 * time.Millisecond, StopTimeout: time.Second},
 		Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
-	publisher := publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Queue().Wake, Claimer: d.Queue()})
+	publisher := publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Queue.Wake, Claimer: d.Queue})
 	t.Cleanup(publisher.Close)
 	start(t, d, publisher)
-	inspector := inspect.New(inspect.Options{Events: store, Registry: copies, Deliveries: d.Deliveries(), Requests: made, Send: sender.Send})
+	inspector := inspect.New(inspect.Options{Events: store, Registry: copies, Deliveries: d.Deliveries, Requests: made, Send: sender.Send})
 	reader := feed.New(feed.Options{Numbers: sequence.New(client), Events: store, Registry: copies, Requests: made})
 	t.Cleanup(reader.Close)
 	return withSpend(storagetest.Open(t, storage.Options{}), Options{
-		Subscribers: subscribers.NewService(subs, d.Redelivery()), SubscriberLists: lists, Certificates: certificates, Health: healths, Publisher: publisher, Events: store,
+		Subscribers: subscribers.NewService(subs, d.Redelivery), SubscriberLists: lists, Certificates: certificates, Health: healths, Publisher: publisher, Events: store,
 		SigningKeys: signingkey.New(client, sealtest.Keyring()),
 		EventTypes:  eventtype.NewStore(eventtype.Options{Client: client, Now: time.Now, Logger: logger}),
 		Sessions:    session.NewStore(client, nil),
-		Deliveries:  d.Deliveries(), Redelivery: d.Redelivery(), Inspector: inspector, Feed: reader, Dispatcher: d,
+		Deliveries:  d.Deliveries, Redelivery: d.Redelivery, Inspector: inspector, Feed: reader, Dispatcher: d,
 		Idempotency: idempotency.New(idempotency.Options{Client: client, Keyring: sealtest.Keyring()}), Logger: logger,
 	})
 }

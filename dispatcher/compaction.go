@@ -36,10 +36,10 @@ func (d *Dispatcher) runCompaction(ctx context.Context) {
 
 // compact makes one pass over all due partitions, and reports whether more is left.
 func (d *Dispatcher) compact(ctx context.Context) (more bool) {
-	due, err := d.deliveries.CompactionDue(ctx, d.opts.Now(), d.queue.Owned())
+	due, err := d.Deliveries.CompactionDue(ctx, d.opts.Now(), d.Queue.Owned())
 	for group := range slices.Chunk(due, compactTogether) {
 		began := time.Now() //nolint:forbidigo // paces, decides nothing
-		compacted, rest, failed := d.deliveries.Compact(ctx, d.opts.Now(), group)
+		compacted, rest, failed := d.Deliveries.Compact(ctx, d.opts.Now(), group)
 		d.metrics.compacted.Add(float64(compacted))
 		more = more || rest
 		if failed != nil {

@@ -234,7 +234,7 @@ func (d *daemon) openAdmin(ctx context.Context) error {
 // owned lists the partitions that this replica owns now, and none before the dispatcher is open.
 func (d *daemon) owned() []int {
 	if scheduler := d.scheduler.Load(); scheduler != nil {
-		return scheduler.Owned()
+		return scheduler.Queue.Owned()
 	}
 	return nil
 }

@@ -156,7 +156,7 @@ func (d *daemon) attempted(ctx context.Context, ref events.Ref) ([]delivery.Deli
 	ctx, cancel := context.WithTimeout(ctx, demoPatience)
 	defer cancel()
 	for {
-		list, err := d.dispatcher.Deliveries().OfEvent(ctx, ref)
+		list, err := d.dispatcher.Deliveries.OfEvent(ctx, ref)
 		if err != nil || (len(list) > 0 && !slices.ContainsFunc(list, unattempted)) {
 			return list, err
 		}
