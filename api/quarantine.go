@@ -19,7 +19,7 @@ func (s *server) ListQuarantine(w http.ResponseWriter, r *http.Request, p gen.Li
 		if err != nil {
 			return reply{}, err
 		}
-		page, err := s.opts.Dispatcher.Quarantine().List(ctx, quarantine.Filter{Company: company, Size: size, Cursor: textOf(p.Cursor)})
+		page, err := s.opts.Dispatcher.Quarantine.List(ctx, quarantine.Filter{Company: company, Size: size, Cursor: textOf(p.Cursor)})
 		return byCursor(r, size, page.Items, page.Next, shownQuarantined), err
 	})
 }
@@ -32,7 +32,7 @@ func (s *server) RetryQuarantined(w http.ResponseWriter, r *http.Request, id gen
 			return reply{}, err
 		}
 		c.auditTarget(&company, "quarantine", id)
-		err = s.opts.Dispatcher.Quarantine().Retry(ctx, e)
+		err = s.opts.Dispatcher.Quarantine.Retry(ctx, e)
 		return reply{status: http.StatusAccepted, content: gen.QuarantineRef{ID: id, CompanyUUID: company}}, err
 	})
 }
