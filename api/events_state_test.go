@@ -35,7 +35,7 @@ func TestBacklogIsBounded(t *testing.T) {
 	client, registry := redistest.New(t), prometheus.NewRegistry()
 	h := setupOn(t, client, func(o *Options) {
 		publisher := publish.New(publish.Options{
-			Client: client, Retention: retention, Backlog: most, Wake: o.Dispatcher.Queue().Wake,
+			Client: client, Retention: retention, Backlog: most, Wake: o.Dispatcher.Queue.Wake,
 			Registerer: registry,
 		})
 		t.Cleanup(publisher.Close)

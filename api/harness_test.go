@@ -139,10 +139,10 @@ func domainBehind(tb testing.TB, client redis.UniversalClient, logger *slog.Logg
 		Queue:  workqueue.Options{ServiceEvery: 10 * time.Millisecond},
 		Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
-	publisher := publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Queue().Wake, Claimer: d.Queue()})
+	publisher := publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Queue.Wake, Claimer: d.Queue})
 	tb.Cleanup(publisher.Close)
 	start(tb, d, publisher)
-	inspector := inspect.New(inspect.Options{Events: store, Registry: copies, Deliveries: d.Deliveries(), Requests: made, Send: sender.Send})
+	inspector := inspect.New(inspect.Options{Events: store, Registry: copies, Deliveries: d.Deliveries, Requests: made, Send: sender.Send})
 	reader := feed.New(feed.Options{Numbers: sequence.New(client), Events: store, Registry: copies, Requests: made})
 	tb.Cleanup(reader.Close)
 	return withSpend(storagetest.Open(tb, storage.Options{}), Options{
@@ -150,7 +150,7 @@ func domainBehind(tb testing.TB, client redis.UniversalClient, logger *slog.Logg
 		SignEd25519: true,
 		EventTypes:  eventtype.NewStore(client, nil, time.Now),
 		Sessions:    session.NewStore(client, nil),
-		Deliveries:  d.Deliveries(), Redelivery: d.Redelivery(), Inspector: inspector, Feed: reader, Dispatcher: d,
+		Deliveries:  d.Deliveries, Redelivery: d.Redelivery, Inspector: inspector, Feed: reader, Dispatcher: d,
 		Idempotency: idempotency.New(idempotency.Options{Client: client, Keyring: sealtest.Keyring()}), Logger: logger,
 	})
 }

@@ -11,7 +11,7 @@ import (
 // ListQuarantine is GET /api/v1/quarantine.
 func (s *server) ListQuarantine(ctx context.Context, q *request, p gen.ListQuarantineParams) (reply, error) {
 	f := quarantine.Filter{Company: q.companies, Size: or(p.Size, defaultSize), Cursor: textOf(p.Cursor)}
-	page, err := s.opts.Dispatcher.Quarantine().List(ctx, f)
+	page, err := s.opts.Dispatcher.Quarantine.List(ctx, f)
 	return byCursor(q, f.Size, page.Items, page.Next, shownQuarantined), err
 }
 
@@ -21,7 +21,7 @@ func (s *server) RetryQuarantined(ctx context.Context, q *request, id gen.Quaran
 	if err != nil {
 		return reply{}, err
 	}
-	return accepted(gen.QuarantineRef{ID: id, CompanyUUID: q.company}), s.opts.Dispatcher.Quarantine().Retry(ctx, e)
+	return accepted(gen.QuarantineRef{ID: id, CompanyUUID: q.company}), s.opts.Dispatcher.Quarantine.Retry(ctx, e)
 }
 
 // DropQuarantined is DELETE /api/v1/quarantine/{id}.

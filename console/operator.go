@@ -33,7 +33,7 @@ type quarantinePage struct {
 }
 
 func (s *server) quarantine(ctx context.Context, v *visit, company *uuid.UUID) error {
-	found, err := s.opts.Dispatcher.Quarantine().List(ctx, quarantine.Filter{Company: company, Size: listSize, Cursor: v.Query("cursor")})
+	found, err := s.opts.Dispatcher.Quarantine.List(ctx, quarantine.Filter{Company: company, Size: listSize, Cursor: v.Query("cursor")})
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (s *server) quarantine(ctx context.Context, v *visit, company *uuid.UUID) e
 
 func (s *server) retryQuarantined(ctx context.Context, v *visit) error {
 	return s.changeQuarantine(v, "quarantine.retry", "released", func(e quarantine.Entry) error {
-		return s.opts.Dispatcher.Quarantine().Retry(ctx, e)
+		return s.opts.Dispatcher.Quarantine.Retry(ctx, e)
 	})
 }
 

@@ -104,7 +104,7 @@ func (s *server) readSystem(ctx context.Context) (all overviewOfAll, err error) 
 	if all.Status, err = s.opts.System.Status(ctx); err != nil {
 		return all, err
 	}
-	if all.Backlog, err = s.opts.Dispatcher.Backlog().Measure(ctx, partition.All(), 10); err != nil {
+	if all.Backlog, err = s.opts.Dispatcher.Backlog.Measure(ctx, partition.All(), 10); err != nil {
 		return all, err
 	}
 	if all.Traffic, err = s.opts.Traffic.All(ctx); err != nil {

@@ -12,8 +12,8 @@ import (
 	"spendhook/dispatcher/workqueue"
 )
 
-// enter asks for a place in memory for a delivery.
-func (d *Dispatcher) enter(w *work) {
+// admit asks for a place in memory for a delivery.
+func (d *Dispatcher) admit(w *work) {
 	w.entered = d.opts.Now()
 	w.place = endpoint.Delivery{
 		Company: w.ref.Company, Endpoint: w.ref.Subscriber, Host: w.to.Address(), Alone: w.event != nil && w.event.alone, Queued: w.event == nil, Backlogged: w.backlogged,

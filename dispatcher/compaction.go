@@ -24,7 +24,7 @@ func (d *Dispatcher) runCompaction(ctx context.Context) {
 		return
 	}
 	for {
-		left := d.compact(ctx, d.queue.Owned())
+		left := d.compact(ctx, d.Queue.Owned())
 		for len(left) > 0 && pause.For(ctx, compactTurn) {
 			left = d.compact(ctx, left)
 		}
@@ -38,7 +38,7 @@ func (d *Dispatcher) runCompaction(ctx context.Context) {
 func (d *Dispatcher) compact(ctx context.Context, partitions []int) (left []int) {
 	for group := range slices.Chunk(partitions, compactTogether) {
 		began := time.Now() //nolint:forbidigo // paces, decides nothing
-		compacted, more, err := d.deliveries.Compact(ctx, d.opts.Now(), group)
+		compacted, more, err := d.Deliveries.Compact(ctx, d.opts.Now(), group)
 		d.metrics.compacted.Add(float64(compacted))
 		left = append(left, more...)
 		if err != nil && ctx.Err() == nil {

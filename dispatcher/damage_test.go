@@ -47,7 +47,7 @@ func damageAmong(t *testing.T, good int) {
 		mend()
 	}
 	for _, e := range w.toQuarantine() {
-		if err := w.Quarantine().Retry(t.Context(), e); err != nil {
+		if err := w.Quarantine.Retry(t.Context(), e); err != nil {
 			t.Error(err)
 		}
 	}
@@ -198,7 +198,7 @@ func (h *harness) certify(company uuid.UUID) {
 // listed is the quarantine as the API lists it.
 func (h *harness) listed() []quarantine.Entry {
 	h.t.Helper()
-	page, err := h.Quarantine().List(h.t.Context(), quarantine.Filter{Company: &h.company, Size: 100})
+	page, err := h.Quarantine.List(h.t.Context(), quarantine.Filter{Company: &h.company, Size: 100})
 	if err != nil {
 		h.t.Fatal(err)
 	}

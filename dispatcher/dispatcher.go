@@ -90,25 +90,31 @@ func (o Options) withDefaults() Options {
 }
 
 // Dispatcher delivers events. Make it with New, call Start once and Stop once.
-// Its other methods may be called concurrently at any time in between; those
-// that read work before Start as well.
+// Its other methods may be called concurrently at any time in between. Its fields never
+// change.
 type Dispatcher struct {
-	opts        Options
-	queue       *workqueue.Queue
-	quarantined *quarantine.Store
-	backlog     *backlog.Meter
-	admission   *endpoint.Admission
-	deliveries  *store.Store
-	redelivery  *redelivery.Service
-	target      func(*subscribers.Subscriber) *requests.Target        // the maker's
-	send        func(context.Context, webhook.Request) attempt.Result // the sender's
-	records     *recorders
-	sampled     *lru.Cache[uuid.UUID, lastSample] // by subscriber
-	publish     func(context.Context, []events.Event) ([]publish.Result, error)
-	metrics     *metrics
-	jobs        chan struct{}
-	forwards    chan struct{}
-	aside       inTurn // matches events of companies with filters
+	// Deliveries reads the deliveries.
+	Deliveries *store.Store
+	// Redelivery retries, replays and recovers.
+	Redelivery *redelivery.Service
+	// Queue claims new events for the publisher, and is woken by it.
+	Queue *workqueue.Queue
+	// Backlog measures the waiting work.
+	Backlog *backlog.Meter
+	// Quarantine has the events, deliveries and subscribers that could not be read.
+	Quarantine *quarantine.Store
+
+	opts      Options
+	admission *endpoint.Admission
+	target    func(*subscribers.Subscriber) *requests.Target        // the maker's
+	send      func(context.Context, webhook.Request) attempt.Result // the sender's
+	records   *recorders
+	sampled   *lru.Cache[uuid.UUID, lastSample] // by subscriber
+	publish   func(context.Context, []events.Event) ([]publish.Result, error)
+	metrics   *metrics
+	jobs      chan struct{}
+	forwards  chan struct{}
+	filtering inTurn // matches events of companies with filters
 
 	intake     context.Context //nolint:containedctx // ends when Stop begins: nothing new is started
 	endIntake  context.CancelFunc
@@ -135,7 +141,7 @@ func New(o Options) *Dispatcher {
 			Places: o.Concurrency, PerEndpoint: o.EndpointConcurrency, PerHost: o.HostConcurrency,
 			BreakerFailures: o.BreakerFailures, BreakerPause: o.BreakerPause, Now: o.Now,
 		}),
-		deliveries: store.New(store.Options{
+		Deliveries: store.New(store.Options{
 			Client: o.Client, Policy: o.Policy, BreakerPause: o.BreakerPause, BreakerFailures: o.BreakerFailures, Now: o.Now,
 		}),
 		jobs:     make(chan struct{}, maxJobs),
@@ -148,12 +154,12 @@ func New(o Options) *Dispatcher {
 	q.EndpointLimit, q.HostLimit = o.EndpointConcurrency, o.HostConcurrency
 	q.BreakerFailures, q.AttemptTimeout = o.BreakerFailures, o.Sender.Timeout()
 	q.Logger, q.Registerer = o.Logger, o.Registerer
-	d.queue = workqueue.New(q)
-	d.quarantined = quarantine.New(o.Client, d.queue.Wake)
-	d.backlog = backlog.New(o.Client, d.queue.PassedSince)
-	d.redelivery = redelivery.New(redelivery.Options{
-		Client: o.Client, Deliveries: d.deliveries, Events: o.Events, Registry: o.Registry, Subscribers: o.Subscribers,
-		Certificates: o.Certificates, Wake: d.queue.Wake, Quarantine: d.quarantined,
+	d.Queue = workqueue.New(q)
+	d.Quarantine = quarantine.New(o.Client, d.Queue.Wake)
+	d.Backlog = backlog.New(o.Client, d.Queue.PassedSince)
+	d.Redelivery = redelivery.New(redelivery.Options{
+		Client: o.Client, Deliveries: d.Deliveries, Events: o.Events, Registry: o.Registry, Subscribers: o.Subscribers,
+		Certificates: o.Certificates, Wake: d.Queue.Wake, Quarantine: d.Quarantine,
 		Now: o.Now, NewID: uuid.New, Logger: o.Logger,
 	})
 	d.records = newRecorders(d)
@@ -165,28 +171,6 @@ func New(o Options) *Dispatcher {
 	return d
 }
 
-// Deliveries reads the deliveries.
-func (d *Dispatcher) Deliveries() *store.Store { return d.deliveries }
-
-// Redelivery retries, replays and recovers.
-func (d *Dispatcher) Redelivery() *redelivery.Service { return d.redelivery }
-
-// Queue claims new events for the publisher, and is woken by it.
-func (d *Dispatcher) Queue() *workqueue.Queue { return d.queue }
-
-// Backlog measures the waiting work.
-func (d *Dispatcher) Backlog() *backlog.Meter { return d.backlog }
-
-// Quarantine has the events, deliveries and subscribers that could not be read.
-func (d *Dispatcher) Quarantine() *quarantine.Store { return d.quarantined }
-
-// Owned lists the partitions that this replica schedules now; none before Start.
-func (d *Dispatcher) Owned() []int { return d.queue.Owned() }
-
-// Refused returns an error while this replica claims nothing because it cannot read the
-// stored format; else nil.
-func (d *Dispatcher) Refused() error { return d.queue.Refused() }
-
 // Start requeues what a former run of this replica left in flight and begins
 // to deliver. publish accepts the operational events of the operations company.
 func (d *Dispatcher) Start(ctx context.Context, publish func(context.Context, []events.Event) ([]publish.Result, error)) error {
@@ -195,7 +179,7 @@ func (d *Dispatcher) Start(ctx context.Context, publish func(context.Context, []
 	d.publish = publish
 	d.background.Go(func() { d.runGauges(loops) })
 	d.background.Go(func() { d.runCompaction(loops) })
-	if err := d.queue.Start(ctx); err != nil {
+	if err := d.Queue.Start(ctx); err != nil {
 		d.Stop(ctx)
 		return fmt.Errorf("start the work queue: %w", err)
 	}
@@ -213,7 +197,7 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	attempts, last, cancel := splitDrain(ctx)
 	defer cancel()
 	defer context.AfterFunc(attempts, func() { d.endSending(errStopping) })()
-	d.queue.StopClaiming(last)
+	d.Queue.StopClaiming(last)
 	d.admission.Stop()
 	waitFor(attempts, &d.working)
 	d.endSending(errStopping)
@@ -230,7 +214,7 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 		last, cancel = context.WithTimeout(context.WithoutCancel(ctx), lastTry)
 		defer cancel()
 	}
-	if err := d.queue.Release(last); err != nil {
+	if err := d.Queue.Release(last); err != nil {
 		d.opts.Logger.Warn("work in flight not requeued, another replica will", "exception.message", err)
 	}
 }
@@ -274,9 +258,9 @@ func waitFor(ctx context.Context, wg *sync.WaitGroup) bool {
 	}
 }
 
-// claimAgain has the partitions of companies served that claims passed by and that may claim again.
+// claimAgain serves the partitions of companies that a claim skipped and that may claim again.
 func (d *Dispatcher) claimAgain(companies []uuid.UUID) {
 	for _, company := range companies {
-		d.queue.Kick(partition.Of(company))
+		d.Queue.Kick(partition.Of(company))
 	}
 }

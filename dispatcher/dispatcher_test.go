@@ -36,7 +36,7 @@ func TestEventReachesEveryMatchingSubscriber(t *testing.T) {
 			t.Errorf("delivery = %+v", d)
 		}
 	}
-	if _, err := h.deliveries.Delivery(t.Context(), h.company, id+"."+other.UUID.String()); !errors.Is(err, delivery.ErrNotFound) {
+	if _, err := h.Deliveries.Delivery(t.Context(), h.company, id+"."+other.UUID.String()); !errors.Is(err, delivery.ErrNotFound) {
 		t.Errorf("delivery to a subscriber of other events: %v", err)
 	}
 	wh, err := standardwebhooks.NewWebhook(subA.Secrets[0].Key.Reveal())
@@ -55,7 +55,7 @@ func TestEventWithoutMatchingSubscriberIsSettled(t *testing.T) {
 	ids := h.emit(100)
 	h.settled()
 	r := events.Ref{Company: h.company, ID: ids[0]}
-	got, err := h.deliveries.SumUp(t.Context(), []events.Ref{r}, query.Filter{})
+	got, err := h.Deliveries.SumUp(t.Context(), []events.Ref{r}, query.Filter{})
 	if err != nil || got[0].Status != query.EventNoSubscriber {
 		t.Errorf("status = %v, %v", got, err)
 	}
@@ -69,7 +69,7 @@ func TestEventOfADisabledSubscriberIsHeld(t *testing.T) {
 	h.update(sub, subscribers.Settings{Enabled: new(false)})
 	id := h.emit(1)[0]
 	h.settled()
-	got, err := h.deliveries.SumUp(t.Context(), []events.Ref{{Company: h.company, ID: id}}, query.Filter{})
+	got, err := h.Deliveries.SumUp(t.Context(), []events.Ref{{Company: h.company, ID: id}}, query.Filter{})
 	if err != nil || got[0].Status != query.EventHeld {
 		t.Errorf("status = %v, %v", got, err)
 	}
@@ -119,7 +119,7 @@ func TestExhaustedDeliveryIsADeadLetterUntilRetried(t *testing.T) {
 	if d.Count != 4 || d.Reason != delivery.ReasonExhausted || d.NextAttemptAt() != nil || string(d.Attempts[3].ResponseBody) != "no" {
 		t.Errorf("dead letter = %+v", d)
 	}
-	page, err := h.deliveries.List(t.Context(), query.Filter{Company: &h.company, Statuses: []delivery.Status{delivery.StatusDead}})
+	page, err := h.Deliveries.List(t.Context(), query.Filter{Company: &h.company, Statuses: []delivery.Status{delivery.StatusDead}})
 	if err != nil || len(page.Items) != 1 || page.Items[0].PublicID() != d.PublicID() {
 		t.Fatalf("dead letters = %+v, %v", page, err)
 	}
@@ -127,7 +127,7 @@ func TestExhaustedDeliveryIsADeadLetterUntilRetried(t *testing.T) {
 		t.Errorf("%d dead letters counted", n)
 	}
 	healed.Store(true)
-	if _, err := h.redelivery.Retry(t.Context(), h.company, d.PublicID()); err != nil {
+	if _, err := h.Redelivery.Retry(t.Context(), h.company, d.PublicID()); err != nil {
 		t.Fatal(err)
 	}
 	if d = h.reaches(id, sub, delivery.StatusDelivered); d.Count != 5 {
@@ -223,7 +223,7 @@ func TestDeletedSubscribersDeliveriesAreCancelled(t *testing.T) {
 		}
 	}
 	h.settled()
-	if _, err := h.redelivery.Retry(t.Context(), h.company, ids[0]+"."+sub.UUID.String()); !errors.Is(err, delivery.ErrSubscriberGone) {
+	if _, err := h.Redelivery.Retry(t.Context(), h.company, ids[0]+"."+sub.UUID.String()); !errors.Is(err, delivery.ErrSubscriberGone) {
 		t.Errorf("retry for a deleted subscriber: %v", err)
 	}
 }
@@ -263,7 +263,7 @@ func TestSubscriberChangeAppliesToTheNextEvent(t *testing.T) {
 		h.enable(sub, false)
 		missed := h.emit(1)[0]
 		h.settled()
-		if _, err := h.deliveries.Delivery(t.Context(), h.company, missed+"."+sub.UUID.String()); !errors.Is(err, delivery.ErrNotFound) {
+		if _, err := h.Deliveries.Delivery(t.Context(), h.company, missed+"."+sub.UUID.String()); !errors.Is(err, delivery.ErrNotFound) {
 			t.Fatalf("a disabled subscriber was sent %s: %v", missed, err)
 		}
 		h.enable(sub, true)
@@ -279,7 +279,7 @@ func TestEventStatusAndExplain(t *testing.T) {
 	r := events.Ref{Company: h.company, ID: id}
 	want := func(status query.EventStatus, verdict inspect.Verdict) {
 		t.Helper()
-		got, err := h.deliveries.SumUp(t.Context(), []events.Ref{r}, query.Filter{})
+		got, err := h.Deliveries.SumUp(t.Context(), []events.Ref{r}, query.Filter{})
 		if err != nil || got[0].Status != status {
 			t.Errorf("event status = %v, %v, want %s", got, err, status)
 		}

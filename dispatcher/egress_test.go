@@ -172,7 +172,7 @@ func TestAProxyKeepsReceiversApart(t *testing.T) {
 		}
 	}
 	eventually(t, func() bool {
-		stats, err := h.deliveries.Stats(t.Context(), h.company, dead.UUID)
+		stats, err := h.Deliveries.Stats(t.Context(), h.company, dead.UUID)
 		return err == nil && stats[0].Total == 30
 	}, "all of them are dispatched")
 	if got := len(inbox.ids()); got != 30 {

@@ -106,7 +106,7 @@ func TestEraseCompany(t *testing.T) {
 	h.reachAll(ids[3:6], dead, delivery.StatusDead)
 	h.reachAll(theirs, others, delivery.StatusDelivered)
 	h.becomes(ids[len(ids)-1], paused, "pending", func(d delivery.Delivery) bool { return d.Status.Live() })
-	old, err := h.redelivery.Recover(t.Context(), redelivery.RecoverRequest{Company: h.company, Subscriber: dead.UUID, Since: time.Now(), DryRun: true})
+	old, err := h.Redelivery.Recover(t.Context(), redelivery.RecoverRequest{Company: h.company, Subscriber: dead.UUID, Since: time.Now(), DryRun: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,11 +120,11 @@ func TestEraseCompany(t *testing.T) {
 		}
 	}
 
-	job, err := h.redelivery.Erase(t.Context(), h.company)
+	job, err := h.Redelivery.Erase(t.Context(), h.company)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.redelivery.Cancel(t.Context(), h.company, job.UUID); !errors.Is(err, redelivery.ErrNotCancellable) {
+	if _, err := h.Redelivery.Cancel(t.Context(), h.company, job.UUID); !errors.Is(err, redelivery.ErrNotCancellable) {
 		t.Errorf("cancelled: %v", err)
 	}
 	job = h.completes(job.UUID)
@@ -142,7 +142,7 @@ func TestEraseCompany(t *testing.T) {
 			t.Errorf("%s is left: %s", key, text)
 		}
 	}
-	if page, err := h.Quarantine().List(t.Context(), quarantine.Filter{}); err != nil || len(page.Items) != 1 {
+	if page, err := h.Quarantine.List(t.Context(), quarantine.Filter{}); err != nil || len(page.Items) != 1 {
 		t.Errorf("in quarantine: %+v, %v", page, err)
 	}
 	if list, total, err := listing.New(h.client, sealtest.Keyring()).List(t.Context(), listing.Filter{Company: &h.company, Size: 100}); err != nil || total != 0 {
@@ -174,12 +174,12 @@ func TestEraseContinuesAfterALostReplica(t *testing.T) {
 	ids := h.emitPrivate(h.company, 1, "PAYMENT_PAID", payloadText)
 	eventually(t, func() bool { return slow.count() == 1 }, func() string { return "the attempt is under way" })
 	ids = append(ids, h.emitPrivate(h.company, 1500, "NOBODYS", payloadText)...)
-	job, err := h.redelivery.Erase(t.Context(), h.company)
+	job, err := h.Redelivery.Erase(t.Context(), h.company)
 	if err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() bool { // it waits at the first page, for the attempt
-		j, err := h.redelivery.Job(t.Context(), h.company, job.UUID)
+		j, err := h.Redelivery.Job(t.Context(), h.company, job.UUID)
 		return err == nil && j.Phase == 1 && j.Redelivered > 0
 	}, func() string { return "the job has begun" })
 	next := build(t, client, nil)

@@ -259,7 +259,7 @@ func TestEverythingWorksInACluster(t *testing.T) {
 		t.Errorf("%d listed of %d", len(got), len(l.accepted))
 	}
 	ref := events.Ref{Company: h.company, ID: l.accepted[0]}
-	if _, err := h.redelivery.Replay(t.Context(), ref, nil); err != nil {
+	if _, err := h.Redelivery.Replay(t.Context(), ref, nil); err != nil {
 		t.Error(err)
 	}
 	h.settled()
@@ -324,7 +324,7 @@ func TestWorkIsStartedOnceRedisWorksAgain(t *testing.T) {
 	sub := direct.subscribe(rc.URL)
 	ids := direct.emit(20)
 	direct.damageEvent(ids[7], "garbage")
-	job, err := direct.redelivery.Recover(t.Context(), redelivery.RecoverRequest{Company: h.company, Subscriber: sub.UUID, Since: time.Now().Add(-time.Hour)})
+	job, err := direct.Redelivery.Recover(t.Context(), redelivery.RecoverRequest{Company: h.company, Subscriber: sub.UUID, Since: time.Now().Add(-time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -89,11 +89,11 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 	}
 	d := New(o)
 	h := &harness{Dispatcher: d, t: t, client: client, company: uuid.New()}
-	h.publisher = publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.queue.Wake, Claimer: d.queue})
+	h.publisher = publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Queue.Wake, Claimer: d.Queue})
 	h.service = o.Subscribers
 	t.Cleanup(h.publisher.Close)
 	h.inspector = inspect.New(inspect.Options{
-		Events: o.Events, Registry: o.Registry, Deliveries: d.Deliveries(), Requests: o.Requests, Send: o.Sender.Send,
+		Events: o.Events, Registry: o.Registry, Deliveries: d.Deliveries, Requests: o.Requests, Send: o.Sender.Send,
 	})
 	h.feed = feed.New(feed.Options{Numbers: sequence.New(client), Events: o.Events, Registry: o.Registry, Requests: o.Requests})
 	t.Cleanup(h.feed.Close)
@@ -208,7 +208,7 @@ func (h *harness) enable(s subscribers.Subscriber, enabled bool) {
 // deliveryOf reads one delivery.
 func (h *harness) deliveryOf(event string, sub subscribers.Subscriber) delivery.Delivery {
 	h.t.Helper()
-	d, err := h.deliveries.Delivery(h.t.Context(), sub.CompanyUUID, event+"."+sub.UUID.String())
+	d, err := h.Deliveries.Delivery(h.t.Context(), sub.CompanyUUID, event+"."+sub.UUID.String())
 	if err != nil {
 		h.t.Fatalf("delivery of %s: %v", event, err)
 	}
@@ -221,7 +221,7 @@ func (h *harness) becomes(event string, sub subscribers.Subscriber, what string,
 	var d delivery.Delivery
 	eventually(h.t, func() bool {
 		var err error
-		d, err = h.deliveries.Delivery(h.t.Context(), sub.CompanyUUID, event+"."+sub.UUID.String())
+		d, err = h.Deliveries.Delivery(h.t.Context(), sub.CompanyUUID, event+"."+sub.UUID.String())
 		return err == nil && wanted(d)
 	}, func() string {
 		return "delivery of " + event + " becomes " + what + ", it is " + string(d.Status) + " " + d.Reason
@@ -346,7 +346,7 @@ func (h *harness) pending() int64 {
 // deadLetters counts what the gauge of dead letters shows.
 func (h *harness) deadLetters() (n int64) {
 	h.t.Helper()
-	left, err := h.deliveries.CountDead(h.t.Context(), time.Now(), allPartitions())
+	left, err := h.Deliveries.CountDead(h.t.Context(), time.Now(), allPartitions())
 	if err != nil {
 		h.t.Fatal(err)
 	}

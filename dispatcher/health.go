@@ -34,14 +34,14 @@ type lastSample struct {
 func (d *Dispatcher) process(ctx context.Context, written []*outcome) {
 	defer func() { _ = d.recovered(recover(), "process outcomes", written[0].ref) }()
 	for _, o := range written {
-		d.metrics.written(o, d.heldBy)
+		d.measure(o)
 		d.logAttempt(ctx, o)
 		if o.result != nil && !o.result.Aborted() {
-			d.count(o)
-			d.show(o)
+			d.countTraffic(o)
+			d.showInTail(o)
 		}
 		if o.result != nil && o.result.StatusCode == http.StatusGone {
-			d.gone(ctx, o)
+			d.disableGone(ctx, o)
 		}
 	}
 	samples := d.samples(written)
@@ -52,11 +52,15 @@ func (d *Dispatcher) process(ctx context.Context, written []*outcome) {
 		FailingAfter: d.opts.Policy.FailingAfter, DisableAfter: d.opts.Policy.DisableAfter,
 	})
 	for _, t := range transitions {
-		if t.Err != nil {
+		switch {
+		case t.Err != nil:
 			d.opts.Logger.Error("subscriber health not recorded", "subscriber_uuid", t.Subscriber, "exception.message", t.Err)
-			continue
+		case t.Kind == health.Expired:
+			changed, err := d.opts.Subscribers.DisableFailing(ctx, t.Company, t.Subscriber)
+			d.logDisabled(t.Company, t.Subscriber, subscribers.ReasonFailing, changed, err)
+		case t.Kind != health.None:
+			d.Queue.Kick(partition.Of(t.Company)) // the transition may have made a notice
 		}
-		d.transition(ctx, t)
 	}
 }
 
@@ -94,7 +98,7 @@ func (d *Dispatcher) worthRecording(s health.Sample) bool {
 	return true
 }
 
-func (d *Dispatcher) count(o *outcome) {
+func (d *Dispatcher) countTraffic(o *outcome) {
 	if d.opts.Counted == nil {
 		return
 	}
@@ -104,7 +108,7 @@ func (d *Dispatcher) count(o *outcome) {
 	})
 }
 
-func (d *Dispatcher) show(o *outcome) {
+func (d *Dispatcher) showInTail(o *outcome) {
 	if d.opts.Tail == nil || !d.opts.Tail.Watched(o.ref.Company) {
 		return
 	}
@@ -115,35 +119,24 @@ func (d *Dispatcher) show(o *outcome) {
 	})
 }
 
-func (d *Dispatcher) transition(ctx context.Context, t health.Transition) {
-	switch t.Kind {
-	case health.None:
-	case health.Failing, health.Recovered:
-		d.queue.Kick(partition.Of(t.Company)) // the transition may have made a notice
-	case health.Expired:
-		changed, err := d.opts.Subscribers.DisableFailing(ctx, t.Company, t.Subscriber)
-		d.disabled(t.Company, t.Subscriber, subscribers.ReasonFailing, changed, err)
-	}
-}
-
-// disabled logs the result of disabling a subscriber, and wakes the partition.
-func (d *Dispatcher) disabled(company, subscriber uuid.UUID, reason string, changed bool, err error) {
+// logDisabled logs the result of disabling a subscriber, and wakes the partition.
+func (d *Dispatcher) logDisabled(company, subscriber uuid.UUID, reason string, changed bool, err error) {
 	if err != nil {
 		d.opts.Logger.Error("subscriber not disabled", "subscriber_uuid", subscriber, "reason", reason, "exception.message", err)
 		return
 	}
 	if changed {
 		d.opts.Logger.Warn("subscriber disabled", "company_uuid", company, "subscriber_uuid", subscriber, "reason", reason)
-		d.queue.Kick(partition.Of(company)) // disabling may have made a notice
+		d.Queue.Kick(partition.Of(company)) // disabling may have made a notice
 	}
 }
 
-// gone disables a subscriber whose endpoint answered 410, unless the subscriber was
+// disableGone disables a subscriber whose endpoint answered 410, unless the subscriber was
 // changed since the attempt: its URL may be another one.
-func (d *Dispatcher) gone(ctx context.Context, o *outcome) {
+func (d *Dispatcher) disableGone(ctx context.Context, o *outcome) {
 	company, subscriber := o.ref.Company, o.ref.Subscriber
 	changed, err := d.opts.Subscribers.DisableGone(ctx, company, subscriber, o.to.Subscriber.CallbackURL, o.result.StartedAt)
 	if !errors.Is(err, subscribers.ErrNotFound) {
-		d.disabled(company, subscriber, subscribers.ReasonGone, changed, err)
+		d.logDisabled(company, subscriber, subscribers.ReasonGone, changed, err)
 	}
 }

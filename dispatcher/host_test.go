@@ -90,7 +90,7 @@ func TestAttemptsToOneHostAreLimited(t *testing.T) {
 func (h *harness) anyHostBusy(ids []string, subs []subscribers.Subscriber) bool {
 	for _, sub := range subs {
 		for _, id := range ids {
-			d, err := h.deliveries.Delivery(h.t.Context(), sub.CompanyUUID, id+"."+sub.UUID.String())
+			d, err := h.Deliveries.Delivery(h.t.Context(), sub.CompanyUUID, id+"."+sub.UUID.String())
 			if err == nil && d.Reason == delivery.ReasonHostBusy {
 				return true
 			}

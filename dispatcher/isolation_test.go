@@ -201,7 +201,7 @@ func TestGaugesWhileAShardIsAway(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	h := build(t, client, func(o *Options) { o.TopCompanies = 5 })
 	away, other := companyAt(t, client, servers[0]), companyAt(t, client, servers[1])
-	var last figures
+	var last gaugeValues
 	add := func(company uuid.UUID) {
 		h.emitOf(company, 1)
 		p := partition.Prefix(partition.Of(company))
@@ -284,7 +284,7 @@ func TestConsequencesOfOneShardBlockNoOther(t *testing.T) {
 func TestFiltersOfOneCompanyDelayNoOther(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), nil)
-	h.publisher = publish.New(publish.Options{Client: h.client, Retention: h.opts.Policy.Retention, Wake: h.queue.Wake}) // all events wait for claims
+	h.publisher = publish.New(publish.Options{Client: h.client, Retention: h.opts.Policy.Retention, Wake: h.Queue.Wake}) // all events wait for claims
 	t.Cleanup(h.publisher.Close)
 	rc := receive(t, nil)
 	slow, other := h.subscribe(rc.URL), h.subscribeTo(uuid.New(), rc.URL, "PAYMENT_PAID")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"spendhook/events/operational"
 	"spendhook/internal/pause"
 )
 
@@ -17,17 +18,16 @@ const jobRetry = time.Second
 // it, a company cannot fill Redis and the CPU with jobs: its jobs run a quarter of the time.
 func restAfter(step time.Duration) time.Duration { return min(3*step, time.Second) }
 
-func (d *Dispatcher) startJob(replica string, company, job uuid.UUID) {
-	d.working.Go(func() { d.runJob(d.intake, replica, company, job) })
-}
-
 // runJob runs one step of a job that replica has claimed, when a place for jobs is free. It frees
 // the place, rests, and then ends the claim: while that fails, the company gets no other job. After
 // a crash the step runs again.
 func (d *Dispatcher) runJob(ctx context.Context, replica string, company, job uuid.UUID) {
-	slots, step := d.jobs, d.redelivery.Step
-	if notices := d.noticeStep(job); notices != nil { // may wait for the shard of the operations company
-		slots, step = d.forwards, notices
+	slots, step := d.jobs, d.Redelivery.Step
+	switch job {
+	case operational.ForwardJob: // may wait for the shard of the operations company
+		slots, step = d.forwards, d.forward
+	case operational.SummariseJob:
+		slots, step = d.forwards, d.summarise
 	}
 	select {
 	case slots <- struct{}{}:
@@ -45,7 +45,7 @@ func (d *Dispatcher) runJob(ctx context.Context, replica string, company, job uu
 	}
 	pause.For(ctx, restAfter(d.opts.Now().Sub(began)))
 	_ = pause.Until(ctx, jobRetry, func() error { // a stop requeues it
-		return d.queue.EndJob(context.WithoutCancel(ctx), replica, company, job, again)
+		return d.Queue.EndJob(context.WithoutCancel(ctx), replica, company, job, again)
 	}, func(err error) {
 		d.opts.Logger.Error("claim of job not ended, trying again", "job_uuid", job, "exception.message", err)
 	})

@@ -104,7 +104,7 @@ func TestResumeDropsWhatWaited(t *testing.T) {
 	ids := h.emit(600)
 	h.reachAll(ids, s, delivery.StatusPending)
 	<-time.After(2 * time.Millisecond) // what came within this millisecond is kept
-	job, err := h.Redelivery().Drop(t.Context(), s.CompanyUUID, s.UUID)
+	job, err := h.Redelivery.Drop(t.Context(), s.CompanyUUID, s.UUID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestResumeDropsWhatWaited(t *testing.T) {
 	if n := r.count(); n != 1 {
 		t.Errorf("%d were sent", n)
 	}
-	job, err = h.Redelivery().Job(t.Context(), s.CompanyUUID, job.UUID)
+	job, err = h.Redelivery.Job(t.Context(), s.CompanyUUID, job.UUID)
 	if err != nil || job.Redelivered != int64(len(ids)) {
 		t.Errorf("the job says %+v, %v", job, err)
 	}
@@ -258,7 +258,7 @@ func TestOrderHoldsWhenASubscriberIsEnabled(t *testing.T) {
 	if n := r.count(); n > 0 {
 		t.Errorf("%d were sent to a disabled subscriber", n)
 	}
-	if n, err := h.deliveries.Stats(t.Context(), s.CompanyUUID, s.UUID); err != nil || n[0].Waiting != 0 {
+	if n, err := h.Deliveries.Stats(t.Context(), s.CompanyUUID, s.UUID); err != nil || n[0].Waiting != 0 {
 		t.Errorf("deliveries to a disabled subscriber count as due: %+v, %v", n, err)
 	}
 	h.enable(s, true)
@@ -345,16 +345,16 @@ func TestFiltersDecideWhoGetsAnEvent(t *testing.T) {
 	h.reaches(id, subs[0], delivery.StatusDelivered)
 	h.reaches(id, subs[3], delivery.StatusDelivered)
 	h.settled()
-	again, err := h.Redelivery().Replay(t.Context(), events.Ref{Company: h.company, ID: id}, nil)
+	again, err := h.Redelivery.Replay(t.Context(), events.Ref{Company: h.company, ID: id}, nil)
 	if err != nil || len(again) != 2 {
 		t.Errorf("replayed %v, %v", again, err)
 	}
-	job, err := h.Redelivery().Recover(t.Context(), redelivery.RecoverRequest{Company: h.company, Subscriber: subs[1].UUID, Since: time.Now().Add(-time.Hour)})
+	job, err := h.Redelivery.Recover(t.Context(), redelivery.RecoverRequest{Company: h.company, Subscriber: subs[1].UUID, Since: time.Now().Add(-time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() bool {
-		job, err = h.Redelivery().Job(t.Context(), h.company, job.UUID)
+		job, err = h.Redelivery.Job(t.Context(), h.company, job.UUID)
 		return err == nil && job.Status == redelivery.JobCompleted
 	}, "the job is done")
 	h.idle()

@@ -68,7 +68,7 @@ func (d *Dispatcher) take(ctx context.Context, replica string, batches []workque
 	for i, loaded := range all {
 		b := batches[i]
 		for _, job := range b.Jobs {
-			d.startJob(replica, b.Company, job)
+			d.working.Go(func() { d.runJob(d.intake, replica, b.Company, job) })
 		}
 		b.Jobs = nil
 		if loaded.Err != nil {
@@ -78,7 +78,7 @@ func (d *Dispatcher) take(ctx context.Context, replica string, batches []workque
 		d.quarantineDamaged(ctx, b.Company, loaded.Subscribers)
 		d.admission.SetQueued(b.Company, b.Backlogged)
 		if slices.ContainsFunc(loaded.Subscribers, func(s *subscribers.Subscriber) bool { return s.Filter != "" }) {
-			d.matchAside(replica, b, loaded.Subscribers)
+			d.matchFiltered(replica, b, loaded.Subscribers)
 		} else {
 			for _, e := range b.Events {
 				d.match(ctx, replica, b, e, loaded.Subscribers)
@@ -86,10 +86,9 @@ func (d *Dispatcher) take(ctx context.Context, replica string, batches []workque
 		}
 		for _, c := range b.Deliveries {
 			ref := delivery.Ref{Ref: events.Ref{Company: b.Company, ID: c.EventID}, Subscriber: c.Subscriber}
-			err := d.contained(ctx, replica, ref, &c.Subscriber, func() error { return d.takeDelivery(ctx, replica, b, c, loaded.Subscribers) })
-			if err != nil {
-				d.requeueLater(replica, workqueue.Batch{Company: b.Company, Deliveries: []workqueue.Delivery{c}}, err)
-			}
+			d.start(ctx, replica, ref, &c.Subscriber, workqueue.Batch{Deliveries: []workqueue.Delivery{c}}, func() error {
+				return d.takeDelivery(ctx, replica, b, c, loaded.Subscribers)
+			})
 		}
 	}
 }
@@ -97,26 +96,25 @@ func (d *Dispatcher) take(ctx context.Context, replica string, batches []workque
 // match starts the deliveries of an event.
 func (d *Dispatcher) match(ctx context.Context, replica string, b workqueue.Batch, e workqueue.Event, subs []*subscribers.Subscriber) {
 	ref := delivery.Ref{Ref: events.Ref{Company: b.Company, ID: e.ID}}
-	err := d.contained(ctx, replica, ref, nil, func() error { return d.takeEvent(ctx, replica, b, e, subs) })
-	if err != nil {
-		d.requeueLater(replica, workqueue.Batch{Company: b.Company, Events: []workqueue.Event{e}}, err)
-	}
+	d.start(ctx, replica, ref, nil, workqueue.Batch{Events: []workqueue.Event{e}}, func() error {
+		return d.takeEvent(ctx, replica, b, e, subs)
+	})
 }
 
-// matchAside matches the events of a batch after the company's earlier ones, on a goroutine of the
-// company. It does not wait: a filter may take 3 ms, and a company may have 100 of them, which
-// must not delay the claims of others. The company claims nothing meanwhile.
-func (d *Dispatcher) matchAside(replica string, b workqueue.Batch, subs []*subscribers.Subscriber) {
+// matchFiltered matches the events of a company with filters, after its earlier ones, on a goroutine
+// of the company. It does not wait: a company may have 100 filters that take 3 ms each, which must not
+// delay the claims of others. The company claims nothing meanwhile.
+func (d *Dispatcher) matchFiltered(replica string, b workqueue.Batch, subs []*subscribers.Subscriber) {
 	for range b.Events {
 		d.admission.BeginMatch(b.Company)
 	}
-	d.aside.do(&d.working, b.Company, func() {
+	d.filtering.do(&d.working, b.Company, func() {
 		for _, e := range b.Events {
 			if d.intake.Err() == nil { // a stop requeues the others
 				d.match(d.intake, replica, b, e, subs)
 			}
 			d.claimAgain(d.admission.EndMatch(b.Company))
-			d.queue.Freed()
+			d.Queue.Freed()
 		}
 	})
 }
@@ -171,7 +169,7 @@ func (d *Dispatcher) requeueLater(replica string, b workqueue.Batch, why error) 
 			return
 		}
 		_ = pause.Until(d.intake, requeuePause, func() error { // a stop requeues it
-			return d.queue.Requeue(d.intake, replica, b)
+			return d.Queue.Requeue(d.intake, replica, b)
 		}, func(err error) {
 			d.opts.Logger.Error("work not requeued, trying again", "company_uuid", b.Company, "exception.message", err)
 		})
@@ -187,7 +185,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.
 		d.quarantine(ctx, replica, delivery.Ref{Ref: ref}, nil, err)
 		return nil
 	}
-	ev := &matching{recorder: d.records.of(b.Company), paused: b.Paused}
+	ev := &matching{recorder: d.records.ofCompany(b.Company), paused: b.Paused}
 	span := d.dispatchSpan(stored)
 	defer span.End()
 	var todo []*work
@@ -229,7 +227,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.
 		return nil
 	}
 	for _, w := range todo {
-		d.enter(w)
+		d.admit(w)
 	}
 	return nil
 }
@@ -276,7 +274,7 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workque
 		return err
 	}
 	w.to = d.target(subs[i])
-	d.enter(w)
+	d.admit(w)
 	return nil
 }
 
@@ -285,13 +283,13 @@ func (d *Dispatcher) quarantine(ctx context.Context, replica string, r delivery.
 	d.opts.Logger.Error("event or delivery quarantined",
 		"company_uuid", r.Company, "event_id", r.ID, "exception.message", why)
 	e := quarantine.Entry{Company: r.Company, EventID: r.ID, Subscriber: subscriber}
-	err := d.quarantined.Move(ctx, replica, e)
+	err := d.Quarantine.Move(ctx, replica, e)
 	if err == nil {
 		return
 	}
 	d.working.Go(func() {
 		_ = pause.Until(d.intake, requeuePause, func() error { // a stop requeues it
-			return d.quarantined.Move(d.intake, replica, e)
+			return d.Quarantine.Move(d.intake, replica, e)
 		}, func(err error) {
 			d.opts.Logger.Error("damaged work not quarantined, trying again", "event_id", r.ID, "exception.message", err)
 		})

@@ -23,7 +23,6 @@ type metrics struct {
 	queued       prometheus.Counter
 	quarantined  prometheus.Counter
 	filterErrors prometheus.Counter
-	panics       prometheus.Counter
 	compacted    prometheus.Counter
 	ended        *prometheus.CounterVec
 	pending      prometheus.Gauge
@@ -55,7 +54,6 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 		queued:       counter("spendhook_deliveries_queued_total", "Deliveries appended to their endpoint queue because the endpoint had no place in memory or could not be reached."),
 		quarantined:  counter("spendhook_quarantined_total", "Events and deliveries that could not be read and were quarantined."),
 		filterErrors: counter("spendhook_filter_errors_total", "Evaluations of a filter that failed; the event then does not match."),
-		panics:       counter("spendhook_panics_total", "Panics that were contained while work was matched, attempted or recorded."),
 		compacted:    counter("spendhook_events_compacted_total", "Settled events that were compacted to a digest."),
 		ended: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_deliveries_total", Help: "Deliveries that reached a final status.",
@@ -80,29 +78,23 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 	for _, s := range []delivery.Status{delivery.StatusDelivered, delivery.StatusDead, delivery.StatusCancelled} {
 		m.ended.WithLabelValues(string(s))
 	}
-	for _, g := range []struct {
-		name, help string
-		labels     prometheus.Labels
-		value      func(endpoint.Counts) int
-	}{
-		{"spendhook_attempts_in_flight", "Delivery attempts under way in this replica.", nil, func(c endpoint.Counts) int { return c.InFlight }},
-		{"spendhook_deliveries_held", "Deliveries in this replica's memory: in flight, waiting, or to be recorded.", nil, func(c endpoint.Counts) int { return c.Held }},
-		{"spendhook_endpoints", endpointsHelp, prometheus.Labels{"state": "closed"}, func(c endpoint.Counts) int { return c.Closed }},
-		{"spendhook_endpoints", endpointsHelp, prometheus.Labels{"state": "half_open"}, func(c endpoint.Counts) int { return c.HalfOpen }},
-		{"spendhook_endpoints", endpointsHelp, prometheus.Labels{"state": "open"}, func(c endpoint.Counts) int { return c.Open }},
-	} {
-		factory.NewGaugeFunc(
-			prometheus.GaugeOpts{Name: g.name, Help: g.help, ConstLabels: g.labels}, //nolint:promlinter // the names stand above
-			func() float64 { return float64(g.value(admission.Counts())) },
-		)
+	current := func(name, help string, value func() float64) {
+		factory.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
-	factory.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spendhook_recorder_lag_seconds", Help: "How long this replica has tried to write outcomes that Redis has not taken yet, in the slowest shard; 0 means that none wait.",
-	}, func() float64 { return recorderLag().Seconds() })
+	endpoints := func(state string, value func() float64) {
+		factory.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "spendhook_endpoints", Help: "Endpoints that this replica recently attempted, by state of their circuit breaker.",
+			ConstLabels: prometheus.Labels{"state": state},
+		}, value)
+	}
+	current("spendhook_attempts_in_flight", "Delivery attempts under way in this replica.", func() float64 { return float64(admission.Counts().InFlight) })
+	current("spendhook_deliveries_held", "Deliveries in this replica's memory: in flight, waiting, or to be recorded.", func() float64 { return float64(admission.Counts().Held) })
+	current("spendhook_recorder_lag_seconds", "How long this replica has tried to write outcomes that Redis has not taken yet, in the slowest shard; 0 means that none wait.", func() float64 { return recorderLag().Seconds() })
+	endpoints("closed", func() float64 { return float64(admission.Counts().Closed) })
+	endpoints("half_open", func() float64 { return float64(admission.Counts().HalfOpen) })
+	endpoints("open", func() float64 { return float64(admission.Counts().Open) })
 	return m
 }
-
-const endpointsHelp = "Endpoints that this replica recently attempted, by state of their circuit breaker."
 
 func histogramOpts(name, help string) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{
@@ -171,7 +163,7 @@ func (d *Dispatcher) heldBy(o *outcome) string {
 	case len(o.base.Attempts) > 0:
 		return heldReceiver
 	case o.event != nil:
-		if o.result.StartedAt.Sub(o.entered) > placeWait || d.queue.PassedSince(o.ref.Company, o.accepted) {
+		if o.result.StartedAt.Sub(o.entered) > placeWait || d.Queue.PassedSince(o.ref.Company, o.accepted) {
 			return heldReceiver
 		}
 		return heldNone
@@ -187,10 +179,9 @@ func (d *Dispatcher) heldBy(o *outcome) string {
 	return heldNone
 }
 
-func (m *metrics) written(o *outcome, heldBy func(*outcome) string) {
-	if o.next == nil {
-		return
-	}
+// measure counts an outcome that was written.
+func (d *Dispatcher) measure(o *outcome) {
+	m := d.metrics
 	if o.ended() {
 		m.ended.WithLabelValues(string(o.next.Status)).Inc()
 	}
@@ -200,7 +191,7 @@ func (m *metrics) written(o *outcome, heldBy func(*outcome) string) {
 	m.attempts.WithLabelValues(o.result.Class.Outcome()).Inc()
 	m.duration.Observe(o.result.Duration.Seconds())
 	if o.result.Success() && o.base.Reason != delivery.ReasonReplay && o.base.Reason != delivery.ReasonRecover {
-		m.latency.WithLabelValues(heldBy(o)).Observe(max(0, o.result.StartedAt.Add(o.result.Duration).Sub(o.accepted).Seconds()))
+		m.latency.WithLabelValues(d.heldBy(o)).Observe(max(0, o.result.StartedAt.Add(o.result.Duration).Sub(o.accepted).Seconds()))
 	}
 }
 
@@ -208,9 +199,9 @@ const gaugesEvery = 10 * time.Second
 
 // runGauges reads what metrics show of Redis, so that a scrape need not.
 func (d *Dispatcher) runGauges(ctx context.Context) {
-	var last figures
+	var last gaugeValues
 	for {
-		if err := d.readGauges(ctx, d.queue.Owned(), &last); err != nil && ctx.Err() == nil {
+		if err := d.readGauges(ctx, d.Queue.Owned(), &last); err != nil && ctx.Err() == nil {
 			d.opts.Logger.Error("gauges not read", "exception.message", err)
 		}
 		if !pause.For(ctx, gaugesEvery) {
@@ -219,17 +210,17 @@ func (d *Dispatcher) runGauges(ctx context.Context) {
 	}
 }
 
-// figures are what the gauges show.
-type figures struct {
+// gaugeValues are the values that the gauges show.
+type gaugeValues struct {
 	dead    map[int]int64 // letters, by partition
 	backlog backlog.Total
 }
 
 // readGauges reads the partitions that this replica owns. Of a partition that cannot be read,
-// because its shard is away, the gauges go on showing the last figures.
-func (d *Dispatcher) readGauges(ctx context.Context, owned []int, last *figures) error {
-	dead, failedDead := d.deliveries.CountDead(ctx, d.opts.Now(), owned)
-	total, failedTotal := d.backlog.Measure(ctx, owned, d.opts.TopCompanies)
+// because its shard is away, the gauges keep their last values.
+func (d *Dispatcher) readGauges(ctx context.Context, owned []int, last *gaugeValues) error {
+	dead, failedDead := d.Deliveries.CountDead(ctx, d.opts.Now(), owned)
+	total, failedTotal := d.Backlog.Measure(ctx, owned, d.opts.TopCompanies)
 	total.Keep(last.backlog, owned)
 	letters := int64(0)
 	for _, p := range owned {
@@ -238,7 +229,7 @@ func (d *Dispatcher) readGauges(ctx context.Context, owned []int, last *figures)
 		}
 		letters += dead[p]
 	}
-	*last = figures{dead, total}
+	*last = gaugeValues{dead, total}
 	d.metrics.dead.Set(float64(letters))
 	d.metrics.pending.Set(float64(total.Pending))
 	d.metrics.oldest.Set(total.OldestDue.Seconds())

@@ -43,36 +43,20 @@ func (d *Dispatcher) deathNotice(o *outcome) string {
 }
 
 const (
-	// forwardTimeout bounds one step of a notice job.
-	forwardTimeout = 5 * time.Second
+	// noticeTimeout bounds one step of a job about notices.
+	noticeTimeout = 5 * time.Second
 	// maxForwards is how many companies a replica forwards notices of at once.
 	maxForwards = 4
 	// jobDone says that a job has no next step.
 	jobDone = time.Duration(-1)
 )
 
-// noticeStep returns the step of a notice job; nil for other jobs. A step returns when the next
-// one is due. It may be repeated after a crash.
-func (d *Dispatcher) noticeStep(job uuid.UUID) func(ctx context.Context, company, job uuid.UUID) (again time.Duration, err error) {
-	var step func(context.Context, uuid.UUID) (time.Duration, error)
-	switch job {
-	case operational.ForwardJob:
-		step = d.forward
-	case operational.SummariseJob:
-		step = d.summarise
-	default:
-		return nil
-	}
-	return func(ctx context.Context, company, _ uuid.UUID) (time.Duration, error) {
-		ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
-		defer cancel()
-		return step(ctx, company)
-	}
-}
-
-// forward copies one page of a company's notices to the operations company. It skips types
-// that no subscriber of the operations company lists.
-func (d *Dispatcher) forward(ctx context.Context, company uuid.UUID) (time.Duration, error) {
+// forward is the step of a job that copies one page of a company's notices to the operations
+// company. It skips types that no subscriber of the operations company lists. It may be repeated
+// after a crash.
+func (d *Dispatcher) forward(ctx context.Context, company, _ uuid.UUID) (again time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, noticeTimeout)
+	defer cancel()
 	page, more, err := d.opts.Operational.Outbox(ctx, company)
 	if err != nil || len(page) == 0 {
 		return jobDone, err
@@ -134,7 +118,11 @@ func (d *Dispatcher) publishNotices(ctx context.Context, sending []operational.O
 	return accepted, err
 }
 
-func (d *Dispatcher) summarise(ctx context.Context, company uuid.UUID) (time.Duration, error) {
+// summarise is the step of a job that writes the summaries that are due of a company's suppressed
+// notices. It may be repeated after a crash.
+func (d *Dispatcher) summarise(ctx context.Context, company, _ uuid.UUID) (again time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, noticeTimeout)
+	defer cancel()
 	all, err := d.opts.Operational.Suppressed(ctx, company)
 	if err != nil {
 		return 0, err
@@ -154,7 +142,7 @@ func (d *Dispatcher) summarise(ctx context.Context, company uuid.UUID) (time.Dur
 			return 0, err
 		}
 		if wake {
-			d.queue.Kick(partition.Of(company))
+			d.Queue.Kick(partition.Of(company))
 		}
 	}
 	return next, nil

@@ -79,7 +79,7 @@ func newNoticeBench(t *testing.T) *noticeBench {
 	}
 	o.Queue.ServiceEvery = 50 * time.Millisecond
 	b.Dispatcher = dispatcher.New(o)
-	b.publisher = publish.New(publish.Options{Client: b.client, Retention: policy.Retention, Wake: b.Queue().Wake, Claimer: b.Queue()})
+	b.publisher = publish.New(publish.Options{Client: b.client, Retention: policy.Retention, Wake: b.Queue.Wake, Claimer: b.Queue})
 	t.Cleanup(b.publisher.Close)
 	return b
 }
@@ -218,7 +218,7 @@ func TestNoticeOfADeadLetterIsWrittenWithTheRecord(t *testing.T) {
 	}
 	ref := events.Ref{Company: b.company, ID: "e1"}
 	for range 2 {
-		recorded, _, err := b.Deliveries().Record(t.Context(), now, "lost", []store.Write{{
+		recorded, _, err := b.Deliveries.Record(t.Context(), now, "lost", []store.Write{{
 			Event: ref, Matched: true,
 			Changes: []store.Change{{
 				Ref:    delivery.Ref{Ref: ref, Subscriber: dead},

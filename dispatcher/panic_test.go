@@ -15,12 +15,12 @@ import (
 // retryQuarantined retries every entry of the quarantine.
 func (h *harness) retryQuarantined() {
 	h.t.Helper()
-	page, err := h.Quarantine().List(h.t.Context(), quarantine.Filter{Company: &h.company, Size: 100})
+	page, err := h.Quarantine.List(h.t.Context(), quarantine.Filter{Company: &h.company, Size: 100})
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	for _, q := range page.Items {
-		if err := h.Quarantine().Retry(h.t.Context(), q); err != nil {
+		if err := h.Quarantine.Retry(h.t.Context(), q); err != nil {
 			h.t.Fatal(err)
 		}
 	}

@@ -196,7 +196,7 @@ func TestRecoverPassesDamagedDeliveries(t *testing.T) {
 		t.Errorf("redelivered %d", job.Redelivered)
 	}
 	h.idle()
-	if _, err := h.deliveries.List(t.Context(), query.Filter{Company: &h.company}); err != nil {
+	if _, err := h.Deliveries.List(t.Context(), query.Filter{Company: &h.company}); err != nil {
 		t.Errorf("list: %v", err)
 	}
 	if n := rc.count(); n != 10+20+9 {

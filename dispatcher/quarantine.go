@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/workqueue"
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/subscribers"
@@ -20,30 +21,28 @@ import (
 // ParseQuarantined reads the id of an entry (quarantine.Entry.ID). The error is
 // quarantine.ErrNotFound.
 func ParseQuarantined(company uuid.UUID, id string) (quarantine.Entry, error) {
-	if (events.Ref{Company: company, ID: id}).Valid() {
-		return quarantine.Entry{Company: company, EventID: id}, nil
-	}
-	if text, isSubscriber := strings.CutPrefix(id, "."); isSubscriber {
+	event, text, hasSubscriber := strings.Cut(id, ".")
+	e := quarantine.Entry{Company: company, EventID: event}
+	if hasSubscriber {
 		subscriber, err := uuid.Parse(text)
 		if err != nil || subscriber.String() != text {
 			return quarantine.Entry{}, quarantine.ErrNotFound
 		}
-		return quarantine.Entry{Company: company, Subscriber: &subscriber}, nil
+		e.Subscriber = &subscriber
 	}
-	ref, err := delivery.ParseID(company, id)
-	if err != nil {
+	if (event != "" || !hasSubscriber) && !(events.Ref{Company: company, ID: event}).Valid() {
 		return quarantine.Entry{}, quarantine.ErrNotFound
 	}
-	return quarantine.Entry{Company: company, EventID: ref.ID, Subscriber: &ref.Subscriber}, nil
+	return e, nil
 }
 
 // DropQuarantined drops an entry of the quarantine; a subscriber is deleted.
 // quarantine.ErrNotFound when there is none.
 func (d *Dispatcher) DropQuarantined(ctx context.Context, e quarantine.Entry) error {
 	if e.EventID != "" {
-		return d.redelivery.DropQuarantined(ctx, e)
+		return d.Redelivery.DropQuarantined(ctx, e)
 	}
-	listed, err := d.quarantined.Has(ctx, e)
+	listed, err := d.Quarantine.Has(ctx, e)
 	switch {
 	case err != nil:
 		return err
@@ -54,7 +53,7 @@ func (d *Dispatcher) DropQuarantined(ctx context.Context, e quarantine.Entry) er
 	if err != nil && !errors.Is(err, subscribers.ErrNotFound) {
 		return err
 	}
-	return d.quarantined.Forget(ctx, e)
+	return d.Quarantine.Forget(ctx, e)
 }
 
 // quarantineDamaged adds a company's damaged subscribers to the quarantine. Their deliveries
@@ -69,7 +68,7 @@ func (d *Dispatcher) quarantineDamaged(ctx context.Context, company uuid.UUID, s
 	if len(damaged) == 0 {
 		return
 	}
-	added, err := d.quarantined.AddSubscribers(ctx, company, damaged, d.opts.Now())
+	added, err := d.Quarantine.AddSubscribers(ctx, company, damaged, d.opts.Now())
 	if err != nil {
 		d.opts.Logger.Error("damaged subscribers not quarantined, trying again with their next work", "company_uuid", company, "exception.message", err)
 	}
@@ -86,22 +85,23 @@ func (d *Dispatcher) recovered(cause any, doing string, r delivery.Ref) error {
 	if cause == nil {
 		return nil
 	}
-	d.metrics.panics.Inc()
 	d.opts.Logger.Error("work panicked", "step", doing, "company_uuid", r.Company, "event_id", r.ID,
 		"subscriber_uuid", r.Subscriber, "exception.message", fmt.Sprint(cause), "exception.stacktrace", string(debug.Stack()))
 	return fmt.Errorf("%s: panic: %v", doing, cause)
 }
 
-// contained starts claimed work and quarantines work that panics: it would panic again on
-// each claim.
-func (d *Dispatcher) contained(ctx context.Context, replica string, r delivery.Ref, subscriber *uuid.UUID, begin func() error) (err error) {
+// start starts claimed work. It requeues work that fails, and quarantines work that panics: it would
+// panic again on each claim.
+func (d *Dispatcher) start(ctx context.Context, replica string, r delivery.Ref, subscriber *uuid.UUID, work workqueue.Batch, begin func() error) {
 	defer func() {
 		if why := d.recovered(recover(), "match", r); why != nil {
 			d.quarantine(ctx, replica, r, subscriber, why)
-			err = nil
 		}
 	}()
-	return begin()
+	if err := begin(); err != nil {
+		work.Company = r.Company
+		d.requeueLater(replica, work, err)
+	}
 }
 
 func (d *Dispatcher) load(ctx context.Context, wanted []registry.CompanyVersion) (all []registry.Loaded, err error) {

@@ -60,7 +60,7 @@ func (h *harness) writeUnmatched(sub uuid.UUID, id string) {
 	r := delivery.Ref{Ref: events.Ref{Company: h.company, ID: id}, Subscriber: sub}
 	next := &delivery.Record{Status: delivery.StatusDelivered, EventType: "PAYMENT_PAID", Created: time.Now().UnixMilli()}
 	write := store.Write{Event: r.Ref, Changes: []store.Change{{Ref: r, Base: &delivery.Record{}, Next: next}}}
-	recorded, _, err := h.deliveries.Record(h.t.Context(), time.Now(), "", []store.Write{write})
+	recorded, _, err := h.Deliveries.Record(h.t.Context(), time.Now(), "", []store.Write{write})
 	if err != nil || recorded[0].Err != nil {
 		h.t.Fatalf("%v, %+v", err, recorded)
 	}
@@ -148,7 +148,7 @@ func TestPendingAndDeadDeliveriesOutliveTheirEventsRetention(t *testing.T) {
 			t.Errorf("%s expires in %s", key, ttl)
 		}
 	}
-	records, err := h.deliveries.Get(t.Context(), []delivery.Ref{{Ref: r, Subscriber: sub.UUID}})
+	records, err := h.Deliveries.Get(t.Context(), []delivery.Ref{{Ref: r, Subscriber: sub.UUID}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func TestOutcomesThatAreNotWrittenBlockNothing(t *testing.T) {
 	server.Pause()
 	defer server.Resume()
 	const n = 5000
-	ev := &matching{recorder: h.records.of(company), left: n}
+	ev := &matching{recorder: h.records.ofCompany(company), left: n}
 	for i := range n {
 		ref := delivery.Ref{Ref: events.Ref{Company: company, ID: "evt-" + strconv.Itoa(i)}}
 		h.record(&outcome{work: &work{ref: ref, event: ev}})

@@ -76,10 +76,10 @@ func (d *Dispatcher) record(o *outcome) {
 		o.event.recorder.push(o)
 		return
 	}
-	d.records.of(o.ref.Company).push(o)
+	d.records.ofCompany(o.ref.Company).push(o)
 }
 
-func (r *recorders) of(company uuid.UUID) *recorder {
+func (r *recorders) ofCompany(company uuid.UUID) *recorder {
 	shard, err := partition.Shard(r.ctx, r.d.opts.Client, partition.Of(company))
 	if err != nil {
 		shard = ""
@@ -314,7 +314,7 @@ func (r *recorder) finish(t tried) {
 			r.d.claimAgain(r.d.admission.Release(w.Event.Company))
 		}
 	}
-	r.d.queue.Freed()
+	r.d.Queue.Freed()
 }
 
 // try makes writes once.
@@ -338,13 +338,13 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (t tried) {
 			w.change(r.d, now)
 			writes[i] = w.Write
 		}
-		recorded, wakes, err := r.d.deliveries.Record(ctx, now, c.replica, writes)
+		recorded, wakes, err := r.d.Deliveries.Record(ctx, now, c.replica, writes)
 		if err != nil { // a record cannot be encoded: a retry would fail too
 			r.d.opts.Logger.Error("outcomes dropped", "exception.message", err)
 			t.finished = append(t.finished, mine...)
 			continue
 		}
-		r.d.queue.Kick(wakes...)
+		r.d.Queue.Kick(wakes...)
 		for i, answer := range recorded {
 			w := mine[i]
 			if _, ok := errors.AsType[*partition.FormatError](answer.Err); ok {

@@ -38,7 +38,7 @@ func (h *harness) write(sub uuid.UUID, ids []string, at time.Time, as func(*deli
 				Changes: []store.Change{{Ref: r, Base: &delivery.Record{}, Next: next}},
 			})
 		}
-		recorded, _, err := h.deliveries.Record(h.t.Context(), at, "", writes)
+		recorded, _, err := h.Deliveries.Record(h.t.Context(), at, "", writes)
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func (h *harness) all(f query.Filter) []string {
 	var ids []string
 	seen := map[string]bool{}
 	for {
-		page, err := h.deliveries.List(h.t.Context(), f)
+		page, err := h.Deliveries.List(h.t.Context(), f)
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func (h *harness) completes(id uuid.UUID) redelivery.Job {
 	var j redelivery.Job
 	eventually(h.t, func() bool {
 		var err error
-		if j, err = h.redelivery.Job(h.t.Context(), h.company, id); err != nil {
+		if j, err = h.Redelivery.Job(h.t.Context(), h.company, id); err != nil {
 			h.t.Fatal(err)
 		}
 		return j.Status == redelivery.JobCompleted
@@ -93,7 +93,7 @@ func (h *harness) completes(id uuid.UUID) redelivery.Job {
 
 func (h *harness) recover(r redelivery.RecoverRequest) redelivery.Job {
 	h.t.Helper()
-	j, err := h.redelivery.Recover(h.t.Context(), r)
+	j, err := h.Redelivery.Recover(h.t.Context(), r)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestReplaySendsTheSameIDAgain(t *testing.T) {
 	id := h.emit(1)[0]
 	h.reaches(id, sub, delivery.StatusDelivered)
 	late := h.subscribe(receive(t, nil).URL)
-	got, err := h.redelivery.Replay(t.Context(), events.Ref{Company: h.company, ID: id}, nil)
+	got, err := h.Redelivery.Replay(t.Context(), events.Ref{Company: h.company, ID: id}, nil)
 	if err != nil || len(got) != 2 {
 		t.Fatalf("replay = %+v, %v", got, err)
 	}
@@ -117,7 +117,7 @@ func TestReplaySendsTheSameIDAgain(t *testing.T) {
 	if n := rc.ids()[id]; n != 2 {
 		t.Errorf("received %d times", n)
 	}
-	if _, err := h.redelivery.Replay(t.Context(), events.Ref{Company: h.company, ID: "unknown"}, nil); !errors.Is(err, events.ErrNotFound) {
+	if _, err := h.Redelivery.Replay(t.Context(), events.Ref{Company: h.company, ID: "unknown"}, nil); !errors.Is(err, events.ErrNotFound) {
 		t.Errorf("replay of an unknown event: %v", err)
 	}
 	h.settled()
@@ -137,10 +137,10 @@ func TestDeliveryInFlightIsNotRetried(t *testing.T) {
 	sub := h.subscribe(rc.URL)
 	id := h.emit(1)[0]
 	d := h.reaches(id, sub, delivery.StatusDelivering) // the second attempt, of the endpoint queue
-	if _, err := h.redelivery.Retry(t.Context(), h.company, d.PublicID()); !errors.Is(err, delivery.ErrInFlight) {
+	if _, err := h.Redelivery.Retry(t.Context(), h.company, d.PublicID()); !errors.Is(err, delivery.ErrInFlight) {
 		t.Errorf("retry: %v", err)
 	}
-	if got, err := h.redelivery.Replay(t.Context(), events.Ref{Company: h.company, ID: id}, nil); err != nil || len(got) != 1 {
+	if got, err := h.Redelivery.Replay(t.Context(), events.Ref{Company: h.company, ID: id}, nil); err != nil || len(got) != 1 {
 		t.Errorf("replay = %+v, %v", got, err)
 	}
 	close(gate)
@@ -168,7 +168,7 @@ func TestRecoverDeliversWhatFailedAndWhatWasMissed(t *testing.T) {
 	missed := h.emit(700)
 	h.settled()
 	request := redelivery.RecoverRequest{Company: h.company, Subscriber: sub.UUID, Since: since}
-	if _, err := h.redelivery.Recover(t.Context(), request); !errors.Is(err, delivery.ErrSubscriberDisabled) {
+	if _, err := h.Redelivery.Recover(t.Context(), request); !errors.Is(err, delivery.ErrSubscriberDisabled) {
 		t.Errorf("recover of a disabled subscriber: %v", err)
 	}
 	healed.Store(true)
@@ -205,14 +205,14 @@ func TestJobsDoNotDelayDeliveries(t *testing.T) {
 	jobs := make([]redelivery.Job, 20)
 	for i := range jobs {
 		var err error
-		jobs[i], err = h.redelivery.Recover(t.Context(), redelivery.RecoverRequest{Company: h.company, Subscriber: sub.UUID, Since: time.Now().Add(-time.Minute)})
+		jobs[i], err = h.Redelivery.Recover(t.Context(), redelivery.RecoverRequest{Company: h.company, Subscriber: sub.UUID, Since: time.Now().Add(-time.Minute)})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	h.reaches(h.emit(1)[0], sub, delivery.StatusDelivered)
 	for _, j := range jobs {
-		if got, err := h.redelivery.Job(t.Context(), h.company, j.UUID); err != nil || got.Status != redelivery.JobQueued {
+		if got, err := h.Redelivery.Job(t.Context(), h.company, j.UUID); err != nil || got.Status != redelivery.JobQueued {
 			t.Fatalf("a job has begun: %+v, %v", got, err)
 		}
 	}
@@ -345,7 +345,7 @@ func TestAnothersSubscriberTellsNothing(t *testing.T) {
 	for partition.Of(spy) != partition.Of(h.company) {
 		spy = uuid.New()
 	}
-	p, err := h.deliveries.List(t.Context(), query.Filter{Company: &spy, Subscriber: &sub.UUID})
+	p, err := h.Deliveries.List(t.Context(), query.Filter{Company: &spy, Subscriber: &sub.UUID})
 	if err != nil || len(p.Items) > 0 || p.Next != "" {
 		t.Errorf("another company sees %+v, %v", p, err)
 	}

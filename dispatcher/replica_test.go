@@ -350,7 +350,7 @@ func TestStopEndsThoughTheRecorderIsFull(t *testing.T) {
 	other := build(t, server.Client(), nil)
 	other.company, other.seq = h.company, 1
 	other.emit(200)
-	h.queue.Wake(t.Context(), []int{partition.Of(h.company)})
+	h.Queue.Wake(t.Context(), []int{partition.Of(h.company)})
 	eventually(t, claimed.Load, "the events are claimed")
 	h.stop(2 * time.Second)
 }

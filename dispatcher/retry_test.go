@@ -20,7 +20,7 @@ import (
 func (h *harness) retryAll(r redelivery.RetryRequest) redelivery.Job {
 	h.t.Helper()
 	r.Company = h.company
-	j, err := h.redelivery.RetryAll(h.t.Context(), r)
+	j, err := h.Redelivery.RetryAll(h.t.Context(), r)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -85,12 +85,12 @@ func TestRetryOfAllThatMatches(t *testing.T) {
 	h.settled()
 	boxes[3].once(t, ids)
 
-	_, err := h.redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company, Filter: query.Filter{Subscriber: &subs[2].UUID}})
+	_, err := h.Redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company, Filter: query.Filter{Subscriber: &subs[2].UUID}})
 	if !errors.Is(err, delivery.ErrSubscriberDisabled) {
 		t.Errorf("of a disabled subscriber: %v", err)
 	}
 	stranger := uuid.New()
-	_, err = h.redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company, Filter: query.Filter{Subscriber: &stranger}})
+	_, err = h.Redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company, Filter: query.Filter{Subscriber: &stranger}})
 	if !errors.Is(err, subscribers.ErrNotFound) {
 		t.Errorf("of an unknown subscriber: %v", err)
 	}
@@ -117,7 +117,7 @@ func TestRetryIsPacedAndCancelled(t *testing.T) {
 	}
 	h.write(sub.UUID, ids, time.Now(), dead)
 	h.start()
-	job, err := h.redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company, Filter: query.Filter{Subscriber: &sub.UUID}})
+	job, err := h.Redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company, Filter: query.Filter{Subscriber: &sub.UUID}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,20 +125,20 @@ func TestRetryIsPacedAndCancelled(t *testing.T) {
 		due := h.client.ZScore(t.Context(), partition.Key(h.company, "due"), "j:"+h.company.String()+"/"+job.UUID.String()).Val()
 		return due > float64(time.Now().Add(100*time.Millisecond).UnixMilli())
 	}, "the job waits")
-	if job, err = h.redelivery.Job(t.Context(), h.company, job.UUID); err != nil {
+	if job, err = h.Redelivery.Job(t.Context(), h.company, job.UUID); err != nil {
 		t.Fatal(err)
 	}
 	if job.Status != redelivery.JobRunning || job.Redelivered <= 1000 || job.Redelivered > 2000 { // 1,000 due, 64 in flight, and a page
 		t.Errorf("%+v", job)
 	}
 	for range 2 { // the second finds it cancelled
-		if job, err = h.redelivery.Cancel(t.Context(), h.company, job.UUID); err != nil || job.Status != redelivery.JobCancelled || job.FinishedAt == nil {
+		if job, err = h.Redelivery.Cancel(t.Context(), h.company, job.UUID); err != nil || job.Status != redelivery.JobCancelled || job.FinishedAt == nil {
 			t.Fatalf("%+v, %v", job, err)
 		}
 	}
 	close(gate)
 	h.settled()
-	job, err = h.redelivery.Job(t.Context(), h.company, job.UUID)
+	job, err = h.Redelivery.Job(t.Context(), h.company, job.UUID)
 	if err != nil || job.Status != redelivery.JobCancelled {
 		t.Errorf("%+v, %v", job, err)
 	}
@@ -148,11 +148,11 @@ func TestRetryIsPacedAndCancelled(t *testing.T) {
 	if got := h.deadLetters(); got != n-job.Redelivered {
 		t.Errorf("%d dead letters are left of %d, %d were made due", got, n, job.Redelivered)
 	}
-	if _, err := h.redelivery.Cancel(t.Context(), uuid.New(), job.UUID); !errors.Is(err, delivery.ErrNotFound) {
+	if _, err := h.Redelivery.Cancel(t.Context(), uuid.New(), job.UUID); !errors.Is(err, delivery.ErrNotFound) {
 		t.Errorf("another company's: %v", err)
 	}
 	done := h.retryAll(redelivery.RetryRequest{DryRun: true, Filter: query.Filter{From: &time.Time{}}})
-	if _, err := h.redelivery.Cancel(t.Context(), h.company, done.UUID); !errors.Is(err, redelivery.ErrFinished) {
+	if _, err := h.Redelivery.Cancel(t.Context(), h.company, done.UUID); !errors.Is(err, redelivery.ErrFinished) {
 		t.Errorf("a completed one: %v", err)
 	}
 }
@@ -169,26 +169,26 @@ func TestUnfinishedJobsAreBounded(t *testing.T) {
 	var last redelivery.Job
 	for range 100 {
 		var err error
-		if last, err = h.redelivery.Recover(t.Context(), recovers); err != nil {
+		if last, err = h.Redelivery.Recover(t.Context(), recovers); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := h.redelivery.Recover(t.Context(), recovers); !errors.Is(err, redelivery.ErrTooManyJobs) {
+	if _, err := h.Redelivery.Recover(t.Context(), recovers); !errors.Is(err, redelivery.ErrTooManyJobs) {
 		t.Errorf("one too many: %v", err)
 	}
-	if _, err := h.redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company}); !errors.Is(err, redelivery.ErrTooManyJobs) {
+	if _, err := h.Redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company}); !errors.Is(err, redelivery.ErrTooManyJobs) {
 		t.Errorf("a retry: %v", err)
 	}
-	if _, err := h.redelivery.Drop(t.Context(), h.company, sub.UUID); !errors.Is(err, redelivery.ErrTooManyJobs) {
+	if _, err := h.Redelivery.Drop(t.Context(), h.company, sub.UUID); !errors.Is(err, redelivery.ErrTooManyJobs) {
 		t.Errorf("a drop: %v", err)
 	}
 	if state, err := h.opts.Health.Of(t.Context(), h.company, sub.UUID); err != nil || state[sub.UUID].PausedAt != nil {
 		t.Errorf("after a refused drop the subscriber is %+v, %v", state[sub.UUID], err)
 	}
-	if _, err := h.redelivery.Drop(t.Context(), h.company, uuid.New()); !errors.Is(err, subscribers.ErrNotFound) {
+	if _, err := h.Redelivery.Drop(t.Context(), h.company, uuid.New()); !errors.Is(err, subscribers.ErrNotFound) {
 		t.Errorf("a drop of an unknown subscriber: %v", err)
 	}
-	if _, err := h.redelivery.Cancel(t.Context(), h.company, last.UUID); err != nil {
+	if _, err := h.Redelivery.Cancel(t.Context(), h.company, last.UUID); err != nil {
 		t.Fatal(err)
 	}
 	all := h.jobsOf(redelivery.JobFilter{Size: 7})
@@ -203,7 +203,7 @@ func TestUnfinishedJobsAreBounded(t *testing.T) {
 		}
 	}
 	for _, job := range waiting[10:] { // each job rests after its steps: 100 would take minutes on a busy machine
-		if _, err := h.redelivery.Cancel(t.Context(), h.company, job.UUID); err != nil {
+		if _, err := h.Redelivery.Cancel(t.Context(), h.company, job.UUID); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -213,7 +213,7 @@ func TestUnfinishedJobsAreBounded(t *testing.T) {
 	eventually(t, func() bool {
 		return len(h.jobsOf(redelivery.JobFilter{Statuses: []redelivery.JobStatus{redelivery.JobQueued, redelivery.JobRunning}})) == 0
 	}, "all are finished")
-	if _, err := h.redelivery.Recover(t.Context(), recovers); err != nil {
+	if _, err := h.Redelivery.Recover(t.Context(), recovers); err != nil {
 		t.Errorf("once they are done: %v", err)
 	}
 	h.settled()
@@ -224,7 +224,7 @@ func (h *harness) jobsOf(f redelivery.JobFilter) (all []redelivery.Job) {
 	h.t.Helper()
 	f.Company = h.company
 	for {
-		page, err := h.redelivery.Jobs(h.t.Context(), f)
+		page, err := h.Redelivery.Jobs(h.t.Context(), f)
 		if err != nil {
 			h.t.Fatal(err)
 		}

@@ -94,7 +94,7 @@ func startPipeline(t *testing.T) api.Options {
 		Registry: copies, Requests: made,
 		Queue: workqueue.Options{}, Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
-	publisher := publish.New(publish.Options{Client: redis, Retention: policy.Retention, Wake: d.Queue().Wake, Claimer: d.Queue()})
+	publisher := publish.New(publish.Options{Client: redis, Retention: policy.Retention, Wake: d.Queue.Wake, Claimer: d.Queue})
 	t.Cleanup(publisher.Close)
 	if err := d.Start(t.Context(), publisher.Accept); err != nil {
 		t.Fatal(err)
@@ -104,12 +104,12 @@ func startPipeline(t *testing.T) api.Options {
 		defer cancel()
 		d.Stop(ctx)
 	})
-	inspector := inspect.New(inspect.Options{Events: store, Registry: copies, Deliveries: d.Deliveries(), Requests: made, Send: sender.Send})
+	inspector := inspect.New(inspect.Options{Events: store, Registry: copies, Deliveries: d.Deliveries, Requests: made, Send: sender.Send})
 	reader := feed.New(feed.Options{Numbers: sequence.New(redis), Events: store, Registry: copies, Requests: made})
 	t.Cleanup(reader.Close)
 	return api.Options{
 		Subscribers: subs, SubscriberLists: lists, Certificates: certificates, Health: healths, Publisher: publisher, Events: store,
-		EventTypes: eventtype.NewStore(redis, nil, time.Now), Deliveries: d.Deliveries(), Redelivery: d.Redelivery(), Inspector: inspector, Feed: reader, Dispatcher: d,
+		EventTypes: eventtype.NewStore(redis, nil, time.Now), Deliveries: d.Deliveries, Redelivery: d.Redelivery, Inspector: inspector, Feed: reader, Dispatcher: d,
 		Idempotency: idempotency.New(idempotency.Options{Client: redis, Keyring: sealtest.Keyring()}),
 		Logger:      logger,
 	}

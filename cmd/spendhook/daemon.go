@@ -220,7 +220,7 @@ func (d *daemon) openAdmin(ctx context.Context) error {
 // partition 0 does, so that the sum over all replicas is right.
 func (d *daemon) reports() bool {
 	scheduler := d.scheduler.Load()
-	return scheduler != nil && slices.Contains(scheduler.Owned(), 0)
+	return scheduler != nil && slices.Contains(scheduler.Queue.Owned(), 0)
 }
 
 // background runs work until the daemon stops.

@@ -140,7 +140,7 @@ func (d *daemon) attempted(ctx context.Context, ref events.Ref) ([]delivery.Deli
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	for {
-		list, err := d.dispatcher.Deliveries().OfEvent(ctx, ref)
+		list, err := d.dispatcher.Deliveries.OfEvent(ctx, ref)
 		if err != nil || (len(list) > 0 && !slices.ContainsFunc(list, func(d delivery.Delivery) bool { return d.Count == 0 || d.Status == delivery.StatusDelivering })) {
 			return list, err
 		}

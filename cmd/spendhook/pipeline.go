@@ -80,8 +80,8 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 		Retention:  d.cfg.Events.Retention,
 		Backlog:    d.cfg.Limits.CompanyBacklog,
 		Memory:     d.memory,
-		Wake:       d.dispatcher.Queue().Wake,
-		Claimer:    d.dispatcher.Queue(),
+		Wake:       d.dispatcher.Queue.Wake,
+		Claimer:    d.dispatcher.Queue,
 		Catalogue:  d.catalogue,
 		Registerer: d.registry,
 		Counted:    d.counter.Accepted,
@@ -90,7 +90,7 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 	if err := d.dispatcher.Start(ctx, d.publisher.Accept); err != nil {
 		return err
 	}
-	d.admin.refused.Store(new(d.dispatcher.Refused))
+	d.admin.refused.Store(new(d.dispatcher.Queue.Refused))
 	d.stop.call("workers", d.dispatcher.Stop)
 	return nil
 }
@@ -127,7 +127,7 @@ func (d *daemon) openDispatcher() error {
 		Counted:      d.counter.Attempted, Tail: d.tail, Logger: d.log, Registerer: d.registry, Tracer: d.tracing.Tracer(),
 	})
 	d.inspector = inspect.New(inspect.Options{
-		Events: d.events, Registry: d.copies, Deliveries: d.dispatcher.Deliveries(), Requests: prepared, Send: sender.Send,
+		Events: d.events, Registry: d.copies, Deliveries: d.dispatcher.Deliveries, Requests: prepared, Send: sender.Send,
 	})
 	d.feed = feed.New(feed.Options{Numbers: sequence.New(d.redis.Client()), Events: d.events, Registry: d.copies, Requests: prepared})
 	return nil
@@ -138,7 +138,7 @@ func (d *daemon) openDispatcher() error {
 func (d *daemon) watchTraffic(ctx context.Context) {
 	d.traffic = traffic.NewStore(d.redis.Client(), nil)
 	d.counter = traffic.NewCounter(d.traffic, func(ctx context.Context) (int64, error) {
-		return d.dispatcher.Backlog().Pending(ctx)
+		return d.dispatcher.Backlog.Pending(ctx)
 	})
 	d.tail = tail.New(d.redis.Client())
 	d.background(ctx, "traffic", d.counter.Run)
@@ -180,7 +180,7 @@ func (d *daemon) openIntake(context.Context) error {
 	d.limits = api.NewLimits(d.limiter, client, company)
 	handler, err := api.New(api.Options{
 		Subscribers: d.subscribers, SubscriberLists: d.lists, SignEd25519: d.cfg.Delivery.SignEd25519, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
-		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Inspector: d.inspector, Feed: d.feed, Dispatcher: d.dispatcher,
+		Deliveries: d.dispatcher.Deliveries, Redelivery: d.dispatcher.Redelivery, Inspector: d.inspector, Feed: d.feed, Dispatcher: d.dispatcher,
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
 		Cards:       d.cards, CardJobs: d.cardJobs, BulkJobs: d.bulk, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Statements: billing.New(d.storage), PublicURL: d.publicURL(),
 		Keys: d.keys, Tokens: d.tokens, Clients: d.clients, Verifier: d.verifier,
