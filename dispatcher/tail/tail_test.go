@@ -120,6 +120,10 @@ func TestAFloodIsDroppedAndCounted(t *testing.T) {
 	tail.mu.Lock()
 	tail.gathered[company] = make([]Entry, 2*streamLength)
 	tail.mu.Unlock()
+	waittest.Until(t, "all are written", func() bool {
+		newest, err := tail.client.XRevRangeN(t.Context(), streamKey(company), "+", "-", 1).Result()
+		return err == nil && len(newest) == 1 && numberOf(newest[0]) == slow.last+2*streamLength
+	})
 	shown, lost = 0, 0
 	waittest.Until(t, "a viewer that does not read is told of the entries that it missed", func() bool {
 		got, dropped := next(t, slow)
