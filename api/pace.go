@@ -22,8 +22,9 @@ const (
 	// refusalDelay delays answers to callers that send or read too much, so that a client that
 	// ignores Retry-After takes little CPU from the others.
 	refusalDelay = 500 * time.Millisecond
-	// maxDelayed is how many refusals wait at a time; further ones are answered at once.
-	maxDelayed = 4096
+	// maxDelayed is how many refusals wait at a time; further ones are answered at once. Each may hold
+	// 64 KiB of headers, so together at most 64 MiB.
+	maxDelayed = 1024
 )
 
 // pacer limits the bytes a second that each account reads from lists, feeds and exports of
