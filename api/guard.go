@@ -33,7 +33,9 @@ func (s *server) guard(op *operation, next http.Handler) http.Handler {
 func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*request, error) {
 	q := &request{op: op, w: w}
 	if again := requestOf(r); again != nil {
-		q.Caller = again.Caller // see readAgain
+		caller := *again.Caller // see readAgain
+		caller.Company = nil    // the stored path names the company, which for an operator may be another one
+		q.Caller = &caller
 	} else if !op.public {
 		if err := s.admitCaller(w, r, q); err != nil {
 			return nil, err

@@ -47,10 +47,16 @@ func (s *server) once(ctx context.Context, q *request, run func() reply) {
 	case saved != nil:
 		send(q.w, reply{status: saved.Status, header: saved.Header, body: saved.Body})
 	default:
-		rep := run()
-		s.storeAnswer(q.sent, scope, key, sum, rep)
-		send(q.w, rep)
+		send(q.w, s.runAndStore(q.sent, scope, key, sum, run))
 	}
+}
+
+// runAndStore carries the request out and stores its answer. After a panic it releases the key.
+func (s *server) runAndStore(r *http.Request, scope, key string, sum [32]byte, run func() reply) reply {
+	rep := reply{status: http.StatusInternalServerError} // of a panic
+	defer func() { s.storeAnswer(r, scope, key, sum, rep) }()
+	rep = run()
+	return rep
 }
 
 // readAgain answers with the current state of the created resource, when the first answer was

@@ -15,6 +15,8 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
+	"spendhook/events"
+	"spendhook/events/publish"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/redistest"
 )
@@ -255,4 +257,48 @@ func documentedHeaders(t *testing.T, route, method string) (names []string) {
 		}
 	}
 	return names
+}
+
+// storeOfLargeAnswer has an answer that is read again.
+type storeOfLargeAnswer struct {
+	idempotencyStore
+	read string
+}
+
+func (s storeOfLargeAnswer) Begin(context.Context, string, string, [32]byte) (*idempotency.Response, error) {
+	return &idempotency.Response{Status: http.StatusAccepted, Header: http.Header{"Location": {s.read}}, Read: s.read}, nil
+}
+
+// The company of a large answer is the one of the first request: an operator may replay events of any company.
+func TestALargeAnswerOfAnotherCompanyIsReadAgain(t *testing.T) {
+	t.Parallel()
+	other := uuid.New()
+	named := "?companyUuid=" + other.String()
+	h := setup(t, func(o *Options) {
+		o.Idempotency = storeOfLargeAnswer{read: "/api/v1/events/e/deliveries" + named}
+	})
+	h.call("POST", "/api/v1/events", event("e"), bearer(h.mint(&other, allScopes))).want(http.StatusAccepted)
+	h.call("POST", "/api/v1/events/e/replay"+named, "", header(idempotencyHeader, "k")).want(http.StatusAccepted)
+}
+
+// panicking fails once.
+type panicking struct {
+	publisher
+	done bool
+}
+
+func (p *panicking) Accept(ctx context.Context, list []events.Event) ([]publish.Result, error) {
+	if !p.done {
+		p.done = true
+		panic("broken")
+	}
+	return p.publisher.Accept(ctx, list)
+}
+
+func TestAPanicReleasesTheKey(t *testing.T) {
+	t.Parallel()
+	h := setup(t, func(o *Options) { o.Publisher = &panicking{publisher: o.Publisher} })
+	body, key := event("e"), header(idempotencyHeader, "k")
+	h.call("POST", "/api/v1/events", body, key).want(http.StatusInternalServerError)
+	h.call("POST", "/api/v1/events", body, key).want(http.StatusAccepted)
 }
