@@ -25,7 +25,10 @@ func (s *server) guard(op *operation, next http.Handler) http.Handler {
 			s.fail(w, r, err)
 			return
 		}
-		defer q.bodyMemory.ShrinkTo(0)
+		defer func() {
+			q.body = nil // the recorder keeps q while a refusal is delayed
+			q.bodyMemory.ShrinkTo(0)
+		}()
 		next.ServeHTTP(w, q.sent)
 	})
 }
