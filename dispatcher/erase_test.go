@@ -197,3 +197,25 @@ func TestEraseContinuesAfterALostReplica(t *testing.T) {
 		}
 	}
 }
+
+// The quarantine of a company without events has more entries than one page.
+func TestEraseDropsTheWholeQuarantine(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	entries := make([]redis.Z, 250)
+	for i := range entries {
+		entries[i] = redis.Z{Score: 1, Member: quarantine.Entry{Company: h.company, Subscriber: new(uuid.New())}.Member()}
+	}
+	key := quarantine.Key(partition.Of(h.company))
+	if err := h.client.ZAdd(t.Context(), key, entries...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	job, err := h.Redelivery.Erase(t.Context(), h.company)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.completes(job.UUID)
+	if left := h.client.ZCard(t.Context(), key).Val(); left != 0 {
+		t.Errorf("%d entries are left", left)
+	}
+}

@@ -99,20 +99,25 @@ func (s *Service) eraseAll(ctx context.Context, j *Job, refs []events.Ref) error
 // dropAllQuarantined drops the company's entries from the quarantine. Its subscribers are deleted
 // already.
 func (s *Service) dropAllQuarantined(ctx context.Context, j *Job) error {
-	page, err := s.Quarantine.List(ctx, quarantine.Filter{Company: &j.CompanyUUID, Size: 100})
-	if err != nil {
-		return err
-	}
-	for _, e := range page.Items {
-		drop := s.DropQuarantined
-		if e.EventID == "" {
-			drop = s.Quarantine.Forget
-		}
-		if err := drop(ctx, e); err != nil && !errors.Is(err, quarantine.ErrNotFound) && !errors.Is(err, delivery.ErrInFlight) {
+	filter := quarantine.Filter{Company: &j.CompanyUUID, Size: 100}
+	for {
+		page, err := s.Quarantine.List(ctx, filter)
+		if err != nil {
 			return err
 		}
+		for _, e := range page.Items {
+			drop := s.DropQuarantined
+			if e.EventID == "" {
+				drop = s.Quarantine.Forget
+			}
+			if err := drop(ctx, e); err != nil && !errors.Is(err, quarantine.ErrNotFound) && !errors.Is(err, delivery.ErrInFlight) {
+				return err
+			}
+		}
+		if filter.Cursor = page.Next; filter.Cursor == "" {
+			return nil
+		}
 	}
-	return nil
 }
 
 // eraseDead erases the events of dead letters. They are kept longer than the index of events
