@@ -45,7 +45,7 @@ type askResult struct {
 	P99      int64         `json:"p99"`
 }
 
-// clean is nil when every request was answered as it should be, or refused.
+// clean returns an error unless every answer had the expected status or was a refusal.
 func (r askResult) clean() error {
 	switch {
 	case r.Failed > 0:

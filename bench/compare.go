@@ -53,7 +53,7 @@ func compare(before, after []*figure) []change {
 	return list
 }
 
-// leastChange of a median is worth telling, as a share.
+// leastChange is the smallest change of a median that is reported, as a share.
 const leastChange = 0.02
 
 // judge calls a change real when every value of one run lies beyond every value

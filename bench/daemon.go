@@ -36,7 +36,7 @@ type daemonOptions struct {
 	more                    string   // further lines of it
 	address                 string   // of the API; empty: a free port
 	variables               []string // of its environment, besides our own
-	ca                      string   // file of the authority that receivers' certificates are trusted by
+	ca                      string   // file with the CA certificate of the receivers
 }
 
 func (o daemonOptions) config() string { return o.dataDir() + ".yml" }
@@ -99,7 +99,7 @@ func (o daemonOptions) configure() (string, error) {
 }
 
 // environment has what the configuration cannot say. A setting that the
-// program does not know is ignored there, as in a program of an earlier day.
+// program does not know is ignored there: an older program lacks it.
 func (o daemonOptions) environment() []string {
 	env := append(append(os.Environ(), "SPENDHOOK_LIMITS_COMPANY_BACKLOG=1000000000"), o.variables...)
 	if o.ca != "" {

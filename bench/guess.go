@@ -43,7 +43,7 @@ type guessResult struct {
 
 func (r guessResult) sent() int64 { return r.Refused + r.Busy + r.Others }
 
-// clean is nil when all were refused.
+// clean returns an error unless all were refused.
 func (r guessResult) clean() error {
 	if r.Others > 0 {
 		return fmt.Errorf("%d guesses were not refused: %s", r.Others, r.Trouble)

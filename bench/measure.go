@@ -82,7 +82,7 @@ func (s *stack) finish(ctx context.Context, r *sustained, before usage) error {
 	return s.awaitSettled(ctx, settleTime)
 }
 
-// clean is nil when each event was accepted at the first try.
+// clean returns an error unless each event was accepted at the first try.
 func (r loadResult) clean() error {
 	switch {
 	case r.Lost > 0 || r.Retried > 0:

@@ -156,7 +156,7 @@ func (b *bench) askAll(ctx context.Context, d *daemon, data *spendData, r *spent
 	return nil
 }
 
-// asked has a process ask; every request must be answered as it should be.
+// asked runs a process that sends requests. Each answer must have the expected status.
 func (s *askSpec) asked(ctx context.Context) (r askResult, err error) {
 	_, err = runWorker(ctx, "ask", s, &r, s.For+time.Minute)
 	return r, cmp.Or(err, r.clean())

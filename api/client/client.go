@@ -44,11 +44,11 @@ type Options struct {
 	// value disables retries.
 	RetryFor time.Duration
 	// Retrying is called before each wait; attempts says how many attempts failed, err how
-	// the last one did. It must be safe for concurrent use. nil: nobody is told.
+	// the last one did. It must be safe for concurrent use. nil: not called.
 	Retrying func(attempts int, err error)
 	// UserAgent names the program. "" means "spendhook-go".
 	UserAgent string
-	// Now tells the time; nil means time.Now.
+	// Now returns the time; nil means time.Now.
 	Now func() time.Time
 }
 

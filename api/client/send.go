@@ -27,7 +27,7 @@ type sender struct {
 	tokens   tokenSource // nil: none
 	agent    string
 	retryFor time.Duration
-	retrying func(attempts int, err error) // nil: nobody is told
+	retrying func(attempts int, err error) // nil: not called
 	now      func() time.Time
 }
 
