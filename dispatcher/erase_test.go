@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/redelivery"
+	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/events/publish"
@@ -218,4 +220,44 @@ func TestEraseDropsTheWholeQuarantine(t *testing.T) {
 	if left := h.client.ZCard(t.Context(), key).Val(); left != 0 {
 		t.Errorf("%d entries are left", left)
 	}
+}
+
+// An event that the company adds after the start of an erasure stays in the quarantine, and so does
+// a damaged subscriber. Both can be tried again.
+func TestEraseKeepsLaterEntriesOfTheQuarantine(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	rc := receive(t, nil)
+	sub := h.subscribe(rc.URL)
+	var mended atomic.Bool
+	target := h.target
+	h.target = func(s *subscribers.Subscriber) *requests.Target {
+		if !mended.Load() {
+			return nil // matching panics
+		}
+		return target(s)
+	}
+	h.Redelivery.Now = func() time.Time { return time.Now().Add(-30 * time.Second) } // all data is later
+	h.start()
+	ids := h.emit(3)
+	eventually(t, func() bool { return len(h.quarantined()) == len(ids) }, "the events are quarantined")
+	damaged := quarantine.Entry{Company: h.company, Subscriber: &sub.UUID}
+	if err := h.client.ZAdd(t.Context(), quarantine.Key(partition.Of(h.company)), redis.Z{Score: 1, Member: damaged.Member()}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	job, err := h.Redelivery.Erase(t.Context(), h.company)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.completes(job.UUID)
+	if left := h.quarantined(); len(left) != len(ids)+1 {
+		t.Fatalf("in quarantine: %v", left)
+	}
+	if err := h.Quarantine.Forget(t.Context(), damaged); err != nil {
+		t.Fatal(err)
+	}
+	mended.Store(true)
+	h.retryQuarantined()
+	h.reachAll(ids, sub, delivery.StatusDelivered)
+	rc.once(t, ids)
 }

@@ -96,8 +96,7 @@ func (s *Service) eraseAll(ctx context.Context, j *Job, refs []events.Ref) error
 	return err
 }
 
-// dropAllQuarantined drops the company's entries from the quarantine. Its subscribers are deleted
-// already.
+// dropAllQuarantined drops the company's entries from the quarantine, except those of later data.
 func (s *Service) dropAllQuarantined(ctx context.Context, j *Job) error {
 	filter := quarantine.Filter{Company: &j.CompanyUUID, Size: 100}
 	for {
@@ -106,6 +105,13 @@ func (s *Service) dropAllQuarantined(ctx context.Context, j *Job) error {
 			return err
 		}
 		for _, e := range page.Items {
+			later, err := s.later(ctx, j, e)
+			if err != nil {
+				return err
+			}
+			if later {
+				continue
+			}
 			drop := s.DropQuarantined
 			if e.EventID == "" {
 				drop = s.Quarantine.Forget
@@ -118,6 +124,23 @@ func (s *Service) dropAllQuarantined(ctx context.Context, j *Job) error {
 			return nil
 		}
 	}
+}
+
+// later reports whether the event or subscriber of an entry was added after the job was started. An
+// event that cannot be read counts as earlier. The earlier subscribers are deleted already.
+func (s *Service) later(ctx context.Context, j *Job, e quarantine.Entry) (bool, error) {
+	if e.EventID == "" && e.Subscriber != nil {
+		_, err := s.subscriber(ctx, j.CompanyUUID, *e.Subscriber)
+		if errors.Is(err, subscribers.ErrNotFound) {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	stored, err := s.Events.Get(ctx, events.Ref{Company: e.Company, ID: e.EventID})
+	if errors.Is(err, events.ErrUnavailable) {
+		return false, err
+	}
+	return err == nil && stored.AcceptedAt.After(*j.Filter.To), nil
 }
 
 // eraseDead erases the events of dead letters. They are kept longer than the index of events
