@@ -117,8 +117,8 @@ func (s *Service) Step(ctx context.Context, company, id uuid.UUID) (again time.D
 	case errors.Is(err, errUnreadable):
 		s.Logger.Error("job dropped", "company_uuid", company, "job_uuid", id, "exception.message", err)
 		return -1, s.forget(ctx, company, id.String())
-	case errors.Is(err, delivery.ErrNotFound):
-		return -1, nil
+	case errors.Is(err, delivery.ErrNotFound): // the list of jobs by their end may still have it
+		return -1, s.forget(ctx, company, id.String())
 	case err != nil:
 		return 0, err
 	case j.finished():
