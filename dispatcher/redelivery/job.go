@@ -171,7 +171,7 @@ func (s *Service) phases(k JobKind) []phase {
 	case JobRetry:
 		return []phase{s.retryMatching}
 	case JobErase:
-		return []phase{s.eraseSubscribers, s.eraseEvents, s.eraseDead, s.eraseJobs}
+		return []phase{s.eraseSubscribers, s.eraseQuarantine, s.eraseEvents, s.eraseDead, s.eraseJobs}
 	}
 	return nil
 }
