@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/events"
@@ -66,7 +65,7 @@ func (s *Service) retryMatching(ctx context.Context, j *Job) (string, error) {
 		if !enabled[d.Subscriber] {
 			return nil
 		}
-		return new(lifecycle.Restart(d.Record, delivery.ReasonReplay, s.Now()))
+		return new(delivery.Restart(d.Record, delivery.ReasonReplay, s.Now()))
 	})
 }
 
@@ -110,7 +109,7 @@ func (s *Service) recoverIn(dead bool) phase {
 			return "", nil
 		}
 		return s.walk(ctx, j, j.page(statuses), func(d *delivery.Delivery) *delivery.Record {
-			return new(lifecycle.Restart(d.Record, delivery.ReasonRecover, s.Now()))
+			return new(delivery.Restart(d.Record, delivery.ReasonRecover, s.Now()))
 		})
 	}
 }
@@ -145,7 +144,7 @@ func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
 			}
 			if matches, _ := sub.Matches(filter.NewEvent(e.Event)); matches {
 				base := delivery.NewRecord(*e)
-				next := lifecycle.Restart(*base, delivery.ReasonRecover, s.Now())
+				next := delivery.Restart(*base, delivery.ReasonRecover, s.Now())
 				writes = append(writes, writeOf(delivery.Ref{Ref: e.Ref(), Subscriber: sub.UUID}, base, &next))
 			}
 		}
@@ -208,6 +207,6 @@ func unlessGone(change func(ctx context.Context, company, subscriber uuid.UUID) 
 
 func (s *Service) dropWaiting(ctx context.Context, j *Job) (string, error) {
 	return s.walk(ctx, j, j.page(live), func(d *delivery.Delivery) *delivery.Record {
-		return new(lifecycle.Cancel(d.Record, delivery.ReasonDropped, s.Now()))
+		return new(delivery.Cancel(d.Record, delivery.ReasonDropped, s.Now()))
 	})
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
@@ -130,7 +129,7 @@ func (s *Service) change(ctx context.Context, r delivery.Ref, rec *delivery.Reco
 // restart makes a delivery due at once with a fresh schedule.
 func (s *Service) restart(ctx context.Context, r delivery.Ref, rec *delivery.Record) (delivery.Delivery, error) {
 	return s.change(ctx, r, rec, func(rec delivery.Record) *delivery.Record {
-		return new(lifecycle.Restart(rec, delivery.ReasonReplay, s.Now()))
+		return new(delivery.Restart(rec, delivery.ReasonReplay, s.Now()))
 	})
 }
 
@@ -246,7 +245,7 @@ func (s *Service) drop(ctx context.Context, r delivery.Ref, fresh *delivery.Reco
 		return err
 	}
 	if records[0] == nil {
-		w := writeOf(r, fresh, new(lifecycle.Cancel(*fresh, delivery.ReasonDropped, s.Now())))
+		w := writeOf(r, fresh, new(delivery.Cancel(*fresh, delivery.ReasonDropped, s.Now())))
 		w.Changes[0].Damaged = true
 		found, err := s.write(ctx, w)
 		if err == nil && found[0] != nil && found[0].InFlight {
@@ -258,7 +257,7 @@ func (s *Service) drop(ctx context.Context, r delivery.Ref, fresh *delivery.Reco
 		if !rec.Status.Live() {
 			return nil
 		}
-		return new(lifecycle.Cancel(rec, delivery.ReasonDropped, s.Now()))
+		return new(delivery.Cancel(rec, delivery.ReasonDropped, s.Now()))
 	})
 	return err
 }

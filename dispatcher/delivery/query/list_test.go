@@ -12,7 +12,6 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/events"
@@ -38,7 +37,7 @@ func newShelf(t *testing.T) *shelf {
 
 func storeOn(client redis.UniversalClient) *store.Store {
 	return store.New(store.Options{
-		Client: client, Policy: lifecycle.Policy{Retention: 7 * 24 * time.Hour, DeadRetention: 30 * 24 * time.Hour},
+		Client: client, Policy: delivery.Policy{Retention: 7 * 24 * time.Hour, DeadRetention: 30 * 24 * time.Hour},
 		BreakerPause: time.Second, BreakerFailures: 3, Now: time.Now,
 	})
 }

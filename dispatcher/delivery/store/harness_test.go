@@ -14,7 +14,6 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
@@ -27,7 +26,7 @@ import (
 
 const testReplica = "replica.1"
 
-var harnessPolicy = lifecycle.Policy{
+var harnessPolicy = delivery.Policy{
 	Schedule: []time.Duration{time.Hour, time.Hour}, Retention: 7 * 24 * time.Hour, DeadRetention: 30 * 24 * time.Hour,
 	RetryAfterMax: 24 * time.Hour,
 }
@@ -183,27 +182,27 @@ func references(notes []string) []string {
 
 // Outcomes of attempts.
 func (h *harness) succeed(r delivery.Record) delivery.Record {
-	return lifecycle.Decide(r, attempt.Result{StatusCode: 200, StartedAt: h.now}, harnessPolicy, h.now, middle)
+	return delivery.Decide(r, attempt.Result{StatusCode: 200, StartedAt: h.now}, harnessPolicy, h.now, middle)
 }
 
 func (h *harness) fail(r delivery.Record) delivery.Record {
-	return lifecycle.Decide(r, attempt.Result{StatusCode: 500, Class: attempt.ClassHTTP5xx, ResponseBody: []byte("no"), StartedAt: h.now}, harnessPolicy, h.now, middle)
+	return delivery.Decide(r, attempt.Result{StatusCode: 500, Class: attempt.ClassHTTP5xx, ResponseBody: []byte("no"), StartedAt: h.now}, harnessPolicy, h.now, middle)
 }
 
 func (h *harness) gone(r delivery.Record) delivery.Record {
-	return lifecycle.Decide(r, attempt.Result{Class: attempt.ClassGone, StatusCode: 410, StartedAt: h.now}, harnessPolicy, h.now, middle)
+	return delivery.Decide(r, attempt.Result{Class: attempt.ClassGone, StatusCode: 410, StartedAt: h.now}, harnessPolicy, h.now, middle)
 }
 
 func (h *harness) queue(r delivery.Record) delivery.Record {
-	return lifecycle.Queue(r, delivery.ReasonBusy, h.now)
+	return delivery.Queue(r, delivery.ReasonBusy, h.now)
 }
 
 func (h *harness) retry(r delivery.Record) delivery.Record {
-	return lifecycle.Restart(r, delivery.ReasonReplay, h.now)
+	return delivery.Restart(r, delivery.ReasonReplay, h.now)
 }
-func (h *harness) requeue(r delivery.Record) delivery.Record { return lifecycle.Requeue(r, h.now) }
+func (h *harness) requeue(r delivery.Record) delivery.Record { return delivery.Requeue(r, h.now) }
 func (h *harness) drop(r delivery.Record) delivery.Record {
-	return lifecycle.Cancel(r, delivery.ReasonSubscriberDeleted, h.now)
+	return delivery.Cancel(r, delivery.ReasonSubscriberDeleted, h.now)
 }
 
 // change changes a delivery from base to next(base).
@@ -243,7 +242,7 @@ func middle() float64 { return 0.5 }
 
 func storeOn(client redis.UniversalClient) *Store {
 	return New(Options{
-		Client: client, Policy: lifecycle.Policy{Retention: 7 * 24 * time.Hour, DeadRetention: 30 * 24 * time.Hour},
+		Client: client, Policy: delivery.Policy{Retention: 7 * 24 * time.Hour, DeadRetention: 30 * 24 * time.Hour},
 		BreakerPause: time.Second, BreakerFailures: 3, Now: time.Now,
 	})
 }

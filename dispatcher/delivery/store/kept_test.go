@@ -6,7 +6,6 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/events"
 )
@@ -57,7 +56,7 @@ func TestLateDeliveriesExpire(t *testing.T) {
 	if ttl := h.client.PTTL(t.Context(), query.Deliveries(gone)).Val(); ttl != forever {
 		t.Errorf("a delivery that waits expires in %v", ttl)
 	}
-	h.mustWrite(t, Write{Event: gone, Changes: []Change{h.again(t, queued, func(r delivery.Record) delivery.Record { return lifecycle.Cancel(r, delivery.ReasonExpired, h.now) })}})
+	h.mustWrite(t, Write{Event: gone, Changes: []Change{h.again(t, queued, func(r delivery.Record) delivery.Record { return delivery.Cancel(r, delivery.ReasonExpired, h.now) })}})
 	if ttl := h.client.PTTL(t.Context(), query.Deliveries(gone)).Val(); ttl <= 0 {
 		t.Errorf("the deliveries of an event that is gone have the time to live %v", ttl)
 	}
@@ -70,7 +69,7 @@ func TestOnlyTheLastAnswerIsKept(t *testing.T) {
 	r := delivery.Record{Status: delivery.StatusPending}
 	post := func(outcome attempt.ErrorClass, body string) {
 		now = now.Add(time.Second)
-		r = lifecycle.Decide(r, attempt.Result{Class: outcome, ResponseBody: []byte(body), StartedAt: now}, harnessPolicy, now, middle)
+		r = delivery.Decide(r, attempt.Result{Class: outcome, ResponseBody: []byte(body), StartedAt: now}, harnessPolicy, now, middle)
 	}
 	post(attempt.ClassHTTP5xx, "first")
 	post(attempt.ClassHTTP5xx, "second")

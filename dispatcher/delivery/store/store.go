@@ -15,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
@@ -37,7 +36,7 @@ var (
 // Options configures New; all are required.
 type Options struct {
 	Client          redis.UniversalClient
-	Policy          lifecycle.Policy
+	Policy          delivery.Policy
 	BreakerPause    time.Duration // how long an endpoint queue is not served once its breaker opens
 	BreakerFailures int           // unreachable attempts in a row that open it
 	Now             func() time.Time
