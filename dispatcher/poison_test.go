@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
@@ -196,7 +196,7 @@ func TestRecoverPassesDamagedDeliveries(t *testing.T) {
 		t.Errorf("redelivered %d", job.Redelivered)
 	}
 	h.idle()
-	if _, err := h.Deliveries.List(t.Context(), query.Filter{Company: &h.company}); err != nil {
+	if _, err := h.Deliveries.List(t.Context(), store.Filter{Company: &h.company}); err != nil {
 		t.Errorf("list: %v", err)
 	}
 	if n := rc.count(); n != 10+20+9 {

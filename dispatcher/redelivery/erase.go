@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/subscribers"
@@ -23,7 +23,7 @@ import (
 // data that the company adds later. ErrTooManyJobs.
 func (s *Service) Erase(ctx context.Context, company uuid.UUID) (Job, error) {
 	now := s.Now().UTC().Truncate(time.Millisecond)
-	return s.startJob(ctx, Job{CompanyUUID: company, Kind: JobErase, Filter: query.Filter{To: &now}})
+	return s.startJob(ctx, Job{CompanyUUID: company, Kind: JobErase, Filter: store.Filter{To: &now}})
 }
 
 // others lists the company's other jobs that were started before j, or at the same time.

@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/events"
 	"spendhook/subscribers"
@@ -19,12 +18,12 @@ import (
 // RetryRequest says which deliveries of a company to attempt again.
 type RetryRequest struct {
 	Company uuid.UUID
-	Filter  query.Filter // applies to present deliveries; no status: DEAD
+	Filter  store.Filter // applies to present deliveries; no status: DEAD
 	DryRun  bool         // only count
 }
 
 // Matching is the filter of the deliveries to retry.
-func (r *RetryRequest) Matching() query.Filter {
+func (r *RetryRequest) Matching() store.Filter {
 	f := r.Filter
 	f.Company = &r.Company
 	if len(f.Statuses) == 0 {
@@ -94,7 +93,7 @@ func (s *Service) Recover(ctx context.Context, r RecoverRequest) (Job, error) {
 	}
 	return s.startJob(ctx, Job{
 		CompanyUUID: r.Company, SubscriberUUID: r.Subscriber, Kind: JobRecover, DryRun: r.DryRun,
-		Filter: query.Filter{From: &r.Since, To: &r.Until, Statuses: r.Statuses},
+		Filter: store.Filter{From: &r.Since, To: &r.Until, Statuses: r.Statuses},
 	})
 }
 
@@ -191,7 +190,7 @@ func (s *Service) Drop(ctx context.Context, company, subscriber uuid.UUID) (Job,
 		return Job{}, err
 	}
 	until := s.Now().UTC().Truncate(time.Millisecond).Add(-time.Millisecond)
-	return s.startJob(ctx, Job{CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobDrop, Filter: query.Filter{To: &until}})
+	return s.startJob(ctx, Job{CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobDrop, Filter: store.Filter{To: &until}})
 }
 
 // unlessGone is a phase that changes the subscriber, if it still exists.

@@ -14,7 +14,6 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/history"
@@ -154,8 +153,8 @@ func (h *harness) standing(t tester, r events.Ref) (s standing) {
 	state := pipe.GetRange(ctx, layout.EventKey(r), 0, 0)
 	ofCompany := pipe.HGet(ctx, partition.Key(r.Company, "c:"+r.Company.String()), "pending")
 	ofPartition := pipe.Get(ctx, partition.Key(r.Company, "pending"))
-	eventFor, deliveriesFor := pipe.PTTL(ctx, layout.EventKey(r)), pipe.PTTL(ctx, query.Deliveries(r))
-	live, all := pipe.HGet(ctx, query.Deliveries(r), "#"), pipe.HKeys(ctx, query.Deliveries(r))
+	eventFor, deliveriesFor := pipe.PTTL(ctx, layout.EventKey(r)), pipe.PTTL(ctx, deliveriesKey(r))
+	live, all := pipe.HGet(ctx, deliveriesKey(r), "#"), pipe.HKeys(ctx, deliveriesKey(r))
 	notes := pipe.HKeys(ctx, partition.Key(r.Company, "n:"+testReplica))
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		t.Fatalf("read how %s stands: %v", r, err)
@@ -227,7 +226,7 @@ func (h *harness) again(t tester, r delivery.Ref, next func(delivery.Record) del
 // stored reads a delivery as it is kept; an attempt under way is not shown.
 func (h *harness) stored(t tester, r delivery.Ref) *delivery.Record {
 	t.Helper()
-	text, err := h.client.HGet(t.Context(), query.Deliveries(r.Ref), r.Subscriber.String()).Result()
+	text, err := h.client.HGet(t.Context(), deliveriesKey(r.Ref), r.Subscriber.String()).Result()
 	if err != nil {
 		t.Fatalf("read %s: %v", r, err)
 	}

@@ -11,7 +11,6 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/layout"
@@ -158,7 +157,7 @@ func TestDamagedDeliveriesDoNotBlockOthers(t *testing.T) {
 				e := h.accept(t, id)
 				writes = append(writes, Write{Event: e, Matched: true, Fanout: 1, Changes: []Change{h.first(delivery.Ref{Ref: e, Subscriber: uuid.New()}, outcome(h))}})
 			}
-			if err := h.client.Set(t.Context(), query.Deliveries(writes[1].Event), "no hash", 0).Err(); err != nil {
+			if err := h.client.Set(t.Context(), deliveriesKey(writes[1].Event), "no hash", 0).Err(); err != nil {
 				t.Fatal(err)
 			}
 			recorded, _, err := h.Record(t.Context(), h.now, testReplica, writes)
