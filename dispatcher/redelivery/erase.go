@@ -115,11 +115,7 @@ func (s *Service) dropQuarantined(ctx context.Context, j *Job, at string) (next 
 		if later {
 			continue
 		}
-		drop := s.DropQuarantined
-		if e.EventID == "" {
-			drop = s.Quarantine.Forget
-		}
-		if err := drop(ctx, e); err != nil && !errors.Is(err, quarantine.ErrNotFound) && !errors.Is(err, delivery.ErrInFlight) {
+		if err := s.DropQuarantined(ctx, e); err != nil && !errors.Is(err, quarantine.ErrNotFound) && !errors.Is(err, delivery.ErrInFlight) {
 			return "", err
 		}
 	}

@@ -206,17 +206,23 @@ func (e UnknownSubscribersError) Error() string {
 	return strings.Join(uuid.UUIDs(e[:min(len(e), 10)]).Strings(), ", ")
 }
 
-// DropQuarantined drops an event or a delivery from the quarantine. A delivery is cancelled. An
-// event is no longer pending, and its payload is removed, if it is not matched, or if it cannot be
+// DropQuarantined drops an entry of the quarantine. A subscriber is deleted. A delivery is cancelled.
+// An event is no longer pending, and its payload is removed, if it is not matched, or if it cannot be
 // read and has no open delivery. quarantine.ErrNotFound when there is no such entry;
 // delivery.ErrInFlight while an attempt is under way. Calling it again is safe.
 func (s *Service) DropQuarantined(ctx context.Context, e quarantine.Entry) error {
 	listed, err := s.Quarantine.Has(ctx, e)
-	if err == nil && !listed {
-		err = quarantine.ErrNotFound
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case !listed:
+		return quarantine.ErrNotFound
+	case e.EventID == "":
+		err = s.Subscribers.Delete(ctx, e.Company, *e.Subscriber)
+		if err != nil && !errors.Is(err, subscribers.ErrNotFound) {
+			return err
+		}
+		return s.Quarantine.Forget(ctx, e)
 	}
 	event := events.Ref{Company: e.Company, ID: e.EventID}
 	stored, unreadable := s.Events.Get(ctx, event) // the error may also be of Redis, or ErrNotFound
