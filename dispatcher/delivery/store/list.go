@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -257,19 +256,15 @@ func (s *Store) Get(ctx context.Context, refs []delivery.Ref) ([]*delivery.Recor
 // Stored reads the records of deliveries as they are stored; nil stands for one that is not
 // kept, or is damaged.
 func (s *Store) Stored(ctx context.Context, refs []delivery.Ref) ([]*delivery.Record, error) {
-	texts, _ := pipeline.Each(ctx, s.client, refs, func(pipe redis.Pipeliner, r delivery.Ref) *redis.StringCmd {
+	texts, err := pipeline.Readable(ctx, s.client, refs, func(pipe redis.Pipeliner, r delivery.Ref) *redis.StringCmd {
 		return pipe.HGet(ctx, deliveriesKey(r.Ref), r.Subscriber.String())
-	}) // each command has its own error
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read deliveries: %w", err)
+	}
 	records := make([]*delivery.Record, len(refs))
-	for i, c := range texts {
-		text, err := c.Result()
-		if errors.Is(err, redis.Nil) || redis.HasErrorPrefix(err, "WRONGTYPE") {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read deliveries: %w", err)
-		}
-		if rec, err := delivery.Decode(text); err == nil { // else it is quarantined when it is claimed
+	for i, text := range texts {
+		if rec, err := delivery.Decode(text.Val()); err == nil { // else it is quarantined when it is claimed
 			records[i] = rec
 		}
 	}
@@ -279,7 +274,7 @@ func (s *Store) Stored(ctx context.Context, refs []delivery.Ref) ([]*delivery.Re
 // ofEvents reads the deliveries of events, by subscriber: of at least the first event, and of as many
 // more as may be loaded at once. held says which events matched a disabled subscriber.
 func (s *Store) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]delivery.Delivery, held []bool, err error) {
-	lengths, err := pipeline.Each(ctx, s.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.IntCmd {
+	lengths, err := pipeline.Readable(ctx, s.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.IntCmd {
 		return pipe.HLen(ctx, deliveriesKey(r))
 	})
 	if err != nil {
@@ -290,7 +285,7 @@ func (s *Store) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]del
 		counts[i] = int(length.Val())
 	}
 	refs = refs[:history.Fitting(counts, maxLoaded)]
-	hashes, err := pipeline.Each(ctx, s.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.MapStringStringCmd {
+	hashes, err := pipeline.Readable(ctx, s.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.MapStringStringCmd {
 		return pipe.HGetAll(ctx, deliveriesKey(r))
 	})
 	if err != nil {

@@ -182,6 +182,35 @@ func TestListOfEventsPagesWithinAnEvent(t *testing.T) {
 	}
 }
 
+// A damaged key of one event leaves the deliveries and the summaries of the others.
+func TestDamagedDeliveriesAreLeftOut(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	now, ids := time.Now(), names("evt", 3)
+	s.write(uuid.New(), ids, now, func(r *delivery.Record) { r.Status = delivery.StatusDelivered })
+	refs := make([]events.Ref, len(ids))
+	for i, id := range ids {
+		refs[i] = events.Ref{Company: s.company, ID: id}
+		event := redis.Z{Score: float64(now.UnixMilli()), Member: id}
+		if err := s.client.ZAdd(t.Context(), layout.IndexKey(s.company), event).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, key := range []string{partition.Key(s.company, "d:"+refs[1].String()), layout.EventKey(refs[2])} {
+		s.client.Del(t.Context(), key)
+		if err := s.client.LPush(t.Context(), key, "damaged").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := s.all(store.Filter{Company: &s.company}); len(got) != 2 {
+		t.Errorf("listed: %v", got)
+	}
+	sums, err := s.SumUp(t.Context(), refs, store.Filter{})
+	if err != nil || sums[0].Status != store.EventDelivered || sums[1].Status != store.EventNoSubscriber || sums[2].Status != store.EventDelivered {
+		t.Errorf("summed up: %+v, %v", sums, err)
+	}
+}
+
 // A page reads a bounded number of deliveries, however many each event has.
 func TestPageReadsABoundedNumberOfDeliveries(t *testing.T) {
 	t.Parallel()

@@ -66,7 +66,7 @@ type EventSummary struct {
 
 // SumUp summarises events, in their order. It ignores company, cursor and size of f.
 func (s *Store) SumUp(ctx context.Context, refs []events.Ref, f Filter) ([]EventSummary, error) {
-	states, err := pipeline.Each(ctx, s.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.StringCmd {
+	states, err := pipeline.Readable(ctx, s.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.StringCmd {
 		return pipe.GetRange(ctx, layout.EventKey(r), 0, 0)
 	}) // read before the deliveries: those of a matched event are complete
 	if err != nil {
