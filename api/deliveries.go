@@ -10,12 +10,12 @@ import (
 	"spendhook/api/gen"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/store"
 )
 
 // ListDeliveries is GET /api/v1/deliveries.
 func (s *server) ListDeliveries(ctx context.Context, q *request, p gen.ListDeliveriesParams) (reply, error) {
-	f := query.Filter{
+	f := store.Filter{
 		Company: q.companies, Subscriber: p.SubscriberUUID, EventTypes: or(p.Event, nil), Statuses: valuesOf[delivery.Status](p.Status),
 		ErrorClasses: valuesOf[string](p.ErrorClass), CodeFrom: or(p.StatusCodeFrom, 0), CodeTo: or(p.StatusCodeTo, 0),
 		From: p.From, To: p.To, Cursor: textOf(p.Cursor), Size: or(p.Size, defaultSize),
@@ -29,7 +29,7 @@ func (s *server) ListDeliveries(ctx context.Context, q *request, p gen.ListDeliv
 
 // checkDeliveries checks a filter of the deliveries of a company, except its lists. Nil means all
 // companies.
-func checkDeliveries(f query.Filter, company *uuid.UUID) error {
+func checkDeliveries(f store.Filter, company *uuid.UUID) error {
 	if f.CodeTo > 0 && f.CodeTo < f.CodeFrom {
 		return fieldProblem("statusCodeTo", "INVALID", "must not be less than statusCodeFrom")
 	}

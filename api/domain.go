@@ -6,7 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/feed"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/events"
@@ -53,10 +53,10 @@ type eventTypeStore interface {
 // deliveryStore reads the deliveries of events and erases them; it is *store.Store.
 type deliveryStore interface {
 	Delivery(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error)
-	List(ctx context.Context, f query.Filter) (query.Page, error)
+	List(ctx context.Context, f store.Filter) (store.Page, error)
 	OfEvent(ctx context.Context, ref events.Ref) ([]delivery.Delivery, error)
-	SumUp(ctx context.Context, refs []events.Ref, f query.Filter) ([]query.EventSummary, error)
-	Stats(ctx context.Context, company uuid.UUID, subscribers ...uuid.UUID) ([]query.Stats, error)
+	SumUp(ctx context.Context, refs []events.Ref, f store.Filter) ([]store.EventSummary, error)
+	Stats(ctx context.Context, company uuid.UUID, subscribers ...uuid.UUID) ([]store.Stats, error)
 	Erase(ctx context.Context, ref events.Ref) error
 }
 

@@ -17,7 +17,7 @@ import (
 	"spendhook/api/gen"
 	"spendhook/auth"
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/inspect"
 	"spendhook/events"
 	"spendhook/events/eventtype"
@@ -232,19 +232,19 @@ type eventList struct {
 	*server
 
 	filter     history.Filter
-	statuses   []query.EventStatus // empty: any
-	deliveries query.Filter        // at least one delivery of the event matches it
-	known      map[events.Ref]query.EventStatus
+	statuses   []store.EventStatus // empty: any
+	deliveries store.Filter        // at least one delivery of the event matches it
+	known      map[events.Ref]store.EventStatus
 }
 
 func (s *server) eventList(q *request, p gen.ListEventsParams) (*eventList, error) {
 	l := &eventList{
-		server: s, statuses: valuesOf[query.EventStatus](p.Status), known: map[events.Ref]query.EventStatus{},
+		server: s, statuses: valuesOf[store.EventStatus](p.Status), known: map[events.Ref]store.EventStatus{},
 		filter: history.Filter{
 			Company: q.companies, Subscriber: p.SubscriberUUID, Types: or(p.Event, nil), From: p.From, To: p.To,
 			Cursor: textOf(p.Cursor), Size: or(p.Size, defaultSize),
 		},
-		deliveries: query.Filter{
+		deliveries: store.Filter{
 			Subscriber: p.SubscriberUUID, ErrorClasses: valuesOf[string](p.ErrorClass),
 			CodeFrom: or(p.StatusCodeFrom, 0), CodeTo: or(p.StatusCodeTo, 0), From: p.From, To: p.To,
 		},
@@ -292,7 +292,7 @@ func (l *eventList) shown(ctx context.Context, items []events.Stored) ([]gen.Eve
 // withStatus is the published form of events, with one look-up of statuses.
 func (s *server) withStatus(ctx context.Context, items []events.Stored) ([]gen.Event, error) {
 	refs := convertAll(items, func(e events.Stored) events.Ref { return e.Ref() })
-	sums, err := s.opts.Deliveries.SumUp(ctx, refs, query.Filter{})
+	sums, err := s.opts.Deliveries.SumUp(ctx, refs, store.Filter{})
 	if err != nil {
 		return nil, err
 	}
@@ -303,7 +303,7 @@ func (s *server) withStatus(ctx context.Context, items []events.Stored) ([]gen.E
 	return content, nil
 }
 
-func shownEvent(e events.Stored, status query.EventStatus) gen.Event {
+func shownEvent(e events.Stored, status store.EventStatus) gen.Event {
 	return gen.Event{
 		ID: e.ID, CompanyUUID: e.CompanyUUID, Event: e.Type, Timestamp: e.Timestamp, Metadata: e.Metadata,
 		ErrorCode: e.ErrorCode, ErrorMessage: e.ErrorMessage, AcceptedAt: e.AcceptedAt, Status: gen.EventStatus(status),

@@ -29,7 +29,7 @@ import (
 	"spendhook/auth/keys"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
-	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/feed"
 	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/requests"
@@ -117,7 +117,7 @@ func domainOf(tb testing.TB, client redis.UniversalClient, logger *slog.Logger) 
 // judges the hosts of callback URLs, nil takes all.
 func domainBehind(tb testing.TB, client redis.UniversalClient, logger *slog.Logger, guard *egress.Guard, resolve func(context.Context, string) error) Options {
 	tb.Helper()
-	policy := lifecycle.Policy{
+	policy := delivery.Policy{
 		Schedule: []time.Duration{20 * time.Millisecond}, DeadRetention: 30 * 24 * time.Hour,
 		Retention: 7 * 24 * time.Hour, FailingAfter: 4, DisableAfter: time.Hour,
 	}

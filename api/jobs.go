@@ -10,7 +10,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/internal/invalid"
 )
@@ -33,7 +33,7 @@ func (s *server) RetryDeliveries(ctx context.Context, q *request, in gen.RetryRe
 }
 
 // retryFilter checks the filters of a retry as those of the list of deliveries.
-func (s *server) retryFilter(in gen.RetryRequest, company uuid.UUID) (f query.Filter, err error) {
+func (s *server) retryFilter(in gen.RetryRequest, company uuid.UUID) (f store.Filter, err error) {
 	list, problems := s.routes["/api/v1/deliveries"][http.MethodGet].query, &invalid.Error{}
 	values := func(name string, given []string) []string {
 		if given == nil {
@@ -52,7 +52,7 @@ func (s *server) retryFilter(in gen.RetryRequest, company uuid.UUID) (f query.Fi
 		n, _ := strconv.Atoi(list[name].read(problems, name, []string{strconv.Itoa(*given)})) // noted in problems
 		return n
 	}
-	f = query.Filter{
+	f = store.Filter{
 		Subscriber: in.SubscriberUUID, EventTypes: values("event", or(in.Event, nil)),
 		CodeFrom: number("statusCodeFrom", in.StatusCodeFrom), CodeTo: number("statusCodeTo", in.StatusCodeTo),
 		From: in.From, To: in.To, ErrorClasses: values("errorClass", valuesOf[string](in.ErrorClass)),
@@ -132,7 +132,7 @@ func shownJob(job redelivery.Job) gen.Job {
 	return shown
 }
 
-func shownRetry(f *query.Filter) *gen.RetryRequest {
+func shownRetry(f *store.Filter) *gen.RetryRequest {
 	shown := &gen.RetryRequest{
 		SubscriberUUID: f.Subscriber, From: f.From, To: f.To,
 		StatusCodeFrom: optional(f.CodeFrom), StatusCodeTo: optional(f.CodeTo),

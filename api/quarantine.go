@@ -30,7 +30,7 @@ func (s *server) DropQuarantined(ctx context.Context, q *request, id gen.Quarant
 	if err != nil {
 		return reply{}, err
 	}
-	return noContent(), s.opts.Dispatcher.DropQuarantined(ctx, e)
+	return noContent(), s.opts.Dispatcher.Redelivery.DropQuarantined(ctx, e)
 }
 
 func shownQuarantined(e quarantine.Entry) gen.QuarantineEntry {

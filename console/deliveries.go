@@ -10,7 +10,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/inspect"
 	"spendhook/internal/invalid"
 	"spendhook/subscribers"
@@ -51,8 +51,8 @@ func (s *server) dead(ctx context.Context, v *visit, company *uuid.UUID) error {
 }
 
 // deliveryFilter reads the filter of a list of deliveries, without the status.
-func (v *visit) deliveryFilter(company *uuid.UUID) (f query.Filter, err error) {
-	f = query.Filter{
+func (v *visit) deliveryFilter(company *uuid.UUID) (f store.Filter, err error) {
+	f = store.Filter{
 		Company: company, EventTypes: v.list("event"), ErrorClasses: v.list("error"), From: v.since(), Cursor: v.Query("cursor"), Size: listSize,
 	}
 	f.CodeFrom = v.number("code")

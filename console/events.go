@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/inspect"
 	"spendhook/events"
 	"spendhook/events/eventtype"
@@ -21,7 +21,7 @@ import (
 type eventRow struct {
 	events.Stored
 
-	Status query.EventStatus
+	Status store.EventStatus
 }
 
 // Path is the address of the event's page.
@@ -35,8 +35,8 @@ type eventsPage struct {
 
 // eventStatuses are the statuses of an event, for the filter of the list.
 var eventStatuses = []string{
-	string(query.EventPending), string(query.EventDelivered), string(query.EventDead),
-	string(query.EventHeld), string(query.EventCancelled), string(query.EventNoSubscriber),
+	string(store.EventPending), string(store.EventDelivered), string(store.EventDead),
+	string(store.EventHeld), string(store.EventCancelled), string(store.EventNoSubscriber),
 }
 
 func (s *server) events(ctx context.Context, v *visit, company *uuid.UUID) (err error) {
@@ -66,7 +66,7 @@ func (s *server) eventRows(ctx context.Context, f history.Filter, status string)
 	if status != "" {
 		f.OnlyKey = status
 		f.Only = func(ctx context.Context, refs []events.Ref) (on []bool, work int, err error) {
-			sums, err := s.opts.Deliveries.SumUp(ctx, refs, query.Filter{})
+			sums, err := s.opts.Deliveries.SumUp(ctx, refs, store.Filter{})
 			if err != nil {
 				return nil, 0, err
 			}
@@ -86,7 +86,7 @@ func (s *server) eventRows(ctx context.Context, f history.Filter, status string)
 	for i := range page.Items {
 		refs[i] = page.Items[i].Ref()
 	}
-	sums, err := s.opts.Deliveries.SumUp(ctx, refs, query.Filter{})
+	sums, err := s.opts.Deliveries.SumUp(ctx, refs, store.Filter{})
 	if err != nil {
 		return nil, "", err
 	}
@@ -109,7 +109,7 @@ func forEvent(h func(ctx context.Context, v *visit, ref events.Ref) error) handl
 
 type eventPage struct {
 	Event     events.Stored
-	Status    query.EventStatus
+	Status    store.EventStatus
 	Compacted bool
 	Explained []inspect.Explanation // nil when the session may not read deliveries
 	Total     int                   // of them, on all pages
@@ -136,7 +136,7 @@ func (s *server) event(ctx context.Context, v *visit, ref events.Ref) error {
 		return err
 	}
 	page := eventPage{Event: stored, Compacted: stored.State == events.Compacted}
-	sums, err := s.opts.Deliveries.SumUp(ctx, []events.Ref{ref}, query.Filter{})
+	sums, err := s.opts.Deliveries.SumUp(ctx, []events.Ref{ref}, store.Filter{})
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
 )
@@ -131,8 +131,8 @@ var statusLabels = map[string]label{
 	string(delivery.StatusDelivered):  {"Delivered", good},
 	string(delivery.StatusDead):       {"Dead", bad},
 	string(delivery.StatusCancelled):  {"Cancelled", quiet},
-	string(query.EventHeld):           {"Held", warn},
-	string(query.EventNoSubscriber):   {"No subscriber", quiet},
+	string(store.EventHeld):           {"Held", warn},
+	string(store.EventNoSubscriber):   {"No subscriber", quiet},
 	"healthy":                         {"Healthy", good},
 	"failing":                         {"Failing", bad},
 	"disabled":                        {"Disabled", quiet},

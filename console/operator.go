@@ -49,7 +49,7 @@ func (s *server) retryQuarantined(ctx context.Context, v *visit) error {
 
 func (s *server) dropQuarantined(ctx context.Context, v *visit) error {
 	return s.changeQuarantine(v, "quarantine.drop", "dropped", func(e quarantine.Entry) error {
-		return s.opts.Dispatcher.DropQuarantined(ctx, e)
+		return s.opts.Redelivery.DropQuarantined(ctx, e)
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/workqueue/backlog"
 	"spendhook/internal/partition"
@@ -53,7 +53,7 @@ type overviewOfAll struct {
 // companySummary has the figures of one company.
 type companySummary struct {
 	Pending int64
-	Stats   query.Stats
+	Stats   store.Stats
 	States  subscriberStates
 	Worst   []subscriberRow // failing ones first, then the largest backlogs
 	Traffic traffic.Series
@@ -88,7 +88,7 @@ func (s *server) overview(ctx context.Context, v *visit, company *uuid.UUID) err
 	over := v.chartRange(summary.Traffic)
 	page := overviewPage{Company: &summary, Range: over, Charts: companyCharts(over)}
 	if v.May(readDeliveries) {
-		found, err := s.opts.Deliveries.List(ctx, query.Filter{Company: company, Statuses: []delivery.Status{delivery.StatusDead}, Size: 5})
+		found, err := s.opts.Deliveries.List(ctx, store.Filter{Company: company, Statuses: []delivery.Status{delivery.StatusDead}, Size: 5})
 		if err != nil {
 			return err
 		}

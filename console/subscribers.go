@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/traffic"
 	"spendhook/subscribers"
@@ -24,7 +24,7 @@ type subscriberRow struct {
 
 	State  string // healthy, failing, paused or disabled
 	Health health.Health
-	Stats  query.Stats
+	Stats  store.Stats
 	Hour   []traffic.Point // none when it had no traffic
 }
 
@@ -216,7 +216,7 @@ func (s *server) readSubscriber(ctx context.Context, v *visit, company, id uuid.
 	page.Changes = latest(history, mostChanges)
 	page.Results, page.Charts = resultTimeline(page.Range.Points), subscriberCharts(page.Range)
 	if v.May(readDeliveries) {
-		recent, err := s.opts.Deliveries.List(ctx, query.Filter{Company: &company, Subscriber: &id, Size: 10})
+		recent, err := s.opts.Deliveries.List(ctx, store.Filter{Company: &company, Subscriber: &id, Size: 10})
 		if err != nil {
 			return page, err
 		}

@@ -6,7 +6,6 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/workqueue"
@@ -36,7 +35,7 @@ func (d *Dispatcher) decided(w *work, what endpoint.Decision, notBefore time.Tim
 			o.pause = max(0, notBefore.Sub(d.opts.Now()))
 		}
 		reason := w.queueReason(what)
-		o.apply = func(r delivery.Record, now time.Time) delivery.Record { return lifecycle.Queue(r, reason, now) }
+		o.apply = func(r delivery.Record, now time.Time) delivery.Record { return delivery.Queue(r, reason, now) }
 		d.record(o)
 	case endpoint.Stopped: // Stop requeues the delivery with all other work in flight
 	case endpoint.Wait:
@@ -63,7 +62,7 @@ func (w *work) queueReason(what endpoint.Decision) string {
 }
 
 // maxEndpointPause bounds how long a Retry-After keeps all deliveries from an
-// endpoint. The delivery that got this answer may wait longer, see lifecycle.Policy.
+// endpoint. The delivery that got this answer may wait longer, see delivery.Policy.
 const maxEndpointPause = 15 * time.Minute
 
 // attempt POSTs one delivery and queues the outcome for the recorder. The outcome has a place in
@@ -78,7 +77,7 @@ func (d *Dispatcher) attempt(w *work) {
 	res.Waited = waited
 	pause := min(res.RetryAfter, maxEndpointPause)
 	d.record(&outcome{work: w, result: &res, pause: pause, apply: func(r delivery.Record, now time.Time) delivery.Record {
-		return lifecycle.Decide(r, res, d.opts.Policy, now, d.opts.Jitter)
+		return delivery.Decide(r, res, d.opts.Policy, now, d.opts.Jitter)
 	}})
 	d.claimAgain(d.admission.Leave(&w.place, endpoint.Result{
 		Latency: res.Duration, Unreachable: res.Class.Unreachable(), NotCounted: res.Aborted(), Pause: pause,

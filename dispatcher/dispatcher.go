@@ -19,8 +19,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/trace"
 
+	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/redelivery"
@@ -54,7 +54,7 @@ type Options struct {
 	Registry     *registry.Registry
 	Requests     *requests.Maker
 	Sender       *webhook.Sender
-	Policy       lifecycle.Policy
+	Policy       delivery.Policy
 
 	Replica             string        // this process among its peers; the same after a restart, if possible
 	Concurrency         int           // deliveries in memory: in flight, waiting or to be recorded; default 2,048

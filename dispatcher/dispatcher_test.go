@@ -13,7 +13,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/webhook/signature"
@@ -55,8 +55,8 @@ func TestEventWithoutMatchingSubscriberIsSettled(t *testing.T) {
 	ids := h.emit(100)
 	h.settled()
 	r := events.Ref{Company: h.company, ID: ids[0]}
-	got, err := h.Deliveries.SumUp(t.Context(), []events.Ref{r}, query.Filter{})
-	if err != nil || got[0].Status != query.EventNoSubscriber {
+	got, err := h.Deliveries.SumUp(t.Context(), []events.Ref{r}, store.Filter{})
+	if err != nil || got[0].Status != store.EventNoSubscriber {
 		t.Errorf("status = %v, %v", got, err)
 	}
 }
@@ -69,8 +69,8 @@ func TestEventOfADisabledSubscriberIsHeld(t *testing.T) {
 	h.update(sub, subscribers.Settings{Enabled: new(false)})
 	id := h.emit(1)[0]
 	h.settled()
-	got, err := h.Deliveries.SumUp(t.Context(), []events.Ref{{Company: h.company, ID: id}}, query.Filter{})
-	if err != nil || got[0].Status != query.EventHeld {
+	got, err := h.Deliveries.SumUp(t.Context(), []events.Ref{{Company: h.company, ID: id}}, store.Filter{})
+	if err != nil || got[0].Status != store.EventHeld {
 		t.Errorf("status = %v, %v", got, err)
 	}
 }
@@ -119,7 +119,7 @@ func TestExhaustedDeliveryIsADeadLetterUntilRetried(t *testing.T) {
 	if d.Count != 4 || d.Reason != delivery.ReasonExhausted || d.NextAttemptAt() != nil || string(d.Attempts[3].ResponseBody) != "no" {
 		t.Errorf("dead letter = %+v", d)
 	}
-	page, err := h.Deliveries.List(t.Context(), query.Filter{Company: &h.company, Statuses: []delivery.Status{delivery.StatusDead}})
+	page, err := h.Deliveries.List(t.Context(), store.Filter{Company: &h.company, Statuses: []delivery.Status{delivery.StatusDead}})
 	if err != nil || len(page.Items) != 1 || page.Items[0].PublicID() != d.PublicID() {
 		t.Fatalf("dead letters = %+v, %v", page, err)
 	}
@@ -277,9 +277,9 @@ func TestEventStatusAndExplain(t *testing.T) {
 	sub := h.subscribe(receive(t, nil).URL)
 	id := h.emit(1)[0]
 	r := events.Ref{Company: h.company, ID: id}
-	want := func(status query.EventStatus, verdict inspect.Verdict) {
+	want := func(status store.EventStatus, verdict inspect.Verdict) {
 		t.Helper()
-		got, err := h.Deliveries.SumUp(t.Context(), []events.Ref{r}, query.Filter{})
+		got, err := h.Deliveries.SumUp(t.Context(), []events.Ref{r}, store.Filter{})
 		if err != nil || got[0].Status != status {
 			t.Errorf("event status = %v, %v, want %s", got, err, status)
 		}
@@ -288,11 +288,11 @@ func TestEventStatusAndExplain(t *testing.T) {
 			t.Errorf("explanation = %+v, %v, want %s", why, err, verdict)
 		}
 	}
-	want(query.EventPending, inspect.VerdictPending)
+	want(store.EventPending, inspect.VerdictPending)
 	h.start()
 	h.reaches(id, sub, delivery.StatusDelivered)
 	h.settled()
-	want(query.EventDelivered, inspect.VerdictDelivered)
+	want(store.EventDelivered, inspect.VerdictDelivered)
 	if _, err := h.inspector.Explain(t.Context(), events.Ref{Company: h.company, ID: "unknown"}); !errors.Is(err, events.ErrNotFound) {
 		t.Errorf("explain of an unknown event: %v", err)
 	}

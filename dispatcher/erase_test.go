@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -182,7 +183,7 @@ func TestEraseContinuesAfterALostReplica(t *testing.T) {
 	}
 	eventually(t, func() bool { // it waits at the first page, for the attempt
 		j, err := h.Redelivery.Job(t.Context(), h.company, job.UUID)
-		return err == nil && j.Phase == 1 && j.Redelivered > 0
+		return err == nil && j.Phase == 2 && j.Redelivered > 0
 	}, func() string { return "the job has begun" })
 	next := build(t, client, nil)
 	next.company = h.company
@@ -219,6 +220,40 @@ func TestEraseDropsTheWholeQuarantine(t *testing.T) {
 	h.completes(job.UUID)
 	if left := h.client.ZCard(t.Context(), key).Val(); left != 0 {
 		t.Errorf("%d entries are left", left)
+	}
+}
+
+// An erasure reads each entry of the quarantine once, however many pages of events it erases.
+func TestEraseReadsTheQuarantineOnce(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	var reads atomic.Int64
+	client.AddHook(redistest.Hook{Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if args := cmd.Args(); args[0] == "zrangebyscore" && strings.HasSuffix(fmt.Sprint(args[1]), "quarantine") {
+			reads.Add(1)
+		}
+		return next(ctx, cmd)
+	}})
+	h := build(t, client, nil)
+	var now atomic.Pointer[time.Time]
+	h.Redelivery.Now = func() time.Time { return *now.Load() }
+	h.start()
+	h.emitPrivate(h.company, 1600, "NOBODYS", payloadText)
+	h.settled()
+	now.Store(new(time.Now()))
+	time.Sleep(10 * time.Millisecond) // the subscriber is later
+	later := quarantine.Entry{Company: h.company, Subscriber: new(h.subscribe(receive(t, nil).URL).UUID)}
+	key := quarantine.Key(partition.Of(h.company))
+	if err := h.client.ZAdd(t.Context(), key, redis.Z{Score: 1, Member: later.Member()}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	job, err := h.Redelivery.Erase(t.Context(), h.company)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.completes(job.UUID)
+	if n := reads.Load(); n != 1 || len(h.quarantined()) != 1 {
+		t.Errorf("it was read %d times", n)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/events"
 	"spendhook/internal/redistest"
@@ -255,7 +255,7 @@ func TestEverythingWorksInACluster(t *testing.T) {
 	l := h.load(4)
 	l.grow(300)
 	l.account(rc, sub)
-	if got := h.all(query.Filter{Size: 100}); len(got) != len(l.accepted) {
+	if got := h.all(store.Filter{Size: 100}); len(got) != len(l.accepted) {
 		t.Errorf("%d listed of %d", len(got), len(l.accepted))
 	}
 	ref := events.Ref{Company: h.company, ID: l.accepted[0]}

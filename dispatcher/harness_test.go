@@ -18,7 +18,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/feed"
 	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/requests"
@@ -60,7 +59,7 @@ type harness struct {
 // build makes a harness that is not started. adjust may change the options.
 func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *harness {
 	t.Helper()
-	policy := lifecycle.Policy{
+	policy := delivery.Policy{
 		Schedule: []time.Duration{20 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond},
 		Jitter:   0.2, RetryAfterMax: time.Minute, DeadRetention: 30 * 24 * time.Hour, Retention: 7 * 24 * time.Hour,
 		FailingAfter: 4, DisableAfter: time.Hour,

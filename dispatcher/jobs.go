@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"spendhook/dispatcher/delivery"
+	"spendhook/events"
 	"spendhook/events/operational"
 	"spendhook/internal/pause"
 )
@@ -18,11 +20,14 @@ const jobRetry = time.Second
 // it, a company cannot fill Redis and the CPU with jobs: its jobs run a quarter of the time.
 func restAfter(step time.Duration) time.Duration { return min(3*step, time.Second) }
 
+// jobStep runs one step of a job, and returns when the next one is due; negative when the job is done.
+type jobStep func(ctx context.Context, company, job uuid.UUID) (again time.Duration, err error)
+
 // runJob runs one step of a job that replica has claimed, when a place for jobs is free. It frees
 // the place, rests, and then ends the claim: while that fails, the company gets no other job. After
 // a crash the step runs again.
 func (d *Dispatcher) runJob(ctx context.Context, replica string, company, job uuid.UUID) {
-	slots, step := d.jobs, d.Redelivery.Step
+	slots, step := d.jobs, jobStep(d.Redelivery.Step)
 	switch job {
 	case operational.ForwardJob: // may wait for the shard of the operations company
 		slots, step = d.forwards, d.forward
@@ -35,7 +40,7 @@ func (d *Dispatcher) runJob(ctx context.Context, replica string, company, job uu
 		return
 	}
 	began := d.opts.Now()
-	again, err := step(ctx, company, job)
+	again, err := d.step(ctx, step, company, job)
 	<-slots
 	if err != nil {
 		again = jobRetry
@@ -49,4 +54,14 @@ func (d *Dispatcher) runJob(ctx context.Context, replica string, company, job uu
 	}, func(err error) {
 		d.opts.Logger.Error("claim of job not ended, trying again", "job_uuid", job, "exception.message", err)
 	})
+}
+
+// step runs one step of a job. A panic fails the step.
+func (d *Dispatcher) step(ctx context.Context, of jobStep, company, job uuid.UUID) (again time.Duration, err error) {
+	defer func() {
+		if why := d.recovered(recover(), "job step", delivery.Ref{Ref: events.Ref{Company: company}}); why != nil {
+			err = why
+		}
+	}()
+	return of(ctx, company, job)
 }

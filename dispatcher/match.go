@@ -10,7 +10,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/workqueue"
@@ -234,7 +233,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.
 
 func (d *Dispatcher) cancel(w *work, reason string) {
 	d.record(&outcome{work: w, apply: func(r delivery.Record, now time.Time) delivery.Record {
-		return lifecycle.Cancel(r, reason, now)
+		return delivery.Cancel(r, reason, now)
 	}})
 }
 
@@ -266,7 +265,7 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workque
 		d.cancel(w, delivery.ReasonSubscriberDeleted)
 		return nil
 	case !subs[i].Enabled: // since the claim; its queue is not served any more, and the pause makes sure of it
-		d.record(&outcome{work: w, apply: lifecycle.Requeue, pause: requeuePause})
+		d.record(&outcome{work: w, apply: delivery.Requeue, pause: requeuePause})
 		return nil
 	}
 	w.sequence, w.accepted, w.trace = stored.Sequence, stored.AcceptedAt, stored.Trace

@@ -21,7 +21,6 @@ import (
 
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/webhook"
@@ -59,7 +58,7 @@ type noticeBench struct {
 func newNoticeBench(t *testing.T) *noticeBench {
 	t.Helper()
 	b := &noticeBench{t: t, client: redistest.New(t), company: uuid.New(), operations: uuid.New()}
-	policy := lifecycle.Policy{
+	policy := delivery.Policy{
 		Schedule: []time.Duration{10 * time.Millisecond}, RetryAfterMax: time.Minute,
 		DeadRetention: 30 * 24 * time.Hour, Retention: 7 * 24 * time.Hour, FailingAfter: 2, DisableAfter: time.Hour,
 	}

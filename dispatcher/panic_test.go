@@ -4,8 +4,10 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/internal/redistest"
@@ -86,4 +88,32 @@ func TestAPanicWhileRecordingIsContained(t *testing.T) {
 	h.reachAll(failing, bad, delivery.StatusDelivered)
 	h.settled()
 	well.once(t, fine)
+}
+
+// A panic in a step of a job fails the step. The job goes on when the cause is gone.
+func TestAPanicInAJobIsContained(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	sub := h.subscribe(receive(t, nil).URL)
+	var broken atomic.Bool
+	var panics atomic.Int64
+	h.Redelivery.Now = func() time.Time {
+		if broken.Load() {
+			panics.Add(1)
+			panic("an error in our code")
+		}
+		return time.Now()
+	}
+	h.write(sub.UUID, []string{"e"}, time.Now(), dead)
+	job, err := h.Redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company})
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken.Store(true)
+	h.start()
+	eventually(t, func() bool { return panics.Load() > 0 }, "the step panics")
+	broken.Store(false)
+	if job = h.completes(job.UUID); job.Redelivered != 1 {
+		t.Errorf("%+v", job)
+	}
 }

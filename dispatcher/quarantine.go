@@ -3,7 +3,6 @@ package dispatcher
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"strings"
@@ -34,26 +33,6 @@ func ParseQuarantined(company uuid.UUID, id string) (quarantine.Entry, error) {
 		return quarantine.Entry{}, quarantine.ErrNotFound
 	}
 	return e, nil
-}
-
-// DropQuarantined drops an entry of the quarantine; a subscriber is deleted.
-// quarantine.ErrNotFound when there is none.
-func (d *Dispatcher) DropQuarantined(ctx context.Context, e quarantine.Entry) error {
-	if e.EventID != "" {
-		return d.Redelivery.DropQuarantined(ctx, e)
-	}
-	listed, err := d.Quarantine.Has(ctx, e)
-	switch {
-	case err != nil:
-		return err
-	case !listed:
-		return quarantine.ErrNotFound
-	}
-	err = d.opts.Subscribers.Delete(ctx, e.Company, *e.Subscriber)
-	if err != nil && !errors.Is(err, subscribers.ErrNotFound) {
-		return err
-	}
-	return d.Quarantine.Forget(ctx, e)
 }
 
 // quarantineDamaged adds a company's damaged subscribers to the quarantine. Their deliveries

@@ -12,7 +12,6 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/webhook/signature"
@@ -153,7 +152,7 @@ func TestPendingAndDeadDeliveriesOutliveTheirEventsRetention(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.record(&outcome{work: &work{ref: delivery.Ref{Ref: r, Subscriber: sub.UUID}, base: records[0]}, apply: func(r delivery.Record, now time.Time) delivery.Record {
-		return lifecycle.Decide(r, attempt.Result{Class: attempt.ClassGone, StartedAt: now}, h.opts.Policy, now, h.opts.Jitter)
+		return delivery.Decide(r, attempt.Result{Class: attempt.ClassGone, StartedAt: now}, h.opts.Policy, now, h.opts.Jitter)
 	}})
 	h.reaches(id, sub, delivery.StatusDead)
 	for _, key := range keys {

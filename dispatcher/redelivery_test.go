@@ -15,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/events"
@@ -55,7 +54,7 @@ func dead(r *delivery.Record) { r.Status, r.Reason = delivery.StatusDead, delive
 func due(r *delivery.Record) { r.Due = time.Now().UnixMilli() }
 
 // all reads every page and returns the delivery ids, failing on a repeat.
-func (h *harness) all(f query.Filter) []string {
+func (h *harness) all(f store.Filter) []string {
 	h.t.Helper()
 	var ids []string
 	seen := map[string]bool{}
@@ -241,7 +240,7 @@ func deadLettersAreListedAndRecovered(t *testing.T, n int) {
 	}
 	h.write(sub.UUID, ids, time.Now(), dead)
 
-	for name, f := range map[string]query.Filter{
+	for name, f := range map[string]store.Filter{
 		"subscriber": {Company: &h.company, Subscriber: &sub.UUID, Statuses: []delivery.Status{delivery.StatusDead}, Size: 100},
 		"company":    {Company: &h.company, Statuses: []delivery.Status{delivery.StatusDead}, Size: 100},
 		"platform":   {Statuses: []delivery.Status{delivery.StatusDead}, Size: 100},
@@ -260,7 +259,7 @@ func deadLettersAreListedAndRecovered(t *testing.T, n int) {
 	}
 	h.settled()
 	rc.once(t, ids)
-	if got := h.all(query.Filter{Company: &h.company, Statuses: []delivery.Status{delivery.StatusDead}}); len(got) != 0 {
+	if got := h.all(store.Filter{Company: &h.company, Statuses: []delivery.Status{delivery.StatusDead}}); len(got) != 0 {
 		t.Errorf("%d dead letters are left", len(got))
 	}
 }
@@ -345,7 +344,7 @@ func TestAnothersSubscriberTellsNothing(t *testing.T) {
 	for partition.Of(spy) != partition.Of(h.company) {
 		spy = uuid.New()
 	}
-	p, err := h.Deliveries.List(t.Context(), query.Filter{Company: &spy, Subscriber: &sub.UUID})
+	p, err := h.Deliveries.List(t.Context(), store.Filter{Company: &spy, Subscriber: &sub.UUID})
 	if err != nil || len(p.Items) > 0 || p.Next != "" {
 		t.Errorf("another company sees %+v, %v", p, err)
 	}

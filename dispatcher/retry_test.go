@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
@@ -56,16 +56,16 @@ func TestRetryOfAllThatMatches(t *testing.T) {
 	future := time.Now().Add(time.Hour)
 
 	for name, c := range map[string]struct {
-		filter query.Filter
+		filter store.Filter
 		want   int64
 	}{
-		"all that is dead":    {query.Filter{}, 10},
-		"of an error":         {query.Filter{ErrorClasses: []string{"http_4xx"}}, 5},
-		"of a disabled one":   {query.Filter{Statuses: []delivery.Status{delivery.StatusDead, delivery.StatusDelivered}, CodeFrom: 404, CodeTo: 404}, 5},
-		"of another type":     {query.Filter{EventTypes: []string{"NONE"}}, 0},
-		"what was delivered":  {query.Filter{Statuses: []delivery.Status{delivery.StatusDelivered}}, 5},
-		"what will be":        {query.Filter{To: &future}, 10},
-		"nothing that is new": {query.Filter{From: &future}, 0},
+		"all that is dead":    {store.Filter{}, 10},
+		"of an error":         {store.Filter{ErrorClasses: []string{"http_4xx"}}, 5},
+		"of a disabled one":   {store.Filter{Statuses: []delivery.Status{delivery.StatusDead, delivery.StatusDelivered}, CodeFrom: 404, CodeTo: 404}, 5},
+		"of another type":     {store.Filter{EventTypes: []string{"NONE"}}, 0},
+		"what was delivered":  {store.Filter{Statuses: []delivery.Status{delivery.StatusDelivered}}, 5},
+		"what will be":        {store.Filter{To: &future}, 10},
+		"nothing that is new": {store.Filter{From: &future}, 0},
 	} {
 		if dry := h.retryAll(redelivery.RetryRequest{Filter: c.filter, DryRun: true}); dry.Redelivered != c.want || dry.Kind != redelivery.JobRetry {
 			t.Errorf("%s: %d, want %d", name, dry.Redelivered, c.want)
@@ -74,7 +74,7 @@ func TestRetryOfAllThatMatches(t *testing.T) {
 	if n := boxes[0].count() + boxes[3].count(); n != 5*4+5 {
 		t.Errorf("the dry runs sent: %d received", n)
 	}
-	if job := h.retryAll(redelivery.RetryRequest{Filter: query.Filter{Subscriber: &subs[0].UUID}}); job.Redelivered != 5 || job.Status != redelivery.JobCompleted {
+	if job := h.retryAll(redelivery.RetryRequest{Filter: store.Filter{Subscriber: &subs[0].UUID}}); job.Redelivered != 5 || job.Status != redelivery.JobCompleted {
 		t.Errorf("%+v", job)
 	}
 	h.reachAll(ids, subs[0], delivery.StatusDelivered)
@@ -85,12 +85,12 @@ func TestRetryOfAllThatMatches(t *testing.T) {
 	h.settled()
 	boxes[3].once(t, ids)
 
-	_, err := h.Redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company, Filter: query.Filter{Subscriber: &subs[2].UUID}})
+	_, err := h.Redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company, Filter: store.Filter{Subscriber: &subs[2].UUID}})
 	if !errors.Is(err, delivery.ErrSubscriberDisabled) {
 		t.Errorf("of a disabled subscriber: %v", err)
 	}
 	stranger := uuid.New()
-	_, err = h.Redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company, Filter: query.Filter{Subscriber: &stranger}})
+	_, err = h.Redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company, Filter: store.Filter{Subscriber: &stranger}})
 	if !errors.Is(err, subscribers.ErrNotFound) {
 		t.Errorf("of an unknown subscriber: %v", err)
 	}
@@ -117,7 +117,7 @@ func TestRetryIsPacedAndCancelled(t *testing.T) {
 	}
 	h.write(sub.UUID, ids, time.Now(), dead)
 	h.start()
-	job, err := h.Redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company, Filter: query.Filter{Subscriber: &sub.UUID}})
+	job, err := h.Redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company, Filter: store.Filter{Subscriber: &sub.UUID}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestRetryIsPacedAndCancelled(t *testing.T) {
 	if _, err := h.Redelivery.Cancel(t.Context(), uuid.New(), job.UUID); !errors.Is(err, delivery.ErrNotFound) {
 		t.Errorf("another company's: %v", err)
 	}
-	done := h.retryAll(redelivery.RetryRequest{DryRun: true, Filter: query.Filter{From: &time.Time{}}})
+	done := h.retryAll(redelivery.RetryRequest{DryRun: true, Filter: store.Filter{From: &time.Time{}}})
 	if _, err := h.Redelivery.Cancel(t.Context(), h.company, done.UUID); !errors.Is(err, redelivery.ErrFinished) {
 		t.Errorf("a completed one: %v", err)
 	}

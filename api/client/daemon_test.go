@@ -18,7 +18,7 @@ import (
 	"spendhook/auth/keys"
 	"spendhook/auth/tokens"
 	"spendhook/dispatcher"
-	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/feed"
 	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/requests"
@@ -79,7 +79,7 @@ func startDaemon(t *testing.T) *daemon {
 func startPipeline(t *testing.T) api.Options {
 	t.Helper()
 	redis, logger := redistest.New(t), slog.New(slog.DiscardHandler)
-	policy := lifecycle.Policy{Schedule: []time.Duration{time.Second}, DeadRetention: time.Hour, Retention: 7 * 24 * time.Hour, FailingAfter: 4, DisableAfter: time.Hour}
+	policy := delivery.Policy{Schedule: []time.Duration{time.Second}, DeadRetention: time.Hour, Retention: 7 * 24 * time.Hour, FailingAfter: 4, DisableAfter: time.Hour}
 	store := history.New(history.Options{Client: redis, Retention: policy.Retention})
 	subs := subscribers.NewStore(subscribers.StoreOptions{Client: redis, Keyring: sealtest.Keyring()})
 	lists := listing.New(redis, sealtest.Keyring())

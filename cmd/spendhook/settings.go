@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"spendhook/config"
-	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery"
 	"spendhook/events/eventtype"
 	"spendhook/internal/ratelimit"
 )
@@ -44,8 +44,8 @@ func rateLimits(l config.Limits) (client, company ratelimit.Limit) {
 		ratelimit.Limit{PerSecond: float64(l.CompanyRate), Burst: l.CompanyBurst}
 }
 
-func deliveryPolicy(cfg *config.Config) lifecycle.Policy {
-	return lifecycle.Policy{
+func deliveryPolicy(cfg *config.Config) delivery.Policy {
+	return delivery.Policy{
 		Schedule:      cfg.Delivery.Schedule,
 		Jitter:        cfg.Delivery.Jitter,
 		RetryAfterMax: 24 * time.Hour,

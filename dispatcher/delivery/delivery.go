@@ -1,5 +1,5 @@
-// Package delivery defines a delivery: its name, its record and its status. The packages
-// below it change its status, store it and read it.
+// Package delivery defines a delivery: its name, its record, its status, and the transitions between
+// statuses, as pure functions. The packages below it store and read deliveries.
 package delivery
 
 import (

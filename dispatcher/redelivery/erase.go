@@ -1,6 +1,7 @@
 package redelivery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -9,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/subscribers"
@@ -22,7 +23,7 @@ import (
 // data that the company adds later. ErrTooManyJobs.
 func (s *Service) Erase(ctx context.Context, company uuid.UUID) (Job, error) {
 	now := s.Now().UTC().Truncate(time.Millisecond)
-	return s.startJob(ctx, Job{CompanyUUID: company, Kind: JobErase, Filter: query.Filter{To: &now}})
+	return s.startJob(ctx, Job{CompanyUUID: company, Kind: JobErase, Filter: store.Filter{To: &now}})
 }
 
 // others lists the company's other jobs that were started before j, or at the same time.
@@ -75,9 +76,6 @@ const forceAfter = time.Minute
 // events is open: pending deliveries end when they are claimed or their attempts end, because their
 // subscriber is deleted, or when the event is matched with no subscriber.
 func (s *Service) eraseEvents(ctx context.Context, j *Job) (string, error) {
-	if err := s.dropAllQuarantined(ctx, j); err != nil {
-		return "", err
-	}
 	ids, next, err := s.Events.Walk(ctx, j.CompanyUUID, time.UnixMilli(0), *j.Filter.To, j.Cursor, jobPage)
 	if err != nil {
 		return "", err
@@ -85,45 +83,43 @@ func (s *Service) eraseEvents(ctx context.Context, j *Job) (string, error) {
 	return next, s.eraseAll(ctx, j, refsOf(j.CompanyUUID, ids))
 }
 
-// eraseAll returns errHeld when some of the events are open.
+// eraseAll returns errHeld when some of the events are open, for example because they were
+// quarantined after eraseQuarantine: it drops these.
 func (s *Service) eraseAll(ctx context.Context, j *Job, refs []events.Ref) error {
 	erased, open, err := s.Deliveries.EraseAll(ctx, refs, s.Now().Sub(j.CreatedAt) > forceAfter)
 	j.Examined += int64(erased)
 	j.Redelivered += int64(erased)
-	if err == nil && open > 0 {
-		return errHeld
+	if err != nil || open == 0 {
+		return err
 	}
-	return err
+	for next := ""; ; {
+		if next, err = s.dropQuarantined(ctx, j, next); err != nil || next == "" {
+			return cmp.Or(err, errHeld)
+		}
+	}
 }
 
-// dropAllQuarantined drops the company's entries from the quarantine, except those of later data.
-func (s *Service) dropAllQuarantined(ctx context.Context, j *Job) error {
-	filter := quarantine.Filter{Company: &j.CompanyUUID, Size: 100}
-	for {
-		page, err := s.Quarantine.List(ctx, filter)
+// eraseQuarantine drops a page of the company's entries from the quarantine.
+func (s *Service) eraseQuarantine(ctx context.Context, j *Job) (string, error) {
+	return s.dropQuarantined(ctx, j, j.Cursor)
+}
+
+// dropQuarantined drops the entries of the quarantine's page at a cursor, except those of later data.
+func (s *Service) dropQuarantined(ctx context.Context, j *Job, at string) (next string, err error) {
+	page, err := s.Quarantine.List(ctx, quarantine.Filter{Company: &j.CompanyUUID, Size: 100, Cursor: at})
+	for _, e := range page.Items {
+		later, err := s.later(ctx, j, e)
 		if err != nil {
-			return err
+			return "", err
 		}
-		for _, e := range page.Items {
-			later, err := s.later(ctx, j, e)
-			if err != nil {
-				return err
-			}
-			if later {
-				continue
-			}
-			drop := s.DropQuarantined
-			if e.EventID == "" {
-				drop = s.Quarantine.Forget
-			}
-			if err := drop(ctx, e); err != nil && !errors.Is(err, quarantine.ErrNotFound) && !errors.Is(err, delivery.ErrInFlight) {
-				return err
-			}
+		if later {
+			continue
 		}
-		if filter.Cursor = page.Next; filter.Cursor == "" {
-			return nil
+		if err := s.DropQuarantined(ctx, e); err != nil && !errors.Is(err, quarantine.ErrNotFound) && !errors.Is(err, delivery.ErrInFlight) {
+			return "", err
 		}
 	}
+	return page.Next, err
 }
 
 // later reports whether the event or subscriber of an entry was added after the job was started. An

@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/internal/cursor"
 )
@@ -45,7 +44,7 @@ type Job struct {
 	Kind           JobKind      `json:"kind"`
 	Status         JobStatus    `json:"status"`
 	DryRun         bool         `json:"dryRun,omitzero"`
-	Filter         query.Filter `json:"filter"`      // deliveries to examine; of a RECOVER also the span of missed events
+	Filter         store.Filter `json:"filter"`      // deliveries to examine; of a RECOVER also the span of missed events
 	Examined       int64        `json:"examined"`    // deliveries and events examined
 	Redelivered    int64        `json:"redelivered"` // deliveries changed (in a dry run: that would change); of an ERASE, payloads erased
 	CreatedAt      time.Time    `json:"createdAt"`
@@ -69,7 +68,7 @@ func (j *Job) end(as JobStatus, now time.Time) {
 }
 
 // page selects the deliveries that the next step examines: those of the job in some statuses.
-func (j *Job) page(statuses []delivery.Status) query.Filter {
+func (j *Job) page(statuses []delivery.Status) store.Filter {
 	f := j.Filter
 	f.Company, f.Statuses, f.Cursor, f.Size = &j.CompanyUUID, statuses, j.Cursor, jobPage
 	return f
@@ -117,8 +116,8 @@ func (s *Service) Step(ctx context.Context, company, id uuid.UUID) (again time.D
 	case errors.Is(err, errUnreadable):
 		s.Logger.Error("job dropped", "company_uuid", company, "job_uuid", id, "exception.message", err)
 		return -1, s.forget(ctx, company, id.String())
-	case errors.Is(err, delivery.ErrNotFound):
-		return -1, nil
+	case errors.Is(err, delivery.ErrNotFound): // the list of jobs by their end may still have it
+		return -1, s.forget(ctx, company, id.String())
 	case err != nil:
 		return 0, err
 	case j.finished():
@@ -171,7 +170,7 @@ func (s *Service) phases(k JobKind) []phase {
 	case JobRetry:
 		return []phase{s.retryMatching}
 	case JobErase:
-		return []phase{s.eraseSubscribers, s.eraseEvents, s.eraseDead, s.eraseJobs}
+		return []phase{s.eraseSubscribers, s.eraseQuarantine, s.eraseEvents, s.eraseDead, s.eraseJobs}
 	}
 	return nil
 }
@@ -201,7 +200,7 @@ func (s *Service) step(ctx context.Context, j *Job) error {
 // walk changes the deliveries of a page, the newest first. next returns the new record, nil for a
 // delivery that stays as it is. Deliveries with an attempt under way stay as they are, and so do
 // those that change meanwhile.
-func (s *Service) walk(ctx context.Context, j *Job, f query.Filter, next func(*delivery.Delivery) *delivery.Record) (string, error) {
+func (s *Service) walk(ctx context.Context, j *Job, f store.Filter, next func(*delivery.Delivery) *delivery.Record) (string, error) {
 	page, err := s.Deliveries.List(ctx, f)
 	if err != nil {
 		return "", err

@@ -48,8 +48,8 @@ func finish(t *testing.T, s *Service, j Job) {
 	}
 }
 
-// lives are the times to live, in days, of a company's jobs and of their index; -1: none.
-func lives(t *testing.T, s *Service, company uuid.UUID) [2]time.Duration {
+// daysLeft are the times to live, in days, of a company's jobs and of their index; -1: none.
+func daysLeft(t *testing.T, s *Service, company uuid.UUID) [2]time.Duration {
 	t.Helper()
 	var days [2]time.Duration
 	for i, key := range []string{jobsKey(company), endsKey(company)} {
@@ -71,7 +71,7 @@ func TestUnfinishedJobsAreKept(t *testing.T) {
 	s, now := newService(t)
 	company := uuid.New()
 	old := start(t, s, company)
-	if got := lives(t, s, company); got != [2]time.Duration{-1, -1} {
+	if got := daysLeft(t, s, company); got != [2]time.Duration{-1, -1} {
 		t.Errorf("a new job is kept for %d days", got)
 	}
 	*now = now.Add(2 * jobRetention)
@@ -81,12 +81,12 @@ func TestUnfinishedJobsAreKept(t *testing.T) {
 		t.Errorf("%+v, %v", page, err)
 	}
 	finish(t, s, late)
-	if got := lives(t, s, company); got != [2]time.Duration{-1, -1} {
+	if got := daysLeft(t, s, company); got != [2]time.Duration{-1, -1} {
 		t.Errorf("with an unfinished one, the jobs are kept for %d days", got)
 	}
 	*now = now.Add(jobRetention - time.Second)
 	finish(t, s, old)
-	if got := lives(t, s, company); got != [2]time.Duration{7, 7} {
+	if got := daysLeft(t, s, company); got != [2]time.Duration{7, 7} {
 		t.Errorf("finished jobs are kept for %d days", got)
 	}
 	if page, err = s.Jobs(t.Context(), JobFilter{Company: company}); err != nil || len(page.Items) != 2 {
@@ -149,6 +149,23 @@ func TestDamagedJobIsDropped(t *testing.T) {
 		if s.Client.Exists(t.Context(), key).Val() != 0 {
 			t.Errorf("%s is left", key)
 		}
+	}
+}
+
+// A job that was lost from the hash of jobs does not count as unfinished after its next step.
+func TestMissingJobIsForgotten(t *testing.T) {
+	t.Parallel()
+	s, _ := newService(t)
+	company := uuid.New()
+	j := start(t, s, company)
+	if err := s.Client.HDel(t.Context(), jobsKey(company), j.UUID.String()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := s.Step(t.Context(), company, j.UUID); again >= 0 || err != nil {
+		t.Errorf("it is served again after %v, %v", again, err)
+	}
+	if n := s.Client.ZCard(t.Context(), endsKey(company)).Val(); n != 0 {
+		t.Errorf("%d jobs count as unfinished", n)
 	}
 }
 

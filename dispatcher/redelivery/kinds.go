@@ -9,8 +9,6 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/lifecycle"
-	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/events"
 	"spendhook/subscribers"
@@ -20,12 +18,12 @@ import (
 // RetryRequest says which deliveries of a company to attempt again.
 type RetryRequest struct {
 	Company uuid.UUID
-	Filter  query.Filter // applies to present deliveries; no status: DEAD
+	Filter  store.Filter // applies to present deliveries; no status: DEAD
 	DryRun  bool         // only count
 }
 
 // Matching is the filter of the deliveries to retry.
-func (r *RetryRequest) Matching() query.Filter {
+func (r *RetryRequest) Matching() store.Filter {
 	f := r.Filter
 	f.Company = &r.Company
 	if len(f.Statuses) == 0 {
@@ -66,7 +64,7 @@ func (s *Service) retryMatching(ctx context.Context, j *Job) (string, error) {
 		if !enabled[d.Subscriber] {
 			return nil
 		}
-		return new(lifecycle.Restart(d.Record, delivery.ReasonReplay, s.Now()))
+		return new(delivery.Restart(d.Record, delivery.ReasonReplay, s.Now()))
 	})
 }
 
@@ -95,7 +93,7 @@ func (s *Service) Recover(ctx context.Context, r RecoverRequest) (Job, error) {
 	}
 	return s.startJob(ctx, Job{
 		CompanyUUID: r.Company, SubscriberUUID: r.Subscriber, Kind: JobRecover, DryRun: r.DryRun,
-		Filter: query.Filter{From: &r.Since, To: &r.Until, Statuses: r.Statuses},
+		Filter: store.Filter{From: &r.Since, To: &r.Until, Statuses: r.Statuses},
 	})
 }
 
@@ -110,7 +108,7 @@ func (s *Service) recoverIn(dead bool) phase {
 			return "", nil
 		}
 		return s.walk(ctx, j, j.page(statuses), func(d *delivery.Delivery) *delivery.Record {
-			return new(lifecycle.Restart(d.Record, delivery.ReasonRecover, s.Now()))
+			return new(delivery.Restart(d.Record, delivery.ReasonRecover, s.Now()))
 		})
 	}
 }
@@ -145,7 +143,7 @@ func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
 			}
 			if matches, _ := sub.Matches(filter.NewEvent(e.Event)); matches {
 				base := delivery.NewRecord(*e)
-				next := lifecycle.Restart(*base, delivery.ReasonRecover, s.Now())
+				next := delivery.Restart(*base, delivery.ReasonRecover, s.Now())
 				writes = append(writes, writeOf(delivery.Ref{Ref: e.Ref(), Subscriber: sub.UUID}, base, &next))
 			}
 		}
@@ -192,7 +190,7 @@ func (s *Service) Drop(ctx context.Context, company, subscriber uuid.UUID) (Job,
 		return Job{}, err
 	}
 	until := s.Now().UTC().Truncate(time.Millisecond).Add(-time.Millisecond)
-	return s.startJob(ctx, Job{CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobDrop, Filter: query.Filter{To: &until}})
+	return s.startJob(ctx, Job{CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobDrop, Filter: store.Filter{To: &until}})
 }
 
 // unlessGone is a phase that changes the subscriber, if it still exists.
@@ -208,6 +206,6 @@ func unlessGone(change func(ctx context.Context, company, subscriber uuid.UUID) 
 
 func (s *Service) dropWaiting(ctx context.Context, j *Job) (string, error) {
 	return s.walk(ctx, j, j.page(live), func(d *delivery.Delivery) *delivery.Record {
-		return new(lifecycle.Cancel(d.Record, delivery.ReasonDropped, s.Now()))
+		return new(delivery.Cancel(d.Record, delivery.ReasonDropped, s.Now()))
 	})
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
@@ -130,7 +129,7 @@ func (s *Service) change(ctx context.Context, r delivery.Ref, rec *delivery.Reco
 // restart makes a delivery due at once with a fresh schedule.
 func (s *Service) restart(ctx context.Context, r delivery.Ref, rec *delivery.Record) (delivery.Delivery, error) {
 	return s.change(ctx, r, rec, func(rec delivery.Record) *delivery.Record {
-		return new(lifecycle.Restart(rec, delivery.ReasonReplay, s.Now()))
+		return new(delivery.Restart(rec, delivery.ReasonReplay, s.Now()))
 	})
 }
 
@@ -207,17 +206,23 @@ func (e UnknownSubscribersError) Error() string {
 	return strings.Join(uuid.UUIDs(e[:min(len(e), 10)]).Strings(), ", ")
 }
 
-// DropQuarantined drops an event or a delivery from the quarantine. A delivery is cancelled. An
-// event is no longer pending, and its payload is removed, if it is not matched, or if it cannot be
+// DropQuarantined drops an entry of the quarantine. A subscriber is deleted. A delivery is cancelled.
+// An event is no longer pending, and its payload is removed, if it is not matched, or if it cannot be
 // read and has no open delivery. quarantine.ErrNotFound when there is no such entry;
 // delivery.ErrInFlight while an attempt is under way. Calling it again is safe.
 func (s *Service) DropQuarantined(ctx context.Context, e quarantine.Entry) error {
 	listed, err := s.Quarantine.Has(ctx, e)
-	if err == nil && !listed {
-		err = quarantine.ErrNotFound
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case !listed:
+		return quarantine.ErrNotFound
+	case e.EventID == "":
+		err = s.Subscribers.Delete(ctx, e.Company, *e.Subscriber)
+		if err != nil && !errors.Is(err, subscribers.ErrNotFound) {
+			return err
+		}
+		return s.Quarantine.Forget(ctx, e)
 	}
 	event := events.Ref{Company: e.Company, ID: e.EventID}
 	stored, unreadable := s.Events.Get(ctx, event) // the error may also be of Redis, or ErrNotFound
@@ -246,7 +251,7 @@ func (s *Service) drop(ctx context.Context, r delivery.Ref, fresh *delivery.Reco
 		return err
 	}
 	if records[0] == nil {
-		w := writeOf(r, fresh, new(lifecycle.Cancel(*fresh, delivery.ReasonDropped, s.Now())))
+		w := writeOf(r, fresh, new(delivery.Cancel(*fresh, delivery.ReasonDropped, s.Now())))
 		w.Changes[0].Damaged = true
 		found, err := s.write(ctx, w)
 		if err == nil && found[0] != nil && found[0].InFlight {
@@ -258,7 +263,7 @@ func (s *Service) drop(ctx context.Context, r delivery.Ref, fresh *delivery.Reco
 		if !rec.Status.Live() {
 			return nil
 		}
-		return new(lifecycle.Cancel(rec, delivery.ReasonDropped, s.Now()))
+		return new(delivery.Cancel(rec, delivery.ReasonDropped, s.Now()))
 	})
 	return err
 }

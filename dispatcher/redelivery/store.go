@@ -1,7 +1,6 @@
 package redelivery
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	_ "embed" // the script
@@ -130,7 +129,7 @@ func (s *Service) all(ctx context.Context, company uuid.UUID) ([]Job, error) {
 			jobs = append(jobs, j)
 		}
 	}
-	slices.SortFunc(jobs, func(a, b Job) int { return b.place().compare(a.place()) })
+	slices.SortFunc(jobs, func(a, b Job) int { return cmp.Compare(b.place(), a.place()) })
 	return jobs, nil
 }
 
@@ -168,27 +167,18 @@ type JobPage struct {
 
 const jobList = "jobs"
 
-// jobPlace is the place of a job in the order of their starts.
-type jobPlace struct {
-	At time.Time `json:"t"`
-	ID uuid.UUID `json:"i"`
-}
-
-func (j *Job) place() jobPlace { return jobPlace{j.CreatedAt, j.UUID} }
-
-func (p jobPlace) compare(o jobPlace) int {
-	return cmp.Or(p.At.Compare(o.At), bytes.Compare(p.ID[:], o.ID[:]))
-}
+// place is the place of a job in the order of their starts.
+func (j *Job) place() string { return fmt.Sprintf("%020d%s", j.CreatedAt.UnixNano(), j.UUID) }
 
 // Jobs lists jobs of a company. cursor.ErrBad when the cursor is not of this list.
 func (s *Service) Jobs(ctx context.Context, f JobFilter) (page JobPage, err error) {
-	key, after := fmt.Sprint(f.Company, f.Subscriber, f.Kinds, f.Statuses), jobPlace{}
+	key, after := fmt.Sprint(f.Company, f.Subscriber, f.Kinds, f.Statuses), ""
 	if err := cursor.Decode(f.Cursor, jobList, key, &after); err != nil {
 		return page, err
 	}
 	page.Items, err = s.all(ctx, f.Company)
 	page.Items = slices.DeleteFunc(page.Items, func(j Job) bool {
-		return f.Cursor != "" && j.place().compare(after) >= 0 ||
+		return f.Cursor != "" && j.place() >= after ||
 			f.Subscriber != nil && j.SubscriberUUID != *f.Subscriber ||
 			len(f.Kinds) > 0 && !slices.Contains(f.Kinds, j.Kind) ||
 			len(f.Statuses) > 0 && !slices.Contains(f.Statuses, j.Status)

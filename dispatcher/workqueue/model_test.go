@@ -12,7 +12,6 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/workqueue"
@@ -352,7 +351,7 @@ func (m *model) outcome(w *try, kind string, c store.Change) {
 	now := time.Now()
 	res := &attempt.Result{Class: attempt.ClassHTTP5xx, StartedAt: now, Duration: time.Duration(len(m.accepted)) * time.Millisecond}
 	decide := func(r delivery.Record) delivery.Record {
-		return lifecycle.Decide(r, *res, testPolicy, now, func() float64 { return 0 })
+		return delivery.Decide(r, *res, testPolicy, now, func() float64 { return 0 })
 	}
 	var do apply
 	switch kind {
@@ -367,17 +366,17 @@ func (m *model) outcome(w *try, kind string, c store.Change) {
 		res.Class, do = attempt.ClassAborted, decide
 	case "overflow", "breaker":
 		res, c.Backlog = nil, true
-		do = func(r delivery.Record) delivery.Record { return lifecycle.Queue(r, delivery.ReasonBusy, now) }
+		do = func(r delivery.Record) delivery.Record { return delivery.Queue(r, delivery.ReasonBusy, now) }
 		if kind == "breaker" {
 			c.Open, c.Pause = true, testPause
 		}
 	case "put back":
 		res = nil
-		do = func(r delivery.Record) delivery.Record { return lifecycle.Requeue(r, now) }
+		do = func(r delivery.Record) delivery.Record { return delivery.Requeue(r, now) }
 	case "cancel":
 		res = nil
 		do = func(r delivery.Record) delivery.Record {
-			return lifecycle.Cancel(r, delivery.ReasonSubscriberDeleted, now)
+			return delivery.Cancel(r, delivery.ReasonSubscriberDeleted, now)
 		}
 	}
 	if !c.Claimed {
@@ -522,12 +521,12 @@ func (m *model) changes(t *rapid.T) {
 	now := time.Now()
 	switch kind := rapid.SampledFrom([]string{"requeue", "cancel", "replay"}).Draw(t, "change"); {
 	case kind == "requeue" && rec.Status.Live():
-		next = lifecycle.Requeue(*rec, now)
+		next = delivery.Requeue(*rec, now)
 		next.Reason = ""
 	case kind == "cancel" && rec.Status.Live():
-		next = lifecycle.Cancel(*rec, delivery.ReasonSubscriberDeleted, now)
+		next = delivery.Cancel(*rec, delivery.ReasonSubscriberDeleted, now)
 	case kind == "replay":
-		next = lifecycle.Restart(*rec, delivery.ReasonReplay, now)
+		next = delivery.Restart(*rec, delivery.ReasonReplay, now)
 	default:
 		return
 	}
@@ -654,7 +653,7 @@ func (m *model) release() int {
 		}
 		if rec := records[0]; rec != nil && rec.Status.Live() {
 			n++
-			next := lifecycle.Requeue(*rec, time.Now())
+			next := delivery.Requeue(*rec, time.Now())
 			next.Reason = ""
 			m.guarded(ref, rec, &next)
 		}

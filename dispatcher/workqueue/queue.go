@@ -208,10 +208,14 @@ func (q *Queue) Release(ctx context.Context) error {
 	q.endHeartbeats()
 	q.background.Wait()
 	shards, err := partition.ByShard(ctx, q.opts.Client, partition.All())
+	var releasing sync.WaitGroup
 	for _, partitions := range shards {
-		_, failed := q.requeueAll(ctx, partitions, *q.replica.Load())
-		err = errors.Join(err, failed)
+		releasing.Go(func() {
+			_, failed := q.requeueAll(ctx, partitions, *q.replica.Load())
+			q.locked(func() { err = errors.Join(err, failed) })
+		})
 	}
+	releasing.Wait()
 	return err
 }
 

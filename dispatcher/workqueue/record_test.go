@@ -8,7 +8,6 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
@@ -31,7 +30,7 @@ func (b *bench) queued(q *workqueue.Queue, company uuid.UUID, id string) deliver
 func (b *bench) overflow(company uuid.UUID, id string, sub uuid.UUID) store.Write {
 	ref := delivery.Ref{Ref: events.Ref{Company: company, ID: id}, Subscriber: sub}
 	base := &delivery.Record{Status: delivery.StatusPending, Created: time.Now().UnixMilli()}
-	next := lifecycle.Queue(*base, delivery.ReasonBusy, time.Now())
+	next := delivery.Queue(*base, delivery.ReasonBusy, time.Now())
 	return store.Write{Event: ref.Ref, Matched: true, Changes: []store.Change{
 		{Ref: ref, Base: base, Next: &next, Backlog: true},
 	}}
@@ -47,7 +46,7 @@ func (b *bench) attempted(company uuid.UUID, d workqueue.Delivery, outcome attem
 	now := time.Now()
 	b.attempts++ // so that no two results are alike
 	res := attempt.Result{Class: outcome, StartedAt: now, Duration: time.Duration(b.attempts) * time.Millisecond}
-	next := lifecycle.Decide(*base, res, testPolicy, now, func() float64 { return 0 })
+	next := delivery.Decide(*base, res, testPolicy, now, func() float64 { return 0 })
 	ref := delivery.Ref{Ref: events.Ref{Company: company, ID: d.EventID}, Subscriber: d.Subscriber}
 	return store.Write{Event: ref.Ref, Changes: []store.Change{{Ref: ref, Base: base, Next: &next, Claimed: true, Reach: reach}}}
 }
@@ -121,7 +120,7 @@ func TestLateOutcomeQueuesNothingInFlight(t *testing.T) {
 	if found == nil {
 		t.Fatal("the late outcome replaced a newer one")
 	}
-	next := lifecycle.Decide(*found.Record, attempt.Result{Class: attempt.ClassHTTP5xx, StartedAt: time.Now()}, testPolicy, time.Now(), func() float64 { return 0 })
+	next := delivery.Decide(*found.Record, attempt.Result{Class: attempt.ClassHTTP5xx, StartedAt: time.Now()}, testPolicy, time.Now(), func() float64 { return 0 })
 	next.Version = found.Record.Version
 	w.Changes[0].Base, w.Changes[0].Next = found.Record, &next
 	b.record(late.Name(), w)

@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/workqueue"
@@ -52,7 +52,7 @@ const (
 	testPause    = 2 * time.Millisecond
 )
 
-var testPolicy = lifecycle.Policy{
+var testPolicy = delivery.Policy{
 	Schedule:  []time.Duration{0, time.Millisecond, 2 * time.Millisecond, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
 	Retention: time.Hour, DeadRetention: 2 * time.Hour, RetryAfterMax: time.Hour,
 }

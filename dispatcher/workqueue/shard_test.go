@@ -172,6 +172,36 @@ func TestReplicaStartsWhileAShardIsAway(t *testing.T) {
 	eventually(t, "the shard is served", func() bool { return slices.Equal(k.events(), []string{"a", "b"}) })
 }
 
+// A shard that hangs does not delay the release of the others.
+func TestReleaseOfAShardDoesNotWaitForAnother(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Cluster(t, 2)
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{servers[0].Addr(), servers[1].Addr()}, ReadTimeout: time.Hour,
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	hung, other := companyAt(t, client, servers[0]), companyAt(t, client, servers[1])
+	b := newBench(t, client)
+	b.accept(hung, "a")
+	b.accept(other, "b")
+	k := &taker{others: 100}
+	q := start(t, client, k, nil)
+	q.Kick(partition.Of(hung), partition.Of(other))
+	eventually(t, "the events are claimed", func() bool { return len(k.events()) == 2 })
+	q.StopClaiming(t.Context())
+	servers[0].Pause()
+	defer servers[0].Resume()
+	released := make(chan error, 1)
+	go func() { released <- q.Release(t.Context()) }()
+	eventually(t, "the event of the other shard is requeued", func() bool {
+		return client.LLen(t.Context(), partition.Key(other, "q:"+other.String())).Val() == 1
+	})
+	servers[0].Resume()
+	if err := <-released; err != nil {
+		t.Error(err)
+	}
+}
+
 // failures counts the heartbeats that failed.
 type failures struct {
 	slog.Handler

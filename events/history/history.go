@@ -62,16 +62,15 @@ func (r *Reader) Get(ctx context.Context, ref events.Ref) (events.Stored, error)
 
 // sizes are the stored bytes of each event; 0 for an event that does not exist or is damaged.
 func (r *Reader) sizes(ctx context.Context, refs []events.Ref) ([]int, error) {
-	lengths, _ := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, ref events.Ref) *redis.IntCmd {
+	lengths, err := pipeline.Readable(ctx, r.client, refs, func(pipe redis.Pipeliner, ref events.Ref) *redis.IntCmd {
 		return pipe.StrLen(ctx, layout.EventKey(ref))
-	}) // each command has its own error
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: measure events: %w", events.ErrUnavailable, err)
+	}
 	sizes := make([]int, len(refs))
 	for i, length := range lengths {
-		n, err := length.Result()
-		if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
-			return nil, fmt.Errorf("%w: measure events: %w", events.ErrUnavailable, err)
-		}
-		sizes[i] = int(n)
+		sizes[i] = int(length.Val())
 	}
 	return sizes, nil
 }
@@ -85,16 +84,15 @@ func (r *Reader) GetMany(ctx context.Context, refs []events.Ref) ([]*events.Stor
 // read parses the values of events, up to their last byte (-1: all). Missing and damaged events
 // are nil.
 func (r *Reader) read(ctx context.Context, refs []events.Ref, last int64, parse func(events.Ref, string) (*events.Stored, error)) ([]*events.Stored, error) {
-	values, _ := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, ref events.Ref) *redis.StringCmd {
+	values, err := pipeline.Readable(ctx, r.client, refs, func(pipe redis.Pipeliner, ref events.Ref) *redis.StringCmd {
 		return pipe.GetRange(ctx, layout.EventKey(ref), 0, last)
-	}) // each command has its own error
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: read events: %w", events.ErrUnavailable, err)
+	}
 	found := make([]*events.Stored, len(refs))
 	for i, value := range values {
-		raw, err := value.Result()
-		if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
-			return nil, fmt.Errorf("%w: read events: %w", events.ErrUnavailable, err)
-		}
-		if stored, err := parse(refs[i], raw); err == nil {
+		if stored, err := parse(refs[i], value.Val()); err == nil {
 			found[i] = stored
 		}
 	}

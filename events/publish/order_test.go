@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/events"
 	"spendhook/events/publish"
@@ -125,7 +125,7 @@ func TestBacklogFull(t *testing.T) {
 func (b *bundle) settle(t *testing.T, ids ...string) {
 	t.Helper()
 	deliveries := store.New(store.Options{
-		Client: b.Redis, Policy: lifecycle.Policy{Retention: retention, DeadRetention: retention}, Now: time.Now,
+		Client: b.Redis, Policy: delivery.Policy{Retention: retention, DeadRetention: retention}, Now: time.Now,
 	})
 	var writes []store.Write
 	for _, id := range ids {

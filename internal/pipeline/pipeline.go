@@ -3,6 +3,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -19,4 +20,15 @@ func Each[T any, C redis.Cmder](ctx context.Context, client redis.UniversalClien
 		return nil
 	})
 	return commands, err
+}
+
+// Readable is Each, except that a missing key and a key of the wrong type give zero values and no error.
+func Readable[T any, C redis.Cmder](ctx context.Context, client redis.UniversalClient, items []T, ask func(pipe redis.Pipeliner, item T) C) ([]C, error) {
+	commands, _ := Each(ctx, client, items, ask) // each command has its own error
+	for _, c := range commands {
+		if err := c.Err(); err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+			return nil, err
+		}
+	}
+	return commands, nil
 }

@@ -18,7 +18,6 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/events"
 	"spendhook/events/history"
@@ -59,7 +58,7 @@ func newSettled(t *testing.T, client redis.UniversalClient) *settled {
 	t.Cleanup(s.numbers.Close)
 	s.deliveries = store.New(store.Options{
 		Client: client, BreakerPause: time.Second, BreakerFailures: 10, Now: clock,
-		Policy: lifecycle.Policy{Retention: keepIDs, DeadRetention: 30 * 24 * time.Hour, KeepDelivered: keepDelivered},
+		Policy: delivery.Policy{Retention: keepIDs, DeadRetention: 30 * 24 * time.Hour, KeepDelivered: keepDelivered},
 	})
 	return s
 }
@@ -375,7 +374,7 @@ func (s *settled) delivered(batch []events.Event) []store.Write {
 		r := delivery.Ref{Ref: s.ref(batch[i].ID), Subscriber: subscriber}
 		base := delivery.NewRecord(events.Stored{Event: batch[i], AcceptedAt: s.now})
 		result := attempt.Result{StatusCode: 204, StartedAt: s.now, Duration: 5 * time.Millisecond}
-		next := lifecycle.Decide(*base, result, lifecycle.Policy{}, s.now, rand.Float64)
+		next := delivery.Decide(*base, result, delivery.Policy{}, s.now, rand.Float64)
 		writes[i] = store.Write{Event: r.Ref, Matched: true, Changes: []store.Change{{Ref: r, Base: base, Next: &next}}}
 	}
 	return writes

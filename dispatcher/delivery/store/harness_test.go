@@ -14,8 +14,6 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/lifecycle"
-	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/history"
@@ -27,7 +25,7 @@ import (
 
 const testReplica = "replica.1"
 
-var harnessPolicy = lifecycle.Policy{
+var harnessPolicy = delivery.Policy{
 	Schedule: []time.Duration{time.Hour, time.Hour}, Retention: 7 * 24 * time.Hour, DeadRetention: 30 * 24 * time.Hour,
 	RetryAfterMax: 24 * time.Hour,
 }
@@ -155,8 +153,8 @@ func (h *harness) standing(t tester, r events.Ref) (s standing) {
 	state := pipe.GetRange(ctx, layout.EventKey(r), 0, 0)
 	ofCompany := pipe.HGet(ctx, partition.Key(r.Company, "c:"+r.Company.String()), "pending")
 	ofPartition := pipe.Get(ctx, partition.Key(r.Company, "pending"))
-	eventFor, deliveriesFor := pipe.PTTL(ctx, layout.EventKey(r)), pipe.PTTL(ctx, query.Deliveries(r))
-	live, all := pipe.HGet(ctx, query.Deliveries(r), "#"), pipe.HKeys(ctx, query.Deliveries(r))
+	eventFor, deliveriesFor := pipe.PTTL(ctx, layout.EventKey(r)), pipe.PTTL(ctx, deliveriesKey(r))
+	live, all := pipe.HGet(ctx, deliveriesKey(r), "#"), pipe.HKeys(ctx, deliveriesKey(r))
 	notes := pipe.HKeys(ctx, partition.Key(r.Company, "n:"+testReplica))
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		t.Fatalf("read how %s stands: %v", r, err)
@@ -183,27 +181,27 @@ func references(notes []string) []string {
 
 // Outcomes of attempts.
 func (h *harness) succeed(r delivery.Record) delivery.Record {
-	return lifecycle.Decide(r, attempt.Result{StatusCode: 200, StartedAt: h.now}, harnessPolicy, h.now, middle)
+	return delivery.Decide(r, attempt.Result{StatusCode: 200, StartedAt: h.now}, harnessPolicy, h.now, middle)
 }
 
 func (h *harness) fail(r delivery.Record) delivery.Record {
-	return lifecycle.Decide(r, attempt.Result{StatusCode: 500, Class: attempt.ClassHTTP5xx, ResponseBody: []byte("no"), StartedAt: h.now}, harnessPolicy, h.now, middle)
+	return delivery.Decide(r, attempt.Result{StatusCode: 500, Class: attempt.ClassHTTP5xx, ResponseBody: []byte("no"), StartedAt: h.now}, harnessPolicy, h.now, middle)
 }
 
 func (h *harness) gone(r delivery.Record) delivery.Record {
-	return lifecycle.Decide(r, attempt.Result{Class: attempt.ClassGone, StatusCode: 410, StartedAt: h.now}, harnessPolicy, h.now, middle)
+	return delivery.Decide(r, attempt.Result{Class: attempt.ClassGone, StatusCode: 410, StartedAt: h.now}, harnessPolicy, h.now, middle)
 }
 
 func (h *harness) queue(r delivery.Record) delivery.Record {
-	return lifecycle.Queue(r, delivery.ReasonBusy, h.now)
+	return delivery.Queue(r, delivery.ReasonBusy, h.now)
 }
 
 func (h *harness) retry(r delivery.Record) delivery.Record {
-	return lifecycle.Restart(r, delivery.ReasonReplay, h.now)
+	return delivery.Restart(r, delivery.ReasonReplay, h.now)
 }
-func (h *harness) requeue(r delivery.Record) delivery.Record { return lifecycle.Requeue(r, h.now) }
+func (h *harness) requeue(r delivery.Record) delivery.Record { return delivery.Requeue(r, h.now) }
 func (h *harness) drop(r delivery.Record) delivery.Record {
-	return lifecycle.Cancel(r, delivery.ReasonSubscriberDeleted, h.now)
+	return delivery.Cancel(r, delivery.ReasonSubscriberDeleted, h.now)
 }
 
 // change changes a delivery from base to next(base).
@@ -228,7 +226,7 @@ func (h *harness) again(t tester, r delivery.Ref, next func(delivery.Record) del
 // stored reads a delivery as it is kept; an attempt under way is not shown.
 func (h *harness) stored(t tester, r delivery.Ref) *delivery.Record {
 	t.Helper()
-	text, err := h.client.HGet(t.Context(), query.Deliveries(r.Ref), r.Subscriber.String()).Result()
+	text, err := h.client.HGet(t.Context(), deliveriesKey(r.Ref), r.Subscriber.String()).Result()
 	if err != nil {
 		t.Fatalf("read %s: %v", r, err)
 	}
@@ -243,7 +241,7 @@ func middle() float64 { return 0.5 }
 
 func storeOn(client redis.UniversalClient) *Store {
 	return New(Options{
-		Client: client, Policy: lifecycle.Policy{Retention: 7 * 24 * time.Hour, DeadRetention: 30 * 24 * time.Hour},
+		Client: client, Policy: delivery.Policy{Retention: 7 * 24 * time.Hour, DeadRetention: 30 * 24 * time.Hour},
 		BreakerPause: time.Second, BreakerFailures: 3, Now: time.Now,
 	})
 }

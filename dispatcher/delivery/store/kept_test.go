@@ -6,8 +6,6 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/lifecycle"
-	"spendhook/dispatcher/delivery/query"
 	"spendhook/events"
 )
 
@@ -18,7 +16,7 @@ func TestLiveDeliveryDoesNotExpire(t *testing.T) {
 	e := h.accepted(t, "e")
 	waits := h.refs(e, 1)[0]
 	h.mustWrite(t, Write{Event: e, Changes: []Change{h.first(waits, h.fail)}, Matched: true})
-	for _, key := range []string{query.LiveOfSubscriber(h.company, waits.Subscriber), query.LiveOfCompany(h.company)} {
+	for _, key := range []string{indexKey(liveIndex, h.company, &waits.Subscriber), indexKey(liveIndex, h.company, nil)} {
 		if ttl := h.client.PTTL(t.Context(), key).Val(); ttl != forever {
 			t.Errorf("%s expires in %v, and the delivery would never be found again", key, ttl)
 		}
@@ -44,21 +42,21 @@ func TestLateDeliveriesExpire(t *testing.T) {
 			{h.first(h.refs(e, 1)[0], h.succeed)},
 			{h.first(h.refs(e, 1)[0], h.gone)},
 		} {
-			h.client.Del(t.Context(), query.Deliveries(e))
+			h.client.Del(t.Context(), deliveriesKey(e))
 			h.mustWrite(t, Write{Event: e, Changes: late, Matched: true})
-			if ttl := h.client.PTTL(t.Context(), query.Deliveries(e)).Val(); ttl <= 0 {
+			if ttl := h.client.PTTL(t.Context(), deliveriesKey(e)).Val(); ttl <= 0 {
 				t.Errorf("%s, %s: the deliveries have the time to live %v", e.ID, late[0].Next.Status, ttl)
 			}
 		}
 	}
 	queued := h.refs(gone, 1)[0]
-	h.client.Del(t.Context(), query.Deliveries(gone))
+	h.client.Del(t.Context(), deliveriesKey(gone))
 	h.mustWrite(t, Write{Event: gone, Changes: []Change{h.first(queued, h.queue)}})
-	if ttl := h.client.PTTL(t.Context(), query.Deliveries(gone)).Val(); ttl != forever {
+	if ttl := h.client.PTTL(t.Context(), deliveriesKey(gone)).Val(); ttl != forever {
 		t.Errorf("a delivery that waits expires in %v", ttl)
 	}
-	h.mustWrite(t, Write{Event: gone, Changes: []Change{h.again(t, queued, func(r delivery.Record) delivery.Record { return lifecycle.Cancel(r, delivery.ReasonExpired, h.now) })}})
-	if ttl := h.client.PTTL(t.Context(), query.Deliveries(gone)).Val(); ttl <= 0 {
+	h.mustWrite(t, Write{Event: gone, Changes: []Change{h.again(t, queued, func(r delivery.Record) delivery.Record { return delivery.Cancel(r, delivery.ReasonExpired, h.now) })}})
+	if ttl := h.client.PTTL(t.Context(), deliveriesKey(gone)).Val(); ttl <= 0 {
 		t.Errorf("the deliveries of an event that is gone have the time to live %v", ttl)
 	}
 }
@@ -70,7 +68,7 @@ func TestOnlyTheLastAnswerIsKept(t *testing.T) {
 	r := delivery.Record{Status: delivery.StatusPending}
 	post := func(outcome attempt.ErrorClass, body string) {
 		now = now.Add(time.Second)
-		r = lifecycle.Decide(r, attempt.Result{Class: outcome, ResponseBody: []byte(body), StartedAt: now}, harnessPolicy, now, middle)
+		r = delivery.Decide(r, attempt.Result{Class: outcome, ResponseBody: []byte(body), StartedAt: now}, harnessPolicy, now, middle)
 	}
 	post(attempt.ClassHTTP5xx, "first")
 	post(attempt.ClassHTTP5xx, "second")

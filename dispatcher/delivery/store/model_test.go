@@ -11,7 +11,6 @@ import (
 	"pgregory.net/rapid"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/layout"
@@ -333,13 +332,13 @@ func (m *model) checkIndexes() {
 	c := m.h.company
 	for _, sub := range m.subs {
 		m.sameSet(layout.OfSubscriberKey(c, sub), all[sub])
-		m.sameSet(query.LiveOfSubscriber(c, sub), live[sub])
-		m.sameSet(query.DeadOfSubscriber(c, sub), dead[sub])
+		m.sameSet(indexKey(liveIndex, c, &sub), live[sub])
+		m.sameSet(indexKey(deadIndex, c, &sub), dead[sub])
 		m.sameSet(queues.EndpointQueueKey(c, sub), queued[sub])
 		m.same("in flight", m.h.client.HKeys(m.t.Context(), queues.InFlightKey(c, sub)).Val(), inFlight[sub])
 	}
-	m.sameSet(query.LiveOfCompany(c), liveOfAll)
-	m.sameSet(query.DeadOfCompany(c), deadOfAll)
+	m.sameSet(indexKey(liveIndex, c, nil), liveOfAll)
+	m.sameSet(indexKey(deadIndex, c, nil), deadOfAll)
 	m.sameSet(deadKey(partition.Of(c)), deadOfPartition)
 }
 

@@ -11,8 +11,6 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/lifecycle"
-	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/layout"
@@ -159,7 +157,7 @@ func TestDamagedDeliveriesDoNotBlockOthers(t *testing.T) {
 				e := h.accept(t, id)
 				writes = append(writes, Write{Event: e, Matched: true, Fanout: 1, Changes: []Change{h.first(delivery.Ref{Ref: e, Subscriber: uuid.New()}, outcome(h))}})
 			}
-			if err := h.client.Set(t.Context(), query.Deliveries(writes[1].Event), "no hash", 0).Err(); err != nil {
+			if err := h.client.Set(t.Context(), deliveriesKey(writes[1].Event), "no hash", 0).Err(); err != nil {
 				t.Fatal(err)
 			}
 			recorded, _, err := h.Record(t.Context(), h.now, testReplica, writes)
@@ -233,8 +231,8 @@ func TestWriteTriedAgainIsRecognised(t *testing.T) {
 	now := time.Now()
 	s := storeOn(redistest.New(t))
 	r := delivery.Ref{Ref: events.Ref{Company: uuid.New(), ID: "e"}, Subscriber: uuid.New()}
-	policy := lifecycle.Policy{Schedule: []time.Duration{time.Minute}}
-	next := lifecycle.Decide(delivery.Record{EventType: "PAYMENT_PAID", Created: now.UnixMilli()}, attempt.Result{StatusCode: 500, Class: attempt.ClassHTTP5xx, StartedAt: now}, policy, now, middle)
+	policy := delivery.Policy{Schedule: []time.Duration{time.Minute}}
+	next := delivery.Decide(delivery.Record{EventType: "PAYMENT_PAID", Created: now.UnixMilli()}, attempt.Result{StatusCode: 500, Class: attempt.ClassHTTP5xx, StartedAt: now}, policy, now, middle)
 	for range 2 {
 		recorded, _, err := s.Record(t.Context(), now, "replica", []Write{{Event: r.Ref, Changes: []Change{{Ref: r, Base: &delivery.Record{}, Next: &next}}}})
 		if conflicts := found(t, recorded, err); len(conflicts) > 0 {
@@ -257,7 +255,7 @@ func TestChangeOfAnOlderVersionIsRefused(t *testing.T) {
 	if err != nil || first[0].Err != nil || first[0].Found[0] != nil {
 		t.Fatalf("not written: %+v, %v", first, err)
 	}
-	late := lifecycle.Restart(delivery.Record{EventType: "PAYMENT_PAID", Created: now.UnixMilli()}, delivery.ReasonReplay, now)
+	late := delivery.Restart(delivery.Record{EventType: "PAYMENT_PAID", Created: now.UnixMilli()}, delivery.ReasonReplay, now)
 	recorded, _, err := s.Record(t.Context(), now, "", []Write{{Event: r.Ref, Changes: []Change{{Ref: r, Base: &delivery.Record{}, Next: &late}}}})
 	if conflicts := found(t, recorded, err); len(conflicts) != 1 || conflicts[0].Record.Status != delivery.StatusDead {
 		t.Fatalf("conflicts: %+v", conflicts)

@@ -1,5 +1,5 @@
-// Package store stores deliveries. Its scripts write a record and move its work in one atomic
-// step.
+// Package store writes and reads deliveries: one, lists, those of events. Its scripts write a record
+// and move its work in one atomic step.
 package store
 
 import (
@@ -15,8 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/lifecycle"
-	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/operational"
@@ -37,7 +35,7 @@ var (
 // Options configures New; all are required.
 type Options struct {
 	Client          redis.UniversalClient
-	Policy          lifecycle.Policy
+	Policy          delivery.Policy
 	BreakerPause    time.Duration // how long an endpoint queue is not served once its breaker opens
 	BreakerFailures int           // unreachable attempts in a row that open it
 	Now             func() time.Time
@@ -45,15 +43,13 @@ type Options struct {
 
 // Store keeps deliveries in Redis. It is safe for concurrent use.
 type Store struct {
-	*query.Reader
-
 	client redis.UniversalClient
 	opts   Options
 }
 
 // New returns a store on the client, which it does not close.
 func New(o Options) *Store {
-	return &Store{Reader: query.New(o.Client, o.Now), client: o.Client, opts: o}
+	return &Store{client: o.Client, opts: o}
 }
 
 // How much longer than retention deliveries and their event are kept, so that no delivery
@@ -255,10 +251,6 @@ func readFound(c *Change, reply any) *Found {
 	rec, err := delivery.Decode(text)
 	return &Found{Record: rec, Damaged: err != nil}
 }
-
-// deadKey is the zset of a partition's dead letters, by the ms of their death. docs/redis.md lists
-// type, writer and time to live of each key.
-func deadKey(p int) string { return partition.Prefix(p) + "dead" }
 
 // CountDead counts the dead letters of partitions. With an error, the result leaves out the
 // partitions that failed, for example because their shard is away.

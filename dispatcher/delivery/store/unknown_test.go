@@ -9,7 +9,6 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/events"
 	"spendhook/internal/partition"
@@ -30,9 +29,9 @@ func TestUnknownFieldsOfARecordStay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	policy := lifecycle.Policy{Retention: time.Hour, DeadRetention: time.Hour, Schedule: []time.Duration{time.Minute}}
+	policy := delivery.Policy{Retention: time.Hour, DeadRetention: time.Hour, Schedule: []time.Duration{time.Minute}}
 	now := time.Now()
-	next := lifecycle.Decide(*base, attempt.Result{Class: attempt.ClassHTTP5xx, StartedAt: now}, policy, now, func() float64 { return 0 })
+	next := delivery.Decide(*base, attempt.Result{Class: attempt.ClassHTTP5xx, StartedAt: now}, policy, now, func() float64 { return 0 })
 	kept := store.New(store.Options{Client: client, Policy: policy})
 	recorded, _, err := kept.Record(ctx, now, "replica", []store.Write{{
 		Event: ref.Ref, Changes: []store.Change{{Ref: ref, Base: base, Next: &next}},

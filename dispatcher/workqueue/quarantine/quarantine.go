@@ -152,12 +152,10 @@ type Page struct {
 	Next  string
 }
 
-// Bounds of one page.
 const (
 	defaultSize = 20
 	maxSize     = 100
-	readSize    = 1000 // entries of one read: more than are added in a millisecond
-	maxReads    = 20
+	readSize    = 1000 // entries of the first partition that one page reads: more than are added in a millisecond
 )
 
 // position is a position in the quarantine: just after a member, which may be gone, or
@@ -183,46 +181,37 @@ func (s *Store) List(ctx context.Context, f Filter) (page Page, err error) {
 	if at.Partition < first || at.Partition > last || at.MS < 0 {
 		return Page{}, cursor.ErrBad
 	}
+	size := min(cmp.Or(max(f.Size, 0), defaultSize), maxSize)
 	partitions := partition.All()[at.Partition : last+1]
-	counts, err := pipeline.Each(ctx, s.client, partitions, func(pipe redis.Pipeliner, p int) *redis.IntCmd {
-		return pipe.ZCard(ctx, Key(p))
+	lists, err := pipeline.Each(ctx, s.client, partitions, func(pipe redis.Pipeliner, p int) *redis.ZSliceCmd {
+		span := redis.ZRangeBy{Min: "-inf", Max: "+inf", Count: int64(size + 1)}
+		if p == at.Partition {
+			span.Min, span.Count = strconv.FormatInt(at.MS, 10), readSize
+		}
+		return pipe.ZRangeByScoreWithScores(ctx, Key(p), &span)
 	})
 	if err != nil {
-		return Page{}, fmt.Errorf("count quarantine: %w", err)
+		return Page{}, fmt.Errorf("read quarantine: %w", err)
 	}
-	size := min(cmp.Or(max(f.Size, 0), defaultSize), maxSize)
-	reads := 0
-	for i, p := range partitions {
-		if p != at.Partition {
-			at = position{Partition: p}
-		}
-		for more := counts[i].Val() > 0; more; reads++ {
-			if reads == maxReads {
+	for i, list := range lists {
+		for _, z := range list.Val() {
+			member, _ := z.Member.(string)
+			next := position{Partition: partitions[i], MS: int64(z.Score), Member: member}
+			if next.Partition == at.Partition && next.MS == at.MS && member <= at.Member {
+				continue
+			}
+			if len(page.Items) == size {
 				page.Next = cursor.Encode("quarantine", filter, at)
 				return page, nil
 			}
-			entries, err := s.client.ZRangeByScoreWithScores(ctx, Key(p), &redis.ZRangeBy{
-				Min: strconv.FormatInt(at.MS, 10), Max: "+inf", Count: readSize,
-			}).Result()
-			if err != nil {
-				return Page{}, fmt.Errorf("read quarantine: %w", err)
+			at = next
+			if e, ok := parse(member, next.MS); ok && (f.Company == nil || e.Company == *f.Company) {
+				page.Items = append(page.Items, e)
 			}
-			for _, z := range entries {
-				member, _ := z.Member.(string)
-				next := position{Partition: p, MS: int64(z.Score), Member: member}
-				if next.MS == at.MS && member <= at.Member {
-					continue
-				}
-				if len(page.Items) == size {
-					page.Next = cursor.Encode("quarantine", filter, at)
-					return page, nil
-				}
-				at = next
-				if e, ok := parse(member, next.MS); ok && (f.Company == nil || e.Company == *f.Company) {
-					page.Items = append(page.Items, e)
-				}
-			}
-			more = len(entries) == readSize
+		}
+		if n := len(list.Val()); n == readSize || i > 0 && n > size { // the partition may have more
+			page.Next = cursor.Encode("quarantine", filter, at)
+			return page, nil
 		}
 	}
 	return page, nil

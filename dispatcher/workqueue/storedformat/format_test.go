@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/dispatcher/workqueue/quarantine"
@@ -106,7 +105,7 @@ func TestNewerFormatIsNotChanged(t *testing.T) {
 	}
 
 	record := delivery.NewRecord(events.Stored{Event: events.Event{Type: "PAYMENT_PAID"}, AcceptedAt: time.Now()})
-	kept := store.New(store.Options{Client: client, Policy: lifecycle.Policy{Retention: time.Hour, DeadRetention: time.Hour}})
+	kept := store.New(store.Options{Client: client, Policy: delivery.Policy{Retention: time.Hour, DeadRetention: time.Hour}})
 	for _, status := range []delivery.Status{delivery.StatusDelivered, delivery.StatusRetrying} { // two scripts
 		next := *record
 		next.Status = status

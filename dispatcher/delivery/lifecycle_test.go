@@ -1,4 +1,4 @@
-package lifecycle
+package delivery
 
 import (
 	"net/http"
@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
 )
 
@@ -25,21 +24,21 @@ func TestDecide(t *testing.T) {
 	absurd := failed
 	absurd.RetryAfter = 1000 * time.Hour
 	cases := map[string]struct {
-		before delivery.Record
+		before Record
 		res    attempt.Result
-		status delivery.Status
+		status Status
 		due    time.Duration
 		reason string
 		count  int
 	}{
-		"2xx delivers":                       {delivery.Record{Status: delivery.StatusPending}, attempt.Result{StatusCode: 204}, delivery.StatusDelivered, 0, "", 1},
-		"first failure follows the schedule": {delivery.Record{Status: delivery.StatusPending}, failed, delivery.StatusRetrying, time.Second, "", 1},
-		"second failure too":                 {delivery.Record{Status: delivery.StatusDelivering, Step: 1, Count: 1}, failed, delivery.StatusRetrying, time.Minute, "", 2},
-		"the last failure is death":          {delivery.Record{Status: delivery.StatusDelivering, Step: 2, Count: 2}, failed, delivery.StatusDead, 0, delivery.ReasonExhausted, 3},
-		"Retry-After is obeyed":              {delivery.Record{Status: delivery.StatusPending}, asked, delivery.StatusRetrying, time.Hour, "", 1},
-		"Retry-After is clamped":             {delivery.Record{Status: delivery.StatusPending}, absurd, delivery.StatusRetrying, 24 * time.Hour, "", 1},
-		"410 is death":                       {delivery.Record{Status: delivery.StatusPending}, attempt.Result{Class: attempt.ClassGone, StatusCode: http.StatusGone}, delivery.StatusDead, 0, delivery.ReasonGone, 1},
-		"an interrupted attempt never was":   {delivery.Record{Status: delivery.StatusDelivering, Step: 1, Count: 1}, attempt.Result{Class: attempt.ClassAborted}, delivery.StatusRetrying, 1, delivery.ReasonInterrupted, 1},
+		"2xx delivers":                       {Record{Status: StatusPending}, attempt.Result{StatusCode: 204}, StatusDelivered, 0, "", 1},
+		"first failure follows the schedule": {Record{Status: StatusPending}, failed, StatusRetrying, time.Second, "", 1},
+		"second failure too":                 {Record{Status: StatusDelivering, Step: 1, Count: 1}, failed, StatusRetrying, time.Minute, "", 2},
+		"the last failure is death":          {Record{Status: StatusDelivering, Step: 2, Count: 2}, failed, StatusDead, 0, ReasonExhausted, 3},
+		"Retry-After is obeyed":              {Record{Status: StatusPending}, asked, StatusRetrying, time.Hour, "", 1},
+		"Retry-After is clamped":             {Record{Status: StatusPending}, absurd, StatusRetrying, 24 * time.Hour, "", 1},
+		"410 is death":                       {Record{Status: StatusPending}, attempt.Result{Class: attempt.ClassGone, StatusCode: http.StatusGone}, StatusDead, 0, ReasonGone, 1},
+		"an interrupted attempt never was":   {Record{Status: StatusDelivering, Step: 1, Count: 1}, attempt.Result{Class: attempt.ClassAborted}, StatusRetrying, 1, ReasonInterrupted, 1},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +61,7 @@ func TestStateMachine(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.UnixMilli(1_000_000)
-		r := delivery.Record{Status: delivery.StatusPending}
+		r := Record{Status: StatusPending}
 		t.Repeat(map[string]func(*rapid.T){
 			"attempt": func(t *rapid.T) {
 				if !r.Status.Live() {
@@ -86,7 +85,7 @@ func TestStateMachine(t *testing.T) {
 				}
 			},
 			"late attempt": func(t *rapid.T) {
-				if r.Status != delivery.StatusDead {
+				if r.Status != StatusDead {
 					t.Skip("only a dead letter takes a late attempt")
 				}
 				res := rapid.SampledFrom([]attempt.Result{{StatusCode: 200}, {Class: "timeout"}, {Class: attempt.ClassGone, StatusCode: 410}}).Draw(t, "result")
@@ -101,7 +100,7 @@ func TestStateMachine(t *testing.T) {
 					t.Skip("nothing to queue")
 				}
 				before := r
-				if r = Queue(r, delivery.ReasonBusy, now); r.Count != before.Count || r.Step != before.Step {
+				if r = Queue(r, ReasonBusy, now); r.Count != before.Count || r.Step != before.Step {
 					t.Fatal("queueing was counted")
 				}
 			},
@@ -115,32 +114,32 @@ func TestStateMachine(t *testing.T) {
 				if !r.Status.Live() {
 					t.Skip("nothing to cancel")
 				}
-				r = Cancel(r, delivery.ReasonSubscriberDeleted, now)
+				r = Cancel(r, ReasonSubscriberDeleted, now)
 			},
-			"replay": func(*rapid.T) { r = Restart(r, delivery.ReasonReplay, now) },
+			"replay": func(*rapid.T) { r = Restart(r, ReasonReplay, now) },
 			"":       func(t *rapid.T) { checkRecord(t, &r, now) },
 		})
 	})
 }
 
-func checkRecord(t *rapid.T, r *delivery.Record, now time.Time) {
+func checkRecord(t *rapid.T, r *Record, now time.Time) {
 	scheduled := r.Due > 0
 	switch r.Status {
-	case delivery.StatusPending, delivery.StatusRetrying:
+	case StatusPending, StatusRetrying:
 		if r.Count > 0 && !scheduled {
 			t.Fatalf("%s has no next attempt", r.Status)
 		}
-		if (r.Status == delivery.StatusRetrying) != (r.Step > 0) {
+		if (r.Status == StatusRetrying) != (r.Step > 0) {
 			t.Fatalf("%s after %d failures of the run", r.Status, r.Step)
 		}
 		if scheduled && r.Due < now.UnixMilli() {
 			t.Fatal("due in the past")
 		}
-	case delivery.StatusDelivered, delivery.StatusDead, delivery.StatusCancelled:
+	case StatusDelivered, StatusDead, StatusCancelled:
 		if scheduled {
 			t.Fatalf("%s has a next attempt", r.Status)
 		}
-	case delivery.StatusDelivering:
+	case StatusDelivering:
 		t.Fatal("only the store begins attempts")
 	}
 	if len(r.Attempts) > 20 || r.Step > len(testPolicy.Schedule)+1 {
@@ -151,8 +150,8 @@ func checkRecord(t *rapid.T, r *delivery.Record, now time.Time) {
 func TestRecordReadsWhatItWrote(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		r := delivery.Record{
-			Status:    rapid.SampledFrom([]delivery.Status{delivery.StatusPending, delivery.StatusRetrying, delivery.StatusDelivered, delivery.StatusDead, delivery.StatusCancelled}).Draw(t, "status"),
+		r := Record{
+			Status:    rapid.SampledFrom([]Status{StatusPending, StatusRetrying, StatusDelivered, StatusDead, StatusCancelled}).Draw(t, "status"),
 			Version:   rapid.Int64Range(0, 1<<40).Draw(t, "version"),
 			EventType: rapid.StringMatching(`[A-Z][A-Z0-9_]{0,63}`).Draw(t, "type"),
 			Created:   rapid.Int64Range(0, 1<<42).Draw(t, "created"),
@@ -170,7 +169,7 @@ func TestRecordReadsWhatItWrote(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := delivery.Decode(text)
+		got, err := Decode(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +181,7 @@ func TestRecordReadsWhatItWrote(t *testing.T) {
 }
 
 func FuzzDecodeRecord(f *testing.F) {
-	text, err := (&delivery.Record{Status: delivery.StatusRetrying, EventType: "PAYMENT_PAID", Attempts: []attempt.Attempt{{Number: 1}}}).Encode()
+	text, err := (&Record{Status: StatusRetrying, EventType: "PAYMENT_PAID", Attempts: []attempt.Attempt{{Number: 1}}}).Encode()
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -190,7 +189,7 @@ func FuzzDecodeRecord(f *testing.F) {
 	f.Add("P1|{}")
 	f.Add("|")
 	f.Fuzz(func(t *testing.T, s string) {
-		r, err := delivery.Decode(s)
+		r, err := Decode(s)
 		if err != nil {
 			return
 		}

@@ -1,5 +1,4 @@
-// Package query reads deliveries: one, lists, those of events.
-package query
+package store
 
 import (
 	"context"
@@ -18,25 +17,14 @@ import (
 	"spendhook/internal/pipeline"
 )
 
-// Reader reads deliveries, and counts them. It is safe for concurrent use.
-type Reader struct {
-	client redis.UniversalClient
-	now    func() time.Time
-}
-
-// New returns a Reader on the client, which it does not close.
-func New(client redis.UniversalClient, now func() time.Time) *Reader {
-	return &Reader{client: client, now: now}
-}
-
 // Delivery reads one delivery of a company with its attempts; ErrNotFound when
 // there is none.
-func (r *Reader) Delivery(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error) {
+func (s *Store) Delivery(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error) {
 	ref, err := delivery.ParseID(company, id)
 	if err != nil {
 		return delivery.Delivery{}, err
 	}
-	records, err := r.Get(ctx, []delivery.Ref{ref})
+	records, err := s.Get(ctx, []delivery.Ref{ref})
 	if err != nil {
 		return delivery.Delivery{}, err
 	}
@@ -48,8 +36,8 @@ func (r *Reader) Delivery(ctx context.Context, company uuid.UUID, id string) (de
 
 // OfEvent reads all deliveries of an event, by subscriber; none when it is not
 // matched yet or unknown.
-func (r *Reader) OfEvent(ctx context.Context, ref events.Ref) ([]delivery.Delivery, error) {
-	groups, _, err := r.ofEvents(ctx, []events.Ref{ref})
+func (s *Store) OfEvent(ctx context.Context, ref events.Ref) ([]delivery.Delivery, error) {
+	groups, _, err := s.ofEvents(ctx, []events.Ref{ref})
 	if err != nil {
 		return nil, err
 	}
@@ -77,8 +65,8 @@ type EventSummary struct {
 }
 
 // SumUp summarises events, in their order. It ignores company, cursor and size of f.
-func (r *Reader) SumUp(ctx context.Context, refs []events.Ref, f Filter) ([]EventSummary, error) {
-	states, err := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.StringCmd {
+func (s *Store) SumUp(ctx context.Context, refs []events.Ref, f Filter) ([]EventSummary, error) {
+	states, err := pipeline.Readable(ctx, s.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.StringCmd {
 		return pipe.GetRange(ctx, layout.EventKey(r), 0, 0)
 	}) // read before the deliveries: those of a matched event are complete
 	if err != nil {
@@ -86,7 +74,7 @@ func (r *Reader) SumUp(ctx context.Context, refs []events.Ref, f Filter) ([]Even
 	}
 	out := make([]EventSummary, 0, len(refs))
 	for len(out) < len(refs) {
-		groups, held, err := r.ofEvents(ctx, refs[len(out):])
+		groups, held, err := s.ofEvents(ctx, refs[len(out):])
 		if err != nil {
 			return nil, err
 		}
@@ -132,12 +120,12 @@ type Stats struct {
 }
 
 // Stats counts the deliveries of subscribers of a company, in their order and in one round trip.
-func (r *Reader) Stats(ctx context.Context, company uuid.UUID, subs ...uuid.UUID) ([]Stats, error) {
-	pipe, now := r.client.Pipeline(), strconv.FormatInt(r.now().UnixMilli(), 10)
+func (s *Store) Stats(ctx context.Context, company uuid.UUID, subs ...uuid.UUID) ([]Stats, error) {
+	pipe, now := s.client.Pipeline(), strconv.FormatInt(s.opts.Now().UnixMilli(), 10)
 	answers := make([]func() Stats, len(subs))
 	for i, sub := range subs {
 		all := pipe.ZCard(ctx, layout.OfSubscriberKey(company, sub))
-		rest := askStats(ctx, pipe, LiveOfSubscriber(company, sub), DeadOfSubscriber(company, sub))
+		rest := askStats(ctx, pipe, company, &sub)
 		queue := queues.EndpointQueueKey(company, sub)
 		queued, later := pipe.ZCard(ctx, queue), pipe.ZCount(ctx, queue, "("+now, "("+queues.InOrder)
 		first := pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
@@ -169,9 +157,9 @@ func (r *Reader) Stats(ctx context.Context, company uuid.UUID, subs ...uuid.UUID
 
 // CompanyStats counts the live and dead deliveries of a company, in one round trip;
 // the other counts are 0.
-func (r *Reader) CompanyStats(ctx context.Context, company uuid.UUID) (Stats, error) {
-	pipe := r.client.Pipeline()
-	answer := askStats(ctx, pipe, LiveOfCompany(company), DeadOfCompany(company))
+func (s *Store) CompanyStats(ctx context.Context, company uuid.UUID) (Stats, error) {
+	pipe := s.client.Pipeline()
+	answer := askStats(ctx, pipe, company, nil)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return Stats{}, fmt.Errorf("count deliveries: %w", err)
 	}
@@ -179,11 +167,12 @@ func (r *Reader) CompanyStats(ctx context.Context, company uuid.UUID) (Stats, er
 }
 
 // askStats queues the reads of the lists of live and dead deliveries.
-func askStats(ctx context.Context, pipe redis.Pipeliner, liveKey, deadKey string) (answer func() Stats) {
-	live, dead := pipe.ZCard(ctx, liveKey), pipe.ZCard(ctx, deadKey)
-	oldest := pipe.ZRangeWithScores(ctx, liveKey, 0, 0)
+func askStats(ctx context.Context, pipe redis.Pipeliner, company uuid.UUID, sub *uuid.UUID) (answer func() Stats) {
+	live := indexKey(liveIndex, company, sub)
+	count, dead := pipe.ZCard(ctx, live), pipe.ZCard(ctx, indexKey(deadIndex, company, sub))
+	oldest := pipe.ZRangeWithScores(ctx, live, 0, 0)
 	return func() Stats {
-		out := Stats{Live: live.Val(), Dead: dead.Val()}
+		out := Stats{Live: count.Val(), Dead: dead.Val()}
 		for _, z := range oldest.Val() {
 			out.OldestLiveAt = new(time.UnixMilli(int64(z.Score)).UTC())
 		}

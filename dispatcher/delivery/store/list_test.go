@@ -1,4 +1,4 @@
-package query_test
+package store_test
 
 import (
 	"errors"
@@ -12,12 +12,11 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/lifecycle"
-	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/cursor"
+	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 )
 
@@ -38,7 +37,7 @@ func newShelf(t *testing.T) *shelf {
 
 func storeOn(client redis.UniversalClient) *store.Store {
 	return store.New(store.Options{
-		Client: client, Policy: lifecycle.Policy{Retention: 7 * 24 * time.Hour, DeadRetention: 30 * 24 * time.Hour},
+		Client: client, Policy: delivery.Policy{Retention: 7 * 24 * time.Hour, DeadRetention: 30 * 24 * time.Hour},
 		BreakerPause: time.Second, BreakerFailures: 3, Now: time.Now,
 	})
 }
@@ -70,7 +69,7 @@ func (s *shelf) write(sub uuid.UUID, ids []string, at time.Time, as func(*delive
 func dead(r *delivery.Record) { r.Status, r.Reason = delivery.StatusDead, delivery.ReasonExhausted }
 
 // all reads every page and returns the delivery ids, failing on a repeat.
-func (s *shelf) all(f query.Filter) []string {
+func (s *shelf) all(f store.Filter) []string {
 	s.t.Helper()
 	var ids []string
 	seen := map[string]bool{}
@@ -122,35 +121,35 @@ func TestListFilters(t *testing.T) {
 
 	between := early.Add(time.Minute)
 	count := map[string]struct {
-		f    query.Filter
+		f    store.Filter
 		want int
 	}{
-		"subscriber":        {query.Filter{Subscriber: &a}, 60},
-		"live":              {query.Filter{Subscriber: &a, Statuses: []delivery.Status{delivery.StatusRetrying}}, 30},
-		"delivered":         {query.Filter{Subscriber: &a, Statuses: []delivery.Status{delivery.StatusDelivered}}, 30},
-		"of company, live":  {query.Filter{Statuses: []delivery.Status{delivery.StatusRetrying}}, 30},
-		"of company, dead":  {query.Filter{Statuses: []delivery.Status{delivery.StatusDead}}, 15},
-		"of some statuses":  {query.Filter{Subscriber: &a, Statuses: []delivery.Status{delivery.StatusDelivered, delivery.StatusRetrying}}, 60},
-		"dead or live":      {query.Filter{Subscriber: &b, Statuses: []delivery.Status{delivery.StatusDead, delivery.StatusRetrying}}, 15},
-		"error":             {query.Filter{Subscriber: &b, ErrorClasses: []string{"http_4xx"}}, 5},
-		"any of two errors": {query.Filter{Subscriber: &b, ErrorClasses: []string{"http_4xx", "timeout"}}, 8},
-		"an earlier error":  {query.Filter{Subscriber: &b, ErrorClasses: []string{"http_5xx"}}, 0},
-		"code from":         {query.Filter{Statuses: []delivery.Status{delivery.StatusDead}, CodeFrom: 404}, 5},
-		"code above":        {query.Filter{Statuses: []delivery.Status{delivery.StatusDead}, CodeFrom: 405}, 0},
-		"code to":           {query.Filter{Subscriber: &b, CodeTo: 404}, 5},
-		"code below":        {query.Filter{Subscriber: &b, CodeTo: 403}, 0},
-		"all together": {query.Filter{
+		"subscriber":        {store.Filter{Subscriber: &a}, 60},
+		"live":              {store.Filter{Subscriber: &a, Statuses: []delivery.Status{delivery.StatusRetrying}}, 30},
+		"delivered":         {store.Filter{Subscriber: &a, Statuses: []delivery.Status{delivery.StatusDelivered}}, 30},
+		"of company, live":  {store.Filter{Statuses: []delivery.Status{delivery.StatusRetrying}}, 30},
+		"of company, dead":  {store.Filter{Statuses: []delivery.Status{delivery.StatusDead}}, 15},
+		"of some statuses":  {store.Filter{Subscriber: &a, Statuses: []delivery.Status{delivery.StatusDelivered, delivery.StatusRetrying}}, 60},
+		"dead or live":      {store.Filter{Subscriber: &b, Statuses: []delivery.Status{delivery.StatusDead, delivery.StatusRetrying}}, 15},
+		"error":             {store.Filter{Subscriber: &b, ErrorClasses: []string{"http_4xx"}}, 5},
+		"any of two errors": {store.Filter{Subscriber: &b, ErrorClasses: []string{"http_4xx", "timeout"}}, 8},
+		"an earlier error":  {store.Filter{Subscriber: &b, ErrorClasses: []string{"http_5xx"}}, 0},
+		"code from":         {store.Filter{Statuses: []delivery.Status{delivery.StatusDead}, CodeFrom: 404}, 5},
+		"code above":        {store.Filter{Statuses: []delivery.Status{delivery.StatusDead}, CodeFrom: 405}, 0},
+		"code to":           {store.Filter{Subscriber: &b, CodeTo: 404}, 5},
+		"code below":        {store.Filter{Subscriber: &b, CodeTo: 403}, 0},
+		"all together": {store.Filter{
 			Subscriber: &b, Statuses: []delivery.Status{delivery.StatusDead}, EventTypes: []string{"OTHER", "THIRD"}, ErrorClasses: []string{"timeout", "dns"}, From: &between, To: &late,
 		}, 3},
-		"all but one":       {query.Filter{Subscriber: &b, Statuses: []delivery.Status{delivery.StatusDead}, EventTypes: []string{"OTHER"}, CodeFrom: 404, CodeTo: 404, From: &between}, 0},
-		"event type":        {query.Filter{Subscriber: &a, EventTypes: []string{"OTHER"}}, 30},
-		"from":              {query.Filter{Subscriber: &a, From: &between}, 30},
-		"to":                {query.Filter{Subscriber: &a, To: &between}, 30},
-		"exactly then":      {query.Filter{Subscriber: &a, From: &early, To: &early}, 30},
-		"nothing":           {query.Filter{Subscriber: &b, Statuses: []delivery.Status{delivery.StatusDelivered}}, 0},
-		"unknown":           {query.Filter{Subscriber: &s.company}, 0},
-		"dead in a span":    {query.Filter{Statuses: []delivery.Status{delivery.StatusDead}, From: &between}, 15},
-		"dead, but earlier": {query.Filter{Statuses: []delivery.Status{delivery.StatusDead}, To: &between}, 0},
+		"all but one":       {store.Filter{Subscriber: &b, Statuses: []delivery.Status{delivery.StatusDead}, EventTypes: []string{"OTHER"}, CodeFrom: 404, CodeTo: 404, From: &between}, 0},
+		"event type":        {store.Filter{Subscriber: &a, EventTypes: []string{"OTHER"}}, 30},
+		"from":              {store.Filter{Subscriber: &a, From: &between}, 30},
+		"to":                {store.Filter{Subscriber: &a, To: &between}, 30},
+		"exactly then":      {store.Filter{Subscriber: &a, From: &early, To: &early}, 30},
+		"nothing":           {store.Filter{Subscriber: &b, Statuses: []delivery.Status{delivery.StatusDelivered}}, 0},
+		"unknown":           {store.Filter{Subscriber: &s.company}, 0},
+		"dead in a span":    {store.Filter{Statuses: []delivery.Status{delivery.StatusDead}, From: &between}, 15},
+		"dead, but earlier": {store.Filter{Statuses: []delivery.Status{delivery.StatusDead}, To: &between}, 0},
 	}
 	for name, c := range count {
 		for _, size := range []int{1, 7, 100} {
@@ -177,9 +176,38 @@ func TestListOfEventsPagesWithinAnEvent(t *testing.T) {
 		}
 	}
 	for size := 1; size < 10; size++ {
-		if got := s.all(query.Filter{Company: &s.company, Size: size}); len(got) != 7*len(ids) {
+		if got := s.all(store.Filter{Company: &s.company, Size: size}); len(got) != 7*len(ids) {
 			t.Errorf("by %d: %d deliveries listed, want %d", size, len(got), 7*len(ids))
 		}
+	}
+}
+
+// A damaged key of one event leaves the deliveries and the summaries of the others.
+func TestDamagedDeliveriesAreLeftOut(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	now, ids := time.Now(), names("evt", 3)
+	s.write(uuid.New(), ids, now, func(r *delivery.Record) { r.Status = delivery.StatusDelivered })
+	refs := make([]events.Ref, len(ids))
+	for i, id := range ids {
+		refs[i] = events.Ref{Company: s.company, ID: id}
+		event := redis.Z{Score: float64(now.UnixMilli()), Member: id}
+		if err := s.client.ZAdd(t.Context(), layout.IndexKey(s.company), event).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, key := range []string{partition.Key(s.company, "d:"+refs[1].String()), layout.EventKey(refs[2])} {
+		s.client.Del(t.Context(), key)
+		if err := s.client.LPush(t.Context(), key, "damaged").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := s.all(store.Filter{Company: &s.company}); len(got) != 2 {
+		t.Errorf("listed: %v", got)
+	}
+	sums, err := s.SumUp(t.Context(), refs, store.Filter{})
+	if err != nil || sums[0].Status != store.EventDelivered || sums[1].Status != store.EventNoSubscriber || sums[2].Status != store.EventDelivered {
+		t.Errorf("summed up: %+v, %v", sums, err)
 	}
 }
 
@@ -193,14 +221,14 @@ func TestPageReadsABoundedNumberOfDeliveries(t *testing.T) {
 		id := fmt.Sprintf("evt-%03d", i)
 		pipe := s.client.Pipeline()
 		for range fanout {
-			pipe.HSet(t.Context(), query.Deliveries(events.Ref{Company: s.company, ID: id}), uuid.NewString(), `D1|{"e":"PAYMENT_PAID","c":1}`)
+			pipe.HSet(t.Context(), partition.Key(s.company, "d:"+events.Ref{Company: s.company, ID: id}.String()), uuid.NewString(), `D1|{"e":"PAYMENT_PAID","c":1}`)
 		}
 		pipe.ZAdd(t.Context(), layout.IndexKey(s.company), redis.Z{Score: float64(now.UnixMilli()), Member: id})
 		if _, err := pipe.Exec(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	f := query.Filter{Company: &s.company, EventTypes: []string{"NONE"}}
+	f := store.Filter{Company: &s.company, EventTypes: []string{"NONE"}}
 	pages := 0
 	for ; ; pages++ {
 		page, err := s.List(t.Context(), f)
@@ -215,7 +243,7 @@ func TestPageReadsABoundedNumberOfDeliveries(t *testing.T) {
 		t.Errorf("%d deliveries in %d pages, of at most %d", fanout*count, pages+1, most)
 	}
 	sums, err := s.SumUp(t.Context(), []events.Ref{{Company: s.company, ID: "evt-000"}, {Company: s.company, ID: "none"}}, f)
-	if err != nil || sums[0] != (query.EventSummary{Status: query.EventDelivered, Work: fanout / 8}) || sums[1] != (query.EventSummary{Status: query.EventNoSubscriber}) {
+	if err != nil || sums[0] != (store.EventSummary{Status: store.EventDelivered, Work: fanout / 8}) || sums[1] != (store.EventSummary{Status: store.EventNoSubscriber}) {
 		t.Errorf("summed up: %+v, %v", sums, err)
 	}
 }
@@ -224,13 +252,13 @@ func TestCursorOfAnotherCompanyIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	s.write(uuid.New(), names("e", 3), time.Now(), dead)
-	page, err := s.List(t.Context(), query.Filter{Company: &s.company, Statuses: []delivery.Status{delivery.StatusDead}, Size: 1})
+	page, err := s.List(t.Context(), store.Filter{Company: &s.company, Statuses: []delivery.Status{delivery.StatusDead}, Size: 1})
 	if err != nil || page.Next == "" {
 		t.Fatalf("page = %+v, %v", page, err)
 	}
 	other := uuid.New()
 	for _, text := range []string{page.Next, "garbage", "e30"} {
-		if _, err := s.List(t.Context(), query.Filter{Company: &other, Cursor: text}); !errors.Is(err, cursor.ErrBad) {
+		if _, err := s.List(t.Context(), store.Filter{Company: &other, Cursor: text}); !errors.Is(err, cursor.ErrBad) {
 			t.Errorf("cursor %q: %v", text, err)
 		}
 	}

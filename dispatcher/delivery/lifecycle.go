@@ -1,11 +1,8 @@
-// Package lifecycle has the status transitions of deliveries, as docs/delivery-states.md
-// draws them. All its functions are pure.
-package lifecycle
+package delivery
 
 import (
 	"time"
 
-	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
 )
 
@@ -21,36 +18,41 @@ type Policy struct {
 	DisableAfter  time.Duration   // failing this long without a success disables a subscriber
 }
 
-// Decide returns the delivery after an attempt. rnd returns the jitter, in [0,1).
-func Decide(r delivery.Record, res attempt.Result, p Policy, now time.Time, rnd func() float64) delivery.Record {
+// lockedWait is the minimum wait of a delivery while a secret of its subscriber does not open. The
+// waits are spread up to twice lockedWait.
+const lockedWait = 30 * time.Second
+
+// Decide returns the delivery after an attempt. An attempt that was not made is not counted. rnd returns the jitter, in [0,1).
+func Decide(r Record, res attempt.Result, p Policy, now time.Time, rnd func() float64) Record {
 	switch res.Class {
 	case attempt.ClassAborted:
-		return Queue(r, delivery.ReasonInterrupted, now)
+		return Queue(r, ReasonInterrupted, now)
 	case attempt.ClassLocked:
-		return lock(r, now, rnd)
+		wait := lockedWait + time.Duration(rnd()*float64(lockedWait))
+		return again(r, ReasonLocked, now.Add(wait), now)
 	default: // the attempt was made
 	}
 	r.Count++
 	r.Attempts = attempt.Append(r.Attempts, r.Count, res)
 	r.Updated = now.UnixMilli()
 	if res.Success() {
-		r.Status, r.Step, r.Due, r.Reason = delivery.StatusDelivered, 0, 0, ""
+		r.Status, r.Step, r.Due, r.Reason = StatusDelivered, 0, 0, ""
 		return r
 	}
-	if r.Status == delivery.StatusDead { // another replica took the delivery over, and failed too
+	if r.Status == StatusDead { // another replica took the delivery over, and failed too
 		return r
 	}
 	r.Step++
 	r.Due, r.Reason = 0, ""
 	if res.Class == attempt.ClassGone {
-		r.Status, r.Reason = delivery.StatusDead, delivery.ReasonGone
+		r.Status, r.Reason = StatusDead, ReasonGone
 		return r
 	}
 	if r.Step > len(p.Schedule) {
-		r.Status, r.Reason = delivery.StatusDead, delivery.ReasonExhausted
+		r.Status, r.Reason = StatusDead, ReasonExhausted
 		return r
 	}
-	r.Status = delivery.StatusRetrying
+	r.Status = StatusRetrying
 	r.Due = now.Add(max(p.backoff(r.Step, rnd), min(res.RetryAfter, p.RetryAfterMax))).UnixMilli()
 	return r
 }
@@ -62,44 +64,33 @@ func (p Policy) backoff(k int, rnd func() float64) time.Duration {
 }
 
 // Queue moves a delivery to its endpoint queue, because there is no place in memory, the
-// breaker is open, or this daemon cancelled its attempt. No attempt is counted, and the
-// delivery is due at once.
-func Queue(r delivery.Record, reason string, now time.Time) delivery.Record {
+// breaker is open, or this daemon cancelled its attempt. The delivery is due at once.
+func Queue(r Record, reason string, now time.Time) Record {
 	return again(r, reason, now, now)
 }
 
-// lockedWait is the minimum wait of a delivery while its subscriber's secrets do not open.
-const lockedWait = 30 * time.Second
-
-// lock delays a delivery because a secret of its subscriber does not open. No attempt is
-// counted. The waits are spread from lockedWait to twice lockedWait.
-func lock(r delivery.Record, now time.Time, rnd func() float64) delivery.Record {
-	wait := lockedWait + time.Duration(rnd()*float64(lockedWait))
-	return again(r, delivery.ReasonLocked, now.Add(wait), now)
-}
-
 // Restart starts the schedule again, due at once, for a retry, replay or recover job.
-func Restart(r delivery.Record, reason string, now time.Time) delivery.Record {
+func Restart(r Record, reason string, now time.Time) Record {
 	r.Step = 0
 	return again(r, reason, now, now)
 }
 
 // Requeue makes a waiting delivery due at once, and keeps its reason.
-func Requeue(r delivery.Record, now time.Time) delivery.Record { return again(r, r.Reason, now, now) }
+func Requeue(r Record, now time.Time) Record { return again(r, r.Reason, now, now) }
 
-func again(r delivery.Record, reason string, due, now time.Time) delivery.Record {
-	r.Status, r.Reason = delivery.StatusPending, reason
+func again(r Record, reason string, due, now time.Time) Record {
+	r.Status, r.Reason = StatusPending, reason
 	if r.Step > 0 {
-		r.Status = delivery.StatusRetrying
+		r.Status = StatusRetrying
 	}
 	r.Due, r.Updated = due.UnixMilli(), now.UnixMilli()
 	return r
 }
 
 // Cancel ends a delivery because its subscriber was deleted, its event no longer exists, or a client
-// dropped the delivery.
-func Cancel(r delivery.Record, reason string, now time.Time) delivery.Record {
-	r.Status, r.Reason = delivery.StatusCancelled, reason
+// dropped the
+func Cancel(r Record, reason string, now time.Time) Record {
+	r.Status, r.Reason = StatusCancelled, reason
 	r.Due, r.Updated = 0, now.UnixMilli()
 	return r
 }

@@ -1,9 +1,8 @@
-package query
+package store
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -89,12 +88,12 @@ func isDead(s delivery.Status) bool { return s == delivery.StatusDead }
 
 // List reads one page of deliveries, newest first; see Page for how pages end.
 // cursor.ErrBad when the cursor is not of this list.
-func (r *Reader) List(ctx context.Context, f Filter) (Page, error) {
+func (s *Store) List(ctx context.Context, f Filter) (Page, error) {
 	at := position{}
 	if err := cursor.Decode(f.Cursor, listName, f.key(), &at); err != nil {
 		return Page{}, err
 	}
-	l := &lister{reader: r, filter: f, size: cmp.Or(f.Size, defaultPage)}
+	l := &lister{store: s, filter: f, size: cmp.Or(f.Size, defaultPage)}
 	if f.Company != nil {
 		at.Company = *f.Company
 		err := l.company(ctx, at)
@@ -105,7 +104,7 @@ func (r *Reader) List(ctx context.Context, f Filter) (Page, error) {
 }
 
 type lister struct {
-	reader   *Reader
+	store    *Store
 	filter   Filter
 	size     int
 	examined int
@@ -115,7 +114,7 @@ type lister struct {
 func (l *lister) full() bool { return len(l.page.Items) >= l.size || l.examined >= maxExamined }
 
 func (l *lister) companies(ctx context.Context, at position) error {
-	for company, err := range history.Companies(ctx, l.reader.client, at.Company, 0) {
+	for company, err := range history.Companies(ctx, l.store.client, at.Company, 0) {
 		if err != nil {
 			return err
 		}
@@ -139,11 +138,11 @@ func (l *lister) company(ctx context.Context, at position) error {
 	span, byEvent := l.index(at.Company)
 	at.Again = at.After != ""
 	for {
-		entries, err := history.ReadIndex(ctx, l.reader.client, span, at.Place, examineStep)
+		entries, err := history.ReadIndex(ctx, l.store.client, span, at.Place, examineStep)
 		if err != nil || len(entries) == 0 {
 			return err
 		}
-		groups, err := l.reader.read(ctx, at.Company, l.filter.Subscriber, entries, byEvent)
+		groups, err := l.store.read(ctx, at.Company, l.filter.Subscriber, entries, byEvent)
 		if err != nil {
 			return err
 		}
@@ -194,16 +193,12 @@ func (l *lister) index(company uuid.UUID) (span history.Span, byEvent bool) {
 		span.High = l.filter.To.UnixMilli()
 	}
 	switch {
-	case sub != nil && dead:
-		span.Index = DeadOfSubscriber(company, *sub)
-	case sub != nil && live:
-		span.Index = LiveOfSubscriber(company, *sub)
+	case dead:
+		span.Index = indexKey(deadIndex, company, sub)
+	case live:
+		span.Index = indexKey(liveIndex, company, sub)
 	case sub != nil:
 		span.Index = layout.OfSubscriberKey(company, *sub)
-	case dead:
-		span.Index = DeadOfCompany(company)
-	case live:
-		span.Index = LiveOfCompany(company)
 	default:
 		span.Index, byEvent = layout.IndexKey(company), true
 	}
@@ -211,13 +206,13 @@ func (l *lister) index(company uuid.UUID) (span history.Span, byEvent bool) {
 }
 
 // read reads the deliveries of the first entries, at least of one.
-func (r *Reader) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, entries []history.Place, byEvent bool) ([][]delivery.Delivery, error) {
+func (s *Store) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, entries []history.Place, byEvent bool) ([][]delivery.Delivery, error) {
 	if byEvent {
 		refs := make([]events.Ref, len(entries))
 		for i, e := range entries {
 			refs[i] = events.Ref{Company: company, ID: e.ID}
 		}
-		groups, _, err := r.ofEvents(ctx, refs)
+		groups, _, err := s.ofEvents(ctx, refs)
 		return groups, err
 	}
 	refs := make([]delivery.Ref, len(entries))
@@ -234,7 +229,7 @@ func (r *Reader) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, en
 		}
 		refs[i].Subscriber = parsed
 	}
-	records, err := r.Get(ctx, refs)
+	records, err := s.Get(ctx, refs)
 	if err != nil {
 		return nil, err
 	}
@@ -250,30 +245,26 @@ func (r *Reader) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, en
 // Get reads deliveries; nil stands for one that is not kept, or is damaged. A live one with an
 // attempt under way is DELIVERING. One whose subscriber is disabled or paused has
 // ReasonSubscriberDisabled or ReasonPaused.
-func (r *Reader) Get(ctx context.Context, refs []delivery.Ref) ([]*delivery.Record, error) {
-	records, err := r.Stored(ctx, refs)
+func (s *Store) Get(ctx context.Context, refs []delivery.Ref) ([]*delivery.Record, error) {
+	records, err := s.Stored(ctx, refs)
 	if err != nil {
 		return nil, err
 	}
-	return records, r.showWaiting(ctx, refs, records)
+	return records, s.showWaiting(ctx, refs, records)
 }
 
 // Stored reads the records of deliveries as they are stored; nil stands for one that is not
 // kept, or is damaged.
-func (r *Reader) Stored(ctx context.Context, refs []delivery.Ref) ([]*delivery.Record, error) {
-	texts, _ := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, r delivery.Ref) *redis.StringCmd {
-		return pipe.HGet(ctx, Deliveries(r.Ref), r.Subscriber.String())
-	}) // each command has its own error
+func (s *Store) Stored(ctx context.Context, refs []delivery.Ref) ([]*delivery.Record, error) {
+	texts, err := pipeline.Readable(ctx, s.client, refs, func(pipe redis.Pipeliner, r delivery.Ref) *redis.StringCmd {
+		return pipe.HGet(ctx, deliveriesKey(r.Ref), r.Subscriber.String())
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read deliveries: %w", err)
+	}
 	records := make([]*delivery.Record, len(refs))
-	for i, c := range texts {
-		text, err := c.Result()
-		if errors.Is(err, redis.Nil) || redis.HasErrorPrefix(err, "WRONGTYPE") {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read deliveries: %w", err)
-		}
-		if rec, err := delivery.Decode(text); err == nil { // else it is quarantined when it is claimed
+	for i, text := range texts {
+		if rec, err := delivery.Decode(text.Val()); err == nil { // else it is quarantined when it is claimed
 			records[i] = rec
 		}
 	}
@@ -282,9 +273,9 @@ func (r *Reader) Stored(ctx context.Context, refs []delivery.Ref) ([]*delivery.R
 
 // ofEvents reads the deliveries of events, by subscriber: of at least the first event, and of as many
 // more as may be loaded at once. held says which events matched a disabled subscriber.
-func (r *Reader) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]delivery.Delivery, held []bool, err error) {
-	lengths, err := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.IntCmd {
-		return pipe.HLen(ctx, Deliveries(r))
+func (s *Store) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]delivery.Delivery, held []bool, err error) {
+	lengths, err := pipeline.Readable(ctx, s.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.IntCmd {
+		return pipe.HLen(ctx, deliveriesKey(r))
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("count deliveries: %w", err)
@@ -294,8 +285,8 @@ func (r *Reader) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]de
 		counts[i] = int(length.Val())
 	}
 	refs = refs[:history.Fitting(counts, maxLoaded)]
-	hashes, err := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.MapStringStringCmd {
-		return pipe.HGetAll(ctx, Deliveries(r))
+	hashes, err := pipeline.Readable(ctx, s.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.MapStringStringCmd {
+		return pipe.HGetAll(ctx, deliveriesKey(r))
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("read deliveries: %w", err)
@@ -311,14 +302,14 @@ func (r *Reader) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]de
 			all, records = append(all, groups[i][j].Ref), append(records, &groups[i][j].Record)
 		}
 	}
-	return groups, held, r.showWaiting(ctx, all, records)
+	return groups, held, s.showWaiting(ctx, all, records)
 }
 
 // showWaiting corrects status and reason of live deliveries by their endpoint queues, which
 // their records do not contain.
-func (r *Reader) showWaiting(ctx context.Context, refs []delivery.Ref, records []*delivery.Record) error {
+func (s *Store) showWaiting(ctx context.Context, refs []delivery.Ref, records []*delivery.Record) error {
 	busy, endpoints := make([]*redis.BoolCmd, len(refs)), make([]*redis.SliceCmd, len(refs))
-	_, err := r.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, ref := range refs {
 			if records[i] != nil && records[i].Status.Live() {
 				busy[i] = pipe.HExists(ctx, queues.InFlightKey(ref.Company, ref.Subscriber), ref.ID)

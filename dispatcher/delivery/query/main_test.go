@@ -1,9 +1,0 @@
-package query_test
-
-import (
-	"testing"
-
-	"spendhook/internal/redistest"
-)
-
-func TestMain(m *testing.M) { redistest.Main(m) }
