@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"spendhook/dispatcher/delivery"
+	"spendhook/events"
 	"spendhook/events/operational"
 	"spendhook/internal/pause"
 )
@@ -35,7 +37,7 @@ func (d *Dispatcher) runJob(ctx context.Context, replica string, company, job uu
 		return
 	}
 	began := d.opts.Now()
-	again, err := step(ctx, company, job)
+	again, err := d.runStep(ctx, step, company, job)
 	<-slots
 	if err != nil {
 		again = jobRetry
@@ -49,4 +51,14 @@ func (d *Dispatcher) runJob(ctx context.Context, replica string, company, job uu
 	}, func(err error) {
 		d.opts.Logger.Error("claim of job not ended, trying again", "job_uuid", job, "exception.message", err)
 	})
+}
+
+// runStep runs a step. A step that panics has failed.
+func (d *Dispatcher) runStep(ctx context.Context, step func(ctx context.Context, company, job uuid.UUID) (time.Duration, error), company, job uuid.UUID) (again time.Duration, err error) {
+	defer func() {
+		if why := d.recovered(recover(), "job step", delivery.Ref{Ref: events.Ref{Company: company, ID: job.String()}}); why != nil {
+			err = why
+		}
+	}()
+	return step(ctx, company, job)
 }

@@ -283,8 +283,7 @@ func (d *Dispatcher) quarantine(ctx context.Context, replica string, r delivery.
 	d.opts.Logger.Error("event or delivery quarantined",
 		"company_uuid", r.Company, "event_id", r.ID, "exception.message", why)
 	e := quarantine.Entry{Company: r.Company, EventID: r.ID, Subscriber: subscriber}
-	err := d.Quarantine.Move(ctx, replica, e)
-	if err == nil {
+	if err := d.Quarantine.Move(ctx, replica, e); err == nil || d.intake.Err() != nil {
 		return
 	}
 	d.working.Go(func() {
