@@ -340,7 +340,7 @@ func (m *model) checkIndexes() {
 	}
 	m.sameSet(query.LiveOfCompany(c), liveOfAll)
 	m.sameSet(query.DeadOfCompany(c), deadOfAll)
-	m.sameSet(deadKey(partition.Of(c)), deadOfPartition)
+	m.sameSet(partition.Key(c, "dead"), deadOfPartition)
 }
 
 func (m *model) sameSet(key string, want []string) {
