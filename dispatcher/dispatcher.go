@@ -227,18 +227,15 @@ const (
 )
 
 // splitDrain splits the time until ctx ends. Attempts may finish until attempts ends. The
-// rest of the time is for recording outcomes, until last ends with ctx: lastRecords, or a
-// third of all when that is shorter. When ctx has ended or has no deadline, attempts is
-// ctx, and last ends after lastRecords.
+// rest of the time is for recording outcomes, until last ends: lastRecords, or a third of all
+// when that is shorter. When ctx has ended or has no deadline, last ends after lastRecords.
 func splitDrain(ctx context.Context) (attempts, last context.Context, cancel func()) {
-	last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), lastRecords)
 	end, ok := ctx.Deadline()
 	if !ok || ctx.Err() != nil {
-		return ctx, last, cancelLast
+		end = time.Now().Add(lastRecords) //nolint:forbidigo // as contexts do
 	}
-	cancelLast()
-	last, cancelLast = context.WithDeadline(context.WithoutCancel(ctx), end)
-	attempts, cancelAttempts := context.WithDeadline(ctx, end.Add(-min(lastRecords, time.Until(end)/3))) //nolint:forbidigo // as contexts do
+	last, cancelLast := context.WithDeadline(context.WithoutCancel(ctx), end)
+	attempts, cancelAttempts := context.WithDeadline(ctx, end.Add(-min(lastRecords, time.Until(end)/3))) //nolint:forbidigo // as above
 	return attempts, last, func() { cancelAttempts(); cancelLast() }
 }
 
