@@ -107,7 +107,7 @@ func (s *server) readSystem(ctx context.Context) (all overviewOfAll, err error) 
 	if all.Backlog, err = s.opts.Dispatcher.Backlog.Measure(ctx, partition.All(), 10); err != nil {
 		return all, err
 	}
-	if all.Traffic, err = s.opts.Traffic.All(ctx); err != nil {
+	if all.Traffic, err = s.opts.Traffic.Read(ctx, nil, nil); err != nil {
 		return all, err
 	}
 	all.Failing, all.Slow, err = s.worstEndpoints(ctx, nil)
@@ -134,7 +134,7 @@ func (s *server) summary(ctx context.Context, company uuid.UUID) (companySummary
 		if sum.Worst, err = s.worst(ctx, subs, states); err != nil {
 			return sum, err
 		}
-		if sum.Traffic, err = s.opts.Traffic.Company(ctx, company); err != nil {
+		if sum.Traffic, err = s.opts.Traffic.Read(ctx, &company, nil); err != nil {
 			return sum, err
 		}
 		sum.Failing, sum.Slow, err = s.worstEndpoints(ctx, &company)

@@ -203,7 +203,7 @@ func (s *server) readSubscriber(ctx context.Context, v *visit, company, id uuid.
 		return page, err
 	}
 	page.subscriberRow = rows[0]
-	series, err := s.opts.Traffic.Subscriber(ctx, company, id)
+	series, err := s.opts.Traffic.Read(ctx, &company, &id)
 	if err != nil {
 		return page, err
 	}

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	compactEvery = 10 * time.Second       // pause after a pass that left nothing to compact
-	compactTurn  = 250 * time.Millisecond // pause after a pass that left more
+	compactEvery = 10 * time.Second       // between the starts of two passes over all partitions
+	compactTurn  = 250 * time.Millisecond // pause before the partitions that have more are visited again
 	// compactTogether is how many partitions one round trip compacts.
 	compactTogether = 32
 	// compactRest is the pause after a round trip, in durations of that round trip:
@@ -20,17 +20,21 @@ const (
 
 // runCompaction compacts settled events of the partitions that this replica owns.
 func (d *Dispatcher) runCompaction(ctx context.Context) {
-	if d.opts.Policy.KeepDelivered <= 0 {
-		return
+	if d.opts.Policy.KeepDelivered > 0 {
+		compactInPasses(ctx, d.Queue.Owned, d.compact)
 	}
-	for {
-		left := d.compact(ctx, d.Queue.Owned())
-		for len(left) > 0 && pause.For(ctx, compactTurn) {
-			left = d.compact(ctx, left)
+}
+
+// compactInPasses makes a pass over all partitions every compactEvery. In between it visits those
+// that have more to compact: one that always has more does not keep others waiting.
+func compactInPasses(ctx context.Context, owned func() []int, compact func(context.Context, []int) (left []int)) {
+	for ctx.Err() == nil {
+		next := time.Now().Add(compactEvery) //nolint:forbidigo // paces, decides nothing
+		left := compact(ctx, owned())
+		for len(left) > 0 && time.Now().Before(next) && pause.For(ctx, compactTurn) { //nolint:forbidigo // as above
+			left = compact(ctx, left)
 		}
-		if !pause.For(ctx, compactEvery) {
-			return
-		}
+		pause.For(ctx, time.Until(next)) //nolint:forbidigo // as above
 	}
 }
 

@@ -114,7 +114,6 @@ type Dispatcher struct {
 	metrics   *metrics
 	jobs      chan struct{}
 	forwards  chan struct{}
-	filtering inTurn // matches events of companies with filters
 
 	intake     context.Context //nolint:containedctx // ends when Stop begins: nothing new is started
 	endIntake  context.CancelFunc
@@ -156,7 +155,7 @@ func New(o Options) *Dispatcher {
 	q.Logger, q.Registerer = o.Logger, o.Registerer
 	d.Queue = workqueue.New(q)
 	d.Quarantine = quarantine.New(o.Client, d.Queue.Wake)
-	d.Backlog = backlog.New(o.Client, d.Queue.PassedSince)
+	d.Backlog = backlog.New(o.Client, o.Policy.DeadRetention, d.Queue.PassedSince)
 	d.Redelivery = redelivery.New(redelivery.Options{
 		Client: o.Client, Deliveries: d.Deliveries, Events: o.Events, Registry: o.Registry, Subscribers: o.Subscribers,
 		Certificates: o.Certificates, Wake: d.Queue.Wake, Quarantine: d.Quarantine,
@@ -228,18 +227,15 @@ const (
 )
 
 // splitDrain splits the time until ctx ends. Attempts may finish until attempts ends. The
-// rest of the time is for recording outcomes, until last ends with ctx: lastRecords, or a
-// third of all when that is shorter. When ctx has ended or has no deadline, attempts is
-// ctx, and last ends after lastRecords.
+// rest of the time is for recording outcomes, until last ends: lastRecords, or a third of all
+// when that is shorter. When ctx has ended or has no deadline, last ends after lastRecords.
 func splitDrain(ctx context.Context) (attempts, last context.Context, cancel func()) {
-	last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), lastRecords)
 	end, ok := ctx.Deadline()
 	if !ok || ctx.Err() != nil {
-		return ctx, last, cancelLast
+		end = time.Now().Add(lastRecords) //nolint:forbidigo // as contexts do
 	}
-	cancelLast()
-	last, cancelLast = context.WithDeadline(context.WithoutCancel(ctx), end)
-	attempts, cancelAttempts := context.WithDeadline(ctx, end.Add(-min(lastRecords, time.Until(end)/3))) //nolint:forbidigo // as contexts do
+	last, cancelLast := context.WithDeadline(context.WithoutCancel(ctx), end)
+	attempts, cancelAttempts := context.WithDeadline(ctx, end.Add(-min(lastRecords, time.Until(end)/3))) //nolint:forbidigo // as above
 	return attempts, last, func() { cancelAttempts(); cancelLast() }
 }
 

@@ -29,6 +29,7 @@ import (
 	"spendhook/events/publish"
 	"spendhook/events/sequence"
 	"spendhook/internal/egress"
+	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/internal/waittest"
@@ -345,14 +346,11 @@ func (h *harness) pending() int64 {
 // deadLetters counts what the gauge of dead letters shows.
 func (h *harness) deadLetters() (n int64) {
 	h.t.Helper()
-	left, err := h.Deliveries.CountDead(h.t.Context(), time.Now(), allPartitions())
+	all, err := h.Backlog.Measure(h.t.Context(), partition.All(), 0)
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	for _, of := range left {
-		n += of
-	}
-	return n
+	return all.Dead
 }
 
 // inbox is an endpoint that notes what it received.

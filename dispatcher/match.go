@@ -3,7 +3,6 @@ package dispatcher
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -100,14 +99,14 @@ func (d *Dispatcher) match(ctx context.Context, replica string, b workqueue.Batc
 	})
 }
 
-// matchFiltered matches the events of a company with filters, after its earlier ones, on a goroutine
-// of the company. It does not wait: a company may have 100 filters that take 3 ms each, which must not
-// delay the claims of others. The company claims nothing meanwhile.
+// matchFiltered matches the events of a company with filters on a goroutine. It does not wait: a
+// company may have 100 filters that take 3 ms each, which must not delay the claims of others. The
+// company claims nothing meanwhile.
 func (d *Dispatcher) matchFiltered(replica string, b workqueue.Batch, subs []*subscribers.Subscriber) {
 	for range b.Events {
 		d.admission.BeginMatch(b.Company)
 	}
-	d.filtering.do(&d.working, b.Company, func() {
+	d.working.Go(func() {
 		for _, e := range b.Events {
 			if d.intake.Err() == nil { // a stop requeues the others
 				d.match(d.intake, replica, b, e, subs)
@@ -116,44 +115,6 @@ func (d *Dispatcher) matchFiltered(replica string, b workqueue.Batch, subs []*su
 			d.Queue.Freed()
 		}
 	})
-}
-
-// inTurn runs the work of each company in order, on a goroutine of the company.
-type inTurn struct {
-	mu      sync.Mutex
-	waiting map[uuid.UUID][]func() // by company; a company without an entry has no goroutine
-}
-
-// do runs work after the company's earlier work. It does not wait.
-func (t *inTurn) do(running *sync.WaitGroup, company uuid.UUID, work func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if waiting, busy := t.waiting[company]; busy {
-		t.waiting[company] = append(waiting, work)
-		return
-	}
-	if t.waiting == nil {
-		t.waiting = make(map[uuid.UUID][]func())
-	}
-	t.waiting[company] = nil
-	running.Go(func() {
-		for ; work != nil; work = t.next(company) {
-			work()
-		}
-	})
-}
-
-// next takes the company's next work; nil without any.
-func (t *inTurn) next(company uuid.UUID) (work func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	waiting := t.waiting[company]
-	if len(waiting) == 0 {
-		delete(t.waiting, company)
-		return nil
-	}
-	t.waiting[company] = waiting[1:]
-	return waiting[0]
 }
 
 // requeuePause is the pause before work that could not be started is requeued.
@@ -282,8 +243,7 @@ func (d *Dispatcher) quarantine(ctx context.Context, replica string, r delivery.
 	d.opts.Logger.Error("event or delivery quarantined",
 		"company_uuid", r.Company, "event_id", r.ID, "exception.message", why)
 	e := quarantine.Entry{Company: r.Company, EventID: r.ID, Subscriber: subscriber}
-	err := d.Quarantine.Move(ctx, replica, e)
-	if err == nil {
+	if err := d.Quarantine.Move(ctx, replica, e); err == nil || d.intake.Err() != nil {
 		return
 	}
 	d.working.Go(func() {

@@ -1,14 +1,17 @@
 package dispatcher
 
 import (
+	"context"
 	"net/http"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/requests"
+	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
@@ -116,4 +119,31 @@ func TestAPanicInAJobIsContained(t *testing.T) {
 	if job = h.completes(job.UUID); job.Redelivered != 1 {
 		t.Errorf("%+v", job)
 	}
+}
+
+// An outcome whose record cannot be encoded is quarantined alone. The other outcomes of the call are
+// recorded.
+func TestAnOutcomeThatCannotBeEncodedIsQuarantined(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	well := receive(t, nil)
+	bad, good := h.subscribeTo(h.company, receive(t, nil).URL, "PAYMENT_FAILED"), h.subscribe(well.URL)
+	var repaired atomic.Bool
+	send := h.send
+	h.send = func(ctx context.Context, r webhook.Request) attempt.Result {
+		result := send(ctx, r)
+		if r.URL.String() == bad.CallbackURL && !repaired.Load() {
+			result.Class = "\xff" // no UTF-8
+		}
+		return result
+	}
+	failing, fine := h.emitType("PAYMENT_FAILED", 3), h.emit(50)
+	h.start()
+	h.reachAll(fine, good, delivery.StatusDelivered)
+	eventually(t, func() bool { return len(h.quarantined()) == len(failing) }, "what cannot be encoded is quarantined")
+	repaired.Store(true)
+	h.retryQuarantined()
+	h.reachAll(failing, bad, delivery.StatusDelivered)
+	h.settled()
+	well.once(t, fine)
 }

@@ -339,10 +339,8 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (t tried) {
 			writes[i] = w.Write
 		}
 		recorded, wakes, err := r.d.Deliveries.Record(ctx, now, c.replica, writes)
-		if err != nil { // a record cannot be encoded: a retry would fail too
-			r.d.opts.Logger.Error("outcomes dropped", "exception.message", err)
-			t.finished = append(t.finished, mine...)
-			continue
+		if err != nil { // a record cannot be encoded: contained quarantines it
+			panic(err)
 		}
 		r.d.Queue.Kick(wakes...)
 		for i, answer := range recorded {

@@ -252,11 +252,16 @@ func (v *Viewer) read(ctx context.Context) (entries []Entry, dropped int, err er
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, 0, fmt.Errorf("read live tail: %w", err)
 	}
+	latest := int64(0)
+	for _, m := range newest.Val() {
+		latest = numberOf(m)
+	}
 	if !v.started {
-		v.started = true
-		for _, m := range newest.Val() {
-			v.last = numberOf(m)
-		}
+		v.started, v.last = true, latest
+		return nil, 0, nil
+	}
+	if latest < v.last { // Redis lost the stream: the next call reads from number 1
+		v.last = 0
 		return nil, 0, nil
 	}
 	for _, m := range after.Val() {

@@ -132,6 +132,28 @@ func TestAFloodIsDroppedAndCounted(t *testing.T) {
 	})
 }
 
+// A viewer also gets entries after Redis lost the stream, when numbers begin at 1 again.
+func TestAViewerOutlivesItsStream(t *testing.T) {
+	t.Parallel()
+	tail := replica(t, redistest.New(t))
+	company := uuid.New()
+	v := watch(t, tail, &company, everything)
+	waittest.Until(t, "it is known", func() bool { return tail.Watched(company) })
+	for i := range 3 {
+		tail.Add(Entry{Company: company, EventID: strconv.Itoa(i)})
+		if got, _ := next(t, v); len(got) != 1 {
+			t.Fatalf("%+v", got)
+		}
+	}
+	if err := tail.client.Del(t.Context(), streamKey(company)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	tail.Add(Entry{Company: company, EventID: "after"})
+	if got, dropped := next(t, v); len(got) != 1 || got[0].EventID != "after" || dropped != 0 {
+		t.Errorf("after the loss: %+v, %d dropped", got, dropped)
+	}
+}
+
 // TestViewersAreBounded: those of a company, those of all; and closing lets them go.
 func TestViewersAreBounded(t *testing.T) {
 	t.Parallel()

@@ -36,20 +36,28 @@ const (
 
 // docs/redis.md lists type, writer and time to live of each key.
 
+// scope is what the counts are of: all companies, a company, or a subscriber.
 type scope struct {
-	prefix, name string
+	company    uuid.UUID // uuid.Nil: all
+	prefix     string
+	name       string
+	subscriber bool
 }
 
-var allCompanies = scope{"sh:{traffic}:", "all"}
-
-func ofCompany(company uuid.UUID) scope {
-	return scope{partition.Prefix(partition.Of(company)), company.String()}
-}
-
-func ofSubscriber(company, subscriber uuid.UUID) scope {
-	s := ofCompany(company)
-	s.name += "/" + subscriber.String()
+func scopeOf(company, subscriber *uuid.UUID) scope {
+	if company == nil {
+		return scope{prefix: "sh:{traffic}:", name: "all"}
+	}
+	s := scope{company: *company, prefix: partition.Prefix(partition.Of(*company)), name: company.String()}
+	if subscriber != nil {
+		s.name, s.subscriber = nameOf(*company, *subscriber), true
+	}
 	return s
+}
+
+// nameOf names a subscriber in keys and among the worst.
+func nameOf(company, subscriber uuid.UUID) string {
+	return company.String() + "/" + subscriber.String()
 }
 
 // minutesKey and hoursKey: strings, counts by minute and by hour.
@@ -86,46 +94,35 @@ const (
 func (s *Store) add(ctx context.Context, all map[uuid.UUID]*gathered, pending int64) (err error) {
 	now := s.now()
 	var calls []*script.Call
-	call := func(at scope, company uuid.UUID, n [4]int64, last []any, ranks []rank) {
-		calls = append(calls, newCall(at, company, now, n, last, ranks))
-	}
 	var sum [4]int64
 	var worst []rank
 	for company, g := range all {
 		var ranks []rank
 		for id, c := range g.subscribers {
 			p50, p95 := c.latency(.5), c.latency(.95)
-			call(ofSubscriber(company, id), company, [4]int64{c.delivered, c.refused, c.erred, c.silent}, []any{"latency", p50, p95}, nil)
-			ranks = append(ranks, rank{company: company, name: id.String(), failed: c.failed(), latency: p95})
+			calls = append(calls, newCall(scopeOf(&company, &id), now, c.n, []any{"latency", p50, p95}, nil))
+			ranks = append(ranks, rank{nameOf(company, id), c.failed(), p95})
 		}
 		ranks = mostFailedAndSlowest(ranks)
 		worst = append(worst, ranks...)
-		n := [4]int64{g.accepted, g.delivered, g.failed, g.dead}
 		for i := range sum {
-			sum[i] += n[i]
+			sum[i] += g.n[i]
 		}
-		call(ofCompany(company), company, n, []any{"pending", "", ""}, ranks)
-	}
-	worst = mostFailedAndSlowest(worst)
-	for i := range worst {
-		worst[i].name = worst[i].company.String() + "/" + worst[i].name
+		calls = append(calls, newCall(scopeOf(&company, nil), now, g.n, []any{"pending", "", ""}, ranks))
 	}
 	last := []any{"none", "", ""}
 	if pending >= 0 {
 		last = []any{"number", pending, ""}
 	}
-	call(allCompanies, uuid.Nil, sum, last, worst)
+	calls = append(calls, newCall(scopeOf(nil, nil), now, sum, last, mostFailedAndSlowest(worst)))
 	for part := range slices.Chunk(calls, writePart) {
-		if failed := script.Run(ctx, s.client, part...); err == nil {
-			err = failed
-		}
+		err = cmp.Or(err, script.Run(ctx, s.client, part...))
 	}
 	return err
 }
 
 // rank is a subscriber that may be among the worst.
 type rank struct {
-	company uuid.UUID
 	name    string
 	failed  int64
 	latency int
@@ -143,11 +140,11 @@ func mostFailedAndSlowest(all []rank) []rank {
 	return all[:2*rankedPart]
 }
 
-func newCall(at scope, company uuid.UUID, now time.Time, n [4]int64, last []any, ranks []rank) *script.Call {
+func newCall(of scope, now time.Time, n [4]int64, last []any, ranks []rank) *script.Call {
 	hour := now.Unix() / 3600
-	state := at.prefix + "none"
-	if company != uuid.Nil {
-		state = layout.StateKey(company)
+	state := of.prefix + "none"
+	if of.company != uuid.Nil {
+		state = layout.StateKey(of.company)
 	}
 	args := append([]any{now.Unix(), rand.Float64(), n[0], n[1], n[2], n[3]}, last...) //nolint:gosec // it rounds
 	for _, r := range ranks {
@@ -155,33 +152,23 @@ func newCall(at scope, company uuid.UUID, now time.Time, n [4]int64, last []any,
 	}
 	return &script.Call{
 		Script: addScript, Args: args,
-		Keys: []string{at.minutesKey(), at.hoursKey(), at.worstKey("tf", hour), at.worstKey("ts", hour), state},
+		Keys: []string{of.minutesKey(), of.hoursKey(), of.worstKey("tf", hour), of.worstKey("ts", hour), state},
 	}
 }
 
-// All returns the counts of all companies together.
-func (s *Store) All(ctx context.Context) (Series, error) { return s.read(ctx, allCompanies) }
-
-// Company returns the counts of a company.
-func (s *Store) Company(ctx context.Context, company uuid.UUID) (Series, error) {
-	return s.read(ctx, ofCompany(company))
-}
-
-// Subscriber returns the counts of a subscriber.
-func (s *Store) Subscriber(ctx context.Context, company, subscriber uuid.UUID) (Series, error) {
-	return s.read(ctx, ofSubscriber(company, subscriber))
-}
-
-func (s *Store) read(ctx context.Context, of scope) (Series, error) {
+// Read returns the counts of all companies together (nil, nil), of a company, or of one of its
+// subscribers.
+func (s *Store) Read(ctx context.Context, company, subscriber *uuid.UUID) (Series, error) {
+	of := scopeOf(company, subscriber)
 	pipe := s.client.Pipeline()
 	byMinute, byHour := pipe.Get(ctx, of.minutesKey()), pipe.Get(ctx, of.hoursKey())
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return Series{}, fmt.Errorf("read traffic: %w", err)
 	}
-	subscriber, now := strings.Contains(of.name, "/"), s.now()
+	now := s.now()
 	return Series{
-		Minutes: decode(byMinute.Val(), now, time.Minute, minutes, subscriber),
-		Hours:   decode(byHour.Val(), now, time.Hour, hours, subscriber),
+		Minutes: decode(byMinute.Val(), now, time.Minute, minutes, of.subscriber),
+		Hours:   decode(byHour.Val(), now, time.Hour, hours, of.subscriber),
 	}, nil
 }
 
@@ -189,7 +176,7 @@ func (s *Store) read(ctx context.Context, of scope) (Series, error) {
 // for each, or none when the subscriber had no traffic.
 func (s *Store) LastHour(ctx context.Context, company uuid.UUID, subscribers ...uuid.UUID) ([][]Point, error) {
 	texts, err := pipeline.Each(ctx, s.client, subscribers, func(pipe redis.Pipeliner, id uuid.UUID) *redis.StringCmd {
-		return pipe.Get(ctx, ofSubscriber(company, id).minutesKey())
+		return pipe.Get(ctx, scopeOf(&company, &id).minutesKey())
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fmt.Errorf("read traffic: %w", err)
@@ -248,10 +235,7 @@ func (p *Point) read(cell []byte, subscriber bool) {
 // and those with the highest latencies, of one company or, for nil, of all; at most n of
 // each.
 func (s *Store) Worst(ctx context.Context, company *uuid.UUID, n int) (failing, slow []Ranked, err error) {
-	of := allCompanies
-	if company != nil {
-		of = ofCompany(*company)
-	}
+	of := scopeOf(company, nil)
 	pipe, hour := s.client.Pipeline(), s.now().Unix()/3600
 	both := func(kind, aggregate string) *redis.ZSliceCmd {
 		return pipe.ZUnionWithScores(ctx, redis.ZStore{Keys: []string{of.worstKey(kind, hour), of.worstKey(kind, hour-1)}, Aggregate: aggregate})
@@ -260,30 +244,23 @@ func (s *Store) Worst(ctx context.Context, company *uuid.UUID, n int) (failing, 
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, nil, fmt.Errorf("read the worst endpoints: %w", err)
 	}
-	failing = highest(company, n, failed.Val(), func(r *Ranked, score float64) { r.Failed = int64(score) })
-	slow = highest(company, n, latencies.Val(), func(r *Ranked, score float64) { r.P95 = latencyOf(byte(score)) })
+	failing = highest(n, failed.Val(), func(r *Ranked, score float64) { r.Failed = int64(score) })
+	slow = highest(n, latencies.Val(), func(r *Ranked, score float64) { r.P95 = latencyOf(byte(score)) })
 	return failing, slow, nil
 }
 
 // highest lists up to n subscribers with the highest scores, the highest first.
-func highest(company *uuid.UUID, n int, ascending []redis.Z, set func(*Ranked, float64)) (all []Ranked) {
+func highest(n int, ascending []redis.Z, set func(*Ranked, float64)) (all []Ranked) {
 	for _, z := range slices.Backward(ascending[max(0, len(ascending)-n):]) {
-		if r, ok := rankedOf(company, z.Member.(string)); ok {
-			set(&r, z.Score)
-			all = append(all, r)
+		company, subscriber, _ := strings.Cut(z.Member.(string), "/")
+		var r Ranked
+		var failed error
+		if r.Company, failed = uuid.Parse(company); failed == nil {
+			if r.Subscriber, failed = uuid.Parse(subscriber); failed == nil {
+				set(&r, z.Score)
+				all = append(all, r)
+			}
 		}
 	}
 	return all
-}
-
-func rankedOf(company *uuid.UUID, name string) (r Ranked, ok bool) {
-	if company != nil {
-		name = company.String() + "/" + name
-	}
-	of, id, _ := strings.Cut(name, "/")
-	var err error
-	if r.Company, err = uuid.Parse(of); err == nil {
-		r.Subscriber, err = uuid.Parse(id)
-	}
-	return r, err == nil
 }

@@ -31,8 +31,8 @@ type Series struct {
 	Hours   []Point // 168, the same
 }
 
-// Point is the counts of a minute or an hour. Up to 4,095 they are exact, beyond they have
-// four exact digits.
+// Point is the counts of a minute or an hour. Up to 8,191 they are exact, larger ones to one part in
+// 4,096.
 type Point struct {
 	At        time.Time // when it began
 	Accepted  int64     // events; of a subscriber 0
@@ -120,13 +120,13 @@ type Counter struct {
 }
 
 type gathered struct {
-	accepted, delivered, failed, dead int64
-	subscribers                       map[uuid.UUID]*counts
+	n           [4]int64 // accepted, delivered, failed, dead
+	subscribers map[uuid.UUID]*counts
 }
 
 type counts struct {
-	delivered, refused, erred, silent int64
-	latencies                         [latencySteps]uint32
+	n         [4]int64 // delivered, refused, erred, silent
+	latencies [latencySteps]uint32
 }
 
 // NewCounter returns a Counter; call Run. pending counts the pending events of all companies.
@@ -139,7 +139,7 @@ func (c *Counter) Accepted(company uuid.UUID, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if g := c.of(company); g != nil {
-		g.accepted += int64(n)
+		g.n[0] += int64(n)
 	}
 }
 
@@ -152,12 +152,12 @@ func (c *Counter) Attempted(a Attempt) {
 		return
 	}
 	if a.Success {
-		g.delivered++
+		g.n[1]++
 	} else {
-		g.failed++
+		g.n[2]++
 	}
 	if a.Dead {
-		g.dead++
+		g.n[3]++
 	}
 	s := g.subscribers[a.Subscriber]
 	if s == nil {
@@ -185,24 +185,24 @@ func (c *Counter) of(company uuid.UUID) *gathered {
 }
 
 func (s *counts) add(a Attempt) {
+	kind := 2 // erred
 	switch {
 	case a.Success:
-		s.delivered++
+		kind = 0
 	case a.StatusCode == 0:
-		s.silent++
+		kind = 3
 	case a.StatusCode >= http.StatusMultipleChoices && a.StatusCode < http.StatusInternalServerError:
-		s.refused++
-	default:
-		s.erred++
+		kind = 1
 	}
+	s.n[kind]++
 	s.latencies[latencyCode(a.Duration)*latencySteps/256]++
 }
 
-func (s *counts) failed() int64 { return s.refused + s.erred + s.silent }
+func (s *counts) failed() int64 { return s.n[1] + s.n[2] + s.n[3] }
 
 // latency is the encoded latency that a part (0..1) of the attempts did not exceed.
 func (s *counts) latency(part float64) int {
-	all := float64(s.delivered + s.failed())
+	all := float64(s.n[0] + s.failed())
 	passed := 0.0
 	for i, n := range s.latencies {
 		if n > 0 && passed+float64(n) >= part*all {

@@ -45,7 +45,7 @@ func (h *bench) write() {
 
 func (h *bench) company(id uuid.UUID) Series {
 	h.t.Helper()
-	series, err := h.store.Company(h.t.Context(), id)
+	series, err := h.store.Read(h.t.Context(), &id, nil)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func (h *bench) company(id uuid.UUID) Series {
 
 func (h *bench) subscriber(company, id uuid.UUID) Series {
 	h.t.Helper()
-	series, err := h.store.Subscriber(h.t.Context(), company, id)
+	series, err := h.store.Read(h.t.Context(), &company, &id)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestReplicasAddUp(t *testing.T) {
 	if p.P50 < 15*time.Millisecond || p.P50 > 25*time.Millisecond || p.P95 < 4*time.Second || p.P95 > 6*time.Second {
 		t.Errorf("latencies %v, %v", p.P50, p.P95)
 	}
-	all, err := h.store.All(t.Context())
+	all, err := h.store.Read(t.Context(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestACompanyLeavesPlacesForOthers(t *testing.T) {
 	if n := len(h.a.companies[other].subscribers); n != 100 {
 		t.Errorf("the other company has %d", n)
 	}
-	if h.a.companies[flood].delivered != maxGathered {
+	if h.a.companies[flood].n[1] != maxGathered {
 		t.Error("the sums of the company lack something")
 	}
 }

@@ -42,31 +42,21 @@ local function encode(n)
   return exponent * 4096 + n
 end
 
-local function zero(key, from, n)
-  if n > 0 then
-    redis.call('SETRANGE', key, HEAD + CELL * from, string.rep('\0', CELL * n))
-  end
-end
-
 -- put adds to the ring at key, which has size cells. at is the number of the current minute
 -- or hour, life the seconds until the ring expires.
 local function put(key, at, size, life)
   local head = redis.call('GETRANGE', key, 0, HEAD - 1)
   local latest = at
   if #head < HEAD then
-    zero(key, 0, size)
+    redis.call('SETRANGE', key, 0, string.rep('\0', HEAD + CELL * size))
   else
     latest = struct.unpack('<I4', head)
   end
   if at <= latest - size then
     return
   end
-  if at > latest then
-    local gap = math.min(at - latest, size)
-    local first = (at - gap + 1) % size
-    local upto = math.min(gap, size - first)
-    zero(key, first, upto)
-    zero(key, 0, gap - upto)
+  for n = math.max(latest, at - size) + 1, at do
+    redis.call('SETRANGE', key, HEAD + CELL * (n % size), string.rep('\0', CELL))
   end
   local place = HEAD + CELL * (at % size)
   local a, b, c, d, low, high = struct.unpack('<HHHHBB', redis.call('GETRANGE', key, place, place + CELL - 1))

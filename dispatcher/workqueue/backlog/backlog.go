@@ -29,6 +29,7 @@ type Total struct {
 	OldestDue time.Duration
 
 	Quarantined int64     // entries of the quarantine
+	Dead        int64     // dead letters
 	Largest     []Company // with the most pending events, the most first
 
 	byPartition map[int]Total
@@ -45,6 +46,7 @@ func (t *Total) add(p int, of Total) {
 	t.Pending += of.Pending
 	t.OldestDue = max(t.OldestDue, of.OldestDue)
 	t.Quarantined += of.Quarantined
+	t.Dead += of.Dead
 	t.byPartition[p] = of
 }
 
@@ -72,16 +74,17 @@ const passedMoved = 15 * time.Second
 // Meter measures the work that waits in Redis. Make it with New. It is safe for concurrent use.
 type Meter struct {
 	client      redis.UniversalClient
+	keepDead    time.Duration
 	passedSince func(company uuid.UUID, at time.Time) bool
 }
 
-// New returns a Meter. passedSince reports whether claims skipped a company, at the time or later,
+// New returns a Meter. Dead letters are kept for keepDead. passedSince reports whether claims skipped a company, at the time or later,
 // because its receivers delay its work; nil: no company was skipped.
-func New(client redis.UniversalClient, passedSince func(company uuid.UUID, at time.Time) bool) *Meter {
+func New(client redis.UniversalClient, keepDead time.Duration, passedSince func(company uuid.UUID, at time.Time) bool) *Meter {
 	if passedSince == nil {
 		passedSince = func(uuid.UUID, time.Time) bool { return false }
 	}
-	return &Meter{client: client, passedSince: passedSince}
+	return &Meter{client: client, keepDead: keepDead, passedSince: passedSince}
 }
 
 // Pending counts the events of all partitions that are not settled. Unlike Measure, it reads one
@@ -103,11 +106,11 @@ func (m *Meter) Pending(ctx context.Context) (all int64, err error) {
 // Measure measures the waiting work of partitions. Of each partition it reads the 500 companies with
 // the latest events, and finds among them up to `largest` companies with the most pending events. With
 // an error, the result leaves out the partitions that could not be measured, for example because their
-// shard is away.
+// shard is down.
 func (m *Meter) Measure(ctx context.Context, partitions []int, largest int) (Total, error) {
 	calls := make([]*script.Call, len(partitions))
 	for i, p := range partitions {
-		calls[i] = &script.Call{Script: backlogScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), largest}}
+		calls[i] = &script.Call{Script: backlogScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), largest, m.keepDead.Milliseconds()}}
 	}
 	err := script.Run(ctx, m.client, calls...)
 	if err != nil {
@@ -115,7 +118,7 @@ func (m *Meter) Measure(ctx context.Context, partitions []int, largest int) (Tot
 	}
 	t := Total{byPartition: make(map[int]Total, len(partitions))}
 	for i, c := range calls {
-		if reply, _ := c.Reply().([]any); len(reply) == 5 { // nil after an error
+		if reply, _ := c.Reply().([]any); len(reply) == 6 { // nil after an error
 			t.add(partitions[i], m.totalOf(reply))
 			for company, pending := range companiesOf(reply[4]) {
 				t.Largest = append(t.Largest, Company{company, pending})
@@ -135,12 +138,13 @@ func (m *Meter) totalOf(reply []any) Total {
 	pending, _ := reply[0].(int64)
 	waited, _ := reply[1].(int64)
 	quarantined, _ := reply[2].(int64)
+	dead, _ := reply[5].(int64)
 	for company, ms := range companiesOf(reply[3]) {
 		if !m.passedSince(company, lately) {
 			waited = max(waited, ms)
 		}
 	}
-	return Total{Pending: pending, OldestDue: time.Duration(waited) * time.Millisecond, Quarantined: quarantined}
+	return Total{Pending: pending, OldestDue: time.Duration(waited) * time.Millisecond, Quarantined: quarantined, Dead: dead}
 }
 
 // companiesOf reads companies, each with a number.
