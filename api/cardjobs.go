@@ -39,6 +39,7 @@ func (s *server) CreateCards(ctx context.Context, q *request, in gen.CardBulkCre
 	if err := s.charge(ctx, q, 1, len(requests)); err != nil {
 		return reply{}, err
 	}
+	q.auditTarget(&company, "card_job")
 	q.auditDetail(strconv.Itoa(len(requests)) + " items")
 	job, err := s.opts.CardJobs.Submit(ctx, company, requests, q.creationKey())
 	if err != nil {

@@ -137,7 +137,8 @@ func decodeJSON(text []byte, into any) error {
 // for cards.
 var lenient = json.JoinOptions(json.RejectUnknownMembers(true), json.WithUnmarshalers(plainUUID))
 
-// plainUUID reads UUIDs in their one form of 36 characters.
+// plainUUID reads UUIDs in their one form of 36 characters. It refuses the UUID of zeros, which elsewhere
+// stands for an absent one.
 var plainUUID = json.UnmarshalFromFunc(func(dec *jsontext.Decoder, id *uuid.UUID) error {
 	if dec.PeekKind() != jsontext.KindString {
 		return errors.ErrUnsupported
@@ -148,7 +149,7 @@ var plainUUID = json.UnmarshalFromFunc(func(dec *jsontext.Decoder, id *uuid.UUID
 	}
 	if text := token.String(); len(text) != len(uuid.UUID{}.String()) {
 		return errUUID
-	} else if *id, err = uuid.Parse(text); err != nil {
+	} else if *id, err = uuid.Parse(text); err != nil || *id == uuid.Nil {
 		return errUUID
 	}
 	return nil
@@ -221,7 +222,7 @@ func expected(e *json.SemanticError) string {
 	case nil:
 		return "of another type"
 	case uuidType:
-		return "a UUID"
+		return "a UUID that is not all zeros"
 	}
 	switch e.GoType.Kind() {
 	case reflect.String:

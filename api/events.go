@@ -66,11 +66,7 @@ func (q *request) prepareEvent(e *events.Event) error {
 	if eventtype.Reserved(e.Type) {
 		return fieldProblem("event", "EVENT_TYPE_RESERVED", "is raised by this service itself, about deliveries")
 	}
-	of := &e.CompanyUUID
-	if *of == uuid.Nil {
-		of = nil
-	}
-	company, err := companyIn(q.Company, q.named, of)
+	company, err := companyIn(q.Company, q.named, optional(e.CompanyUUID))
 	if company != nil {
 		e.CompanyUUID = *company
 	}

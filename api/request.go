@@ -152,25 +152,22 @@ func (q *request) companyOfList() (*uuid.UUID, error) {
 	return nil, authorize(q.Caller, []string{auth.ScopePlatform})
 }
 
-// companyIn returns the token's company or the named one; nil when there is neither.
+// companyIn returns the token's company or else the named one; nil when there is neither.
 func companyIn(token *uuid.UUID, named ...*uuid.UUID) (*uuid.UUID, error) {
-	var company *uuid.UUID
+	company := token
 	for _, n := range named {
 		switch {
+		case n == nil:
 		case company == nil:
 			company = n
-		case n != nil && *n != *company:
+		case *n == *company:
+		case token != nil:
+			return nil, foreignCompany()
+		default:
 			return nil, fieldProblem("companyUuid", "INVALID", "is given twice with different values")
 		}
 	}
-	switch {
-	case token == nil:
-		return company, nil
-	case company != nil && *company != *token:
-		return nil, foreignCompany()
-	default:
-		return token, nil
-	}
+	return company, nil
 }
 
 func foreignCompany() *problem {
