@@ -133,7 +133,7 @@ func TestEntriesHaveActionDetailAndFields(t *testing.T) {
 		{"subscriber.delete-event", "B"},
 		{"subscriber.add-event", "B", "callbackUrl", "event"},
 		{"subscriber.update", "", "enabled", "name"},
-		{"subscriber.create", "", "name", "callbackUrl", "events"},
+		{"subscriber.create", "", "callbackUrl", "events", "name"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
