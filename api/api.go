@@ -196,12 +196,12 @@ func (s *server) wrap(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
 }
 
 func (s *server) notFound(w http.ResponseWriter, r *http.Request) {
-	s.fail(w, r, newProblem(http.StatusNotFound, "NO_SUCH_ROUTE", "There is nothing at this path."))
+	s.fail(w, r, newProblem("NO_SUCH_ROUTE", "There is nothing at this path."))
 }
 
 func (s *server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 	allow := strings.Join(s.allowed(r), ", ")
-	s.fail(w, r, newProblem(http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "This path answers %s.", allow).with("Allow", allow))
+	s.fail(w, r, newProblem("METHOD_NOT_ALLOWED", "This path answers %s.", allow).with("Allow", allow))
 }
 
 // allowed lists the methods of the path of a request.

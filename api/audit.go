@@ -2,9 +2,12 @@ package api
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 	"github.com/gorilla/mux"
@@ -85,24 +88,13 @@ func (s *server) recordAudit(q *request, err error) {
 
 // fieldsOf returns the names of a body's fields except companyUuid. The names are known
 // fields, since the body was decoded before.
-func fieldsOf(body []byte) (names []string) {
-	dec := jsontext.NewDecoder(strings.NewReader(string(body)))
-	if token, err := dec.ReadToken(); err != nil || token.Kind() != jsontext.KindBeginObject {
+func fieldsOf(body []byte) []string {
+	var fields map[string]jsontext.Value
+	if json.Unmarshal(body, &fields) != nil {
 		return nil
 	}
-	for dec.PeekKind() == jsontext.KindString {
-		name, err := dec.ReadToken()
-		if err != nil {
-			return names
-		}
-		if text := name.String(); text != "companyUuid" {
-			names = append(names, text)
-		}
-		if dec.SkipValue() != nil {
-			return names
-		}
-	}
-	return names
+	delete(fields, "companyUuid")
+	return slices.Sorted(maps.Keys(fields))
 }
 
 // exportSize is how many entries an export reads at a time.

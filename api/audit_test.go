@@ -21,6 +21,9 @@ import (
 	"spendhook/audit"
 	"spendhook/internal/redistest"
 	"spendhook/storage"
+	"spendhook/storage/cards"
+	"spendhook/storage/cards/bulk"
+	"spendhook/storage/creations"
 	"spendhook/storage/storagetest"
 )
 
@@ -130,7 +133,7 @@ func TestEntriesHaveActionDetailAndFields(t *testing.T) {
 		{"subscriber.delete-event", "B"},
 		{"subscriber.add-event", "B", "callbackUrl", "event"},
 		{"subscriber.update", "", "enabled", "name"},
-		{"subscriber.create", "", "name", "callbackUrl", "events"},
+		{"subscriber.create", "", "callbackUrl", "events", "name"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -189,6 +192,24 @@ func TestAChangeThatMayHaveBeenMadeIsAudited(t *testing.T) {
 	h.call("DELETE", "/api/v1/subscribers/"+sub.UUID.String(), "").want(http.StatusServiceUnavailable)
 	list := h.audited("action=subscriber.delete")
 	if len(list) != 1 || list[0].Outcome != gen.AuditEntryOutcomeUnknown || list[0].Target.Ids[0] != sub.UUID.String() {
+		t.Errorf("%+v", list)
+	}
+}
+
+// interrupted fails after it has stored a job.
+type interrupted struct{ cardSubmitter }
+
+func (i interrupted) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once creations.Once) (bulk.Job, error) {
+	_, err := i.cardSubmitter.Submit(ctx, company, requests, once)
+	return bulk.Job{}, errors.Join(err, context.DeadlineExceeded)
+}
+
+func TestABulkThatMayHaveBeenCreatedIsAuditedForItsCompany(t *testing.T) {
+	t.Parallel()
+	h := setup(t, func(o *Options) { o.CardJobs = interrupted{o.CardJobs} })
+	h.call("POST", bulkPath, bulkOf(`{"type":"VIRTUAL","alias":"a","userUuid":"`+uuid.NewString()+`"}`)).want(http.StatusServiceUnavailable)
+	list := h.audited("action=card.bulk-create")
+	if len(list) != 1 || list[0].Outcome != gen.AuditEntryOutcomeUnknown || list[0].CompanyUUID == nil || *list[0].CompanyUUID != h.company {
 		t.Errorf("%+v", list)
 	}
 }
@@ -363,7 +384,7 @@ func TestEntriesOfCardChangesSurviveARedisOutage(t *testing.T) {
 	dir, store := t.TempDir(), storagetest.Open(t, storage.Options{})
 	h := setupOn(t, server.Client(), func(o *Options) {
 		*o = withSpend(store, *o)
-		log := audit.Open(audit.Options{Store: audit.NewStore(server.Client()), Dir: dir, TidyEvery: 10 * time.Millisecond, Logger: o.Logger})
+		log := audit.Open(audit.Options{Store: audit.NewStore(server.Client()), Dir: dir, Logger: o.Logger})
 		t.Cleanup(log.Close)
 		o.Audit = log
 	})

@@ -39,6 +39,7 @@ func (s *server) CreateCards(ctx context.Context, q *request, in gen.CardBulkCre
 	if err := s.charge(ctx, q, 1, len(requests)); err != nil {
 		return reply{}, err
 	}
+	q.auditTarget(&company, "card_job")
 	q.auditDetail(strconv.Itoa(len(requests)) + " items")
 	job, err := s.opts.CardJobs.Submit(ctx, company, requests, q.creationKey())
 	if err != nil {
@@ -104,15 +105,15 @@ func (s *server) GetCardJob(ctx context.Context, q *request, id gen.CardJobPath)
 }
 
 func shownCardJob(job bulk.Job) gen.CardJob {
-	shown := gen.CardJob{
+	return gen.CardJob{
 		UUID: job.UUID, Status: gen.CardJobStatus(job.Status), Total: job.Total, Succeeded: job.Succeeded,
-		Failed: job.Failed, CreatedAt: job.CreatedAt, FinishedAt: job.FinishedAt, Items: make([]gen.CardJobItem, len(job.Items)),
+		Failed: job.Failed, CreatedAt: job.CreatedAt, FinishedAt: job.FinishedAt, Items: convertAll(job.Items, shownCardJobItem),
 	}
-	for i, item := range job.Items {
-		shown.Items[i] = gen.CardJobItem{
-			Index: item.Index, RequestUUID: item.RequestUUID, Status: gen.CardJobItemStatus(item.Status),
-			CardUUID: item.CardUUID, ErrorCode: item.ErrorCode, ErrorMessage: item.ErrorMessage,
-		}
+}
+
+func shownCardJobItem(item bulk.Item) gen.CardJobItem {
+	return gen.CardJobItem{
+		Index: item.Index, RequestUUID: item.RequestUUID, Status: gen.CardJobItemStatus(item.Status),
+		CardUUID: item.CardUUID, ErrorCode: item.ErrorCode, ErrorMessage: item.ErrorMessage,
 	}
-	return shown
 }

@@ -82,7 +82,7 @@ func (s *server) CancelCards(ctx context.Context, q *request, in gen.CardsCancel
 	} else {
 		q.entry = nil // nothing was changed
 	}
-	return ok(cancelledCards(results)), nil
+	return ok(gen.CardsCancelled{Results: convertAll(results, cancelledCard)}), nil
 }
 
 func cancelledIDs(results []cards.CancelResult) (ids []string) {
@@ -94,15 +94,11 @@ func cancelledIDs(results []cards.CancelResult) (ids []string) {
 	return ids
 }
 
-func cancelledCards(results []cards.CancelResult) gen.CardsCancelled {
-	shown := make([]gen.CardCancelResult, len(results))
-	for i, r := range results {
-		shown[i] = gen.CardCancelResult{UUID: r.UUID, Status: gen.CardCancelResultStatusCANCELLED}
-		if !r.Found {
-			shown[i].Status = gen.CardCancelResultStatusNOTFOUND
-		}
+func cancelledCard(r cards.CancelResult) gen.CardCancelResult {
+	if !r.Found {
+		return gen.CardCancelResult{UUID: r.UUID, Status: gen.CardCancelResultStatusNOTFOUND}
 	}
-	return gen.CardsCancelled{Results: shown}
+	return gen.CardCancelResult{UUID: r.UUID, Status: gen.CardCancelResultStatusCANCELLED}
 }
 
 func listedCard(c cards.Card) gen.CardItem {

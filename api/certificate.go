@@ -38,5 +38,5 @@ func (s *server) checkCertificate(r *http.Request, group string) error {
 	if s.opts.CertificateRequired == nil || known && !required || clientcert.From(r.Context()) != nil {
 		return nil
 	}
-	return newProblem(http.StatusForbidden, "CLIENT_CERTIFICATE_REQUIRED", "This operation needs a client certificate (mutual TLS).")
+	return newProblem("CLIENT_CERTIFICATE_REQUIRED", "This operation needs a client certificate (mutual TLS).")
 }

@@ -41,23 +41,22 @@ func (s *server) receive(w http.ResponseWriter, r *http.Request, q *request) (er
 		return s.opts.Bodies.Grow(r.Context(), memory, n)
 	})
 	if errors.Is(err, requestmemory.ErrFull) {
-		return newProblem(http.StatusServiceUnavailable, "TOO_MANY_BODIES", "Too many bodies are being received; try again.").
-			with("Retry-After", "1")
+		return newProblem("TOO_MANY_BODIES", "Too many bodies are being received; try again.")
 	}
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		return newProblem(http.StatusRequestEntityTooLarge, "BODY_TOO_LARGE", "The body is larger than %d bytes.", limit)
+		return newProblem("BODY_TOO_LARGE", "The body is larger than %d bytes.", limit)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return newProblem(http.StatusRequestTimeout, "REQUEST_TIMEOUT", "The body did not arrive in time.").with("Connection", "close")
+		return newProblem("REQUEST_TIMEOUT", "The body did not arrive in time.").with("Connection", "close")
 	}
 	if err != nil {
-		return newProblem(http.StatusBadRequest, "BODY_UNREADABLE", "The body could not be read.")
+		return newProblem("BODY_UNREADABLE", "The body could not be read.")
 	}
 	if len(raw) > 0 && (!isMedia(r.Header.Get("Content-Type"), media) || r.Header.Get("Content-Encoding") != "") {
-		return newProblem(http.StatusUnsupportedMediaType, "UNSUPPORTED_MEDIA_TYPE", "The body must be %s in UTF-8, not compressed.", media)
+		return newProblem("UNSUPPORTED_MEDIA_TYPE", "The body must be %s in UTF-8, not compressed.", media)
 	}
 	if len(raw) == 0 && op.needsBody {
-		return newProblem(http.StatusBadRequest, "BODY_REQUIRED", "A JSON body is required.")
+		return newProblem("BODY_REQUIRED", "A JSON body is required.")
 	}
 	q.body, q.bodyMemory = raw, memory
 	return nil
@@ -137,7 +136,8 @@ func decodeJSON(text []byte, into any) error {
 // for cards.
 var lenient = json.JoinOptions(json.RejectUnknownMembers(true), json.WithUnmarshalers(plainUUID))
 
-// plainUUID reads UUIDs in their one form of 36 characters.
+// plainUUID reads UUIDs in their one form of 36 characters. It refuses the UUID of zeros, which elsewhere
+// stands for an absent one.
 var plainUUID = json.UnmarshalFromFunc(func(dec *jsontext.Decoder, id *uuid.UUID) error {
 	if dec.PeekKind() != jsontext.KindString {
 		return errors.ErrUnsupported
@@ -148,7 +148,7 @@ var plainUUID = json.UnmarshalFromFunc(func(dec *jsontext.Decoder, id *uuid.UUID
 	}
 	if text := token.String(); len(text) != len(uuid.UUID{}.String()) {
 		return errUUID
-	} else if *id, err = uuid.Parse(text); err != nil {
+	} else if *id, err = uuid.Parse(text); err != nil || *id == uuid.Nil {
 		return errUUID
 	}
 	return nil
@@ -184,7 +184,7 @@ var strict = json.JoinOptions(json.RejectUnknownMembers(true), json.WithUnmarsha
 var errNull = errors.New("null")
 
 func malformed(format string, args ...any) error {
-	return newProblem(http.StatusBadRequest, "MALFORMED_BODY", format, args...)
+	return newProblem("MALFORMED_BODY", format, args...)
 }
 
 func syntaxProblem(e *jsontext.SyntacticError) error {
@@ -221,7 +221,7 @@ func expected(e *json.SemanticError) string {
 	case nil:
 		return "of another type"
 	case uuidType:
-		return "a UUID"
+		return "a UUID that is not all zeros"
 	}
 	switch e.GoType.Kind() {
 	case reflect.String:

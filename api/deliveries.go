@@ -78,11 +78,7 @@ type deliveryDetail struct {
 }
 
 func shownDetail(d delivery.Delivery) deliveryDetail {
-	detail := deliveryDetail{shownDelivery(d), make([]gen.Attempt, len(d.Attempts))}
-	for i, a := range d.Attempts {
-		detail.Attempts[i] = shownAttempt(d.ID, a)
-	}
-	return detail
+	return deliveryDetail{shownDelivery(d), convertAll(d.Attempts, func(a attempt.Attempt) gen.Attempt { return shownAttempt(d.ID, a) })}
 }
 
 func shownAttempt(eventID string, a attempt.Attempt) gen.Attempt {
@@ -96,12 +92,8 @@ func shownAttempt(eventID string, a attempt.Attempt) gen.Attempt {
 
 func shownTiming(a attempt.Attempt) gen.AttemptTiming {
 	ms := func(us int64) float64 { return float64(us) / 1000 }
-	t := gen.AttemptTiming{
+	return gen.AttemptTiming{
 		WaitedMs: a.Waited, ConnectionMs: ms(a.WaitForConnection()),
 		DNSMs: ms(a.Timing[0]), ConnectMs: ms(a.Timing[1]), TLSMs: ms(a.Timing[2]), FirstByteMs: ms(a.Timing[3]), BodyMs: ms(a.Timing[4]),
 	}
-	if t.WaitedMs == nil {
-		t.WaitedMs = map[string]int64{}
-	}
-	return t
 }

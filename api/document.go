@@ -68,10 +68,11 @@ var severalCompanies = map[string]bool{
 // routes are the operations by path template and method.
 type routes map[string]map[string]*operation
 
-// document is the embedded document and its JSON. It is read-only.
+// document is the embedded document, its JSON and its error codes. It is read-only.
 type document struct {
 	*openapi3.T
-	text []byte
+	text  []byte
+	codes map[string]errorCode
 }
 
 // parse reads the embedded document, once.
@@ -82,7 +83,14 @@ var parse = sync.OnceValues(func() (d document, err error) {
 	if err = d.Validate(context.Background(), openapi3.DisableExamplesValidation()); err != nil {
 		return d, err
 	}
-	d.text, err = served(d.T)
+	if d.text, err = served(d.T); err != nil {
+		return d, err
+	}
+	var extensions struct {
+		Codes map[string]errorCode `json:"x-error-codes"`
+	}
+	err = json.Unmarshal(d.text, &extensions, json.MatchCaseInsensitiveNames(true))
+	d.codes = extensions.Codes
 	return d, err
 })
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -66,11 +67,7 @@ func (q *request) prepareEvent(e *events.Event) error {
 	if eventtype.Reserved(e.Type) {
 		return fieldProblem("event", "EVENT_TYPE_RESERVED", "is raised by this service itself, about deliveries")
 	}
-	of := &e.CompanyUUID
-	if *of == uuid.Nil {
-		of = nil
-	}
-	company, err := companyIn(q.Company, q.named, of)
+	company, err := companyIn(q.Company, q.named, optional(e.CompanyUUID))
 	if company != nil {
 		e.CompanyUUID = *company
 	}
@@ -114,48 +111,36 @@ func (s *server) ingestBatch(ctx context.Context, q *request, text []byte) (repl
 	return accepted(gen.EventBatchResult{Results: results}), nil
 }
 
-// split returns the items of an array and checks only its syntax. Duplicate names, deep
-// nesting and invalid UTF-8 are found later and fail only their item.
-func split(text []byte) ([]jsontext.Value, error) {
-	var items batch
-	err := json.Unmarshal(text, &items, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+// split returns the items of an array and checks only its syntax. Duplicate names, deep nesting and invalid
+// UTF-8 are found later and fail only their item. It stops after maxBatch items: a body could hold millions of
+// tiny items, and each takes many times its size in memory.
+func split(text []byte) (items []jsontext.Value, err error) {
+	dec := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	_, err = dec.ReadToken() // the bracket, which the caller has seen
+	for err == nil && dec.PeekKind() != jsontext.KindEndArray {
+		if len(items) == maxBatch {
+			return nil, fieldProblem("", "TOO_MANY", "the array has more than %d events", maxBatch)
+		}
+		var item jsontext.Value
+		item, err = dec.ReadValue()
+		items = append(items, item.Clone())
+	}
+	if err == nil {
+		_, err = dec.ReadToken() // the bracket
+	}
+	if err == nil {
+		_, err = dec.ReadToken() // the end of the body
+	}
 	if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		return nil, syntaxProblem(e)
 	}
 	switch {
-	case errors.Is(err, errBatch):
-		return nil, fieldProblem("", "TOO_MANY", "the array has more than %d events", maxBatch)
-	case err != nil:
-		return nil, malformed("The body is not a valid JSON array.")
+	case !errors.Is(err, io.EOF):
+		return nil, malformed("The body is not one JSON array.")
 	case len(items) == 0:
 		return nil, fieldProblem("", "REQUIRED", "the array has no events")
 	}
 	return items, nil
-}
-
-// batch stops reading after maxBatch items. A body could hold millions of tiny items, and
-// each takes many times its size in memory.
-type batch []jsontext.Value
-
-var errBatch = errors.New("too many events")
-
-// UnmarshalJSONFrom reads an array.
-func (b *batch) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	if _, err := dec.ReadToken(); err != nil { // the bracket, which the caller has seen
-		return err
-	}
-	for dec.PeekKind() != jsontext.KindEndArray {
-		if len(*b) == maxBatch {
-			return errBatch
-		}
-		item, err := dec.ReadValue()
-		if err != nil {
-			return err
-		}
-		*b = append(*b, item.Clone())
-	}
-	_, err := dec.ReadToken()
-	return err
 }
 
 func (q *request) readItem(item jsontext.Value) (events.Event, error) {
@@ -347,23 +332,19 @@ func (s *server) ListEventDeliveries(ctx context.Context, q *request, id gen.Eve
 // ExplainEvent is GET /api/v1/events/{id}/explain.
 func (s *server) ExplainEvent(ctx context.Context, q *request, id gen.EventPath) (reply, error) {
 	list, err := s.opts.Inspector.Explain(ctx, events.Ref{Company: q.company, ID: id})
-	return ok(gen.EventExplanation{EventID: id, CompanyUUID: q.company, Subscribers: shownExplanations(list)}), err
+	return ok(gen.EventExplanation{EventID: id, CompanyUUID: q.company, Subscribers: convertAll(list, shownExplanation)}), err
 }
 
-func shownExplanations(list []inspect.Explanation) []gen.SubscriberExplanation {
-	shown := make([]gen.SubscriberExplanation, len(list))
-	for i, e := range list {
-		shown[i] = gen.SubscriberExplanation{
-			SubscriberUUID: e.Subscriber.UUID, Name: e.Subscriber.Name, CallbackURL: e.Subscriber.CallbackURL,
-			Outcome: gen.SubscriberExplanationOutcome(e.Verdict), Detail: e.Verdict.Detail(),
-		}
-		if e.Err != nil {
-			shown[i].FilterError = new(e.Err.Error())
-		}
-		if e.Delivery != nil {
-			d := shownDelivery(*e.Delivery)
-			shown[i].Delivery = &d
-		}
+func shownExplanation(e inspect.Explanation) gen.SubscriberExplanation {
+	shown := gen.SubscriberExplanation{
+		SubscriberUUID: e.Subscriber.UUID, Name: e.Subscriber.Name, CallbackURL: e.Subscriber.CallbackURL,
+		Outcome: gen.SubscriberExplanationOutcome(e.Verdict), Detail: e.Verdict.Detail(),
+	}
+	if e.Err != nil {
+		shown.FilterError = new(e.Err.Error())
+	}
+	if e.Delivery != nil {
+		shown.Delivery = new(shownDelivery(*e.Delivery))
 	}
 	return shown
 }

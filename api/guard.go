@@ -45,14 +45,14 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*
 		}
 	}
 	if accept := r.Header.Get("Accept"); !acceptsJSON(accept) && (!op.ndjson || !wantsNDJSON(accept)) {
-		return nil, newProblem(http.StatusNotAcceptable, "NOT_ACCEPTABLE", "Only application/json can be answered.")
+		return nil, newProblem("NOT_ACCEPTABLE", "Only application/json can be answered.")
 	}
 	r, err := readParameters(r, op)
 	if err != nil {
 		return nil, err
 	}
 	if !op.hasBody && r.Method == http.MethodDelete && sendsBody(r) {
-		return nil, newProblem(http.StatusBadRequest, "BODY_NOT_ALLOWED", "This operation has no body; its parameters are in the path and the query.")
+		return nil, newProblem("BODY_NOT_ALLOWED", "This operation has no body; its parameters are in the path and the query.")
 	}
 	if op.hasBody {
 		if err := s.receive(w, r, q); err != nil {
@@ -81,7 +81,7 @@ func (s *server) admitCaller(w http.ResponseWriter, r *http.Request, q *request)
 		return err
 	}
 	if q.Company != nil && slices.Contains(q.op.scopes, auth.ScopePlatform) {
-		return newProblem(http.StatusForbidden, "PLATFORM_ONLY", "The token must be tied to no company.")
+		return newProblem("PLATFORM_ONLY", "The token must be tied to no company.")
 	}
 	q.entry = s.newAuditEntry(w, r, q)
 	return nil

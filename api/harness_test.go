@@ -151,7 +151,7 @@ func domainBehind(tb testing.TB, client redis.UniversalClient, logger *slog.Logg
 		EventTypes:  eventtype.NewStore(client, nil, time.Now),
 		Sessions:    session.NewStore(client, nil),
 		Deliveries:  d.Deliveries, Redelivery: d.Redelivery, Inspector: inspector, Feed: reader, Dispatcher: d,
-		Idempotency: idempotency.New(idempotency.Options{Client: client, Keyring: sealtest.Keyring()}), Logger: logger,
+		Idempotency: idempotency.New(client, sealtest.Keyring()), Logger: logger,
 	})
 }
 

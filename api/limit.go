@@ -109,7 +109,7 @@ func limitKey(c *auth.Caller) string { return c.Issuer + "|" + cmp.Or(c.ClientID
 func (s *server) refuseRate(limit string, d ratelimit.Decision) error {
 	s.opts.Metrics.throttled.WithLabelValues(limit).Inc()
 	seconds := max(1, wholeSeconds(d.RetryAfter))
-	return newProblem(http.StatusTooManyRequests, "RATE_LIMITED", "Too many requests; try again in %d s.", seconds).
+	return newProblem("RATE_LIMITED", "Too many requests; try again in %d s.", seconds).
 		with("Retry-After", strconv.Itoa(seconds))
 }
 

@@ -47,12 +47,29 @@ func TestTheCompanyMayBeInEveryQuery(t *testing.T) {
 	}
 	both := fmt.Sprintf(body, `,"companyUuid":"`+other.String()+`"`)
 	h.call("POST", "/api/v1/subscribers?"+mine, both, platform).wantField("companyUuid", "INVALID")
-	h.call("POST", "/api/v1/subscribers?"+mine, both).wantField("companyUuid", "INVALID")
+	h.call("POST", "/api/v1/subscribers?"+mine, both).want(http.StatusForbidden, "COMPANY_MISMATCH")
 	h.call("POST", "/api/v1/events?"+mine, event("e"), platform).want(http.StatusAccepted)
 	h.call("GET", "/api/v1/events/e", "").want(http.StatusOK)
 	array := h.call("POST", "/api/v1/events?"+mine, "["+event("f")+","+strings.TrimSuffix(event("g"), "}")+`,"companyUuid":"`+other.String()+`"}]`, platform)
 	if got := as[gen.EventBatchResult](array.want(http.StatusAccepted)).Results; got[0].Status != "ACCEPTED" || got[1].Status != "REJECTED" {
 		t.Errorf("%s", array.Body)
+	}
+}
+
+// A UUID of zeros in a body is not read as an absent one.
+func TestTheZeroUUIDIsRefused(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	platform := bearer(h.mint(nil, allScopes+" platform"))
+	zero := strings.TrimSuffix(event("e"), "}") + `,"companyUuid":"` + uuid.Nil.String() + `"}`
+	for _, token := range []option{bearer(h.token), platform} {
+		h.call("POST", "/api/v1/events", zero, token).wantField("companyUuid", "INVALID")
+		array := h.call("POST", "/api/v1/events?companyUuid="+h.company.String(), "["+zero+"]", token).want(http.StatusAccepted)
+		if got := as[gen.EventBatchResult](array).Results[0]; got.Status != "REJECTED" || got.Error.Code != "VALIDATION_ERROR" {
+			t.Errorf("%s", array.Body)
+		}
+		h.call("POST", "/api/v1/subscribers", `{"name":"x","callbackUrl":"`+hooks+`","events":["A"],"companyUuid":"`+uuid.Nil.String()+`"}`, token).
+			wantField("companyUuid", "INVALID")
 	}
 }
 

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -82,8 +81,7 @@ func (s *server) DeleteClient(ctx context.Context, _ *request, id gen.ClientPath
 func shownClient(c clients.Client) gen.OAuthClient {
 	shown := gen.OAuthClient{
 		ClientID: c.ID, Name: c.Name, CompanyUUID: (*uuid.UUID)(c.Company),
-		Scopes: slices.Concat([]string{}, c.Scopes), Certificates: slices.Concat([]string{}, c.Certificates),
-		HasSecret: c.SecretHash != "", Disabled: c.RevokedAt != nil,
+		Scopes: c.Scopes, Certificates: c.Certificates, HasSecret: c.SecretHash != "", Disabled: c.RevokedAt != nil,
 		CreatedAt: c.CreatedAt.Time, UpdatedAt: c.UpdatedAt.Time,
 	}
 	if c.OldSecretHash != "" {

@@ -56,7 +56,7 @@ func (s *server) outer(next http.Handler) http.Handler {
 			deprecate(w, r)
 		}
 		if headerBytes(r) > maxHeaderBytes {
-			s.fail(w, r, newProblem(http.StatusRequestHeaderFieldsTooLarge, "HEADERS_TOO_LARGE", "Path, query and headers have more than %d bytes.", maxHeaderBytes))
+			s.fail(w, r, newProblem("HEADERS_TOO_LARGE", "Path, query and headers have more than %d bytes.", maxHeaderBytes))
 			return
 		}
 		if r.Method == http.MethodHead { // the server itself drops the body
@@ -115,7 +115,7 @@ func (s *server) recoverPanic(rec *recorder, r *http.Request) {
 	if rec.status != 0 {
 		panic(http.ErrAbortHandler) // the answer has begun: cut the connection
 	}
-	s.fail(rec, r, newProblem(http.StatusInternalServerError, "INTERNAL_ERROR", "An unexpected error occurred."))
+	s.fail(rec, r, newProblem("INTERNAL_ERROR", "An unexpected error occurred."))
 }
 
 // recorder notes the status and the bytes of an answer, and the request.

@@ -83,6 +83,5 @@ func (s *server) checkPace(account string) error {
 	if s.pacer.add(account, 0) <= maxOwed {
 		return nil
 	}
-	return newProblem(http.StatusServiceUnavailable, "OVERLOADED", "More bytes of lists are read than %d MiB a second; try again.", s.pacer.perSecond>>20).
-		with("Retry-After", "1")
+	return newProblem("OVERLOADED", "More bytes of lists are read than %d MiB a second; try again.", s.pacer.perSecond>>20)
 }

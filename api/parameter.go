@@ -173,7 +173,7 @@ func readParameters(r *http.Request, op *operation) (*http.Request, error) {
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return r, newProblem(http.StatusBadRequest, "MALFORMED_QUERY", "The query is not well-formed.")
+		return r, newProblem("MALFORMED_QUERY", "The query is not well-formed.")
 	}
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		if len(problems.Fields) >= maxProblems {

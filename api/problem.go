@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -47,8 +48,14 @@ type problem struct {
 
 func (p *problem) Error() string { return p.detail }
 
-func newProblem(status int, code, format string, args ...any) *problem {
-	return &problem{status: status, code: code, detail: fmt.Sprintf(format, args...)}
+// newProblem is a problem with the status and the Retry-After of its code in the document.
+func newProblem(code, format string, args ...any) *problem {
+	known := codes()[code]
+	p := &problem{status: known.Status, code: code, detail: fmt.Sprintf(format, args...)}
+	if known.RetryAfter > 0 {
+		p = p.with("Retry-After", strconv.Itoa(known.RetryAfter))
+	}
+	return p
 }
 
 // with adds the one header that a problem may have beside the usual ones.
@@ -66,55 +73,46 @@ func fieldProblem(field, code, format string, args ...any) error {
 
 // domainProblems maps the sentinels of the domain to answers.
 var domainProblems = []struct {
-	err    error
-	status int
-	code   string
-	detail string
+	err          error
+	code, detail string
 }{
-	{events.ErrNotFound, http.StatusNotFound, "EVENT_NOT_FOUND", "There is no such event."},
-	{events.ErrCompacted, http.StatusGone, "EVENT_COMPACTED", "The event is settled, and its payload was removed."},
-	{publish.ErrConflict, http.StatusConflict, "EVENT_CONFLICT", "The id is known with other content; nothing was changed."},
-	{eventtype.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "The event type is not known, or has no stored documentation."},
-	{eventtype.ErrFixed, http.StatusConflict, "EVENT_TYPE_FIXED", "The event type is one of the daemon's own, which cannot be changed."},
-	{eventtype.ErrFull, http.StatusConflict, "TOO_MANY_EVENT_TYPES", "The limit of documented event types is reached: 1,000 types, and 1 MiB in total."},
-	{subscribers.ErrNotFound, http.StatusNotFound, "SUBSCRIBER_NOT_FOUND", "There is no such subscriber."},
-	{subscribers.ErrConflict, http.StatusConflict, "CALLBACK_URL_TAKEN", "Another subscriber of the company has this callbackUrl."},
-	{subscribers.ErrChanged, http.StatusPreconditionFailed, "PRECONDITION_FAILED", "If-Match is not the current ETag: the subscriber was changed meanwhile."},
-	{subscribers.ErrQuota, http.StatusConflict, "TOO_MANY_SUBSCRIBERS", "The company has the maximum number of subscribers."},
-	{subscribers.ErrNoSigningKey, http.StatusNotFound, "NO_WEBHOOK_KEYS", "There are no keys of this company."},
-	{certificate.ErrNotFound, http.StatusNotFound, "NO_EGRESS_CERTIFICATE", "The company has no egress certificate."},
-	{session.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such session."},
-	{delivery.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such delivery."},
-	{redelivery.ErrFinished, http.StatusConflict, "JOB_FINISHED", "The job has completed."},
-	{redelivery.ErrNotCancellable, http.StatusConflict, "JOB_NOT_CANCELLABLE", "The job erases a company."},
-	{store.ErrOpen, http.StatusConflict, "EVENT_OPEN", "The event is not settled: a delivery of it is open, or it is in quarantine."},
-	{delivery.ErrInFlight, http.StatusConflict, "DELIVERY_IN_FLIGHT", "An attempt of this delivery is under way."},
-	{quarantine.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such entry in the quarantine."},
-	{inspect.ErrTesting, http.StatusConflict, "TEST_IN_FLIGHT", "A test of this subscriber is under way."},
-	{delivery.ErrSubscriberGone, http.StatusConflict, "SUBSCRIBER_GONE", "The subscriber of this delivery was deleted."},
-	{delivery.ErrSubscriberDisabled, http.StatusConflict, "SUBSCRIBER_DISABLED", "The subscriber is disabled; enable it first."},
-	{idempotency.ErrReused, http.StatusUnprocessableEntity, keyReused, "The Idempotency-Key was used for another request."},
-	{creations.ErrKeyReused, http.StatusUnprocessableEntity, keyReused, "The Idempotency-Key was used for another request."},
-	{storage.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such resource."},
-	{cards.ErrUserNotFound, http.StatusUnprocessableEntity, "USER_NOT_FOUND", "The user is not an active user of the company."},
-	{cards.ErrNotActive, http.StatusUnprocessableEntity, "CARD_NOT_ACTIVE", "The card is not active."},
-	{cards.ErrThresholdExceedsLimit, http.StatusUnprocessableEntity, "THRESHOLD_EXCEEDS_LIMIT", "The threshold exceeds the company's credit limit."},
-	{peer.ErrUntrusted, http.StatusForbidden, "CLIENT_CERTIFICATE_INVALID", "The client certificate is expired or not trusted."},
-	{peer.ErrMalformed, http.StatusBadRequest, "CLIENT_CERTIFICATE_MALFORMED", "The client certificate that the proxy forwards cannot be read."},
-	{peer.ErrInClear, http.StatusForbidden, "TLS_REQUIRED", "This request must come by TLS."},
-	{publish.ErrBacklogFull, http.StatusTooManyRequests, "BACKLOG_FULL", "The company has the maximum number of pending events; send the event again after some are delivered."},
-	{publish.ErrStorageFull, http.StatusServiceUnavailable, "STORAGE_FULL", "No memory is left for new events of the company; send the event again after some are delivered."},
-	{idempotency.ErrInProgress, http.StatusConflict, "IDEMPOTENCY_KEY_IN_PROGRESS", "The first request with this Idempotency-Key is still under way."},
-	{sequence.ErrTooManyWaiting, http.StatusTooManyRequests, "TOO_MANY_WAITING", "Too many requests wait for new events."},
-	{redelivery.ErrTooManyJobs, http.StatusTooManyRequests, "TOO_MANY_JOBS", "The company has too many unfinished jobs; try again after some have finished, or cancel some."},
-	{session.ErrTooMany, http.StatusTooManyRequests, "TOO_MANY_CONSOLE_LINKS", "The company has the maximum number of links into the console, or of sessions."},
-}
-
-// retryAfter has the seconds after which the same request may succeed, by code. Links into the console
-// expire after a minute.
-var retryAfter = map[string]string{
-	"IDEMPOTENCY_KEY_IN_PROGRESS": "1", "TOO_MANY_WAITING": "1", "BACKLOG_FULL": "5", "TOO_MANY_JOBS": "5",
-	"STORAGE_FULL": "30", "TOO_MANY_CONSOLE_LINKS": "60",
+	{events.ErrNotFound, "EVENT_NOT_FOUND", "There is no such event."},
+	{events.ErrCompacted, "EVENT_COMPACTED", "The event is settled, and its payload was removed."},
+	{publish.ErrConflict, "EVENT_CONFLICT", "The id is known with other content; nothing was changed."},
+	{eventtype.ErrNotFound, "NOT_FOUND", "The event type is not known, or has no stored documentation."},
+	{eventtype.ErrFixed, "EVENT_TYPE_FIXED", "The event type is one of the daemon's own, which cannot be changed."},
+	{eventtype.ErrFull, "TOO_MANY_EVENT_TYPES", "The limit of documented event types is reached: 1,000 types, and 1 MiB in total."},
+	{subscribers.ErrNotFound, "SUBSCRIBER_NOT_FOUND", "There is no such subscriber."},
+	{subscribers.ErrConflict, "CALLBACK_URL_TAKEN", "Another subscriber of the company has this callbackUrl."},
+	{subscribers.ErrChanged, "PRECONDITION_FAILED", "If-Match is not the current ETag: the subscriber was changed meanwhile."},
+	{subscribers.ErrQuota, "TOO_MANY_SUBSCRIBERS", "The company has the maximum number of subscribers."},
+	{subscribers.ErrNoSigningKey, "NO_WEBHOOK_KEYS", "There are no keys of this company."},
+	{certificate.ErrNotFound, "NO_EGRESS_CERTIFICATE", "The company has no egress certificate."},
+	{session.ErrNotFound, "NOT_FOUND", "There is no such session."},
+	{delivery.ErrNotFound, "NOT_FOUND", "There is no such delivery."},
+	{redelivery.ErrFinished, "JOB_FINISHED", "The job has completed."},
+	{redelivery.ErrNotCancellable, "JOB_NOT_CANCELLABLE", "The job erases a company."},
+	{store.ErrOpen, "EVENT_OPEN", "The event is not settled: a delivery of it is open, or it is in quarantine."},
+	{delivery.ErrInFlight, "DELIVERY_IN_FLIGHT", "An attempt of this delivery is under way."},
+	{quarantine.ErrNotFound, "NOT_FOUND", "There is no such entry in the quarantine."},
+	{inspect.ErrTesting, "TEST_IN_FLIGHT", "A test of this subscriber is under way."},
+	{delivery.ErrSubscriberGone, "SUBSCRIBER_GONE", "The subscriber of this delivery was deleted."},
+	{delivery.ErrSubscriberDisabled, "SUBSCRIBER_DISABLED", "The subscriber is disabled; enable it first."},
+	{idempotency.ErrReused, keyReused, "The Idempotency-Key was used for another request."},
+	{creations.ErrKeyReused, keyReused, "The Idempotency-Key was used for another request."},
+	{storage.ErrNotFound, "NOT_FOUND", "There is no such resource."},
+	{cards.ErrUserNotFound, "USER_NOT_FOUND", "The user is not an active user of the company."},
+	{cards.ErrNotActive, "CARD_NOT_ACTIVE", "The card is not active."},
+	{cards.ErrThresholdExceedsLimit, "THRESHOLD_EXCEEDS_LIMIT", "The threshold exceeds the company's credit limit."},
+	{peer.ErrUntrusted, "CLIENT_CERTIFICATE_INVALID", "The client certificate is expired or not trusted."},
+	{peer.ErrMalformed, "CLIENT_CERTIFICATE_MALFORMED", "The client certificate that the proxy forwards cannot be read."},
+	{peer.ErrInClear, "TLS_REQUIRED", "This request must come by TLS."},
+	{publish.ErrBacklogFull, "BACKLOG_FULL", "The company has the maximum number of pending events; send the event again after some are delivered."},
+	{publish.ErrStorageFull, "STORAGE_FULL", "No memory is left for new events of the company; send the event again after some are delivered."},
+	{idempotency.ErrInProgress, "IDEMPOTENCY_KEY_IN_PROGRESS", "The first request with this Idempotency-Key is still under way."},
+	{sequence.ErrTooManyWaiting, "TOO_MANY_WAITING", "Too many requests wait for new events."},
+	{redelivery.ErrTooManyJobs, "TOO_MANY_JOBS", "The company has too many unfinished jobs; try again after some have finished, or cancel some."},
+	{session.ErrTooMany, "TOO_MANY_CONSOLE_LINKS", "The company has the maximum number of links into the console, or of sessions."},
 }
 
 // problemOf gives every error its HTTP form. This is the one place that does.
@@ -130,15 +128,11 @@ func problemOf(err error) *problem {
 	}
 	for _, k := range domainProblems {
 		if errors.Is(err, k.err) {
-			p := newProblem(k.status, k.code, "%s", k.detail)
-			if seconds := retryAfter[k.code]; seconds != "" {
-				p = p.with("Retry-After", seconds)
-			}
-			return p
+			return newProblem(k.code, "%s", k.detail)
 		}
 	}
 	if e, ok := errors.AsType[redelivery.UnknownSubscribersError](err); ok {
-		return newProblem(http.StatusUnprocessableEntity, "UNKNOWN_SUBSCRIBERS", "The company has no such subscribers: %s.", e)
+		return newProblem("UNKNOWN_SUBSCRIBERS", "The company has no such subscribers: %s.", e)
 	}
 	if errors.Is(err, sequence.ErrAhead) {
 		return problemOf(fieldProblem("after", "OUT_OF_RANGE", "is beyond the last event of the company"))
@@ -147,11 +141,11 @@ func problemOf(err error) *problem {
 		return problemOf(fieldProblem("cursor", "INVALID", "is not a cursor of this list"))
 	}
 	if unavailable(err) {
-		p := newProblem(http.StatusServiceUnavailable, "UNAVAILABLE", "The service cannot answer now; try again.")
+		p := newProblem("UNAVAILABLE", "The service cannot answer now; try again.")
 		p.cause = err
-		return p.with("Retry-After", "1")
+		return p
 	}
-	p := newProblem(http.StatusInternalServerError, "INTERNAL_ERROR", "An unexpected error occurred.")
+	p := newProblem("INTERNAL_ERROR", "An unexpected error occurred.")
 	p.cause = err
 	return p
 }
@@ -184,7 +178,7 @@ func invalidProblem(e *invalid.Error) *problem {
 	for _, f := range e.Fields {
 		pointed.Add(pointer(f.Field), f.Code, "%s", f.Message)
 	}
-	p := newProblem(http.StatusBadRequest, "VALIDATION_ERROR", "%s", pointed.Error())
+	p := newProblem("VALIDATION_ERROR", "%s", pointed.Error())
 	p.fields = pointed.Fields
 	if len(e.Fields) == 1 && ownCode[e.Fields[0].Code] {
 		p.code = e.Fields[0].Code

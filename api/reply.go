@@ -115,8 +115,7 @@ func (s *server) reserve(ctx context.Context, q *request, bytes int64) error {
 	}
 	q.memory = s.answers.Open(requestmemory.Bound{Holder: account(q.Caller)})
 	if q.memory.Grow(ctx, bytes, s.opts.Timeout) != nil {
-		return newProblem(http.StatusServiceUnavailable, "OVERLOADED", "The memory for answers is used up, by the company or in total; try again.").
-			with("Retry-After", "1")
+		return newProblem("OVERLOADED", "The memory for answers is used up, by the company or in total; try again.")
 	}
 	return nil
 }

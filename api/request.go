@@ -55,10 +55,10 @@ func (s *server) authenticate(r *http.Request) (*auth.Caller, error) {
 	headers := r.Header["Authorization"]
 	switch {
 	case len(headers) > 1: // proxies differ in which one they use
-		return nil, newProblem(http.StatusBadRequest, "AUTHORIZATION_REPEATED", "The Authorization header is given more than once.").
+		return nil, newProblem("AUTHORIZATION_REPEATED", "The Authorization header is given more than once.").
 			with("WWW-Authenticate", realm+`, error="invalid_request"`)
 	case len(headers) == 0 || headers[0] == "":
-		return nil, newProblem(http.StatusUnauthorized, "TOKEN_REQUIRED", "An access token is required.").
+		return nil, newProblem("TOKEN_REQUIRED", "An access token is required.").
 			with("WWW-Authenticate", realm)
 	}
 	scheme, token, _ := strings.Cut(headers[0], " ")
@@ -79,7 +79,7 @@ func (s *server) authenticate(r *http.Request) (*auth.Caller, error) {
 }
 
 func invalidToken() *problem {
-	return newProblem(http.StatusUnauthorized, "TOKEN_INVALID", "The access token is expired or not valid.").
+	return newProblem("TOKEN_INVALID", "The access token is expired or not valid.").
 		with("WWW-Authenticate", realm+`, error="invalid_token"`)
 }
 
@@ -87,7 +87,7 @@ func invalidToken() *problem {
 func authorize(c *auth.Caller, scopes []string) error {
 	for _, scope := range scopes {
 		if !c.May(scope) {
-			return newProblem(http.StatusForbidden, "INSUFFICIENT_SCOPE", "The token needs the scope %s.", scope).
+			return newProblem("INSUFFICIENT_SCOPE", "The token needs the scope %s.", scope).
 				with("WWW-Authenticate", realm+`, error="insufficient_scope", scope="`+scope+`"`)
 		}
 	}
@@ -100,7 +100,7 @@ func authorizeAll(c *auth.Caller, scopes []string) error {
 	if authorize(c, scopes) == nil {
 		return nil
 	}
-	return newProblem(http.StatusForbidden, "INSUFFICIENT_SCOPE", "The token does not carry all of these scopes.").
+	return newProblem("INSUFFICIENT_SCOPE", "The token does not carry all of these scopes.").
 		with("WWW-Authenticate", realm+`, error="insufficient_scope"`)
 }
 
@@ -152,27 +152,24 @@ func (q *request) companyOfList() (*uuid.UUID, error) {
 	return nil, authorize(q.Caller, []string{auth.ScopePlatform})
 }
 
-// companyIn returns the token's company or the named one; nil when there is neither.
+// companyIn returns the token's company or else the named one; nil when there is neither.
 func companyIn(token *uuid.UUID, named ...*uuid.UUID) (*uuid.UUID, error) {
-	var company *uuid.UUID
+	company := token
 	for _, n := range named {
 		switch {
+		case n == nil:
 		case company == nil:
 			company = n
-		case n != nil && *n != *company:
+		case *n == *company:
+		case token != nil:
+			return nil, foreignCompany()
+		default:
 			return nil, fieldProblem("companyUuid", "INVALID", "is given twice with different values")
 		}
 	}
-	switch {
-	case token == nil:
-		return company, nil
-	case company != nil && *company != *token:
-		return nil, foreignCompany()
-	default:
-		return token, nil
-	}
+	return company, nil
 }
 
 func foreignCompany() *problem {
-	return newProblem(http.StatusForbidden, "COMPANY_MISMATCH", "companyUuid is not the company of the token.")
+	return newProblem("COMPANY_MISMATCH", "companyUuid is not the company of the token.")
 }

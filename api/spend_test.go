@@ -90,7 +90,7 @@ func spendSetup(t *testing.T, db *storage.DB) *spendHarness {
 	h.keys = newKeys(t)
 	var err error
 	h.options = withSpend(db, Options{
-		Idempotency: idempotency.New(idempotency.Options{Client: redistest.New(t), Keyring: sealtest.Keyring()}), Timeout: patient,
+		Idempotency: idempotency.New(redistest.New(t), sealtest.Keyring()), Timeout: patient,
 		Keys: h.keys, Verifier: verifierOf(h.keys), Logger: slog.New(slog.NewTextHandler(h.seen, nil)),
 	})
 	h.options.CardJobs = counting{submitter{h.options.BulkJobs}, h.jobs}

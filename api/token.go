@@ -44,7 +44,7 @@ func (s *server) IssueToken(ctx context.Context, q *request) (reply, error) {
 }
 
 func noIssuer() *problem {
-	return newProblem(http.StatusNotFound, "NO_BUILTIN_ISSUER", "This daemon issues no tokens; ask the issuer that it trusts.")
+	return newProblem("NO_BUILTIN_ISSUER", "This daemon issues no tokens; ask the issuer that it trusts.")
 }
 
 // oauthFailure is the answer to a token request that OAuth clients expect (RFC 6749 section 5.2), where
@@ -81,9 +81,10 @@ var tokenRefusals = map[tokens.Code]struct {
 }
 
 func refusalProblem(refusal *tokens.Error) *problem {
-	p := newProblem(cmp.Or(tokenRefusals[refusal.Code].status, http.StatusBadRequest), string(refusal.Code), "%s", refusal.Description)
-	p.header = http.Header{}
-	p.cause = refusal.Unwrap()
+	p := &problem{
+		status: cmp.Or(tokenRefusals[refusal.Code].status, http.StatusBadRequest), code: string(refusal.Code),
+		detail: refusal.Description, header: http.Header{}, cause: refusal.Unwrap(),
+	}
 	if p.status == http.StatusUnauthorized {
 		p.header.Set("WWW-Authenticate", basicRealm)
 	}

@@ -57,7 +57,7 @@ func setup(t *testing.T, client redis.UniversalClient, adjust ...func(*audit.Opt
 	t.Helper()
 	b := &bundle{t: t, client: client, dir: t.TempDir(), logs: &logged{}, registry: prometheus.NewRegistry()}
 	o := audit.Options{
-		Dir: b.dir, Registerer: b.registry, TidyEvery: 10 * time.Millisecond,
+		Dir: b.dir, Registerer: b.registry,
 		Logger: slog.New(slog.NewTextHandler(b.logs, nil)),
 	}
 	if client != nil {
@@ -259,7 +259,7 @@ func TestBadCursors(t *testing.T) {
 func TestExpiredEntriesAreHiddenAndTrimmed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.New(t), func(o *audit.Options) {
-		o.Retention, o.TidyEvery = time.Hour, 10*time.Millisecond
+		o.Retention = time.Hour
 	})
 	old := time.Now().Add(-2 * time.Hour).UnixMilli()
 	for i := range 5000 {
@@ -281,7 +281,7 @@ func TestExpiredEntriesAreHiddenAndTrimmed(t *testing.T) {
 func TestEntriesBeyondMaxEntriesAreTrimmedAndLogged(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.New(t), func(o *audit.Options) {
-		o.MaxEntries, o.TidyEvery = 500, 10*time.Millisecond
+		o.MaxEntries = 500
 	})
 	start := time.Now().Add(-time.Hour).UnixMilli()
 	for i := range 2000 {
@@ -329,7 +329,7 @@ func TestRecordIsInRedisWhenItReturns(t *testing.T) {
 func TestEntriesSurviveARedisOutage(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
-	b := setup(t, server.Client(), func(o *audit.Options) { o.TidyEvery = time.Hour })
+	b := setup(t, server.Client())
 	b.Record(entry("0", "a.b"))
 	server.Kill()
 	var group sync.WaitGroup

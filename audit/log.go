@@ -20,7 +20,8 @@ import (
 
 const (
 	writeTimeout = 500 * time.Millisecond
-	awayTime     = time.Second // the pause after a failure of Redis
+	awayTime     = time.Second     // the pause after a failure of Redis
+	tidyEvery    = 2 * time.Second // between two moves of the file's entries to the stream
 	trimTimeout  = 30 * time.Second
 	fileName     = "audit-pending.ndjson"
 )
@@ -36,10 +37,6 @@ type Options struct {
 	// (0 means 1,000,000) the oldest go before that, which is counted and logged.
 	Retention  time.Duration
 	MaxEntries int
-
-	// TidyEvery is how often entries of the file are moved to the stream, and the stream is
-	// trimmed; 0 means 2 s.
-	TidyEvery time.Duration
 
 	// Reports says whether this replica's metrics include values that all replicas share;
 	// nil: they do.
@@ -77,7 +74,6 @@ func Open(opts Options) *Log {
 func (o Options) withDefaults() Options {
 	o.Retention = cmp.Or(o.Retention, 400*24*time.Hour)
 	o.MaxEntries = cmp.Or(o.MaxEntries, 1_000_000)
-	o.TidyEvery = cmp.Or(o.TidyEvery, 2*time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.Now = clock.Or(o.Now)
 	return o
@@ -137,7 +133,7 @@ func (l *Log) tidy(ctx context.Context) {
 			l.opts.Logger.WarnContext(ctx, "audit entries still wait in the data directory", "exception.message", err)
 		}
 		l.trim(ctx)
-		if !pause.For(ctx, l.opts.TidyEvery) {
+		if !pause.For(ctx, tidyEvery) {
 			return
 		}
 	}

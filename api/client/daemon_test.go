@@ -110,7 +110,7 @@ func startPipeline(t *testing.T) api.Options {
 	return api.Options{
 		Subscribers: subs, SubscriberLists: lists, Certificates: certificates, Health: healths, Publisher: publisher, Events: store,
 		EventTypes: eventtype.NewStore(redis, nil, time.Now), Deliveries: d.Deliveries, Redelivery: d.Redelivery, Inspector: inspector, Feed: reader, Dispatcher: d,
-		Idempotency: idempotency.New(idempotency.Options{Client: redis, Keyring: sealtest.Keyring()}),
+		Idempotency: idempotency.New(redis, sealtest.Keyring()),
 		Logger:      logger,
 	}
 }

@@ -3,7 +3,6 @@
 package idempotency
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	_ "embed"
@@ -41,27 +40,20 @@ type Response struct {
 // kept is how long an answer is kept.
 const kept = 24 * time.Hour
 
-// Options configure a Store.
-type Options struct {
-	Client redis.UniversalClient
-	// Keyring seals the answers that hold a secret; without one they are refused.
-	Keyring *seal.Keyring
-	// ClaimTTL is how long a request may run before its claim expires and its key is free
-	// again; 1 min when zero. It must exceed the server's timeouts.
-	ClaimTTL time.Duration
-}
+// claimTTL is how long a request may run before its claim expires and its key is free again. It must exceed
+// the server's timeouts.
+const claimTTL = time.Minute
 
 // Store keeps the answers in Redis. It is safe for concurrent use, also by
 // several replicas.
 type Store struct {
-	client   redis.UniversalClient
-	keyring  *seal.Keyring
-	claimTTL time.Duration
+	client  redis.UniversalClient
+	keyring *seal.Keyring
 }
 
-// New returns a Store.
-func New(o Options) *Store {
-	return &Store{client: o.Client, keyring: o.Keyring, claimTTL: cmp.Or(o.ClaimTTL, time.Minute)}
+// New returns a Store. The keyring seals the answers that hold a secret; without one they are refused.
+func New(client redis.UniversalClient, keyring *seal.Keyring) *Store {
+	return &Store{client: client, keyring: keyring}
 }
 
 //go:embed lua/replace.lua
@@ -76,7 +68,7 @@ var replaceScript = redis.NewScript(replaceLua)
 // company) are independent.
 func (s *Store) Begin(ctx context.Context, scope, key string, fingerprint [32]byte) (*Response, error) {
 	place := keyOf(scope, key)
-	known, err := s.client.SetArgs(ctx, place, fingerprint[:], redis.SetArgs{Mode: "NX", Get: true, TTL: s.claimTTL}).Result()
+	known, err := s.client.SetArgs(ctx, place, fingerprint[:], redis.SetArgs{Mode: "NX", Get: true, TTL: claimTTL}).Result()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil // nothing saved and nothing wrong: the caller runs the request
 	}

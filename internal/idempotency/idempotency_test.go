@@ -150,7 +150,7 @@ func TestScopesAreIndependent(t *testing.T) {
 func setup(t *testing.T) (*idempotency.Store, redis.UniversalClient) {
 	t.Helper()
 	c := redistest.New(t)
-	return idempotency.New(idempotency.Options{Client: c, Keyring: sealtest.Keyring()}), c
+	return idempotency.New(c, sealtest.Keyring()), c
 }
 
 func claim(t *testing.T, s *idempotency.Store, fingerprint [32]byte) {
