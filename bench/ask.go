@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// askSpec is the task of the process that sends requests to the spend API. The process reads
-// it from stdin. It sends the requests in turn, again from the first after the
-// last, until For is over.
+// askSpec is the task of the process that sends requests to the API. The process reads it from
+// stdin. It sends the requests in turn, and after the last one the first one again, until For
+// is over.
 type askSpec struct {
 	Base    string        `json:"base"`
 	Token   string        `json:"token"`
@@ -36,11 +36,11 @@ type ask struct {
 // askResult is the result, which the process prints.
 type askResult struct {
 	Answered int64         `json:"answered"`
-	Refused  int64         `json:"refused"` // with 503, for being too slow; in the latencies too
+	Refused  int64         `json:"refused"` // answers 503; their latencies count too
 	Failed   int64         `json:"failed"`
 	Trouble  string        `json:"trouble,omitempty"` // the first failure
 	Took     time.Duration `json:"took"`
-	P50      int64         `json:"p50"` // µs from when it was to be sent until the answer was read
+	P50      int64         `json:"p50"` // µs from the planned send time until the answer is read
 	P95      int64         `json:"p95"`
 	P99      int64         `json:"p99"`
 }
@@ -51,7 +51,7 @@ func (r askResult) clean() error {
 	case r.Failed > 0:
 		return fmt.Errorf("%d of %d requests failed: %s", r.Failed, r.Failed+r.Answered, r.Trouble)
 	case r.Answered == 0:
-		return errors.New("nothing was asked")
+		return errors.New("no request was answered")
 	}
 	return nil
 }
@@ -70,8 +70,8 @@ func (askCmd) Run(ctx context.Context, term *console) error {
 	return json.NewEncoder(term.out).Encode(spec.run(ctx))
 }
 
-// asking is one client of a load under way.
-type asking struct {
+// askClient has the results of one client.
+type askClient struct {
 	latencies []uint32
 	refused   int64
 	failed    int64
@@ -83,7 +83,7 @@ var errRefused = errors.New("503 Service Unavailable")
 func (s *askSpec) run(ctx context.Context) askResult {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: s.Clients}}
 	defer client.CloseIdleConnections()
-	clients := make([]asking, s.Clients)
+	clients := make([]askClient, s.Clients)
 	var next atomic.Int64
 	var all sync.WaitGroup
 	start := time.Now()
@@ -100,7 +100,7 @@ func (s *askSpec) run(ctx context.Context) askResult {
 	return summarise(clients, time.Since(start))
 }
 
-func (a *asking) note(at time.Time, err error) {
+func (a *askClient) note(at time.Time, err error) {
 	switch {
 	case errors.Is(err, errRefused):
 		a.refused++
@@ -112,7 +112,7 @@ func (a *asking) note(at time.Time, err error) {
 	a.latencies = append(a.latencies, uint32(max(0, time.Since(at).Microseconds()))) //nolint:gosec // up to 71 min
 }
 
-func summarise(clients []asking, took time.Duration) askResult {
+func summarise(clients []askClient, took time.Duration) askResult {
 	r := askResult{Took: took}
 	var latencies []uint32
 	for _, c := range clients {
@@ -129,7 +129,7 @@ func summarise(clients []asking, took time.Duration) askResult {
 	return r
 }
 
-// send asks once and reads the answer to its end.
+// send sends one request and reads the answer to its end.
 func (s *askSpec) send(ctx context.Context, client *http.Client, a ask) error {
 	method := http.MethodGet
 	if a.Body != "" {

@@ -15,24 +15,24 @@ import (
 // settings are the flags of a run.
 type settings struct {
 	Spendhook string        `default:"bin/spendhook" help:"The daemon's program."`
-	Dir       string        `default:"" help:"Where Redis keeps its files; it should be a disk. Default: the system's temporary directory."`
-	Rounds    int           `default:"3" help:"Times that each figure is taken."`
-	LoadFor   time.Duration `default:"5s" help:"How long load is put on in a throughput round."`
-	BareFor   time.Duration `default:"2s" help:"How long the bare loop runs before and after each round."`
-	PacedFor  time.Duration `default:"20s" help:"How long a round of the latency and isolation scenarios is; the issue's is 120s."`
-	Backlog   int64         `default:"100000" help:"Events of the backlog; the issue's is 1000000."`
-	Kills     int           `default:"5" help:"Times that the lone replica is killed; the issue's is 20."`
-	Spend     int           `default:"1000000" help:"Reimbursements of the spend scenario, and a tenth as many cards."`
+	Dir       string        `default:"" help:"Directory for the files of Redis; it should be on a disk. Default: the system's temporary directory."`
+	Rounds    int           `default:"3" help:"Rounds of each measurement."`
+	LoadFor   time.Duration `default:"5s" help:"Duration of the load in a throughput round."`
+	BareFor   time.Duration `default:"2s" help:"Duration of the bare loop before and after each round."`
+	PacedFor  time.Duration `default:"20s" help:"Duration of a round with a steady rate, as in the latency and isolation scenarios."`
+	Backlog   int64         `default:"100000" help:"Events of the backlog scenario."`
+	Kills     int           `default:"5" help:"Kills of the restart scenario."`
+	Spend     int           `default:"1000000" help:"Reimbursements of the spend scenarios, which have a tenth as many cards."`
 	Scale     float64       `default:"1" help:"Share of the sizes in docs/benchmarks.md: 1,000,000 pending, 1,000 open breakers, 100,000 companies and others."`
-	FloodFor  time.Duration `default:"30s" help:"How long a company floods."`
-	DrainFor  time.Duration `default:"60s" help:"How long what a flood left behind is watched at most."`
-	StopFor   time.Duration `default:"10s" help:"How long a master of the cluster is stopped."`
-	Shapes    []string      `placeholder:"NAME,..." help:"Floods of the tenants scenario, of ${shapes}. Default: all."`
+	FloodFor  time.Duration `default:"30s" help:"Duration of a company's flood."`
+	DrainFor  time.Duration `default:"60s" help:"How long to wait at most for the delivery of a backlog."`
+	StopFor   time.Duration `default:"10s" help:"How long a master of the cluster stays stopped."`
+	Shapes    []string      `placeholder:"NAME,..." help:"Floods of the tenants scenario: ${shapes}. Default: all."`
 	Replicas  []int         `default:"1,4,16" help:"Numbers of idle replicas."`
-	Profile   string        `placeholder:"DIR" help:"Write CPU profiles of the daemon there."`
+	Profile   string        `placeholder:"DIR" help:"Write CPU profiles of the daemon to this directory."`
 }
 
-// scaled is the wanted share of a size, at least least.
+// scaled returns the part of a size that --scale asks for, and least if that is less.
 func (s settings) scaled(size, least int) int {
 	return max(least, int(math.Round(float64(size)*s.Scale)))
 }
@@ -63,7 +63,7 @@ func scenarios() []scenario {
 		{"rate", "a backlog for a subscriber with a rate of 50/s", limited},
 		{"latency", "200 events/s, one subscriber; then idle", latency},
 		{"failing", "a receiver that fails half of the attempts", failing},
-		{"isolation", "10 subscribers, some of them sick", isolation10},
+		{"isolation", "10 subscribers, some of them faulty", isolation10},
 		{"isolation200", "200 subscribers, 50 of them hang", isolation200},
 		{"backlog", "a backlog, its memory and its drain", backlog},
 		{"always", "appendfsync always against everysec", always},
@@ -71,17 +71,17 @@ func scenarios() []scenario {
 		{"restart", "kill -9 of a lone replica, and its restart", restart},
 		{"tenants", "one company floods, another sends 10 events/s", tenants},
 		{"tenants1000", "1,000 companies, 10 of them with a backlog", tenants1000},
-		{"backlogged", "a fast subscriber beside a slow one with a backlog", besideBacklog},
+		{"backlogged", "a fast subscriber beside a slow one with a backlog", backlogged},
 		{"blocked", "a backlog behind open breakers", blocked},
 		{"samehost", "10 subscribers on one https host", samehost},
 		{"https", "one and fanout over TLS", https},
 		{"replicas", "idle replicas on one Redis, and on a Cluster", replicas},
 		{"companies", "100,000 companies with 3 subscribers each", companies},
 		{"cluster", "1,000 companies on three masters, of which one is stopped", cluster},
-		{"lostqueue", "everything of asynq is deleted", lostqueue},
+		{"lostqueue", "all keys of asynq are deleted", lostqueue},
 		{"guess", "client secrets are guessed", guess},
-		{"hostile", "one company attacks with its own token, another one is timed", hostile},
-		{"observe", "what metrics and traces cost", observe},
+		{"hostile", "one company attacks with its own token, the requests of another one are timed", hostile},
+		{"observe", "the cost of metrics and traces", observe},
 		{"console", "pages of the web console about a company with 1,000,000 events", consolePages},
 		{"spend", "the spend API on SQLite, then on PostgreSQL", spend},
 		{"reimbursements", "pages of reimbursements on PostgreSQL, of a company and of all", reimbursements},
@@ -91,11 +91,11 @@ func scenarios() []scenario {
 type runCmd struct {
 	settings
 
-	Scenarios []string `placeholder:"NAME,..." help:"Which to run, of ${scenarios}. Default: all."`
-	Out       string   `placeholder:"FILE" help:"Where the JSON goes."`
+	Scenarios []string `placeholder:"NAME,..." help:"Scenarios to run: ${scenarios}. Default: all."`
+	Out       string   `placeholder:"FILE" help:"File for the JSON."`
 }
 
-// Run measures. A goal that is missed is in the table, and no error.
+// Run measures. The table shows a missed goal, which is not an error.
 func (c *runCmd) Run(ctx context.Context, term *console) error {
 	chosen, err := choose(c.Scenarios)
 	if err != nil {
@@ -114,7 +114,7 @@ func (c *runCmd) Run(ctx context.Context, term *console) error {
 	return failure
 }
 
-// choose finds scenarios by name.
+// choose returns the scenarios with these names, and all scenarios without a name.
 func choose(names []string) ([]scenario, error) {
 	all := scenarios()
 	if len(names) == 0 {
@@ -159,33 +159,33 @@ func (b *bench) note(format string, args ...any) {
 	fmt.Fprintf(b.progress, time.Now().Format("15:04:05 ")+format+"\n", args...)
 }
 
-// add keeps a figure with its value in each round.
+// add adds a figure with its value in each round.
 func (b *bench) add(scenario, name, unit string, way better, values ...float64) *figure {
 	f := newFigure(scenario, name, unit, way, values)
 	b.figures = append(b.figures, f)
 	return f
 }
 
-// addOf keeps a figure of something that was taken in each round.
+// addOf adds a figure whose value in each round f returns.
 func addOf[T any](b *bench, scenario, name, unit string, way better, rounds []T, f func(T) float64) *figure {
 	return b.add(scenario, name, unit, way, each(rounds, f)...)
 }
 
-// none adds a count that must be 0 on any machine, however busy. Otherwise smoke fails.
-func none[T any](b *bench, scenario, name string, rounds []T, f func(T) float64) {
-	refusals(b, scenario, name, rounds, f).Must = true
+// addMustBeZero adds a count that must be 0 on any machine, however busy. Otherwise smoke fails.
+func addMustBeZero[T any](b *bench, scenario, name string, rounds []T, f func(T) float64) {
+	addRefusals(b, scenario, name, rounds, f).Must = true
 }
 
-// refusals adds a count of answers 429 and 503. The goal is 0, but smoke does not fail: on a
+// addRefusals adds a count of answers 429 and 503. The goal is 0, but smoke does not fail: on a
 // busy machine the daemon's calls time out.
-func refusals[T any](b *bench, scenario, name string, rounds []T, f func(T) float64) *figure {
+func addRefusals[T any](b *bench, scenario, name string, rounds []T, f func(T) float64) *figure {
 	n := addOf(b, scenario, name, "", less, rounds, f).goal(0)
 	n.Every = true
 	return n
 }
 
-// broken returns an error for every figure with Must that misses its goal.
-func (b *bench) broken() error {
+// missed returns an error for every figure with Must that misses its goal.
+func (b *bench) missed() error {
 	var err error
 	for _, f := range b.figures {
 		if f.Must && !f.met() {

@@ -7,16 +7,16 @@ import (
 )
 
 const (
-	openBreakers  = 1000      // endpoints without a listener
-	behindOpen    = 1_000_000 // deliveries that wait for them
-	eventsToOpen  = 12        // failures in a row that open a breaker, and some more
-	breakersLimit = 2 * time.Minute
+	breakerEndpoints = 1000      // endpoints without a listener
+	behindBreakers   = 1_000_000 // deliveries that wait for them
+	eventsToOpen     = 12        // events to each endpoint: more than the failures that open a breaker
+	breakersLimit    = 2 * time.Minute
 )
 
-// breakBreakers gives a company n subscribers on an address that refuses
-// connections, each with a type of events of its own, and returns when all of
-// their breakers are open. loadSpec.Types sends to them.
-func (s *stack) breakBreakers(ctx context.Context, company, n int) error {
+// openBreakers gives a company n subscribers on an address that refuses connections, and returns
+// when all of their breakers are open. Each subscriber has its own event type, so that a load
+// with loadSpec.Types n sends to all of them.
+func (s *stack) openBreakers(ctx context.Context, company, n int) error {
 	dead, err := deadAddress(ctx)
 	if err != nil {
 		return err
@@ -32,12 +32,12 @@ func (s *stack) breakBreakers(ctx context.Context, company, n int) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.pile(ctx, loadSpec{Run: run, Of: []int{company}, Types: n, Count: int64(n * eventsToOpen), For: drainTime}); err != nil {
+	if _, err := s.postArrays(ctx, loadSpec{Run: run, Of: []int{company}, Types: n, Count: int64(n * eventsToOpen), For: drainTime}); err != nil {
 		return err
 	}
 	var open int64
 	err = await(ctx, breakersLimit, func() (bool, error) {
-		open, err = s.daemons[0].brokenEndpoints(ctx)
+		open, err = s.daemons[0].openBreakerCount(ctx)
 		return open >= int64(n), err
 	})
 	if err != nil {
@@ -46,8 +46,8 @@ func (s *stack) breakBreakers(ctx context.Context, company, n int) error {
 	return nil
 }
 
-// brokenEndpoints is how many breakers are open, or open but for a probe.
-func (d *daemon) brokenEndpoints(ctx context.Context) (int64, error) {
+// openBreakerCount returns how many breakers are open or half open.
+func (d *daemon) openBreakerCount(ctx context.Context) (int64, error) {
 	open, err := d.count(ctx, `spendhook_endpoints{state="open"}`)
 	if err != nil {
 		return 0, err
@@ -56,12 +56,12 @@ func (d *daemon) brokenEndpoints(ctx context.Context) (int64, error) {
 	return open + probed, err
 }
 
-const pileBatch = 100 // events in an array
+const arraySize = 100 // events
 
-// pile posts arrays without pause until spec ends. An array that is refused is
-// sent again, and counted.
-func (s *stack) pile(ctx context.Context, spec loadSpec) (loadResult, error) {
-	spec.Targets, spec.Clients, spec.Batch = s.targets(), bareClients, pileBatch
+// postArrays posts arrays without pause until spec ends. It sends a refused array again and
+// counts the refusal.
+func (s *stack) postArrays(ctx context.Context, spec loadSpec) (loadResult, error) {
+	spec.Targets, spec.Clients, spec.Batch = s.targets(), bareClients, arraySize
 	r, _, err := generate(ctx, spec)
 	if err == nil && r.Lost > 0 {
 		err = fmt.Errorf("%d events were never answered: %s", r.Lost, r.Trouble)

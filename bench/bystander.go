@@ -6,26 +6,25 @@ import (
 	"time"
 )
 
-// bystander is a group of companies that send at a steady rate. The load of other companies
-// must not affect them. They have their own load generator and receiver processes.
+// bystander is a group of companies that send at a steady rate, and that the load of other
+// companies must not affect. They have their own load generator and receiver processes.
 type bystander struct {
 	st        *stack
 	companies []int
-	rate      float64 // events/s of all of them together
+	rate      float64 // events/s, of all these companies together
 	load      *paced
 }
 
-// noticed is the result at a bystander's receiver. Latencies are from the moment
-// an event was to be sent until it was received; an event that did not come
-// counts with the time since the run began.
-type noticed struct {
+// bystanderResult is the result at a bystander's receiver. A latency is the time from the planned
+// send time of an event until it is received. An event that is never received counts with the
+// time since the run began.
+type bystanderResult struct {
 	tally
-	lost    int64 // events: not accepted, or not received
+	lost    int64 // events that were not accepted or not received
 	refused int64 // answers 429 and 503
 }
 
-// newBystander subscribes each company once, on an endpoint of the other
-// receiver.
+// newBystander subscribes each company once, on an endpoint of stack.other.
 func (s *stack) newBystander(ctx context.Context, companies []int, rate float64) (*bystander, error) {
 	_, err := s.daemons[0].subscribeAll(ctx, s.other.subscriptions(companies, 1))
 	return &bystander{st: s, companies: companies, rate: rate}, err
@@ -33,7 +32,7 @@ func (s *stack) newBystander(ctx context.Context, companies []int, rate float64)
 
 const bystanderClients = bareClients
 
-// begin sends events of a run until end, for limit at most.
+// begin starts to send the events of a run. It sends until end, for limit at most.
 func (y *bystander) begin(run int64, limit time.Duration) (err error) {
 	y.load, err = startLoad(loadSpec{
 		Targets: y.st.targets(), Clients: bystanderClients, Run: run, Of: y.companies, Batch: 1,
@@ -42,8 +41,8 @@ func (y *bystander) begin(run int64, limit time.Duration) (err error) {
 	return err
 }
 
-// end stops sending and waits for the remaining events, for everyAttempt at most.
-func (y *bystander) end(ctx context.Context) (n noticed, err error) {
+// end stops sending and waits until all events are received, for everyAttempt at most.
+func (y *bystander) end(ctx context.Context) (n bystanderResult, err error) {
 	load, err := y.load.stop(ctx)
 	if err != nil {
 		return n, err
@@ -61,16 +60,17 @@ func (y *bystander) end(ctx context.Context) (n noticed, err error) {
 	return n, err
 }
 
-// watched runs f while the bystander sends, in a new run. An error of f ends the run.
-func (y *bystander) watched(ctx context.Context, limit time.Duration, f func(run int64) error) (n noticed, err error) {
+// sendDuring sends in a new run while f runs. An error of f ends the run.
+func (y *bystander) sendDuring(ctx context.Context, limit time.Duration, f func(run int64) error) (n bystanderResult, err error) {
 	run, err := y.st.newRun(ctx)
 	if err != nil {
 		return n, err
 	}
-	return y.watchedIn(ctx, run, limit, f)
+	return y.sendDuringRun(ctx, run, limit, f)
 }
 
-func (y *bystander) watchedIn(ctx context.Context, run int64, limit time.Duration, f func(run int64) error) (n noticed, err error) {
+// sendDuringRun is sendDuring in a run that has begun.
+func (y *bystander) sendDuringRun(ctx context.Context, run int64, limit time.Duration, f func(run int64) error) (n bystanderResult, err error) {
 	if err := y.begin(run, limit); err != nil {
 		return n, err
 	}
@@ -81,7 +81,7 @@ func (y *bystander) watchedIn(ctx context.Context, run int64, limit time.Duratio
 	return y.end(ctx)
 }
 
-// alone times the bystander without other load.
-func (y *bystander) alone(ctx context.Context, length time.Duration) (noticed, error) {
-	return y.watched(ctx, length, func(int64) error { return pause(ctx, length) })
+// alone measures the bystander without other load.
+func (y *bystander) alone(ctx context.Context, length time.Duration) (bystanderResult, error) {
+	return y.sendDuring(ctx, length, func(int64) error { return pause(ctx, length) })
 }

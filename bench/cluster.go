@@ -14,7 +14,7 @@ import (
 
 const clusterSlots = 16384
 
-// redisURL is where a daemon finds a server, or the masters of a Cluster.
+// redisURL returns the URL of a server, or of the masters of a Cluster.
 func redisURL(masters []*redisServer) string {
 	if masters[0].port == "" {
 		return masters[0].url()
@@ -27,7 +27,7 @@ func redisURL(masters []*redisServer) string {
 }
 
 // startCluster runs a Redis Cluster of n masters, each with an equal share of
-// the slots. On failure it returns those that were started.
+// the slots. With an error it returns the masters that run.
 func startCluster(ctx context.Context, dir string, n int) (masters []*redisServer, err error) {
 	for i := range n {
 		m, err := startMaster(ctx, filepath.Join(dir, fmt.Sprintf("master%d", i)))
@@ -74,11 +74,11 @@ func startMaster(ctx context.Context, dir string) (*redisServer, error) {
 
 // meet adds a master to the cluster of another one.
 func (r *redisServer) meet(ctx context.Context, other *redisServer) error {
-	said, err := other.ask(ctx, "CONFIG", "GET", "cluster-port")
+	answer, err := other.ask(ctx, "CONFIG", "GET", "cluster-port")
 	if err != nil {
 		return err
 	}
-	_, bus, _ := strings.Cut(said, "\n")
+	_, bus, _ := strings.Cut(answer, "\n")
 	_, err = r.ask(ctx, "CLUSTER", "MEET", "127.0.0.1", other.port, bus)
 	return err
 }
@@ -91,7 +91,7 @@ func servesAll(clusterInfo string, masters int) bool {
 		slots == clusterSlots && size == int64(masters)
 }
 
-// freePort is a port of loopback without a listener.
+// freePort returns a port of loopback without a listener.
 func freePort(ctx context.Context) (string, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

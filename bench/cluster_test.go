@@ -23,7 +23,7 @@ func TestServesAll(t *testing.T) {
 	t.Parallel()
 	const info = "cluster_state:ok\r\ncluster_slots_ok:16384\r\ncluster_size:3\r\n"
 	if !servesAll(info, 3) || servesAll(info, 4) || servesAll("cluster_state:ok\r\n", 3) {
-		t.Error("wrong about a cluster's state")
+		t.Error("servesAll is wrong about the state of a cluster")
 	}
 }
 
@@ -36,10 +36,10 @@ func TestCompaniesIn(t *testing.T) {
 	}
 }
 
-func TestUnevenness(t *testing.T) {
+func TestBusiestShare(t *testing.T) {
 	t.Parallel()
-	if got := unevenness([]int64{100, 0, 50}, []int64{200, 100, 250}); got != 1.5 {
-		t.Errorf("200 of 400 in three: %v, want 1.5", got)
+	if got := busiestShare([]int64{100, 0, 50}, []int64{200, 100, 250}); got != 1.5 {
+		t.Errorf("the busiest of three processed 200 of 400 commands: %v, want 1.5", got)
 	}
 }
 
@@ -49,7 +49,7 @@ func TestWindow(t *testing.T) {
 	if w.share() != 0.75 || w.rate() != 150 {
 		t.Errorf("share %v, rate %v, want 0.75 and 150", w.share(), w.rate())
 	}
-	r := beside{
+	r := backloggedResult{
 		without: window{took: time.Second, cpu: usage{redis: 10 * time.Millisecond}},
 		with:    window{took: 2 * time.Second, cpu: usage{redis: 30 * time.Millisecond}, distinct: 320},
 	}

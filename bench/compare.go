@@ -7,11 +7,11 @@ import (
 )
 
 type compareCmd struct {
-	Before string `arg:"" help:"JSON of run."`
-	After  string `arg:"" help:"JSON of another run, on the same machine."`
+	Before string `arg:"" help:"JSON file of a run."`
+	After  string `arg:"" help:"JSON file of a later run on the same machine."`
 }
 
-// Run prints what changed.
+// Run prints a table of the figures of both runs.
 func (c *compareCmd) Run(term *console) error {
 	before, err := readReport(c.Before)
 	if err != nil {
@@ -32,13 +32,13 @@ type change struct {
 }
 
 const (
-	same    = "within the noise"
-	changed = "changed"
-	gotWell = "BETTER"
-	gotBad  = "WORSE"
+	same     = "within the noise"
+	changed  = "changed"
+	improved = "BETTER"
+	worsened = "WORSE"
 )
 
-// compare finds the figures that both have, in the order of after.
+// compare returns the figures that are in both lists, in the order of after.
 func compare(before, after []*figure) []change {
 	known := make(map[[2]string]*figure, len(before))
 	for _, f := range before {
@@ -56,9 +56,9 @@ func compare(before, after []*figure) []change {
 // leastChange is the smallest change of a median that is reported, as a share.
 const leastChange = 0.02
 
-// judge calls a change real when every value of one run lies beyond every value
-// of the other: by chance alone that happens once in ten with three values
-// each, once in 126 with five.
+// judge reports a change when every value of one run is above every value of the other, and the
+// medians are far enough apart. By chance alone the first condition holds in one case of ten with
+// three rounds, and in one of 126 with five.
 func judge(before, after *figure) string {
 	apart := before.highest() < after.lowest() || after.highest() < before.lowest()
 	moved := after.Median - before.Median
@@ -69,9 +69,9 @@ func judge(before, after *figure) string {
 	case after.Better == "":
 		return changed
 	case (moved > 0) == (after.Better == more):
-		return gotWell
+		return improved
 	default:
-		return gotBad
+		return worsened
 	}
 }
 

@@ -16,12 +16,12 @@ func TestJudge(t *testing.T) {
 		want          string
 	}{
 		{"overlapping", f(more, 1, 2, 3), f(more, 2.5, 4, 5), same},
-		{"apart upwards", f(more, 1, 2, 3), f(more, 4, 5, 6), gotWell},
-		{"apart downwards", f(more, 4, 5, 6), f(more, 1, 2, 3), gotBad},
-		{"less is better", f(less, 4, 5, 6), f(less, 1, 2, 3), gotWell},
+		{"apart upwards", f(more, 1, 2, 3), f(more, 4, 5, 6), improved},
+		{"apart downwards", f(more, 4, 5, 6), f(more, 1, 2, 3), worsened},
+		{"less is better", f(less, 4, 5, 6), f(less, 1, 2, 3), improved},
 		{"apart but tiny", f(more, 100, 100, 100), f(more, 101, 101, 101), same},
 		{"neither way", f("", 1, 2, 3), f("", 4, 5, 6), changed},
-		{"from nothing", f(less, 0, 0, 0), f(less, 1, 1, 1), gotBad},
+		{"from nothing", f(less, 0, 0, 0), f(less, 1, 1, 1), worsened},
 		{"nothing at all", f(less, 0, 0, 0), f(less, 0, 0, 0), same},
 	} {
 		if got := judge(c.before, c.after); got != c.want {
@@ -42,7 +42,7 @@ func TestGoals(t *testing.T) {
 		}
 	}
 	if !newFigure("s", "n", "", less, []float64{1}).met() {
-		t.Error("without a goal there is none to miss")
+		t.Error("a figure without a goal misses a goal")
 	}
 }
 
@@ -63,7 +63,7 @@ func TestCompareFiles(t *testing.T) {
 	if err := (&compareCmd{Before: a, After: b}).Run(&console{out: &out}); err != nil {
 		t.Fatal(err)
 	}
-	if got := out.String(); !strings.Contains(got, "+150 %") || !strings.Contains(got, gotWell) ||
+	if got := out.String(); !strings.Contains(got, "+150 %") || !strings.Contains(got, improved) ||
 		strings.Contains(got, "gone") || strings.Contains(got, "new") {
 		t.Errorf("compare prints\n%s", got)
 	}
@@ -96,12 +96,12 @@ func TestMust(t *testing.T) {
 	rounds := []float64{0, 1, 0}
 	same := func(v float64) float64 { return v }
 	addOf(b, "x", "few", "", less, rounds, same).goal(0)
-	if !b.figures[0].met() || b.broken() != nil {
-		t.Error("the median is what is judged")
+	if !b.figures[0].met() || b.missed() != nil {
+		t.Error("one bad round misses a goal for the median")
 	}
-	none(b, "x", "lost", rounds, same)
-	if b.figures[1].met() || b.broken() == nil {
-		t.Error("a round that lost one passes")
+	addMustBeZero(b, "x", "lost", rounds, same)
+	if b.figures[1].met() || b.missed() == nil {
+		t.Error("a round that lost an event meets its goal")
 	}
 }
 

@@ -11,23 +11,23 @@ import (
 	"time"
 )
 
-// visitor is a session of the console.
-type visitor struct {
+// consoleSession is a session of the web console.
+type consoleSession struct {
 	base   string
 	cookie string
 }
 
-// consoleScopes are those of a session that may see all.
+// consoleScopes are the scopes of a session that may see every page.
 const consoleScopes = scopes + " deliveries:write operator"
 
-// visit opens a session of a company, or of all for "".
-func (d *daemon) visit(ctx context.Context, company string) (*visitor, error) {
+// openConsole opens a session of a company, or of all companies if the company is "".
+func (d *daemon) openConsole(ctx context.Context, company string) (*consoleSession, error) {
 	token, err := mint(ctx, d.program, d.config(), consoleScopes)
 	if err != nil {
 		return nil, err
 	}
-	asker := *d
-	asker.token = token
+	withScopes := *d
+	withScopes.token = token
 	in := map[string]any{"companyUuid": company}
 	if company == "" {
 		in = map[string]any{"allCompanies": true}
@@ -35,21 +35,21 @@ func (d *daemon) visit(ctx context.Context, company string) (*visitor, error) {
 	var link struct {
 		URL string `json:"url"`
 	}
-	if err := asker.call(ctx, http.MethodPost, "/api/v1/console-links", in, &link); err != nil {
+	if err := withScopes.call(ctx, http.MethodPost, "/api/v1/console-links", in, &link); err != nil {
 		return nil, err
 	}
 	_, secret, _ := strings.Cut(link.URL, "?link=")
-	v := &visitor{base: d.base}
+	v := &consoleSession{base: d.base}
 	return v, v.open(ctx, secret)
 }
 
-// consoleClient follows nothing.
+// consoleClient does not follow redirects.
 var consoleClient = &http.Client{
 	Timeout:       time.Minute,
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-func (v *visitor) open(ctx context.Context, secret string) error {
+func (v *consoleSession) open(ctx context.Context, secret string) error {
 	form := url.Values{"link": {secret}}.Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, v.base+"/console/open", strings.NewReader(form))
 	if err != nil {
@@ -69,8 +69,8 @@ func (v *visitor) open(ctx context.Context, secret string) error {
 	return nil
 }
 
-// refresh asks for a page as a page that loads itself again does, and reads all of it.
-func (v *visitor) refresh(ctx context.Context, path string) (took time.Duration, size int64, err error) {
+// refresh requests a page like a browser page that refreshes itself, and reads all of it.
+func (v *consoleSession) refresh(ctx context.Context, path string) (took time.Duration, size int64, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, v.base+path, nil)
 	if err != nil {
 		return 0, 0, err
@@ -91,16 +91,16 @@ func (v *visitor) refresh(ctx context.Context, path string) (took time.Duration,
 	return took, size, err
 }
 
-// looked is the cost of a view of a page.
-type looked struct {
+// pageCost is the cost of one refresh of a page.
+type pageCost struct {
 	p50, p95 time.Duration
-	cpu      time.Duration // of daemon and Redis, each time
-	size     int64         // of the page, in bytes
+	cpu      time.Duration // of daemon and Redis, the mean
+	size     int64         // bytes
 }
 
-// look asks for a page so many times, every time after a while.
-func (s *stack) look(ctx context.Context, v *visitor, path string, times int, every time.Duration) (l looked, err error) {
-	if _, _, err = v.refresh(ctx, path); err != nil { // so that templates and connections are there
+// measurePage requests a page so many times, each time after a pause of every.
+func (s *stack) measurePage(ctx context.Context, v *consoleSession, path string, times int, every time.Duration) (l pageCost, err error) {
+	if _, _, err = v.refresh(ctx, path); err != nil { // not measured: it parses templates and opens connections
 		return l, err
 	}
 	var all []float64

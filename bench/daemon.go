@@ -23,19 +23,18 @@ import (
 type daemon struct {
 	*process
 	daemonOptions
-	base, admin string // addresses
+	base, admin string // URLs of the API and of the admin listener
 	token       string
 }
 
-// daemonOptions say how to run one. Settings are the lines of the delivery
-// section of its configuration.
+// daemonOptions say how to run a daemon.
 type daemonOptions struct {
 	program, dir, id, redis string
-	storage                 string // a database's URL; empty: SQLite in the data directory
-	settings                string
-	more                    string   // further lines of it
+	storage                 string   // a database's URL; empty: SQLite in the data directory
+	settings                string   // of the delivery section of the configuration
+	more                    string   // further lines of the configuration
 	address                 string   // of the API; empty: a free port
-	variables               []string // of its environment, besides our own
+	variables               []string // environment variables, besides our own
 	ca                      string   // file with the CA certificate of the receivers
 }
 
@@ -68,14 +67,14 @@ func startDaemon(ctx context.Context, o daemonOptions) (*daemon, error) {
 	return d, nil
 }
 
-// restart runs a daemon that has ended once more, at the same address.
+// restart starts a daemon that has ended again, at the same address.
 func (d *daemon) restart(ctx context.Context) (*daemon, error) {
 	o := d.daemonOptions
 	o.address = strings.TrimPrefix(d.base, "http://")
 	return startDaemon(ctx, o)
 }
 
-// sealingKey is the same for replicas, as it must be.
+// sealingKey must be the same for all replicas.
 const sealingKey = "YmVuY2gtYmVuY2gtYmVuY2gtYmVuY2gtYmVuY2gtMTI="
 
 func (o daemonOptions) configuration() string {
@@ -98,8 +97,8 @@ func (o daemonOptions) configure() (string, error) {
 	return o.config(), os.WriteFile(o.config(), []byte(o.configuration()), 0o600)
 }
 
-// environment has what the configuration cannot say. A setting that the
-// program does not know is ignored there: an older program lacks it.
+// environment returns the environment variables of the daemon. A setting that an older program
+// lacks is set here, not in the configuration: the program ignores an unknown variable.
 func (o daemonOptions) environment() []string {
 	env := append(append(os.Environ(), "SPENDHOOK_LIMITS_COMPANY_BACKLOG=1000000000"), o.variables...)
 	if o.ca != "" {
@@ -108,7 +107,7 @@ func (o daemonOptions) environment() []string {
 	return env
 }
 
-// mintFor makes a token that is tied to a company.
+// mintFor makes a token that is tied to the i-th company.
 func (d *daemon) mintFor(ctx context.Context, i int) (string, error) {
 	return mint(ctx, d.program, d.config(), strings.TrimSuffix(scopes, " platform"), "--company", company(i))
 }
@@ -123,33 +122,33 @@ func mint(ctx context.Context, program, config, scopes string, more ...string) (
 	return strings.TrimSpace(string(out)), nil
 }
 
-// awaitReady learns the addresses from the log, then asks until it is ready.
+// awaitReady reads the addresses from the log, then waits until the daemon is ready.
 func (d *daemon) awaitReady(ctx context.Context) error {
 	line, err := d.awaitLine(ctx, `"msg":"listening"`)
 	if err != nil {
 		return err
 	}
-	var said struct {
+	var listening struct {
 		Address string `json:"address"`
 		Admin   string `json:"admin_address"`
 	}
-	if err := json.Unmarshal(line, &said); err != nil {
-		return fmt.Errorf("read where %s listens: %w", d.name, err)
+	if err := json.Unmarshal(line, &listening); err != nil {
+		return fmt.Errorf("read the addresses of %s: %w", d.name, err)
 	}
-	d.base, d.admin = "http://"+said.Address, "http://"+said.Admin
+	d.base, d.admin = "http://"+listening.Address, "http://"+listening.Admin
 	return await(ctx, startTime, func() (bool, error) {
 		_, err := get(ctx, d.admin+"/readyz")
 		return err == nil, d.alive()
 	})
 }
 
-// replica is the id under which the daemon is known to its peers.
+// replica returns the daemon's replica id.
 func (d *daemon) replica() (string, error) {
 	id, err := os.ReadFile(filepath.Join(d.dataDir(), "replica-id"))
 	return strings.TrimSpace(string(id)), err
 }
 
-// delivered is how many deliveries this process has recorded as delivered.
+// delivered returns how many deliveries this process has recorded as delivered.
 func (d *daemon) delivered(ctx context.Context) (int64, error) {
 	return d.count(ctx, `spendhook_deliveries_total{status="DELIVERED"}`)
 }
@@ -184,12 +183,12 @@ func (d *daemon) profile(ctx context.Context, length time.Duration, file string)
 	return os.WriteFile(file, text, 0o600)
 }
 
-// subscription is of one company, to one type of events.
+// subscription is a subscriber of one company to one event type.
 type subscription struct {
 	company          int
 	name, url, event string
 	filter           string // "": none
-	perSecond, burst int    // its rate; 0: none
+	perSecond, burst int    // of its rate limit; 0: none
 }
 
 // subscribe registers a subscriber and returns its id.
@@ -222,8 +221,8 @@ func (d *daemon) subscribeAll(ctx context.Context, list []subscription) ([]strin
 	return ids, group.Wait()
 }
 
-// kept is how many deliveries of a subscriber are there, in any status.
-func (d *daemon) kept(ctx context.Context, company, subscriber string) (int64, error) {
+// deliveriesOf returns how many deliveries of a subscriber exist, in any status.
+func (d *daemon) deliveriesOf(ctx context.Context, company, subscriber string) (int64, error) {
 	var out struct {
 		Total int64 `json:"total"`
 	}
@@ -256,7 +255,7 @@ func (d *daemon) call(ctx context.Context, method, path string, in, out any) err
 
 const controlConns = 32
 
-// control is the client of everything that is not load.
+// control is the client for all requests that are not load.
 var control = &http.Client{Timeout: 5 * time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: controlConns}}
 
 func get(ctx context.Context, url string) ([]byte, error) {

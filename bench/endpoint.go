@@ -11,15 +11,15 @@ import (
 type endpoint struct {
 	of       *receiver
 	mode     atomic.Pointer[mode]
-	attempts atomic.Int64 // whatever the answer
+	attempts atomic.Int64 // with any answer
 
 	mu        sync.Mutex
 	seen      []uint64 // a bit for each event that was acknowledged
-	latencies []uint32 // µs from sent to received, of the first time each
-	repeats   int64    // acknowledged once more
+	latencies []uint32 // µs from the send time to the first acknowledged delivery of each event
+	repeats   int64    // acknowledged deliveries beyond the first
 	afterMark int64    // see tally.AfterMark; µs
 	late      int64    // see tally.Watched; µs
-	last      int64    // unix µs of the last one
+	last      int64    // unix µs of the last acknowledged delivery
 	gap       int64    // see tally.Gap; µs
 }
 
@@ -71,14 +71,14 @@ func (e *endpoint) longestGap(now time.Time, mark int64) int64 {
 	if mark == 0 {
 		return 0
 	}
-	if e.last < mark { // nothing came since
+	if e.last < mark { // no delivery since the mark
 		return now.UnixMicro() - mark
 	}
 	return max(e.gap, now.UnixMicro()-e.last)
 }
 
-// tally counts the events that some endpoints received in a run. Times are in microseconds,
-// from when the event was sent to the daemon until it came to the receiver.
+// tally counts the events that some endpoints received in a run. Times are in microseconds.
+// P50, P99 and Max are times from when an event was sent to the daemon until it was received.
 type tally struct {
 	Attempts  int64 `json:"attempts"`
 	Distinct  int64 `json:"distinct"` // events × endpoints that were acknowledged
@@ -89,11 +89,11 @@ type tally struct {
 	AfterMark int64 `json:"after_mark"` // from the mark until the last first delivery of an event sent before it
 	Watched   int64 `json:"watched"`    // from the mark until the last delivery, first or repeated, of an event that is watched
 	Gap       int64 `json:"gap"`        // the longest time since the mark in which an endpoint received nothing
-	Opened    int64 `json:"opened"`     // connections, to any endpoint, since the receiver was started
+	Opened    int64 `json:"opened"`     // connections to any endpoint since the receiver started
 }
 
-// tallyOf sums up. Of the deliveries that are expected, one that has not come
-// counts with the time since the run began.
+// tallyOf sums up the endpoints of a list. An expected delivery that is missing counts with the
+// time since the run began.
 func (r *receiver) tallyOf(list []*endpoint, latency bool, expected int64) tally {
 	t := tally{Opened: r.opened.Load()}
 	now, mark := time.Now(), r.mark.Load()

@@ -12,7 +12,7 @@ import (
 
 const (
 	eventType = "PAYMENT_PAID"
-	bodySize  = 512 // bytes that are signed and sent, of every event
+	bodySize  = 512 // bytes of every event, which are signed and sent
 )
 
 // eventID contains the run, the number n of the event, and its send time. From the id alone the
@@ -50,13 +50,13 @@ const (
 	companyDigits = 12
 )
 
-// company is the uuid of the i-th company.
+// company returns the UUID of the i-th company.
 func company(i int) string { return fmt.Sprintf("%s%0*d", companyPrefix, companyDigits, i) }
 
-// firstOf is the numbers of the first n companies.
+// firstOf returns the numbers of the first n companies.
 func firstOf(n int) []int { return between(0, n) }
 
-// between is the numbers of companies from up to, not including, to.
+// between returns the numbers of companies from from up to, not including, to.
 func between(from, to int) []int {
 	list := make([]int, 0, to-from)
 	for i := from; i < to; i++ {
@@ -65,11 +65,11 @@ func between(from, to int) []int {
 	return list
 }
 
-// numberedType is one of many types of events.
+// numberedType returns the i-th of many event types.
 func numberedType(i int) string { return fmt.Sprintf("BENCH_%d", i) }
 
-// appendEvent appends the event's record, in the very form in which the daemon
-// sends it on: bodySize bytes.
+// appendEvent appends the event's record, bodySize bytes long, in the canonical form that the
+// daemon sends.
 func appendEvent(to []byte, id eventID, company, kind string, at time.Time) []byte {
 	start := len(to)
 	to = fmt.Appendf(to, `{"id":"%s","companyUuid":"%s","event":"%s","timestamp":"%s","metadata":{"pad":"`,
@@ -81,7 +81,7 @@ func appendEvent(to []byte, id eventID, company, kind string, at time.Time) []by
 	return append(to, tail...)
 }
 
-// sign is the signature of Standard Webhooks, as the bare loop sends it.
+// sign returns the signature of Standard Webhooks.
 func sign(key []byte, id, timestamp string, body []byte) string {
 	mac := hmac.New(sha256.New, key)
 	fmt.Fprintf(mac, "%s.%s.", id, timestamp)

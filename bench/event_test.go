@@ -35,7 +35,7 @@ func TestParseEventIDRefuses(t *testing.T) {
 	}
 }
 
-// TestEventIsCanonical: what is stored and sent on has the size that is said.
+// TestEventIsCanonical: the daemon stores and sends the event as it was emitted, in bodySize bytes.
 func TestEventIsCanonical(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

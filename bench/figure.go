@@ -18,7 +18,7 @@ type figure struct {
 	Better   better    `json:"better,omitempty"` // empty: neither way
 	Goal     *float64  `json:"goal,omitempty"`   // the worst acceptable median
 	Every    bool      `json:"every,omitempty"`  // the goal is for every value
-	Must     bool      `json:"must,omitempty"`   // and holds on any machine, however busy
+	Must     bool      `json:"must,omitempty"`   // the goal holds on any machine, however busy
 	Median   float64   `json:"median"`
 	Values   []float64 `json:"values"`
 }
@@ -36,8 +36,8 @@ func (f *figure) goal(limit float64) *figure {
 func (f *figure) lowest() float64  { return slices.Min(f.Values) }
 func (f *figure) highest() float64 { return slices.Max(f.Values) }
 
-// met reports whether the median, or every value, reaches the goal; true without
-// one.
+// met reports whether the median, or every value, reaches the goal. It returns true without a
+// goal.
 func (f *figure) met() bool {
 	worst := f.Median
 	switch {

@@ -20,30 +20,30 @@ import (
 )
 
 // guessSpec is the task of the process that guesses client secrets. The process reads it
-// from stdin. It ends after Guesses, or, when that comes later, For.
+// from stdin. It ends when it has made Guesses and For is over.
 type guessSpec struct {
-	URL        string        `json:"url"`        // of the token endpoint
-	From       string        `json:"from"`       // the address that it guesses from
-	Client     string        `json:"client"`     // the client whose secret is guessed
-	Everywhere bool          `json:"everywhere"` // as if each came from another address, at another client
-	Guesses    int64         `json:"guesses"`
-	Rate       float64       `json:"rate"` // guesses/s; 0: each connection as fast as it is answered
-	Conns      int           `json:"conns"`
-	For        time.Duration `json:"for"`
+	URL         string        `json:"url"`         // of the token endpoint
+	From        string        `json:"from"`        // the source address of the connections
+	Client      string        `json:"client"`      // the client whose secret is guessed
+	Distributed bool          `json:"distributed"` // each guess names another source address and another client
+	Guesses     int64         `json:"guesses"`
+	Rate        float64       `json:"rate"` // guesses/s; 0: each connection as fast as it is answered
+	Conns       int           `json:"conns"`
+	For         time.Duration `json:"for"`
 }
 
 // guessResult is the result of the guesses, which the process prints.
 type guessResult struct {
-	Refused int64         `json:"refused"` // answered 401
-	Busy    int64         `json:"busy"`    // answered 503: too many wait to be checked
-	Others  int64         `json:"others"`
+	Refused int64         `json:"refused"`           // answered 401
+	Busy    int64         `json:"busy"`              // answered 503: too many credentials wait for their check
+	Others  int64         `json:"others"`            // other answers, and failed requests
 	Trouble string        `json:"trouble,omitempty"` // the first of the others
 	Took    time.Duration `json:"took"`
 }
 
 func (r guessResult) sent() int64 { return r.Refused + r.Busy + r.Others }
 
-// clean returns an error unless all were refused.
+// clean returns an error unless all guesses were answered 401 or 503.
 func (r guessResult) clean() error {
 	if r.Others > 0 {
 		return fmt.Errorf("%d guesses were not refused: %s", r.Others, r.Trouble)
@@ -51,11 +51,11 @@ func (r guessResult) clean() error {
 	return nil
 }
 
-// guessLimit is far more than the guesses take.
+// guessLimit is far more time than the guesses take.
 const guessLimit = 2 * time.Minute
 
-// guessed has a process guess.
-func (s *guessSpec) guessed(ctx context.Context, r *guessResult) error {
+// inProcess runs a process that guesses.
+func (s *guessSpec) inProcess(ctx context.Context, r *guessResult) error {
 	_, err := runWorker(ctx, "guess", s, r, guessLimit)
 	return err
 }
@@ -101,8 +101,8 @@ func schedIdle(thread int) error {
 	return nil
 }
 
-// guessing is a run under way.
-type guessing struct {
+// guesser is a run of guesses.
+type guesser struct {
 	*guessSpec
 	client                *http.Client
 	refused, busy, others atomic.Int64
@@ -113,7 +113,7 @@ func (s *guessSpec) run(ctx context.Context) guessResult {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(s.From)}}
 	transport := &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: s.Conns}
 	defer transport.CloseIdleConnections()
-	g := &guessing{guessSpec: s, client: &http.Client{Timeout: 10 * time.Second, Transport: transport}}
+	g := &guesser{guessSpec: s, client: &http.Client{Timeout: 10 * time.Second, Transport: transport}}
 	var next atomic.Int64
 	var all sync.WaitGroup
 	start := time.Now()
@@ -139,7 +139,7 @@ func (s *guessSpec) run(ctx context.Context) guessResult {
 	return r
 }
 
-func (g *guessing) guess(ctx context.Context, n int64) {
+func (g *guesser) guess(ctx context.Context, n int64) {
 	status, err := g.send(ctx, n)
 	switch {
 	case err == nil && status == http.StatusUnauthorized:
@@ -153,9 +153,9 @@ func (g *guessing) guess(ctx context.Context, n int64) {
 	}
 }
 
-func (g *guessing) send(ctx context.Context, n int64) (status int, err error) {
+func (g *guesser) send(ctx context.Context, n int64) (status int, err error) {
 	client := g.Client
-	if g.Everywhere {
+	if g.Distributed {
 		client = fmt.Sprintf("shc_%024x", n)
 	}
 	form := url.Values{"client_id": {client}, "client_secret": {"shs_" + strconv.FormatInt(n, 10)}}
@@ -164,7 +164,7 @@ func (g *guessing) send(ctx context.Context, n int64) (status int, err error) {
 		return 0, err
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	if g.Everywhere {
+	if g.Distributed {
 		req.Header.Set("X-Forwarded-For", fmt.Sprintf("10.0.%d.%d", n>>8&0xff, n&0xff))
 	}
 	resp, err := g.client.Do(req)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestGuesses counts answers, and what was sent.
+// TestGuesses checks the guesses that are sent, and the counts of their answers.
 func TestGuesses(t *testing.T) {
 	var mu sync.Mutex
 	secrets, clients, addresses := map[string]bool{}, map[string]bool{}, map[string]bool{}
@@ -28,7 +28,7 @@ func TestGuesses(t *testing.T) {
 	if len(secrets) != 50 || len(clients) != 1 || !clients["shc_victim"] || len(addresses) != 1 || !addresses["127.1.0.1:"] {
 		t.Errorf("%d secrets, clients %v, addresses %v", len(secrets), clients, addresses)
 	}
-	spec.Everywhere = true
+	spec.Distributed = true
 	if r := spec.run(t.Context()); r.sent() != 50 || len(clients) != 51 || len(addresses) != 51 {
 		t.Errorf("%+v; %d clients, %d addresses", r, len(clients), len(addresses))
 	}

@@ -18,21 +18,21 @@ import (
 type hostileSpec struct {
 	Address    string        `json:"address"` // of the API, host and port
 	Token      string        `json:"token"`
-	Readers    int           `json:"readers"`    // read the largest page of events, again and again
+	Readers    int           `json:"readers"`    // clients that read the largest page of events again and again
 	Unfinished int           `json:"unfinished"` // connections, each with an unfinished body
-	Jobs       int           `json:"jobs"`       // clients that ask for dry runs, again and again
-	Subscriber string        `json:"subscriber"` // that these are of
+	Jobs       int           `json:"jobs"`       // clients that start dry-run recoveries again and again
+	Subscriber string        `json:"subscriber"` // of these recoveries
 	For        time.Duration `json:"for"`
 }
 
 // hostileResult is the result, which the process prints.
 type hostileResult struct {
-	Pages   int64  `json:"pages"`   // read
-	Bytes   int64  `json:"bytes"`   // of these
-	Held    int64  `json:"held"`    // unfinished bodies that the daemon timed out
-	Jobs    int64  `json:"jobs"`    // that were accepted
-	Refused int64  `json:"refused"` // answers 429 and 503
-	Others  int64  `json:"others"`
+	Pages   int64  `json:"pages"`             // that were read
+	Bytes   int64  `json:"bytes"`             // of these pages
+	Held    int64  `json:"held"`              // unfinished bodies until the daemon's time-out
+	Jobs    int64  `json:"jobs"`              // dry runs that were accepted
+	Refused int64  `json:"refused"`           // answers 429 and 503
+	Others  int64  `json:"others"`            // other answers, and failed requests
 	Trouble string `json:"trouble,omitempty"` // the first of the others
 }
 
@@ -51,7 +51,7 @@ func (hostileCmd) Run(ctx context.Context, term *console) error {
 	return json.NewEncoder(term.out).Encode(spec.run(ctx))
 }
 
-// attack is a run under way.
+// attack is a run of the attacks.
 type attack struct {
 	*hostileSpec
 	client *http.Client
@@ -81,7 +81,7 @@ func (s *hostileSpec) run(ctx context.Context) hostileResult {
 		a.ask(ctx, http.MethodPost, "/api/v1/subscribers/"+s.Subscriber+"/recover", `{"since":"`+time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)+`","dryRun":true}`,
 			func(int64) { a.hostileResult.Jobs++ })
 	})
-	repeat(s.Unfinished, a.hold)
+	repeat(s.Unfinished, a.holdBody)
 	all.Wait()
 	return a.hostileResult
 }
@@ -137,9 +137,9 @@ const (
 	piece     = 64 << 10
 )
 
-// hold begins a POST, sends all of its body but the last piece, and waits for what the
-// daemon says, or for the end.
-func (a *attack) hold(ctx context.Context) {
+// holdBody begins a POST, sends its body except for the last piece, and waits for an answer or for
+// the end of the run.
+func (a *attack) holdBody(ctx context.Context) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", a.Address)
 	if err != nil {
 		a.note(ctx, 0, err)
@@ -162,7 +162,7 @@ func (a *attack) hold(ctx context.Context) {
 		resp.Body.Close()
 	}
 	switch {
-	case err != nil, resp.StatusCode == http.StatusRequestTimeout: // cut off, at the latest after the time for a request
+	case err != nil, resp.StatusCode == http.StatusRequestTimeout: // the daemon's time-out of a request, or the end of the run
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.Held++

@@ -13,18 +13,17 @@ import (
 	"time"
 )
 
-// loadSpec is the task of the load generator, which reads it from stdin. It
-// ends after Count events or For, whichever comes first, and never without one
-// of them having come.
+// loadSpec is the task of the load generator, which reads it from stdin. The load ends after
+// Count events or after For, whichever comes first.
 type loadSpec struct {
-	Targets   []target      `json:"targets"` // the clients are spread over them, and move on when one fails
+	Targets   []target      `json:"targets"` // the clients are spread over them; a client changes its target after a failure
 	Bare      bool          `json:"bare"`    // signed POSTs to a receiver instead of events to a daemon
-	Plain     bool          `json:"plain"`   // events go by net/http's client, which costs more
+	Plain     bool          `json:"plain"`   // send events with net/http's client, which costs more
 	Run       int64         `json:"run"`
 	First     int64         `json:"first"` // number of the first event
 	Companies int           `json:"companies"`
-	Of        []int         `json:"of,omitempty"`    // the companies, if not the first ones
-	Types     int           `json:"types,omitempty"` // of events, in turn; 0: eventType
+	Of        []int         `json:"of,omitempty"`    // the companies, instead of the first ones
+	Types     int           `json:"types,omitempty"` // event types, in turn; 0: eventType
 	Clients   int           `json:"clients"`
 	Batch     int           `json:"batch"` // events in a request; 1: no array
 	Rate      float64       `json:"rate"`  // requests/s; 0: each client as fast as it is answered
@@ -50,13 +49,13 @@ func (s loadSpec) eventType(n int64) string {
 	return numberedType(int(n % int64(s.Types)))
 }
 
-// target is where load goes.
+// target is an address that the load generator sends to.
 type target struct {
 	URL   string `json:"url"`
 	Token string `json:"token"`
 }
 
-// loadResult is the result of a load, which the generator prints.
+// loadResult is the result of a load. The generator prints it.
 type loadResult struct {
 	Accepted int64         `json:"accepted"` // events, each exactly once
 	Retried  int64         `json:"retried"`  // requests that were sent again
@@ -66,7 +65,7 @@ type loadResult struct {
 	P50      int64         `json:"p50"`  // µs until the answer
 	P99      int64         `json:"p99"`
 	Refused  int64         `json:"refused"`           // answers 429 and 503
-	Trouble  string        `json:"trouble,omitempty"` // the first reason to send again
+	Trouble  string        `json:"trouble,omitempty"` // the first failure of a request
 }
 
 // loadCmd is the load generator's process.
@@ -85,7 +84,7 @@ func (loadCmd) Run(ctx context.Context, term *console) error {
 	return json.NewEncoder(term.out).Encode(l.run(ctx))
 }
 
-// load is a load under way.
+// load is a running load.
 type load struct {
 	loadSpec
 	plain    *http.Client
@@ -176,8 +175,8 @@ const (
 	retryEvery = 20 * time.Millisecond
 )
 
-// send sends the events from number n on until they are accepted: what is not
-// answered may or may not have been accepted, and the same id again is safe.
+// send sends the events from number n on until they are accepted. A request without an answer is
+// sent again: its ids make accepted events duplicates.
 func (c *loadClient) send(ctx context.Context, n int64, at time.Time) {
 	c.build(n, at)
 	for tries := 0; time.Since(at) < retryFor; tries++ {
@@ -230,7 +229,7 @@ func (c *loadClient) post(ctx context.Context, n int64, at time.Time) error {
 	return c.check(status, answer)
 }
 
-// check is nil when every event of the request is accepted, now or before.
+// check returns an error unless every event of the request was accepted, now or before.
 func (c *loadClient) check(status int, answer []byte) error {
 	if status/100 != 2 {
 		return fmt.Errorf("%d %s: %.300s", status, http.StatusText(status), answer)

@@ -27,8 +27,7 @@ type poster interface {
 	close()
 }
 
-// poster is what one client sends with. Only events to a daemon go the lean
-// way: the bare loop is one of net/http.
+// poster returns the poster of one client. The bare loop always uses net/http.
 func (l *load) poster() poster {
 	if l.Bare || l.Plain {
 		return &plainPoster{client: l.plain, signed: l.Bare}
@@ -60,8 +59,8 @@ func protocols(http2 bool) *http.Protocols {
 	return p
 }
 
-// plainPoster is the way of net/http; signed as a daemon signs, or with a
-// daemon's token.
+// plainPoster sends with net/http's client: deliveries, signed like those of a daemon, or events,
+// with a token.
 type plainPoster struct {
 	client *http.Client
 	signed bool
@@ -92,13 +91,12 @@ func (p *plainPoster) post(ctx context.Context, t target, id eventID, body []byt
 	return resp.StatusCode, answer, err
 }
 
-func (p *plainPoster) close() {} // the connections are all clients'
+func (p *plainPoster) close() {} // all clients share the connections
 
-// leanPoster sends on a connection of its own, costing the machine as little as
-// it can. It never repeats a request by itself: the load generator does, and
-// counts it.
+// leanPoster sends on a connection of its own, with as little CPU as possible. Unlike net/http's
+// client it never repeats a request, so the load generator counts every request.
 type leanPoster struct {
-	to, host, path string // whom the connection is to
+	to, host, path string // the target of the connection
 	conn           net.Conn
 	answers        *bufio.Reader
 	request        []byte
@@ -134,7 +132,7 @@ func (p *leanPoster) exchange(ctx context.Context, t target, body []byte) (int, 
 	return resp.StatusCode, answer, err
 }
 
-// connect sees to a connection to the target that ends with the request's time.
+// connect opens a connection to the target unless there is one, and sets its deadline.
 func (p *leanPoster) connect(ctx context.Context, address string) error {
 	if p.to != address {
 		p.close()

@@ -14,29 +14,28 @@ import (
 	"spendhook/internal/child"
 )
 
-// generate runs a load generator's process to its end. cpu is what it used.
+// generate runs a load generator's process to its end. cpu is the CPU time of the process.
 func generate(ctx context.Context, spec loadSpec) (result loadResult, cpu time.Duration, err error) {
 	cpu, err = runWorker(ctx, "load", spec, &result, spec.limit())
 	return result, cpu, err
 }
 
-// limit is how long a load may take with all that it sends again.
+// limit is how long a load may take, with the requests that it sends again.
 func (s loadSpec) limit() time.Duration { return s.For + 2*retryFor }
 
-// paced is a load generator's process under way.
+// paced is a running load generator.
 type paced struct {
 	*worker
 	spec loadSpec
 }
 
-// startLoad begins a load that ends with spec.For, or with stop.
+// startLoad starts a load that ends after spec.For, or with stop.
 func startLoad(spec loadSpec) (*paced, error) {
 	w, err := startWorker("load", spec)
 	return &paced{w, spec}, err
 }
 
-// stop ends the load after the requests that are under way, and returns what
-// became of it.
+// stop ends the load after the requests that have begun, and returns its result.
 func (p *paced) stop(ctx context.Context) (r loadResult, err error) {
 	if err := p.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return r, err
@@ -114,8 +113,8 @@ func startProgram(cmd *exec.Cmd) (p *program, err error) {
 	return p, nil
 }
 
-// wait returns when the program has ended; when it does not end within the
-// limit, or the bench is stopped, the program is killed.
+// wait returns when the program has ended. It kills a program that has not ended within the limit
+// or when the bench is stopped.
 func (p *program) wait(ctx context.Context, limit time.Duration) error {
 	defer p.Kill()
 	name := p.cmd.Args[1]

@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// intake is a daemon's intake as the load generator knows it. It drops the
-// answer of every third request after it has taken the events.
+// intake is a daemon that accepts events. It drops the answer of every third request.
 type intake struct {
 	mu       sync.Mutex
 	requests int
@@ -54,8 +53,8 @@ func runLoad(t *testing.T, spec loadSpec) loadResult {
 	return l.run(t.Context())
 }
 
-// TestLoadAcceptsEachOnce: lost answers are asked for again under the same id,
-// each of these requests is counted, and the numbers of the events have no gap.
+// TestLoadAcceptsEachOnce: after a lost answer, an event is sent again with the same id. Each of
+// these requests is counted, and the numbers of the events have no gap.
 func TestLoadAcceptsEachOnce(t *testing.T) {
 	t.Parallel()
 	for _, plain := range []bool{false, true} {
@@ -110,7 +109,7 @@ func TestLoadKeepsItsRate(t *testing.T) {
 		t.Errorf("%d events in 0.5 s at 100/s", got.Accepted)
 	}
 	if got.Took < 450*time.Millisecond {
-		t.Errorf("took %v, they should be spread over 0.5 s", got.Took)
+		t.Errorf("took %v, want 50 events spread over 0.5 s", got.Took)
 	}
 }
 
@@ -136,7 +135,7 @@ func TestLoadRefusedItem(t *testing.T) {
 		t.Error(err)
 	}
 	if err := c.check(http.StatusAccepted, []byte(`{"results":[{"status":"ACCEPTED"},{"status":"REJECTED"}]}`)); err == nil {
-		t.Error("a refused item went unnoticed")
+		t.Error("no error for an array with a refused event")
 	}
 }
 
@@ -152,7 +151,7 @@ func TestLoadChoosesCompanyAndType(t *testing.T) {
 	}
 }
 
-// TestLoadCountsRefusals: answers 429 and 503 are not counted as other errors.
+// TestLoadCountsRefusals: answers 429 and 503 are counted separately from other errors.
 func TestLoadCountsRefusals(t *testing.T) {
 	t.Parallel()
 	answers := []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusAccepted}

@@ -18,7 +18,7 @@ type machine struct {
 	Go        string `json:"go"`
 	Redis     string `json:"redis"`
 	Spendhook string `json:"spendhook"`
-	Load      string `json:"load"` // load averages when it began
+	Load      string `json:"load"` // load averages at the start of the run
 }
 
 func describe(ctx context.Context, s settings) machine {

@@ -17,9 +17,9 @@ import (
 
 type commands struct {
 	Run     runCmd     `cmd:"" help:"Measure, print a table, write JSON."`
-	Smoke   smokeCmd   `cmd:"" help:"Run every path shortly and check that nothing is lost; judges no time."`
-	Compare compareCmd `cmd:"" help:"Say what changed between two JSON files beyond the noise."`
-	Worker  workerCmd  `cmd:"" hidden:"" help:"The processes that run starts."`
+	Smoke   smokeCmd   `cmd:"" help:"Run most scenarios for a short time and check that no event is lost. There are no time limits."`
+	Compare compareCmd `cmd:"" help:"Compare the JSON files of two runs and print which figures changed beyond the noise."`
+	Worker  workerCmd  `cmd:"" hidden:"" help:"The processes that the other commands start."`
 }
 
 type workerCmd struct {
@@ -47,15 +47,15 @@ func run(ctx context.Context, args []string, term console) int {
 	exited := -1
 	parser := kong.Must(&commands{},
 		kong.Name("bench"),
-		kong.Description("How fast, against what the machine can do."),
+		kong.Description("Measure the daemon against what the machine can do."),
 		kong.Writers(term.out, term.err),
 		kong.Exit(func(code int) { exited = code }),
-		kong.Vars{"scenarios": scenarioNames(), "shapes": tenantNames()},
+		kong.Vars{"scenarios": scenarioNames(), "shapes": floodNames()},
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(&term),
 	)
 	command, err := parser.Parse(args)
-	if exited >= 0 { // --help has printed what was asked for
+	if exited >= 0 { // --help has printed its text
 		return exited
 	}
 	if err == nil {

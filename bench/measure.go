@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// sustained is one run under load, to the last delivery recorded.
+// sustained is the result of one run under load, until the last delivery is recorded.
 type sustained struct {
 	load     loadResult
 	expected int64         // deliveries
@@ -16,20 +16,20 @@ type sustained struct {
 	cpu      usage
 	repeats  int64
 	opened   int64   // connections at the receiver
-	bare     float64 // the bare loop's POSTs/s just before and after, their mean
+	bare     float64 // POSTs/s of the bare loop: the mean of the runs just before and after
 }
 
 func (r sustained) rate() float64     { return float64(r.expected) / r.took.Seconds() }
 func (r sustained) ratio() float64    { return r.rate() / r.bare }
 func (r sustained) accepted() float64 { return float64(r.load.Accepted) / r.load.Took.Seconds() }
 
-// per is CPU-microseconds for each delivery.
+// per returns CPU time in microseconds a delivery.
 func (r sustained) per(t time.Duration) float64 {
 	return float64(t.Microseconds()) / float64(r.expected)
 }
 
-// sustain puts load on the stack until spec ends, then waits until everything
-// that was accepted is delivered fanOut times and recorded.
+// sustain puts load on the stack until spec ends, then waits until every accepted event is
+// delivered fanOut times and recorded.
 func (s *stack) sustain(ctx context.Context, spec loadSpec, fanOut int) (r sustained, err error) {
 	if spec.Run, err = s.newRun(ctx); err != nil {
 		return r, err
@@ -66,7 +66,7 @@ func (s *stack) sustain(ctx context.Context, spec loadSpec, fanOut int) (r susta
 	return r, s.finish(ctx, &r, before)
 }
 
-// finish adds the account of a run whose deliveries are all recorded.
+// finish adds the costs and the counts of a run whose deliveries are all recorded.
 func (s *stack) finish(ctx context.Context, r *sustained, before usage) error {
 	after, err := s.usage()
 	if err != nil {
@@ -93,7 +93,7 @@ func (r loadResult) clean() error {
 	return nil
 }
 
-// rounds runs f so often, each between two runs of the bare loop.
+// rounds runs f in each round, between two runs of the bare loop.
 func (b *bench) rounds(ctx context.Context, name string, s *stack, f func(context.Context) (sustained, error)) ([]sustained, error) {
 	before, err := s.bare(ctx)
 	if err != nil {
@@ -120,8 +120,8 @@ func (b *bench) rounds(ctx context.Context, name string, s *stack, f func(contex
 	return list, nil
 }
 
-// startProfile takes a CPU profile of the daemon while a round goes on, when
-// that was asked for; the last round's stays. stop waits for it.
+// startProfile takes a CPU profile of the daemon during a round if --profile is set. The profile
+// of the last round is kept. stop waits for the profile.
 func (b *bench) startProfile(ctx context.Context, d *daemon, length time.Duration, name string) (stop func() error) {
 	if b.Profile == "" {
 		return func() error { return nil }
@@ -133,7 +133,7 @@ func (b *bench) startProfile(ctx context.Context, d *daemon, length time.Duratio
 	return func() error { return <-done }
 }
 
-// each maps the rounds to one number of each.
+// each returns one number of each round.
 func each[T any](list []T, f func(T) float64) []float64 {
 	out := make([]float64, len(list))
 	for i, r := range list {

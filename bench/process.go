@@ -15,7 +15,7 @@ import (
 	"spendhook/internal/child"
 )
 
-// process is one of the processes under test. It ends with the bench.
+// process is a process that runs until the bench kills it. It ends with the bench.
 type process struct {
 	*child.Process
 	name string
@@ -42,7 +42,7 @@ func startCommand(dir, name string, cmd *exec.Cmd) (*process, error) {
 	return &process{Process: c, name: name, log: path}, nil
 }
 
-// alive is nil while the process runs, else says how it ended.
+// alive returns an error, with the end of the log, if the process has ended.
 func (p *process) alive() error {
 	select {
 	case <-p.Done():
@@ -57,7 +57,7 @@ func (p *process) logTail() []byte {
 	return text[max(0, len(text)-2000):]
 }
 
-// awaitLine returns the first line of the log that holds part.
+// awaitLine waits for the first line of the log that contains part.
 func (p *process) awaitLine(ctx context.Context, part string) (line []byte, err error) {
 	err = await(ctx, startTime, func() (bool, error) {
 		if line, err = findLine(p.log, part); err != nil || line != nil {
@@ -71,7 +71,7 @@ func (p *process) awaitLine(ctx context.Context, part string) (line []byte, err 
 	return line, nil
 }
 
-// findLine returns the first whole line of a file that holds part.
+// findLine returns the first whole line of a file that contains part.
 func findLine(path, part string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -93,18 +93,18 @@ func findLine(path, part string) ([]byte, error) {
 	}
 }
 
-// startTime is how long a process may take until it answers.
+// startTime is how long a process may take until it is ready.
 const startTime = 30 * time.Second
 
 var errLate = errors.New("gave up waiting")
 
-// await asks until done holds, for at most limit.
+// await calls done until it returns true, for at most limit.
 func await(ctx context.Context, limit time.Duration, done func() (bool, error)) error {
 	return awaitEvery(ctx, pollEvery, limit, done)
 }
 
-// awaitEvery is await that asks so often: each question takes CPU from what is
-// measured.
+// awaitEvery is await with another interval: each call of done takes CPU from the processes that
+// are measured.
 func awaitEvery(ctx context.Context, often, limit time.Duration, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errLate)
 	defer cancel()
@@ -123,10 +123,10 @@ func awaitEvery(ctx context.Context, often, limit time.Duration, done func() (bo
 	}
 }
 
-// pollEvery is how exactly the end of a run is known.
+// pollEvery is the precision of the end of a run.
 const pollEvery = 20 * time.Millisecond
 
-// pause waits, unless the bench is stopped.
+// pause waits until d is over, or returns an error if ctx ends before.
 func pause(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()

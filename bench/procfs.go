@@ -15,8 +15,7 @@ const tick = 10 * time.Millisecond
 
 var errStat = errors.New("not a line of /proc/<pid>/stat")
 
-// cpuTime is what a process has used, and what the children that it has waited
-// for have.
+// cpuTime returns the CPU time of a process, and that of its children that have ended.
 func cpuTime(pid int) (own, children time.Duration, err error) {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -25,8 +24,8 @@ func cpuTime(pid int) (own, children time.Duration, err error) {
 	return parseStat(line)
 }
 
-// parseStat reads utime, stime, cutime and cstime, fields 14 to 17; the second
-// field is a name in parentheses that may hold anything.
+// parseStat reads utime, stime, cutime and cstime, fields 14 to 17. The second field is a name in
+// parentheses, which may contain spaces and parentheses.
 func parseStat(line []byte) (own, children time.Duration, err error) {
 	end := bytes.LastIndexByte(line, ')')
 	if end < 0 {
@@ -58,8 +57,8 @@ func readCores() (cores, error) {
 	return parseCores(string(text))
 }
 
-// parseCores reads the first line: user, nice, system, idle, iowait, irq,
-// softirq, steal; the two that follow are in the first two.
+// parseCores reads the first line: user, nice, system, idle, iowait, irq, softirq and steal. It
+// ignores guest and guest_nice, which user and nice include.
 func parseCores(text string) (c cores, err error) {
 	line, _, _ := strings.Cut(text, "\n")
 	fields := strings.Fields(line)
@@ -79,7 +78,7 @@ func parseCores(text string) (c cores, err error) {
 	return c, nil
 }
 
-// busySince is the share of the cores that was not idle.
+// busySince returns the share of the cores that was not idle since before.
 func (c cores) busySince(before cores) float64 {
 	if c.all == before.all {
 		return 0
@@ -87,7 +86,7 @@ func (c cores) busySince(before cores) float64 {
 	return 1 - float64(c.idle-before.idle)/float64(c.all-before.all)
 }
 
-// peakMemory is the most that was ever resident, in bytes.
+// peakMemory returns the largest resident memory that a process has had, in bytes.
 func peakMemory(pid int) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

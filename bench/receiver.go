@@ -15,20 +15,20 @@ import (
 	"time"
 )
 
-// receiverCmd is the process that takes the deliveries: each endpoint on a
-// port of its own, or all on one, and one more port to control it.
+// receiverCmd is the process that receives the deliveries. Each endpoint has a port of its own, or
+// all have the same one. One more port is for the controls.
 type receiverCmd struct {
 	Endpoints int           `default:"256"`
 	SameHost  bool          `help:"All endpoints on one port, each with a path of its own."`
 	Cert      string        `help:"File of the certificate; without it the endpoints are http."`
 	Key       string        `help:"File of its private key."`
 	HTTP2     bool          `name:"http2" help:"Offer HTTP/2."`
-	Life      time.Duration `default:"6h" help:"When to end at the latest."`
+	Life      time.Duration `default:"6h" help:"How long to run at most."`
 }
 
 // receiver is the state of the receiving process.
 type receiver struct {
-	run       atomic.Int64                   // ids of other runs are not counted
+	run       atomic.Int64                   // events of other runs are not counted
 	mark      atomic.Int64                   // unix µs; see tally.AfterMark
 	watched   atomic.Pointer[map[int64]bool] // numbers of events; see tally.Watched
 	opened    atomic.Int64                   // connections to endpoints, since the start
@@ -36,13 +36,13 @@ type receiver struct {
 	endpoints []*endpoint
 }
 
-// addresses has the addresses of the receiver, which prints them when it listens.
+// addresses has the URLs of the receiver, which prints them when it listens.
 type addresses struct {
 	Control   string   `json:"control"`
 	Endpoints []string `json:"endpoints"`
 }
 
-// Run serves until it is ended.
+// Run serves until ctx ends or Life is over.
 func (c *receiverCmd) Run(ctx context.Context, term *console) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Life)
 	defer cancel()
@@ -102,7 +102,7 @@ func (c *receiverCmd) serve(ctx context.Context, r *receiver, h http.Handler, fa
 	return "https://" + address, err
 }
 
-// serve has s serve on a free port, with TLS if there is a certificate.
+// serve starts s on a free port, with TLS if there is a certificate.
 func serve(ctx context.Context, s *http.Server, failed chan<- error, cert, key string) (address string, err error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -124,7 +124,7 @@ func (r *receiver) countConn(_ net.Conn, state http.ConnState) {
 	}
 }
 
-// ServeHTTP takes one delivery to the endpoint that the path names.
+// ServeHTTP receives one delivery to the endpoint in the path.
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	i, err := strconv.Atoi(strings.TrimPrefix(req.URL.Path, "/hook/"))
 	if err != nil || i < 0 || i >= len(r.endpoints) {
@@ -137,14 +137,14 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // mode is how an endpoint answers.
 type mode struct {
 	Hang  bool          `json:"hang"`  // no answer until the caller's time-out
-	Delay time.Duration `json:"delay"` // so late
-	Fail  float64       `json:"fail"`  // 500 to this share, at random
+	Delay time.Duration `json:"delay"` // of every answer
+	Fail  float64       `json:"fail"`  // the share of deliveries that is answered 500, at random
 }
 
-// longestHang bounds a hanging handler.
+// longestHang is how long a hanging handler runs at most.
 const longestHang = 2 * time.Minute
 
-// ServeHTTP takes one delivery.
+// ServeHTTP receives one delivery.
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	now := time.Now()
 	_, _ = io.Copy(io.Discard, io.LimitReader(req.Body, 1<<20))
@@ -166,7 +166,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// controls are the requests of the bench to the receiver.
+// controls handles the requests of the bench to the receiver.
 func (r *receiver) controls() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /reset/{run}", func(w http.ResponseWriter, req *http.Request) {
@@ -184,7 +184,7 @@ func (r *receiver) controls() http.Handler {
 	return mux
 }
 
-// watch takes the ids of events, one a line.
+// watch reads the ids of the events to watch, one a line.
 func (r *receiver) watch(w http.ResponseWriter, req *http.Request) {
 	text, err := io.ReadAll(io.LimitReader(req.Body, 64<<20))
 	if err != nil {
@@ -200,7 +200,7 @@ func (r *receiver) watch(w http.ResponseWriter, req *http.Request) {
 	r.watched.Store(&watched)
 }
 
-// reset forgets everything and begins a run; the modes stay.
+// reset sets the counts to zero and begins a run. The modes stay.
 func (r *receiver) reset(run int64) {
 	r.run.Store(run)
 	r.mark.Store(0)
@@ -233,7 +233,7 @@ func (r *receiver) getTally(w http.ResponseWriter, req *http.Request) {
 	_ = json.NewEncoder(w).Encode(r.tallyOf(list, req.FormValue("latency") != "", expected))
 }
 
-// between is the endpoints from {from} up to, not including, {to}.
+// between returns the endpoints from {from} up to, not including, {to}.
 func (r *receiver) between(req *http.Request) ([]*endpoint, error) {
 	from, err := strconv.Atoi(req.PathValue("from"))
 	to, err2 := strconv.Atoi(req.PathValue("to"))

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// receiverProcess is a receiver as the bench sees it.
+// receiverProcess is a running receiver.
 type receiverProcess struct {
 	*process
 	addresses
@@ -59,8 +59,7 @@ func startReceiver(ctx context.Context, dir, name string, args ...string) (*rece
 	return r, nil
 }
 
-// subscriptions give each company subscribers of its own, each on the next
-// endpoint.
+// subscriptions returns each subscriptions for each company. Every one has the next endpoint.
 func (r *receiverProcess) subscriptions(companies []int, each int) []subscription {
 	var list []subscription
 	for _, c := range companies {
@@ -78,12 +77,12 @@ func (r *receiverProcess) reset(ctx context.Context, run int64) error {
 
 func (r *receiverProcess) mark(ctx context.Context) error { return r.post(ctx, "/mark", nil) }
 
-// watch tells the events whose deliveries tally.Watched is of, by their ids.
+// watch sets the events for tally.Watched, by their ids.
 func (r *receiverProcess) watch(ctx context.Context, ids []string) error {
 	return r.post(ctx, "/watch", []byte(strings.Join(ids, "\n")))
 }
 
-// set has the first n endpoints answer so.
+// set sets how the first n endpoints answer.
 func (r *receiverProcess) set(ctx context.Context, n int, m mode) error {
 	body, err := json.Marshal(m)
 	if err != nil {
@@ -97,8 +96,8 @@ func (r *receiverProcess) tally(ctx context.Context) (tally, error) {
 	return r.askTally(ctx, fmt.Sprintf("/tally/0/%d", len(r.Endpoints)))
 }
 
-// latency is the tally of the endpoints from up to to, with its quantiles: of
-// what came, and of what is missing of what was expected.
+// latency returns the tally of the endpoints from from up to, not including, to, with its
+// quantiles. If expected is not 0, missing deliveries count in the quantiles.
 func (r *receiverProcess) latency(ctx context.Context, from, to int, expected int64) (tally, error) {
 	return r.askTally(ctx, fmt.Sprintf("/tally/%d/%d?latency=1&expected=%d", from, to, expected))
 }

@@ -18,13 +18,13 @@ type redisServer struct {
 	port   string // of a master of a Cluster
 }
 
-// startRedis runs a server in dir; args may make it another than the usual one.
+// startRedis runs a server in dir; args override the usual arguments.
 func startRedis(ctx context.Context, dir string, args ...string) (*redisServer, error) {
 	socket := filepath.Join(dir, "redis.sock")
 	args = append([]string{
 		"--dir", dir, "--unixsocket", socket, "--port", "0", "--save", "",
 		"--appendonly", "yes", "--appendfsync", "everysec",
-		"--hash-max-listpack-value", "512", // as README.md advises
+		"--hash-max-listpack-value", "512", // as docs/redis.md advises
 	}, args...)
 	p, err := startProcess(dir, "redis", "redis-server", args...)
 	if err != nil {
@@ -32,8 +32,8 @@ func startRedis(ctx context.Context, dir string, args ...string) (*redisServer, 
 	}
 	r := &redisServer{process: p, socket: socket}
 	err = await(ctx, startTime, func() (bool, error) {
-		said, err := r.ask(ctx, "PING")
-		return err == nil && said == "PONG", p.alive()
+		answer, err := r.ask(ctx, "PING")
+		return err == nil && answer == "PONG", p.alive()
 	})
 	if err != nil {
 		p.Kill()
@@ -54,35 +54,34 @@ func (r *redisServer) ask(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSuffix(string(out), "\n"), nil
 }
 
-// pendingScript counts what is not settled: docs/redis.md names the keys.
+// pendingScript counts the events that are not settled. docs/redis.md describes the keys.
 const pendingScript = `local n = 0
 for p = 0, 255 do n = n + (redis.call('GET', 'sh:{' .. p .. '}:pending') or 0) end
 return n`
 
-// pending is how many events are not settled.
+// pending returns how many events are not settled.
 func (r *redisServer) pending(ctx context.Context) (int64, error) {
-	said, err := r.ask(ctx, "EVAL", pendingScript, "0")
+	answer, err := r.ask(ctx, "EVAL", pendingScript, "0")
 	if err != nil {
 		return 0, err
 	}
-	return strconv.ParseInt(said, 10, 64)
+	return strconv.ParseInt(answer, 10, 64)
 }
 
 const readyScript = `local n = 0
 for _, queue in ipairs(redis.call('KEYS', 'sh:{*}:q:*')) do n = n + redis.call('LLEN', queue) end
 return n`
 
-// ready is how many events wait to be matched with subscribers.
+// ready returns how many events wait in ready queues.
 func (r *redisServer) ready(ctx context.Context) (int64, error) {
-	said, err := r.ask(ctx, "EVAL", readyScript, "0")
+	answer, err := r.ask(ctx, "EVAL", readyScript, "0")
 	if err != nil {
 		return 0, err
 	}
-	return strconv.ParseInt(said, 10, 64)
+	return strconv.ParseInt(answer, 10, 64)
 }
 
-// inFlightScript finds the ids of the events in what a replica has noted as in
-// flight.
+// inFlightScript finds the ids of the events in the in-flight notes of a replica.
 const inFlightScript = `local ids = {}
 for _, note in ipairs(redis.call('KEYS', 'sh:{*}:n:' .. ARGV[1] .. '.*')) do
   for _, noted in ipairs(redis.call('HKEYS', note)) do
@@ -91,31 +90,31 @@ for _, note in ipairs(redis.call('KEYS', 'sh:{*}:n:' .. ARGV[1] .. '.*')) do
 end
 return ids`
 
-// inFlight is the ids of the events that a replica which just died had in flight.
+// inFlight returns the ids of the events that a killed replica had in flight.
 func (r *redisServer) inFlight(ctx context.Context, replica string) ([]string, error) {
-	said, err := r.ask(ctx, "EVAL", inFlightScript, "0", replica)
-	ids := strings.Fields(said)
+	answer, err := r.ask(ctx, "EVAL", inFlightScript, "0", replica)
+	ids := strings.Fields(answer)
 	slices.Sort(ids)
 	return slices.Compact(ids), err
 }
 
-// tasksScript counts the tasks that wait or are worked on, in all queues.
+// tasksScript counts the pending and the active tasks of all asynq queues.
 const tasksScript = `local n = 0
 for _, queue in ipairs(redis.call('SMEMBERS', 'asynq:queues')) do
   n = n + redis.call('LLEN', 'asynq:{' .. queue .. '}:pending') + redis.call('LLEN', 'asynq:{' .. queue .. '}:active')
 end
 return n`
 
-// tasks is how many asynq tasks wait or are worked on.
+// tasks returns how many asynq tasks are pending or active.
 func (r *redisServer) tasks(ctx context.Context) (int64, error) {
-	said, err := r.ask(ctx, "EVAL", tasksScript, "0")
+	answer, err := r.ask(ctx, "EVAL", tasksScript, "0")
 	if err != nil {
 		return 0, err
 	}
-	return strconv.ParseInt(said, 10, 64)
+	return strconv.ParseInt(answer, 10, 64)
 }
 
-// loseScript deletes everything of asynq.
+// loseScript deletes all keys of asynq.
 const loseScript = `local keys = redis.call('KEYS', 'asynq:*')
 for _, key in ipairs(keys) do redis.call('UNLINK', key) end
 return #keys`
@@ -126,7 +125,7 @@ func (r *redisServer) loseQueues(ctx context.Context) error {
 	return err
 }
 
-// usedMemory is Redis's own account of its data, in bytes.
+// usedMemory returns the memory that Redis reports as used, in bytes.
 func (r *redisServer) usedMemory(ctx context.Context) (int64, error) {
 	return r.info(ctx, "memory", "used_memory")
 }
@@ -165,8 +164,9 @@ func (r *redisServer) rewriteAgain(ctx context.Context) error {
 	return err
 }
 
-// forbidClaims makes Redis refuse the command that claims take events with, so that
-// a backlog builds up; allowClaims ends that.
+// forbidClaims makes Redis refuse the command by which claims take events from ready queues, so
+// that a backlog builds up. allowClaims ends that. The script that accepts events can still claim
+// some, but no more than 50 deliveries at a time, so it claims none of an array of 100 events.
 func (r *redisServer) forbidClaims(ctx context.Context) error {
 	_, err := r.ask(ctx, "ACL", "SETUSER", "default", "-lpop")
 	return err

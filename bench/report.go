@@ -56,7 +56,7 @@ func (r report) print(out io.Writer) {
 	_ = w.Flush()
 }
 
-// number shows three digits that matter, and whole numbers whole.
+// number formats a value with three significant digits, and a whole number with all digits.
 func number(v float64) string {
 	if v >= 100 || v == float64(int64(v)) {
 		return strconv.FormatFloat(v, 'f', 0, 64)

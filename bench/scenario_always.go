@@ -2,8 +2,7 @@ package main
 
 import "context"
 
-// always compares a Redis that syncs every commit with one that syncs every
-// second, in turn on the same data.
+// always compares appendfsync always with everysec, in turn on the same Redis.
 func always(ctx context.Context, b *bench) error {
 	st, err := startStack(ctx, b.settings, stackOptions{})
 	if err != nil {

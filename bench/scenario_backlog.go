@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// probeShare is the part of a backlog whose accept rate is compared with that
-// of an empty store.
+// probeShare: the rates at the end of a backlog are measured over one event in so many.
 const probeShare = 10
 
 // backlog accepts events while none can be claimed, and then drains the backlog.
 func backlog(ctx context.Context, b *bench) error {
-	var list []backlogged
+	var list []backlogResult
 	for range b.Rounds {
 		r, err := b.backlogRound(ctx)
 		if err != nil {
@@ -25,41 +24,37 @@ func backlog(ctx context.Context, b *bench) error {
 			r.empty.daemon, r.full.daemon, r.empty.redis, r.full.redis, r.empty.rewriting, r.full.rewriting)
 		list = append(list, r)
 	}
-	add := func(name, unit string, way better, f func(backlogged) float64) *figure {
-		var values []float64
-		for _, r := range list {
-			values = append(values, f(r))
-		}
-		return b.add("backlog", name, unit, way, values...)
+	add := func(name, unit string, way better, f func(backlogResult) float64) *figure {
+		return addOf(b, "backlog", name, unit, way, list, f)
 	}
-	add("accept rate, of empty", "", more, func(r backlogged) float64 { return r.full.accepts / r.empty.accepts }).goal(0.85)
-	add("the same while Redis does not rewrite its file", "", more, func(r backlogged) float64 { return r.calm / r.empty.accepts })
-	add("drain rate, of empty", "", more, func(r backlogged) float64 { return r.full.drains / r.empty.drains }).goal(0.85)
-	add("redis a pending event", "bytes", less, func(r backlogged) float64 { return r.pendingBytes }).goal(950)
-	add("redis a delivered event", "bytes", less, func(r backlogged) float64 { return r.deliveredBytes }).goal(1400)
-	add("daemon, most resident", "MB", less, func(r backlogged) float64 { return r.resident / 1e6 }).goal(150)
-	add("drain", "1/s", more, func(r backlogged) float64 { return r.full.drains })
+	add("accept rate, of empty", "", more, func(r backlogResult) float64 { return r.full.accepts / r.empty.accepts }).goal(0.85)
+	add("the same while Redis does not rewrite its file", "", more, func(r backlogResult) float64 { return r.calm / r.empty.accepts })
+	add("drain rate, of empty", "", more, func(r backlogResult) float64 { return r.full.drains / r.empty.drains }).goal(0.85)
+	add("redis a pending event", "bytes", less, func(r backlogResult) float64 { return r.pendingBytes }).goal(950)
+	add("redis a delivered event", "bytes", less, func(r backlogResult) float64 { return r.deliveredBytes }).goal(1400)
+	add("daemon, most resident", "MB", less, func(r backlogResult) float64 { return r.resident / 1e6 }).goal(150)
+	add("drain", "1/s", more, func(r backlogResult) float64 { return r.full.drains })
 	return nil
 }
 
-// flow is how fast events came in and went out, and the CPU-µs that each cost
-// coming in.
+// flow has the rates at which events were accepted and delivered, and the CPU time in µs of an
+// accepted event.
 type flow struct {
 	accepts, drains          float64
 	daemon, redis, rewriting float64
 }
 
-// backlogged is one round. Bytes are Redis's, an event; resident is the most
-// that the daemon ever had in memory.
-type backlogged struct {
+// backlogResult is one round. Bytes are those of Redis for each event. resident is the daemon's
+// largest resident memory.
+type backlogResult struct {
 	empty, full                  flow
-	calm                         float64 // accepts of a full store whose file Redis does not rewrite meanwhile
+	calm                         float64 // accept rate of a full store while Redis does not rewrite its file
 	pendingBytes, deliveredBytes float64
 	resident                     float64
 }
 
-// backlogRound fills and drains a small part, then the whole.
-func (b *bench) backlogRound(ctx context.Context) (r backlogged, err error) {
+// backlogRound fills and drains an empty store with a small backlog, then with the whole one.
+func (b *bench) backlogRound(ctx context.Context) (r backlogResult, err error) {
 	st, err := startStack(ctx, b.settings, stackOptions{})
 	if err != nil {
 		return r, err
@@ -69,14 +64,14 @@ func (b *bench) backlogRound(ctx context.Context) (r backlogged, err error) {
 		return r, err
 	}
 	probe := b.Backlog / probeShare
-	if _, err := st.sustain(ctx, piled(1000, 0), 1); err != nil { // so that the queues and the connections are there
+	if _, err := st.sustain(ctx, arrayLoad(1000, 0), 1); err != nil { // not measured: it creates queues and connections
 		return r, err
 	}
-	small := pile{st: st}
+	small := heldBacklog{st: st}
 	if err := errors.Join(small.fill(ctx, probe), small.drain(ctx)); err != nil {
 		return r, err
 	}
-	big := pile{st: st}
+	big := heldBacklog{st: st}
 	err = errors.Join(big.fill(ctx, b.Backlog-2*probe), st.redis.rewriteNoMore(ctx), big.fill(ctx, probe), st.redis.rewriteAgain(ctx))
 	if err != nil {
 		return r, err
@@ -92,32 +87,31 @@ func (b *bench) backlogRound(ctx context.Context) (r backlogged, err error) {
 	return r, err
 }
 
-// piled is a load of arrays of 100, from number first on.
-func piled(count, first int64) loadSpec {
+// arrayLoad is a load of arrays of 100, from number first on.
+func arrayLoad(count, first int64) loadSpec {
 	return loadSpec{Companies: 1, Batch: 100, First: first, Count: count, For: drainTime}
 }
 
-// pile is a backlog that grows with fill and goes with drain.
-type pile struct {
+// heldBacklog is a backlog that grows by fill, while no event can be claimed, until drain.
+type heldBacklog struct {
 	st      *stack
 	run     int64
-	size    int64
-	memory  int64 // Redis's, before the first event
-	counted int64 // deliveries the daemon had recorded before the first event
+	size    int64 // events
+	memory  int64 // of Redis before the first event
+	counted int64 // deliveries that the daemon had recorded before the first event
 
 	flow
 	pendingBytes, deliveredBytes float64
 }
 
-// fill adds n events while none can be claimed. flow.accepts is of the last
-// fill.
-func (p *pile) fill(ctx context.Context, n int64) (err error) {
+// fill adds n events while none can be claimed. It replaces the rate and the CPU times of flow.
+func (p *heldBacklog) fill(ctx context.Context, n int64) (err error) {
 	if p.size == 0 {
 		if err := p.begin(ctx); err != nil {
 			return err
 		}
 	}
-	spec := piled(n, p.size)
+	spec := arrayLoad(n, p.size)
 	spec.Targets, spec.Clients, spec.Run = p.st.targets(), bareClients, p.run
 	before, err := p.st.usage()
 	if err != nil {
@@ -143,7 +137,7 @@ func (p *pile) fill(ctx context.Context, n int64) (err error) {
 	return err
 }
 
-func (p *pile) begin(ctx context.Context) (err error) {
+func (p *heldBacklog) begin(ctx context.Context) (err error) {
 	if p.run, err = p.st.newRun(ctx); err != nil {
 		return err
 	}
@@ -157,7 +151,7 @@ func (p *pile) begin(ctx context.Context) (err error) {
 }
 
 // drain starts the delivery of the backlog and waits until all of it is recorded.
-func (p *pile) drain(ctx context.Context) error {
+func (p *heldBacklog) drain(ctx context.Context) error {
 	if err := p.st.redis.allowClaims(ctx); err != nil {
 		return err
 	}
@@ -177,8 +171,8 @@ func (p *pile) drain(ctx context.Context) error {
 	return err
 }
 
-// perEvent is how much Redis has grown by each event of the pile.
-func (p *pile) perEvent(ctx context.Context) (float64, error) {
+// perEvent returns by how many bytes Redis has grown for each event of the backlog.
+func (p *heldBacklog) perEvent(ctx context.Context) (float64, error) {
 	now, err := p.st.redis.usedMemory(ctx)
 	return float64(now-p.memory) / float64(p.size), err
 }

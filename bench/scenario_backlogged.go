@@ -11,33 +11,33 @@ const (
 	slowDelay     = 300 * time.Millisecond
 	slowPending   = 200_000
 	endpointLimit = 64  // attempts at once to one endpoint, by default
-	besideRate    = 100 // events/s of the fast subscriber
+	fastRate      = 100 // events/s of the fast subscriber
 )
 
-// beside is one round of backlogged: X is slow and has a backlog, Y is fast.
-// Growing is while X's events come in and are matched, fast is afterwards.
-type beside struct {
-	quiet, growing, fast noticed
+// backloggedResult is one round of backlogged: X is slow and has a backlog, Y is fast. quiet is Y
+// before the backlog, growing is Y while X's events come in and are matched, fast is Y afterwards.
+type backloggedResult struct {
+	quiet, growing, fast bystanderResult
 	without, with        window
 	refused, pending     int64
 }
 
-// limitShare is X's rate, as a share of what its limit and its latency allow.
-func (r beside) limitShare() float64 {
+// limitShare returns X's rate as a share of what its limit and its latency allow.
+func (r backloggedResult) limitShare() float64 {
 	return r.with.rate() / (endpointLimit / slowDelay.Seconds())
 }
 
-// redisMore is the CPU of Redis that each delivery of X adds, in µs.
-func (r beside) redisMore() float64 {
+// redisMore returns the CPU time of Redis that each delivery of X adds, in µs.
+func (r backloggedResult) redisMore() float64 {
 	quiet := r.without.cpu.redis.Seconds() / r.without.took.Seconds() * r.with.took.Seconds()
 	return 1e6 * (r.with.cpu.redis.Seconds() - quiet) / float64(r.with.distinct)
 }
 
-// besideBacklog has a fast subscriber beside a slow one of the same company.
-func besideBacklog(ctx context.Context, b *bench) error {
-	var rounds []beside
+// backlogged measures a fast subscriber beside a slow one of the same company.
+func backlogged(ctx context.Context, b *bench) error {
+	var rounds []backloggedResult
 	for range b.Rounds {
-		r, err := b.besideRound(ctx)
+		r, err := b.backloggedRound(ctx)
 		if err != nil {
 			return err
 		}
@@ -46,25 +46,25 @@ func besideBacklog(ctx context.Context, b *bench) error {
 		rounds = append(rounds, r)
 	}
 	const name = "backlogged"
-	addOf(b, name, "Y's p99, of quiet", "", less, rounds, func(r beside) float64 { return float64(r.fast.P99) / float64(r.quiet.P99) }).goal(1.5)
-	addOf(b, name, "Y's p99", "ms", less, rounds, func(r beside) float64 { return ms(r.fast.P99) })
-	addOf(b, name, "Y's p99 while X's backlog comes in", "ms", less, rounds, func(r beside) float64 { return ms(r.growing.P99) })
-	addOf(b, name, "Y's quiet p99", "ms", less, rounds, func(r beside) float64 { return ms(r.quiet.P99) })
-	addOf(b, name, "X's rate, of limit ÷ latency", "", more, rounds, beside.limitShare).goal(0.95)
-	addOf(b, name, "redis CPU more, a delivery of X", "µs", less, rounds, beside.redisMore).goal(20)
-	addOf(b, name, "pending of X", "", "", rounds, func(r beside) float64 { return float64(r.pending) })
-	none(b, name, "Y's events lost", rounds, func(r beside) float64 { return float64(r.fast.lost + r.growing.lost + r.quiet.lost) })
-	refusals(b, name, "answers 429 and 503", rounds, func(r beside) float64 { return float64(r.refused) })
+	addOf(b, name, "Y's p99, of quiet", "", less, rounds, func(r backloggedResult) float64 { return float64(r.fast.P99) / float64(r.quiet.P99) }).goal(1.5)
+	addOf(b, name, "Y's p99", "ms", less, rounds, func(r backloggedResult) float64 { return ms(r.fast.P99) })
+	addOf(b, name, "Y's p99 while X's backlog comes in", "ms", less, rounds, func(r backloggedResult) float64 { return ms(r.growing.P99) })
+	addOf(b, name, "Y's quiet p99", "ms", less, rounds, func(r backloggedResult) float64 { return ms(r.quiet.P99) })
+	addOf(b, name, "X's rate, of limit ÷ latency", "", more, rounds, backloggedResult.limitShare).goal(0.95)
+	addOf(b, name, "redis CPU more, a delivery of X", "µs", less, rounds, backloggedResult.redisMore).goal(20)
+	addOf(b, name, "pending of X", "", "", rounds, func(r backloggedResult) float64 { return float64(r.pending) })
+	addMustBeZero(b, name, "Y's events lost", rounds, func(r backloggedResult) float64 { return float64(r.fast.lost + r.growing.lost + r.quiet.lost) })
+	addRefusals(b, name, "answers 429 and 503", rounds, func(r backloggedResult) float64 { return float64(r.refused) })
 	return nil
 }
 
-func (b *bench) besideRound(ctx context.Context) (r beside, err error) {
+func (b *bench) backloggedRound(ctx context.Context) (r backloggedResult, err error) {
 	st, err := startStack(ctx, b.settings, stackOptions{other: true})
 	if err != nil {
 		return r, err
 	}
 	defer st.stop()
-	fast, err := st.newBystander(ctx, []int{0}, besideRate)
+	fast, err := st.newBystander(ctx, []int{0}, fastRate)
 	if err != nil {
 		return r, err
 	}
@@ -79,36 +79,36 @@ func (b *bench) besideRound(ctx context.Context) (r beside, err error) {
 			return err
 		}
 	}
-	if r.quiet, err = fast.watched(ctx, drainTime, look(&r.without)); err != nil {
+	if r.quiet, err = fast.sendDuring(ctx, drainTime, look(&r.without)); err != nil {
 		return r, err
 	}
-	if r.growing, err = fast.watched(ctx, drainTime, func(run int64) error { return b.slowBacklog(ctx, st, run, &r) }); err != nil {
+	if r.growing, err = fast.sendDuring(ctx, drainTime, func(run int64) error { return b.slowBacklog(ctx, st, run, &r) }); err != nil {
 		return r, err
 	}
 	run, err := st.newOtherRun(ctx)
 	if err != nil {
 		return r, err
 	}
-	r.fast, err = fast.watchedIn(ctx, run, drainTime, look(&r.with))
+	r.fast, err = fast.sendDuringRun(ctx, run, drainTime, look(&r.with))
 	r.refused += r.quiet.refused + r.growing.refused + r.fast.refused
 	return r, errors.Join(err, st.stillPending(ctx, &r.pending))
 }
 
-// slowBacklog posts what X is to have pending, and returns when all of it is in
-// X's endpoint queue. The ids are apart from those of Y.
-func (b *bench) slowBacklog(ctx context.Context, st *stack, run int64, r *beside) error {
-	load, err := st.pile(ctx, loadSpec{
+// slowBacklog posts X's backlog and returns when all of it is in X's endpoint queue. Its ids
+// differ from those of Y's events.
+func (b *bench) slowBacklog(ctx context.Context, st *stack, run int64, r *backloggedResult) error {
+	load, err := st.postArrays(ctx, loadSpec{
 		Run: run, First: maxEvents / 2, Companies: 1, Types: 1, Count: int64(b.scaled(slowPending, 2000)), For: drainTime,
 	})
 	r.refused, r.pending = load.Refused, load.Accepted
 	return errors.Join(err, await(ctx, drainTime, func() (bool, error) {
 		n, err := st.redis.ready(ctx)
-		return n < besideRate, err // Y's come all the time
+		return n < fastRate, err // Y's events keep coming in
 	}))
 }
 
-// stillPending subtracts the delivered events from pending. It fails when none is left, since
-// the run then measured no backlog.
+// stillPending subtracts the delivered events from pending. It returns an error when none is
+// left, because the run then did not measure a backlog.
 func (s *stack) stillPending(ctx context.Context, pending *int64) (err error) {
 	*pending, err = s.missing(ctx, *pending)
 	if err == nil && *pending <= 0 {

@@ -15,7 +15,7 @@ func blocked(ctx context.Context, b *bench) error {
 	}
 	b.add("blocked", "daemon and redis", "% of a core", less, full...).goal(5)
 	b.add("blocked", "the same with nothing pending", "% of a core", less, empty...)
-	refusals(b, "blocked", "answers 429 and 503", refused, func(n float64) float64 { return n })
+	addRefusals(b, "blocked", "answers 429 and 503", refused, func(n float64) float64 { return n })
 	return nil
 }
 
@@ -28,15 +28,15 @@ func (b *bench) blockedRound(ctx context.Context) (quiet, share float64, load lo
 	if quiet, err = st.idle(ctx); err != nil {
 		return 0, 0, load, err
 	}
-	n := b.scaled(openBreakers, 10)
-	if err := st.breakBreakers(ctx, 0, n); err != nil {
+	n := b.scaled(breakerEndpoints, 10)
+	if err := st.openBreakers(ctx, 0, n); err != nil {
 		return 0, 0, load, err
 	}
 	run, err := st.newRun(ctx)
 	if err != nil {
 		return 0, 0, load, err
 	}
-	load, err = st.pile(ctx, loadSpec{Run: run, Companies: 1, Types: n, Count: int64(b.scaled(behindOpen, 1000)), For: drainTime})
+	load, err = st.postArrays(ctx, loadSpec{Run: run, Companies: 1, Types: n, Count: int64(b.scaled(behindBreakers, 1000)), For: drainTime})
 	if err != nil {
 		return 0, 0, load, err
 	}

@@ -13,46 +13,46 @@ import (
 const (
 	clusterMasters   = 3
 	clusterCompanies = 1000
-	clusterRate      = 200             // events/s of the companies whose masters go on
-	stoppedRate      = 50              // of those whose master is stopped
+	clusterRate      = 200             // events/s of the companies whose masters keep running
+	stoppedRate      = 50              // events/s of the companies whose master is stopped
 	beforeStop       = 2 * time.Second // of load
-	kindType         = "BENCH_NONE"    // of events that are never sent
+	neverSent        = "BENCH_NONE"    // of events that are never sent
 )
 
-// shards is one round of cluster.
-type shards struct {
-	most          float64 // commands of the busiest master, of the mean
-	quiet, others noticed
+// clusterResult is one round of cluster.
+type clusterResult struct {
+	busiest       float64 // commands of the busiest master, divided by the mean
+	quiet, others bystanderResult
 	stopped       loadResult
 	load          loadResult
-	left          int64 // events of the stopped master's companies that never came
+	left          int64 // events of the stopped master's companies that were never received
 }
 
 // cluster spreads companies over three masters, and stops one of them.
 func cluster(ctx context.Context, b *bench) error {
-	var rounds []shards
+	var rounds []clusterResult
 	for range b.Rounds {
-		r, err := b.shardsRound(ctx)
+		r, err := b.clusterRound(ctx)
 		if err != nil {
 			return err
 		}
 		b.note("cluster: the busiest master has %.2f of the mean; one stopped: the others' p99 %.1f, max %.1f ms (quiet %.1f), %d lost, %d answers 429 or 503; its own: %d such answers, %d events missing",
-			r.most, ms(r.others.P99), ms(r.others.Max), ms(r.quiet.P99), r.others.lost, r.others.refused, r.stopped.Refused, r.left)
+			r.busiest, ms(r.others.P99), ms(r.others.Max), ms(r.quiet.P99), r.others.lost, r.others.refused, r.stopped.Refused, r.left)
 		rounds = append(rounds, r)
 	}
 	const name = "cluster"
-	addOf(b, name, "commands of the busiest master, of the mean", "", less, rounds, func(r shards) float64 { return r.most }).goal(1.3)
-	addOf(b, name, "one stopped: the others' p99", "ms", less, rounds, func(r shards) float64 { return ms(r.others.P99) }).goal(100)
-	addOf(b, name, "one stopped: the others' max", "ms", less, rounds, func(r shards) float64 { return ms(r.others.Max) })
-	addOf(b, name, "quiet p99", "ms", less, rounds, func(r shards) float64 { return ms(r.quiet.P99) })
-	refusals(b, name, "one stopped: the others' answers 429 and 503", rounds, func(r shards) float64 { return float64(r.others.refused) })
-	addOf(b, name, "one stopped: its own answers 429 and 503", "", "", rounds, func(r shards) float64 { return float64(r.stopped.Refused) })
-	none(b, name, "events lost", rounds, func(r shards) float64 { return float64(r.others.lost + r.quiet.lost + r.stopped.Lost + r.left) })
-	refusals(b, name, "answers 429 and 503 with all masters", rounds, func(r shards) float64 { return float64(r.quiet.refused + r.load.Refused) })
+	addOf(b, name, "commands of the busiest master, of the mean", "", less, rounds, func(r clusterResult) float64 { return r.busiest }).goal(1.3)
+	addOf(b, name, "one stopped: the others' p99", "ms", less, rounds, func(r clusterResult) float64 { return ms(r.others.P99) }).goal(100)
+	addOf(b, name, "one stopped: the others' max", "ms", less, rounds, func(r clusterResult) float64 { return ms(r.others.Max) })
+	addOf(b, name, "quiet p99", "ms", less, rounds, func(r clusterResult) float64 { return ms(r.quiet.P99) })
+	addRefusals(b, name, "one stopped: the others' answers 429 and 503", rounds, func(r clusterResult) float64 { return float64(r.others.refused) })
+	addOf(b, name, "one stopped: its own answers 429 and 503", "", "", rounds, func(r clusterResult) float64 { return float64(r.stopped.Refused) })
+	addMustBeZero(b, name, "events lost", rounds, func(r clusterResult) float64 { return float64(r.others.lost + r.quiet.lost + r.stopped.Lost + r.left) })
+	addRefusals(b, name, "answers 429 and 503 with all masters", rounds, func(r clusterResult) float64 { return float64(r.quiet.refused + r.load.Refused) })
 	return nil
 }
 
-func (b *bench) shardsRound(ctx context.Context) (r shards, err error) {
+func (b *bench) clusterRound(ctx context.Context) (r clusterResult, err error) {
 	st, err := startStack(ctx, b.settings, stackOptions{masters: clusterMasters, other: true})
 	if err != nil {
 		return r, err
@@ -76,7 +76,7 @@ func (b *bench) shardsRound(ctx context.Context) (r shards, err error) {
 	if r.quiet, err = others.alone(ctx, b.PacedFor/2); err != nil {
 		return r, err
 	}
-	r.others, err = others.watched(ctx, drainTime, func(run int64) error { return b.stopMaster(ctx, st, victim, of, run, &r) })
+	r.others, err = others.sendDuring(ctx, drainTime, func(run int64) error { return b.stopMaster(ctx, st, victim, of, run, &r) })
 	return r, err
 }
 
@@ -86,7 +86,7 @@ func (b *bench) shardsRound(ctx context.Context) (r shards, err error) {
 func (s *stack) placeCompanies(ctx context.Context, n int, on *redisServer) (of, spared []int, err error) {
 	list := s.receiver.subscriptions(firstOf(n), 1)
 	for i := range list {
-		list[i].name, list[i].event, list[i].url = "placed", kindType, list[i].url+"/placed"
+		list[i].name, list[i].event, list[i].url = "placed", neverSent, list[i].url+"/placed"
 	}
 	if _, err := s.daemons[0].subscribeAll(ctx, list); err != nil {
 		return nil, nil, err
@@ -109,7 +109,7 @@ func (s *stack) placeCompanies(ctx context.Context, n int, on *redisServer) (of,
 	return of, spared, err
 }
 
-// companiesIn is the companies whose uuids are in a text.
+// companiesIn returns the companies whose UUIDs are in a text.
 func companiesIn(text string) map[int]bool {
 	found := map[int]bool{}
 	for {
@@ -127,7 +127,7 @@ func companiesIn(text string) map[int]bool {
 
 // spread puts load on all companies and counts the masters' commands until
 // everything is delivered.
-func (b *bench) spread(ctx context.Context, st *stack, all []int, r *shards) error {
+func (b *bench) spread(ctx context.Context, st *stack, all []int, r *clusterResult) error {
 	before, err := st.commands(ctx)
 	if err != nil {
 		return err
@@ -151,11 +151,11 @@ func (b *bench) spread(ctx context.Context, st *stack, all []int, r *shards) err
 		return fmt.Errorf("spread over the masters: %w", err)
 	}
 	after, err := st.commands(ctx)
-	r.most = unevenness(before, after)
+	r.busiest = busiestShare(before, after)
 	return err
 }
 
-// commands is how many each master has processed, those of scripts included.
+// commands returns how many commands each master has processed, including those of scripts.
 func (s *stack) commands(ctx context.Context) (list []int64, err error) {
 	for _, m := range s.masters {
 		n, e := m.info(ctx, "stats", "total_commands_processed")
@@ -164,8 +164,8 @@ func (s *stack) commands(ctx context.Context) (list []int64, err error) {
 	return list, err
 }
 
-// unevenness is the greatest growth, of the mean.
-func unevenness(before, after []int64) float64 {
+// busiestShare returns the largest increase divided by the mean increase.
+func busiestShare(before, after []int64) float64 {
 	var most, sum int64
 	for i := range after {
 		grown := after[i] - before[i]
@@ -174,8 +174,8 @@ func unevenness(before, after []int64) float64 {
 	return float64(most) * float64(len(after)) / float64(sum)
 }
 
-// stopMaster stops a master for a while, under load of all companies.
-func (b *bench) stopMaster(ctx context.Context, st *stack, victim *redisServer, of []int, run int64, r *shards) error {
+// stopMaster stops a master for StopFor while all companies send.
+func (b *bench) stopMaster(ctx context.Context, st *stack, victim *redisServer, of []int, run int64, r *clusterResult) error {
 	own, err := startLoad(loadSpec{
 		Targets: st.targets(), Clients: bareClients, Run: run, Of: of, Batch: 1, Rate: stoppedRate, Count: maxEvents, For: drainTime,
 	})

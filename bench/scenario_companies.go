@@ -10,20 +10,21 @@ import (
 
 const (
 	manyCompanies   = 100_000
-	manySubscribers = 3 // of each
+	manySubscribers = 3 // of each company
 	stopTime        = time.Minute
 )
 
-// many is one round of companies. Rates are of events, over the bare loop's.
-type many struct {
+// companiesResult is one round of companies.
+type companiesResult struct {
 	one, cold, warm sustained
 	resident        float64
 }
 
+// ofBare returns the events/s of a run divided by the rate of the bare loop.
 func ofBare(r sustained) float64 { return float64(r.load.Accepted) / r.took.Seconds() / r.bare }
 
-// companies spreads events evenly over many companies: first each company's
-// first event since the daemon was started, then each one's second.
+// companies sends one event to each of many companies after a restart of the daemon, and then
+// one more to each.
 func companies(ctx context.Context, b *bench) error {
 	st, err := startStack(ctx, b.settings, stackOptions{})
 	if err != nil {
@@ -34,7 +35,7 @@ func companies(ctx context.Context, b *bench) error {
 	if err := b.subscribeMany(ctx, st, n); err != nil {
 		return err
 	}
-	var rounds []many
+	var rounds []companiesResult
 	for range b.Rounds {
 		r, err := b.manyRound(ctx, st, n)
 		if err != nil {
@@ -43,21 +44,21 @@ func companies(ctx context.Context, b *bench) error {
 		rounds = append(rounds, r)
 	}
 	const name = "companies"
-	addOf(b, name, "cold, events/s of bare, of one", "", more, rounds, func(r many) float64 { return ofBare(r.cold) / ofBare(r.one) }).goal(0.45)
-	addOf(b, name, "warm, events/s of bare, of one", "", more, rounds, func(r many) float64 { return ofBare(r.warm) / ofBare(r.one) }).goal(0.6)
-	addOf(b, name, "cold, deliveries/s of bare, of one", "", more, rounds, func(r many) float64 { return r.cold.ratio() / r.one.ratio() })
-	addOf(b, name, "warm, deliveries/s of bare, of one", "", more, rounds, func(r many) float64 { return r.warm.ratio() / r.one.ratio() })
-	addOf(b, name, "one", "events/s", more, rounds, func(r many) float64 { return r.one.rate() })
-	addOf(b, name, "cold", "events/s", more, rounds, func(r many) float64 { return r.cold.rate() / manySubscribers })
-	addOf(b, name, "warm", "events/s", more, rounds, func(r many) float64 { return r.warm.rate() / manySubscribers })
-	addOf(b, name, "daemon, most resident", "MB", less, rounds, func(r many) float64 { return r.resident / 1e6 }).goal(500)
-	refusals(b, name, "answers 429 and 503", rounds, func(r many) float64 {
+	addOf(b, name, "cold, events/s of bare, of one", "", more, rounds, func(r companiesResult) float64 { return ofBare(r.cold) / ofBare(r.one) }).goal(0.45)
+	addOf(b, name, "warm, events/s of bare, of one", "", more, rounds, func(r companiesResult) float64 { return ofBare(r.warm) / ofBare(r.one) }).goal(0.6)
+	addOf(b, name, "cold, deliveries/s of bare, of one", "", more, rounds, func(r companiesResult) float64 { return r.cold.ratio() / r.one.ratio() })
+	addOf(b, name, "warm, deliveries/s of bare, of one", "", more, rounds, func(r companiesResult) float64 { return r.warm.ratio() / r.one.ratio() })
+	addOf(b, name, "one", "events/s", more, rounds, func(r companiesResult) float64 { return r.one.rate() })
+	addOf(b, name, "cold", "events/s", more, rounds, func(r companiesResult) float64 { return r.cold.rate() / manySubscribers })
+	addOf(b, name, "warm", "events/s", more, rounds, func(r companiesResult) float64 { return r.warm.rate() / manySubscribers })
+	addOf(b, name, "daemon, most resident", "MB", less, rounds, func(r companiesResult) float64 { return r.resident / 1e6 }).goal(500)
+	addRefusals(b, name, "answers 429 and 503", rounds, func(r companiesResult) float64 {
 		return float64(r.one.load.Refused + r.cold.load.Refused + r.warm.load.Refused)
 	})
 	return nil
 }
 
-// subscribeMany sets up n companies, and one more for the figure of one.
+// subscribeMany subscribes n companies, and one more for the figures of "one".
 func (b *bench) subscribeMany(ctx context.Context, st *stack, n int) error {
 	start := time.Now()
 	if _, err := st.subscribe(ctx, n, manySubscribers); err != nil {
@@ -68,8 +69,8 @@ func (b *bench) subscribeMany(ctx context.Context, st *stack, n int) error {
 	return err
 }
 
-// manyRound begins with a daemon that knows nothing yet.
-func (b *bench) manyRound(ctx context.Context, st *stack, n int) (r many, err error) {
+// manyRound begins with a restart, so that the daemon has no company in memory.
+func (b *bench) manyRound(ctx context.Context, st *stack, n int) (r companiesResult, err error) {
 	if err := st.restartDaemon(ctx); err != nil {
 		return r, err
 	}
@@ -90,7 +91,7 @@ func (b *bench) manyRound(ctx context.Context, st *stack, n int) (r many, err er
 	return r, err
 }
 
-// once is one run under load, between two of the bare loop.
+// once makes one run under load, between two runs of the bare loop.
 func (b *bench) once(ctx context.Context, name string, s *stack, spec loadSpec, fanOut int) (r sustained, err error) {
 	one := &bench{settings: b.settings, progress: b.progress}
 	one.Rounds = 1
@@ -101,7 +102,7 @@ func (b *bench) once(ctx context.Context, name string, s *stack, spec loadSpec, 
 	return list[0], nil
 }
 
-// restartDaemon stops the only daemon as an operator would, and starts it again.
+// restartDaemon stops the only daemon with SIGTERM and starts it again.
 func (s *stack) restartDaemon(ctx context.Context) error {
 	d := s.daemons[0]
 	if err := d.Signal(syscall.SIGTERM); err != nil {
@@ -110,7 +111,7 @@ func (s *stack) restartDaemon(ctx context.Context) error {
 	select {
 	case <-d.Done():
 	case <-time.After(stopTime):
-		return fmt.Errorf("%s: %w until it stops", d.name, errLate)
+		return fmt.Errorf("stop %s: %w", d.name, errLate)
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -10,11 +10,11 @@ import (
 
 const (
 	consoleEvents      = 1_000_000 // of one company
-	consoleSubscribers = 10_000    // each gets as many of them
-	failingEndpoints   = 26        // of 256, so that a tenth of the events dies
-	consoleLooks       = 20        // at each page
-	consoleAnewLooks   = 5         // at each page that is kept for some seconds
-	consoleKept        = 5200 * time.Millisecond
+	consoleSubscribers = 10_000    // each gets the same number of events
+	failingEndpoints   = 26        // of 256, so that a tenth of the deliveries is dead
+	pageViews          = 20        // at each page
+	uncachedViews      = 5         // at each page that is kept for some seconds
+	consoleCacheLife   = 5200 * time.Millisecond
 	consoleJobs        = 20
 )
 
@@ -38,15 +38,15 @@ func consolePages(ctx context.Context, b *bench) error {
 		if p.all {
 			owner = ""
 		}
-		v, err := d.visit(ctx, owner)
+		v, err := d.openConsole(ctx, owner)
 		if err != nil {
 			return err
 		}
-		times, every := consoleLooks, time.Duration(0)
-		if p.kept {
-			times, every = consoleAnewLooks, consoleKept
+		times, every := pageViews, time.Duration(0)
+		if p.cached {
+			times, every = uncachedViews, consoleCacheLife
 		}
-		l, err := st.look(ctx, v, p.path, times, every)
+		l, err := st.measurePage(ctx, v, p.path, times, every)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
@@ -61,11 +61,11 @@ func consolePages(ctx context.Context, b *bench) error {
 // consolePage is a page, and whether it is about all companies. A page that is cached for
 // some seconds is also timed when its cache has expired.
 type consolePage struct {
-	name, path string
-	all, kept  bool
+	name, path  string
+	all, cached bool
 }
 
-// fillConsole makes the company and returns the pages to look at.
+// fillConsole creates the company's data and returns the pages to measure.
 func (b *bench) fillConsole(ctx context.Context, st *stack) ([]consolePage, error) {
 	d := st.daemons[0]
 	n := b.scaled(consoleSubscribers, 256)
@@ -88,7 +88,7 @@ func (b *bench) fillConsole(ctx context.Context, st *stack) ([]consolePage, erro
 		return nil, err
 	}
 	start = time.Now()
-	load, err := st.pile(ctx, loadSpec{Run: run, Companies: 1, Types: n, Count: int64(b.scaled(consoleEvents, 10_000)), For: drainTime})
+	load, err := st.postArrays(ctx, loadSpec{Run: run, Companies: 1, Types: n, Count: int64(b.scaled(consoleEvents, 10_000)), For: drainTime})
 	if err != nil {
 		return nil, err
 	}
@@ -110,8 +110,8 @@ func (b *bench) fillConsole(ctx context.Context, st *stack) ([]consolePage, erro
 	return d.consolePages(ctx, ids[0])
 }
 
-// awaitTraffic waits until the counters that charts are drawn from are written, which
-// they are every 10 s.
+// awaitTraffic waits until the daemon has written the counters of the charts, which it does every
+// 10 s.
 func (s *stack) awaitTraffic(ctx context.Context) error {
 	return await(ctx, startTime, func() (bool, error) {
 		n, err := s.redis.ask(ctx, "EVAL", `return #redis.call('KEYS', 'sh:{*}:tm:*')`, "0")
@@ -119,7 +119,7 @@ func (s *stack) awaitTraffic(ctx context.Context) error {
 	})
 }
 
-// consolePages are all, those about one thing about the first that there is.
+// consolePages returns all pages. The pages about one object show the first one of its list.
 func (d *daemon) consolePages(ctx context.Context, subscriber string) ([]consolePage, error) {
 	event, err := d.first(ctx, "/api/v1/events?size=1&companyUuid="+company(0))
 	if err != nil {
@@ -131,7 +131,7 @@ func (d *daemon) consolePages(ctx context.Context, subscriber string) ([]console
 	}
 	return []consolePage{
 		{name: "overview", path: "/console/"},
-		{name: "overview, not cached", path: "/console/", kept: true},
+		{name: "overview, not cached", path: "/console/", cached: true},
 		{name: "subscribers", path: "/console/subscribers"},
 		{name: "failing subscribers", path: "/console/subscribers?state=failing"},
 		{name: "one subscriber", path: "/console/subscribers/" + subscriber},
@@ -144,12 +144,12 @@ func (d *daemon) consolePages(ctx context.Context, subscriber string) ([]console
 		{name: "audit", path: "/console/audit"},
 		{name: "event types", path: "/console/event-types"},
 		{name: "quarantine", path: "/console/quarantine"},
-		{name: "overview of all", path: "/console/", all: true, kept: true},
+		{name: "overview of all", path: "/console/", all: true, cached: true},
 		{name: "system", path: "/console/system", all: true},
 	}, nil
 }
 
-// first is the id of the first item of a list.
+// first returns the id of the first item of a list.
 func (d *daemon) first(ctx context.Context, path string) (string, error) {
 	var list struct {
 		Content []struct {
@@ -160,7 +160,7 @@ func (d *daemon) first(ctx context.Context, path string) (string, error) {
 		return "", err
 	}
 	if len(list.Content) == 0 {
-		return "", fmt.Errorf("%s: nothing is there", path)
+		return "", fmt.Errorf("%s: the list is empty", path)
 	}
 	return list.Content[0].ID, nil
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// failing compares attempts/s, while load is on, of a receiver that refuses
-// half of the attempts with those of one that takes all.
+// failing compares the attempts/s under load of a receiver that fails half of the attempts with
+// those of a receiver that fails none.
 func failing(ctx context.Context, b *bench) error {
 	st, err := startStack(ctx, b.settings, stackOptions{delivery: everySecond()})
 	if err != nil {
@@ -36,13 +36,13 @@ func failing(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// everySecond is a schedule of 40 seconds.
+// everySecond returns settings for a retry each second, 40 times.
 func everySecond() string {
 	return "jitter: 0, schedule: [" + strings.Repeat("1s, ", 40) + "]"
 }
 
-// attempts per second while load is on. It returns once every event is
-// delivered all the same.
+// attempts returns the attempts per second during the load. It waits until every event is
+// delivered in the end.
 func (s *stack) attempts(ctx context.Context, m mode, length time.Duration) (float64, error) {
 	run, err := s.newRun(ctx)
 	if err = errors.Join(err, s.receiver.set(ctx, 1, m)); err != nil {

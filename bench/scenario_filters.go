@@ -7,7 +7,7 @@ import (
 
 const (
 	unfilteredFanOut = 5
-	filteredFanOut   = 10 // of which every second one matches
+	filteredFanOut   = 10 // every second one matches
 )
 
 // filters compares ten subscribers with filters, of which five match, with five that
@@ -21,7 +21,7 @@ func filters(ctx context.Context, b *bench) error {
 	without := st.receiver.subscriptions([]int{0}, unfilteredFanOut)
 	with := st.receiver.subscriptions([]int{1}, filteredFanOut)
 	for i := range with {
-		with[i].filter = fmt.Sprintf(`metadata.pad.startsWith("%c")`, "xy"[i%2]) // it begins with x
+		with[i].filter = fmt.Sprintf(`metadata.pad.startsWith("%c")`, "xy"[i%2]) // the pad begins with x
 	}
 	if _, err := st.daemons[0].subscribeAll(ctx, append(without, with...)); err != nil {
 		return err
@@ -37,10 +37,10 @@ func filters(ctx context.Context, b *bench) error {
 		b.add("filters", name+", "+rateName, "1/s", more, each(lists[company], sustained.rate)...)
 		b.addCPU(name, lists[company])
 	}
-	var of []float64
+	var ratios []float64
 	for i, r := range lists[1] {
-		of = append(of, r.ratio()/lists[0][i].ratio())
+		ratios = append(ratios, r.ratio()/lists[0][i].ratio())
 	}
-	b.add("filters", "with ten filters of five without any", "", more, of...).goal(0.8)
+	b.add("filters", "with ten filters, of five without any", "", more, ratios...).goal(0.8)
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 
 const (
 	guesses    = 10_000
-	guessRate  = 1000 // a second, when they are paced
+	guessRate  = 1000 // guesses/s, except in the attack that is as fast as possible
 	otherRate  = 300  // other requests a second
 	otherConns = 4
 )
@@ -24,30 +24,30 @@ const guessingNetwork = "127.1"
 const proxied = `tls: {trusted_proxies: [` + guessingNetwork + `.0.0/16], client_certificates: {subscribers: optional, reimbursements: optional}}
 `
 
-// onslaught is a way to guess a client's secret 10,000 times.
-type onslaught struct {
-	name       string
-	file       string  // of the profile
-	rate       float64 // guesses/s; 0: each connection as fast as it is answered
-	everywhere bool    // each from another address, at another client
+// guessAttack is a way to guess a client's secret 10,000 times.
+type guessAttack struct {
+	name        string
+	file        string  // of the profile
+	rate        float64 // guesses/s; 0: each connection as fast as it is answered
+	distributed bool    // each guess names another source address and another client
 }
 
-func onslaughts() []onslaught {
-	return []onslaught{
+func guessAttacks() []guessAttack {
+	return []guessAttack{
 		{name: "1,000/s", file: "guess-paced", rate: guessRate},
-		{name: "1,000/s from everywhere", file: "guess-everywhere", rate: guessRate, everywhere: true},
-		{name: "as fast as they go", file: "guess"},
+		{name: "1,000/s, distributed", file: "guess-distributed", rate: guessRate, distributed: true},
+		{name: "as fast as possible", file: "guess"},
 	}
 }
 
-// besieged is the result of a run of guesses. The p99s, in ms, are those of other clients'
+// guessFigures is the result of a run of guesses. The p99s, in ms, are those of other clients'
 // requests; cost is the CPU time of the daemon for one guess, in µs.
-type besieged struct {
+type guessFigures struct {
 	quiet, p99, rate, cost float64
 }
 
-// guess times requests to the API while an attacker guesses a client's secret,
-// against the same just before.
+// guess measures the latency of requests to the API while an attacker guesses a client's secret,
+// and just before.
 func guess(ctx context.Context, b *bench) error {
 	st, err := startStack(ctx, b.settings, stackOptions{more: proxied})
 	if err != nil {
@@ -55,15 +55,15 @@ func guess(ctx context.Context, b *bench) error {
 	}
 	defer st.stop()
 	d := st.daemons[0]
-	if _, err := others(d, b.PacedFor/warmShare).asked(ctx); err != nil {
+	if _, err := others(d, b.PacedFor/warmShare).inProcess(ctx); err != nil {
 		return fmt.Errorf("warm up: %w", err)
 	}
-	all := onslaughts()
-	runs := make([][]besieged, len(all))
+	all := guessAttacks()
+	runs := make([][]guessFigures, len(all))
 	for round := range b.Rounds {
 		for i, o := range all {
 			from := fmt.Sprintf("%s.%d.%d", guessingNetwork, round, i+1)
-			r, err := b.besiege(ctx, d, o, from)
+			r, err := b.guessRound(ctx, d, o, from)
 			if err != nil {
 				return fmt.Errorf("%s: %w", o.name, err)
 			}
@@ -78,54 +78,51 @@ func guess(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func (b *bench) addGuess(o onslaught, runs []besieged) {
-	values := func(f func(besieged) float64) (list []float64) {
-		for _, r := range runs {
-			list = append(list, f(r))
-		}
-		return list
+func (b *bench) addGuess(o guessAttack, runs []guessFigures) {
+	add := func(name, unit string, way better, f func(guessFigures) float64) *figure {
+		return addOf(b, "guess", o.name+": "+name, unit, way, runs, f)
 	}
-	b.add("guess", o.name+": quiet p99 of others", "ms", less, values(func(r besieged) float64 { return r.quiet })...)
-	b.add("guess", o.name+": p99 of others", "ms", less, values(func(r besieged) float64 { return r.p99 })...)
-	b.add("guess", o.name+": p99 of others, of quiet", "", less, values(func(r besieged) float64 { return r.p99 / r.quiet })...).goal(3)
-	b.add("guess", o.name+": daemon's CPU a guess", "µs", less, values(func(r besieged) float64 { return r.cost })...)
-	b.add("guess", o.name+": guesses", "1/s", "", values(func(r besieged) float64 { return r.rate })...)
+	add("quiet p99 of others", "ms", less, func(r guessFigures) float64 { return r.quiet })
+	add("p99 of others", "ms", less, func(r guessFigures) float64 { return r.p99 })
+	add("p99 of others, of quiet", "", less, func(r guessFigures) float64 { return r.p99 / r.quiet }).goal(3)
+	add("daemon's CPU a guess", "µs", less, func(r guessFigures) float64 { return r.cost })
+	add("guesses", "1/s", "", func(r guessFigures) float64 { return r.rate })
 }
 
-// besiege times the requests of other clients without an attack, and then for the same time
+// guessRound times the requests of other clients without an attack, and then for the same time
 // while an attacker guesses the secret of a new client.
-func (b *bench) besiege(ctx context.Context, d *daemon, o onslaught, from string) (r besieged, err error) {
+func (b *bench) guessRound(ctx context.Context, d *daemon, o guessAttack, from string) (r guessFigures, err error) {
 	client, err := d.newClient(ctx)
 	if err != nil {
 		return r, err
 	}
 	length := guesses / guessRate * time.Second
-	quiet, alone, err := d.timed(func() (askResult, error) { return others(d, length).asked(ctx) })
+	quiet, alone, err := d.timed(func() (askResult, error) { return others(d, length).inProcess(ctx) })
 	if err != nil {
 		return r, err
 	}
 	spec := guessSpec{
-		URL: d.base + "/oauth/token", From: from, Everywhere: o.everywhere, Client: client,
+		URL: d.base + "/oauth/token", From: from, Distributed: o.distributed, Client: client,
 		Guesses: guesses, Rate: o.rate, Conns: bareClients, For: length,
 	}
 	var result guessResult
 	stopProfile := b.startProfile(ctx, d, length, o.file)
 	loud, both, err := d.timed(func() (askResult, error) {
 		done := make(chan error, 1)
-		go func() { done <- spec.guessed(ctx, &result) }()
-		loud, err := others(d, length).asked(ctx)
+		go func() { done <- spec.inProcess(ctx, &result) }()
+		loud, err := others(d, length).inProcess(ctx)
 		return loud, errors.Join(err, <-done)
 	})
 	if err = errors.Join(err, stopProfile(), result.clean()); err != nil {
 		return r, err
 	}
-	return besieged{
+	return guessFigures{
 		quiet: ms(quiet.P99), p99: ms(loud.P99), rate: float64(result.sent()) / result.Took.Seconds(),
 		cost: float64((both - alone).Microseconds()) / float64(result.sent()),
 	}, nil
 }
 
-// others are requests of other clients meanwhile.
+// others returns requests of other clients.
 func others(d *daemon, length time.Duration) *askSpec {
 	return &askSpec{
 		Base: d.base, Token: d.token, Asks: []ask{{Path: "/api/v1/subscribers?companyUuid=" + company(0)}},
@@ -133,7 +130,7 @@ func others(d *daemon, length time.Duration) *askSpec {
 	}
 }
 
-// timed is what f returns, and the CPU time of the daemon until then.
+// timed returns the result of f, and the CPU time of the daemon during f.
 func (d *daemon) timed(f func() (askResult, error)) (askResult, time.Duration, error) {
 	before, _, err := cpuTime(d.Pid())
 	if err != nil {
@@ -158,7 +155,7 @@ func (d *daemon) newClient(ctx context.Context) (string, error) {
 		ID string `json:"clientId"`
 	}
 	if err = json.Unmarshal(out, &made); err == nil && made.ID == "" {
-		err = errors.New("a client without an id")
+		err = errors.New("create a client: the answer has no id")
 	}
 	return made.ID, err
 }

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	hostileEvents  = 400       // of the attacker, each with the largest metadata
-	hostileBytes   = 250 << 10 // of these
+	hostileEvents  = 400       // of the attacker
+	hostileBytes   = 250 << 10 // metadata of each event
 	hostileReaders = 32
 	hostileBodies  = 100
 	hostileJobs    = 150
@@ -20,19 +20,19 @@ const (
 	victimConns    = 8
 )
 
-// attacked is one round.
-type attacked struct {
+// hostileRound is one round of hostile.
+type hostileRound struct {
 	quiet, loud askResult
 	attack      hostileResult
-	resident    float64 // the most that the daemon had in memory, bytes
+	resident    float64 // the daemon's largest resident memory, in bytes
 }
 
-// hostile has one company read its largest pages, leave bodies unfinished and ask for dry
-// runs, all at once, and times the requests of another one.
+// hostile measures the requests of a company while another one reads its largest pages, leaves
+// bodies unfinished and starts dry runs, all at once.
 func hostile(ctx context.Context, b *bench) error {
-	var rounds []attacked
+	var rounds []hostileRound
 	for range b.Rounds {
-		r, err := b.attacked(ctx)
+		r, err := b.hostileRound(ctx)
 		if err != nil {
 			return err
 		}
@@ -41,17 +41,17 @@ func hostile(ctx context.Context, b *bench) error {
 			r.attack.Pages, float64(r.attack.Bytes)/1e6, r.attack.Held, r.attack.Jobs, r.attack.Refused, r.attack.Others, r.attack.Trouble)
 		rounds = append(rounds, r)
 	}
-	addOf(b, "hostile", "daemon, most resident", "MB", less, rounds, func(r attacked) float64 { return r.resident / 1e6 }).goal(400)
-	addOf(b, "hostile", "the other's p95, of quiet", "", less, rounds, func(r attacked) float64 { return float64(r.loud.P95) / float64(r.quiet.P95) }).goal(3)
-	addOf(b, "hostile", "the other's p95", "ms", less, rounds, func(r attacked) float64 { return ms(r.loud.P95) })
-	addOf(b, "hostile", "quiet p95", "ms", less, rounds, func(r attacked) float64 { return ms(r.quiet.P95) })
-	refusals(b, "hostile", "the other's requests refused with 503", rounds, func(r attacked) float64 { return float64(r.loud.Refused + r.quiet.Refused) })
-	addOf(b, "hostile", "pages read by the attacker", "", "", rounds, func(r attacked) float64 { return float64(r.attack.Pages) })
+	addOf(b, "hostile", "daemon, most resident", "MB", less, rounds, func(r hostileRound) float64 { return r.resident / 1e6 }).goal(400)
+	addOf(b, "hostile", "the other's p95, of quiet", "", less, rounds, func(r hostileRound) float64 { return float64(r.loud.P95) / float64(r.quiet.P95) }).goal(3)
+	addOf(b, "hostile", "the other's p95", "ms", less, rounds, func(r hostileRound) float64 { return ms(r.loud.P95) })
+	addOf(b, "hostile", "quiet p95", "ms", less, rounds, func(r hostileRound) float64 { return ms(r.quiet.P95) })
+	addRefusals(b, "hostile", "the other's requests refused with 503", rounds, func(r hostileRound) float64 { return float64(r.loud.Refused + r.quiet.Refused) })
+	addOf(b, "hostile", "pages read by the attacker", "", "", rounds, func(r hostileRound) float64 { return float64(r.attack.Pages) })
 	return nil
 }
 
-func (b *bench) attacked(ctx context.Context) (r attacked, err error) {
-	// A company's rate limit is a part of the defence, so it has its default here.
+func (b *bench) hostileRound(ctx context.Context) (r hostileRound, err error) {
+	// The rate limit of a company has its default value, because it is part of the defence.
 	st, err := startStack(ctx, b.settings, stackOptions{environment: []string{
 		"SPENDHOOK_LIMITS_COMPANY_RATE=2000", "SPENDHOOK_LIMITS_COMPANY_BURST=4000",
 	}})
@@ -71,11 +71,11 @@ func (b *bench) attacked(ctx context.Context) (r attacked, err error) {
 	}
 	spec := askSpec{Base: d.base, Token: victim, Clients: victimConns, Rate: victimRate, For: b.PacedFor / warmShare}
 	spec.Asks = victimAsks("warm", ids[1])
-	if _, err = spec.asked(ctx); err != nil {
+	if _, err = spec.inProcess(ctx); err != nil {
 		return r, fmt.Errorf("warm up: %w", err)
 	}
 	spec.Asks, spec.For = victimAsks("quiet", ids[1]), b.PacedFor
-	if r.quiet, err = spec.asked(ctx); err != nil {
+	if r.quiet, err = spec.inProcess(ctx); err != nil {
 		return r, fmt.Errorf("quiet: %w", err)
 	}
 	attack := hostileSpec{
@@ -89,7 +89,7 @@ func (b *bench) attacked(ctx context.Context) (r attacked, err error) {
 	}()
 	spec.Asks = victimAsks("loud", ids[1])
 	stopProfile := b.startProfile(ctx, d, b.PacedFor, "hostile")
-	r.loud, err = spec.asked(ctx)
+	r.loud, err = spec.inProcess(ctx)
 	if err = errors.Join(err, <-done, stopProfile()); err != nil {
 		return r, fmt.Errorf("under attack: %w; the daemon's log: %s", err, d.logTail())
 	}
@@ -98,12 +98,12 @@ func (b *bench) attacked(ctx context.Context) (r attacked, err error) {
 	return r, errors.Join(err, d.alive())
 }
 
-// fill emits events of the attacker with as much metadata as one may have.
+// fill emits events of the attacker, each with nearly as much metadata as an event may have.
 func (d *daemon) fill(ctx context.Context, events int) error {
 	metadata := map[string]string{"note": strings.Repeat("n", hostileBytes)}
 	for i := range events {
 		in := map[string]any{
-			"id": fmt.Sprintf("hostile-%d", i), "companyUuid": company(0), "event": fmt.Sprintf("%s%d", "HOSTILE_", i%2),
+			"id": fmt.Sprintf("hostile-%d", i), "companyUuid": company(0), "event": fmt.Sprintf("HOSTILE_%d", i%2),
 			"timestamp": time.Now().UnixMilli(), "metadata": metadata,
 		}
 		var out struct{}
@@ -114,7 +114,8 @@ func (d *daemon) fill(ctx context.Context, events int) error {
 	return nil
 }
 
-// victimAsks are the other company's requests: an event, a page of events, and a dry run.
+// victimAsks returns the other company's requests: an event, a page of events and a dry run, in
+// turn.
 func victimAsks(prefix, subscriber string) []ask {
 	list := make([]ask, 0, asksOf)
 	now := time.Now()

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// secure is a shape whose receiver speaks TLS, and HTTP/1.1 or HTTP/2.
+// secure returns the shape with a receiver that speaks TLS, and HTTP/1.1 or HTTP/2.
 func (s shape) secure(scenario, kind string, http2 bool) shape {
 	version := 1
 	if http2 {
@@ -17,7 +17,7 @@ func (s shape) secure(scenario, kind string, http2 bool) shape {
 	return s
 }
 
-// https is one and fanout over TLS.
+// https runs "one" and "fanout" over TLS.
 func https(ctx context.Context, b *bench) error {
 	var list []shape
 	for _, http2 := range []bool{false, true} {
@@ -30,10 +30,10 @@ func https(ctx context.Context, b *bench) error {
 
 const (
 	sameHostFanOut = 10
-	connsOfLimits  = 2 // times the in-flight limits, connections may be opened
+	connsOfLimits  = 2 // how often the connections of all in-flight limits may be opened
 )
 
-// samehost is ten subscribers behind one host and port.
+// samehost runs "fanout" with ten subscribers behind one host and port.
 func samehost(ctx context.Context, b *bench) error {
 	s := shape{fanOut: sameHostFanOut, receiver: receiverOptions{sameHost: true}, connsGoal: connsOfLimits * sameHostFanOut * endpointLimit}
 	one, two := s.secure("samehost", "", false), s.secure("samehost", "", true)

@@ -7,45 +7,45 @@ import (
 	"time"
 )
 
-// illness is a fault of the first subscribers of a company.
-type illness struct {
+// fault is what the first subscribers of a company do wrong.
+type fault struct {
 	name    string
-	sick    int
+	faulty  int
 	mode    mode
 	refuses bool // their ports have no listener
 }
 
-// ward is a company with many subscribers, some of which are faulty.
-type ward struct {
+// faultyCompany is a company with many subscribers, the first of which have a fault.
+type faultyCompany struct {
 	name        string
 	subscribers int
 	rate        float64 // events/s to all of them
-	cases       []illness
+	cases       []fault
 }
 
 func isolation10(ctx context.Context, b *bench) error {
-	return ward{"isolation", 10, 100, []illness{
-		{name: "one hangs", sick: 1, mode: mode{Hang: true}},
-		{name: "three hang", sick: 3, mode: mode{Hang: true}},
-		{name: "one answers in 5 s", sick: 1, mode: mode{Delay: 5 * time.Second}},
-		{name: "one refuses connections", sick: 1, refuses: true},
+	return faultyCompany{"isolation", 10, 100, []fault{
+		{name: "one hangs", faulty: 1, mode: mode{Hang: true}},
+		{name: "three hang", faulty: 3, mode: mode{Hang: true}},
+		{name: "one answers in 5 s", faulty: 1, mode: mode{Delay: 5 * time.Second}},
+		{name: "one refuses connections", faulty: 1, refuses: true},
 	}}.run(ctx, b)
 }
 
 // isolation200 makes as many deliveries a second as isolation10 does.
 func isolation200(ctx context.Context, b *bench) error {
-	return ward{"isolation200", 200, 5, []illness{
-		{name: "50 hang", sick: 50, mode: mode{Hang: true}},
+	return faultyCompany{"isolation200", 200, 5, []fault{
+		{name: "50 hang", faulty: 50, mode: mode{Hang: true}},
 	}}.run(ctx, b)
 }
 
-// run takes, in every round, the healthy subscribers' p99 in a quiet ward and
-// in each case.
-func (w ward) run(ctx context.Context, b *bench) error {
+// run measures, in every round, the p99 of the healthy subscribers without a fault and with each
+// fault.
+func (w faultyCompany) run(ctx context.Context, b *bench) error {
 	ratios := make([][]float64, len(w.cases))
 	var quiet []float64
 	for range b.Rounds {
-		still, err := w.p99(ctx, b, illness{name: "quiet"})
+		still, err := w.p99(ctx, b, fault{name: "quiet"})
 		if err != nil {
 			return err
 		}
@@ -65,8 +65,8 @@ func (w ward) run(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// p99 is the latency of the healthy, in ms, in one case on a stack of its own.
-func (w ward) p99(ctx context.Context, b *bench, c illness) (float64, error) {
+// p99 returns the latency of the healthy subscribers, in ms, with one fault, on a new stack.
+func (w faultyCompany) p99(ctx context.Context, b *bench, c fault) (float64, error) {
 	st, err := startStack(ctx, b.settings, stackOptions{})
 	if err != nil {
 		return 0, err
@@ -78,7 +78,7 @@ func (w ward) p99(ctx context.Context, b *bench, c illness) (float64, error) {
 		}
 	}
 	ids, err := st.subscribe(ctx, 1, w.subscribers)
-	if err = errors.Join(err, st.receiver.set(ctx, c.sick, c.mode)); err != nil {
+	if err = errors.Join(err, st.receiver.set(ctx, c.faulty, c.mode)); err != nil {
 		return 0, err
 	}
 	run, err := st.newRun(ctx)
@@ -92,34 +92,34 @@ func (w ward) p99(ctx context.Context, b *bench, c illness) (float64, error) {
 	if err = errors.Join(err, load.clean()); err != nil {
 		return 0, err
 	}
-	t, err := w.account(ctx, st, ids, c.sick, load.Accepted)
-	b.note("%s, %s: p50 %.1f ms, p99 %.1f ms of the healthy", w.name, c.name, ms(t.P50), ms(t.P99))
+	t, err := w.awaitAll(ctx, st, ids, c.faulty, load.Accepted)
+	b.note("%s, %s: p50 %.1f ms, p99 %.1f ms of the healthy subscribers", w.name, c.name, ms(t.P50), ms(t.P99))
 	return ms(t.P99), err
 }
 
-// everyAttempt is longer than any delivery stays without a record.
+// everyAttempt is longer than the first attempt of a delivery takes until it is recorded.
 const everyAttempt = 30 * time.Second
 
-// account waits until the healthy subscribers have received every event, and until each faulty
+// awaitAll waits until the healthy subscribers have received every event, and until each faulty
 // subscriber has a delivery of every event, in any status.
-func (w ward) account(ctx context.Context, st *stack, ids []string, sick int, accepted int64) (t tally, err error) {
-	expected := accepted * int64(w.subscribers-sick)
+func (w faultyCompany) awaitAll(ctx context.Context, st *stack, ids []string, faulty int, accepted int64) (t tally, err error) {
+	expected := accepted * int64(w.subscribers-faulty)
 	err = await(ctx, everyAttempt, func() (bool, error) {
 		var err error
-		t, err = st.receiver.latency(ctx, sick, w.subscribers, 0)
+		t, err = st.receiver.latency(ctx, faulty, w.subscribers, 0)
 		return t.Distinct >= expected, err
 	})
 	if err != nil {
-		return t, fmt.Errorf("the healthy have %d of %d: %w", t.Distinct, expected, err)
+		return t, fmt.Errorf("the healthy subscribers received %d of %d events: %w", t.Distinct, expected, err)
 	}
-	for _, id := range ids[:sick] {
+	for _, id := range ids[:faulty] {
 		var kept int64
 		err := await(ctx, everyAttempt, func() (done bool, err error) {
-			kept, err = st.daemons[0].kept(ctx, company(0), id)
+			kept, err = st.daemons[0].deliveriesOf(ctx, company(0), id)
 			return kept == accepted, err
 		})
 		if err != nil {
-			return t, fmt.Errorf("a sick subscriber has %d of %d deliveries: %w", kept, accepted, err)
+			return t, fmt.Errorf("a faulty subscriber has %d of %d deliveries: %w", kept, accepted, err)
 		}
 	}
 	return t, nil

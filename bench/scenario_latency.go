@@ -4,7 +4,7 @@ import "context"
 
 const pacedRate = 200 // events/s of the latency scenario
 
-// latency paces events at a machine that has time for them, then leaves it idle.
+// latency sends events at a steady rate that leaves the cores partly idle, and then none.
 func latency(ctx context.Context, b *bench) error {
 	st, err := startStack(ctx, b.settings, stackOptions{})
 	if err != nil {

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// watching is a way to watch the daemon while it works.
-type watching struct {
+// observation is a way to observe the daemon while it works.
+type observation struct {
 	name    string
-	metrics bool   // they are read once a second
-	sampled string // the share of requests that is recorded; "": tracing is off
+	metrics bool   // /metrics is read once a second
+	sampled string // the share of requests that is traced; "": tracing is off
 }
 
-func watchings() []watching {
-	return []watching{
+func observations() []observation {
+	return []observation{
 		{name: "unwatched"},
 		{name: "metrics", metrics: true},
 		{name: "traces, 1 %", sampled: "0.01"},
@@ -26,17 +26,17 @@ func watchings() []watching {
 	}
 }
 
-// watched is one round of one of them.
-type watched struct {
+// observeResult is one round of one observation.
+type observeResult struct {
 	sustained
-	exports int64 // that the collector took
+	exports int64 // requests that the collector received
 }
 
-// observe compares the work of `one` unwatched, with its metrics read each second, and
-// with traces exported, in turn.
+// observe compares runs of `one` without observation, with metrics read each second, and with
+// traces exported, in turn.
 func observe(ctx context.Context, b *bench) error {
-	ways := watchings()
-	rounds := make([][]watched, len(ways))
+	ways := observations()
+	rounds := make([][]observeResult, len(ways))
 	for range b.Rounds {
 		for i, w := range ways {
 			r, err := w.round(ctx, b)
@@ -48,16 +48,16 @@ func observe(ctx context.Context, b *bench) error {
 		}
 	}
 	for i, w := range ways {
-		addOf(b, "observe", w.name+": deliveries/s", "1/s", more, rounds[i], func(r watched) float64 { return r.rate() })
-		cost := addOf(b, "observe", w.name+": daemon CPU a delivery", "µs", less, rounds[i], func(r watched) float64 { return r.per(r.cpu.daemon) })
+		addOf(b, "observe", w.name+": deliveries/s", "1/s", more, rounds[i], func(r observeResult) float64 { return r.rate() })
+		cost := addOf(b, "observe", w.name+": daemon CPU a delivery", "µs", less, rounds[i], func(r observeResult) float64 { return r.per(r.cpu.daemon) })
 		if base := b.figure("observe", ways[0].name+": daemon CPU a delivery"); cost != base {
-			addOf(b, "observe", w.name+": CPU, of unwatched", "", less, rounds[i], func(r watched) float64 { return r.per(r.cpu.daemon) / base.Median })
+			addOf(b, "observe", w.name+": CPU, of unwatched", "", less, rounds[i], func(r observeResult) float64 { return r.per(r.cpu.daemon) / base.Median })
 		}
 	}
 	return nil
 }
 
-func (w watching) round(ctx context.Context, b *bench) (r watched, err error) {
+func (w observation) round(ctx context.Context, b *bench) (r observeResult, err error) {
 	o := stackOptions{}
 	if w.sampled != "" {
 		url, end, err := collect(&r.exports)
@@ -80,18 +80,16 @@ func (w watching) round(ctx context.Context, b *bench) (r watched, err error) {
 		defer stop()
 		go func() {
 			for pause(reading, time.Second) == nil {
-				_, _ = get(reading, st.daemons[0].admin+"/metrics") // the round says whether the daemon is well
+				_, _ = get(reading, st.daemons[0].admin+"/metrics") // the round fails if the daemon does
 			}
 		}()
 	}
 	spec := shape{companies: 1, fanOut: 1, batch: 1}.load(b.LoadFor)
-	if r.sustained, err = st.sustain(ctx, spec, 1); err != nil {
-		return r, err
-	}
-	return r, nil
+	r.sustained, err = st.sustain(ctx, spec, 1)
+	return r, err
 }
 
-// collect takes spans, reads and forgets them, and counts the requests.
+// collect starts a collector that discards the spans and counts the requests.
 func collect(exports *int64) (url string, end func(), err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is closed by end
 	if err != nil {

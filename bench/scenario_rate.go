@@ -7,9 +7,8 @@ import (
 
 const limitedRate = 50 // attempts/s
 
-// limited has a backlog for a subscriber with a rate, and says how much of the rate is
-// used: with the burst that is the default, which makes up for what was late, and with
-// none.
+// limited measures how much of a subscriber's rate limit a backlog uses: with the default burst,
+// which makes up for late attempts, and with a burst of 1.
 func limited(ctx context.Context, b *bench) error {
 	st, err := startStack(ctx, b.settings, stackOptions{})
 	if err != nil {
@@ -29,7 +28,7 @@ func limited(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		used := b.add("rate", fmt.Sprintf("of the rate is used, burst %d", burst), "", more, each(rounds, func(r sustained) float64 {
+		used := b.add("rate", fmt.Sprintf("used share of the rate, burst %d", burst), "", more, each(rounds, func(r sustained) float64 {
 			return float64(r.expected-int64(burst)) / limitedRate / r.took.Seconds()
 		})...)
 		if burst > 1 {

@@ -11,21 +11,21 @@ import (
 const (
 	recoverySubscribers = 10
 	recoveryDelay       = 20 * time.Millisecond // of the receiver, so that much is in flight
-	killBetween         = 2 * time.Second       // the kill comes at random in this time after killAfter
+	killBetween         = 2 * time.Second       // the kill is at a random time within this period after killAfter
 	killAfter           = time.Second
 )
 
 // takeover kills one of two replicas at full load.
 func takeover(ctx context.Context, b *bench) error {
-	return b.recovery(ctx, "takeover", 2, b.Rounds, "killed to attempted by the other", 5)
+	return b.recovery(ctx, "takeover", 2, b.Rounds, "from the kill until the other replica has attempted the last delivery", 4)
 }
 
-// restart kills the only replica, and starts it again.
+// restart kills the only replica and starts it again.
 func restart(ctx context.Context, b *bench) error {
-	return b.recovery(ctx, "restart", 1, b.Kills, "ready again to attempted", 2)
+	return b.recovery(ctx, "restart", 1, b.Kills, "from ready until the last delivery is attempted", 1)
 }
 
-// recovery kills a replica so many times, each on a stack of its own.
+// recovery kills a replica so many times, each time on a new stack.
 func (b *bench) recovery(ctx context.Context, name string, replicas, kills int, what string, goal float64) error {
 	var late, all, beyond []float64
 	for range kills {
@@ -44,16 +44,16 @@ func (b *bench) recovery(ctx context.Context, name string, replicas, kills int, 
 	return nil
 }
 
-// killed is the result of a kill.
-type killed struct {
-	late       time.Duration // until the last interrupted delivery was attempted
+// killResult is the result of a kill.
+type killResult struct {
+	late       time.Duration // until the last interrupted delivery was attempted again
 	all        time.Duration // until the last event sent before the kill was delivered
-	deliveries int64         // all of them: nothing is lost
+	deliveries int64         // all of the run
 	repeats    int64
-	inFlight   int64 // deliveries that the victim may have begun
+	inFlight   int64 // deliveries that the killed replica may have begun
 }
 
-func (b *bench) kill(ctx context.Context, replicas int) (k killed, err error) {
+func (b *bench) kill(ctx context.Context, replicas int) (k killResult, err error) {
 	st, err := startStack(ctx, b.settings, stackOptions{replicas: replicas})
 	if err != nil {
 		return k, err
@@ -78,7 +78,7 @@ func (b *bench) kill(ctx context.Context, replicas int) (k killed, err error) {
 		load, _, err = generate(ctx, spec)
 		done <- err
 	}()
-	away, err := st.strike(ctx, &k, replicas == 1)
+	away, err := st.killReplica(ctx, &k, replicas == 1)
 	if err = errors.Join(err, <-done); err != nil {
 		return k, err
 	}
@@ -88,9 +88,8 @@ func (b *bench) kill(ctx context.Context, replicas int) (k killed, err error) {
 	return k, st.afterKill(ctx, &k, load.Accepted, away)
 }
 
-// strike kills the last replica at a random moment. away is how long there was
-// none that is ready.
-func (s *stack) strike(ctx context.Context, k *killed, again bool) (away time.Duration, err error) {
+// killReplica kills the last replica at a random moment. away is how long no replica was ready.
+func (s *stack) killReplica(ctx context.Context, k *killResult, again bool) (away time.Duration, err error) {
 	wait := killAfter + rand.N(killBetween) //nolint:gosec // chance, not secrecy
 	if err := pause(ctx, wait); err != nil {
 		return 0, err
@@ -122,10 +121,10 @@ func (s *stack) strike(ctx context.Context, k *killed, again bool) (away time.Du
 	return time.Since(at), nil
 }
 
-// recoveryTime is how long recovery may take at the very most: by the sweep.
+// recoveryTime is how long events may stay pending after a kill.
 const recoveryTime = 90 * time.Second
 
-func (s *stack) afterKill(ctx context.Context, k *killed, accepted int64, away time.Duration) error {
+func (s *stack) afterKill(ctx context.Context, k *killResult, accepted int64, away time.Duration) error {
 	k.deliveries = accepted * recoverySubscribers
 	err := s.awaitDistinct(ctx, k.deliveries)
 	if err = errors.Join(err, s.awaitSettled(ctx, recoveryTime)); err != nil {

@@ -9,11 +9,11 @@ import (
 
 const (
 	pageRate      = 200 // requests/s of one company's pages
-	pageOfAllRate = 5   // requests/s of pages over all companies, after those
+	pageOfAllRate = 5   // requests/s of pages of all companies
 )
 
-// reimbursements asks a PostgreSQL for pages of one company's reimbursements by every
-// filter, and then for pages of all companies'.
+// reimbursements requests pages of one company's reimbursements by every filter, and then pages of
+// all companies, with a PostgreSQL.
 func reimbursements(ctx context.Context, b *bench) error {
 	dir, err := os.MkdirTemp(b.Dir, "bench-reimbursements-")
 	if err != nil {
@@ -28,7 +28,7 @@ func reimbursements(ctx context.Context, b *bench) error {
 	var pages, all []askResult
 	for range b.Rounds {
 		var ofAll askResult
-		r, err := b.spendRound(ctx, dir, data, launchPostgres, func(ctx context.Context, d *daemon, r *spent) (err error) {
+		r, err := b.spendRound(ctx, dir, data, launchPostgres, func(ctx context.Context, d *daemon, r *spendResult) (err error) {
 			r.pages, ofAll, err = b.askPages(ctx, d, data)
 			return err
 		})
@@ -43,27 +43,27 @@ func reimbursements(ctx context.Context, b *bench) error {
 	refused := func(r askResult) float64 { return float64(r.Refused) }
 	addOf(b, "reimbursements", "a company's page, p50", "ms", less, pages, p50).goal(5)
 	addOf(b, "reimbursements", "a company's page, p99", "ms", less, pages, p99).goal(50)
-	refusals(b, "reimbursements", "a company's pages refused with 503", pages, refused)
+	addRefusals(b, "reimbursements", "a company's pages refused with 503", pages, refused)
 	addOf(b, "reimbursements", "a page of all companies, p50", "ms", less, all, p50)
 	addOf(b, "reimbursements", "a page of all companies, p99", "ms", less, all, p99)
 	addOf(b, "reimbursements", "pages of all companies refused with 503", "", less, all, refused)
 	return nil
 }
 
-// askPages asks for a company's pages, unmeasured at first, and then for those of all.
+// askPages requests pages of one company, first unmeasured, and then pages of all companies.
 func (b *bench) askPages(ctx context.Context, d *daemon, data *spendData) (pages, ofAll askResult, err error) {
 	chance := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // nothing secret
 	spec := askSpec{Base: d.base, Token: d.token, Clients: bareClients, Rate: pageRate, For: b.PacedFor / warmShare}
 	spec.Asks = data.pagesOf(chance, pagesOfAll+1, kindsOfFilter)
-	if _, err = spec.asked(ctx); err != nil {
+	if _, err = spec.inProcess(ctx); err != nil {
 		return pages, ofAll, fmt.Errorf("warm up: %w", err)
 	}
 	spec.Asks, spec.For = data.pagesOf(chance, pagesOfAll+1, kindsOfFilter), b.PacedFor
-	if pages, err = spec.asked(ctx); err != nil {
+	if pages, err = spec.inProcess(ctx); err != nil {
 		return pages, ofAll, fmt.Errorf("pages of a company: %w", err)
 	}
 	spec.Asks, spec.Rate = data.pagesOf(chance, pagesOfAll, pagesOfAll), pageOfAllRate
-	if ofAll, err = spec.asked(ctx); err != nil {
+	if ofAll, err = spec.inProcess(ctx); err != nil {
 		err = fmt.Errorf("pages of all companies: %w", err)
 	}
 	return pages, ofAll, err

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// spendTime is how long the data may take to be written or imported.
+	// spendTime is how long writing or importing the data may take.
 	spendTime = 15 * time.Minute
 	spendRate = 500 // requests/s of the reads
-	warmShare = 10  // of the time of the pages, before it, unmeasured: the daemon has just started
+	warmShare = 10  // requests for this part of the measured time come before it, unmeasured
 )
 
-// spend imports the invented data and reads and writes it over HTTP, first with
-// SQLite, then with a PostgreSQL.
+// spend imports the demo data, and reads and writes over HTTP, first with SQLite, then with a
+// PostgreSQL.
 func spend(ctx context.Context, b *bench) error {
 	dir, err := os.MkdirTemp(b.Dir, "bench-spend-")
 	if err != nil {
@@ -41,9 +41,9 @@ func spend(ctx context.Context, b *bench) error {
 		{"spend", func() (string, func(), error) { return "", func() {}, nil }},
 		{"spend postgresql", launchPostgres},
 	} {
-		var list []spent
+		var list []spendResult
 		for range b.Rounds {
-			r, err := b.spendRound(ctx, dir, data, on.database, func(ctx context.Context, d *daemon, r *spent) error { return b.askAll(ctx, d, data, r) })
+			r, err := b.spendRound(ctx, dir, data, on.database, func(ctx context.Context, d *daemon, r *spendResult) error { return b.askAll(ctx, d, data, r) })
 			if err != nil {
 				return fmt.Errorf("%s: %w", on.scenario, err)
 			}
@@ -60,15 +60,15 @@ func launchPostgres() (url string, remove func(), err error) {
 	return pgtest.Launch("fsync=on", "shared_buffers=256MB")
 }
 
-// spent is one round on a new database. Sizes are in bytes.
-type spent struct {
+// spendResult is one round on a new database. Sizes are in bytes.
+type spendResult struct {
 	imported              float64 // rows/s
-	importer              float64 // the most that the import had in memory
+	importer              float64 // the import's largest resident memory
 	pages, cards, creates askResult
-	resident              float64 // the most that the daemon had in memory
+	resident              float64 // the daemon's largest resident memory
 }
 
-func (b *bench) spendRound(ctx context.Context, dir string, data *spendData, database func() (string, func(), error), ask func(context.Context, *daemon, *spent) error) (r spent, err error) {
+func (b *bench) spendRound(ctx context.Context, dir string, data *spendData, database func() (string, func(), error), ask func(context.Context, *daemon, *spendResult) error) (r spendResult, err error) {
 	own, err := os.MkdirTemp(dir, "round-")
 	if err != nil {
 		return r, err
@@ -97,9 +97,9 @@ func (b *bench) spendRound(ctx context.Context, dir string, data *spendData, dat
 	return r, errors.Join(err, d.alive())
 }
 
-// startImported starts a daemon on a new database that has the data.
-func (b *bench) startImported(ctx context.Context, o daemonOptions, data *spendData, r *spent) (*daemon, error) {
-	d, err := startDaemon(ctx, o) // which makes the database
+// startImported starts a daemon on a new database with the data.
+func (b *bench) startImported(ctx context.Context, o daemonOptions, data *spendData, r *spendResult) (*daemon, error) {
+	d, err := startDaemon(ctx, o) // creates the tables
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (b *bench) startImported(ctx context.Context, o daemonOptions, data *spendD
 	return startDaemon(ctx, o)
 }
 
-// importSpend runs the program's own import, while no daemon is there.
+// importSpend runs `spendhook import` while no daemon runs.
 func importSpend(ctx context.Context, o daemonOptions, data *spendData) (rate, peak float64, err error) {
 	config, err := o.configure()
 	if err != nil {
@@ -128,55 +128,51 @@ func importSpend(ctx context.Context, o daemonOptions, data *spendData) (rate, p
 	return rate, peak, nil
 }
 
-// askAll asks for pages, then for cards, each at a steady rate, and then creates
-// cards as fast as it can. The same seed asks the same in every round.
-func (b *bench) askAll(ctx context.Context, d *daemon, data *spendData, r *spent) (err error) {
+// askAll requests pages, then cards, each at a steady rate, and then creates cards as fast as
+// possible. The seed makes the requests the same in every round.
+func (b *bench) askAll(ctx context.Context, d *daemon, data *spendData, r *spendResult) (err error) {
 	chance := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // nothing secret
 	spec := askSpec{Base: d.base, Token: d.token, Clients: bareClients, Rate: spendRate, For: b.PacedFor / warmShare}
 	spec.Asks = data.pages(chance)
-	if _, err := spec.asked(ctx); err != nil {
+	if _, err := spec.inProcess(ctx); err != nil {
 		return fmt.Errorf("warm up: %w", err)
 	}
 	spec.Asks, spec.For = data.pages(chance), b.PacedFor
 	stopProfile := b.startProfile(ctx, d, b.PacedFor, "spend-pages")
-	r.pages, err = spec.asked(ctx)
+	r.pages, err = spec.inProcess(ctx)
 	if err = errors.Join(err, stopProfile()); err != nil {
 		return fmt.Errorf("pages: %w", err)
 	}
 	spec.Asks = data.cardReads(chance)
-	if r.cards, err = spec.asked(ctx); err != nil {
+	if r.cards, err = spec.inProcess(ctx); err != nil {
 		return fmt.Errorf("cards: %w", err)
 	}
 	spec.Asks, spec.Rate, spec.For = data.cardCreates(chance), 0, b.LoadFor
 	stopProfile = b.startProfile(ctx, d, b.LoadFor, "spend-creates")
-	r.creates, err = spec.asked(ctx)
+	r.creates, err = spec.inProcess(ctx)
 	if err = errors.Join(err, stopProfile()); err != nil {
 		return fmt.Errorf("creates: %w", err)
 	}
 	return nil
 }
 
-// asked runs a process that sends requests. Each answer must have the expected status.
-func (s *askSpec) asked(ctx context.Context) (r askResult, err error) {
+// inProcess runs a process that sends the requests. It returns an error if a request failed.
+func (s *askSpec) inProcess(ctx context.Context) (r askResult, err error) {
 	_, err = runWorker(ctx, "ask", s, &r, s.For+time.Minute)
 	return r, cmp.Or(err, r.clean())
 }
 
-func (b *bench) addSpend(scenario string, list []spent) {
-	add := func(name, unit string, way better, f func(spent) float64) *figure {
-		values := make([]float64, len(list))
-		for i, r := range list {
-			values[i] = f(r)
-		}
-		return b.add(scenario, name, unit, way, values...)
+func (b *bench) addSpend(scenario string, list []spendResult) {
+	add := func(name, unit string, way better, f func(spendResult) float64) *figure {
+		return addOf(b, scenario, name, unit, way, list, f)
 	}
-	add("import", "rows/s", more, func(r spent) float64 { return r.imported }).goal(20_000)
-	add("import, most resident", "MB", less, func(r spent) float64 { return r.importer / 1e6 }).goal(200)
-	add("reimbursement page, p50", "ms", less, func(r spent) float64 { return ms(r.pages.P50) })
-	add("reimbursement page, p99", "ms", less, func(r spent) float64 { return ms(r.pages.P99) }).goal(15)
-	add("card read, p50", "ms", less, func(r spent) float64 { return ms(r.cards.P50) })
-	add("card read, p99", "ms", less, func(r spent) float64 { return ms(r.cards.P99) }).goal(3)
-	add("card create", "1/s", more, func(r spent) float64 { return r.creates.rate() }).goal(1500)
-	add("refused with 503", "", less, func(r spent) float64 { return float64(r.pages.Refused + r.cards.Refused + r.creates.Refused) }).goal(0)
-	add("daemon, most resident", "MB", less, func(r spent) float64 { return r.resident / 1e6 }).goal(200)
+	add("import", "rows/s", more, func(r spendResult) float64 { return r.imported }).goal(20_000)
+	add("import, most resident", "MB", less, func(r spendResult) float64 { return r.importer / 1e6 }).goal(200)
+	add("reimbursement page, p50", "ms", less, func(r spendResult) float64 { return ms(r.pages.P50) })
+	add("reimbursement page, p99", "ms", less, func(r spendResult) float64 { return ms(r.pages.P99) }).goal(15)
+	add("card read, p50", "ms", less, func(r spendResult) float64 { return ms(r.cards.P50) })
+	add("card read, p99", "ms", less, func(r spendResult) float64 { return ms(r.cards.P99) }).goal(3)
+	add("card create", "1/s", more, func(r spendResult) float64 { return r.creates.rate() }).goal(1500)
+	add("refused with 503", "", less, func(r spendResult) float64 { return float64(r.pages.Refused + r.cards.Refused + r.creates.Refused) }).goal(0)
+	add("daemon, most resident", "MB", less, func(r spendResult) float64 { return r.resident / 1e6 }).goal(200)
 }

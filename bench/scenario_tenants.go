@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// tenant is a company that floods, with the behaviour of its receiver.
-type tenant struct {
+// floodKind describes a company that floods, and its receivers.
+type floodKind struct {
 	name     string
 	fanOut   int
 	mode     mode
 	delivery string // settings of the delivery section
-	breakers bool   // its endpoints are behind open breakers
+	breakers bool   // the breakers of its endpoints are open
 }
 
-// tenantList is the floods in the order in which they run.
-func tenantList() []tenant {
-	return []tenant{
+// floodKinds returns the floods in the order in which they run.
+func floodKinds() []floodKind {
+	return []floodKind{
 		{name: "fast", fanOut: 1},
 		{name: "slow50", fanOut: 1, mode: mode{Delay: 50 * time.Millisecond}},
 		{name: "fanout10", fanOut: 10},
@@ -30,21 +30,21 @@ func tenantList() []tenant {
 	}
 }
 
-func tenantNames() string {
+func floodNames() string {
 	var names []string
-	for _, t := range tenantList() {
+	for _, t := range floodKinds() {
 		names = append(names, t.name)
 	}
 	return strings.Join(names, ", ")
 }
 
-// tenants has one company flood while another one sends 10 events/s.
+// tenants measures a company that sends 10 events/s while another one floods.
 func tenants(ctx context.Context, b *bench) error {
-	for _, t := range tenantList() {
+	for _, t := range floodKinds() {
 		if len(b.Shapes) > 0 && !slices.Contains(b.Shapes, t.name) {
 			continue
 		}
-		var rounds []flooded
+		var rounds []floodResult
 		for range b.Rounds {
 			r, err := t.round(ctx, b)
 			if err != nil {
@@ -60,70 +60,70 @@ func tenants(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// flooded is one flood.
-type flooded struct {
-	quiet, other noticed
+// floodResult is one flood.
+type floodResult struct {
+	quiet, other bystanderResult
 	flood        loadResult
 	rate         float64 // events/s accepted of the flood
-	busy         float64 // share of the cores, while it went on
-	pending      int64   // deliveries that it left behind
-	left         int64   // of these, when the watch ended
+	busy         float64 // share of the cores that was busy during the flood
+	pending      int64   // deliveries that were open when the flood ended
+	left         int64   // deliveries that were still open after drained
 	drained      time.Duration
 }
 
-func (r flooded) refused() int64 { return r.flood.Refused + r.other.refused + r.quiet.refused }
+func (r floodResult) refused() int64 { return r.flood.Refused + r.other.refused + r.quiet.refused }
 
 const (
-	floodingCompany = 0
-	otherCompany    = 1
-	otherCompanys   = 10 // events/s
-	busyCores       = 0.95
+	floodingCompany  = 0
+	otherCompany     = 1
+	otherCompanyRate = 10 // events/s
+	busyCores        = 0.95
 )
 
-func (t tenant) round(ctx context.Context, b *bench) (r flooded, err error) {
+func (t floodKind) round(ctx context.Context, b *bench) (r floodResult, err error) {
 	st, err := startStack(ctx, b.settings, stackOptions{delivery: t.delivery, other: true})
 	if err != nil {
 		return r, err
 	}
 	defer st.stop()
-	other, err := st.newBystander(ctx, []int{otherCompany}, otherCompanys)
+	other, err := st.newBystander(ctx, []int{otherCompany}, otherCompanyRate)
 	if err = errors.Join(err, t.prepare(ctx, b, st)); err != nil {
 		return r, err
 	}
 	if r.quiet, err = other.alone(ctx, b.PacedFor/2); err != nil {
 		return r, err
 	}
-	r.other, err = other.watched(ctx, drainTime, func(run int64) error { return t.flood(ctx, b, st, run, &r) })
+	r.other, err = other.sendDuring(ctx, drainTime, func(run int64) error { return t.flood(ctx, b, st, run, &r) })
 	return r, err
 }
 
 // prepare subscribes the company that will flood.
-func (t tenant) prepare(ctx context.Context, b *bench, st *stack) error {
+func (t floodKind) prepare(ctx context.Context, b *bench, st *stack) error {
 	if t.breakers {
-		return st.breakBreakers(ctx, floodingCompany, b.scaled(openBreakers, 10))
+		return st.openBreakers(ctx, floodingCompany, b.scaled(breakerEndpoints, 10))
 	}
 	_, err := st.subscribe(ctx, 1, t.fanOut)
 	return errors.Join(err, st.receiver.set(ctx, t.fanOut, t.mode))
 }
 
-// load is what the company posts. Of what waits behind open breakers the number
-// is fixed, and with it the end.
-func (t tenant) load(b *bench, run int64) loadSpec {
+// load returns the load of the company. With open breakers it ends after a fixed number of events,
+// else after FloodFor.
+func (t floodKind) load(b *bench, run int64) loadSpec {
 	spec := loadSpec{Run: run, Companies: 1, Count: maxEvents, For: b.FloodFor}
 	if t.breakers {
-		spec.Types, spec.Count, spec.For = b.scaled(openBreakers, 10), int64(b.scaled(behindOpen, 1000)), drainTime
+		spec.Types, spec.Count, spec.For = b.scaled(breakerEndpoints, 10), int64(b.scaled(behindBreakers, 1000)), drainTime
 	}
 	return spec
 }
 
-// flood posts, then watches what is left until it is delivered or dead, or for
-// DrainFor.
-func (t tenant) flood(ctx context.Context, b *bench, st *stack, run int64, r *flooded) (err error) {
+// flood posts the load, then waits until all deliveries are delivered or dead, for DrainFor at
+// most.
+func (t floodKind) flood(ctx context.Context, b *bench, st *stack, run int64, r *floodResult) (err error) {
 	before, err := readCores()
 	if err != nil {
 		return err
 	}
-	if r.flood, err = st.pile(ctx, t.load(b, run)); err != nil {
+	if r.flood, err = st.postArrays(ctx, t.load(b, run)); err != nil {
 		return err
 	}
 	after, err := readCores()
@@ -144,8 +144,8 @@ func (t tenant) flood(ctx context.Context, b *bench, st *stack, run int64, r *fl
 // drainEvery is the interval at which the end of a backlog is checked beside a bystander.
 const drainEvery = 250 * time.Millisecond
 
-// awaitDelivered waits until no delivery of those that are expected is missing,
-// but not beyond limit; left is how many are.
+// awaitDelivered waits until no expected delivery is missing, for limit at most. left is how many
+// are still missing.
 func (s *stack) awaitDelivered(ctx context.Context, expected int64, limit time.Duration) (left int64, err error) {
 	err = awaitEvery(ctx, drainEvery, limit, func() (done bool, err error) {
 		left, err = s.missing(ctx, expected)
@@ -157,8 +157,7 @@ func (s *stack) awaitDelivered(ctx context.Context, expected int64, limit time.D
 	return left, err
 }
 
-// missing is how many of the expected deliveries the receiver does not have,
-// and may still get.
+// missing returns how many of the expected deliveries are neither received nor dead.
 func (s *stack) missing(ctx context.Context, expected int64) (int64, error) {
 	t, err := s.receiver.tally(ctx)
 	if err != nil {
@@ -168,24 +167,24 @@ func (s *stack) missing(ctx context.Context, expected int64) (int64, error) {
 	return expected - t.Distinct - dead, err
 }
 
-// report adds the figures. A flood that takes both cores by itself may make the
-// other wait twice as long.
-func (t tenant) report(b *bench, rounds []flooded) {
+// report adds the figures. A flood that keeps all cores busy may double the goal for the other
+// company's latency.
+func (t floodKind) report(b *bench, rounds []floodResult) {
 	name := func(what string) string { return t.name + ": " + what }
-	busy := addOf(b, "tenants", name("cores busy while it floods"), "%", "", rounds, func(r flooded) float64 { return 100 * r.busy })
+	busy := addOf(b, "tenants", name("cores busy while it floods"), "%", "", rounds, func(r floodResult) float64 { return 100 * r.busy })
 	goal := 50.0
 	if busy.Median >= 100*busyCores {
 		goal = 100
 	}
-	addOf(b, "tenants", name("the other's p99"), "ms", less, rounds, func(r flooded) float64 { return ms(r.other.P99) }).goal(goal)
-	addOf(b, "tenants", name("the other's p50"), "ms", less, rounds, func(r flooded) float64 { return ms(r.other.P50) })
-	addOf(b, "tenants", name("the other's max"), "ms", less, rounds, func(r flooded) float64 { return ms(r.other.Max) })
-	addOf(b, "tenants", name("quiet p50"), "ms", less, rounds, func(r flooded) float64 { return ms(r.quiet.P50) })
-	addOf(b, "tenants", name("quiet p99"), "ms", less, rounds, func(r flooded) float64 { return ms(r.quiet.P99) })
-	none(b, "tenants", name("the other's events lost"), rounds, func(r flooded) float64 { return float64(r.other.lost + r.quiet.lost) })
-	refusals(b, "tenants", name("answers 429 and 503"), rounds, func(r flooded) float64 { return float64(r.refused()) })
-	addOf(b, "tenants", name("accepted of the flood"), "1/s", more, rounds, func(r flooded) float64 { return r.rate })
-	addOf(b, "tenants", name("pending at its end"), "", "", rounds, func(r flooded) float64 { return float64(r.pending) })
-	addOf(b, "tenants", name("left when the watch ended"), "", "", rounds, func(r flooded) float64 { return float64(r.left) })
-	addOf(b, "tenants", name("watched after its end"), "s", "", rounds, func(r flooded) float64 { return r.drained.Seconds() })
+	addOf(b, "tenants", name("the other's p99"), "ms", less, rounds, func(r floodResult) float64 { return ms(r.other.P99) }).goal(goal)
+	addOf(b, "tenants", name("the other's p50"), "ms", less, rounds, func(r floodResult) float64 { return ms(r.other.P50) })
+	addOf(b, "tenants", name("the other's max"), "ms", less, rounds, func(r floodResult) float64 { return ms(r.other.Max) })
+	addOf(b, "tenants", name("quiet p50"), "ms", less, rounds, func(r floodResult) float64 { return ms(r.quiet.P50) })
+	addOf(b, "tenants", name("quiet p99"), "ms", less, rounds, func(r floodResult) float64 { return ms(r.quiet.P99) })
+	addMustBeZero(b, "tenants", name("the other's events lost"), rounds, func(r floodResult) float64 { return float64(r.other.lost + r.quiet.lost) })
+	addRefusals(b, "tenants", name("answers 429 and 503"), rounds, func(r floodResult) float64 { return float64(r.refused()) })
+	addOf(b, "tenants", name("accepted of the flood"), "1/s", more, rounds, func(r floodResult) float64 { return r.rate })
+	addOf(b, "tenants", name("pending at its end"), "", "", rounds, func(r floodResult) float64 { return float64(r.pending) })
+	addOf(b, "tenants", name("left when the watch ended"), "", "", rounds, func(r floodResult) float64 { return float64(r.left) })
+	addOf(b, "tenants", name("watched after its end"), "s", "", rounds, func(r floodResult) float64 { return r.drained.Seconds() })
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// shape is a throughput scenario: how many subscribers, and how events come.
+// shape describes a throughput scenario.
 type shape struct {
 	name      string
 	companies int
@@ -14,11 +14,11 @@ type shape struct {
 	plain     bool // the load generator uses net/http's client
 	goal      float64
 	receiver  receiverOptions
-	bareHosts int // endpoints that the bare loop goes to; 0: one
-	connsGoal int // as many connections as the daemon may open to the receiver; 0: any number
+	bareHosts int // endpoints that the bare loop sends to; 0: one
+	connsGoal int // how many connections the daemon may open to the receiver; 0: no goal
 }
 
-// maxAhead bounds how many events a round accepts, and so its drain.
+// maxAhead is how many events a round accepts at most. It bounds the time to deliver them.
 const maxAhead = 1_000_000
 
 func (s shape) scenario(what string) scenario { return scenario{s.name, what, s.run} }
@@ -71,11 +71,11 @@ func (s shape) report(b *bench, list []sustained) {
 		}
 		b.add(s.name, "connections opened, in all rounds", "", less, opened).goal(float64(s.connsGoal))
 	}
-	refusals(b, s.name, "answers 429 and 503", list, func(r sustained) float64 { return float64(r.load.Refused) })
+	addRefusals(b, s.name, "answers 429 and 503", list, func(r sustained) float64 { return float64(r.load.Refused) })
 	b.addCPU(s.name, list)
 }
 
-// addCPU reports what a delivery costs each process.
+// addCPU adds the CPU time of a delivery in each process.
 func (b *bench) addCPU(name string, list []sustained) {
 	b.add(name, "daemon CPU a delivery", "µs", less, each(list, func(r sustained) float64 { return r.per(r.cpu.daemon) })...)
 	b.add(name, "redis CPU a delivery", "µs", less, each(list, func(r sustained) float64 { return r.per(r.cpu.redis) })...)

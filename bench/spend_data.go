@@ -20,7 +20,7 @@ import (
 const (
 	spendCompanies = 50
 	spendUsers     = 200 // of each company
-	cardShare      = 10  // a card for so many reimbursements
+	cardShare      = 10  // reimbursements for each card
 )
 
 // spendData describes a file of invented data for an import.
@@ -38,8 +38,8 @@ type spendCompany struct {
 	users []string // active ones
 }
 
-// writeSpendData has the program under test invent reimbursements for all
-// companies together, and reads what is needed to ask for them.
+// writeSpendData writes the output of `spendhook demo-data`, with so many reimbursements in all
+// companies together, and reads what the requests need.
 func writeSpendData(ctx context.Context, program, dir string, reimbursements int) (*spendData, error) {
 	d := &spendData{file: filepath.Join(dir, "spend.ndjson"), reimbursements: max(1, reimbursements/spendCompanies)}
 	out, err := os.Create(d.file)
@@ -80,7 +80,7 @@ func (d *spendData) read() error {
 	}
 }
 
-// sampleEvery is how many reimbursements there are to one whose uuid is asked for.
+// sampleEvery: of so many reimbursements, requests name the UUID of one.
 const sampleEvery = 100
 
 func (d *spendData) take(line []byte) error {
@@ -109,10 +109,10 @@ func (d *spendData) take(line []byte) error {
 	return nil
 }
 
-// asksOf is how many different requests are made ready: more than a run sends.
+// asksOf is how many different requests are prepared: more than a run sends.
 const asksOf = 20_000
 
-// cardReads are reads of cards at random.
+// cardReads returns requests for cards, chosen at random.
 func (d *spendData) cardReads(r *rand.Rand) []ask {
 	list := make([]ask, asksOf)
 	for i := range list {
@@ -121,7 +121,7 @@ func (d *spendData) cardReads(r *rand.Rand) []ask {
 	return list
 }
 
-// cardCreates ask for cards of users at random.
+// cardCreates returns requests that create cards of users, chosen at random.
 func (d *spendData) cardCreates(r *rand.Rand) []ask {
 	list := make([]ask, asksOf)
 	for i := range list {
@@ -134,18 +134,17 @@ func (d *spendData) cardCreates(r *rand.Rand) []ask {
 }
 
 const (
-	pagesOfAll    = 0 // the kind of pages that are of all companies
+	pagesOfAll    = 0 // the kind of pages of all companies
 	kindsOfFilter = 11
 )
 
-// pages ask for reimbursements by every filter of section 4.3, alone and
-// together, with values at random: half for the first page, half for one further
-// down. One in a dozen is of all companies.
+// pages returns requests for reimbursements by every filter, alone and together, with random
+// values: half for the first page, half for a later one. One in twelve is for all companies.
 func (d *spendData) pages(r *rand.Rand) []ask {
 	return d.pagesOf(r, pagesOfAll, kindsOfFilter)
 }
 
-// pagesOf are pages of the kinds from first to last.
+// pagesOf returns requests for pages of the kinds from first to last.
 func (d *spendData) pagesOf(r *rand.Rand, first, last int) []ask {
 	list, kinds := make([]ask, asksOf), last-first+1
 	for i := range list {
@@ -164,7 +163,7 @@ func (d *spendData) pagesOf(r *rand.Rand, first, last int) []ask {
 	return list
 }
 
-// deepest bounds the pages that are asked for, at the usual size of 20.
+// deepest returns how many pages of 20 items a list may have, for a request of a later page.
 func (d *spendData) deepest(q url.Values, few bool) int {
 	pages := d.reimbursements / 20
 	switch {
@@ -182,11 +181,11 @@ var (
 	askedNames      = []string{"tanaka", "lefevre", "ZOË", "mar", "al"}
 )
 
-// filter adds the filter of one kind, 1 to 11, and reports whether it leaves few.
+// filter adds the filter of one kind, 1 to 11, and reports whether few items match it.
 func (d *spendData) filter(r *rand.Rand, q url.Values, kind int, c spendCompany) (few bool) {
 	pick := func(list []string) string { return list[r.IntN(len(list))] }
 	switch kind {
-	case 1: // nothing but the company
+	case 1: // only the company
 		return false
 	case 2:
 		dates(r, q, "requestCreationDate")
@@ -214,7 +213,7 @@ func (d *spendData) filter(r *rand.Rand, q url.Values, kind int, c spendCompany)
 	return true
 }
 
-// dates asks for up to half a year of the two that the invented data covers.
+// dates filters by a range of up to half a year. The demo data covers two years.
 func dates(r *rand.Rand, q url.Values, name string) {
 	start := time.Date(2024, time.July, 1, 0, 0, 0, 0, time.UTC).AddDate(0, 0, r.IntN(600))
 	q.Set(name+"Start", start.Format(time.DateOnly))

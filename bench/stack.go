@@ -11,8 +11,8 @@ import (
 // stack is one Redis or a Cluster, one or more daemons on it, and a receiver.
 type stack struct {
 	dir         string
-	redis       *redisServer   // the only one, or the first master
-	masters     []*redisServer // all of them
+	redis       *redisServer   // the only server, or the first master
+	masters     []*redisServer // all masters, or the only server
 	daemons     []*daemon
 	receiver    *receiverProcess
 	other       *receiverProcess // of the bystanders; nil without bystanders
@@ -22,7 +22,7 @@ type stack struct {
 	runs        int64
 }
 
-// stackOptions shape a stack; the zero value is one daemon as it comes.
+// stackOptions describe a stack. The zero value is one daemon with default settings.
 type stackOptions struct {
 	replicas int
 	delivery string // settings of the delivery section, as in YAML
@@ -33,7 +33,7 @@ type stackOptions struct {
 
 	environment []string // of the daemons, besides our own
 
-	bareHosts int // endpoints that the bare loop goes to; 0: one
+	bareHosts int // endpoints that the bare loop sends to; 0: one
 }
 
 func startStack(ctx context.Context, s settings, o stackOptions) (_ *stack, err error) {
@@ -97,8 +97,7 @@ func (s *stack) addReplicas(ctx context.Context, n int) error {
 	return nil
 }
 
-// stop kills the processes and removes their files: all is over, and hung
-// attempts are not worth waiting for.
+// stop kills the processes and removes their files. It does not wait for hanging attempts.
 func (s *stack) stop() {
 	for _, d := range s.daemons {
 		d.Kill()
@@ -118,8 +117,8 @@ func (s *stack) stop() {
 	}
 }
 
-// subscribe gives each of the first companies subscribers of its own, each on
-// the next endpoint of the receiver, and returns their ids.
+// subscribe gives each of the first companies so many subscribers, each on the next endpoint of
+// the receiver, and returns their ids.
 func (s *stack) subscribe(ctx context.Context, companies, each int) ([]string, error) {
 	return s.daemons[0].subscribeAll(ctx, s.receiver.subscriptions(firstOf(companies), each))
 }
@@ -140,7 +139,7 @@ func (s *stack) newOtherRun(ctx context.Context) (int64, error) {
 	return s.runs, s.other.reset(ctx, s.runs)
 }
 
-// bareTargets are where the bare loop goes.
+// bareTargets returns the endpoints that the bare loop sends to.
 func (s *stack) bareTargets() []target {
 	var list []target
 	for _, url := range s.receiver.Endpoints[:max(s.options.bareHosts, 1)] {
@@ -152,7 +151,7 @@ func (s *stack) bareTargets() []target {
 // uncounted is a run that no receiver counts.
 const uncounted = 0
 
-// targets are the daemons, for the load generator.
+// targets returns the daemons as targets of the load generator.
 func (s *stack) targets() []target {
 	var list []target
 	for _, d := range s.daemons {
@@ -161,7 +160,7 @@ func (s *stack) targets() []target {
 	return list
 }
 
-// bareClients is how many goroutines the bare loop has, and the load.
+// bareClients is the number of goroutines of the bare loop and of a load.
 const bareClients = 64
 
 // bare returns the requests per second of a plain loop of POSTs to the receiver.
@@ -181,8 +180,8 @@ func (s *stack) bare(ctx context.Context) (float64, error) {
 	return float64(result.Accepted) / result.Took.Seconds(), nil
 }
 
-// usage is the CPU time that each process has used; rewrites are those of the
-// append-only file, which Redis makes in a child.
+// usage is the CPU time that the processes have used. rewrites is that of the child processes in
+// which Redis rewrites its append-only file.
 type usage struct{ daemon, redis, rewrites, receiver, load time.Duration }
 
 func (s *stack) usage() (u usage, err error) {
@@ -206,7 +205,7 @@ func (u usage) since(v usage) usage {
 // drainTime is how long a backlog may take to be delivered.
 const drainTime = 10 * time.Minute
 
-// awaitDistinct waits until the receiver has acknowledged n different deliveries.
+// awaitDistinct waits until the receiver has acknowledged exactly n different deliveries.
 func (s *stack) awaitDistinct(ctx context.Context, n int64) error {
 	var got tally
 	err := await(ctx, drainTime, func() (bool, error) {
@@ -223,7 +222,7 @@ func (s *stack) awaitDistinct(ctx context.Context, n int64) error {
 	return nil
 }
 
-// awaitRecorded waits until the daemon has recorded n deliveries as delivered.
+// awaitRecorded waits until the daemon has recorded exactly n deliveries as delivered.
 func (s *stack) awaitRecorded(ctx context.Context, n int64) error {
 	var got int64
 	err := await(ctx, drainTime, func() (done bool, err error) {
@@ -239,7 +238,7 @@ func (s *stack) awaitRecorded(ctx context.Context, n int64) error {
 	return nil
 }
 
-// settleTime is how long Redis may still name work when all is recorded.
+// settleTime is how long events may stay pending after all deliveries are recorded.
 const settleTime = 10 * time.Second
 
 // awaitSettled waits until no event is pending in Redis.

@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// quantile is the value below which the share q of sorted lies (nearest rank);
-// 0 when there is none.
+// quantile returns the quantile q of sorted values (nearest rank), and 0 without values.
 func quantile[T ~uint32 | ~float64](sorted []T, q float64) T {
 	if len(sorted) == 0 {
 		return 0
@@ -15,7 +14,7 @@ func quantile[T ~uint32 | ~float64](sorted []T, q float64) T {
 	return sorted[min(max(rank, 0), len(sorted)-1)]
 }
 
-// median is the middle value, or the mean of the middle two; 0 when there is none.
+// median returns the middle value, or the mean of the middle two, and 0 without values.
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0

@@ -40,7 +40,8 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// TestQuantileCounts checks what the name says: at most q of all lie below.
+// TestQuantileCounts: at most the share q of all values is below a quantile, and at least q is not
+// above it.
 func TestQuantileCounts(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -10,16 +10,16 @@ import (
 type window struct {
 	took     time.Duration
 	cpu      usage
-	distinct int64 // deliveries that came to the receiver
+	distinct int64 // different deliveries that the receiver acknowledged
 }
 
-// share is the part of one core that daemon and Redis used.
+// share returns the share of one core that daemon and Redis used.
 func (w window) share() float64 { return (w.cpu.daemon + w.cpu.redis).Seconds() / w.took.Seconds() }
 
-// rate is deliveries/s.
+// rate returns deliveries/s.
 func (w window) rate() float64 { return float64(w.distinct) / w.took.Seconds() }
 
-// watch measures for some time.
+// watch measures for the time length.
 func (s *stack) watch(ctx context.Context, length time.Duration) (w window, err error) {
 	start := time.Now()
 	before, err := s.usage()
@@ -32,7 +32,7 @@ func (s *stack) watch(ctx context.Context, length time.Duration) (w window, err 
 	return window{time.Since(start), after.since(before), is.Distinct - was.Distinct}, errors.Join(err, err2)
 }
 
-// idle is the share of one core that daemon and Redis use with nothing to do.
+// idle returns the share of one core that daemon and Redis use without load.
 func (s *stack) idle(ctx context.Context) (float64, error) {
 	if err := pause(ctx, idleAfter); err != nil {
 		return 0, err
@@ -43,11 +43,11 @@ func (s *stack) idle(ctx context.Context) (float64, error) {
 
 const idleAfter = 2 * time.Second
 
-// calmFor is how long no task may be in a queue until all are done with.
+// calmFor is how long the asynq queues must be empty to be called calm.
 const calmFor = time.Second
 
-// awaitCalm waits until the queues stay empty, but not beyond limit; calm says
-// whether they did.
+// awaitCalm waits until the asynq queues have been empty for calmFor, for limit at most, and
+// reports whether they have.
 func (s *stack) awaitCalm(ctx context.Context, limit time.Duration) (calm bool, err error) {
 	var since time.Time
 	err = await(ctx, limit, func() (bool, error) {
