@@ -128,16 +128,16 @@ func (r Request) Check(e *invalid.Error, path, currency string) {
 	}
 }
 
-// checkThreshold reports a threshold that no company of the currency can have. It returns the
-// threshold in minor units. A threshold that is too large for these becomes the largest number,
-// which is above every limit.
+// checkThreshold reports a threshold that no company of the currency can have. A company without
+// records has no currency, and no users for a card. checkThreshold returns the threshold in minor
+// units. A threshold that has no exact minor units becomes the largest number, which is above every limit.
 func checkThreshold(e *invalid.Error, field string, amount decimal.Decimal, currency string) int64 {
 	if !amount.IsPositive() {
 		e.Add(field, "INVALID", "must be more than 0")
 		return 0
 	}
 	minor, err := money.ToMinor(amount, currency)
-	if errors.Is(err, money.ErrTooManyDecimals) {
+	if errors.Is(err, money.ErrTooManyDecimals) && currency != "" {
 		e.Add(field, "INVALID", "must have at most %d decimals, as %s has", money.Exponent(currency), currency)
 	}
 	if err != nil {

@@ -107,8 +107,12 @@ func TestContractUnknownUserIsRefused(t *testing.T) {
 			_, err := h.CreateCard(h.Context(), acme, r, creations.Once{})
 			storagetest.WantError(h.T, err, cards.ErrUserNotFound)
 		}
-		_, err := h.CreateCard(h.Context(), uuid.New(), cardstest.Request(), creations.Once{})
-		storagetest.WantError(h.T, err, cards.ErrUserNotFound)
+		for _, amount := range []string{"1", "1.2345"} { // a company without records has no currency
+			r := cardstest.Request()
+			r.Threshold = cardstest.Amount(amount)
+			_, err := h.CreateCard(h.Context(), uuid.New(), r, creations.Once{})
+			storagetest.WantError(h.T, err, cards.ErrUserNotFound)
+		}
 		h.WantCards(0)
 	})
 }

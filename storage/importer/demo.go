@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"iter"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -64,7 +65,7 @@ var (
 // object is the JSON of a line, or of a part of it.
 type object map[string]any
 
-// demo writes the lines. Its first error stays and stops the rest.
+// demo writes the lines. Its first error ends the data.
 type demo struct {
 	DemoData
 	rand  *rand.Rand
@@ -84,13 +85,22 @@ func WriteDemoData(w io.Writer, d DemoData) error {
 		DemoData: d, bytes: source, out: bufio.NewWriterSize(w, 1<<16),
 		rand: rand.New(source), //nolint:gosec // data that must come out the same again
 	}
-	for i := range cmp.Or(d.Companies, 3) {
+	for i := range g.count(d.Companies, 3) {
 		g.company(i)
 	}
 	if g.err != nil {
 		return fmt.Errorf("write demo data: %w", g.err)
 	}
 	return g.out.Flush()
+}
+
+// count counts from 0 to below n, or below the default if n is 0. It ends at the first error.
+func (g *demo) count(n, otherwise int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := 0; i < cmp.Or(n, otherwise) && g.err == nil && yield(i); i++ {
+			continue
+		}
+	}
 }
 
 // write writes a line with a new uuid, and returns the uuid and name, as other lines refer to them.
@@ -106,7 +116,7 @@ func (g *demo) write(kind, idField string, company uuid.UUID, line object) objec
 	if err == nil {
 		_, err = g.out.Write(append(text, '\n'))
 	}
-	g.err = cmp.Or(g.err, err)
+	g.err = err
 	return object{"uuid": id, "name": line["name"]}
 }
 
@@ -120,7 +130,7 @@ func (g *demo) company(i int) {
 		"creditLimit": 10_000 * (1 + g.rand.IntN(20)),
 	})
 	var users []object
-	for n := range cmp.Or(g.Users, 25) {
+	for n := range g.count(g.Users, 25) {
 		name := pick(g, demoFirst) + " " + pick(g, demoLast)
 		user := object{"name": name, "active": n%9 != 8, "username": fmt.Sprintf("%s%d", strings.ReplaceAll(fold.Text(name), " ", "."), n)}
 		if n%4 != 3 {
@@ -129,20 +139,20 @@ func (g *demo) company(i int) {
 		users = append(users, g.write("user", "uuid", id, user))
 	}
 	var places []object
-	for n := range cmp.Or(g.Locations, 8) {
+	for n := range g.count(g.Locations, 8) {
 		places = append(places, g.write("location", "uuid", id, object{
 			"name": demoPlaces[n%len(demoPlaces)], "code": fmt.Sprintf("LOC-%03d", n),
 			"status": locations.Statuses[min(1, n%5/4)], "createdAt": g.past(),
 		}))
 	}
-	for n := range cmp.Or(g.Cards, 60) {
+	for n := range g.count(g.Cards, 60) {
 		g.card(id, pick(g, users), n)
 	}
-	for n := range cmp.Or(g.Statements, 18) {
+	for n := range g.count(g.Statements, 18) {
 		g.statement(id, like.currency, n)
 	}
 	labels, groups := g.named(demoLabels), g.named(demoGroups)
-	for n := range cmp.Or(g.Reimbursements, 500) {
+	for n := range g.count(g.Reimbursements, 500) {
 		g.reimbursement(id, n, like.currency, object{
 			"requester": pick(g, users), "labels": g.some(labels), "groups": g.some(groups), "locations": g.some(places),
 		})

@@ -216,6 +216,17 @@ func TestDemoDataIsTheSameForTheSameSeed(t *testing.T) {
 	}
 }
 
+func TestDemoDataEndsWhenItsOutputFails(t *testing.T) {
+	t.Parallel()
+	for _, d := range []importer.DemoData{{Companies: 1 << 60}, {Companies: 1, Users: 10_000_000}} {
+		r, w := io.Pipe()
+		_ = r.Close()
+		if err := importer.WriteDemoData(w, d); !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("error = %v", err)
+		}
+	}
+}
+
 // FuzzImport: an import of any bytes ends and counts every line. The content of a line never
 // fails the import.
 func FuzzImport(f *testing.F) {
