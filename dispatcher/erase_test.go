@@ -228,11 +228,13 @@ func TestEraseReadsTheQuarantineOnce(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
 	var reads atomic.Int64
-	client.AddHook(redistest.Hook{Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if args := cmd.Args(); args[0] == "zrangebyscore" && strings.HasSuffix(fmt.Sprint(args[1]), "quarantine") {
-			reads.Add(1)
+	client.AddHook(redistest.Hook{Pipeline: func(ctx context.Context, commands []redis.Cmder, next redis.ProcessPipelineHook) error {
+		for _, c := range commands {
+			if args := c.Args(); args[0] == "zrangebyscore" && strings.HasSuffix(fmt.Sprint(args[1]), "quarantine") {
+				reads.Add(1)
+			}
 		}
-		return next(ctx, cmd)
+		return next(ctx, commands)
 	}})
 	h := build(t, client, nil)
 	var now atomic.Pointer[time.Time]

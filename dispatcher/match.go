@@ -56,14 +56,7 @@ func (d *Dispatcher) take(ctx context.Context, replica string, batches []workque
 	for i, b := range batches {
 		wanted[i] = registry.CompanyVersion{Company: b.Company, Version: b.Version}
 	}
-	all, err := d.load(ctx, wanted)
-	if err != nil {
-		for _, b := range batches {
-			d.requeueLater(replica, b, err)
-		}
-		return
-	}
-	for i, loaded := range all {
+	for i, loaded := range d.opts.Registry.SubscribersOf(ctx, wanted...) {
 		b := batches[i]
 		for _, job := range b.Jobs {
 			d.working.Go(func() { d.runJob(d.intake, replica, b.Company, job) })

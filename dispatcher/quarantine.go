@@ -14,7 +14,6 @@ import (
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/subscribers"
-	"spendhook/subscribers/registry"
 )
 
 // ParseQuarantined reads the id of an entry (quarantine.Entry.ID). The error is
@@ -81,15 +80,6 @@ func (d *Dispatcher) start(ctx context.Context, replica string, r delivery.Ref, 
 		work.Company = r.Company
 		d.requeueLater(replica, work, err)
 	}
-}
-
-func (d *Dispatcher) load(ctx context.Context, wanted []registry.CompanyVersion) (all []registry.Loaded, err error) {
-	defer func() {
-		if why := d.recovered(recover(), "load subscribers", delivery.Ref{}); why != nil {
-			err = why
-		}
-	}()
-	return d.opts.Registry.SubscribersOf(ctx, wanted...), nil
 }
 
 // contained is try, but when that panics, each write is tried on its own, and the event of the write

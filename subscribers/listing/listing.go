@@ -67,9 +67,20 @@ func (r *Reader) loadChunk(ctx context.Context, companies []uuid.UUID, done func
 			done(companies[i], nil, 0, fmt.Errorf("load subscribers: %w", err))
 			continue
 		}
-		all, version := subscribers.DecodeAll(r.keys, companies[i], hash)
-		done(companies[i], all, version, nil)
+		all, version, err := r.decode(companies[i], hash)
+		done(companies[i], all, version, err)
 	}
+}
+
+// decode makes a panic an error: it would end this replica, and then each replica that loads the company.
+func (r *Reader) decode(company uuid.UUID, hash map[string]string) (all []*subscribers.Subscriber, version int64, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("decode subscribers: panic: %v", cause)
+		}
+	}()
+	all, version = subscribers.DecodeAll(r.keys, company, hash)
+	return all, version, nil
 }
 
 // Version is that of a company's subscribers: it grows with every change, and is 0 for a

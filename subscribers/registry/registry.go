@@ -5,6 +5,7 @@ package registry
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"sync"
 
@@ -26,6 +27,7 @@ type Registry struct {
 	mu     sync.Mutex // guards this group
 	copies *simplelru.LRU[uuid.UUID, *snapshot]
 	bytes  int64
+	loads  map[uuid.UUID]*load // of the companies that a call is loading
 }
 
 // snapshot never changes once it is in the registry.
@@ -35,11 +37,18 @@ type snapshot struct {
 	bytes       int64
 }
 
+// load is one read of a company, whose result several calls may use.
+type load struct {
+	ended chan struct{} // closed when the other fields are set
+	*snapshot
+	err error
+}
+
 // New returns an empty Registry of the subscribers that reader reads; it does not talk to Redis
 // yet. maxBytes bounds the memory of all copies, as sizeOf estimates it; 0 means 192 MiB.
 func New(reader *listing.Reader, maxBytes int64) *Registry {
 	copies, _ := simplelru.NewLRU[uuid.UUID, *snapshot](math.MaxInt, nil) // fails only for a size < 1
-	return &Registry{reader: reader, maxBytes: cmp.Or(maxBytes, defaultBytes), copies: copies}
+	return &Registry{reader: reader, maxBytes: cmp.Or(maxBytes, defaultBytes), copies: copies, loads: make(map[uuid.UUID]*load)}
 }
 
 // CompanyVersion is a company and the version of its subscribers that a claim has read; 0 when
@@ -91,42 +100,85 @@ func (r *Registry) subscribers(ctx context.Context, company uuid.UUID, version i
 // SubscribersOf returns for each company, in order, all its subscribers, oldest
 // first, also disabled ones, as they were at the version or later. It talks to
 // Redis only for companies whose copy has another version, in one round trip to
-// each shard. A company that cannot be read, or not before ctx ends, fails alone;
-// a subscriber or certificate that cannot be opened is Unusable, alone too. The
-// results are shared: do not change them.
+// each shard; concurrent calls share the load of a company. A company that cannot be read, or not
+// before ctx ends, fails alone; a subscriber or certificate that cannot be opened is Unusable, alone
+// too. The results are shared: do not change them.
 func (r *Registry) SubscribersOf(ctx context.Context, wanted ...CompanyVersion) []Loaded {
 	all := make([]Loaded, len(wanted))
 	var missing []uuid.UUID
 	var at map[uuid.UUID][]int // the indexes of the missing companies in wanted
 	for i, w := range wanted {
-		s := r.copyOf(w)
-		if s != nil {
+		if s := r.copyOf(w); s != nil {
 			all[i].Subscribers = s.subscribers
+		} else if w.Version != 0 {
+			if at == nil {
+				at = make(map[uuid.UUID][]int)
+			}
+			if at[w.Company] == nil {
+				missing = append(missing, w.Company)
+			}
+			at[w.Company] = append(at[w.Company], i)
 		}
-		if s != nil || w.Version == 0 {
-			continue
-		}
-		if at == nil {
-			at = make(map[uuid.UUID][]int)
-		}
-		if at[w.Company] == nil {
-			missing = append(missing, w.Company)
-		}
-		at[w.Company] = append(at[w.Company], i)
 	}
 	if missing == nil {
 		return all
 	}
-	// Subscribers and version are from one reply, so they agree.
-	r.reader.Load(ctx, missing, func(company uuid.UUID, found []*subscribers.Subscriber, version int64, err error) {
+	own, others := r.share(missing)
+	r.reader.Load(ctx, own, func(company uuid.UUID, found []*subscribers.Subscriber, version int64, err error) {
 		for _, i := range at[company] {
 			all[i] = Loaded{found, err}
 		}
-		if err == nil && version != 0 {
-			r.keep(company, &snapshot{version, found, sizeOf(found)})
-		}
+		r.loaded(company, &snapshot{version, found, sizeOf(found)}, err) // subscribers and version are from one reply
 	})
+	for company, l := range others {
+		for _, i := range at[company] {
+			all[i] = r.wait(ctx, l, wanted[i])
+		}
+	}
 	return all
+}
+
+// share says which of the companies the caller has to load, and which loads of other calls have the rest.
+func (r *Registry) share(companies []uuid.UUID) (own []uuid.UUID, others map[uuid.UUID]*load) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	others = make(map[uuid.UUID]*load)
+	for _, company := range companies {
+		if l, ok := r.loads[company]; ok {
+			others[company] = l
+			continue
+		}
+		r.loads[company] = &load{ended: make(chan struct{})}
+		own = append(own, company)
+	}
+	return own, others
+}
+
+// loaded ends the load of a company, and keeps a copy.
+func (r *Registry) loaded(company uuid.UUID, s *snapshot, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil && s.version != 0 {
+		r.keep(company, s)
+	}
+	l := r.loads[company]
+	delete(r.loads, company)
+	l.snapshot, l.err = s, err
+	close(l.ended)
+}
+
+// wait waits for the load of another call. It loads the company itself if that load failed, since its
+// context may have ended, or began before the version was written.
+func (r *Registry) wait(ctx context.Context, l *load, w CompanyVersion) Loaded {
+	select {
+	case <-l.ended:
+	case <-ctx.Done():
+		return Loaded{Err: fmt.Errorf("load subscribers: %w", ctx.Err())}
+	}
+	if l.err == nil && l.version >= w.Version {
+		return Loaded{Subscribers: l.subscribers}
+	}
+	return r.SubscribersOf(ctx, w)[0]
 }
 
 func (r *Registry) copyOf(w CompanyVersion) *snapshot {
@@ -139,10 +191,8 @@ func (r *Registry) copyOf(w CompanyVersion) *snapshot {
 }
 
 // keep stores a copy, in place of an older one, and drops the least recently used copies until
-// all fit.
+// all fit. The caller holds mu.
 func (r *Registry) keep(company uuid.UUID, s *snapshot) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if before, ok := r.copies.Peek(company); ok {
 		r.bytes -= before.bytes
 	}

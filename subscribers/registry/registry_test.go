@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -373,4 +374,87 @@ func BenchmarkLoadOf100Subscribers(bench *testing.B) {
 			bench.Fatal(err)
 		}
 	}
+}
+
+// Calls that miss the same company share one load. When the context of the call that loads ends, the
+// others load the company again, together.
+func TestConcurrentCallsShareALoad(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		answer, loads := make(chan struct{}), 0
+		client := redis.NewClient(&redis.Options{Addr: "never-dialled:0"})
+		defer client.Close()
+		client.AddHook(redistest.Hook{Pipeline: func(ctx context.Context, cmds []redis.Cmder, _ redis.ProcessPipelineHook) error {
+			loads += len(cmds)
+			select {
+			case <-answer:
+			case <-ctx.Done():
+			}
+			for _, cmd := range cmds {
+				cmd.(*redis.MapStringStringCmd).SetVal(map[string]string{"v": "7"})
+				cmd.SetErr(ctx.Err())
+			}
+			return ctx.Err()
+		}})
+		r := New(listing.New(client, sealtest.Keyring()), 0)
+		company, errs := uuid.New(), make([]error, 50)
+		cancelled, cancel := context.WithCancel(t.Context())
+		for i := range errs {
+			ctx := t.Context()
+			if i == 0 {
+				ctx = cancelled
+			}
+			go func() { _, errs[i] = r.subscribers(ctx, company, 7) }()
+			synctest.Wait()
+		}
+		if loads != 1 {
+			t.Errorf("%d loads", loads)
+		}
+		cancel()
+		synctest.Wait()
+		if loads != 2 || !errors.Is(errs[0], context.Canceled) {
+			t.Errorf("after the first call has ended with %v: %d loads", errs[0], loads)
+		}
+		close(answer)
+		synctest.Wait()
+		if err := errors.Join(errs[1:]...); err != nil || loads != 2 {
+			t.Errorf("the others: %v; %d loads", err, loads)
+		}
+	})
+}
+
+// A call that wants a newer version than a load under way may have read makes a load of its own.
+func TestAnOlderLoadIsNotUsed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		answers := make(chan string)
+		client := redis.NewClient(&redis.Options{Addr: "never-dialled:0"})
+		defer client.Close()
+		client.AddHook(redistest.Hook{Pipeline: func(_ context.Context, cmds []redis.Cmder, _ redis.ProcessPipelineHook) error {
+			cmds[0].(*redis.MapStringStringCmd).SetVal(map[string]string{"v": <-answers})
+			return nil
+		}})
+		r := New(listing.New(client, sealtest.Keyring()), 0)
+		company, ended := uuid.New(), make(chan int64, 2)
+		for _, version := range []int64{7, 8} {
+			go func() {
+				_, err := r.subscribers(t.Context(), company, version)
+				if err != nil {
+					t.Error(err)
+				}
+				ended <- version
+			}()
+			synctest.Wait()
+		}
+		answers <- "7"
+		if version := <-ended; version != 7 {
+			t.Errorf("the call for version %d has ended", version)
+		}
+		synctest.Wait()
+		if len(ended) > 0 {
+			t.Error("the call for version 8 took the older one")
+		}
+		answers <- "8"
+		<-ended
+	})
 }
