@@ -103,8 +103,8 @@ const (
 	maxHeld = 30 * time.Second
 )
 
-// errHeld says that a step must wait: for endpoint queues to get shorter, for events and jobs to
-// end before they are erased.
+// errHeld says that a step must wait: for endpoint queues to get shorter, or for events to end before
+// they are erased.
 var errHeld = errors.New("the job must wait")
 
 // Step runs one step of a job that the caller has claimed, and returns when the next one is due;
@@ -115,9 +115,9 @@ func (s *Service) Step(ctx context.Context, company, id uuid.UUID) (again time.D
 	switch {
 	case errors.Is(err, errUnreadable):
 		s.Logger.Error("job dropped", "company_uuid", company, "job_uuid", id, "exception.message", err)
-		return -1, s.forget(ctx, company, id.String())
+		return -1, s.forget(ctx, company, id)
 	case errors.Is(err, delivery.ErrNotFound): // the list of jobs by their end may still have it
-		return -1, s.forget(ctx, company, id.String())
+		return -1, s.forget(ctx, company, id)
 	case err != nil:
 		return 0, err
 	case j.finished():
@@ -170,7 +170,7 @@ func (s *Service) phases(k JobKind) []phase {
 	case JobRetry:
 		return []phase{s.retryMatching}
 	case JobErase:
-		return []phase{s.eraseSubscribers, s.eraseQuarantine, s.eraseEvents, s.eraseDead, s.eraseJobs}
+		return []phase{s.eraseSubscribers, s.eraseQuarantine, s.eraseEvents, s.eraseDead}
 	}
 	return nil
 }
