@@ -223,11 +223,13 @@ func TestEraseReadsTheQuarantineOnce(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
 	var reads atomic.Int64
-	client.AddHook(redistest.Hook{Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if args := cmd.Args(); args[0] == "zrangebyscore" && strings.HasSuffix(fmt.Sprint(args[1]), "quarantine") {
-			reads.Add(1)
+	client.AddHook(redistest.Hook{Pipeline: func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		for _, cmd := range cmds {
+			if args := cmd.Args(); args[0] == "zrangebyscore" && strings.HasSuffix(fmt.Sprint(args[1]), "quarantine") {
+				reads.Add(1)
+			}
 		}
-		return next(ctx, cmd)
+		return next(ctx, cmds)
 	}})
 	h := build(t, client, nil)
 	var now atomic.Pointer[time.Time]
@@ -247,7 +249,7 @@ func TestEraseReadsTheQuarantineOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.completes(job.UUID)
-	if n := reads.Load(); n != 1 || len(h.quarantined()) != 1 {
+	if n, kept := reads.Load(), h.quarantined(); n != 1 || len(kept) != 1 {
 		t.Errorf("it was read %d times", n)
 	}
 }
