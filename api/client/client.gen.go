@@ -3049,9 +3049,9 @@ type ClientInterface interface {
 
 	// EraseCompany Erase the data of a company
 	//
-	// Starts a job that removes, in this order: the subscribers of the company with their secrets, and its egress
-	// certificate; its pending deliveries, which are cancelled; the payloads of its events, with the answers of
-	// receivers; its other jobs. The id, type, times, number and digest of each event stay until `events.retention`
+	// Starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets, and
+	// its egress certificate; its pending deliveries, which are cancelled; the payloads of its events, with the
+	// answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 	// is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
 	// after a crash, and waits for attempts under way.
 	//
@@ -3954,9 +3954,9 @@ func (c *Client) ListAudit(ctx context.Context, params *ListAuditParams, reqEdit
 
 // EraseCompany Erase the data of a company
 //
-// Starts a job that removes, in this order: the subscribers of the company with their secrets, and its egress
-// certificate; its pending deliveries, which are cancelled; the payloads of its events, with the answers of
-// receivers; its other jobs. The id, type, times, number and digest of each event stay until `events.retention`
+// Starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets, and
+// its egress certificate; its pending deliveries, which are cancelled; the payloads of its events, with the
+// answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 // is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
 // after a crash, and waits for attempts under way.
 //
@@ -11022,9 +11022,9 @@ type ClientWithResponsesInterface interface {
 
 	// EraseCompanyWithResponse Erase the data of a company
 	//
-	// Starts a job that removes, in this order: the subscribers of the company with their secrets, and its egress
-	// certificate; its pending deliveries, which are cancelled; the payloads of its events, with the answers of
-	// receivers; its other jobs. The id, type, times, number and digest of each event stay until `events.retention`
+	// Starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets, and
+	// its egress certificate; its pending deliveries, which are cancelled; the payloads of its events, with the
+	// answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 	// is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
 	// after a crash, and waits for attempts under way.
 	//
@@ -14228,9 +14228,9 @@ func (c *ClientWithResponses) ListAuditWithResponse(ctx context.Context, params 
 
 // EraseCompanyWithResponse Erase the data of a company
 //
-// Starts a job that removes, in this order: the subscribers of the company with their secrets, and its egress
-// certificate; its pending deliveries, which are cancelled; the payloads of its events, with the answers of
-// receivers; its other jobs. The id, type, times, number and digest of each event stay until `events.retention`
+// Starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets, and
+// its egress certificate; its pending deliveries, which are cancelled; the payloads of its events, with the
+// answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 // is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
 // after a crash, and waits for attempts under way.
 //

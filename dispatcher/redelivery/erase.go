@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,29 +17,23 @@ import (
 )
 
 // Erase starts a job that erases the present data of a company: its subscribers with their
-// secrets, its egress certificate, its pending deliveries, the payloads of its events with the
-// receivers' answers, and its other jobs. Ids, digests and numbers of events stay, and so does
-// data that the company adds later. ErrTooManyJobs.
+// secrets, its egress certificate, its pending deliveries, and the payloads of its events with the
+// receivers' answers. It cancels the company's other jobs. Ids, digests and numbers of events stay, and
+// so does data that the company adds later. ErrTooManyJobs.
 func (s *Service) Erase(ctx context.Context, company uuid.UUID) (Job, error) {
 	now := s.Now().UTC().Truncate(time.Millisecond)
 	return s.startJob(ctx, Job{CompanyUUID: company, Kind: JobErase, Filter: store.Filter{To: &now}})
 }
 
-// others lists the company's other jobs that were started before j, or at the same time.
-func (s *Service) others(ctx context.Context, j *Job) ([]Job, error) {
-	all, err := s.all(ctx, j.CompanyUUID)
-	return slices.DeleteFunc(all, func(o Job) bool { return o.UUID == j.UUID || o.CreatedAt.After(j.CreatedAt) }), err
-}
-
-// eraseSubscribers deletes the subscribers. Other jobs end first, because they would create
-// deliveries again.
+// eraseSubscribers deletes the subscribers, and first cancels other jobs, which would create deliveries
+// again.
 func (s *Service) eraseSubscribers(ctx context.Context, j *Job) (string, error) {
-	others, err := s.others(ctx, j)
+	all, err := s.all(ctx, j.CompanyUUID)
 	if err != nil {
 		return "", err
 	}
-	for _, o := range others {
-		if o.finished() || o.Kind == JobErase {
+	for _, o := range all {
+		if o.finished() || o.Kind == JobErase || o.CreatedAt.After(j.CreatedAt) {
 			continue
 		}
 		_, err := s.Cancel(ctx, j.CompanyUUID, o.UUID)
@@ -151,22 +144,4 @@ func (s *Service) eraseDead(ctx context.Context, j *Job) (string, error) {
 		refs[i] = page.Items[i].Ref.Ref
 	}
 	return page.Next, s.eraseAll(ctx, j, refs)
-}
-
-// eraseJobs waits for the company's other jobs to end, and deletes them. It does not wait for other
-// ERASE jobs.
-func (s *Service) eraseJobs(ctx context.Context, j *Job) (string, error) {
-	others, err := s.others(ctx, j)
-	if err != nil {
-		return "", err
-	}
-	var ended []string
-	for _, o := range others {
-		if o.finished() {
-			ended = append(ended, o.UUID.String())
-		} else if o.Kind != JobErase {
-			return "", errHeld
-		}
-	}
-	return "", s.forget(ctx, j.CompanyUUID, ended...)
 }

@@ -74,8 +74,16 @@ func (j *Job) page(statuses []delivery.Status) store.Filter {
 	return f
 }
 
+// reason is the reason of the deliveries that the job restarts.
+func (j *Job) reason() string {
+	if j.Kind == JobRecover {
+		return delivery.ReasonRecover
+	}
+	return delivery.ReasonReplay
+}
+
 // countedAtOnce is how many steps of a RETRY that only counts are made before it becomes a job.
-const countedAtOnce = 2
+const countedAtOnce = 3
 
 func (s *Service) startJob(ctx context.Context, j Job) (Job, error) {
 	now := s.Now().UTC()
@@ -103,8 +111,8 @@ const (
 	maxHeld = 30 * time.Second
 )
 
-// errHeld says that a step must wait: for endpoint queues to get shorter, for events and jobs to
-// end before they are erased.
+// errHeld says that a step must wait: for endpoint queues to get shorter, or for events to end before
+// they are erased.
 var errHeld = errors.New("the job must wait")
 
 // Step runs one step of a job that the caller has claimed, and returns when the next one is due;
@@ -113,11 +121,9 @@ var errHeld = errors.New("the job must wait")
 func (s *Service) Step(ctx context.Context, company, id uuid.UUID) (again time.Duration, err error) {
 	j, err := s.Job(ctx, company, id)
 	switch {
-	case errors.Is(err, errUnreadable):
+	case errors.Is(err, errUnreadable), errors.Is(err, delivery.ErrNotFound):
 		s.Logger.Error("job dropped", "company_uuid", company, "job_uuid", id, "exception.message", err)
-		return -1, s.forget(ctx, company, id.String())
-	case errors.Is(err, delivery.ErrNotFound): // the list of jobs by their end may still have it
-		return -1, s.forget(ctx, company, id.String())
+		return -1, s.forget(ctx, company, id)
 	case err != nil:
 		return 0, err
 	case j.finished():
@@ -162,17 +168,14 @@ const jobPage = 500
 type phase func(context.Context, *Job) (next string, err error)
 
 func (s *Service) phases(k JobKind) []phase {
-	switch k {
-	case JobRecover:
-		return []phase{s.recoverIn(true), s.recoverIn(false), s.recoverMissed}
-	case JobDrop:
-		return []phase{unlessGone(s.Subscribers.Pause), s.dropWaiting, unlessGone(s.Subscribers.Resume)}
-	case JobRetry:
-		return []phase{s.retryMatching}
-	case JobErase:
-		return []phase{s.eraseSubscribers, s.eraseQuarantine, s.eraseEvents, s.eraseDead, s.eraseJobs}
-	}
-	return nil
+	dead := func(ctx context.Context, j *Job) (string, error) { return s.walk(ctx, j, true) }
+	others := func(ctx context.Context, j *Job) (string, error) { return s.walk(ctx, j, false) }
+	return map[JobKind][]phase{
+		JobRecover: {dead, others, s.recoverMissed},
+		JobRetry:   {dead, others},
+		JobDrop:    {unlessGone(s.Subscribers.Pause), others, unlessGone(s.Subscribers.Resume)},
+		JobErase:   {s.eraseSubscribers, s.eraseQuarantine, s.eraseEvents, s.eraseDead},
+	}[k]
 }
 
 // step processes one page of a job. It may run twice after a crash: its changes are
@@ -195,27 +198,6 @@ func (s *Service) step(ctx context.Context, j *Job) error {
 		j.end(JobCompleted, s.Now())
 	}
 	return nil
-}
-
-// walk changes the deliveries of a page, the newest first. next returns the new record, nil for a
-// delivery that stays as it is. Deliveries with an attempt under way stay as they are, and so do
-// those that change meanwhile.
-func (s *Service) walk(ctx context.Context, j *Job, f store.Filter, next func(*delivery.Delivery) *delivery.Record) (string, error) {
-	page, err := s.Deliveries.List(ctx, f)
-	if err != nil {
-		return "", err
-	}
-	var writes []store.Write
-	for i := range page.Items {
-		d := &page.Items[i]
-		if d.Status == delivery.StatusDelivering {
-			continue
-		}
-		if to := next(d); to != nil {
-			writes = append(writes, writeOf(d.Ref, &d.Record, to))
-		}
-	}
-	return page.Next, s.redeliver(ctx, j, len(page.Items), writes)
 }
 
 // redeliver makes the writes of a step that has examined n deliveries or events; a dry run only

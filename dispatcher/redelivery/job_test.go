@@ -207,26 +207,3 @@ func TestJobWaitsLongerAndLonger(t *testing.T) {
 		t.Errorf("it waits again for %v", again)
 	}
 }
-
-// Of two jobs that erase a company, none waits for the other, and none deletes the other.
-func TestErasesDoNotWaitForEachOther(t *testing.T) {
-	t.Parallel()
-	s, _ := newService(t)
-	company := uuid.New()
-	var erases []Job
-	for range 2 {
-		j, err := s.Erase(t.Context(), company)
-		if err != nil {
-			t.Fatal(err)
-		}
-		erases = append(erases, j)
-	}
-	for _, j := range erases {
-		if _, err := s.eraseJobs(t.Context(), &j); err != nil {
-			t.Error(err)
-		}
-		if _, err := s.Job(t.Context(), company, j.UUID); err != nil {
-			t.Error(err)
-		}
-	}
-}

@@ -51,23 +51,6 @@ func (s *Service) RetryAll(ctx context.Context, r RetryRequest) (Job, error) {
 	return s.startJob(ctx, j)
 }
 
-func (s *Service) retryMatching(ctx context.Context, j *Job) (string, error) {
-	subs, err := s.Registry.Current(ctx, j.CompanyUUID)
-	if err != nil {
-		return "", err
-	}
-	enabled := make(map[uuid.UUID]bool, len(subs))
-	for _, sub := range subs {
-		enabled[sub.UUID] = sub.Enabled
-	}
-	return s.walk(ctx, j, j.page(j.Filter.Statuses), func(d *delivery.Delivery) *delivery.Record {
-		if !enabled[d.Subscriber] {
-			return nil
-		}
-		return new(delivery.Restart(d.Record, delivery.ReasonReplay, s.Now()))
-	})
-}
-
 // RecoverRequest says what to deliver again to a subscriber.
 type RecoverRequest struct {
 	Company, Subscriber uuid.UUID
@@ -97,20 +80,46 @@ func (s *Service) Recover(ctx context.Context, r RecoverRequest) (Job, error) {
 	})
 }
 
-// recoverIn restarts deliveries in the statuses of the job: dead letters or the others. Dead letters
-// have an index of their own, which keeps them longer than settled deliveries are kept.
-func (s *Service) recoverIn(dead bool) phase {
-	return func(ctx context.Context, j *Job) (string, error) {
-		statuses := slices.DeleteFunc(slices.Clone(j.Filter.Statuses), func(st delivery.Status) bool {
-			return (st == delivery.StatusDead) != dead
-		})
-		if len(statuses) == 0 {
-			return "", nil
-		}
-		return s.walk(ctx, j, j.page(statuses), func(d *delivery.Delivery) *delivery.Record {
-			return new(delivery.Restart(d.Record, delivery.ReasonRecover, s.Now()))
-		})
+// walk changes a page of the job's deliveries that are dead, or of those that are not, the newest first.
+// Dead letters have an index of their own, which keeps them longer than settled deliveries are kept.
+// Deliveries with an attempt under way stay as they are, and so do those that change meanwhile, and those
+// to restart whose subscriber is disabled or was deleted.
+func (s *Service) walk(ctx context.Context, j *Job, dead bool) (string, error) {
+	statuses := slices.DeleteFunc(slices.Clone(j.Filter.Statuses), func(status delivery.Status) bool {
+		return (status == delivery.StatusDead) != dead
+	})
+	if len(statuses) == 0 {
+		return "", nil
 	}
+	page, err := s.Deliveries.List(ctx, j.page(statuses))
+	if err != nil {
+		return "", err
+	}
+	subs, err := s.Registry.Current(ctx, j.CompanyUUID)
+	if err != nil {
+		return "", err
+	}
+	enabled := make(map[uuid.UUID]bool, len(subs))
+	for _, sub := range subs {
+		enabled[sub.UUID] = sub.Enabled
+	}
+	var writes []store.Write
+	for i := range page.Items {
+		d := &page.Items[i]
+		var next delivery.Record
+		switch {
+		case d.Status == delivery.StatusDelivering:
+			continue
+		case j.Kind == JobDrop:
+			next = delivery.Cancel(d.Record, delivery.ReasonDropped, s.Now())
+		case !enabled[d.Subscriber]:
+			continue
+		default:
+			next = delivery.Restart(d.Record, j.reason(), s.Now())
+		}
+		writes = append(writes, writeOf(d.Ref, &d.Record, &next))
+	}
+	return page.Next, s.redeliver(ctx, j, len(page.Items), writes)
 }
 
 // recoverMissed creates deliveries of the events of the time span that match the subscriber and
@@ -143,7 +152,7 @@ func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
 			}
 			if matches, _ := sub.Matches(filter.NewEvent(e.Event)); matches {
 				base := delivery.NewRecord(*e)
-				next := delivery.Restart(*base, delivery.ReasonRecover, s.Now())
+				next := delivery.Restart(*base, j.reason(), s.Now())
 				writes = append(writes, writeOf(delivery.Ref{Ref: e.Ref(), Subscriber: sub.UUID}, base, &next))
 			}
 		}
@@ -190,7 +199,9 @@ func (s *Service) Drop(ctx context.Context, company, subscriber uuid.UUID) (Job,
 		return Job{}, err
 	}
 	until := s.Now().UTC().Truncate(time.Millisecond).Add(-time.Millisecond)
-	return s.startJob(ctx, Job{CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobDrop, Filter: store.Filter{To: &until}})
+	return s.startJob(ctx, Job{
+		CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobDrop, Filter: store.Filter{To: &until, Statuses: live},
+	})
 }
 
 // unlessGone is a phase that changes the subscriber, if it still exists.
@@ -202,10 +213,4 @@ func unlessGone(change func(ctx context.Context, company, subscriber uuid.UUID) 
 		}
 		return "", err
 	}
-}
-
-func (s *Service) dropWaiting(ctx context.Context, j *Job) (string, error) {
-	return s.walk(ctx, j, j.page(live), func(d *delivery.Delivery) *delivery.Record {
-		return new(delivery.Cancel(d.Record, delivery.ReasonDropped, s.Now()))
-	})
 }

@@ -133,18 +133,15 @@ func (s *Service) all(ctx context.Context, company uuid.UUID) ([]Job, error) {
 	return jobs, nil
 }
 
-// forget removes jobs that are finished, missing or unreadable.
-func (s *Service) forget(ctx context.Context, company uuid.UUID, ids ...string) error {
-	if len(ids) == 0 {
-		return nil
-	}
+// forget removes a job that is unreadable or missing: the list of jobs by their end may still have it.
+func (s *Service) forget(ctx context.Context, company, id uuid.UUID) error {
 	_, err := s.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		pipe.HDel(ctx, jobsKey(company), ids...)
-		pipe.ZRem(ctx, endsKey(company), ids)
+		pipe.HDel(ctx, jobsKey(company), id.String())
+		pipe.ZRem(ctx, endsKey(company), id.String())
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("forget jobs: %w", err)
+		return fmt.Errorf("forget job: %w", err)
 	}
 	return nil
 }

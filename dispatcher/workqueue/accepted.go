@@ -46,10 +46,8 @@ func (q *Queue) StartAccepted(replica string, deliveries int, batches []any) {
 	var work []Batch
 	var partitions []int
 	for _, b := range batches {
-		if parts, _ := b.([]any); len(parts) == batchParts {
-			read := readBatch(parts, time.Time{})
-			work, partitions = append(work, read), append(partitions, partition.Of(read.Company))
-		}
+		read := readBatch(b, time.Time{})
+		work, partitions = append(work, read), append(partitions, partition.Of(read.Company))
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()

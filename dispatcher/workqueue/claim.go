@@ -56,7 +56,6 @@ type Batch struct {
 var (
 	errFenced     = errors.New("the replica is fenced: its work was taken over")
 	errRanAlready = errors.New("the claim has run already, its first answer was lost")
-	errReply      = errors.New("unexpected reply of the claim script")
 )
 
 // claimed is the answer of one claim.
@@ -117,9 +116,6 @@ func (c *claimed) read(reply any, asked time.Time) {
 	case len(list) == 1:
 		c.err = errRanAlready
 		return
-	case len(list) < 4:
-		c.err = errReply
-		return
 	}
 	wake, _ := list[0].(int64)
 	c.wake = wake == 1
@@ -132,19 +128,13 @@ func (c *claimed) read(reply any, asked time.Time) {
 		c.damaged[parseID(companies[i])] = text(companies[i+1])
 	}
 	for _, v := range list[4:] {
-		parts, _ := v.([]any)
-		if len(parts) != batchParts {
-			c.err = errReply
-			return
-		}
-		c.batches = append(c.batches, readBatch(parts, asked))
+		c.batches = append(c.batches, readBatch(v, asked))
 	}
 }
 
-// batchParts is the number of parts of a batch, see the function batch of package queues.
-const batchParts = 6
-
-func readBatch(parts []any, asked time.Time) Batch {
+// readBatch reads the result of the Lua function batch.
+func readBatch(reply any, asked time.Time) Batch {
+	parts, _ := reply.([]any)
 	b := Batch{Company: parseID(parts[0]), Jobs: parseIDs(parts[5]), Asked: asked}
 	queued, _ := parts[2].([]any)
 	for _, member := range queued {

@@ -65,7 +65,7 @@ func ClaimHash() string { return claimScript.Hash() }
 // Read decodes batches as scripts return them.
 func Read(batches []any) (out []Batch) {
 	for _, b := range batches {
-		out = append(out, readBatch(b.([]any), time.Time{}))
+		out = append(out, readBatch(b, time.Time{}))
 	}
 	return out
 }

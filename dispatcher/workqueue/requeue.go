@@ -2,7 +2,6 @@ package workqueue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -24,17 +23,12 @@ func (q *Queue) requeueCall(p int, replica string, claim any, notes ...any) *scr
 }
 
 // readRequeued reads the reply of the requeue script, and logs that it has quarantined work.
-func (q *Queue) readRequeued(p int, reply any) (done, left int64, wake bool, err error) {
-	counts, _ := reply.([]any)
-	if len(counts) != 4 {
-		return 0, 0, false, errors.New("requeue work: unexpected reply")
-	}
-	if counts[3] != int64(0) {
+func (q *Queue) readRequeued(p int, call *script.Call) (done, left int64, wake bool) {
+	counts := call.Numbers()
+	if counts[3] > 0 {
 		q.opts.Logger.Error("work quarantined that could not be requeued: a key of its company is damaged", "partition", p, "entries", counts[3])
 	}
-	done, _ = counts[0].(int64)
-	left, _ = counts[1].(int64)
-	return done, left, counts[2] == int64(1), nil
+	return counts[0], counts[1], counts[2] == 1
 }
 
 // Requeue requeues claimed work of one company that was not started.
@@ -58,9 +52,9 @@ func (q *Queue) Requeue(ctx context.Context, replica string, b Batch) error {
 	if err := script.Run(ctx, q.opts.Client, call); err != nil {
 		return fmt.Errorf("requeue work: %w", err)
 	}
-	_, _, _, err := q.readRequeued(p, call.Reply())
+	q.readRequeued(p, call)
 	q.Kick(p)
-	return err
+	return nil
 }
 
 // requeueAll fences a replica in the partitions of a shard, requeues all its notes there, wakes the
@@ -76,10 +70,7 @@ func (q *Queue) requeueAll(ctx context.Context, partitions []int, replica string
 		}
 		var more, woken []int
 		for i, p := range rest {
-			done, left, wake, err := q.readRequeued(p, calls[i].Reply())
-			if err != nil {
-				return n, err
-			}
+			done, left, wake := q.readRequeued(p, calls[i])
 			n += int(done)
 			if left > 0 {
 				more = append(more, p)
@@ -162,11 +153,8 @@ func (q *Queue) recoverClaims(ctx context.Context, partitions []int) []int {
 	}
 	_ = script.Run(ctx, q.opts.Client, calls...) // each call has its own error
 	for i, c := range claims {
-		reply, err := calls[i].Result()
-		if err == nil {
-			_, _, _, err = q.readRequeued(c.partition, reply)
-		}
-		if err == nil {
+		if _, err := calls[i].Result(); err == nil {
+			q.readRequeued(c.partition, calls[i])
 			q.locked(func() { q.lost = slices.DeleteFunc(q.lost, func(l lostClaim) bool { return l == c }) })
 		}
 	}

@@ -67,8 +67,8 @@ type shard struct {
 
 // other is another replica, as seen in one shard.
 type other struct {
-	at     int64 // its last heartbeat, unix ms of Redis's clock
-	missed int   // heartbeats of this replica since; negative: so many heartbeats are still forgiven
+	at     string // its last heartbeat, unix ms of Redis's clock
+	missed int    // heartbeats of this replica since; negative: so many heartbeats are still forgiven
 }
 
 func newShard(address string, partitions []int) *shard {
@@ -240,10 +240,10 @@ func (q *Queue) heartbeat(ctx context.Context, s *shard) error {
 	if err != nil {
 		return fmt.Errorf("write heartbeat: %w", err)
 	}
-	err = s.count(call.Reply(), replica, began)
+	s.count(call.Reply(), replica, began)
 	s.announced = replica
 	q.begin(s)
-	return err
+	return nil
 }
 
 // waitLonger gives all other replicas extraHeartbeats more before they are lost. Each further
@@ -255,22 +255,14 @@ func (s *shard) waitLonger() {
 }
 
 // count reads the answer of the heartbeat script.
-func (s *shard) count(reply any, self string, asked time.Time) error {
+func (s *shard) count(reply any, self string, asked time.Time) {
 	list, _ := reply.([]any)
-	if len(list) < 1 {
-		return errors.New("write heartbeat: unexpected reply")
-	}
 	now, _ := list[0].(int64)
 	s.ahead = time.UnixMilli(now).Sub(asked)
 	before := s.seen
 	s.seen = make(map[string]*other)
 	for i := 1; i+1 < len(list); i += 2 {
-		replica := text(list[i])
-		at, err := strconv.ParseInt(text(list[i+1]), 10, 64)
-		if err != nil {
-			return fmt.Errorf("read heartbeats: %w", err)
-		}
-		missed := 0
+		replica, at, missed := text(list[i]), text(list[i+1]), 0
 		if s.announced == "" && processOf(replica) == processOf(self) {
 			missed = lostHeartbeats // a former run of this process
 		} else if o := before[replica]; o != nil && o.at == at {
@@ -282,7 +274,6 @@ func (s *shard) count(reply any, self string, asked time.Time) error {
 			s.seen[replica] = &other{at: at, missed: missed}
 		}
 	}
-	return nil
 }
 
 // isAnnounced reports whether a shard has a heartbeat of this replica under its present id. Only then

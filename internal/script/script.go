@@ -39,6 +39,12 @@ func (c *Call) Result() (any, error) {
 // this call alone, also after Run returned one.
 func (c *Call) Strings() ([]string, error) { return c.cmd.StringSlice() }
 
+// Numbers is the script's answer where that is a list of integers, nil after an error of this call.
+func (c *Call) Numbers() []int64 {
+	numbers, _ := c.cmd.Int64Slice()
+	return numbers
+}
+
 // Run executes the calls in one pipeline. Scripts the server does not know (it
 // restarted, or its cache was flushed) are sent whole in a second round trip. It
 // returns the first error; some calls may then have run, so each must be safe to

@@ -47,13 +47,13 @@ func (s *Store) Compact(ctx context.Context, now time.Time, partitions []int) (c
 		err = fmt.Errorf("compact events: %w", err)
 	}
 	for i, c := range calls {
-		reply, _ := c.Result() // its error is err
-		if counts, _ := reply.([]any); len(counts) == 2 {
-			n, _ := counts[0].(int64)
-			compacted += int(n)
-			if counts[1] == int64(1) {
-				more = append(more, partitions[i])
-			}
+		counts := c.Numbers()
+		if counts == nil { // its error is err
+			continue
+		}
+		compacted += int(counts[0])
+		if counts[1] == 1 {
+			more = append(more, partitions[i])
 		}
 	}
 	return compacted, more, err

@@ -245,11 +245,11 @@ func (s *Store) Retry(ctx context.Context, e Entry) error {
 	if err := script.Run(ctx, s.client, call); err != nil {
 		return fmt.Errorf("retry quarantined: %w", err)
 	}
-	reply, _ := call.Reply().([]any)
-	if len(reply) != 2 || reply[0] != int64(1) {
+	reply := call.Numbers()
+	if reply[0] == 0 {
 		return ErrNotFound
 	}
-	if reply[1] == int64(1) {
+	if reply[1] == 1 {
 		s.wake(ctx, []int{p})
 	}
 	return nil

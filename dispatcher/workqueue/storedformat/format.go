@@ -106,9 +106,6 @@ func run(ctx context.Context, client redis.UniversalClient, partitions []int, to
 	readers := make(map[string]Reader)
 	for i, c := range calls {
 		list, _ := c.Reply().([]any)
-		if len(list) < 1 {
-			return out, errors.New("stored format: unexpected reply")
-		}
 		now, _ := list[0].(int64)
 		out.Partitions[partitions[i]] = int(now)
 		for j := 1; j+1 < len(list); j += 2 {

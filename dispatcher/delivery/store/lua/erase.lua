@@ -33,11 +33,8 @@ compact_event(P, company, id, value, now, ARGV[5])
 if not dropped or fields.err then
   redis.call('UNLINK', deliveries)
   for _, sub in ipairs(subs) do
-    local both = id .. '/' .. sub
     gather(P .. 'da:' .. company .. '/' .. sub, id, false)
-    gather(P .. 'dd:' .. company .. '/' .. sub, id, false)
-    gather(P .. 'cd:' .. company, both, false)
-    gather(P .. 'dead', company .. '/' .. both, false)
+    index_dead(P, company, id, sub, false)
   end
 end
 end_compacting(now)

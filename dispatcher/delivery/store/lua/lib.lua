@@ -45,6 +45,14 @@ local function flush(now)
   gathered, kept_for = {}, {}
 end
 
+-- index_dead adds a delivery to the indexes of dead letters, or removes it (score false).
+local function index_dead(P, company, id, sub, score, ms)
+  local both = id .. '/' .. sub
+  gather(P .. 'dd:' .. company .. '/' .. sub, id, score, ms)
+  gather(P .. 'cd:' .. company, both, score, ms)
+  gather(P .. 'dead', company .. '/' .. both, score, ms)
+end
+
 -- settle writes the records of an event's deliveries, and moves the event to the state that
 -- follows from all its deliveries. A pending event and its deliveries have no expiry.
 -- Fields of e:

@@ -135,22 +135,18 @@ end
 -- can stay live for any time, so the indexes of live deliveries neither expire nor are
 -- trimmed.
 local function reindex(e, sub, was, is, created)
-  local P, of_sub, both = e.P, e.company .. '/' .. sub, e.id .. '/' .. sub
+  local P = e.P
   if LIVE[is] ~= LIVE[was] then
     local score = LIVE[is] and created or false
-    gather(P .. 'dl:' .. of_sub, e.id, score)
-    gather(P .. 'cl:' .. e.company, both, score)
+    gather(P .. 'dl:' .. e.company .. '/' .. sub, e.id, score)
+    gather(P .. 'cl:' .. e.company, e.id .. '/' .. sub, score)
     e.opened = e.opened + (LIVE[is] and 1 or -1)
   end
   if is == 'X' then
-    gather(P .. 'dd:' .. of_sub, e.id, now, keep_dead)
-    gather(P .. 'cd:' .. e.company, both, now, keep_dead)
-    gather(P .. 'dead', e.company .. '/' .. both, now, keep_dead)
+    index_dead(P, e.company, e.id, sub, now, keep_dead)
     e.dead = true
   elseif was == 'X' then
-    gather(P .. 'dd:' .. of_sub, e.id, false)
-    gather(P .. 'cd:' .. e.company, both, false)
-    gather(P .. 'dead', e.company .. '/' .. both, false)
+    index_dead(P, e.company, e.id, sub, false)
   end
 end
 
