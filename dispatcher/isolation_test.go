@@ -193,7 +193,7 @@ func companyAt(t *testing.T, client redis.UniversalClient, server *redistest.Ser
 }
 
 // While a shard is unavailable, the gauges follow the other shards, and keep what the shard had last.
-func TestGaugesWhileAShardIsAway(t *testing.T) {
+func TestGaugesWhileAShardIsDown(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Cluster(t, 2, "--cluster-require-full-coverage", "no")
 	client := redis.NewClusterClient(&redis.ClusterOptions{
@@ -201,7 +201,7 @@ func TestGaugesWhileAShardIsAway(t *testing.T) {
 	})
 	t.Cleanup(func() { _ = client.Close() })
 	h := build(t, client, func(o *Options) { o.TopCompanies = 5 })
-	away, other := companyAt(t, client, servers[0]), companyAt(t, client, servers[1])
+	down, other := companyAt(t, client, servers[0]), companyAt(t, client, servers[1])
 	var last backlog.Total
 	add := func(company uuid.UUID) {
 		h.emitOf(company, 1)
@@ -212,20 +212,20 @@ func TestGaugesWhileAShardIsAway(t *testing.T) {
 			}
 		}
 	}
-	want := func(ofAway, ofOther float64) {
+	want := func(ofDown, ofOther float64) {
 		t.Helper()
 		for name, g := range map[string]prometheus.Gauge{"pending": h.metrics.pending, "dead": h.metrics.dead, "quarantine": h.metrics.quarantine} {
-			if got := testutil.ToFloat64(g); got != ofAway+ofOther {
-				t.Errorf("%s: %v, want %v", name, got, ofAway+ofOther)
+			if got := testutil.ToFloat64(g); got != ofDown+ofOther {
+				t.Errorf("%s: %v, want %v", name, got, ofDown+ofOther)
 			}
 		}
-		for company, pending := range map[uuid.UUID]float64{away: ofAway, other: ofOther} {
+		for company, pending := range map[uuid.UUID]float64{down: ofDown, other: ofOther} {
 			if got := testutil.ToFloat64(h.metrics.largest.WithLabelValues(company.String())); got != pending {
 				t.Errorf("company: %v, want %v", got, pending)
 			}
 		}
 	}
-	add(away)
+	add(down)
 	add(other)
 	if err := h.readGauges(t.Context(), allPartitions(), &last); err != nil {
 		t.Fatal(err)
@@ -241,7 +241,7 @@ func TestGaugesWhileAShardIsAway(t *testing.T) {
 		want(1, float64(2+n))
 	}
 	servers[0].Resume()
-	add(away)
+	add(down)
 	eventually(t, func() bool { return h.readGauges(t.Context(), allPartitions(), &last) == nil }, "all shards are read")
 	want(2, 3)
 }
