@@ -6,7 +6,6 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/audit"
-	"spendhook/dispatcher"
 	"spendhook/dispatcher/workqueue/quarantine"
 )
 
@@ -49,7 +48,7 @@ func (s *server) retryQuarantined(ctx context.Context, v *visit) error {
 
 func (s *server) dropQuarantined(ctx context.Context, v *visit) error {
 	return s.changeQuarantine(v, "quarantine.drop", "dropped", func(e quarantine.Entry) error {
-		return s.opts.Dispatcher.DropQuarantined(ctx, e)
+		return s.opts.Dispatcher.Redelivery.DropQuarantined(ctx, e)
 	})
 }
 
@@ -71,5 +70,5 @@ func (v *visit) quarantined() (e quarantine.Entry, err error) {
 	if err != nil || !v.includes(of) {
 		return e, errNoPage
 	}
-	return dispatcher.ParseQuarantined(of, v.Query("id"))
+	return quarantine.ParseID(of, v.Query("id"))
 }

@@ -277,14 +277,14 @@ func TestDroppedEventCountsNoBytes(t *testing.T) {
 	bad := quarantine.Entry{Company: h.company, EventID: ids[0]}
 	eventually(t, func() bool { return h.quarantined()[bad.Member()] }, "it is quarantined")
 	size := h.client.StrLen(t.Context(), key).Val()
-	if err := h.DropQuarantined(t.Context(), bad); err != nil {
+	if err := h.Redelivery.DropQuarantined(t.Context(), bad); err != nil {
 		t.Fatal(err)
 	}
 	after, hours := kept()
 	if freed := before - after; freed < size-32 || after <= 0 || hours != after {
 		t.Errorf("of %d bytes %d are left, %d by the hours; the event has %d", before, after, hours, size)
 	}
-	if err := h.DropQuarantined(t.Context(), bad); !errors.Is(err, quarantine.ErrNotFound) {
+	if err := h.Redelivery.DropQuarantined(t.Context(), bad); !errors.Is(err, quarantine.ErrNotFound) {
 		t.Errorf("once more: %v", err)
 	}
 	if again, _ := kept(); again != after {

@@ -3,58 +3,16 @@ package dispatcher
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
-	"strings"
 
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/workqueue"
-	"spendhook/dispatcher/workqueue/quarantine"
-	"spendhook/events"
 	"spendhook/subscribers"
 	"spendhook/subscribers/registry"
 )
-
-// ParseQuarantined reads the id of an entry (quarantine.Entry.ID). The error is
-// quarantine.ErrNotFound.
-func ParseQuarantined(company uuid.UUID, id string) (quarantine.Entry, error) {
-	event, text, hasSubscriber := strings.Cut(id, ".")
-	e := quarantine.Entry{Company: company, EventID: event}
-	if hasSubscriber {
-		subscriber, err := uuid.Parse(text)
-		if err != nil || subscriber.String() != text {
-			return quarantine.Entry{}, quarantine.ErrNotFound
-		}
-		e.Subscriber = &subscriber
-	}
-	if (event != "" || !hasSubscriber) && !(events.Ref{Company: company, ID: event}).Valid() {
-		return quarantine.Entry{}, quarantine.ErrNotFound
-	}
-	return e, nil
-}
-
-// DropQuarantined drops an entry of the quarantine; a subscriber is deleted.
-// quarantine.ErrNotFound when there is none.
-func (d *Dispatcher) DropQuarantined(ctx context.Context, e quarantine.Entry) error {
-	if e.EventID != "" {
-		return d.Redelivery.DropQuarantined(ctx, e)
-	}
-	listed, err := d.Quarantine.Has(ctx, e)
-	switch {
-	case err != nil:
-		return err
-	case !listed:
-		return quarantine.ErrNotFound
-	}
-	err = d.opts.Subscribers.Delete(ctx, e.Company, *e.Subscriber)
-	if err != nil && !errors.Is(err, subscribers.ErrNotFound) {
-		return err
-	}
-	return d.Quarantine.Forget(ctx, e)
-}
 
 // quarantineDamaged adds a company's damaged subscribers to the quarantine. Their deliveries
 // wait, also when that fails.

@@ -207,7 +207,7 @@ func (e UnknownSubscribersError) Error() string {
 	return strings.Join(uuid.UUIDs(e[:min(len(e), 10)]).Strings(), ", ")
 }
 
-// DropQuarantined drops an event or a delivery from the quarantine. A delivery is cancelled. An
+// DropQuarantined drops an entry of the quarantine. A subscriber is deleted, a delivery cancelled. An
 // event is no longer pending, and its payload is removed, if it is not matched, or if it cannot be
 // read and has no open delivery. quarantine.ErrNotFound when there is no such entry;
 // delivery.ErrInFlight while an attempt is under way. Calling it again is safe.
@@ -218,6 +218,12 @@ func (s *Service) DropQuarantined(ctx context.Context, e quarantine.Entry) error
 	}
 	if err != nil {
 		return err
+	}
+	if e.EventID == "" {
+		if err := s.Subscribers.Delete(ctx, e.Company, *e.Subscriber); err != nil && !errors.Is(err, subscribers.ErrNotFound) {
+			return err
+		}
+		return s.Quarantine.Forget(ctx, e)
 	}
 	event := events.Ref{Company: e.Company, ID: e.EventID}
 	stored, unreadable := s.Events.Get(ctx, event) // the error may also be of Redis, or ErrNotFound
