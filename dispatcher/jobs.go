@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -37,8 +38,12 @@ func (d *Dispatcher) runJob(ctx context.Context, replica string, company, job uu
 		return
 	}
 	began := d.opts.Now()
-	again, err := d.runStep(ctx, step, company, job)
+	var again time.Duration
+	var err error
+	ref := delivery.Ref{Ref: events.Ref{Company: company, ID: job.String()}}
+	panicked := d.contain("job step", ref, func() { again, err = step(ctx, company, job) })
 	<-slots
+	err = cmp.Or(panicked, err)
 	if err != nil {
 		again = jobRetry
 		if ctx.Err() == nil {
@@ -51,14 +56,4 @@ func (d *Dispatcher) runJob(ctx context.Context, replica string, company, job uu
 	}, func(err error) {
 		d.opts.Logger.Error("claim of job not ended, trying again", "job_uuid", job, "exception.message", err)
 	})
-}
-
-// runStep runs a step. A step that panics has failed.
-func (d *Dispatcher) runStep(ctx context.Context, step func(ctx context.Context, company, job uuid.UUID) (time.Duration, error), company, job uuid.UUID) (again time.Duration, err error) {
-	defer func() {
-		if why := d.recovered(recover(), "job step", delivery.Ref{Ref: events.Ref{Company: company, ID: job.String()}}); why != nil {
-			err = why
-		}
-	}()
-	return step(ctx, company, job)
 }

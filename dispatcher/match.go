@@ -57,8 +57,8 @@ func (d *Dispatcher) take(ctx context.Context, replica string, batches []workque
 	for i, b := range batches {
 		wanted[i] = registry.CompanyVersion{Company: b.Company, Version: b.Version}
 	}
-	all, err := d.load(ctx, wanted)
-	if err != nil {
+	var all []registry.Loaded
+	if err := d.contain("load subscribers", delivery.Ref{}, func() { all = d.opts.Registry.SubscribersOf(ctx, wanted...) }); err != nil {
 		for _, b := range batches {
 			d.requeueLater(replica, b, err)
 		}
