@@ -120,16 +120,16 @@ func backlogDelaysNoOther(t *testing.T, backlog int) {
 	quick.once(t, ids)
 }
 
-// failing is a receiver that resets connections until it is mended, and notes the time of
+// failing is a receiver that resets connections until it is repaired, and notes the time of
 // each.
 type failing struct {
-	mended atomic.Bool
-	mu     sync.Mutex
-	came   []time.Time
+	repaired atomic.Bool
+	mu       sync.Mutex
+	came     []time.Time
 }
 
 func (f *failing) answer(_ int, w http.ResponseWriter, _ *http.Request) {
-	if f.mended.Load() {
+	if f.repaired.Load() {
 		return
 	}
 	f.mu.Lock()
@@ -174,7 +174,7 @@ func TestOpenBreakerLetsOneProbeThroughInEachPause(t *testing.T) {
 	ids = append(ids, h.emit(100)...)
 	before := f.probes(pause)
 	eventually(t, func() bool { return f.probes(pause) >= before+3 }, "only probes are sent, also for events accepted meanwhile")
-	f.mended.Store(true)
+	f.repaired.Store(true)
 	h.reachAll(ids, sub, delivery.StatusDelivered)
 	h.settled()
 }
