@@ -145,10 +145,10 @@ type dialing struct {
 
 func dialFor(t *testing.T, d *dials) dialing {
 	t.Helper()
-	hooks := &httptrace.ClientTrace{}
-	ctx, ended := track(t.Context(), hooks)
-	hooks.GetConn("")
-	w := dialing{ended, make(chan func(), 1)}
+	attempt := &progress{now: time.Now}
+	ctx := attempt.follow(t.Context())
+	httptrace.ContextClientTrace(ctx).GetConn("")
+	w := dialing{attempt.needNone, make(chan func(), 1)}
 	go func() {
 		if end, err := d.begin(ctx, "example.com:443"); err == nil {
 			w.begun <- end
