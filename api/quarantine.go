@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"spendhook/api/gen"
-	"spendhook/dispatcher"
 	"spendhook/dispatcher/workqueue/quarantine"
 )
 
@@ -17,7 +16,7 @@ func (s *server) ListQuarantine(ctx context.Context, q *request, p gen.ListQuara
 
 // RetryQuarantined is POST /api/v1/quarantine/{id}/retry.
 func (s *server) RetryQuarantined(ctx context.Context, q *request, id gen.QuarantinePath, _ gen.CompanyScope) (reply, error) {
-	e, err := dispatcher.ParseQuarantined(q.company, id)
+	e, err := quarantine.ParseID(q.company, id)
 	if err != nil {
 		return reply{}, err
 	}
@@ -26,7 +25,7 @@ func (s *server) RetryQuarantined(ctx context.Context, q *request, id gen.Quaran
 
 // DropQuarantined is DELETE /api/v1/quarantine/{id}.
 func (s *server) DropQuarantined(ctx context.Context, q *request, id gen.QuarantinePath) (reply, error) {
-	e, err := dispatcher.ParseQuarantined(q.company, id)
+	e, err := quarantine.ParseID(q.company, id)
 	if err != nil {
 		return reply{}, err
 	}

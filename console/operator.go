@@ -6,7 +6,6 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/audit"
-	"spendhook/dispatcher"
 	"spendhook/dispatcher/workqueue/quarantine"
 )
 
@@ -71,5 +70,5 @@ func (v *visit) quarantined() (e quarantine.Entry, err error) {
 	if err != nil || !v.includes(of) {
 		return e, errNoPage
 	}
-	return dispatcher.ParseQuarantined(of, v.Query("id"))
+	return quarantine.ParseID(of, v.Query("id"))
 }

@@ -94,15 +94,16 @@ func (w *work) claimExpired() bool {
 // replica, and then each replica that takes the delivery over.
 func (d *Dispatcher) post(w *work) (res attempt.Result) {
 	started, span := d.opts.Now(), d.attemptSpan(w)
-	defer func() { endAttempt(span, &res) }()
-	defer func() {
-		if err := d.recovered(recover(), "delivery attempt", w.ref); err != nil {
-			res = attempt.Result{StartedAt: started, Duration: d.opts.Now().Sub(started), Class: attempt.ClassPanic, Err: err}
-		}
-	}()
-	request := w.to.Request(w.ref.ID, w.sequence, w.payload)
-	request.Traceparent = partOf(span, w.trace).Traceparent()
-	return d.send(d.sending, request)
+	err := d.contain("delivery attempt", w.ref, func() {
+		request := w.to.Request(w.ref.ID, w.sequence, w.payload)
+		request.Traceparent = partOf(span, w.trace).Traceparent()
+		res = d.send(d.sending, request)
+	})
+	if err != nil {
+		res = attempt.Result{StartedAt: started, Duration: d.opts.Now().Sub(started), Class: attempt.ClassPanic, Err: err}
+	}
+	endAttempt(span, &res)
+	return res
 }
 
 func reach(res *attempt.Result) store.Reach {

@@ -35,7 +35,7 @@ func TestDamageAmongManyEvents(t *testing.T) {
 // damageAmong mixes damage into good events: a damaged event, a damaged delivery, a
 // subscriber and a certificate that cannot be read, and an event with an attempt that
 // panics. Only the damaged work is quarantined, held or failed; every other event is
-// delivered once. The damaged work is delivered once after it is mended.
+// delivered once. The damaged work is delivered once after it is repaired.
 func damageAmong(t *testing.T, good int) {
 	t.Helper()
 	w := mixDamage(t, good)
@@ -43,8 +43,8 @@ func damageAmong(t *testing.T, good int) {
 	w.wantGoodDelivered()
 	w.wantDamagedHeld()
 
-	for _, mend := range w.mends {
-		mend()
+	for _, repair := range w.repairs {
+		repair()
 	}
 	for _, e := range w.toQuarantine() {
 		if err := w.Quarantine.Retry(t.Context(), e); err != nil {
@@ -53,12 +53,12 @@ func damageAmong(t *testing.T, good int) {
 	}
 	w.makeDue(w.unreadable, w.waiting)
 	w.makeDue(w.certified, w.held)
-	mended := []string{w.event, w.record}
-	w.reachAll(mended, w.sub, delivery.StatusDelivered)
+	repaired := []string{w.event, w.record}
+	w.reachAll(repaired, w.sub, delivery.StatusDelivered)
 	w.reachAll(w.waiting, w.unreadable, delivery.StatusDelivered)
 	w.reachAll(w.held, w.certified, delivery.StatusDelivered)
 	w.settled()
-	w.ofSub.once(t, append(mended, w.good...))
+	w.ofSub.once(t, append(repaired, w.good...))
 	w.ofUnreadable.once(t, w.waiting)
 	w.ofCertified.once(t, w.held)
 	if len(w.listed()) > 0 {
@@ -84,7 +84,7 @@ type mixedWork struct {
 	ofCertified *inbox
 	held        []string // its events
 
-	mends []func() // each mends one damage
+	repairs []func() // each repairs one damage
 }
 
 // mixDamage makes mixedWork that is not started.
@@ -116,7 +116,7 @@ func mixDamage(t *testing.T, good int) *mixedWork {
 	w.write(w.unreadable.UUID, w.waiting, time.Now(), due)
 	w.held = w.emitOf(company, 3)
 
-	w.mends = []func(){
+	w.repairs = []func(){
 		w.damageEvent(w.event, "garbage"),
 		w.damageDelivery(w.record, w.sub.UUID, "P1|{"),
 		subscriberstest.Overwrite(t, w.client, w.company, w.unreadable.UUID.String(), "{"),

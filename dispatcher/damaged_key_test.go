@@ -12,7 +12,7 @@ import (
 )
 
 // A company whose outcomes cannot be recorded, because a key of it is damaged, delays the outcomes of
-// no other company. They are recorded when the key is mended.
+// no other company. They are recorded when the key is repaired.
 func TestDamagedKeyDelaysNoOutcomesOfOthers(t *testing.T) {
 	t.Parallel()
 	gate := make(chan struct{})
@@ -24,7 +24,7 @@ func TestDamagedKeyDelaysNoOutcomesOfOthers(t *testing.T) {
 	ids := h.emit(20)
 	eventually(t, func() bool { return slow.count() == len(ids) }, "attempts are under way")
 	key := partition.Key(h.company, "c:"+h.company.String())
-	mended := h.client.Dump(t.Context(), key).Val()
+	repaired := h.client.Dump(t.Context(), key).Val()
 	if err := h.client.Set(t.Context(), key, "damaged", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestDamagedKeyDelaysNoOutcomesOfOthers(t *testing.T) {
 		h.reachAll(h.emitOf(other.CompanyUUID, 5), other, delivery.StatusDelivered)
 	}
 	eventually(t, func() bool { return h.admission.Counts().Held == len(ids) }, "the outcomes of the others are written")
-	if err := h.client.RestoreReplace(t.Context(), key, 0, mended).Err(); err != nil {
+	if err := h.client.RestoreReplace(t.Context(), key, 0, repaired).Err(); err != nil {
 		t.Fatal(err)
 	}
 	h.reachAll(ids, sub, delivery.StatusDelivered)

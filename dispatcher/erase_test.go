@@ -261,10 +261,10 @@ func TestEraseKeepsLaterEntriesOfTheQuarantine(t *testing.T) {
 	h := build(t, redistest.New(t), nil)
 	rc := receive(t, nil)
 	sub := h.subscribe(rc.URL)
-	var mended atomic.Bool
+	var repaired atomic.Bool
 	target := h.target
 	h.target = func(s *subscribers.Subscriber) *requests.Target {
-		if !mended.Load() {
+		if !repaired.Load() {
 			return nil // matching panics
 		}
 		return target(s)
@@ -288,7 +288,7 @@ func TestEraseKeepsLaterEntriesOfTheQuarantine(t *testing.T) {
 	if err := h.Quarantine.Forget(t.Context(), damaged); err != nil {
 		t.Fatal(err)
 	}
-	mended.Store(true)
+	repaired.Store(true)
 	h.retryQuarantined()
 	h.reachAll(ids, sub, delivery.StatusDelivered)
 	rc.once(t, ids)

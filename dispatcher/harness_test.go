@@ -66,13 +66,13 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 		FailingAfter: 4, DisableAfter: time.Hour,
 	}
 	eventStore := history.New(history.Options{Client: client, Retention: policy.Retention})
-	told := operational.New(operational.Options{Client: client, Retention: policy.Retention})
+	operationalStore := operational.New(operational.Options{Client: client, Retention: policy.Retention})
 	subs := subscribers.NewStore(subscribers.StoreOptions{
-		Client: client, Operational: told, Keyring: sealtest.Keyring(), Policy: callback.Policy{AllowHTTP: true},
+		Client: client, Operational: operationalStore, Keyring: sealtest.Keyring(), Policy: callback.Policy{AllowHTTP: true},
 	})
 	o := Options{
-		Client: client, Events: eventStore, Operational: told, Subscribers: subs, Certificates: certificate.New(client, sealtest.Keyring(), nil),
-		Health:   health.New(health.Options{Client: client, Operational: told}),
+		Client: client, Events: eventStore, Operational: operationalStore, Subscribers: subs, Certificates: certificate.New(client, sealtest.Keyring(), nil),
+		Health:   health.New(health.Options{Client: client, Operational: operationalStore}),
 		Registry: registry.New(listing.New(client, sealtest.Keyring()), 0),
 		Policy:   policy, Replica: uuid.NewString(),
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),

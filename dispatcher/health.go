@@ -29,10 +29,8 @@ type lastSample struct {
 	failing bool // it ended with a failure
 }
 
-// process updates metrics, logs, live tails and subscriber health after outcomes were written. A panic
-// is logged and the rest of the batch is skipped: no accepted event depends on it.
+// process updates metrics, logs, live tails and subscriber health after outcomes were written.
 func (d *Dispatcher) process(ctx context.Context, written []*outcome) {
-	defer func() { _ = d.recovered(recover(), "process outcomes", written[0].ref) }()
 	for _, o := range written {
 		d.measure(o)
 		d.logAttempt(ctx, o)

@@ -53,6 +53,6 @@ func TestLatencyIsLabelledByCauseOfDelay(t *testing.T) {
 	}
 	h.reachAll(ids, p, delivery.StatusDelivered)
 	eventually(t, func() bool {
-		return h.latencies(heldNone) == 1 && h.latencies(heldReceiver) == 1 && h.latencies(heldRate) == 1 && h.latencies(heldPaused) == 1
+		return h.latencies("none") == 1 && h.latencies(heldReceiver) == 1 && h.latencies("rate_limit") == 1 && h.latencies("paused") == 1
 	}, "each delivery is observed once")
 }

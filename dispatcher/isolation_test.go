@@ -120,16 +120,16 @@ func backlogDelaysNoOther(t *testing.T, backlog int) {
 	quick.once(t, ids)
 }
 
-// failing is a receiver that resets connections until it is mended, and notes the time of
+// failing is a receiver that resets connections until it is repaired, and notes the time of
 // each.
 type failing struct {
-	mended atomic.Bool
-	mu     sync.Mutex
-	came   []time.Time
+	repaired atomic.Bool
+	mu       sync.Mutex
+	came     []time.Time
 }
 
 func (f *failing) answer(_ int, w http.ResponseWriter, _ *http.Request) {
-	if f.mended.Load() {
+	if f.repaired.Load() {
 		return
 	}
 	f.mu.Lock()
@@ -174,7 +174,7 @@ func TestOpenBreakerLetsOneProbeThroughInEachPause(t *testing.T) {
 	ids = append(ids, h.emit(100)...)
 	before := f.probes(pause)
 	eventually(t, func() bool { return f.probes(pause) >= before+3 }, "only probes are sent, also for events accepted meanwhile")
-	f.mended.Store(true)
+	f.repaired.Store(true)
 	h.reachAll(ids, sub, delivery.StatusDelivered)
 	h.settled()
 }
@@ -193,7 +193,7 @@ func companyAt(t *testing.T, client redis.UniversalClient, server *redistest.Ser
 }
 
 // While a shard is unavailable, the gauges follow the other shards, and keep what the shard had last.
-func TestGaugesWhileAShardIsAway(t *testing.T) {
+func TestGaugesWhileAShardIsDown(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Cluster(t, 2, "--cluster-require-full-coverage", "no")
 	client := redis.NewClusterClient(&redis.ClusterOptions{
@@ -201,7 +201,7 @@ func TestGaugesWhileAShardIsAway(t *testing.T) {
 	})
 	t.Cleanup(func() { _ = client.Close() })
 	h := build(t, client, func(o *Options) { o.TopCompanies = 5 })
-	away, other := companyAt(t, client, servers[0]), companyAt(t, client, servers[1])
+	down, other := companyAt(t, client, servers[0]), companyAt(t, client, servers[1])
 	var last backlog.Total
 	add := func(company uuid.UUID) {
 		h.emitOf(company, 1)
@@ -212,20 +212,20 @@ func TestGaugesWhileAShardIsAway(t *testing.T) {
 			}
 		}
 	}
-	want := func(ofAway, ofOther float64) {
+	want := func(ofDown, ofOther float64) {
 		t.Helper()
 		for name, g := range map[string]prometheus.Gauge{"pending": h.metrics.pending, "dead": h.metrics.dead, "quarantine": h.metrics.quarantine} {
-			if got := testutil.ToFloat64(g); got != ofAway+ofOther {
-				t.Errorf("%s: %v, want %v", name, got, ofAway+ofOther)
+			if got := testutil.ToFloat64(g); got != ofDown+ofOther {
+				t.Errorf("%s: %v, want %v", name, got, ofDown+ofOther)
 			}
 		}
-		for company, pending := range map[uuid.UUID]float64{away: ofAway, other: ofOther} {
+		for company, pending := range map[uuid.UUID]float64{down: ofDown, other: ofOther} {
 			if got := testutil.ToFloat64(h.metrics.largest.WithLabelValues(company.String())); got != pending {
 				t.Errorf("company: %v, want %v", got, pending)
 			}
 		}
 	}
-	add(away)
+	add(down)
 	add(other)
 	if err := h.readGauges(t.Context(), allPartitions(), &last); err != nil {
 		t.Fatal(err)
@@ -241,7 +241,7 @@ func TestGaugesWhileAShardIsAway(t *testing.T) {
 		want(1, float64(2+n))
 	}
 	servers[0].Resume()
-	add(away)
+	add(down)
 	eventually(t, func() bool { return h.readGauges(t.Context(), allPartitions(), &last) == nil }, "all shards are read")
 	want(2, 3)
 }

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -20,14 +21,11 @@ const jobRetry = time.Second
 // it, a company cannot fill Redis and the CPU with jobs: its jobs run a quarter of the time.
 func restAfter(step time.Duration) time.Duration { return min(3*step, time.Second) }
 
-// jobStep runs one step of a job, and returns when the next one is due; negative when the job is done.
-type jobStep func(ctx context.Context, company, job uuid.UUID) (again time.Duration, err error)
-
 // runJob runs one step of a job that replica has claimed, when a place for jobs is free. It frees
 // the place, rests, and then ends the claim: while that fails, the company gets no other job. After
 // a crash the step runs again.
 func (d *Dispatcher) runJob(ctx context.Context, replica string, company, job uuid.UUID) {
-	slots, step := d.jobs, jobStep(d.Redelivery.Step)
+	slots, step := d.jobs, d.Redelivery.Step
 	switch job {
 	case operational.ForwardJob: // may wait for the shard of the operations company
 		slots, step = d.forwards, d.forward
@@ -40,8 +38,12 @@ func (d *Dispatcher) runJob(ctx context.Context, replica string, company, job uu
 		return
 	}
 	began := d.opts.Now()
-	again, err := d.step(ctx, step, company, job)
+	var again time.Duration
+	var err error
+	ref := delivery.Ref{Ref: events.Ref{Company: company, ID: job.String()}}
+	panicked := d.contain("job step", ref, func() { again, err = step(ctx, company, job) })
 	<-slots
+	err = cmp.Or(panicked, err)
 	if err != nil {
 		again = jobRetry
 		if ctx.Err() == nil {
@@ -54,14 +56,4 @@ func (d *Dispatcher) runJob(ctx context.Context, replica string, company, job uu
 	}, func(err error) {
 		d.opts.Logger.Error("claim of job not ended, trying again", "job_uuid", job, "exception.message", err)
 	})
-}
-
-// step runs one step of a job. A panic fails the step.
-func (d *Dispatcher) step(ctx context.Context, of jobStep, company, job uuid.UUID) (again time.Duration, err error) {
-	defer func() {
-		if why := d.recovered(recover(), "job step", delivery.Ref{Ref: events.Ref{Company: company}}); why != nil {
-			err = why
-		}
-	}()
-	return of(ctx, company, job)
 }

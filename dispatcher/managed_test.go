@@ -93,7 +93,7 @@ func TestPausedSubscriberGetsNothingUntilItIsResumed(t *testing.T) {
 }
 
 // Resume can drop the deliveries that waited. Deliveries that arrive meanwhile are kept.
-func TestResumeDropsWhatWaited(t *testing.T) {
+func TestResumeDropsWaitingDeliveries(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	r := receive(t, nil)
@@ -326,7 +326,7 @@ func TestOrderCanBeTurnedOnAndOff(t *testing.T) {
 
 // An event goes to the subscribers whose filter is true of it, now, on a replay, and in
 // a recover job. One whose filter fails on the event does not get it.
-func TestFiltersDecideWhoGetsAnEvent(t *testing.T) {
+func TestFiltersSelectTheSubscribersOfAnEvent(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	boxes := map[string]*inbox{}

@@ -1,7 +1,10 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -65,11 +68,10 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 			Name: "spendhook_company_backlog", Help: "Pending events of the companies with the largest backlogs, at most metrics.top_companies in the partitions this replica owns.",
 		}, []string{"company"}),
 	}
-	for _, reason := range []string{waitQueue, waitLimit, waitHost, waitRate, waitBreaker, waitPaused, waitSchedule} {
-		m.wait.WithLabelValues(reason)
-	}
-	for _, held := range []string{heldNone, heldReceiver, heldRate, heldPaused} {
-		m.latency.WithLabelValues(held)
+	m.wait.WithLabelValues(waitQueue)
+	for _, c := range append(slices.Collect(maps.Values(causes)), otherCause) {
+		m.wait.WithLabelValues(c.wait)
+		m.latency.WithLabelValues(c.held)
 	}
 	for _, c := range attempt.ErrorClasses() {
 		m.attempts.WithLabelValues(c.Outcome())
@@ -105,16 +107,31 @@ func histogramOpts(name, help string) prometheus.HistogramOpts {
 	}
 }
 
-// What a delivery waits for.
+// cause says why a delivery was in its endpoint queue, as labels of metrics: what it waited for
+// before an attempt, and what held it between the acceptance of its event and its success.
+type cause struct{ wait, held string }
+
 const (
 	waitQueue    = "queue"
 	waitLimit    = "endpoint_limit"
-	waitHost     = "host_limit"
-	waitRate     = "rate_limit"
-	waitPaused   = "paused"
-	waitBreaker  = "breaker"
-	waitSchedule = "schedule"
+	heldReceiver = "receiver"
 )
+
+// causes are the causes by the reason of a delivery; for other reasons it is otherCause.
+var (
+	causes = map[string]cause{
+		delivery.ReasonBusy:        {waitLimit, heldReceiver},
+		delivery.ReasonOrder:       {waitLimit, heldReceiver},
+		delivery.ReasonHostBusy:    {"host_limit", heldReceiver},
+		delivery.ReasonRateLimit:   {"rate_limit", "rate_limit"},
+		delivery.ReasonRetryAfter:  {"rate_limit", heldReceiver},
+		delivery.ReasonPaused:      {"paused", "paused"},
+		delivery.ReasonUnreachable: {"breaker", heldReceiver},
+	}
+	otherCause = cause{"schedule", "none"}
+)
+
+func causeOf(reason string) cause { return cmp.Or(causes[reason], otherCause) }
 
 // waited observes how long a delivery waited whose attempt begins, and returns it.
 func (m *metrics) waited(w *work, now time.Time) (waited attempt.Waited) {
@@ -125,32 +142,11 @@ func (m *metrics) waited(w *work, now time.Time) (waited attempt.Waited) {
 	if w.event != nil {
 		observe(waitQueue, w.entered.Sub(w.accepted))
 		observe(waitLimit, now.Sub(w.entered))
-		return waited
+	} else {
+		observe(causeOf(w.base.Reason).wait, now.Sub(time.UnixMilli(w.base.Updated)))
 	}
-	reason := waitSchedule
-	switch w.base.Reason {
-	case delivery.ReasonBusy, delivery.ReasonOrder:
-		reason = waitLimit
-	case delivery.ReasonHostBusy:
-		reason = waitHost
-	case delivery.ReasonRateLimit, delivery.ReasonRetryAfter:
-		reason = waitRate
-	case delivery.ReasonPaused:
-		reason = waitPaused
-	case delivery.ReasonUnreachable:
-		reason = waitBreaker
-	}
-	observe(reason, now.Sub(time.UnixMilli(w.base.Updated)))
 	return waited
 }
-
-// What held a delivery between the acceptance of its event and its success.
-const (
-	heldNone     = "none"
-	heldReceiver = "receiver"
-	heldRate     = "rate_limit"
-	heldPaused   = "paused"
-)
 
 // placeWait is how long a delivery may wait in memory for a place of its endpoint
 // before the wait counts as caused by the receiver.
@@ -158,24 +154,15 @@ const placeWait = time.Second
 
 // heldBy returns the cause of the delay of a delivery that has succeeded.
 func (d *Dispatcher) heldBy(o *outcome) string {
+	direct := o.event != nil
 	switch {
-	case len(o.base.Attempts) > 0:
+	case len(o.base.Attempts) > 0,
+		direct && (o.result.StartedAt.Sub(o.entered) > placeWait || d.Queue.PassedSince(o.ref.Company, o.accepted)):
 		return heldReceiver
-	case o.event != nil:
-		if o.result.StartedAt.Sub(o.entered) > placeWait || d.Queue.PassedSince(o.ref.Company, o.accepted) {
-			return heldReceiver
-		}
-		return heldNone
+	case direct:
+		return otherCause.held
 	}
-	switch o.base.Reason {
-	case delivery.ReasonRateLimit:
-		return heldRate
-	case delivery.ReasonPaused:
-		return heldPaused
-	case delivery.ReasonBusy, delivery.ReasonHostBusy, delivery.ReasonOrder, delivery.ReasonRetryAfter, delivery.ReasonUnreachable:
-		return heldReceiver
-	}
-	return heldNone
+	return causeOf(o.base.Reason).held
 }
 
 // measure counts an outcome that was written.

@@ -45,14 +45,14 @@ import (
 type noticeBench struct {
 	*dispatcher.Dispatcher
 
-	t          *testing.T
-	client     redis.UniversalClient
-	events     *history.Reader
-	told       *operational.Store
-	subs       *subscribers.Store
-	publisher  *publish.Publisher
-	company    uuid.UUID
-	operations uuid.UUID
+	t           *testing.T
+	client      redis.UniversalClient
+	events      *history.Reader
+	operational *operational.Store
+	subs        *subscribers.Store
+	publisher   *publish.Publisher
+	company     uuid.UUID
+	operations  uuid.UUID
 }
 
 func newNoticeBench(t *testing.T) *noticeBench {
@@ -63,16 +63,16 @@ func newNoticeBench(t *testing.T) *noticeBench {
 		DeadRetention: 30 * 24 * time.Hour, Retention: 7 * 24 * time.Hour, FailingAfter: 2, DisableAfter: time.Hour,
 	}
 	b.events = history.New(history.Options{Client: b.client, Retention: policy.Retention})
-	b.told = operational.New(operational.Options{Client: b.client, Retention: policy.Retention, Operations: b.operations})
+	b.operational = operational.New(operational.Options{Client: b.client, Retention: policy.Retention, Operations: b.operations})
 	b.subs = subscribers.NewStore(subscribers.StoreOptions{
-		Client: b.client, Operational: b.told, Keyring: sealtest.Keyring(), Policy: callback.Policy{AllowHTTP: true},
+		Client: b.client, Operational: b.operational, Keyring: sealtest.Keyring(), Policy: callback.Policy{AllowHTTP: true},
 	})
 	sender := webhook.NewSender(webhook.SenderOptions{
 		Guard: egress.New(egress.Options{AllowLoopback: true}), Timeout: 10 * time.Second, ConnectTimeout: 10 * time.Second, Version: "test",
 	})
 	t.Cleanup(sender.Close)
 	o := dispatcher.Options{
-		Client: b.client, Events: b.events, Operational: b.told, Subscribers: b.subs, Health: health.New(health.Options{Client: b.client, Operational: b.told}), Sender: sender, Policy: policy, Replica: uuid.NewString(),
+		Client: b.client, Events: b.events, Operational: b.operational, Subscribers: b.subs, Health: health.New(health.Options{Client: b.client, Operational: b.operational}), Sender: sender, Policy: policy, Replica: uuid.NewString(),
 		Registry: registry.New(listing.New(b.client, sealtest.Keyring()), 0), Requests: requests.New(requests.Options{Logger: slog.New(slog.DiscardHandler)}),
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}
@@ -208,7 +208,7 @@ func TestNoticeOfADeadLetterIsWrittenWithTheRecord(t *testing.T) {
 	dead := uuid.New()
 	b.emit("e1")
 	now := time.Now()
-	text, err := b.told.Encode(operational.Event{
+	text, err := b.operational.Encode(operational.Event{
 		ID: "delivery-dead-1", Type: eventtype.DeliveryDead, Company: b.company, About: "e1", At: now,
 		Metadata: map[string]any{"subscriberUuid": dead},
 	})
@@ -262,7 +262,7 @@ func TestOperationsIsNotifiedOfADisabledSubscriber(t *testing.T) {
 		t.Errorf("the company, which has no subscriber to notices, has %s", got)
 	}
 	b.until("the outbox is empty", func() bool {
-		out, _, err := b.told.Outbox(t.Context(), b.company)
+		out, _, err := b.operational.Outbox(t.Context(), b.company)
 		return err == nil && len(out) == 0
 	})
 }
@@ -290,7 +290,7 @@ func TestOperationsIsNotifiedOnceDespiteFailures(t *testing.T) {
 		return b.publisher.Accept(ctx, batch)
 	})
 	b.until("the outbox is empty", func() bool {
-		out, _, err := b.told.Outbox(t.Context(), b.company)
+		out, _, err := b.operational.Outbox(t.Context(), b.company)
 		return err == nil && len(out) == 0
 	})
 	b.settled(b.operations)

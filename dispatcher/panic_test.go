@@ -38,11 +38,11 @@ func TestAPanicWhileMatchingIsContained(t *testing.T) {
 	rc := receive(t, nil)
 	sub := h.subscribe(rc.URL)
 	fine := h.subscribeTo(h.company, receive(t, nil).URL, "PAYMENT_FAILED")
-	var mended atomic.Bool
+	var repaired atomic.Bool
 	target := h.target
 	h.target = func(s *subscribers.Subscriber) *requests.Target {
-		if s.UUID == sub.UUID && !mended.Load() {
-			return nil // what its first use trips over
+		if s.UUID == sub.UUID && !repaired.Load() {
+			return nil // its first use panics
 		}
 		return target(s)
 	}
@@ -51,7 +51,7 @@ func TestAPanicWhileMatchingIsContained(t *testing.T) {
 	eventually(t, func() bool { return len(h.quarantined()) == 3 }, "the events are quarantined")
 	good := h.emitType("PAYMENT_FAILED", 5)
 	h.reachAll(good, fine, delivery.StatusDelivered)
-	mended.Store(true)
+	repaired.Store(true)
 	h.retryQuarantined()
 	h.reachAll(bad, sub, delivery.StatusDelivered)
 	h.settled()
@@ -72,9 +72,9 @@ func TestAPanicWhileRecordingIsContained(t *testing.T) {
 			return 0
 		}
 	})
-	var mended atomic.Bool
+	var repaired atomic.Bool
 	refusing := receive(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
-		if !mended.Load() {
+		if !repaired.Load() {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 	})
@@ -86,7 +86,7 @@ func TestAPanicWhileRecordingIsContained(t *testing.T) {
 	h.reachAll(fine, good, delivery.StatusDelivered)
 	eventually(t, func() bool { return len(h.quarantined()) == len(failing) }, "what cannot be recorded is quarantined")
 	broken.Store(false)
-	mended.Store(true)
+	repaired.Store(true)
 	h.retryQuarantined()
 	h.reachAll(failing, bad, delivery.StatusDelivered)
 	h.settled()

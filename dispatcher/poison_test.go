@@ -36,8 +36,8 @@ func (h *harness) quarantined() map[string]bool {
 	return out
 }
 
-// damageEvent overwrites a stored event. mend restores it.
-func (h *harness) damageEvent(id, value string) (mend func()) {
+// damageEvent overwrites a stored event. repair restores it.
+func (h *harness) damageEvent(id, value string) (repair func()) {
 	h.t.Helper()
 	key := layout.EventKey(events.Ref{Company: h.company, ID: id})
 	set := func(value string) (former string) {
@@ -52,8 +52,8 @@ func (h *harness) damageEvent(id, value string) (mend func()) {
 	return func() { h.t.Helper(); set(former) }
 }
 
-// damageDelivery overwrites the record of a delivery. mend restores it.
-func (h *harness) damageDelivery(id string, sub uuid.UUID, value string) (mend func()) {
+// damageDelivery overwrites the record of a delivery. repair restores it.
+func (h *harness) damageDelivery(id string, sub uuid.UUID, value string) (repair func()) {
 	h.t.Helper()
 	key, field := partition.Key(h.company, "d:"+h.company.String()+"/"+id), sub.String()
 	former, err := h.client.HGet(h.t.Context(), key, field).Result()

@@ -5,34 +5,13 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
-	"strings"
 
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/workqueue"
-	"spendhook/dispatcher/workqueue/quarantine"
-	"spendhook/events"
 	"spendhook/subscribers"
 )
-
-// ParseQuarantined reads the id of an entry (quarantine.Entry.ID). The error is
-// quarantine.ErrNotFound.
-func ParseQuarantined(company uuid.UUID, id string) (quarantine.Entry, error) {
-	event, text, hasSubscriber := strings.Cut(id, ".")
-	e := quarantine.Entry{Company: company, EventID: event}
-	if hasSubscriber {
-		subscriber, err := uuid.Parse(text)
-		if err != nil || subscriber.String() != text {
-			return quarantine.Entry{}, quarantine.ErrNotFound
-		}
-		e.Subscriber = &subscriber
-	}
-	if (event != "" || !hasSubscriber) && !(events.Ref{Company: company, ID: event}).Valid() {
-		return quarantine.Entry{}, quarantine.ErrNotFound
-	}
-	return e, nil
-}
 
 // quarantineDamaged adds a company's damaged subscribers to the quarantine. Their deliveries
 // wait, also when that fails.
@@ -56,27 +35,27 @@ func (d *Dispatcher) quarantineDamaged(ctx context.Context, company uuid.UUID, s
 	}
 }
 
-// recovered logs a recovered panic and returns it as an error; nil when nothing panicked.
-// Without it, a panic would end this replica, and then each replica that takes the work
-// over.
-func (d *Dispatcher) recovered(cause any, doing string, r delivery.Ref) error {
-	if cause == nil {
-		return nil
-	}
-	d.opts.Logger.Error("work panicked", "step", doing, "company_uuid", r.Company, "event_id", r.ID,
-		"subscriber_uuid", r.Subscriber, "exception.message", fmt.Sprint(cause), "exception.stacktrace", string(debug.Stack()))
-	return fmt.Errorf("%s: panic: %v", doing, cause)
+// contain runs work, and logs and returns a panic as an error. Else a panic would end this replica,
+// and then each replica that takes the work over.
+func (d *Dispatcher) contain(step string, r delivery.Ref, work func()) (panicked error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			d.opts.Logger.Error("work panicked", "step", step, "company_uuid", r.Company, "event_id", r.ID,
+				"subscriber_uuid", r.Subscriber, "exception.message", fmt.Sprint(cause), "exception.stacktrace", string(debug.Stack()))
+			panicked = fmt.Errorf("%s: panic: %v", step, cause)
+		}
+	}()
+	work()
+	return nil
 }
 
 // start starts claimed work. It requeues work that fails, and quarantines work that panics: it would
 // panic again on each claim.
 func (d *Dispatcher) start(ctx context.Context, replica string, r delivery.Ref, subscriber *uuid.UUID, work workqueue.Batch, begin func() error) {
-	defer func() {
-		if why := d.recovered(recover(), "match", r); why != nil {
-			d.quarantine(ctx, replica, r, subscriber, why)
-		}
-	}()
-	if err := begin(); err != nil {
+	var err error
+	if why := d.contain("match", r, func() { err = begin() }); why != nil {
+		d.quarantine(ctx, replica, r, subscriber, why)
+	} else if err != nil {
 		work.Company = r.Company
 		d.requeueLater(replica, work, err)
 	}
@@ -85,22 +64,20 @@ func (d *Dispatcher) start(ctx context.Context, replica string, r delivery.Ref, 
 // contained is try, but when that panics, each write is tried on its own, and the event of the write
 // that panics is quarantined.
 func (r *recorder) contained(ctx context.Context, todo []*pendingWrite) (t tried) {
-	defer func() {
-		why := r.d.recovered(recover(), "record", delivery.Ref{Ref: todo[0].Event})
-		switch {
-		case why == nil:
-		case len(todo) == 1:
-			r.quarantineWrite(ctx, todo[0], why)
-			t = tried{finished: todo}
-		default:
-			for _, w := range todo {
-				one := r.contained(ctx, []*pendingWrite{w})
-				t.again, t.finished = append(t.again, one.again...), append(t.finished, one.finished...)
-				t.written, t.failed = append(t.written, one.written...), cmp.Or(t.failed, one.failed)
-			}
+	why := r.d.contain("record", delivery.Ref{Ref: todo[0].Event}, func() { t = r.try(ctx, todo) })
+	switch {
+	case why == nil:
+	case len(todo) == 1:
+		r.quarantineWrite(ctx, todo[0], why)
+		t = tried{finished: todo}
+	default:
+		for _, w := range todo {
+			one := r.contained(ctx, []*pendingWrite{w})
+			t.again, t.finished = append(t.again, one.again...), append(t.finished, one.finished...)
+			t.written, t.failed = append(t.written, one.written...), cmp.Or(t.failed, one.failed)
 		}
-	}()
-	return r.try(ctx, todo)
+	}
+	return t
 }
 
 // quarantineWrite quarantines the event of a write, the deliveries of a write, or both.

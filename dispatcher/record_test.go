@@ -175,7 +175,7 @@ func TestEveryKeyExpiresOrIsTrimmed(t *testing.T) {
 	h.reachAll(h.emit(20), sub, delivery.StatusDelivered)
 	h.settled()
 	h.stop(patience)
-	owned := map[string]bool{ // docs/redis.md says who trims them
+	owned := map[string]bool{ // docs/redis.md says how they are trimmed
 		"s": true, "su": true, "sc": true, // with the subscriber
 		"c": true, "v": true, "pending": true, "companies": true, // of a company, of a partition
 		"dead": true, "fenced": true, "quarantine": true,

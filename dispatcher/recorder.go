@@ -95,7 +95,8 @@ func (r *recorders) ofCompany(company uuid.UUID) *recorder {
 		r.runs.Go(func() { made.run(r.ctx) })
 		r.consequences.Go(func() {
 			for written := range made.written {
-				r.d.process(r.d.publishing, written)
+				// After a panic the rest of the batch is skipped: no accepted event depends on it.
+				_ = r.d.contain("process outcomes", written[0].ref, func() { r.d.process(r.d.publishing, written) })
 			}
 		})
 	}

@@ -332,7 +332,7 @@ func sends(cmds []redis.Cmder, text string) bool {
 	})
 }
 
-func TestAnothersSubscriberTellsNothing(t *testing.T) {
+func TestASubscriberOfAnotherCompanyIsNotFound(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	sub := h.subscribe(receive(t, nil).URL)

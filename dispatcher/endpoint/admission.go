@@ -115,8 +115,7 @@ type Admission struct {
 	passed    list.List              // of *company, that wait until they may claim more
 	held      int                    // places that are taken
 	inFlight  int
-	extra     int    // outcomes of Hold without a place
-	lastMark  uint64 // see company.queued
+	extra     int // outcomes of Hold without a place
 	stopped   bool
 }
 
@@ -177,7 +176,7 @@ func (a *Admission) decide(d *Delivery, c *company, e *endpoint) Decision {
 		return Wait
 	case d.Queued:
 		return Start
-	case d.Backlogged, e.queued != 0 && e.queued == c.queued:
+	case d.Backlogged, c.queued[d.Endpoint]:
 		return OverflowQueue
 	case e.state != closed && (e.probe != nil || a.o.Now().Before(e.probeAt)):
 		return OverflowBreaker
@@ -388,7 +387,7 @@ func (a *Admission) overflowAll(c *company, e *endpoint, w decided) decided {
 	for range w.deliveries {
 		a.release(c)
 	}
-	a.markQueued(c, e)
+	c.markQueued(e.id)
 	return w
 }
 

@@ -223,7 +223,7 @@ func TestInFlightLimit(t *testing.T) {
 	}
 }
 
-func TestWaitingOnesStartInTheirOrder(t *testing.T) {
+func TestWaitingDeliveriesStartInTheirOrder(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{PerEndpoint: 2})
 	first, _ := f.enter(1, 1, Start)
@@ -242,7 +242,7 @@ func TestWaitingOnesStartInTheirOrder(t *testing.T) {
 	}
 }
 
-func TestAllThatMayStartWhenTheLimitHasGrown(t *testing.T) {
+func TestAHigherLimitStartsSeveralWaitingDeliveries(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 64})
 	others := f.hold(2, 2, 57)
@@ -429,7 +429,7 @@ func TestAQueuedAttemptIsNoProbe(t *testing.T) {
 	f.wantBreakers(0, 1, 0)
 }
 
-func TestWaitingOnesOverflowWhenTheBreakerOpens(t *testing.T) {
+func TestWaitingDeliveriesOverflowWhenTheBreakerOpens(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{PerEndpoint: 1, BreakerFailures: 1})
 	d, _ := f.enter(1, 1, Start)

@@ -16,12 +16,10 @@ type company struct {
 	held  int // its deliveries and outcomes in memory
 	extra int // of these, outcomes without a place
 	// failing: its last attempt found the endpoint out of reach.
-	failing bool
-	// queued numbers the present set of the company's endpoints that have a queue; 0: none has. An
-	// endpoint is in the set if its own queued is the same, so a new number replaces the whole set.
-	queued   uint64
-	passed   *list.Element // in Admission.passed; nil: it is not
-	matching int           // events that are to be matched; they have places too
+	failing  bool
+	queued   map[uuid.UUID]bool // its endpoints that have a queue
+	passed   *list.Element      // in Admission.passed; nil: it is not
+	matching int                // events that are to be matched; they have places too
 }
 
 // Free returns how many more deliveries the company may claim; 0 when it holds its share, and
@@ -128,20 +126,19 @@ func (a *Admission) SetQueued(company uuid.UUID, endpoints []uuid.UUID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c := a.company(company)
-	c.queued = 0
+	c.queued = nil
 	for _, id := range endpoints {
-		a.markQueued(c, a.endpoint(id))
+		c.markQueued(id)
 	}
 	a.fileCompany(c)
 }
 
-// markQueued notes that the endpoint has a queue.
-func (a *Admission) markQueued(c *company, e *endpoint) {
-	if c.queued == 0 {
-		a.lastMark++
-		c.queued = a.lastMark
+// markQueued notes that an endpoint has a queue.
+func (c *company) markQueued(endpoint uuid.UUID) {
+	if c.queued == nil {
+		c.queued = map[uuid.UUID]bool{}
 	}
-	e.queued = c.queued
+	c.queued[endpoint] = true
 }
 
 // company finds or makes a company. fileCompany must follow.
@@ -161,7 +158,7 @@ func (a *Admission) fileCompany(c *company) {
 	case c.held > 0:
 		a.holding[c.id] = c
 		return
-	case !c.failing && c.queued == 0 && c.passed == nil:
+	case !c.failing && len(c.queued) == 0 && c.passed == nil:
 		a.forget(c)
 	default:
 		delete(a.holding, c.id)

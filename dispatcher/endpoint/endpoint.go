@@ -10,12 +10,12 @@ const ewmaWeight = 8 // the newest latency counts for one in so many
 
 // endpoint is the state of one receiver.
 type endpoint struct {
+	id       uuid.UUID
 	inFlight int
 	waiting  []*Delivery // first come, first served; none while the breaker is not closed
 	parked   int         // Queued deliveries that wait for a place of their host
 	failing  bool        // out of reach at the last attempt
 	latency  time.Duration
-	queued   uint64 // see company.queued
 	// progressAt is when the last attempt ended, or the first began.
 	progressAt time.Time
 	// pausedUntil is when the pause ends that the receiver asked for.
@@ -117,7 +117,7 @@ func (a *Admission) endpoint(id uuid.UUID) *endpoint {
 			a.breakers[e.state]--
 		}
 	}
-	e := &endpoint{}
+	e := &endpoint{id: id}
 	a.endpoints[id] = e
 	a.breakers[closed]++
 	return e

@@ -350,7 +350,7 @@ func (m *model) check(t *rapid.T) {
 			want = others
 		}
 		if got := m.Free(id(company)); got != want {
-			t.Fatalf("company %d: free %d, the claim is told %d", company, got, want)
+			t.Fatalf("company %d: free %d, the claim gets %d", company, got, want)
 		}
 	}
 }

@@ -97,7 +97,8 @@ func TestAttemptsAreShownAtOtherReplicas(t *testing.T) {
 	}
 }
 
-// TestAFloodIsDroppedAndCounted, on its way and at a viewer that does not read.
+// Of many attempts, some are dropped and counted: when a replica writes them, and when a viewer does
+// not read them.
 func TestAFloodIsDroppedAndCounted(t *testing.T) {
 	t.Parallel()
 	tail := replica(t, redistest.New(t))
@@ -125,7 +126,7 @@ func TestAFloodIsDroppedAndCounted(t *testing.T) {
 		return err == nil && len(newest) == 1 && numberOf(newest[0]) == slow.last+2*streamLength
 	})
 	shown, lost = 0, 0
-	waittest.Until(t, "a viewer that does not read is told of the entries that it missed", func() bool {
+	waittest.Until(t, "a viewer that did not read gets the number of entries that it missed", func() bool {
 		got, dropped := next(t, slow)
 		shown, lost = shown+len(got), lost+dropped
 		return shown == streamLength && lost == streamLength
@@ -154,7 +155,7 @@ func TestAViewerOutlivesItsStream(t *testing.T) {
 	}
 }
 
-// TestViewersAreBounded: those of a company, those of all; and closing lets them go.
+// The viewers of a company are bounded, and so are all viewers. Close ends their views.
 func TestViewersAreBounded(t *testing.T) {
 	t.Parallel()
 	tail := replica(t, redistest.New(t))

@@ -61,7 +61,7 @@ func (h *bench) subscriber(company, id uuid.UUID) Series {
 	return series
 }
 
-// TestReplicasAddUp, by minute and by hour, for the company, the subscriber and all.
+// The counts of two replicas add up, by minute and by hour, for the company, the subscriber and all.
 func TestReplicasAddUp(t *testing.T) {
 	t.Parallel()
 	h := newBench(t)
@@ -105,8 +105,8 @@ func TestReplicasAddUp(t *testing.T) {
 	}
 }
 
-// TestMinutesAndHoursAreKeptForATime: a minute is kept for three hours and an hour for seven days, quiet ones
-// in between are 0, and the pending events stay what they were.
+// A minute is kept for three hours and an hour for seven days. Without traffic its counts are 0, and its
+// pending events are those of the one before.
 func TestMinutesAndHoursAreKeptForATime(t *testing.T) {
 	t.Parallel()
 	h := newBench(t)
@@ -153,7 +153,6 @@ func TestMinutesAndHoursAreKeptForATime(t *testing.T) {
 	}
 }
 
-// TestCountersAreSmallAndExpire in Redis.
 func TestCountersAreSmallAndExpire(t *testing.T) {
 	t.Parallel()
 	h := newBench(t)
@@ -175,7 +174,7 @@ func TestCountersAreSmallAndExpire(t *testing.T) {
 	}
 }
 
-// TestLargeCounts have four exact digits, also when they are the sum of many.
+// Large counts are exact to one part in 4,096, also when they are the sum of many.
 func TestLargeCounts(t *testing.T) {
 	t.Parallel()
 	h := newBench(t)
@@ -194,7 +193,7 @@ func TestLargeCounts(t *testing.T) {
 	}
 }
 
-// TestACompanyLeavesPlacesForOthers: it has at most half of what is gathered.
+// At most half of the gathered subscribers are of one company.
 func TestACompanyLeavesPlacesForOthers(t *testing.T) {
 	t.Parallel()
 	h := newBench(t)
@@ -216,7 +215,7 @@ func TestACompanyLeavesPlacesForOthers(t *testing.T) {
 	}
 }
 
-// TestCountsAreDroppedWhileRedisIsDown: later counts are written.
+// Counts are dropped while Redis is down. Later counts are written.
 func TestCountsAreDroppedWhileRedisIsDown(t *testing.T) {
 	t.Parallel()
 	h := newBench(t)

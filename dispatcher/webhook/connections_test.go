@@ -66,7 +66,7 @@ func sendFrom(t *testing.T, s *Sender, address string, senders, n int) {
 
 // Each wave is as many requests as may be in flight, and ends before the next
 // begins: all connections are in use, then all are idle.
-func TestTheConnectionsOfACrowdAreKept(t *testing.T) {
+func TestConnectionsOfManySubscribersAreKept(t *testing.T) {
 	const waves = 5
 	var arrived atomic.Int64
 	var full [waves]chan struct{}
@@ -90,7 +90,7 @@ func TestTheConnectionsOfACrowdAreKept(t *testing.T) {
 	}
 }
 
-func TestACrowdOpensNoMoreConnectionsThanItsLimits(t *testing.T) {
+func TestManySubscribersOpenNoMoreConnectionsThanTheirLimits(t *testing.T) {
 	address, trust, opened := countingReceiver(t, accepting, nil)
 	sendFrom(t, patientSender(t, trust), address, crowd, 5_000)
 	if n := opened.Load(); n > 2*crowd {
@@ -98,7 +98,7 @@ func TestACrowdOpensNoMoreConnectionsThanItsLimits(t *testing.T) {
 	}
 }
 
-func TestACrowdSharesAnHTTP2Connection(t *testing.T) {
+func TestManySubscribersShareAnHTTP2Connection(t *testing.T) {
 	address, trust, opened := countingReceiver(t, accepting, func(s *httptest.Server) {
 		s.EnableHTTP2 = true
 		s.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 1 << 16}
@@ -145,10 +145,10 @@ type dialing struct {
 
 func dialFor(t *testing.T, d *dials) dialing {
 	t.Helper()
-	hooks := &httptrace.ClientTrace{}
-	ctx, ended := track(t.Context(), hooks)
-	hooks.GetConn("")
-	w := dialing{ended, make(chan func(), 1)}
+	attempt := &progress{now: time.Now}
+	ctx := attempt.follow(t.Context())
+	httptrace.ContextClientTrace(ctx).GetConn("")
+	w := dialing{attempt.needNone, make(chan func(), 1)}
 	go func() {
 		if end, err := d.begin(ctx, "example.com:443"); err == nil {
 			w.begun <- end

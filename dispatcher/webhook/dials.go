@@ -3,9 +3,7 @@ package webhook
 import (
 	"context"
 	"errors"
-	"net/http/httptrace"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -34,46 +32,17 @@ type hostDials struct {
 	running chan struct{} // has an element for each running dial
 }
 
-// connection is the state of an attempt: a channel that is closed once it has a connection.
-type connection struct{ made atomic.Pointer[chan struct{}] }
-
-type connectionKey struct{}
-
 func newDials() *dials { return &dials{patience: dialPatience, hosts: map[string]*hostDials{}} }
-
-// track returns the context for one attempt, and a function to call once RoundTrip has
-// returned. It extends the hooks of the attempt's trace instead of adding a second trace:
-// net/http joins traces by reflection, which costs 5 % of a delivery.
-func track(ctx context.Context, hooks *httptrace.ClientTrace) (context.Context, func()) {
-	c := &connection{}
-	ended := func() {
-		if made := c.made.Swap(nil); made != nil {
-			close(*made)
-		}
-	}
-	hooks.GetConn = func(string) { // once more when a kept connection was stale
-		made := make(chan struct{})
-		c.made.Store(&made)
-	}
-	got := hooks.GotConn
-	hooks.GotConn = func(info httptrace.GotConnInfo) {
-		ended()
-		if got != nil {
-			got(info)
-		}
-	}
-	return httptrace.WithClientTrace(context.WithValue(ctx, connectionKey{}, c), hooks), ended
-}
 
 // begin waits until a dial may start. If it returns no error, the caller calls end after the dial.
 func (d *dials) begin(ctx context.Context, host string) (end func(), err error) {
 	var connected <-chan struct{}
-	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
-		made := c.made.Load()
-		if made == nil {
+	if attempt, ok := ctx.Value(progressKey{}).(*progress); ok {
+		needed := attempt.needed.Load()
+		if needed == nil {
 			return nil, errNotNeeded
 		}
-		connected = *made
+		connected = *needed
 	}
 	h := d.enter(host)
 	patience := time.NewTimer(d.patience)

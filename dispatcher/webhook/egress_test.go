@@ -65,7 +65,7 @@ func insideListener(t *testing.T) (port string, accepted *atomic.Int64) {
 
 // A name that resolved to a public address at registration and now resolves to an internal
 // one: no attempt connects, whatever the address family.
-func TestRebindingReachesNothingInside(t *testing.T) {
+func TestARebindingNameReachesNoInternalAddress(t *testing.T) {
 	t.Parallel()
 	port, accepted := insideListener(t)
 	for addr, family := range insiders {
@@ -99,7 +99,7 @@ func TestRebindingReachesNothingInside(t *testing.T) {
 
 // A literal internal address in a URL is refused at the connection, for example after a
 // change of settings.
-func TestLiteralAddressesInsideAreRefusedAtTheConnection(t *testing.T) {
+func TestLiteralInternalAddressesAreRefusedAtTheConnection(t *testing.T) {
 	t.Parallel()
 	port, accepted := insideListener(t)
 	s := newTestSender(t, func(o *SenderOptions) { o.Guard = egress.New(egress.Options{Resolver: dnstest.Resolver(t)}) })
@@ -119,7 +119,7 @@ func TestLiteralAddressesInsideAreRefusedAtTheConnection(t *testing.T) {
 	}
 }
 
-func TestRedirectsInsideReachNothing(t *testing.T) {
+func TestRedirectsReachNoInternalAddress(t *testing.T) {
 	t.Parallel()
 	port, accepted := insideListener(t)
 	for addr := range insiders {

@@ -132,20 +132,19 @@ func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, errAttemptTimeout)
 	defer cancel()
 	pool := s.transports.of(r)
-	watch := &stopwatch{now: s.now}
-	ctx, hooks := watch.trace(ctx)
-	ctx, connected := track(ctx, hooks)
+	p := &progress{now: s.now}
+	ctx = p.follow(ctx)
 	// Not http.Client: it would follow redirects.
 	req := s.request(ctx, r, started.Unix())
 	res.Sent = req.Header
 	resp, err := pool.RoundTrip(req)
-	connected()
+	p.needNone()
 	if err != nil {
 		res.Class, res.Err = classifyError(ctx, err), err
 	} else {
 		s.readAnswer(ctx, resp, r.Headers, &res)
 	}
-	res.Duration, res.Timing = s.now().Sub(started), watch.stop()
+	res.Duration, res.Timing = s.now().Sub(started), p.stop()
 	return res
 }
 

@@ -299,7 +299,7 @@ func TestAnEndlessBodyIsCutAndItsConnectionWithIt(t *testing.T) {
 			}
 		})
 		res := newTestSender(t, nil).Send(t.Context(), requestTo(t, address))
-		<-stopped // the receiver's writes fail, so nobody reads on
+		<-stopped // the writes of the receiver fail: the sender reads no more
 		want, kept := attempt.ClassOversized, 0
 		if code == http.StatusInternalServerError {
 			want, kept = attempt.ClassHTTP5xx, maxStoredBody
@@ -382,7 +382,7 @@ func TestUnreachableReceivers(t *testing.T) {
 		change  func(*SenderOptions)
 		want    attempt.ErrorClass
 	}{
-		"nobody listens":  {"http://127.0.0.1:1/", nil, attempt.ClassConnect},
+		"closed port":     {"http://127.0.0.1:1/", nil, attempt.ClassConnect},
 		"no such name":    {"http://nobody.invalid/", func(o *SenderOptions) { o.ConnectTimeout = time.Second }, attempt.ClassDNS},
 		"refused address": {listening(t, holdOpen), func(o *SenderOptions) { o.Guard = nil }, attempt.ClassRefusedAddress},
 		"metadata":        {"http://169.254.169.254/", nil, attempt.ClassRefusedAddress},

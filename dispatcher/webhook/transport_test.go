@@ -157,7 +157,7 @@ func TestThePoolsOfCertificatesAreBounded(t *testing.T) {
 	}
 }
 
-func TestWhatAReceiverRepeatsOfOurHeadersIsNotKept(t *testing.T) {
+func TestHeaderValuesThatAReceiverRepeatsAreNotKept(t *testing.T) {
 	t.Parallel()
 	address := listening(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)

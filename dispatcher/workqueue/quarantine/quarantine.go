@@ -217,6 +217,15 @@ func (s *Store) List(ctx context.Context, f Filter) (page Page, err error) {
 	return page, nil
 }
 
+// ParseID reads the ID of a company's entry. ErrNotFound when it is none.
+func ParseID(company uuid.UUID, id string) (Entry, error) {
+	e, ok := parse(company.String()+"/"+strings.Replace(id, ".", "/", 1), 0)
+	if !ok || id == "" || e.ID() != id {
+		return Entry{}, ErrNotFound
+	}
+	return e, nil
+}
+
 func parse(member string, ms int64) (Entry, bool) {
 	parts := strings.Split(member, "/")
 	if len(parts) < 2 || len(parts) > 3 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -255,5 +256,20 @@ func TestRetriedDeliveryIsClaimedAgain(t *testing.T) {
 	slices.Sort(claimed)
 	if !slices.Equal(claimed, []string{"damaged", "waits"}) {
 		t.Errorf("claimed %v", claimed)
+	}
+}
+
+func TestParseID(t *testing.T) {
+	t.Parallel()
+	company, subscriber := uuid.New(), uuid.New()
+	for _, id := range []string{"evt-1", "evt-1." + subscriber.String(), "." + subscriber.String()} {
+		if e, err := quarantine.ParseID(company, id); err != nil || e.ID() != id || e.Company != company {
+			t.Errorf("%q: %+v, %v", id, e, err)
+		}
+	}
+	for _, id := range []string{"", ".", "evt.x", "a/b", "evt." + strings.ToUpper(subscriber.String()), "evt/" + subscriber.String()} {
+		if e, err := quarantine.ParseID(company, id); !errors.Is(err, quarantine.ErrNotFound) {
+			t.Errorf("%q: %+v, %v", id, e, err)
+		}
 	}
 }
