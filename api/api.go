@@ -24,9 +24,12 @@ import (
 	"spendhook/auth/tokens"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/inspect"
+	"spendhook/events/eventtype"
 	"spendhook/events/history"
 	"spendhook/internal/clock"
+	"spendhook/internal/idempotency"
 	"spendhook/internal/peer"
 	"spendhook/internal/requestmemory"
 	"spendhook/internal/tracing"
@@ -35,6 +38,7 @@ import (
 	"spendhook/storage/cards/bulk"
 	"spendhook/storage/locations"
 	"spendhook/storage/reimbursements"
+	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
 	"spendhook/subscribers/listing"
@@ -43,19 +47,19 @@ import (
 // Options are what the API needs. The domain's parts and Verifier are
 // required; the rest has defaults.
 type Options struct {
-	Subscribers     subscriberService
+	Subscribers     *subscribers.Store
 	SubscriberLists *listing.Reader
 	Certificates    *certificate.Store
 	Health          *health.Store
 	Publisher       publisher
 	Events          *history.Reader
-	EventTypes      eventTypeStore
-	Deliveries      deliveryStore
+	EventTypes      *eventtype.Store
+	Deliveries      *store.Store
 	Redelivery      redeliveryService
 	Inspector       *inspect.Inspector
 	Feed            feedReader
 	Dispatcher      *dispatcher.Dispatcher
-	Idempotency     idempotencyStore
+	Idempotency     *idempotency.Store
 	Cards           *cards.Store
 	CardJobs        cardSubmitter
 	BulkJobs        *bulk.Store
