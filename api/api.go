@@ -14,27 +14,39 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/gorilla/mux"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"spendhook/api/gen"
+	"spendhook/audit"
 	"spendhook/auth"
 	"spendhook/auth/clients"
 	"spendhook/auth/keys"
 	"spendhook/auth/tokens"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/store"
+	"spendhook/dispatcher/feed"
 	"spendhook/dispatcher/inspect"
+	"spendhook/dispatcher/redelivery"
+	"spendhook/events"
+	"spendhook/events/eventtype"
 	"spendhook/events/history"
+	"spendhook/events/publish"
 	"spendhook/internal/clock"
+	"spendhook/internal/idempotency"
 	"spendhook/internal/peer"
 	"spendhook/internal/requestmemory"
 	"spendhook/internal/tracing"
 	"spendhook/storage/billing"
 	"spendhook/storage/cards"
 	"spendhook/storage/cards/bulk"
+	"spendhook/storage/creations"
 	"spendhook/storage/locations"
 	"spendhook/storage/reimbursements"
+	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
 	"spendhook/subscribers/listing"
@@ -43,19 +55,19 @@ import (
 // Options are what the API needs. The domain's parts and Verifier are
 // required; the rest has defaults.
 type Options struct {
-	Subscribers     subscriberService
+	Subscribers     *subscribers.Store
 	SubscriberLists *listing.Reader
 	Certificates    *certificate.Store
 	Health          *health.Store
 	Publisher       publisher
 	Events          *history.Reader
-	EventTypes      eventTypeStore
-	Deliveries      deliveryStore
+	EventTypes      *eventtype.Store
+	Deliveries      *store.Store
 	Redelivery      redeliveryService
 	Inspector       *inspect.Inspector
 	Feed            feedReader
 	Dispatcher      *dispatcher.Dispatcher
-	Idempotency     idempotencyStore
+	Idempotency     *idempotency.Store
 	Cards           *cards.Store
 	CardJobs        cardSubmitter
 	BulkJobs        *bulk.Store
@@ -66,7 +78,7 @@ type Options struct {
 	Verifier        *auth.Verifier
 
 	// Audit records changes. Nil means no audit log.
-	Audit auditLog
+	Audit *audit.Log
 
 	// Console serves the paths below /console. Nil serves none.
 	Console http.Handler
@@ -106,6 +118,39 @@ type Options struct {
 	Logger  *slog.Logger     // nil means slog.Default
 	Metrics *Metrics         // nil means metrics that nothing exports
 	Tracing *tracing.Tracing // nil has no spans
+}
+
+// These interfaces are of the parts of the domain that tests replace. All methods are safe for concurrent
+// use and obey the deadline of their context.
+
+// publisher is *publish.Publisher.
+type publisher interface {
+	Accept(ctx context.Context, list []events.Event) ([]publish.Result, error)
+}
+
+// redeliveryService repeats deliveries; it is *redelivery.Service.
+type redeliveryService interface {
+	Retry(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error)
+	Replay(ctx context.Context, ref events.Ref, only []uuid.UUID) ([]delivery.Delivery, error)
+	Recover(ctx context.Context, in redelivery.RecoverRequest) (redelivery.Job, error)
+	Drop(ctx context.Context, company, subscriber uuid.UUID) (redelivery.Job, error)
+	RetryAll(ctx context.Context, in redelivery.RetryRequest) (redelivery.Job, error)
+	Job(ctx context.Context, company, id uuid.UUID) (redelivery.Job, error)
+	Jobs(ctx context.Context, f redelivery.JobFilter) (redelivery.JobPage, error)
+	Cancel(ctx context.Context, company, id uuid.UUID) (redelivery.Job, error)
+	Erase(ctx context.Context, company uuid.UUID) (redelivery.Job, error)
+}
+
+// feedReader reads events by their numbers; it is *feed.Reader.
+type feedReader interface {
+	Read(ctx context.Context, q feed.Request) (feed.Page, error)
+	Wait(ctx context.Context, company uuid.UUID, after int64) (arrived bool, err error)
+}
+
+// cardSubmitter stores a bulk creation of cards and queues its items. Submit
+// returns what bulk.Store.CreateCardJob does.
+type cardSubmitter interface {
+	Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once creations.Once) (bulk.Job, error)
 }
 
 type server struct {

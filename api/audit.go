@@ -18,12 +18,6 @@ import (
 	"spendhook/internal/peer"
 )
 
-// auditLog is *audit.Log.
-type auditLog interface {
-	Record(e audit.Entry)
-	List(ctx context.Context, f audit.Filter) (audit.Page, error)
-}
-
 // newAuditEntry returns the audit entry of a request, or nil when the operation is not audited.
 func (s *server) newAuditEntry(w http.ResponseWriter, r *http.Request, q *request) *audit.Entry {
 	if q.op.action == "" || s.opts.Audit == nil {

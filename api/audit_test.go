@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/api/gen"
 	"spendhook/audit"
@@ -178,17 +179,17 @@ func TestRequestsThatChangeNothingAreNotAudited(t *testing.T) {
 	}
 }
 
-// failing deletes a subscriber and then returns a time-out.
-type failing struct{ subscriberService }
-
-func (f failing) Delete(ctx context.Context, company, id uuid.UUID, revisions ...string) error {
-	return errors.Join(f.subscriberService.Delete(ctx, company, id, revisions...), context.DeadlineExceeded)
-}
-
 func TestAChangeThatMayHaveBeenMadeIsAudited(t *testing.T) {
 	t.Parallel()
-	h := setup(t, func(o *Options) { o.Subscribers = failing{o.Subscribers} })
+	client := redistest.New(t)
+	h := setupOn(t, client)
 	sub := as[gen.Subscriber](h.call("POST", "/api/v1/subscribers", newSubscriber).want(http.StatusCreated))
+	client.AddHook(faults{func(cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" && commandNames(cmd, sub.UUID.String()) {
+			return context.DeadlineExceeded
+		}
+		return nil
+	}})
 	h.call("DELETE", "/api/v1/subscribers/"+sub.UUID.String(), "").want(http.StatusServiceUnavailable)
 	list := h.audited("action=subscriber.delete")
 	if len(list) != 1 || list[0].Outcome != gen.AuditEntryOutcomeUnknown || list[0].Target.Ids[0] != sub.UUID.String() {
@@ -327,23 +328,21 @@ func TestAuditIsExportedAsLines(t *testing.T) {
 	}
 }
 
-// cutOff is an audit log whose second page cannot be read.
-type cutOff struct {
-	auditLog
-	calls int
-}
-
-func (c *cutOff) List(ctx context.Context, f audit.Filter) (audit.Page, error) {
-	if c.calls++; c.calls == 2 {
-		return audit.Page{}, context.DeadlineExceeded
-	}
-	return c.auditLog.List(ctx, f)
-}
-
+// The second part cannot be read.
 func TestAFailedExportIsCutOff(t *testing.T) {
 	t.Parallel()
-	h := setup(t, func(o *Options) { o.Audit = &cutOff{auditLog: o.Audit} })
+	client, reads := redistest.New(t), 0
+	h := setupOn(t, client)
 	h.many(1200)
+	client.AddHook(faults{func(cmd redis.Cmder) error {
+		if cmd.Name() != "xrevrange" {
+			return nil
+		}
+		if reads++; reads > 2 { // the first two are for the first part
+			return context.DeadlineExceeded
+		}
+		return nil
+	}})
 	server := httptest.NewServer(h.handler)
 	defer server.Close()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/api/v1/audit", nil)

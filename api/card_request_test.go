@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"spendhook/api/gen"
+	"spendhook/internal/invalid"
 )
 
 // listedType is the type of the company's only card in the list.
@@ -210,8 +211,9 @@ var cardInputTests = suite{
 func TestLongNumbersAreNotParsed(t *testing.T) {
 	t.Parallel()
 	for length, good := range map[int]bool{longestNumber: true, longestNumber + 1: false, 1 << 20: false} {
-		if _, err := requiredNumber("x", []byte(strings.Repeat("9", length))); (err == nil) != good {
-			t.Errorf("%d digits: %v", length, err)
+		var problems invalid.Error
+		if got := number(&problems, "x", []byte(strings.Repeat("9", length))); (got != nil) != good {
+			t.Errorf("%d digits: %v", length, problems)
 		}
 	}
 }
@@ -221,12 +223,13 @@ func TestAmountsAreExact(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`-?(0|[1-9][0-9]{0,25})(\.[0-9]{0,24}[1-9])?`).Draw(t, "amount")
-		got, err := requiredNumber("x", []byte(text))
-		if err != nil {
-			t.Fatal(err)
+		var problems invalid.Error
+		got := number(&problems, "x", []byte(text))
+		if got == nil {
+			t.Fatal(problems)
 		}
-		if text != "-0" && string(money(got)) != text {
-			t.Fatalf("%s became %s", text, money(got))
+		if text != "-0" && string(money(*got)) != text {
+			t.Fatalf("%s became %s", text, money(*got))
 		}
 	})
 }

@@ -45,11 +45,15 @@ func (s *server) GetCard(ctx context.Context, q *request, id gen.CardPath) (repl
 
 // SetCardThreshold is PATCH /api/v3/cards/{uuid}/threshold.
 func (s *server) SetCardThreshold(ctx context.Context, q *request, id gen.CardPath, in gen.CardThreshold) (reply, error) {
-	threshold, err := requiredNumber("threshold", in.Threshold)
-	if err != nil {
+	var e invalid.Error
+	threshold := number(&e, "threshold", in.Threshold)
+	if threshold == nil && len(e.Fields) == 0 {
+		e.Add("threshold", "REQUIRED", "is required")
+	}
+	if err := e.OrNil(); err != nil {
 		return reply{}, err
 	}
-	card, err := s.opts.Cards.SetCardThreshold(ctx, q.company, id, threshold)
+	card, err := s.opts.Cards.SetCardThreshold(ctx, q.company, id, *threshold)
 	return ok(changedCard(card)), err
 }
 
@@ -184,17 +188,4 @@ func number(e *invalid.Error, field string, value jsontext.Value) *decimal.Decim
 	}
 	e.Add(field, "INVALID", "must be a number of at most %d characters", longestNumber)
 	return nil
-}
-
-func requiredNumber(field string, value jsontext.Value) (decimal.Decimal, error) {
-	var e invalid.Error
-	exact := number(&e, field, value)
-	switch {
-	case e.OrNil() != nil:
-		return decimal.Decimal{}, &e
-	case exact == nil:
-		return decimal.Decimal{}, fieldProblem(field, "REQUIRED", "is required")
-	default:
-		return *exact, nil
-	}
 }

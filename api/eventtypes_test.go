@@ -2,18 +2,19 @@ package api
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"spendhook/api/gen"
-	"spendhook/events/eventtype"
+	"spendhook/internal/redistest"
 )
 
 const paidType = `{"description":"A payment was paid.\nMore of it.",` +
@@ -162,31 +163,22 @@ func TestWebhooksDocument(t *testing.T) {
 	}
 }
 
-// While Redis is unavailable the webhooks are those that were read last; before, there are none.
+// While Redis is down the webhooks are those that were read last; before, there are none.
 func TestWebhooksWithoutRedis(t *testing.T) {
 	t.Parallel()
-	types := &awayTypes{}
-	h := setup(t, func(o *Options) {
-		types.eventTypeStore = o.EventTypes
-		o.EventTypes = types
-	})
-	types.away = true
+	var down atomic.Bool
+	client := redistest.New(t)
+	h := setupOn(t, client)
+	client.AddHook(faults{func(redis.Cmder) error {
+		if down.Load() {
+			return context.DeadlineExceeded
+		}
+		return nil
+	}})
+	down.Store(true)
 	h.call("GET", "/webhooks.json", "", noToken).want(http.StatusServiceUnavailable, "UNAVAILABLE")
-	types.away = false
+	down.Store(false)
 	h.call("GET", "/webhooks.json", "", noToken).want(http.StatusOK)
-	types.away = true
+	down.Store(true)
 	h.call("GET", "/webhooks.json", "", noToken).want(http.StatusOK)
-}
-
-type awayTypes struct {
-	eventTypeStore
-
-	away bool
-}
-
-func (a *awayTypes) List(ctx context.Context) ([]eventtype.Type, error) {
-	if a.away {
-		return nil, errors.Join(errors.New("list"), context.DeadlineExceeded)
-	}
-	return a.eventTypeStore.List(ctx)
 }

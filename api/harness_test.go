@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -306,6 +307,40 @@ func as[T any](a answer) T {
 		a.t.Fatalf("%v: %s", err, a.Body)
 	}
 	return into
+}
+
+// faults makes commands fail after Redis has carried them out.
+type faults struct{ of func(cmd redis.Cmder) error }
+
+func (f faults) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (f faults) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if fault := f.of(cmd); fault != nil {
+			cmd.SetErr(fault)
+			return fault
+		}
+		return err
+	}
+}
+
+func (f faults) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, commands []redis.Cmder) error {
+		err := next(ctx, commands)
+		for _, cmd := range commands {
+			if fault := f.of(cmd); fault != nil {
+				cmd.SetErr(fault)
+				err = fault
+			}
+		}
+		return err
+	}
+}
+
+// commandNames reports whether an argument of the command contains the text.
+func commandNames(cmd redis.Cmder, text string) bool {
+	return slices.ContainsFunc(cmd.Args(), func(arg any) bool { return strings.Contains(fmt.Sprint(arg), text) })
 }
 
 // transcript collects logs and bodies.

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,36 +11,32 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/delivery"
-	"spendhook/events"
 	"spendhook/internal/redistest"
 )
-
-// broken fails every read of deliveries; the id of the event chooses the failure.
-type broken struct{ deliveryStore }
-
-func (broken) OfEvent(_ context.Context, ref events.Ref) ([]delivery.Delivery, error) {
-	if ref.ID == "panic" {
-		panic("kaboom sekrit")
-	}
-	if ref.ID == "loading" {
-		return nil, errLoading
-	}
-	return nil, errors.New("WRONGTYPE sekrit")
-}
 
 // errLoading is one that Redis will recover from.
 var errLoading = fmt.Errorf("sekrit: %w", redis.ErrClosed)
 
 func TestUnknownErrorsAndPanicsArePlain500(t *testing.T) {
 	t.Parallel()
-	h := setup(t, func(o *Options) { o.Deliveries = broken{o.Deliveries} })
-	h.call("POST", "/api/v1/events", event("loading")).want(http.StatusAccepted)
-	h.call("GET", "/api/v1/events/loading/deliveries", "").want(http.StatusServiceUnavailable, "UNAVAILABLE")
-	for _, id := range []string{"panic", "error"} {
-		h.call("POST", "/api/v1/events", event(id)).want(http.StatusAccepted)
-		a := h.call("GET", "/api/v1/events/"+id+"/deliveries", "", header("X-Request-Id", "req-"+id)).want(http.StatusInternalServerError, "INTERNAL_ERROR")
-		if p := a.problem(); p.RequestID != "req-"+id || p.Instance != "/api/v1/events/"+id+"/deliveries" || strings.Contains(a.Body.String(), "sekrit") {
+	client := redistest.New(t)
+	h := setupOn(t, client)
+	client.AddHook(faults{func(cmd redis.Cmder) error {
+		switch {
+		case commandNames(cmd, "sick-panic"):
+			panic("kaboom sekrit")
+		case commandNames(cmd, "sick-loading"):
+			return errLoading
+		case commandNames(cmd, "sick-error"):
+			return errors.New("WRONGTYPE sekrit")
+		}
+		return nil
+	}})
+	h.call("GET", "/api/v1/deliveries/sick-loading."+uuid.NewString(), "").want(http.StatusServiceUnavailable, "UNAVAILABLE")
+	for _, id := range []string{"sick-panic", "sick-error"} {
+		path := "/api/v1/deliveries/" + id + "." + uuid.NewString()
+		a := h.call("GET", path, "", header("X-Request-Id", "req-"+id)).want(http.StatusInternalServerError, "INTERNAL_ERROR")
+		if p := a.problem(); p.RequestID != "req-"+id || p.Instance != path || strings.Contains(a.Body.String(), "sekrit") {
 			t.Errorf("%s", a.Body)
 		}
 		if h.seen.count("request_id=req-"+id) == 0 || h.seen.count("sekrit") == 0 {
