@@ -165,8 +165,9 @@ func (r *redisServer) rewriteAgain(ctx context.Context) error {
 }
 
 // forbidClaims makes Redis refuse the command by which claims take events from ready queues, so
-// that a backlog builds up. allowClaims ends that. The script that accepts events can still claim
-// some, but no more than 50 deliveries at a time, so it claims none of an array of 100 events.
+// that a backlog builds up. allowClaims ends that. The script that accepts events claims none of
+// an array of 100 events either: the first part is larger than what it may claim, and afterwards
+// the company has a ready queue.
 func (r *redisServer) forbidClaims(ctx context.Context) error {
 	_, err := r.ask(ctx, "ACL", "SETUSER", "default", "-lpop")
 	return err

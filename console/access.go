@@ -66,7 +66,7 @@ func (s *server) cookie(r *http.Request, value string) *http.Cookie {
 	return c
 }
 
-// secretOf returns the secret in the request's cookie; "" for no cookie, or more than one.
+// secretOf returns the secret in the request's cookie, and "" unless there is exactly one cookie.
 func (s *server) secretOf(r *http.Request) string {
 	if cookies := r.CookiesNamed(s.cookie(r, "").Name); len(cookies) == 1 {
 		return cookies[0].Value
@@ -106,16 +106,16 @@ func (s *server) findSession(ctx context.Context, r *http.Request) (session.Sess
 	return found, secret, nil
 }
 
-// tokenOf is the CSRF token in the forms of a session's pages. Another site can send the
-// session's cookie, but not this token.
+// tokenOf returns the CSRF token for the forms of a session's pages. Another site can make the
+// browser send the session's cookie, but does not know this token.
 func tokenOf(secret string) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte("form"))
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// askToOpen shows what a link opens. Only the button on the page uses up the link: programs
-// that fetch links, and pages of other sites, must not use it up.
+// askToOpen shows which session a link opens. Only the button on the page uses up the link, because
+// programs that fetch links and pages of other sites must not use it up.
 func (s *server) askToOpen(ctx context.Context, v *visit) error {
 	link := v.r.URL.Query().Get("link")
 	grant, err := s.opts.Sessions.Peek(ctx, link)
@@ -130,7 +130,7 @@ func (s *server) askToOpen(ctx context.Context, v *visit) error {
 type openPage struct {
 	Grant    session.Grant
 	Link     string
-	Replaces bool // the browser has a session, which ends
+	Replaces bool // the browser has a session, which the new session ends
 }
 
 func (s *server) open(ctx context.Context, v *visit) error {
@@ -180,6 +180,7 @@ var perSession = ratelimit.Limit{Name: "console", PerSecond: 20, Burst: 200}
 
 var errTooOften = errors.New("too many requests")
 
+// take counts a request against a limit. It returns errTooOften beyond the limit.
 func (s *server) take(ctx context.Context, limit ratelimit.Limit, key string) error {
 	if !s.opts.Limiter.Take(ctx, limit, key, 1).OK {
 		return errTooOften
@@ -187,14 +188,14 @@ func (s *server) take(ctx context.Context, limit ratelimit.Limit, key string) er
 	return nil
 }
 
-// leave ends the session.
-func (s *server) leave(ctx context.Context, v *visit) error {
+// signOut ends the session.
+func (s *server) signOut(ctx context.Context, v *visit) error {
 	v.setAuditEntry("console-session.end", "", v.Company, "console-session", v.ID.String())
 	if _, err := s.opts.Sessions.End(ctx, v.Company, v.ID, nil); err != nil && !errors.Is(err, session.ErrNotFound) {
 		return err
 	}
 	http.SetCookie(v.w, s.cookie(v.r, ""))
 	v.Session = session.Session{}
-	v.show("left", "Signed out", nil)
+	v.show("signed-out", "Signed out", nil)
 	return nil
 }

@@ -23,8 +23,8 @@ type asset struct {
 	gzipped     []byte
 }
 
-// assets serves static files under names that have a digest of their content, so
-// that browsers keep them for good.
+// assets serves static files under names that contain a digest of the content, so that browsers
+// can cache them without an end.
 type assets struct {
 	byPath map[string]asset
 	paths  map[string]string // by plain name
@@ -65,7 +65,7 @@ func compress(data []byte) []byte {
 	return out.Bytes()
 }
 
-// ServeHTTP writes a file, compressed where the client takes that.
+// ServeHTTP writes a file, compressed if the client accepts that.
 func (a *assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f, ok := a.byPath[r.URL.Path]
 	if !ok {

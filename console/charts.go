@@ -14,10 +14,10 @@ import (
 	"spendhook/subscribers"
 )
 
-// chart is a figure. The script draws it from its table.
+// chart is a figure with a table. A script draws the chart from the table.
 type chart struct {
 	Name, Title string
-	Unit        string // of its values: "" for a number, or "ms"
+	Unit        string // of the values: "" for a number, or "ms"
 	From        int64  // unix s of the first point
 	Step        int64  // s between two points
 	Count       int    // of points
@@ -30,10 +30,10 @@ type line struct{ Label, Tone string }
 
 type chartRow struct {
 	At     time.Time
-	Values []int64 // of each line; below 0: none
+	Values []int64 // of each line; negative: no value
 }
 
-// newChart makes a chart of points; values are those of the lines at a point.
+// newChart makes a chart of points. values returns the value of each line at a point.
 func newChart(name, title, unit string, points []traffic.Point, lines []line, values func(traffic.Point) []int64) chart {
 	c := chart{Name: name, Title: title, Unit: unit, Count: len(points), Lines: lines}
 	if len(points) < 2 {
@@ -91,10 +91,10 @@ func subscriberCharts(r chartRange) []chart {
 	}
 }
 
-// Heights of a sparkline, in its own units.
+// sparkHeight is the height of a sparkline, in units of its view box.
 const sparkHeight = 20
 
-// sparkline draws the attempts of an hour, and those of them that failed.
+// sparkline draws the attempts of an hour, and the failed attempts.
 func sparkline(points []traffic.Point) template.HTML {
 	sum := traffic.Sum(points)
 	if sum.Attempts() == 0 {
@@ -120,15 +120,15 @@ func sparkline(points []traffic.Point) template.HTML {
 		len(points), sparkHeight, text, text, all.String(), failed.String()))
 }
 
-// endpointRow is a subscriber that is among the worst.
+// endpointRow is a subscriber with many failures or a high latency.
 type endpointRow struct {
 	traffic.Ranked
 
-	Of *subscribers.Subscriber // nil when it was deleted
+	Of *subscribers.Subscriber // nil if it was deleted
 }
 
-// worstEndpoints returns the endpoints with most failures and the slowest ones, of a company or
-// of all companies.
+// worstEndpoints returns the endpoints with the most failures and the slowest endpoints, of a
+// company or of all companies.
 func (s *server) worstEndpoints(ctx context.Context, company *uuid.UUID) (failing, slow []endpointRow, err error) {
 	mostFailed, slowest, err := s.opts.Traffic.Worst(ctx, company, 5)
 	if err != nil {

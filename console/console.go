@@ -1,6 +1,6 @@
-// Package console is the web console. Its pages show events and deliveries, and change them.
-// The pages are rendered by the daemon and work without scripts. The console uses the same
-// domain packages as package api.
+// Package console is the web console. Its pages show and change events, deliveries and
+// subscribers. The daemon renders the pages, which work without scripts. The console uses the
+// same domain packages as package api.
 package console
 
 import (
@@ -52,9 +52,9 @@ type Options struct {
 	System      systemStatus
 	Audit       *audit.Log
 
-	// Revoked reports whether a client is revoked, which ends the sessions that it requested.
+	// Revoked reports whether a client is revoked. The sessions that it requested then end.
 	Revoked func(clientID string) bool
-	// CertificateRequired demands a client certificate of every browser.
+	// CertificateRequired means that every browser needs a client certificate.
 	CertificateRequired bool
 	// Peers recognises trusted proxies, which terminate TLS.
 	Peers *peer.Resolver
@@ -82,11 +82,11 @@ type server struct {
 	companies *lru.Cache[uuid.UUID, *cached[companySummary]]
 }
 
-// maxUnderWay bounds the pages that are rendered at once. Each takes some hundred KiB at most.
-const maxUnderWay = 128
+// maxRendering bounds the pages that are rendered at once. Each takes some hundred KiB at most.
+const maxRendering = 128
 
-// New returns the handler of all paths below /console. It is safe for concurrent
-// use and starts no goroutine. The error is a broken template.
+// New returns the handler of all paths below /console. The handler is safe for concurrent use and
+// starts no goroutine. New returns an error if a template is invalid.
 func New(opts Options) (http.Handler, error) {
 	opts.Now = clock.Or(opts.Now)
 	s := &server{opts: opts, mux: http.NewServeMux()}
@@ -104,7 +104,7 @@ func New(opts Options) (http.Handler, error) {
 	return protect(s.mux), nil
 }
 
-// The scopes of pages and changes; those of the API's operations that do the same.
+// The scopes of pages and changes. They are those of the API operations with the same effect.
 const (
 	anyone           = "" // any session
 	readSubscribers  = "subscribers:read"
@@ -144,7 +144,7 @@ func (s *server) routes() {
 	s.page("GET /console/system", platform, s.systemPage)
 	s.page("GET /console/", anyone, func(context.Context, *visit) error { return errNoPage })
 
-	s.form("POST /console/leave", pageTimeout, func(*session.Grant) bool { return true }, s.leave)
+	s.form("POST /console/leave", pageTimeout, func(*session.Grant) bool { return true }, s.signOut)
 	s.change("POST /console/subscribers/{uuid}/edit", writeSubscribers, forID(s.updateSubscriber))
 	s.change("POST /console/subscribers/{uuid}/filter-test", writeSubscribers, forID(s.tryFilter))
 	s.change("POST /console/subscribers/{uuid}/pause", writeSubscribers, forID(s.pause))

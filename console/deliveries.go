@@ -24,17 +24,17 @@ type deliveryRow struct {
 	Last       *attempt.Attempt
 }
 
-// EventPath is the address of its event's page.
+// EventPath returns the address of the event's page.
 func (r deliveryRow) EventPath() string { return eventPath(r.Ref.Ref) }
 
-// Tick is the value of its checkbox.
+// Tick returns the value of the row's checkbox.
 func (r deliveryRow) Tick() string { return r.Company.String() + "/" + r.PublicID() }
 
 type deliveriesPage struct {
 	Rows   []deliveryRow
 	Next   string
 	Dead   bool
-	Status string // that is asked for; "": any
+	Status string // in the filter; "": any
 }
 
 var deliveryStatuses = []string{
@@ -57,12 +57,12 @@ func (v *visit) deliveryFilter(company *uuid.UUID) (f store.Filter, err error) {
 	}
 	f.CodeFrom = v.number("code")
 	f.CodeTo = f.CodeFrom
-	f.Subscriber, err = v.subscriberAsked(company)
+	f.Subscriber, err = v.subscriberFilter(company)
 	return f, err
 }
 
-// subscriberAsked returns the subscriber in the filter of a list; nil means any.
-func (v *visit) subscriberAsked(company *uuid.UUID) (*uuid.UUID, error) {
+// subscriberFilter returns the subscriber in the filter of a list. nil means any.
+func (v *visit) subscriberFilter(company *uuid.UUID) (*uuid.UUID, error) {
 	text := v.Query("subscriber")
 	if text == "" {
 		return nil, nil
@@ -98,7 +98,8 @@ func (s *server) listDeliveries(ctx context.Context, v *visit, company *uuid.UUI
 	return nil
 }
 
-// subscriberLookup returns a function that reads each subscriber once; nil means that it was deleted.
+// subscriberLookup returns a function that reads each subscriber once. The function returns nil for
+// a deleted subscriber.
 func (s *server) subscriberLookup(ctx context.Context) func(company, id uuid.UUID) (*subscribers.Subscriber, error) {
 	read := map[[2]uuid.UUID]*subscribers.Subscriber{}
 	return func(company, id uuid.UUID) (*subscribers.Subscriber, error) {
@@ -117,7 +118,7 @@ func (s *server) subscriberLookup(ctx context.Context) func(company, id uuid.UUI
 	}
 }
 
-// deliveryRows adds the subscribers.
+// deliveryRows adds the subscribers to deliveries.
 func (s *server) deliveryRows(ctx context.Context, items []delivery.Delivery) ([]deliveryRow, error) {
 	subscriberOf := s.subscriberLookup(ctx)
 	rows := make([]deliveryRow, len(items))
@@ -137,7 +138,7 @@ func (s *server) deliveryRows(ctx context.Context, items []delivery.Delivery) ([
 type deliveryPage struct {
 	deliveryRow
 
-	Sent     *inspect.Sent // nil when it is not known any more, or not to be shown
+	Sent     *inspect.Sent // the request; nil if it cannot be built any more
 	Attempts []attemptRow
 	Checked  *check
 }
@@ -175,7 +176,7 @@ func (s *server) showDelivery(ctx context.Context, v *visit, company uuid.UUID, 
 	return nil
 }
 
-// Curl returns a curl command that sends the request of the attempts without a signature.
+// Curl returns a curl command that sends the same request as the attempts, without a signature.
 func (p *deliveryPage) Curl() string {
 	if p.Sent == nil {
 		return ""
@@ -187,8 +188,8 @@ func (p *deliveryPage) Curl() string {
 	return curl(shellQuote(p.Sent.URL), headers, p.ID, p.Sent.Body)
 }
 
-// curl returns a command that sends a body to a URL, which is quoted. A large body is the
-// downloaded file.
+// curl returns a curl command that sends a body to a quoted URL. For a large body the command reads
+// the downloaded file.
 func curl(url string, headers []string, event string, body []byte) string {
 	data := "@" + event + ".json"
 	if len(body) <= 4<<10 {
@@ -226,7 +227,7 @@ func (v *visit) download(name string, body []byte) {
 	_, _ = v.w.Write(body)
 }
 
-// verify checks a signature that a receiver got. It changes nothing.
+// verify checks a signature that a receiver got, and shows the result.
 func (s *server) verify(ctx context.Context, v *visit, company uuid.UUID) error {
 	c := check{Timestamp: strings.TrimSpace(v.r.PostFormValue("timestamp")), Signature: strings.TrimSpace(v.r.PostFormValue("signature"))}
 	at, err := strconv.ParseInt(c.Timestamp, 10, 64)

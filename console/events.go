@@ -24,7 +24,7 @@ type eventRow struct {
 	Status store.EventStatus
 }
 
-// Path is the address of the event's page.
+// Path returns the address of the event's page.
 func (r eventRow) Path() string { return eventPath(r.Ref()) }
 
 type eventsPage struct {
@@ -61,7 +61,7 @@ func (s *server) findEvent(v *visit, company *uuid.UUID, id string) error {
 	return nil
 }
 
-// eventRows reads one page, of events with the status if there is one.
+// eventRows reads one page of events. With a status, it reads only events with this status.
 func (s *server) eventRows(ctx context.Context, f history.Filter, status string) (rows []eventRow, next string, err error) {
 	if status != "" {
 		f.OnlyKey = status
@@ -96,7 +96,7 @@ func (s *server) eventRows(ctx context.Context, f history.Filter, status string)
 	return rows, page.Next, nil
 }
 
-// forEvent is a handler of pages about the event that the path names.
+// forEvent makes a handler from h, which gets the event in the path.
 func forEvent(h func(ctx context.Context, v *visit, ref events.Ref) error) handle {
 	return forCompany(func(ctx context.Context, v *visit, company uuid.UUID) error {
 		ref := events.Ref{Company: company, ID: v.r.PathValue("id")}
@@ -111,9 +111,9 @@ type eventPage struct {
 	Event     events.Stored
 	Status    store.EventStatus
 	Compacted bool
-	Explained []inspect.Explanation // nil when the session may not read deliveries
-	Total     int                   // of them, on all pages
-	Outcomes  []outcome             // how many of each, when there are several pages
+	Explained []inspect.Explanation // nil if the session may not read deliveries
+	Total     int                   // explanations on all pages
+	Outcomes  []outcome             // nil if there is only one page
 	Back      string
 	Next      string
 	Payload   *payload // nil unless it is requested

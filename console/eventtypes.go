@@ -10,11 +10,11 @@ import (
 	"spendhook/events/eventtype"
 )
 
-// typesPage lists all types, and shows one.
+// typesPage lists all types, and shows the chosen one.
 type typesPage struct {
 	Types           []eventtype.Type
-	Shown           *eventtype.Type // nil: none is chosen, or there is none of that name
-	Schema, Example string          // of it
+	Shown           *eventtype.Type // the chosen type; nil: none
+	Schema, Example string          // of the chosen type
 }
 
 func (s *server) eventTypes(ctx context.Context, v *visit) error {

@@ -44,7 +44,7 @@ func (s *server) funcs() template.FuncMap {
 	}
 }
 
-// number writes an exact number with commas, for people: visit.number does not read it.
+// number formats a number with commas between the thousands.
 func number[N int | int64](n N) string {
 	text := strconv.FormatInt(int64(n), 10)
 	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
@@ -65,7 +65,7 @@ func byteCount(n int64) string {
 	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
 }
 
-// wholeMillis is a duration that is known to the millisecond.
+// wholeMillis formats a duration in whole milliseconds.
 func wholeMillis(n int64) string {
 	if n == 0 {
 		return "< 1 ms"
@@ -76,7 +76,7 @@ func wholeMillis(n int64) string {
 	return shortDuration(time.Duration(n) * time.Millisecond)
 }
 
-// shortDuration is a duration for people, of two units at most.
+// shortDuration formats a duration in at most two units.
 func shortDuration(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -105,14 +105,14 @@ func units(d, large time.Duration, name string, small time.Duration, rest string
 	return text
 }
 
-// timeTag is a time in UTC, which the script shows in the zone of the viewer.
+// timeTag returns a time in UTC. A script of the page shows it in the viewer's time zone.
 func timeTag(t time.Time) template.HTML {
 	t = t.UTC()
 	stamp, text := t.Format("2006-01-02T15:04:05.000Z"), t.Format("2006-01-02 15:04:05")
 	return template.HTML(`<time datetime="` + stamp + `" title="` + text + t.Format(".000") + ` UTC">` + text + ` UTC</time>`) //nolint:gosec // digits alone
 }
 
-// label is a word with a tone. A page shows the tone by colour, and always also shows the word.
+// label is a word with a tone. A page shows the tone as a colour of the word.
 type label struct{ Text, Tone string }
 
 // The tones: success, waiting, an error that is retried, failure, and ended or disabled.
@@ -204,7 +204,7 @@ var classes = map[string]string{
 	"aborted": "interrupted by the daemon", "locked": "a secret of the subscriber cannot be decrypted", "panic": "an internal error of the daemon",
 }
 
-// classOf is the class of a failed attempt in words.
+// classOf describes the class of a failed attempt in words.
 func classOf(class string) string {
 	if text, ok := classes[class]; ok {
 		return text
@@ -212,5 +212,5 @@ func classOf(class string) string {
 	return strings.ReplaceAll(class, "_", " ")
 }
 
-// trimFloat writes a number without zeros at its end.
+// trimFloat formats a number without trailing zeros.
 func trimFloat(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }

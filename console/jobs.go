@@ -13,7 +13,7 @@ import (
 	"spendhook/subscribers"
 )
 
-// jobRow is a job with its subscriber, if it is about one that exists.
+// jobRow is a job with its subscriber. The subscriber is nil if the job has none or it was deleted.
 type jobRow struct {
 	redelivery.Job
 
@@ -34,7 +34,7 @@ var (
 	}
 )
 
-// jobs lists the jobs of a company. Those of all companies have no common list.
+// jobs lists the jobs of a company. There is no list of the jobs of all companies.
 func (s *server) jobs(ctx context.Context, v *visit, company *uuid.UUID) (err error) {
 	if company == nil {
 		v.show("jobs", "Jobs", jobsPage{})
@@ -47,7 +47,7 @@ func (s *server) jobs(ctx context.Context, v *visit, company *uuid.UUID) (err er
 	if status := v.choice("status", jobStatuses...); status != "" {
 		f.Statuses = []redelivery.JobStatus{redelivery.JobStatus(status)}
 	}
-	if f.Subscriber, err = v.subscriberAsked(company); err != nil {
+	if f.Subscriber, err = v.subscriberFilter(company); err != nil {
 		return err
 	}
 	found, err := s.opts.Redelivery.Jobs(ctx, f)
@@ -62,7 +62,7 @@ func (s *server) jobs(ctx context.Context, v *visit, company *uuid.UUID) (err er
 	return nil
 }
 
-// jobRows adds the subscribers.
+// jobRows adds the subscribers to jobs.
 func (s *server) jobRows(ctx context.Context, items []redelivery.Job) (rows []jobRow, err error) {
 	subscriberOf := s.subscriberLookup(ctx)
 	for _, job := range items {
@@ -81,15 +81,16 @@ type jobPage struct {
 	Job   *redelivery.Job
 	Cards *bulk.Job
 	Again bool // the job is running, so the page reloads
-	Of    int  // how many were counted before it was started; 0: not known
+	Of    int  // deliveries that the dry run before the job counted; 0: unknown
 }
 
-// Cancellable reports whether the job can be ended before it is done.
+// Cancellable reports whether the job can be cancelled.
 func (p jobPage) Cancellable() bool {
 	return p.Job != nil && p.Job.FinishedAt == nil && p.Job.Kind != redelivery.JobErase
 }
 
-// job shows a job of deliveries or of cards. The id does not tell the kind.
+// job shows a job of deliveries or of cards. It tries both, because the id does not contain the
+// kind.
 func (s *server) job(ctx context.Context, v *visit, company, id uuid.UUID) error {
 	if v.May(readSubscribers) || v.May(readDeliveries) {
 		job, err := s.opts.Redelivery.Job(ctx, company, id)
@@ -112,7 +113,7 @@ func (s *server) job(ctx context.Context, v *visit, company, id uuid.UUID) error
 	return nil
 }
 
-// cancelJob ends a job before it is done.
+// cancelJob cancels a job.
 func (s *server) cancelJob(ctx context.Context, v *visit, company, id uuid.UUID) error {
 	v.setAuditEntry("job.cancel", "", &company, "job", id.String())
 	if _, err := s.opts.Redelivery.Cancel(ctx, company, id); err != nil {
@@ -166,9 +167,9 @@ func (s *server) retryAll(ctx context.Context, v *visit, r redelivery.RetryReque
 func jobTitle(j redelivery.Job) string {
 	switch {
 	case j.Kind == redelivery.JobRecover && j.DryRun:
-		return "Count what can be recovered"
+		return "Count recoverable deliveries"
 	case j.Kind == redelivery.JobRetry && j.DryRun:
-		return "Count what can be attempted again"
+		return "Count retryable deliveries"
 	}
 	return jobKindTitle(string(j.Kind))
 }
@@ -176,9 +177,9 @@ func jobTitle(j redelivery.Job) string {
 func jobKindTitle(kind string) string {
 	switch redelivery.JobKind(kind) {
 	case redelivery.JobRecover:
-		return "Recover what was missed"
+		return "Recover missed events"
 	case redelivery.JobDrop:
-		return "Cancel what waits, and resume"
+		return "Cancel waiting deliveries, and resume"
 	case redelivery.JobRetry:
 		return "Attempt deliveries again"
 	case redelivery.JobErase:

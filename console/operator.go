@@ -64,7 +64,7 @@ func (s *server) changeQuarantine(v *visit, action, done string, change func(qua
 	return v.done("/console/quarantine", done)
 }
 
-// quarantined is the entry that a form names.
+// quarantined returns the entry in a form.
 func (v *visit) quarantined() (e quarantine.Entry, err error) {
 	of, err := uuid.Parse(v.Query("of"))
 	if err != nil || !v.includes(of) {

@@ -18,7 +18,7 @@ import (
 	"spendhook/subscribers"
 )
 
-// keepFor is the maximum age of a cached figure that is expensive to read.
+// keepFor is the maximum age of a cached value.
 const keepFor = 5 * time.Second
 
 // cached is a value that expires. Concurrent readers share one read of a new value.
@@ -64,8 +64,8 @@ type companySummary struct {
 type subscriberStates struct{ Total, Healthy, Failing, Disabled, Paused int }
 
 type overviewPage struct {
-	All     *overviewOfAll  // nil for a company
-	Company *companySummary // nil for all
+	All     *overviewOfAll  // nil on the page of one company
+	Company *companySummary // nil on the page of all companies
 	Recent  []deliveryRow   // the latest dead letters of a company
 	Range   chartRange
 	Charts  []chart
@@ -179,7 +179,7 @@ func countStates(total int, states map[uuid.UUID]string) subscriberStates {
 	return n
 }
 
-// maxCompared bounds the subscribers of each state whose figures a page reads.
+// maxCompared bounds the subscribers of each state that worst compares.
 const maxCompared = 50
 
 // worst returns at most ten subscribers with problems: unhealthy subscribers, and those with
@@ -217,8 +217,8 @@ func worst(rows []subscriberRow) []subscriberRow {
 
 type systemPage struct{ overviewOfAll }
 
-// Own reports whether a live replica is the one that answers. The name of a replica is its
-// stored id, optionally followed by a dot and a suffix.
+// Own reports whether a replica renders this page. The name of a replica is its stored id,
+// optionally followed by a dot and a suffix.
 func (p systemPage) Own(replica string) bool {
 	id, _, _ := strings.Cut(replica, ".")
 	return id == p.Status.Replica

@@ -22,13 +22,13 @@ import (
 	"spendhook/subscribers"
 )
 
-// problem is an error as a page shows it.
+// problem describes an error for a page.
 type problem struct {
 	Status        int
 	Title, Detail string
 	Fields        []invalid.Field
 	RequestID     string
-	Entered       bool // the visitor has a session
+	HasSession    bool
 }
 
 var known = []struct {
@@ -40,7 +40,7 @@ var known = []struct {
 	{errNoSession, http.StatusUnauthorized, "No session", "Your session has ended, or this browser had none. Ask for a new link. On the machine of the daemon, the command spendhook console prints one."},
 	{session.ErrNotFound, http.StatusNotFound, "The link is not valid", "The link was used, or has expired. A link opens one session, within one minute. Ask for a new link."},
 	{session.ErrTooMany, http.StatusTooManyRequests, "Too many sessions", "Your company has the maximum number of sessions. End one of them first."},
-	{errCertificate, http.StatusForbidden, "A client certificate is needed", "The console needs a client certificate, and a session always the same one. Install it in this browser and open a new link."},
+	{errCertificate, http.StatusForbidden, "A client certificate is needed", "The console needs a client certificate. All requests of a session must have the same one. Install the certificate in this browser and open a new link."},
 	{errForbidden, http.StatusForbidden, "Not allowed", "Your session is read-only, or does not have the scope for this page or change. Ask for another link."},
 	{errToken, http.StatusForbidden, "Nothing was changed", "The form is from another session. Go back, reload the page and press the button again."},
 	{errForm, http.StatusBadRequest, "Nothing was changed", "The form could not be read, or is too large."},
@@ -54,20 +54,20 @@ var known = []struct {
 	{subscribers.ErrLocked, http.StatusConflict, "The secrets cannot be decrypted", "A secret of the subscriber is damaged, or its key is not configured. The log of the daemon names the key."},
 	{subscribers.ErrChanged, http.StatusPreconditionFailed, "Nothing was changed", "The subscriber was changed after you opened the form. Reload the page to see the present values."},
 	{delivery.ErrNotFound, http.StatusNotFound, "There is no such delivery or job", "It never existed, or its retention has ended."},
-	{delivery.ErrInFlight, http.StatusConflict, "Nothing was changed", "An attempt of this delivery is under way. Wait for its result."},
+	{delivery.ErrInFlight, http.StatusConflict, "Nothing was changed", "An attempt of this delivery is in progress. Wait for its result."},
 	{delivery.ErrSubscriberGone, http.StatusConflict, "Nothing was changed", "The subscriber was deleted."},
 	{delivery.ErrSubscriberDisabled, http.StatusConflict, "Nothing was changed", "The subscriber is disabled. Enable it first."},
 	{redelivery.ErrFinished, http.StatusConflict, "Nothing was changed", "The job has completed."},
 	{redelivery.ErrNotCancellable, http.StatusConflict, "Nothing was changed", "A job that deletes a subscriber or erases a company cannot be cancelled."},
 	{redelivery.ErrTooManyJobs, http.StatusTooManyRequests, "Nothing was started", "The company has too many unfinished jobs. Wait until some have completed, or cancel some."},
 	{tail.ErrTooMany, http.StatusTooManyRequests, "Too many live tails", "The maximum number of live tails is open. Close another one first."},
-	{inspect.ErrTesting, http.StatusConflict, "A test is under way", "Wait until it has ended."},
+	{inspect.ErrTesting, http.StatusConflict, "A test is in progress", "Wait until it has ended."},
 	{quarantine.ErrNotFound, http.StatusNotFound, "Not in the quarantine", "The entry was retried or dropped meanwhile."},
 	{storage.ErrNotFound, http.StatusNotFound, "There is no such job", "The job never existed, or its retention has ended."},
-	{cursor.ErrBad, http.StatusBadRequest, "This page of the list cannot be shown", "The address is of another filter, or is damaged. Start again from the first page."},
+	{cursor.ErrBad, http.StatusBadRequest, "This page of the list cannot be shown", "The address belongs to another filter, or is damaged. Start again from the first page."},
 }
 
-// problemOf returns the problem to show for an error. An unknown error is a plain 500.
+// problemOf returns the problem to show for an error. For an unknown error its status is 500.
 func problemOf(err error) problem {
 	if e, ok := errors.AsType[*invalid.Error](err); ok {
 		return problem{Status: http.StatusBadRequest, Title: "Nothing was changed", Detail: "Some of what you entered is not valid.", Fields: e.Fields}
@@ -96,7 +96,7 @@ func unavailable(err error) bool {
 // fail shows an error, and logs one that the visitor did not cause.
 func (v *visit) fail(err error) {
 	p := problemOf(err)
-	p.RequestID, p.Entered = v.w.Header().Get("X-Request-Id"), v.secret != ""
+	p.RequestID, p.HasSession = v.w.Header().Get("X-Request-Id"), v.secret != ""
 	if p.Status >= http.StatusInternalServerError && !errors.Is(err, errBusy) && v.r.Context().Err() == nil {
 		v.server.opts.Logger.LogAttrs(v.r.Context(), slog.LevelError, "console page failed",
 			slog.String("request_id", p.RequestID), slog.Int("http.response.status_code", p.Status), slog.Any("exception.message", err))

@@ -30,7 +30,8 @@ func (s *server) testSubscriber(ctx context.Context, v *visit, company, id uuid.
 	return nil
 }
 
-// recover starts a dry run. The page of the job then offers the recovery.
+// recover starts a dry run of a recovery, or the recovery if the form is confirmed. The page of
+// the dry run has the button that confirms.
 func (s *server) recover(ctx context.Context, v *visit, company, id uuid.UUID) (err error) {
 	request := redelivery.RecoverRequest{Company: company, Subscriber: id, DryRun: v.choice("confirmed", "true") == ""}
 	if request.Since, request.Until, err = s.window(v); err != nil {

@@ -42,7 +42,7 @@ type view struct {
 
 	Title string
 	Data  any
-	About *uuid.UUID // the company that the page is about; nil when it is about all
+	About *uuid.UUID // the company of the page; nil: all companies
 	Now   time.Time
 }
 
@@ -61,20 +61,20 @@ func (v view) Part() string {
 	return part
 }
 
-// Path is that of the page.
+// Path returns the path of the page.
 func (v view) Path() string { return v.r.URL.Path }
 
-// Count is a number of the page's query.
+// Count formats a number in the query of the page.
 func (v view) Count(name string) string { return number(v.number(name)) }
 
-// Without is the address of the page without a value in the query.
+// Without returns the address of the page without one parameter of the query.
 func (v view) Without(name string) string {
 	query := v.r.URL.Query()
 	query.Del(name)
 	return v.r.URL.Path + "?" + query.Encode()
 }
 
-// Stamp is a time as forms carry it.
+// Stamp formats a time for a form.
 func (v view) Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // Rows returns the data of the table of deliveries; with tick, rows can be selected.
@@ -93,7 +93,7 @@ func (v view) Left() string { return shortDuration(v.Session.ExpiresAt.Sub(v.Now
 func (v *visit) show(name, title string, data any) { v.render(http.StatusOK, name, title, data) }
 
 func (v *visit) render(status int, name, title string, data any) {
-	about, _ := v.company() // nil when the address names a wrong one
+	about, _ := v.company() // nil if the company in the address is invalid
 	var page bytes.Buffer
 	err := v.server.pages[name].Execute(&page, view{visit: v, Title: title, Data: data, About: about, Now: v.server.opts.Now()})
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"spendhook/subscribers/filter"
 )
 
-// settings reads the form of a subscriber: its values, and the names of the sent fields.
-// The error is an *invalid.Error.
+// settings reads the form of a subscriber: the settings, and the names of the fields that were
+// sent. The error is an *invalid.Error.
 func (v *visit) settings() (in subscribers.Settings, fields []string, err error) {
 	form := v.r.PostForm
 	text := func(field string) *string {
@@ -63,7 +63,7 @@ func readRate(perSecond, burst string) (*subscribers.RateLimit, error) {
 	return limit, problems.OrNil()
 }
 
-// asEdited is the subscriber as its form has it, for the form to be shown again.
+// asEdited returns the subscriber with the values of its form, to show the form again.
 func asEdited(sub subscribers.Subscriber, in subscribers.Settings) subscribers.Subscriber {
 	set(&sub.Name, in.Name)
 	set(&sub.CallbackURL, in.CallbackURL)
@@ -123,11 +123,11 @@ func (s *server) tryFilter(ctx context.Context, v *visit, company, id uuid.UUID)
 
 func (s *server) trial(ctx context.Context, v *visit, sub subscribers.Subscriber, in subscribers.Settings) (trial filterTrial, err error) {
 	if !v.May(readEvents) {
-		return filterTrial{Problem: "Your session may not read events, so there is nothing to try it on."}, nil
+		return filterTrial{Problem: "Your session may not read events, so the filter cannot be tried on any."}, nil
 	}
 	set(&sub.Events, in.Events)
 	if sub, err = sub.WithFilter(strings.TrimSpace(strings.ReplaceAll(v.r.PostFormValue("filter"), "\r\n", "\n"))); err != nil {
-		return filterTrial{Problem: err.Error()}, nil //nolint:nilerr // it is shown
+		return filterTrial{Problem: err.Error()}, nil //nolint:nilerr // the page shows it
 	}
 	page, err := s.opts.Events.List(ctx, history.Filter{Company: &sub.CompanyUUID, Size: triedEvents})
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *server) trial(ctx context.Context, v *visit, sub subscribers.Subscriber
 	return trial, nil
 }
 
-// answerChange audits and answers a change of a subscriber that its page has a button for.
+// answerChange sets the audit entry of a change of a subscriber, and answers the change.
 func (v *visit) answerChange(action, detail, done string, company, id uuid.UUID, err error) error {
 	v.setAuditEntry(action, detail, &company, "subscriber", id.String())
 	if err != nil {
@@ -192,7 +192,7 @@ func (s *server) rotateSecret(ctx context.Context, v *visit, company, id uuid.UU
 	if !slices.Contains(v.r.PostForm["revision"], sub.Revision) {
 		return subscribers.ErrChanged
 	}
-	page, err := s.readSubscriber(ctx, v, company, id) // nothing may fail between the rotation and its answer
+	page, err := s.readSubscriber(ctx, v, company, id) // before the rotation, so that no error can hide the new secret
 	if err != nil {
 		return err
 	}

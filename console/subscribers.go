@@ -25,10 +25,10 @@ type subscriberRow struct {
 	State  string // healthy, failing, paused or disabled
 	Health health.Health
 	Stats  store.Stats
-	Hour   []traffic.Point // none when it had no traffic
+	Hour   []traffic.Point // of the last hour; empty without traffic
 }
 
-// NextAt returns the time of the next attempt; nil when no delivery waits.
+// NextAt returns the time of the next attempt, and nil if no delivery waits for its time.
 func (r subscriberRow) NextAt() *time.Time {
 	if r.State == "paused" || r.State == "disabled" {
 		return nil
@@ -36,13 +36,13 @@ func (r subscriberRow) NextAt() *time.Time {
 	return r.Stats.NextAt
 }
 
-// Last is the sum of the last hour.
+// Last returns the sums of the last hour.
 func (r subscriberRow) Last() traffic.Point { return traffic.Sum(r.Hour) }
 
 type subscribersPage struct {
 	Rows       []subscriberRow
 	Total      int
-	First      int // number of the first row, from 1
+	First      int // number of the first row; the first one of the list is 1
 	Back, Next string
 }
 
@@ -88,7 +88,7 @@ func (s *server) subscribers(ctx context.Context, v *visit, company *uuid.UUID) 
 	return nil
 }
 
-// inState are the subscribers of a company that are failing, or paused.
+// inState returns the subscribers of a company in a state other than healthy.
 func (s *server) inState(ctx context.Context, company uuid.UUID, state string) (map[uuid.UUID]bool, error) {
 	_, states, err := s.states(ctx, company)
 	among := map[uuid.UUID]bool{}
@@ -100,7 +100,7 @@ func (s *server) inState(ctx context.Context, company uuid.UUID, state string) (
 	return among, err
 }
 
-// states are the subscribers of a company, and the states of those that are not healthy.
+// states returns the subscribers of a company, and the states of those that are not healthy.
 func (s *server) states(ctx context.Context, company uuid.UUID) ([]*subscribers.Subscriber, map[uuid.UUID]string, error) {
 	subs, err := s.opts.Registry.Current(ctx, company)
 	if err != nil {
@@ -261,7 +261,7 @@ func (s *server) newEditPage(sub subscribers.Subscriber) editPage {
 	return page
 }
 
-// Rate and Burst are those of the subscriber's rate limit, as its form shows them.
+// Rate returns the rate limit for the form, and "" without one.
 func (p editPage) Rate() string {
 	if p.RateLimit == nil {
 		return ""
@@ -269,7 +269,7 @@ func (p editPage) Rate() string {
 	return trimFloat(p.RateLimit.PerSecond)
 }
 
-// Burst is empty without a limit.
+// Burst returns the burst of the rate limit for the form, and "" without a limit.
 func (p editPage) Burst() string {
 	if p.RateLimit == nil {
 		return ""

@@ -12,12 +12,12 @@ type systemStatus interface {
 
 // Status is the state of the daemon's parts.
 type Status struct {
-	Version, Replica string // this one
-	Since            time.Time
-	Replicas         []string // the living ones, of all
+	Version, Replica string    // of this process
+	Since            time.Time // when this process started
+	Replicas         []string  // all that have a recent heartbeat
 	Redis, Database  Part
 	Memory           Memory
-	Formats          string // that the partitions are stored in
+	Formats          string // stored formats of the partitions
 }
 
 // Part is a component that the daemon depends on.

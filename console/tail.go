@@ -16,12 +16,12 @@ import (
 
 // tailPage is the page of the live tail. Its stream sends the rows.
 type tailPage struct {
-	Stream string // its address
+	Stream string // address of the stream
 }
 
 // tail shows attempts as they are recorded.
 func (s *server) tail(_ context.Context, v *visit, company *uuid.UUID) error {
-	if _, err := v.subscriberAsked(company); err != nil {
+	if _, err := v.subscriberFilter(company); err != nil {
 		return err
 	}
 	stream := *v.r.URL
@@ -54,14 +54,14 @@ func (s *server) tailStream(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
-	h.Set("X-Accel-Buffering", "no") // for nginx in front
+	h.Set("X-Accel-Buffering", "no") // nginx must not buffer the stream
 	out := http.NewResponseController(w)
 	send := func(kind string, data any) bool {
 		text, err := json.Marshal(data)
 		if err != nil {
 			return false
 		}
-		_ = out.SetWriteDeadline(s.opts.Now().Add(writeTimeout)) // else the server's holds
+		_ = out.SetWriteDeadline(s.opts.Now().Add(writeTimeout)) // instead of the server's time-out
 		if _, err = w.Write([]byte("event: " + kind + "\ndata: " + string(text) + "\n\n")); err != nil {
 			return false
 		}
@@ -109,7 +109,7 @@ func (s *server) beginStream(v *visit) (*tail.Viewer, error) {
 // tailFilter returns the filter of attempts in the query.
 func (v *visit) tailFilter(company *uuid.UUID) (func(tail.Entry) bool, error) {
 	event, result := v.Query("event"), v.choice("result", "failed", "delivered")
-	subscriber, err := v.subscriberAsked(company)
+	subscriber, err := v.subscriberFilter(company)
 	return func(e tail.Entry) bool {
 		failed := e.Status != "DELIVERED"
 		return (event == "" || e.EventType == event) && (subscriber == nil || e.Subscriber == *subscriber) &&
@@ -134,7 +134,7 @@ type tailRows struct {
 	Dropped int       `json:"dropped"`
 }
 
-// tailRow is an attempt, in words.
+// tailRow is an attempt with the texts that the page shows.
 type tailRow struct {
 	At         time.Time `json:"at"`
 	Company    string    `json:"company"`
@@ -149,7 +149,7 @@ type tailRow struct {
 	Tone       string    `json:"tone"`
 }
 
-// nextRows waits for entries, at most checkEvery, and then collects the entries that follow.
+// nextRows returns the next entries. It waits for them for at most checkEvery.
 func nextRows(ctx context.Context, viewer *tail.Viewer) (rows []tailRow, dropped int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkEvery)
 	defer cancel()

@@ -9,13 +9,13 @@ import (
 	"spendhook/subscribers/health"
 )
 
-// resultStretch is a run of points whose attempts have the same result.
+// resultStretch is a sequence of points whose attempts have the same result.
 type resultStretch struct {
-	From, Points int // in points
+	From, Points int // number of the first point, and how many points
 	Result       label
 }
 
-// results are the results that the attempts of a point can have together.
+// results are the results that the attempts of a point can have in sum.
 var results = struct{ idle, well, mixed, failing label }{
 	label{"Nothing sent", "none"}, label{"All delivered", good}, label{"Some failed", warn}, label{"All failed", bad},
 }
@@ -137,8 +137,8 @@ func (c condition) state() string {
 	return "healthy"
 }
 
-// conditionBefore returns the condition before the first change. A condition that a change ends
-// was true before it. A condition that no change is about is the current one.
+// conditionBefore returns the condition before the first change. A field was true if the first
+// change of this field ends it. A field without a change has its current value.
 func conditionBefore(history []health.Change, state string) condition {
 	was := func(begin, end string) bool {
 		for _, c := range history {

@@ -31,11 +31,11 @@ type visit struct {
 	server *server
 	secret string
 	entry  *audit.Entry // of a change; nil when it is not audited
-	from   *time.Time   // of the period; nil for all
+	from   *time.Time   // start of the period; nil: any time
 }
 
-// handle answers a visit. If it returns an error, the visitor sees the page of the error. A change is
-// answered with a redirect.
+// handle answers a visit. If it returns an error, the visitor sees a page about the error. A handle
+// that makes a change answers with a redirect.
 type handle func(ctx context.Context, v *visit) error
 
 // page adds a page for sessions with the scope.
@@ -85,7 +85,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, limit time.Durati
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	v := &visit{w: w, r: r, server: s}
-	if s.rendering.Add(1) > maxUnderWay {
+	if s.rendering.Add(1) > maxRendering {
 		s.rendering.Add(-1)
 		v.fail(errBusy)
 		return
@@ -116,9 +116,9 @@ func (s *server) authorize(ctx context.Context, v *visit, may func(*session.Gran
 	return nil
 }
 
-// company returns the company of the request: the one that the address names, or else that of
-// the session. nil means all companies. A company that the session must not see is errNoPage,
-// as if it did not exist.
+// company returns the company in the address of the request, or else that of the session. nil means
+// all companies. For a company that the session must not see the error is errNoPage, as for one
+// that does not exist.
 func (v *visit) company() (*uuid.UUID, error) {
 	text := v.r.PathValue("company")
 	if text == "" {
@@ -255,8 +255,8 @@ func (v *visit) next(cursor string) string {
 	return v.With(values...)
 }
 
-// With is the address of this page with other values in the query: names, each followed by its
-// value.
+// With returns the address of this page with changed parameters of the query: names, each followed
+// by its value.
 func (v *visit) With(values ...string) string {
 	u := *v.r.URL
 	query := u.Query()
@@ -268,13 +268,13 @@ func (v *visit) With(values ...string) string {
 	return u.RequestURI()
 }
 
-// Query is a value of the query, at most 300 bytes of it.
+// Query returns the first 300 bytes of a parameter of the query or the form.
 func (v *visit) Query(name string) string {
 	text := v.r.FormValue(name)
 	return text[:min(len(text), 300)]
 }
 
-// list is a value of the query as a list of one; nil when it is empty.
+// list returns a parameter as a list with one item, and nil if the parameter is empty.
 func (v *visit) list(name string) []string {
 	if text := v.Query(name); text != "" {
 		return []string{text}
@@ -282,7 +282,7 @@ func (v *visit) list(name string) []string {
 	return nil
 }
 
-// choice returns a value of the query; "" when it is none of the allowed values.
+// choice returns a parameter, and "" unless its value is one of the allowed values.
 func (v *visit) choice(name string, of ...string) string {
 	if text := v.Query(name); slices.Contains(of, text) {
 		return text
@@ -290,7 +290,7 @@ func (v *visit) choice(name string, of ...string) string {
 	return ""
 }
 
-// number returns a value of the query; 0 when it is not a number.
+// number returns a parameter as a number, and 0 if it is not one.
 func (v *visit) number(name string) int {
 	n, err := strconv.Atoi(v.Query(name))
 	if err != nil || n < 0 || n > 1_000_000 {
@@ -299,7 +299,7 @@ func (v *visit) number(name string) int {
 	return n
 }
 
-// since returns the start of the period in the query, such as the last hour; nil for any time.
+// since returns the start of the period in the query, such as the last hour. nil means any time.
 func (v *visit) since() *time.Time {
 	for _, p := range periods {
 		if p.Value == v.Query("since") && p.length > 0 {

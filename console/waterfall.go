@@ -8,14 +8,14 @@ import (
 	"spendhook/dispatcher/delivery/attempt"
 )
 
-// attemptRow is an attempt with its headers, waiting times and parts.
+// attemptRow is an attempt with its headers, its waiting times and its parts.
 type attemptRow struct {
 	attempt.Attempt
 
 	Headers []header
 	Waits   []wait
 	Parts   []part
-	Total   int64 // µs that the parts take, 1 at least
+	Total   int64 // µs of all parts; 1 at least
 }
 
 type header struct{ Name, Value string }
@@ -32,7 +32,7 @@ type part struct {
 	From, Took  int64 // µs
 }
 
-// Time is how long the part took.
+// Time returns the duration of the part.
 func (p part) Time() time.Duration { return time.Duration(p.Took) * time.Microsecond }
 
 var partNames = []struct{ name, class string }{

@@ -236,7 +236,7 @@ func TestConsoleTailReconnects(t *testing.T) {
 	b.press("Pause")
 	b.says("Paused")
 	until("it counts what comes", func() bool { return strings.Contains(b.text(), "came while paused") })
-	b.press("Go on")
+	b.press("Resume")
 	b.expect("ERR_")
 	between.CloseClientConnections()
 	b.says("Reconnecting")

@@ -30,7 +30,7 @@ func TestForwardingOfAFeed(t *testing.T) {
 	d.cli(t, "", "event", "feed", sub, "--after", "1").want(t, exitOK, "SEQUENCE   ACCEPTED", "")
 	d.cli(t, "", "event", "feed", sub, "--after", "2", "-o", "json").want(t, exitOK, `{"acceptedAt":`, "")
 	d.cli(t, "", "event", "feed", sub, "--after", "2", "-o", "yaml").want(t, exitOK, "- acceptedAt: ", "")
-	d.cli(t, "", "event", "feed", sub, "--new").want(t, exitUsage, "", "--new goes with --follow")
+	d.cli(t, "", "event", "feed", sub, "--new").want(t, exitUsage, "", "--new needs --follow")
 	d.cli(t, "", "event", "feed", sub, "--after", "9").want(t, exitFailure, "", "")
 
 	forward := func(args ...string) result {

@@ -45,7 +45,7 @@ func TestMistakesNameTheNextStep(t *testing.T) {
 		"another path":            {with("list", secure.URL+"/hooks"), exitNotFound, "Is --url (SPENDHOOK_URL, or the profile's) the address of a daemon?"},
 		"a CA that is not known":  {[]string{"event", "list", "--token-file", secretFile(t, "x"), "--url", secure.URL}, exitFailure, "give its CA with --cacert"},
 		"no client certificate":   {with("list", strict.URL), exitNotAllowed, "Give a certificate with --cert and --key"},
-		"nobody there":            {with("list", "http://127.0.0.1:1", "--retry-for", "3s"), exitUnavailable, "refused; trying again for 3s\n"},
+		"nobody there":            {with("list", "http://127.0.0.1:1", "--retry-for", "3s"), exitUnavailable, "refused; retrying for 3s\n"},
 		"a profile that is not":   {[]string{"profile", "delete", "nobody"}, exitUsage, "'spendhook profile list'"},
 		"metadata that is no map": {with("send", secure.URL, "--event", "X", "--metadata", "[1]"), exitUsage, "--metadata is not a JSON object"},
 		"a flag of another verb":  {[]string{"subscriber", "get", "--event", "X"}, exitUsage, "Run 'spendhook subscriber get --help'.\n"},

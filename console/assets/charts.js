@@ -1,9 +1,9 @@
-// Draws the charts: each from the table beside it. They zoom by dragging, and back by a
-// double click; what was zoomed stays so when the page loads itself again.
+// Draws each chart from the table beside it. Dragging zooms in, a double click zooms out. The zoom
+// stays when the page refreshes itself.
 "use strict";
 
 const zoomed = new Map(); // by the chart's id: [from, to]
-const dashes = [[], [6, 3], [2, 3], [9, 3, 2, 3]]; // a line is told by more than its colour
+const dashes = [[], [6, 3], [2, 3], [9, 3, 2, 3]]; // so that lines differ by more than their colours
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 let drawn = [];
 
@@ -27,7 +27,7 @@ function valuesOf(figure) {
   return { heads, data };
 }
 
-// tellZoom has the button beside the title say what is shown, and show all again.
+// tellZoom shows the visible period in the button beside the title. The button ends the zoom.
 function tellZoom(figure, u) {
   const button = figure.querySelector("[data-unzoom]"), zoom = zoomed.get(figure.id);
   button.hidden = !zoom;

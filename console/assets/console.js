@@ -1,5 +1,5 @@
-// What the console adds to its pages, all of which work without it: times in the zone of
-// the viewer, parts that load themselves again, and keys.
+// Adds to the pages, which also work without this script: times in the viewer's time zone, parts
+// that refresh themselves, and keyboard shortcuts.
 "use strict";
 
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
@@ -7,7 +7,7 @@ const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-d
 const day = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
 const year = new Intl.DateTimeFormat(undefined, { year: "numeric" });
 
-// localTimes shows each time as a clock on the viewer's wall would; UTC is the title.
+// localTimes shows each time in the viewer's time zone. The title of the element has it in UTC.
 function localTimes(root) {
   const now = new Date();
   for (const t of root.querySelectorAll("time[datetime]:not([data-local])")) {
@@ -21,8 +21,8 @@ function localTimes(root) {
   }
 }
 
-// refresh loads the live part of the page again, while the page is looked at and nothing
-// in the part is being used.
+// refresh reloads the live part of the page, while the page is visible and the viewer does not use
+// the part.
 function refresh() {
   const part = document.getElementById("live");
   if (!part || !part.dataset.refresh) return;
@@ -39,7 +39,7 @@ function refresh() {
   }, wait);
 }
 
-// boxes keeps the box that ticks all, and the button that says how many.
+// boxes updates the box that selects all rows, and the count in the button.
 function boxes(root) {
   for (const all of root.querySelectorAll("[data-all]")) {
     const form = all.closest("form");
@@ -70,7 +70,8 @@ function copies(root) {
   }
 }
 
-// In a narrow window the navigation is one line, of which the page's own link is shown.
+// In a narrow window the navigation is one line that scrolls. showCurrent scrolls to the link of
+// the current page.
 function showCurrent() {
   const link = document.querySelector("nav a[aria-current]"), nav = link && link.closest("nav");
   if (nav && nav.scrollWidth > nav.clientWidth) nav.scrollLeft = link.offsetLeft - (nav.clientWidth - link.offsetWidth) / 2;
@@ -82,7 +83,8 @@ function dress(root) {
   copies(root);
 }
 
-// Keys: / to the search, j and k along the rows, Enter to open, g and a letter to a page.
+// Keys: / selects the search, j and k move between the rows, Enter opens a row, and g with a letter
+// opens a page.
 let going = false;
 let row = -1;
 document.addEventListener("keydown", (event) => {
@@ -113,11 +115,11 @@ document.addEventListener("keydown", (event) => {
 });
 
 document.addEventListener("htmx:load", (event) => dress(event.detail.elt.parentElement || event.detail.elt));
-// An answer that is an error page shows itself whole.
+// After 401 and 403, show the whole error page.
 document.addEventListener("htmx:responseError", (event) => {
   if (event.detail.xhr.status === 401 || event.detail.xhr.status === 403) location.reload();
 });
-// What the browser brings back from its memory may be of a session that has ended.
+// Reload a page that the browser restores from its memory: its session may have ended.
 window.addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 
 dress(document);

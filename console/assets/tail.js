@@ -1,5 +1,5 @@
-// The live tail: rows come as server-sent events and are written as text. A page that is
-// not looked at closes its stream.
+// The live tail receives rows as server-sent events and adds them as text. A hidden page closes
+// its stream.
 "use strict";
 
 const tail = document.getElementById("tail");
@@ -8,11 +8,11 @@ const state = document.getElementById("tail-state");
 const count = document.getElementById("tail-count");
 const pauseButton = document.getElementById("tail-pause");
 const exact = new Intl.NumberFormat("en-US");
-const most = 200; // rows that are kept
+const most = 200; // rows on the page
 let source = null;
 let paused = false;
 let held = []; // rows that came while paused, the newest first
-let missed = 0; // that came while paused and are not held
+let missed = 0; // rows that came while paused and are not held
 let dropped = 0;
 
 function say(text, tone) {
@@ -24,7 +24,7 @@ function say(text, tone) {
 function tally() {
   const parts = [];
   if (paused) parts.push(exact.format(held.length + missed) + " came while paused");
-  if (dropped > 0) parts.push(exact.format(dropped) + " dropped: more came than could be shown");
+  if (dropped > 0) parts.push(exact.format(dropped) + " dropped: there were too many to show");
   count.textContent = parts.join("; ");
 }
 
@@ -95,7 +95,7 @@ function open() {
   source.addEventListener("ended", () => { close(); location.reload(); });
   source.addEventListener("error", () => {
     say("Reconnecting", "warn");
-    if (source && source.readyState === EventSource.CLOSED) { // an answer that is none: the session has ended, or too many look
+    if (source && source.readyState === EventSource.CLOSED) { // the daemon refused the stream: the session has ended, or there are too many viewers
       close();
       say("Not connected", "bad");
       window.setTimeout(open, 5000);
@@ -110,7 +110,7 @@ function close() {
 
 pauseButton.addEventListener("click", () => {
   paused = !paused;
-  pauseButton.textContent = paused ? "Go on" : "Pause";
+  pauseButton.textContent = paused ? "Resume" : "Pause";
   pauseButton.setAttribute("aria-pressed", String(paused));
   say(paused ? "Paused" : "Live", paused ? "warn" : "good");
   if (!paused) {

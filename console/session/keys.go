@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// All keys are in one slot: sessions are few, and one list shows those of all
+// All keys are in one slot, because there are few sessions, and one list shows the sessions of all
 // companies.
 const keyPrefix = "sh:{console}:"
 
@@ -28,22 +28,22 @@ func idOf(secret string) uuid.UUID {
 	return id
 }
 
-// linkKey is an unused link. Type: string, a Grant as JSON. TTL: LinkLife.
+// linkKey is the key of an unused link. Type: string, a Grant as JSON. TTL: LinkLife.
 func linkKey(id string) string { return keyPrefix + "link:" + id }
 
-// linksKey is an owner's links. Type: sorted set, id by its end in unix ms. TTL:
-// MaxLifetime after the last.
+// linksKey is the key of an owner's links. Type: sorted set, ids by their end in unix ms. TTL:
+// MaxLifetime after the last link was added.
 func linksKey(owner string) string { return keyPrefix + "links:" + owner }
 
-// sessionKey is a session. Type: string, a Session as JSON. TTL: IdleTime after the
+// sessionKey is the key of a session. Type: string, a Session as JSON. TTL: IdleTime after the
 // last use.
 func sessionKey(id string) string { return keyPrefix + "session:" + id }
 
-// sessionsKey is an owner's sessions, as linksKey.
+// sessionsKey is the key of an owner's sessions. Type and TTL: as for linksKey.
 func sessionsKey(owner string) string { return keyPrefix + "sessions:" + owner }
 
-// allKey is the sessions of all owners. Type: sorted set, "<owner>/<id>" by its end
-// in unix ms. TTL: as sessionsKey.
+// allKey is the key of the sessions of all owners. Type: sorted set, "<owner>/<id>" by their end in
+// unix ms. TTL: as for sessionsKey.
 func allKey() string { return keyPrefix + "sessions" }
 
 // noCompany is the owner of sessions without a company.

@@ -11,17 +11,17 @@ import (
 	"github.com/google/uuid"
 )
 
-// How long things last at most.
+// The longest durations.
 const (
-	LinkLife    = time.Minute      // until a link is used
+	LinkLife    = time.Minute      // of a link
 	MaxLifetime = 12 * time.Hour   // of a session
-	IdleTime    = 30 * time.Minute // of an unused session
+	IdleTime    = 30 * time.Minute // between two uses of a session
 )
 
 // ErrNotFound means that the link or session does not exist, or has ended.
 var ErrNotFound = errors.New("no such link or session")
 
-// ErrTooMany says that a company has as many links or sessions as it may.
+// ErrTooMany means that a company has the maximum of links or sessions.
 var ErrTooMany = errors.New("too many links or sessions")
 
 // Grant has the rights of a session.
@@ -29,7 +29,7 @@ type Grant struct {
 	Company  *uuid.UUID    `json:"company,omitzero"` // nil: every company
 	Scopes   []string      `json:"scopes"`
 	ReadOnly bool          `json:"readOnly,omitzero"`
-	Lifetime time.Duration `json:"lifetime"` // from the opening
+	Lifetime time.Duration `json:"lifetime"` // of the session
 	Asker    Asker         `json:"asker"`
 }
 
@@ -47,17 +47,17 @@ func (g *Grant) May(scope string) bool { return slices.Contains(g.Scopes, scope)
 // MayChange reports whether the session may make changes with the scope.
 func (g *Grant) MayChange(scope string) bool { return !g.ReadOnly && g.May(scope) }
 
-// CheckLifetime reports whether a session may last so long.
+// CheckLifetime reports whether a session may have this lifetime.
 func CheckLifetime(d time.Duration) bool { return d >= LinkLife && d <= MaxLifetime }
 
-// Groups are the groups of API operations that scopes reach, as client
-// certificates are configured for them.
+// Groups returns the groups of API operations that the scopes allow. Client certificates are
+// configured for each group.
 func Groups(scopes []string) []string {
 	var groups []string
 	for _, scope := range scopes {
 		group, _, _ := strings.Cut(scope, ":")
 		switch group {
-		case "platform": // reaches no operation by itself
+		case "platform": // allows no operation by itself
 			continue
 		case "operator":
 			group = "audit"
@@ -69,7 +69,7 @@ func Groups(scopes []string) []string {
 	return groups
 }
 
-// Link is a link that was made.
+// Link is a created link.
 type Link struct {
 	ID        uuid.UUID
 	Secret    string // the end of the link's address
@@ -80,15 +80,15 @@ type Link struct {
 type Session struct {
 	ID       uuid.UUID `json:"id"`
 	OpenedAt time.Time `json:"openedAt"`
-	// ExpiresAt is when it ends at the latest.
+	// ExpiresAt is when the session ends at the latest.
 	ExpiresAt time.Time `json:"expiresAt"`
-	Address   string    `json:"address,omitempty"` // that opened it
-	// Certificate is the x5t#S256 of the browser's client certificate, which must
-	// come with each request; "" when it was opened without one.
+	Address   string    `json:"address,omitempty"` // of the browser that opened the session
+	// Certificate is the x5t#S256 of the client certificate that each request must present. It is
+	// "" if the session was opened without one.
 	Certificate string `json:"certificate,omitempty"`
 	Grant       `json:"grant"`
 
-	// IdleUntil is when it ends unless it is used.
+	// IdleUntil is when the session ends unless it is used before.
 	IdleUntil time.Time `json:"-"`
 }
 
@@ -98,19 +98,19 @@ type Visitor struct{ Address, Certificate string }
 // Filter says which sessions to list.
 type Filter struct {
 	Company *uuid.UUID // nil: all
-	Asker   *Asker     // only those that it asked for, by issuer and client or subject; nil: all
+	Asker   *Asker     // only sessions whose links this caller created; nil: all
 	Cursor  string     // Page.Next of the page before
 	Size    int        // 1..100; 0 means 20
 }
 
-// Page is a part of a list, the last to end first. Next is "" at the end of it; a
-// page may be short before.
+// Page is a page of a list, in which the sessions that end last come first. Next is "" at the end
+// of the list. Other pages may also be short.
 type Page struct {
 	Items []Session
 	Next  string
 }
 
-// sameAs reports whether two askers are the same credential.
+// sameAs reports whether two askers are the same client, or the same subject without a client.
 func (a *Asker) sameAs(b *Asker) bool {
 	return a.Issuer == b.Issuer && a.ClientID == b.ClientID && (a.ClientID != "" || a.Subject == b.Subject)
 }

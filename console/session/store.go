@@ -25,21 +25,20 @@ var addLua string
 
 var addScript = redis.NewScript(addLua)
 
-// Store keeps links and sessions in Redis. It is safe for concurrent use, also by
-// several replicas.
+// Store stores links and sessions in Redis. It is safe for concurrent use, also by several
+// replicas.
 type Store struct {
 	client redis.UniversalClient
 	now    func() time.Time
 }
 
-// NewStore returns a Store on the client, which it does not close; nil now means
-// time.Now.
+// NewStore returns a Store on the client, which it does not close. A nil now means time.Now.
 func NewStore(client redis.UniversalClient, now func() time.Time) *Store {
 	return &Store{client: client, now: clock.Or(now)}
 }
 
-// CreateLink makes a link that opens one session, within LinkLife. The error is ErrTooMany when
-// the company has as many links as it may.
+// CreateLink creates a link that opens one session, within LinkLife. The error is ErrTooMany if the
+// company has the maximum of links.
 func (s *Store) CreateLink(ctx context.Context, g Grant) (Link, error) {
 	secret, now := newSecret(), s.now()
 	id, owner := idOf(secret).String(), ownerOf(g.Company)
@@ -53,7 +52,7 @@ func (s *Store) CreateLink(ctx context.Context, g Grant) (Link, error) {
 	return Link{ID: idOf(secret), Secret: secret, ExpiresAt: now.Add(LinkLife)}, nil
 }
 
-// record is where add puts something, and for how long.
+// record has the keys and the times of a link or session that add stores.
 type record struct {
 	key, owner, all, name, nameOfAll, prefix string
 	now, until                               time.Time
@@ -86,9 +85,9 @@ func grantOf(reply *redis.StringCmd) (g Grant, err error) {
 	return g, nil
 }
 
-// Open uses up a link and begins its session. The secret is what a browser shows
-// as its cookie. ErrNotFound when the link was used or has expired. Of two concurrent
-// requests one opens the session.
+// Open uses up a link and begins its session. The secret is the value of the cookie. The error is
+// ErrNotFound if the link was used or has expired. Of two concurrent requests one opens the
+// session.
 func (s *Store) Open(ctx context.Context, link string, v Visitor) (opened Session, secret string, err error) {
 	g, err := grantOf(s.client.GetDel(ctx, linkKey(idOf(link).String())))
 	if err != nil {
@@ -142,8 +141,8 @@ func load(reply *redis.StringCmd, into any) error {
 	return err
 }
 
-// End ends a session of a company, or of none; ErrNotFound when there is no such one.
-// With an asker, only a session whose link the asker created is ended.
+// End ends a session. The error is ErrNotFound if the session does not exist, belongs to another
+// company than the given one, or has a link that another asker than the given one created.
 func (s *Store) End(ctx context.Context, company *uuid.UUID, id uuid.UUID, asker *Asker) (Session, error) {
 	found, err := s.decode(s.client.Get(ctx, sessionKey(id.String())))
 	if err != nil {
@@ -166,7 +165,7 @@ func (s *Store) End(ctx context.Context, company *uuid.UUID, id uuid.UUID, asker
 	return found, nil
 }
 
-// place is the cursor of a list: the end time and the name of the last session.
+// place is the position of a cursor: the end time and the name of the last session.
 type place struct {
 	End  int64  `json:"e"`
 	Name string `json:"n"`
@@ -174,7 +173,7 @@ type place struct {
 
 const listName = "console-sessions"
 
-// List lists sessions. cursor.ErrBad when the cursor is not of this list.
+// List lists sessions. The error is cursor.ErrBad if the cursor does not belong to this list.
 func (s *Store) List(ctx context.Context, f Filter) (Page, error) {
 	if f.Size <= 0 {
 		f.Size = 20
@@ -199,7 +198,8 @@ func (s *Store) List(ctx context.Context, f Filter) (Page, error) {
 	return page, err
 }
 
-// names are the sessions of one page, and where the next begins; nil at the end.
+// names returns the names of the sessions of one page, and the position of the last one. The
+// position is nil at the end of the list.
 func (s *Store) names(ctx context.Context, f Filter, from place) (names []string, last *place, err error) {
 	key := allKey()
 	if f.Company != nil {

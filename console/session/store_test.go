@@ -82,7 +82,7 @@ func TestSessionIsWhatItsLinkGrants(t *testing.T) {
 		t.Fatalf("found %+v, %v", found, err)
 	}
 	if !found.May("deliveries:write") || found.MayChange("deliveries:write") || found.May("subscribers:read") {
-		t.Errorf("a read-only session may do something else: %+v", found)
+		t.Errorf("the rights of a read-only session: %+v", found)
 	}
 	for _, wrong := range []string{"", opened.ID.String(), secret + "x", secret[1:]} {
 		if _, err := s.Find(t.Context(), wrong, true); !errors.Is(err, session.ErrNotFound) {
@@ -107,13 +107,13 @@ func TestSessionEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left := client.PTTL(t.Context(), key).Val(); left > time.Minute {
-		t.Errorf("looking at a session without using it gave it %v", left)
+		t.Errorf("after Find without use, the session expires in %v", left)
 	}
 	if _, err := s.Find(t.Context(), secret, true); err != nil {
 		t.Fatal(err)
 	}
 	if left := client.PTTL(t.Context(), key).Val(); left < session.IdleTime-time.Minute || left > session.IdleTime {
-		t.Errorf("using a session gave it %v", left)
+		t.Errorf("after Find with use, the session expires in %v", left)
 	}
 	clock.Store(new(opened.ExpiresAt.Add(-time.Millisecond)))
 	if _, err := s.Find(t.Context(), secret, true); err != nil {
@@ -208,7 +208,7 @@ func TestSessionsOfACompanyAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	link, err := s.CreateLink(t.Context(), grant(&acme)) // those that were used count no more
+	link, err := s.CreateLink(t.Context(), grant(&acme)) // used links do not count
 	if err != nil {
 		t.Fatal(err)
 	}

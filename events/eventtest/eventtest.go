@@ -1,5 +1,5 @@
-// Package eventtest provides tests with an event publisher and reader on one Redis. The clock
-// stands at noon until a test moves it.
+// Package eventtest has helpers for tests with events: a publisher and a reader on one Redis, and
+// valid events.
 package eventtest
 
 import (
@@ -30,12 +30,12 @@ var (
 // Retention is how long a Bundle keeps ids.
 const Retention = 7 * 24 * time.Hour
 
-// Event is a valid event at noon.
+// Event returns a valid event at noon.
 func Event(id string) events.Event {
 	return events.Event{ID: id, CompanyUUID: Company, Type: "PAYMENT_PAID", Timestamp: Noon}
 }
 
-// Batch are n events of a company whose ids begin with prefix.
+// Batch returns n events of a company whose ids begin with prefix.
 func Batch(company uuid.UUID, prefix string, n int) []events.Event {
 	batch := make([]events.Event, n)
 	for i := range batch {
@@ -45,7 +45,7 @@ func Batch(company uuid.UUID, prefix string, n int) []events.Event {
 	return batch
 }
 
-// Body is the body of an event.
+// Body returns the body of an event.
 func Body(tb testing.TB, e events.Event) string {
 	tb.Helper()
 	body, err := e.Body()
@@ -55,7 +55,7 @@ func Body(tb testing.TB, e events.Event) string {
 	return string(body)
 }
 
-// Want compares lists.
+// Want fails the test unless the lists are equal.
 func Want(tb testing.TB, what string, got []string, want ...string) {
 	tb.Helper()
 	if !slices.Equal(got, want) {
@@ -63,7 +63,7 @@ func Want(tb testing.TB, what string, got []string, want ...string) {
 	}
 }
 
-// Bundle is a publisher and a reader on one Redis.
+// Bundle is a publisher and a reader on one Redis. Its clock stands at noon until the test moves it.
 type Bundle struct {
 	Redis     redis.UniversalClient
 	Reader    *history.Reader
@@ -72,13 +72,13 @@ type Bundle struct {
 	Clock     atomic.Int64 // unix ms
 }
 
-// New returns a Bundle on a database of its own.
+// New returns a Bundle on an empty Redis database.
 func New(tb testing.TB) *Bundle {
 	tb.Helper()
 	return On(tb, redistest.New(tb), func(*publish.Options) {})
 }
 
-// On returns a Bundle on a client; change may change the options of its publisher.
+// On returns a Bundle on a client. change may change the options of its publisher.
 func On(tb testing.TB, client redis.UniversalClient, change func(*publish.Options)) *Bundle {
 	tb.Helper()
 	b := &Bundle{Redis: client, Registry: prometheus.NewRegistry()}
@@ -95,24 +95,24 @@ func On(tb testing.TB, client redis.UniversalClient, change func(*publish.Option
 	return b
 }
 
-// Accept accepts events, and returns each answer in one word.
+// Accept accepts events and returns each result in one word.
 func (b *Bundle) Accept(tb testing.TB, batch ...events.Event) []string {
 	tb.Helper()
 	results, err := b.Publisher.Accept(tb.Context(), batch)
 	if err != nil {
 		tb.Fatalf("accept: %v", err)
 	}
-	said := make([]string, len(results))
+	words := make([]string, len(results))
 	for i, r := range results {
 		if r.ID != batch[i].ID {
-			tb.Errorf("result %d is of %q, want %q", i, r.ID, batch[i].ID)
+			tb.Errorf("result %d is about %q, want %q", i, r.ID, batch[i].ID)
 		}
-		said[i] = Word(r)
+		words[i] = Word(r)
 	}
-	return said
+	return words
 }
 
-// Word is a result in one word.
+// Word describes a result in one word.
 func Word(r publish.Result) string {
 	switch {
 	case errors.Is(r.Err, publish.ErrConflict):

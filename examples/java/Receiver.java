@@ -27,13 +27,13 @@ import javax.crypto.Mac;
 import javax.crypto.spec.SecretKeySpec;
 
 /**
- * Receives deliveries of Spendhook and keeps each event once. It needs Java 17 and no library;
- * settings are in the environment, see the README beside it.
+ * Receives deliveries of Spendhook and stores each event once. It needs Java 17 and no library. Its
+ * settings are environment variables, which examples/README.md explains.
  */
 public final class Receiver {
   private static final int MAX_BODY = 1 << 20; // larger than the body of any delivery
   private static final Path INBOX = Path.of(setting("INBOX", "inbox"));
-  private static final List<String> SECRETS = // two, while a secret rotates
+  private static final List<String> SECRETS = // two while a secret rotates
       List.of(setting("SPENDHOOK_SECRET", "").trim().split(" +"));
 
   public static void main(String[] args) throws Exception {
@@ -72,11 +72,11 @@ public final class Receiver {
       if (!verified(id, header(exchange, "webhook-timestamp"), header(exchange, "webhook-signature"), body)) {
         return 401;
       }
-      keep(id, body);
+      store(id, body);
       return 204;
     } catch (IOException | GeneralSecurityException | IllegalArgumentException e) {
       System.err.println(e);
-      return 500; // Spendhook will try again
+      return 500; // Spendhook retries
     }
   }
 
@@ -85,8 +85,8 @@ public final class Receiver {
   }
 
   /**
-   * Standard Webhooks 1.0.0: a signature is the HMAC-SHA256 of id, timestamp and body, with a dot
-   * between them, under the bytes of the secret.
+   * Checks a signature of Standard Webhooks 1.0.0: the HMAC-SHA256 of id, timestamp and body, with a
+   * dot between them. The key is the decoded secret.
    */
   private static boolean verified(String id, String timestamp, String signatures, byte[] body)
       throws GeneralSecurityException {
@@ -111,10 +111,10 @@ public final class Receiver {
   }
 
   /**
-   * Stores an event unless it is there already: an event may be delivered more than once, and
-   * always has the same id. The file appears whole or not at all.
+   * Writes the file of an event unless the file exists: an event may be delivered more than once,
+   * always with the same id. The file is complete or does not exist.
    */
-  private static void keep(String id, byte[] body) throws IOException {
+  private static void store(String id, byte[] body) throws IOException {
     if (!id.matches("[A-Za-z0-9_-]{1,128}")) {
       throw new IllegalArgumentException("invalid event id " + id);
     }
@@ -128,7 +128,7 @@ public final class Receiver {
     } finally {
       Files.delete(temporary);
     }
-    sync(INBOX, StandardOpenOption.READ); // the name of the file survives a power cut, as its content does
+    sync(INBOX, StandardOpenOption.READ); // so that the name of the file survives a power failure too
     System.out.println("received " + id);
   }
 
@@ -139,12 +139,12 @@ public final class Receiver {
   }
 
   /**
-   * Reads the missed events from the feed, from where the last catch-up ended. The client
-   * certificate is that of javax.net.ssl.keyStore.
+   * Reads the missed events from the feed, after the last event that catchUp has read. The client
+   * presents the certificate in javax.net.ssl.keyStore.
    */
   private static void catchUp() throws IOException, InterruptedException {
-    Path place = INBOX.resolve(".after");
-    long after = Files.exists(place) ? Long.parseLong(Files.readString(place)) : 0;
+    Path file = INBOX.resolve(".after");
+    long after = Files.exists(file) ? Long.parseLong(Files.readString(file)) : 0;
     HttpClient client = HttpClient.newHttpClient();
     String feed =
         setting("SPENDHOOK_URL", "") + "/api/v1/subscribers/" + setting("SPENDHOOK_SUBSCRIBER", "") + "/feed?after=";
@@ -161,13 +161,13 @@ public final class Receiver {
       Map<?, ?> page = (Map<?, ?>) new Json(answer.body()).value();
       for (Object item : (List<?>) page.get("content")) {
         Map<?, ?> event = (Map<?, ?>) item;
-        if (event.get("body") instanceof String body) { // an event that settled long ago has none
-          keep((String) event.get("id"), body.getBytes(StandardCharsets.UTF_8));
+        if (event.get("body") instanceof String body) { // Spendhook no longer has the payload of an old event
+          store((String) event.get("id"), body.getBytes(StandardCharsets.UTF_8));
         }
       }
       after = ((Number) page.get("next")).longValue();
       more = (Boolean) page.get("more");
-      Files.writeString(place, Long.toString(after));
+      Files.writeString(file, Long.toString(after));
     }
     System.out.println("caught up to " + after);
   }
@@ -176,7 +176,7 @@ public final class Receiver {
     return Objects.requireNonNullElse(System.getenv(name), otherwise);
   }
 
-  /** Reads JSON, which Java's library does not. Use your own library where you have one. */
+  /** Parses JSON, because Java has no library for it. Replace it with the JSON library that you use. */
   private static final class Json {
     private final String text;
     private int at;

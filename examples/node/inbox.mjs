@@ -1,4 +1,4 @@
-// Keeps the events that Spendhook delivers, each once.
+// Stores each event that Spendhook delivers once.
 
 import { link, mkdir, open, readFile, rm, writeFile } from "node:fs/promises";
 import { createServer, request as http } from "node:http";
@@ -10,13 +10,13 @@ import { join } from "node:path";
 const maxBody = 1 << 20; // larger than the body of any delivery
 const env = process.env;
 const inbox = env.INBOX ?? "inbox";
-const secrets = (env.SPENDHOOK_SECRET ?? "").split(" ").filter(Boolean); // two, while a secret rotates
+const secrets = (env.SPENDHOOK_SECRET ?? "").split(" ").filter(Boolean); // two while a secret rotates
 
 /**
- * Receives deliveries until the process ends. Settings are in the environment; see the
- * README beside it.
+ * Receives deliveries until the process ends. Its settings are environment variables, which
+ * examples/README.md explains.
  * @param {(secret: string, headers: object, body: Buffer) => boolean} verified whether the
- *   secret signed the body, at most 5 minutes ago
+ *   body was signed with the secret, at most 5 minutes ago
  */
 export async function receive(verified) {
   if (secrets.length === 0) throw new Error("SPENDHOOK_SECRET is not set");
@@ -47,17 +47,17 @@ async function answer(req, verified) {
   const body = Buffer.concat(chunks);
   if (!secrets.some((secret) => verified(secret, req.headers, body))) return 401;
   try {
-    await keep(req.headers["webhook-id"], body);
+    await store(req.headers["webhook-id"], body);
   } catch (error) {
     console.error(error.message);
-    return 500; // Spendhook will try again
+    return 500; // Spendhook retries
   }
   return 204;
 }
 
-// keep stores an event unless it is there already: an event may be delivered more than
-// once, and always has the same id. The file appears whole or not at all.
-async function keep(id, body) {
+// store writes the file of an event unless the file exists: an event may be delivered more than
+// once, always with the same id. The file is complete or does not exist.
+async function store(id, body) {
   if (!/^[A-Za-z0-9_-]{1,128}$/.test(id)) throw new Error(`invalid event id ${id}`);
   const temporary = join(inbox, `.new-${randomUUID()}`);
   try {
@@ -70,22 +70,22 @@ async function keep(id, body) {
     await rm(temporary, { force: true });
   }
   const folder = await open(inbox);
-  await folder.sync(); // the name of the file survives a power cut, as its content does
+  await folder.sync(); // so that the name of the file survives a power failure too
   await folder.close();
   console.log(`received ${id}`);
 }
 
-// catchUp reads the missed events from the feed, from where the last catch-up ended.
+// catchUp reads the missed events from the feed, after the last event that catchUp has read.
 async function catchUp() {
-  const place = join(inbox, ".after");
-  let after = Number(await readFile(place, "utf8").catch(() => "0"));
+  const path = join(inbox, ".after");
+  let after = Number(await readFile(path, "utf8").catch(() => "0"));
   for (let more = true; more; ) {
     const page = await readFeed(after);
     for (const event of page.content) {
-      if (event.body !== undefined) await keep(event.id, Buffer.from(event.body)); // an event that settled long ago has none
+      if (event.body !== undefined) await store(event.id, Buffer.from(event.body)); // Spendhook no longer has the payload of an old event
     }
     ({ next: after, more } = page);
-    await writeFile(place, String(after));
+    await writeFile(path, String(after));
   }
   console.log(`caught up to ${after}`);
 }

@@ -5,8 +5,8 @@ import { receive } from "./inbox.mjs";
 
 await receive(verified);
 
-// Standard Webhooks 1.0.0: a signature is the HMAC-SHA256 of id, timestamp and body, with a
-// dot between them, under the bytes of the secret.
+// verified checks a signature of Standard Webhooks 1.0.0: the HMAC-SHA256 of id, timestamp and body,
+// with a dot between them. The key is the decoded secret.
 function verified(secret, headers, body) {
   const timestamp = headers["webhook-timestamp"] ?? "";
   if (!/^\d+$/.test(timestamp) || Math.abs(Date.now() / 1000 - Number(timestamp)) > 5 * 60) return false;

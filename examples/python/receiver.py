@@ -1,5 +1,5 @@
-"""Receives deliveries of Spendhook and keeps each event once. Standard library alone;
-settings are in the environment, see the README beside it."""
+"""Receives deliveries of Spendhook and stores each event once. It needs the standard library only.
+Its settings are environment variables, which examples/README.md explains."""
 
 import base64
 import hashlib
@@ -17,12 +17,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 MAX_BODY = 1 << 20  # larger than the body of any delivery
 INBOX = os.environ.get("INBOX", "inbox")
-SECRETS = os.environ.get("SPENDHOOK_SECRET", "").split()  # two, while a secret rotates
+SECRETS = os.environ.get("SPENDHOOK_SECRET", "").split()  # two while a secret rotates
 
 
 def verified(headers, body):
-    """Standard Webhooks 1.0.0: a signature is the HMAC-SHA256 of id, timestamp and body,
-    with a dot between them, under the bytes of the secret."""
+    """Checks a signature of Standard Webhooks 1.0.0: the HMAC-SHA256 of id, timestamp and body,
+    with a dot between them. The key is the decoded secret."""
     message_id, timestamp = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     if not timestamp.isdecimal() or abs(time.time() - int(timestamp)) > 5 * 60:
         return False
@@ -36,9 +36,9 @@ def verified(headers, body):
     return False
 
 
-def keep(event_id, body):
-    """Stores an event unless it is there already: an event may be delivered more than
-    once, and always has the same id. The file appears whole or not at all."""
+def store(event_id, body):
+    """Writes the file of an event unless the file exists: an event may be delivered more than
+    once, always with the same id. The file is complete or does not exist."""
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,128}", event_id):
         raise ValueError(f"invalid event id {event_id!r}")
     with tempfile.NamedTemporaryFile(dir=INBOX, prefix=".new-") as temporary:
@@ -50,9 +50,9 @@ def keep(event_id, body):
         except FileExistsError:
             return
     folder = os.open(INBOX, os.O_RDONLY)
-    os.fsync(folder)  # the name of the file survives a power cut, as its content does
+    os.fsync(folder)  # so that the name of the file survives a power failure too
     os.close(folder)
-    print(f"received {event_id}\n", end="", flush=True)  # one write: others print too
+    print(f"received {event_id}\n", end="", flush=True)  # one write, because other threads print too
 
 
 class Receiver(BaseHTTPRequestHandler):
@@ -69,10 +69,10 @@ class Receiver(BaseHTTPRequestHandler):
         if not verified(self.headers, body):
             return self.answer(401)
         try:
-            keep(self.headers["webhook-id"], body)
+            store(self.headers["webhook-id"], body)
         except Exception as error:
             print(error, file=sys.stderr)
-            return self.answer(500)  # Spendhook will try again
+            return self.answer(500)  # Spendhook retries
         self.answer(204)
 
     def answer(self, status):
@@ -86,13 +86,13 @@ class Receiver(BaseHTTPRequestHandler):
 
 
 def catch_up():
-    """Reads the missed events from the feed, from where the last catch-up ended."""
+    """Reads the missed events from the feed, after the last event that catch_up has read."""
     context = ssl.create_default_context(cafile=os.environ.get("SPENDHOOK_CACERT"))
     if certificate := os.environ.get("SPENDHOOK_CLIENT_CERT"):
         context.load_cert_chain(certificate, os.environ.get("SPENDHOOK_CLIENT_KEY"))
-    place = os.path.join(INBOX, ".after")
+    path = os.path.join(INBOX, ".after")
     try:
-        with open(place, encoding="ascii") as file:
+        with open(path, encoding="ascii") as file:
             after = int(file.read())
     except FileNotFoundError:
         after = 0
@@ -104,10 +104,10 @@ def catch_up():
         with urllib.request.urlopen(request, timeout=30, context=context) as answer:
             page = json.load(answer)
         for event in page["content"]:
-            if "body" in event:  # an event that settled long ago has none
-                keep(event["id"], event["body"].encode())
+            if "body" in event:  # Spendhook no longer has the payload of an old event
+                store(event["id"], event["body"].encode())
         after, more = page["next"], page["more"]
-        with open(place, "w", encoding="ascii") as file:
+        with open(path, "w", encoding="ascii") as file:
             file.write(str(after))
     print("caught up to", after, flush=True)
 

@@ -15,26 +15,26 @@ type server struct {
 	conn    net.PacketConn
 	mu      sync.Mutex
 	answers []netip.Addr
-	asked   map[dnsmessage.Type]int
+	queries map[dnsmessage.Type]int
 }
 
-// Resolver returns a resolver that asks a DNS server of the test. For every
-// name, the n-th look-up is answered with the n-th address, IPv4 or IPv6, and
-// all later ones with the last; without addresses every name is unknown.
+// Resolver returns a resolver that uses a DNS server of the test. For every name, the n-th look-up
+// returns the n-th address, IPv4 or IPv6. Further look-ups return the last address. Without
+// addresses every name is unknown.
 func Resolver(tb testing.TB, answers ...string) *net.Resolver {
 	tb.Helper()
 	conn, err := new(net.ListenConfig).ListenPacket(tb.Context(), "udp4", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &server{conn: conn, asked: map[dnsmessage.Type]int{}}
+	s := &server{conn: conn, queries: map[dnsmessage.Type]int{}}
 	for _, a := range answers {
 		s.answers = append(s.answers, netip.MustParseAddr(a))
 	}
 	done := make(chan struct{})
 	go func() { defer close(done); s.serve() }()
 	tb.Cleanup(func() {
-		_ = conn.Close() // that ends serve
+		_ = conn.Close() // ends serve
 		<-done
 	})
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -50,7 +50,7 @@ func (s *server) serve() {
 			return
 		}
 		if answer, err := s.answer(buf[:n]); err == nil {
-			_, _ = s.conn.WriteTo(answer, from) // a lost answer fails the test by its timeout
+			_, _ = s.conn.WriteTo(answer, from) // without an answer the look-up times out and fails the test
 		}
 	}
 }
@@ -80,8 +80,8 @@ func (s *server) fill(msg *dnsmessage.Message, q dnsmessage.Question) {
 		msg.RCode = dnsmessage.RCodeNameError
 		return
 	}
-	n := min(s.asked[q.Type], len(s.answers)-1) // A and AAAA are asked at once, each once for a look-up
-	s.asked[q.Type]++
+	n := min(s.queries[q.Type], len(s.answers)-1) // a look-up has one query of each type, A and AAAA
+	s.queries[q.Type]++
 	header := dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}
 	switch addr := s.answers[n]; {
 	case q.Type == dnsmessage.TypeA && addr.Is4():

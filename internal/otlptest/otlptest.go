@@ -1,4 +1,4 @@
-// Package otlptest is a collector for tests: it takes spans by OTLP over HTTP, or hangs.
+// Package otlptest has a collector for tests. It receives spans by OTLP over HTTP, or hangs.
 package otlptest
 
 import (
@@ -16,13 +16,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Span is a span that came. Ids are in hex; Attributes are texts, those of its resource too.
+// Span is a received span. Its ids are in hex. Attributes has those of the resource too, as texts.
 type Span struct {
 	Name, TraceID, SpanID, ParentID string
 	Attributes                      map[string]string
 }
 
-// Collector takes spans. It is safe for concurrent use.
+// Collector receives spans. It is safe for concurrent use.
 type Collector struct {
 	URL string
 
@@ -50,10 +50,10 @@ func Start(tb testing.TB) *Collector {
 // Hang makes the collector stop answering.
 func (c *Collector) Hang() { c.hangs.Store(true) }
 
-// Waiting counts the requests that wait for a collector that hangs.
+// Waiting returns how many requests have come since Hang.
 func (c *Collector) Waiting() int64 { return c.waiting.Load() }
 
-// Spans are those that came so far, of a trace; "" is of all.
+// Spans returns the received spans of a trace, or of all traces for "".
 func (c *Collector) Spans(traceID string) (list []Span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

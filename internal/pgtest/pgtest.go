@@ -1,5 +1,5 @@
-// Package pgtest gives tests a real PostgreSQL: one server per test binary, a
-// database of its own per test, or a private server that a test may stop.
+// Package pgtest starts a PostgreSQL for tests: one server for a test binary with a database for
+// each test, or a private server that a test may stop.
 package pgtest
 
 import (
@@ -24,7 +24,7 @@ import (
 	"spendhook/internal/child"
 )
 
-// shared is the one server of this test binary; made counts its databases.
+// shared is the server of this test binary. made counts its databases.
 var shared struct {
 	sync.Mutex
 	server *process
@@ -38,8 +38,8 @@ var template struct {
 	err  error
 }
 
-// New returns the URL of an empty database that only this test uses. It is
-// dropped when the test ends, and New is safe with t.Parallel.
+// New returns the URL of an empty database for this test only, which is dropped when the test
+// ends. It is safe with t.Parallel.
 func New(tb testing.TB) string {
 	tb.Helper()
 	return makeDatabase(tb, "template1")
@@ -51,7 +51,7 @@ func Copy(tb testing.TB, prepare func(url string) error) string {
 	tb.Helper()
 	template.Do(func() {
 		var p *process
-		if p, template.name, template.err = take(); template.err != nil {
+		if p, template.name, template.err = nextDatabase(); template.err != nil {
 			return
 		}
 		if template.err = p.exec(`CREATE DATABASE ` + template.name); template.err == nil {
@@ -66,7 +66,7 @@ func Copy(tb testing.TB, prepare func(url string) error) string {
 
 func makeDatabase(tb testing.TB, template string) string {
 	tb.Helper()
-	p, name, err := take()
+	p, name, err := nextDatabase()
 	if err == nil {
 		err = p.exec(`CREATE DATABASE ` + name + ` TEMPLATE ` + template)
 	}
@@ -81,8 +81,8 @@ func makeDatabase(tb testing.TB, template string) string {
 	return p.url(name)
 }
 
-// Launch runs a server outside of a test, with settings as name=value beside
-// those of tests, and returns the URL of its database and what ends it.
+// Launch starts a server outside of a test, with further settings as name=value. remove ends the
+// server and removes its files.
 func Launch(settings ...string) (url string, remove func(), err error) {
 	p, err := create(settings...)
 	if err != nil {
@@ -91,26 +91,27 @@ func Launch(settings ...string) (url string, remove func(), err error) {
 	return p.url("postgres"), p.remove, nil
 }
 
-// Main is the body of a TestMain: it runs the tests, stops the shared server
-// and then fails when a goroutine was left behind. m is a *testing.M, or wraps
-// one to clean up after it.
+// Main is the body of a TestMain. It runs the tests, stops the shared server, and fails if a
+// goroutine still runs. m is a *testing.M, or wraps one to clean up after it.
 func Main(m goleak.TestingM) {
 	goleak.VerifyTestMain(Stopping(m))
 }
 
-// Stopping wraps m: Run runs the tests and then stops the shared server. It is for a TestMain
-// that also starts other servers.
+// Stopping wraps m for a TestMain that also starts other servers. Its Run runs the tests and then
+// stops the shared server.
 func Stopping(m goleak.TestingM) goleak.TestingM { return stopping{m} }
 
 type stopping struct{ m goleak.TestingM }
 
-// Run runs the tests and then stops the server, before goleak looks.
+// Run runs the tests and then stops the server, before goleak searches for goroutines.
 func (s stopping) Run() int {
 	defer stopShared()
 	return s.m.Run()
 }
 
-func take() (*process, string, error) {
+// nextDatabase returns the shared server, which the first call starts, and the name for a new
+// database.
+func nextDatabase() (*process, string, error) {
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.server == nil {
@@ -149,10 +150,10 @@ func Start(tb testing.TB) *Server {
 	return &Server{tb: tb, process: p}
 }
 
-// URL is where the server's database is, also while the server is stopped.
+// URL returns the URL of the server's database, which is the same after a restart.
 func (s *Server) URL() string { return s.process.url("postgres") }
 
-// Stop ends the server at once, as a crash would.
+// Stop ends the server at once, like a crash.
 func (s *Server) Stop() { s.process.stop() }
 
 // Restart starts a stopped server on the same data and waits until it answers.
@@ -183,8 +184,8 @@ var errNoServer = errors.New("no initdb in /usr/lib/postgresql/*/bin or on PATH:
 // process is one running server with its socket and data in dir.
 type process struct {
 	bin, dir string
-	prefix   []string // runs the server as another user when we are root, which initdb refuses
-	settings []string // as name=value, beside those of tests
+	prefix   []string // of each command, so that it runs as another user: initdb refuses to run as root
+	settings []string // as name=value, besides those in start
 	child    *child.Process
 }
 
@@ -208,7 +209,8 @@ func create(settings ...string) (*process, error) {
 	return p, nil
 }
 
-// findBin prefers the newest of Debian's versioned directories.
+// findBin returns the newest of Debian's versioned directories, or else the directory of initdb on
+// PATH.
 func findBin() (string, error) {
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // the pattern is well formed
 	if len(found) > 0 {
@@ -229,7 +231,7 @@ func (p *process) prepare() error {
 		"-U", "spendhook", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C.UTF-8")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	c, err := child.Start(cmd) // it must not die with the thread that happens to start it
+	c, err := child.Start(cmd) // keeps the thread that starts initdb: the end of the thread would kill initdb
 	if err != nil {
 		return err
 	}
@@ -240,9 +242,8 @@ func (p *process) prepare() error {
 	return nil
 }
 
-// dropRoot hands the directory to an ordinary user and arranges that the
-// server runs as that user. The signal on our death is set again after the
-// change of user, which clears it.
+// dropRoot makes the server run as an ordinary user, who becomes the owner of the directory.
+// setpriv sets the signal for the death of our process again, because the change of user clears it.
 func (p *process) dropRoot() error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -302,7 +303,7 @@ func (p *process) waitReady() error {
 	return nil
 }
 
-// stop ends the server without a checkpoint; the next start recovers.
+// stop ends the server without a checkpoint. The next start recovers the data.
 func (p *process) stop() {
 	if p.child == nil {
 		return

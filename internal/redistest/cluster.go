@@ -16,10 +16,9 @@ import (
 
 const slots = 16384
 
-// Cluster starts a private Redis Cluster of n masters (no replicas) that ends
-// with the test, and returns once every slot is served. A client for it is
-// redis.NewClusterClient with the servers' Addr. args are further redis-server
-// arguments.
+// Cluster starts a private Redis Cluster of n masters without replicas, which ends with the test. It
+// returns when every slot is served. args are further arguments of redis-server. A client is
+// redis.NewClusterClient with the servers' Addr.
 func Cluster(tb testing.TB, n int, args ...string) []*Server {
 	tb.Helper()
 	servers := make([]*Server, n)
@@ -29,8 +28,8 @@ func Cluster(tb testing.TB, n int, args ...string) []*Server {
 	ctx, cancel := context.WithTimeout(tb.Context(), 3*time.Minute)
 	defer cancel()
 	for i, s := range servers {
-		shareOut(ctx, tb, s, i*slots/n, (i+1)*slots/n-1)
-		introduce(ctx, tb, s, servers[0])
+		assignSlots(ctx, tb, s, i*slots/n, (i+1)*slots/n-1)
+		meet(ctx, tb, s, servers[0])
 	}
 	for _, s := range servers {
 		waitForSlots(ctx, tb, s.Client(), n)
@@ -53,7 +52,7 @@ func Replica(tb testing.TB, master *Server) *Server {
 	ctx, cancel := context.WithTimeout(tb.Context(), 3*time.Minute)
 	defer cancel()
 	s := startNode(tb)
-	introduce(ctx, tb, s, master)
+	meet(ctx, tb, s, master)
 	id, err := master.Client().ClusterMyID(ctx).Result()
 	if err != nil {
 		tb.Fatalf("redistest: id of the master: %v", err)
@@ -82,8 +81,8 @@ func SlotOf(tb testing.TB, s *Server, key string) int {
 	return int(slot)
 }
 
-// HoldSlotMap returns a function. Once that is called, each request of the client for the slot map
-// of its Cluster hangs, as if a master hung. The client must not have connected yet.
+// HoldSlotMap returns a function. After a call of hold, each request of the client for the slot map
+// of its Cluster hangs, as if a master hung. Call HoldSlotMap before the client connects.
 func HoldSlotMap(tb testing.TB, client redis.UniversalClient) (hold func()) {
 	tb.Helper()
 	var held atomic.Bool
@@ -94,7 +93,7 @@ func HoldSlotMap(tb testing.TB, client redis.UniversalClient) (hold func()) {
 			}
 			select {
 			case <-ctx.Done():
-			case <-tb.Context().Done(): // the client asks in the background too
+			case <-tb.Context().Done(): // some requests are in the background, without ctx
 			}
 			return context.DeadlineExceeded
 		}})
@@ -102,14 +101,14 @@ func HoldSlotMap(tb testing.TB, client redis.UniversalClient) (hold func()) {
 	return func() { held.Store(true) }
 }
 
-func shareOut(ctx context.Context, tb testing.TB, s *Server, from, to int) {
+func assignSlots(ctx context.Context, tb testing.TB, s *Server, from, to int) {
 	tb.Helper()
 	if err := s.Client().Do(ctx, "CLUSTER", "ADDSLOTSRANGE", from, to).Err(); err != nil {
-		tb.Fatalf("redistest: share out slots: %v", err)
+		tb.Fatalf("redistest: assign slots: %v", err)
 	}
 }
 
-func introduce(ctx context.Context, tb testing.TB, s, to *Server) {
+func meet(ctx context.Context, tb testing.TB, s, to *Server) {
 	tb.Helper()
 	host, port, _ := net.SplitHostPort(to.Addr())
 	busPort, err := to.Client().ConfigGet(ctx, "cluster-port").Result()
@@ -117,7 +116,7 @@ func introduce(ctx context.Context, tb testing.TB, s, to *Server) {
 		err = s.Client().Do(ctx, "CLUSTER", "MEET", host, port, busPort["cluster-port"]).Err()
 	}
 	if err != nil {
-		tb.Fatalf("redistest: introduce the masters: %v", err)
+		tb.Fatalf("redistest: add %s to the cluster: %v", s.Addr(), err)
 	}
 }
 
@@ -130,7 +129,7 @@ func waitForSlots(ctx context.Context, tb testing.TB, c redis.UniversalClient, m
 	}
 }
 
-// allServed is this node's own view: it knows every master and every slot.
+// allServed reports whether a node knows every master and every slot.
 func allServed(ctx context.Context, c redis.UniversalClient, masters int) bool {
 	info := c.ClusterInfo(ctx).Val()
 	return strings.Contains(info, "cluster_state:ok\r") &&

@@ -12,8 +12,8 @@ import (
 	"github.com/alicebob/miniredis/v2/proto"
 )
 
-// Proxy forwards connections of clients to a server and simulates network failures by a plan,
-// which sees each exchange. Its methods are safe for concurrent use.
+// Proxy forwards connections of clients to a server. Its plan sees each exchange and simulates
+// network failures. The methods of Proxy are safe for concurrent use.
 type Proxy struct {
 	tb       testing.TB
 	to       string // the server's socket
@@ -26,15 +26,15 @@ type Proxy struct {
 	ended bool
 }
 
-// Plan is called twice for every exchange on a connection: with the request and a nil reply
-// before the server gets the request, and with the start of the reply before the client gets
-// it. A request is the commands that were written together, for example a pipeline. False cuts
-// the connection: the first call then loses the request, the second the reply. A slow plan
-// delays its connection. It is called from many goroutines.
+// Plan is called twice for every exchange on a connection: with the request and a nil reply before
+// the server gets the request, and with the request and the start of the reply before the client
+// gets the reply. A request has the commands that were written together, for example a pipeline.
+// False closes the connection: the first call then loses the request, the second one the reply. A
+// slow plan delays its connection. Many goroutines call the plan.
 type Plan func(request [][]string, reply []byte) (pass bool)
 
-// NewProxy listens on a port of its own, until the test ends, and passes on
-// everything until it has a plan.
+// NewProxy starts a proxy on a free port, which ends with the test. Without a plan it passes
+// everything.
 func NewProxy(tb testing.TB, s *Server) *Proxy {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // answers at once
@@ -47,17 +47,17 @@ func NewProxy(tb testing.TB, s *Server) *Proxy {
 	return p
 }
 
-// URL is the proxy's address as a redis:// URL.
+// URL returns the proxy's address as a redis:// URL.
 func (p *Proxy) URL() string { return "redis://" + p.listener.Addr().String() }
 
-// Follow changes the plan; nil passes everything.
+// Follow sets the plan. nil passes everything.
 func (p *Proxy) Follow(plan Plan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.plan = plan
 }
 
-// CutAll cuts every connection there is; new ones are served.
+// CutAll closes every connection. Clients can connect again.
 func (p *Proxy) CutAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,13 +89,13 @@ func (p *Proxy) serve(client net.Conn) {
 	defer client.Close()
 	server, err := net.Dial("unix", p.to) //nolint:noctx // answers at once
 	if err != nil {
-		return // it is down: so is this connection
+		return // the server is down
 	}
 	defer server.Close()
-	if !p.own(client) {
+	if !p.add(client) {
 		return
 	}
-	defer p.disown(client)
+	defer p.remove(client)
 	x := &exchange{proxy: p, client: client, server: server}
 	var replies sync.WaitGroup
 	replies.Go(func() {
@@ -107,7 +107,7 @@ func (p *Proxy) serve(client net.Conn) {
 	replies.Wait()
 }
 
-func (p *Proxy) own(c net.Conn) bool {
+func (p *Proxy) add(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.ended {
@@ -116,7 +116,7 @@ func (p *Proxy) own(c net.Conn) bool {
 	return !p.ended
 }
 
-func (p *Proxy) disown(c net.Conn) {
+func (p *Proxy) remove(c net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.conns, c)
@@ -129,18 +129,18 @@ func (p *Proxy) passes(request [][]string, reply []byte) bool {
 	return plan == nil || plan(request, reply)
 }
 
-// exchange is one connection.
+// exchange is one connection with its current request.
 type exchange struct {
 	proxy          *Proxy
 	client, server net.Conn
 
 	mu      sync.Mutex
-	request [][]string // the last one, until its reply begins
+	request [][]string // the last request, until its reply begins
 }
 
 const proxyBuffer = 64 << 10
 
-// passRequests ends with either connection.
+// passRequests returns when one of the two connections ends.
 func (x *exchange) passRequests() {
 	var held []byte
 	buf := make([]byte, proxyBuffer)
@@ -152,7 +152,7 @@ func (x *exchange) passRequests() {
 		held = append(held, buf[:n]...)
 		request, err := parseCommands(held)
 		if errors.Is(err, io.EOF) {
-			continue // the rest is on its way
+			continue // the request is incomplete
 		}
 		if err != nil {
 			x.proxy.tb.Errorf("redistest: the proxy does not understand a request: %v", err)
@@ -175,7 +175,7 @@ func (x *exchange) setRequest(request [][]string) {
 	x.request = request
 }
 
-// passReplies ends with either connection.
+// passReplies returns when one of the two connections ends.
 func (x *exchange) passReplies() {
 	buf := make([]byte, proxyBuffer)
 	for {
@@ -196,8 +196,8 @@ func (x *exchange) passReplies() {
 	}
 }
 
-// parseCommands reads commands as clients write them, or fails with io.EOF when the last one is
-// not complete.
+// parseCommands parses the commands of a client. The error is io.EOF if the last one is not
+// complete.
 func parseCommands(b []byte) (commands [][]string, err error) {
 	r := bufio.NewReader(bytes.NewReader(b))
 	for {

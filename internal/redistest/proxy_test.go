@@ -11,7 +11,7 @@ import (
 	"spendhook/internal/waittest"
 )
 
-// A plan can lose a request or its reply; the server tells which it was.
+// A plan can lose a request or its reply. The value on the server shows which one was lost.
 func TestProxyCuts(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Options{})

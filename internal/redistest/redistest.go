@@ -1,5 +1,5 @@
-// Package redistest gives tests a real Redis: one server per test binary, a
-// database of its own per test, or a private server that a test may break.
+// Package redistest starts a Redis for tests: one server for a test binary with a database for each
+// test, or a private server that a test may break.
 package redistest
 
 import (
@@ -16,16 +16,16 @@ import (
 
 const databases = 1024
 
-// shared is the one server of this test binary; free holds the database
-// numbers that no running test owns.
+// shared is the server of this test binary. free has the numbers of the databases that no running
+// test uses.
 var shared struct {
 	sync.Mutex
 	server *process
 	free   []int
 }
 
-// New returns a client on an empty database that only this test uses. It is
-// closed and flushed when the test ends, and safe with t.Parallel.
+// New returns a client on an empty database for this test only. At the end of the test the client
+// is closed and the database is flushed. New is safe with t.Parallel.
 func New(tb testing.TB) redis.UniversalClient {
 	tb.Helper()
 	server, db, err := acquire()
@@ -40,21 +40,20 @@ func New(tb testing.TB) redis.UniversalClient {
 	return c
 }
 
-// Main is the body of a TestMain: it runs the tests, stops the shared server
-// and then fails when a goroutine was left behind. m is a *testing.M, or wraps
-// one to clean up after it.
+// Main is the body of a TestMain. It runs the tests, stops the shared server, and fails if a
+// goroutine still runs. m is a *testing.M, or wraps one to clean up after it.
 func Main(m goleak.TestingM) {
 	logging.Disable() // go-redis has one logger, and logs each server that a test kills
 	goleak.VerifyTestMain(stopping{m}, goleak.IgnoreAnyFunction(redial))
 }
 
-// redial is a goroutine of go-redis that dials a lost server once a second. It may run up to a
-// second after its pool was closed.
+// redial is a goroutine of go-redis that dials a lost server once a second. It may run for a second
+// after its pool was closed.
 const redial = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"
 
 type stopping struct{ m goleak.TestingM }
 
-// Run runs the tests and then stops the server, before goleak looks.
+// Run runs the tests and then stops the server, before goleak searches for goroutines.
 func (s stopping) Run() int {
 	defer stopShared()
 	return s.m.Run()
@@ -117,9 +116,8 @@ func stopShared() {
 	_ = os.RemoveAll(shared.server.dir)
 }
 
-// Hook is a redis.Hook for tests: Command is called in place of each command that a client
-// sends alone, and Pipeline in place of each pipeline. They call next to send it. A function
-// that is nil changes nothing.
+// Hook is a redis.Hook for tests. Command is called for each command that a client sends alone, and
+// Pipeline for each pipeline. They must call next to send it. A nil function changes nothing.
 type Hook struct {
 	Command  func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
 	Pipeline func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error

@@ -19,15 +19,15 @@ import (
 	"spendhook/internal/child"
 )
 
-// Options shape a private server; the zero value keeps nothing over a restart.
+// Options describe a private server. With the zero value, the server loses its data in a restart.
 type Options struct {
-	AOF  bool     // append-only file: what was answered survives Kill
-	TCP  bool     // listen on 127.0.0.1 too, at a port that stays over restarts
-	Args []string // further redis-server arguments, after the others
+	AOF  bool     // use an append-only file: answered writes survive Kill
+	TCP  bool     // also listen on 127.0.0.1, on a port that stays the same after a restart
+	Args []string // further arguments of redis-server, after the others
 }
 
-// Server is a private server for a test that breaks it. It ends with the test.
-// Its methods are safe for concurrent use and fail the test on an error.
+// Server is a private server that a test may break. It ends with the test. Its methods are safe for
+// concurrent use, and fail the test on an error.
 type Server struct {
 	tb   testing.TB
 	args []string
@@ -46,9 +46,9 @@ func Start(tb testing.TB, o Options) *Server {
 		s.dir = memoryDir(tb)
 	} else {
 		s.dir = shortTempDir(tb)
-		// Answered writes are in the kernel, as with "always", and survive a killed process,
-		// but no answer waits for the disk. With "everysec" Redis may answer before it writes
-		// when the disk is slow.
+		// With "no", answered writes are in the kernel and survive a killed process, but no
+		// answer waits for the disk. With "everysec" and a slow disk, Redis may answer before
+		// it writes.
 		s.args = append(s.args, "--appendonly", "yes", "--appendfsync", "no")
 	}
 	if o.TCP {
@@ -61,10 +61,10 @@ func Start(tb testing.TB, o Options) *Server {
 	return s
 }
 
-// Socket is the path of the server's unix socket.
+// Socket returns the path of the server's unix socket.
 func (s *Server) Socket() string { return filepath.Join(s.dir, "redis.sock") }
 
-// Addr is host:port with Options.TCP, else the path of the socket.
+// Addr returns host:port with Options.TCP, else the path of the socket.
 func (s *Server) Addr() string {
 	if s.port == 0 {
 		return s.Socket()
@@ -72,7 +72,7 @@ func (s *Server) Addr() string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
 }
 
-// URL is the server's address as a redis:// or unix:// URL.
+// URL returns the server's address as a redis:// or unix:// URL.
 func (s *Server) URL() string {
 	if s.port == 0 {
 		return "unix://" + s.Socket()
@@ -80,7 +80,7 @@ func (s *Server) URL() string {
 	return "redis://" + s.Addr()
 }
 
-// Client is a new client on the server's socket, closed when the test ends.
+// Client returns a new client on the server's socket, which is closed when the test ends.
 func (s *Server) Client() redis.UniversalClient {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +89,7 @@ func (s *Server) Client() redis.UniversalClient {
 	return c
 }
 
-// Kill ends the server with SIGKILL; killing a dead server does nothing.
+// Kill ends the server with SIGKILL. It does nothing if the server has ended.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +98,7 @@ func (s *Server) Kill() {
 	}
 }
 
-// Stop shuts the server down; the server writes its data first.
+// Stop shuts the server down. The server first writes its data.
 func (s *Server) Stop() {
 	s.tb.Helper()
 	s.signal(syscall.SIGTERM)
@@ -107,8 +107,8 @@ func (s *Server) Stop() {
 	<-s.process.child.Done()
 }
 
-// Restart kills the server if it runs and starts it again on the same files
-// and address; it returns once the server answers.
+// Restart kills the server if it runs, starts it again with the same files and address, and returns
+// when it answers.
 func (s *Server) Restart() {
 	s.tb.Helper()
 	s.Kill()
@@ -125,7 +125,7 @@ func (s *Server) Restart() {
 // Resume.
 func (s *Server) Pause() { s.tb.Helper(); s.signal(syscall.SIGSTOP) }
 
-// Resume lets a paused server go on.
+// Resume continues a paused server.
 func (s *Server) Resume() { s.tb.Helper(); s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(sig os.Signal) {
@@ -137,7 +137,8 @@ func (s *Server) signal(sig os.Signal) {
 	}
 }
 
-// shortTempDir is not tb.TempDir: a socket's path has at most ~107 bytes.
+// shortTempDir returns a directory for a socket, whose path may have at most 107 bytes. The path of
+// tb.TempDir can be longer.
 func shortTempDir(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "redistest-") //nolint:usetesting // see above
@@ -148,7 +149,7 @@ func shortTempDir(tb testing.TB) string {
 	return dir
 }
 
-// memoryDir is for small files, in memory where the system has a place for that.
+// memoryDir returns a directory for small files, in memory if the system has /dev/shm.
 func memoryDir(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "redistest-") //nolint:usetesting // not the disk
@@ -231,7 +232,7 @@ func (p *process) client(db int) *redis.Client {
 	})
 }
 
-// waitReady polls until the server answers PING (not while it is loading).
+// waitReady waits until the server has loaded its data and answers PING.
 func (p *process) waitReady() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// patience is far longer than a wait takes, also on a busy machine.
+// patience is far longer than any wait takes, even on a busy machine.
 const patience = 3 * time.Minute
 
-// Until waits until a condition holds. The test fails if it takes minutes. what describes the
-// condition: a string, or a function that returns one, which is called when the test fails.
+// Until waits until a condition holds. It fails the test after patience. what describes the
+// condition: a string, or a function that returns one, which Until calls when the test fails.
 func Until(tb testing.TB, what any, holds func() bool) {
 	tb.Helper()
 	Within(tb, patience, what, holds)
@@ -19,18 +19,18 @@ func Until(tb testing.TB, what any, holds func() bool) {
 // Within is Until with a limit.
 func Within(tb testing.TB, limit time.Duration, what any, holds func() bool) {
 	tb.Helper()
-	look := time.NewTicker(10 * time.Millisecond)
-	defer look.Stop()
-	late := time.NewTimer(limit)
-	defer late.Stop()
+	check := time.NewTicker(10 * time.Millisecond)
+	defer check.Stop()
+	timeout := time.NewTimer(limit)
+	defer timeout.Stop()
 	for !holds() {
 		select {
-		case <-look.C:
-		case <-late.C:
-			if say, ok := what.(func() string); ok {
-				what = say()
+		case <-check.C:
+		case <-timeout.C:
+			if describe, ok := what.(func() string); ok {
+				what = describe()
 			}
-			tb.Fatalf("after %v still not: %v", limit, what)
+			tb.Fatalf("not within %v: %v", limit, what)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package storagetest gives tests migrated databases, and companies in them. The
-// first database of a test binary is migrated, the others are copies of it.
+// Package storagetest has helpers for tests with migrated databases and data in them. The first
+// database of a test binary is migrated, the others are copies of the first one.
 package storagetest
 
 import (
@@ -22,10 +22,10 @@ import (
 	"spendhook/storage/importer"
 )
 
-// timeout is the time-out of database calls; machines are busy with other tests.
+// timeout is the time-out of database calls on a machine that is busy with other tests.
 const timeout = 20 * time.Second
 
-// SQLite returns a data directory with an empty database of the test's own.
+// SQLite returns a data directory with an empty database for this test only.
 func SQLite(tb testing.TB) string {
 	tb.Helper()
 	files, err := migrated()
@@ -41,15 +41,14 @@ func SQLite(tb testing.TB) string {
 	return dir
 }
 
-// Postgres returns the URL of an empty database of the test's own, as pgtest.New
-// does.
+// Postgres returns the URL of an empty, migrated database for this test only.
 func Postgres(tb testing.TB) string {
 	tb.Helper()
 	return pgtest.Copy(tb, func(url string) error { return migrate(storage.Options{URL: url}) })
 }
 
-// Open opens a database, which is closed when the test ends. Without a URL and a
-// directory it is SQLite of the test's own; without a timeout, a busy machine's.
+// Open opens and migrates a database, and closes it when the test ends. Without a URL and a
+// directory it opens a new SQLite database. Without a time-out it sets the one for a busy machine.
 func Open(tb testing.TB, o storage.Options) *storage.DB {
 	tb.Helper()
 	if o.URL == "" && o.DataDir == "" {
@@ -73,7 +72,7 @@ func Open(tb testing.TB, o storage.Options) *storage.DB {
 	return s
 }
 
-// databases open an empty database of each kind.
+// databases has a function for each kind of database, which opens an empty one.
 var databases = map[string]func(testing.TB) *storage.DB{
 	"sqlite": func(tb testing.TB) *storage.DB { tb.Helper(); return Open(tb, storage.Options{}) },
 	"postgres": func(tb testing.TB) *storage.DB {
@@ -93,7 +92,7 @@ func OnBoth(t *testing.T, test func(*testing.T, *storage.DB)) {
 	}
 }
 
-// Race runs functions at the same time, and returns when all have returned.
+// Race runs functions concurrently, and returns when all have returned.
 func Race(run ...func()) {
 	var all sync.WaitGroup
 	for _, f := range run {
@@ -102,13 +101,13 @@ func Race(run ...func()) {
 	all.Wait()
 }
 
-// migrated are the files of a migrated SQLite database.
+// migrated returns the files of a migrated SQLite database.
 var migrated = sync.OnceValues(func() (map[string][]byte, error) {
 	dir, err := os.MkdirTemp("", "storagetest-")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // no test looks there
+	defer func() { _ = os.RemoveAll(dir) }() // tests use copies of the files
 	if err := migrate(storage.Options{DataDir: dir}); err != nil {
 		return nil, err
 	}
@@ -138,7 +137,7 @@ func migrate(o storage.Options) error {
 	return err
 }
 
-// WantError expects an error that is, or wraps, want.
+// WantError fails the test unless the error is or wraps want.
 func WantError(t *testing.T, got, want error) {
 	t.Helper()
 	if !errors.Is(got, want) {
@@ -146,7 +145,7 @@ func WantError(t *testing.T, got, want error) {
 	}
 }
 
-// WantInvalid expects exactly one field to be at fault.
+// WantInvalid fails the test unless the error is about this field only.
 func WantInvalid(t *testing.T, err error, field string) {
 	t.Helper()
 	var e *invalid.Error
@@ -215,7 +214,7 @@ func Import(tb testing.TB, db *storage.DB, lines ...string) (importer.Report, []
 	return report, refused
 }
 
-// LoadDemo imports invented data and fails on any refusal.
+// LoadDemo imports demo data and fails on any refusal.
 func LoadDemo(tb testing.TB, db *storage.DB, d importer.DemoData) {
 	tb.Helper()
 	var data strings.Builder
@@ -227,7 +226,7 @@ func LoadDemo(tb testing.TB, db *storage.DB, d importer.DemoData) {
 	}
 }
 
-// FullReimbursement is a line of one of Acme that has every field.
+// FullReimbursement is the line of a reimbursement of Acme with every field.
 var FullReimbursement = strings.ReplaceAll(`{"kind":"reimbursement","uuid":"11111111-1111-4111-8111-111111111111",
  "companyUuid":"a0000000-0000-4000-8000-000000000000","description":"Lunch with \"Δ\"",
  "audit":{"requestCreationDate":"2026-05-01","expenseDate":"2026-04-30","finalApprovalDate":"2026-05-03","paymentDate":"2026-05-04","lastUpdateDate":"2026-05-05"},
@@ -241,17 +240,16 @@ var FullReimbursement = strings.ReplaceAll(`{"kind":"reimbursement","uuid":"1111
  "attachments":[{"uuid":"55555555-5555-4555-8555-555555555555","fileName":"a.pdf"}],
  "paymentDetail":{"paymentMethod":"CASH","paymentMethodNote":"n","markedAsPaidBy":"ann@example.com"}}`, "\n", "")
 
-// StatementLine is a line of a billing statement of Acme, of a month of 2026; its
-// uuid ends with the digit.
+// StatementLine returns the line of a billing statement of Acme for a month of 2026. Its UUID ends
+// with the digit.
 func StatementLine(digit string, month int, status string) string {
 	return fmt.Sprintf(`{"kind":"statement","statementUuid":"d0000000-0000-4000-8000-00000000000%s","companyUuid":"%s",`+
 		`"month":%d,"year":2026,"status":"%s","totalAmount":1234.5,"currency":"EUR","closingDate":"2026-%02d-28"}`,
 		digit, Acme, month, status, month)
 }
 
-// WantIndex fails the test unless the plan of a query uses the index and reads
-// no whole table. PostgreSQL is told to avoid reading whole tables: it prefers that for small
-// ones, depending on its statistics.
+// WantIndex fails the test unless the plan of a query uses the index and reads no whole table. It
+// disables sequential scans of PostgreSQL, which prefers them for small tables.
 func WantIndex(t *testing.T, db *storage.DB, index string, query func(bun.IDB) *bun.SelectQuery) {
 	t.Helper()
 	err := db.Snapshot(t.Context(), "explain", func(ctx context.Context, idb bun.IDB) error {

@@ -9,7 +9,7 @@ import (
 	"spendhook/subscribers/certificate"
 )
 
-// ClientCertificate is a new certificate that is valid now and for 60 days.
+// ClientCertificate returns a new certificate that is valid from now for 60 days.
 func ClientCertificate(tb testing.TB, now time.Time) certificate.Input {
 	tb.Helper()
 	ca, err := devca.New("test", now.Add(-time.Hour), now.Add(90*24*time.Hour))

@@ -1,5 +1,5 @@
-// Package subscriberstest provides tests with subscribers on one Redis and with certificates,
-// and damages what is stored of subscribers. The clock stands at noon until a test moves it.
+// Package subscriberstest has helpers for tests with subscribers: a store on a Redis, certificates,
+// and changes of stored data that simulate damage.
 package subscriberstest
 
 import (
@@ -20,7 +20,8 @@ import (
 	"spendhook/subscribers/listing"
 )
 
-// Bundle is a store and a reader of subscribers on one Redis, for one company at a time.
+// Bundle is a store and a reader of subscribers on one Redis, with a company. Its clock stands at
+// noon until the test moves it.
 type Bundle struct {
 	Redis   redis.UniversalClient
 	Store   *subscribers.Store
@@ -30,7 +31,7 @@ type Bundle struct {
 	clock atomic.Int64 // unix ms
 }
 
-// New returns a Bundle on a database of its own.
+// New returns a Bundle on an empty Redis database.
 func New(tb testing.TB, o subscribers.StoreOptions) *Bundle {
 	tb.Helper()
 	return On(redistest.New(tb), o)
@@ -46,13 +47,13 @@ func On(client redis.UniversalClient, o subscribers.StoreOptions) *Bundle {
 	return b
 }
 
-// Now is the time of the clock.
+// Now returns the time of the clock.
 func (b *Bundle) Now() time.Time { return time.UnixMilli(b.clock.Load()) }
 
 // Advance moves the clock.
 func (b *Bundle) Advance(d time.Duration) { b.clock.Add(d.Milliseconds()) }
 
-// Settings are those of a subscriber to PAYMENT_PAID.
+// Settings returns the settings of a subscriber to PAYMENT_PAID.
 func (b *Bundle) Settings(url string) subscribers.Settings {
 	return subscribers.Settings{Name: new("Payments"), CallbackURL: &url, Events: new([]string{"PAYMENT_PAID"})}
 }
@@ -67,7 +68,7 @@ func (b *Bundle) Create(tb testing.TB, url string) subscribers.Subscriber {
 	return s
 }
 
-// Version is the version of the company's subscribers, which a claim reads.
+// Version returns the version of the company's subscribers, which a claim reads.
 func (b *Bundle) Version(tb testing.TB) int64 {
 	tb.Helper()
 	v, err := b.Reader.Version(tb.Context(), b.Company)
@@ -77,7 +78,7 @@ func (b *Bundle) Version(tb testing.TB) int64 {
 	return v
 }
 
-// Codes joins the "field CODE" pairs of an *invalid.Error.
+// Codes returns the "field CODE" pairs of an *invalid.Error, with commas between them.
 func Codes(tb testing.TB, err error) string {
 	tb.Helper()
 	var problems *invalid.Error

@@ -18,7 +18,7 @@ const (
 	Failed      Kind = 1
 	NotAllowed  Kind = 3 // no valid credentials, or a scope is missing
 	NotFound    Kind = 4 // the object does not exist, or no longer
-	Unavailable Kind = 5 // the daemon is unreachable or busy: the same may succeed later
+	Unavailable Kind = 5 // the daemon is unreachable or busy: a later attempt may succeed
 )
 
 // KindOf returns the kind of a command's error.
@@ -51,14 +51,14 @@ func untrusted(err error) bool {
 	return ok
 }
 
-// refusedByPeer reports whether the daemon ended the TLS handshake, as it does without a client
-// certificate that it trusts.
+// refusedByPeer reports whether the daemon ended the TLS handshake, because it trusts no client
+// certificate of the command.
 func refusedByPeer(err error) bool {
 	e, ok := errors.AsType[*net.OpError](err)
 	return ok && e.Op == "remote error"
 }
 
-const giveCertificate = "Give a certificate with --cert and --key, or keep one in the profile: spendhook login --cert … --key …"
+const giveCertificate = "Give a certificate with --cert and --key, or save one in the profile: spendhook login --cert … --key …"
 
 // Advice returns the next step after an error, and "" if it knows none.
 func Advice(err error) string {
@@ -68,13 +68,13 @@ func Advice(err error) string {
 	}
 	switch {
 	case untrusted(err):
-		return "The daemon's certificate is not trusted: give its CA with --cacert, and in --url a name that is in the certificate."
+		return "The daemon's certificate is not trusted: give its CA with --cacert, and use a name of the certificate in --url."
 	case refusedByPeer(err):
 		return giveCertificate
 	case errors.Is(err, http.ErrSchemeMismatch):
-		return "There is no TLS at this address: begin --url with http://, or is it another port?"
+		return "This address does not use TLS: begin --url with http://, or check the port."
 	case KindOf(err) == Unavailable:
-		return "The daemon was not reached: is it running, and is --url (SPENDHOOK_URL, or the profile's) its address?"
+		return "The daemon cannot be reached: is it running, and is --url (SPENDHOOK_URL, or the profile's) its address?"
 	}
 	return ""
 }
@@ -86,11 +86,11 @@ func adviceOn(e *client.Error) string {
 	case e.Code == "INSUFFICIENT_SCOPE":
 		return "Log in with a client that has the scope; the operator makes one with 'spendhook client create --scope …'."
 	case e.Status == http.StatusUnauthorized:
-		return "Log in again with 'spendhook login'. A token in SPENDHOOK_TOKEN or --token-file goes before that: replace or unset it."
+		return "Log in again with 'spendhook login'. A token in SPENDHOOK_TOKEN or --token-file takes precedence: replace or unset it."
 	case e.Status == http.StatusForbidden:
 		return "Check --company-uuid and --profile: 'spendhook profile list' shows the profiles."
 	case e.Code == "NO_SUCH_ROUTE" || (e.Code == "HTTP_ERROR" && e.Status == http.StatusNotFound):
-		return "Is --url (SPENDHOOK_URL, or the profile's) the address of a daemon? It has no path, except behind a proxy."
+		return "Is --url (SPENDHOOK_URL, or the profile's) the address of a daemon? The URL has no path, except behind a proxy."
 	case e.Code == "NO_EGRESS_CERTIFICATE":
 		return "Set one with 'spendhook certificate set'."
 	case e.Status == http.StatusNotFound:

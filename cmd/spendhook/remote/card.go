@@ -25,7 +25,7 @@ type cardCmd struct {
 }
 
 type cardListCmd struct {
-	listing
+	listFlags
 	UserUUID    *uuid.UUID `name:"user-uuid" help:"Cards of this user."`
 	Username    string     `help:"Cards of the user with exactly this username."`
 	UserErpID   string     `name:"user-erp-id" help:"Cards of the user with this identifier in the company's ERP."`
@@ -34,10 +34,10 @@ type cardListCmd struct {
 	Type        string     `help:"MASTER_WORLD_ELITE, MASTER_CORPORATE, MASTER_VIRTUAL, VISA_PHYSICAL or VISA_VIRTUAL."`
 }
 
-// Run lists them.
+// Run lists the cards.
 func (c *cardListCmd) Run(ctx context.Context, s *session) error {
 	t := table{{"UUID", "uuid"}, {"LAST FOUR", "lastFour"}, {"TYPE", "type"}, {"STATUS", "status"}, {"NAME", "name"}, {"HOLDER", "holderUuid"}}
-	return s.list(ctx, c.listing, t, pages(s, s.ListCards, *c))
+	return s.list(ctx, c.listFlags, t, pages(s, s.ListCards, *c))
 }
 
 // oneCard is the argument of a command about one card.
@@ -47,13 +47,13 @@ type oneCard struct {
 
 type cardGetCmd struct{ oneCard }
 
-// Run shows it.
+// Run shows the card.
 func (c *cardGetCmd) Run(ctx context.Context, s *session) error {
 	return s.show(s.GetCard(ctx, c.UUID, fields[client.GetCardParams](s)))
 }
 
 type cardCreateCmd struct {
-	careful
+	confirmation
 	Type         string     `help:"VIRTUAL or PHYSICAL."`
 	Alias        string     `help:"Purpose of the card."`
 	UserUUID     *uuid.UUID `name:"user-uuid" help:"The cardholder, an active user of the company."`
@@ -64,12 +64,12 @@ type cardCreateCmd struct {
 	Wait         bool       `local:"" help:"With --file: show the progress until the job ends."`
 }
 
-// Run creates it, or starts the job that creates many.
+// Run creates a card, or starts the job that creates many.
 func (c *cardCreateCmd) Run(ctx context.Context, s *session) error {
 	if c.File == "" && (c.Type == "" || c.Alias == "" || c.UserUUID == nil) {
 		return UsageError("--type, --alias and --user-uuid are needed, or --file")
 	}
-	if err := s.mind(c.careful, ""); err != nil {
+	if err := s.confirm(c.confirmation, ""); err != nil {
 		return err
 	}
 	if c.File == "" {
@@ -82,20 +82,20 @@ func (c *cardCreateCmd) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	resp, err := s.CreateCards(ctx, fields[client.CreateCardsParams](s), body)
-	return s.started(ctx, c.Wait, cardJob, resp, err)
+	return s.printJob(ctx, c.Wait, cardJob, resp, err)
 }
 
 type cardLockCmd struct{ oneCard }
 
-// Run locks it.
-func (c *cardLockCmd) Run(ctx context.Context, s *session) error { return c.set(ctx, s, true) }
+// Run locks the card.
+func (c *cardLockCmd) Run(ctx context.Context, s *session) error { return c.setLock(ctx, s, true) }
 
 type cardUnlockCmd struct{ oneCard }
 
-// Run unlocks it.
-func (c *cardUnlockCmd) Run(ctx context.Context, s *session) error { return c.set(ctx, s, false) }
+// Run unlocks the card.
+func (c *cardUnlockCmd) Run(ctx context.Context, s *session) error { return c.setLock(ctx, s, false) }
 
-func (c oneCard) set(ctx context.Context, s *session, lock bool) error {
+func (c oneCard) setLock(ctx context.Context, s *session, lock bool) error {
 	return s.show(s.LockCard(ctx, c.UUID, fields[client.LockCardParams](s), client.CardLock{Lock: lock}))
 }
 
@@ -104,16 +104,16 @@ type cardThresholdCmd struct {
 	Threshold string `arg:"" help:"Amount of the threshold."`
 }
 
-// Run sets it.
+// Run sets the threshold of the card.
 func (c *cardThresholdCmd) Run(ctx context.Context, s *session) error {
 	if _, err := json.Number(c.Threshold).Float64(); err != nil {
-		return UsageError(fmt.Sprintf("%q is no amount", c.Threshold))
+		return UsageError(fmt.Sprintf("%q is not an amount", c.Threshold))
 	}
 	return s.show(s.SetCardThreshold(ctx, c.UUID, fields[client.SetCardThresholdParams](s), client.CardThreshold{Threshold: json.Number(c.Threshold)}))
 }
 
 type cardCancelCmd struct {
-	careful
+	confirmation
 	UUIDs []uuid.UUID `arg:"" name:"uuid" help:"UUIDs of the cards, up to 100."`
 }
 
@@ -123,11 +123,11 @@ func (c *cardCancelCmd) Run(ctx context.Context, s *session) error {
 	for i, id := range c.UUIDs {
 		names[i] = id.String()
 	}
-	if err := s.mind(c.careful, "Cancel %s permanently?", strings.Join(names, ", ")); err != nil {
+	if err := s.confirm(c.confirmation, "Cancel %s permanently?", strings.Join(names, ", ")); err != nil {
 		return err
 	}
 	t := table{{"UUID", "uuid"}, {"STATUS", "status"}}
-	return s.list(ctx, listing{}, t, func(ctx context.Context, _ page) (*http.Response, error) {
+	return s.list(ctx, listFlags{}, t, func(ctx context.Context, _ page) (*http.Response, error) {
 		return s.CancelCards(ctx, fields[client.CancelCardsParams](s), client.CardsCancel{Uuids: c.UUIDs})
 	})
 }

@@ -16,19 +16,19 @@ import (
 const completeWithin = 2 * time.Second
 
 // Predictors maps the predictor tags of flags and arguments to completers. A completer lists
-// ids from the daemon that the environment or the profile names. It completes nothing if the
-// daemon does not answer within 2 s.
+// ids of the daemon of the flags, the environment or the profile. It lists none if the daemon
+// does not answer within 2 s.
 func Predictors(version string) map[string]complete.Predictor {
-	newest := func(list func(*session) call, path string) complete.Predictor {
-		return complete.PredictFunc(func(a complete.Args) []string { return names(version, a, path, list) })
+	idsOf := func(list func(*session) readPage, path string) complete.Predictor {
+		return complete.PredictFunc(func(a complete.Args) []string { return valuesAt(version, a, path, list) })
 	}
 	return map[string]complete.Predictor{
-		"subscriber":      newest(func(s *session) call { return pages(s, s.ListSubscribers) }, "uuid"),
-		"event":           newest(func(s *session) call { return pages(s, s.ListEvents) }, "id"),
-		"delivery":        newest(func(s *session) call { return pages(s, s.ListDeliveries) }, "id"),
-		"job":             newest(func(s *session) call { return pages(s, s.ListJobs) }, "uuid"),
-		"console-session": newest(func(s *session) call { return pages(s, s.ListConsoleSessions) }, "uuid"),
-		"event-type":      newest(eventTypes, "name"),
+		"subscriber":      idsOf(func(s *session) readPage { return pages(s, s.ListSubscribers) }, "uuid"),
+		"event":           idsOf(func(s *session) readPage { return pages(s, s.ListEvents) }, "id"),
+		"delivery":        idsOf(func(s *session) readPage { return pages(s, s.ListDeliveries) }, "id"),
+		"job":             idsOf(func(s *session) readPage { return pages(s, s.ListJobs) }, "uuid"),
+		"console-session": idsOf(func(s *session) readPage { return pages(s, s.ListConsoleSessions) }, "uuid"),
+		"event-type":      idsOf(eventTypes, "name"),
 		"profile": complete.PredictFunc(func(complete.Args) []string {
 			list, _ := profiles() // an error completes nothing
 			return list
@@ -36,8 +36,8 @@ func Predictors(version string) map[string]complete.Predictor {
 	}
 }
 
-// names returns the value at a path of each item of a list.
-func names(version string, a complete.Args, path string, list func(*session) call) []string {
+// valuesAt returns the value at a path of each item of a list.
+func valuesAt(version string, a complete.Args, path string, list func(*session) readPage) []string {
 	ctx, cancel := context.WithTimeout(context.Background(), completeWithin)
 	defer cancel()
 	g := group{Connection: Connection{
@@ -55,7 +55,7 @@ func names(version string, a complete.Args, path string, list func(*session) cal
 	if err != nil {
 		return nil
 	}
-	items, _, err := collect(ctx, listing{Size: 100}, list(s))
+	items, _, err := collect(ctx, listFlags{Size: 100}, list(s))
 	if err != nil {
 		return nil
 	}

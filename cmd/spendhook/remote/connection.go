@@ -105,7 +105,7 @@ func (c *Connection) retrying(term *Terminal) func(int, error) {
 	var once sync.Once
 	return func(attempts int, err error) {
 		if attempts >= 3 {
-			once.Do(func() { fmt.Fprintf(term.Err, "%v; trying again for %v\n", err, c.RetryFor) })
+			once.Do(func() { fmt.Fprintf(term.Err, "%v; retrying for %v\n", err, c.RetryFor) })
 		}
 	}
 }
@@ -121,14 +121,15 @@ func readSecret(name string, stdin io.Reader) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// transport returns nil, for the default transport, without TLS flags.
+// transport returns a transport with the files of the TLS flags. Without these flags it returns
+// nil, which means the default transport.
 func (c *Connection) transport() (http.RoundTripper, error) {
 	files := clienttls.Files{CA: c.CACert, Cert: c.Cert, Key: c.Key}
 	if files == (clienttls.Files{}) {
 		return nil, nil //nolint:nilnil // http.Client has a default
 	}
 	if (c.Cert == "") != (c.Key == "") {
-		return nil, UsageError("--cert and --key go together")
+		return nil, UsageError("--cert and --key need each other")
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}

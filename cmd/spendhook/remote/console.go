@@ -15,9 +15,9 @@ type consoleSessionCmd struct {
 	End  consoleSessionEndCmd  `cmd:"" help:"End a session. Its next request is refused." example:"spendhook console-session end 5d2f7a10-8c3e-8b41-9f06-2a7c4e8d1b93 --yes"`
 }
 
-type consoleSessionListCmd struct{ listing }
+type consoleSessionListCmd struct{ listFlags }
 
-// Run lists them.
+// Run lists the sessions.
 func (c *consoleSessionListCmd) Run(ctx context.Context, s *session) error {
 	t := table{
 		{"UUID", "uuid"},
@@ -29,23 +29,23 @@ func (c *consoleSessionListCmd) Run(ctx context.Context, s *session) error {
 		{"ENDS UNUSED", "idleUntil"},
 		{"ENDS", "expiresAt"},
 	}
-	return s.list(ctx, c.listing, t, pages(s, s.ListConsoleSessions))
+	return s.list(ctx, c.listFlags, t, pages(s, s.ListConsoleSessions))
 }
 
 type consoleSessionEndCmd struct {
-	careful
+	confirmation
 	UUID         uuid.UUID `arg:"" name:"uuid" predictor:"console-session" help:"Id of the session."`
-	AllCompanies bool      `help:"Also find sessions of no company or of any company (scope platform)."`
+	AllCompanies bool      `help:"Find the session whatever its company is (scope platform)."`
 }
 
-// Run ends it.
+// Run ends the session.
 func (c *consoleSessionEndCmd) Run(ctx context.Context, s *session) error {
-	if err := s.mind(c.careful, "End session %s of the web console?", c.UUID); err != nil {
+	if err := s.confirm(c.confirmation, "End session %s of the web console?", c.UUID); err != nil {
 		return err
 	}
 	params := fields[client.EndConsoleSessionParams](s, *c)
 	if c.AllCompanies {
-		params.CompanyUUID = nil // that of a profile is a default
+		params.CompanyUUID = nil // ignore the company of the profile
 	}
 	resp, err := s.EndConsoleSession(ctx, c.UUID, params)
 	return s.tell(resp, err, "ended")

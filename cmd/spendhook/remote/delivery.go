@@ -27,68 +27,68 @@ type deliveryCmd struct {
 	Retry deliveryRetryCmd `cmd:"" help:"Retry a delivery now, or all deliveries that match filters." example:"spendhook delivery retry pay-4711.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
 }
 
-// outcomes has the filters that lists of events and of deliveries share. The tag "set" of a list
-// replaces ${only} and ${statuses} in the help texts.
-type outcomes struct {
+// deliveryFilters has the filters that lists of events and of deliveries share. The tag "set" of a
+// list replaces ${only} and ${statuses} in the help texts.
+type deliveryFilters struct {
 	SubscriberUUID *uuid.UUID `name:"subscriber-uuid" predictor:"subscriber" help:"${only} to this subscriber."`
 	Event          []string   `predictor:"event-type" aliases:"events" help:"Only these event types; may repeat."`
 	Status         []string   `help:"Only these statuses: ${statuses}; may repeat."`
 	ErrorClass     []string   `help:"${only} whose last attempt ended with this error, such as timeout, connect, tls or http_5xx; may repeat."`
 	StatusCodeFrom *int       `help:"${only} whose last attempt was answered with this status code or above."`
 	StatusCodeTo   *int       `help:"${only} whose last attempt was answered with this status code or below."`
-	From           *moment    `name:"since" aliases:"from" help:"Not before this time, or not longer ago than this (2h, 3d)."`
-	To             *moment    `name:"until" aliases:"to" help:"Not after this time, or at least this long ago (2h, 3d)."`
+	From           *moment    `name:"since" aliases:"from" help:"Start of the time range: a time, or how long ago (2h, 3d)."`
+	To             *moment    `name:"until" aliases:"to" help:"End of the time range: a time, or how long ago (2h, 3d)."`
 }
 
 type deliveryListCmd struct {
-	listing
-	outcomes `set:"only=Only deliveries" set:"statuses=PENDING, DELIVERING, RETRYING, DELIVERED, DEAD, CANCELLED"` //nolint:staticcheck // kong takes the key several times
+	listFlags
+	deliveryFilters `set:"only=Only deliveries" set:"statuses=PENDING, DELIVERING, RETRYING, DELIVERED, DEAD, CANCELLED"` //nolint:staticcheck // kong takes the key several times
 }
 
-// Run lists them.
+// Run lists the deliveries.
 func (c *deliveryListCmd) Run(ctx context.Context, s *session) error {
-	return s.list(ctx, c.listing, deliveryTable, pages(s, s.ListDeliveries, c.outcomes))
+	return s.list(ctx, c.listFlags, deliveryTable, pages(s, s.ListDeliveries, c.deliveryFilters))
 }
 
 type deliveryGetCmd struct {
 	ID string `arg:"" name:"id" predictor:"delivery" help:"Id of the delivery."`
 }
 
-// Run shows it.
+// Run shows the delivery.
 func (c *deliveryGetCmd) Run(ctx context.Context, s *session) error {
 	return s.show(s.GetDelivery(ctx, c.ID, fields[client.GetDeliveryParams](s)))
 }
 
 type deliveryRetryCmd struct {
-	outcomes `set:"only=Only deliveries" set:"statuses=PENDING, DELIVERING, RETRYING, DELIVERED, DEAD, CANCELLED"` //nolint:staticcheck // kong takes the key several times
+	deliveryFilters `set:"only=Only deliveries" set:"statuses=PENDING, DELIVERING, RETRYING, DELIVERED, DEAD, CANCELLED"` //nolint:staticcheck // kong takes the key several times
 
 	ID     string `arg:"" optional:"" name:"id" predictor:"delivery" help:"Id of the delivery. Without an id, all deliveries that match the filters; at least one filter is required."`
 	Yes    bool   `short:"y" help:"Do not ask for confirmation."`
-	DryRun bool   `help:"For one delivery, print the request. For many, only count."`
+	DryRun bool   `help:"For one delivery, print the request. For many, count them."`
 	Wait   bool   `help:"For many deliveries, show the progress until the job ends."`
 }
 
 // Run retries one delivery, or starts a job that retries many.
 func (c *deliveryRetryCmd) Run(ctx context.Context, s *session) error {
-	many := !reflect.ValueOf(c.outcomes).IsZero()
+	many := !reflect.ValueOf(c.deliveryFilters).IsZero()
 	switch {
 	case many == (c.ID != ""):
 		return UsageError("name a delivery, or give filters such as --status DEAD; see 'spendhook delivery list'")
 	case many:
 		return c.many(ctx, s)
 	}
-	if err := s.mind(careful{DryRun: c.DryRun}, ""); err != nil {
+	if err := s.confirm(confirmation{DryRun: c.DryRun}, ""); err != nil {
 		return err
 	}
 	return s.show(s.RetryDelivery(ctx, c.ID, fields[client.RetryDeliveryParams](s)))
 }
 
 func (c *deliveryRetryCmd) many(ctx context.Context, s *session) error {
-	if err := s.mind(careful{Yes: c.Yes || c.DryRun}, "Retry all deliveries that match these filters? (--dry-run counts them.)"); err != nil {
+	if err := s.confirm(confirmation{Yes: c.Yes || c.DryRun}, "Retry all deliveries that match these filters? (--dry-run counts them.)"); err != nil {
 		return err
 	}
-	body := fields[client.RetryRequest](s, c.outcomes)
+	body := fields[client.RetryRequest](s, c.deliveryFilters)
 	body.DryRun = &c.DryRun
 	resp, err := s.RetryDeliveries(ctx, fields[client.RetryDeliveriesParams](s), *body)
-	return s.started(ctx, c.Wait, deliveryJob, resp, err)
+	return s.printJob(ctx, c.Wait, deliveryJob, resp, err)
 }

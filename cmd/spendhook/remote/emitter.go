@@ -18,7 +18,7 @@ import (
 	"spendhook/internal/terminal"
 )
 
-// emitter sends batches of event records and counts how they were answered.
+// emitter sends batches of event records and counts their results.
 type emitter struct {
 	*session
 
@@ -69,7 +69,7 @@ func (e *emitter) send(ctx context.Context, batch []line) error {
 	case err == nil && answer.JSON202 != nil:
 		return e.count(batch, *answer.JSON202)
 	case err == nil:
-		return errors.New("the answer is not one of this API; is --url the address of a spendhook daemon?")
+		return errors.New("the answer is not from this API; is --url the address of a spendhook daemon?")
 	case !refused || !refusesRecords(refusal):
 		return err
 	case len(batch) == 1:
@@ -163,8 +163,7 @@ func joinLines(batch []line) []byte {
 	return append(body, ']')
 }
 
-// Bounds of one ingest request: the API takes 1,000 records and 8 MiB; a
-// little is left for brackets and commas.
+// Limits of one request. The API accepts 1,000 records and 8 MiB, including brackets and commas.
 const (
 	maxBatchLines = 1000
 	maxBatchBytes = 8<<20 - 4<<10
@@ -177,13 +176,13 @@ type line struct {
 	text   []byte
 }
 
-// lineReader cuts a source of NDJSON into batches that fit one request.
+// lineReader divides an NDJSON source into batches that fit into one request.
 type lineReader struct {
 	in     *bufio.Scanner
 	number int
 	read   int64 // bytes
 	bad    []line
-	held   *line // read, but did not fit the last batch
+	held   *line // the first line that did not fit into the last batch
 }
 
 func newLineReader(in io.Reader) *lineReader {
@@ -197,14 +196,14 @@ func newLineReader(in io.Reader) *lineReader {
 	return r
 }
 
-// next returns the next batch, with io.EOF beside the last one. Lines that
-// are not JSON objects are put into bad instead, valid until the next call.
+// next returns the next batch, and io.EOF with the last one. It puts lines that are not JSON
+// objects into bad, which is valid until the next call.
 func (r *lineReader) next() ([]line, error) {
 	r.bad = nil
 	var batch []line
 	size := 0
 	for len(batch) < maxBatchLines {
-		l, err := r.take()
+		l, err := r.nextLine()
 		if err != nil {
 			return batch, err
 		}
@@ -223,7 +222,7 @@ func (r *lineReader) next() ([]line, error) {
 	return batch, nil
 }
 
-func (r *lineReader) take() (line, error) {
+func (r *lineReader) nextLine() (line, error) {
 	if r.held != nil {
 		l := *r.held
 		r.held = nil

@@ -40,10 +40,10 @@ type eventSendCmd struct {
 	DryRun       bool      `local:"" help:"Print the request, and do not send it."`
 }
 
-// Run sends the event of the flags, or every line of the file, and fails
-// when any of them was refused.
+// Run sends the event of the flags, or each line of the file. It returns an error if the API
+// refused any event.
 func (c *eventSendCmd) Run(ctx context.Context, s *session) error {
-	if err := s.mind(careful{DryRun: c.DryRun}, ""); err != nil {
+	if err := s.confirm(confirmation{DryRun: c.DryRun}, ""); err != nil {
 		return err
 	}
 	e := &emitter{session: s}
@@ -110,14 +110,14 @@ func (c *eventSendCmd) event(s *session) (event *client.EventInput, err error) {
 }
 
 type eventListCmd struct {
-	listing
-	outcomes `set:"only=Only events with a delivery" set:"statuses=PENDING, DELIVERED, DEAD, CANCELLED, HELD, NO_SUBSCRIBER"` //nolint:staticcheck // kong takes the key several times
+	listFlags
+	deliveryFilters `set:"only=Only events with a delivery" set:"statuses=PENDING, DELIVERED, DEAD, CANCELLED, HELD, NO_SUBSCRIBER"` //nolint:staticcheck // kong takes the key several times
 }
 
-// Run lists them.
+// Run lists the events.
 func (c *eventListCmd) Run(ctx context.Context, s *session) error {
 	t := table{{"ID", "id"}, {"EVENT", "event"}, {"STATUS", "status"}, {"TIMESTAMP", "timestamp"}, {"ACCEPTED", "acceptedAt"}}
-	return s.list(ctx, c.listing, t, pages(s, s.ListEvents, c.outcomes))
+	return s.list(ctx, c.listFlags, t, pages(s, s.ListEvents, c.deliveryFilters))
 }
 
 // oneEvent is the argument of a command about one event.
@@ -127,7 +127,7 @@ type oneEvent struct {
 
 type eventGetCmd struct{ oneEvent }
 
-// Run shows it.
+// Run shows the event.
 func (c *eventGetCmd) Run(ctx context.Context, s *session) error {
 	return s.show(s.GetEvent(ctx, c.ID, fields[client.GetEventParams](s)))
 }
@@ -137,39 +137,39 @@ type eventDeliveriesCmd struct {
 	Watch bool `short:"w" help:"Repeat the list every 2 s until interrupted."`
 }
 
-// Run lists them.
+// Run lists the deliveries of the event.
 func (c *eventDeliveriesCmd) Run(ctx context.Context, s *session) error {
-	return s.list(ctx, listing{Watch: c.Watch}, deliveryTable, func(ctx context.Context, _ page) (*http.Response, error) {
+	return s.list(ctx, listFlags{Watch: c.Watch}, deliveryTable, func(ctx context.Context, _ page) (*http.Response, error) {
 		return s.ListEventDeliveries(ctx, c.ID, fields[client.ListEventDeliveriesParams](s))
 	})
 }
 
 type eventExplainCmd struct{ oneEvent }
 
-// Run lists all subscribers.
+// Run lists all subscribers with the result of the event.
 func (c *eventExplainCmd) Run(ctx context.Context, s *session) error {
 	t := table{{"SUBSCRIBER", "subscriberUuid"}, {"NAME", "name"}, {"OUTCOME", "outcome"}, {"DETAIL", "detail"}}
-	return s.list(ctx, listing{}, t, func(ctx context.Context, _ page) (*http.Response, error) {
+	return s.list(ctx, listFlags{}, t, func(ctx context.Context, _ page) (*http.Response, error) {
 		return s.ExplainEvent(ctx, c.ID, fields[client.ExplainEventParams](s))
 	})
 }
 
 type eventReplayCmd struct {
-	careful
+	confirmation
 	oneEvent
 	SubscriberUUIDs []uuid.UUID `name:"subscriber-uuid" help:"Only to this subscriber; may repeat (default: all matching subscribers)."`
 }
 
 // Run prints the deliveries that were scheduled.
 func (c *eventReplayCmd) Run(ctx context.Context, s *session) error {
-	if err := s.mind(c.careful, ""); err != nil {
+	if err := s.confirm(c.confirmation, ""); err != nil {
 		return err
 	}
 	body := client.ReplayRequest{}
 	if len(c.SubscriberUUIDs) > 0 {
 		body.SubscriberUuids = &c.SubscriberUUIDs
 	}
-	text, err := answered(s.ReplayEvent(ctx, c.ID, fields[client.ReplayEventParams](s), body))
+	text, err := readBody(s.ReplayEvent(ctx, c.ID, fields[client.ReplayEventParams](s), body))
 	if err != nil {
 		return err
 	}
@@ -185,13 +185,13 @@ func (c *eventReplayCmd) Run(ctx context.Context, s *session) error {
 }
 
 type eventEraseCmd struct {
-	careful
+	confirmation
 	ID string `arg:"" name:"id" help:"Id of the event."`
 }
 
-// Run erases it.
+// Run erases the payload of the event.
 func (c *eventEraseCmd) Run(ctx context.Context, s *session) error {
-	if err := s.mind(c.careful, "Remove the payload of %s permanently? Its id stays known.", c.ID); err != nil {
+	if err := s.confirm(c.confirmation, "Remove the payload of %s permanently? Its id stays known.", c.ID); err != nil {
 		return err
 	}
 	resp, err := s.EraseEventPayload(ctx, c.ID, fields[client.EraseEventPayloadParams](s))

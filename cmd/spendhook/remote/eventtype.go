@@ -18,14 +18,14 @@ type eventTypeCmd struct {
 
 type eventTypeListCmd struct{}
 
-// Run lists them.
+// Run lists the event types.
 func (c *eventTypeListCmd) Run(ctx context.Context, s *session) error {
 	t := table{{"NAME", "name"}, {"DESCRIPTION", "description"}}
-	return s.list(ctx, listing{}, t, eventTypes(s))
+	return s.list(ctx, listFlags{}, t, eventTypes(s))
 }
 
 // eventTypes reads the list, which has one page.
-func eventTypes(s *session) call {
+func eventTypes(s *session) readPage {
 	return func(ctx context.Context, _ page) (*http.Response, error) { return s.ListEventTypes(ctx) }
 }
 
@@ -33,13 +33,13 @@ type eventTypeGetCmd struct {
 	Name string `arg:"" help:"Event type."`
 }
 
-// Run shows it.
+// Run shows the event type.
 func (c *eventTypeGetCmd) Run(ctx context.Context, s *session) error {
 	return s.show(s.GetEventType(ctx, c.Name))
 }
 
 type eventTypePutCmd struct {
-	careful
+	confirmation
 	Name        string `arg:"" help:"Event type."`
 	Description string `help:"Description."`
 	SchemaFile  string `local:"" placeholder:"FILE|-" help:"JSON Schema 2020-12 of the metadata."`
@@ -47,7 +47,7 @@ type eventTypePutCmd struct {
 	File        string `short:"f" local:"" placeholder:"FILE|-" help:"JSON file with the fields of the API, instead of flags."`
 }
 
-// Run documents the event type, and replaces an earlier documentation.
+// Run sets the documentation of the event type.
 func (c *eventTypePutCmd) Run(ctx context.Context, s *session) error {
 	if c.File == "" && c.Description == "" {
 		return UsageError("--description is needed, or --file")
@@ -62,20 +62,20 @@ func (c *eventTypePutCmd) Run(ctx context.Context, s *session) error {
 	if err := s.load(c.File, &body); err != nil {
 		return err
 	}
-	if err := s.mind(c.careful, ""); err != nil {
+	if err := s.confirm(c.confirmation, ""); err != nil {
 		return err
 	}
 	return s.show(s.PutEventType(ctx, c.Name, body))
 }
 
 type eventTypeDeleteCmd struct {
-	careful
+	confirmation
 	Name string `arg:"" help:"Event type."`
 }
 
 // Run removes the documentation of the event type.
 func (c *eventTypeDeleteCmd) Run(ctx context.Context, s *session) error {
-	if err := s.mind(c.careful, "Remove the documentation of %s?", c.Name); err != nil {
+	if err := s.confirm(c.confirmation, "Remove the documentation of %s?", c.Name); err != nil {
 		return err
 	}
 	resp, err := s.DeleteEventType(ctx, c.Name)

@@ -13,19 +13,19 @@ import (
 	"spendhook/internal/pause"
 )
 
-// Feed reads a subscriber's feed from the event After on. Use it from one goroutine.
+// Feed reads a subscriber's feed, beginning after the event After. Use it from one goroutine.
 type Feed struct {
 	API        *client.ClientWithResponses
-	Company    *uuid.UUID // nil when the token carries it
+	Company    *uuid.UUID // nil if the token is tied to a company
 	Subscriber uuid.UUID
-	After      int64 // the number of the last event that was read; 0: none
-	Signatures bool  // with the headers of a delivery
+	After      int64 // sequence number of the last event that was read; 0: none
+	Signatures bool  // include the headers of a delivery
 }
 
 // feedWait is how long one request waits for an event: less than a client's time-out.
 const feedWait = "20s"
 
-// Begin moves to the end of the feed, so that the events to come are read.
+// Begin moves to the end of the feed, so that only new events are read.
 func (f *Feed) Begin(ctx context.Context) error {
 	page, err := f.page(ctx, "0s", 1)
 	if err == nil {
@@ -34,8 +34,8 @@ func (f *Feed) Begin(ctx context.Context) error {
 	return err
 }
 
-// read calls each for the events after f.After, in their order, until there are no more
-// or each returns an error. Each page is at most 4 MiB.
+// read calls each for the events after f.After, in their order, until the end of the feed or
+// until each returns an error. A page has at most 4 MiB.
 func (f *Feed) read(ctx context.Context, each func(client.FeedEvent) error) error {
 	for more := true; more; {
 		page, err := f.page(ctx, "0s", 1000)
@@ -55,7 +55,7 @@ func (f *Feed) read(ctx context.Context, each func(client.FeedEvent) error) erro
 // and retries every 2 s.
 func (f *Feed) Follow(ctx context.Context, each func(client.FeedEvent) error, trouble func(error)) error {
 	limit := 100
-	if f.Signatures { // receivers refuse signatures that are 5 min old
+	if f.Signatures { // few events, because receivers refuse signatures that are 5 min old
 		limit = 20
 	}
 	for ctx.Err() == nil {
@@ -86,8 +86,8 @@ func (f *Feed) page(ctx context.Context, wait string, limit int) (*client.Feed, 
 	return answer.JSON200, nil
 }
 
-// take calls each for the events of a page and advances f.After with each event. So no event
-// is skipped or repeated if each fails in the middle.
+// take calls each for the events of a page, and sets f.After after each event. So no event is
+// skipped or repeated if each fails within a page.
 func (f *Feed) take(page *client.Feed, each func(client.FeedEvent) error) error {
 	for _, e := range page.Content {
 		if err := each(e); err != nil {
@@ -107,15 +107,15 @@ type eventFeedCmd struct {
 	Signatures bool      `help:"Include the headers of a delivery, signed now."`
 }
 
-// Validate tells what kong cannot see by itself.
+// Validate checks the flags that exclude or need each other.
 func (c *eventFeedCmd) Validate() error {
 	if c.New && (c.After != 0 || !c.Follow) {
-		return UsageError("--new goes with --follow and without --after")
+		return UsageError("--new needs --follow, and excludes --after")
 	}
 	return nil
 }
 
-// Run prints the events, each as soon as it is read.
+// Run prints each event as soon as it has read the event.
 func (c *eventFeedCmd) Run(ctx context.Context, s *session) error {
 	f := &Feed{
 		API: s.ClientWithResponses, Company: s.connection.CompanyUUID, Subscriber: c.Subscriber, After: c.After, Signatures: c.Signatures,
@@ -132,7 +132,7 @@ func (c *eventFeedCmd) Run(ctx context.Context, s *session) error {
 	return f.Follow(ctx, p, func(err error) { fmt.Fprintln(s.term.Err, err) })
 }
 
-// feedPrinter prints one event at a time: a line, in JSON too, or an item of a YAML list.
+// feedPrinter returns a function that prints one event: as one line, or as an item of a YAML list.
 func (s *session) feedPrinter() func(client.FeedEvent) error {
 	out := s.term.Out
 	if s.output.Format == "table" {
@@ -160,5 +160,5 @@ func (s *session) feedPrinter() func(client.FeedEvent) error {
 	}
 }
 
-// feedLine has the columns of a line of a feed.
+// feedLine is the format of a line of the table.
 const feedLine = "%-9s  %-20s  %-28s  %s\n"

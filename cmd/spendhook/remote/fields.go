@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// moment is a time on the command line: RFC 3339, or how long ago it was, as in 2h.
+// moment is a time on the command line: in RFC 3339, or how long ago, such as 2h.
 type moment struct{ time.Time }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -21,7 +21,7 @@ func (m *moment) UnmarshalText(text []byte) (err error) {
 		return nil
 	}
 	if m.Time, err = time.Parse(time.RFC3339Nano, string(text)); err != nil {
-		return fmt.Errorf("%q is neither a time as in 2026-11-20T19:00:00Z nor how long ago as in 2h or 3d", text)
+		return fmt.Errorf("%q is neither a time such as 2026-11-20T19:00:00Z nor a time span such as 2h or 3d", text)
 	}
 	return nil
 }

@@ -28,32 +28,32 @@ type oneJob struct {
 	Cards bool      `help:"The job is a bulk creation of cards."`
 }
 
-// reading requests the current state of a job.
-type reading func(ctx context.Context) (*http.Response, error)
+// readJob requests the current state of a job.
+type readJob func(ctx context.Context) (*http.Response, error)
 
-func (j oneJob) reading(s *session) reading {
+func (j oneJob) readJob(s *session) readJob {
 	if j.Cards {
 		return cardJob(s, j.UUID)
 	}
 	return deliveryJob(s, j.UUID)
 }
 
-func deliveryJob(s *session, job uuid.UUID) reading {
+func deliveryJob(s *session, job uuid.UUID) readJob {
 	return func(ctx context.Context) (*http.Response, error) {
 		return s.GetJob(ctx, job, fields[client.GetJobParams](s))
 	}
 }
 
-func cardJob(s *session, job uuid.UUID) reading {
+func cardJob(s *session, job uuid.UUID) readJob {
 	return func(ctx context.Context) (*http.Response, error) {
 		return s.GetCardJob(ctx, job, fields[client.GetCardJobParams](s))
 	}
 }
 
-// started prints the job that an operation has started. With wait, it shows the job until the job
+// printJob prints the job that an operation has started. With wait, it shows the job until the job
 // ends.
-func (s *session) started(ctx context.Context, wait bool, of func(*session, uuid.UUID) reading, resp *http.Response, err error) error {
-	text, err := answered(resp, err)
+func (s *session) printJob(ctx context.Context, wait bool, of func(*session, uuid.UUID) readJob, resp *http.Response, err error) error {
+	text, err := readBody(resp, err)
 	if err != nil {
 		return err
 	}
@@ -71,10 +71,10 @@ func (s *session) started(ctx context.Context, wait bool, of func(*session, uuid
 }
 
 // await shows a job until the job ends. It returns an error if cards of the job were not created.
-func (s *session) await(ctx context.Context, read reading) error {
+func (s *session) await(ctx context.Context, read readJob) error {
 	failed := ""
 	err := s.watch(ctx, func(out io.Writer) (bool, error) {
-		text, err := answered(read(ctx))
+		text, err := readBody(read(ctx))
 		if err != nil {
 			return false, err
 		}
@@ -93,26 +93,26 @@ func (s *session) await(ctx context.Context, read reading) error {
 
 type jobGetCmd struct{ oneJob }
 
-// Run shows it.
+// Run shows the job.
 func (c *jobGetCmd) Run(ctx context.Context, s *session) error {
-	return s.show(c.reading(s)(ctx))
+	return s.show(c.readJob(s)(ctx))
 }
 
 type jobWaitCmd struct{ oneJob }
 
-// Run waits for its end.
+// Run shows the job until the job ends.
 func (c *jobWaitCmd) Run(ctx context.Context, s *session) error {
-	return s.await(ctx, c.reading(s))
+	return s.await(ctx, c.readJob(s))
 }
 
 type jobListCmd struct {
-	listing
+	listFlags
 	SubscriberUUID *uuid.UUID `name:"subscriber-uuid" help:"Only jobs of this subscriber."`
 	Kind           []string   `help:"RETRY, RECOVER, DROP or ERASE; may repeat."`
 	Status         []string   `help:"QUEUED, RUNNING, COMPLETED or CANCELLED; may repeat."`
 }
 
-// Run lists them.
+// Run lists the jobs.
 func (c *jobListCmd) Run(ctx context.Context, s *session) error {
 	t := table{
 		{"UUID", "uuid"},
@@ -124,17 +124,17 @@ func (c *jobListCmd) Run(ctx context.Context, s *session) error {
 		{"CREATED", "createdAt"},
 		{"FINISHED", "finishedAt"},
 	}
-	return s.list(ctx, c.listing, t, pages(s, s.ListJobs, *c))
+	return s.list(ctx, c.listFlags, t, pages(s, s.ListJobs, *c))
 }
 
 type jobCancelCmd struct {
-	careful
+	confirmation
 	UUID uuid.UUID `arg:"" name:"uuid" predictor:"job" help:"UUID of the job."`
 }
 
-// Run cancels it.
+// Run cancels the job.
 func (c *jobCancelCmd) Run(ctx context.Context, s *session) error {
-	if err := s.mind(c.careful, "Cancel job %s?", c.UUID); err != nil {
+	if err := s.confirm(c.confirmation, "Cancel job %s?", c.UUID); err != nil {
 		return err
 	}
 	return s.show(s.CancelJob(ctx, c.UUID, fields[client.CancelJobParams](s)))

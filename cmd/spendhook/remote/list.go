@@ -21,19 +21,19 @@ type page struct {
 	Size   *int    `maybe:""`
 }
 
-// listing are the flags of every list.
-type listing struct {
+// listFlags are the flags of every list.
+type listFlags struct {
 	Size  int  `local:"" help:"Items per page, at most 100."`
 	All   bool `local:"" help:"Read all pages instead of the first one."`
 	Watch bool `local:"" short:"w" help:"Repeat the list every 2 s until interrupted."`
 }
 
-// watchEvery is the time between two calls of look.
+// watchEvery is the time between two outputs of --watch.
 const watchEvery = 2 * time.Second
 
 // list prints a list: one page, or all.
-func (s *session) list(ctx context.Context, flags listing, t table, read call) error {
-	look := func(out io.Writer) error {
+func (s *session) list(ctx context.Context, flags listFlags, t table, read readPage) error {
+	show := func(out io.Writer) error {
 		items, more, err := collect(ctx, flags, read)
 		if err != nil {
 			return err
@@ -44,18 +44,18 @@ func (s *session) list(ctx context.Context, flags listing, t table, read call) e
 		return s.output.printList(out, t, items)
 	}
 	if !flags.Watch {
-		return look(s.term.Out)
+		return show(s.term.Out)
 	}
-	return s.watch(ctx, func(out io.Writer) (bool, error) { return false, look(out) })
+	return s.watch(ctx, func(out io.Writer) (bool, error) { return false, show(out) })
 }
 
-// watch shows the output of look repeatedly, until look has ended or ctx ends. On a terminal it
+// watch shows the output of show repeatedly, until show reports the end or ctx ends. On a terminal it
 // overwrites the output; elsewhere it prints each changed output.
-func (s *session) watch(ctx context.Context, look func(io.Writer) (ended bool, err error)) error {
+func (s *session) watch(ctx context.Context, show func(io.Writer) (ended bool, err error)) error {
 	var last []byte
 	for {
 		var now bytes.Buffer
-		ended, err := look(&now)
+		ended, err := show(&now)
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil //nolint:nilerr // it was interrupted
@@ -76,17 +76,17 @@ func (s *session) watch(ctx context.Context, look func(io.Writer) (ended bool, e
 }
 
 // collect reads one page, or all pages; more reports whether there are other pages.
-func collect(ctx context.Context, flags listing, read call) (all []node, more bool, err error) {
+func collect(ctx context.Context, flags listFlags, read readPage) (all []node, more bool, err error) {
 	at := page{}
 	if flags.Size > 0 {
 		at.Size = &flags.Size
 	} else if flags.All {
-		most := 100
-		at.Size = &most
+		largest := 100
+		at.Size = &largest
 	}
 	for {
 		resp, err := read(ctx, at)
-		text, err := answered(resp, err)
+		text, err := readBody(resp, err)
 		if err != nil {
 			return nil, false, err
 		}
@@ -101,8 +101,8 @@ func collect(ctx context.Context, flags listing, read call) (all []node, more bo
 	}
 }
 
-// pages returns a call of an operation that takes a page and filters.
-func pages[P any](s *session, read func(context.Context, *P, ...client.RequestEditorFn) (*http.Response, error), filters ...any) call {
+// pages returns a readPage for an operation that takes a page and filters.
+func pages[P any](s *session, read func(context.Context, *P, ...client.RequestEditorFn) (*http.Response, error), filters ...any) readPage {
 	return func(ctx context.Context, at page) (*http.Response, error) {
 		return read(ctx, fields[P](s, append(filters, at)...))
 	}

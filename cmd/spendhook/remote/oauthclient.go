@@ -21,12 +21,12 @@ type oauthClientCmd struct {
 	Delete       oauthClientDeleteCmd `cmd:"" help:"Delete a client. Its tokens are refused within seconds." example:"spendhook oauth-client delete shc_df359699887e0c772d5757c5 --yes"`
 }
 
-type oauthClientListCmd struct{ listing }
+type oauthClientListCmd struct{ listFlags }
 
-// Run lists them.
+// Run lists the clients.
 func (c *oauthClientListCmd) Run(ctx context.Context, s *session) error {
 	t := table{{"CLIENT", "clientId"}, {"NAME", "name"}, {"COMPANY", "companyUuid"}, {"DISABLED", "disabled"}, {"SCOPES", "scopes"}}
-	return s.list(ctx, c.listing, t, pages(s, s.ListClients))
+	return s.list(ctx, c.listFlags, t, pages(s, s.ListClients))
 }
 
 // oneOAuthClient is the argument of a command about one client.
@@ -36,13 +36,13 @@ type oneOAuthClient struct {
 
 type oauthClientGetCmd struct{ oneOAuthClient }
 
-// Run shows it.
+// Run shows the client.
 func (c *oauthClientGetCmd) Run(ctx context.Context, s *session) error {
 	return s.show(s.GetClient(ctx, c.ID))
 }
 
 type oauthClientCreateCmd struct {
-	careful
+	confirmation
 	Name         string     `required:"" help:"Description of the client."`
 	ForCompany   *uuid.UUID `local:"" help:"Company that the client is tied to (default: none; its requests may name any company)."`
 	Scopes       []string   `name:"scope" required:"" help:"Scope that the client may request, such as events:write; may repeat. docs/tokens.md lists them."`
@@ -50,13 +50,13 @@ type oauthClientCreateCmd struct {
 	NoSecret     bool       `help:"The client authenticates with a certificate only."`
 }
 
-// Run prints it, with its secret.
+// Run creates a client and prints its secret.
 func (c *oauthClientCreateCmd) Run(ctx context.Context, s *session) error {
 	var err error
 	if c.Certificates, err = clientcert.ThumbprintsOf(c.Certificates); err != nil {
 		return err
 	}
-	if err := s.mind(c.careful, ""); err != nil {
+	if err := s.confirm(c.confirmation, ""); err != nil {
 		return err
 	}
 	body := fields[client.OAuthClientInput](s, *c)
@@ -65,14 +65,14 @@ func (c *oauthClientCreateCmd) Run(ctx context.Context, s *session) error {
 }
 
 type oauthClientUpdateCmd struct {
-	careful
+	confirmation
 	oneOAuthClient
 	Disabled       *bool    `negatable:"" help:"Disable the client; --no-disabled enables it."`
 	Certificates   []string `name:"certificate" xor:"list" placeholder:"FILE|THUMBPRINT" help:"Certificate that the client may present, as a PEM file or as x5t#S256; may repeat. Replaces all earlier ones."`
 	AnyCertificate bool     `xor:"list" help:"Instead of --certificate: allow any certificate. The client then authenticates with its secret."`
 }
 
-// Run prints it, changed.
+// Run changes the client.
 func (c *oauthClientUpdateCmd) Run(ctx context.Context, s *session) error {
 	if c.Disabled == nil && len(c.Certificates) == 0 && !c.AnyCertificate {
 		return UsageError("--disabled, --no-disabled, --certificate or --any-certificate is needed")
@@ -85,21 +85,21 @@ func (c *oauthClientUpdateCmd) Run(ctx context.Context, s *session) error {
 		}
 		body.Certificates = &list
 	}
-	if err := s.mind(c.careful, ""); err != nil {
+	if err := s.confirm(c.confirmation, ""); err != nil {
 		return err
 	}
 	return s.show(s.UpdateClient(ctx, c.ID, body))
 }
 
 type oauthClientRotateCmd struct {
-	careful
+	confirmation
 	oneOAuthClient
 	Overlap time.Duration `default:"24h" help:"How long the old secret stays valid."`
 }
 
-// Run prints it, with its new secret.
+// Run gives the client a new secret and prints the secret.
 func (c *oauthClientRotateCmd) Run(ctx context.Context, s *session) error {
-	if err := s.mind(c.careful, "Give client %s a new secret?", c.ID); err != nil {
+	if err := s.confirm(c.confirmation, "Give client %s a new secret?", c.ID); err != nil {
 		return err
 	}
 	seconds := int(c.Overlap.Seconds())
@@ -107,13 +107,13 @@ func (c *oauthClientRotateCmd) Run(ctx context.Context, s *session) error {
 }
 
 type oauthClientDeleteCmd struct {
-	careful
+	confirmation
 	oneOAuthClient
 }
 
-// Run deletes it.
+// Run deletes the client.
 func (c *oauthClientDeleteCmd) Run(ctx context.Context, s *session) error {
-	if err := s.mind(c.careful, "Delete client %s? Its tokens will be refused.", c.ID); err != nil {
+	if err := s.confirm(c.confirmation, "Delete client %s? Its tokens will be refused.", c.ID); err != nil {
 		return err
 	}
 	resp, err := s.DeleteClient(ctx, c.ID)

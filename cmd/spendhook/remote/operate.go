@@ -19,35 +19,35 @@ type quarantineCmd struct {
 	Drop  quarantineDropCmd  `cmd:"" help:"Drop an entry for good." example:"spendhook quarantine drop pay-4711 --company-uuid 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --yes"`
 }
 
-type quarantineListCmd struct{ listing }
+type quarantineListCmd struct{ listFlags }
 
-// Run lists it.
+// Run lists the quarantined events and deliveries.
 func (c *quarantineListCmd) Run(ctx context.Context, s *session) error {
 	t := table{{"ID", "id"}, {"COMPANY", "companyUuid"}, {"QUARANTINED", "quarantinedAt"}}
-	return s.list(ctx, c.listing, t, pages(s, s.ListQuarantine))
+	return s.list(ctx, c.listFlags, t, pages(s, s.ListQuarantine))
 }
 
 type quarantineRetryCmd struct {
-	careful
+	confirmation
 	ID string `arg:"" name:"id" help:"Id of the event or delivery."`
 }
 
-// Run queues it again.
+// Run releases the entry.
 func (c *quarantineRetryCmd) Run(ctx context.Context, s *session) error {
-	if err := s.mind(c.careful, ""); err != nil {
+	if err := s.confirm(c.confirmation, ""); err != nil {
 		return err
 	}
 	return s.show(s.RetryQuarantined(ctx, c.ID, fields[client.RetryQuarantinedParams](s)))
 }
 
 type quarantineDropCmd struct {
-	careful
+	confirmation
 	ID string `arg:"" name:"id" help:"Id of the event or delivery."`
 }
 
-// Run drops it.
+// Run drops the entry.
 func (c *quarantineDropCmd) Run(ctx context.Context, s *session) error {
-	if err := s.mind(c.careful, "Drop %s? It will never be delivered.", c.ID); err != nil {
+	if err := s.confirm(c.confirmation, "Drop %s? It will never be delivered.", c.ID); err != nil {
 		return err
 	}
 	resp, err := s.DropQuarantined(ctx, c.ID, fields[client.DropQuarantinedParams](s))
@@ -63,7 +63,7 @@ type auditCmd struct {
 
 // auditFilter has the filters of list and export.
 type auditFilter struct {
-	From   *moment `name:"since" aliases:"from" help:"Recorded since this time, or since this long ago (2h, 3d)."`
+	From   *moment `name:"since" aliases:"from" help:"Start of the time range: a time, or how long ago (2h, 3d)."`
 	To     *moment `name:"until" aliases:"to" help:"End of the time range (default: now)."`
 	Actor  string  `help:"Only actions of this subject or client."`
 	Action string  `help:"Only this action (card.lock), or all actions of a kind (card)."`
@@ -71,14 +71,14 @@ type auditFilter struct {
 }
 
 type auditListCmd struct {
-	listing
+	listFlags
 	auditFilter
 }
 
-// Run lists them.
+// Run lists the audit entries.
 func (c *auditListCmd) Run(ctx context.Context, s *session) error {
 	t := table{{"ID", "id"}, {"TIME", "timestamp"}, {"ACTOR", "actor.subject"}, {"ACTION", "action"}, {"TARGET", "target.ids"}, {"FIELDS", "fields"}, {"OUTCOME", "outcome"}}
-	return s.list(ctx, c.listing, t, pages(s, s.ListAudit, c.auditFilter))
+	return s.list(ctx, c.listFlags, t, pages(s, s.ListAudit, c.auditFilter))
 }
 
 type auditExportCmd struct{ auditFilter }
@@ -113,7 +113,7 @@ type certificateCmd struct {
 
 type certificateGetCmd struct{}
 
-// Run shows it.
+// Run shows the certificate.
 func (c *certificateGetCmd) Run(ctx context.Context, s *session) error {
 	return s.show(s.GetEgressCertificate(ctx, fields[client.GetEgressCertificateParams](s)))
 }
@@ -123,7 +123,7 @@ type certificateSetCmd struct {
 	PrivateKey       string `arg:"" type:"existingfile" help:"File with its key (PEM, PKCS 8)."`
 }
 
-// Run sets it.
+// Run sets the certificate and its key.
 func (c *certificateSetCmd) Run(ctx context.Context, s *session) error {
 	chain, err := os.ReadFile(c.CertificateChain)
 	if err != nil {
@@ -138,11 +138,11 @@ func (c *certificateSetCmd) Run(ctx context.Context, s *session) error {
 	}))
 }
 
-type certificateDeleteCmd struct{ careful }
+type certificateDeleteCmd struct{ confirmation }
 
-// Run removes it.
+// Run removes the certificate.
 func (c *certificateDeleteCmd) Run(ctx context.Context, s *session) error {
-	if err := s.mind(c.careful, "Remove the certificate that is presented to receivers?"); err != nil {
+	if err := s.confirm(c.confirmation, "Remove the certificate that is presented to receivers?"); err != nil {
 		return err
 	}
 	resp, err := s.DeleteEgressCertificate(ctx, fields[client.DeleteEgressCertificateParams](s))
@@ -156,17 +156,17 @@ type companyCmd struct {
 }
 
 type companyEraseCmd struct {
-	careful
+	confirmation
 	UUID uuid.UUID `arg:"" name:"uuid" help:"UUID of the company."`
 	Wait bool      `help:"Show the progress until the job ends (scope deliveries:read)."`
 }
 
 // Run starts the job that erases the company's data.
 func (c *companyEraseCmd) Run(ctx context.Context, s *session) error {
-	if err := s.mind(c.careful, "Remove all subscribers, secrets, payloads and answers of company %s permanently?", c.UUID); err != nil {
+	if err := s.confirm(c.confirmation, "Remove all subscribers, secrets, payloads and answers of company %s permanently?", c.UUID); err != nil {
 		return err
 	}
-	s.connection.CompanyUUID = &c.UUID // of the job
+	s.connection.CompanyUUID = &c.UUID // for reading the job
 	resp, err := s.EraseCompany(ctx, c.UUID)
-	return s.started(ctx, c.Wait, deliveryJob, resp, err)
+	return s.printJob(ctx, c.Wait, deliveryJob, resp, err)
 }

@@ -19,7 +19,7 @@ type output struct {
 	Format string `name:"output" short:"o" enum:"table,json,yaml,name" default:"table" help:"Output format: table, json, yaml, or name (ids only)."`
 }
 
-// column is a column of a table: its heading, and the path of its value in an item.
+// column is a column of a table: the heading, and the path of the value in an item.
 type column struct{ heading, path string }
 
 // table has the columns of a list. The first column identifies an item.
@@ -150,7 +150,7 @@ func (n node) array() (items []node) {
 	return items
 }
 
-// items returns the items of a list, which is an array or an object that has an array.
+// items returns the items of a list, which is an array or an object with an array.
 func (n node) items() []node {
 	for _, name := range []string{"content", "results", "subscribers", "keys", "items"} {
 		if list := n.get(name); list.RawMessage != nil {
@@ -170,7 +170,7 @@ func (n node) at(path string) string {
 	return n.scalar()
 }
 
-// scalar returns a value as one line for people.
+// scalar returns a value as one line of a table.
 func (n node) scalar() string {
 	var text string
 	items := n.array()

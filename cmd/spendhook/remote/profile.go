@@ -54,14 +54,14 @@ var profileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 // fileOf returns the path of a profile's file; kind is "profiles" or "tokens".
 func fileOf(kind, name string) (string, error) {
 	if !profileName.MatchString(name) {
-		return "", UsageError(fmt.Sprintf("%q is no name of a profile: up to 64 of A-Z a-z 0-9 . _ -", name))
+		return "", UsageError(fmt.Sprintf("%q is not a valid profile name: use at most 64 of A-Z a-z 0-9 . _ -", name))
 	}
 	dir, err := configDir()
 	return filepath.Join(dir, kind, name+".json"), err
 }
 
-// readProfile returns an empty profile if there is none with the name "default". Any other name
-// without a profile is an error.
+// readProfile reads a profile. The profile "default" is empty if it does not exist; any other
+// profile must exist.
 func readProfile(name string) (p profile, err error) {
 	path, err := fileOf("profiles", name)
 	if err != nil {
@@ -72,7 +72,7 @@ func readProfile(name string) (p profile, err error) {
 		return p, nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return p, fmt.Errorf("there is no profile %q; make it with 'spendhook login --profile %s'", name, name)
+		return p, fmt.Errorf("there is no profile %q; create it with 'spendhook login --profile %s'", name, name)
 	}
 	return p, err
 }
@@ -120,7 +120,7 @@ func (p profile) credentials(name string, stderr io.Writer) *client.Credentials 
 	}
 	c.Keep = func(token client.Token) {
 		if err := writePrivate(path, token); err != nil {
-			fmt.Fprintf(stderr, "the access token could not be kept: %v\n", err)
+			fmt.Fprintf(stderr, "cannot save the access token: %v\n", err)
 		}
 	}
 	return c
@@ -138,7 +138,7 @@ type loginCmd struct {
 // Run gets a token with the credentials, and then saves the credentials and the token.
 func (c *loginCmd) Run(ctx context.Context, t *Terminal) error {
 	if c.ClientID == "" {
-		return UsageError("--client-id is needed; the operator makes a client with 'spendhook client create'")
+		return UsageError("--client-id is needed; the operator creates a client with 'spendhook client create'")
 	}
 	p := profile{URL: cmp.Or(strings.TrimRight(c.URL, "/"), localDaemon), ClientID: c.ClientID, Scope: c.Scope, CompanyUUID: c.CompanyUUID}
 	for _, f := range []struct {
@@ -208,7 +208,7 @@ type profileCmd struct {
 
 type profileListCmd struct{}
 
-// Run lists names, addresses and clients.
+// Run lists the profiles.
 func (profileListCmd) Run(t *Terminal) error {
 	names, err := profiles()
 	if err != nil {
@@ -249,7 +249,7 @@ type profileDeleteCmd struct {
 	Name string `arg:"" predictor:"profile" help:"Name of the profile."`
 }
 
-// Run removes its files. The token stays good until it expires.
+// Run removes the files of the profile. Its token stays valid until it expires.
 func (c *profileDeleteCmd) Run(t *Terminal) error {
 	path, err := fileOf("profiles", c.Name)
 	if err != nil {

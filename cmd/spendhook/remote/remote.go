@@ -49,7 +49,7 @@ func (e UsageError) Error() string { return string(e) }
 // errDone ends a command early, without a failure.
 var errDone = errors.New("done")
 
-// session has the client and the output options of one command.
+// session has what a command needs to call the API and to print answers.
 type session struct {
 	*client.ClientWithResponses
 	connection *Connection
@@ -58,19 +58,19 @@ type session struct {
 	term       *Terminal
 }
 
-// careful has the flags of commands that send something or cannot be undone.
-type careful struct {
+// confirmation has the flags of commands that send something or cannot be undone.
+type confirmation struct {
 	Yes    bool `short:"y" help:"Do not ask for confirmation."`
 	DryRun bool `help:"Print the request, and do not send it."`
 }
 
-// mind asks for confirmation, unless question is "" or --yes is set. With --dry-run the
-// session prints its requests from then on.
-func (s *session) mind(c careful, question string, args ...any) error {
+// confirm asks for confirmation, unless question is "" or --yes is set. With --dry-run it makes
+// the session print its next request instead of sending it.
+func (s *session) confirm(c confirmation, question string, args ...any) error {
 	if c.DryRun {
 		o := s.options
 		o.Credentials, o.Token, o.RetryFor = nil, "", -1
-		o.Transport = dry{s.term.Out}
+		o.Transport = requestPrinter{s.term.Out}
 		var err error
 		s.ClientWithResponses, err = client.New(s.connection.URL, o)
 		return err
@@ -92,11 +92,11 @@ func (s *session) mind(c careful, question string, args ...any) error {
 	return nil
 }
 
-// dry prints requests instead of sending them.
-type dry struct{ out io.Writer }
+// requestPrinter prints a request instead of sending it.
+type requestPrinter struct{ out io.Writer }
 
 // RoundTrip ends the command after its first request.
-func (d dry) RoundTrip(req *http.Request) (*http.Response, error) {
+func (d requestPrinter) RoundTrip(req *http.Request) (*http.Response, error) {
 	fmt.Fprintf(d.out, "%s %s\n", req.Method, req.URL)
 	if req.Body != nil {
 		defer req.Body.Close()
@@ -114,8 +114,8 @@ func (d dry) RoundTrip(req *http.Request) (*http.Response, error) {
 // Done reports whether an error ends a command without a failure.
 func Done(err error) bool { return errors.Is(err, errDone) }
 
-// answered reads the body of an answer.
-func answered(resp *http.Response, err error) ([]byte, error) {
+// readBody reads the body of an answer.
+func readBody(resp *http.Response, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -125,21 +125,21 @@ func answered(resp *http.Response, err error) ([]byte, error) {
 
 // show prints the object that an operation returned.
 func (s *session) show(resp *http.Response, err error) error {
-	text, err := answered(resp, err)
+	text, err := readBody(resp, err)
 	if err != nil {
 		return err
 	}
 	return s.output.print(s.term.Out, text)
 }
 
-// tell prints a message after an operation that has no answer body.
+// tell prints a message after an operation without an answer body.
 func (s *session) tell(resp *http.Response, err error, format string, args ...any) error {
-	if _, err := answered(resp, err); err != nil {
+	if _, err := readBody(resp, err); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(s.term.Out, format+"\n", args...)
 	return err
 }
 
-// call is an operation that reads one page of a list.
-type call func(ctx context.Context, at page) (*http.Response, error)
+// readPage is an operation that reads one page of a list.
+type readPage func(ctx context.Context, at page) (*http.Response, error)

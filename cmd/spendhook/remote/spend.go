@@ -15,7 +15,7 @@ type reimbursementCmd struct {
 }
 
 type reimbursementListCmd struct {
-	listing
+	listFlags
 	RequestCreationDateStart string      `help:"Requested on this day or later."`
 	RequestCreationDateEnd   string      `help:"Requested on this day or earlier."`
 	ExpenseDateStart         string      `help:"Spent on this day or later."`
@@ -33,7 +33,7 @@ type reimbursementListCmd struct {
 	Uuids                    []uuid.UUID `name:"uuid" help:"Only the reimbursement with this id; may repeat."`
 }
 
-// Run lists them.
+// Run lists the reimbursements.
 func (c *reimbursementListCmd) Run(ctx context.Context, s *session) error {
 	t := table{
 		{"UUID", "uuid"},
@@ -44,7 +44,7 @@ func (c *reimbursementListCmd) Run(ctx context.Context, s *session) error {
 		{"EXPENSE DATE", "audit.expenseDate"},
 		{"DESCRIPTION", "description"},
 	}
-	return s.list(ctx, c.listing, t, pages(s, s.ListReimbursements, *c))
+	return s.list(ctx, c.listFlags, t, pages(s, s.ListReimbursements, *c))
 }
 
 type locationCmd struct {
@@ -55,21 +55,21 @@ type locationCmd struct {
 }
 
 type locationListCmd struct {
-	listing
+	listFlags
 	Status string `help:"ACTIVE or INACTIVE."`
 }
 
-// Run lists them.
+// Run lists the locations.
 func (c *locationListCmd) Run(ctx context.Context, s *session) error {
 	t := table{{"UUID", "uuid"}, {"CODE", "code"}, {"STATUS", "status"}, {"NAME", "name"}}
-	return s.list(ctx, c.listing, t, pages(s, s.ListLocations, *c))
+	return s.list(ctx, c.listFlags, t, pages(s, s.ListLocations, *c))
 }
 
 type locationGetCmd struct {
 	UUID uuid.UUID `arg:"" name:"uuid" help:"UUID of the location."`
 }
 
-// Run shows it.
+// Run shows the location.
 func (c *locationGetCmd) Run(ctx context.Context, s *session) error {
 	return s.show(s.GetLocation(ctx, c.UUID, fields[client.GetLocationParams](s)))
 }
@@ -85,7 +85,7 @@ type statementGetCmd struct {
 	Year  int `and:"when" help:"The year."`
 }
 
-// Run shows it.
+// Run shows the statement.
 func (c *statementGetCmd) Run(ctx context.Context, s *session) error {
 	if c.Month == 0 {
 		return s.show(s.GetCurrentStatement(ctx, fields[client.GetCurrentStatementParams](s)))

@@ -46,7 +46,7 @@ type oneSubscriber struct {
 }
 
 type subscriberListCmd struct {
-	listing
+	listFlags
 	UUID        *uuid.UUID `name:"uuid" help:"Only the subscriber with this UUID."`
 	Name        string     `help:"Only names that contain this text, in any letter case."`
 	CallbackURL string     `name:"callback-url" help:"Only this callback URL."`
@@ -54,14 +54,14 @@ type subscriberListCmd struct {
 	Events      []string   `name:"events" predictor:"event-type" aliases:"event" help:"Only subscribers of any of these event types; may repeat."`
 }
 
-// Run lists them.
+// Run lists the subscribers.
 func (c *subscriberListCmd) Run(ctx context.Context, s *session) error {
-	return s.list(ctx, c.listing, subscriberTable, pages(s, s.ListSubscribers, *c))
+	return s.list(ctx, c.listFlags, subscriberTable, pages(s, s.ListSubscribers, *c))
 }
 
 type subscriberGetCmd struct{ oneSubscriber }
 
-// Run shows it.
+// Run shows the subscriber.
 func (c *subscriberGetCmd) Run(ctx context.Context, s *session) error {
 	return s.show(s.GetSubscriber(ctx, c.UUID, fields[client.GetSubscriberParams](s)))
 }
@@ -90,11 +90,11 @@ func (f subscriberFields) rate() *client.RateLimit {
 }
 
 type subscriberCreateCmd struct {
-	careful
+	confirmation
 	subscriberFields
 }
 
-// Run creates it.
+// Run creates the subscriber.
 func (c *subscriberCreateCmd) Run(ctx context.Context, s *session) error {
 	if c.File == "" && (c.Name == nil || c.CallbackURL == nil || len(c.Events) == 0) {
 		return UsageError("--name, --callback-url and --event are needed, or --file")
@@ -107,13 +107,13 @@ func (c *subscriberCreateCmd) Run(ctx context.Context, s *session) error {
 	if err := s.load(c.File, body); err != nil {
 		return err
 	}
-	if err := s.mind(c.careful, ""); err != nil {
+	if err := s.confirm(c.confirmation, ""); err != nil {
 		return err
 	}
 	return s.show(s.CreateSubscriber(ctx, fields[client.CreateSubscriberParams](s), *body))
 }
 
-// load decodes a JSON file; the name "" does nothing.
+// load decodes a JSON file. It does nothing for the name "".
 func (s *session) load(name string, into any) error {
 	if name == "" {
 		return nil
@@ -132,14 +132,14 @@ func (s *session) load(name string, into any) error {
 }
 
 type subscriberUpdateCmd struct {
-	careful
+	confirmation
 	oneSubscriber
 	subscriberFields
 	NoRateLimit bool    `help:"Remove the rate limit."`
 	IfMatch     *string `help:"Fail unless the current ETag is this one."`
 }
 
-// Run changes it.
+// Run changes the subscriber.
 func (c *subscriberUpdateCmd) Run(ctx context.Context, s *session) error {
 	body := fields[client.SubscriberUpdate](s, c.subscriberFields)
 	body.Format = (*client.Format)(c.Format)
@@ -155,7 +155,7 @@ func (c *subscriberUpdateCmd) Run(ctx context.Context, s *session) error {
 	if err := s.load(c.File, body); err != nil {
 		return err
 	}
-	if err := s.mind(c.careful, ""); err != nil {
+	if err := s.confirm(c.confirmation, ""); err != nil {
 		return err
 	}
 	params := fields[client.UpdateSubscriberParams](s)
@@ -165,53 +165,53 @@ func (c *subscriberUpdateCmd) Run(ctx context.Context, s *session) error {
 
 type subscriberPauseCmd struct{ oneSubscriber }
 
-// Run pauses it.
+// Run pauses the subscriber.
 func (c *subscriberPauseCmd) Run(ctx context.Context, s *session) error {
 	return s.show(s.PauseSubscriber(ctx, c.UUID, fields[client.PauseSubscriberParams](s)))
 }
 
 type subscriberResumeCmd struct {
-	careful
+	confirmation
 	oneSubscriber
 	Drop bool `help:"Cancel the waiting deliveries."`
 }
 
-// Run resumes it.
+// Run resumes the subscriber.
 func (c *subscriberResumeCmd) Run(ctx context.Context, s *session) error {
 	question := ""
 	if c.Drop {
 		question = "Cancel all waiting deliveries of subscriber %s?"
 	}
-	if err := s.mind(c.careful, question, c.UUID); err != nil {
+	if err := s.confirm(c.confirmation, question, c.UUID); err != nil {
 		return err
 	}
 	return s.show(s.ResumeSubscriber(ctx, c.UUID, fields[client.ResumeSubscriberParams](s), client.ResumeRequest{Drop: &c.Drop}))
 }
 
 type subscriberRotateCmd struct {
-	careful
+	confirmation
 	oneSubscriber
 }
 
-// Run rotates the secret.
+// Run gives the subscriber a new secret.
 func (c *subscriberRotateCmd) Run(ctx context.Context, s *session) error {
-	if err := s.mind(c.careful, "Give subscriber %s a new secret?", c.UUID); err != nil {
+	if err := s.confirm(c.confirmation, "Give subscriber %s a new secret?", c.UUID); err != nil {
 		return err
 	}
 	return s.show(s.RotateSubscriberSecret(ctx, c.UUID, fields[client.RotateSubscriberSecretParams](s)))
 }
 
 type subscriberTestCmd struct {
-	careful
+	confirmation
 	oneSubscriber
 }
 
-// Run sends a test, and fails when it was not delivered.
+// Run sends a test delivery. It returns an error if the receiver did not accept the delivery.
 func (c *subscriberTestCmd) Run(ctx context.Context, s *session) error {
-	if err := s.mind(c.careful, ""); err != nil {
+	if err := s.confirm(c.confirmation, ""); err != nil {
 		return err
 	}
-	text, err := answered(s.TestSubscriber(ctx, c.UUID, fields[client.TestSubscriberParams](s)))
+	text, err := readBody(s.TestSubscriber(ctx, c.UUID, fields[client.TestSubscriberParams](s)))
 	if err != nil {
 		return err
 	}
@@ -233,14 +233,14 @@ type subscriberFilterCmd struct {
 // Run prints for each event whether it matches the filter.
 func (c *subscriberFilterCmd) Run(ctx context.Context, s *session) error {
 	t := table{{"EVENT ID", "eventId"}, {"EVENT", "event"}, {"MATCHES", "matches"}, {"ERROR", "error"}}
-	return s.list(ctx, listing{}, t, func(ctx context.Context, _ page) (*http.Response, error) {
+	return s.list(ctx, listFlags{}, t, func(ctx context.Context, _ page) (*http.Response, error) {
 		return s.TestSubscriberFilter(ctx, c.UUID, fields[client.TestSubscriberFilterParams](s), client.FilterTest{Filter: c.Filter, EventID: c.EventID})
 	})
 }
 
 type subscriberStatsCmd struct{ oneSubscriber }
 
-// Run shows the counts.
+// Run shows the delivery counts of the subscriber.
 func (c *subscriberStatsCmd) Run(ctx context.Context, s *session) error {
 	return s.show(s.GetSubscriberStats(ctx, c.UUID, fields[client.GetSubscriberStatsParams](s)))
 }
@@ -254,22 +254,22 @@ type subscriberRecoverCmd struct {
 	Wait     bool     `local:"" help:"Show the progress until the job ends."`
 }
 
-// Run starts the job.
+// Run starts the recovery job.
 func (c *subscriberRecoverCmd) Run(ctx context.Context, s *session) error {
 	body := fields[client.RecoverRequest](s, *c)
 	resp, err := s.RecoverSubscriber(ctx, c.UUID, fields[client.RecoverSubscriberParams](s), *body)
-	return s.started(ctx, c.Wait, deliveryJob, resp, err)
+	return s.printJob(ctx, c.Wait, deliveryJob, resp, err)
 }
 
 type subscriberDeleteCmd struct {
-	careful
+	confirmation
 	oneSubscriber
 	IfMatch *string `help:"Fail unless the current ETag is this one."`
 }
 
-// Run deletes it.
+// Run deletes the subscriber.
 func (c *subscriberDeleteCmd) Run(ctx context.Context, s *session) error {
-	if err := s.mind(c.careful, "Delete subscriber %s and cancel its pending deliveries?", c.UUID); err != nil {
+	if err := s.confirm(c.confirmation, "Delete subscriber %s and cancel its pending deliveries?", c.UUID); err != nil {
 		return err
 	}
 	params := fields[client.DeleteSubscriberParams](s)

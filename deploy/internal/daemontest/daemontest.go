@@ -38,17 +38,16 @@ func Build(tb testing.TB, binary string) {
 	}
 }
 
-// Daemon is a running process, for one goroutine.
+// Daemon is a running daemon. Use it from one goroutine.
 type Daemon struct {
-	// Address is where the API listens, Admin where the admin listener does.
-	Address, Admin string
+	Address, Admin string // of the API and of the admin listener
 
 	tb  testing.TB
 	cmd *exec.Cmd
 }
 
-// Start runs the command, whose log is JSON on standard error, until the daemon listens.
-// The process is ended with the test.
+// Start runs the command of a daemon that logs JSON to standard error. It returns when the daemon
+// listens. The daemon ends with the test.
 func Start(tb testing.TB, cmd *exec.Cmd) *Daemon {
 	tb.Helper()
 	log, err := cmd.StderrPipe()
@@ -63,8 +62,8 @@ func Start(tb testing.TB, cmd *exec.Cmd) *Daemon {
 		_ = cmd.Process.Kill() // it may have ended
 		_ = cmd.Wait()
 	})
-	giveUp := time.AfterFunc(Patience, func() { _ = cmd.Process.Kill() })
-	defer giveUp.Stop()
+	timeout := time.AfterFunc(Patience, func() { _ = cmd.Process.Kill() })
+	defer timeout.Stop()
 	var seen strings.Builder
 	lines := bufio.NewScanner(log)
 	for lines.Scan() {
@@ -93,8 +92,8 @@ func (d *Daemon) RunsAs(user uint32) bool {
 	return regexp.MustCompile(fmt.Sprintf(`(?m)^Uid:(\t%d){4}$`, user)).Match(status)
 }
 
-// RequiresToken makes a request over mutual TLS with the files of 'certs dev' in dir, without a
-// token. It fails the test unless the answer is 401.
+// RequiresToken sends a request without a token, over mutual TLS with the files of 'certs dev' in
+// dir. It fails the test unless the answer is 401.
 func (d *Daemon) RequiresToken(dir, path string) {
 	d.tb.Helper()
 	status, body := NewClient(d.tb, dir).do(d.tb, http.MethodGet, "https://"+d.Address+path, "", "")
@@ -103,14 +102,14 @@ func (d *Daemon) RequiresToken(dir, path string) {
 	}
 }
 
-// Client makes requests over mutual TLS.
+// Client sends requests over mutual TLS.
 type Client struct {
-	Token string // sent when it is not ""
+	Token string // "" for none
 
 	http *http.Client
 }
 
-// NewClient has the files of 'certs dev' in dir, for a server called localhost.
+// NewClient returns a client with the files of 'certs dev' in dir, for a server named localhost.
 func NewClient(tb testing.TB, dir string) *Client {
 	tb.Helper()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "client.pem"), filepath.Join(dir, "client-key.pem"))
@@ -120,7 +119,7 @@ func NewClient(tb testing.TB, dir string) *Client {
 	text, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
 	pool := x509.NewCertPool()
 	if err != nil || !pool.AppendCertsFromPEM(text) {
-		tb.Fatalf("the authority: %v", err)
+		tb.Fatalf("read the CA certificate: %v", err)
 	}
 	transport := &http.Transport{TLSClientConfig: &tls.Config{
 		RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, ServerName: "localhost",
@@ -129,7 +128,7 @@ func NewClient(tb testing.TB, dir string) *Client {
 	return &Client{http: &http.Client{Transport: transport, Timeout: Patience}}
 }
 
-// Post returns the answer, and fails unless it is 2xx.
+// Post returns the body of the answer. It fails the test unless the answer is 2xx.
 func (c *Client) Post(tb testing.TB, url, contentType, body string) string {
 	tb.Helper()
 	status, answer := c.do(tb, http.MethodPost, url, contentType, body)
@@ -163,7 +162,7 @@ func (c *Client) do(tb testing.TB, method, url, contentType, body string) (statu
 	return resp.StatusCode, string(text)
 }
 
-// Lines reads r to its end and sends its lines. It drops lines while 16 of them wait.
+// Lines reads r to its end and sends its lines. It drops lines while 16 of them are not received.
 func Lines(r io.Reader) <-chan string {
 	lines := make(chan string, 16)
 	go func() {
@@ -178,14 +177,14 @@ func Lines(r io.Reader) <-chan string {
 	return lines
 }
 
-// Stop asks the daemon to stop, and fails unless it does so in order and in time.
+// Stop stops the daemon. It fails the test unless the daemon ends in time, with the exit code 0.
 func (d *Daemon) Stop(within time.Duration) {
 	d.tb.Helper()
 	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		d.tb.Fatal(err)
 	}
-	late := time.AfterFunc(within, func() { _ = d.cmd.Process.Kill() })
-	defer late.Stop()
+	timeout := time.AfterFunc(within, func() { _ = d.cmd.Process.Kill() })
+	defer timeout.Stop()
 	if err := d.cmd.Wait(); err != nil {
 		d.tb.Errorf("the daemon ended: %v", err)
 	}

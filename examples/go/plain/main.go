@@ -20,13 +20,13 @@ func main() {
 	log.Fatal(receiver.Run(verify))
 }
 
-// verify is Standard Webhooks 1.0.0: a signature is the HMAC-SHA256 of id, timestamp
-// and body, with a dot between them, under the bytes of the secret.
+// verify checks a signature of Standard Webhooks 1.0.0: the HMAC-SHA256 of id, timestamp and body,
+// with a dot between them. The key is the decoded secret.
 func verify(secrets []string, header http.Header, body []byte) error {
 	id, timestamp := header.Get("webhook-id"), header.Get("webhook-timestamp")
 	seconds, err := strconv.ParseInt(timestamp, 10, 64)
 	if err != nil {
-		return errors.New("no timestamp")
+		return errors.New("webhook-timestamp is not a number")
 	}
 	if age := time.Since(time.Unix(seconds, 0)); age > 5*time.Minute || age < -5*time.Minute {
 		return fmt.Errorf("the message is %v old", age)
@@ -34,7 +34,7 @@ func verify(secrets []string, header http.Header, body []byte) error {
 	for _, secret := range secrets {
 		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
 		if err != nil {
-			return errors.New("a secret is whsec_ and base64")
+			return errors.New("SPENDHOOK_SECRET is not whsec_ and base64")
 		}
 		mac := hmac.New(sha256.New, key)
 		fmt.Fprintf(mac, "%s.%s.%s", id, timestamp, body)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// feedClient presents a client certificate if SPENDHOOK_CLIENT_CERT names one: for the feed,
-// Spendhook may require it.
+// feedClient returns a client that presents the certificate in SPENDHOOK_CLIENT_CERT, if that is
+// set. Spendhook may require a certificate for the feed.
 func feedClient() (*http.Client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if name := os.Getenv("SPENDHOOK_CLIENT_CERT"); name != "" {
@@ -27,7 +27,7 @@ func feedClient() (*http.Client, error) {
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, errors.New(name + " holds no certificate")
+			return nil, errors.New(name + " contains no certificate")
 		}
 	}
 	return &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: config}}, nil

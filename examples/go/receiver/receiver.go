@@ -1,4 +1,4 @@
-// Package receiver keeps the events that Spendhook delivers, each once.
+// Package receiver stores each event that Spendhook delivers once.
 package receiver
 
 import (
@@ -24,14 +24,14 @@ const maxBody = 1 << 20
 // Verify returns an error unless one of the secrets signed the body, at most 5 minutes ago.
 type Verify func(secrets []string, header http.Header, body []byte) error
 
-// Run receives deliveries until the process ends. Its settings are in the environment;
-// see the README beside it.
+// Run receives deliveries until the process ends. Its settings are environment variables, which
+// examples/README.md explains.
 func Run(verify Verify) error {
 	box := inbox(cmp.Or(os.Getenv("INBOX"), "inbox"))
 	if err := os.MkdirAll(string(box), 0o700); err != nil {
 		return err
 	}
-	secrets := strings.Fields(os.Getenv("SPENDHOOK_SECRET")) // two, while a secret rotates
+	secrets := strings.Fields(os.Getenv("SPENDHOOK_SECRET")) // two while a secret rotates
 	if len(secrets) == 0 {
 		return errors.New("SPENDHOOK_SECRET is not set")
 	}
@@ -63,9 +63,9 @@ func receive(box inbox, secrets []string, verify Verify) http.HandlerFunc {
 			http.Error(w, "the signature is not valid", http.StatusUnauthorized)
 			return
 		}
-		if err := box.keep(r.Header.Get("webhook-id"), body); err != nil {
+		if err := box.store(r.Header.Get("webhook-id"), body); err != nil {
 			log.Print(err)
-			http.Error(w, "try again later", http.StatusInternalServerError) // and Spendhook will
+			http.Error(w, "try again later", http.StatusInternalServerError) // Spendhook retries
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)
@@ -77,9 +77,9 @@ type inbox string
 
 var validID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
 
-// keep stores an event unless it is there already: an event may be delivered more than
-// once, and always has the same id. The file appears whole or not at all.
-func (b inbox) keep(id string, body []byte) error {
+// store writes the file of an event unless the file exists: an event may be delivered more than
+// once, always with the same id. The file is complete or does not exist.
+func (b inbox) store(id string, body []byte) error {
 	if !validID.MatchString(id) {
 		return fmt.Errorf("invalid event id %q", id)
 	}
@@ -87,7 +87,7 @@ func (b inbox) keep(id string, body []byte) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(temporary.Name()) }() // the event's file is a second link to the content
+	defer func() { _ = os.Remove(temporary.Name()) }() // the file of the event is another link to the content
 	_, err = temporary.Write(body)
 	if err = errors.Join(err, temporary.Sync(), temporary.Close()); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (b inbox) keep(id string, body []byte) error {
 	return err
 }
 
-// sync writes the folder to the disk, so that the name of a new file survives a power cut.
+// sync writes the folder to the disk, so that the name of a new file survives a power failure.
 func (b inbox) sync() error {
 	dir, err := os.Open(string(b))
 	if err != nil {
@@ -114,33 +114,33 @@ func (b inbox) sync() error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// catchUp reads the missed events from the feed, from where the last catch-up ended.
+// catchUp reads the missed events from the feed, after the last event that catchUp has read.
 func (b inbox) catchUp() error {
 	client, err := feedClient()
 	if err != nil {
 		return err
 	}
-	place := filepath.Join(string(b), ".after")
-	kept, err := os.ReadFile(place)
+	file := filepath.Join(string(b), ".after")
+	last, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	after, _ := strconv.ParseInt(string(kept), 10, 64)
+	after, _ := strconv.ParseInt(string(last), 10, 64)
 	for more := true; more; {
 		page, err := readFeed(client, after)
 		if err != nil {
 			return err
 		}
 		for _, e := range page.Content {
-			if e.Body == nil { // settled long ago; its payload is not kept any more
+			if e.Body == nil { // Spendhook no longer has the payload of an old event
 				continue
 			}
-			if err := b.keep(e.ID, []byte(*e.Body)); err != nil {
+			if err := b.store(e.ID, []byte(*e.Body)); err != nil {
 				return err
 			}
 		}
 		after, more = page.Next, page.More
-		if err := os.WriteFile(place, []byte(strconv.FormatInt(after, 10)), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(strconv.FormatInt(after, 10)), 0o600); err != nil {
 			return err
 		}
 	}

@@ -3,11 +3,11 @@ package sealtest
 
 import "spendhook/internal/seal"
 
-// Keyring returns a ring of one key, the same at every call.
+// Keyring returns a ring with one key, which is the same in every call.
 func Keyring() *seal.Keyring { return Ring("test") }
 
-// Ring returns the ring of the keys with these ids, the current one first. A
-// key with the same id is the same key at every call.
+// Ring returns a ring of keys with these ids, the current one first. Keys with the same id are the
+// same in every call.
 func Ring(current string, older ...string) *seal.Keyring {
 	others := make([]seal.Key, len(older))
 	for i, id := range older {

@@ -1,7 +1,7 @@
-// Command exports prints the exported names of the module that no other package and no test of one
-// uses, and the packages that export more than most names: types, functions, variables and
-// constants, but neither the constants of an enumeration nor errors that callers check for. It
-// fails if there are any.
+// Command exports prints the exported names of the module that neither another package nor a test of
+// another package uses, and the packages that export more than limit names. Types, functions,
+// variables and constants count, but not the constants of an enumeration, and not errors. The
+// command fails if it prints any.
 package main
 
 import (
@@ -22,8 +22,8 @@ import (
 	"strings"
 )
 
-// most is how many names a package may export.
-const most = 15
+// limit is how many names a package may export.
+const limit = 15
 
 func main() {
 	if err := run(os.Stdout); err != nil {
@@ -43,23 +43,23 @@ type listed struct {
 
 func (p listed) ours() bool { return p.Module != nil && p.Module.Main }
 
-// counted reports whether to count the exports of the package: not of commands and test
-// helpers.
-func (p listed) counted() bool {
+// checked reports whether the exports of the package are checked. Those of commands and test helpers
+// are not.
+func (p listed) checked() bool {
 	return p.ours() && p.Name != "main" && !strings.HasSuffix(p.Name, "test")
 }
 
-// module is every package that is built, from its export data; so a type is one
-// and the same in all of them.
+// module has all packages of the build. They are imported from export data, so that a type is the
+// same object in all of them.
 type module struct {
 	packages []listed
 	files    *token.FileSet
 	importer types.Importer
 	used     map[string]bool      // keys of objects
-	tested   map[string]bool      // "path name" of what a test in another folder selects
-	group    map[string]token.Pos // of constants that are declared together, by key
-	written  map[string]bool      // files that no program generated
-	wanted   []*types.Interface
+	tested   map[string]bool      // "path name" of names that tests of other packages select
+	group    map[string]token.Pos // declarations of several constants, by the key of each constant
+	written  map[string]bool      // files that are not generated
+	wanted   []*types.Interface   // interfaces that types may have to satisfy
 }
 
 func run(out io.Writer) error {
@@ -77,16 +77,16 @@ func run(out io.Writer) error {
 	}
 	unused, large := 0, 0
 	for _, p := range m.packages {
-		if !p.counted() {
+		if !p.checked() {
 			continue
 		}
 		names, err := m.exported(p.ImportPath)
 		if err != nil {
 			return err
 		}
-		if count := m.count(names); count > most {
+		if count := m.count(names); count > limit {
 			large++
-			fmt.Fprintf(out, "%s exports %d names, more than %d\n", p.ImportPath, count, most)
+			fmt.Fprintf(out, "%s exports %d names, more than %d\n", p.ImportPath, count, limit)
 		}
 		together := map[token.Pos]bool{}
 		for _, o := range names {
@@ -107,11 +107,11 @@ func run(out io.Writer) error {
 	return nil
 }
 
-// count returns how many of the exported names count: no methods, and none that is excused.
+// count returns how many of the names count towards the limit: no methods, and no exempt names.
 func (m *module) count(names []types.Object) (count int) {
 	for _, o := range names {
 		f, ok := o.(*types.Func)
-		if isMethod := ok && f.Signature().Recv() != nil; !isMethod && !m.excused(o) {
+		if isMethod := ok && f.Signature().Recv() != nil; !isMethod && !m.exempt(o) {
 			count++
 		}
 	}
@@ -143,8 +143,8 @@ func load() (*module, error) {
 	return m, nil
 }
 
-// read notes what one of our packages uses of others, and every interface that
-// something may have to satisfy.
+// read records the names that one of our packages uses of others. It records the interfaces of any
+// package.
 func (m *module) read(p listed) error {
 	if !p.ours() {
 		if p.ImportPath == "unsafe" || strings.Contains("/"+p.ImportPath, "/internal/") || strings.HasPrefix(p.ImportPath, "vendor/") {
@@ -202,8 +202,8 @@ func (m *module) read(p listed) error {
 	return nil
 }
 
-// test notes the names that a test selects from the packages that it imports. It compares only
-// names: tests are not type-checked.
+// test records the names that a test file selects from other packages. Tests are not type-checked,
+// so it records each name for every imported package.
 func (m *module) test(of string, f *ast.File) {
 	var imported []string
 	for _, i := range f.Imports {
@@ -221,7 +221,7 @@ func (m *module) test(of string, f *ast.File) {
 	})
 }
 
-// hold marks a type as used where another package has a value of it.
+// hold marks a type as used if another package has a value of the type.
 func (m *module) hold(by string, t types.Type) {
 	switch t := t.(type) {
 	case *types.Named:
@@ -235,8 +235,8 @@ func (m *module) hold(by string, t types.Type) {
 	}
 }
 
-// enumerations notes which constants are declared together. One that is used stands
-// for all.
+// enumerations records which constants are declared together. If one of them is used, all count as
+// used.
 func (m *module) enumerations(path string, f *ast.File) {
 	for _, d := range f.Decls {
 		g, ok := d.(*ast.GenDecl)
@@ -251,6 +251,7 @@ func (m *module) enumerations(path string, f *ast.File) {
 	}
 }
 
+// want records a type that is an interface with methods.
 func (m *module) want(t types.Type) {
 	if t == nil {
 		return
@@ -260,10 +261,10 @@ func (m *module) want(t types.Type) {
 	}
 }
 
-// markMethods marks the methods by which our types satisfy interfaces.
+// markMethods marks the methods that our types need to satisfy an interface as used.
 func (m *module) markMethods() error {
 	for _, p := range m.packages {
-		if !p.counted() {
+		if !p.checked() {
 			continue
 		}
 		pkg, err := m.importer.Import(p.ImportPath)
@@ -291,8 +292,8 @@ func (m *module) markMethods() error {
 	return nil
 }
 
-// exported lists what a package exports, methods with their types, as far as a person
-// wrote it.
+// exported returns the exported names of a package, and the methods of its types, except for those
+// in generated files.
 func (m *module) exported(path string) ([]types.Object, error) {
 	pkg, err := m.importer.Import(path)
 	if err != nil {
@@ -310,7 +311,7 @@ func (m *module) exported(path string) ([]types.Object, error) {
 			continue
 		}
 		for f := range named.Methods() {
-			if f.Exported() && f.Name() != "Unwrap" { // errors finds it by its name
+			if f.Exported() && f.Name() != "Unwrap" { // package errors calls Unwrap
 				all = append(all, f)
 			}
 		}
@@ -318,7 +319,7 @@ func (m *module) exported(path string) ([]types.Object, error) {
 	return all, nil
 }
 
-// ofUsedType reports whether o is a constant of a type of ours that others use.
+// ofUsedType reports whether o is a constant whose type another package uses.
 func (m *module) ofUsedType(o types.Object) bool {
 	c, ok := o.(*types.Const)
 	if !ok {
@@ -328,8 +329,8 @@ func (m *module) ofUsedType(o types.Object) bool {
 	return ok && m.used[key(named.Obj())]
 }
 
-// excused reports whether o is a constant of an enumeration, or an error.
-func (m *module) excused(o types.Object) bool {
+// exempt reports whether o is a constant of an enumeration, or an error.
+func (m *module) exempt(o types.Object) bool {
 	if m.group[key(o)].IsValid() {
 		return true
 	}
@@ -337,7 +338,7 @@ func (m *module) excused(o types.Object) bool {
 	return ok && types.Identical(v.Type(), types.Universe.Lookup("error").Type())
 }
 
-// key names an object the same in every package that uses it.
+// key returns a name of an object that is the same in every package.
 func key(o types.Object) string {
 	if f, ok := o.(*types.Func); ok {
 		f = f.Origin()

@@ -1,5 +1,5 @@
-// Package cardstest gives tests the cards, jobs and creations of a database, and requests
-// for cards.
+// Package cardstest has helpers for tests with cards: the stores of a database, and requests for
+// cards.
 package cardstest
 
 import (
@@ -22,8 +22,8 @@ type (
 	creationStore = creations.Store
 )
 
-// Data is a database with the companies of storagetest in it, all that reads and writes
-// its cards, and a clock that can be put forward.
+// Data is a database with the companies of storagetest, its stores of cards, jobs and creations,
+// and a clock that the test sets.
 type Data struct {
 	*testing.T
 	*cardStore
@@ -33,8 +33,7 @@ type Data struct {
 	Clock time.Time
 }
 
-// OnBoth runs a test on a database of each kind, in parallel, each with the clock at
-// storagetest.Now.
+// OnBoth runs a test on a database of each kind, in parallel. The clock starts at storagetest.Now.
 func OnBoth(t *testing.T, test func(*Data)) {
 	t.Helper()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
@@ -43,7 +42,7 @@ func OnBoth(t *testing.T, test func(*Data)) {
 	})
 }
 
-// New loads the companies into an empty database.
+// New loads the companies of storagetest into an empty database.
 func New(t *testing.T, db *storage.DB) *Data {
 	t.Helper()
 	storagetest.LoadCompanies(t, db)
@@ -53,28 +52,29 @@ func New(t *testing.T, db *storage.DB) *Data {
 	return d
 }
 
-// Amount is an amount of money.
+// Amount parses an amount of money.
 func Amount(text string) *decimal.Decimal { return new(decimal.RequireFromString(text)) }
 
-// Request is a sound request of Ann, of storagetest.
+// Request returns a valid request for a card of storagetest.Ann.
 func Request() cards.Request {
 	return cards.Request{Type: "VIRTUAL", Alias: "Travel", UserUUID: storagetest.Ann, Threshold: Amount("100.50"), Periodicity: "MONTHLY"}
 }
 
-// Requests asks for n cards; each index in doomed is for an unknown user.
-func Requests(n int, doomed ...int) []cards.Request {
+// Requests returns n requests for cards. Those with an index in invalid are for a user of another
+// company.
+func Requests(n int, invalid ...int) []cards.Request {
 	list := make([]cards.Request, n)
 	for i := range list {
 		list[i] = Request()
 		list[i].Alias = fmt.Sprintf("card %d", i)
 	}
-	for _, i := range doomed {
+	for _, i := range invalid {
 		list[i].UserUUID = storagetest.Bo
 	}
 	return list
 }
 
-// WantCards fails the test unless Acme, of storagetest, has so many cards.
+// WantCards fails the test unless storagetest.Acme has so many cards.
 func (d *Data) WantCards(want int64) {
 	d.Helper()
 	_, total, err := d.Cards(d.Context(), cards.Filter{Company: &storagetest.Acme})
@@ -83,7 +83,7 @@ func (d *Data) WantCards(want int64) {
 	}
 }
 
-// CreateNext works on an item that there must be.
+// CreateNext processes the next item. It fails the test if there is none.
 func (d *Data) CreateNext(now time.Time) bulk.Item {
 	d.Helper()
 	item, found, err := d.CreateNextCard(d.Context(), now)
