@@ -32,7 +32,6 @@ import (
 	"spendhook/internal/tracing"
 	"spendhook/storage/billing"
 	"spendhook/storage/cards"
-	"spendhook/storage/cards/bulk"
 	"spendhook/storage/locations"
 	"spendhook/storage/reimbursements"
 	"spendhook/subscribers/certificate"
@@ -58,7 +57,6 @@ type Options struct {
 	Idempotency     idempotencyStore
 	Cards           *cards.Store
 	CardJobs        cardSubmitter
-	BulkJobs        *bulk.Store
 	Reimbursements  *reimbursements.Store
 	Locations       *locations.Store
 	Statements      *billing.Store

@@ -12,7 +12,6 @@ import (
 	"spendhook/api/gen"
 	"spendhook/internal/invalid"
 	"spendhook/storage/cards"
-	"spendhook/storage/cards/bulk"
 )
 
 // maxBulk is the number of items that are read; storage has the same bound.
@@ -99,11 +98,11 @@ func itemField(item int, field string) string {
 
 // GetCardJob is GET /api/v3/cards/bulk-create/{jobUuid}.
 func (s *server) GetCardJob(ctx context.Context, q *request, id gen.CardJobPath) (reply, error) {
-	job, err := s.opts.BulkJobs.CardJob(ctx, q.company, id)
+	job, err := s.opts.Cards.CardJob(ctx, q.company, id)
 	return ok(shownCardJob(job)), err
 }
 
-func shownCardJob(job bulk.Job) gen.CardJob {
+func shownCardJob(job cards.Job) gen.CardJob {
 	shown := gen.CardJob{
 		UUID: job.UUID, Status: gen.CardJobStatus(job.Status), Total: job.Total, Succeeded: job.Succeeded,
 		Failed: job.Failed, CreatedAt: job.CreatedAt, FinishedAt: job.FinishedAt, Items: make([]gen.CardJobItem, len(job.Items)),

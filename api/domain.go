@@ -14,8 +14,6 @@ import (
 	"spendhook/events/publish"
 	"spendhook/internal/idempotency"
 	"spendhook/storage/cards"
-	"spendhook/storage/cards/bulk"
-	"spendhook/storage/creations"
 	"spendhook/subscribers"
 )
 
@@ -80,9 +78,9 @@ type feedReader interface {
 }
 
 // cardSubmitter stores a bulk creation of cards and queues its items. Submit
-// returns what bulk.Store.CreateCardJob does.
+// returns what cards.Store.CreateCardJob does.
 type cardSubmitter interface {
-	Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once creations.Once) (bulk.Job, error)
+	Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once cards.Once) (cards.Job, error)
 }
 
 // idempotencyStore is *idempotency.Store.

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"spendhook/storage/cards/bulk"
+	"spendhook/storage/cards"
 )
 
 type metrics struct {
@@ -44,7 +44,7 @@ func newMetrics(reg prometheus.Registerer, reports func() bool) *metrics {
 		}
 		return float64(m.unfinished.Load())
 	})
-	for _, s := range []bulk.JobStatus{bulk.JobQueued, bulk.JobCompleted} {
+	for _, s := range []cards.JobStatus{cards.JobQueued, cards.JobCompleted} {
 		m.jobs.WithLabelValues(string(s))
 	}
 	for _, o := range []string{itemCreated, itemError, itemRefused} {
@@ -70,9 +70,9 @@ func histogram(with promauto.Factory, name, help string) prometheus.Histogram {
 }
 
 // finished counts the item's job if the job is completed.
-func (m *metrics) finished(item bulk.Item) {
+func (m *metrics) finished(item cards.Item) {
 	if item.JobTook != nil {
-		m.jobs.WithLabelValues(string(bulk.JobCompleted)).Inc()
+		m.jobs.WithLabelValues(string(cards.JobCompleted)).Inc()
 		m.jobSeconds.Observe(item.JobTook.Seconds())
 	}
 }

@@ -20,8 +20,6 @@ import (
 	"spendhook/events/publish"
 	"spendhook/internal/clock"
 	"spendhook/storage/cards"
-	"spendhook/storage/cards/bulk"
-	"spendhook/storage/creations"
 )
 
 const (
@@ -32,11 +30,10 @@ const (
 // Publish accepts events as publish.Publisher.Accept does.
 type Publish func(context.Context, []events.Event) ([]publish.Result, error)
 
-// Options configures [New]. Store, Creations and Publish are required.
+// Options configures [New]. Store and Publish are required.
 type Options struct {
-	Store     *bulk.Store
-	Creations *creations.Store // old ones are purged
-	Publish   Publish
+	Store   *cards.Store
+	Publish Publish
 
 	Concurrency int           // items worked on at once; default 8
 	CountEvery  time.Duration // how often pending items of all replicas are counted and workers woken; default 2 s
@@ -80,13 +77,13 @@ func New(o Options) *Runner {
 }
 
 // Submit stores 1 to 500 requests as a job. Once it has returned, this replica or another one
-// completes the job. The errors are those of bulk.Store.CreateCardJob.
-func (r *Runner) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once creations.Once) (bulk.Job, error) {
+// completes the job. The errors are those of cards.Store.CreateCardJob.
+func (r *Runner) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once cards.Once) (cards.Job, error) {
 	job, err := r.opts.Store.CreateCardJob(ctx, company, requests, once)
 	if err != nil {
-		return bulk.Job{}, err
+		return cards.Job{}, err
 	}
-	r.metrics.jobs.WithLabelValues(string(bulk.JobQueued)).Inc()
+	r.metrics.jobs.WithLabelValues(string(cards.JobQueued)).Inc()
 	r.wakeOne()
 	return job, nil
 }
@@ -121,7 +118,7 @@ func (r *Runner) purge(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		keys, err := r.opts.Creations.Purge(ctx)
+		keys, err := r.opts.Store.PurgeKeys(ctx)
 		if err != nil || jobs == 0 && keys == 0 {
 			return err
 		}

@@ -2,44 +2,52 @@ package cards
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/uptrace/bun"
 
+	"spendhook/internal/clock"
 	"spendhook/internal/money"
 	"spendhook/storage"
 	"spendhook/storage/column"
-	"spendhook/storage/creations"
 	"spendhook/storage/lists"
 )
 
-// Store is the cards of a database. It is safe for concurrent use. Every method
-// returns storage.ErrUnavailable, wrapped, when the database is unreachable or too slow.
+// Store is the cards of a database, and the jobs that create cards. It is safe for concurrent use.
+// Every method returns storage.ErrUnavailable, wrapped, when the database is unreachable or too slow.
 type Store struct {
-	db        *storage.DB
-	creations *creations.Store
+	db     *storage.DB
+	now    func() time.Time
+	served atomic.Pointer[column.Key] // the company whose item was worked on last
 }
 
-// New returns the cards of a database. New cards are recorded in made, the creations of the same
-// database.
-func New(db *storage.DB, made *creations.Store) *Store { return &Store{db: db, creations: made} }
+// New returns the cards of a database. A nil now is the real clock.
+func New(db *storage.DB, now func() time.Time) *Store { return &Store{db: db, now: clock.Or(now)} }
+
+// order is a Request as the database holds it: the type as lists call it, Threshold in minor units,
+// Periodicity in capitals.
+type order struct {
+	HolderUUID  column.Key `bun:"holder_uuid"`
+	Type        string     `bun:"type"`
+	Name        string     `bun:"name"`
+	Threshold   *int64     `bun:"threshold"`
+	Periodicity string     `bun:"periodicity"`
+}
 
 // cardRow is a card as its table holds it, with its company's currency.
 type cardRow struct {
 	bun.BaseModel `bun:"table:cards,alias:c"`
 
-	UUID        column.Key `bun:"uuid,pk"`
-	CompanyUUID column.Key `bun:"company_uuid"`
-	HolderUUID  column.Key `bun:"holder_uuid"`
-	LastFour    string     `bun:"last_four"`
-	Type        string     `bun:"type"`
-	Status      Status     `bun:"status"`
-	Name        string     `bun:"name"`
-	Threshold   *int64     `bun:"threshold"`
-	Periodicity string     `bun:"periodicity"`
-	IssuedAt    int64      `bun:"issued_at"`
-	Currency    string     `bun:"currency,scanonly"`
+	order
+
+	UUID        column.Key  `bun:"uuid,pk"`
+	CompanyUUID column.Key  `bun:"company_uuid"`
+	LastFour    string      `bun:"last_four"`
+	Status      Status      `bun:"status"`
+	IssuedAt    column.Time `bun:"issued_at"`
+	Currency    string      `bun:"currency,scanonly"`
 }
 
 func (r *cardRow) card() Card {
@@ -47,7 +55,7 @@ func (r *cardRow) card() Card {
 		UUID: uuid.UUID(r.UUID), CompanyUUID: uuid.UUID(r.CompanyUUID), HolderUUID: uuid.UUID(r.HolderUUID),
 		LastFour: r.LastFour, Type: r.Type, Status: r.Status, Name: r.Name,
 		Threshold: money.FromMinorPtr(r.Threshold, r.Currency), Currency: r.Currency,
-		Periodicity: r.Periodicity, IssuedAt: time.UnixMilli(r.IssuedAt).UTC(),
+		Periodicity: r.Periodicity, IssuedAt: r.IssuedAt.Time,
 	}
 }
 

@@ -19,7 +19,6 @@ import (
 	"spendhook/internal/pgtest"
 	"spendhook/storage"
 	"spendhook/storage/cards"
-	"spendhook/storage/creations"
 	"spendhook/storage/importer"
 	"spendhook/storage/lists"
 	"spendhook/storage/reimbursements"
@@ -191,7 +190,7 @@ func BenchmarkCreateCard(b *testing.B) {
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
 					c := list[rand.IntN(len(list))]
-					_, err := s.CreateCard(b.Context(), c.CompanyUUID, cards.Request{Type: "VIRTUAL", Alias: "bench", UserUUID: c.HolderUUID}, creations.Once{})
+					_, err := s.CreateCard(b.Context(), c.CompanyUUID, cards.Request{Type: "VIRTUAL", Alias: "bench", UserUUID: c.HolderUUID}, cards.Once{})
 					if err != nil && !errors.Is(err, cards.ErrUserNotFound) {
 						b.Fatal(err)
 					}

@@ -1,5 +1,4 @@
-// Package cardstest gives tests the cards, jobs and creations of a database, and requests
-// for cards.
+// Package cardstest gives tests the cards and jobs of a database, and requests for cards.
 package cardstest
 
 import (
@@ -11,24 +10,16 @@ import (
 
 	"spendhook/storage"
 	"spendhook/storage/cards"
-	"spendhook/storage/cards/bulk"
-	"spendhook/storage/creations"
 	"spendhook/storage/storagetest"
 )
 
-type (
-	cardStore     = cards.Store
-	jobStore      = bulk.Store
-	creationStore = creations.Store
-)
+type cardStore = cards.Store
 
 // Data is a database with the companies of storagetest in it, all that reads and writes
 // its cards, and a clock that can be put forward.
 type Data struct {
 	*testing.T
 	*cardStore
-	*jobStore
-	*creationStore
 	DB    *storage.DB
 	Clock time.Time
 }
@@ -48,8 +39,7 @@ func New(t *testing.T, db *storage.DB) *Data {
 	t.Helper()
 	storagetest.LoadCompanies(t, db)
 	d := &Data{T: t, DB: db, Clock: storagetest.Now}
-	d.creationStore = creations.New(creations.Options{DB: db, Now: func() time.Time { return d.Clock }})
-	d.cardStore, d.jobStore = cards.New(db, d.creationStore), bulk.New(db, d.creationStore)
+	d.cardStore = cards.New(db, func() time.Time { return d.Clock })
 	return d
 }
 
@@ -84,7 +74,7 @@ func (d *Data) WantCards(want int64) {
 }
 
 // CreateNext works on an item that there must be.
-func (d *Data) CreateNext(now time.Time) bulk.Item {
+func (d *Data) CreateNext(now time.Time) cards.Item {
 	d.Helper()
 	item, found, err := d.CreateNextCard(d.Context(), now)
 	if err != nil || !found {

@@ -1,59 +1,41 @@
-package bulk
+package cards
 
 import (
 	"context"
 	"database/sql"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/uptrace/bun"
 
 	"spendhook/storage"
-	"spendhook/storage/cards"
 	"spendhook/storage/column"
-	"spendhook/storage/creations"
 )
-
-// Store is the jobs of a database. It is safe for concurrent use. Every method returns
-// storage.ErrUnavailable, wrapped, when the database is unreachable or too slow.
-type Store struct {
-	db        *storage.DB
-	creations *creations.Store
-	served    atomic.Pointer[column.Key] // the company whose item was worked on last
-}
-
-// New returns the jobs of a database. New jobs are recorded in made, the creations of the same
-// database.
-func New(db *storage.DB, made *creations.Store) *Store { return &Store{db: db, creations: made} }
 
 // CreateCardJob stores 1 to 500 requests as a job, all or none, before any work
 // on them. The shape of every item is checked (*invalid.Error, the path of a
 // field begins with /cardsRequests/index); the rules of business are left to
 // CreateNextCard. Done again for the same once, it returns the job as it was
-// first stored; another use of its Key is creations.ErrKeyReused.
-func (s *Store) CreateCardJob(ctx context.Context, company uuid.UUID, requests []cards.Request, once creations.Once) (Job, error) {
-	if err := checkCount(requests); err != nil {
-		return Job{}, err
-	}
-	row := jobRow{CompanyUUID: column.Key(company)}
+// first stored; another use of its Key is ErrKeyReused.
+func (s *Store) CreateCardJob(ctx context.Context, company uuid.UUID, requests []Request, once Once) (Job, error) {
+	var row jobRow
 	var items []itemRow
 	err := s.db.Write(ctx, "create card job", func(ctx context.Context, tx bun.Tx) error {
-		currency, err := cards.CurrencyOf(ctx, tx, company)
+		p, err := findPolicy(ctx, tx, company)
 		if err != nil {
 			return err
 		}
-		if err := checkItems(requests, currency); err != nil {
+		if err := checkRequests(requests, p.Currency); err != nil {
 			return err
 		}
-		made, err := s.creations.Claim(ctx, tx, once)
+		made, again, err := s.claim(ctx, tx, once)
 		if err != nil {
 			return err
 		}
-		row.UUID, row.CreatedAt, row.Pending = column.Key(made.UUID), column.Time{Time: time.UnixMilli(made.CreatedAt).UTC()}, len(requests)
-		items = newItems(row, requests, currency)
-		if made.Again {
+		row = jobRow{UUID: made.UUID, CompanyUUID: column.Key(company), CreatedAt: made.CreatedAt, Pending: len(requests)}
+		items = newItems(row, requests, p.Currency)
+		if again {
 			return nil
 		}
 		if _, err := tx.NewInsert().Model(&row).Exec(ctx); err != nil {
@@ -68,14 +50,12 @@ func (s *Store) CreateCardJob(ctx context.Context, company uuid.UUID, requests [
 	return newJob(row, items), nil
 }
 
-func newItems(job jobRow, requests []cards.Request, currency string) []itemRow {
+func newItems(job jobRow, requests []Request, currency string) []itemRow {
 	items := make([]itemRow, len(requests))
 	for i, r := range requests {
-		o := r.Order(currency)
 		items[i] = itemRow{
-			JobUUID: job.UUID, Index: i, CompanyUUID: job.CompanyUUID, CreatedAt: job.CreatedAt.UnixMilli(), RequestUUID: column.Key(requestUUID(uuid.UUID(job.UUID), i)),
-			Type: o.Type, Alias: o.Name, UserUUID: column.Key(o.HolderUUID), Threshold: o.Threshold,
-			Periodicity: o.Periodicity, Status: ItemPending,
+			order: r.order(currency), JobUUID: job.UUID, Index: i, CompanyUUID: job.CompanyUUID, CreatedAt: job.CreatedAt,
+			RequestUUID: column.Key(requestUUID(uuid.UUID(job.UUID), i)), Status: ItemPending,
 		}
 	}
 	return items
@@ -196,10 +176,10 @@ func (s *Store) postpone(ctx context.Context, r *itemRow, until time.Time) error
 // finish decides the item's outcome, writes everything that follows, and returns the job. It
 // changes the job last, since other items of the job wait from then on.
 func (r *itemRow) finish(ctx context.Context, tx bun.Tx, now time.Time) (job jobRow, err error) {
-	if err := r.createCard(ctx, tx, now); err != nil {
+	at := column.At(now)
+	if err := r.createCard(ctx, tx, at); err != nil {
 		return job, err
 	}
-	at := column.At(now)
 	r.FinishedAt = &at
 	_, err = tx.NewUpdate().Model(r).Column("status", "card_uuid", "error_code", "error_message", "finished_at").
 		WherePK().Exec(ctx)
@@ -216,20 +196,21 @@ func (r *itemRow) finish(ctx context.Context, tx bun.Tx, now time.Time) (job job
 	return job, err
 }
 
-func (r *itemRow) createCard(ctx context.Context, tx bun.Tx, now time.Time) error {
-	id := column.Key(cardUUID(uuid.UUID(r.RequestUUID)))
-	order := cards.Order{
-		Type: r.Type, Name: r.Alias, HolderUUID: uuid.UUID(r.UserUUID), Threshold: r.Threshold, Periodicity: r.Periodicity,
+func (r *itemRow) createCard(ctx context.Context, tx bun.Tx, at column.Time) error {
+	p, err := findPolicy(ctx, tx, uuid.UUID(r.CompanyUUID))
+	if err != nil {
+		return err
 	}
-	switch err := cards.Issue(ctx, tx, uuid.UUID(id), uuid.UUID(r.CompanyUUID), order, now.UnixMilli()); {
-	case errors.Is(err, cards.ErrUserNotFound):
+	card := newRow(column.Key(cardUUID(uuid.UUID(r.RequestUUID))), r.CompanyUUID, r.order, p, at)
+	switch err := insert(ctx, tx, p, &card); {
+	case errors.Is(err, ErrUserNotFound):
 		r.fail("USER_NOT_FOUND", err)
-	case errors.Is(err, cards.ErrThresholdExceedsLimit):
+	case errors.Is(err, ErrThresholdExceedsLimit):
 		r.fail("THRESHOLD_EXCEEDS_LIMIT", err)
 	case err != nil:
 		return err
 	default:
-		r.Status, r.CardUUID = ItemCreated, &id
+		r.Status, r.CardUUID = ItemCreated, &card.UUID
 	}
 	return nil
 }

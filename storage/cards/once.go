@@ -1,0 +1,79 @@
+package cards
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/uptrace/bun"
+
+	"spendhook/storage/column"
+)
+
+// ErrKeyReused means that another request has used the Key of a Once.
+var ErrKeyReused = errors.New("the Idempotency-Key was used for another request")
+
+const (
+	keyLife   = 24 * time.Hour
+	purgeKeys = 1000 // how many keys one call purges
+)
+
+// Once makes the creation of a card or job idempotent: the transaction that creates it also records
+// its uuid under Key, for 24 h. The zero value records nothing.
+type Once struct {
+	// Key is the SHA-256 of the caller and its Idempotency-Key.
+	Key [32]byte
+	// Fingerprint is the SHA-256 of the request.
+	Fingerprint [32]byte
+}
+
+// creation is the uuid and the time of a card or job that a request creates, or has created.
+type creation struct {
+	bun.BaseModel `bun:"table:creations,alias:c"`
+
+	KeyHash     []byte      `bun:"key_hash,pk"`
+	Fingerprint []byte      `bun:"fingerprint"`
+	UUID        column.Key  `bun:"made_uuid"`
+	CreatedAt   column.Time `bun:"created_at"`
+}
+
+// claim returns the uuid and time for the card or job of a request: new ones, or with again those
+// of the first request with the same Key. The error may be ErrKeyReused. If the transaction fails,
+// nothing is recorded.
+func (s *Store) claim(ctx context.Context, tx bun.Tx, once Once) (made creation, again bool, err error) {
+	made = creation{
+		KeyHash: once.Key[:], Fingerprint: once.Fingerprint[:], UUID: column.Key(uuid.New()), CreatedAt: column.At(s.now()),
+	}
+	if once == (Once{}) {
+		return made, false, nil
+	}
+	result, err := tx.NewInsert().Model(&made).On("CONFLICT (key_hash) DO UPDATE").
+		Where("c.created_at <= ?", column.At(s.now().Add(-keyLife))).Exec(ctx)
+	if err != nil {
+		return made, false, err
+	}
+	if n, err := result.RowsAffected(); err != nil || n > 0 {
+		return made, false, err
+	}
+	err = tx.NewSelect().Model(&made).WherePK().Scan(ctx)
+	if err == nil && !bytes.Equal(made.Fingerprint, once.Fingerprint[:]) {
+		err = ErrKeyReused
+	}
+	return made, true, err
+}
+
+// PurgeKeys deletes at most 1000 keys that are older than 24 h, and returns their number.
+func (s *Store) PurgeKeys(ctx context.Context) (n int64, err error) {
+	err = s.db.Write(ctx, "purge creations", func(ctx context.Context, tx bun.Tx) error {
+		old := tx.NewSelect().Table("creations").Column("key_hash").
+			Where("created_at <= ?", column.At(s.now().Add(-keyLife))).OrderExpr("created_at").Limit(purgeKeys)
+		result, err := tx.NewDelete().Table("creations").Where("key_hash IN (?)", old).Exec(ctx)
+		if err == nil {
+			n, err = result.RowsAffected()
+		}
+		return err
+	})
+	return n, err
+}
