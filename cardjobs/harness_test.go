@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/events"
@@ -129,7 +130,7 @@ func (h *harness) replica(adjust func(*Options)) *replica {
 	logger := slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	o := Options{
 		Store: h.store, Publish: h.publish, Registerer: registry, Logger: logger,
-		OutboxEvery: 20 * time.Millisecond, CountEvery: 50 * time.Millisecond,
+		Every: 20 * time.Millisecond,
 	}
 	if adjust != nil {
 		adjust(&o)
@@ -162,8 +163,13 @@ func (r *replica) items(outcome string) float64 {
 	return testutil.ToFloat64(r.metrics.items.WithLabelValues(outcome))
 }
 
-func (r *replica) jobs(s cards.JobStatus) float64 {
-	return testutil.ToFloat64(r.metrics.jobs.WithLabelValues(string(s)))
+// jobs is how many jobs the replica has completed.
+func (r *replica) jobs() uint64 {
+	var m dto.Metric
+	if err := r.metrics.jobSeconds.Write(&m); err != nil {
+		r.t.Error(err)
+	}
+	return m.GetHistogram().GetSampleCount()
 }
 
 // requests asks for n cards. The first of each ten must fail: its user does not exist, or it is

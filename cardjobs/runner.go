@@ -23,6 +23,7 @@ import (
 )
 
 const (
+	workers    = 8 // items worked on at once
 	purgeEvery = time.Hour
 	jobLife    = 30 * 24 * time.Hour // how long a job can be read, from its creation
 )
@@ -35,9 +36,9 @@ type Options struct {
 	Store   *cards.Store
 	Publish Publish
 
-	Concurrency int           // items worked on at once; default 8
-	CountEvery  time.Duration // how often pending items of all replicas are counted and workers woken; default 2 s
-	OutboxEvery time.Duration // how often unpublished outcomes are published; default 2 s
+	// Every is the interval at which work of all replicas is found in the database: pending items,
+	// and outcomes that are not published. 0 means 2 s.
+	Every time.Duration
 
 	// Reports says whether this replica's metrics include values that all replicas share;
 	// nil: they do.
@@ -49,9 +50,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	o.Concurrency = cmp.Or(o.Concurrency, 8)
-	o.CountEvery = cmp.Or(o.CountEvery, 2*time.Second)
-	o.OutboxEvery = cmp.Or(o.OutboxEvery, 2*time.Second)
+	o.Every = cmp.Or(o.Every, 2*time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Now = clock.Or(o.Now)
 	return o
@@ -83,7 +82,6 @@ func (r *Runner) Submit(ctx context.Context, company uuid.UUID, requests []cards
 	if err != nil {
 		return cards.Job{}, err
 	}
-	r.metrics.jobs.WithLabelValues(string(cards.JobQueued)).Inc()
 	r.wakeOne()
 	return job, nil
 }
@@ -93,11 +91,11 @@ func (r *Runner) Start(ctx context.Context) {
 	work, endWork := context.WithCancel(context.WithoutCancel(ctx))
 	intake, endIntake := context.WithCancel(work)
 	r.endWork, r.endIntake = endWork, endIntake
-	for range r.opts.Concurrency {
+	for range workers {
 		r.running.Go(func() { r.work(intake, work) })
 	}
-	r.running.Go(func() { r.loop(intake, "publish pending card outcomes", r.opts.OutboxEvery, r.publishPending) })
-	r.running.Go(func() { r.loop(intake, "count pending card items", r.opts.CountEvery, r.countPending) })
+	r.running.Go(func() { r.loop(intake, "publish pending card outcomes", r.opts.Every, r.publishPending) })
+	r.running.Go(func() { r.loop(intake, "count pending card items", r.opts.Every, r.countPending) })
 	r.running.Go(func() { r.loop(intake, "purge card jobs", purgeEvery, r.purge) })
 }
 

@@ -51,9 +51,6 @@ func TestSubmitRefusesWhatStorageRefuses(t *testing.T) {
 				h.t.Errorf("error = %v", err)
 			}
 		}
-		if r.jobs(cards.JobQueued) != 0 {
-			h.t.Error("a refused job is counted")
-		}
 		h.wantItems(0)
 	})
 }
@@ -288,11 +285,11 @@ func TestJobThatHasOnlyBegunIsNotCountedYet(t *testing.T) {
 	onBoth(t, func(h *harness) {
 		r := h.replica(nil)
 		r.submit(requests(2))
-		for i, want := range []float64{0, 1, 1} {
+		for i, want := range []uint64{0, 1, 1} {
 			if found, err := r.next(h.t.Context()); found != (i < 2) || err != nil {
 				h.t.Errorf("found %v, %v", found, err)
 			}
-			if n := r.jobs(cards.JobCompleted); n != want {
+			if n := r.jobs(); n != want {
 				h.t.Errorf("%v jobs counted after item %d", n, i)
 			}
 		}
@@ -318,11 +315,11 @@ func TestItemsOfOtherReplicasAreFound(t *testing.T) {
 		r.start()
 		items := func() float64 { return r.items(itemCreated) + r.items(itemError) }
 		waittest.Until(h.t, "nothing is unfinished and all is counted", func() bool {
-			return r.metrics.unfinished.Load() == 0 && r.jobs(cards.JobCompleted) >= jobs && items() >= 2*jobs
+			return r.metrics.unfinished.Load() == 0 && r.jobs() >= jobs && items() >= 2*jobs
 		})
 		r.stop(patience)
-		if r.jobs(cards.JobCompleted) != jobs || items() != 2*jobs {
-			h.t.Errorf("%v jobs and %v items counted", r.jobs(cards.JobCompleted), items())
+		if r.jobs() != jobs || items() != 2*jobs {
+			h.t.Errorf("%v jobs and %v items counted", r.jobs(), items())
 		}
 	})
 }
@@ -332,10 +329,8 @@ func TestItemsOfOtherReplicasAreFound(t *testing.T) {
 func TestAnotherCompanyDoesNotWaitForABulk(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
-		const workers = 4
 		begun, goOn := make(chan uuid.UUID, 1000), make(chan struct{})
 		r := h.replica(func(o *Options) {
-			o.Concurrency = workers
 			o.Publish = func(ctx context.Context, batch []events.Event) ([]publish.Result, error) {
 				if _, worker := ctx.Deadline(); !worker {
 					return nil, events.ErrUnavailable // the outbox loop must not publish before the worker
@@ -358,7 +353,7 @@ func TestAnotherCompanyDoesNotWaitForABulk(t *testing.T) {
 			h.t.Errorf("the next item is of %s", company)
 		}
 		close(goOn)
-		waittest.Until(h.t, "all is done", func() bool { return r.jobs(cards.JobCompleted) == 4 })
+		waittest.Until(h.t, "all is done", func() bool { return r.jobs() == 4 })
 	})
 }
 
@@ -410,7 +405,7 @@ func TestHangingPublisherDoesNotBlockStop(t *testing.T) {
 			onBoth(t, func(h *harness) {
 				called := make(chan struct{}, 100)
 				r := h.replica(func(o *Options) {
-					o.OutboxEvery = time.Hour
+					o.Every = time.Hour
 					o.Publish = func(ctx context.Context, _ []events.Event) ([]publish.Result, error) {
 						called <- struct{}{}
 						<-ctx.Done()
@@ -459,7 +454,7 @@ func TestMetricsStandAtZeroFromTheStart(t *testing.T) {
 		got[f.GetName()] = len(f.GetMetric())
 	}
 	want := map[string]int{
-		"spendhook_card_jobs_total": 2, "spendhook_card_items_total": 3, "spendhook_card_item_failures_total": 1,
+		"spendhook_card_items_total": 3, "spendhook_card_item_failures_total": 1,
 		"spendhook_card_item_seconds": 1, "spendhook_card_job_seconds": 1, "spendhook_card_items_unfinished": 1,
 	}
 	if !maps.Equal(got, want) {
@@ -468,7 +463,7 @@ func TestMetricsStandAtZeroFromTheStart(t *testing.T) {
 	job := h.replica(nil).submit(requests(60))
 	r.start()
 	h.wantDone(job.UUID)
-	waittest.Until(t, "the job is counted", func() bool { return r.jobs(cards.JobCompleted) == 1 })
+	waittest.Until(t, "the job is counted", func() bool { return r.jobs() == 1 })
 	for _, f := range storagetest.Must(r.registry.Gather())(t) {
 		if n := len(f.GetMetric()); n != want[f.GetName()] {
 			t.Errorf("%s has %d series now", f.GetName(), n)
