@@ -21,7 +21,6 @@ import (
 	"spendhook/storage"
 	"spendhook/storage/cards"
 	"spendhook/storage/importer"
-	"spendhook/storage/lists"
 	"spendhook/storage/storagetest"
 )
 
@@ -165,7 +164,7 @@ func (h *spendHarness) state() string {
 	h.t.Helper()
 	parts := []any{h.jobs.Load(), "jobs"}
 	for _, company := range []uuid.UUID{h.company, h.bolt} {
-		list, total, err := h.store.Cards(context.Background(), cards.Filter{Company: &company, Page: lists.Page{Size: 100}})
+		list, total, err := h.store.Cards(context.Background(), cards.Filter{Company: &company, Page: storage.Page{Size: 100}})
 		if err != nil {
 			h.t.Fatal(err)
 		}

@@ -1,6 +1,6 @@
-// Package storage connects to the SQL database and migrates it; it runs transactions and
-// says which errors are worth another try. The packages below it read and write the spend
-// data, most of them one kind each.
+// Package storage connects to the SQL database, migrates it and runs transactions. It says which
+// errors are worth another try, converts UUIDs and times to columns, and cuts lists into pages. The
+// packages below it read and write the spend data, most of them one kind each.
 //
 // SQLite (the default) and PostgreSQL share one schema and one set of queries.
 package storage

@@ -10,7 +10,6 @@ import (
 	"github.com/uptrace/bun"
 
 	"spendhook/storage"
-	"spendhook/storage/column"
 )
 
 // CreateCardJob stores 1 to 500 requests as a job, all or none, before any work
@@ -33,7 +32,7 @@ func (s *Store) CreateCardJob(ctx context.Context, company uuid.UUID, requests [
 		if err != nil {
 			return err
 		}
-		row = jobRow{UUID: made.UUID, CompanyUUID: column.Key(company), CreatedAt: made.CreatedAt, Pending: len(requests)}
+		row = jobRow{UUID: made.UUID, CompanyUUID: storage.Key(company), CreatedAt: made.CreatedAt, Pending: len(requests)}
 		items = newItems(row, requests, p.Currency)
 		if again {
 			return nil
@@ -55,7 +54,7 @@ func newItems(job jobRow, requests []Request, currency string) []itemRow {
 	for i, r := range requests {
 		items[i] = itemRow{
 			order: r.order(currency), JobUUID: job.UUID, Index: i, CompanyUUID: job.CompanyUUID, CreatedAt: job.CreatedAt,
-			RequestUUID: column.Key(requestUUID(uuid.UUID(job.UUID), i)), Status: ItemPending,
+			RequestUUID: storage.Key(requestUUID(uuid.UUID(job.UUID), i)), Status: ItemPending,
 		}
 	}
 	return items
@@ -66,11 +65,11 @@ func (s *Store) CardJob(ctx context.Context, company, id uuid.UUID) (Job, error)
 	var row jobRow
 	var items []itemRow
 	err := s.db.Snapshot(ctx, "read card job", func(ctx context.Context, db bun.IDB) error {
-		err := db.NewSelect().Model(&row).Where("uuid = ?", column.Key(id)).Where("company_uuid = ?", column.Key(company)).Scan(ctx)
+		err := db.NewSelect().Model(&row).Where("uuid = ?", storage.Key(id)).Where("company_uuid = ?", storage.Key(company)).Scan(ctx)
 		if err != nil {
 			return err
 		}
-		return db.NewSelect().Model(&items).Where("job_uuid = ?", column.Key(id)).OrderExpr("item_index").Scan(ctx)
+		return db.NewSelect().Model(&items).Where("job_uuid = ?", storage.Key(id)).OrderExpr("item_index").Scan(ctx)
 	})
 	if err != nil {
 		return Job{}, err
@@ -118,7 +117,7 @@ func (s *Store) nextItem(ctx context.Context, tx bun.Tx, now time.Time) (itemRow
 	if err := disableSort(ctx, tx); err != nil {
 		return itemRow{}, err
 	}
-	var last column.Key
+	var last storage.Key
 	if served := s.served.Load(); served != nil {
 		last = *served
 	}
@@ -135,7 +134,7 @@ func (s *Store) nextItem(ctx context.Context, tx bun.Tx, now time.Time) (itemRow
 	return itemRow{}, nil
 }
 
-func nextItemQuery(db bun.IDB, row *itemRow, companies string, last column.Key, now time.Time) *bun.SelectQuery {
+func nextItemQuery(db bun.IDB, row *itemRow, companies string, last storage.Key, now time.Time) *bun.SelectQuery {
 	return db.NewSelect().Model(row).Where("status = ?", ItemPending).Where(companies, last).
 		Where("retry_at IS NULL OR retry_at <= ?", now.UnixMilli()).
 		OrderExpr("company_uuid, created_at, job_uuid, item_index").Limit(1)
@@ -160,7 +159,7 @@ func disableSort(ctx context.Context, tx bun.Tx) error {
 }
 
 // claimed reports whether an item was found.
-func (r *itemRow) claimed() bool { return r.RequestUUID != column.Key{} }
+func (r *itemRow) claimed() bool { return r.RequestUUID != storage.Key{} }
 
 // postpone sets the time of the next try of a failed item.
 func (s *Store) postpone(ctx context.Context, r *itemRow, until time.Time) error {
@@ -176,7 +175,7 @@ func (s *Store) postpone(ctx context.Context, r *itemRow, until time.Time) error
 // finish decides the item's outcome, writes everything that follows, and returns the job. It
 // changes the job last, since other items of the job wait from then on.
 func (r *itemRow) finish(ctx context.Context, tx bun.Tx, now time.Time) (job jobRow, err error) {
-	at := column.At(now)
+	at := storage.At(now)
 	if err := r.createCard(ctx, tx, at); err != nil {
 		return job, err
 	}
@@ -196,12 +195,12 @@ func (r *itemRow) finish(ctx context.Context, tx bun.Tx, now time.Time) (job job
 	return job, err
 }
 
-func (r *itemRow) createCard(ctx context.Context, tx bun.Tx, at column.Time) error {
+func (r *itemRow) createCard(ctx context.Context, tx bun.Tx, at storage.Time) error {
 	p, err := findPolicy(ctx, tx, uuid.UUID(r.CompanyUUID))
 	if err != nil {
 		return err
 	}
-	card := newRow(column.Key(cardUUID(uuid.UUID(r.RequestUUID))), r.CompanyUUID, r.order, p, at)
+	card := newRow(storage.Key(cardUUID(uuid.UUID(r.RequestUUID))), r.CompanyUUID, r.order, p, at)
 	switch err := insert(ctx, tx, p, &card); {
 	case errors.Is(err, ErrUserNotFound):
 		r.fail("USER_NOT_FOUND", err)
@@ -235,7 +234,7 @@ func (s *Store) NextOutcomes(ctx context.Context, after uuid.UUID, limit int) ([
 
 func outcomesQuery(db bun.IDB, rows *[]itemRow, after uuid.UUID, limit int) *bun.SelectQuery {
 	next := db.NewSelect().Table("card_outbox").Column("company_uuid").
-		Where("company_uuid > ?", column.Key(after)).OrderExpr("company_uuid").Limit(1)
+		Where("company_uuid > ?", storage.Key(after)).OrderExpr("company_uuid").Limit(1)
 	return db.NewSelect().Model(rows).ColumnExpr("i.*").
 		Join("JOIN card_outbox AS o ON o.job_uuid = i.job_uuid AND o.item_index = i.item_index").
 		Where("o.company_uuid = (?)", next).
@@ -251,8 +250,8 @@ func (s *Store) MarkPublished(ctx context.Context, requests ...uuid.UUID) (map[u
 	}
 	err := s.db.Write(ctx, "mark published", func(ctx context.Context, tx bun.Tx) error {
 		clear(marked)
-		var taken []column.Key
-		_, err := tx.NewDelete().Model((*outboxRow)(nil)).Where("request_uuid IN ?", bun.Tuple(column.Keys(requests))).
+		var taken []storage.Key
+		_, err := tx.NewDelete().Model((*outboxRow)(nil)).Where("request_uuid IN ?", bun.Tuple(storage.Keys(requests))).
 			Returning("request_uuid").Exec(ctx, &taken)
 		for _, id := range taken {
 			marked[uuid.UUID(id)] = true
@@ -273,7 +272,7 @@ func (s *Store) PendingItems(ctx context.Context) (n int, err error) {
 // PurgeCardJobs deletes at most 100 jobs that were created before the time and
 // are over: every item finished and published. It returns how many.
 func (s *Store) PurgeCardJobs(ctx context.Context, before time.Time) (int, error) {
-	var ids []column.Key
+	var ids []storage.Key
 	err := s.db.Write(ctx, "purge card jobs", func(ctx context.Context, tx bun.Tx) error {
 		ids = nil
 		err := tx.NewSelect().TableExpr("card_jobs AS j").Column("uuid").Where("created_at < ?", before.UnixMilli()).Where("finished_at IS NOT NULL").

@@ -12,7 +12,6 @@ import (
 	"spendhook/storage"
 	"spendhook/storage/cards"
 	"spendhook/storage/cards/cardstest"
-	"spendhook/storage/column"
 	"spendhook/storage/storagetest"
 )
 
@@ -25,7 +24,7 @@ func TestTheNextItemHasAnIndex(t *testing.T) {
 		}
 		for _, companies := range []string{"company_uuid > ?", "company_uuid <= ?"} {
 			wantInOrder(h.T, h.DB, "card_job_items_pending", func(ctx context.Context, tx bun.Tx) (*bun.SelectQuery, error) {
-				return cards.NextItemQuery(tx, companies, column.Key(acme)), cards.InOrderOfIndex(ctx, tx)
+				return cards.NextItemQuery(tx, companies, storage.Key(acme)), cards.InOrderOfIndex(ctx, tx)
 			})
 		}
 	})

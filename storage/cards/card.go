@@ -15,8 +15,7 @@ import (
 
 	"spendhook/internal/invalid"
 	"spendhook/internal/money"
-	"spendhook/storage/column"
-	"spendhook/storage/lists"
+	"spendhook/storage"
 )
 
 var (
@@ -84,7 +83,7 @@ type Filter struct {
 	UserUUID                  *uuid.UUID
 	UserERPID, Username       string
 	Status, Type, Periodicity string
-	Page                      lists.Page
+	Page                      storage.Page
 }
 
 // check reports the fields whose shape is wrong, named under path.
@@ -133,7 +132,7 @@ func checkThreshold(e *invalid.Error, field string, amount decimal.Decimal, curr
 
 // order is what a request asks for. check must have found the request valid.
 func (r Request) order(currency string) order {
-	o := order{Type: r.listedType(), Name: r.Alias, HolderUUID: column.Key(r.UserUUID), Periodicity: strings.ToUpper(r.Periodicity)}
+	o := order{Type: r.listedType(), Name: r.Alias, HolderUUID: storage.Key(r.UserUUID), Periodicity: strings.ToUpper(r.Periodicity)}
 	if r.Threshold != nil {
 		o.Threshold = new(checkThreshold(&invalid.Error{}, "", *r.Threshold, currency))
 	}

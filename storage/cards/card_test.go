@@ -11,7 +11,6 @@ import (
 	"spendhook/storage"
 	"spendhook/storage/cards"
 	"spendhook/storage/cards/cardstest"
-	"spendhook/storage/lists"
 	"spendhook/storage/storagetest"
 )
 
@@ -202,7 +201,7 @@ func TestSpec41FindAllCardsFilters(t *testing.T) {
 			}
 			storagetest.Must(h.CreateCard(h.Context(), acme, r, cards.Once{}))(h)
 		}
-		all, _, _ := h.Cards(h.Context(), cards.Filter{Company: &acme, Page: lists.Page{Size: 100}})
+		all, _, _ := h.Cards(h.Context(), cards.Filter{Company: &acme, Page: storage.Page{Size: 100}})
 		storagetest.Must(h.LockCard(h.Context(), acme, all[7].UUID, true))(h)
 		other := uuid.New()
 		for name, c := range map[string]struct {
@@ -243,7 +242,7 @@ func pageCards(h *cardstest.Data, all []cards.Card) {
 	h.Helper()
 	var got []uuid.UUID
 	for n := range 4 {
-		page, total, err := h.Cards(h.Context(), cards.Filter{Company: &acme, Page: lists.Page{Number: n, Size: 10}})
+		page, total, err := h.Cards(h.Context(), cards.Filter{Company: &acme, Page: storage.Page{Number: n, Size: 10}})
 		if err != nil || total != 25 {
 			h.Fatalf("page %d: total %d, %v", n, total, err)
 		}

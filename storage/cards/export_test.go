@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/uptrace/bun"
 
-	"spendhook/storage/column"
+	"spendhook/storage"
 )
 
 // RetryItem is retryItem.
@@ -17,7 +17,7 @@ const RetryItem = retryItem
 func Narrow(f Filter, q *bun.SelectQuery) *bun.SelectQuery { return narrow(f, q) }
 
 // NextItemQuery is what CreateNextCard looks for an item with.
-func NextItemQuery(tx bun.Tx, companies string, last column.Key) *bun.SelectQuery {
+func NextItemQuery(tx bun.Tx, companies string, last storage.Key) *bun.SelectQuery {
 	return nextItemQuery(tx, new(itemRow), companies, last, time.Now())
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"spendhook/internal/invalid"
-	"spendhook/storage/column"
+	"spendhook/storage"
 )
 
 const maxJobItems = 500
@@ -66,38 +66,38 @@ type Item struct {
 type jobRow struct {
 	bun.BaseModel `bun:"table:card_jobs,alias:j"`
 
-	UUID        column.Key   `bun:"uuid,pk"`
-	CompanyUUID column.Key   `bun:"company_uuid"`
-	CreatedAt   column.Time  `bun:"created_at"`
-	Pending     int          `bun:"pending"`
-	FinishedAt  *column.Time `bun:"finished_at"`
+	UUID        storage.Key   `bun:"uuid,pk"`
+	CompanyUUID storage.Key   `bun:"company_uuid"`
+	CreatedAt   storage.Time  `bun:"created_at"`
+	Pending     int           `bun:"pending"`
+	FinishedAt  *storage.Time `bun:"finished_at"`
 }
 
 type itemRow struct {
 	bun.BaseModel `bun:"table:card_job_items,alias:i"`
 	order
 
-	JobUUID      column.Key   `bun:"job_uuid,pk"`
-	Index        int          `bun:"item_index,pk"`
-	CompanyUUID  column.Key   `bun:"company_uuid"`
-	CreatedAt    column.Time  `bun:"created_at"`
-	RequestUUID  column.Key   `bun:"request_uuid"`
-	Status       ItemStatus   `bun:"status"`
-	CardUUID     *column.Key  `bun:"card_uuid"`
-	ErrorCode    string       `bun:"error_code"`
-	ErrorMessage string       `bun:"error_message"`
-	FinishedAt   *column.Time `bun:"finished_at"`
-	RetryAt      *int64       `bun:"retry_at"`
+	JobUUID      storage.Key   `bun:"job_uuid,pk"`
+	Index        int           `bun:"item_index,pk"`
+	CompanyUUID  storage.Key   `bun:"company_uuid"`
+	CreatedAt    storage.Time  `bun:"created_at"`
+	RequestUUID  storage.Key   `bun:"request_uuid"`
+	Status       ItemStatus    `bun:"status"`
+	CardUUID     *storage.Key  `bun:"card_uuid"`
+	ErrorCode    string        `bun:"error_code"`
+	ErrorMessage string        `bun:"error_message"`
+	FinishedAt   *storage.Time `bun:"finished_at"`
+	RetryAt      *int64        `bun:"retry_at"`
 }
 
 type outboxRow struct {
 	bun.BaseModel `bun:"table:card_outbox,alias:o"`
 
-	RequestUUID column.Key  `bun:"request_uuid,pk"`
-	CompanyUUID column.Key  `bun:"company_uuid"`
-	JobUUID     column.Key  `bun:"job_uuid"`
-	Index       int         `bun:"item_index"`
-	FinishedAt  column.Time `bun:"finished_at"`
+	RequestUUID storage.Key  `bun:"request_uuid,pk"`
+	CompanyUUID storage.Key  `bun:"company_uuid"`
+	JobUUID     storage.Key  `bun:"job_uuid"`
+	Index       int          `bun:"item_index"`
+	FinishedAt  storage.Time `bun:"finished_at"`
 }
 
 func (r *itemRow) item() Item {

@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/uptrace/bun"
 
-	"spendhook/storage/column"
+	"spendhook/storage"
 )
 
 // ErrKeyReused means that another request has used the Key of a Once.
@@ -33,10 +33,10 @@ type Once struct {
 type creation struct {
 	bun.BaseModel `bun:"table:creations,alias:c"`
 
-	KeyHash     []byte      `bun:"key_hash,pk"`
-	Fingerprint []byte      `bun:"fingerprint"`
-	UUID        column.Key  `bun:"made_uuid"`
-	CreatedAt   column.Time `bun:"created_at"`
+	KeyHash     []byte       `bun:"key_hash,pk"`
+	Fingerprint []byte       `bun:"fingerprint"`
+	UUID        storage.Key  `bun:"made_uuid"`
+	CreatedAt   storage.Time `bun:"created_at"`
 }
 
 // claim returns the uuid and time for the card or job of a request: new ones, or with again those
@@ -44,13 +44,13 @@ type creation struct {
 // nothing is recorded.
 func (s *Store) claim(ctx context.Context, tx bun.Tx, once Once) (made creation, again bool, err error) {
 	made = creation{
-		KeyHash: once.Key[:], Fingerprint: once.Fingerprint[:], UUID: column.Key(uuid.New()), CreatedAt: column.At(s.now()),
+		KeyHash: once.Key[:], Fingerprint: once.Fingerprint[:], UUID: storage.Key(uuid.New()), CreatedAt: storage.At(s.now()),
 	}
 	if once == (Once{}) {
 		return made, false, nil
 	}
 	result, err := tx.NewInsert().Model(&made).On("CONFLICT (key_hash) DO UPDATE").
-		Where("c.created_at <= ?", column.At(s.now().Add(-keyLife))).Exec(ctx)
+		Where("c.created_at <= ?", storage.At(s.now().Add(-keyLife))).Exec(ctx)
 	if err != nil {
 		return made, false, err
 	}
@@ -68,7 +68,7 @@ func (s *Store) claim(ctx context.Context, tx bun.Tx, once Once) (made creation,
 func (s *Store) PurgeKeys(ctx context.Context) (n int64, err error) {
 	err = s.db.Write(ctx, "purge creations", func(ctx context.Context, tx bun.Tx) error {
 		old := tx.NewSelect().Table("creations").Column("key_hash").
-			Where("created_at <= ?", column.At(s.now().Add(-keyLife))).OrderExpr("created_at").Limit(purgeKeys)
+			Where("created_at <= ?", storage.At(s.now().Add(-keyLife))).OrderExpr("created_at").Limit(purgeKeys)
 		result, err := tx.NewDelete().Table("creations").Where("key_hash IN (?)", old).Exec(ctx)
 		if err == nil {
 			n, err = result.RowsAffected()

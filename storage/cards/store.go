@@ -11,8 +11,6 @@ import (
 	"spendhook/internal/clock"
 	"spendhook/internal/money"
 	"spendhook/storage"
-	"spendhook/storage/column"
-	"spendhook/storage/lists"
 )
 
 // Store is the cards of a database, and the jobs that create cards. It is safe for concurrent use.
@@ -20,7 +18,7 @@ import (
 type Store struct {
 	db     *storage.DB
 	now    func() time.Time
-	served atomic.Pointer[column.Key] // the company whose item was worked on last
+	served atomic.Pointer[storage.Key] // the company whose item was worked on last
 }
 
 // New returns the cards of a database. A nil now is the real clock.
@@ -29,11 +27,11 @@ func New(db *storage.DB, now func() time.Time) *Store { return &Store{db: db, no
 // order is a Request as the database holds it: the type as lists call it, Threshold in minor units,
 // Periodicity in capitals.
 type order struct {
-	HolderUUID  column.Key `bun:"holder_uuid"`
-	Type        string     `bun:"type"`
-	Name        string     `bun:"name"`
-	Threshold   *int64     `bun:"threshold"`
-	Periodicity string     `bun:"periodicity"`
+	HolderUUID  storage.Key `bun:"holder_uuid"`
+	Type        string      `bun:"type"`
+	Name        string      `bun:"name"`
+	Threshold   *int64      `bun:"threshold"`
+	Periodicity string      `bun:"periodicity"`
 }
 
 // cardRow is a card as its table holds it, with its company's currency.
@@ -42,12 +40,12 @@ type cardRow struct {
 
 	order
 
-	UUID        column.Key  `bun:"uuid,pk"`
-	CompanyUUID column.Key  `bun:"company_uuid"`
-	LastFour    string      `bun:"last_four"`
-	Status      Status      `bun:"status"`
-	IssuedAt    column.Time `bun:"issued_at"`
-	Currency    string      `bun:"currency,scanonly"`
+	UUID        storage.Key  `bun:"uuid,pk"`
+	CompanyUUID storage.Key  `bun:"company_uuid"`
+	LastFour    string       `bun:"last_four"`
+	Status      Status       `bun:"status"`
+	IssuedAt    storage.Time `bun:"issued_at"`
+	Currency    string       `bun:"currency,scanonly"`
 }
 
 func (r *cardRow) card() Card {
@@ -71,7 +69,7 @@ func (s *Store) Card(ctx context.Context, company, id uuid.UUID) (Card, error) {
 func selectCard(db bun.IDB, row *cardRow, company, id uuid.UUID) *bun.SelectQuery {
 	return db.NewSelect().Model(row).ColumnExpr("c.*").
 		ColumnExpr("(SELECT currency FROM companies WHERE uuid = c.company_uuid) AS currency").
-		Where("c.uuid = ?", column.Key(id)).Where("c.company_uuid = ?", column.Key(company))
+		Where("c.uuid = ?", storage.Key(id)).Where("c.company_uuid = ?", storage.Key(company))
 }
 
 // Cards lists cards, the latest issued first and then by uuid, with the number
@@ -108,9 +106,9 @@ func page(f Filter, db bun.IDB, rows *[]cardRow) *bun.SelectQuery {
 
 // narrow restricts q to the cards that pass the filter.
 func narrow(f Filter, q *bun.SelectQuery) *bun.SelectQuery {
-	q = lists.InCompany(q, f.Company)
+	q = storage.InCompany(q, f.Company)
 	if f.UserUUID != nil {
-		q = q.Where("holder_uuid = ?", column.Key(*f.UserUUID))
+		q = q.Where("holder_uuid = ?", storage.Key(*f.UserUUID))
 	}
 	if f.UserERPID != "" {
 		q = q.Where("holder_uuid IN (?)", users(f, q).Where("erp_id = ?", f.UserERPID))
@@ -118,11 +116,11 @@ func narrow(f Filter, q *bun.SelectQuery) *bun.SelectQuery {
 	if f.Username != "" {
 		q = q.Where("holder_uuid IN (?)", users(f, q).Where("username = ?", f.Username))
 	}
-	q = lists.WhereEqual(q, "status", f.Status)
-	q = lists.WhereEqual(q, "type", f.Type)
-	return lists.WhereEqual(q, "periodicity", f.Periodicity)
+	q = storage.WhereEqual(q, "status", f.Status)
+	q = storage.WhereEqual(q, "type", f.Type)
+	return storage.WhereEqual(q, "periodicity", f.Periodicity)
 }
 
 func users(f Filter, q *bun.SelectQuery) *bun.SelectQuery {
-	return lists.InCompany(q.NewSelect().Table("users").Column("uuid"), f.Company)
+	return storage.InCompany(q.NewSelect().Table("users").Column("uuid"), f.Company)
 }

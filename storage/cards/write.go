@@ -12,7 +12,6 @@ import (
 
 	"spendhook/internal/invalid"
 	"spendhook/storage"
-	"spendhook/storage/column"
 )
 
 // policy is the currency of a company, and its credit limit in minor units.
@@ -25,7 +24,7 @@ type policy struct {
 func findPolicy(ctx context.Context, db bun.IDB, company uuid.UUID) (policy, error) {
 	var p policy
 	err := db.NewSelect().Table("companies").Column("currency", "credit_limit").
-		Where("uuid = ?", column.Key(company)).Scan(ctx, &p)
+		Where("uuid = ?", storage.Key(company)).Scan(ctx, &p)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = nil
 	}
@@ -51,7 +50,7 @@ func (s *Store) CreateCard(ctx context.Context, company uuid.UUID, r Request, on
 		if err != nil {
 			return err
 		}
-		row = newRow(made.UUID, column.Key(company), r.order(p.Currency), p, made.CreatedAt)
+		row = newRow(made.UUID, storage.Key(company), r.order(p.Currency), p, made.CreatedAt)
 		if again {
 			return nil
 		}
@@ -63,7 +62,7 @@ func (s *Store) CreateCard(ctx context.Context, company uuid.UUID, r Request, on
 	return row.card(), nil
 }
 
-func newRow(id, company column.Key, o order, p policy, at column.Time) cardRow {
+func newRow(id, company storage.Key, o order, p policy, at storage.Time) cardRow {
 	return cardRow{
 		order: o, UUID: id, CompanyUUID: company, LastFour: lastFour(uuid.UUID(id)), Status: Active, IssuedAt: at, Currency: p.Currency,
 	}
@@ -176,13 +175,13 @@ func (s *Store) cancel(ctx context.Context, op string, company uuid.UUID, ids []
 	var rows []cardRow
 	err := s.db.Write(ctx, op, func(ctx context.Context, tx bun.Tx) error {
 		rows = nil
-		q := tx.NewSelect().Model(&rows).Column("uuid").Where("company_uuid = ?", column.Key(company)).
-			Where("uuid IN ?", bun.Tuple(column.Keys(ids))).OrderExpr("uuid")
+		q := tx.NewSelect().Model(&rows).Column("uuid").Where("company_uuid = ?", storage.Key(company)).
+			Where("uuid IN ?", bun.Tuple(storage.Keys(ids))).OrderExpr("uuid")
 		if err := storage.Locked(q).Scan(ctx); err != nil || len(rows) == 0 {
 			return err
 		}
-		_, err := tx.NewUpdate().Table("cards").Set("status = ?", Cancelled).Where("company_uuid = ?", column.Key(company)).
-			Where("uuid IN ?", bun.Tuple(column.Keys(ids))).Exec(ctx)
+		_, err := tx.NewUpdate().Table("cards").Set("status = ?", Cancelled).Where("company_uuid = ?", storage.Key(company)).
+			Where("uuid IN ?", bun.Tuple(storage.Keys(ids))).Exec(ctx)
 		return err
 	})
 	found := make(map[uuid.UUID]bool, len(rows))
