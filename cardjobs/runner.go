@@ -25,7 +25,6 @@ import (
 const (
 	workers    = 8 // items worked on at once
 	purgeEvery = time.Hour
-	jobLife    = 30 * 24 * time.Hour // how long a job can be read, from its creation
 )
 
 // Publish accepts events as publish.Publisher.Accept does.
@@ -108,16 +107,10 @@ func (r *Runner) Stop(ctx context.Context) {
 	r.endWork()
 }
 
-// purge deletes jobs past their retention, and old Idempotency-Keys.
+// purge deletes what is too old.
 func (r *Runner) purge(ctx context.Context) error {
-	before := r.opts.Now().Add(-jobLife)
 	for {
-		jobs, err := r.opts.Store.PurgeCardJobs(ctx, before)
-		if err != nil {
-			return err
-		}
-		keys, err := r.opts.Store.PurgeKeys(ctx)
-		if err != nil || jobs == 0 && keys == 0 {
+		if n, err := r.opts.Store.Purge(ctx); err != nil || n == 0 {
 			return err
 		}
 	}

@@ -167,12 +167,12 @@ func (db *DB) retryWhileBusy(ctx context.Context, fn func() error) error {
 	}
 }
 
-// Locked makes a query of a writing transaction hold its rows until the
-// transaction ends. SQLite needs no locks: it admits one such transaction at a
-// time.
-func Locked(q *bun.SelectQuery) *bun.SelectQuery {
+// Locked makes a query of a writing transaction hold its rows until the transaction ends. With the
+// option "SKIP LOCKED", the query skips the rows that another transaction holds. SQLite needs no
+// locks: it admits one such transaction at a time.
+func Locked(q *bun.SelectQuery, option string) *bun.SelectQuery {
 	if IsPostgres(q) {
-		return q.For("UPDATE")
+		return q.For("UPDATE " + option)
 	}
 	return q
 }

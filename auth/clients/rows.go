@@ -66,7 +66,7 @@ func (s *Store) change(ctx context.Context, id string, change func(*Client) erro
 	err = s.db.Write(ctx, "change client", func(ctx context.Context, tx bun.Tx) error {
 		changed = Client{}
 		q := tx.NewSelect().Model(&changed).Where("id = ?", id).Where("NOT deleted")
-		if err := storage.Locked(q).Scan(ctx); err != nil {
+		if err := storage.Locked(q, "").Scan(ctx); err != nil {
 			return err
 		}
 		if err := change(&changed); err != nil {

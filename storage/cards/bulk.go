@@ -77,9 +77,6 @@ func (s *Store) CardJob(ctx context.Context, company, id uuid.UUID) (Job, error)
 	return newJob(row, items), nil
 }
 
-// maxJobs is how many jobs one call purges.
-const maxJobs = 100
-
 // retryItem is the wait before a failed item is retried.
 const retryItem = 15 * time.Second
 
@@ -123,7 +120,7 @@ func (s *Store) nextItem(ctx context.Context, tx bun.Tx, now time.Time) (itemRow
 	}
 	for _, companies := range []string{"company_uuid > ?", "company_uuid <= ?"} {
 		var row itemRow
-		err := lockedSkipping(nextItemQuery(tx, &row, companies, last, now)).Scan(ctx)
+		err := storage.Locked(nextItemQuery(tx, &row, companies, last, now), "SKIP LOCKED").Scan(ctx)
 		if err == nil {
 			s.served.Store(&row.CompanyUUID)
 		}
@@ -138,14 +135,6 @@ func nextItemQuery(db bun.IDB, row *itemRow, companies string, last storage.Key,
 	return db.NewSelect().Model(row).Where("status = ?", ItemPending).Where(companies, last).
 		Where("retry_at IS NULL OR retry_at <= ?", now.UnixMilli()).
 		OrderExpr("company_uuid, created_at, job_uuid, item_index").Limit(1)
-}
-
-// lockedSkipping is storage.Locked, but skips the rows that another transaction has locked.
-func lockedSkipping(q *bun.SelectQuery) *bun.SelectQuery {
-	if storage.IsPostgres(q) {
-		return q.For("UPDATE SKIP LOCKED")
-	}
-	return q
 }
 
 // disableSort disables sorting for the transaction. PostgreSQL has no statistics of a
@@ -269,23 +258,36 @@ func (s *Store) PendingItems(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// PurgeCardJobs deletes at most 100 jobs that were created before the time and
-// are over: every item finished and published. It returns how many.
-func (s *Store) PurgeCardJobs(ctx context.Context, before time.Time) (int, error) {
-	var ids []storage.Key
-	err := s.db.Write(ctx, "purge card jobs", func(ctx context.Context, tx bun.Tx) error {
-		ids = nil
-		err := tx.NewSelect().TableExpr("card_jobs AS j").Column("uuid").Where("created_at < ?", before.UnixMilli()).Where("finished_at IS NOT NULL").
-			Where("NOT EXISTS (SELECT 1 FROM card_outbox AS o WHERE o.job_uuid = j.uuid)").
-			OrderExpr("created_at").Limit(maxJobs).Scan(ctx, &ids)
-		if err != nil || len(ids) == 0 {
-			return err
+const (
+	jobLife   = 30 * 24 * time.Hour // how long a job can be read, from its creation
+	purgeMost = 100                 // jobs, and as many keys, in one call
+)
+
+// Purge deletes jobs that are older than 30 days and over: every item finished and published. It
+// also deletes Idempotency-Keys that are older than 24 h. It returns how many it deleted; 0 means
+// that none are left.
+func (s *Store) Purge(ctx context.Context) (n int64, err error) {
+	err = s.db.Write(ctx, "purge card jobs", func(ctx context.Context, tx bun.Tx) error {
+		n = 0
+		jobs := tx.NewSelect().TableExpr("card_jobs AS j").Column("uuid").
+			Where("created_at <= ?", storage.At(s.now().Add(-jobLife))).Where("finished_at IS NOT NULL").
+			Where("NOT EXISTS (SELECT 1 FROM card_outbox AS o WHERE o.job_uuid = j.uuid)").OrderExpr("created_at").Limit(purgeMost)
+		keys := tx.NewSelect().Table("creations").Column("key_hash").
+			Where("created_at <= ?", storage.At(s.now().Add(-keyLife))).OrderExpr("created_at").Limit(purgeMost)
+		for _, q := range []*bun.DeleteQuery{
+			tx.NewDelete().Table("card_jobs").Where("uuid IN (?)", jobs),
+			tx.NewDelete().Table("creations").Where("key_hash IN (?)", keys),
+		} {
+			result, err := q.Exec(ctx)
+			if err != nil {
+				return err
+			}
+			rows, err := result.RowsAffected()
+			if n += rows; err != nil {
+				return err
+			}
 		}
-		if _, err := tx.NewDelete().Table("card_job_items").Where("job_uuid IN ?", bun.Tuple(ids)).Exec(ctx); err != nil {
-			return err
-		}
-		_, err = tx.NewDelete().Table("card_jobs").Where("uuid IN ?", bun.Tuple(ids)).Exec(ctx)
-		return err
+		return nil
 	})
-	return len(ids), err
+	return n, err
 }

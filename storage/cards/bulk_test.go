@@ -253,14 +253,18 @@ func TestOnlyJobsThatAreOverArePurged(t *testing.T) {
 		}
 		over := h.CreateNext(now)
 		h.CreateNext(now)
-		if n := storagetest.Must(h.PurgeCardJobs(h.Context(), now.Add(seconds(1))))(h); n != 0 {
+		const month = 30 * 24 * time.Hour
+		h.Clock = now.Add(month)
+		if n := storagetest.Must(h.Purge(h.Context()))(h); n != 0 {
 			h.Errorf("purged %d jobs that are not published", n)
 		}
 		storagetest.Must(h.MarkPublished(h.Context(), over.RequestUUID))(h)
-		if n := storagetest.Must(h.PurgeCardJobs(h.Context(), now))(h); n != 0 {
+		h.Clock = now.Add(month - time.Second)
+		if n := storagetest.Must(h.Purge(h.Context()))(h); n != 0 {
 			h.Errorf("purged %d jobs that are too new", n)
 		}
-		if n := storagetest.Must(h.PurgeCardJobs(h.Context(), now.Add(seconds(1))))(h); n != 1 {
+		h.Clock = now.Add(month)
+		if n := storagetest.Must(h.Purge(h.Context()))(h); n != 1 {
 			h.Errorf("purged %d, want 1", n)
 		}
 		_, err := h.CardJob(h.Context(), acme, over.JobUUID)

@@ -15,10 +15,8 @@ import (
 // ErrKeyReused means that another request has used the Key of a Once.
 var ErrKeyReused = errors.New("the Idempotency-Key was used for another request")
 
-const (
-	keyLife   = 24 * time.Hour
-	purgeKeys = 1000 // how many keys one call purges
-)
+// keyLife is how long a key is kept.
+const keyLife = 24 * time.Hour
 
 // Once makes the creation of a card or job idempotent: the transaction that creates it also records
 // its uuid under Key, for 24 h. The zero value records nothing.
@@ -62,18 +60,4 @@ func (s *Store) claim(ctx context.Context, tx bun.Tx, once Once) (made creation,
 		err = ErrKeyReused
 	}
 	return made, true, err
-}
-
-// PurgeKeys deletes at most 1000 keys that are older than 24 h, and returns their number.
-func (s *Store) PurgeKeys(ctx context.Context) (n int64, err error) {
-	err = s.db.Write(ctx, "purge creations", func(ctx context.Context, tx bun.Tx) error {
-		old := tx.NewSelect().Table("creations").Column("key_hash").
-			Where("created_at <= ?", storage.At(s.now().Add(-keyLife))).OrderExpr("created_at").Limit(purgeKeys)
-		result, err := tx.NewDelete().Table("creations").Where("key_hash IN (?)", old).Exec(ctx)
-		if err == nil {
-			n, err = result.RowsAffected()
-		}
-		return err
-	})
-	return n, err
 }

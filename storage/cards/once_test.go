@@ -71,11 +71,11 @@ func TestOnceLastsADay(t *testing.T) {
 			h.Error("the second card was not recorded")
 		}
 		h.Clock = now.Add(47 * time.Hour)
-		if n := storagetest.Must(h.PurgeKeys(h.Context()))(h); n != 0 {
+		if n := storagetest.Must(h.Purge(h.Context()))(h); n != 0 {
 			h.Errorf("%d forgotten too early", n)
 		}
 		h.Clock = now.Add(48 * time.Hour)
-		if n := storagetest.Must(h.PurgeKeys(h.Context()))(h); n != 1 {
+		if n := storagetest.Must(h.Purge(h.Context()))(h); n != 1 {
 			h.Errorf("%d forgotten", n)
 		}
 		h.WantCards(2)

@@ -49,12 +49,15 @@ type cardRow struct {
 }
 
 func (r *cardRow) card() Card {
-	return Card{
+	card := Card{
 		UUID: uuid.UUID(r.UUID), CompanyUUID: uuid.UUID(r.CompanyUUID), HolderUUID: uuid.UUID(r.HolderUUID),
 		LastFour: r.LastFour, Type: r.Type, Status: r.Status, Name: r.Name,
-		Threshold: money.FromMinorPtr(r.Threshold, r.Currency), Currency: r.Currency,
-		Periodicity: r.Periodicity, IssuedAt: r.IssuedAt.Time,
+		Currency: r.Currency, Periodicity: r.Periodicity, IssuedAt: r.IssuedAt.Time,
 	}
+	if r.Threshold != nil {
+		card.Threshold = new(money.FromMinor(*r.Threshold, r.Currency))
+	}
+	return card
 }
 
 // Card reads one card of the company, or returns storage.ErrNotFound.

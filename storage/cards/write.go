@@ -127,7 +127,7 @@ func (s *Store) changeCard(ctx context.Context, op string, company, id uuid.UUID
 	var row cardRow
 	err := s.db.Write(ctx, op, func(ctx context.Context, tx bun.Tx) error {
 		row = cardRow{}
-		if err := storage.Locked(selectCard(tx, &row, company, id)).Scan(ctx); err != nil {
+		if err := storage.Locked(selectCard(tx, &row, company, id), "").Scan(ctx); err != nil {
 			return err
 		}
 		if err := decide(ctx, tx, &row); err != nil {
@@ -177,7 +177,7 @@ func (s *Store) cancel(ctx context.Context, op string, company uuid.UUID, ids []
 		rows = nil
 		q := tx.NewSelect().Model(&rows).Column("uuid").Where("company_uuid = ?", storage.Key(company)).
 			Where("uuid IN ?", bun.Tuple(storage.Keys(ids))).OrderExpr("uuid")
-		if err := storage.Locked(q).Scan(ctx); err != nil || len(rows) == 0 {
+		if err := storage.Locked(q, "").Scan(ctx); err != nil || len(rows) == 0 {
 			return err
 		}
 		_, err := tx.NewUpdate().Table("cards").Set("status = ?", Cancelled).Where("company_uuid = ?", storage.Key(company)).

@@ -53,7 +53,7 @@ CREATE TABLE card_jobs (
 CREATE INDEX card_jobs_created ON card_jobs (created_at);
 
 CREATE TABLE card_job_items (
-    job_uuid BYTEA NOT NULL REFERENCES card_jobs (uuid),
+    job_uuid BYTEA NOT NULL REFERENCES card_jobs (uuid) ON DELETE CASCADE,
     item_index INTEGER NOT NULL,
     company_uuid BYTEA NOT NULL, -- of its job, as created_at is
     created_at BIGINT NOT NULL,
