@@ -35,7 +35,6 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/storage"
-	"spendhook/storage/column"
 	"spendhook/storage/importer"
 	"spendhook/storage/storagetest"
 )
@@ -154,7 +153,7 @@ func keysOf(t *testing.T, key *ecdsa.PrivateKey) *keys.Signer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	now := column.At(time.Now())
+	now := storage.At(time.Now())
 	return openKeysIn(t, t.TempDir(), &memoryKeys{rows: []keys.Key{{ID: id, Sealed: sealed, CreatedAt: now, SignsFrom: now}}})
 }
 

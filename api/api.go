@@ -42,8 +42,6 @@ import (
 	"spendhook/internal/tracing"
 	"spendhook/storage/billing"
 	"spendhook/storage/cards"
-	"spendhook/storage/cards/bulk"
-	"spendhook/storage/creations"
 	"spendhook/storage/locations"
 	"spendhook/storage/reimbursements"
 	"spendhook/subscribers"
@@ -70,7 +68,6 @@ type Options struct {
 	Idempotency     *idempotency.Store
 	Cards           *cards.Store
 	CardJobs        cardSubmitter
-	BulkJobs        *bulk.Store
 	Reimbursements  *reimbursements.Store
 	Locations       *locations.Store
 	Statements      *billing.Store
@@ -148,9 +145,9 @@ type feedReader interface {
 }
 
 // cardSubmitter stores a bulk creation of cards and queues its items. Submit
-// returns what bulk.Store.CreateCardJob does.
+// returns what cards.Store.CreateCardJob does.
 type cardSubmitter interface {
-	Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once creations.Once) (bulk.Job, error)
+	Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once cards.Once) (cards.Job, error)
 }
 
 type server struct {

@@ -23,8 +23,6 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/storage"
 	"spendhook/storage/cards"
-	"spendhook/storage/cards/bulk"
-	"spendhook/storage/creations"
 	"spendhook/storage/storagetest"
 )
 
@@ -200,9 +198,9 @@ func TestAChangeThatMayHaveBeenMadeIsAudited(t *testing.T) {
 // interrupted fails after it has stored a job.
 type interrupted struct{ cardSubmitter }
 
-func (i interrupted) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once creations.Once) (bulk.Job, error) {
+func (i interrupted) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once cards.Once) (cards.Job, error) {
 	_, err := i.cardSubmitter.Submit(ctx, company, requests, once)
-	return bulk.Job{}, errors.Join(err, context.DeadlineExceeded)
+	return cards.Job{}, errors.Join(err, context.DeadlineExceeded)
 }
 
 func TestABulkThatMayHaveBeenCreatedIsAuditedForItsCompany(t *testing.T) {

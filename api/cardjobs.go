@@ -12,7 +12,6 @@ import (
 	"spendhook/api/gen"
 	"spendhook/internal/invalid"
 	"spendhook/storage/cards"
-	"spendhook/storage/cards/bulk"
 )
 
 // maxBulk is the number of items that are read; storage has the same bound.
@@ -100,18 +99,18 @@ func itemField(item int, field string) string {
 
 // GetCardJob is GET /api/v3/cards/bulk-create/{jobUuid}.
 func (s *server) GetCardJob(ctx context.Context, q *request, id gen.CardJobPath) (reply, error) {
-	job, err := s.opts.BulkJobs.CardJob(ctx, q.company, id)
+	job, err := s.opts.Cards.CardJob(ctx, q.company, id)
 	return ok(shownCardJob(job)), err
 }
 
-func shownCardJob(job bulk.Job) gen.CardJob {
+func shownCardJob(job cards.Job) gen.CardJob {
 	return gen.CardJob{
 		UUID: job.UUID, Status: gen.CardJobStatus(job.Status), Total: job.Total, Succeeded: job.Succeeded,
 		Failed: job.Failed, CreatedAt: job.CreatedAt, FinishedAt: job.FinishedAt, Items: convertAll(job.Items, shownCardJobItem),
 	}
 }
 
-func shownCardJobItem(item bulk.Item) gen.CardJobItem {
+func shownCardJobItem(item cards.Item) gen.CardJobItem {
 	return gen.CardJobItem{
 		Index: item.Index, RequestUUID: item.RequestUUID, Status: gen.CardJobItemStatus(item.Status),
 		CardUUID: item.CardUUID, ErrorCode: item.ErrorCode, ErrorMessage: item.ErrorMessage,

@@ -77,32 +77,24 @@ func (s *server) CancelCard(ctx context.Context, q *request, id gen.CardPath) (r
 // CancelCards is POST /api/v3/cards/delete.
 func (s *server) CancelCards(ctx context.Context, q *request, in gen.CardsCancel) (reply, error) {
 	q.auditTarget(&q.company, "card", convertAll(in.Uuids, uuid.UUID.String)...)
-	results, err := s.opts.Cards.CancelCards(ctx, q.company, in.Uuids)
+	found, err := s.opts.Cards.CancelCards(ctx, q.company, in.Uuids)
 	if err != nil {
 		return reply{}, err
 	}
-	if cancelled := cancelledIDs(results); len(cancelled) > 0 {
-		q.auditTarget(&q.company, "card", cancelled...)
-	} else {
-		q.entry = nil // nothing was changed
-	}
-	return ok(gen.CardsCancelled{Results: convertAll(results, cancelledCard)}), nil
-}
-
-func cancelledIDs(results []cards.CancelResult) (ids []string) {
-	for _, r := range results {
-		if r.Found {
-			ids = append(ids, r.UUID.String())
+	var cancelled []string
+	results := make([]gen.CardCancelResult, len(in.Uuids))
+	for i, id := range in.Uuids {
+		results[i] = gen.CardCancelResult{UUID: id, Status: gen.CardCancelResultStatusNOTFOUND}
+		if found[id] {
+			results[i].Status = gen.CardCancelResultStatusCANCELLED
+			cancelled = append(cancelled, id.String())
 		}
 	}
-	return ids
-}
-
-func cancelledCard(r cards.CancelResult) gen.CardCancelResult {
-	if !r.Found {
-		return gen.CardCancelResult{UUID: r.UUID, Status: gen.CardCancelResultStatusNOTFOUND}
+	q.auditTarget(&q.company, "card", cancelled...)
+	if len(cancelled) == 0 {
+		q.entry = nil // nothing was changed
 	}
-	return gen.CardCancelResult{UUID: r.UUID, Status: gen.CardCancelResultStatusCANCELLED}
+	return ok(gen.CardsCancelled{Results: results}), nil
 }
 
 func listedCard(c cards.Card) gen.CardItem {

@@ -49,8 +49,6 @@ import (
 	"spendhook/storage"
 	"spendhook/storage/billing"
 	"spendhook/storage/cards"
-	"spendhook/storage/cards/bulk"
-	"spendhook/storage/creations"
 	"spendhook/storage/locations"
 	"spendhook/storage/reimbursements"
 	"spendhook/storage/storagetest"
@@ -157,17 +155,16 @@ func domainBehind(tb testing.TB, client redis.UniversalClient, logger *slog.Logg
 }
 
 // submitter stores bulk creations and leaves their items to the test.
-type submitter struct{ *bulk.Store }
+type submitter struct{ *cards.Store }
 
-func (s submitter) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once creations.Once) (bulk.Job, error) {
+func (s submitter) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once cards.Once) (cards.Job, error) {
 	return s.CreateCardJob(ctx, company, requests, once)
 }
 
 func withSpend(db *storage.DB, o Options) Options {
-	made := creations.New(creations.Options{DB: db})
-	jobs := bulk.New(db, made)
+	store := cards.New(db, nil)
 	o.Clients = clients.NewStore(db, nil)
-	o.Cards, o.BulkJobs, o.CardJobs, o.PublicURL = cards.New(db, made), jobs, submitter{jobs}, "https://api.spendhook.test/"
+	o.Cards, o.CardJobs, o.PublicURL = store, submitter{store}, "https://api.spendhook.test/"
 	o.Reimbursements, o.Locations, o.Statements = reimbursements.New(db), locations.New(db), billing.New(db)
 	return o
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"spendhook/internal/idempotency"
-	"spendhook/storage/creations"
+	"spendhook/storage/cards"
 )
 
 const (
@@ -116,12 +116,12 @@ func (s *server) storeAnswer(r *http.Request, scope, key string, sum [32]byte, r
 // creationKey returns the Idempotency-Key for package cards, which stores it together with the
 // created row. So a retry creates nothing even if this process or Redis crashed before the
 // answer was stored.
-func (q *request) creationKey() creations.Once {
+func (q *request) creationKey() cards.Once {
 	key := q.sent.Header.Get(idempotencyHeader)
 	if key == "" {
-		return creations.Once{}
+		return cards.Once{}
 	}
-	return creations.Once{Key: sha256.Sum256([]byte(q.keyScope() + "\x00" + key)), Fingerprint: q.fingerprint()}
+	return cards.Once{Key: sha256.Sum256([]byte(q.keyScope() + "\x00" + key)), Fingerprint: q.fingerprint()}
 }
 
 // keyScope separates the Idempotency-Keys of different clients.

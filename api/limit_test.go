@@ -23,8 +23,6 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/storage/cards"
-	"spendhook/storage/cards/bulk"
-	"spendhook/storage/creations"
 	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
 )
@@ -337,6 +335,6 @@ var someCompany = uuid.New()
 // acceptAll stores no bulk creation.
 type acceptAll struct{}
 
-func (acceptAll) Submit(context.Context, uuid.UUID, []cards.Request, creations.Once) (bulk.Job, error) {
-	return bulk.Job{UUID: uuid.New(), Status: bulk.JobQueued}, nil
+func (acceptAll) Submit(context.Context, uuid.UUID, []cards.Request, cards.Once) (cards.Job, error) {
+	return cards.Job{UUID: uuid.New(), Status: cards.JobQueued}, nil
 }

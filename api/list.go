@@ -15,7 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"spendhook/events/history"
-	"spendhook/storage/lists"
+	"spendhook/storage"
 )
 
 // All lists are answered by the functions of this file. A page has at most maxSize items
@@ -31,8 +31,8 @@ const (
 )
 
 // pageOf returns the requested page of a list with numbered pages.
-func pageOf(page, size *int) lists.Page {
-	return lists.Page{Number: or(page, 0), Size: or(size, defaultSize)}
+func pageOf(page, size *int) storage.Page {
+	return storage.Page{Number: or(page, 0), Size: or(size, defaultSize)}
 }
 
 // cursorPage is one page of a list that continues at a cursor.
@@ -63,13 +63,13 @@ type numberedPage[T any] struct {
 }
 
 // byNumber answers one page of a list of total items.
-func byNumber[I, T any](q *request, page lists.Page, items []I, total int64, show func(I) T) reply {
+func byNumber[I, T any](q *request, page storage.Page, items []I, total int64, show func(I) T) reply {
 	content := numberedPage[T]{convertAll(items, show), page.Number, page.Size, total, pages(total, page)}
 	return paged(listed(content, page.Size, len(items)), q, &page, total)
 }
 
 // inArray is byNumber for a list that is a bare array.
-func inArray[I, T any](q *request, page lists.Page, items []I, total int64, show func(I) T) reply {
+func inArray[I, T any](q *request, page storage.Page, items []I, total int64, show func(I) T) reply {
 	return paged(listed(convertAll(items, show), page.Size, len(items)), q, &page, total)
 }
 
@@ -153,19 +153,19 @@ func (p parts[T]) encode(enc *jsontext.Encoder) error {
 }
 
 // pages is how many pages of that size hold total items.
-func pages(total int64, p lists.Page) int64 {
+func pages(total int64, p storage.Page) int64 {
 	size := int64(p.Limit())
 	return (total + size - 1) / size
 }
 
 // paged adds X-Total-Count, and the RFC 8288 links to other pages after those that the answer has.
 // A nil page means the whole list.
-func paged(rep reply, q *request, page *lists.Page, total int64) reply {
+func paged(rep reply, q *request, page *storage.Page, total int64) reply {
 	links := append(slices.Clone(q.w.Header()["Link"]), pageLinks(q.sent.URL, page, total)...)
 	return rep.with("X-Total-Count", strconv.FormatInt(total, 10)).with("Link", strings.Join(links, ", "))
 }
 
-func pageLinks(at *url.URL, page *lists.Page, total int64) []string {
+func pageLinks(at *url.URL, page *storage.Page, total int64) []string {
 	if page == nil {
 		return []string{link(at, at.Query(), "first"), link(at, at.Query(), "last")}
 	}

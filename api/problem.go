@@ -33,7 +33,6 @@ import (
 	"spendhook/internal/redisx"
 	"spendhook/storage"
 	"spendhook/storage/cards"
-	"spendhook/storage/creations"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 )
@@ -101,7 +100,7 @@ var domainProblems = []struct {
 	{delivery.ErrSubscriberGone, "SUBSCRIBER_GONE", "The subscriber of this delivery was deleted."},
 	{delivery.ErrSubscriberDisabled, "SUBSCRIBER_DISABLED", "The subscriber is disabled; enable it first."},
 	{idempotency.ErrReused, keyReused, "The Idempotency-Key was used for another request."},
-	{creations.ErrKeyReused, keyReused, "The Idempotency-Key was used for another request."},
+	{cards.ErrKeyReused, keyReused, "The Idempotency-Key was used for another request."},
 	{storage.ErrNotFound, "NOT_FOUND", "There is no such resource."},
 	{cards.ErrUserNotFound, "USER_NOT_FOUND", "The user is not an active user of the company."},
 	{cards.ErrNotActive, "CARD_NOT_ACTIVE", "The card is not active."},

@@ -20,10 +20,7 @@ import (
 	"spendhook/internal/seal/sealtest"
 	"spendhook/storage"
 	"spendhook/storage/cards"
-	"spendhook/storage/cards/bulk"
-	"spendhook/storage/creations"
 	"spendhook/storage/importer"
-	"spendhook/storage/lists"
 	"spendhook/storage/storagetest"
 )
 
@@ -84,7 +81,7 @@ type spendHarness struct {
 func spendSetup(t *testing.T, db *storage.DB) *spendHarness {
 	t.Helper()
 	h := &spendHarness{
-		harness: &harness{t: t, company: uuid.New(), seen: &transcript{}}, db: db, store: cards.New(db, creations.New(creations.Options{DB: db})), jobs: &atomic.Int64{},
+		harness: &harness{t: t, company: uuid.New(), seen: &transcript{}}, db: db, store: cards.New(db, nil), jobs: &atomic.Int64{},
 		bolt: uuid.New(), ann: uuid.New(), ivo: uuid.New(), bo: uuid.New(),
 	}
 	h.keys = newKeys(t)
@@ -93,7 +90,7 @@ func spendSetup(t *testing.T, db *storage.DB) *spendHarness {
 		Idempotency: idempotency.New(redistest.New(t), sealtest.Keyring()), Timeout: patient,
 		Keys: h.keys, Verifier: verifierOf(h.keys), Logger: slog.New(slog.NewTextHandler(h.seen, nil)),
 	})
-	h.options.CardJobs = counting{submitter{h.options.BulkJobs}, h.jobs}
+	h.options.CardJobs = counting{submitter{h.options.Cards}, h.jobs}
 	if h.handler, err = New(h.options); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +111,7 @@ type counting struct {
 	jobs *atomic.Int64
 }
 
-func (c counting) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once creations.Once) (bulk.Job, error) {
+func (c counting) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once cards.Once) (cards.Job, error) {
 	job, err := c.submitter.Submit(ctx, company, requests, once)
 	if err == nil {
 		c.jobs.Add(1)
@@ -167,7 +164,7 @@ func (h *spendHarness) state() string {
 	h.t.Helper()
 	parts := []any{h.jobs.Load(), "jobs"}
 	for _, company := range []uuid.UUID{h.company, h.bolt} {
-		list, total, err := h.store.Cards(context.Background(), cards.Filter{Company: &company, Page: lists.Page{Size: 100}})
+		list, total, err := h.store.Cards(context.Background(), cards.Filter{Company: &company, Page: storage.Page{Size: 100}})
 		if err != nil {
 			h.t.Fatal(err)
 		}

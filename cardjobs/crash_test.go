@@ -16,8 +16,7 @@ import (
 	"spendhook/events/publish"
 	"spendhook/internal/waittest"
 	"spendhook/storage"
-	"spendhook/storage/cards/bulk"
-	"spendhook/storage/creations"
+	"spendhook/storage/cards"
 	"spendhook/storage/storagetest"
 )
 
@@ -36,9 +35,8 @@ func runChild() {
 	}
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: os.Getenv(childURL)})
 	if err == nil {
-		made := creations.New(creations.Options{DB: store})
 		New(Options{
-			Store: bulk.New(store, made), Creations: made, Concurrency: 2, CountEvery: 50 * time.Millisecond,
+			Store: cards.New(store, nil), Every: 50 * time.Millisecond,
 			Publish: newPublisher(client).Accept,
 		}).Start(context.Background())
 	}
@@ -91,7 +89,7 @@ func TestBulkOf500With50DoomedThroughFiveKills(t *testing.T) {
 func TestCrashAfterStore(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
-		job := storagetest.Must(h.store.CreateCardJob(h.t.Context(), acme, requests(60), creations.Once{}))(h.t)
+		job := storagetest.Must(h.store.CreateCardJob(h.t.Context(), acme, requests(60), cards.Once{}))(h.t)
 		r := h.replica(nil).start()
 		h.wantDone(job.UUID)
 		r.stop(patience)
@@ -104,7 +102,7 @@ func TestCrashAfterStore(t *testing.T) {
 func TestCrashAfterCreateBeforePublish(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
-		job := storagetest.Must(h.store.CreateCardJob(h.t.Context(), acme, requests(60), creations.Once{}))(h.t)
+		job := storagetest.Must(h.store.CreateCardJob(h.t.Context(), acme, requests(60), cards.Once{}))(h.t)
 		for range 60 {
 			h.create(time.Now())
 		}
@@ -161,13 +159,13 @@ func TestTwoReplicasShareTheWork(t *testing.T) {
 			}
 		}).start()
 		h.wantDone(a.submit(requests(500)).UUID)
-		waittest.Until(h.t, "the job is counted", func() bool { return a.jobs(bulk.JobCompleted)+b.jobs(bulk.JobCompleted) > 0 })
+		waittest.Until(h.t, "the job is counted", func() bool { return a.jobs()+b.jobs() > 0 })
 		a.stop(patience)
 		b.stop(patience)
 		if n, m := a.items(itemCreated)+b.items(itemCreated), a.items(itemError)+b.items(itemError); n != 450 || m != 50 {
 			h.t.Errorf("%v created and %v failed items counted", n, m)
 		}
-		if a.jobs(bulk.JobQueued) != 1 || b.jobs(bulk.JobQueued) != 0 || a.jobs(bulk.JobCompleted)+b.jobs(bulk.JobCompleted) != 1 {
+		if a.jobs()+b.jobs() != 1 {
 			h.t.Error("the job is not counted once")
 		}
 	})
@@ -192,7 +190,7 @@ func TestItemsAndJobsAreCountedOnce(t *testing.T) {
 		for range 5 {
 			a.submit(requests(20))
 		}
-		jobs := func() float64 { return a.jobs(bulk.JobCompleted) + b.jobs(bulk.JobCompleted) }
+		jobs := func() uint64 { return a.jobs() + b.jobs() }
 		items := func() float64 {
 			return a.items(itemCreated) + b.items(itemCreated) + a.items(itemError) + b.items(itemError)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/events"
@@ -22,8 +23,6 @@ import (
 	"spendhook/internal/waittest"
 	"spendhook/storage"
 	"spendhook/storage/cards"
-	"spendhook/storage/cards/bulk"
-	"spendhook/storage/creations"
 	"spendhook/storage/importer"
 	"spendhook/storage/storagetest"
 )
@@ -43,9 +42,7 @@ type harness struct {
 	t       *testing.T
 	options storage.Options
 	db      *storage.DB
-	store   *bulk.Store
-	cards   *cards.Store
-	made    *creations.Store
+	store   *cards.Store
 	server  *redistest.Server
 	client  redis.UniversalClient
 	events  *history.Reader
@@ -77,8 +74,7 @@ func build(t *testing.T, o storage.Options) *harness {
 		server: redistest.Start(t, redistest.Options{AOF: true}),
 	}
 	load(t, h.db)
-	h.made = creations.New(creations.Options{DB: h.db})
-	h.store, h.cards = bulk.New(h.db, h.made), cards.New(h.db, h.made)
+	h.store = cards.New(h.db, nil)
 	h.client = h.server.Client()
 	h.events = history.New(history.Options{Client: h.client, Retention: retention})
 	p := newPublisher(h.client)
@@ -133,8 +129,8 @@ func (h *harness) replica(adjust func(*Options)) *replica {
 	registry := prometheus.NewRegistry()
 	logger := slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	o := Options{
-		Store: h.store, Creations: h.made, Publish: h.publish, Registerer: registry, Logger: logger,
-		OutboxEvery: 20 * time.Millisecond, CountEvery: 50 * time.Millisecond,
+		Store: h.store, Publish: h.publish, Registerer: registry, Logger: logger,
+		Every: 20 * time.Millisecond,
 	}
 	if adjust != nil {
 		adjust(&o)
@@ -158,17 +154,22 @@ func (r *replica) stop(timeout time.Duration) {
 	})
 }
 
-func (r *replica) submit(requests []cards.Request) bulk.Job {
+func (r *replica) submit(requests []cards.Request) cards.Job {
 	r.t.Helper()
-	return storagetest.Must(r.Submit(r.t.Context(), acme, requests, creations.Once{}))(r.t)
+	return storagetest.Must(r.Submit(r.t.Context(), acme, requests, cards.Once{}))(r.t)
 }
 
 func (r *replica) items(outcome string) float64 {
 	return testutil.ToFloat64(r.metrics.items.WithLabelValues(outcome))
 }
 
-func (r *replica) jobs(s bulk.JobStatus) float64 {
-	return testutil.ToFloat64(r.metrics.jobs.WithLabelValues(string(s)))
+// jobs is how many jobs the replica has completed.
+func (r *replica) jobs() uint64 {
+	var m dto.Metric
+	if err := r.metrics.jobSeconds.Write(&m); err != nil {
+		r.t.Error(err)
+	}
+	return m.GetHistogram().GetSampleCount()
 }
 
 // requests asks for n cards. The first of each ten must fail: its user does not exist, or it is
@@ -190,20 +191,20 @@ func doomed(n int) int { return (n + 9) / 10 }
 // that must not fail, and one event for every item.
 func (h *harness) wantDone(id uuid.UUID) {
 	h.t.Helper()
-	var job bulk.Job
+	var job cards.Job
 	waittest.Until(h.t, "the job ends and its outcomes are published", func() bool {
 		out, err := h.store.NextOutcomes(h.t.Context(), uuid.Nil, 1)
 		if err != nil || len(out) > 0 {
 			return false
 		}
 		job, err = h.store.CardJob(h.t.Context(), acme, id)
-		return err == nil && job.Status == bulk.JobCompleted
+		return err == nil && job.Status == cards.JobCompleted
 	})
 	bad := doomed(job.Total)
 	if job.Succeeded != job.Total-bad || job.Failed != bad || job.FinishedAt == nil {
 		h.t.Errorf("%d succeeded and %d failed of %d", job.Succeeded, job.Failed, job.Total)
 	}
-	_, total, err := h.cards.Cards(h.t.Context(), cards.Filter{})
+	_, total, err := h.store.Cards(h.t.Context(), cards.Filter{})
 	if err != nil || total != int64(job.Succeeded) {
 		h.t.Errorf("%d cards, want %d (%v)", total, job.Succeeded, err)
 	}
@@ -211,7 +212,7 @@ func (h *harness) wantDone(id uuid.UUID) {
 }
 
 // wantEvents checks that the events are those of the job and nothing else.
-func (h *harness) wantEvents(job bulk.Job) {
+func (h *harness) wantEvents(job cards.Job) {
 	h.t.Helper()
 	got := h.published()
 	if len(got) != job.Total {

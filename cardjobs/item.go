@@ -57,10 +57,10 @@ func (r *Runner) next(ctx context.Context) (found bool, err error) {
 		return found, err
 	}
 	r.wakeOne()
-	r.metrics.finished(item)
-	if err := r.publish(ctx, item); err != nil {
-		r.opts.Logger.Debug("card outcome left in the outbox", "request_uuid", item.RequestUUID, "exception.message", err)
+	if item.JobTook != nil {
+		r.metrics.jobSeconds.Observe(item.JobTook.Seconds())
 	}
+	_ = r.publish(ctx, item) // else publishPending tries again, and logs
 	r.metrics.itemSeconds.Observe(r.opts.Now().Sub(start).Seconds())
 	return true, nil
 }

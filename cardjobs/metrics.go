@@ -6,12 +6,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-
-	"spendhook/storage/cards/bulk"
 )
 
 type metrics struct {
-	jobs        *prometheus.CounterVec
 	items       *prometheus.CounterVec
 	failures    prometheus.Counter
 	itemSeconds prometheus.Histogram
@@ -19,13 +16,11 @@ type metrics struct {
 	unfinished  atomic.Int64
 }
 
-// newMetrics registers the metrics, with every label value at zero. A job or item is counted by the replica whose transaction ended it.
+// newMetrics registers the metrics, with every label value at zero. A job or item is counted by the
+// replica whose transaction ended it.
 func newMetrics(reg prometheus.Registerer, reports func() bool) *metrics {
 	with := promauto.With(reg)
 	m := &metrics{
-		jobs: with.NewCounterVec(prometheus.CounterOpts{
-			Name: "spendhook_card_jobs_total", Help: "Bulk card creations that reached a status.",
-		}, []string{"status"}),
 		items: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_card_items_total",
 			Help: "Items of bulk card creations by outcome: created or error when their event was published, refused when it never will be.",
@@ -44,9 +39,6 @@ func newMetrics(reg prometheus.Registerer, reports func() bool) *metrics {
 		}
 		return float64(m.unfinished.Load())
 	})
-	for _, s := range []bulk.JobStatus{bulk.JobQueued, bulk.JobCompleted} {
-		m.jobs.WithLabelValues(string(s))
-	}
 	for _, o := range []string{itemCreated, itemError, itemRefused} {
 		m.items.WithLabelValues(o)
 	}
@@ -67,12 +59,4 @@ func histogram(with promauto.Factory, name, help string) prometheus.Histogram {
 		NativeHistogramMaxBucketNumber:  100,
 		NativeHistogramMinResetDuration: time.Hour,
 	})
-}
-
-// finished counts the item's job if the job is completed.
-func (m *metrics) finished(item bulk.Item) {
-	if item.JobTook != nil {
-		m.jobs.WithLabelValues(string(bulk.JobCompleted)).Inc()
-		m.jobSeconds.Observe(item.JobTook.Seconds())
-	}
 }

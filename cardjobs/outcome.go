@@ -12,7 +12,7 @@ import (
 	"spendhook/events"
 	"spendhook/events/publish"
 	"spendhook/internal/invalid"
-	"spendhook/storage/cards/bulk"
+	"spendhook/storage/cards"
 )
 
 const (
@@ -32,12 +32,12 @@ type metadata struct {
 
 // event makes the event of a finished item from stored fields only. So it is the same on every
 // try and in every replica, and is accepted once.
-func event(item *bulk.Item) (events.Event, error) {
+func event(item *cards.Item) (events.Event, error) {
 	e := events.Event{
 		ID: "card-request-" + item.RequestUUID.String(), CompanyUUID: item.CompanyUUID,
 		Type: typeCreated, Timestamp: *item.FinishedAt,
 	}
-	if item.Status == bulk.ItemError {
+	if item.Status == cards.ItemError {
 		e.Type, e.ErrorCode, e.ErrorMessage = typeError, item.ErrorCode, item.ErrorMessage
 	}
 	var err error
@@ -64,7 +64,7 @@ func settled(err error) bool {
 }
 
 // publish publishes outcomes and removes the settled ones from the outbox.
-func (r *Runner) publish(ctx context.Context, items ...bulk.Item) error {
+func (r *Runner) publish(ctx context.Context, items ...cards.Item) error {
 	batch := make([]events.Event, len(items))
 	for i := range items {
 		var err error
@@ -96,14 +96,14 @@ func (r *Runner) publish(ctx context.Context, items ...bulk.Item) error {
 	return errors.Join(err, open)
 }
 
-func (r *Runner) count(item *bulk.Item, result publish.Result) {
+func (r *Runner) count(item *cards.Item, result publish.Result) {
 	outcome := itemCreated
 	switch {
 	case result.Err != nil:
 		outcome = itemRefused
 		r.opts.Logger.Error("card outcome cannot be published", "event_id", result.ID, "company_uuid", item.CompanyUUID,
 			"job_uuid", item.JobUUID, "item_index", item.Index, "exception.message", result.Err)
-	case item.Status == bulk.ItemError:
+	case item.Status == cards.ItemError:
 		outcome = itemError
 	}
 	r.metrics.items.WithLabelValues(outcome).Inc()

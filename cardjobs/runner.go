@@ -20,27 +20,24 @@ import (
 	"spendhook/events/publish"
 	"spendhook/internal/clock"
 	"spendhook/storage/cards"
-	"spendhook/storage/cards/bulk"
-	"spendhook/storage/creations"
 )
 
 const (
+	workers    = 8 // items worked on at once
 	purgeEvery = time.Hour
-	jobLife    = 30 * 24 * time.Hour // how long a job can be read, from its creation
 )
 
 // Publish accepts events as publish.Publisher.Accept does.
 type Publish func(context.Context, []events.Event) ([]publish.Result, error)
 
-// Options configures [New]. Store, Creations and Publish are required.
+// Options configures [New]. Store and Publish are required.
 type Options struct {
-	Store     *bulk.Store
-	Creations *creations.Store // old ones are purged
-	Publish   Publish
+	Store   *cards.Store
+	Publish Publish
 
-	Concurrency int           // items worked on at once; default 8
-	CountEvery  time.Duration // how often pending items of all replicas are counted and workers woken; default 2 s
-	OutboxEvery time.Duration // how often unpublished outcomes are published; default 2 s
+	// Every is the interval at which work of all replicas is found in the database: pending items,
+	// and outcomes that are not published. 0 means 2 s.
+	Every time.Duration
 
 	// Reports says whether this replica's metrics include values that all replicas share;
 	// nil: they do.
@@ -52,9 +49,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	o.Concurrency = cmp.Or(o.Concurrency, 8)
-	o.CountEvery = cmp.Or(o.CountEvery, 2*time.Second)
-	o.OutboxEvery = cmp.Or(o.OutboxEvery, 2*time.Second)
+	o.Every = cmp.Or(o.Every, 2*time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Now = clock.Or(o.Now)
 	return o
@@ -80,13 +75,12 @@ func New(o Options) *Runner {
 }
 
 // Submit stores 1 to 500 requests as a job. Once it has returned, this replica or another one
-// completes the job. The errors are those of bulk.Store.CreateCardJob.
-func (r *Runner) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once creations.Once) (bulk.Job, error) {
+// completes the job. The errors are those of cards.Store.CreateCardJob.
+func (r *Runner) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once cards.Once) (cards.Job, error) {
 	job, err := r.opts.Store.CreateCardJob(ctx, company, requests, once)
 	if err != nil {
-		return bulk.Job{}, err
+		return cards.Job{}, err
 	}
-	r.metrics.jobs.WithLabelValues(string(bulk.JobQueued)).Inc()
 	r.wakeOne()
 	return job, nil
 }
@@ -96,11 +90,11 @@ func (r *Runner) Start(ctx context.Context) {
 	work, endWork := context.WithCancel(context.WithoutCancel(ctx))
 	intake, endIntake := context.WithCancel(work)
 	r.endWork, r.endIntake = endWork, endIntake
-	for range r.opts.Concurrency {
+	for range workers {
 		r.running.Go(func() { r.work(intake, work) })
 	}
-	r.running.Go(func() { r.loop(intake, "publish pending card outcomes", r.opts.OutboxEvery, r.publishPending) })
-	r.running.Go(func() { r.loop(intake, "count pending card items", r.opts.CountEvery, r.countPending) })
+	r.running.Go(func() { r.loop(intake, "publish pending card outcomes", r.opts.Every, r.publishPending) })
+	r.running.Go(func() { r.loop(intake, "count pending card items", r.opts.Every, r.countPending) })
 	r.running.Go(func() { r.loop(intake, "purge card jobs", purgeEvery, r.purge) })
 }
 
@@ -113,16 +107,10 @@ func (r *Runner) Stop(ctx context.Context) {
 	r.endWork()
 }
 
-// purge deletes jobs past their retention, and old Idempotency-Keys.
+// purge deletes what is too old.
 func (r *Runner) purge(ctx context.Context) error {
-	before := r.opts.Now().Add(-jobLife)
 	for {
-		jobs, err := r.opts.Store.PurgeCardJobs(ctx, before)
-		if err != nil {
-			return err
-		}
-		keys, err := r.opts.Creations.Purge(ctx)
-		if err != nil || jobs == 0 && keys == 0 {
+		if n, err := r.opts.Store.Purge(ctx); err != nil || n == 0 {
 			return err
 		}
 	}

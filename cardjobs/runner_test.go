@@ -20,8 +20,6 @@ import (
 	"spendhook/internal/waittest"
 	"spendhook/storage"
 	"spendhook/storage/cards"
-	"spendhook/storage/cards/bulk"
-	"spendhook/storage/creations"
 	"spendhook/storage/storagetest"
 )
 
@@ -29,7 +27,7 @@ func TestSubmitStoresTheJobBeforeAnyWork(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
 		job := h.replica(nil).submit(requests(60))
-		if job.Status != bulk.JobQueued || job.Total != 60 || h.finished(job.UUID) != 0 {
+		if job.Status != cards.JobQueued || job.Total != 60 || h.finished(job.UUID) != 0 {
 			h.t.Errorf("job = %+v", job)
 		}
 		h.wantItems(60)
@@ -48,13 +46,10 @@ func TestSubmitRefusesWhatStorageRefuses(t *testing.T) {
 	onBoth(t, func(h *harness) {
 		r := h.replica(nil)
 		for _, requests := range [][]cards.Request{nil, requests(501), {{Type: "VIRTUAL"}}} {
-			_, err := r.Submit(h.t.Context(), acme, requests, creations.Once{})
+			_, err := r.Submit(h.t.Context(), acme, requests, cards.Once{})
 			if _, ok := errors.AsType[*invalid.Error](err); !ok {
 				h.t.Errorf("error = %v", err)
 			}
-		}
-		if r.jobs(bulk.JobQueued) != 0 {
-			h.t.Error("a refused job is counted")
 		}
 		h.wantItems(0)
 	})
@@ -64,15 +59,15 @@ func TestContractEventsOfCards(t *testing.T) {
 	t.Parallel()
 	id := func(n byte) uuid.UUID { return uuid.UUID{15: n} }
 	at, card := time.UnixMilli(1_780_000_000_123), id(3)
-	item := bulk.Item{
+	item := cards.Item{
 		JobUUID: id(1), CompanyUUID: id(2), Index: 7, RequestUUID: id(4), Alias: "<Ann & co>", UserUUID: id(5), FinishedAt: &at,
 	}
 	const head = `{"id":"card-request-00000000-0000-0000-0000-000000000004","companyUuid":"00000000-0000-0000-0000-000000000002","event":"`
 	const metadata = `"index":7,"jobUuid":"00000000-0000-0000-0000-000000000001","requestUuid":"00000000-0000-0000-0000-000000000004","userUuid":"00000000-0000-0000-0000-000000000005"}`
 	created, failed := item, item
-	created.Status, created.CardUUID = bulk.ItemCreated, &card
-	failed.Status, failed.ErrorCode, failed.ErrorMessage = bulk.ItemError, "USER_NOT_FOUND", "no such user"
-	for want, item := range map[string]bulk.Item{
+	created.Status, created.CardUUID = cards.ItemCreated, &card
+	failed.Status, failed.ErrorCode, failed.ErrorMessage = cards.ItemError, "USER_NOT_FOUND", "no such user"
+	for want, item := range map[string]cards.Item{
 		head + `CARD_CREATION_REQUEST_CREATED","timestamp":"2026-05-28T20:26:40.123Z","metadata":{"alias":"<Ann & co>","cardUuid":"00000000-0000-0000-0000-000000000003",` + metadata + `}`:        created,
 		head + `CARD_CREATION_REQUEST_ERROR","timestamp":"2026-05-28T20:26:40.123Z","metadata":{"alias":"<Ann & co>",` + metadata + `,"errorCode":"USER_NOT_FOUND","errorMessage":"no such user"}`: failed,
 	} {
@@ -112,9 +107,9 @@ func TestAnOutcomeIsSettledByThePublishersAnswer(t *testing.T) {
 }
 
 // finish processes the first items of a new job at the given times, without publishing.
-func (h *harness) finish(at ...time.Time) bulk.Job {
+func (h *harness) finish(at ...time.Time) cards.Job {
 	h.t.Helper()
-	job := storagetest.Must(h.store.CreateCardJob(h.t.Context(), acme, requests(len(at)), creations.Once{}))(h.t)
+	job := storagetest.Must(h.store.CreateCardJob(h.t.Context(), acme, requests(len(at)), cards.Once{}))(h.t)
 	for _, now := range at {
 		h.create(now)
 	}
@@ -122,7 +117,7 @@ func (h *harness) finish(at ...time.Time) bulk.Job {
 }
 
 // create works on the next item without publishing.
-func (h *harness) create(now time.Time) bulk.Item {
+func (h *harness) create(now time.Time) cards.Item {
 	h.t.Helper()
 	item, found, err := h.store.CreateNextCard(h.t.Context(), now)
 	if err != nil || !found {
@@ -226,7 +221,7 @@ func TestRefusedOutcomesDelayNoOtherCompany(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
 		h.finish(slices.Repeat([]time.Time{time.Now()}, outboxBatch+1)...)
-		storagetest.Must(h.store.CreateCardJob(h.t.Context(), bolt, requests(1), creations.Once{}))(h.t)
+		storagetest.Must(h.store.CreateCardJob(h.t.Context(), bolt, requests(1), cards.Once{}))(h.t)
 		h.create(time.Now())
 		calls := 0
 		r := h.replica(func(o *Options) {
@@ -249,21 +244,21 @@ func TestRefusedOutcomesDelayNoOtherCompany(t *testing.T) {
 }
 
 // ago is a store on the same database with a clock that is d behind.
-func (h *harness) ago(d time.Duration) *bulk.Store {
-	return bulk.New(h.db, creations.New(creations.Options{DB: h.db, Now: func() time.Time { return time.Now().Add(-d) }}))
+func (h *harness) ago(d time.Duration) *cards.Store {
+	return cards.New(h.db, func() time.Time { return time.Now().Add(-d) })
 }
 
 func TestOldJobsAreDeletedOnceTheyHaveEnded(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
 		past := h.ago(31 * 24 * time.Hour)
-		jobs := map[string]bulk.Job{}
+		jobs := map[string]cards.Job{}
 		for i, name := range []string{"old", "old, unpublished", "young", "old, unfinished"} {
 			s := past
 			if name == "young" {
 				s = h.store
 			}
-			jobs[name] = storagetest.Must(s.CreateCardJob(h.t.Context(), acme, requests(2), creations.Once{}))(h.t)
+			jobs[name] = storagetest.Must(s.CreateCardJob(h.t.Context(), acme, requests(2), cards.Once{}))(h.t)
 			for range 2 {
 				if i == 3 {
 					break
@@ -290,11 +285,11 @@ func TestJobThatHasOnlyBegunIsNotCountedYet(t *testing.T) {
 	onBoth(t, func(h *harness) {
 		r := h.replica(nil)
 		r.submit(requests(2))
-		for i, want := range []float64{0, 1, 1} {
+		for i, want := range []uint64{0, 1, 1} {
 			if found, err := r.next(h.t.Context()); found != (i < 2) || err != nil {
 				h.t.Errorf("found %v, %v", found, err)
 			}
-			if n := r.jobs(bulk.JobCompleted); n != want {
+			if n := r.jobs(); n != want {
 				h.t.Errorf("%v jobs counted after item %d", n, i)
 			}
 		}
@@ -308,7 +303,7 @@ func TestItemsOfOtherReplicasAreFound(t *testing.T) {
 	onBoth(t, func(h *harness) {
 		const jobs = 40
 		for range jobs {
-			storagetest.Must(h.store.CreateCardJob(h.t.Context(), acme, requests(2), creations.Once{}))(h.t)
+			storagetest.Must(h.store.CreateCardJob(h.t.Context(), acme, requests(2), cards.Once{}))(h.t)
 		}
 		r := h.replica(nil)
 		if err := r.countPending(h.t.Context()); err != nil {
@@ -320,11 +315,11 @@ func TestItemsOfOtherReplicasAreFound(t *testing.T) {
 		r.start()
 		items := func() float64 { return r.items(itemCreated) + r.items(itemError) }
 		waittest.Until(h.t, "nothing is unfinished and all is counted", func() bool {
-			return r.metrics.unfinished.Load() == 0 && r.jobs(bulk.JobCompleted) >= jobs && items() >= 2*jobs
+			return r.metrics.unfinished.Load() == 0 && r.jobs() >= jobs && items() >= 2*jobs
 		})
 		r.stop(patience)
-		if r.jobs(bulk.JobCompleted) != jobs || items() != 2*jobs {
-			h.t.Errorf("%v jobs and %v items counted", r.jobs(bulk.JobCompleted), items())
+		if r.jobs() != jobs || items() != 2*jobs {
+			h.t.Errorf("%v jobs and %v items counted", r.jobs(), items())
 		}
 	})
 }
@@ -334,10 +329,8 @@ func TestItemsOfOtherReplicasAreFound(t *testing.T) {
 func TestAnotherCompanyDoesNotWaitForABulk(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
-		const workers = 4
 		begun, goOn := make(chan uuid.UUID, 1000), make(chan struct{})
 		r := h.replica(func(o *Options) {
-			o.Concurrency = workers
 			o.Publish = func(ctx context.Context, batch []events.Event) ([]publish.Result, error) {
 				if _, worker := ctx.Deadline(); !worker {
 					return nil, events.ErrUnavailable // the outbox loop must not publish before the worker
@@ -354,13 +347,13 @@ func TestAnotherCompanyDoesNotWaitForABulk(t *testing.T) {
 		for range workers {
 			<-begun
 		}
-		storagetest.Must(r.Submit(h.t.Context(), bolt, requests(1), creations.Once{}))(h.t)
+		storagetest.Must(r.Submit(h.t.Context(), bolt, requests(1), cards.Once{}))(h.t)
 		goOn <- struct{}{}
 		if company := <-begun; company != bolt {
 			h.t.Errorf("the next item is of %s", company)
 		}
 		close(goOn)
-		waittest.Until(h.t, "all is done", func() bool { return r.jobs(bulk.JobCompleted) == 4 })
+		waittest.Until(h.t, "all is done", func() bool { return r.jobs() == 4 })
 	})
 }
 
@@ -412,7 +405,7 @@ func TestHangingPublisherDoesNotBlockStop(t *testing.T) {
 			onBoth(t, func(h *harness) {
 				called := make(chan struct{}, 100)
 				r := h.replica(func(o *Options) {
-					o.OutboxEvery = time.Hour
+					o.Every = time.Hour
 					o.Publish = func(ctx context.Context, _ []events.Event) ([]publish.Result, error) {
 						called <- struct{}{}
 						<-ctx.Done()
@@ -461,7 +454,7 @@ func TestMetricsStandAtZeroFromTheStart(t *testing.T) {
 		got[f.GetName()] = len(f.GetMetric())
 	}
 	want := map[string]int{
-		"spendhook_card_jobs_total": 2, "spendhook_card_items_total": 3, "spendhook_card_item_failures_total": 1,
+		"spendhook_card_items_total": 3, "spendhook_card_item_failures_total": 1,
 		"spendhook_card_item_seconds": 1, "spendhook_card_job_seconds": 1, "spendhook_card_items_unfinished": 1,
 	}
 	if !maps.Equal(got, want) {
@@ -470,7 +463,7 @@ func TestMetricsStandAtZeroFromTheStart(t *testing.T) {
 	job := h.replica(nil).submit(requests(60))
 	r.start()
 	h.wantDone(job.UUID)
-	waittest.Until(t, "the job is counted", func() bool { return r.jobs(bulk.JobCompleted) == 1 })
+	waittest.Until(t, "the job is counted", func() bool { return r.jobs() == 1 })
 	for _, f := range storagetest.Must(r.registry.Gather())(t) {
 		if n := len(f.GetMetric()); n != want[f.GetName()] {
 			t.Errorf("%s has %d series now", f.GetName(), n)

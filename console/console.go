@@ -27,7 +27,7 @@ import (
 	"spendhook/internal/clock"
 	"spendhook/internal/peer"
 	"spendhook/internal/ratelimit"
-	"spendhook/storage/cards/bulk"
+	"spendhook/storage/cards"
 	"spendhook/subscribers"
 	"spendhook/subscribers/health"
 	"spendhook/subscribers/registry"
@@ -48,7 +48,7 @@ type Options struct {
 	Dispatcher  *dispatcher.Dispatcher
 	Traffic     *traffic.Store
 	Tail        *tail.Tail
-	CardJobs    *bulk.Store
+	CardJobs    *cards.Store
 	System      systemStatus
 	Audit       *audit.Log
 

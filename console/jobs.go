@@ -9,7 +9,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/redelivery"
-	"spendhook/storage/cards/bulk"
+	"spendhook/storage/cards"
 	"spendhook/subscribers"
 )
 
@@ -79,7 +79,7 @@ func (s *server) jobRows(ctx context.Context, items []redelivery.Job) (rows []jo
 
 type jobPage struct {
 	Job   *redelivery.Job
-	Cards *bulk.Job
+	Cards *cards.Job
 	Again bool // the job is running, so the page reloads
 	Of    int  // deliveries that the dry run before the job counted; 0: unknown
 }

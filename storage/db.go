@@ -1,6 +1,6 @@
-// Package storage connects to the SQL database and migrates it; it runs transactions and
-// says which errors are worth another try. The packages below it read and write the spend
-// data, most of them one kind each.
+// Package storage connects to the SQL database, migrates it and runs transactions. It says which
+// errors are worth another try, converts UUIDs and times to columns, and cuts lists into pages. The
+// packages below it read and write the spend data, most of them one kind each.
 //
 // SQLite (the default) and PostgreSQL share one schema and one set of queries.
 package storage
@@ -167,12 +167,12 @@ func (db *DB) retryWhileBusy(ctx context.Context, fn func() error) error {
 	}
 }
 
-// Locked makes a query of a writing transaction hold its rows until the
-// transaction ends. SQLite needs no locks: it admits one such transaction at a
-// time.
-func Locked(q *bun.SelectQuery) *bun.SelectQuery {
+// Locked makes a query of a writing transaction hold its rows until the transaction ends. With the
+// option "SKIP LOCKED", the query skips the rows that another transaction holds. SQLite needs no
+// locks: it admits one such transaction at a time.
+func Locked(q *bun.SelectQuery, option string) *bun.SelectQuery {
 	if IsPostgres(q) {
-		return q.For("UPDATE")
+		return q.For("UPDATE " + option)
 	}
 	return q
 }

@@ -15,8 +15,6 @@ import (
 	"spendhook/internal/pgtest"
 	"spendhook/storage"
 	"spendhook/storage/cards"
-	"spendhook/storage/cards/bulk"
-	"spendhook/storage/creations"
 	"spendhook/storage/reimbursements"
 	"spendhook/storage/storagetest"
 )
@@ -30,7 +28,7 @@ var (
 
 func create(t *testing.T, s *cards.Store) cards.Card {
 	t.Helper()
-	return storagetest.Must(s.CreateCard(t.Context(), acme, request, creations.Once{}))(t)
+	return storagetest.Must(s.CreateCard(t.Context(), acme, request, cards.Once{}))(t)
 }
 
 func TestDatabaseOutage(t *testing.T) {
@@ -38,7 +36,7 @@ func TestDatabaseOutage(t *testing.T) {
 	server := pgtest.Start(t)
 	db := storagetest.Open(t, storage.Options{URL: server.URL()})
 	storagetest.LoadCompanies(t, db)
-	s := cards.New(db, creations.New(creations.Options{DB: db}))
+	s := cards.New(db, nil)
 	card := create(t, s)
 	server.Stop()
 	var took []time.Duration
@@ -49,9 +47,9 @@ func TestDatabaseOutage(t *testing.T) {
 			_, _, err := reimbursements.New(db).List(t.Context(), reimbursements.Filter{})
 			return err
 		},
-		"create": func() error { _, err := s.CreateCard(t.Context(), acme, request, creations.Once{}); return err },
+		"create": func() error { _, err := s.CreateCard(t.Context(), acme, request, cards.Once{}); return err },
 		"item": func() error {
-			_, _, err := bulk.New(db, creations.New(creations.Options{DB: db})).CreateNextCard(t.Context(), storagetest.Now)
+			_, _, err := cards.New(db, nil).CreateNextCard(t.Context(), storagetest.Now)
 			return err
 		},
 	} {
@@ -91,7 +89,7 @@ func TestTooSlowIsUnavailableAndCancelledIsNot(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
 		t.Helper()
-		s := cards.New(db, creations.New(creations.Options{DB: db}))
+		s := cards.New(db, nil)
 		late, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
 		defer cancel()
 		_, err := s.Card(late, acme, ann)
@@ -110,7 +108,7 @@ func TestNothingWorksBeforeMigrate(t *testing.T) {
 	t.Parallel()
 	db := storagetest.Must(storage.Open(storage.Options{DataDir: t.TempDir()}))(t)
 	defer db.Close()
-	s := cards.New(db, creations.New(creations.Options{DB: db}))
+	s := cards.New(db, nil)
 	_, err := s.Card(t.Context(), acme, ann)
 	storagetest.WantError(t, err, storage.ErrUnavailable)
 	storagetest.WantError(t, s.CancelCard(t.Context(), acme, ann), storage.ErrUnavailable)
@@ -159,7 +157,7 @@ func TestDataSurvivesReopening(t *testing.T) {
 	var id uuid.UUID
 	for i := range 2 {
 		db := storagetest.Open(t, storage.Options{DataDir: dir, FullSync: true})
-		s := cards.New(db, creations.New(creations.Options{DB: db}))
+		s := cards.New(db, nil)
 		if i == 0 {
 			storagetest.LoadCompanies(t, db)
 			id = create(t, s).UUID

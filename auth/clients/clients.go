@@ -23,7 +23,6 @@ import (
 	"spendhook/internal/invalid"
 	"spendhook/internal/peer"
 	"spendhook/storage"
-	"spendhook/storage/column"
 )
 
 const (
@@ -125,9 +124,9 @@ func (s *Store) Create(ctx context.Context, r Registration) (client Client, secr
 	}
 	id := make([]byte, 12)
 	_, _ = rand.Read(id) // never fails: it ends the program instead
-	now := column.At(s.now())
+	now := storage.At(s.now())
 	client = Client{
-		ID: clientPrefix + hex.EncodeToString(id), Name: r.Name, Company: (*column.Key)(r.Company),
+		ID: clientPrefix + hex.EncodeToString(id), Name: r.Name, Company: (*storage.Key)(r.Company),
 		Scopes: unique(r.Scopes), Certificates: unique(r.Certificates), CreatedAt: now, UpdatedAt: now,
 	}
 	if !r.NoSecret {
@@ -150,11 +149,11 @@ func (s *Store) RotateSecret(ctx context.Context, id string, overlap time.Durati
 	secret, hash := newSecret()
 	client, err = s.change(ctx, id, func(c *Client) error {
 		now := s.now()
-		c.OldSecretHash, c.OldSecretUntil = c.SecretHash, column.At(now.Add(overlap))
+		c.OldSecretHash, c.OldSecretUntil = c.SecretHash, storage.At(now.Add(overlap))
 		if overlap == 0 {
 			c.OldSecretHash = ""
 		}
-		c.SecretHash, c.UpdatedAt = hash, column.At(now)
+		c.SecretHash, c.UpdatedAt = hash, storage.At(now)
 		return nil
 	})
 	return client, secret, err
@@ -173,7 +172,7 @@ func (s *Store) SetCertificates(ctx context.Context, id string, list []string) (
 		if checkCertificates(problems, list, c.SecretHash != ""); problems.OrNil() != nil {
 			return problems
 		}
-		c.Certificates, c.UpdatedAt = unique(list), column.At(s.now())
+		c.Certificates, c.UpdatedAt = unique(list), storage.At(s.now())
 		return nil
 	})
 }
@@ -183,7 +182,7 @@ func (s *Store) SetCertificates(ctx context.Context, id string, list []string) (
 // unexpired tokens are valid again. The error is storage.ErrNotFound for an unknown client.
 func (s *Store) SetDisabled(ctx context.Context, id string, disabled bool) (Client, error) {
 	return s.change(ctx, id, func(c *Client) error {
-		now := column.At(s.now())
+		now := storage.At(s.now())
 		switch {
 		case disabled == (c.RevokedAt != nil):
 			return nil

@@ -7,27 +7,26 @@ import (
 	"github.com/uptrace/bun"
 
 	"spendhook/storage"
-	"spendhook/storage/column"
 )
 
 // Client is an OAuth client: a program that gets access tokens.
 type Client struct {
 	bun.BaseModel `bun:"table:clients,alias:c"`
 
-	ID      string      `bun:"id,pk"`
-	Name    string      `bun:"name"`
-	Company *column.Key `bun:"company_uuid"` // nil ties it to none
-	Scopes  []string    `bun:"scopes"`
+	ID      string       `bun:"id,pk"`
+	Name    string       `bun:"name"`
+	Company *storage.Key `bun:"company_uuid"` // nil ties it to none
+	Scopes  []string     `bun:"scopes"`
 	// Certificates are the "x5t#S256" of the certificates it may present.
 	Certificates []string `bun:"certificates"`
 	// SecretHash is "" for a client that has no secret. OldSecretHash is that
 	// of the secret before, which is good until OldSecretUntil.
-	SecretHash     string       `bun:"secret_hash"`
-	OldSecretHash  string       `bun:"old_secret_hash"`
-	OldSecretUntil column.Time  `bun:"old_secret_until"`
-	CreatedAt      column.Time  `bun:"created_at"`
-	UpdatedAt      column.Time  `bun:"updated_at"`
-	RevokedAt      *column.Time `bun:"revoked_at"` // since when it is disabled; nil: it is enabled
+	SecretHash     string        `bun:"secret_hash"`
+	OldSecretHash  string        `bun:"old_secret_hash"`
+	OldSecretUntil storage.Time  `bun:"old_secret_until"`
+	CreatedAt      storage.Time  `bun:"created_at"`
+	UpdatedAt      storage.Time  `bun:"updated_at"`
+	RevokedAt      *storage.Time `bun:"revoked_at"` // since when it is disabled; nil: it is enabled
 
 	Deleted bool `bun:"deleted"` // Get and List return no deleted client
 }
@@ -67,7 +66,7 @@ func (s *Store) change(ctx context.Context, id string, change func(*Client) erro
 	err = s.db.Write(ctx, "change client", func(ctx context.Context, tx bun.Tx) error {
 		changed = Client{}
 		q := tx.NewSelect().Model(&changed).Where("id = ?", id).Where("NOT deleted")
-		if err := storage.Locked(q).Scan(ctx); err != nil {
+		if err := storage.Locked(q, "").Scan(ctx); err != nil {
 			return err
 		}
 		if err := change(&changed); err != nil {

@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"spendhook/storage"
-	"spendhook/storage/column"
 	"spendhook/storage/storagetest"
 )
 
@@ -16,8 +15,8 @@ var now = storagetest.Now
 
 func oauthClient(id string, created time.Time) Client {
 	return Client{
-		ID: id, Name: "ledger", Company: (*column.Key)(&storagetest.Acme), Scopes: []string{"events:read", "events:write"}, Certificates: []string{"x"},
-		SecretHash: "hash", OldSecretHash: "old", OldSecretUntil: column.At(now), CreatedAt: column.At(created), UpdatedAt: column.At(created),
+		ID: id, Name: "ledger", Company: (*storage.Key)(&storagetest.Acme), Scopes: []string{"events:read", "events:write"}, Certificates: []string{"x"},
+		SecretHash: "hash", OldSecretHash: "old", OldSecretUntil: storage.At(now), CreatedAt: storage.At(created), UpdatedAt: storage.At(created),
 	}
 }
 
@@ -63,13 +62,13 @@ func TestRevokedClientsAreListedUntilTheirTokensExpire(t *testing.T) {
 		for _, id := range []string{"disabled", "enabled", "deleted", "long ago"} {
 			c := oauthClient(id, now)
 			if id == "long ago" {
-				c.RevokedAt = new(column.At(now.Add(-2 * time.Hour)))
+				c.RevokedAt = new(storage.At(now.Add(-2 * time.Hour)))
 			}
 			if err := s.insert(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}
 		}
-		storagetest.Must(s.change(t.Context(), "disabled", func(c *Client) error { c.RevokedAt = new(column.At(now)); return nil }))(t)
+		storagetest.Must(s.change(t.Context(), "disabled", func(c *Client) error { c.RevokedAt = new(storage.At(now)); return nil }))(t)
 		if err := s.Delete(t.Context(), "deleted"); err != nil {
 			t.Fatal(err)
 		}

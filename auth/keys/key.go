@@ -13,7 +13,7 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jwk"
 
 	"spendhook/internal/seal"
-	"spendhook/storage/column"
+	"spendhook/storage"
 )
 
 // signingKey is an opened key (ECDSA P-256).
@@ -37,7 +37,7 @@ func newSigningKey(ring *seal.Keyring, now time.Time) (*signingKey, error) {
 		return nil, err
 	}
 	id, _ := k.private.KeyID()
-	at := column.At(now)
+	at := storage.At(now)
 	k.row = Key{ID: id, CreatedAt: at, SignsFrom: at}
 	k.row.Sealed, err = ring.Seal(der, sealContext(id))
 	return k, err

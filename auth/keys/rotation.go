@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"spendhook/storage/column"
+	"spendhook/storage"
 )
 
 const (
@@ -97,7 +97,7 @@ func rotate(keys []Key, next Key, now time.Time) ([]Key, error) {
 	if len(prune(keys, now.Add(pruneSlack))) >= maxKeys {
 		return nil, errTooManyKeys
 	}
-	next.SignsFrom = column.At(now.Add(publishLead))
+	next.SignsFrom = storage.At(now.Add(publishLead))
 	return append(keys, next), nil
 }
 
@@ -126,6 +126,6 @@ func revoke(keys []Key, id string, fresh Key, now time.Time) ([]Key, error) {
 		kept = append(kept, fresh)
 	}
 	next := len(kept) - 1
-	kept[next].SignsFrom = column.At(now)
+	kept[next].SignsFrom = storage.At(now)
 	return kept, nil
 }

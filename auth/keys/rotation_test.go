@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"spendhook/storage/column"
+	"spendhook/storage"
 )
 
 var noon = time.Date(2026, time.July, 1, 12, 0, 0, 0, time.UTC)
 
 // row is a key that signs from a time after noon.
 func row(id string, from time.Duration) Key {
-	at := column.Time{Time: noon.Add(from)}
+	at := storage.Time{Time: noon.Add(from)}
 	return Key{ID: id, SignsFrom: at}
 }
 

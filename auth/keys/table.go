@@ -15,7 +15,6 @@ import (
 	"spendhook/internal/seal"
 	"spendhook/internal/seal/reseal"
 	"spendhook/storage"
-	"spendhook/storage/column"
 )
 
 // Key is a key that signs access tokens from SignsFrom until that of the
@@ -23,10 +22,10 @@ import (
 type Key struct {
 	bun.BaseModel `bun:"table:token_keys,alias:k" json:"-"`
 
-	ID        string      `bun:"id,pk" json:"id"`
-	Sealed    string      `bun:"sealed" json:"sealed"` // the private key, encrypted
-	CreatedAt column.Time `bun:"created_at" json:"createdAt"`
-	SignsFrom column.Time `bun:"signs_from" json:"signsFrom"`
+	ID        string       `bun:"id,pk" json:"id"`
+	Sealed    string       `bun:"sealed" json:"sealed"` // the private key, encrypted
+	CreatedAt storage.Time `bun:"created_at" json:"createdAt"`
+	SignsFrom storage.Time `bun:"signs_from" json:"signsFrom"`
 }
 
 // Store is where all replicas find the keys. Its methods return

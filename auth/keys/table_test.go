@@ -10,14 +10,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"spendhook/storage"
-	"spendhook/storage/column"
 	"spendhook/storage/storagetest"
 )
 
 var now = storagetest.Now
 
 func stored(id string, from time.Time) Key {
-	return Key{ID: id, Sealed: "sealed-" + id, CreatedAt: column.At(now), SignsFrom: column.At(from)}
+	return Key{ID: id, Sealed: "sealed-" + id, CreatedAt: storage.At(now), SignsFrom: storage.At(from)}
 }
 
 func TestKeysAreChangedAsOne(t *testing.T) {
@@ -35,7 +34,7 @@ func TestKeysAreChangedAsOne(t *testing.T) {
 		if diff := cmp.Diff([]Key{sooner, later}, got); diff != "" {
 			t.Error(diff)
 		}
-		later.SignsFrom = column.At(now.Add(-time.Hour))
+		later.SignsFrom = storage.At(now.Add(-time.Hour))
 		got = storagetest.Must(s.Change(t.Context(), func(list []Key) ([]Key, error) {
 			list[1].SignsFrom = later.SignsFrom
 			return append(list[1:], stored("c", now)), nil

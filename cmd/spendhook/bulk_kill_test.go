@@ -15,7 +15,7 @@ import (
 	"spendhook/api/gen"
 	"spendhook/internal/redistest"
 	"spendhook/storage"
-	"spendhook/storage/cards/bulk"
+	"spendhook/storage/cards"
 )
 
 const (
@@ -107,7 +107,7 @@ func killBulk(t *testing.T, database string) {
 		d.ended(t)
 		job := h.job(t, path)
 		t.Logf("kill %d: %s, %d of %d items done", kill+1, job.Status, job.Succeeded+job.Failed, job.Total)
-		done := job.Status != bulk.JobRunning
+		done := job.Status != cards.JobRunning
 		if done && kill < 2 {
 			t.Fatalf("kill %d came when the job was %s: it proves little", kill+1, job.Status)
 		}
@@ -127,7 +127,7 @@ func killBulk(t *testing.T, database string) {
 }
 
 // job reads the job of a killed daemon from its database.
-func (h installation) job(t *testing.T, path string) bulk.Job {
+func (h installation) job(t *testing.T, path string) cards.Job {
 	t.Helper()
 	store, err := storage.Open(storage.Options{URL: h.database, DataDir: h.dir, Timeout: patience})
 	if err != nil {
@@ -137,7 +137,7 @@ func (h installation) job(t *testing.T, path string) bulk.Job {
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	job, err := bulk.New(store, nil).CardJob(t.Context(), developerCompany, uuid.MustParse(path[strings.LastIndex(path, "/")+1:]))
+	job, err := cards.New(store, nil).CardJob(t.Context(), developerCompany, uuid.MustParse(path[strings.LastIndex(path, "/")+1:]))
 	if err != nil {
 		t.Fatal(err)
 	}

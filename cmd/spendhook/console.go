@@ -76,7 +76,7 @@ func (d *daemon) webConsole() (http.Handler, error) {
 	return console.New(console.Options{
 		Sessions: d.sessions, Subscribers: d.subscribers, Health: d.health, Registry: d.copies, Events: d.events, Catalogue: d.catalogue, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries, Redelivery: d.dispatcher.Redelivery, Inspector: d.inspector, Dispatcher: d.dispatcher, Traffic: d.traffic, Tail: d.tail,
-		CardJobs: d.bulk, System: &systemStatus{daemon: d, since: time.Now()}, Audit: d.audit,
+		CardJobs: d.cards, System: &systemStatus{daemon: d, since: time.Now()}, Audit: d.audit,
 		Revoked: d.verifier.Revoked, CertificateRequired: d.cfg.CertificateRequired()["console"], Peers: d.peers, Limiter: d.limiter,
 		Logger: d.log,
 	})

@@ -46,8 +46,6 @@ import (
 	"spendhook/internal/tracing"
 	"spendhook/storage"
 	"spendhook/storage/cards"
-	"spendhook/storage/cards/bulk"
-	"spendhook/storage/creations"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
@@ -73,9 +71,7 @@ type daemon struct {
 	keyring      *seal.Keyring
 	registry     *prometheus.Registry
 	storage      *storage.DB
-	cards        *cards.Store // of single cards
-	bulk         *bulk.Store  // of jobs that create cards
-	creations    *creations.Store
+	cards        *cards.Store
 	database     *databaseWatch
 	redis        *redisx.Redis
 	memory       *redismemory.Watch
@@ -165,8 +161,7 @@ func (d *daemon) openDatabase(ctx context.Context) (err error) {
 	if d.storage, err = storage.Open(storageOptions(d.cfg, d.log)); err != nil {
 		return err
 	}
-	d.creations = creations.New(creations.Options{DB: d.storage})
-	d.cards, d.bulk = cards.New(d.storage, d.creations), bulk.New(d.storage, d.creations)
+	d.cards = cards.New(d.storage, nil)
 	d.stop.add("database", func(context.Context) error { return d.storage.Close() })
 	d.database = newDatabaseWatch(d.storage, d.registry, d.log)
 	d.background(ctx, "database watch", d.database.run)

@@ -149,7 +149,7 @@ func (d *daemon) watchTraffic(ctx context.Context) {
 // publisher, which accepts their events.
 func (d *daemon) openCardJobs(ctx context.Context) error {
 	d.cardJobs = cardjobs.New(cardjobs.Options{
-		Store: d.bulk, Creations: d.creations, Publish: d.publisher.Accept, Reports: d.reports, Logger: d.log, Registerer: d.registry,
+		Store: d.cards, Publish: d.publisher.Accept, Reports: d.reports, Logger: d.log, Registerer: d.registry,
 	})
 	d.cardJobs.Start(ctx)
 	d.stop.call("card jobs", d.cardJobs.Stop)
@@ -182,7 +182,7 @@ func (d *daemon) openIntake(context.Context) error {
 		Subscribers: d.subscribers, SubscriberLists: d.lists, SignEd25519: d.cfg.Delivery.SignEd25519, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries, Redelivery: d.dispatcher.Redelivery, Inspector: d.inspector, Feed: d.feed, Dispatcher: d.dispatcher,
 		Idempotency: idempotency.New(d.redis.Client(), d.keyring),
-		Cards:       d.cards, CardJobs: d.cardJobs, BulkJobs: d.bulk, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Statements: billing.New(d.storage), PublicURL: d.publicURL(),
+		Cards:       d.cards, CardJobs: d.cardJobs, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Statements: billing.New(d.storage), PublicURL: d.publicURL(),
 		Keys: d.keys, Tokens: d.tokens, Clients: d.clients, Verifier: d.verifier,
 		Audit: d.audit, Sessions: d.sessions, Console: pages,
 		Limits: d.limits,

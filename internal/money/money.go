@@ -64,12 +64,3 @@ func ToMinor(amount decimal.Decimal, currency string) (int64, error) {
 func FromMinor(minor int64, currency string) decimal.Decimal {
 	return decimal.New(minor, -Exponent(currency))
 }
-
-// FromMinorPtr is FromMinor, and nil for nil.
-func FromMinorPtr(minor *int64, currency string) *decimal.Decimal {
-	if minor == nil {
-		return nil
-	}
-	d := FromMinor(*minor, currency)
-	return &d
-}

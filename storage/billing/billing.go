@@ -12,7 +12,6 @@ import (
 	"spendhook/internal/invalid"
 	"spendhook/internal/money"
 	"spendhook/storage"
-	"spendhook/storage/column"
 )
 
 const (
@@ -51,14 +50,14 @@ func New(db *storage.DB) *Store { return &Store{db: db} }
 // several, or storage.ErrNotFound.
 func (s *Store) Current(ctx context.Context, company uuid.UUID) (Statement, error) {
 	return s.statement(ctx, "read current statement", func(q *bun.SelectQuery) *bun.SelectQuery {
-		return q.Where("company_uuid = ?", column.Key(company)).Where("status = 'OPEN'").OrderExpr("year DESC, month DESC").Limit(1)
+		return q.Where("company_uuid = ?", storage.Key(company)).Where("status = 'OPEN'").OrderExpr("year DESC, month DESC").Limit(1)
 	})
 }
 
 // OfMonth is the company's statement of a month and year, or storage.ErrNotFound.
 func (s *Store) OfMonth(ctx context.Context, company uuid.UUID, month, year int) (Statement, error) {
 	return s.statement(ctx, "read statement", func(q *bun.SelectQuery) *bun.SelectQuery {
-		return q.Where("company_uuid = ?", column.Key(company)).Where("year = ?", year).Where("month = ?", month)
+		return q.Where("company_uuid = ?", storage.Key(company)).Where("year = ?", year).Where("month = ?", month)
 	})
 }
 

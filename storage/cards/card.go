@@ -1,5 +1,5 @@
-// Package cards creates, reads, lists and changes cards in the database: it has the validation of
-// requests for cards and the allowed changes of a card.
+// Package cards creates, reads, lists and changes cards in the database: one card or, as a job, up
+// to 500. It has the validation of requests for cards and the allowed changes of a card.
 package cards
 
 import (
@@ -15,7 +15,7 @@ import (
 
 	"spendhook/internal/invalid"
 	"spendhook/internal/money"
-	"spendhook/storage/lists"
+	"spendhook/storage"
 )
 
 var (
@@ -76,22 +76,6 @@ type Request struct {
 	BusinessType, Periodicity string
 }
 
-// Order is a Request as it is stored: the type as lists call it, Threshold in minor units,
-// Periodicity in capitals.
-type Order struct {
-	Type, Name  string
-	HolderUUID  uuid.UUID
-	Threshold   *int64
-	Periodicity string
-}
-
-// CancelResult is the result for one of several cards to be cancelled. A card that was Found is
-// cancelled now.
-type CancelResult struct {
-	UUID  uuid.UUID
-	Found bool
-}
-
 // Filter narrows a list of cards; zero fields do not. A nil Company means
 // all companies. UserUUID and UserERPID exclude each other.
 type Filter struct {
@@ -99,11 +83,11 @@ type Filter struct {
 	UserUUID                  *uuid.UUID
 	UserERPID, Username       string
 	Status, Type, Periodicity string
-	Page                      lists.Page
+	Page                      storage.Page
 }
 
-// Check reports the fields whose shape is wrong, named under path.
-func (r Request) Check(e *invalid.Error, path, currency string) {
+// check reports the fields whose shape is wrong, named under path.
+func (r Request) check(e *invalid.Error, path, currency string) {
 	if r.Type == "" {
 		e.Add(path+"type", "REQUIRED", "is required")
 	} else {
@@ -146,9 +130,9 @@ func checkThreshold(e *invalid.Error, field string, amount decimal.Decimal, curr
 	return minor
 }
 
-// Order is the card that a request asks for. Check must have found the request valid.
-func (r Request) Order(currency string) Order {
-	o := Order{Type: r.listedType(), Name: r.Alias, HolderUUID: r.UserUUID, Periodicity: strings.ToUpper(r.Periodicity)}
+// order is what a request asks for. check must have found the request valid.
+func (r Request) order(currency string) order {
+	o := order{Type: r.listedType(), Name: r.Alias, HolderUUID: storage.Key(r.UserUUID), Periodicity: strings.ToUpper(r.Periodicity)}
 	if r.Threshold != nil {
 		o.Threshold = new(checkThreshold(&invalid.Error{}, "", *r.Threshold, currency))
 	}

@@ -2,53 +2,62 @@ package cards
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/uptrace/bun"
 
+	"spendhook/internal/clock"
 	"spendhook/internal/money"
 	"spendhook/storage"
-	"spendhook/storage/column"
-	"spendhook/storage/creations"
-	"spendhook/storage/lists"
 )
 
-// Store is the cards of a database. It is safe for concurrent use. Every method
-// returns storage.ErrUnavailable, wrapped, when the database is unreachable or too slow.
+// Store is the cards of a database, and the jobs that create cards. It is safe for concurrent use.
+// Every method returns storage.ErrUnavailable, wrapped, when the database is unreachable or too slow.
 type Store struct {
-	db        *storage.DB
-	creations *creations.Store
+	db     *storage.DB
+	now    func() time.Time
+	served atomic.Pointer[storage.Key] // the company whose item was worked on last
 }
 
-// New returns the cards of a database. New cards are recorded in made, the creations of the same
-// database.
-func New(db *storage.DB, made *creations.Store) *Store { return &Store{db: db, creations: made} }
+// New returns the cards of a database. A nil now is the real clock.
+func New(db *storage.DB, now func() time.Time) *Store { return &Store{db: db, now: clock.Or(now)} }
+
+// order is a Request as the database holds it: the type as lists call it, Threshold in minor units,
+// Periodicity in capitals.
+type order struct {
+	HolderUUID  storage.Key `bun:"holder_uuid"`
+	Type        string      `bun:"type"`
+	Name        string      `bun:"name"`
+	Threshold   *int64      `bun:"threshold"`
+	Periodicity string      `bun:"periodicity"`
+}
 
 // cardRow is a card as its table holds it, with its company's currency.
 type cardRow struct {
 	bun.BaseModel `bun:"table:cards,alias:c"`
 
-	UUID        column.Key `bun:"uuid,pk"`
-	CompanyUUID column.Key `bun:"company_uuid"`
-	HolderUUID  column.Key `bun:"holder_uuid"`
-	LastFour    string     `bun:"last_four"`
-	Type        string     `bun:"type"`
-	Status      Status     `bun:"status"`
-	Name        string     `bun:"name"`
-	Threshold   *int64     `bun:"threshold"`
-	Periodicity string     `bun:"periodicity"`
-	IssuedAt    int64      `bun:"issued_at"`
-	Currency    string     `bun:"currency,scanonly"`
+	order
+
+	UUID        storage.Key  `bun:"uuid,pk"`
+	CompanyUUID storage.Key  `bun:"company_uuid"`
+	LastFour    string       `bun:"last_four"`
+	Status      Status       `bun:"status"`
+	IssuedAt    storage.Time `bun:"issued_at"`
+	Currency    string       `bun:"currency,scanonly"`
 }
 
 func (r *cardRow) card() Card {
-	return Card{
+	card := Card{
 		UUID: uuid.UUID(r.UUID), CompanyUUID: uuid.UUID(r.CompanyUUID), HolderUUID: uuid.UUID(r.HolderUUID),
 		LastFour: r.LastFour, Type: r.Type, Status: r.Status, Name: r.Name,
-		Threshold: money.FromMinorPtr(r.Threshold, r.Currency), Currency: r.Currency,
-		Periodicity: r.Periodicity, IssuedAt: time.UnixMilli(r.IssuedAt).UTC(),
+		Currency: r.Currency, Periodicity: r.Periodicity, IssuedAt: r.IssuedAt.Time,
 	}
+	if r.Threshold != nil {
+		card.Threshold = new(money.FromMinor(*r.Threshold, r.Currency))
+	}
+	return card
 }
 
 // Card reads one card of the company, or returns storage.ErrNotFound.
@@ -63,7 +72,7 @@ func (s *Store) Card(ctx context.Context, company, id uuid.UUID) (Card, error) {
 func selectCard(db bun.IDB, row *cardRow, company, id uuid.UUID) *bun.SelectQuery {
 	return db.NewSelect().Model(row).ColumnExpr("c.*").
 		ColumnExpr("(SELECT currency FROM companies WHERE uuid = c.company_uuid) AS currency").
-		Where("c.uuid = ?", column.Key(id)).Where("c.company_uuid = ?", column.Key(company))
+		Where("c.uuid = ?", storage.Key(id)).Where("c.company_uuid = ?", storage.Key(company))
 }
 
 // Cards lists cards, the latest issued first and then by uuid, with the number
@@ -100,9 +109,9 @@ func page(f Filter, db bun.IDB, rows *[]cardRow) *bun.SelectQuery {
 
 // narrow restricts q to the cards that pass the filter.
 func narrow(f Filter, q *bun.SelectQuery) *bun.SelectQuery {
-	q = lists.InCompany(q, f.Company)
+	q = storage.InCompany(q, f.Company)
 	if f.UserUUID != nil {
-		q = q.Where("holder_uuid = ?", column.Key(*f.UserUUID))
+		q = q.Where("holder_uuid = ?", storage.Key(*f.UserUUID))
 	}
 	if f.UserERPID != "" {
 		q = q.Where("holder_uuid IN (?)", users(f, q).Where("erp_id = ?", f.UserERPID))
@@ -110,11 +119,11 @@ func narrow(f Filter, q *bun.SelectQuery) *bun.SelectQuery {
 	if f.Username != "" {
 		q = q.Where("holder_uuid IN (?)", users(f, q).Where("username = ?", f.Username))
 	}
-	q = lists.WhereEqual(q, "status", f.Status)
-	q = lists.WhereEqual(q, "type", f.Type)
-	return lists.WhereEqual(q, "periodicity", f.Periodicity)
+	q = storage.WhereEqual(q, "status", f.Status)
+	q = storage.WhereEqual(q, "type", f.Type)
+	return storage.WhereEqual(q, "periodicity", f.Periodicity)
 }
 
 func users(f Filter, q *bun.SelectQuery) *bun.SelectQuery {
-	return lists.InCompany(q.NewSelect().Table("users").Column("uuid"), f.Company)
+	return storage.InCompany(q.NewSelect().Table("users").Column("uuid"), f.Company)
 }

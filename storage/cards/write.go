@@ -12,8 +12,6 @@ import (
 
 	"spendhook/internal/invalid"
 	"spendhook/storage"
-	"spendhook/storage/column"
-	"spendhook/storage/creations"
 )
 
 // policy is the currency of a company, and its credit limit in minor units.
@@ -26,7 +24,7 @@ type policy struct {
 func findPolicy(ctx context.Context, db bun.IDB, company uuid.UUID) (policy, error) {
 	var p policy
 	err := db.NewSelect().Table("companies").Column("currency", "credit_limit").
-		Where("uuid = ?", column.Key(company)).Scan(ctx, &p)
+		Where("uuid = ?", storage.Key(company)).Scan(ctx, &p)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = nil
 	}
@@ -35,9 +33,9 @@ func findPolicy(ctx context.Context, db bun.IDB, company uuid.UUID) (policy, err
 
 // CreateCard creates a card for an active user of the company. It returns
 // *invalid.Error, ErrUserNotFound, ErrThresholdExceedsLimit or
-// creations.ErrKeyReused, and then has changed nothing. Done again for the same once, it
+// ErrKeyReused, and then has changed nothing. Done again for the same once, it
 // returns the card as it was first made; without one it makes another.
-func (s *Store) CreateCard(ctx context.Context, company uuid.UUID, r Request, once creations.Once) (Card, error) {
+func (s *Store) CreateCard(ctx context.Context, company uuid.UUID, r Request, once Once) (Card, error) {
 	var row cardRow
 	err := s.db.Write(ctx, "create card", func(ctx context.Context, tx bun.Tx) error {
 		p, err := findPolicy(ctx, tx, company)
@@ -45,15 +43,15 @@ func (s *Store) CreateCard(ctx context.Context, company uuid.UUID, r Request, on
 			return err
 		}
 		var e invalid.Error
-		if r.Check(&e, "", p.Currency); e.OrNil() != nil {
+		if r.check(&e, "", p.Currency); e.OrNil() != nil {
 			return &e
 		}
-		made, err := s.creations.Claim(ctx, tx, once)
+		made, again, err := s.claim(ctx, tx, once)
 		if err != nil {
 			return err
 		}
-		row = newRow(made.UUID, company, r.Order(p.Currency), p, made.CreatedAt)
-		if made.Again {
+		row = newRow(made.UUID, storage.Key(company), r.order(p.Currency), p, made.CreatedAt)
+		if again {
 			return nil
 		}
 		return insert(ctx, tx, p, &row)
@@ -64,34 +62,14 @@ func (s *Store) CreateCard(ctx context.Context, company uuid.UUID, r Request, on
 	return row.card(), nil
 }
 
-// CurrencyOf is the currency of a company's cards; "" for an unknown company.
-func CurrencyOf(ctx context.Context, db bun.IDB, company uuid.UUID) (string, error) {
-	p, err := findPolicy(ctx, db, company)
-	return p.Currency, err
-}
-
-// Issue creates a card for an active user of the company, in the caller's transaction; at
-// is in milliseconds. It returns ErrUserNotFound or ErrThresholdExceedsLimit,
-// and then has changed nothing.
-func Issue(ctx context.Context, tx bun.Tx, id, company uuid.UUID, o Order, at int64) error {
-	p, err := findPolicy(ctx, tx, company)
-	if err != nil {
-		return err
-	}
-	row := newRow(id, company, o, p, at)
-	return insert(ctx, tx, p, &row)
-}
-
-// newRow is a new card; at is in milliseconds.
-func newRow(id, company uuid.UUID, o Order, p policy, at int64) cardRow {
+func newRow(id, company storage.Key, o order, p policy, at storage.Time) cardRow {
 	return cardRow{
-		UUID: column.Key(id), CompanyUUID: column.Key(company), HolderUUID: column.Key(o.HolderUUID),
-		LastFour: lastFour(id), Type: o.Type, Status: Active, Name: o.Name,
-		Threshold: o.Threshold, Periodicity: o.Periodicity, IssuedAt: at, Currency: p.Currency,
+		order: o, UUID: id, CompanyUUID: company, LastFour: lastFour(uuid.UUID(id)), Status: Active, IssuedAt: at, Currency: p.Currency,
 	}
 }
 
-// insert applies the rules of business to a new card and writes it.
+// insert applies the rules of business to a new card and writes it. It returns ErrUserNotFound or
+// ErrThresholdExceedsLimit, and then has changed nothing.
 func insert(ctx context.Context, tx bun.Tx, p policy, card *cardRow) error {
 	active, err := tx.NewSelect().Table("users").Where("uuid = ?", card.HolderUUID).
 		Where("company_uuid = ?", card.CompanyUUID).Where("active").Exists(ctx)
@@ -149,7 +127,7 @@ func (s *Store) changeCard(ctx context.Context, op string, company, id uuid.UUID
 	var row cardRow
 	err := s.db.Write(ctx, op, func(ctx context.Context, tx bun.Tx) error {
 		row = cardRow{}
-		if err := storage.Locked(selectCard(tx, &row, company, id)).Scan(ctx); err != nil {
+		if err := storage.Locked(selectCard(tx, &row, company, id), "").Scan(ctx); err != nil {
 			return err
 		}
 		if err := decide(ctx, tx, &row); err != nil {
@@ -167,8 +145,8 @@ func (s *Store) changeCard(ctx context.Context, op string, company, id uuid.UUID
 // CancelCard cancels a card for ever; cancelling it again changes nothing. It
 // returns storage.ErrNotFound for a card that the company does not have.
 func (s *Store) CancelCard(ctx context.Context, company, id uuid.UUID) error {
-	results, err := s.cancel(ctx, "cancel card", company, []uuid.UUID{id})
-	if err == nil && !results[0].Found {
+	found, err := s.cancel(ctx, "cancel card", company, []uuid.UUID{id})
+	if err == nil && !found[id] {
 		err = fmt.Errorf("cancel card: %w", storage.ErrNotFound)
 	}
 	return err
@@ -177,9 +155,9 @@ func (s *Store) CancelCard(ctx context.Context, company, id uuid.UUID) error {
 // maxCancel is the maximum of cards that CancelCards accepts.
 const maxCancel = 100
 
-// CancelCards cancels 1 to 100 cards at once, all or none, with a result for
-// each uuid in the order given. The error may be an *invalid.Error.
-func (s *Store) CancelCards(ctx context.Context, company uuid.UUID, ids []uuid.UUID) ([]CancelResult, error) {
+// CancelCards cancels 1 to 100 cards at once, all or none, and returns those that the company has:
+// they are cancelled now. The error may be an *invalid.Error.
+func (s *Store) CancelCards(ctx context.Context, company uuid.UUID, ids []uuid.UUID) (found map[uuid.UUID]bool, err error) {
 	var e invalid.Error
 	if len(ids) == 0 {
 		e.Add("uuids", "REQUIRED", "must name at least one card")
@@ -193,29 +171,22 @@ func (s *Store) CancelCards(ctx context.Context, company uuid.UUID, ids []uuid.U
 	return s.cancel(ctx, "cancel cards", company, ids)
 }
 
-func (s *Store) cancel(ctx context.Context, op string, company uuid.UUID, ids []uuid.UUID) ([]CancelResult, error) {
+func (s *Store) cancel(ctx context.Context, op string, company uuid.UUID, ids []uuid.UUID) (map[uuid.UUID]bool, error) {
 	var rows []cardRow
 	err := s.db.Write(ctx, op, func(ctx context.Context, tx bun.Tx) error {
 		rows = nil
-		q := tx.NewSelect().Model(&rows).Column("uuid").Where("company_uuid = ?", column.Key(company)).
-			Where("uuid IN ?", bun.Tuple(column.Keys(ids))).OrderExpr("uuid")
-		if err := storage.Locked(q).Scan(ctx); err != nil || len(rows) == 0 {
+		q := tx.NewSelect().Model(&rows).Column("uuid").Where("company_uuid = ?", storage.Key(company)).
+			Where("uuid IN ?", bun.Tuple(storage.Keys(ids))).OrderExpr("uuid")
+		if err := storage.Locked(q, "").Scan(ctx); err != nil || len(rows) == 0 {
 			return err
 		}
-		_, err := tx.NewUpdate().Table("cards").Set("status = ?", Cancelled).Where("company_uuid = ?", column.Key(company)).
-			Where("uuid IN ?", bun.Tuple(column.Keys(ids))).Exec(ctx)
+		_, err := tx.NewUpdate().Table("cards").Set("status = ?", Cancelled).Where("company_uuid = ?", storage.Key(company)).
+			Where("uuid IN ?", bun.Tuple(storage.Keys(ids))).Exec(ctx)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	found := make(map[column.Key]bool, len(rows))
+	found := make(map[uuid.UUID]bool, len(rows))
 	for i := range rows {
-		found[rows[i].UUID] = true
+		found[uuid.UUID(rows[i].UUID)] = true
 	}
-	results := make([]CancelResult, len(ids))
-	for i, id := range ids {
-		results[i] = CancelResult{UUID: id, Found: found[column.Key(id)]}
-	}
-	return results, nil
+	return found, err
 }

@@ -19,9 +19,7 @@ import (
 	"spendhook/internal/pgtest"
 	"spendhook/storage"
 	"spendhook/storage/cards"
-	"spendhook/storage/creations"
 	"spendhook/storage/importer"
-	"spendhook/storage/lists"
 	"spendhook/storage/reimbursements"
 )
 
@@ -99,7 +97,7 @@ func reimbursementsOf(b *testing.B, s data, f reimbursements.Filter) []reimburse
 
 func companyOf(b *testing.B, s data) uuid.UUID {
 	b.Helper()
-	return reimbursementsOf(b, s, reimbursements.Filter{Page: lists.Page{Number: rand.IntN(100), Size: 1}})[0].CompanyUUID
+	return reimbursementsOf(b, s, reimbursements.Filter{Page: storage.Page{Number: rand.IntN(100), Size: 1}})[0].CompanyUUID
 }
 
 func BenchmarkImport(b *testing.B) {
@@ -126,7 +124,7 @@ func benchPage(b *testing.B, number int) {
 		b.Run(name, func(b *testing.B) {
 			s, _ := setup()
 			for b.Loop() {
-				if rows := reimbursementsOf(b, s, reimbursements.Filter{Page: lists.Page{Number: number - 1}}); len(rows) != 20 {
+				if rows := reimbursementsOf(b, s, reimbursements.Filter{Page: storage.Page{Number: number - 1}}); len(rows) != 20 {
 					b.Fatalf("%d rows", len(rows))
 				}
 			}
@@ -169,7 +167,7 @@ func BenchmarkCardRead(b *testing.B) {
 	for name, setup := range benchStores {
 		b.Run(name, func(b *testing.B) {
 			s, _ := setup()
-			list, _, err := s.Cards(b.Context(), cards.Filter{Page: lists.Page{Size: 100}})
+			list, _, err := s.Cards(b.Context(), cards.Filter{Page: storage.Page{Size: 100}})
 			check(err)
 			for b.Loop() {
 				c := list[rand.IntN(len(list))]
@@ -185,13 +183,13 @@ func BenchmarkCreateCard(b *testing.B) {
 	for name, setup := range benchStores {
 		b.Run(name, func(b *testing.B) {
 			s, _ := setup()
-			list, _, err := s.Cards(b.Context(), cards.Filter{Status: "ACTIVE", Page: lists.Page{Size: 100}})
+			list, _, err := s.Cards(b.Context(), cards.Filter{Status: "ACTIVE", Page: storage.Page{Size: 100}})
 			check(err)
 			b.SetParallelism(64 / runtime.GOMAXPROCS(0))
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
 					c := list[rand.IntN(len(list))]
-					_, err := s.CreateCard(b.Context(), c.CompanyUUID, cards.Request{Type: "VIRTUAL", Alias: "bench", UserUUID: c.HolderUUID}, creations.Once{})
+					_, err := s.CreateCard(b.Context(), c.CompanyUUID, cards.Request{Type: "VIRTUAL", Alias: "bench", UserUUID: c.HolderUUID}, cards.Once{})
 					if err != nil && !errors.Is(err, cards.ErrUserNotFound) {
 						b.Fatal(err)
 					}

@@ -9,7 +9,6 @@ import (
 
 	"spendhook/storage"
 	"spendhook/storage/cards"
-	"spendhook/storage/creations"
 	"spendhook/storage/importer"
 	"spendhook/storage/storagetest"
 )
@@ -66,7 +65,7 @@ func TestWritesGoOnDuringAnImport(t *testing.T) {
 	for ; turns.Load() < 20; made++ {
 		<-spread.C
 		before := turns.Load()
-		storagetest.Must(daemon.CreateCard(t.Context(), acme, cards.Request{Type: "VIRTUAL", Alias: "Travel", UserUUID: ann}, creations.Once{}))(t)
+		storagetest.Must(daemon.CreateCard(t.Context(), acme, cards.Request{Type: "VIRTUAL", Alias: "Travel", UserUUID: ann}, cards.Once{}))(t)
 		most = max(most, turns.Load()-before)
 	}
 	close(enough)

@@ -15,9 +15,9 @@ import (
 	"spendhook/internal/fold"
 	"spendhook/internal/invalid"
 	"spendhook/internal/money"
+	"spendhook/storage"
 	"spendhook/storage/billing"
 	"spendhook/storage/cards"
-	"spendhook/storage/column"
 	"spendhook/storage/locations"
 )
 
@@ -236,12 +236,12 @@ func (c *cardEntry) check(e *invalid.Error) {
 }
 
 func (c *cardEntry) values(k *known) ([]any, error) {
-	if k.users[column.Key(c.HolderUUID)] != column.Key(c.CompanyUUID) {
+	if k.users[storage.Key(c.HolderUUID)] != storage.Key(c.CompanyUUID) {
 		return nil, errors.New("holderUuid: is not a user of the company")
 	}
 	var threshold any
 	if c.Threshold != nil {
-		minor, err := money.ToMinor(*c.Threshold, k.companies[column.Key(c.CompanyUUID)])
+		minor, err := money.ToMinor(*c.Threshold, k.companies[storage.Key(c.CompanyUUID)])
 		if err != nil || minor <= 0 {
 			return nil, fmt.Errorf("threshold: must be more than 0 and exact in the company's currency")
 		}
@@ -279,11 +279,11 @@ func (s *statementEntry) check(e *invalid.Error) {
 }
 
 func (s *statementEntry) values(k *known) ([]any, error) {
-	month := monthOf{column.Key(s.CompanyUUID), s.Year, s.Month}
-	if other, ok := k.statements[month]; ok && other != column.Key(s.UUID) {
+	month := monthOf{storage.Key(s.CompanyUUID), s.Year, s.Month}
+	if other, ok := k.statements[month]; ok && other != storage.Key(s.UUID) {
 		return nil, errors.New("month: the company has another statement for it")
 	}
-	k.statements[month] = column.Key(s.UUID)
+	k.statements[month] = storage.Key(s.UUID)
 	total, err := money.ToMinor(*s.TotalAmount, s.Currency)
 	return []any{s.UUID[:], s.CompanyUUID[:], s.Year, s.Month, s.Status, total, s.Currency, int64(*s.ClosingDate)}, err
 }

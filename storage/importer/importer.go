@@ -15,7 +15,6 @@ import (
 	"spendhook/internal/clock"
 	"spendhook/internal/pause"
 	"spendhook/storage"
-	"spendhook/storage/column"
 )
 
 const (
@@ -85,7 +84,7 @@ func (i *Importer) store(ctx context.Context, b *batch, report *Report) error {
 	var refused []Refusal
 	alone := false // other processes cannot write at the same time
 	err := i.DB.WriteWithin(ctx, batchTimeout, "store lines", func(ctx context.Context, tx bun.Tx) error {
-		w := &batchWriter{tx: tx, now: clock.Or(i.Now)(), touched: map[column.Key]bool{}}
+		w := &batchWriter{tx: tx, now: clock.Or(i.Now)(), touched: map[storage.Key]bool{}}
 		err := w.write(ctx, b)
 		refused, alone = w.refused, !storage.IsPostgres(tx)
 		return err

@@ -10,7 +10,6 @@ import (
 
 	"spendhook/storage"
 	"spendhook/storage/cards"
-	"spendhook/storage/creations"
 	"spendhook/storage/importer"
 	"spendhook/storage/locations"
 	"spendhook/storage/reimbursements"
@@ -178,7 +177,7 @@ func TestImportBringsUnknownRequestersAsInactiveUsers(t *testing.T) {
 		r := cards.Request{Type: "VIRTUAL", Alias: "Travel", UserUUID: ann}
 		copy(r.UserUUID[:], r.UserUUID[:15])
 		r.UserUUID[15] = 0x0f
-		_, err = s.CreateCard(t.Context(), acme, r, creations.Once{})
+		_, err = s.CreateCard(t.Context(), acme, r, cards.Once{})
 		storagetest.WantError(t, err, cards.ErrUserNotFound)
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"spendhook/internal/pgtest"
 	"spendhook/storage"
 	"spendhook/storage/cards"
-	"spendhook/storage/creations"
 	"spendhook/storage/locations"
 	"spendhook/storage/reimbursements"
 	"spendhook/storage/storagetest"
@@ -35,5 +34,5 @@ func open(tb testing.TB, o storage.Options) data {
 }
 
 func dataOf(db *storage.DB) data {
-	return data{DB: db, cardStore: cards.New(db, creations.New(creations.Options{DB: db})), reimbursements: reimbursements.New(db), locations: locations.New(db)}
+	return data{DB: db, cardStore: cards.New(db, nil), reimbursements: reimbursements.New(db), locations: locations.New(db)}
 }

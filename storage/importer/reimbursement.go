@@ -8,7 +8,7 @@ import (
 
 	"spendhook/internal/invalid"
 	"spendhook/internal/money"
-	"spendhook/storage/column"
+	"spendhook/storage"
 	"spendhook/storage/reimbursements"
 )
 
@@ -90,9 +90,9 @@ func (r *reimbursementEntry) values(k *known) ([]any, error) {
 // findOrAddRequester finds the requester among the company's users, or adds an
 // inactive one by that name.
 func (r *reimbursementEntry) findOrAddRequester(k *known) error {
-	company, ok := k.users[column.Key(r.Requester.UUID)]
+	company, ok := k.users[storage.Key(r.Requester.UUID)]
 	switch {
-	case ok && company != column.Key(r.CompanyUUID):
+	case ok && company != storage.Key(r.CompanyUUID):
 		return errors.New("requester.uuid: is a user of another company")
 	case ok:
 		return nil
@@ -101,7 +101,7 @@ func (r *reimbursementEntry) findOrAddRequester(k *known) error {
 	}
 	u := userEntry{owned: owned{UUID: r.Requester.UUID, CompanyUUID: r.CompanyUUID}, Name: r.Requester.Name, Active: new(false)}
 	values, err := u.values(k)
-	k.users[column.Key(u.UUID)] = column.Key(u.CompanyUUID)
+	k.users[storage.Key(u.UUID)] = storage.Key(u.CompanyUUID)
 	k.added = append(k.added, row{values: values})
 	return err
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/uptrace/bun"
 
-	"spendhook/storage/column"
+	"spendhook/storage"
 )
 
 // chunkRows is how many rows one statement inserts.
@@ -26,22 +26,22 @@ type row struct {
 // the users with their companies, and the months that have a statement.
 type known struct {
 	now        time.Time
-	companies  map[column.Key]string
-	users      map[column.Key]column.Key
-	statements map[monthOf]column.Key
+	companies  map[storage.Key]string
+	users      map[storage.Key]storage.Key
+	statements map[monthOf]storage.Key
 	added      []row // users that the lines bring along
 }
 
 type monthOf struct {
-	company     column.Key
+	company     storage.Key
 	year, month int
 }
 
 // batchWriter writes one batch in one transaction.
 type batchWriter struct {
 	tx      bun.Tx
-	now     time.Time           // the default of missing times
-	touched map[column.Key]bool // companies whose lists of reimbursements change
+	now     time.Time            // the default of missing times
+	touched map[storage.Key]bool // companies whose lists of reimbursements change
 	refused []Refusal
 }
 
@@ -64,7 +64,7 @@ func (w *batchWriter) writeRank(ctx context.Context, rank int, entries []numbere
 	}
 	rows := make([]row, 0, len(entries))
 	for _, e := range entries {
-		if _, ok := k.companies[column.Key(e.company())]; !ok && rank != rankCompany {
+		if _, ok := k.companies[storage.Key(e.company())]; !ok && rank != rankCompany {
 			w.refuse(e.line, "companyUuid: is not a known company")
 			continue
 		}
@@ -74,7 +74,7 @@ func (w *batchWriter) writeRank(ctx context.Context, rank int, entries []numbere
 			continue
 		}
 		if rank == rankUser || rank == rankReimbursement {
-			w.touched[column.Key(e.company())] = true
+			w.touched[storage.Key(e.company())] = true
 		}
 		rows = append(rows, row{e.line, values})
 	}
@@ -90,7 +90,7 @@ func (w *batchWriter) refuse(line int64, reason string) {
 
 // readKnown reads the objects that the entries refer to.
 func (w *batchWriter) readKnown(ctx context.Context, rank int, entries []numbered) (*known, error) {
-	k := &known{now: w.now, companies: map[column.Key]string{}, users: map[column.Key]column.Key{}, statements: map[monthOf]column.Key{}}
+	k := &known{now: w.now, companies: map[storage.Key]string{}, users: map[storage.Key]storage.Key{}, statements: map[monthOf]storage.Key{}}
 	if rank == rankCompany {
 		return k, nil
 	}
@@ -117,24 +117,24 @@ func (w *batchWriter) readKnown(ctx context.Context, rank int, entries []numbere
 
 // found has the columns that are read of a company, a user or a statement.
 type found struct {
-	UUID     column.Key `bun:"uuid"`
-	Company  column.Key `bun:"company_uuid"`
-	Currency string     `bun:"currency"`
-	Year     int        `bun:"year"`
-	Month    int        `bun:"month"`
+	UUID     storage.Key `bun:"uuid"`
+	Company  storage.Key `bun:"company_uuid"`
+	Currency string      `bun:"currency"`
+	Year     int         `bun:"year"`
+	Month    int         `bun:"month"`
 }
 
 // find reads columns of the rows that have one of the ids in the column by.
-func (w *batchWriter) find(ctx context.Context, rows *[]found, table, columns, by string, ids []column.Key) error {
+func (w *batchWriter) find(ctx context.Context, rows *[]found, table, columns, by string, ids []storage.Key) error {
 	return w.tx.NewSelect().Table(table).ColumnExpr(columns).Where("? IN ?", bun.Ident(by), bun.Tuple(ids)).Scan(ctx, rows)
 }
 
-func references(entries []numbered) (companies, users []column.Key) {
+func references(entries []numbered) (companies, users []storage.Key) {
 	seen := map[uuid.UUID]bool{}
-	once := func(list *[]column.Key, id uuid.UUID) {
+	once := func(list *[]storage.Key, id uuid.UUID) {
 		if !seen[id] {
 			seen[id] = true
-			*list = append(*list, column.Key(id))
+			*list = append(*list, storage.Key(id))
 		}
 	}
 	for _, e := range entries {

@@ -8,8 +8,6 @@ import (
 	"github.com/uptrace/bun"
 
 	"spendhook/storage"
-	"spendhook/storage/column"
-	"spendhook/storage/lists"
 )
 
 // Statuses are those of a location. The list is read-only.
@@ -20,12 +18,12 @@ var Statuses = []string{"ACTIVE", "INACTIVE"}
 type Location struct {
 	bun.BaseModel `bun:"table:locations,alias:l"`
 
-	UUID        uuid.UUID   `bun:"uuid,pk"`
-	CompanyUUID uuid.UUID   `bun:"company_uuid"`
-	Name        string      `bun:"name"`
-	Code        string      `bun:"code"`
-	Status      string      `bun:"status"`
-	CreatedAt   column.Time `bun:"created_at"`
+	UUID        uuid.UUID    `bun:"uuid,pk"`
+	CompanyUUID uuid.UUID    `bun:"company_uuid"`
+	Name        string       `bun:"name"`
+	Code        string       `bun:"code"`
+	Status      string       `bun:"status"`
+	CreatedAt   storage.Time `bun:"created_at"`
 }
 
 // Filter narrows a list of locations; zero fields do not. A nil Company
@@ -34,7 +32,7 @@ type Location struct {
 type Filter struct {
 	Company *uuid.UUID
 	Status  string
-	Page    *lists.Page
+	Page    *storage.Page
 	After   *Location
 }
 
@@ -50,7 +48,7 @@ func New(db *storage.DB) *Store { return &Store{db: db} }
 // Get reads one location of the company, or returns storage.ErrNotFound.
 func (s *Store) Get(ctx context.Context, company, id uuid.UUID) (l Location, err error) {
 	err = s.db.Query(ctx, "read location", func(ctx context.Context, db bun.IDB) error {
-		return db.NewSelect().Model(&l).Where("uuid = ?", column.Key(id)).Where("company_uuid = ?", column.Key(company)).Scan(ctx)
+		return db.NewSelect().Model(&l).Where("uuid = ?", storage.Key(id)).Where("company_uuid = ?", storage.Key(company)).Scan(ctx)
 	})
 	return l, err
 }
@@ -59,9 +57,9 @@ func (s *Store) Get(ctx context.Context, company, id uuid.UUID) (l Location, err
 // the number of all locations that pass the filter. With After, this number is 0.
 func (s *Store) List(ctx context.Context, f Filter) (list []Location, total int64, err error) {
 	err = s.db.Snapshot(ctx, "list locations", func(ctx context.Context, db bun.IDB) error {
-		q := lists.WhereEqual(lists.InCompany(db.NewSelect().Model(&list), f.Company), "status", f.Status)
+		q := storage.WhereEqual(storage.InCompany(db.NewSelect().Model(&list), f.Company), "status", f.Status)
 		if f.After != nil {
-			q = q.Where("(created_at, uuid) > (?, ?)", f.After.CreatedAt, column.Key(f.After.UUID))
+			q = q.Where("(created_at, uuid) > (?, ?)", f.After.CreatedAt, storage.Key(f.After.UUID))
 		} else if total, err = q.Count(ctx); err != nil {
 			return err
 		}

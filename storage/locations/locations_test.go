@@ -9,7 +9,6 @@ import (
 
 	"spendhook/internal/pgtest"
 	"spendhook/storage"
-	"spendhook/storage/lists"
 	"spendhook/storage/locations"
 	"spendhook/storage/storagetest"
 )
@@ -34,7 +33,7 @@ func TestSpec44Locations(t *testing.T) {
 		if want := time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC); !all[1].CreatedAt.Equal(want) || all[1].Code != "C" {
 			t.Errorf("location = %+v", all[1])
 		}
-		active, total, err := s.List(t.Context(), locations.Filter{Status: "active", Page: &lists.Page{Number: 1, Size: 1}})
+		active, total, err := s.List(t.Context(), locations.Filter{Status: "active", Page: &storage.Page{Number: 1, Size: 1}})
 		if err != nil || total != 2 || len(active) != 1 || active[0].CompanyUUID != storagetest.Bolt || !active[0].CreatedAt.Equal(storagetest.Now) {
 			t.Errorf("%+v, %d, %v", active, total, err)
 		}

@@ -53,14 +53,14 @@ CREATE TABLE card_jobs (
 CREATE INDEX card_jobs_created ON card_jobs (created_at);
 
 CREATE TABLE card_job_items (
-    job_uuid BYTEA NOT NULL REFERENCES card_jobs (uuid),
+    job_uuid BYTEA NOT NULL REFERENCES card_jobs (uuid) ON DELETE CASCADE,
     item_index INTEGER NOT NULL,
     company_uuid BYTEA NOT NULL, -- of its job, as created_at is
     created_at BIGINT NOT NULL,
     request_uuid BYTEA NOT NULL,
     type TEXT NOT NULL,
-    alias TEXT NOT NULL,
-    user_uuid BYTEA NOT NULL,
+    name TEXT NOT NULL,
+    holder_uuid BYTEA NOT NULL,
     threshold BIGINT,
     periodicity TEXT NOT NULL,
     status TEXT NOT NULL,

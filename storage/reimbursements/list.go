@@ -14,7 +14,6 @@ import (
 	"spendhook/internal/calendar"
 	"spendhook/internal/money"
 	"spendhook/storage"
-	"spendhook/storage/column"
 )
 
 // sparse is the number of rows up to which the filter's index and a sort are faster than the
@@ -76,7 +75,7 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Reimbursement, total
 func revision(ctx context.Context, db bun.IDB, company *uuid.UUID) (rev int64, err error) {
 	q := db.NewSelect().Table("companies").ColumnExpr("CAST(COALESCE(SUM(reimbursements_rev), 0) AS BIGINT)")
 	if company != nil {
-		q = q.Where("uuid = ?", column.Key(*company))
+		q = q.Where("uuid = ?", storage.Key(*company))
 	}
 	err = q.Scan(ctx, &rev)
 	return rev, err

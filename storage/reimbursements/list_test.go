@@ -14,7 +14,6 @@ import (
 	"spendhook/internal/calendar"
 	"spendhook/storage"
 	"spendhook/storage/importer"
-	"spendhook/storage/lists"
 	"spendhook/storage/reimbursements"
 	"spendhook/storage/storagetest"
 )
@@ -67,7 +66,7 @@ func (m model) all(f reimbursements.Filter) (ids []uuid.UUID) {
 	return ids
 }
 
-func pageOf(all []uuid.UUID, p lists.Page) []uuid.UUID {
+func pageOf(all []uuid.UUID, p storage.Page) []uuid.UUID {
 	from := min(len(all), p.Number*p.Limit())
 	return all[from:min(len(all), from+p.Limit())]
 }
@@ -159,7 +158,7 @@ func anyFilter(t *rapid.T, m model) reimbursements.Filter {
 	f := reimbursements.Filter{
 		RequestCreationDate: anyRange(t, "creation"), ExpenseDate: anyRange(t, "expense"), FinalApprovalDate: anyRange(t, "approval"),
 		PaymentDate: anyRange(t, "payment"), LastUpdateDate: anyRange(t, "update"),
-		Page: lists.Page{Number: rapid.IntRange(0, 4).Draw(t, "page"), Size: rapid.IntRange(1, 30).Draw(t, "size")},
+		Page: storage.Page{Number: rapid.IntRange(0, 4).Draw(t, "page"), Size: rapid.IntRange(1, 30).Draw(t, "size")},
 	}
 	given := func(name string) bool { return rapid.IntRange(0, 3).Draw(t, name) == 0 }
 	if !given("platform") {
@@ -299,7 +298,7 @@ func TestSpec43PagesFarBeyondTheEndAreEmpty(t *testing.T) {
 	t.Parallel()
 	s := open(t, storage.Options{})
 	storagetest.LoadDemo(t, s.db, importer.DemoData{Companies: 1, Reimbursements: 30})
-	got, total, err := s.List(t.Context(), reimbursements.Filter{Page: lists.Page{Number: 1_000_000_000, Size: 1_000_000_000}})
+	got, total, err := s.List(t.Context(), reimbursements.Filter{Page: storage.Page{Number: 1_000_000_000, Size: 1_000_000_000}})
 	if err != nil || total != 30 || len(got) != 0 {
 		t.Errorf("%d of %d, %v", len(got), total, err)
 	}
@@ -343,7 +342,7 @@ func TestPagesWithinACrowdedDay(t *testing.T) {
 		storagetest.Load(t, s.db, text...)
 		for i, f := range filters {
 			for _, number := range []int{0, 1, 19, 20, 44, 60, 70, 107, 108, 119, 120} {
-				f.Page = lists.Page{Number: number, Size: 100}
+				f.Page = storage.Page{Number: number, Size: 100}
 				ids := pageOf(want[i], f.Page)
 				got, total, err := s.List(t.Context(), f)
 				if err != nil || total != int64(len(want[i])) || !slices.Equal(uuids(got), ids) {

@@ -13,9 +13,7 @@ import (
 
 	"spendhook/internal/calendar"
 	"spendhook/storage"
-	"spendhook/storage/column"
 	"spendhook/storage/importer"
-	"spendhook/storage/lists"
 	"spendhook/storage/reimbursements"
 	"spendhook/storage/storagetest"
 )
@@ -89,7 +87,7 @@ func TestNoPageReadsTheWholeTable(t *testing.T) {
 		} {
 			f.Company = &company
 			for _, page := range []int{0, 15} {
-				f.Page = lists.Page{Number: page, Size: 20}
+				f.Page = storage.Page{Number: page, Size: 20}
 				a.queries = nil
 				if _, _, err := s.List(t.Context(), f); err != nil {
 					t.Fatal(err)
@@ -159,7 +157,7 @@ func TestOneCallCountsForTheNextOnes(t *testing.T) {
 			}
 			err := db.Write(t.Context(), "change", func(ctx context.Context, tx bun.Tx) error {
 				q := tx.NewUpdate().Table("companies").Set("reimbursements_rev = reimbursements_rev + 1")
-				_, err := q.Where("uuid = ?", column.Key(company)).Exec(ctx)
+				_, err := q.Where("uuid = ?", storage.Key(company)).Exec(ctx)
 				return err
 			})
 			if err != nil {

@@ -12,8 +12,7 @@ import (
 	"spendhook/internal/calendar"
 	"spendhook/internal/fold"
 	"spendhook/internal/invalid"
-	"spendhook/storage/column"
-	"spendhook/storage/lists"
+	"spendhook/storage"
 )
 
 // Statuses are those of a reimbursement. The list is read-only.
@@ -123,7 +122,7 @@ type Filter struct {
 	Statuses       []string
 	RequesterName  string
 	UUIDs          []uuid.UUID
-	Page           lists.Page
+	Page           storage.Page
 }
 
 func (f *Filter) check() error {
@@ -155,7 +154,7 @@ func (f *Filter) onlyByDay() bool {
 // days: "+" stops both databases from using an index of these columns, which does not help a
 // page of a long list; "" allows the index.
 func (f *Filter) apply(q *bun.SelectQuery, wide string) *bun.SelectQuery {
-	q = lists.InCompany(q, f.Company)
+	q = storage.InCompany(q, f.Company)
 	q = f.LastUpdateDate.negated().apply(q, "recency")
 	q = f.RequestCreationDate.apply(q, wide+"creation_day")
 	q = f.ExpenseDate.apply(q, wide+"expense_day")
@@ -163,10 +162,10 @@ func (f *Filter) apply(q *bun.SelectQuery, wide string) *bun.SelectQuery {
 	q = f.PaymentDate.apply(q, wide+"payment_day")
 	q = whereIn(q, "category", f.CategoryCodes)
 	q = whereIn(q, "status", f.Statuses)
-	q = whereIn(q, "requester_uuid", column.Keys(f.RequesterUUIDs))
-	q = whereIn(q, "uuid", column.Keys(f.UUIDs))
+	q = whereIn(q, "requester_uuid", storage.Keys(f.RequesterUUIDs))
+	q = whereIn(q, "uuid", storage.Keys(f.UUIDs))
 	if f.RequesterName != "" {
-		named := lists.InCompany(q.NewSelect().Table("users").Column("uuid"), f.Company).
+		named := storage.InCompany(q.NewSelect().Table("users").Column("uuid"), f.Company).
 			Where("name_folded LIKE ? ESCAPE '!'", likePattern(fold.Text(f.RequesterName)))
 		q = q.Where("requester_uuid IN (?)", named)
 	}

@@ -11,24 +11,16 @@ import (
 
 	"spendhook/storage"
 	"spendhook/storage/cards"
-	"spendhook/storage/cards/bulk"
-	"spendhook/storage/creations"
 	"spendhook/storage/storagetest"
 )
 
-type (
-	cardStore     = cards.Store
-	jobStore      = bulk.Store
-	creationStore = creations.Store
-)
+type cardStore = cards.Store
 
 // Data is a database with the companies of storagetest, its stores of cards, jobs and creations,
 // and a clock that the test sets.
 type Data struct {
 	*testing.T
 	*cardStore
-	*jobStore
-	*creationStore
 	DB    *storage.DB
 	Clock time.Time
 }
@@ -47,8 +39,7 @@ func New(t *testing.T, db *storage.DB) *Data {
 	t.Helper()
 	storagetest.LoadCompanies(t, db)
 	d := &Data{T: t, DB: db, Clock: storagetest.Now}
-	d.creationStore = creations.New(creations.Options{DB: db, Now: func() time.Time { return d.Clock }})
-	d.cardStore, d.jobStore = cards.New(db, d.creationStore), bulk.New(db, d.creationStore)
+	d.cardStore = cards.New(db, func() time.Time { return d.Clock })
 	return d
 }
 
@@ -84,7 +75,7 @@ func (d *Data) WantCards(want int64) {
 }
 
 // CreateNext processes the next item. It fails the test if there is none.
-func (d *Data) CreateNext(now time.Time) bulk.Item {
+func (d *Data) CreateNext(now time.Time) cards.Item {
 	d.Helper()
 	item, found, err := d.CreateNextCard(d.Context(), now)
 	if err != nil || !found {

@@ -1,59 +1,40 @@
-package bulk
+package cards
 
 import (
 	"context"
 	"database/sql"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/uptrace/bun"
 
 	"spendhook/storage"
-	"spendhook/storage/cards"
-	"spendhook/storage/column"
-	"spendhook/storage/creations"
 )
-
-// Store is the jobs of a database. It is safe for concurrent use. Every method returns
-// storage.ErrUnavailable, wrapped, when the database is unreachable or too slow.
-type Store struct {
-	db        *storage.DB
-	creations *creations.Store
-	served    atomic.Pointer[column.Key] // the company whose item was worked on last
-}
-
-// New returns the jobs of a database. New jobs are recorded in made, the creations of the same
-// database.
-func New(db *storage.DB, made *creations.Store) *Store { return &Store{db: db, creations: made} }
 
 // CreateCardJob stores 1 to 500 requests as a job, all or none, before any work
 // on them. The shape of every item is checked (*invalid.Error, the path of a
 // field begins with /cardsRequests/index); the rules of business are left to
 // CreateNextCard. Done again for the same once, it returns the job as it was
-// first stored; another use of its Key is creations.ErrKeyReused.
-func (s *Store) CreateCardJob(ctx context.Context, company uuid.UUID, requests []cards.Request, once creations.Once) (Job, error) {
-	if err := checkCount(requests); err != nil {
-		return Job{}, err
-	}
-	row := jobRow{CompanyUUID: column.Key(company)}
+// first stored; another use of its Key is ErrKeyReused.
+func (s *Store) CreateCardJob(ctx context.Context, company uuid.UUID, requests []Request, once Once) (Job, error) {
+	var row jobRow
 	var items []itemRow
 	err := s.db.Write(ctx, "create card job", func(ctx context.Context, tx bun.Tx) error {
-		currency, err := cards.CurrencyOf(ctx, tx, company)
+		p, err := findPolicy(ctx, tx, company)
 		if err != nil {
 			return err
 		}
-		if err := checkItems(requests, currency); err != nil {
+		if err := checkRequests(requests, p.Currency); err != nil {
 			return err
 		}
-		made, err := s.creations.Claim(ctx, tx, once)
+		made, again, err := s.claim(ctx, tx, once)
 		if err != nil {
 			return err
 		}
-		row.UUID, row.CreatedAt, row.Pending = column.Key(made.UUID), column.Time{Time: time.UnixMilli(made.CreatedAt).UTC()}, len(requests)
-		items = newItems(row, requests, currency)
-		if made.Again {
+		row = jobRow{UUID: made.UUID, CompanyUUID: storage.Key(company), CreatedAt: made.CreatedAt, Pending: len(requests)}
+		items = newItems(row, requests, p.Currency)
+		if again {
 			return nil
 		}
 		if _, err := tx.NewInsert().Model(&row).Exec(ctx); err != nil {
@@ -68,14 +49,12 @@ func (s *Store) CreateCardJob(ctx context.Context, company uuid.UUID, requests [
 	return newJob(row, items), nil
 }
 
-func newItems(job jobRow, requests []cards.Request, currency string) []itemRow {
+func newItems(job jobRow, requests []Request, currency string) []itemRow {
 	items := make([]itemRow, len(requests))
 	for i, r := range requests {
-		o := r.Order(currency)
 		items[i] = itemRow{
-			JobUUID: job.UUID, Index: i, CompanyUUID: job.CompanyUUID, CreatedAt: job.CreatedAt.UnixMilli(), RequestUUID: column.Key(requestUUID(uuid.UUID(job.UUID), i)),
-			Type: o.Type, Alias: o.Name, UserUUID: column.Key(o.HolderUUID), Threshold: o.Threshold,
-			Periodicity: o.Periodicity, Status: ItemPending,
+			order: r.order(currency), JobUUID: job.UUID, Index: i, CompanyUUID: job.CompanyUUID, CreatedAt: job.CreatedAt,
+			RequestUUID: storage.Key(requestUUID(uuid.UUID(job.UUID), i)), Status: ItemPending,
 		}
 	}
 	return items
@@ -86,20 +65,17 @@ func (s *Store) CardJob(ctx context.Context, company, id uuid.UUID) (Job, error)
 	var row jobRow
 	var items []itemRow
 	err := s.db.Snapshot(ctx, "read card job", func(ctx context.Context, db bun.IDB) error {
-		err := db.NewSelect().Model(&row).Where("uuid = ?", column.Key(id)).Where("company_uuid = ?", column.Key(company)).Scan(ctx)
+		err := db.NewSelect().Model(&row).Where("uuid = ?", storage.Key(id)).Where("company_uuid = ?", storage.Key(company)).Scan(ctx)
 		if err != nil {
 			return err
 		}
-		return db.NewSelect().Model(&items).Where("job_uuid = ?", column.Key(id)).OrderExpr("item_index").Scan(ctx)
+		return db.NewSelect().Model(&items).Where("job_uuid = ?", storage.Key(id)).OrderExpr("item_index").Scan(ctx)
 	})
 	if err != nil {
 		return Job{}, err
 	}
 	return newJob(row, items), nil
 }
-
-// maxJobs is how many jobs one call purges.
-const maxJobs = 100
 
 // retryItem is the wait before a failed item is retried.
 const retryItem = 15 * time.Second
@@ -138,13 +114,13 @@ func (s *Store) nextItem(ctx context.Context, tx bun.Tx, now time.Time) (itemRow
 	if err := disableSort(ctx, tx); err != nil {
 		return itemRow{}, err
 	}
-	var last column.Key
+	var last storage.Key
 	if served := s.served.Load(); served != nil {
 		last = *served
 	}
 	for _, companies := range []string{"company_uuid > ?", "company_uuid <= ?"} {
 		var row itemRow
-		err := lockedSkipping(nextItemQuery(tx, &row, companies, last, now)).Scan(ctx)
+		err := storage.Locked(nextItemQuery(tx, &row, companies, last, now), "SKIP LOCKED").Scan(ctx)
 		if err == nil {
 			s.served.Store(&row.CompanyUUID)
 		}
@@ -155,18 +131,10 @@ func (s *Store) nextItem(ctx context.Context, tx bun.Tx, now time.Time) (itemRow
 	return itemRow{}, nil
 }
 
-func nextItemQuery(db bun.IDB, row *itemRow, companies string, last column.Key, now time.Time) *bun.SelectQuery {
+func nextItemQuery(db bun.IDB, row *itemRow, companies string, last storage.Key, now time.Time) *bun.SelectQuery {
 	return db.NewSelect().Model(row).Where("status = ?", ItemPending).Where(companies, last).
 		Where("retry_at IS NULL OR retry_at <= ?", now.UnixMilli()).
 		OrderExpr("company_uuid, created_at, job_uuid, item_index").Limit(1)
-}
-
-// lockedSkipping is storage.Locked, but skips the rows that another transaction has locked.
-func lockedSkipping(q *bun.SelectQuery) *bun.SelectQuery {
-	if storage.IsPostgres(q) {
-		return q.For("UPDATE SKIP LOCKED")
-	}
-	return q
 }
 
 // disableSort disables sorting for the transaction. PostgreSQL has no statistics of a
@@ -180,7 +148,7 @@ func disableSort(ctx context.Context, tx bun.Tx) error {
 }
 
 // claimed reports whether an item was found.
-func (r *itemRow) claimed() bool { return r.RequestUUID != column.Key{} }
+func (r *itemRow) claimed() bool { return r.RequestUUID != storage.Key{} }
 
 // postpone sets the time of the next try of a failed item.
 func (s *Store) postpone(ctx context.Context, r *itemRow, until time.Time) error {
@@ -196,10 +164,10 @@ func (s *Store) postpone(ctx context.Context, r *itemRow, until time.Time) error
 // finish decides the item's outcome, writes everything that follows, and returns the job. It
 // changes the job last, since other items of the job wait from then on.
 func (r *itemRow) finish(ctx context.Context, tx bun.Tx, now time.Time) (job jobRow, err error) {
-	if err := r.createCard(ctx, tx, now); err != nil {
+	at := storage.At(now)
+	if err := r.createCard(ctx, tx, at); err != nil {
 		return job, err
 	}
-	at := column.At(now)
 	r.FinishedAt = &at
 	_, err = tx.NewUpdate().Model(r).Column("status", "card_uuid", "error_code", "error_message", "finished_at").
 		WherePK().Exec(ctx)
@@ -216,20 +184,21 @@ func (r *itemRow) finish(ctx context.Context, tx bun.Tx, now time.Time) (job job
 	return job, err
 }
 
-func (r *itemRow) createCard(ctx context.Context, tx bun.Tx, now time.Time) error {
-	id := column.Key(cardUUID(uuid.UUID(r.RequestUUID)))
-	order := cards.Order{
-		Type: r.Type, Name: r.Alias, HolderUUID: uuid.UUID(r.UserUUID), Threshold: r.Threshold, Periodicity: r.Periodicity,
+func (r *itemRow) createCard(ctx context.Context, tx bun.Tx, at storage.Time) error {
+	p, err := findPolicy(ctx, tx, uuid.UUID(r.CompanyUUID))
+	if err != nil {
+		return err
 	}
-	switch err := cards.Issue(ctx, tx, uuid.UUID(id), uuid.UUID(r.CompanyUUID), order, now.UnixMilli()); {
-	case errors.Is(err, cards.ErrUserNotFound):
+	card := newRow(storage.Key(cardUUID(uuid.UUID(r.RequestUUID))), r.CompanyUUID, r.order, p, at)
+	switch err := insert(ctx, tx, p, &card); {
+	case errors.Is(err, ErrUserNotFound):
 		r.fail("USER_NOT_FOUND", err)
-	case errors.Is(err, cards.ErrThresholdExceedsLimit):
+	case errors.Is(err, ErrThresholdExceedsLimit):
 		r.fail("THRESHOLD_EXCEEDS_LIMIT", err)
 	case err != nil:
 		return err
 	default:
-		r.Status, r.CardUUID = ItemCreated, &id
+		r.Status, r.CardUUID = ItemCreated, &card.UUID
 	}
 	return nil
 }
@@ -254,7 +223,7 @@ func (s *Store) NextOutcomes(ctx context.Context, after uuid.UUID, limit int) ([
 
 func outcomesQuery(db bun.IDB, rows *[]itemRow, after uuid.UUID, limit int) *bun.SelectQuery {
 	next := db.NewSelect().Table("card_outbox").Column("company_uuid").
-		Where("company_uuid > ?", column.Key(after)).OrderExpr("company_uuid").Limit(1)
+		Where("company_uuid > ?", storage.Key(after)).OrderExpr("company_uuid").Limit(1)
 	return db.NewSelect().Model(rows).ColumnExpr("i.*").
 		Join("JOIN card_outbox AS o ON o.job_uuid = i.job_uuid AND o.item_index = i.item_index").
 		Where("o.company_uuid = (?)", next).
@@ -270,8 +239,8 @@ func (s *Store) MarkPublished(ctx context.Context, requests ...uuid.UUID) (map[u
 	}
 	err := s.db.Write(ctx, "mark published", func(ctx context.Context, tx bun.Tx) error {
 		clear(marked)
-		var taken []column.Key
-		_, err := tx.NewDelete().Model((*outboxRow)(nil)).Where("request_uuid IN ?", bun.Tuple(column.Keys(requests))).
+		var taken []storage.Key
+		_, err := tx.NewDelete().Model((*outboxRow)(nil)).Where("request_uuid IN ?", bun.Tuple(storage.Keys(requests))).
 			Returning("request_uuid").Exec(ctx, &taken)
 		for _, id := range taken {
 			marked[uuid.UUID(id)] = true
@@ -289,23 +258,36 @@ func (s *Store) PendingItems(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// PurgeCardJobs deletes at most 100 jobs that were created before the time and
-// are over: every item finished and published. It returns how many.
-func (s *Store) PurgeCardJobs(ctx context.Context, before time.Time) (int, error) {
-	var ids []column.Key
-	err := s.db.Write(ctx, "purge card jobs", func(ctx context.Context, tx bun.Tx) error {
-		ids = nil
-		err := tx.NewSelect().TableExpr("card_jobs AS j").Column("uuid").Where("created_at < ?", before.UnixMilli()).Where("finished_at IS NOT NULL").
-			Where("NOT EXISTS (SELECT 1 FROM card_outbox AS o WHERE o.job_uuid = j.uuid)").
-			OrderExpr("created_at").Limit(maxJobs).Scan(ctx, &ids)
-		if err != nil || len(ids) == 0 {
-			return err
+const (
+	jobLife   = 30 * 24 * time.Hour // how long a job can be read, from its creation
+	purgeMost = 100                 // jobs, and as many keys, in one call
+)
+
+// Purge deletes jobs that are older than 30 days and over: every item finished and published. It
+// also deletes Idempotency-Keys that are older than 24 h. It returns how many it deleted; 0 means
+// that none are left.
+func (s *Store) Purge(ctx context.Context) (n int64, err error) {
+	err = s.db.Write(ctx, "purge card jobs", func(ctx context.Context, tx bun.Tx) error {
+		n = 0
+		jobs := tx.NewSelect().TableExpr("card_jobs AS j").Column("uuid").
+			Where("created_at <= ?", storage.At(s.now().Add(-jobLife))).Where("finished_at IS NOT NULL").
+			Where("NOT EXISTS (SELECT 1 FROM card_outbox AS o WHERE o.job_uuid = j.uuid)").OrderExpr("created_at").Limit(purgeMost)
+		keys := tx.NewSelect().Table("creations").Column("key_hash").
+			Where("created_at <= ?", storage.At(s.now().Add(-keyLife))).OrderExpr("created_at").Limit(purgeMost)
+		for _, q := range []*bun.DeleteQuery{
+			tx.NewDelete().Table("card_jobs").Where("uuid IN (?)", jobs),
+			tx.NewDelete().Table("creations").Where("key_hash IN (?)", keys),
+		} {
+			result, err := q.Exec(ctx)
+			if err != nil {
+				return err
+			}
+			rows, err := result.RowsAffected()
+			if n += rows; err != nil {
+				return err
+			}
 		}
-		if _, err := tx.NewDelete().Table("card_job_items").Where("job_uuid IN ?", bun.Tuple(ids)).Exec(ctx); err != nil {
-			return err
-		}
-		_, err = tx.NewDelete().Table("card_jobs").Where("uuid IN ?", bun.Tuple(ids)).Exec(ctx)
-		return err
+		return nil
 	})
-	return len(ids), err
+	return n, err
 }

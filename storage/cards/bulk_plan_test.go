@@ -1,4 +1,4 @@
-package bulk_test
+package cards_test
 
 import (
 	"context"
@@ -10,10 +10,8 @@ import (
 	"github.com/uptrace/bun"
 
 	"spendhook/storage"
-	"spendhook/storage/cards/bulk"
+	"spendhook/storage/cards"
 	"spendhook/storage/cards/cardstest"
-	"spendhook/storage/column"
-	"spendhook/storage/creations"
 	"spendhook/storage/storagetest"
 )
 
@@ -22,11 +20,11 @@ func TestTheNextItemHasAnIndex(t *testing.T) {
 	t.Parallel()
 	cardstest.OnBoth(t, func(h *cardstest.Data) {
 		for range 10 {
-			storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(500), creations.Once{}))(h)
+			storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(500), cards.Once{}))(h)
 		}
 		for _, companies := range []string{"company_uuid > ?", "company_uuid <= ?"} {
 			wantInOrder(h.T, h.DB, "card_job_items_pending", func(ctx context.Context, tx bun.Tx) (*bun.SelectQuery, error) {
-				return bulk.NextItemQuery(tx, companies, column.Key(acme)), bulk.InOrderOfIndex(ctx, tx)
+				return cards.NextItemQuery(tx, companies, storage.Key(acme)), cards.InOrderOfIndex(ctx, tx)
 			})
 		}
 	})
@@ -38,14 +36,14 @@ func TestOutcomesHaveAnIndex(t *testing.T) {
 	t.Parallel()
 	cardstest.OnBoth(t, func(h *cardstest.Data) {
 		for range 10 {
-			storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(500), creations.Once{}))(h)
+			storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(500), cards.Once{}))(h)
 		}
 		exec(h.T, h.DB, "INSERT INTO card_outbox (request_uuid, company_uuid, job_uuid, item_index, finished_at)"+
 			" SELECT request_uuid, company_uuid, job_uuid, item_index, created_at FROM card_job_items")
 		exec(h.T, h.DB, "ANALYZE card_outbox")
 		exec(h.T, h.DB, "ANALYZE card_job_items")
 		wantInOrder(h.T, h.DB, "card_outbox_order", func(_ context.Context, tx bun.Tx) (*bun.SelectQuery, error) {
-			return bulk.OutcomesQuery(tx, uuid.Nil, 200), nil
+			return cards.OutcomesQuery(tx, uuid.Nil, 200), nil
 		})
 	})
 }
@@ -91,11 +89,11 @@ func TestAFailedItemBlocksNoOthers(t *testing.T) {
 	t.Parallel()
 	db := storagetest.Open(t, storage.Options{})
 	s := cardstest.New(t, db)
-	const refuse = `CREATE TRIGGER refuse BEFORE UPDATE OF status ON card_job_items WHEN old.alias = 'bad' BEGIN SELECT RAISE(ABORT, 'refused'); END`
+	const refuse = `CREATE TRIGGER refuse BEFORE UPDATE OF status ON card_job_items WHEN old.name = 'bad' BEGIN SELECT RAISE(ABORT, 'refused'); END`
 	exec(t, db, refuse)
 	list := cardstest.Requests(3)
 	list[0].Alias = "bad"
-	if _, err := s.CreateCardJob(t.Context(), acme, list, creations.Once{}); err != nil {
+	if _, err := s.CreateCardJob(t.Context(), acme, list, cards.Once{}); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now()
@@ -110,7 +108,7 @@ func TestAFailedItemBlocksNoOthers(t *testing.T) {
 	next(now, 1, true, false)
 	next(now, 2, true, false)
 	next(now, 0, false, false)
-	next(now.Add(bulk.RetryItem), 0, true, true)
+	next(now.Add(cards.RetryItem), 0, true, true)
 	exec(t, db, "DROP TRIGGER refuse")
-	next(now.Add(2*bulk.RetryItem), 0, true, false)
+	next(now.Add(2*cards.RetryItem), 0, true, false)
 }

@@ -1,4 +1,4 @@
-package bulk_test
+package cards_test
 
 import (
 	"fmt"
@@ -12,22 +12,20 @@ import (
 
 	"spendhook/storage"
 	"spendhook/storage/cards"
-	"spendhook/storage/cards/bulk"
 	"spendhook/storage/cards/cardstest"
-	"spendhook/storage/creations"
 	"spendhook/storage/storagetest"
 )
 
 func TestContractBulkCreateStoresTheJobBeforeAnyWork(t *testing.T) {
 	t.Parallel()
 	cardstest.OnBoth(t, func(h *cardstest.Data) {
-		made := storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(3), creations.Once{}))(h)
+		made := storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(3), cards.Once{}))(h)
 		job := storagetest.Must(h.CardJob(h.Context(), acme, made.UUID))(h)
-		if job.Status != bulk.JobQueued || job.Total != 3 || len(job.Items) != 3 || job.FinishedAt != nil || !job.CreatedAt.Equal(now) {
+		if job.Status != cards.JobQueued || job.Total != 3 || len(job.Items) != 3 || job.FinishedAt != nil || !job.CreatedAt.Equal(now) {
 			h.Errorf("job = %+v", job)
 		}
 		for i, item := range job.Items {
-			if item.Index != i || item.Status != bulk.ItemPending || item.RequestUUID != made.Items[i].RequestUUID || item.CompanyUUID != acme {
+			if item.Index != i || item.Status != cards.ItemPending || item.RequestUUID != made.Items[i].RequestUUID || item.CompanyUUID != acme {
 				h.Errorf("item = %+v", item)
 			}
 		}
@@ -46,15 +44,15 @@ func TestContractShapeErrorsRefuseTheWholeBulk(t *testing.T) {
 			"cardsRequests":              {},
 			"/cardsRequests/3/threshold": bad,
 		} {
-			_, err := h.CreateCardJob(h.Context(), acme, list, creations.Once{})
+			_, err := h.CreateCardJob(h.Context(), acme, list, cards.Once{})
 			storagetest.WantInvalid(h.T, err, field)
 		}
-		_, err := h.CreateCardJob(h.Context(), acme, cardstest.Requests(501), creations.Once{})
+		_, err := h.CreateCardJob(h.Context(), acme, cardstest.Requests(501), cards.Once{})
 		storagetest.WantInvalid(h.T, err, "cardsRequests")
 		if n := storagetest.Must(h.PendingItems(h.Context()))(h); n != 0 {
 			h.Errorf("%d items are pending", n)
 		}
-		storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(500), creations.Once{}))(h)
+		storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(500), cards.Once{}))(h)
 	})
 }
 
@@ -63,18 +61,18 @@ func TestContractEachItemEndsInExactlyOneOutcome(t *testing.T) {
 	cardstest.OnBoth(t, func(h *cardstest.Data) {
 		list := cardstest.Requests(4, 1)
 		list[2].Threshold = cardstest.Amount("1e9999")
-		job := storagetest.Must(h.CreateCardJob(h.Context(), acme, list, creations.Once{}))(h)
+		job := storagetest.Must(h.CreateCardJob(h.Context(), acme, list, cards.Once{}))(h)
 		for i, code := range []string{"", "USER_NOT_FOUND", "THRESHOLD_EXCEEDS_LIMIT", ""} {
 			item := h.CreateNext(now)
 			if item.Index != i || item.ErrorCode != code || (item.CardUUID == nil) != (code != "") || (item.ErrorMessage == "") != (code == "") {
 				h.Errorf("item %d = %+v", i, item)
 			}
-			if got := storagetest.Must(h.CardJob(h.Context(), acme, job.UUID))(h); i < 3 && got.Status != bulk.JobRunning {
+			if got := storagetest.Must(h.CardJob(h.Context(), acme, job.UUID))(h); i < 3 && got.Status != cards.JobRunning {
 				h.Errorf("after item %d the job is %s", i, got.Status)
 			}
 		}
 		done := storagetest.Must(h.CardJob(h.Context(), acme, job.UUID))(h)
-		if done.Status != bulk.JobCompleted || done.Succeeded != 2 || done.Failed != 2 || done.FinishedAt == nil {
+		if done.Status != cards.JobCompleted || done.Succeeded != 2 || done.Failed != 2 || done.FinishedAt == nil {
 			h.Errorf("job = %+v", done)
 		}
 		card := storagetest.Must(h.Card(h.Context(), acme, *done.Items[3].CardUUID))(h)
@@ -91,7 +89,7 @@ func TestContractEachItemEndsInExactlyOneOutcome(t *testing.T) {
 func TestWorkersAtTheSameTimeShareTheItems(t *testing.T) {
 	t.Parallel()
 	cardstest.OnBoth(t, func(h *cardstest.Data) {
-		storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(10, 4), creations.Once{}))(h)
+		storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(10, 4), cards.Once{}))(h)
 		var done sync.Map
 		var run []func()
 		for range 8 {
@@ -127,7 +125,7 @@ func TestCompaniesAreServedInTurn(t *testing.T) {
 		for i, company := range []uuid.UUID{acme, acme, acme, bolt, acme, bolt} {
 			h.Clock = now.Add(seconds(i))
 			list := slices.Repeat([]cards.Request{{Type: "VIRTUAL", Alias: "a", UserUUID: ann}}, 3)
-			jobs[storagetest.Must(h.CreateCardJob(h.Context(), company, list, creations.Once{}))(h).UUID] = i
+			jobs[storagetest.Must(h.CreateCardJob(h.Context(), company, list, cards.Once{}))(h).UUID] = i
 		}
 		var order []string
 		for range 18 {
@@ -144,8 +142,8 @@ func TestCompaniesAreServedInTurn(t *testing.T) {
 func TestOutcomesArePendingUntilPublished(t *testing.T) {
 	t.Parallel()
 	cardstest.OnBoth(t, func(h *cardstest.Data) {
-		storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(3, 1), creations.Once{}))(h)
-		var finished []bulk.Item
+		storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(3, 1), cards.Once{}))(h)
+		var finished []cards.Item
 		for i := range 3 {
 			finished = append(finished, h.CreateNext(now.Add(seconds(i))))
 		}
@@ -186,7 +184,7 @@ func TestCompaniesWithPendingOutcomes(t *testing.T) {
 		}
 		for _, company := range []uuid.UUID{bolt, acme, bolt} {
 			list := slices.Repeat([]cards.Request{{Type: "VIRTUAL", Alias: "a", UserUUID: ann}}, 2)
-			storagetest.Must(h.CreateCardJob(h.Context(), company, list, creations.Once{}))(h)
+			storagetest.Must(h.CreateCardJob(h.Context(), company, list, cards.Once{}))(h)
 		}
 		want()
 		for range 6 {
@@ -209,7 +207,7 @@ func TestAJobEndsOnce(t *testing.T) {
 		for round := range 20 {
 			jobs := [2]uuid.UUID{}
 			for i, n := range []int{4, 1} {
-				jobs[i] = storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(n), creations.Once{}))(h).UUID
+				jobs[i] = storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(n), cards.Once{}))(h).UUID
 			}
 			var ended sync.Map
 			next := func() {
@@ -224,7 +222,7 @@ func TestAJobEndsOnce(t *testing.T) {
 			storagetest.Race(next, next, next, next, next)
 			for _, id := range jobs {
 				job := storagetest.Must(h.CardJob(h.Context(), acme, id))(h)
-				if _, counted := ended.Load(id); !counted || job.Status != bulk.JobCompleted || !job.FinishedAt.Equal(now.Add(seconds(9))) {
+				if _, counted := ended.Load(id); !counted || job.Status != cards.JobCompleted || !job.FinishedAt.Equal(now.Add(seconds(9))) {
 					h.Errorf("round %d: counted %v, job = %+v", round, counted, job)
 				}
 			}
@@ -235,7 +233,7 @@ func TestAJobEndsOnce(t *testing.T) {
 func TestPendingItemsAreCounted(t *testing.T) {
 	t.Parallel()
 	cardstest.OnBoth(t, func(h *cardstest.Data) {
-		storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(3), creations.Once{}))(h)
+		storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(3), cards.Once{}))(h)
 		for want := 3; want >= 0; want-- {
 			if n := storagetest.Must(h.PendingItems(h.Context()))(h); n != want {
 				h.Errorf("%d items are pending, want %d", n, want)
@@ -251,18 +249,22 @@ func TestOnlyJobsThatAreOverArePurged(t *testing.T) {
 	t.Parallel()
 	cardstest.OnBoth(t, func(h *cardstest.Data) {
 		for range 3 {
-			storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(1), creations.Once{}))(h)
+			storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(1), cards.Once{}))(h)
 		}
 		over := h.CreateNext(now)
 		h.CreateNext(now)
-		if n := storagetest.Must(h.PurgeCardJobs(h.Context(), now.Add(seconds(1))))(h); n != 0 {
+		const month = 30 * 24 * time.Hour
+		h.Clock = now.Add(month)
+		if n := storagetest.Must(h.Purge(h.Context()))(h); n != 0 {
 			h.Errorf("purged %d jobs that are not published", n)
 		}
 		storagetest.Must(h.MarkPublished(h.Context(), over.RequestUUID))(h)
-		if n := storagetest.Must(h.PurgeCardJobs(h.Context(), now))(h); n != 0 {
+		h.Clock = now.Add(month - time.Second)
+		if n := storagetest.Must(h.Purge(h.Context()))(h); n != 0 {
 			h.Errorf("purged %d jobs that are too new", n)
 		}
-		if n := storagetest.Must(h.PurgeCardJobs(h.Context(), now.Add(seconds(1))))(h); n != 1 {
+		h.Clock = now.Add(month)
+		if n := storagetest.Must(h.Purge(h.Context()))(h); n != 1 {
 			h.Errorf("purged %d, want 1", n)
 		}
 		_, err := h.CardJob(h.Context(), acme, over.JobUUID)
@@ -274,7 +276,7 @@ func TestOnlyJobsThatAreOverArePurged(t *testing.T) {
 func TestRequestUUIDsDifferAndAreRepeatable(t *testing.T) {
 	t.Parallel()
 	h := cardstest.New(t, storagetest.Open(t, storage.Options{}))
-	job := storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(500), creations.Once{}))(t)
+	job := storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(500), cards.Once{}))(t)
 	seen := map[string]bool{}
 	for _, item := range job.Items {
 		id := item.RequestUUID.String()

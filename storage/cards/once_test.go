@@ -1,4 +1,4 @@
-package creations_test
+package cards_test
 
 import (
 	"sync"
@@ -10,11 +10,10 @@ import (
 
 	"spendhook/storage/cards"
 	"spendhook/storage/cards/cardstest"
-	"spendhook/storage/creations"
 	"spendhook/storage/storagetest"
 )
 
-var once = creations.Once{Key: [32]byte{1}, Fingerprint: [32]byte{2}}
+var once = cards.Once{Key: [32]byte{1}, Fingerprint: [32]byte{2}}
 
 func TestOnceMakesOneCardAndReturnsItAsItWasMade(t *testing.T) {
 	t.Parallel()
@@ -33,9 +32,9 @@ func TestOnceMakesOneCardAndReturnsItAsItWasMade(t *testing.T) {
 		other := once
 		other.Fingerprint[0]++
 		_, err := h.CreateCard(h.Context(), acme, r, other)
-		storagetest.WantError(h.T, err, creations.ErrKeyReused)
+		storagetest.WantError(h.T, err, cards.ErrKeyReused)
 		_, err = h.CreateCardJob(h.Context(), acme, cardstest.Requests(1), other)
-		storagetest.WantError(h.T, err, creations.ErrKeyReused)
+		storagetest.WantError(h.T, err, cards.ErrKeyReused)
 		h.WantCards(1)
 
 		other = once
@@ -95,8 +94,8 @@ func TestOnceStoresOneJob(t *testing.T) {
 		if n := storagetest.Must(h.PendingItems(h.Context()))(h); n != 2 || first.Total != 3 {
 			h.Errorf("%d items are pending of %d", n, first.Total)
 		}
-		_, err := h.CreateCard(h.Context(), acme, cardstest.Request(), creations.Once{Key: once.Key})
-		storagetest.WantError(h.T, err, creations.ErrKeyReused)
+		_, err := h.CreateCard(h.Context(), acme, cardstest.Request(), cards.Once{Key: once.Key})
+		storagetest.WantError(h.T, err, cards.ErrKeyReused)
 	})
 }
 

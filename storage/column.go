@@ -1,6 +1,4 @@
-// Package column holds the Go values of columns: a UUID is 16 raw bytes, a time is
-// milliseconds since 1970.
-package column
+package storage
 
 import (
 	"database/sql/driver"

@@ -1,6 +1,4 @@
-// Package bulk keeps the jobs that create cards in bulk: their items, whose turn is next,
-// and the outcomes that are not published yet.
-package bulk
+package cards
 
 import (
 	"encoding/binary"
@@ -11,8 +9,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"spendhook/internal/invalid"
-	"spendhook/storage/cards"
-	"spendhook/storage/column"
+	"spendhook/storage"
 )
 
 const maxJobItems = 500
@@ -69,48 +66,44 @@ type Item struct {
 type jobRow struct {
 	bun.BaseModel `bun:"table:card_jobs,alias:j"`
 
-	UUID        column.Key   `bun:"uuid,pk"`
-	CompanyUUID column.Key   `bun:"company_uuid"`
-	CreatedAt   column.Time  `bun:"created_at"`
-	Pending     int          `bun:"pending"`
-	FinishedAt  *column.Time `bun:"finished_at"`
+	UUID        storage.Key   `bun:"uuid,pk"`
+	CompanyUUID storage.Key   `bun:"company_uuid"`
+	CreatedAt   storage.Time  `bun:"created_at"`
+	Pending     int           `bun:"pending"`
+	FinishedAt  *storage.Time `bun:"finished_at"`
 }
 
 type itemRow struct {
 	bun.BaseModel `bun:"table:card_job_items,alias:i"`
+	order
 
-	JobUUID      column.Key   `bun:"job_uuid,pk"`
-	Index        int          `bun:"item_index,pk"`
-	CompanyUUID  column.Key   `bun:"company_uuid"`
-	CreatedAt    int64        `bun:"created_at"`
-	RequestUUID  column.Key   `bun:"request_uuid"`
-	Type         string       `bun:"type"`
-	Alias        string       `bun:"alias"`
-	UserUUID     column.Key   `bun:"user_uuid"`
-	Threshold    *int64       `bun:"threshold"`
-	Periodicity  string       `bun:"periodicity"`
-	Status       ItemStatus   `bun:"status"`
-	CardUUID     *column.Key  `bun:"card_uuid"`
-	ErrorCode    string       `bun:"error_code"`
-	ErrorMessage string       `bun:"error_message"`
-	FinishedAt   *column.Time `bun:"finished_at"`
-	RetryAt      *int64       `bun:"retry_at"`
+	JobUUID      storage.Key   `bun:"job_uuid,pk"`
+	Index        int           `bun:"item_index,pk"`
+	CompanyUUID  storage.Key   `bun:"company_uuid"`
+	CreatedAt    storage.Time  `bun:"created_at"`
+	RequestUUID  storage.Key   `bun:"request_uuid"`
+	Status       ItemStatus    `bun:"status"`
+	CardUUID     *storage.Key  `bun:"card_uuid"`
+	ErrorCode    string        `bun:"error_code"`
+	ErrorMessage string        `bun:"error_message"`
+	FinishedAt   *storage.Time `bun:"finished_at"`
+	RetryAt      *int64        `bun:"retry_at"`
 }
 
 type outboxRow struct {
 	bun.BaseModel `bun:"table:card_outbox,alias:o"`
 
-	RequestUUID column.Key  `bun:"request_uuid,pk"`
-	CompanyUUID column.Key  `bun:"company_uuid"`
-	JobUUID     column.Key  `bun:"job_uuid"`
-	Index       int         `bun:"item_index"`
-	FinishedAt  column.Time `bun:"finished_at"`
+	RequestUUID storage.Key  `bun:"request_uuid,pk"`
+	CompanyUUID storage.Key  `bun:"company_uuid"`
+	JobUUID     storage.Key  `bun:"job_uuid"`
+	Index       int          `bun:"item_index"`
+	FinishedAt  storage.Time `bun:"finished_at"`
 }
 
 func (r *itemRow) item() Item {
 	return Item{
 		JobUUID: uuid.UUID(r.JobUUID), CompanyUUID: uuid.UUID(r.CompanyUUID), Index: r.Index,
-		RequestUUID: uuid.UUID(r.RequestUUID), Alias: r.Alias, UserUUID: uuid.UUID(r.UserUUID),
+		RequestUUID: uuid.UUID(r.RequestUUID), Alias: r.Name, UserUUID: uuid.UUID(r.HolderUUID),
 		Status: r.Status, CardUUID: (*uuid.UUID)(r.CardUUID),
 		ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, FinishedAt: r.FinishedAt.Pointer(),
 	}
@@ -149,22 +142,18 @@ func newJob(row jobRow, items []itemRow) Job {
 	return job
 }
 
-// checkItems reports the requests that have an invalid shape, by index.
-func checkItems(requests []cards.Request, currency string) error {
-	var e invalid.Error
-	for i, r := range requests {
-		r.Check(&e, fmt.Sprintf("/cardsRequests/%d/", i), currency)
-	}
-	return e.OrNil()
-}
-
-func checkCount(requests []cards.Request) error {
+// checkRequests reports a wrong number of requests, or the fields with an invalid shape.
+func checkRequests(requests []Request, currency string) error {
 	var e invalid.Error
 	if len(requests) == 0 {
 		e.Add("cardsRequests", "REQUIRED", "must have at least one item")
 	}
 	if len(requests) > maxJobItems {
 		e.Add("cardsRequests", "TOO_MANY", "must have at most %d items", maxJobItems)
+		return &e
+	}
+	for i, r := range requests {
+		r.check(&e, fmt.Sprintf("/cardsRequests/%d/", i), currency)
 	}
 	return e.OrNil()
 }

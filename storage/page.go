@@ -1,6 +1,4 @@
-// Package lists has the common parts of lists of spend data: pages, and filters by company and
-// by the value of a column.
-package lists
+package storage
 
 import (
 	"cmp"
@@ -8,8 +6,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/uptrace/bun"
-
-	"spendhook/storage/column"
 )
 
 const (
@@ -42,7 +38,7 @@ func InCompany(q *bun.SelectQuery, company *uuid.UUID) *bun.SelectQuery {
 	if company == nil {
 		return q.Where("company_uuid IN (SELECT uuid FROM companies)")
 	}
-	return q.Where("company_uuid = ?", column.Key(*company))
+	return q.Where("company_uuid = ?", Key(*company))
 }
 
 // WhereEqual narrows q to the rows that have the value, in capitals, in the
