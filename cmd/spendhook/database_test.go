@@ -83,7 +83,7 @@ func (o *outage) wantEverything(t *testing.T) {
 
 // A daemon without its database starts and delivers. Once the database is back, the daemon
 // serves the spend API without a restart, also after repeated outages.
-func TestDatabaseAway(t *testing.T) {
+func TestDatabaseIsDown(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t)
 	server.Stop()
