@@ -260,7 +260,7 @@ func (d *daemon) awaitRedis(ctx context.Context) error {
 	}
 	d.admin.unready.Store(new(starting))
 	d.memory.Read(ctx) // before the first event is accepted
-	for _, warning := range slices.Concat(status.Away, status.Warnings, d.memory.Warnings()) {
+	for _, warning := range slices.Concat(status.Down, status.Warnings, d.memory.Warnings()) {
 		d.log.Warn("Redis is up, with a warning", "warning", warning)
 	}
 	// A missing encryption key fails the start. Otherwise the daemon would encrypt with another

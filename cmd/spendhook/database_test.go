@@ -113,7 +113,7 @@ func TestDatabaseIsDown(t *testing.T) {
 	o.endpoint.awaits(t, o.emitted+1)
 	o.daemon.stop(t)
 	log := o.daemon.stderr.String()
-	if away, back := strings.Count(log, "the spend database is unavailable"), strings.Count(log, "the spend database is available again"); away != 2 || back != 2 {
-		t.Errorf("%d log lines say that it is unavailable and %d that it is available again, want 2 and 2", away, back)
+	if down, back := strings.Count(log, "the spend database is unavailable"), strings.Count(log, "the spend database is available again"); down != 2 || back != 2 {
+		t.Errorf("%d log lines say that it is unavailable and %d that it is available again, want 2 and 2", down, back)
 	}
 }

@@ -360,7 +360,7 @@ func TestLinksOfDeliveries(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &sub); err != nil {
 		t.Fatal(err, r)
 	}
-	e.knows(t, sub.UUID, sub.Secret)
+	e.setSubscriber(t, sub.UUID, sub.Secret)
 	d.cli(t, "", "event", "send", "--id", "evt_1", "--event", "PAYMENT_PAID").want(t, exitOK, "ACCEPTED", "")
 	e.awaits(t, 1)
 	e.mu.Lock()

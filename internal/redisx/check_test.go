@@ -115,7 +115,7 @@ func TestClusterIsCheckedPerMaster(t *testing.T) {
 	}
 	servers[2].Kill()
 	got = r.Check(t.Context())
-	wantOne(t, "server away", got.Away, servers[2].Addr()+": Redis does not answer")
+	wantOne(t, "server down", got.Down, servers[2].Addr()+": Redis does not answer")
 	if got.Up || !got.Answers() || len(got.Problems) != 1 {
 		t.Errorf("Check with a dead master = %+v", got)
 	}
