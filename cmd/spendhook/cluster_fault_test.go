@@ -246,8 +246,8 @@ func TestClusterShardOutage(t *testing.T) {
 	flows("events of all flow", sources...)
 	queue := shardOf(t, servers, "asynq:{spendhook}")
 	for i, fault := range []struct {
-		name        string
-		shard       int
+		name          string
+		shard         int
 		begin, repair func(*redistest.Server)
 	}{
 		{"the shard of the wake-ups hangs", queue, (*redistest.Server).Pause, (*redistest.Server).Resume},

@@ -58,8 +58,8 @@ func TestDaemonStartsWhileAShardIsDown(t *testing.T) {
 		t.Fatal("the keys and the wake-ups are on one shard")
 	}
 	for _, fault := range []struct {
-		id          string
-		shard       int
+		id            string
+		shard         int
 		begin, repair func(*redistest.Server)
 	}{
 		{"hangs", queue, (*redistest.Server).Pause, (*redistest.Server).Resume},

@@ -22,9 +22,6 @@ type Status struct {
 	Warnings []string // for operators
 }
 
-// Answers reports whether a server answers.
-func (s *Status) Answers() bool { return s.Up || len(s.Down) > 0 }
-
 // Check checks each server (EachMaster), within 1.5 s. It prefers INFO, because managed services
 // refuse CONFIG.
 func (r *Redis) Check(ctx context.Context) Status {
