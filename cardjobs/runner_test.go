@@ -357,7 +357,7 @@ func TestAnotherCompanyDoesNotWaitForABulk(t *testing.T) {
 	})
 }
 
-func TestDatabaseAwayWhileItWorks(t *testing.T) {
+func TestDatabaseIsDownWhileItWorks(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t)
 	h := build(t, storage.Options{URL: server.URL()})

@@ -122,7 +122,7 @@ type readiness struct {
 // Otherwise it answers 503 with the reasons.
 func (a *admin) readyz(w http.ResponseWriter, r *http.Request) {
 	status := a.check(r.Context())
-	answer := readiness{Problems: status.Problems, Warnings: slices.Concat(status.Away, status.Warnings, a.warnings())}
+	answer := readiness{Problems: status.Problems, Warnings: slices.Concat(status.Down, status.Warnings, a.warnings())}
 	if why := a.unready.Load(); why != nil {
 		answer.Problems = append(answer.Problems, *why)
 	}

@@ -99,9 +99,9 @@ func TestRedisWatch(t *testing.T) {
 	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "Redis does not answer") || !strings.Contains(got, "no problem any more") {
 		t.Errorf("logged:\n%s", got)
 	}
-	away := redisx.Status{Away: []string{"a:1: Redis does not answer"}}
-	both := redisx.Status{Away: []string{"a:1: Redis does not answer: other words", "b:1: Redis does not answer"}}
-	for _, s := range []redisx.Status{away, away, both, both, away, {Up: true}} {
+	one := redisx.Status{Down: []string{"a:1: Redis does not answer"}}
+	both := redisx.Status{Down: []string{"a:1: Redis does not answer: other words", "b:1: Redis does not answer"}}
+	for _, s := range []redisx.Status{one, one, both, both, one, {Up: true}} {
 		status = s
 		w.sample(t.Context())
 	}

@@ -586,7 +586,7 @@ func (s *site) raiseFormat() (end func()) {
 func databaseOutage() drill {
 	var server *pgtest.Server
 	return drill{
-		name: "the spend database is unavailable", alert: "SpendhookDatabaseAway",
+		name: "the spend database is unavailable", alert: "SpendhookDatabaseDown",
 		database: func(s *site) string {
 			server = pgtest.Start(s.t)
 			return server.URL()

@@ -246,9 +246,9 @@ func TestClusterShardOutage(t *testing.T) {
 	flows("events of all flow", sources...)
 	queue := shardOf(t, servers, "asynq:{spendhook}")
 	for i, fault := range []struct {
-		name        string
-		shard       int
-		begin, mend func(*redistest.Server)
+		name          string
+		shard         int
+		begin, repair func(*redistest.Server)
 	}{
 		{"the shard of the wake-ups hangs", queue, (*redistest.Server).Pause, (*redistest.Server).Resume},
 		{"the shard of the wake-ups is killed", queue, (*redistest.Server).Kill, (*redistest.Server).Restart},
@@ -276,9 +276,9 @@ func TestClusterShardOutage(t *testing.T) {
 				t.Errorf("%s: companies of other shards were answered 503 %d times: %s", fault.name, refused-before[k], s.last)
 			}
 		}
-		fault.mend(servers[fault.shard])
+		fault.repair(servers[fault.shard])
 		flows(fault.name+": events of all flow again", sources...)
-		t.Logf("fault %d, %s: away for %s", i+1, fault.name, time.Since(began).Round(100*time.Millisecond))
+		t.Logf("fault %d, %s: down for %s", i+1, fault.name, time.Since(began).Round(100*time.Millisecond))
 	}
 	stop()
 	running.Wait()

@@ -42,7 +42,7 @@ func companyPerShard(tb testing.TB, servers []*redistest.Server) []uuid.UUID {
 // A replica starts while a shard of a Cluster hangs, also that of the wake-ups, or is not there,
 // unless it is the shard of the encryption keys. It serves the companies of the other shards, and
 // those of the shard when it is back.
-func TestDaemonStartsWhileAShardIsAway(t *testing.T) {
+func TestDaemonStartsWhileAShardIsDown(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Cluster(t, 3, "--appendonly", "yes", "--appendfsync", "no", "--cluster-require-full-coverage", "no")
 	h := newInstallation(t, clusterURL(servers), briefRetries)
@@ -58,9 +58,9 @@ func TestDaemonStartsWhileAShardIsAway(t *testing.T) {
 		t.Fatal("the keys and the wake-ups are on one shard")
 	}
 	for _, fault := range []struct {
-		id          string
-		shard       int
-		begin, mend func(*redistest.Server)
+		id            string
+		shard         int
+		begin, repair func(*redistest.Server)
 	}{
 		{"hangs", queue, (*redistest.Server).Pause, (*redistest.Server).Resume},
 		{"killed", 3 - keys - queue, (*redistest.Server).Kill, (*redistest.Server).Restart},
@@ -89,8 +89,8 @@ func TestDaemonStartsWhileAShardIsAway(t *testing.T) {
 			eventually(t, patience, "it is delivered", func() bool { return endpoints[shard].has(id) })
 		}
 		eventually(t, patience, "the daemon is ready, with a warning", ready("with a warning"))
-		fault.mend(servers[fault.shard])
-		id := fault.id + "_mended"
+		fault.repair(servers[fault.shard])
+		id := fault.id + "_repaired"
 		eventually(t, patience, "an event of the shard is accepted", func() bool { return accepts(fault.shard, id) })
 		eventually(t, patience, "it is delivered", func() bool { return endpoints[fault.shard].has(id) })
 		eventually(t, patience, "the daemon is ready", ready("without"))

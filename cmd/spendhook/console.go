@@ -103,8 +103,8 @@ func (s *systemStatus) Status(ctx context.Context) (console.Status, error) {
 	memory := s.memory.Fullest()
 	status := console.Status{
 		Version: readBuild().Version, Replica: s.replica.id, Since: s.since,
-		Redis:    console.Part{Up: redis.Up, Problems: slices.Concat(redis.Problems, redis.Away), Warnings: append(redis.Warnings, s.memory.Warnings()...)},
-		Database: console.Part{Up: !s.database.away.Load(), Warnings: s.database.warnings()},
+		Redis:    console.Part{Up: redis.Up, Problems: slices.Concat(redis.Problems, redis.Down), Warnings: append(redis.Warnings, s.memory.Warnings()...)},
+		Database: console.Part{Up: !s.database.down.Load(), Warnings: s.database.warnings()},
 		Memory:   console.Memory{Used: memory.Used, Limit: memory.Limit, HighWater: memory.HighWater},
 	}
 	formats, err := storedformat.Read(ctx, s.redis.Client())

@@ -236,18 +236,14 @@ func (d *daemon) background(ctx context.Context, what string, work func(context.
 // started together. In a Cluster it waits only for the shard of the key sh:keys, with the check
 // values of the encryption keys. /readyz and the log show the reason meanwhile.
 func (d *daemon) awaitRedis(ctx context.Context) error {
-	status, said := d.redis.Check(ctx), false
-	for ; ; status = d.redis.Check(ctx) {
-		if status.Answers() {
-			err := d.redis.TryWrite(ctx)
-			if err == nil {
-				break
-			}
-			d.admin.unready.Store(new("the daemon is starting, and waits for Redis: " + err.Error()))
-			if !said {
-				d.log.Warn("waiting for Redis", "exception.message", err)
-			}
-			said = true
+	for logged := false; ; logged = true {
+		err := d.redis.TryWrite(ctx)
+		if err == nil {
+			break
+		}
+		d.admin.unready.Store(new("the daemon is starting, and waits for Redis: " + err.Error()))
+		if !logged {
+			d.log.Warn("waiting for Redis", "exception.message", err)
 		}
 		if !pause.For(ctx, 500*time.Millisecond) {
 			return ctx.Err()
@@ -255,7 +251,8 @@ func (d *daemon) awaitRedis(ctx context.Context) error {
 	}
 	d.admin.unready.Store(new(starting))
 	d.memory.Read(ctx) // before the first event is accepted
-	for _, warning := range slices.Concat(status.Away, status.Warnings, d.memory.Warnings()) {
+	status := d.redis.Check(ctx)
+	for _, warning := range slices.Concat(status.Down, status.Warnings, d.memory.Warnings()) {
 		d.log.Warn("Redis is up, with a warning", "warning", warning)
 	}
 	// A missing encryption key fails the start. Otherwise the daemon would encrypt with another

@@ -350,12 +350,12 @@ func (e *endpoint) subscribe(tb testing.TB, r *running, events ...string) gen.Su
 	if err := json.Unmarshal([]byte(answer), &created); err != nil || status != http.StatusCreated {
 		tb.Fatalf("subscribe: %d %s", status, answer)
 	}
-	e.knows(tb, created.UUID, created.Secret)
+	e.setSubscriber(tb, created.UUID, created.Secret)
 	return created
 }
 
-// knows sets the endpoint's subscriber and signing secret.
-func (e *endpoint) knows(tb testing.TB, subscriber uuid.UUID, secret string) {
+// setSubscriber sets the endpoint's subscriber and signing secret.
+func (e *endpoint) setSubscriber(tb testing.TB, subscriber uuid.UUID, secret string) {
 	tb.Helper()
 	e.mu.Lock()
 	defer e.mu.Unlock()

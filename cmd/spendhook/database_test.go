@@ -83,7 +83,7 @@ func (o *outage) wantEverything(t *testing.T) {
 
 // A daemon without its database starts and delivers. Once the database is back, the daemon
 // serves the spend API without a restart, also after repeated outages.
-func TestDatabaseAway(t *testing.T) {
+func TestDatabaseIsDown(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t)
 	server.Stop()
@@ -113,7 +113,7 @@ func TestDatabaseAway(t *testing.T) {
 	o.endpoint.awaits(t, o.emitted+1)
 	o.daemon.stop(t)
 	log := o.daemon.stderr.String()
-	if away, back := strings.Count(log, "the spend database is unavailable"), strings.Count(log, "the spend database is available again"); away != 2 || back != 2 {
-		t.Errorf("%d log lines say that it is unavailable and %d that it is available again, want 2 and 2", away, back)
+	if down, back := strings.Count(log, "the spend database is unavailable"), strings.Count(log, "the spend database is available again"); down != 2 || back != 2 {
+		t.Errorf("%d log lines say that it is unavailable and %d that it is available again, want 2 and 2", down, back)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -44,8 +43,8 @@ var companyScopes = slices.DeleteFunc(auth.KnownScopes(), func(scope string) boo
 	return scope == auth.ScopePlatform || scope == auth.ScopeOperator
 })
 
-// demo subscribes a receiver in this process, emits a few events, and prints their deliveries and
-// everything that the receiver gets, from then on.
+// demo subscribes a receiver in this process, emits three events, and prints their deliveries. It
+// also prints every later delivery to the receiver.
 func (d *daemon) demo(ctx context.Context, s *show, token string) (err error) {
 	defer func() {
 		if err != nil {
@@ -55,12 +54,8 @@ func (d *daemon) demo(ctx context.Context, s *show, token string) (err error) {
 	if err := d.loadDemoData(ctx); err != nil {
 		return err
 	}
-	ready := make(chan struct{})
-	printDeliveries := sync.OnceFunc(func() { close(ready) })
-	defer printDeliveries()
-	r := &receiver{status: failOnce(), print: func(got received) {
-		<-ready
-		s.posted(got)
+	r := &receiver{status: http.StatusNoContent, print: func(e received) {
+		fmt.Fprintf(s.out, "  POST %d   %-29s %s   signature %s\n", e.Answered, typeOf(e.Body), e.ID, verification(e.Verified))
 	}}
 	address, err := d.listen(ctx, "127.0.0.1:0", service{name: "demo receiver", handler: r, answer: answerTimeout})
 	if err != nil {
@@ -73,31 +68,29 @@ func (d *daemon) demo(ctx context.Context, s *show, token string) (err error) {
 	for _, secret := range sub.LiveSecrets(time.Now()) {
 		r.addSecret(secret.Reveal())
 	}
+	fmt.Fprintf(s.out, "\nThree events are accepted, signed and sent to %s\n", sub.CallbackURL)
 	batch := demoEvents(time.Now())
 	results, err := d.publisher.Accept(ctx, batch)
 	if err != nil {
 		return err
 	}
-	s.heading("three events are accepted")
-	for i, r := range results {
-		if r.Err != nil {
-			return r.Err
-		}
-		s.accepted(batch[i], r.Status)
-	}
-	s.heading("each is signed and sent to " + sub.CallbackURL)
-	printDeliveries()
 	var sent []delivery.Delivery
-	for _, r := range results {
-		list, err := d.attempted(ctx, events.Ref{Company: developerCompany, ID: r.ID})
+	for i, result := range results {
+		if result.Err != nil {
+			return result.Err
+		}
+		fmt.Fprintf(s.out, "  %s   %-29s %s\n", result.Status, batch[i].Type, result.ID)
+		list, err := d.attempted(ctx, events.Ref{Company: developerCompany, ID: result.ID})
 		if err != nil {
 			return err
 		}
 		sent = append(sent, list...)
 	}
-	s.heading("their deliveries (the last one was made to fail once; it is sent again)")
+	fmt.Fprint(s.out, "\nTheir deliveries\n")
 	for _, one := range sent {
-		s.delivery(one)
+		for _, attempt := range one.Attempts {
+			fmt.Fprintf(s.out, "  %-9s  %-29s %s   attempt %d: %d\n", one.Status, one.EventType, one.ID, attempt.Number, attempt.StatusCode)
+		}
 	}
 	s.hints(token, sent[0].PublicID())
 	return nil
@@ -147,20 +140,6 @@ func (d *daemon) attempted(ctx context.Context, ref events.Ref) ([]delivery.Deli
 		if !pause.For(ctx, 20*time.Millisecond) {
 			return nil, errors.New("the events were not delivered; see the log")
 		}
-	}
-}
-
-// failOnce returns the status 500 for the first attempt of each CARD_CREATION_REQUEST_ERROR, so
-// that the demo shows a retry.
-func failOnce() func(received) int {
-	var failed sync.Map // ids of events
-	return func(got received) int {
-		if typeOf(got.Body) == "CARD_CREATION_REQUEST_ERROR" {
-			if _, again := failed.LoadOrStore(got.ID, true); !again {
-				return http.StatusInternalServerError
-			}
-		}
-		return http.StatusNoContent
 	}
 }
 

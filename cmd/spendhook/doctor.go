@@ -267,7 +267,7 @@ func (d *doctor) connect(ctx context.Context) {
 	for _, p := range status.Problems {
 		d.problem("start Redis if it does not answer, else "+settings+"; the daemon is not ready until then", "%s", p)
 	}
-	for _, p := range status.Away {
+	for _, p := range status.Down {
 		d.problem("start this server, or free its disk; until then only the companies of other shards are served, and the other checks of Redis are not made", "%s", p)
 	}
 	for _, w := range status.Warnings {

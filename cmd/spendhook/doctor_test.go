@@ -97,20 +97,20 @@ func TestDoctor(t *testing.T) {
 }
 
 // While a shard of a Cluster is unavailable, doctor names it.
-func TestDoctorNamesTheShardThatIsAway(t *testing.T) {
+func TestDoctorNamesTheShardThatIsDown(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Cluster(t, 3, "--cluster-require-full-coverage", "no", "--maxmemory", "100mb")
 	h := newInstallation(t, clusterURL(servers), "")
 	file := filepath.Join(h.dir, "config.yml")
 	h.settings(t, "dev: true\nredis: "+clusterURL(servers)+"\n")
 	h.start(t).stop(t)
-	away := servers[(shardOf(t, servers, "sh:keys")+1)%len(servers)]
-	away.Pause()
-	defer away.Resume()
+	down := servers[(shardOf(t, servers, "sh:keys")+1)%len(servers)]
+	down.Pause()
+	defer down.Resume()
 	var got map[string]finding
-	eventually(t, patience, "doctor names the server that is away", func() bool { // a busy machine may delay another one's answer
+	eventually(t, patience, "doctor names the server that is down", func() bool { // a busy machine may delay another one's answer
 		got = found(t, exitFailure, "--config", file, "--data-dir", h.dir)
-		return strings.HasPrefix(got["Redis"].Message, away.Addr()+": ")
+		return strings.HasPrefix(got["Redis"].Message, down.Addr()+": ")
 	})
 	wantFound(t, got, map[string]string{"Redis": findingProblem, "spend database": findingOK})
 }

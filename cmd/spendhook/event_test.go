@@ -113,7 +113,7 @@ func TestEventSendPrintsRefusedLines(t *testing.T) {
 	r.want(t, exitFailure, "", "line 4: e1: EVENT_CONFLICT: known with another content")
 }
 
-func TestEventSendRetriesWhenTheDaemonIsAway(t *testing.T) {
+func TestEventSendRetriesWhenTheDaemonIsDown(t *testing.T) {
 	t.Parallel()
 	f := newFakeAPI(t, func(n int, batch []map[string]any) (int, []string) {
 		if n == 1 {

@@ -69,8 +69,7 @@ func (c *listenCmd) Run(ctx context.Context, term *stdio) error {
 		return err
 	}
 	r := &receiver{
-		secrets: secrets, delay: c.Delay, left: c.Count, done: done,
-		status: func(received) int { return c.Status }, print: printer(term.Out),
+		secrets: secrets, delay: c.Delay, left: c.Count, done: done, status: c.Status, print: printer(term.Out),
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Addr)
 	if err != nil {
@@ -129,7 +128,7 @@ func (c *listenCmd) join(ctx context.Context, r *receiver, address string, term 
 // receiver answers deliveries and passes each to print.
 type receiver struct {
 	delay  time.Duration
-	status func(received) int // of the answer, unless the signature is wrong
+	status int // of the answer, unless the signature is wrong
 	print  func(received)
 	done   context.CancelFunc // called when left reaches 0
 
@@ -173,7 +172,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	got := received{At: time.Now(), ID: req.Header.Get(signature.HeaderID), Body: body}
 	got.Verified = r.verify(req.Header, body)
 	if got.Verified == nil || errors.Is(got.Verified, errNoSecret) {
-		got.Answered = r.status(got)
+		got.Answered = r.status
 	} else {
 		got.Answered = http.StatusUnauthorized
 	}

@@ -229,7 +229,7 @@ func TestClientCommandsSayWhatIsWrong(t *testing.T) {
 	create := []string{"client", "create", "--name", "n"}
 	h.auth(t, append(create, "--scope", "events:all")...).want(t, exitFailure, "", "scopes: unknown scope")
 	h.auth(t, append(create, "--scope", "platform", "--company", developerCompany.String())...).want(t, exitFailure, "", "beyond one company")
-	h.auth(t, append(create, "--scope", "platform", "--certificate", broken)...).want(t, exitFailure, "", "is not a PEM certificate")
+	h.auth(t, append(create, "--scope", "platform", "--certificate", broken)...).want(t, exitFailure, "", "holds no certificate (PEM)")
 	h.auth(t, append(create, "--scope", "platform", "--certificate", "none.pem")...).want(t, exitFailure, "", "none.pem")
 	h.auth(t, append(create, "--scope", "platform", "--no-secret")...).want(t, exitFailure, "", "certificates: a client without a secret needs one")
 	h.auth(t, append(create, "--scope", "platform", "--no-secret", "--certificate", strings.Repeat("A", 43))...).want(t, exitOK, "client id", "its requests may name any company")

@@ -83,7 +83,7 @@ func TestResourceCommands(t *testing.T) {
 	if err := json.Unmarshal([]byte(created), &sub); err != nil || len(sub.Events) != 2 || sub.RateLimit == nil || (*sub.Headers)["Authorization"] != "***" {
 		t.Fatalf("%v: %s", err, created)
 	}
-	e.knows(t, sub.UUID, sub.Secret)
+	e.setSubscriber(t, sub.UUID, sub.Secret)
 	id := sub.UUID.String()
 	if got := ok("", "subscriber", "list", "--name", "book", "--enabled", "--events", "CARD_ISSUED", "-o", "name"); got != id {
 		t.Errorf("listed %q, want %s", got, id)

@@ -100,7 +100,7 @@ func (c *serveCmd) greet(ctx context.Context, d *daemon, term *stdio) error {
 		return err
 	}
 	link, err := d.developerLink(ctx)
-	if err != nil { // the shard of the console's keys may be away
+	if err != nil { // the shard of the console's keys may be down
 		link = "none, because of an error: " + err.Error()
 	}
 	s := &show{out: term.Out, base: d.base(), curl: "curl -sS"}

@@ -3,15 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
 	"time"
-
-	"spendhook/dispatcher/delivery"
-	"spendhook/events"
-	"spendhook/events/publish"
 )
 
-// show prints the daemon's work for a developer.
+// show prints addresses and example requests for a developer.
 type show struct {
 	out  io.Writer
 	base string // URL of the API
@@ -29,31 +24,9 @@ spendhook is running, for this machine only
 `, s.base, adminAddress, consoleLink)
 }
 
-func (s *show) heading(text string) { fmt.Fprintf(s.out, "\n%s\n", text) }
-
-func (s *show) accepted(e events.Event, status publish.Status) {
-	fmt.Fprintf(s.out, "  %s   %-29s %s\n", status, e.Type, e.ID)
-}
-
-func (s *show) posted(e received) {
-	fmt.Fprintf(s.out, "  POST %d   %-29s %s   signature %s\n", e.Answered, typeOf(e.Body), e.ID, verification(e.Verified))
-}
-
-func (s *show) delivery(d delivery.Delivery) {
-	attempts := make([]string, len(d.Attempts))
-	for i, a := range d.Attempts {
-		attempts[i] = fmt.Sprintf("attempt %d: %d", a.Number, a.StatusCode)
-	}
-	if next := d.NextAttemptAt(); next != nil {
-		attempts = append(attempts, "next at "+next.Local().Format("15:04:05"))
-	}
-	fmt.Fprintf(s.out, "  %-9s  %-29s %s   %s\n", d.Status, d.EventType, d.ID, strings.Join(attempts, ", "))
-}
-
 // hints prints commands to paste into another terminal. The token is valid for a day.
 func (s *show) hints(token, deliveryID string) {
-	s.heading("Try it in another terminal")
-	fmt.Fprintf(s.out, "\nexport TOKEN=%s\n# for the command line, bin/spendhook help: export SPENDHOOK_TOKEN=$TOKEN\n", token)
+	fmt.Fprintf(s.out, "\nTry it in another terminal\n\nexport TOKEN=%s\n# for the command line, bin/spendhook help: export SPENDHOOK_TOKEN=$TOKEN\n", token)
 	s.hintEmit()
 	s.hint("list deliveries", "/api/v1/deliveries")
 	s.hint("list subscribers", "/api/v1/subscribers")

@@ -95,7 +95,7 @@ func (w *redisWatch) sample(ctx context.Context) {
 		w.safe.Set(1)
 	}
 	found := make(map[string]bool)
-	for _, problem := range slices.Concat(status.Problems, status.Away) {
+	for _, problem := range slices.Concat(status.Problems, status.Down) {
 		what, _, _ := strings.Cut(problem, ": ") // the text of an error may change from check to check
 		found[what] = true
 		if !w.known[what] {
@@ -121,7 +121,7 @@ type databaseWatch struct {
 	up    prometheus.Gauge
 	log   *slog.Logger
 	first chan struct{} // closed after the first check
-	away  atomic.Bool
+	down  atomic.Bool
 }
 
 func newDatabaseWatch(store *storage.DB, reg prometheus.Registerer, log *slog.Logger) *databaseWatch {
@@ -139,7 +139,7 @@ func (w *databaseWatch) run(ctx context.Context) {
 	wait := w.sample(ctx, check)
 	close(w.first)
 	for pause.For(ctx, wait) {
-		if !w.away.Load() {
+		if !w.down.Load() {
 			check = w.store.Ping
 		}
 		wait = w.sample(ctx, check)
@@ -153,7 +153,7 @@ func (w *databaseWatch) sample(ctx context.Context, check func(context.Context) 
 	if ctx.Err() != nil { // the shutdown ended the check
 		return 0
 	}
-	was := w.away.Swap(err != nil)
+	was := w.down.Swap(err != nil)
 	switch {
 	case err != nil && !was:
 		w.log.Error("the spend database is unavailable; deliveries continue", "exception.message", err)
@@ -171,7 +171,7 @@ func (w *databaseWatch) sample(ctx context.Context, check func(context.Context) 
 // warnings returns warnings for /readyz. Without the database the daemon is still ready: deliveries
 // do not use it.
 func (w *databaseWatch) warnings() []string {
-	if w.away.Load() {
+	if w.down.Load() {
 		return []string{"the spend database does not answer: cards, reimbursements, locations and statements answer 503"}
 	}
 	return nil
@@ -205,7 +205,7 @@ func (d *daemon) watchCertificates(ctx context.Context) error {
 	return nil
 }
 
-// checkCertificates returns the wait until the next check. A check fails while a shard is away.
+// checkCertificates returns the wait until the next check. A check fails while a shard is down.
 func (d *daemon) checkCertificates(ctx context.Context, ending *atomic.Int64) time.Duration {
 	some, count, err := d.certificates.ExpiringBefore(ctx, time.Now().Add(certificateNotice))
 	if err != nil {

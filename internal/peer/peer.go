@@ -27,7 +27,7 @@ const (
 // What Resolve refuses.
 var (
 	// ErrMalformed: a trusted proxy forwards what is not a certificate.
-	ErrMalformed = clientcert.ErrMalformed
+	ErrMalformed = errors.New("the forwarded client certificate is malformed")
 	// ErrUntrusted: no present authority verifies the certificate.
 	ErrUntrusted = errors.New("the client certificate is not trusted")
 	// ErrInClear: the request came over the network without TLS, and not from
@@ -55,7 +55,7 @@ type Options struct {
 // Resolver finds the client of a request. It is safe for concurrent use.
 type Resolver struct {
 	opts     Options
-	verifier *clientcert.Verifier
+	verifier *verifier
 }
 
 // New returns a Resolver for these options.
@@ -63,7 +63,7 @@ func New(o Options) *Resolver {
 	if o.Authorities == nil {
 		o.Authorities = func() *x509.CertPool { return nil }
 	}
-	return &Resolver{opts: o, verifier: clientcert.NewVerifier(o.Authorities, o.Now)}
+	return &Resolver{opts: o, verifier: newVerifier(o.Authorities, o.Now)}
 }
 
 type contextKey struct{}
@@ -123,7 +123,7 @@ func (p *Resolver) certificate(r *http.Request, proxied bool, direct netip.Addr,
 	}
 	// The handshake has verified the certificate, but maybe long ago: since then the authorities
 	// may have changed and the certificate may have expired.
-	if p.verifier.Verify(r.TLS.PeerCertificates) != nil {
+	if p.verifier.verify(r.TLS.PeerCertificates) != nil {
 		return nil, ErrUntrusted
 	}
 	return r.TLS.PeerCertificates[0], nil
@@ -133,15 +133,15 @@ func (p *Resolver) fromProxy(lines []string) (*x509.Certificate, error) {
 	if len(lines) == 0 {
 		return nil, nil //nolint:nilnil // no certificate is no error
 	}
-	parse := clientcert.ParseHeader
+	parse := parseHeader
 	if p.opts.Header == XFCC {
-		parse = clientcert.ParseXFCC
+		parse = parseXFCC
 	}
 	cert, err := parse(lines)
 	if cert == nil || err != nil || p.opts.Authorities() == nil {
 		return cert, err
 	}
-	if p.verifier.Verify([]*x509.Certificate{cert}) != nil {
+	if p.verifier.verify([]*x509.Certificate{cert}) != nil {
 		return nil, ErrUntrusted
 	}
 	return cert, nil

@@ -51,14 +51,14 @@ func TestMemoryIsAdmittedInParts(t *testing.T) {
 		t.Fatalf("read %+v", u)
 	}
 	left := u.HighWater - u.Used
-	reserved, free, giveBack := g.Reserve(t.Context(), "", math.MaxInt64)
+	reserved, free, release := g.Reserve(t.Context(), "", math.MaxInt64)
 	if free != left || reserved != left/8 {
 		t.Errorf("reserved %d, free %d, want %d, %d", reserved, free, left/8, left)
 	}
 	if again, _, _ := g.Reserve(t.Context(), "", 1); again != 0 {
 		t.Error("more than the part was admitted between two readings")
 	}
-	giveBack(10)
+	release(10)
 	if again, _, _ := g.Reserve(t.Context(), "", 20); again != 10 {
 		t.Errorf("of 10 bytes that were given back %d were admitted", again)
 	}
@@ -69,7 +69,7 @@ func TestMemoryIsAdmittedInParts(t *testing.T) {
 	if free > left-40<<20 || reserved != free/8 {
 		t.Errorf("after 40 MiB more: reserved %d, free %d", reserved, free)
 	}
-	giveBack(1 << 30)
+	release(1 << 30)
 	if again, _, _ := g.Reserve(t.Context(), "", 1); again != 0 {
 		t.Error("what an earlier reading granted was given back to this one")
 	}
@@ -87,7 +87,7 @@ func TestMemoryIsAdmittedInParts(t *testing.T) {
 	}
 }
 
-func TestMemoryOfAServerThatIsAway(t *testing.T) {
+func TestMemoryOfAServerThatIsDown(t *testing.T) {
 	t.Parallel()
 	g := guard(t, redismemory.Options{HighWater: 0.8}, "--maxmemory", "100mb")
 	before := g.Fullest()

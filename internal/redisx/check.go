@@ -18,12 +18,9 @@ import (
 type Status struct {
 	Up       bool     // every server answers
 	Problems []string // make the daemon unready
-	Away     []string // masters of a Cluster that are down, if another one answers; else they are Problems
+	Down     []string // masters of a Cluster that are down, if another one answers; else they are Problems
 	Warnings []string // for operators
 }
-
-// Answers reports whether a server answers.
-func (s *Status) Answers() bool { return s.Up || len(s.Away) > 0 }
 
 // Check checks each server (EachMaster), within 1.5 s. It prefers INFO, because managed services
 // refuse CONFIG.
@@ -41,8 +38,8 @@ func (r *Redis) Check(ctx context.Context) Status {
 		all.merge(s, name)
 		return nil
 	})
-	if len(all.Away) == servers {
-		all.Problems, all.Away = all.Away, nil
+	if len(all.Down) == servers {
+		all.Problems, all.Down = all.Down, nil
 	}
 	if err != nil {
 		all.down("Redis Cluster does not answer: %v", err)
@@ -51,7 +48,7 @@ func (r *Redis) Check(ctx context.Context) Status {
 		all.down("Redis is down: is its disk full?")
 	}
 	slices.Sort(all.Problems)
-	slices.Sort(all.Away)
+	slices.Sort(all.Down)
 	slices.Sort(all.Warnings)
 	return all
 }
@@ -139,7 +136,7 @@ func ParseInfo(text string) map[string]string {
 }
 
 // merge adds the status of the server with this name. The problem of a server that is down goes
-// to Away.
+// to Down.
 func (s *Status) merge(other Status, name string) {
 	prefix := ""
 	if name != "" {
@@ -150,7 +147,7 @@ func (s *Status) merge(other Status, name string) {
 		if other.Up {
 			s.problem("%s%s", prefix, p)
 		} else {
-			s.Away = append(s.Away, prefix+p)
+			s.Down = append(s.Down, prefix+p)
 		}
 	}
 	for _, w := range other.Warnings {

@@ -115,13 +115,13 @@ func TestClusterIsCheckedPerMaster(t *testing.T) {
 	}
 	servers[2].Kill()
 	got = r.Check(t.Context())
-	wantOne(t, "server away", got.Away, servers[2].Addr()+": Redis does not answer")
-	if got.Up || !got.Answers() || len(got.Problems) != 1 {
+	wantOne(t, "server down", got.Down, servers[2].Addr()+": Redis does not answer")
+	if got.Up || len(got.Problems) != 1 {
 		t.Errorf("Check with a dead master = %+v", got)
 	}
 	servers[0].Kill()
 	servers[1].Kill()
-	if got := r.Check(t.Context()); got.Up || got.Answers() || len(got.Problems) != 3 {
+	if got := r.Check(t.Context()); got.Up || len(got.Down) != 0 || len(got.Problems) != 3 {
 		t.Errorf("Check of dead masters = %+v", got)
 	}
 }

@@ -1,4 +1,4 @@
-package clientcert_test
+package peer
 
 import (
 	"bytes"
@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"spendhook/internal/clientcert"
 	"spendhook/internal/devca"
 )
 
@@ -52,7 +51,7 @@ func TestParseHeader(t *testing.T) {
 	cert := issue(t, authority(t))
 	good := ":" + base64.StdEncoding.EncodeToString(cert.Raw) + ":"
 	for _, lines := range [][]string{{good}, {" " + good + " "}, {good + ";a=1"}} {
-		got, err := clientcert.ParseHeader(lines)
+		got, err := parseHeader(lines)
 		if err != nil || !got.Equal(cert) {
 			t.Errorf("%q: %v", lines, err)
 		}
@@ -73,7 +72,7 @@ func TestParseHeader(t *testing.T) {
 		"inner list":       {"(" + good + ")"},
 		"followed by more": {good + " x"},
 	} {
-		if got, err := clientcert.ParseHeader(lines); !errors.Is(err, clientcert.ErrMalformed) || got != nil {
+		if got, err := parseHeader(lines); !errors.Is(err, ErrMalformed) || got != nil {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
@@ -110,7 +109,7 @@ func TestParseXFCC(t *testing.T) {
 		"last line":           {foreign, c},
 		"any case":            {"hash=" + hashOf(cert) + ";CERT=" + escaped(cert)},
 	} {
-		got, err := clientcert.ParseXFCC(lines)
+		got, err := parseXFCC(lines)
 		if err != nil || !got.Equal(cert) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -119,7 +118,7 @@ func TestParseXFCC(t *testing.T) {
 		"hash alone":            hash,
 		"last element has none": c + `,By=spiffe://proxy;` + hash,
 	} {
-		if got, err := clientcert.ParseXFCC([]string{value}); got != nil || err != nil {
+		if got, err := parseXFCC([]string{value}); got != nil || err != nil {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
@@ -143,7 +142,7 @@ func TestParseXFCC(t *testing.T) {
 		"empty cert":              `Cert=""`,
 		"an earlier one is wrong": `Cert="x,` + c,
 	} {
-		if got, err := clientcert.ParseXFCC([]string{value}); !errors.Is(err, clientcert.ErrMalformed) || got != nil {
+		if got, err := parseXFCC([]string{value}); !errors.Is(err, ErrMalformed) || got != nil {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
@@ -160,10 +159,10 @@ func FuzzParseXFCC(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
-		if got, err := clientcert.ParseXFCC([]string{value}); err != nil && got != nil {
+		if got, err := parseXFCC([]string{value}); err != nil && got != nil {
 			t.Error("a certificate and an error")
 		}
-		got, err := clientcert.ParseXFCC([]string{value, `Cert="` + escaped(mine) + `"`})
+		got, err := parseXFCC([]string{value, `Cert="` + escaped(mine) + `"`})
 		if err == nil && !got.Equal(mine) {
 			t.Errorf("a client's value replaced the proxy's own element: %q", value)
 		}
@@ -174,7 +173,7 @@ func FuzzParseHeader(f *testing.F) {
 	f.Add(":aGVsbG8=:")
 	f.Add("(:aGVsbG8=:);a")
 	f.Fuzz(func(t *testing.T, value string) {
-		if got, err := clientcert.ParseHeader([]string{value}); (got == nil) == (err == nil) {
+		if got, err := parseHeader([]string{value}); (got == nil) == (err == nil) {
 			t.Errorf("%v, %v", got, err)
 		}
 	})
@@ -184,10 +183,10 @@ func TestVerifier(t *testing.T) {
 	t.Parallel()
 	ca, otherCA := authority(t), authority(t)
 	clock, pool := time.Now(), ca.Pool()
-	v := clientcert.NewVerifier(func() *x509.CertPool { return pool }, func() time.Time { return clock })
+	v := newVerifier(func() *x509.CertPool { return pool }, func() time.Time { return clock })
 	good := []*x509.Certificate{issue(t, ca)}
 	for range 2 {
-		if err := v.Verify(good); err != nil {
+		if err := v.verify(good); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -197,20 +196,20 @@ func TestVerifier(t *testing.T) {
 		"expired":           issue(t, ca, func(l *devca.Leaf) { l.NotAfter = clock.Add(-time.Second) }),
 		"not yet valid":     issue(t, ca, func(l *devca.Leaf) { l.NotBefore = clock.Add(time.Minute) }),
 	} {
-		if v.Verify([]*x509.Certificate{cert}) == nil {
+		if v.verify([]*x509.Certificate{cert}) == nil {
 			t.Errorf("%s: verified", name)
 		}
 	}
 	clock = clock.Add(2 * time.Hour)
-	if v.Verify(good) == nil {
+	if v.verify(good) == nil {
 		t.Error("expired meanwhile, but remembered")
 	}
 	clock = clock.Add(-2 * time.Hour)
-	if err := v.Verify(good); err != nil {
+	if err := v.verify(good); err != nil {
 		t.Fatal(err)
 	}
 	pool = otherCA.Pool()
-	if v.Verify(good) == nil {
+	if v.verify(good) == nil {
 		t.Error("its authority is gone, but remembered")
 	}
 }

@@ -1,24 +1,20 @@
-package clientcert
+package peer
 
 import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
-	"errors"
 	"net/url"
 	"strings"
 
 	"github.com/dunglas/httpsfv"
 )
 
-// ErrMalformed is a forwarded certificate that cannot be read.
-var ErrMalformed = errors.New("the forwarded client certificate is malformed")
-
-// ParseHeader reads the lines of a Client-Cert field (RFC 9440 section 2.2):
+// parseHeader reads the lines of a Client-Cert field (RFC 9440 section 2.2):
 // one byte sequence of RFC 8941 that holds the certificate's DER. The error is
 // ErrMalformed.
-func ParseHeader(lines []string) (*x509.Certificate, error) {
+func parseHeader(lines []string) (*x509.Certificate, error) {
 	item, err := httpsfv.UnmarshalItem(lines)
 	if err != nil {
 		return nil, ErrMalformed // the library's text may repeat the value
@@ -30,11 +26,11 @@ func ParseHeader(lines []string) (*x509.Certificate, error) {
 	return parse(der)
 }
 
-// ParseXFCC reads the lines of an X-Forwarded-Client-Cert field, as Envoy
+// parseXFCC reads the lines of an X-Forwarded-Client-Cert field, as Envoy
 // writes it. Of several elements the last counts, the one of the nearest proxy.
 // A last element without Cert names no certificate: the result is nil then.
 // The error is ErrMalformed, also for a Hash that is not the certificate's.
-func ParseXFCC(lines []string) (*x509.Certificate, error) {
+func parseXFCC(lines []string) (*x509.Certificate, error) {
 	pairs, err := lastElement(strings.Join(lines, ","))
 	if err != nil {
 		return nil, err
