@@ -30,7 +30,7 @@ func number(title, unit, expr string) panel {
 	return panel{title: title, unit: unit, number: true, queries: []query{{expr, ""}}}
 }
 
-// quantiles are those of a histogram.
+// quantiles returns queries for the median and the 99th percentile of a histogram.
 func quantiles(histogram, selector, by string) []query {
 	var out []query
 	for _, q := range []string{"0.5", "0.99"} {
