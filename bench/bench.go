@@ -160,14 +160,14 @@ func (b *bench) note(format string, args ...any) {
 }
 
 // add adds a figure with its value in each round.
-func (b *bench) add(scenario, name, unit string, way better, values ...float64) *figure {
+func (b *bench) add(scenario, name, unit string, way direction, values ...float64) *figure {
 	f := newFigure(scenario, name, unit, way, values)
 	b.figures = append(b.figures, f)
 	return f
 }
 
 // addOf adds a figure whose value in each round f returns.
-func addOf[T any](b *bench, scenario, name, unit string, way better, rounds []T, f func(T) float64) *figure {
+func addOf[T any](b *bench, scenario, name, unit string, way direction, rounds []T, f func(T) float64) *figure {
 	return b.add(scenario, name, unit, way, each(rounds, f)...)
 }
 

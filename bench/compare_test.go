@@ -9,7 +9,7 @@ import (
 
 func TestJudge(t *testing.T) {
 	t.Parallel()
-	f := func(way better, values ...float64) *figure { return newFigure("s", "n", "", way, values) }
+	f := func(way direction, values ...float64) *figure { return newFigure("s", "n", "", way, values) }
 	for _, c := range []struct {
 		name          string
 		before, after *figure
@@ -33,7 +33,7 @@ func TestJudge(t *testing.T) {
 func TestGoals(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		way  better
+		way  direction
 		goal float64
 		met  bool
 	}{{more, 2, true}, {more, 2.1, false}, {less, 2, true}, {less, 1.9, false}} {

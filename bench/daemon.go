@@ -27,7 +27,7 @@ type daemon struct {
 	token       string
 }
 
-// daemonOptions say how to run a daemon.
+// daemonOptions are the options of a daemon.
 type daemonOptions struct {
 	program, dir, id, redis string
 	storage                 string   // a database's URL; empty: SQLite in the data directory

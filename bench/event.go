@@ -16,7 +16,7 @@ const (
 )
 
 // eventID contains the run, the number n of the event, and its send time. From the id alone the
-// receiver knows which event it received, how late, and how often.
+// receiver derives which event it received, how late, and how often.
 type eventID struct {
 	run, n int64
 	sent   time.Time // to the microsecond

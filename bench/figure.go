@@ -2,12 +2,12 @@ package main
 
 import "slices"
 
-// better says which way a figure improves.
-type better string
+// direction is the direction in which a figure improves.
+type direction string
 
 const (
-	more better = "more"
-	less better = "less"
+	more direction = "more"
+	less direction = "less"
 )
 
 // figure is one measured quantity, with its value in every round.
@@ -15,7 +15,7 @@ type figure struct {
 	Scenario string    `json:"scenario"`
 	Name     string    `json:"name"`
 	Unit     string    `json:"unit"`
-	Better   better    `json:"better,omitempty"` // empty: neither way
+	Better   direction `json:"better,omitempty"` // empty: neither way
 	Goal     *float64  `json:"goal,omitempty"`   // the worst acceptable median
 	Every    bool      `json:"every,omitempty"`  // the goal is for every value
 	Must     bool      `json:"must,omitempty"`   // the goal holds on any machine, however busy
@@ -23,7 +23,7 @@ type figure struct {
 	Values   []float64 `json:"values"`
 }
 
-func newFigure(scenario, name, unit string, way better, values []float64) *figure {
+func newFigure(scenario, name, unit string, way direction, values []float64) *figure {
 	return &figure{Scenario: scenario, Name: name, Unit: unit, Better: way, Median: median(values), Values: values}
 }
 

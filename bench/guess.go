@@ -69,16 +69,16 @@ func (guessCmd) Run(ctx context.Context, term *console) error {
 	if err := json.NewDecoder(term.in).Decode(&spec); err != nil {
 		return fmt.Errorf("read the spec: %w", err)
 	}
-	if err := yield(); err != nil {
+	if err := lowerPriority(); err != nil {
 		return err
 	}
 	return json.NewEncoder(term.out).Encode(spec.run(ctx))
 }
 
-// yield gives this process the lowest CPU priority, because a real attacker does not use the
-// cores of the daemon. Linux schedules each thread by a policy of its own; a new thread
-// inherits the policy of the thread that started it.
-func yield() error {
+// lowerPriority gives this process the lowest CPU priority, because a real attacker does not use
+// the cores of the daemon. Linux has a scheduling policy for each thread. A new thread inherits the
+// policy of the thread that started it.
+func lowerPriority() error {
 	threads, err := os.ReadDir("/proc/self/task")
 	for _, thread := range threads {
 		id, e := strconv.Atoi(thread.Name())

@@ -45,7 +45,7 @@ func (hostileCmd) Run(ctx context.Context, term *console) error {
 	if err := json.NewDecoder(term.in).Decode(&spec); err != nil {
 		return fmt.Errorf("read the spec: %w", err)
 	}
-	if err := yield(); err != nil {
+	if err := lowerPriority(); err != nil {
 		return err
 	}
 	return json.NewEncoder(term.out).Encode(spec.run(ctx))

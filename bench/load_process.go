@@ -43,8 +43,7 @@ func (p *paced) stop(ctx context.Context) (r loadResult, err error) {
 	return r, p.result(ctx, &r, p.spec.limit())
 }
 
-// runWorker gives spec to a process of our own program and reads its result.
-// cpu is the CPU time that the process used.
+// runWorker runs a worker to its end and reads its result. cpu is the CPU time of the worker.
 func runWorker(ctx context.Context, name string, spec, result any, limit time.Duration) (cpu time.Duration, err error) {
 	w, err := startWorker(name, spec)
 	if err != nil {
@@ -57,13 +56,13 @@ func runWorker(ctx context.Context, name string, spec, result any, limit time.Du
 	return w.cmd.ProcessState.UserTime() + w.cmd.ProcessState.SystemTime(), nil
 }
 
-// worker is a process of our own program.
+// worker is a process of this program that reads a spec from stdin and prints a result.
 type worker struct {
 	*program
 	out bytes.Buffer
 }
 
-// startWorker gives spec to a worker's stdin.
+// startWorker starts a worker with spec on its stdin.
 func startWorker(name string, spec any) (*worker, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -80,7 +79,7 @@ func startWorker(name string, spec any) (*worker, error) {
 	return w, err
 }
 
-// result waits for the worker's end and reads what it printed.
+// result waits for the worker's end and decodes its output.
 func (w *worker) result(ctx context.Context, into any, limit time.Duration) error {
 	if err := w.wait(ctx, limit); err != nil {
 		return err
@@ -97,7 +96,7 @@ func runProgram(ctx context.Context, cmd *exec.Cmd, limit time.Duration) error {
 	return p.wait(ctx, limit)
 }
 
-// program is a process that ends by itself. It must be waited for.
+// program is a process that runs to its end. Call wait exactly once.
 type program struct {
 	*child.Process
 	cmd *exec.Cmd

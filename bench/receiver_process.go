@@ -16,7 +16,7 @@ type receiverProcess struct {
 	addresses
 }
 
-// receiverOptions say how a receiver serves; the zero value is http on 256 ports.
+// receiverOptions are the options of a receiver. The zero value means http on 256 ports.
 type receiverOptions struct {
 	sameHost bool // all endpoints on one port
 	tls      bool

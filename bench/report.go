@@ -68,7 +68,7 @@ func goalText(f *figure) string {
 	if f.Goal == nil {
 		return ""
 	}
-	sign := map[better]string{more: "≥ ", less: "≤ "}[f.Better]
+	sign := map[direction]string{more: "≥ ", less: "≤ "}[f.Better]
 	return sign + number(*f.Goal)
 }
 

@@ -24,7 +24,7 @@ func backlog(ctx context.Context, b *bench) error {
 			r.empty.daemon, r.full.daemon, r.empty.redis, r.full.redis, r.empty.rewriting, r.full.rewriting)
 		list = append(list, r)
 	}
-	add := func(name, unit string, way better, f func(backlogResult) float64) *figure {
+	add := func(name, unit string, way direction, f func(backlogResult) float64) *figure {
 		return addOf(b, "backlog", name, unit, way, list, f)
 	}
 	add("accept rate, of empty", "", more, func(r backlogResult) float64 { return r.full.accepts / r.empty.accepts }).goal(0.85)

@@ -79,7 +79,7 @@ func guess(ctx context.Context, b *bench) error {
 }
 
 func (b *bench) addGuess(o guessAttack, runs []guessFigures) {
-	add := func(name, unit string, way better, f func(guessFigures) float64) *figure {
+	add := func(name, unit string, way direction, f func(guessFigures) float64) *figure {
 		return addOf(b, "guess", o.name+": "+name, unit, way, runs, f)
 	}
 	add("quiet p99 of others", "ms", less, func(r guessFigures) float64 { return r.quiet })

@@ -163,7 +163,7 @@ func (s *askSpec) inProcess(ctx context.Context) (r askResult, err error) {
 }
 
 func (b *bench) addSpend(scenario string, list []spendResult) {
-	add := func(name, unit string, way better, f func(spendResult) float64) *figure {
+	add := func(name, unit string, way direction, f func(spendResult) float64) *figure {
 		return addOf(b, scenario, name, unit, way, list, f)
 	}
 	add("import", "rows/s", more, func(r spendResult) float64 { return r.imported }).goal(20_000)

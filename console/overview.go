@@ -115,11 +115,11 @@ func (s *server) readSystem(ctx context.Context) (all overviewOfAll, err error) 
 }
 
 func (s *server) summary(ctx context.Context, company uuid.UUID) (companySummary, error) {
-	kept := &cached[companySummary]{}
-	if known, ok, _ := s.companies.PeekOrAdd(company, kept); ok {
-		kept = known
+	entry := &cached[companySummary]{}
+	if earlier, ok, _ := s.companies.PeekOrAdd(company, entry); ok {
+		entry = earlier
 	}
-	return kept.get(s.opts.Now(), func() (sum companySummary, err error) {
+	return entry.get(s.opts.Now(), func() (sum companySummary, err error) {
 		if sum.Pending, err = s.opts.Events.Pending(ctx, company); err != nil {
 			return sum, err
 		}

@@ -31,6 +31,7 @@ type problem struct {
 	HasSession    bool
 }
 
+// known has the problems of known errors.
 var known = []struct {
 	err    error
 	status int

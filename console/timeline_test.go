@@ -10,15 +10,32 @@ import (
 	"spendhook/subscribers/health"
 )
 
-// TestStateTimeline: changes within the shown time and before it determine the periods.
-func TestStateTimeline(t *testing.T) {
-	t.Parallel()
-	begin := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	points := make([]traffic.Point, 180)
+// threeHours returns the points of three hours, and their begin and end.
+func threeHours() (points []traffic.Point, begin, end time.Time) {
+	begin = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	points = make([]traffic.Point, 180)
 	for i := range points {
 		points[i].At = begin.Add(time.Duration(i) * time.Minute)
 	}
-	now := begin.Add(180 * time.Minute)
+	return points, begin, begin.Add(180 * time.Minute)
+}
+
+// parseHistory parses changes such as "30 paused, 40 resumed": the minute since begin, and the change.
+func parseHistory(text string, begin time.Time) (history []health.Change) {
+	for change := range strings.SplitSeq(text, ", ") {
+		var minute int
+		var what string
+		if n, _ := fmt.Sscan(change, &minute, &what); n == 2 {
+			history = append(history, health.Change{At: begin.Add(time.Duration(minute) * time.Minute), What: what})
+		}
+	}
+	return history
+}
+
+// TestStateTimeline: changes within the shown time and before it determine the periods.
+func TestStateTimeline(t *testing.T) {
+	t.Parallel()
+	points, begin, now := threeHours()
 	for _, c := range []struct {
 		history string // minute and change, the oldest first
 		state   string // now
@@ -40,15 +57,7 @@ func TestStateTimeline(t *testing.T) {
 		{"10 failing, 11 recovered, 170 failing", "failing", "10+1 Failing; 170+10 Failing", "failing for 11 min"},
 		{"10 disabled, 15 paused", "disabled", "10+170 Disabled", "disabled for 2 h 50 min"},
 	} {
-		var history []health.Change
-		for change := range strings.SplitSeq(c.history, ", ") {
-			var minute int
-			var what string
-			if n, _ := fmt.Sscan(change, &minute, &what); n == 2 {
-				history = append(history, health.Change{At: begin.Add(time.Duration(minute) * time.Minute), What: what})
-			}
-		}
-		got := stateTimeline(points, history, c.state, time.Time{}, now)
+		got := stateTimeline(points, parseHistory(c.history, begin), c.state, time.Time{}, now)
 		var parts []string
 		for _, s := range got {
 			parts = append(parts, fmt.Sprintf("%g+%g %s", s.From, s.Width, s.State.Text))
@@ -57,6 +66,12 @@ func TestStateTimeline(t *testing.T) {
 			t.Errorf("%q, now %s: %q (%s), want %q (%s)", c.history, c.state, text, statesText(got), c.want, c.text)
 		}
 	}
+}
+
+// TestStateTimelineBegins: the timeline begins where the history is complete.
+func TestStateTimelineBegins(t *testing.T) {
+	t.Parallel()
+	points, begin, now := threeHours()
 	if got := stateTimeline(nil, nil, "paused", time.Time{}, now); got != nil {
 		t.Errorf("no points: %v", got)
 	}

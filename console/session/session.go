@@ -95,7 +95,7 @@ type Session struct {
 // Visitor is the browser that opens a link.
 type Visitor struct{ Address, Certificate string }
 
-// Filter says which sessions to list.
+// Filter selects sessions of a list.
 type Filter struct {
 	Company *uuid.UUID // nil: all
 	Asker   *Asker     // only sessions whose links this caller created; nil: all

@@ -81,21 +81,21 @@ func TestComposeFile(t *testing.T) {
 	}
 }
 
-// here has the services that a test starts as processes in place of containers.
-type here struct {
+// services starts the services of the file as processes instead of containers.
+type services struct {
 	*testing.T
 
 	project *types.Project
 	binary  string
-	places  *strings.Replacer // replaces the addresses and paths of the containers
+	replace *strings.Replacer // replaces the addresses and paths of the containers
 	dir     string
 }
 
-// start starts everything that the file does, with the commands and variables of the file.
-func start(t *testing.T) here {
+// start starts Redis, with the command of the file, and PostgreSQL.
+func start(t *testing.T) services {
 	t.Helper()
 	dir := t.TempDir()
-	h := here{T: t, project: load(t), binary: filepath.Join(dir, "spendhook"), dir: dir}
+	h := services{T: t, project: load(t), binary: filepath.Join(dir, "spendhook"), dir: dir}
 	daemontest.Build(t, h.binary)
 	socket := filepath.Join(dir, "redis.sock")
 	command := h.project.Services["redis"].Command
@@ -112,7 +112,7 @@ func start(t *testing.T) here {
 		t.Fatal(err)
 	}
 	t.Cleanup(remove)
-	h.places = strings.NewReplacer(
+	h.replace = strings.NewReplacer(
 		"redis://redis:6379/0", "unix://"+socket+"?db=0",
 		"postgres://spendhook:spendhook@postgres:5432/spendhook?sslmode=disable", database,
 		"/init/", filepath.Join(dir, "init")+"/",
@@ -123,12 +123,12 @@ func start(t *testing.T) here {
 }
 
 // command returns the command of a service, with a data directory of its own.
-func (h here) command(service, data string) *exec.Cmd {
+func (h services) command(service, data string) *exec.Cmd {
 	h.Helper()
 	s := h.project.Services[service]
 	args := slices.Clone(s.Command)
 	for i, arg := range args {
-		if args[i] = h.places.Replace(arg); arg == "/data" {
+		if args[i] = h.replace.Replace(arg); arg == "/data" {
 			args[i] = data
 		}
 	}
@@ -138,7 +138,7 @@ func (h here) command(service, data string) *exec.Cmd {
 		if name == "SPENDHOOK_PUBLIC_URL" || name == "SPENDHOOK_DATA_DIR" {
 			continue // this test uses another port
 		}
-		cmd.Env = append(cmd.Env, name+"="+h.places.Replace(*value))
+		cmd.Env = append(cmd.Env, name+"="+h.replace.Replace(*value))
 	}
 	return cmd
 }
@@ -149,7 +149,7 @@ func TestComposeDelivers(t *testing.T) {
 	h := start(t)
 	initDir := filepath.Join(h.dir, "init")
 	var client string
-	for range 2 { // a second 'up' runs it again
+	for range 2 { // a second 'up' runs init again
 		out, err := h.command("init", initDir).CombinedOutput()
 		if err != nil {
 			t.Fatalf("init: %v\n%s", err, out)
@@ -181,18 +181,18 @@ func TestComposeDelivers(t *testing.T) {
 			t.Errorf("the receiver printed %s", line)
 		}
 	case <-time.After(daemontest.Patience):
-		t.Error("nothing was delivered")
+		t.Error("the receiver got no delivery")
 	}
 	for _, d := range []*daemontest.Daemon{first, second} {
 		if body := get(t, "http://"+d.Admin+"/readyz"); !strings.Contains(body, `"ready":true`) || !strings.Contains(body, `"warnings":[]`) {
-			t.Errorf("a replica: %s", body)
+			t.Errorf("readyz of a replica: %s", body)
 		}
 		d.Stop(time.Minute)
 	}
 }
 
-// receiver starts the example receiver and returns its address, and what it prints.
-func (h here) receiver() (url string, printed <-chan string) {
+// receiver starts the example receiver and returns its address and the lines that it prints.
+func (h services) receiver() (url string, printed <-chan string) {
 	h.Helper()
 	cmd := h.command("receiver", filepath.Join(h.dir, "unused"))
 	errs, err := cmd.StderrPipe()

@@ -1,5 +1,5 @@
-// Package helm_test lints and renders the chart with many values, and decodes what comes
-// out as Kubernetes would.
+// Package helm_test lints and renders the chart with several sets of values, and decodes the
+// objects like Kubernetes.
 package helm_test
 
 import (
@@ -79,10 +79,10 @@ func helm(t *testing.T, values string, args ...string) (string, error) {
 	if err := os.WriteFile(file, []byte(values), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*daemontest.Patience) // the first builds it
+	ctx, cancel := context.WithTimeout(t.Context(), 2*daemontest.Patience) // the first command builds helm
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", append([]string{"tool", "helm"}, append(args, "--values", file)...)...)
-	var out, errs strings.Builder // it remarks on the links to the rules
+	var out, errs strings.Builder // separate, because helm prints warnings about symbolic links
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
 		return out.String() + errs.String(), err
@@ -90,10 +90,10 @@ func helm(t *testing.T, values string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// objects are what the chart makes, by kind and name.
+// objects has the objects of the chart, by kind and name.
 type objects map[string]any
 
-// render decodes strictly: a field that a kind does not have is an error.
+// render renders the chart and decodes the objects. A field that a kind does not have is an error.
 func render(t *testing.T, values string) objects {
 	t.Helper()
 	out, err := helm(t, values, "template", "hooks", "spendhook", "--namespace", "payments")
@@ -123,7 +123,7 @@ func render(t *testing.T, values string) objects {
 		}
 		object := kinds[head.Kind]
 		if object == nil {
-			t.Fatalf("an object of the kind %s", head.Kind)
+			t.Fatalf("unexpected object of the kind %s", head.Kind)
 		}
 		o := object()
 		if err := yaml.UnmarshalStrict([]byte(document), o); err != nil {
@@ -177,17 +177,23 @@ func TestChart(t *testing.T) {
 			if job, ok := found["Job hooks-spendhook-migration"].(*batch.Job); ok {
 				checkPod(t, job.Spec.Template.Spec)
 			}
-			for key, value := range d.Spec.Selector.MatchLabels {
-				if d.Spec.Template.Labels[key] != value {
-					t.Errorf("the deployment does not select its pods by %s", key)
-				}
-			}
+			checkSelector(t, d)
 			checkSettings(t, binary, d, found["ConfigMap hooks-spendhook"].(*core.ConfigMap).Data["spendhook.yml"])
 		})
 	}
 }
 
-// checkPod looks at what every pod must have.
+// checkSelector checks that a deployment selects its own pods.
+func checkSelector(t *testing.T, d *apps.Deployment) {
+	t.Helper()
+	for key, value := range d.Spec.Selector.MatchLabels {
+		if d.Spec.Template.Labels[key] != value {
+			t.Errorf("the deployment does not select its pods by %s", key)
+		}
+	}
+}
+
+// checkPod checks the settings that every pod must have.
 func checkPod(t *testing.T, pod core.PodSpec) {
 	t.Helper()
 	c := pod.Containers[0]
@@ -201,12 +207,12 @@ func checkPod(t *testing.T, pod core.PodSpec) {
 	}
 	for _, m := range c.VolumeMounts {
 		if !volumes[m.Name] {
-			t.Errorf("%s mounts %s, which is no volume", c.Name, m.Name)
+			t.Errorf("%s mounts %s, but there is no such volume", c.Name, m.Name)
 		}
 	}
 }
 
-// checkSettings has the daemon itself look at the settings that it would get.
+// checkSettings checks the settings of the chart with the daemon's own command.
 func checkSettings(t *testing.T, binary string, d *apps.Deployment, text string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -230,7 +236,7 @@ func checkSettings(t *testing.T, binary string, d *apps.Deployment, text string)
 	}
 }
 
-// The rules are those of deploy/monitoring, for the job that the service monitor makes.
+// The chart has the rules of deploy/monitoring, and its service monitor has the job that they need.
 func TestChartRules(t *testing.T) {
 	found := render(t, everything)
 	rule := found["PrometheusRule hooks-spendhook"].(*monitoring.PrometheusRule)

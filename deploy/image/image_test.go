@@ -24,7 +24,7 @@ import (
 	"spendhook/deploy/internal/daemontest"
 )
 
-// build is 'make image' of a copy of the repository, without its history.
+// build builds the binaries and the image of a copy of the repository, like 'make image'.
 func build(t *testing.T, source, out string) (digest string) {
 	t.Helper()
 	binaries := t.TempDir()
@@ -48,7 +48,7 @@ func build(t *testing.T, source, out string) (digest string) {
 	return strings.TrimSpace(printed.String())
 }
 
-// copySource copies what git tracks.
+// copySource copies the files that git tracks.
 func copySource(t *testing.T, from, to string) {
 	t.Helper()
 	script := fmt.Sprintf("cd '%s' && git ls-files -z | tar -c --null -T - | tar -x -C '%s'", from, to)
@@ -57,8 +57,8 @@ func copySource(t *testing.T, from, to string) {
 	}
 }
 
-// The image of the same source, built elsewhere, is the same. Its entry point runs as
-// its user in its root file system.
+// Builds of the same source in two directories give the same image. Its entry point runs as the user
+// of the image in its root file system.
 func TestImage(t *testing.T) {
 	source, err := filepath.Abs("../..")
 	if err != nil {
@@ -69,7 +69,7 @@ func TestImage(t *testing.T) {
 	out := t.TempDir()
 	first, second := build(t, source, out), build(t, copied, t.TempDir())
 	if first != second || !strings.HasPrefix(first, "sha256:") {
-		t.Errorf("built twice: %s and %s", first, second)
+		t.Errorf("two builds give different images: %s and %s", first, second)
 	}
 
 	images := openLayout(t, out)
@@ -147,7 +147,7 @@ func checkImage(t *testing.T, image v1.Image) {
 	pool := x509.NewCertPool()
 	certs, err := os.ReadFile(filepath.Join(root, "etc/ssl/certs/ca-certificates.crt"))
 	if err != nil || !pool.AppendCertsFromPEM(certs) || bytes.Count(certs, []byte("BEGIN CERTIFICATE")) < 100 {
-		t.Errorf("authorities: %v", err)
+		t.Errorf("the CA certificates: %v", err)
 	}
 	zone, err := os.ReadFile(filepath.Join(root, "usr/share/zoneinfo/Europe/Berlin"))
 	if err != nil {
@@ -158,7 +158,7 @@ func checkImage(t *testing.T, image v1.Image) {
 	}
 }
 
-// unpack writes the image's only layer below root, with its owners when that is allowed.
+// unpack writes the only layer of the image below root. As root it sets the owners of the files.
 func unpack(t *testing.T, image v1.Image, root string) {
 	t.Helper()
 	layers, err := image.Layers()
@@ -192,7 +192,7 @@ func unpack(t *testing.T, image v1.Image, root string) {
 	}
 }
 
-// runImage does what 'docker run … serve --quickstart' does, and asks the daemon.
+// runImage runs the entry point like 'docker run … serve --quickstart', and sends requests to it.
 func runImage(t *testing.T, image v1.Image) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -1,11 +1,11 @@
-// Command image writes the container image of Spendhook, or its root file system, from
-// binaries that are built already. It needs no daemon, no base image and no network.
+// Command image writes the container image of Spendhook, or the root file system of the image, from
+// built binaries. It needs no container engine, no base image and no network.
 //
 //	image layout --binaries DIR --out DIR --version V --revision R --date D
 //	image rootfs --arch ARCH (and the same flags)
 //
-// The binaries are DIR/linux-ARCH/spendhook. layout writes an OCI image layout for all of
-// them; rootfs writes a directory for one, which the Dockerfile copies.
+// The binaries are DIR/linux-ARCH/spendhook. layout writes an OCI image layout for both
+// architectures. rootfs writes a directory for one architecture, which the Dockerfile copies.
 package main
 
 import (
@@ -47,17 +47,17 @@ type options struct {
 
 func run(args []string, stdout io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("want layout or rootfs")
+		return errors.New("the first argument must be layout or rootfs")
 	}
 	var o options
 	flags := flag.NewFlagSet("image", flag.ContinueOnError)
-	flags.StringVar(&o.binaries, "binaries", "../bin", "directory that has linux-ARCH/spendhook")
+	flags.StringVar(&o.binaries, "binaries", "../bin", "directory with linux-ARCH/spendhook")
 	flags.StringVar(&o.out, "out", "../bin/image", "directory to write to")
 	flags.StringVar(&o.license, "license", "../LICENSE", "file of the license")
 	flags.StringVar(&o.arch, "arch", "amd64", "architecture of a rootfs")
 	flags.StringVar(&o.version, "version", "(devel)", "version of the binaries")
 	flags.StringVar(&o.revision, "revision", "unknown", "revision of the binaries")
-	date := flags.String("date", "1970-01-01T00:00:00Z", "date of the revision, which all files get")
+	date := flags.String("date", "1970-01-01T00:00:00Z", "date of the revision, which is the date of all files in the image")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -75,11 +75,12 @@ func run(args []string, stdout io.Writer) error {
 		}
 		return writeDir(o.out, entries)
 	default:
-		return fmt.Errorf("want layout or rootfs, not %s", args[0])
+		return fmt.Errorf("the first argument must be layout or rootfs, not %s", args[0])
 	}
 }
 
-// rootFS returns the files of the image of one architecture, and the bill of materials among them.
+// rootFS returns the files of the image for one architecture, and again the bill of materials, which
+// is one of them.
 func (o options) rootFS(arch string) ([]entry, []byte, error) {
 	binary, err := os.ReadFile(filepath.Join(o.binaries, "linux-"+arch, "spendhook"))
 	if err != nil {

@@ -21,12 +21,12 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// user is the uid of the entry point, the usual one of nonroot images.
+// user is the user id of the entry point, which is usual for images without root.
 const user = 65532
 
 // entry is a file or directory of the root file system.
 type entry struct {
-	path    string // without a slash at its beginning
+	path    string // without a leading slash
 	mode    fs.FileMode
 	owner   int
 	content []byte

@@ -19,7 +19,7 @@ import (
 	"spendhook/deploy/internal/daemontest"
 )
 
-// command runs to its end, within patience, and returns what it printed.
+// command runs a program to its end and returns its output. It fails the test after Patience.
 func command(t *testing.T, env []string, name string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), daemontest.Patience)
@@ -33,7 +33,7 @@ func command(t *testing.T, env []string, name string, args ...string) string {
 	return string(out)
 }
 
-// build makes a package as 'make packages' does.
+// build builds a package like 'make packages'.
 func build(t *testing.T, bin, kind, out string) string {
 	t.Helper()
 	command(t, []string{"ARCH=" + runtime.GOARCH, "BIN=" + bin, "VERSION=v1.2.3", "SOURCE_DATE_EPOCH=1795167000"},
@@ -58,7 +58,7 @@ func TestPackages(t *testing.T) {
 				t.Fatal(err)
 			}
 			if second, err := os.ReadFile(build(t, bin, kind, t.TempDir())); err != nil || !bytes.Equal(first, second) {
-				t.Errorf("built twice, the package differs (%v)", err)
+				t.Errorf("two builds give different packages (%v)", err)
 			}
 			if os.Geteuid() != 0 {
 				t.Skip("an installation needs root")
@@ -86,7 +86,7 @@ func TestPackages(t *testing.T) {
 	}
 }
 
-// machine returns an overlay of this machine's root file system. Writes do not reach it.
+// machine returns an overlay of this machine's root file system. Writes go to the overlay only.
 func machine(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -108,7 +108,7 @@ func machine(t *testing.T) string {
 	return root
 }
 
-// readUnit returns the settings of the unit, the last of each.
+// readUnit returns the settings of the unit. If a setting is there several times, the last one counts.
 func readUnit(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("spendhook.service")
@@ -167,7 +167,7 @@ func (s installation) check(zsh string) {
 	command(s.T, nil, "systemd-analyze", "security", "--offline=yes", "--threshold=15", "--root="+s.root, "spendhook.service")
 }
 
-// ids are those of the service's user and group.
+// ids returns the ids of the service's user and group.
 func (s installation) ids() (user, group uint32) {
 	s.Helper()
 	passwd, err := os.ReadFile(filepath.Join(s.root, "etc/passwd"))

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Creates the user, and lets it read its settings. An upgrade restarts a running service.
+# Creates the user of the service and lets it read the settings. Restarts a running service.
 set -e
 if command -v systemd-sysusers >/dev/null 2>&1; then
 	systemd-sysusers /usr/lib/sysusers.d/spendhook.conf

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The data and the user stay: the data contain accepted events, and if the user were removed, a new
-# user could get the same id and with it these files.
+# The data and the user stay. The data contain accepted events. If the user were removed, a new user
+# could get the same id, and so own these files.
 set -e
 if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload

@@ -1,4 +1,4 @@
-// Package waittest lets tests wait for conditions.
+// Package waittest has functions by which tests wait for conditions.
 package waittest
 
 import (

@@ -60,7 +60,7 @@ func refusedByPeer(err error) bool {
 
 const giveCertificate = "Give a certificate with --cert and --key, or save one in the profile: spendhook login --cert … --key …"
 
-// Advice returns the next step after an error, and "" if it knows none.
+// Advice returns the next step after an error, and "" if there is no advice.
 func Advice(err error) string {
 	e, answered := errors.AsType[*client.Error](err)
 	if answered {

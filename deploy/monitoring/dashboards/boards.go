@@ -30,7 +30,7 @@ func number(title, unit, expr string) panel {
 	return panel{title: title, unit: unit, number: true, queries: []query{{expr, ""}}}
 }
 
-// quantiles are those of a histogram.
+// quantiles returns queries for the median and the 99th percentile of a histogram.
 func quantiles(histogram, selector, by string) []query {
 	var out []query
 	for _, q := range []string{"0.5", "0.99"} {
@@ -64,7 +64,7 @@ var boards = []board{
 			graph("Events by result", "cps", query{`sum by (result) (rate(spendhook_events_total[$__rate_interval]))`, "{{result}}"}),
 			graph("Attempts by outcome", "cps", query{`sum by (outcome) (rate(spendhook_delivery_attempts_total[$__rate_interval]))`, "{{outcome}}"}),
 			graph("Deliveries ended", "cps", query{`sum by (status) (rate(spendhook_deliveries_total[$__rate_interval]))`, "{{status}}"}),
-			graph("Acceptance to success, when nothing held it", "s", quantiles("spendhook_delivery_latency_seconds", `{held="none"}`, "")...),
+			graph("Acceptance to success, without deliveries that were held", "s", quantiles("spendhook_delivery_latency_seconds", `{held="none"}`, "")...),
 			graph("Pending events", "short", query{`sum(spendhook_events_pending)`, "pending"}),
 			graph("Largest backlogs", "short", query{`topk(10, spendhook_company_backlog)`, "{{company}}"}),
 		}},
@@ -108,7 +108,7 @@ var boards = []board{
 			graph("Recorder lag", "s", query{`spendhook_recorder_lag_seconds`, "{{instance}}"}),
 			graph("Scheduler lag", "s", query{`spendhook_scheduler_lag_seconds`, "{{instance}}"}),
 			graph("Partitions owned", "short", query{`spendhook_partitions_owned`, "{{instance}}"}),
-			graph("Replicas, as each sees them", "short", query{`spendhook_replicas`, "{{instance}}"}),
+			graph("Living replicas, as counted by each", "short", query{`spendhook_replicas`, "{{instance}}"}),
 			graph("Claims", "cps", query{`rate(spendhook_claims_total[$__rate_interval])`, "{{instance}}"}),
 			graph("Wake-ups", "cps", query{`sum(rate(spendhook_wakeups_enqueued_total[$__rate_interval]))`, "enqueued"}, query{`sum(rate(spendhook_wakeups_served_total[$__rate_interval]))`, "served"}, query{`sum(rate(spendhook_wakeups_failed_total[$__rate_interval]))`, "failed"}),
 			graph("Requeued by takeovers, and fenced replicas", "short", query{`increase(spendhook_takeover_requeued_total[$__rate_interval])`, "requeued by {{instance}}"}, query{`increase(spendhook_fenced_total[$__rate_interval])`, "fenced {{instance}}"}),
@@ -117,7 +117,7 @@ var boards = []board{
 		{"Quarantine and audit log", []panel{
 			number("Quarantined records", "short", `sum(spendhook_quarantined)`),
 			number("Audit entries", "short", `sum(spendhook_audit_entries)`),
-			graph("Audit entries by where they went", "cps", query{`sum by (result) (rate(spendhook_audit_entries_total[$__rate_interval]))`, "{{result}}"}),
+			graph("Audit entries by result", "cps", query{`sum by (result) (rate(spendhook_audit_entries_total[$__rate_interval]))`, "{{result}}"}),
 		}},
 	}},
 	{"spend-api", "Spendhook: spend API", []row{

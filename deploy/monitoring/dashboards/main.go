@@ -1,4 +1,4 @@
-// Dashboards writes the Grafana dashboards into the directory that is named.
+// Command dashboards writes the Grafana dashboards into the directory in its argument.
 package main
 
 import (
@@ -19,7 +19,7 @@ func main() {
 	for _, b := range boards {
 		text, err := b.render()
 		if err == nil {
-			err = os.WriteFile(filepath.Join(os.Args[1], b.path()), text, 0o644) //nolint:gosec // to be read by all
+			err = os.WriteFile(filepath.Join(os.Args[1], b.path()), text, 0o644) //nolint:gosec // all users may read dashboards
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -30,10 +30,10 @@ func main() {
 
 func (b board) path() string { return "spendhook-" + b.file + ".json" }
 
-// source is the data source that is chosen in the dashboard.
+// source is the data source that the user selects in the dashboard.
 var source = common.DataSourceRef{Type: new("prometheus"), Uid: new("${source}")}
 
-// render is the JSON that Grafana imports.
+// render returns the JSON that Grafana imports.
 func (b board) render() ([]byte, error) {
 	builder := dashboard.NewDashboardBuilder(b.title).
 		Uid("spendhook-"+b.file).Tags([]string{"spendhook"}).

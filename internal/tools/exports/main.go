@@ -143,21 +143,11 @@ func load() (*module, error) {
 	return m, nil
 }
 
-// read records the names that one of our packages uses of others. It records the interfaces of any
+// read records the names that one of our packages uses of other packages, and the interfaces of the
 // package.
 func (m *module) read(p listed) error {
 	if !p.ours() {
-		if p.ImportPath == "unsafe" || strings.Contains("/"+p.ImportPath, "/internal/") || strings.HasPrefix(p.ImportPath, "vendor/") {
-			return nil
-		}
-		pkg, err := m.importer.Import(p.ImportPath)
-		if err != nil {
-			return err
-		}
-		for _, name := range pkg.Scope().Names() {
-			m.want(pkg.Scope().Lookup(name).Type())
-		}
-		return nil
+		return m.readLibrary(p.ImportPath)
 	}
 	var files []*ast.File
 	for _, name := range p.GoFiles {
@@ -198,6 +188,21 @@ func (m *module) read(p listed) error {
 			return err
 		}
 		m.test(p.ImportPath, f)
+	}
+	return nil
+}
+
+// readLibrary records the interfaces of a package of others.
+func (m *module) readLibrary(path string) error {
+	if path == "unsafe" || strings.Contains("/"+path, "/internal/") || strings.HasPrefix(path, "vendor/") {
+		return nil
+	}
+	pkg, err := m.importer.Import(path)
+	if err != nil {
+		return err
+	}
+	for _, name := range pkg.Scope().Names() {
+		m.want(pkg.Scope().Lookup(name).Type())
 	}
 	return nil
 }

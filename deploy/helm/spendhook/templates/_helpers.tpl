@@ -20,7 +20,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
 {{- end }}
 
-{{/* "true" when proxies terminate TLS. */}}
+{{/* "true" if proxies terminate TLS. */}}
 {{- define "spendhook.proxies" -}}
 {{- with .Values.config.tls }}{{ if .trusted_proxies }}true{{ end }}{{ end }}
 {{- end }}
