@@ -148,8 +148,7 @@ func (a *Admission) enter(d *Delivery) (decision Decision, at time.Time, overflo
 		return Stopped, time.Time{}, decided{}
 	}
 	c, e := a.company(d.Company), a.endpoint(d.Endpoint)
-	decision = a.decide(d, c, e)
-	at = e.notBefore(decision)
+	decision, at = a.decide(d, c, e)
 	switch decision {
 	case Start:
 		a.hold(c)
@@ -157,7 +156,7 @@ func (a *Admission) enter(d *Delivery) (decision Decision, at time.Time, overflo
 	case Wait:
 		a.hold(c)
 		if d.Queued {
-			a.park(d, e)
+			a.park(d)
 		} else {
 			e.waiting = append(e.waiting, d)
 		}
@@ -168,33 +167,33 @@ func (a *Admission) enter(d *Delivery) (decision Decision, at time.Time, overflo
 	return decision, at, overflowed
 }
 
-// decide says what becomes of a new delivery.
-func (a *Admission) decide(d *Delivery, c *company, e *endpoint) Decision {
+// decide decides on a new delivery, with the time that Enter returns.
+func (a *Admission) decide(d *Delivery, c *company, e *endpoint) (_ Decision, at time.Time) {
 	free := a.o.Places - a.held
 	switch {
 	case d.Queued && a.hostFull(d):
-		return Wait
+		return Wait, at
 	case d.Queued:
-		return Start
+		return Start, at
 	case d.Backlogged, c.queued[d.Endpoint]:
-		return OverflowQueue
+		return OverflowQueue, at
 	case e.state != closed && (e.probe != nil || a.o.Now().Before(e.probeAt)):
-		return OverflowBreaker
+		return OverflowBreaker, e.probeAt
 	case a.o.Now().Before(e.pausedUntil):
-		return OverflowPause
+		return OverflowPause, e.pausedUntil
 	case free <= 0:
-		return OverflowShare
+		return OverflowShare, at
 	case !d.Alone && a.hostFull(d):
-		return OverflowHost
+		return OverflowHost, at
 	case len(e.waiting) == 0 && e.inFlight < a.limit(e) && !a.hostFull(d):
-		return Start
+		return Start, at
 	case e.state != closed:
-		return OverflowBreaker
+		return OverflowBreaker, e.probeAt
 	case e.inFlight == 0, // no attempt ends that would start it later
 		!d.Alone && a.expectedWait(e) > maxWait:
-		return OverflowShare
+		return OverflowShare, at
 	default:
-		return Wait
+		return Wait, at
 	}
 }
 
@@ -268,9 +267,9 @@ func (a *Admission) leave(d *Delivery, r Result) ([]decided, []uuid.UUID) {
 	c, e := a.companies[d.Company], a.endpoints[d.Endpoint]
 	e.inFlight--
 	a.inFlight--
-	parked := a.leaveHost(d)
 	a.release(c)
 	a.learn(d, e, r)
+	parked := a.leaveHost(d) // may forget e: learn comes before
 	if !r.NotCounted {
 		c.failing = r.Unreachable
 	}
