@@ -55,9 +55,9 @@ type Delivery struct {
 	// Queued: claimed from the endpoint queue, where the endpoint's limits are enforced.
 	// The delivery starts as soon as its host has a place, and counts like any other.
 	Queued bool
-	// Backlogged: the claim found a queue of the endpoint, or one that its deliveries must go
-	// through. A claim that was made earlier may arrive later, so what this claim saw counts
-	// besides the last SetQueued.
+	// Backlogged: the claim found that the endpoint has a queue, or that its deliveries must go
+	// through one. The results of claims may arrive out of order, so this one counts besides the
+	// last SetQueued.
 	Backlogged bool
 	// Decided is called once for a delivery that waits, with the final decision (never
 	// Wait) and the time as from Enter. Leave or the Enter of another delivery call it, on the
@@ -156,14 +156,14 @@ func (a *Admission) enter(d *Delivery) (decision Decision, at time.Time, overflo
 	case Wait:
 		a.hold(c)
 		if d.Queued {
-			a.park(d)
+			a.waitForHost(d)
 		} else {
 			e.waiting = append(e.waiting, d)
 		}
 	default: // what waits goes first, or what is claimed from the queue would always come before it
 		overflowed = a.overflowAll(c, e, decided{decision: decision, at: at})
 	}
-	a.fileCompany(c)
+	a.updateHolding(c)
 	return decision, at, overflowed
 }
 
@@ -269,13 +269,13 @@ func (a *Admission) leave(d *Delivery, r Result) ([]decided, []uuid.UUID) {
 	a.inFlight--
 	a.release(c)
 	a.learn(d, e, r)
-	parked := a.leaveHost(d) // may forget e: learn comes before
+	waited := a.leaveHost(d) // may forget e, so learn comes before
 	if !r.NotCounted {
 		c.failing = r.Unreachable
 	}
-	next := append(parked, a.next(c, e))
-	a.fileCompany(c)
-	return next, a.recovered()
+	next := append(waited, a.next(c, e))
+	a.updateHolding(c)
+	return next, a.nowClaimable()
 }
 
 // Hold notes an outcome that is to be recorded. A company with many of them may claim less. An
@@ -315,7 +315,7 @@ func (a *Admission) holdOutcome(c *company) {
 		c.extra++
 		a.extra++
 	}
-	a.fileCompany(c)
+	a.updateHolding(c)
 }
 
 // Release notes that an outcome was recorded. Call it once for each Hold. The returned companies
@@ -334,8 +334,8 @@ func (a *Admission) releaseOutcome(c *company) []uuid.UUID {
 	} else {
 		a.release(c)
 	}
-	a.fileCompany(c)
-	return a.recovered()
+	a.updateHolding(c)
+	return a.nowClaimable()
 }
 
 // decided are deliveries that waited, and the decision on them.

@@ -36,8 +36,8 @@ func (a *Admission) startAtHost(d *Delivery) {
 	h.inFlight++
 }
 
-// park makes a Queued delivery wait for a place of its full host.
-func (a *Admission) park(d *Delivery) {
+// waitForHost makes a Queued delivery wait for a place of its full host.
+func (a *Admission) waitForHost(d *Delivery) {
 	h := a.hosts[keyOf(d)]
 	h.waiting = append(h.waiting, d)
 }

@@ -220,8 +220,8 @@ func (p *Point) read(cell []byte, subscriber bool) {
 		}
 		return
 	}
-	p.Delivered, p.Refused, p.Erred, p.Silent = n[0], n[1], n[2], n[3]
-	p.Failed = p.Refused + p.Erred + p.Silent
+	p.Delivered, p.Refused, p.Erred, p.Unanswered = n[0], n[1], n[2], n[3]
+	p.Failed = p.Refused + p.Erred + p.Unanswered
 	if p.Attempts() > 0 {
 		p.P50, p.P95 = latencyOf(cell[8]), latencyOf(cell[9])
 	}
