@@ -153,9 +153,9 @@ func TestReplicaStartsWhileAShardIsAway(t *testing.T) {
 	})
 	t.Cleanup(func() { _ = client.Close() })
 	b, k := newBench(t, client), &taker{others: 100}
-	away, there := companyAt(t, client, servers[0]), companyAt(t, client, servers[1])
-	b.accept(away, "a")
-	former, p := b.queue("r"), partition.Of(away)
+	down, there := companyAt(t, client, servers[0]), companyAt(t, client, servers[1])
+	b.accept(down, "a")
+	former, p := b.queue("r"), partition.Of(down)
 	if c := former.ClaimOnce(t.Context(), p, 10, nil, 10); len(c.Batches) != 1 {
 		t.Fatalf("the former run claimed %+v", c)
 	}
