@@ -145,7 +145,7 @@ func TestHeartbeatsDoNotExpire(t *testing.T) {
 
 // A replica starts while a shard is unavailable. When the shard is back, the replica serves it and takes
 // over the work of its former run there.
-func TestReplicaStartsWhileAShardIsAway(t *testing.T) {
+func TestReplicaStartsWhileAShardIsDown(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Cluster(t, 2, "--cluster-require-full-coverage", "no")
 	client := redis.NewClusterClient(&redis.ClusterOptions{
