@@ -80,7 +80,7 @@ func subscriberCharts(r chartRange) []chart {
 	return []chart{
 		newChart("answers", "Answers by the "+r.Step, "", r.Points,
 			[]line{{"Delivered", good}, {"3xx or 4xx", warn}, {"5xx or no HTTP", bad}, {"No answer", quiet}},
-			func(p traffic.Point) []int64 { return []int64{p.Delivered, p.Refused, p.Erred, p.Silent} }),
+			func(p traffic.Point) []int64 { return []int64{p.Delivered, p.Refused, p.Erred, p.Unanswered} }),
 		newChart("latency", "Duration of attempts", "ms", r.Points, []line{{"Median", busy}, {"95 % within", warn}},
 			func(p traffic.Point) []int64 {
 				if p.Attempts() == 0 {

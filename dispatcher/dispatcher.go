@@ -77,18 +77,6 @@ type Options struct {
 	Jitter     func() float64 // in [0,1)
 }
 
-func (o Options) withDefaults() Options {
-	o.EndpointConcurrency = cmp.Or(o.EndpointConcurrency, 64)
-	o.HostConcurrency = cmp.Or(o.HostConcurrency, 256)
-	o.BreakerFailures = cmp.Or(o.BreakerFailures, 10)
-	o.BreakerPause = cmp.Or(o.BreakerPause, 10*time.Second)
-	o.Now = clock.Or(o.Now)
-	if o.Jitter == nil {
-		o.Jitter = rand.Float64
-	}
-	return o
-}
-
 // Dispatcher delivers events. Make it with New, call Start once and Stop once.
 // Its other methods may be called concurrently at any time in between. Its fields never
 // change.
@@ -133,7 +121,14 @@ const maxJobs = 8
 
 // New returns a dispatcher that delivers nothing yet.
 func New(o Options) *Dispatcher {
-	o = o.withDefaults()
+	o.EndpointConcurrency = cmp.Or(o.EndpointConcurrency, 64)
+	o.HostConcurrency = cmp.Or(o.HostConcurrency, 256)
+	o.BreakerFailures = cmp.Or(o.BreakerFailures, 10)
+	o.BreakerPause = cmp.Or(o.BreakerPause, 10*time.Second)
+	o.Now = clock.Or(o.Now)
+	if o.Jitter == nil {
+		o.Jitter = rand.Float64
+	}
 	d := &Dispatcher{
 		opts: o,
 		admission: endpoint.New(endpoint.Options{

@@ -133,7 +133,7 @@ var (
 
 func causeOf(reason string) cause { return cmp.Or(causes[reason], otherCause) }
 
-// waited observes how long a delivery waited whose attempt begins, and returns it.
+// waited observes and returns how long a delivery has waited for the attempt that begins.
 func (m *metrics) waited(w *work, now time.Time) (waited attempt.Waited) {
 	observe := func(reason string, d time.Duration) {
 		m.wait.WithLabelValues(reason).Observe(max(0, d.Seconds()))

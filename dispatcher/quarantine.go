@@ -61,9 +61,9 @@ func (d *Dispatcher) start(ctx context.Context, replica string, r delivery.Ref, 
 	}
 }
 
-// contained is try, but when that panics, each write is tried on its own, and the event of the write
+// tryContained is try, but when that panics, each write is tried on its own, and the event of the write
 // that panics is quarantined.
-func (r *recorder) contained(ctx context.Context, todo []*pendingWrite) (t tried) {
+func (r *recorder) tryContained(ctx context.Context, todo []*pendingWrite) (t tried) {
 	why := r.d.contain("record", delivery.Ref{Ref: todo[0].Event}, func() { t = r.try(ctx, todo) })
 	switch {
 	case why == nil:
@@ -72,7 +72,7 @@ func (r *recorder) contained(ctx context.Context, todo []*pendingWrite) (t tried
 		t = tried{finished: todo}
 	default:
 		for _, w := range todo {
-			one := r.contained(ctx, []*pendingWrite{w})
+			one := r.tryContained(ctx, []*pendingWrite{w})
 			t.again, t.finished = append(t.again, one.again...), append(t.finished, one.finished...)
 			t.written, t.failed = append(t.written, one.written...), cmp.Or(t.failed, one.failed)
 		}

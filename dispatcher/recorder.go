@@ -53,7 +53,7 @@ const consequencesQueue = 8
 type recorders struct {
 	d            *Dispatcher
 	ctx          context.Context    //nolint:containedctx // end ends it
-	end          context.CancelFunc // from then on outcomes are taken, but not written
+	end          context.CancelFunc // from then on outcomes are discarded
 	runs         sync.WaitGroup
 	consequences sync.WaitGroup
 
@@ -227,7 +227,7 @@ func (r *recorder) write(ctx context.Context, writes []*pendingWrite, retry bool
 		clear(r.refused)
 	}
 	for len(todo) > 0 && ctx.Err() == nil {
-		result := r.contained(ctx, todo)
+		result := r.tryContained(ctx, todo)
 		r.finish(result)
 		todo = nil
 		for _, w := range result.again {
@@ -340,7 +340,7 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (t tried) {
 			writes[i] = w.Write
 		}
 		recorded, wakes, err := r.d.Deliveries.Record(ctx, now, c.replica, writes)
-		if err != nil { // a record cannot be encoded: contained quarantines it
+		if err != nil { // a record cannot be encoded: tryContained quarantines it
 			panic(err)
 		}
 		r.d.Queue.Kick(wakes...)

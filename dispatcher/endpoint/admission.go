@@ -55,9 +55,9 @@ type Delivery struct {
 	// Queued: claimed from the endpoint queue, where the endpoint's limits are enforced.
 	// The delivery starts as soon as its host has a place, and counts like any other.
 	Queued bool
-	// Backlogged: the claim found a queue of the endpoint, or one that its deliveries must go
-	// through. A claim that was made earlier may arrive later, so what this claim saw counts
-	// besides the last SetQueued.
+	// Backlogged: the claim found that the endpoint has a queue, or that its deliveries must go
+	// through one. The results of claims may arrive out of order, so this one counts besides the
+	// last SetQueued.
 	Backlogged bool
 	// Decided is called once for a delivery that waits, with the final decision (never
 	// Wait) and the time as from Enter. Leave or the Enter of another delivery call it, on the
@@ -148,8 +148,7 @@ func (a *Admission) enter(d *Delivery) (decision Decision, at time.Time, overflo
 		return Stopped, time.Time{}, decided{}
 	}
 	c, e := a.company(d.Company), a.endpoint(d.Endpoint)
-	decision = a.decide(d, c, e)
-	at = e.notBefore(decision)
+	decision, at = a.decide(d, c, e)
 	switch decision {
 	case Start:
 		a.hold(c)
@@ -157,44 +156,44 @@ func (a *Admission) enter(d *Delivery) (decision Decision, at time.Time, overflo
 	case Wait:
 		a.hold(c)
 		if d.Queued {
-			a.park(d, e)
+			a.waitForHost(d)
 		} else {
 			e.waiting = append(e.waiting, d)
 		}
 	default: // what waits goes first, or what is claimed from the queue would always come before it
 		overflowed = a.overflowAll(c, e, decided{decision: decision, at: at})
 	}
-	a.fileCompany(c)
+	a.updateHolding(c)
 	return decision, at, overflowed
 }
 
-// decide says what becomes of a new delivery.
-func (a *Admission) decide(d *Delivery, c *company, e *endpoint) Decision {
+// decide decides on a new delivery, with the time that Enter returns.
+func (a *Admission) decide(d *Delivery, c *company, e *endpoint) (_ Decision, at time.Time) {
 	free := a.o.Places - a.held
 	switch {
 	case d.Queued && a.hostFull(d):
-		return Wait
+		return Wait, at
 	case d.Queued:
-		return Start
+		return Start, at
 	case d.Backlogged, c.queued[d.Endpoint]:
-		return OverflowQueue
+		return OverflowQueue, at
 	case e.state != closed && (e.probe != nil || a.o.Now().Before(e.probeAt)):
-		return OverflowBreaker
+		return OverflowBreaker, e.probeAt
 	case a.o.Now().Before(e.pausedUntil):
-		return OverflowPause
+		return OverflowPause, e.pausedUntil
 	case free <= 0:
-		return OverflowShare
+		return OverflowShare, at
 	case !d.Alone && a.hostFull(d):
-		return OverflowHost
+		return OverflowHost, at
 	case len(e.waiting) == 0 && e.inFlight < a.limit(e) && !a.hostFull(d):
-		return Start
+		return Start, at
 	case e.state != closed:
-		return OverflowBreaker
+		return OverflowBreaker, e.probeAt
 	case e.inFlight == 0, // no attempt ends that would start it later
 		!d.Alone && a.expectedWait(e) > maxWait:
-		return OverflowShare
+		return OverflowShare, at
 	default:
-		return Wait
+		return Wait, at
 	}
 }
 
@@ -268,15 +267,15 @@ func (a *Admission) leave(d *Delivery, r Result) ([]decided, []uuid.UUID) {
 	c, e := a.companies[d.Company], a.endpoints[d.Endpoint]
 	e.inFlight--
 	a.inFlight--
-	parked := a.leaveHost(d)
 	a.release(c)
 	a.learn(d, e, r)
+	waited := a.leaveHost(d) // may forget e, so learn comes before
 	if !r.NotCounted {
 		c.failing = r.Unreachable
 	}
-	next := append(parked, a.next(c, e))
-	a.fileCompany(c)
-	return next, a.recovered()
+	next := append(waited, a.next(c, e))
+	a.updateHolding(c)
+	return next, a.nowClaimable()
 }
 
 // Hold notes an outcome that is to be recorded. A company with many of them may claim less. An
@@ -316,7 +315,7 @@ func (a *Admission) holdOutcome(c *company) {
 		c.extra++
 		a.extra++
 	}
-	a.fileCompany(c)
+	a.updateHolding(c)
 }
 
 // Release notes that an outcome was recorded. Call it once for each Hold. The returned companies
@@ -335,8 +334,8 @@ func (a *Admission) releaseOutcome(c *company) []uuid.UUID {
 	} else {
 		a.release(c)
 	}
-	a.fileCompany(c)
-	return a.recovered()
+	a.updateHolding(c)
+	return a.nowClaimable()
 }
 
 // decided are deliveries that waited, and the decision on them.

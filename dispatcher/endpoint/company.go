@@ -88,7 +88,7 @@ func (a *Admission) Passed(company uuid.UUID) bool {
 	if !worth && c.passed == nil {
 		c.passed = a.passed.PushBack(c)
 	}
-	a.fileCompany(c)
+	a.updateHolding(c)
 	return worth
 }
 
@@ -96,9 +96,9 @@ func (a *Admission) worthClaiming(c *company) bool {
 	return a.freeFor(c) >= max(1, min(worthClaiming, a.o.Places/reservedShare))
 }
 
-// recovered returns one company that was Passed and may claim again; all of them when memory is
+// nowClaimable returns one company that was Passed and may claim again; all of them when memory is
 // empty, because no later Leave or Release would name them.
-func (a *Admission) recovered() (again []uuid.UUID) {
+func (a *Admission) nowClaimable() (again []uuid.UUID) {
 	for at := a.passed.Front(); at != nil && (len(again) == 0 || a.held == 0); at = a.passed.Front() {
 		c := at.Value.(*company)
 		if !a.worthClaiming(c) {
@@ -106,7 +106,7 @@ func (a *Admission) recovered() (again []uuid.UUID) {
 			break
 		}
 		a.forgetPassed(c)
-		a.fileCompany(c)
+		a.updateHolding(c)
 		again = append(again, c.id)
 	}
 	return again
@@ -130,7 +130,7 @@ func (a *Admission) SetQueued(company uuid.UUID, endpoints []uuid.UUID) {
 	for _, id := range endpoints {
 		c.markQueued(id)
 	}
-	a.fileCompany(c)
+	a.updateHolding(c)
 }
 
 // markQueued notes that an endpoint has a queue.
@@ -141,7 +141,7 @@ func (c *company) markQueued(endpoint uuid.UUID) {
 	c.queued[endpoint] = true
 }
 
-// company finds or makes a company. fileCompany must follow.
+// company finds or makes a company. updateHolding must follow.
 func (a *Admission) company(id uuid.UUID) *company {
 	c := a.companies[id]
 	if c == nil {
@@ -151,9 +151,9 @@ func (a *Admission) company(id uuid.UUID) *company {
 	return c
 }
 
-// fileCompany notes after a change whether a company holds something. It forgets a company without
+// updateHolding notes after a change whether a company holds something. It forgets a company without
 // state, and beyond MaxEndpoints idle companies one of them.
-func (a *Admission) fileCompany(c *company) {
+func (a *Admission) updateHolding(c *company) {
 	switch {
 	case c.held > 0:
 		a.holding[c.id] = c

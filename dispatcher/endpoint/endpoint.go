@@ -13,7 +13,6 @@ type endpoint struct {
 	id       uuid.UUID
 	inFlight int
 	waiting  []*Delivery // first come, first served; none while the breaker is not closed
-	parked   int         // Queued deliveries that wait for a place of their host
 	failing  bool        // out of reach at the last attempt
 	latency  time.Duration
 	// progressAt is when the last attempt ended, or the first began.
@@ -26,21 +25,6 @@ type endpoint struct {
 	probe    *Delivery // in flight while half open
 	probeAt  time.Time // when an open breaker lets the next attempt through
 }
-
-// notBefore is when a delivery that overflows may be attempted; zero: not known.
-func (e *endpoint) notBefore(d Decision) time.Time {
-	switch d {
-	case OverflowBreaker:
-		return e.probeAt
-	case OverflowPause:
-		return e.pausedUntil
-	default:
-		return time.Time{}
-	}
-}
-
-// held is the number of its deliveries in memory.
-func (e *endpoint) held() int { return e.inFlight + len(e.waiting) + e.parked }
 
 // state is that of a breaker: closed, open after too many failures in a row,
 // half open while a probe is in flight.
@@ -112,7 +96,7 @@ func (a *Admission) endpoint(id uuid.UUID) *endpoint {
 		if len(a.endpoints) < a.o.MaxEndpoints {
 			break
 		}
-		if e.held() == 0 {
+		if e.inFlight+len(e.waiting) == 0 {
 			delete(a.endpoints, other)
 			a.breakers[e.state]--
 		}

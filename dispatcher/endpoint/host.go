@@ -36,11 +36,10 @@ func (a *Admission) startAtHost(d *Delivery) {
 	h.inFlight++
 }
 
-// park makes a Queued delivery wait for a place of its full host.
-func (a *Admission) park(d *Delivery, e *endpoint) {
+// waitForHost makes a Queued delivery wait for a place of its full host.
+func (a *Admission) waitForHost(d *Delivery) {
 	h := a.hosts[keyOf(d)]
 	h.waiting = append(h.waiting, d)
-	e.parked++
 }
 
 // leaveHost frees the place of an attempt, and starts the delivery that waited
@@ -55,9 +54,7 @@ func (a *Admission) leaveHost(d *Delivery) (started []decided) {
 		next := h.waiting[0]
 		h.waiting[0] = nil
 		h.waiting = h.waiting[1:]
-		e := a.endpoints[next.Endpoint]
-		e.parked--
-		a.start(next, e)
+		a.start(next, a.endpoint(next.Endpoint))
 		return []decided{{deliveries: []*Delivery{next}, decision: Start}}
 	}
 	if h.inFlight == 0 {

@@ -57,8 +57,8 @@ const (
 	// streamLength bounds the entries of a stream, of which each viewer reads readMost at a time.
 	streamLength = 2000
 	readMost     = 500
-	// redisPatience bounds the calls of Redis, so that viewers do not wait for long.
-	redisPatience = 2 * time.Second
+	// redisTimeout bounds the calls of Redis, so that viewers do not wait for long.
+	redisTimeout = 2 * time.Second
 )
 
 // docs/redis.md lists type, writer and time to live of each key.
@@ -135,7 +135,7 @@ func (t *Tail) Run(ctx context.Context) {
 
 // readWatched reads which companies have viewers; nil: none, or Redis does not answer.
 func (t *Tail) readWatched(ctx context.Context) *map[uuid.UUID]bool {
-	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	names, err := t.client.ZRangeWithScores(ctx, watchedKey, 0, -1).Result()
 	if err != nil || len(names) == 0 {
@@ -155,7 +155,7 @@ func (t *Tail) readWatched(ctx context.Context) *map[uuid.UUID]bool {
 }
 
 func (t *Tail) write(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	t.mu.Lock()
 	gathered := t.gathered
@@ -235,7 +235,7 @@ func (v *Viewer) Next(ctx context.Context) (entries []Entry, dropped int, err er
 // read publishes that the company is watched, and reads the entries that were written since the last
 // call. The first call reads none.
 func (v *Viewer) read(ctx context.Context) (entries []Entry, dropped int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	client, key := v.tail.client, streamKey(v.of)
 	now, err := client.Time(ctx).Result()

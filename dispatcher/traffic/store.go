@@ -89,8 +89,8 @@ const (
 	rankedPart = 20
 )
 
-// add adds the gathered counts. The error is that of the first call that failed. pending below 0 is
-// not known.
+// add adds the gathered counts. The error is that of the first call that failed. pending -1 is not
+// known.
 func (s *Store) add(ctx context.Context, all map[uuid.UUID]*gathered, pending int64) (err error) {
 	now := s.now()
 	var calls []*script.Call
@@ -110,11 +110,7 @@ func (s *Store) add(ctx context.Context, all map[uuid.UUID]*gathered, pending in
 		}
 		calls = append(calls, newCall(scopeOf(&company, nil), now, g.n, []any{"pending", "", ""}, ranks))
 	}
-	last := []any{"none", "", ""}
-	if pending >= 0 {
-		last = []any{"number", pending, ""}
-	}
-	calls = append(calls, newCall(scopeOf(nil, nil), now, sum, last, mostFailedAndSlowest(worst)))
+	calls = append(calls, newCall(scopeOf(nil, nil), now, sum, []any{"number", pending, ""}, mostFailedAndSlowest(worst)))
 	for part := range slices.Chunk(calls, writePart) {
 		err = cmp.Or(err, script.Run(ctx, s.client, part...))
 	}
@@ -224,8 +220,8 @@ func (p *Point) read(cell []byte, subscriber bool) {
 		}
 		return
 	}
-	p.Delivered, p.Refused, p.Erred, p.Silent = n[0], n[1], n[2], n[3]
-	p.Failed = p.Refused + p.Erred + p.Silent
+	p.Delivered, p.Refused, p.Erred, p.Unanswered = n[0], n[1], n[2], n[3]
+	p.Failed = p.Refused + p.Erred + p.Unanswered
 	if p.Attempts() > 0 {
 		p.P50, p.P95 = latencyOf(cell[8]), latencyOf(cell[9])
 	}

@@ -34,15 +34,15 @@ type Series struct {
 // Point is the counts of a minute or an hour. Up to 8,191 they are exact, larger ones to one part in
 // 4,096.
 type Point struct {
-	At        time.Time // when it began
-	Accepted  int64     // events; of a subscriber 0
-	Delivered int64     // attempts that succeeded
-	Failed    int64     // attempts that failed: of a subscriber the sum of the next three
-	Refused   int64     // answered 3xx or 4xx; of a subscriber alone
-	Erred     int64     // answered 5xx, or by no proper answer; of a subscriber alone
-	Silent    int64     // not answered; of a subscriber alone
-	Dead      int64     // deliveries that became DEAD; of a subscriber 0
-	Pending   int64     // pending events when it ended, or the last number known before; of a subscriber 0
+	At         time.Time // when it began
+	Accepted   int64     // events; of a subscriber 0
+	Delivered  int64     // attempts that succeeded
+	Failed     int64     // attempts that failed: of a subscriber the sum of the next three
+	Refused    int64     // answered 3xx or 4xx; of a subscriber alone
+	Erred      int64     // answered 5xx, or by no proper answer; of a subscriber alone
+	Unanswered int64     // not answered; of a subscriber alone
+	Dead       int64     // deliveries that became DEAD; of a subscriber 0
+	Pending    int64     // pending events when it ended, or the last number known before; of a subscriber 0
 
 	P50, P95 time.Duration // of its attempts, estimated; of a subscriber alone, 0: it had none
 }
@@ -59,7 +59,7 @@ func Sum(points []Point) (sum Point) {
 		sum.Failed += p.Failed
 		sum.Refused += p.Refused
 		sum.Erred += p.Erred
-		sum.Silent += p.Silent
+		sum.Unanswered += p.Unanswered
 		sum.Dead += p.Dead
 		sum.Pending = p.Pending
 		p50 += float64(p.P50) * float64(p.Attempts())
@@ -78,7 +78,7 @@ type Ranked struct {
 	P95                 time.Duration // the higher one of the two hours, each of its latest seconds with attempts
 }
 
-// Latencies are kept as one byte: 16 steps for each doubling of a millisecond, 4 % wide.
+// A latency is kept in one byte. Each step is 4 % longer than the one before; 16 steps double it.
 const stepsPerDoubling = 16
 
 func latencyCode(d time.Duration) int {
@@ -125,7 +125,7 @@ type gathered struct {
 }
 
 type counts struct {
-	n         [4]int64 // delivered, refused, erred, silent
+	n         [4]int64 // delivered, refused, erred, unanswered
 	latencies [latencySteps]uint32
 }
 

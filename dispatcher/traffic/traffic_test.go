@@ -84,7 +84,7 @@ func TestReplicasAddUp(t *testing.T) {
 		}
 	}
 	p := h.subscriber(company, sub).Minutes[minutes-1]
-	if p.Delivered != 2 || p.Refused != 2 || p.Erred != 2 || p.Silent != 2 || p.Failed != 6 {
+	if p.Delivered != 2 || p.Refused != 2 || p.Erred != 2 || p.Unanswered != 2 || p.Failed != 6 {
 		t.Errorf("of the subscriber: %+v", p)
 	}
 	if p.P50 < 15*time.Millisecond || p.P50 > 25*time.Millisecond || p.P95 < 4*time.Second || p.P95 > 6*time.Second {

@@ -37,11 +37,11 @@ func countingReceiver(t *testing.T, h http.HandlerFunc, change func(*httptest.Se
 // unhurried gives a slow machine time.
 func unhurried(o *SenderOptions) { o.Timeout, o.ConnectTimeout = 2*time.Minute, 2*time.Minute }
 
-// patientSender relies on dials under way however long they take.
+// patientSender waits for the dials of others, however long they take.
 func patientSender(t *testing.T, trust func(*SenderOptions)) *Sender {
 	t.Helper()
 	s := newTestSender(t, func(o *SenderOptions) { trust(o); unhurried(o) })
-	s.transports.plain.dials.patience = time.Hour
+	s.transports.plain.dials.wait = time.Hour
 	return s
 }
 
@@ -179,7 +179,7 @@ func TestAQueuedDial(t *testing.T) {
 		begins bool
 	}{
 		"begins when another ends":                 {func(others []func(), _ dialing) { others[0]() }, true},
-		"begins when the others take long":         {func([]func(), dialing) { <-time.After(dialPatience) }, true},
+		"begins when the others take long":         {func([]func(), dialing) { <-time.After(dialWait) }, true},
 		"is dropped once its attempt is connected": {func(_ []func(), w dialing) { w.ended() }, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 const (
 	// dialsPerHost bounds the running dials to a host.
 	dialsPerHost = 128
-	// dialPatience is how long a dial waits for others to end: they may hang.
-	dialPatience = time.Second
+	// dialWait is how long a dial waits for others to end: they may hang.
+	dialWait = time.Second
 )
 
 // errNotNeeded ends a dial that was not begun. net/http drops the error, since
@@ -19,9 +19,9 @@ const (
 var errNotNeeded = errors.New("dial: the attempt needs no connection any more")
 
 // dials bounds the running dials to each host, and drops dials that wait until their attempt has
-// another connection (docs/decisions/0009-connections.md says why). Safe for concurrent use.
+// another connection, see docs/decisions/0009-connections.md. Safe for concurrent use.
 type dials struct {
-	patience time.Duration // dialPatience, but for tests
+	wait time.Duration // dialWait, but for tests
 
 	mu    sync.Mutex
 	hosts map[string]*hostDials // by host:port
@@ -32,7 +32,7 @@ type hostDials struct {
 	running chan struct{} // has an element for each running dial
 }
 
-func newDials() *dials { return &dials{patience: dialPatience, hosts: map[string]*hostDials{}} }
+func newDials() *dials { return &dials{wait: dialWait, hosts: map[string]*hostDials{}} }
 
 // begin waits until a dial may start. If it returns no error, the caller calls end after the dial.
 func (d *dials) begin(ctx context.Context, host string) (end func(), err error) {
@@ -45,16 +45,16 @@ func (d *dials) begin(ctx context.Context, host string) (end func(), err error) 
 		connected = *needed
 	}
 	h := d.enter(host)
-	patience := time.NewTimer(d.patience)
-	defer patience.Stop()
+	timeout := time.NewTimer(d.wait)
+	defer timeout.Stop()
 	select {
 	case h.running <- struct{}{}:
 		return func() { <-h.running; d.leave(host, h) }, nil
 	case <-connected:
 		d.leave(host, h)
 		return nil, errNotNeeded
-	case <-patience.C:
-	case <-ctx.Done(): // the dial itself says so
+	case <-timeout.C:
+	case <-ctx.Done(): // the dial fails with its error
 	}
 	return func() { d.leave(host, h) }, nil
 }

@@ -145,7 +145,7 @@ func TestHeartbeatsDoNotExpire(t *testing.T) {
 
 // A replica starts while a shard is unavailable. When the shard is back, the replica serves it and takes
 // over the work of its former run there.
-func TestReplicaStartsWhileAShardIsAway(t *testing.T) {
+func TestReplicaStartsWhileAShardIsDown(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Cluster(t, 2, "--cluster-require-full-coverage", "no")
 	client := redis.NewClusterClient(&redis.ClusterOptions{
@@ -153,9 +153,9 @@ func TestReplicaStartsWhileAShardIsAway(t *testing.T) {
 	})
 	t.Cleanup(func() { _ = client.Close() })
 	b, k := newBench(t, client), &taker{others: 100}
-	away, there := companyAt(t, client, servers[0]), companyAt(t, client, servers[1])
-	b.accept(away, "a")
-	former, p := b.queue("r"), partition.Of(away)
+	down, there := companyAt(t, client, servers[0]), companyAt(t, client, servers[1])
+	b.accept(down, "a")
+	former, p := b.queue("r"), partition.Of(down)
 	if c := former.ClaimOnce(t.Context(), p, 10, nil, 10); len(c.Batches) != 1 {
 		t.Fatalf("the former run claimed %+v", c)
 	}

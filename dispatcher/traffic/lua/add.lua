@@ -5,8 +5,8 @@
 -- pending events
 -- ARGV[1] unix time in s, ARGV[2] a random number in [0,1), ARGV[3..6] the four counts to
 -- add, ARGV[7] the kind of the last two bytes: 'latency' (ARGV[8] median, ARGV[9] 95th
--- percentile, both encoded), 'pending' (from KEYS[5]), 'number' (ARGV[8]) or 'none'; then,
--- for KEYS[3] and KEYS[4]: name, failed attempts and latency in turn
+-- percentile, both encoded), 'pending' (from KEYS[5]) or 'number' (ARGV[8]; -1 means unknown);
+-- then, for KEYS[3] and KEYS[4]: name, failed attempts and latency in turn
 -- KEYS[1] and KEYS[2] hold rings: the number of the latest minute or hour, then 10 bytes
 -- for each minute or hour. docs/redis.md describes these bytes.
 local CELL, HEAD, RANKED = 10, 4, 100
@@ -70,9 +70,9 @@ local function put(key, at, size, life)
     local all = before + more
     low = math.min(255, math.floor((low * before + tonumber(ARGV[8]) * more) / all + random))
     high = math.min(255, math.floor((high * before + tonumber(ARGV[9]) * more) / all + random))
-  elseif ARGV[7] ~= 'none' then
+  else
     local n = ARGV[7] == 'number' and ARGV[8] or redis.call('HGET', KEYS[5], 'pending') or 0
-    local code = encode(math.max(0, tonumber(n)) + 1) -- 0 means unknown
+    local code = encode(math.max(0, tonumber(n) + 1)) -- 0 means unknown
     low, high = code % 256, math.floor(code / 256)
   end
   redis.call('SETRANGE', key, place, struct.pack('<HHHHBB', counts[1], counts[2], counts[3], counts[4], low, high))
