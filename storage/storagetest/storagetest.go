@@ -138,7 +138,7 @@ func migrate(o storage.Options) error {
 	return err
 }
 
-// WantError expects an error that is, or wraps, want.
+// WantError fails the test unless the error is want or wraps it.
 func WantError(t *testing.T, got, want error) {
 	t.Helper()
 	if !errors.Is(got, want) {
@@ -146,7 +146,7 @@ func WantError(t *testing.T, got, want error) {
 	}
 }
 
-// WantInvalid expects exactly one field to be at fault.
+// WantInvalid fails the test unless the error names exactly this field.
 func WantInvalid(t *testing.T, err error, field string) {
 	t.Helper()
 	var e *invalid.Error
@@ -191,7 +191,7 @@ func LoadCompanies(tb testing.TB, db *storage.DB) {
 	)
 }
 
-// Load imports lines of JSON and fails on any refusal.
+// Load imports lines of JSON. The test fails if a line is refused.
 func Load(tb testing.TB, db *storage.DB, lines ...string) {
 	tb.Helper()
 	report, refused := Import(tb, db, lines...)
@@ -215,7 +215,7 @@ func Import(tb testing.TB, db *storage.DB, lines ...string) (importer.Report, []
 	return report, refused
 }
 
-// LoadDemo imports invented data and fails on any refusal.
+// LoadDemo imports invented data. The test fails if a line is refused.
 func LoadDemo(tb testing.TB, db *storage.DB, d importer.DemoData) {
 	tb.Helper()
 	var data strings.Builder

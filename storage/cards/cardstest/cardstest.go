@@ -15,8 +15,7 @@ import (
 
 type cardStore = cards.Store
 
-// Data is a database with the companies of storagetest in it, all that reads and writes
-// its cards, and a clock that can be put forward.
+// Data is a database with the companies of storagetest, its cards, and the clock that a test sets.
 type Data struct {
 	*testing.T
 	*cardStore
@@ -46,12 +45,12 @@ func New(t *testing.T, db *storage.DB) *Data {
 // Amount is an amount of money.
 func Amount(text string) *decimal.Decimal { return new(decimal.RequireFromString(text)) }
 
-// Request is a sound request of Ann, of storagetest.
+// Request is a valid request for a card of Ann, of storagetest.
 func Request() cards.Request {
 	return cards.Request{Type: "VIRTUAL", Alias: "Travel", UserUUID: storagetest.Ann, Threshold: Amount("100.50"), Periodicity: "MONTHLY"}
 }
 
-// Requests asks for n cards; each index in doomed is for an unknown user.
+// Requests asks for n cards. The request at each index in doomed names an unknown user.
 func Requests(n int, doomed ...int) []cards.Request {
 	list := make([]cards.Request, n)
 	for i := range list {
@@ -64,7 +63,7 @@ func Requests(n int, doomed ...int) []cards.Request {
 	return list
 }
 
-// WantCards fails the test unless Acme, of storagetest, has so many cards.
+// WantCards fails the test unless Acme, of storagetest, has that number of cards.
 func (d *Data) WantCards(want int64) {
 	d.Helper()
 	_, total, err := d.Cards(d.Context(), cards.Filter{Company: &storagetest.Acme})
@@ -73,7 +72,7 @@ func (d *Data) WantCards(want int64) {
 	}
 }
 
-// CreateNext works on an item that there must be.
+// CreateNext creates the card of the next item. The test fails if no item is pending.
 func (d *Data) CreateNext(now time.Time) cards.Item {
 	d.Helper()
 	item, found, err := d.CreateNextCard(d.Context(), now)
