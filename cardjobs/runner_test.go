@@ -81,7 +81,7 @@ func TestContractEventsOfCards(t *testing.T) {
 	}
 }
 
-func TestAnOutcomeIsSettledByThePublishersAnswer(t *testing.T) {
+func TestThePublishersErrorDecidesWhetherAnOutcomeIsSettled(t *testing.T) {
 	t.Parallel()
 	with := func(code string) error {
 		e := &invalid.Error{}

@@ -11,8 +11,8 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// togetherMost bounds the writes of one commit.
-const togetherMost = 64
+// maxWrites is the maximum of writes in one commit.
+const maxWrites = 64
 
 // commits gathers the writes that come in while a commit of SQLite is under way
 // into the next one, so that concurrent writes share one sync of the disk.
@@ -31,8 +31,8 @@ type write struct {
 	done     chan struct{} // closed when it has ended
 }
 
-// writeTogether is Write in SQLite.
-func (db *DB) writeTogether(ctx context.Context, fn func(context.Context, bun.Tx) error) error {
+// writeInSharedCommit is Write for SQLite.
+func (db *DB) writeInSharedCommit(ctx context.Context, fn func(context.Context, bun.Tx) error) error {
 	w := &write{ctx: ctx, fn: fn, done: make(chan struct{})}
 	if db.commits.add(w) {
 		go db.commitAll() //nolint:contextcheck // it serves all waiting callers
@@ -76,7 +76,7 @@ func (c *commits) remove(w *write) bool {
 func (c *commits) next() []*write {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := min(len(c.waiting), togetherMost)
+	n := min(len(c.waiting), maxWrites)
 	batch := slices.Clone(c.waiting[:n])
 	c.waiting = slices.Delete(c.waiting, 0, n)
 	c.running = n > 0
@@ -85,7 +85,7 @@ func (c *commits) next() []*write {
 
 func (db *DB) commitAll() {
 	for batch := db.commits.next(); len(batch) > 0; batch = db.commits.next() {
-		if len(batch) == 1 || db.commitTogether(batch) != nil {
+		if len(batch) == 1 || db.commitBatch(batch) != nil {
 			for _, w := range batch { // one write may have failed the commit of all
 				w.panicked = nil
 				w.err = w.run(func() error { return db.transaction(w.ctx, w.fn) })
@@ -97,10 +97,10 @@ func (db *DB) commitAll() {
 	}
 }
 
-// commitTogether runs each write in a savepoint of one transaction. An error of
+// commitBatch runs each write in a savepoint of one transaction. An error of
 // a write rolls back only that write, unless the transaction itself has failed. The context
 // of one caller does not interrupt the transaction, since SQLite would roll back all writes.
-func (db *DB) commitTogether(batch []*write) error {
+func (db *DB) commitBatch(batch []*write) error {
 	deadline, _ := batch[0].ctx.Deadline()                                         // of the write that has waited longest
 	ctx, cancel := context.WithTimeout(context.Background(), time.Until(deadline)) //nolint:forbidigo // a context's clock is the real one
 	defer cancel()

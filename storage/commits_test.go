@@ -48,7 +48,7 @@ func lines(t *testing.T, db *storage.DB) (list []string) {
 	return list
 }
 
-// commitsIn counts the commits in a database's log: the frames that tell a size.
+// commitsIn counts the commits in the log of a database: the last frame of a commit has the size of the database.
 func commitsIn(t *testing.T, dir string) (count int) {
 	t.Helper()
 	const header, frameHeader = 32, 24

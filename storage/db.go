@@ -28,7 +28,7 @@ type Options struct {
 	URL string
 	// CAFile, CertFile and KeyFile are for TLS to PostgreSQL (PEM).
 	CAFile, CertFile, KeyFile string
-	DataDir                   string // must be there
+	DataDir                   string // must exist
 	// MustExist refuses to make an SQLite database where there is none.
 	MustExist bool
 	// Timeout bounds every call, including the wait for a connection. 0 means 1.5 s.
@@ -37,10 +37,9 @@ type Options struct {
 	// 4, beside the one that writes) or all connections (PostgreSQL: 16).
 	MaxConns int
 	// FullSync makes SQLite sync its log to disk at every commit. Without it a
-	// commit survives the death of this process, kill -9 included. When the
-	// machine itself crashes or loses power, the database stays consistent but
-	// may have lost the last commits: those that the operating system had not
-	// yet written back, up to about half a minute of them on Linux. PostgreSQL
+	// commit survives a crash of this process, kill -9 included. A crash of the
+	// machine, or a loss of power, leaves the database consistent but may lose
+	// the last commits: up to about half a minute of them on Linux. PostgreSQL
 	// syncs as its server is configured.
 	FullSync bool
 	// Logger logs migrations. Nil discards the messages.
@@ -50,10 +49,10 @@ type Options struct {
 // DB is the database. It is safe for concurrent use. Every method returns
 // ErrUnavailable, wrapped, when the database is unreachable or too slow.
 type DB struct {
-	opts     Options
-	w, r     *bun.DB // the same pool in PostgreSQL
-	migrated atomic.Bool
-	commits  commits // of SQLite
+	opts           Options
+	writer, reader *bun.DB // the same pool in PostgreSQL
+	migrated       atomic.Bool
+	commits        commits // of SQLite
 }
 
 // Open returns a DB without connecting to the database. It fails only for invalid options.
@@ -85,9 +84,9 @@ func withDefaults(o Options) Options {
 
 // Close closes all connections.
 func (db *DB) Close() error {
-	err := db.r.Close()
-	if db.w != db.r {
-		err = errors.Join(db.w.Close(), err)
+	err := db.reader.Close()
+	if db.writer != db.reader {
+		err = errors.Join(db.writer.Close(), err)
 	}
 	return err
 }
@@ -100,12 +99,12 @@ func (db *DB) Ping(ctx context.Context) error {
 	})
 }
 
-func (db *DB) postgres() bool { return IsPostgres(db.w) }
+func (db *DB) postgres() bool { return IsPostgres(db.writer) }
 
 // Query runs fn without a transaction, for a single statement that reads. op names
 // the operation in the error; sql.ErrNoRows becomes ErrNotFound.
 func (db *DB) Query(ctx context.Context, op string, fn func(context.Context, bun.IDB) error) error {
-	return db.within(ctx, db.opts.Timeout, op, func(ctx context.Context) error { return fn(ctx, db.r) })
+	return db.within(ctx, db.opts.Timeout, op, func(ctx context.Context) error { return fn(ctx, db.reader) })
 }
 
 // Snapshot is Query in a transaction in which every statement sees one state.
@@ -115,7 +114,7 @@ func (db *DB) Snapshot(ctx context.Context, op string, fn func(context.Context, 
 		opts.Isolation = sql.LevelRepeatableRead
 	}
 	return db.within(ctx, db.opts.Timeout, op, func(ctx context.Context) error {
-		return db.r.RunInTx(ctx, opts, func(ctx context.Context, tx bun.Tx) error { return fn(ctx, tx) })
+		return db.reader.RunInTx(ctx, opts, func(ctx context.Context, tx bun.Tx) error { return fn(ctx, tx) })
 	})
 }
 
@@ -124,7 +123,7 @@ func (db *DB) Snapshot(ctx context.Context, op string, fn func(context.Context, 
 // commit: fn may be a part of a transaction. When Write returns, fn's writes are committed,
 // or rolled back and an error is returned.
 func (db *DB) Write(ctx context.Context, op string, fn func(context.Context, bun.Tx) error) error {
-	write := db.writeTogether
+	write := db.writeInSharedCommit
 	if db.postgres() {
 		write = db.transaction
 	}
@@ -143,15 +142,15 @@ func (db *DB) within(ctx context.Context, limit time.Duration, op string, fn fun
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return failed(op, inTime(ctx, fn(ctx)))
+	return failed(op, addContextError(ctx, fn(ctx)))
 }
 
 func (db *DB) transaction(ctx context.Context, fn func(context.Context, bun.Tx) error) error {
-	conn, err := db.w.Conn(ctx) // the same for all tries, so that in SQLite only one goroutine waits for other processes
+	conn, err := db.writer.Conn(ctx) // the same for all tries, so that in SQLite only one goroutine waits for other processes
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // gives it back
+	defer func() { _ = conn.Close() }() // returns it to the pool
 	return db.retryWhileBusy(ctx, func() error { return conn.RunInTx(ctx, nil, fn) })
 }
 
@@ -196,7 +195,7 @@ func (db *DB) Analyze(ctx context.Context, tables ...string) error {
 	for _, table := range tables {
 		ctx, cancel := context.WithTimeout(ctx, analyzeTimeout)
 		err := db.retryWhileBusy(ctx, func() error {
-			_, err := db.w.ExecContext(ctx, statement, bun.Ident(table))
+			_, err := db.writer.ExecContext(ctx, statement, bun.Ident(table))
 			return err
 		})
 		cancel()

@@ -41,8 +41,8 @@ func failed(op string, err error) error {
 	}
 }
 
-// inTime adds the context's error to the error of an interrupted transaction.
-func inTime(ctx context.Context, err error) error {
+// addContextError adds the context's error to the error of an interrupted transaction.
+func addContextError(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil || errors.Is(err, ctx.Err()) {
 		return err
 	}
@@ -61,23 +61,23 @@ func isUnavailable(err error) bool {
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return true
 	case errors.As(err, &server):
-		return serverUnavailable(server.Code)
+		return postgresUnavailable(server.Code)
 	case errors.As(err, &local):
-		return localUnavailable(local.Code())
+		return sqliteUnavailable(local.Code())
 	default:
 		return errors.As(err, &connect) || errors.As(err, &network) || pgconn.SafeToRetry(err)
 	}
 }
 
-// serverUnavailable goes by the classes of SQLSTATE: connection exceptions,
+// postgresUnavailable goes by the classes of SQLSTATE: connection exceptions,
 // out of resources, operator intervention, system error, and a server that has
 // become a read-only standby.
-func serverUnavailable(code string) bool {
+func postgresUnavailable(code string) bool {
 	return code == "25006" || slices.Contains([]string{"08", "53", "57", "58"}, code[:min(2, len(code))])
 }
 
-// localUnavailable goes by SQLite's primary result codes.
-func localUnavailable(code int) bool {
+// sqliteUnavailable goes by SQLite's primary result codes.
+func sqliteUnavailable(code int) bool {
 	return slices.Contains([]int{
 		sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_INTERRUPT,
 		sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT,

@@ -22,8 +22,8 @@ var migrations embed.FS
 
 const (
 	migrationTimeout = 10 * time.Minute
-	// firstTimeout bounds making the SQLite file.
-	firstTimeout = time.Minute
+	// createTimeout bounds the creation of the SQLite file.
+	createTimeout = time.Minute
 )
 
 // Migrate brings the schema up to date and opens the DB for use. Any number
@@ -32,11 +32,11 @@ const (
 func (db *DB) Migrate(ctx context.Context) error {
 	limit := db.opts.Timeout
 	if !db.postgres() {
-		limit = firstTimeout // making the file syncs it several times, and disks may be slow
+		limit = createTimeout // the creation syncs the file several times, and disks may be slow
 	}
 	ping, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if err := db.retryWhileBusy(ping, func() error { return db.w.PingContext(ping) }); err != nil {
+	if err := db.retryWhileBusy(ping, func() error { return db.writer.PingContext(ping) }); err != nil {
 		return failed("migrate", err)
 	}
 	ctx, cancel = context.WithTimeout(ctx, migrationTimeout)
@@ -66,7 +66,7 @@ func (db *DB) Migrate(ctx context.Context) error {
 // Outdated reports whether the schema needs a migration. It changes nothing, and works
 // before Migrate.
 func (db *DB) Outdated(ctx context.Context) (bool, error) {
-	if err := db.w.PingContext(ctx); err != nil {
+	if err := db.writer.PingContext(ctx); err != nil {
 		return false, failed("look at the schema", err)
 	}
 	p, err := db.provider()
@@ -92,7 +92,7 @@ func (db *DB) provider() (*goose.Provider, error) {
 		}
 		options = append(options, goose.WithSessionLocker(locker))
 	}
-	return goose.NewProvider(dialect, db.w.DB, files, options...)
+	return goose.NewProvider(dialect, db.writer.DB, files, options...)
 }
 
 // lockMigrations waits until no other process migrates the same SQLite file. Closing the file

@@ -45,7 +45,7 @@ func (db *DB) openSQLite() error {
 	}
 	r.SetMaxOpenConns(db.opts.MaxConns)
 	r.SetMaxIdleConns(db.opts.MaxConns)
-	db.w, db.r = bun.NewDB(w, sqlitedialect.New()), bun.NewDB(r, sqlitedialect.New())
+	db.writer, db.reader = bun.NewDB(w, sqlitedialect.New()), bun.NewDB(r, sqlitedialect.New())
 	return nil
 }
 
@@ -121,7 +121,7 @@ func (db *DB) openPostgres() error {
 	pool.SetMaxOpenConns(db.opts.MaxConns)
 	pool.SetMaxIdleConns(db.opts.MaxConns)
 	pool.SetConnMaxIdleTime(5 * time.Minute)
-	db.w = bun.NewDB(pool, pgdialect.New())
-	db.r = db.w
+	db.writer = bun.NewDB(pool, pgdialect.New())
+	db.reader = db.writer
 	return nil
 }

@@ -14,8 +14,8 @@ import (
 
 // CreateCardJob stores 1 to 500 requests as a job, all or none, before any work
 // on them. The shape of every item is checked (*invalid.Error, the path of a
-// field begins with /cardsRequests/index); the rules of business are left to
-// CreateNextCard. Done again for the same once, it returns the job as it was
+// field begins with /cardsRequests/index); CreateNextCard applies
+// the business rules. Done again for the same once, it returns the job as it was
 // first stored; another use of its Key is ErrKeyReused.
 func (s *Store) CreateCardJob(ctx context.Context, company uuid.UUID, requests []Request, once Once) (Job, error) {
 	var row jobRow

@@ -20,7 +20,7 @@ type policy struct {
 	CreditLimit int64  `bun:"credit_limit"`
 }
 
-// findPolicy takes an unknown company for one that has no users, and so no cards.
+// findPolicy returns a zero policy for a company without records, which has no users and so no cards.
 func findPolicy(ctx context.Context, db bun.IDB, company uuid.UUID) (policy, error) {
 	var p policy
 	err := db.NewSelect().Table("companies").Column("currency", "credit_limit").
@@ -68,7 +68,7 @@ func newRow(id, company storage.Key, o order, p policy, at storage.Time) cardRow
 	}
 }
 
-// insert applies the rules of business to a new card and writes it. It returns ErrUserNotFound or
+// insert applies the business rules to a new card and writes it. It returns ErrUserNotFound or
 // ErrThresholdExceedsLimit, and then has changed nothing.
 func insert(ctx context.Context, tx bun.Tx, p policy, card *cardRow) error {
 	active, err := tx.NewSelect().Table("users").Where("uuid = ?", card.HolderUUID).

@@ -23,8 +23,8 @@ import (
 	"spendhook/storage/reimbursements"
 )
 
-// go test ./storage/importer -run - -bench . -rows 1000000 measures at the size that
-// the documentation tells figures of.
+// go test ./storage/importer -run - -bench . -rows 1000000 measures at the size of
+// the figures in the documentation.
 var (
 	benchRows      = flag.Int("rows", 50_000, "reimbursements in the benchmarks")
 	benchCompanies = flag.Int("companies", 50, "companies that share them")

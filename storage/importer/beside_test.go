@@ -40,8 +40,8 @@ var errEnough = errors.New("enough")
 // since a busy machine may run the other writer too late for a pause.
 const maxTurns = 10
 
-// A second Store, which SQLite treats as another process, writes during an endless import and
-// does not wait for long.
+// A second Store, which SQLite treats as another process, writes during an endless import. Its
+// writes do not wait for long.
 func TestWritesGoOnDuringAnImport(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -24,14 +24,14 @@ import (
 )
 
 // DemoData describes invented spend data. Zero numbers mean the defaults: 3
-// companies, each with 25 users, 8 locations, 60 cards, 500 reimbursements and
-// 18 statements.
+// companies, each with 25 users, 60 cards and 500 reimbursements. Each company also has 8
+// locations and 18 statements.
 type DemoData struct {
 	// First is the uuid of the first company, uuid.Nil for an invented one.
-	First                                               uuid.UUID
-	Seed                                                uint64
-	Companies                                           int
-	Users, Locations, Cards, Reimbursements, Statements int // of each company
+	First                        uuid.UUID
+	Seed                         uint64
+	Companies                    int
+	Users, Cards, Reimbursements int // of each company
 }
 
 // demoToday is the day after the last one in the data, so that the same seed
@@ -139,7 +139,7 @@ func (g *demo) company(i int) {
 		users = append(users, g.write("user", "uuid", id, user))
 	}
 	var places []object
-	for n := range g.count(g.Locations, 8) {
+	for n := range 8 {
 		places = append(places, g.write("location", "uuid", id, object{
 			"name": demoPlaces[n%len(demoPlaces)], "code": fmt.Sprintf("LOC-%03d", n),
 			"status": locations.Statuses[min(1, n%5/4)], "createdAt": g.past(),
@@ -148,7 +148,7 @@ func (g *demo) company(i int) {
 	for n := range g.count(g.Cards, 60) {
 		g.card(id, pick(g, users), n)
 	}
-	for n := range g.count(g.Statements, 18) {
+	for n := range 18 {
 		g.statement(id, like.currency, n)
 	}
 	labels, groups := g.named(demoLabels), g.named(demoGroups)

@@ -19,9 +19,9 @@ import (
 
 const (
 	batchTimeout = time.Minute
-	// giveWay is the pause after a transaction in SQLite, which admits one writing transaction at a
+	// pauseForOthers is the pause after a transaction in SQLite, which admits one writing transaction at a
 	// time: other processes write then. They try every millisecond.
-	giveWay = 10 * time.Millisecond
+	pauseForOthers = 10 * time.Millisecond
 )
 
 // Importer loads spend data from lines of JSON, one object a line with a kind
@@ -82,18 +82,18 @@ func (i *Importer) Run(ctx context.Context, r io.Reader) (Report, error) {
 // store writes one batch in one transaction.
 func (i *Importer) store(ctx context.Context, b *batch, report *Report) error {
 	var refused []Refusal
-	alone := false // other processes cannot write at the same time
+	exclusive := false // the transaction was the only one that could write
 	err := i.DB.WriteWithin(ctx, batchTimeout, "store lines", func(ctx context.Context, tx bun.Tx) error {
 		w := &batchWriter{tx: tx, now: clock.Or(i.Now)(), touched: map[storage.Key]bool{}}
 		err := w.write(ctx, b)
-		refused, alone = w.refused, !storage.IsPostgres(tx)
+		refused, exclusive = w.refused, !storage.IsPostgres(tx)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if alone {
-		pause.For(ctx, giveWay)
+	if exclusive {
+		pause.For(ctx, pauseForOthers)
 	}
 	refused = append(refused, b.refused...)
 	slices.SortFunc(refused, func(x, y Refusal) int { return int(x.Line - y.Line) })
@@ -101,11 +101,11 @@ func (i *Importer) store(ctx context.Context, b *batch, report *Report) error {
 	report.Bytes += b.bytes
 	report.Refused += int64(len(refused))
 	report.Imported += b.objects - int64(len(refused))
-	i.tell(refused, *report)
+	i.notify(refused, *report)
 	return nil
 }
 
-func (i *Importer) tell(refused []Refusal, report Report) {
+func (i *Importer) notify(refused []Refusal, report Report) {
 	for _, r := range refused {
 		if i.Refused != nil {
 			i.Refused(r)

@@ -112,7 +112,7 @@ func TestImportRefusesASecondStatementOfAMonth(t *testing.T) {
 	})
 }
 
-func TestImportTwiceComesToTheSame(t *testing.T) {
+func TestASecondImportChangesNothing(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
 		t.Helper()

@@ -21,15 +21,15 @@ var errLongLine = fmt.Errorf("the line is longer than %d bytes", maxLine)
 
 // batch has the entries that one transaction of an import writes. No uuid is in it twice.
 type batch struct {
-	entries        [ranks][]numbered
+	entries        [ranks][]numberedEntry
 	seen           map[uuid.UUID]bool
 	refused        []Refusal
 	lines, objects int64
 	bytes          int64
 }
 
-// numbered is an entry with its line number.
-type numbered struct {
+// numberedEntry is an entry with its line number.
+type numberedEntry struct {
 	entry
 	line int64
 }
@@ -54,7 +54,7 @@ func readBatches(ctx context.Context, r io.Reader, out chan<- *batch) error {
 		case err != nil:
 			return err
 		case len(bytes.TrimSpace(line)) > 0:
-			if err := b.take(ctx, line); err != nil {
+			if err := b.add(ctx, line); err != nil {
 				return err
 			}
 		}
@@ -93,9 +93,9 @@ func (b *batcher) next() ([]byte, error) {
 	}
 }
 
-// take adds the object of a line to the batch. The second line about one object
+// add adds the object of a line to the batch. The second line about one object
 // begins a new batch, so that it finds the first one written.
-func (b *batcher) take(ctx context.Context, line []byte) error {
+func (b *batcher) add(ctx context.Context, line []byte) error {
 	e, rank, err := parseEntry(line)
 	if err != nil {
 		b.refuse(err)
@@ -110,7 +110,7 @@ func (b *batcher) take(ctx context.Context, line []byte) error {
 	}
 	b.batch.objects++
 	b.batch.seen[e.id()] = true
-	b.batch.entries[rank] = append(b.batch.entries[rank], numbered{entry: e, line: b.number})
+	b.batch.entries[rank] = append(b.batch.entries[rank], numberedEntry{entry: e, line: b.number})
 	return nil
 }
 

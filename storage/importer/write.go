@@ -57,7 +57,7 @@ func (w *batchWriter) write(ctx context.Context, b *batch) error {
 	return w.bumpRevisions(ctx)
 }
 
-func (w *batchWriter) writeRank(ctx context.Context, rank int, entries []numbered) error {
+func (w *batchWriter) writeRank(ctx context.Context, rank int, entries []numberedEntry) error {
 	k, err := w.readKnown(ctx, rank, entries)
 	if err != nil {
 		return err
@@ -89,12 +89,12 @@ func (w *batchWriter) refuse(line int64, reason string) {
 }
 
 // readKnown reads the objects that the entries refer to.
-func (w *batchWriter) readKnown(ctx context.Context, rank int, entries []numbered) (*known, error) {
+func (w *batchWriter) readKnown(ctx context.Context, rank int, entries []numberedEntry) (*known, error) {
 	k := &known{now: w.now, companies: map[storage.Key]string{}, users: map[storage.Key]storage.Key{}, statements: map[monthOf]storage.Key{}}
 	if rank == rankCompany {
 		return k, nil
 	}
-	var companies, users, statements []found
+	var companies, users, statements []foundRow
 	ids, holders := references(entries)
 	err := w.find(ctx, &companies, "companies", "uuid, currency", "uuid", ids)
 	if err == nil && len(holders) > 0 {
@@ -115,8 +115,8 @@ func (w *batchWriter) readKnown(ctx context.Context, rank int, entries []numbere
 	return k, err
 }
 
-// found has the columns that are read of a company, a user or a statement.
-type found struct {
+// foundRow has the columns that are read of a company, a user or a statement.
+type foundRow struct {
 	UUID     storage.Key `bun:"uuid"`
 	Company  storage.Key `bun:"company_uuid"`
 	Currency string      `bun:"currency"`
@@ -125,11 +125,11 @@ type found struct {
 }
 
 // find reads columns of the rows that have one of the ids in the column by.
-func (w *batchWriter) find(ctx context.Context, rows *[]found, table, columns, by string, ids []storage.Key) error {
+func (w *batchWriter) find(ctx context.Context, rows *[]foundRow, table, columns, by string, ids []storage.Key) error {
 	return w.tx.NewSelect().Table(table).ColumnExpr(columns).Where("? IN ?", bun.Ident(by), bun.Tuple(ids)).Scan(ctx, rows)
 }
 
-func references(entries []numbered) (companies, users []storage.Key) {
+func references(entries []numberedEntry) (companies, users []storage.Key) {
 	seen := map[uuid.UUID]bool{}
 	once := func(list *[]storage.Key, id uuid.UUID) {
 		if !seen[id] {

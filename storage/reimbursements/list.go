@@ -107,15 +107,15 @@ func (s *Store) page(ctx context.Context, db bun.IDB, f *Filter, days histogram,
 		at, skip = uuids.find(skip)
 		from = []byte{byte(at.at)} //nolint:gosec // it is one byte
 	}
-	order, wide := "recency", ""
+	order, dayPrefix := "recency", ""
 	switch {
 	case f.onlyByDay():
 	case days.total() <= sparse:
 		order = "+recency"
 	default:
-		wide = "+"
+		dayPrefix = "+"
 	}
-	ids := f.apply(db.NewSelect().Table("reimbursements").Column("uuid"), wide).
+	ids := f.apply(db.NewSelect().Table("reimbursements").Column("uuid"), dayPrefix).
 		Where("(?, uuid) >= (?, ?)", bun.Safe(order), first.at, from).Where("? <= ?", bun.Safe(order), last.at).
 		OrderExpr("recency, uuid").Limit(size).Offset(skip)
 	return db.NewSelect().Model(rows).ColumnExpr("r.*, u.name AS requester_name").

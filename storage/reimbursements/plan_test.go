@@ -25,7 +25,7 @@ func TestEveryFilterHasAnIndex(t *testing.T) {
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
 		t.Helper()
 		day, some, company := calendar.Date(20_500), uuid.New(), uuid.New()
-		storagetest.LoadDemo(t, db, importer.DemoData{First: company, Companies: 3, Users: 200, Cards: 1, Reimbursements: 1500, Statements: 1})
+		storagetest.LoadDemo(t, db, importer.DemoData{First: company, Companies: 3, Users: 200, Cards: 1, Reimbursements: 1500})
 		only := reimbursements.DateRange{Start: &day, End: &day}
 		for index, f := range map[string]reimbursements.Filter{
 			"reimbursements_recency":   {LastUpdateDate: only},
@@ -68,7 +68,7 @@ func TestNoPageReadsTheWholeTable(t *testing.T) {
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
 		t.Helper()
 		from, to, company, s := calendar.Date(20_000), calendar.Date(20_600), uuid.New(), reimbursements.New(db)
-		storagetest.LoadDemo(t, db, importer.DemoData{First: company, Companies: 3, Users: 200, Cards: 1, Reimbursements: 4000, Statements: 1})
+		storagetest.LoadDemo(t, db, importer.DemoData{First: company, Companies: 3, Users: 200, Cards: 1, Reimbursements: 4000})
 		var a asked
 		err := db.Query(t.Context(), "watch", func(_ context.Context, db bun.IDB) error {
 			db.(*bun.DB).AddQueryHook(&a) //nolint:staticcheck // WithQueryHook makes another pool
@@ -136,7 +136,7 @@ func TestOneCallCountsForTheNextOnes(t *testing.T) {
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
 		t.Helper()
 		company, s := uuid.New(), reimbursements.New(db)
-		storagetest.LoadDemo(t, db, importer.DemoData{First: company, Companies: 1, Users: 2, Cards: 1, Reimbursements: 20, Statements: 1})
+		storagetest.LoadDemo(t, db, importer.DemoData{First: company, Companies: 1, Users: 2, Cards: 1, Reimbursements: 20})
 		var c countings
 		err := db.Query(t.Context(), "watch", func(_ context.Context, db bun.IDB) error {
 			db.(*bun.DB).AddQueryHook(&c) //nolint:staticcheck // WithQueryHook makes another pool

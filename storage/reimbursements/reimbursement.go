@@ -150,16 +150,16 @@ func (f *Filter) onlyByDay() bool {
 		f.RequesterName == ""
 }
 
-// apply restricts q to the rows that pass the filter. wide is a prefix of the other columns of
+// apply restricts q to the rows that pass the filter. dayPrefix is a prefix of the other columns of
 // days: "+" stops both databases from using an index of these columns, which does not help a
 // page of a long list; "" allows the index.
-func (f *Filter) apply(q *bun.SelectQuery, wide string) *bun.SelectQuery {
+func (f *Filter) apply(q *bun.SelectQuery, dayPrefix string) *bun.SelectQuery {
 	q = storage.InCompany(q, f.Company)
 	q = f.LastUpdateDate.negated().apply(q, "recency")
-	q = f.RequestCreationDate.apply(q, wide+"creation_day")
-	q = f.ExpenseDate.apply(q, wide+"expense_day")
-	q = f.FinalApprovalDate.apply(q, wide+"approval_day")
-	q = f.PaymentDate.apply(q, wide+"payment_day")
+	q = f.RequestCreationDate.apply(q, dayPrefix+"creation_day")
+	q = f.ExpenseDate.apply(q, dayPrefix+"expense_day")
+	q = f.FinalApprovalDate.apply(q, dayPrefix+"approval_day")
+	q = f.PaymentDate.apply(q, dayPrefix+"payment_day")
 	q = whereIn(q, "category", f.CategoryCodes)
 	q = whereIn(q, "status", f.Statuses)
 	q = whereIn(q, "requester_uuid", storage.Keys(f.RequesterUUIDs))

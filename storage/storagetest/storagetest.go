@@ -137,7 +137,7 @@ func migrate(o storage.Options) error {
 	return err
 }
 
-// WantError fails the test unless the error is or wraps want.
+// WantError fails the test unless the error is want or wraps it.
 func WantError(t *testing.T, got, want error) {
 	t.Helper()
 	if !errors.Is(got, want) {
@@ -145,7 +145,7 @@ func WantError(t *testing.T, got, want error) {
 	}
 }
 
-// WantInvalid fails the test unless the error is about this field only.
+// WantInvalid fails the test unless the error names exactly this field.
 func WantInvalid(t *testing.T, err error, field string) {
 	t.Helper()
 	var e *invalid.Error
@@ -190,7 +190,7 @@ func LoadCompanies(tb testing.TB, db *storage.DB) {
 	)
 }
 
-// Load imports lines of JSON and fails on any refusal.
+// Load imports lines of JSON. The test fails if a line is refused.
 func Load(tb testing.TB, db *storage.DB, lines ...string) {
 	tb.Helper()
 	report, refused := Import(tb, db, lines...)
@@ -214,7 +214,7 @@ func Import(tb testing.TB, db *storage.DB, lines ...string) (importer.Report, []
 	return report, refused
 }
 
-// LoadDemo imports demo data and fails on any refusal.
+// LoadDemo imports invented data. The test fails if a line is refused.
 func LoadDemo(tb testing.TB, db *storage.DB, d importer.DemoData) {
 	tb.Helper()
 	var data strings.Builder
