@@ -343,16 +343,13 @@ func (h *harness) pending() int64 {
 }
 
 // deadLetters counts what the gauge of dead letters shows.
-func (h *harness) deadLetters() (n int64) {
+func (h *harness) deadLetters() int64 {
 	h.t.Helper()
-	left, err := h.Deliveries.CountDead(h.t.Context(), time.Now(), allPartitions())
+	total, err := h.Backlog.Measure(h.t.Context(), allPartitions(), 0)
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	for _, of := range left {
-		n += of
-	}
-	return n
+	return total.Dead
 }
 
 // inbox is an endpoint that notes what it received.

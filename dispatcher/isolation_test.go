@@ -15,6 +15,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/traffic"
+	"spendhook/dispatcher/workqueue/backlog"
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events/publish"
 	"spendhook/internal/partition"
@@ -201,7 +202,7 @@ func TestGaugesWhileAShardIsAway(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	h := build(t, client, func(o *Options) { o.TopCompanies = 5 })
 	away, other := companyAt(t, client, servers[0]), companyAt(t, client, servers[1])
-	var last gaugeValues
+	var last backlog.Total
 	add := func(company uuid.UUID) {
 		h.emitOf(company, 1)
 		p := partition.Prefix(partition.Of(company))

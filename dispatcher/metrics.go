@@ -2,7 +2,6 @@ package dispatcher
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -199,7 +198,7 @@ const gaugesEvery = 10 * time.Second
 
 // runGauges reads what metrics show of Redis, so that a scrape need not.
 func (d *Dispatcher) runGauges(ctx context.Context) {
-	var last gaugeValues
+	var last backlog.Total
 	for {
 		if err := d.readGauges(ctx, d.Queue.Owned(), &last); err != nil && ctx.Err() == nil {
 			d.opts.Logger.Error("gauges not read", "exception.message", err)
@@ -210,35 +209,21 @@ func (d *Dispatcher) runGauges(ctx context.Context) {
 	}
 }
 
-// gaugeValues are the values that the gauges show.
-type gaugeValues struct {
-	dead    map[int]int64 // letters, by partition
-	backlog backlog.Total
-}
-
 // readGauges reads the partitions that this replica owns. Of a partition that cannot be read,
 // because its shard is away, the gauges keep their last values.
-func (d *Dispatcher) readGauges(ctx context.Context, owned []int, last *gaugeValues) error {
-	dead, failedDead := d.Deliveries.CountDead(ctx, d.opts.Now(), owned)
-	total, failedTotal := d.Backlog.Measure(ctx, owned, d.opts.TopCompanies)
-	total.Keep(last.backlog, owned)
-	letters := int64(0)
-	for _, p := range owned {
-		if _, read := dead[p]; !read {
-			dead[p] = last.dead[p]
-		}
-		letters += dead[p]
-	}
-	*last = gaugeValues{dead, total}
-	d.metrics.dead.Set(float64(letters))
+func (d *Dispatcher) readGauges(ctx context.Context, owned []int, last *backlog.Total) error {
+	total, err := d.Backlog.Measure(ctx, owned, d.opts.TopCompanies)
+	total.Keep(*last, owned)
+	*last = total
+	d.metrics.dead.Set(float64(total.Dead))
 	d.metrics.pending.Set(float64(total.Pending))
 	d.metrics.oldest.Set(total.OldestDue.Seconds())
 	d.metrics.quarantine.Set(float64(total.Quarantined))
-	if failedTotal == nil { // a company that is no longer one of the largest has no series
+	if err == nil { // a company that is no longer one of the largest has no series
 		d.metrics.largest.Reset()
 	}
 	for _, c := range total.Largest {
 		d.metrics.largest.WithLabelValues(c.Company.String()).Set(float64(c.Pending))
 	}
-	return errors.Join(failedDead, failedTotal)
+	return err
 }

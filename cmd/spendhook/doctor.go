@@ -358,7 +358,7 @@ func (d *doctor) memory(ctx context.Context) {
 
 // work checks pending work, quotas, and that each partition has an owner.
 func (d *doctor) work(ctx context.Context) {
-	waiting, err := backlog.New(d.redis.Client(), nil).Measure(ctx, partition.All(), mostPending)
+	waiting, err := backlog.New(d.redis.Client(), d.cfg.Delivery.DeadRetention, nil).Measure(ctx, partition.All(), mostPending)
 	if err != nil {
 		d.problem("find out which Redis server does not answer", "%v", err)
 	}

@@ -31,6 +31,3 @@ func indexKey(kind string, company uuid.UUID, sub *uuid.UUID) string {
 	}
 	return partition.Key(company, "d"+kind+":"+company.String()+"/"+sub.String())
 }
-
-// deadKey is the zset of a partition's dead letters, by the ms of their death.
-func deadKey(p int) string { return partition.Prefix(p) + "dead" }

@@ -339,7 +339,7 @@ func (m *model) checkIndexes() {
 	}
 	m.sameSet(indexKey(liveIndex, c, nil), liveOfAll)
 	m.sameSet(indexKey(deadIndex, c, nil), deadOfAll)
-	m.sameSet(deadKey(partition.Of(c)), deadOfPartition)
+	m.sameSet(partition.Key(c, "dead"), deadOfPartition)
 }
 
 func (m *model) sameSet(key string, want []string) {

@@ -19,7 +19,6 @@ import (
 	"spendhook/events"
 	"spendhook/events/operational"
 	"spendhook/internal/partition"
-	"spendhook/internal/pipeline"
 	"spendhook/internal/script"
 )
 
@@ -250,23 +249,4 @@ func readFound(c *Change, reply any) *Found {
 	}
 	rec, err := delivery.Decode(text)
 	return &Found{Record: rec, Damaged: err != nil}
-}
-
-// CountDead counts the dead letters of partitions. With an error, the result leaves out the
-// partitions that failed, for example because their shard is away.
-func (s *Store) CountDead(ctx context.Context, now time.Time, partitions []int) (map[int]int64, error) {
-	since := strconv.FormatInt(now.Add(-s.opts.Policy.DeadRetention).UnixMilli(), 10)
-	counts, err := pipeline.Each(ctx, s.client, partitions, func(pipe redis.Pipeliner, p int) *redis.IntCmd {
-		return pipe.ZCount(ctx, deadKey(p), since, "+inf")
-	})
-	if err != nil {
-		err = fmt.Errorf("count dead letters: %w", err)
-	}
-	dead := make(map[int]int64, len(counts))
-	for i, count := range counts {
-		if count.Err() == nil {
-			dead[partitions[i]] = count.Val()
-		}
-	}
-	return dead, err
 }

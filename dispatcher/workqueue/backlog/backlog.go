@@ -1,5 +1,5 @@
-// Package backlog measures the work that waits: how much of it there is, for how long
-// the oldest has waited, and which companies have the most.
+// Package backlog measures the work that waits: how much of it there is, for how long the oldest has
+// waited, and which companies have the most. It also counts quarantined entries and dead letters.
 package backlog
 
 import (
@@ -21,7 +21,7 @@ import (
 	"spendhook/internal/script"
 )
 
-// Total is the waiting work of some partitions.
+// Total is the waiting work, the quarantine and the dead letters of some partitions.
 type Total struct {
 	Pending int64 // events that are not settled
 	// OldestDue is the longest that due work has waited, except work that its receiver
@@ -29,6 +29,7 @@ type Total struct {
 	OldestDue time.Duration
 
 	Quarantined int64     // entries of the quarantine
+	Dead        int64     // dead letters that are kept
 	Largest     []Company // with the most pending events, the most first
 
 	byPartition map[int]Total
@@ -45,6 +46,7 @@ func (t *Total) add(p int, of Total) {
 	t.Pending += of.Pending
 	t.OldestDue = max(t.OldestDue, of.OldestDue)
 	t.Quarantined += of.Quarantined
+	t.Dead += of.Dead
 	t.byPartition[p] = of
 }
 
@@ -72,16 +74,17 @@ const passedMoved = 15 * time.Second
 // Meter measures the work that waits in Redis. Make it with New. It is safe for concurrent use.
 type Meter struct {
 	client      redis.UniversalClient
+	keepDead    time.Duration
 	passedSince func(company uuid.UUID, at time.Time) bool
 }
 
-// New returns a Meter. passedSince reports whether claims skipped a company, at the time or later,
+// New returns a Meter. keepDead is how long dead letters are kept. passedSince reports whether claims skipped a company, at the time or later,
 // because its receivers delay its work; nil: no company was skipped.
-func New(client redis.UniversalClient, passedSince func(company uuid.UUID, at time.Time) bool) *Meter {
+func New(client redis.UniversalClient, keepDead time.Duration, passedSince func(company uuid.UUID, at time.Time) bool) *Meter {
 	if passedSince == nil {
 		passedSince = func(uuid.UUID, time.Time) bool { return false }
 	}
-	return &Meter{client: client, passedSince: passedSince}
+	return &Meter{client, keepDead, passedSince}
 }
 
 // Pending counts the events of all partitions that are not settled. Unlike Measure, it reads one
@@ -107,7 +110,7 @@ func (m *Meter) Pending(ctx context.Context) (all int64, err error) {
 func (m *Meter) Measure(ctx context.Context, partitions []int, largest int) (Total, error) {
 	calls := make([]*script.Call, len(partitions))
 	for i, p := range partitions {
-		calls[i] = &script.Call{Script: backlogScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), largest}}
+		calls[i] = &script.Call{Script: backlogScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), largest, m.keepDead.Milliseconds()}}
 	}
 	err := script.Run(ctx, m.client, calls...)
 	if err != nil {
@@ -115,9 +118,9 @@ func (m *Meter) Measure(ctx context.Context, partitions []int, largest int) (Tot
 	}
 	t := Total{byPartition: make(map[int]Total, len(partitions))}
 	for i, c := range calls {
-		if reply, _ := c.Reply().([]any); len(reply) == 5 { // nil after an error
+		if reply, _ := c.Reply().([]any); len(reply) > 0 { // nil after an error
 			t.add(partitions[i], m.totalOf(reply))
-			for company, pending := range companiesOf(reply[4]) {
+			for company, pending := range companiesOf(reply[5]) {
 				t.Largest = append(t.Largest, Company{company, pending})
 			}
 		}
@@ -135,12 +138,13 @@ func (m *Meter) totalOf(reply []any) Total {
 	pending, _ := reply[0].(int64)
 	waited, _ := reply[1].(int64)
 	quarantined, _ := reply[2].(int64)
-	for company, ms := range companiesOf(reply[3]) {
+	dead, _ := reply[3].(int64)
+	for company, ms := range companiesOf(reply[4]) {
 		if !m.passedSince(company, lately) {
 			waited = max(waited, ms)
 		}
 	}
-	return Total{Pending: pending, OldestDue: time.Duration(waited) * time.Millisecond, Quarantined: quarantined}
+	return Total{Pending: pending, OldestDue: time.Duration(waited) * time.Millisecond, Quarantined: quarantined, Dead: dead}
 }
 
 // companiesOf reads companies, each with a number.

@@ -46,7 +46,7 @@ func newBench(t *testing.T) *bench {
 	t.Helper()
 	client := redistest.New(t)
 	b := &bench{t: t, client: client, passed: map[uuid.UUID]bool{}}
-	b.meter = backlog.New(client, func(company uuid.UUID, _ time.Time) bool { return b.passed[company] })
+	b.meter = backlog.New(client, time.Hour, func(company uuid.UUID, _ time.Time) bool { return b.passed[company] })
 	b.events = publish.New(publish.Options{Client: client, Retention: time.Hour, Wake: func(context.Context, []int) {}})
 	t.Cleanup(b.events.Close)
 	return b

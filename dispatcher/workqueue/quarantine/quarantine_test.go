@@ -158,7 +158,7 @@ func TestQuarantineIsListed(t *testing.T) {
 			t.Errorf("cursor %q: %v", text, err)
 		}
 	}
-	total, err := backlog.New(q.client, nil).Measure(t.Context(), []int{partition.Of(companies[0])}, 0)
+	total, err := backlog.New(q.client, time.Hour, nil).Measure(t.Context(), []int{partition.Of(companies[0])}, 0)
 	if err != nil || total.Quarantined < 10 {
 		t.Errorf("backlog %+v %v", total, err)
 	}

@@ -3,9 +3,9 @@
 -- companies with the latest events it finds those with the most pending events. It leaves out
 -- damaged keys of companies.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
--- ARGV: 1 key prefix, 2 maximum of companies with the most pending events
+-- ARGV: 1 key prefix, 2 maximum of companies with the most pending events, 3 ms that a dead letter is kept
 -- Returns {pending events, ms that the oldest entry of the due set has waited, entries of
---   the quarantine, {company, ms that its oldest work has waited, ...} of at most 100 companies,
+--   the quarantine, dead letters, {company, ms that its oldest work has waited, ...} of at most 100 companies,
 --   {company, pending events, ...} of the companies with the most}. The wait of an endpoint queue
 --   begins when it may be served: until then its receiver, its rate or a pause delays it.
 local P, most = ARGV[1], tonumber(ARGV[2])
@@ -36,4 +36,4 @@ if pending > 0 and most > 0 then
     largest[2 * i - 1], largest[2 * i] = companies[i], counts[companies[i]]
   end
 end
-return {pending, waited, redis.call('ZCARD', P .. 'quarantine'), waits, largest}
+return {pending, waited, redis.call('ZCARD', P .. 'quarantine'), redis.call('ZCOUNT', P .. 'dead', now - ARGV[3], '+inf'), waits, largest}
