@@ -173,8 +173,8 @@ func (s *Service) phases(k JobKind) []phase {
 	dead := func(ctx context.Context, j *Job) (string, error) { return s.walk(ctx, j, true) }
 	others := func(ctx context.Context, j *Job) (string, error) { return s.walk(ctx, j, false) }
 	return map[JobKind][]phase{
-		JobRecover: {dead, others, s.recoverMissed},
-		JobRetry:   {dead, others},
+		JobRecover: {others, dead, s.recoverMissed}, // a restarted dead letter is one of the others
+		JobRetry:   {others, dead},
 		JobDrop:    {unlessGone(s.Subscribers.Pause), others, unlessGone(s.Subscribers.Resume)},
 		JobErase:   {s.eraseSubscribers, s.eraseQuarantine, s.eraseEvents, s.eraseDead},
 	}[k]
