@@ -20,6 +20,7 @@ import (
 	"spendhook/events"
 	"spendhook/events/publish"
 	"spendhook/internal/partition"
+	"spendhook/internal/pause"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
@@ -238,7 +239,7 @@ func TestEraseReadsTheQuarantineOnce(t *testing.T) {
 	h.emitPrivate(h.company, 1600, "NOBODYS", payloadText)
 	h.settled()
 	now.Store(new(time.Now()))
-	time.Sleep(10 * time.Millisecond) // the subscriber is later
+	pause.For(t.Context(), 10*time.Millisecond) // the subscriber is later
 	later := quarantine.Entry{Company: h.company, Subscriber: new(h.subscribe(receive(t, nil).URL).UUID)}
 	key := quarantine.Key(partition.Of(h.company))
 	if err := h.client.ZAdd(t.Context(), key, redis.Z{Score: 1, Member: later.Member()}).Err(); err != nil {

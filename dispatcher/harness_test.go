@@ -344,7 +344,7 @@ func (h *harness) pending() int64 {
 }
 
 // deadLetters counts what the gauge of dead letters shows.
-func (h *harness) deadLetters() (n int64) {
+func (h *harness) deadLetters() int64 {
 	h.t.Helper()
 	all, err := h.Backlog.Measure(h.t.Context(), partition.All(), 0)
 	if err != nil {

@@ -251,3 +251,24 @@ func TestLongDryRunContinuesAsAJob(t *testing.T) {
 		t.Errorf("%+v", job)
 	}
 }
+
+// A job over dead letters and pending deliveries restarts each delivery once: a restarted dead letter is
+// pending then.
+func TestRetryRestartsEachDeliveryOnce(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	sub := h.subscribe(receive(t, nil).URL)
+	if err := h.service.Pause(t.Context(), h.company, sub.UUID); err != nil {
+		t.Fatal(err)
+	}
+	h.write(sub.UUID, []string{"e", "f"}, time.Now(), dead)
+	job, err := h.Redelivery.RetryAll(t.Context(), redelivery.RetryRequest{
+		Company: h.company, Filter: store.Filter{Statuses: []delivery.Status{delivery.StatusDead, delivery.StatusPending}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if job = h.completes(job.UUID); job.Redelivered != 2 {
+		t.Errorf("%d deliveries were restarted", job.Redelivered)
+	}
+}

@@ -88,7 +88,7 @@ func again(r Record, reason string, due, now time.Time) Record {
 }
 
 // Cancel ends a delivery because its subscriber was deleted, its event no longer exists, or a client
-// dropped the
+// dropped the delivery.
 func Cancel(r Record, reason string, now time.Time) Record {
 	r.Status, r.Reason = StatusCancelled, reason
 	r.Due, r.Updated = 0, now.UnixMilli()

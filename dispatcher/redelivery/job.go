@@ -3,6 +3,8 @@ package redelivery
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -171,8 +173,8 @@ func (s *Service) phases(k JobKind) []phase {
 	dead := func(ctx context.Context, j *Job) (string, error) { return s.walk(ctx, j, true) }
 	others := func(ctx context.Context, j *Job) (string, error) { return s.walk(ctx, j, false) }
 	return map[JobKind][]phase{
-		JobRecover: {dead, others, s.recoverMissed},
-		JobRetry:   {dead, others},
+		JobRecover: {others, dead, s.recoverMissed}, // a restarted dead letter is one of the others
+		JobRetry:   {others, dead},
 		JobDrop:    {unlessGone(s.Subscribers.Pause), others, unlessGone(s.Subscribers.Resume)},
 		JobErase:   {s.eraseSubscribers, s.eraseQuarantine, s.eraseEvents, s.eraseDead},
 	}[k]
@@ -201,12 +203,13 @@ func (s *Service) step(ctx context.Context, j *Job) error {
 }
 
 // redeliver makes the writes of a step that has examined n deliveries or events; a dry run only
-// counts them. The error is errHeld when they restart deliveries, and one of the subscribers has
-// many deliveries due.
+// counts them.
 func (s *Service) redeliver(ctx context.Context, j *Job, n int, writes []store.Write) error {
 	if !j.DryRun && len(writes) > 0 {
-		if err := s.hold(ctx, j, writes); err != nil {
-			return err
+		if j.Kind != JobDrop {
+			if err := s.hold(ctx, j, writes); err != nil {
+				return err
+			}
 		}
 		found, err := s.write(ctx, writes...)
 		if err != nil {
@@ -223,25 +226,16 @@ func (s *Service) redeliver(ctx context.Context, j *Job, n int, writes []store.W
 	return nil
 }
 
+// hold returns errHeld when one of the subscribers has many deliveries due.
 func (s *Service) hold(ctx context.Context, j *Job, writes []store.Write) error {
-	if j.Kind != JobRecover && j.Kind != JobRetry {
-		return nil
-	}
-	var subs []uuid.UUID
-	seen := map[uuid.UUID]bool{}
+	subs := map[uuid.UUID]bool{}
 	for _, w := range writes {
-		if id := w.Changes[0].Ref.Subscriber; !seen[id] {
-			subs, seen[id] = append(subs, id), true
-		}
+		subs[w.Changes[0].Ref.Subscriber] = true
 	}
-	all, err := s.Deliveries.Stats(ctx, j.CompanyUUID, subs...)
-	if j.SubscriberUUID == uuid.Nil && s.Now().Sub(j.UpdatedAt) >= maxHeld {
-		return err
-	}
-	for _, stats := range all {
-		if stats.Waiting > crowdedAbove {
-			return errHeld
-		}
+	all, err := s.Deliveries.Stats(ctx, j.CompanyUUID, slices.Collect(maps.Keys(subs))...)
+	crowded := slices.ContainsFunc(all, func(stats store.Stats) bool { return stats.Waiting > crowdedAbove })
+	if crowded && (j.SubscriberUUID != uuid.Nil || s.Now().Sub(j.UpdatedAt) < maxHeld) {
+		return errHeld
 	}
 	return err
 }

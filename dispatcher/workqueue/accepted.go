@@ -9,9 +9,9 @@ import (
 	"spendhook/internal/partition"
 )
 
-// BeginAccept returns what one call of the script that accepts events may claim: under which id and
-// number, and how many deliveries. The id is empty when this replica may claim nothing: it stops, has
-// few places, or has work that waits for places.
+// BeginAccept returns the replica id and the number under which one call of the script that accepts
+// events may claim, and the number of deliveries that it may claim. The id is empty when this replica
+// may claim nothing: it stops, has few places, or has work that waits for places.
 func (q *Queue) BeginAccept() (replica string, number uint64, deliveries int) {
 	q.mu.Lock()
 	off := !q.started || q.ctx.Err() != nil || q.refused.Load() != nil || q.full.Load()
@@ -39,8 +39,8 @@ func (q *Queue) AcceptFree(company uuid.UUID) int {
 	return min(q.opts.Admission.Free(company), claimQuantum)
 }
 
-// StartAccepted starts the work of batches, in the form in which the accepting script returned
-// them. deliveries is the number of their deliveries, about. It does not wait. After StopClaiming it does nothing: Release
+// StartAccepted starts the work of batches, in the form in which the accepting script returned them. They
+// have about this number of deliveries. It does not wait. After StopClaiming it does nothing: Release
 // requeues the work.
 func (q *Queue) StartAccepted(replica string, deliveries int, batches []any) {
 	var work []Batch

@@ -172,18 +172,18 @@ func TestLateClaimClaimsNothing(t *testing.T) {
 	}
 }
 
-// silence is a hook of a Redis client. While it is on, the answers of claims are lost, and
+// lostAnswers is a hook of a Redis client. While it is on, the answers of claims are lost, and
 // recoveries are not sent.
-type silence struct {
+type lostAnswers struct {
 	mu     sync.Mutex
 	on     bool
 	calls  map[string]int // by hash of the script and key prefix
 	during func()         // called during each claim
 }
 
-func (s *silence) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (s *silence) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-func (s *silence) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (s *lostAnswers) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (s *lostAnswers) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (s *lostAnswers) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		hash := ""
 		if args := cmds[0].Args(); len(args) > 5 && args[0] == "evalsha" {
@@ -204,7 +204,7 @@ func (s *silence) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 }
 
 // take counts the calls, and reports whether their answers are lost.
-func (s *silence) take(hash string, cmds []redis.Cmder) bool {
+func (s *lostAnswers) take(hash string, cmds []redis.Cmder) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.on || hash != workqueue.ClaimHash() && hash != workqueue.RequeueHash() {
@@ -217,13 +217,13 @@ func (s *silence) take(hash string, cmds []redis.Cmder) bool {
 	return true
 }
 
-func (s *silence) set(on bool) {
+func (s *lostAnswers) set(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.on = on
 }
 
-func (s *silence) count(hash string, p int) int {
+func (s *lostAnswers) count(hash string, p int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.calls[hash+partition.Prefix(p)]
@@ -260,7 +260,7 @@ func TestOneRecoveryPerPartition(t *testing.T) {
 	b := newBench(t, redisOf(t))
 	b.claim(b.queue("other")) // so that Redis knows the script
 	var q *workqueue.Queue
-	h := &silence{calls: make(map[string]int), during: func() { q.Kick(testPartition) }}
+	h := &lostAnswers{calls: make(map[string]int), during: func() { q.Kick(testPartition) }}
 	b.client.AddHook(h)
 	lines, k := &failedClaims{Handler: slog.DiscardHandler}, &taker{others: 100}
 	q = start(t, b.client, k, func(o *workqueue.Options) { serviceOff(o); o.Logger = slog.New(lines) })

@@ -236,8 +236,8 @@ func (q *Queue) serveRound(ctx context.Context, s *shard, replica string, shares
 	}
 }
 
-// notePassed notes that a claim passed companies by because they hold their share of this
-// replica's memory: their receivers hold up their work.
+// notePassed notes that a claim passed companies by because they hold their share of this replica's
+// memory: their receivers delay their work.
 func (q *Queue) notePassed(companies []uuid.UUID) {
 	q.metrics.passed.Add(float64(len(companies)))
 	now := time.Now() //nolint:forbidigo // for metrics

@@ -216,6 +216,7 @@ func (q *Queue) heartbeatIfDue(ctx context.Context, s *shard) error {
 	return q.heartbeat(ctx, s)
 }
 
+// isFailure reports whether an error is to be logged: neither the stored format nor a stop caused it.
 func (q *Queue) isFailure(err error) bool {
 	return err != nil && !q.stopIfRefused(err) && !errors.Is(err, context.Canceled)
 }

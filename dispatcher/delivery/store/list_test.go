@@ -20,8 +20,8 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// shelf is a store with deliveries of one company.
-type shelf struct {
+// listStore is a store with deliveries of one company.
+type listStore struct {
 	*store.Store
 
 	t       *testing.T
@@ -29,10 +29,10 @@ type shelf struct {
 	company uuid.UUID
 }
 
-func newShelf(t *testing.T) *shelf {
+func newListStore(t *testing.T) *listStore {
 	t.Helper()
 	client := redistest.New(t)
-	return &shelf{Store: storeOn(client), t: t, client: client, company: uuid.New()}
+	return &listStore{Store: storeOn(client), t: t, client: client, company: uuid.New()}
 }
 
 func storeOn(client redis.UniversalClient) *store.Store {
@@ -44,7 +44,7 @@ func storeOn(client redis.UniversalClient) *store.Store {
 
 // write stores deliveries with one creation time, as if their events had been matched. Equal
 // times are the hard case for paging.
-func (s *shelf) write(sub uuid.UUID, ids []string, at time.Time, as func(*delivery.Record)) {
+func (s *listStore) write(sub uuid.UUID, ids []string, at time.Time, as func(*delivery.Record)) {
 	s.t.Helper()
 	for chunk := range slices.Chunk(ids, 500) {
 		var writes []store.Write
@@ -69,7 +69,7 @@ func (s *shelf) write(sub uuid.UUID, ids []string, at time.Time, as func(*delive
 func dead(r *delivery.Record) { r.Status, r.Reason = delivery.StatusDead, delivery.ReasonExhausted }
 
 // all reads every page and returns the delivery ids, failing on a repeat.
-func (s *shelf) all(f store.Filter) []string {
+func (s *listStore) all(f store.Filter) []string {
 	s.t.Helper()
 	var ids []string
 	seen := map[string]bool{}
@@ -101,7 +101,7 @@ func names(prefix string, n int) []string {
 
 func TestListFilters(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newListStore(t)
 	early, late := time.Now().Add(-time.Hour).Truncate(time.Millisecond), time.Now().Truncate(time.Millisecond)
 	a, b := uuid.New(), uuid.New()
 	s.write(a, names("early", 30), early, func(r *delivery.Record) { r.Status = delivery.StatusDelivered })
@@ -163,7 +163,7 @@ func TestListFilters(t *testing.T) {
 
 func TestListOfEventsPagesWithinAnEvent(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newListStore(t)
 	now := time.Now()
 	ids := names("evt", 5)
 	for range 7 {
@@ -185,7 +185,7 @@ func TestListOfEventsPagesWithinAnEvent(t *testing.T) {
 // A damaged key of one event leaves the deliveries and the summaries of the others.
 func TestDamagedDeliveriesAreLeftOut(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newListStore(t)
 	now, ids := time.Now(), names("evt", 3)
 	s.write(uuid.New(), ids, now, func(r *delivery.Record) { r.Status = delivery.StatusDelivered })
 	refs := make([]events.Ref, len(ids))
@@ -214,7 +214,7 @@ func TestDamagedDeliveriesAreLeftOut(t *testing.T) {
 // A page reads a bounded number of deliveries, however many each event has.
 func TestPageReadsABoundedNumberOfDeliveries(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newListStore(t)
 	now := time.Now()
 	const fanout, count = 400, 60
 	for i := range count {
@@ -250,7 +250,7 @@ func TestPageReadsABoundedNumberOfDeliveries(t *testing.T) {
 
 func TestCursorOfAnotherCompanyIsRefused(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newListStore(t)
 	s.write(uuid.New(), names("e", 3), time.Now(), dead)
 	page, err := s.List(t.Context(), store.Filter{Company: &s.company, Statuses: []delivery.Status{delivery.StatusDead}, Size: 1})
 	if err != nil || page.Next == "" {

@@ -1,5 +1,5 @@
-// Package quarantine keeps work and subscribers that could not be read, out of the
-// way of the rest, until an operator has them tried again or dropped.
+// Package quarantine keeps work and subscribers that could not be read apart from the rest, until an
+// operator retries or drops them.
 package quarantine
 
 import (
@@ -140,13 +140,12 @@ func (s *Store) Forget(ctx context.Context, e Entry) error {
 
 // Filter selects entries. Size is 1..100, 0 meaning 20.
 type Filter struct {
-	Company *uuid.UUID // nil: of all
+	Company *uuid.UUID // nil: all companies
 	Size    int
 	Cursor  string // Page.Next of the page before
 }
 
-// Page is a part of the quarantine. A page may be short while there are
-// more; Next is "" on the last.
+// Page is a part of the quarantine. A page that is not the last may be short. Next is "" on the last.
 type Page struct {
 	Items []Entry
 	Next  string
@@ -246,7 +245,7 @@ func parse(member string, ms int64) (Entry, bool) {
 	return e, true
 }
 
-// Retry requeues the work of an entry, so that it is tried again. ErrNotFound when there
+// Retry requeues the work of an entry. ErrNotFound when there
 // is no such entry.
 func (s *Store) Retry(ctx context.Context, e Entry) error {
 	p := partition.Of(e.Company)

@@ -9,11 +9,11 @@ import (
 // docs/redis.md lists type, content, writer and time to live of every key. The scripts build the
 // keys that have no function here from a partition's prefix.
 
-// DueKey is what needs service in a partition: its wake-up, endpoint queues and jobs, by due time.
+// DueKey is the set of what a partition must serve, by due time: its wake-up, endpoint queues and jobs.
 func DueKey(p int) string { return partition.Prefix(p) + "due" }
 
-// AbsentKey never exists. A script that declares it beside a key that does is
-// refused while its slot is being moved, before it runs.
+// AbsentKey never exists. While Redis moves the slot of a partition, it refuses a script that declares
+// this key and an existing one, before the script runs.
 func AbsentKey(p int) string { return partition.Prefix(p) + "absent" }
 
 // InOrder is the score from which deliveries of an endpoint queue are in the order of

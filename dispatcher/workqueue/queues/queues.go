@@ -1,5 +1,5 @@
-// Package queues is how waiting work is kept in Redis: the keys of the ready queues
-// and endpoint queues, and the Lua functions of every script that moves work.
+// Package queues has the keys of the ready queues and endpoint queues in Redis, and the Lua functions of
+// every script that moves work.
 package queues
 
 import (
@@ -14,9 +14,8 @@ import (
 var lib string
 
 // Script makes a script of source that may call the functions of lua/lib.lua,
-// and calls check with the partitions that it writes, before all else.
-// With whenFull it also runs while Redis is at its memory limit, where Redis
-// refuses writes to every other script.
+// and first calls check with the partitions that it writes. With whenFull it also runs while Redis is
+// at its memory limit; Redis refuses all other scripts then.
 func Script(source string, whenFull bool) *redis.Script {
 	head := "#!lua\n"
 	if whenFull {

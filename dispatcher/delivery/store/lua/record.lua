@@ -116,18 +116,18 @@ end
 -- learn updates the state of an endpoint after an attempt: the number of unreachable
 -- attempts in a row, and the time before which its queue is not served.
 local function learn(x, flags, pause_ms)
-  local s, untl = x.s, 0
+  local s, not_before = x.s, 0
   local fails = s.fails
   if string.find(flags, 'u', 1, true) then
     s.fails = (s.fails or 0) + 1
-    if s.fails >= trips then untl = t + breaker_pause end
+    if s.fails >= trips then not_before = t + breaker_pause end
   elseif string.find(flags, 's', 1, true) then
     s.fails = nil
   elseif string.find(flags, 'o', 1, true) then
     s.fails = trips
   end
-  if pause_ms ~= '' then untl = math.max(untl, t + pause_ms) end
-  if untl > (s['until'] or 0) then s['until'], x.learned = untl, true end
+  if pause_ms ~= '' then not_before = math.max(not_before, t + pause_ms) end
+  if not_before > (s['until'] or 0) then s['until'], x.learned = not_before, true end
   if s.fails ~= fails then x.learned = true end
 end
 
