@@ -5,8 +5,10 @@ package registry
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -15,7 +17,10 @@ import (
 	"spendhook/subscribers/listing"
 )
 
-const defaultBytes = 192 << 20
+const (
+	defaultBytes = 192 << 20
+	loadTimeout  = 10 * time.Second
+)
 
 // Registry keeps copies of the subscribers of the companies used last. It is safe for
 // concurrent use.
@@ -26,6 +31,7 @@ type Registry struct {
 	mu     sync.Mutex // guards this group
 	copies *simplelru.LRU[uuid.UUID, *snapshot]
 	bytes  int64
+	loads  map[uuid.UUID]*load // the latest load of each company, while it runs
 }
 
 // snapshot never changes once it is in the registry.
@@ -35,11 +41,33 @@ type snapshot struct {
 	bytes       int64
 }
 
+// load reads a company from Redis. Callers that want the version, or an earlier one, share the load:
+// it began after the version was written.
+type load struct {
+	version int64
+	done    chan struct{} // closed once result is set
+	result  Loaded
+}
+
+// wait waits for the result or the end of ctx.
+func (l *load) wait(ctx context.Context) Loaded {
+	select {
+	case <-l.done:
+	case <-ctx.Done():
+		select {
+		case <-l.done: // while the caller waited for another load
+		default:
+			return Loaded{Err: fmt.Errorf("load subscribers: %w", ctx.Err())}
+		}
+	}
+	return l.result
+}
+
 // New returns an empty Registry of the subscribers that reader reads; it does not talk to Redis
 // yet. maxBytes bounds the memory of all copies, as sizeOf estimates it; 0 means 192 MiB.
 func New(reader *listing.Reader, maxBytes int64) *Registry {
 	copies, _ := simplelru.NewLRU[uuid.UUID, *snapshot](math.MaxInt, nil) // fails only for a size < 1
-	return &Registry{reader: reader, maxBytes: cmp.Or(maxBytes, defaultBytes), copies: copies}
+	return &Registry{reader: reader, maxBytes: cmp.Or(maxBytes, defaultBytes), copies: copies, loads: map[uuid.UUID]*load{}}
 }
 
 // CompanyVersion is a company and the version of its subscribers that a claim has read; 0 when
@@ -96,37 +124,64 @@ func (r *Registry) subscribers(ctx context.Context, company uuid.UUID, version i
 // results are shared: do not change them.
 func (r *Registry) SubscribersOf(ctx context.Context, wanted ...CompanyVersion) []Loaded {
 	all := make([]Loaded, len(wanted))
-	var missing []uuid.UUID
-	var at map[uuid.UUID][]int // the indexes of the missing companies in wanted
+	var waits []*load             // one for each index of wanted, if any company is missing
+	var fresh map[uuid.UUID]*load // those that this call begins
+	var companies []uuid.UUID     // of these, in the order of wanted
+	r.mu.Lock()
 	for i, w := range wanted {
-		s := r.copyOf(w)
-		if s != nil {
+		if s, ok := r.copies.Get(w.Company); ok && s.version == w.Version {
 			all[i].Subscribers = s.subscribers
-		}
-		if s != nil || w.Version == 0 {
 			continue
 		}
-		if at == nil {
-			at = make(map[uuid.UUID][]int)
+		if w.Version == 0 {
+			continue
 		}
-		if at[w.Company] == nil {
-			missing = append(missing, w.Company)
+		l := cmp.Or(fresh[w.Company], r.loads[w.Company])
+		if l == nil || fresh[w.Company] == nil && l.version < w.Version {
+			l = &load{done: make(chan struct{})}
+			r.loads[w.Company] = l
+			if fresh == nil {
+				fresh = map[uuid.UUID]*load{}
+			}
+			fresh[w.Company] = l
+			companies = append(companies, w.Company)
 		}
-		at[w.Company] = append(at[w.Company], i)
+		l.version = max(l.version, w.Version)
+		if waits == nil {
+			waits = make([]*load, len(wanted))
+		}
+		waits[i] = l
 	}
-	if missing == nil {
-		return all
+	r.mu.Unlock()
+	if fresh != nil {
+		go r.load(context.WithoutCancel(ctx), companies, fresh)
 	}
+	for i, l := range waits {
+		if l != nil {
+			all[i] = l.wait(ctx)
+		}
+	}
+	return all
+}
+
+// load loads companies. No caller's context ends them, because callers share them.
+func (r *Registry) load(ctx context.Context, companies []uuid.UUID, loads map[uuid.UUID]*load) {
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
 	// Subscribers and version are from one reply, so they agree.
-	r.reader.Load(ctx, missing, func(company uuid.UUID, found []*subscribers.Subscriber, version int64, err error) {
-		for _, i := range at[company] {
-			all[i] = Loaded{found, err}
+	r.reader.Load(ctx, companies, func(company uuid.UUID, found []*subscribers.Subscriber, version int64, err error) {
+		l := loads[company]
+		l.result = Loaded{found, err}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.loads[company] == l {
+			delete(r.loads, company)
 		}
 		if err == nil && version != 0 {
 			r.keep(company, &snapshot{version, found, sizeOf(found)})
 		}
+		close(l.done)
 	})
-	return all
 }
 
 func (r *Registry) copyOf(w CompanyVersion) *snapshot {
@@ -139,10 +194,8 @@ func (r *Registry) copyOf(w CompanyVersion) *snapshot {
 }
 
 // keep stores a copy, in place of an older one, and drops the least recently used copies until
-// all fit.
+// all fit. Call it with mu locked.
 func (r *Registry) keep(company uuid.UUID, s *snapshot) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if before, ok := r.copies.Peek(company); ok {
 		r.bytes -= before.bytes
 	}

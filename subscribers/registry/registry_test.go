@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -373,4 +374,50 @@ func BenchmarkLoadOf100Subscribers(bench *testing.B) {
 			bench.Fatal(err)
 		}
 	}
+}
+
+// A company without a copy is loaded once, however many claims wait for it. The end of one
+// caller's context does not end the load.
+func TestClaimsOfOneCompanyShareItsLoad(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		answer, loads := make(chan struct{}), 0
+		client := redis.NewClient(&redis.Options{Addr: "never-dialled:0"})
+		defer client.Close()
+		client.AddHook(redistest.Hook{Pipeline: func(ctx context.Context, cmds []redis.Cmder, _ redis.ProcessPipelineHook) error {
+			loads += len(cmds)
+			<-answer
+			for _, cmd := range cmds {
+				cmd.(*redis.MapStringStringCmd).SetVal(map[string]string{"v": "7"})
+				cmd.SetErr(ctx.Err())
+			}
+			return ctx.Err()
+		}})
+		r := New(listing.New(client, sealtest.Keyring()), 0)
+		company, errs := uuid.New(), make([]error, 1000)
+		first, cancel := context.WithCancel(t.Context())
+		for i := range errs {
+			ctx := t.Context()
+			if i == 0 {
+				ctx = first
+			}
+			version := 7 - int64(i%2) // some claims have read an earlier version
+			go func() {
+				errs[i] = r.SubscribersOf(ctx, CompanyVersion{company, version}, CompanyVersion{company, 7})[0].Err
+			}()
+			synctest.Wait()
+		}
+		cancel()
+		synctest.Wait()
+		close(answer)
+		synctest.Wait()
+		if loads != 1 {
+			t.Errorf("%d loads", loads)
+		}
+		for i, err := range errs {
+			if want := i == 0; errors.Is(err, context.Canceled) != want || (err != nil) != want {
+				t.Errorf("caller %d got %v", i, err)
+			}
+		}
+	})
 }
