@@ -37,33 +37,33 @@ import (
 	"spendhook/storage/reimbursements"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
-	"spendhook/subscribers/listing"
+	"spendhook/subscribers/registry"
 )
 
 // Options are what the API needs. The domain's parts and Verifier are
 // required; the rest has defaults.
 type Options struct {
-	Subscribers     subscriberService
-	SubscriberLists *listing.Reader
-	Certificates    *certificate.Store
-	Health          *health.Store
-	Publisher       publisher
-	Events          *history.Reader
-	EventTypes      eventTypeStore
-	Deliveries      deliveryStore
-	Redelivery      redeliveryService
-	Inspector       *inspect.Inspector
-	Feed            feedReader
-	Dispatcher      *dispatcher.Dispatcher
-	Idempotency     idempotencyStore
-	Cards           *cards.Store
-	CardJobs        cardSubmitter
-	BulkJobs        *bulk.Store
-	Reimbursements  *reimbursements.Store
-	Locations       *locations.Store
-	Statements      *billing.Store
-	Sessions        *session.Store
-	Verifier        *auth.Verifier
+	Subscribers    subscriberService
+	Registry       *registry.Registry
+	Certificates   *certificate.Store
+	Health         *health.Store
+	Publisher      publisher
+	Events         *history.Reader
+	EventTypes     eventTypeStore
+	Deliveries     deliveryStore
+	Redelivery     redeliveryService
+	Inspector      *inspect.Inspector
+	Feed           feedReader
+	Dispatcher     *dispatcher.Dispatcher
+	Idempotency    idempotencyStore
+	Cards          *cards.Store
+	CardJobs       cardSubmitter
+	BulkJobs       *bulk.Store
+	Reimbursements *reimbursements.Store
+	Locations      *locations.Store
+	Statements     *billing.Store
+	Sessions       *session.Store
+	Verifier       *auth.Verifier
 
 	// Audit records changes. Nil means no audit log.
 	Audit auditLog

@@ -1,20 +1,26 @@
-// Package registry keeps copies of companies' subscribers in memory for matching events. A copy
-// is used only for the version that it was read with, so it is never stale.
+// Package registry reads and lists the subscribers of companies, and keeps copies of them in memory
+// for matching events. A copy is used only for the version that it was read with, so it is never
+// stale.
 package registry
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"github.com/redis/go-redis/v9"
 
+	"spendhook/internal/redisx"
+	"spendhook/internal/seal"
 	"spendhook/subscribers"
-	"spendhook/subscribers/listing"
+	"spendhook/subscribers/layout"
 )
 
 const (
@@ -25,7 +31,8 @@ const (
 // Registry keeps copies of the subscribers of the companies used last. It is safe for
 // concurrent use.
 type Registry struct {
-	reader   *listing.Reader
+	client   redis.UniversalClient
+	keys     *seal.Keyring
 	maxBytes int64
 
 	mu     sync.Mutex // guards this group
@@ -63,11 +70,11 @@ func (l *load) wait(ctx context.Context) Loaded {
 	return l.result
 }
 
-// New returns an empty Registry of the subscribers that reader reads; it does not talk to Redis
-// yet. maxBytes bounds the memory of all copies, as sizeOf estimates it; 0 means 192 MiB.
-func New(reader *listing.Reader, maxBytes int64) *Registry {
+// New returns an empty Registry that opens secrets with the keyring; it does not talk to Redis yet.
+// maxBytes bounds the memory of all copies, as sizeOf estimates it; 0 means 192 MiB.
+func New(client redis.UniversalClient, keyring *seal.Keyring, maxBytes int64) *Registry {
 	copies, _ := simplelru.NewLRU[uuid.UUID, *snapshot](math.MaxInt, nil) // fails only for a size < 1
-	return &Registry{reader: reader, maxBytes: cmp.Or(maxBytes, defaultBytes), copies: copies, loads: map[uuid.UUID]*load{}}
+	return &Registry{client: client, keys: keyring, maxBytes: cmp.Or(maxBytes, defaultBytes), copies: copies, loads: map[uuid.UUID]*load{}}
 }
 
 // CompanyVersion is a company and the version of its subscribers that a claim has read; 0 when
@@ -86,33 +93,11 @@ type Loaded struct {
 
 // Current returns all subscribers of a company as they are now; see SubscribersOf.
 func (r *Registry) Current(ctx context.Context, company uuid.UUID) ([]*subscribers.Subscriber, error) {
-	version, err := r.reader.Version(ctx, company)
-	if err != nil {
-		return nil, err
+	version, err := r.client.HGet(ctx, layout.CompanyKey(company), layout.VersionField).Int64()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("read subscriber version: %w", err)
 	}
-	return r.subscribers(ctx, company, version)
-}
-
-// List lists subscribers as listing.Reader does. For one company it uses the registry's copy, if
-// that has the present version.
-func (r *Registry) List(ctx context.Context, f listing.Filter) ([]subscribers.Subscriber, int, error) {
-	if f.Company == nil {
-		return r.reader.List(ctx, f)
-	}
-	all, err := r.Current(ctx, *f.Company)
-	if err != nil {
-		return nil, 0, err
-	}
-	return f.Select(all)
-}
-
-// subscribers is SubscribersOf for one company.
-func (r *Registry) subscribers(ctx context.Context, company uuid.UUID, version int64) ([]*subscribers.Subscriber, error) {
-	wanted := CompanyVersion{company, version}
-	if s := r.copyOf(wanted); s != nil {
-		return s.subscribers, nil
-	}
-	loaded := r.SubscribersOf(ctx, wanted)[0]
+	loaded := r.SubscribersOf(ctx, CompanyVersion{company, version})[0]
 	return loaded.Subscribers, loaded.Err
 }
 
@@ -168,8 +153,7 @@ func (r *Registry) SubscribersOf(ctx context.Context, wanted ...CompanyVersion) 
 func (r *Registry) load(ctx context.Context, companies []uuid.UUID, loads map[uuid.UUID]*load) {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	// Subscribers and version are from one reply, so they agree.
-	r.reader.Load(ctx, companies, func(company uuid.UUID, found []*subscribers.Subscriber, version int64, err error) {
+	done := func(company uuid.UUID, found []*subscribers.Subscriber, version int64, err error) {
 		l := loads[company]
 		l.result = Loaded{found, err}
 		r.mu.Lock()
@@ -181,16 +165,16 @@ func (r *Registry) load(ctx context.Context, companies []uuid.UUID, loads map[uu
 			r.keep(company, &snapshot{version, found, sizeOf(found)})
 		}
 		close(l.done)
-	})
-}
-
-func (r *Registry) copyOf(w CompanyVersion) *snapshot {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if s, ok := r.copies.Get(w.Company); ok && s.version == w.Version {
-		return s
 	}
-	return nil
+	var shards sync.WaitGroup
+	for _, shard := range redisx.ByShard(ctx, r.client, companies, layout.CompanyKey) {
+		shards.Go(func() {
+			for chunk := range slices.Chunk(shard, loadChunk) {
+				r.read(ctx, chunk, done)
+			}
+		})
+	}
+	shards.Wait()
 }
 
 // keep stores a copy, in place of an older one, and drops the least recently used copies until
