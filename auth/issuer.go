@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -170,58 +169,19 @@ func (i *externalIssuer) rules() []jwt.ParseOption {
 // caller reads the claims of a token. Subject and client are prefixed with the issuer's
 // name, so that they differ from those of all other issuers.
 func (i *externalIssuer) caller(token jwt.Token) (*Caller, error) {
-	c := &Caller{Issuer: i.Name}
-	var subject, client string
-	subject, _ = token.Subject()
-	c.Expires, _ = token.Expiration()
-	err := errors.Join(
-		claim(token, clientClaim, &client),
-		company(token, i.CompanyClaim, &c.Company),
-		confirmed(token, &c.Thumbprint),
-	)
-	scopes, scopesErr := scopesIn(token, i.ScopeClaim)
-	if err := errors.Join(err, scopesErr); err != nil || subject == "" {
+	c, err := readCaller(token, i.ScopeClaim, i.CompanyClaim)
+	if err != nil || c.Subject == "" {
 		return nil, ErrInvalidToken
 	}
-	c.Subject = i.Name + "|" + subject
-	if client != "" {
-		c.ClientID = i.Name + "|" + client
+	c.Subject = i.Name + "|" + c.Subject
+	if c.ClientID != "" {
+		c.ClientID = i.Name + "|" + c.ClientID
 	}
-	for _, scope := range scopes {
-		if slices.Contains(i.Scopes, scope) {
-			c.Scopes = append(c.Scopes, scope)
-		}
-	}
+	c.Scopes = slices.DeleteFunc(c.Scopes, func(scope string) bool { return !slices.Contains(i.Scopes, scope) })
 	if c.Company == nil && !c.May(ScopePlatform) && !c.May(ScopeOperator) {
 		return nil, ErrInvalidToken // a wrong CompanyClaim must not give access to every company
 	}
 	return c, nil
-}
-
-// scopesIn reads a claim that is text, separated by spaces, or a list of texts.
-func scopesIn(token jwt.Token, name string) ([]string, error) {
-	if !token.Has(name) {
-		return nil, nil
-	}
-	var value any
-	if err := token.Get(name, &value); err != nil {
-		return nil, ErrInvalidToken
-	}
-	switch value := value.(type) {
-	case string:
-		return strings.Fields(value), nil
-	case []any:
-		scopes := make([]string, 0, len(value))
-		for _, item := range value {
-			scope, ok := item.(string)
-			if !ok {
-				return nil, ErrInvalidToken
-			}
-			scopes = append(scopes, scope)
-		}
-		return scopes, nil
-	}
-	return nil, ErrInvalidToken
 }
 
 // metrics show how the keys of other issuers are kept.
