@@ -40,8 +40,6 @@ type Issuer struct {
 	// CompanyClaim names the claim with the company's UUID; "" means
 	// "company_uuid". A token without it needs the scope platform or operator.
 	CompanyClaim string
-
-	Client *http.Client // nil means one that follows no redirect
 }
 
 // externalIssuer verifies the tokens of another issuer with its public keys, which it
@@ -49,6 +47,7 @@ type Issuer struct {
 type externalIssuer struct {
 	Issuer
 
+	client  *http.Client
 	now     func() time.Time
 	logger  *slog.Logger
 	metrics *metrics
@@ -68,13 +67,13 @@ func newExternalIssuer(opts Issuer, of VerifierOptions, metrics *metrics) (*exte
 	}
 	opts.ScopeClaim = cmp.Or(opts.ScopeClaim, scopeClaim)
 	opts.CompanyClaim = cmp.Or(opts.CompanyClaim, companyClaim)
-	client := *cmp.Or(opts.Client, &http.Client{})
-	client.Timeout = jwksTimeout
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	opts.Client = &client
+	client := &http.Client{
+		Timeout:       jwksTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	metrics.failures.WithLabelValues(opts.Name)
 	metrics.age.WithLabelValues(opts.Name)
-	return &externalIssuer{Issuer: opts, now: of.Now, logger: of.Logger, metrics: metrics}, nil
+	return &externalIssuer{Issuer: opts, client: client, now: of.Now, logger: of.Logger, metrics: metrics}, nil
 }
 
 // run fetches the keys at intervals until ctx ends.
@@ -119,7 +118,7 @@ func (i *externalIssuer) download(ctx context.Context) (map[string]jwk.Key, erro
 	if err != nil {
 		return nil, err
 	}
-	resp, err := i.Client.Do(req)
+	resp, err := i.client.Do(req)
 	if err != nil {
 		return nil, err
 	}
