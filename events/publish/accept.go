@@ -81,7 +81,7 @@ type acceptCall struct {
 	call      *script.Call
 	bytes     int64 // of all entries
 	reserved  int64
-	giveBack  func(bytes int64) // releases reserved bytes that no event took
+	release   func(bytes int64) // releases reserved bytes that no event took
 
 	replica  string // that may claim the events; "": none
 	number   uint64 // of the claim
@@ -139,13 +139,13 @@ func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall 
 	of := partition.Of(group[0].Company)
 	c.call = &script.Call{Keys: queues.Keys(of), Args: args}
 	reserved, free := bytes, int64(math.MaxInt64)
-	c.bytes, c.giveBack = bytes, func(int64) {}
+	c.bytes, c.release = bytes, func(int64) {}
 	if p.opts.Memory != nil {
 		shard, err := partition.Shard(ctx, p.opts.Client, of)
 		if err != nil {
 			shard = "" // the call fails with the reason
 		}
-		reserved, free, c.giveBack = p.opts.Memory.Reserve(ctx, shard, bytes)
+		reserved, free, c.release = p.opts.Memory.Reserve(ctx, shard, bytes)
 	}
 	c.admit(reserved, free)
 	return c
@@ -177,7 +177,7 @@ func (c *acceptCall) readReply() {
 		c.lost = len(c.claiming) > 0 && !refused
 		return
 	}
-	c.giveBack(c.reserved - c.admitted())
+	c.release(c.reserved - c.admitted())
 	numbers, _ := list[0].([]any)
 	for _, n := range numbers {
 		if i, ok := n.(int64); ok && i >= 1 && int(i) <= len(c.companies) {

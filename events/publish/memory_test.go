@@ -21,7 +21,7 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// budget is a Memory that a test sets. giveBack reverses Reserve.
+// budget is a Memory that a test sets. release reverses Reserve.
 type budget struct {
 	mu          sync.Mutex
 	admit, free int64
@@ -39,7 +39,7 @@ func (b *budget) left() int64 {
 	return b.admit
 }
 
-func (b *budget) Reserve(_ context.Context, _ string, n int64) (reserved, free int64, giveBack func(int64)) {
+func (b *budget) Reserve(_ context.Context, _ string, n int64) (reserved, free int64, release func(int64)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	reserved, free = min(n, b.admit), b.free

@@ -61,9 +61,9 @@ type Result struct {
 // concurrently.
 type Memory interface {
 	// Reserve reserves up to n bytes of a server, named as by partition.Shard. It returns
-	// the reserved bytes and the bytes that were free before. giveBack returns unused
+	// the reserved bytes and the bytes that were free before. release returns unused
 	// bytes.
-	Reserve(ctx context.Context, shard string, n int64) (reserved, free int64, giveBack func(bytes int64))
+	Reserve(ctx context.Context, shard string, n int64) (reserved, free int64, release func(bytes int64))
 }
 
 // Claimer claims new events for this replica in the script that accepts them, which saves the
