@@ -47,32 +47,32 @@ import (
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
-	"spendhook/subscribers/listing"
+	"spendhook/subscribers/registry"
 )
 
 // Options are what the API needs. The domain's parts and Verifier are
 // required; the rest has defaults.
 type Options struct {
-	Subscribers     *subscribers.Store
-	SubscriberLists *listing.Reader
-	Certificates    *certificate.Store
-	Health          *health.Store
-	Publisher       publisher
-	Events          *history.Reader
-	EventTypes      *eventtype.Store
-	Deliveries      *store.Store
-	Redelivery      redeliveryService
-	Inspector       *inspect.Inspector
-	Feed            feedReader
-	Dispatcher      *dispatcher.Dispatcher
-	Idempotency     *idempotency.Store
-	Cards           *cards.Store
-	CardJobs        cardSubmitter
-	Reimbursements  *reimbursements.Store
-	Locations       *locations.Store
-	Statements      *billing.Store
-	Sessions        *session.Store
-	Verifier        *auth.Verifier
+	Subscribers    *subscribers.Store
+	Registry       *registry.Registry
+	Certificates   *certificate.Store
+	Health         *health.Store
+	Publisher      publisher
+	Events         *history.Reader
+	EventTypes     *eventtype.Store
+	Deliveries     *store.Store
+	Redelivery     redeliveryService
+	Inspector      *inspect.Inspector
+	Feed           feedReader
+	Dispatcher     *dispatcher.Dispatcher
+	Idempotency    *idempotency.Store
+	Cards          *cards.Store
+	CardJobs       cardSubmitter
+	Reimbursements *reimbursements.Store
+	Locations      *locations.Store
+	Statements     *billing.Store
+	Sessions       *session.Store
+	Verifier       *auth.Verifier
 
 	// Audit records changes. Nil means no audit log.
 	Audit *audit.Log

@@ -26,7 +26,7 @@ import (
 	"spendhook/events/publish"
 	"spendhook/internal/invalid"
 	"spendhook/internal/tracing"
-	"spendhook/subscribers/listing"
+	"spendhook/subscribers/registry"
 )
 
 const maxBatch = 1000 // events of one request
@@ -381,7 +381,7 @@ func (s *server) replay(ctx context.Context, q *request, ref events.Ref, only []
 	most := len(only)
 	if most == 0 {
 		var err error
-		if _, most, err = s.opts.SubscriberLists.List(ctx, listing.Filter{Company: &ref.Company, Enabled: new(true), Size: 1}); err != nil {
+		if _, most, err = s.opts.Registry.List(ctx, registry.Filter{Company: &ref.Company, Enabled: new(true), Size: 1}); err != nil {
 			return nil, err
 		}
 	}

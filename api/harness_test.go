@@ -56,7 +56,6 @@ import (
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
-	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
 )
 
@@ -122,14 +121,13 @@ func domainBehind(tb testing.TB, client redis.UniversalClient, logger *slog.Logg
 	}
 	store := history.New(history.Options{Client: client, Retention: policy.Retention})
 	subs := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring(), Policy: callback.Policy{AllowHTTP: true, Resolve: resolve}})
-	lists := listing.New(client, sealtest.Keyring())
 	healths := health.New(health.Options{Client: client})
 	certificates := certificate.New(client, sealtest.Keyring(), nil)
 	sender := webhook.NewSender(webhook.SenderOptions{
 		Guard: guard, Timeout: 2 * time.Second, Version: "test",
 	})
 	tb.Cleanup(sender.Close)
-	copies := registry.New(lists, 0)
+	copies := registry.New(client, sealtest.Keyring(), 0)
 	made := requests.New(requests.Options{Logger: logger})
 	d := dispatcher.New(dispatcher.Options{
 		Client: client, Events: store, Operational: operational.New(operational.Options{Client: client, Retention: policy.Retention}), Subscribers: subs,
@@ -145,7 +143,7 @@ func domainBehind(tb testing.TB, client redis.UniversalClient, logger *slog.Logg
 	reader := feed.New(feed.Options{Numbers: sequence.New(client), Events: store, Registry: copies, Requests: made})
 	tb.Cleanup(reader.Close)
 	return withSpend(storagetest.Open(tb, storage.Options{}), Options{
-		Subscribers: subs, SubscriberLists: lists, Certificates: certificates, Health: healths, Publisher: publisher, Events: store,
+		Subscribers: subs, Registry: copies, Certificates: certificates, Health: healths, Publisher: publisher, Events: store,
 		SignEd25519: true,
 		EventTypes:  eventtype.NewStore(client, nil, time.Now),
 		Sessions:    session.NewStore(client, nil),

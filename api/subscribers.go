@@ -15,13 +15,13 @@ import (
 	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/health"
-	"spendhook/subscribers/listing"
+	"spendhook/subscribers/registry"
 )
 
 // ListSubscribers is GET /api/v1/subscribers.
 func (s *server) ListSubscribers(ctx context.Context, q *request, p gen.ListSubscribersParams) (reply, error) {
 	page := pageOf(p.Page, p.Size)
-	items, total, err := s.opts.SubscriberLists.List(ctx, listing.Filter{
+	items, total, err := s.opts.Registry.List(ctx, registry.Filter{
 		Company: q.companies, Page: page.Number, Size: page.Size, UUID: p.UUID, Enabled: p.Enabled,
 		Name: textOf(p.Name), CallbackURL: textOf(p.CallbackURL), Events: or(p.Events, nil),
 	})
@@ -115,7 +115,7 @@ func (s *server) DeleteSubscriberEvent(ctx context.Context, q *request, p gen.De
 
 // auditSubscriber sets the target of the audit entry to the subscriber of a callback URL.
 func (s *server) auditSubscriber(ctx context.Context, q *request, callbackURL string) error {
-	items, _, err := s.opts.SubscriberLists.List(ctx, listing.Filter{Company: &q.company, CallbackURL: callbackURL, Size: 1})
+	items, _, err := s.opts.Registry.List(ctx, registry.Filter{Company: &q.company, CallbackURL: callbackURL, Size: 1})
 	if err == nil && len(items) == 1 {
 		q.auditTarget(&q.company, "subscriber", items[0].UUID.String())
 	}

@@ -3,10 +3,13 @@
 package auth
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/lestrrat-go/jwx/v3/jwt"
 )
 
 // Caller is the sender of a request, as its verified access token names it. It is
@@ -25,3 +28,60 @@ type Caller struct {
 
 // May reports whether the token carries scope.
 func (c *Caller) May(scope string) bool { return slices.Contains(c.Scopes, scope) }
+
+// readCaller reads the claims of a verified token. The arguments name the claims with the scopes and
+// the company. A token may lack any claim, but must not have one that is not understood.
+func readCaller(token jwt.Token, scopeClaim, companyClaim string) (*Caller, error) {
+	c := &Caller{}
+	c.Issuer, _ = token.Issuer()
+	c.Subject, _ = token.Subject()
+	c.Expires, _ = token.Expiration()
+	var company string
+	var bound map[string]any
+	var scopes any
+	err := errors.Join(
+		readClaim(token, clientClaim, &c.ClientID),
+		readClaim(token, companyClaim, &company),
+		readClaim(token, confirmation, &bound),
+		readClaim(token, scopeClaim, &scopes),
+	)
+	if err == nil && token.Has(companyClaim) {
+		c.Company = new(uuid.UUID)
+		*c.Company, err = uuid.Parse(company)
+	}
+	var understood bool
+	c.Scopes, understood = listScopes(scopes)
+	c.Thumbprint, _ = bound[thumbprint].(string)
+	if err != nil || !understood || token.Has(confirmation) && (c.Thumbprint == "" || len(bound) > 1) {
+		return nil, ErrInvalidToken // also one that is bound to more than a certificate
+	}
+	return c, nil
+}
+
+// readClaim reads a claim; an absent one changes nothing.
+func readClaim[T any](token jwt.Token, name string, into *T) error {
+	if !token.Has(name) {
+		return nil
+	}
+	return token.Get(name, into)
+}
+
+// listScopes reads scopes from text, in which spaces separate them, or from a list of texts.
+func listScopes(claim any) (scopes []string, ok bool) {
+	switch claim := claim.(type) {
+	case nil:
+		return nil, true
+	case string:
+		return strings.Fields(claim), true
+	case []any:
+		for _, item := range claim {
+			scope, ok := item.(string)
+			if !ok {
+				return nil, false
+			}
+			scopes = append(scopes, scope)
+		}
+		return scopes, true
+	}
+	return nil, false
+}

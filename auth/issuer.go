@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -41,8 +40,6 @@ type Issuer struct {
 	// CompanyClaim names the claim with the company's UUID; "" means
 	// "company_uuid". A token without it needs the scope platform or operator.
 	CompanyClaim string
-
-	Client *http.Client // nil means one that follows no redirect
 }
 
 // externalIssuer verifies the tokens of another issuer with its public keys, which it
@@ -50,6 +47,7 @@ type Issuer struct {
 type externalIssuer struct {
 	Issuer
 
+	client  *http.Client
 	now     func() time.Time
 	logger  *slog.Logger
 	metrics *metrics
@@ -69,13 +67,13 @@ func newExternalIssuer(opts Issuer, of VerifierOptions, metrics *metrics) (*exte
 	}
 	opts.ScopeClaim = cmp.Or(opts.ScopeClaim, scopeClaim)
 	opts.CompanyClaim = cmp.Or(opts.CompanyClaim, companyClaim)
-	client := *cmp.Or(opts.Client, &http.Client{})
-	client.Timeout = jwksTimeout
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	opts.Client = &client
+	client := &http.Client{
+		Timeout:       jwksTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	metrics.failures.WithLabelValues(opts.Name)
 	metrics.age.WithLabelValues(opts.Name)
-	return &externalIssuer{Issuer: opts, now: of.Now, logger: of.Logger, metrics: metrics}, nil
+	return &externalIssuer{Issuer: opts, client: client, now: of.Now, logger: of.Logger, metrics: metrics}, nil
 }
 
 // run fetches the keys at intervals until ctx ends.
@@ -120,7 +118,7 @@ func (i *externalIssuer) download(ctx context.Context) (map[string]jwk.Key, erro
 	if err != nil {
 		return nil, err
 	}
-	resp, err := i.Client.Do(req)
+	resp, err := i.client.Do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -170,58 +168,19 @@ func (i *externalIssuer) rules() []jwt.ParseOption {
 // caller reads the claims of a token. Subject and client are prefixed with the issuer's
 // name, so that they differ from those of all other issuers.
 func (i *externalIssuer) caller(token jwt.Token) (*Caller, error) {
-	c := &Caller{Issuer: i.Name}
-	var subject, client string
-	subject, _ = token.Subject()
-	c.Expires, _ = token.Expiration()
-	err := errors.Join(
-		claim(token, clientClaim, &client),
-		company(token, i.CompanyClaim, &c.Company),
-		confirmed(token, &c.Thumbprint),
-	)
-	scopes, scopesErr := scopesIn(token, i.ScopeClaim)
-	if err := errors.Join(err, scopesErr); err != nil || subject == "" {
+	c, err := readCaller(token, i.ScopeClaim, i.CompanyClaim)
+	if err != nil || c.Subject == "" {
 		return nil, ErrInvalidToken
 	}
-	c.Subject = i.Name + "|" + subject
-	if client != "" {
-		c.ClientID = i.Name + "|" + client
+	c.Subject = i.Name + "|" + c.Subject
+	if c.ClientID != "" {
+		c.ClientID = i.Name + "|" + c.ClientID
 	}
-	for _, scope := range scopes {
-		if slices.Contains(i.Scopes, scope) {
-			c.Scopes = append(c.Scopes, scope)
-		}
-	}
+	c.Scopes = slices.DeleteFunc(c.Scopes, func(scope string) bool { return !slices.Contains(i.Scopes, scope) })
 	if c.Company == nil && !c.May(ScopePlatform) && !c.May(ScopeOperator) {
 		return nil, ErrInvalidToken // a wrong CompanyClaim must not give access to every company
 	}
 	return c, nil
-}
-
-// scopesIn reads a claim that is text, separated by spaces, or a list of texts.
-func scopesIn(token jwt.Token, name string) ([]string, error) {
-	if !token.Has(name) {
-		return nil, nil
-	}
-	var value any
-	if err := token.Get(name, &value); err != nil {
-		return nil, ErrInvalidToken
-	}
-	switch value := value.(type) {
-	case string:
-		return strings.Fields(value), nil
-	case []any:
-		scopes := make([]string, 0, len(value))
-		for _, item := range value {
-			scope, ok := item.(string)
-			if !ok {
-				return nil, ErrInvalidToken
-			}
-			scopes = append(scopes, scope)
-		}
-		return scopes, nil
-	}
-	return nil, ErrInvalidToken
 }
 
 // metrics show how the keys of other issuers are kept.

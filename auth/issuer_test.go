@@ -56,12 +56,11 @@ func newIDP(t *testing.T, adjust ...func(*Issuer)) *idp {
 	t.Helper()
 	p := &idp{t: t, clock: authtest.NewClock(), keys: map[string]jwk.Key{}, log: &bytes.Buffer{}}
 	p.addKey("one", jwa.ES256(), ecKey(t, elliptic.P256()))
-	p.server = httptest.NewTLSServer(http.HandlerFunc(p.serve))
+	p.server = httptest.NewServer(http.HandlerFunc(p.serve))
 	t.Cleanup(p.server.Close)
 	o := Issuer{
 		Name: idpName, JWKSURL: p.server.URL, Audience: "https://spendhook.test/api",
 		Scopes: []string{"events:write", "deliveries:read"},
-		Client: p.server.Client(),
 	}
 	for _, f := range adjust {
 		f(&o)

@@ -2,9 +2,7 @@ package auth
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/lestrrat-go/jwx/v3/jwk"
@@ -40,21 +38,6 @@ func (o ownIssuer) load(ctx context.Context) error { return o.keys.Sync(ctx) }
 
 func (o ownIssuer) rules() []jwt.ParseOption { return []jwt.ParseOption{jwt.WithAudience(audience)} }
 
-// caller reads the claims of a token of our own.
 func (o ownIssuer) caller(token jwt.Token) (*Caller, error) {
-	c := &Caller{}
-	c.Issuer, _ = token.Issuer()
-	c.Subject, _ = token.Subject()
-	c.Expires, _ = token.Expiration()
-	var scope string
-	if err := errors.Join(
-		claim(token, scopeClaim, &scope),
-		claim(token, clientClaim, &c.ClientID),
-		company(token, companyClaim, &c.Company),
-		confirmed(token, &c.Thumbprint),
-	); err != nil {
-		return nil, ErrInvalidToken
-	}
-	c.Scopes = strings.Fields(scope)
-	return c, nil
+	return readCaller(token, scopeClaim, companyClaim)
 }

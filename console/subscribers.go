@@ -15,7 +15,7 @@ import (
 	"spendhook/dispatcher/traffic"
 	"spendhook/subscribers"
 	"spendhook/subscribers/health"
-	"spendhook/subscribers/listing"
+	"spendhook/subscribers/registry"
 )
 
 // subscriberRow is a subscriber with its health and traffic.
@@ -47,7 +47,7 @@ type subscribersPage struct {
 }
 
 func (s *server) subscribers(ctx context.Context, v *visit, company *uuid.UUID) (err error) {
-	f := listing.Filter{Company: company, Name: v.Query("name"), Page: v.number("page"), Size: listSize}
+	f := registry.Filter{Company: company, Name: v.Query("name"), Page: v.number("page"), Size: listSize}
 	if strings.Contains(f.Name, "://") {
 		f.Name, f.CallbackURL = "", f.Name
 	}

@@ -24,7 +24,7 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
-	"spendhook/subscribers/listing"
+	"spendhook/subscribers/registry"
 )
 
 // everything is the content of Redis as text, by key.
@@ -144,7 +144,7 @@ func TestEraseCompany(t *testing.T) {
 	if page, err := h.Quarantine.List(t.Context(), quarantine.Filter{}); err != nil || len(page.Items) != 1 {
 		t.Errorf("in quarantine: %+v, %v", page, err)
 	}
-	if list, total, err := listing.New(h.client, sealtest.Keyring()).List(t.Context(), listing.Filter{Company: &h.company, Size: 100}); err != nil || total != 0 {
+	if list, total, err := registry.New(h.client, sealtest.Keyring(), 0).List(t.Context(), registry.Filter{Company: &h.company, Size: 100}); err != nil || total != 0 {
 		t.Errorf("%d subscribers are left, %v: %+v", total, err, list)
 	}
 	results, err := h.publisher.Accept(t.Context(), []events.Event{{ID: ids[0], CompanyUUID: h.company, Type: "A", Timestamp: time.Now(), Metadata: []byte(`{"of":"another"}`)}})

@@ -37,7 +37,6 @@ import (
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
-	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
 )
 
@@ -73,7 +72,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 	o := Options{
 		Client: client, Events: eventStore, Operational: operationalStore, Subscribers: subs, Certificates: certificate.New(client, sealtest.Keyring(), nil),
 		Health:   health.New(health.Options{Client: client, Operational: operationalStore}),
-		Registry: registry.New(listing.New(client, sealtest.Keyring()), 0),
+		Registry: registry.New(client, sealtest.Keyring(), 0),
 		Policy:   policy, Replica: uuid.NewString(),
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}

@@ -20,7 +20,6 @@ import (
 	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/layout"
-	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
 	"spendhook/subscribers/subscriberstest"
 )
@@ -34,7 +33,7 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 		o.Subscribers = subscribers.NewStore(subscribers.StoreOptions{
 			Client: client, Keyring: keys, Policy: callback.Policy{AllowHTTP: true},
 		})
-		o.Registry = registry.New(listing.New(client, keys), 0)
+		o.Registry = registry.New(client, keys, 0)
 	}
 	inbox, other := receive(t, nil), receive(t, nil)
 	first := build(t, client, func(o *Options) { storeOf(o, sealtest.Ring("lost")) })

@@ -37,7 +37,6 @@ import (
 	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/health"
-	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
 )
 
@@ -73,7 +72,7 @@ func newNoticeBench(t *testing.T) *noticeBench {
 	t.Cleanup(sender.Close)
 	o := dispatcher.Options{
 		Client: b.client, Events: b.events, Operational: b.operational, Subscribers: b.subs, Health: health.New(health.Options{Client: b.client, Operational: b.operational}), Sender: sender, Policy: policy, Replica: uuid.NewString(),
-		Registry: registry.New(listing.New(b.client, sealtest.Keyring()), 0), Requests: requests.New(requests.Options{Logger: slog.New(slog.DiscardHandler)}),
+		Registry: registry.New(b.client, sealtest.Keyring(), 0), Requests: requests.New(requests.Options{Logger: slog.New(slog.DiscardHandler)}),
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}
 	o.Queue.ServiceEvery = 50 * time.Millisecond

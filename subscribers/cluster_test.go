@@ -9,7 +9,7 @@ import (
 
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
-	"spendhook/subscribers/listing"
+	"spendhook/subscribers/registry"
 	"spendhook/subscribers/subscriberstest"
 )
 
@@ -37,7 +37,7 @@ func TestEverythingWorksInACluster(t *testing.T) {
 			}
 		}
 	}
-	_, total, err := b.Reader.List(t.Context(), listing.Filter{})
+	_, total, err := b.Registry().List(t.Context(), registry.Filter{})
 	noErr(t, err)
 	if total != 80 {
 		t.Errorf("%d listed, want 80", total)

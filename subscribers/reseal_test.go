@@ -17,7 +17,6 @@ import (
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
-	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
 	"spendhook/subscribers/subscriberstest"
 )
@@ -209,7 +208,7 @@ func TestResealRaisesTheVersion(t *testing.T) {
 	t.Parallel()
 	b, all := furnished(t)
 	withCompany(b, all[0])
-	copies := registry.New(listing.New(b.Redis, sealtest.Ring("new")), 0)
+	copies := registry.New(b.Redis, sealtest.Ring("new"), 0)
 	locked, err := copies.Current(t.Context(), b.Company)
 	noErr(t, err)
 	if locked[1].Unusable() == nil {

@@ -6,7 +6,6 @@ import (
 
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
-	"spendhook/subscribers/registry"
 	"spendhook/subscribers/subscriberstest"
 )
 
@@ -19,8 +18,6 @@ func setup(t *testing.T, opts subscribers.StoreOptions) *bundle {
 	t.Helper()
 	return &bundle{subscriberstest.New(t, opts)}
 }
-
-func (b *bundle) registry() *registry.Registry { return registry.New(b.Reader, 0) }
 
 func wantErr(t *testing.T, err, want error) {
 	t.Helper()

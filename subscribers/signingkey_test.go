@@ -12,7 +12,6 @@ import (
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 	"spendhook/subscribers/layout"
-	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
 )
 
@@ -41,7 +40,7 @@ func TestSigningKeyIsOneForAll(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	matched, err := b.registry().Current(t.Context(), b.Company)
+	matched, err := b.Registry().Current(t.Context(), b.Company)
 	noErr(t, err)
 	loaded, err := matched[0].SigningKey.Open()
 	noErr(t, err)
@@ -96,7 +95,7 @@ func TestALockedSigningKeyIsAnErrorThatNamesTheKey(t *testing.T) {
 	b.Create(t, "https://example.com/")
 	stored, err := b.withKeys(sealtest.Ring("another")).SigningKey(t.Context(), b.Company)
 	noErr(t, err)
-	matched, err := registry.New(listing.New(b.Redis, sealtest.Ring("another")), 0).Current(t.Context(), b.Company)
+	matched, err := registry.New(b.Redis, sealtest.Ring("another"), 0).Current(t.Context(), b.Company)
 	noErr(t, err)
 	for _, key := range []subscribers.SigningKey{stored, matched[0].SigningKey} {
 		if _, err := key.Open(); !errors.Is(err, subscribers.ErrLocked) || !strings.Contains(err.Error(), "test") {

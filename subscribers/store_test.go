@@ -24,7 +24,7 @@ import (
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/health"
 	"spendhook/subscribers/layout"
-	"spendhook/subscribers/listing"
+	"spendhook/subscribers/registry"
 	"spendhook/subscribers/subscriberstest"
 )
 
@@ -154,7 +154,7 @@ func TestOneURLIsCreatedOnce(t *testing.T) {
 			t.Errorf("error = %v, want ErrConflict", err)
 		}
 	}
-	_, total, err := b.Reader.List(t.Context(), listing.Filter{Company: &b.Company})
+	_, total, err := b.Registry().List(t.Context(), registry.Filter{Company: &b.Company})
 	noErr(t, err)
 	if created != 1 || total != 1 {
 		t.Errorf("%d creates succeeded, %d subscribers are listed", created, total)
@@ -192,7 +192,7 @@ func TestQuotaHoldsUnderConcurrency(t *testing.T) {
 	if refused != 23 {
 		t.Errorf("%d of 30 refused, want 23", refused)
 	}
-	all, _, err := b.Reader.List(t.Context(), listing.Filter{Company: &b.Company})
+	all, _, err := b.Registry().List(t.Context(), registry.Filter{Company: &b.Company})
 	noErr(t, err)
 	noErr(t, b.Store.Delete(t.Context(), b.Company, all[0].UUID))
 	b.Create(t, "https://example.com/again")
@@ -311,7 +311,6 @@ func TestUnavailableRedisIsAWrappedError(t *testing.T) {
 func everyCall(t *testing.T, b *bundle, s subscribers.Subscriber) map[string]func() error {
 	t.Helper()
 	ctx, name := t.Context(), "Other"
-	registry := b.registry()
 	return map[string]func() error{
 		"create": func() error {
 			_, err := b.Store.Create(ctx, b.Company, b.Settings("https://example.com/2"))
@@ -327,12 +326,8 @@ func everyCall(t *testing.T, b *bundle, s subscribers.Subscriber) map[string]fun
 		"rotate":  func() error { _, err := b.Store.RotateSecret(ctx, b.Company, s.UUID); return err },
 		"disable": func() error { _, err := b.Store.DisableFailing(ctx, b.Company, s.UUID); return err },
 		"delete":  func() error { return b.Store.Delete(ctx, b.Company, s.UUID) },
-		"list":    func() error { _, _, err := b.Reader.List(ctx, listing.Filter{}); return err },
-		"list one company": func() error {
-			_, _, err := b.Reader.List(ctx, listing.Filter{Company: &b.Company})
-			return err
-		},
-		"registry": func() error { _, err := registry.Current(ctx, b.Company); return err },
+		"list":    func() error { _, _, err := b.Registry().List(ctx, registry.Filter{}); return err },
+		"current": func() error { _, err := b.Registry().Current(ctx, b.Company); return err },
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"spendhook/internal/secret"
 	"spendhook/subscribers"
 	"spendhook/subscribers/layout"
-	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
 )
 
@@ -58,7 +57,7 @@ func TestSubscriberWithoutItsKeyIsUnusable(t *testing.T) {
 	if len(read.LiveSecrets(b.Now())) != 0 || read.Headers[0].Value != "" {
 		t.Error("a locked secret has a value")
 	}
-	matched, err := registry.New(listing.New(b.Redis, sealtest.Ring("another")), 0).Current(t.Context(), b.Company)
+	matched, err := registry.New(b.Redis, sealtest.Ring("another"), 0).Current(t.Context(), b.Company)
 	noErr(t, err)
 	if len(matched) != 1 || matched[0].Unusable() == nil {
 		t.Error("the registry does not say so")

@@ -38,7 +38,6 @@ import (
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
-	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
 )
 
@@ -82,12 +81,11 @@ func startPipeline(t *testing.T) api.Options {
 	policy := delivery.Policy{Schedule: []time.Duration{time.Second}, DeadRetention: time.Hour, Retention: 7 * 24 * time.Hour, FailingAfter: 4, DisableAfter: time.Hour}
 	store := history.New(history.Options{Client: redis, Retention: policy.Retention})
 	subs := subscribers.NewStore(subscribers.StoreOptions{Client: redis, Keyring: sealtest.Keyring()})
-	lists := listing.New(redis, sealtest.Keyring())
 	healths := health.New(health.Options{Client: redis})
 	certificates := certificate.New(redis, sealtest.Keyring(), nil)
 	sender := webhook.NewSender(webhook.SenderOptions{Guard: egress.New(egress.Options{}), Version: "test"})
 	t.Cleanup(sender.Close)
-	copies := registry.New(lists, 0)
+	copies := registry.New(redis, sealtest.Keyring(), 0)
 	made := requests.New(requests.Options{Logger: logger})
 	d := dispatcher.New(dispatcher.Options{
 		Client: redis, Events: store, Operational: operational.New(operational.Options{Client: redis, Retention: policy.Retention}), Subscribers: subs, Certificates: certificates, Health: healths, Sender: sender, Policy: policy, Replica: uuid.NewString(),
@@ -108,7 +106,7 @@ func startPipeline(t *testing.T) api.Options {
 	reader := feed.New(feed.Options{Numbers: sequence.New(redis), Events: store, Registry: copies, Requests: made})
 	t.Cleanup(reader.Close)
 	return api.Options{
-		Subscribers: subs, SubscriberLists: lists, Certificates: certificates, Health: healths, Publisher: publisher, Events: store,
+		Subscribers: subs, Registry: copies, Certificates: certificates, Health: healths, Publisher: publisher, Events: store,
 		EventTypes: eventtype.NewStore(redis, nil, time.Now), Deliveries: d.Deliveries, Redelivery: d.Redelivery, Inspector: inspector, Feed: reader, Dispatcher: d,
 		Idempotency: idempotency.New(redis, sealtest.Keyring()),
 		Logger:      logger,

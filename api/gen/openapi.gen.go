@@ -1421,7 +1421,7 @@ type EventType struct {
 type EventTypeInput struct {
 	Description string `json:"description"`
 
-	// Example An example of the event's `metadata`, valid by the schema.
+	// Example An example of the event's `metadata`. It is not validated against the schema.
 	Example jsontext.Value `json:"example,omitempty"`
 
 	// Schema JSON Schema 2020-12 of the event's `metadata`.

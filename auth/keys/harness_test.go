@@ -28,11 +28,11 @@ func openTest(tb testing.TB, o Options) *Signer {
 	return signer
 }
 
-// away is a database that cannot be reached.
-type away struct{}
+// down is a database that cannot be reached.
+type down struct{}
 
-func (away) Read(context.Context) ([]Key, error) { return nil, storage.ErrUnavailable }
+func (down) Read(context.Context) ([]Key, error) { return nil, storage.ErrUnavailable }
 
-func (away) Change(context.Context, func([]Key) ([]Key, error)) ([]Key, error) {
+func (down) Change(context.Context, func([]Key) ([]Key, error)) ([]Key, error) {
 	return nil, storage.ErrUnavailable
 }

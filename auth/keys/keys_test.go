@@ -145,7 +145,7 @@ func TestReseal(t *testing.T) {
 		t.Fatal(err)
 	}
 	openTest(t, Options{Store: store, Dir: stale, Keyring: alone, Now: c.Now})
-	if _, err := Open(t.Context(), Options{Store: away{}, Dir: func() string {
+	if _, err := Open(t.Context(), Options{Store: down{}, Dir: func() string {
 		dir := t.TempDir()
 		_ = writeKeysFile(dir, before.known.Load().rows)
 		return dir

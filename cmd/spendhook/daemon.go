@@ -49,7 +49,6 @@ import (
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
-	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
 )
 
@@ -82,7 +81,6 @@ type daemon struct {
 	events       *history.Reader
 	operational  *operational.Store
 	subscribers  *subscribers.Store
-	lists        *listing.Reader // of subscribers
 	certificates *certificate.Store
 	health       *health.Store // of subscribers
 	dispatcher   *dispatcher.Dispatcher

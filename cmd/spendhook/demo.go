@@ -22,7 +22,7 @@ import (
 	"spendhook/storage/importer"
 	"spendhook/storage/locations"
 	"spendhook/subscribers"
-	"spendhook/subscribers/listing"
+	"spendhook/subscribers/registry"
 )
 
 // developerCompany is the company of the token that --dev prints.
@@ -98,7 +98,7 @@ func (d *daemon) demo(ctx context.Context, s *show, token string) (err error) {
 
 // demoSubscriber finds or creates the demo's subscriber, and sets its URL to the current port.
 func (d *daemon) demoSubscriber(ctx context.Context, url string) (subscribers.Subscriber, error) {
-	found, _, err := d.lists.List(ctx, listing.Filter{Company: &developerCompany, Name: demoName})
+	found, _, err := d.copies.List(ctx, registry.Filter{Company: &developerCompany, Name: demoName})
 	if err != nil {
 		return subscribers.Subscriber{}, err
 	}

@@ -34,7 +34,6 @@ import (
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
-	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
 )
 
@@ -61,8 +60,8 @@ func (d *daemon) openStores(context.Context) error {
 		MaxPerCompany: d.cfg.Subscribers.MaxPerCompany,
 		SecretOverlap: d.cfg.Subscribers.SecretOverlap,
 	})
-	d.lists = listing.New(client, d.keyring)
 	d.health = health.New(health.Options{Client: client, Operational: d.operational})
+	d.copies = registry.New(client, d.keyring, 0)
 	d.certificates = certificate.New(client, d.keyring, nil)
 	return nil
 }
@@ -113,7 +112,6 @@ func (d *daemon) openDispatcher() error {
 		Timeout: d.cfg.Delivery.AttemptTimeout, ConnectTimeout: d.cfg.Delivery.ConnectTimeout,
 	})
 	d.stop.call("sender", func(context.Context) { sender.Close() })
-	d.copies = registry.New(d.lists, 0)
 	prepared := requests.New(requests.Options{
 		SignEd25519: d.cfg.Delivery.SignEd25519, PublicURL: d.publicURL(), Logger: d.log,
 	})
@@ -179,7 +177,7 @@ func (d *daemon) openIntake(context.Context) error {
 	client, company := rateLimits(d.cfg.Limits)
 	d.limits = api.NewLimits(d.limiter, client, company)
 	handler, err := api.New(api.Options{
-		Subscribers: d.subscribers, SubscriberLists: d.lists, SignEd25519: d.cfg.Delivery.SignEd25519, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
+		Subscribers: d.subscribers, Registry: d.copies, SignEd25519: d.cfg.Delivery.SignEd25519, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries, Redelivery: d.dispatcher.Redelivery, Inspector: d.inspector, Feed: d.feed, Dispatcher: d.dispatcher,
 		Idempotency: idempotency.New(d.redis.Client(), d.keyring),
 		Cards:       d.cards, CardJobs: d.cardJobs, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Statements: billing.New(d.storage), PublicURL: d.publicURL(),

@@ -31,15 +31,14 @@ var (
 // acceptChunk bounds the events of one script call, and so how long the call blocks Redis.
 const acceptChunk = 64
 
-// entry is one event to be accepted by accept.lua. write sets status, or err: ErrConflict,
-// ErrBacklogFull, ErrStorageFull or an error wrapping events.ErrUnavailable. nonce is unique to
-// the entry and stays the same when the entry is sent again.
+// entry is one event to be accepted by accept.lua. write sets its result; Err may also wrap
+// events.ErrUnavailable. nonce is unique to the entry and stays the same when the entry is sent
+// again.
 type entry struct {
 	events.Ref
 	kept    []byte // its body and trace, as layout.Encode returns them
 	nonce   uint32
-	status  Status
-	err     error
+	result  *Result
 	request *request
 }
 
@@ -163,12 +162,12 @@ func (c *acceptCall) readReply() {
 	}
 	for i, e := range c.entries {
 		if err != nil {
-			e.status, e.err = "", fmt.Errorf("%w: accept event: %w", events.ErrUnavailable, err)
+			e.result.Err = fmt.Errorf("%w: accept event: %w", events.ErrUnavailable, err)
 		} else {
 			said, _ := list[3+i].(string)
-			e.status, e.err = verdict(said)
-			if errors.Is(e.err, ErrStorageFull) && c.reserved < c.bytes {
-				e.err = errMemoryFull
+			e.result.Status, e.result.Err = verdict(said)
+			if errors.Is(e.result.Err, ErrStorageFull) && c.reserved < c.bytes {
+				e.result.Err = errMemoryFull
 			}
 		}
 	}
@@ -204,7 +203,7 @@ func (c *acceptCall) startClaimed(claimer Claimer) {
 func (c *acceptCall) admitted() int64 {
 	bytes := int64(0)
 	for _, e := range c.entries {
-		if e.status == Accepted {
+		if e.result.Status == Accepted {
 			bytes += e.bytes()
 		}
 	}

@@ -30,23 +30,18 @@ const (
 // request is the valid events of one Accept call.
 type request struct {
 	entries   []*entry
-	at        []int        // where each entry's answer goes in the results
-	open      atomic.Int64 // entries without an answer
+	open      atomic.Int64 // entries without a result
 	done      chan struct{}
 	abandoned atomic.Bool // the caller has stopped waiting
 }
 
-func newRequest(size int) *request {
-	return &request{entries: make([]*entry, 0, size), at: make([]int, 0, size), done: make(chan struct{})}
-}
-
-func (r *request) add(e *entry, at int) {
+func (r *request) add(e *entry) {
 	e.request = r
-	r.entries, r.at = append(r.entries, e), append(r.at, at)
+	r.entries = append(r.entries, e)
 	r.open.Add(1)
 }
 
-// entryDone notes that one entry has its answer. The last one closes done.
+// entryDone notes that one entry has its result. The last one closes done.
 func (r *request) entryDone() {
 	if r.open.Add(-1) == 0 {
 		close(r.done)
@@ -56,18 +51,11 @@ func (r *request) entryDone() {
 // err is not nil when Redis failed for any of the entries. Call it once done is closed.
 func (r *request) err() error {
 	for _, e := range r.entries {
-		if errors.Is(e.err, events.ErrUnavailable) {
-			return e.err
+		if errors.Is(e.result.Err, events.ErrUnavailable) {
+			return e.result.Err
 		}
 	}
 	return nil
-}
-
-// copyTo copies the answers of the entries to results. Call it once done is closed.
-func (r *request) copyTo(results []Result) {
-	for i, e := range r.entries {
-		results[r.at[i]].Status, results[r.at[i]].Err = e.status, e.err
-	}
 }
 
 // committer writes the events of one shard in group commits, one at a time. Events that arrive
@@ -192,7 +180,7 @@ func (p *Publisher) counted(entries []*entry) {
 	}
 	n := make(map[uuid.UUID]int, 1)
 	for _, e := range entries {
-		if e.err == nil && e.status == Accepted {
+		if e.result.Status == Accepted {
 			n[e.Company]++
 		}
 	}
@@ -206,7 +194,7 @@ func wanted(entries []*entry) []*entry {
 	live := make([]*entry, 0, len(entries))
 	for _, e := range entries {
 		if e.request.abandoned.Load() {
-			e.err = fmt.Errorf("%w: accept event: %w", events.ErrUnavailable, context.Canceled)
+			e.result.Err = fmt.Errorf("%w: accept event: %w", events.ErrUnavailable, context.Canceled)
 			continue
 		}
 		live = append(live, e)

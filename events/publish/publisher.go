@@ -134,7 +134,7 @@ func (p *Publisher) SetBacklog(n int) { p.backlog.Store(int64(n)) }
 // accepted, and sending them all again is safe.
 func (p *Publisher) Accept(ctx context.Context, batch []events.Event) ([]Result, error) {
 	results := make([]Result, len(batch))
-	r := newRequest(len(batch))
+	r := &request{entries: make([]*entry, 0, len(batch)), done: make(chan struct{})}
 	now := p.opts.Now()
 	for i := range batch {
 		results[i].ID = batch[i].ID
@@ -143,13 +143,13 @@ func (p *Publisher) Accept(ctx context.Context, batch []events.Event) ([]Result,
 			results[i].Err = err
 			continue
 		}
-		r.add(e, i)
+		e.result = &results[i]
+		r.add(e)
 	}
 	if err := p.send(ctx, r); err != nil {
 		p.metrics["unavailable"].Add(float64(len(batch)))
 		return nil, err
 	}
-	r.copyTo(results)
 	p.metrics.count(results)
 	return results, nil
 }

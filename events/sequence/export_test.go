@@ -1,6 +1,6 @@
 package sequence
 
-// The bounds of those who wait.
+// The bounds of waiting callers.
 const (
 	MaxWaiting        = maxWaiting
 	MaxCompanyWaiting = maxCompanyWaiting

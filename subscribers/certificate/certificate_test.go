@@ -20,7 +20,6 @@ import (
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/layout"
-	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
 	"spendhook/subscribers/subscriberstest"
 )
@@ -67,7 +66,7 @@ func TestRegistryReturnsThePresentCertificate(t *testing.T) {
 	b.Create(t, "https://example.com/")
 	other := subscriberstest.On(b.Redis, subscribers.StoreOptions{})
 	other.Create(t, "https://example.com/")
-	copies := registry.New(b.Reader, 0)
+	copies := b.Registry()
 	thumbprint := func(company uuid.UUID) string {
 		matched, err := copies.Current(t.Context(), company)
 		noErr(t, err)
@@ -108,7 +107,7 @@ func TestCertificateIsKeptWithoutSubscribers(t *testing.T) {
 	noErr(t, b.Store.Delete(t.Context(), b.Company, s.UUID))
 	_, err = b.certificates.Get(t.Context(), b.Company)
 	noErr(t, err)
-	items, n, err := b.Reader.List(t.Context(), listing.Filter{Company: &b.Company})
+	items, n, err := b.Registry().List(t.Context(), registry.Filter{Company: &b.Company})
 	noErr(t, err)
 	if len(items) != 0 || n != 0 {
 		t.Errorf("listed %d of %d", len(items), n)

@@ -1,8 +1,10 @@
-package registry
+package registry_test
 
 import (
+	"errors"
 	"testing"
 
+	"spendhook/internal/invalid"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
 	"spendhook/subscribers/subscriberstest"
@@ -22,5 +24,12 @@ func noErr(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+func wantInvalid(t *testing.T, err error) {
+	t.Helper()
+	if _, ok := errors.AsType[*invalid.Error](err); !ok {
+		t.Fatalf("error = %v, want an *invalid.Error", err)
 	}
 }

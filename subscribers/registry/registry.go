@@ -1,33 +1,44 @@
-// Package registry keeps copies of companies' subscribers in memory for matching events. A copy
-// is used only for the version that it was read with, so it is never stale.
+// Package registry reads and lists the subscribers of companies, and keeps copies of them in memory
+// for matching events. A copy is used only for the version that it was read with, so it is never
+// stale.
 package registry
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"github.com/redis/go-redis/v9"
 
+	"spendhook/internal/redisx"
+	"spendhook/internal/seal"
 	"spendhook/subscribers"
-	"spendhook/subscribers/listing"
+	"spendhook/subscribers/layout"
 )
 
-const defaultBytes = 192 << 20
+const (
+	defaultBytes = 192 << 20
+	loadTimeout  = 10 * time.Second
+)
 
 // Registry keeps copies of the subscribers of the companies used last. It is safe for
 // concurrent use.
 type Registry struct {
-	reader   *listing.Reader
+	client   redis.UniversalClient
+	keys     *seal.Keyring
 	maxBytes int64
 
 	mu     sync.Mutex // guards this group
 	copies *simplelru.LRU[uuid.UUID, *snapshot]
 	bytes  int64
-	loads  map[uuid.UUID]*load // of the companies that a call is loading
+	loads  map[uuid.UUID]*load // the latest load of each company, while it runs
 }
 
 // snapshot never changes once it is in the registry.
@@ -37,18 +48,33 @@ type snapshot struct {
 	bytes       int64
 }
 
-// load is one read of a company, whose result several calls may use.
+// load reads a company from Redis. Callers that want the version, or an earlier one, share the load:
+// it began after the version was written.
 type load struct {
-	ended chan struct{} // closed when the other fields are set
-	*snapshot
-	err error
+	version int64
+	done    chan struct{} // closed once result is set
+	result  Loaded
 }
 
-// New returns an empty Registry of the subscribers that reader reads; it does not talk to Redis
-// yet. maxBytes bounds the memory of all copies, as sizeOf estimates it; 0 means 192 MiB.
-func New(reader *listing.Reader, maxBytes int64) *Registry {
+// wait waits for the result or the end of ctx.
+func (l *load) wait(ctx context.Context) Loaded {
+	select {
+	case <-l.done:
+	case <-ctx.Done():
+		select {
+		case <-l.done: // while the caller waited for another load
+		default:
+			return Loaded{Err: fmt.Errorf("load subscribers: %w", ctx.Err())}
+		}
+	}
+	return l.result
+}
+
+// New returns an empty Registry that opens secrets with the keyring; it does not talk to Redis yet.
+// maxBytes bounds the memory of all copies, as sizeOf estimates it; 0 means 192 MiB.
+func New(client redis.UniversalClient, keyring *seal.Keyring, maxBytes int64) *Registry {
 	copies, _ := simplelru.NewLRU[uuid.UUID, *snapshot](math.MaxInt, nil) // fails only for a size < 1
-	return &Registry{reader: reader, maxBytes: cmp.Or(maxBytes, defaultBytes), copies: copies, loads: make(map[uuid.UUID]*load)}
+	return &Registry{client: client, keys: keyring, maxBytes: cmp.Or(maxBytes, defaultBytes), copies: copies, loads: map[uuid.UUID]*load{}}
 }
 
 // CompanyVersion is a company and the version of its subscribers that a claim has read; 0 when
@@ -67,131 +93,92 @@ type Loaded struct {
 
 // Current returns all subscribers of a company as they are now; see SubscribersOf.
 func (r *Registry) Current(ctx context.Context, company uuid.UUID) ([]*subscribers.Subscriber, error) {
-	version, err := r.reader.Version(ctx, company)
-	if err != nil {
-		return nil, err
+	version, err := r.client.HGet(ctx, layout.CompanyKey(company), layout.VersionField).Int64()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("read subscriber version: %w", err)
 	}
-	return r.subscribers(ctx, company, version)
-}
-
-// List lists subscribers as listing.Reader does. For one company it uses the registry's copy, if
-// that has the present version.
-func (r *Registry) List(ctx context.Context, f listing.Filter) ([]subscribers.Subscriber, int, error) {
-	if f.Company == nil {
-		return r.reader.List(ctx, f)
-	}
-	all, err := r.Current(ctx, *f.Company)
-	if err != nil {
-		return nil, 0, err
-	}
-	return f.Select(all)
-}
-
-// subscribers is SubscribersOf for one company.
-func (r *Registry) subscribers(ctx context.Context, company uuid.UUID, version int64) ([]*subscribers.Subscriber, error) {
-	wanted := CompanyVersion{company, version}
-	if s := r.copyOf(wanted); s != nil {
-		return s.subscribers, nil
-	}
-	loaded := r.SubscribersOf(ctx, wanted)[0]
+	loaded := r.SubscribersOf(ctx, CompanyVersion{company, version})[0]
 	return loaded.Subscribers, loaded.Err
 }
 
 // SubscribersOf returns for each company, in order, all its subscribers, oldest
 // first, also disabled ones, as they were at the version or later. It talks to
 // Redis only for companies whose copy has another version, in one round trip to
-// each shard; concurrent calls share the load of a company. A company that cannot be read, or not
-// before ctx ends, fails alone; a subscriber or certificate that cannot be opened is Unusable, alone
-// too. The results are shared: do not change them.
+// each shard. A company that cannot be read, or not before ctx ends, fails alone;
+// a subscriber or certificate that cannot be opened is Unusable, alone too. The
+// results are shared: do not change them.
 func (r *Registry) SubscribersOf(ctx context.Context, wanted ...CompanyVersion) []Loaded {
 	all := make([]Loaded, len(wanted))
-	var missing []uuid.UUID
-	var at map[uuid.UUID][]int // the indexes of the missing companies in wanted
+	var waits []*load             // one for each index of wanted, if any company is missing
+	var fresh map[uuid.UUID]*load // those that this call begins
+	var companies []uuid.UUID     // of these, in the order of wanted
+	r.mu.Lock()
 	for i, w := range wanted {
-		if s := r.copyOf(w); s != nil {
+		if s, ok := r.copies.Get(w.Company); ok && s.version == w.Version {
 			all[i].Subscribers = s.subscribers
-		} else if w.Version != 0 {
-			if at == nil {
-				at = make(map[uuid.UUID][]int)
-			}
-			if at[w.Company] == nil {
-				missing = append(missing, w.Company)
-			}
-			at[w.Company] = append(at[w.Company], i)
+			continue
 		}
-	}
-	if missing == nil {
-		return all
-	}
-	own, others := r.share(missing)
-	r.reader.Load(ctx, own, func(company uuid.UUID, found []*subscribers.Subscriber, version int64, err error) {
-		for _, i := range at[company] {
-			all[i] = Loaded{found, err}
+		if w.Version == 0 {
+			continue
 		}
-		r.loaded(company, &snapshot{version, found, sizeOf(found)}, err) // subscribers and version are from one reply
-	})
-	for company, l := range others {
-		for _, i := range at[company] {
-			all[i] = r.wait(ctx, l, wanted[i])
+		l := cmp.Or(fresh[w.Company], r.loads[w.Company])
+		if l == nil || fresh[w.Company] == nil && l.version < w.Version {
+			l = &load{done: make(chan struct{})}
+			r.loads[w.Company] = l
+			if fresh == nil {
+				fresh = map[uuid.UUID]*load{}
+			}
+			fresh[w.Company] = l
+			companies = append(companies, w.Company)
+		}
+		l.version = max(l.version, w.Version)
+		if waits == nil {
+			waits = make([]*load, len(wanted))
+		}
+		waits[i] = l
+	}
+	r.mu.Unlock()
+	if fresh != nil {
+		go r.load(context.WithoutCancel(ctx), companies, fresh)
+	}
+	for i, l := range waits {
+		if l != nil {
+			all[i] = l.wait(ctx)
 		}
 	}
 	return all
 }
 
-// share says which of the companies the caller has to load, and which loads of other calls have the rest.
-func (r *Registry) share(companies []uuid.UUID) (own []uuid.UUID, others map[uuid.UUID]*load) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	others = make(map[uuid.UUID]*load)
-	for _, company := range companies {
-		if l, ok := r.loads[company]; ok {
-			others[company] = l
-			continue
+// load loads companies. No caller's context ends them, because callers share them.
+func (r *Registry) load(ctx context.Context, companies []uuid.UUID, loads map[uuid.UUID]*load) {
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
+	done := func(company uuid.UUID, found []*subscribers.Subscriber, version int64, err error) {
+		l := loads[company]
+		l.result = Loaded{found, err}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.loads[company] == l {
+			delete(r.loads, company)
 		}
-		r.loads[company] = &load{ended: make(chan struct{})}
-		own = append(own, company)
+		if err == nil && version != 0 {
+			r.keep(company, &snapshot{version, found, sizeOf(found)})
+		}
+		close(l.done)
 	}
-	return own, others
-}
-
-// loaded ends the load of a company, and keeps a copy.
-func (r *Registry) loaded(company uuid.UUID, s *snapshot, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err == nil && s.version != 0 {
-		r.keep(company, s)
+	var shards sync.WaitGroup
+	for _, shard := range redisx.ByShard(ctx, r.client, companies, layout.CompanyKey) {
+		shards.Go(func() {
+			for chunk := range slices.Chunk(shard, loadChunk) {
+				r.read(ctx, chunk, done)
+			}
+		})
 	}
-	l := r.loads[company]
-	delete(r.loads, company)
-	l.snapshot, l.err = s, err
-	close(l.ended)
-}
-
-// wait waits for the load of another call. It loads the company itself if that load failed, since its
-// context may have ended, or began before the version was written.
-func (r *Registry) wait(ctx context.Context, l *load, w CompanyVersion) Loaded {
-	select {
-	case <-l.ended:
-	case <-ctx.Done():
-		return Loaded{Err: fmt.Errorf("load subscribers: %w", ctx.Err())}
-	}
-	if l.err == nil && l.version >= w.Version {
-		return Loaded{Subscribers: l.subscribers}
-	}
-	return r.SubscribersOf(ctx, w)[0]
-}
-
-func (r *Registry) copyOf(w CompanyVersion) *snapshot {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if s, ok := r.copies.Get(w.Company); ok && s.version == w.Version {
-		return s
-	}
-	return nil
+	shards.Wait()
 }
 
 // keep stores a copy, in place of an older one, and drops the least recently used copies until
-// all fit. The caller holds mu.
+// all fit. Call it with mu locked.
 func (r *Registry) keep(company uuid.UUID, s *snapshot) {
 	if before, ok := r.copies.Peek(company); ok {
 		r.bytes -= before.bytes

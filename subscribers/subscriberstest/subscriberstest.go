@@ -17,15 +17,14 @@ import (
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 	"spendhook/subscribers/layout"
-	"spendhook/subscribers/listing"
+	"spendhook/subscribers/registry"
 )
 
-// Bundle is a store and a reader of subscribers on one Redis, with a company. Its clock stands at
-// noon until the test moves it.
+// Bundle is a store of subscribers on one Redis, with a company. Its clock stands at noon until the test
+// moves it.
 type Bundle struct {
 	Redis   redis.UniversalClient
 	Store   *subscribers.Store
-	Reader  *listing.Reader
 	Company uuid.UUID
 
 	clock atomic.Int64 // unix ms
@@ -43,9 +42,11 @@ func On(client redis.UniversalClient, o subscribers.StoreOptions) *Bundle {
 	b.clock.Store(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixMilli())
 	o.Client, o.Now, o.Keyring = client, b.Now, sealtest.Keyring()
 	b.Store = subscribers.NewStore(o)
-	b.Reader = listing.New(client, o.Keyring)
 	return b
 }
+
+// Registry returns an empty registry of the subscribers.
+func (b *Bundle) Registry() *registry.Registry { return registry.New(b.Redis, sealtest.Keyring(), 0) }
 
 // Now returns the time of the clock.
 func (b *Bundle) Now() time.Time { return time.UnixMilli(b.clock.Load()) }
@@ -71,8 +72,8 @@ func (b *Bundle) Create(tb testing.TB, url string) subscribers.Subscriber {
 // Version returns the version of the company's subscribers, which a claim reads.
 func (b *Bundle) Version(tb testing.TB) int64 {
 	tb.Helper()
-	v, err := b.Reader.Version(tb.Context(), b.Company)
-	if err != nil {
+	v, err := b.Redis.HGet(tb.Context(), layout.CompanyKey(b.Company), layout.VersionField).Int64()
+	if err != nil && !errors.Is(err, redis.Nil) {
 		tb.Fatalf("read version: %v", err)
 	}
 	return v

@@ -1,4 +1,4 @@
-package listing_test
+package registry_test
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
-	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
 )
 
@@ -39,34 +38,34 @@ func TestListFilters(t *testing.T) {
 		made[*in.Name] = s
 		b.Advance(time.Second)
 	}
-	id, unknown, copies := made["payouts"].UUID, uuid.New(), registry.New(b.Reader, 0)
+	id, unknown, copies := made["payouts"].UUID, uuid.New(), b.Registry()
 	for _, c := range []struct {
 		name   string
-		filter listing.Filter
+		filter registry.Filter
 		want   []string
 	}{
-		{"all, oldest first", listing.Filter{}, []string{"Payments", "payouts", "CARDS ÄÖ"}},
-		{"part of a name in any case", listing.Filter{Name: "PAY"}, []string{"Payments", "payouts"}},
-		{"part of a name beyond ASCII", listing.Filter{Name: "äö"}, []string{"CARDS ÄÖ"}},
-		{"URL, normalised", listing.Filter{CallbackURL: "HTTPS://A.example:443/#x"}, []string{"Payments"}},
-		{"URL is not a prefix", listing.Filter{CallbackURL: "https://a.exampl"}, nil},
-		{"enabled", listing.Filter{Enabled: new(true)}, []string{"Payments", "CARDS ÄÖ"}},
-		{"disabled", listing.Filter{Enabled: new(false)}, []string{"payouts"}},
-		{"any of the events", listing.Filter{Events: []string{"A", "C"}}, []string{"Payments", "CARDS ÄÖ"}},
-		{"uuid", listing.Filter{UUID: &id}, []string{"payouts"}},
-		{"among", listing.Filter{Among: map[uuid.UUID]bool{id: true, unknown: true}}, []string{"payouts"}},
-		{"among none", listing.Filter{Among: map[uuid.UUID]bool{}}, nil},
-		{"unknown uuid", listing.Filter{UUID: &unknown}, nil},
-		{"all must hold", listing.Filter{Name: "pay", Events: []string{"A"}}, []string{"Payments"}},
-		{"unknown company", listing.Filter{Company: &unknown}, nil},
+		{"all, oldest first", registry.Filter{}, []string{"Payments", "payouts", "CARDS ÄÖ"}},
+		{"part of a name in any case", registry.Filter{Name: "PAY"}, []string{"Payments", "payouts"}},
+		{"part of a name beyond ASCII", registry.Filter{Name: "äö"}, []string{"CARDS ÄÖ"}},
+		{"URL, normalised", registry.Filter{CallbackURL: "HTTPS://A.example:443/#x"}, []string{"Payments"}},
+		{"URL is not a prefix", registry.Filter{CallbackURL: "https://a.exampl"}, nil},
+		{"enabled", registry.Filter{Enabled: new(true)}, []string{"Payments", "CARDS ÄÖ"}},
+		{"disabled", registry.Filter{Enabled: new(false)}, []string{"payouts"}},
+		{"any of the events", registry.Filter{Events: []string{"A", "C"}}, []string{"Payments", "CARDS ÄÖ"}},
+		{"uuid", registry.Filter{UUID: &id}, []string{"payouts"}},
+		{"among", registry.Filter{Among: map[uuid.UUID]bool{id: true, unknown: true}}, []string{"payouts"}},
+		{"among none", registry.Filter{Among: map[uuid.UUID]bool{}}, nil},
+		{"unknown uuid", registry.Filter{UUID: &unknown}, nil},
+		{"all must hold", registry.Filter{Name: "pay", Events: []string{"A"}}, []string{"Payments"}},
+		{"unknown company", registry.Filter{Company: &unknown}, nil},
 	} {
 		for _, company := range []*uuid.UUID{&b.Company, nil} {
 			f := c.filter
 			if f.Company == nil {
 				f.Company = company
 			}
-			for by, list := range map[string]func(context.Context, listing.Filter) ([]subscribers.Subscriber, int, error){
-				"store": b.Reader.List, "registry": copies.List,
+			for by, list := range map[string]func(context.Context, registry.Filter) ([]subscribers.Subscriber, int, error){
+				"store": b.Registry().List, "registry": copies.List,
 			} {
 				got, total, err := list(t.Context(), f)
 				noErr(t, err)
@@ -82,13 +81,13 @@ func TestListShowsNoSecrets(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Create(t, "https://example.com/")
-	all, _, err := b.Reader.List(t.Context(), listing.Filter{})
+	all, _, err := b.Registry().List(t.Context(), registry.Filter{})
 	noErr(t, err)
 	if len(all) != 1 || all[0].Secrets != nil {
 		t.Errorf("listed %d with secrets %v", len(all), all[0].Secrets)
 	}
-	copies := registry.New(b.Reader, 0)
-	all, _, err = copies.List(t.Context(), listing.Filter{Company: &b.Company})
+	copies := b.Registry()
+	all, _, err = copies.List(t.Context(), registry.Filter{Company: &b.Company})
 	noErr(t, err)
 	if len(all) != 1 || all[0].Secrets != nil {
 		t.Errorf("copies: listed %d with secrets %v", len(all), all[0].Secrets)
@@ -111,7 +110,7 @@ func TestPagesCoverAllCompaniesOnce(t *testing.T) {
 			b.Create(t, fmt.Sprintf("https://example.com/%d/%d", c, i))
 		}
 	}
-	for _, f := range []listing.Filter{{}, {Events: []string{"PAYMENT_PAID"}}} {
+	for _, f := range []registry.Filter{{}, {Events: []string{"PAYMENT_PAID"}}} {
 		seen := map[uuid.UUID]bool{}
 		for page := 0; ; page++ {
 			f.Page, f.Size = page, size
@@ -129,11 +128,11 @@ func TestPagesCoverAllCompaniesOnce(t *testing.T) {
 	}
 }
 
-func listTwice(t *testing.T, b *bundle, f listing.Filter, wantTotal int) []subscribers.Subscriber {
+func listTwice(t *testing.T, b *bundle, f registry.Filter, wantTotal int) []subscribers.Subscriber {
 	t.Helper()
-	first, total, err := b.Reader.List(t.Context(), f)
+	first, total, err := b.Registry().List(t.Context(), f)
 	noErr(t, err)
-	again, _, err := b.Reader.List(t.Context(), f)
+	again, _, err := b.Registry().List(t.Context(), f)
 	noErr(t, err)
 	same := slices.EqualFunc(first, again, func(a, b subscribers.Subscriber) bool { return a.UUID == b.UUID })
 	if total != wantTotal || !same {
@@ -152,14 +151,14 @@ func TestListPaging(t *testing.T) {
 		{0, 0, 20}, {1, 0, 5}, {0, 100, 25}, {2, 10, 5}, {3, 10, 0}, {1 << 62, 100, 0},
 	} {
 		for _, company := range []*uuid.UUID{&b.Company, nil} {
-			items, total, err := b.Reader.List(t.Context(), listing.Filter{Company: company, Page: c.page, Size: c.size})
+			items, total, err := b.Registry().List(t.Context(), registry.Filter{Company: company, Page: c.page, Size: c.size})
 			noErr(t, err)
 			if len(items) != c.want || total != 25 {
 				t.Errorf("page %d of %d: %d of %d, want %d of 25", c.page, c.size, len(items), total, c.want)
 			}
 		}
 	}
-	_, _, err := b.Reader.List(t.Context(), listing.Filter{CallbackURL: "nonsense"})
+	_, _, err := b.Registry().List(t.Context(), registry.Filter{CallbackURL: "nonsense"})
 	wantInvalid(t, err)
 }
 
@@ -183,7 +182,7 @@ func TestPlainPageReadsOnlyWhatItShows(t *testing.T) {
 	}})
 	for _, page := range []int{0, 5, 11} {
 		reads.Store(0)
-		items, total, err := b.Reader.List(t.Context(), listing.Filter{Page: page, Size: 10})
+		items, total, err := b.Registry().List(t.Context(), registry.Filter{Page: page, Size: 10})
 		noErr(t, err)
 		if len(items) != 10 || total != 120 || reads.Load() != 5 {
 			t.Errorf("page %d: %d of %d, %d companies read, want 5", page, len(items), total, reads.Load())

@@ -1,4 +1,4 @@
-package listing_test
+package registry_test
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
 	"spendhook/subscribers/layout"
-	"spendhook/subscribers/registry"
 	"spendhook/subscribers/subscriberstest"
 )
 
@@ -36,7 +35,7 @@ func TestHungShardFailsAlone(t *testing.T) {
 		t.Fatalf("%d of %d companies on one shard", hanging, len(wanted))
 	}
 
-	copies := registry.New(b.Reader, 0)
+	copies := b.Registry()
 	servers[1].Pause()
 	defer servers[1].Resume()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

@@ -1,6 +1,4 @@
-// Package listing reads the subscribers of companies from Redis: lists of them, and all of a
-// company with their version.
-package listing
+package registry
 
 import (
 	"cmp"
@@ -10,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
@@ -18,46 +15,22 @@ import (
 	"spendhook/internal/invalid"
 	"spendhook/internal/partition"
 	"spendhook/internal/pipeline"
-	"spendhook/internal/redisx"
-	"spendhook/internal/seal"
 	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/layout"
 )
 
-// Reader reads subscribers. It is safe for concurrent use; its methods block for round trips
-// to Redis.
-type Reader struct {
-	client redis.UniversalClient
-	keys   *seal.Keyring
-}
+// Numbers of companies that one round trip reads. They bound the memory of the answers.
+const (
+	loadChunk  = 128
+	listChunk  = 32
+	countChunk = 1000
+)
 
-// New returns a Reader that opens secrets with the keyring; it does not talk to Redis yet.
-func New(client redis.UniversalClient, keyring *seal.Keyring) *Reader {
-	return &Reader{client: client, keys: keyring}
-}
-
-// loadChunk is how many companies are read in one round trip. It bounds the memory of the
-// answers.
-const loadChunk = 128
-
-// Load reads all subscribers of companies, oldest first, also disabled ones, with their
-// version. It calls done for each company, from several goroutines concurrently. A
-// company that cannot be read, or whose shard hangs, does not affect the others. A subscriber
-// or certificate that cannot be opened is Unusable; the others are not affected.
-func (r *Reader) Load(ctx context.Context, companies []uuid.UUID, done func(company uuid.UUID, all []*subscribers.Subscriber, version int64, err error)) {
-	var shards sync.WaitGroup
-	for _, shard := range redisx.ByShard(ctx, r.client, companies, layout.CompanyKey) {
-		shards.Go(func() {
-			for chunk := range slices.Chunk(shard, loadChunk) {
-				r.loadChunk(ctx, chunk, done)
-			}
-		})
-	}
-	shards.Wait()
-}
-
-func (r *Reader) loadChunk(ctx context.Context, companies []uuid.UUID, done func(company uuid.UUID, all []*subscribers.Subscriber, version int64, err error)) {
+// read reads all subscribers of companies, oldest first, also disabled ones, with their version, in
+// one pipeline. It calls done for each company. A company that cannot be read does not affect the
+// others. A subscriber or certificate that cannot be opened is Unusable.
+func (r *Registry) read(ctx context.Context, companies []uuid.UUID, done func(company uuid.UUID, all []*subscribers.Subscriber, version int64, err error)) {
 	hashes, _ := pipeline.Each(ctx, r.client, companies, func(pipe redis.Pipeliner, company uuid.UUID) *redis.MapStringStringCmd {
 		return pipe.HGetAll(ctx, layout.CompanyKey(company))
 	}) // each command has its own error
@@ -73,7 +46,7 @@ func (r *Reader) loadChunk(ctx context.Context, companies []uuid.UUID, done func
 }
 
 // decode makes a panic an error: it would end this replica, and then each replica that loads the company.
-func (r *Reader) decode(company uuid.UUID, hash map[string]string) (all []*subscribers.Subscriber, version int64, err error) {
+func (r *Registry) decode(company uuid.UUID, hash map[string]string) (all []*subscribers.Subscriber, version int64, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = fmt.Errorf("decode subscribers: panic: %v", cause)
@@ -83,34 +56,19 @@ func (r *Reader) decode(company uuid.UUID, hash map[string]string) (all []*subsc
 	return all, version, nil
 }
 
-// Version is that of a company's subscribers: it grows with every change, and is 0 for a
-// company that has none.
-func (r *Reader) Version(ctx context.Context, company uuid.UUID) (int64, error) {
-	version, err := r.client.HGet(ctx, layout.CompanyKey(company), layout.VersionField).Int64()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return 0, fmt.Errorf("read subscriber version: %w", err)
-	}
-	return version, nil
-}
-
-// Numbers of companies that one round trip reads.
-const (
-	readChunk  = 32
-	countChunk = 1000
-)
-
 // List returns one page, without secrets, and how many match in all. A
 // company's subscribers come oldest first, then by uuid; companies come in an
 // order of their own that never changes. Listing all companies counts every
 // company's subscribers (with a filter: reads them), some companies at a time,
-// and keeps only the page. A damaged subscriber counts, and is left out.
-func (r *Reader) List(ctx context.Context, f Filter) ([]subscribers.Subscriber, int, error) {
+// and keeps only the page. For one company it uses the copy. A damaged subscriber counts, and is left out.
+func (r *Registry) List(ctx context.Context, f Filter) ([]subscribers.Subscriber, int, error) {
 	p, err := newPage(f)
 	if err != nil {
 		return nil, 0, err
 	}
 	if f.Company != nil {
-		err = r.readCompanies(ctx, []uuid.UUID{*f.Company}, p)
+		all, err := r.Current(ctx, *f.Company)
+		p.add(all)
 		return p.items, p.total, err
 	}
 	for partition := range partition.Count {
@@ -121,7 +79,7 @@ func (r *Reader) List(ctx context.Context, f Filter) ([]subscribers.Subscriber, 
 	return p.items, p.total, nil
 }
 
-func (r *Reader) listPartition(ctx context.Context, partition int, p *page) error {
+func (r *Registry) listPartition(ctx context.Context, partition int, p *page) error {
 	members, err := r.client.SMembers(ctx, layout.CompaniesKey(partition)).Result()
 	if err != nil {
 		return fmt.Errorf("list companies: %w", err)
@@ -133,7 +91,7 @@ func (r *Reader) listPartition(ctx context.Context, partition int, p *page) erro
 			return fmt.Errorf("list companies: %w", err)
 		}
 	}
-	read, size := r.readCompanies, readChunk
+	read, size := r.readCompanies, listChunk
 	if p.matchesAll() {
 		read, size = r.countCompanies, countChunk
 	}
@@ -147,7 +105,7 @@ func (r *Reader) listPartition(ctx context.Context, partition int, p *page) erro
 
 // countCompanies is readCompanies for a page without filters: it reads only the companies that
 // the page shows.
-func (r *Reader) countCompanies(ctx context.Context, companies []uuid.UUID, p *page) error {
+func (r *Registry) countCompanies(ctx context.Context, companies []uuid.UUID, p *page) error {
 	counts, err := pipeline.Each(ctx, r.client, companies, func(pipe redis.Pipeliner, company uuid.UUID) *redis.IntCmd {
 		return pipe.HLen(ctx, layout.URLsKey(company))
 	})
@@ -165,8 +123,8 @@ func (r *Reader) countCompanies(ctx context.Context, companies []uuid.UUID, p *p
 	return nil
 }
 
-func (r *Reader) readCompanies(ctx context.Context, companies []uuid.UUID, p *page) (err error) {
-	r.loadChunk(ctx, companies, func(_ uuid.UUID, all []*subscribers.Subscriber, _ int64, failed error) {
+func (r *Registry) readCompanies(ctx context.Context, companies []uuid.UUID, p *page) (err error) {
+	r.read(ctx, companies, func(_ uuid.UUID, all []*subscribers.Subscriber, _ int64, failed error) {
 		err = errors.Join(err, failed)
 		p.add(all)
 	})
@@ -208,16 +166,6 @@ func newPage(f Filter) (*page, error) {
 	}
 	f.Name = strings.ToLower(f.Name)
 	return &page{Filter: f}, problems.OrNil()
-}
-
-// Select returns a page of the matching subscribers, and the number of all matching ones.
-func (f Filter) Select(all []*subscribers.Subscriber) (items []subscribers.Subscriber, total int, err error) {
-	p, err := newPage(f)
-	if err != nil {
-		return nil, 0, err
-	}
-	p.add(all)
-	return p.items, p.total, nil
 }
 
 func (p *page) add(all []*subscribers.Subscriber) {
