@@ -39,9 +39,9 @@ func spendRequests() map[string]string {
 // soon is the time-out of a call to an unreachable database.
 const soon = 1500 * time.Millisecond
 
-// TestDatabaseAway stops PostgreSQL: the spend API answers 503 within 2 s, and
+// TestDatabaseDown stops PostgreSQL: the spend API answers 503 within 2 s, and
 // events are accepted and delivered as ever.
-func TestDatabaseAway(t *testing.T) {
+func TestDatabaseDown(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t)
 	store := storagetest.Open(t, storage.Options{URL: server.URL(), Timeout: soon})
