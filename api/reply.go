@@ -93,7 +93,7 @@ func (s *server) Answer(w http.ResponseWriter, r *http.Request, company *uuid.UU
 		}
 		q.setTarget()
 		rep, err := handle(ctx, q)
-		s.recordAudit(q, err)
+		s.recordAudit(q, err) //nolint:contextcheck // the end of the request must not lose the entry
 		if err == nil && rep.content != nil && rep.write == nil {
 			rep.body, err = encode(rep.content)
 			rep.bytes = int64(len(rep.body))

@@ -104,7 +104,7 @@ func (l *Log) Close() {
 	l.running.Wait()
 }
 
-var errPaused = errors.New("Redis is not tried now, because it failed a moment ago")
+var errPaused = errors.New("a write to Redis failed less than a second ago")
 
 // store writes entries to Redis. For retryAfter after a failure, and without a Store, it fails
 // at once.
