@@ -19,19 +19,11 @@ const maxBulk = 500
 
 // CreateCards is POST /api/v3/cards/bulk-create.
 func (s *server) CreateCards(ctx context.Context, q *request, in gen.CardBulkCreate) (reply, error) {
-	items, err := bulkItems(in.CardsRequests)
+	requests, companies, err := bulkRequests(in.CardsRequests)
 	if err != nil {
 		return reply{}, err
 	}
-	named := []*uuid.UUID{q.named, in.CompanyUUID}
-	for _, item := range items {
-		named = append(named, item.CompanyUUID)
-	}
-	company, err := companyFor(q.Company, named...)
-	if err != nil {
-		return reply{}, err
-	}
-	requests, err := bulkRequests(items)
+	company, err := companyFor(q.Company, append(companies, q.named, in.CompanyUUID)...)
 	if err != nil {
 		return reply{}, err
 	}
@@ -48,36 +40,30 @@ func (s *server) CreateCards(ctx context.Context, q *request, in gen.CardBulkCre
 	return accepted(shownCardJob(job)).with("Location", q.sent.URL.Path+"/"+job.UUID.String()), nil
 }
 
-// bulkItems decodes the items. The error has the problems of all items.
-func bulkItems(texts []jsontext.Value) ([]gen.CardCreate, error) {
+// bulkRequests decodes the items. It also returns the companies that they name. The error has the problems
+// of all items.
+func bulkRequests(texts []jsontext.Value) ([]cards.Request, []*uuid.UUID, error) {
 	if len(texts) > maxBulk {
-		return nil, fieldProblem("cardsRequests", "TOO_MANY", "must have at most %d items", maxBulk)
+		return nil, nil, fieldProblem("cardsRequests", "TOO_MANY", "must have at most %d items", maxBulk)
 	}
 	var all invalid.Error
-	items := make([]gen.CardCreate, len(texts))
+	requests, companies := make([]cards.Request, len(texts)), make([]*uuid.UUID, len(texts))
 	for i, text := range texts {
 		if text.Kind() != jsontext.KindBeginObject {
 			all.Add(itemField(i, ""), "INVALID", "must be an object")
 			continue
 		}
-		if err := gather(&all, i, decodeJSON(text, &items[i])); err != nil {
-			return nil, err
+		var item gen.CardCreate
+		err := decodeJSON(text, &item)
+		if err == nil {
+			companies[i] = item.CompanyUUID
+			requests[i], err = cardRequest(item)
 		}
-	}
-	return items, all.OrNil()
-}
-
-func bulkRequests(items []gen.CardCreate) ([]cards.Request, error) {
-	var all invalid.Error
-	requests := make([]cards.Request, len(items))
-	for i, item := range items {
-		var err error
-		requests[i], err = cardRequest(item)
 		if err := gather(&all, i, err); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return requests, all.OrNil()
+	return requests, companies, all.OrNil()
 }
 
 // gather adds the field problems of an item to all. It returns any other error.

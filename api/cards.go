@@ -139,7 +139,7 @@ func cardRequest(in gen.CardCreate) (cards.Request, error) {
 		Threshold:    number(&e, "threshold", in.Threshold),
 		BusinessType: notEmpty(&e, "businessType", in.BusinessType),
 	}
-	if user := oneSpelling(&e, "userUuid", "userUUID", in.UserUUID, in.UserUUIDUpper, sameUUID); user != nil {
+	if user := oneSpelling(&e, "userUuid", "userUUID", in.UserUUID, in.UserUUIDUpper, func(a, b uuid.UUID) bool { return a == b }); user != nil {
 		request.UserUUID = *user
 	}
 	periodicity := oneSpelling(&e, "periodicity", "periodicityType", in.Periodicity, in.PeriodicityType, strings.EqualFold)
@@ -157,8 +157,6 @@ func oneSpelling[T any](e *invalid.Error, name, other string, value, otherValue 
 	}
 	return value
 }
-
-func sameUUID(a, b uuid.UUID) bool { return a == b }
 
 // notEmpty returns an optional text. An empty text is a problem, an absent one is not.
 func notEmpty(e *invalid.Error, field string, value *string) string {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"mime"
@@ -189,13 +190,13 @@ func malformed(format string, args ...any) error {
 
 func syntaxProblem(e *jsontext.SyntacticError) error {
 	if errors.Is(e, jsontext.ErrDuplicateName) {
-		return fieldProblem(fieldName(e.JSONPointer), "DUPLICATE_FIELD", "is given twice")
+		return fieldProblem(clipped(string(e.JSONPointer)), "DUPLICATE_FIELD", "is given twice")
 	}
 	return malformed("The body is not valid JSON in UTF-8, at byte %d.", e.ByteOffset)
 }
 
 func semanticProblem(e *json.SemanticError) error {
-	field := fieldName(e.JSONPointer)
+	field := clipped(string(e.JSONPointer))
 	if errors.Is(e, json.ErrUnknownName) {
 		return fieldProblem(field, "UNKNOWN_FIELD", "is not a known field")
 	}
@@ -205,36 +206,24 @@ func semanticProblem(e *json.SemanticError) error {
 	return fieldProblem(field, "INVALID", "must be %s", expected(e))
 }
 
-// fieldName returns a JSON pointer, cut to a bounded length.
-func fieldName(pointer jsontext.Pointer) string {
-	return clipped(string(pointer))
-}
-
 var uuidType = reflect.TypeFor[uuid.UUID]()
+
+// expectedOf describes the values of a kind.
+var expectedOf = map[reflect.Kind]string{
+	reflect.String: "a string", reflect.Bool: "true or false", reflect.Int: "an integer", reflect.Int64: "an integer",
+	reflect.Slice: "an array", reflect.Struct: "an object", reflect.Map: "an object",
+}
 
 // expected describes the value that was expected where e occurred.
 func expected(e *json.SemanticError) string {
-	if errors.Is(e, timestamp.Err) {
+	switch {
+	case errors.Is(e, timestamp.Err):
 		return timestamp.Err.Error()
-	}
-	switch e.GoType {
-	case nil:
+	case e.GoType == nil:
 		return "of another type"
-	case uuidType:
+	case e.GoType == uuidType:
 		return "a UUID that is not all zeros"
-	}
-	switch e.GoType.Kind() {
-	case reflect.String:
-		return "a string"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Int, reflect.Int64:
-		return "an integer"
-	case reflect.Slice:
-		return "an array"
-	case reflect.Struct, reflect.Map:
-		return "an object"
 	default:
-		return "of another type"
+		return cmp.Or(expectedOf[e.GoType.Kind()], "of another type")
 	}
 }

@@ -41,7 +41,7 @@ func checkDeliveries(f store.Filter, company *uuid.UUID) error {
 
 // valuesOf are the values of a list in another type of text; nil when it was not given.
 func valuesOf[T, G ~string](given *[]G) []T {
-	if given == nil {
+	if given == nil || *given == nil {
 		return nil
 	}
 	return convertAll(*given, func(value G) T { return T(value) })

@@ -222,7 +222,7 @@ func TestDeliveryLife(t *testing.T) {
 	h.call("GET", "/api/v1/events/e-1", "", bearer(h.mint(&other, allScopes))).want(http.StatusNotFound)
 }
 
-func TestRedisAwayIs503InTime(t *testing.T) {
+func TestRedisDownIs503InTime(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	h := setupOn(t, server.Client())

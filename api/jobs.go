@@ -53,11 +53,11 @@ func (s *server) retryFilter(in gen.RetryRequest, company uuid.UUID) (f store.Fi
 		return n
 	}
 	f = store.Filter{
-		Subscriber: in.SubscriberUUID, EventTypes: values("event", or(in.Event, nil)),
+		Subscriber: in.SubscriberUUID, EventTypes: values("event", in.Event),
 		CodeFrom: number("statusCodeFrom", in.StatusCodeFrom), CodeTo: number("statusCodeTo", in.StatusCodeTo),
-		From: in.From, To: in.To, ErrorClasses: values("errorClass", valuesOf[string](in.ErrorClass)),
+		From: in.From, To: in.To, ErrorClasses: values("errorClass", valuesOf[string](&in.ErrorClass)),
 	}
-	for _, status := range values("status", valuesOf[string](in.Status)) {
+	for _, status := range values("status", valuesOf[string](&in.Status)) {
 		f.Statuses = append(f.Statuses, delivery.Status(status))
 	}
 	if len(problems.Fields) > 0 {
@@ -133,18 +133,9 @@ func shownJob(job redelivery.Job) gen.Job {
 }
 
 func shownRetry(f *store.Filter) *gen.RetryRequest {
-	shown := &gen.RetryRequest{
-		SubscriberUUID: f.Subscriber, From: f.From, To: f.To,
+	return &gen.RetryRequest{
+		SubscriberUUID: f.Subscriber, From: f.From, To: f.To, Event: f.EventTypes,
+		Status: valuesOf[gen.DeliveryStatus](&f.Statuses), ErrorClass: valuesOf[gen.ErrorClass](&f.ErrorClasses),
 		StatusCodeFrom: optional(f.CodeFrom), StatusCodeTo: optional(f.CodeTo),
 	}
-	if len(f.EventTypes) > 0 {
-		shown.Event = &f.EventTypes
-	}
-	if statuses := valuesOf[gen.DeliveryStatus](&f.Statuses); len(statuses) > 0 {
-		shown.Status = &statuses
-	}
-	if classes := valuesOf[gen.ErrorClass](&f.ErrorClasses); len(classes) > 0 {
-		shown.ErrorClass = &classes
-	}
-	return shown
 }

@@ -106,7 +106,7 @@ func TestABareHostHasOneAddress(t *testing.T) {
 	}
 }
 
-// The last event may be taken away, and the answer without any is as documented.
+// The last event may be removed, and the answer without any is as documented.
 func TestASubscriberMayLoseItsLastEvent(t *testing.T) {
 	t.Parallel()
 	h := setup(t)

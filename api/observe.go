@@ -80,16 +80,12 @@ func saneID(id string) bool {
 func (s *server) observe(route, method string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := &recorder{ResponseWriter: w}
+		started := s.opts.Now()
 		defer s.delayEnd(r.Context(), rec) // also counts what was written before the client disconnected
-		s.serve(rec, r, route, method, next)
+		defer func() { s.observed(rec, r, route, method, s.opts.Now().Sub(started)) }()
+		defer s.recoverPanic(rec, r)
+		next.ServeHTTP(rec, r)
 	})
-}
-
-func (s *server) serve(rec *recorder, r *http.Request, route, method string, next http.Handler) {
-	started := s.opts.Now()
-	defer func() { s.observed(rec, r, route, method, s.opts.Now().Sub(started)) }()
-	defer s.recoverPanic(rec, r)
-	next.ServeHTTP(rec, r)
 }
 
 func (s *server) observed(rec *recorder, r *http.Request, route, method string, took time.Duration) {

@@ -204,7 +204,7 @@ func unavailable(err error) bool {
 		errors.Is(err, storage.ErrUnavailable) || errors.Is(err, auth.ErrUnavailable)
 }
 
-// document is the body of the problem; kind is its type.
+// document is the body of the problem. Kind is its type: the URI of the explanation of its code.
 func (p *problem) document(r *http.Request, kind, requestID string, now time.Time) gen.Problem {
 	return gen.Problem{
 		Type: kind, Title: http.StatusText(p.status), Status: p.status,
@@ -224,11 +224,6 @@ type errorCode struct {
 func codes() map[string]errorCode {
 	doc, _ := parse() // New returns its error
 	return doc.codes
-}
-
-// typeOf is the type of a problem: the URI of the explanation of its code.
-func (s *server) typeOf(code string) string {
-	return s.opts.PublicURL + "/docs/errors#" + strings.ToLower(code)
 }
 
 func shownStatus(status int) string {

@@ -296,11 +296,11 @@ func TestQuarantineIsTheOperators(t *testing.T) {
 func TestADamagedSubscriberIsInTheQuarantine(t *testing.T) {
 	t.Parallel()
 	w := setupDamaged(t)
-	damage := func() (mend func()) {
+	damage := func() (repair func()) {
 		t.Helper()
 		return subscriberstest.Overwrite(t, w.client, w.company, w.sub.String(), "{")
 	}
-	mend := damage()
+	repair := damage()
 	w.call("POST", "/api/v1/events", event("e-1")).want(http.StatusAccepted)
 	id := "." + w.sub.String()
 	w.awaitQuarantined(id)
@@ -311,7 +311,7 @@ func TestADamagedSubscriberIsInTheQuarantine(t *testing.T) {
 	elsewhere := uuid.New()
 	w.call("DELETE", "/api/v1/quarantine/"+id, "", bearer(w.mint(&elsewhere, allScopes))).want(http.StatusNotFound)
 
-	mend()
+	repair()
 	w.call("POST", "/api/v1/quarantine/"+id+"/retry", "").want(http.StatusAccepted)
 	w.awaitQuarantined()
 	w.call("POST", "/api/v1/events", event("e-2")).want(http.StatusAccepted)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -92,7 +93,7 @@ func (s *server) Answer(w http.ResponseWriter, r *http.Request, company *uuid.UU
 		}
 		q.setTarget()
 		rep, err := handle(ctx, q)
-		s.recordAudit(q, err)
+		s.recordAudit(q, err) //nolint:contextcheck // the end of the request must not lose the entry
 		if err == nil && rep.content != nil && rep.write == nil {
 			rep.body, err = encode(rep.content)
 			rep.bytes = int64(len(rep.body))
@@ -140,7 +141,10 @@ func (s *server) failure(w http.ResponseWriter, r *http.Request, err error) repl
 	if rec, ok := w.(*recorder); ok {
 		rec.refused = p.status == http.StatusTooManyRequests || p.code == "OVERLOADED"
 	}
-	s.logFailure(r, id, p)
+	if p.cause != nil && r.Context().Err() == nil { // the client has not disconnected
+		s.opts.Logger.LogAttrs(r.Context(), slog.LevelError, "request failed",
+			slog.String("request_id", id), slog.Int("http.response.status_code", p.status), slog.Any("exception.message", p.cause))
+	}
 	if route := mux.CurrentRoute(r); route != nil {
 		template, _ := route.GetPathTemplate() // none at a path without a route
 		p.setMissing(template)
@@ -150,15 +154,7 @@ func (s *server) failure(w http.ResponseWriter, r *http.Request, err error) repl
 	}
 	header := http.Header{"Content-Type": {mediaProblem}}
 	maps.Copy(header, p.header)
-	return reply{status: p.status, header: header, body: encoded(p.document(r, s.typeOf(p.code), id, s.opts.Now()))}
-}
-
-// logFailure logs a problem that the caller did not cause, unless the client disconnected.
-func (s *server) logFailure(r *http.Request, id string, p *problem) {
-	if p.cause != nil && r.Context().Err() == nil {
-		s.opts.Logger.LogAttrs(r.Context(), slog.LevelError, "request failed",
-			slog.String("request_id", id), slog.Int("http.response.status_code", p.status), slog.Any("exception.message", p.cause))
-	}
+	return reply{status: p.status, header: header, body: encoded(p.document(r, s.opts.PublicURL+"/docs/errors#"+strings.ToLower(p.code), id, s.opts.Now()))}
 }
 
 // selfMeasured is the length up to which net/http sets Content-Length itself. A short answer

@@ -117,7 +117,9 @@ func (q *request) read(named *uuid.UUID, body any) (err error) {
 	}
 	switch {
 	case q.op.ofList:
-		q.companies, err = q.companyOfList()
+		if q.companies, err = companyIn(q.Company, named); err == nil && q.companies == nil {
+			err = authorize(q.Caller, []string{auth.ScopePlatform})
+		}
 	case q.op.ofCompany && body == nil:
 		q.company, err = companyFor(q.Company, named)
 	case q.op.ofCompany:
@@ -141,15 +143,6 @@ func companyFor(token *uuid.UUID, named ...*uuid.UUID) (uuid.UUID, error) {
 		return uuid.Nil, fieldProblem("companyUuid", "REQUIRED", "is required, since the token does not carry it")
 	}
 	return *company, nil
-}
-
-// companyOfList returns the company whose items are listed; nil means all companies.
-func (q *request) companyOfList() (*uuid.UUID, error) {
-	company, err := companyIn(q.Company, q.named)
-	if err != nil || company != nil {
-		return company, err
-	}
-	return nil, authorize(q.Caller, []string{auth.ScopePlatform})
 }
 
 // companyIn returns the token's company or else the named one; nil when there is neither.

@@ -94,18 +94,13 @@ func refusalProblem(refusal *tokens.Error) *problem {
 	return p
 }
 
-// GetAuthorizationServer is GET /.well-known/oauth-authorization-server.
+// GetAuthorizationServer is GET /.well-known/oauth-authorization-server: RFC 8414 section 2, with the members of
+// RFC 8705 section 3.3. A client's certificate is known by its thumbprint, whatever CA signed it.
 func (s *server) GetAuthorizationServer(context.Context, *request) (reply, error) {
 	if s.opts.Keys == nil {
 		return reply{}, noIssuer()
 	}
-	return ok(s.metadata()).with("Cache-Control", cacheable), nil
-}
-
-// metadata is RFC 8414 section 2, with the members of RFC 8705 section 3.3. A
-// client's certificate is known by its thumbprint, whatever CA signed it.
-func (s *server) metadata() gen.AuthorizationServer {
-	return gen.AuthorizationServer{
+	return ok(gen.AuthorizationServer{
 		Issuer:                 s.opts.Keys.Issuer(),
 		TokenEndpoint:          s.opts.PublicURL + tokenPath,
 		JwksURI:                s.opts.PublicURL + "/.well-known/jwks.json",
@@ -122,7 +117,7 @@ func (s *server) metadata() gen.AuthorizationServer {
 			gen.AuthorizationServerTokenEndpointAuthMethodsSupportedSelfSignedTLSClientAuth,
 		},
 		TLSClientCertificateBoundAccessTokens: true,
-	}
+	}).with("Cache-Control", cacheable), nil
 }
 
 const cacheable = "public, max-age=300"
@@ -148,12 +143,8 @@ func (s *server) GetWebhookKeys(ctx context.Context, _ *request, company uuid.UU
 	if err != nil {
 		return reply{}, err
 	}
-	return ok(shownKey(key)).with("Cache-Control", cacheable), nil
-}
-
-func shownKey(key ed25519.PrivateKey) gen.WebhookKeys {
 	public := key[len(key)-ed25519.PublicKeySize:]
-	return gen.WebhookKeys{Keys: []gen.WebhookKey{{
+	return ok(gen.WebhookKeys{Keys: []gen.WebhookKey{{
 		Algorithm: gen.WebhookKeyAlgorithmEd25519, PublicKey: "whpk_" + base64.StdEncoding.EncodeToString(public),
-	}}}
+	}}}).with("Cache-Control", cacheable), nil
 }

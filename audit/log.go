@@ -20,7 +20,7 @@ import (
 
 const (
 	writeTimeout = 500 * time.Millisecond
-	awayTime     = time.Second     // the pause after a failure of Redis
+	retryAfter   = time.Second     // the pause after a failure of Redis
 	tidyEvery    = 2 * time.Second // between two moves of the file's entries to the stream
 	trimTimeout  = 30 * time.Second
 	fileName     = "audit-pending.ndjson"
@@ -54,7 +54,7 @@ type Log struct {
 	metrics *metrics
 	cancel  context.CancelFunc // ends tidy
 	running sync.WaitGroup
-	away    atomic.Pointer[time.Time] // Redis is not tried until then
+	retryAt atomic.Pointer[time.Time] // when Redis is tried next
 }
 
 // Open starts the log. Close ends it.
@@ -64,7 +64,7 @@ func Open(opts Options) *Log {
 		opts: opts.withDefaults(), file: filepath.Join(opts.Dir, fileName),
 		metrics: newMetrics(opts.Registerer, opts.Reports), cancel: cancel,
 	}
-	l.away.Store(&time.Time{})
+	l.retryAt.Store(&time.Time{})
 	if opts.Store != nil {
 		l.running.Go(func() { l.tidy(ctx) })
 	}
@@ -104,19 +104,19 @@ func (l *Log) Close() {
 	l.running.Wait()
 }
 
-var errAway = errors.New("after a failure, Redis is not tried now")
+var errPaused = errors.New("a write to Redis failed less than a second ago")
 
-// store writes entries to Redis. For awayTime after a failure, and without a Store, it fails
+// store writes entries to Redis. For retryAfter after a failure, and without a Store, it fails
 // at once.
 func (l *Log) store(ctx context.Context, entries []Entry) error {
-	if l.opts.Store == nil || l.opts.Now().Before(*l.away.Load()) {
-		return errAway
+	if l.opts.Store == nil || l.opts.Now().Before(*l.retryAt.Load()) {
+		return errPaused
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	if err := l.opts.Store.add(ctx, entries); err != nil {
-		until := l.opts.Now().Add(awayTime)
-		l.away.Store(&until)
+		until := l.opts.Now().Add(retryAfter)
+		l.retryAt.Store(&until)
 		l.opts.Logger.WarnContext(ctx, "audit entries wait in the data directory", "exception.message", err)
 		return err
 	}
@@ -129,7 +129,7 @@ func (l *Log) store(ctx context.Context, entries []Entry) error {
 func (l *Log) tidy(ctx context.Context) {
 	for {
 		err := l.emptyFile(func(entries []Entry) error { return l.store(ctx, entries) })
-		if err != nil && !errors.Is(err, errAway) {
+		if err != nil && !errors.Is(err, errPaused) {
 			l.opts.Logger.WarnContext(ctx, "audit entries still wait in the data directory", "exception.message", err)
 		}
 		l.trim(ctx)

@@ -1911,10 +1911,10 @@ type RetryRequest struct {
 
 	// DryRun Count only.
 	DryRun         *bool               `json:"dryRun,omitempty"`
-	ErrorClass     *[]ErrorClass       `json:"errorClass,omitempty"`
-	Event          *[]EventName        `json:"event,omitempty"`
+	ErrorClass     []ErrorClass        `json:"errorClass,omitempty"`
+	Event          []EventName         `json:"event,omitempty"`
 	From           *time.Time          `json:"from,omitempty"`
-	Status         *[]DeliveryStatus   `json:"status,omitempty"`
+	Status         []DeliveryStatus    `json:"status,omitempty"`
 	StatusCodeFrom *int                `json:"statusCodeFrom,omitempty"`
 	StatusCodeTo   *int                `json:"statusCodeTo,omitempty"`
 	SubscriberUUID *openapi_types.UUID `json:"subscriberUuid,omitempty"`

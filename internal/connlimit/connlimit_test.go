@@ -38,7 +38,7 @@ type from struct {
 func (f from) RemoteAddr() net.Addr { return f.address }
 
 // dial connects from an address; let in is the server's side, or nil.
-func dial(t *testing.T, p pipes, accepted <-chan net.Conn, address string) (letIn net.Conn) {
+func dial(t *testing.T, p pipes, accepted <-chan net.Conn, address string) net.Conn {
 	t.Helper()
 	client, server := net.Pipe()
 	t.Cleanup(func() { client.Close() })
@@ -49,8 +49,8 @@ func dial(t *testing.T, p pipes, accepted <-chan net.Conn, address string) (letI
 		close(closed)
 	}()
 	select {
-	case letIn = <-accepted:
-		return letIn
+	case c := <-accepted:
+		return c
 	case <-closed:
 		return nil
 	}
@@ -78,8 +78,8 @@ func TestLimit(t *testing.T) {
 	t.Cleanup(func() { close(p.incoming) })
 	var open []net.Conn
 	for i, step := range []struct {
-		address string
-		letIn   bool
+		address  string
+		accepted bool
 	}{
 		{"192.0.2.1:1", true},
 		{"192.0.2.1:2", true},
@@ -94,7 +94,7 @@ func TestLimit(t *testing.T) {
 		{"192.0.2.9:1", false},
 	} {
 		c := dial(t, p, accepted, step.address)
-		if (c != nil) != step.letIn {
+		if (c != nil) != step.accepted {
 			t.Fatalf("step %d, %s: let in %v", i, step.address, c != nil)
 		}
 		if c != nil {

@@ -28,7 +28,7 @@ import (
 const (
 	maxBuckets = 20_000 // in memory, of ~200 bytes each; the least used are forgotten
 	chunkTime  = 50 * time.Millisecond
-	awayTime   = time.Second // pause between probes of an unreachable shard
+	probeEvery = time.Second // pause between probes of an unreachable shard
 	forgetTime = time.Minute // without a request, after which the next one waits for Redis again
 )
 
@@ -71,8 +71,8 @@ type Limiter struct {
 	now     func() time.Time
 	buckets *lru.Cache[bucketKey, *bucket]
 
-	mu   sync.Mutex
-	away map[string]time.Time // the next probe of each shard that is unreachable, named as by partition.ShardOf
+	mu          sync.Mutex
+	unreachable map[string]time.Time // the next probe of each shard that is unreachable, named as by partition.ShardOf
 }
 
 type bucketKey struct{ limit, key string }
@@ -94,7 +94,7 @@ func New(client redis.UniversalClient, now func() time.Time) *Limiter {
 	if err != nil {
 		panic(err) // only for a size of 0
 	}
-	return &Limiter{LeaseTimeout: 250 * time.Millisecond, client: client, now: clock.Or(now), buckets: buckets, away: make(map[string]time.Time)}
+	return &Limiter{LeaseTimeout: 250 * time.Millisecond, client: client, now: clock.Or(now), buckets: buckets, unreachable: make(map[string]time.Time)}
 }
 
 // Take takes n tokens for key, all or none, or says when to try again. If n is more than Burst,
@@ -119,7 +119,7 @@ func (l *Limiter) Take(ctx context.Context, limit Limit, key string, n int) Deci
 		return b.admitted(limit, now)
 	case now.Before(b.retry) && need >= b.retried:
 		return b.refused(limit, now, n, max(b.retry.Sub(now), b.missing(limit, now, need)))
-	case l.isAway(ctx, limit, key, now):
+	case l.isUnreachable(ctx, limit, key, now):
 		return b.takeOwn(limit, now, n)
 	}
 	answer, ok := l.lease(ctx, limit, key, need)
@@ -150,7 +150,7 @@ func (l *Limiter) Give(ctx context.Context, limit Limit, key string, n int) Deci
 	switch now := l.now(); {
 	case b.held+n <= limit.chunk():
 		b.held += n
-	case l.isAway(ctx, limit, key, now):
+	case l.isUnreachable(ctx, limit, key, now):
 		b.full = b.full.Add(-limit.costOf(n))
 	default:
 		if answer, ok := l.lease(ctx, limit, key, -n); ok {
@@ -189,9 +189,9 @@ func (b *bucket) lock(ctx context.Context) bool {
 
 func (b *bucket) unlock() { <-b.locked }
 
-// isAway reports whether the shard of a bucket counts as unreachable, so that the local bucket is
-// used. Once per awayTime it checks in the background whether the shard is reachable again.
-func (l *Limiter) isAway(ctx context.Context, limit Limit, key string, now time.Time) bool {
+// isUnreachable reports whether the shard of a bucket counts as unreachable, so that the local bucket is
+// used. Once per probeEvery it checks in the background whether the shard is reachable again.
+func (l *Limiter) isUnreachable(ctx context.Context, limit Limit, key string, now time.Time) bool {
 	if l.client == nil {
 		return true
 	}
@@ -199,12 +199,12 @@ func (l *Limiter) isAway(ctx context.Context, limit Limit, key string, now time.
 	shard, _ := partition.ShardOf(ctx, l.client, name) // without a name the lease fails
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	next, away := l.away[shard]
-	if !away || now.After(next.Add(forgetTime)) {
+	next, known := l.unreachable[shard]
+	if !known || now.After(next.Add(forgetTime)) {
 		return false
 	}
 	if !now.Before(next) {
-		l.away[shard] = now.Add(awayTime)
+		l.unreachable[shard] = now.Add(probeEvery)
 		go l.probe(context.WithoutCancel(ctx), shard, name)
 	}
 	return true
@@ -215,18 +215,18 @@ func (l *Limiter) probe(ctx context.Context, shard, name string) {
 	defer cancel()
 	if l.client.Exists(ctx, name).Err() == nil {
 		l.mu.Lock()
-		delete(l.away, shard)
+		delete(l.unreachable, shard)
 		l.mu.Unlock()
 	}
 }
 
-// setAway marks a shard as unreachable.
-func (l *Limiter) setAway(shard string) {
+// setUnreachable marks a shard as unreachable.
+func (l *Limiter) setUnreachable(shard string) {
 	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	maps.DeleteFunc(l.away, func(_ string, next time.Time) bool { return now.After(next.Add(forgetTime)) })
-	l.away[shard] = now.Add(awayTime)
+	maps.DeleteFunc(l.unreachable, func(_ string, next time.Time) bool { return now.After(next.Add(forgetTime)) })
+	l.unreachable[shard] = now.Add(probeEvery)
 }
 
 // takeOwn takes n tokens from the local state of the bucket, without Redis.
@@ -284,7 +284,7 @@ func (l *Limiter) lease(ctx context.Context, limit Limit, key string, need int) 
 		1e6/limit.PerSecond, limit.Burst, need, max(need, limit.chunk())).Int64Slice()
 	if err != nil || len(numbers) != 3 {
 		shard, _ := partition.ShardOf(ctx, l.client, name)
-		l.setAway(shard)
+		l.setUnreachable(shard)
 		return leaseAnswer{}, false
 	}
 	return leaseAnswer{
