@@ -2,6 +2,7 @@ package redisx
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,15 +53,11 @@ func openEmbedded(ctx context.Context, o Options) (*Redis, error) {
 	if err != nil {
 		return nil, err
 	}
-	memory := o.Memory
-	if memory == 0 {
-		memory = defaultMemory()
-	}
 	sync := "everysec"
 	if o.FullSync {
 		sync = "always"
 	}
-	e := &embedded{binary: binary, memory: memory, sync: sync, folder: h, log: o.Logger, done: make(chan struct{})}
+	e := &embedded{binary: binary, memory: cmp.Or(o.Memory, defaultMemory()), sync: sync, folder: h, log: o.Logger, done: make(chan struct{})}
 	e.client = dial(&redis.UniversalOptions{Addrs: []string{h.socket}})
 	c, err := e.start(ctx)
 	if err != nil {
