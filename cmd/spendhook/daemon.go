@@ -198,8 +198,9 @@ func (d *daemon) openAdmin(ctx context.Context) error {
 	d.background(ctx, watch.run)
 	warnings := func() []string { return append(d.database.warnings(), d.memory.Warnings()...) }
 	d.admin = newAdmin(d.redis.Check, warnings, d.registry)
-	d.admin.profiles = d.cfg.AdminProfiles && (!d.cfg.AdminPublic || d.cfg.AdminWeb != "")
-	if !d.cfg.AdminPublic || d.cfg.AdminWeb != "" {
+	protected := !d.cfg.AdminPublic || d.cfg.AdminWeb != ""
+	d.admin.profiles = d.cfg.AdminProfiles && protected
+	if protected {
 		d.admin.reload = d.reload
 	}
 	handler := d.admin.handler()
