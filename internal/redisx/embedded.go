@@ -36,7 +36,7 @@ type embedded struct {
 	binary string
 	memory int64       // bytes; 0: no limit
 	sync   string      // of its append-only file
-	full   atomic.Bool // the disk is full, so the server is not started
+	full   atomic.Bool // the disk is full: the server is not started
 	folder *folder
 	client redis.UniversalClient
 	log    *slog.Logger
@@ -194,7 +194,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	for line := range bytes.Lines(p) {
 		if text := string(bytes.TrimSpace(line)); text != "" {
 			l.last = text
-			l.log.Debug("embedded Redis says", "line", text)
+			l.log.Debug("embedded Redis output", "line", text)
 		}
 	}
 	return len(p), nil
