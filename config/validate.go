@@ -74,7 +74,7 @@ func (v checker) within(key string, n reflect.Value, least, most string) {
 	}
 }
 
-// number loses nothing that a range needs.
+// number returns a setting as a float64, which is exact enough for every range.
 func number(v reflect.Value) float64 {
 	if v.CanFloat() {
 		return v.Float()

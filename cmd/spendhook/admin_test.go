@@ -152,42 +152,42 @@ func TestDialable(t *testing.T) {
 func TestReplicaID(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	claim := func() *replicaID {
+	claim := func() (id string, release func()) {
 		t.Helper()
-		r, err := claimReplicaID(dir)
+		id, lock, err := claimReplicaID(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return r
+		return id, func() {
+			if err := lock.Close(); err != nil {
+				t.Error(err)
+			}
+		}
 	}
-	first := claim()
-	second := claim()
-	if first.id == second.id {
+	first, releaseFirst := claim()
+	second, releaseSecond := claim()
+	if first == second {
 		t.Error("two running processes share an id")
 	}
-	if err := second.release(); err != nil {
-		t.Error(err)
+	releaseSecond()
+	releaseFirst()
+	again, release := claim()
+	if again != first {
+		t.Errorf("restarted as %s, was %s", again, first)
 	}
-	if err := first.release(); err != nil {
-		t.Error(err)
-	}
-	again := claim()
-	if again.id != first.id {
-		t.Errorf("restarted as %s, was %s", again.id, first.id)
-	}
-	again.release()
+	release()
 
 	if err := os.WriteFile(filepath.Join(dir, "replica-id"), []byte(strings.Repeat("garbage ", 30)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	fresh := claim()
-	fresh.release()
-	if kept := claim(); kept.id != fresh.id {
+	fresh, release := claim()
+	release()
+	kept, release := claim()
+	release()
+	if kept != fresh {
 		t.Error("the id that replaced garbage was not kept")
-	} else {
-		kept.release()
 	}
-	if _, err := claimReplicaID(filepath.Join(dir, "missing")); err == nil {
+	if _, _, err := claimReplicaID(filepath.Join(dir, "missing")); err == nil {
 		t.Error("no error for a directory that is not there")
 	}
 }
@@ -195,7 +195,7 @@ func TestReplicaID(t *testing.T) {
 func TestCleanupsRunInReversePastFailures(t *testing.T) {
 	t.Parallel()
 	var order []string
-	c := cleanups{log: slog.New(slog.DiscardHandler)}
+	var c cleanups
 	for _, what := range []string{"redis", "workers", "intake"} {
 		c.add(what, func(context.Context) error {
 			order = append(order, what)

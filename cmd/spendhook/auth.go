@@ -46,7 +46,7 @@ func (d *daemon) openAuth(ctx context.Context) (err error) {
 		d.tokens = tokens.NewEndpoint(tokens.Options{
 			Keys: d.keys, Clients: d.clients, Limiter: d.limiter, Registerer: d.registry,
 		})
-		d.background(ctx, "keys and clients", d.followAuth)
+		d.background(ctx, d.followAuth)
 	}
 	for _, i := range d.cfg.Auth.Issuers {
 		options.External = append(options.External, auth.Issuer{
@@ -57,7 +57,7 @@ func (d *daemon) openAuth(ctx context.Context) (err error) {
 	if d.verifier, err = auth.NewVerifier(options); err != nil {
 		return err
 	}
-	d.background(ctx, "issuers", d.verifier.Run)
+	d.background(ctx, d.verifier.Run)
 	return nil
 }
 

@@ -4,29 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 )
 
 // cleanups are the steps of a shutdown. Each step is added where its resource is opened; run
 // runs them in reverse order.
-type cleanups struct {
-	log  *slog.Logger
-	list []cleanup
-}
-
-type cleanup struct {
-	what string
-	undo func(context.Context) error
-}
+type cleanups []func(context.Context) error
 
 func (c *cleanups) add(what string, undo func(context.Context) error) {
-	c.list = append(c.list, cleanup{what, undo})
+	*c = append(*c, func(ctx context.Context) error {
+		if err := undo(ctx); err != nil {
+			return fmt.Errorf("stop %s: %w", what, err)
+		}
+		return nil
+	})
 }
 
 // call adds a step that does not fail.
-func (c *cleanups) call(what string, undo func(context.Context)) {
-	c.add(what, func(ctx context.Context) error {
+func (c *cleanups) call(undo func(context.Context)) {
+	*c = append(*c, func(ctx context.Context) error {
 		undo(ctx)
 		return nil
 	})
@@ -34,14 +30,10 @@ func (c *cleanups) call(what string, undo func(context.Context)) {
 
 // run runs all steps, also after a failure, and joins the errors. The steps share the deadline
 // of ctx.
-func (c *cleanups) run(ctx context.Context) error {
-	var failed []error
-	for _, step := range slices.Backward(c.list) {
-		c.log.Debug("stopping", "step", step.what)
-		if err := step.undo(ctx); err != nil {
-			failed = append(failed, fmt.Errorf("stop %s: %w", step.what, err))
-		}
+func (c *cleanups) run(ctx context.Context) (err error) {
+	for _, step := range slices.Backward(*c) {
+		err = errors.Join(err, step(ctx))
 	}
-	c.list = nil
-	return errors.Join(failed...)
+	*c = nil
+	return err
 }

@@ -102,7 +102,7 @@ func (s *systemStatus) Status(ctx context.Context) (console.Status, error) {
 	redis := s.redis.Check(ctx)
 	memory := s.memory.Fullest()
 	status := console.Status{
-		Version: readBuild().Version, Replica: s.replica.id, Since: s.since,
+		Version: readBuild().Version, Replica: s.replica, Since: s.since,
 		Redis:    console.Part{Up: redis.Up, Problems: slices.Concat(redis.Problems, redis.Down), Warnings: append(redis.Warnings, s.memory.Warnings()...)},
 		Database: console.Part{Up: !s.database.down.Load(), Warnings: s.database.warnings()},
 		Memory:   console.Memory{Used: memory.Used, Limit: memory.Limit, HighWater: memory.HighWater},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -66,7 +67,7 @@ type daemon struct {
 	limits       *api.Limits
 	tlsFiles     *servertls.Files
 	peers        *peer.Resolver
-	replica      *replicaID
+	replica      string // the id
 	keyring      *seal.Keyring
 	registry     *prometheus.Registry
 	storage      *storage.DB
@@ -109,7 +110,7 @@ type daemon struct {
 // startDaemon returns once the daemon accepts events. After an error it cleans up. With
 // allowMemory, an in-memory Redis is used if no Redis server is installed.
 func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, reload *reloader, allowMemory bool) (*daemon, error) {
-	d := &daemon{cfg: cfg, log: log, reloader: reload, allowMemory: allowMemory, stop: cleanups{log: log}, failed: make(chan error, 2), registry: newRegistry()}
+	d := &daemon{cfg: cfg, log: log, reloader: reload, allowMemory: allowMemory, failed: make(chan error, 2), registry: newRegistry()}
 	d.connections = connlimit.NewMetrics(d.registry)
 	d.egress = egress.New(egress.Options{AllowLoopback: cfg.Dev, AllowCIDRs: cfg.Egress.AllowCIDRs, Proxied: cfg.Egress.ProxyURL != ""})
 	for _, step := range []func(context.Context) error{
@@ -136,10 +137,11 @@ func (d *daemon) openDataDir(context.Context) (err error) {
 	if err = datadir.Make(d.cfg.DataDir); err != nil {
 		return err
 	}
-	if d.replica, err = claimReplicaID(d.cfg.DataDir); err != nil {
+	var lock io.Closer
+	if d.replica, lock, err = claimReplicaID(d.cfg.DataDir); err != nil {
 		return err
 	}
-	d.stop.add("replica id", func(context.Context) error { return d.replica.release() })
+	d.stop.add("replica id", func(context.Context) error { return lock.Close() })
 	if d.keyring, err = openKeyring(d.cfg, seal.OpenFile); err != nil {
 		return err
 	}
@@ -149,7 +151,7 @@ func (d *daemon) openDataDir(context.Context) (err error) {
 
 // openTracing runs early, so that tracing is closed after everything that has spans.
 func (d *daemon) openTracing(ctx context.Context) (err error) {
-	d.tracing, err = tracing.Open(ctx, tracing.Options{Version: readBuild().Version, Instance: d.replica.id, Logger: d.log})
+	d.tracing, err = tracing.Open(ctx, tracing.Options{Version: readBuild().Version, Instance: d.replica, Logger: d.log})
 	d.stop.add("tracing", d.tracing.Close)
 	return err
 }
@@ -162,7 +164,7 @@ func (d *daemon) openDatabase(ctx context.Context) (err error) {
 	d.cards = cards.New(d.storage, nil)
 	d.stop.add("database", func(context.Context) error { return d.storage.Close() })
 	d.database = newDatabaseWatch(d.storage, d.registry, d.log)
-	d.background(ctx, "database watch", d.database.run)
+	d.background(ctx, d.database.run)
 	return nil
 }
 
@@ -180,17 +182,18 @@ func (d *daemon) openRedis(ctx context.Context) (err error) {
 		HighWater: d.cfg.Redis.HighWater, Limit: int64(d.cfg.Redis.Memory),
 	})
 	registerMemory(d.registry, d.memory)
-	d.background(ctx, "memory watch", d.memory.Run)
+	d.background(ctx, d.memory.Run)
 	return nil
 }
 
 func (d *daemon) openAdmin(ctx context.Context) error {
 	watch := newRedisWatch(d.redis.Check, d.registry, d.log)
-	d.background(ctx, "redis watch", watch.run)
+	d.background(ctx, watch.run)
 	warnings := func() []string { return append(d.database.warnings(), d.memory.Warnings()...) }
 	d.admin = newAdmin(d.redis.Check, warnings, d.registry)
-	d.admin.profiles = d.cfg.AdminProfiles && (!d.cfg.AdminPublic || d.cfg.AdminWeb != "")
-	if !d.cfg.AdminPublic || d.cfg.AdminWeb != "" {
+	protected := !d.cfg.AdminPublic || d.cfg.AdminWeb != ""
+	d.admin.profiles = d.cfg.AdminProfiles && protected
+	if protected {
 		d.admin.reload = d.reload
 	}
 	handler := d.admin.handler()
@@ -217,14 +220,14 @@ func (d *daemon) reports() bool {
 }
 
 // background runs work until the daemon stops.
-func (d *daemon) background(ctx context.Context, what string, work func(context.Context)) {
+func (d *daemon) background(ctx context.Context, work func(context.Context)) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		work(ctx)
 	}()
-	d.stop.call(what, func(context.Context) {
+	d.stop.call(func(context.Context) {
 		cancel()
 		<-done
 	})

@@ -386,7 +386,7 @@ func (d *doctor) replicas(ctx context.Context) {
 	}
 	for p, format := range formats.Partitions {
 		if format < partition.OldestFormat || format > partition.NewestFormat() {
-			d.problem("run a release that reads it", "%v", &partition.FormatError{Partition: p, Format: format})
+			d.problem("replace the daemons of this release", "%v", &partition.FormatError{Partition: p, Format: format})
 			return
 		}
 	}

@@ -34,7 +34,7 @@ func (h installation) format(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-const refusal = "this build reads stored format 1, partition 0 has 2: upgrade this replica"
+const refusal = "this build reads stored formats 1 to 1, partition 0 has 2: run a release that reads it"
 
 // This release and the next one run side by side. The stored format is raised
 // once the old daemon is lost; when that comes back, it claims and accepts

@@ -36,19 +36,17 @@ func openKeyring(cfg *config.Config, local func(path string) (seal.Key, error)) 
 		return nil, fmt.Errorf("encryption key: %w", err)
 	}
 	var older []seal.Key
+	add := func(key seal.Key, failure error) {
+		older, err = append(older, key), errors.Join(err, failure)
+	}
 	for _, text := range cfg.Encryption.OldKeys {
-		key, err := seal.ParseKey(text.Reveal())
-		if err != nil {
-			return nil, fmt.Errorf("old encryption key: %w", err)
-		}
-		older = append(older, key)
+		add(seal.ParseKey(text.Reveal()))
 	}
 	for _, path := range cfg.Encryption.OldKeyFiles {
-		key, err := seal.ReadFile(path)
-		if err != nil {
-			return nil, fmt.Errorf("old encryption key: %w", err)
-		}
-		older = append(older, key)
+		add(seal.ReadFile(path))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("old encryption key: %w", err)
 	}
 	return seal.New(current, older...)
 }

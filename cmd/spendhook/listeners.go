@@ -131,7 +131,7 @@ func (d *daemon) openTLS(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	d.background(ctx, "tls files", d.tlsFiles.Run)
+	d.background(ctx, d.tlsFiles.Run)
 	d.peers = peer.New(peer.Options{
 		Proxies: files.TrustedProxies, Header: peer.Header(files.ProxyHeader), Authorities: d.tlsFiles.ClientCAs,
 		RefuseClear: !d.cfg.Dev,

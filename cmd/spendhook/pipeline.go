@@ -45,7 +45,7 @@ func (d *daemon) openStores(context.Context) error {
 		Store: audit.NewStore(client), Dir: d.cfg.DataDir, Logger: d.log, Registerer: d.registry,
 		Retention: d.cfg.Audit.Retention, MaxEntries: d.cfg.Audit.MaxEntries, Reports: d.reports,
 	})
-	d.stop.call("audit log", func(context.Context) { d.audit.Close() })
+	d.stop.call(func(context.Context) { d.audit.Close() })
 	d.sessions = session.NewStore(client, nil)
 	d.events = history.New(history.Options{Client: client, Retention: d.cfg.Events.Retention})
 	d.operational = operational.New(operational.Options{
@@ -85,12 +85,12 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 		Registerer: d.registry,
 		Counted:    d.counter.Accepted,
 	})
-	d.stop.call("publisher", func(context.Context) { d.publisher.Close() })
+	d.stop.call(func(context.Context) { d.publisher.Close() })
 	if err := d.dispatcher.Start(ctx, d.publisher.Accept); err != nil {
 		return err
 	}
 	d.admin.refused.Store(new(d.dispatcher.Queue.Refused))
-	d.stop.call("workers", d.dispatcher.Stop)
+	d.stop.call(d.dispatcher.Stop)
 	return nil
 }
 
@@ -111,14 +111,14 @@ func (d *daemon) openDispatcher() error {
 		Guard: d.egress, Proxy: proxy, Version: readBuild().Version,
 		Timeout: d.cfg.Delivery.AttemptTimeout, ConnectTimeout: d.cfg.Delivery.ConnectTimeout,
 	})
-	d.stop.call("sender", func(context.Context) { sender.Close() })
+	d.stop.call(func(context.Context) { sender.Close() })
 	prepared := requests.New(requests.Options{
 		SignEd25519: d.cfg.Delivery.SignEd25519, PublicURL: d.publicURL(), Logger: d.log,
 	})
 	d.dispatcher = dispatcher.New(dispatcher.Options{
 		Client: d.redis.Client(), Events: d.events, Operational: d.operational,
 		Subscribers: d.subscribers, Health: d.health, Certificates: d.certificates, Registry: d.copies, Requests: prepared,
-		Sender: sender, Policy: deliveryPolicy(d.cfg), Replica: d.replica.id,
+		Sender: sender, Policy: deliveryPolicy(d.cfg), Replica: d.replica,
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
 		TopCompanies: d.cfg.Metrics.TopCompanies,
@@ -139,8 +139,8 @@ func (d *daemon) watchTraffic(ctx context.Context) {
 		return d.dispatcher.Backlog.Pending(ctx)
 	})
 	d.tail = tail.New(d.redis.Client())
-	d.background(ctx, "traffic", d.counter.Run)
-	d.background(ctx, "tail", d.tail.Run)
+	d.background(ctx, d.counter.Run)
+	d.background(ctx, d.tail.Run)
 }
 
 // openCardJobs starts the workers of bulk creations. On shutdown they stop before the
@@ -150,7 +150,7 @@ func (d *daemon) openCardJobs(ctx context.Context) error {
 		Store: d.cards, Publish: d.publisher.Accept, Reports: d.reports, Logger: d.log, Registerer: d.registry,
 	})
 	d.cardJobs.Start(ctx)
-	d.stop.call("card jobs", d.cardJobs.Stop)
+	d.stop.call(d.cardJobs.Stop)
 	return nil
 }
 
@@ -160,7 +160,7 @@ func (d *daemon) bindIntake(ctx context.Context) (err error) {
 	if d.intake, err = bind(ctx, "intake", d.cfg.Listen); err != nil {
 		return err
 	}
-	d.stop.call("address", func(context.Context) { _ = d.intake.Close() }) // its server has closed it, unless the start failed
+	d.stop.call(func(context.Context) { _ = d.intake.Close() }) // its server has closed it, unless the start failed
 	d.address = d.intake.Addr().String()
 	if d.cfg.PublicURL == "" && !d.cfg.Dev {
 		d.log.Warn("public_url is not set: links in answers and deliveries begin with the listener's address", "address", d.base())
@@ -197,11 +197,11 @@ func (d *daemon) openIntake(context.Context) error {
 		},
 		context: bodies.ConnContext,
 	})
-	d.stop.call("waiting readers", func(context.Context) {
+	d.stop.call(func(context.Context) {
 		d.feed.Close()
 		d.tail.Close()
 	})
-	d.stop.call("readiness", func(context.Context) { d.admin.unready.Store(new("the daemon is shutting down")) })
+	d.stop.call(func(context.Context) { d.admin.unready.Store(new("the daemon is shutting down")) })
 	d.admin.unready.Store(nil)
 	return nil
 }

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 
@@ -64,16 +62,4 @@ func (r *reloader) started(cfg config.Config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running = &cfg
-}
-
-// followSignals reloads at each signal, until ctx ends.
-func (d *daemon) followSignals(ctx context.Context, signals <-chan os.Signal) {
-	for {
-		select {
-		case <-signals:
-			_, _ = d.reload() // it is logged
-		case <-ctx.Done():
-			return
-		}
-	}
 }

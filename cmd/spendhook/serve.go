@@ -77,7 +77,16 @@ func (c *serveCmd) Run(ctx context.Context, term *stdio) error {
 		}
 		return err
 	}
-	d.background(ctx, "reloads", func(ctx context.Context) { d.followSignals(ctx, hangups) })
+	d.background(ctx, func(ctx context.Context) {
+		for {
+			select {
+			case <-hangups:
+				_, _ = d.reload() // it is logged
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
 	if err := c.greet(ctx, d, term); err != nil {
 		return errors.Join(err, d.close(ctx))
 	}
@@ -88,7 +97,7 @@ func (c *serveCmd) Run(ctx context.Context, term *stdio) error {
 func (c *serveCmd) greet(ctx context.Context, d *daemon, term *stdio) error {
 	d.log.LogAttrs(ctx, slog.LevelInfo, "listening",
 		slog.String("address", d.address), slog.String("admin_address", d.adminAddress),
-		slog.String("service.version", readBuild().Version), slog.String("service.instance.id", d.replica.id))
+		slog.String("service.version", readBuild().Version), slog.String("service.instance.id", d.replica))
 	if c.Quickstart {
 		return d.quickstart(ctx, term)
 	}

@@ -1,4 +1,4 @@
 package main
 
-// keepFilesPrivate has nothing to do: the access list of the data directory decides.
+// keepFilesPrivate does nothing: on Windows the access list of the data directory protects its files.
 func keepFilesPrivate() {}

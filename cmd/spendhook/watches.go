@@ -198,7 +198,7 @@ func (d *daemon) watchCertificates(ctx context.Context) error {
 		}
 		return float64(ending.Load())
 	}))
-	d.background(ctx, "certificate watch", func(ctx context.Context) {
+	d.background(ctx, func(ctx context.Context) {
 		for pause.For(ctx, d.checkCertificates(ctx, &ending)) {
 		}
 	})

@@ -76,16 +76,16 @@ func (p *Process) Await(ctx context.Context, every time.Duration, ready func() b
 	return nil
 }
 
-// Stop sends s and waits until the child is gone. After the patience it kills the child, and
+// Stop sends s and waits until the child has ended. After the timeout it kills the child, and
 // reports that.
-func (p *Process) Stop(s os.Signal, patience time.Duration) (killed bool) {
+func (p *Process) Stop(s os.Signal, timeout time.Duration) (killed bool) {
 	_ = p.Signal(s) // fails only when it is already gone
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
 	select {
 	case <-p.done:
 		return false
-	case <-timeout.C:
+	case <-timer.C:
 		p.Kill()
 		return true
 	}

@@ -2,5 +2,5 @@ package child
 
 import "os/exec"
 
-// endWithParent does nothing: no Redis runs as a child here.
+// endWithParent does nothing: on Windows no Redis runs as a child.
 func endWithParent(*exec.Cmd) {}

@@ -2,7 +2,7 @@ package datadir
 
 import "io/fs"
 
-// Here modes and owners say nothing: the access list of the directory above decides.
+// On Windows, modes and owners do not protect a file: the access list of its directory does.
 const (
 	otherUsers = 0
 	safeFlags  = 0

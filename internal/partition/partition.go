@@ -114,15 +114,8 @@ type FormatError struct {
 }
 
 func (e *FormatError) Error() string {
-	reads := strconv.Itoa(OldestFormat)
-	if newestFormat > OldestFormat {
-		reads += " to " + strconv.Itoa(newestFormat)
-	}
-	advice := "upgrade this replica"
-	if e.Format < OldestFormat {
-		advice = "raise it with the release before this one"
-	}
-	return fmt.Sprintf("this build reads stored format %s, partition %d has %d: %s", reads, e.Partition, e.Format, advice)
+	return fmt.Sprintf("this build reads stored formats %d to %d, partition %d has %d: run a release that reads it",
+		OldestFormat, newestFormat, e.Partition, e.Format)
 }
 
 // CheckedError returns the FormatError if the function check refused the script; else err.

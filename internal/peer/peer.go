@@ -26,9 +26,9 @@ const (
 
 // What Resolve refuses.
 var (
-	// ErrMalformed: a trusted proxy forwards what is not a certificate.
+	// ErrMalformed: the certificate that a trusted proxy forwards cannot be read.
 	ErrMalformed = errors.New("the forwarded client certificate is malformed")
-	// ErrUntrusted: no present authority verifies the certificate.
+	// ErrUntrusted: the certificate is not signed by a current CA, or has expired.
 	ErrUntrusted = errors.New("the client certificate is not trusted")
 	// ErrInClear: the request came over the network without TLS, and not from
 	// a trusted proxy.

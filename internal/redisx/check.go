@@ -99,7 +99,7 @@ func (s *Status) checkInfo(info map[string]string) {
 	switch policy := info["maxmemory_policy"]; policy {
 	case "noeviction":
 	case "":
-		s.warn("Redis does not tell its maxmemory-policy: it must be noeviction")
+		s.warn("Redis does not report its maxmemory-policy: it must be noeviction")
 	default:
 		s.problem("Redis may evict accepted events: maxmemory-policy is %s, set it to noeviction", policy)
 	}

@@ -4,7 +4,8 @@ package redisx
 
 import "syscall"
 
-// freeBytes is what the disk of dir has left; known is false where that cannot be told.
+// freeBytes returns the free bytes of the disk of dir; known is false if the system does not report
+// them.
 func freeBytes(dir string) (free uint64, known bool) {
 	var disk syscall.Statfs_t
 	if syscall.Statfs(dir, &disk) != nil {

@@ -1,4 +1,4 @@
 package redisx
 
-// freeBytes is not known: no redis-server runs here.
+// freeBytes is not needed on Windows: no redis-server runs there.
 func freeBytes(string) (free uint64, known bool) { return 0, false }

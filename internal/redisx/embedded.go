@@ -2,6 +2,7 @@ package redisx
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ type embedded struct {
 	binary string
 	memory int64       // bytes; 0: no limit
 	sync   string      // of its append-only file
-	full   atomic.Bool // the disk is full, so the server is not started
+	full   atomic.Bool // the disk is full: the server is not started
 	folder *folder
 	client redis.UniversalClient
 	log    *slog.Logger
@@ -52,15 +53,11 @@ func openEmbedded(ctx context.Context, o Options) (*Redis, error) {
 	if err != nil {
 		return nil, err
 	}
-	memory := o.Memory
-	if memory == 0 {
-		memory = defaultMemory()
-	}
 	sync := "everysec"
 	if o.FullSync {
 		sync = "always"
 	}
-	e := &embedded{binary: binary, memory: memory, sync: sync, folder: h, log: o.Logger, done: make(chan struct{})}
+	e := &embedded{binary: binary, memory: cmp.Or(o.Memory, defaultMemory()), sync: sync, folder: h, log: o.Logger, done: make(chan struct{})}
 	e.client = dial(&redis.UniversalOptions{Addrs: []string{h.socket}})
 	c, err := e.start(ctx)
 	if err != nil {
@@ -197,7 +194,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	for line := range bytes.Lines(p) {
 		if text := string(bytes.TrimSpace(line)); text != "" {
 			l.last = text
-			l.log.Debug("embedded Redis says", "line", text)
+			l.log.Debug("embedded Redis output", "line", text)
 		}
 	}
 	return len(p), nil

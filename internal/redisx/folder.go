@@ -16,7 +16,7 @@ import (
 
 const (
 	maxSocketPath = 100 // the kernel's limit is 104 to 108 bytes
-	lockPatience  = 5 * time.Second
+	lockTimeout   = 5 * time.Second
 	lockPoll      = 20 * time.Millisecond
 )
 
@@ -76,7 +76,7 @@ func lockFile(ctx context.Context, path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the lock: %w", err)
 	}
-	wait, cancel := context.WithTimeout(ctx, lockPatience)
+	wait, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
 	for {
 		err := filelock.TryExclusive(f)

@@ -45,14 +45,10 @@ type Keyring struct {
 var keyID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // New returns a Keyring that seals under current and also opens what was
-// sealed under the older keys. Ids are 1 to 64 of A-Z, a-z, 0-9, _ and -, each
-// once.
+// sealed under the older keys.
 func New(current Key, older ...Key) (*Keyring, error) {
 	r := &Keyring{current: current.ID, keys: make(map[string]cipher.AEAD, 1+len(older))}
 	for _, k := range append([]Key{current}, older...) {
-		if !keyID.MatchString(k.ID) {
-			return nil, errors.New("the id of an encryption key must be 1 to 64 of A-Z, a-z, 0-9, _ and -")
-		}
 		if r.keys[k.ID] != nil {
 			return nil, fmt.Errorf("encryption key %s is given twice", k.ID)
 		}
@@ -142,30 +138,17 @@ type Key struct {
 // Format writes the id for every verb.
 func (k Key) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "key "+k.ID) }
 
-var errKeyText = errors.New("an encryption key is 32 random bytes in base64 or hex, as from: openssl rand -base64 32")
+var errKeyText = errors.New("an encryption key is 32 random bytes in base64, as from: openssl rand -base64 32")
 
-// ParseKey reads 32 bytes in base64 (either alphabet, padded or not) or hex;
-// white space around them is ignored. The key's id is derived from it, so that
-// the same key has the same id wherever it is configured. The error never
+// ParseKey reads 32 bytes in base64; white space around them is ignored. The key's id is derived
+// from it, so that the same key has the same id wherever it is configured. The error never
 // repeats the text.
 func ParseKey(text string) (Key, error) {
-	raw, err := decodeKey(strings.TrimSpace(text))
-	if err != nil {
-		return Key{}, err
+	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+	if err != nil || len(raw) != 32 {
+		return Key{}, errKeyText
 	}
 	return newKey([32]byte(raw)), nil
-}
-
-func decodeKey(text string) ([]byte, error) {
-	if raw, err := hex.DecodeString(text); err == nil && len(raw) == 32 {
-		return raw, nil
-	}
-	text = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(text, "="))
-	raw, err := base64.RawStdEncoding.DecodeString(text)
-	if err != nil || len(raw) != 32 {
-		return nil, errKeyText
-	}
-	return raw, nil
 }
 
 // newKey derives the id of a key from an HMAC under the key, which does not reveal the key.

@@ -3,7 +3,6 @@ package seal_test
 import (
 	"bytes"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -153,35 +152,20 @@ func TestClearTextIsNotSealed(t *testing.T) {
 	}
 }
 
-func TestNewRefusesBadIDs(t *testing.T) {
+func TestNewRefusesAKeyGivenTwice(t *testing.T) {
 	t.Parallel()
-	for _, id := range []string{"", "a:b", "a b", strings.Repeat("a", 65)} {
-		if _, err := seal.New(key(id, 1)); err == nil {
-			t.Errorf("id %q is accepted", id)
-		}
-	}
 	if _, err := seal.New(key("a", 1), key("a", 2)); err == nil {
 		t.Error("two keys of one id are accepted")
 	}
 }
 
-func TestParseKeyReadsEveryUsualForm(t *testing.T) {
+func TestParseKey(t *testing.T) {
 	t.Parallel()
-	raw := bytes.Repeat([]byte{0xfb, 0xff}, 16) // both alphabets differ here
-	want, err := seal.ParseKey(hex.EncodeToString(raw))
-	if err != nil || want.Secret != [32]byte(raw) {
-		t.Fatalf("%v, %v", want, err)
+	raw := bytes.Repeat([]byte{0xfb, 0xff}, 16)
+	if got, err := seal.ParseKey(" " + base64.StdEncoding.EncodeToString(raw) + "\n"); err != nil || got.Secret != [32]byte(raw) {
+		t.Errorf("%v, %v", got, err)
 	}
-	for _, text := range []string{
-		base64.StdEncoding.EncodeToString(raw), base64.RawStdEncoding.EncodeToString(raw),
-		base64.URLEncoding.EncodeToString(raw), base64.RawURLEncoding.EncodeToString(raw) + "\n",
-		strings.ToUpper(hex.EncodeToString(raw)),
-	} {
-		if got, err := seal.ParseKey(text); err != nil || got != want {
-			t.Errorf("ParseKey(%s): %v, %v", text, got, err)
-		}
-	}
-	for _, text := range []string{"", "secret-passphrase", hex.EncodeToString(raw[:31]), base64.StdEncoding.EncodeToString(append(raw, 1))} {
+	for _, text := range []string{"", "secret-passphrase", base64.StdEncoding.EncodeToString(raw[:31]), base64.StdEncoding.EncodeToString(append(raw, 1))} {
 		if _, err := seal.ParseKey(text); err == nil || (text != "" && strings.Contains(err.Error(), text)) {
 			t.Errorf("ParseKey(%q): %v", text, err)
 		}

@@ -180,12 +180,12 @@ func (f *Files) Config() *tls.Config {
 	return config
 }
 
-// newConfig has what holds for every handshake (RFC 9325): TLS 1.2 with forward
-// secrecy and authenticated encryption, or 1.3.
+// newConfig returns the settings of every handshake (RFC 9325): TLS 1.2 with forward secrecy and
+// authenticated encryption, or TLS 1.3.
 func newConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		CipherSuites: []uint16{ // of 1.2; those of 1.3 are all good
+		CipherSuites: []uint16{ // of TLS 1.2; those of TLS 1.3 need no choice
 			tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
 			tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
 			tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
