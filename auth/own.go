@@ -39,5 +39,9 @@ func (o ownIssuer) load(ctx context.Context) error { return o.keys.Sync(ctx) }
 func (o ownIssuer) rules() []jwt.ParseOption { return []jwt.ParseOption{jwt.WithAudience(audience)} }
 
 func (o ownIssuer) caller(token jwt.Token) (*Caller, error) {
+	var scope string
+	if readClaim(token, scopeClaim, &scope) != nil { // a list is not of RFC 9068
+		return nil, ErrInvalidToken
+	}
 	return readCaller(token, scopeClaim, companyClaim)
 }
