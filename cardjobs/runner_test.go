@@ -370,7 +370,7 @@ func TestDatabaseIsDownWhileItWorks(t *testing.T) {
 	h.wantDone(job.UUID)
 }
 
-func TestStopWhileTheDatabaseIsAway(t *testing.T) {
+func TestStopWhileTheDatabaseIsDown(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t)
 	h := build(t, storage.Options{URL: server.URL()})
