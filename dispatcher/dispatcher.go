@@ -102,6 +102,7 @@ type Dispatcher struct {
 	metrics   *metrics
 	jobs      chan struct{}
 	forwards  chan struct{}
+	filtering inTurn // matches events of companies with filters
 
 	intake     context.Context //nolint:containedctx // ends when Stop begins: nothing new is started
 	endIntake  context.CancelFunc

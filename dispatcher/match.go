@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -92,14 +93,14 @@ func (d *Dispatcher) match(ctx context.Context, replica string, b workqueue.Batc
 	})
 }
 
-// matchFiltered matches the events of a company with filters on a goroutine. It does not wait: a
-// company may have 100 filters that take 3 ms each, which must not delay the claims of others. The
-// company claims nothing meanwhile.
+// matchFiltered matches the events of a company with filters, after its earlier ones, on a goroutine
+// of the company. It does not wait: a company may have 100 filters that take 3 ms each, which must not
+// delay the claims of others. The company claims nothing meanwhile.
 func (d *Dispatcher) matchFiltered(replica string, b workqueue.Batch, subs []*subscribers.Subscriber) {
 	for range b.Events {
 		d.admission.BeginMatch(b.Company)
 	}
-	d.working.Go(func() {
+	d.filtering.do(&d.working, b.Company, func() {
 		for _, e := range b.Events {
 			if d.intake.Err() == nil { // a stop requeues the others
 				d.match(d.intake, replica, b, e, subs)
@@ -108,6 +109,44 @@ func (d *Dispatcher) matchFiltered(replica string, b workqueue.Batch, subs []*su
 			d.Queue.Freed()
 		}
 	})
+}
+
+// inTurn runs the work of each company in order, on a goroutine of the company.
+type inTurn struct {
+	mu      sync.Mutex
+	waiting map[uuid.UUID][]func() // by company; a company without an entry has no goroutine
+}
+
+// do runs work after the company's earlier work. It does not wait.
+func (t *inTurn) do(running *sync.WaitGroup, company uuid.UUID, work func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if waiting, busy := t.waiting[company]; busy {
+		t.waiting[company] = append(waiting, work)
+		return
+	}
+	if t.waiting == nil {
+		t.waiting = make(map[uuid.UUID][]func())
+	}
+	t.waiting[company] = nil
+	running.Go(func() {
+		for ; work != nil; work = t.next(company) {
+			work()
+		}
+	})
+}
+
+// next takes the company's next work; nil without any.
+func (t *inTurn) next(company uuid.UUID) (work func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	waiting := t.waiting[company]
+	if len(waiting) == 0 {
+		delete(t.waiting, company)
+		return nil
+	}
+	t.waiting[company] = waiting[1:]
+	return waiting[0]
 }
 
 // requeuePause is the pause before work that could not be started is requeued.
