@@ -100,8 +100,8 @@ func (p *parameter) value(name, text string) (canonical, expected string) {
 	switch schema.Format {
 	case "uuid":
 		id, err := uuid.Parse(text)
-		if err != nil || len(text) != len(uuid.UUID{}.String()) {
-			return "", "a UUID"
+		if err != nil || len(text) != len(uuid.UUID{}.String()) || id == uuid.Nil {
+			return "", "a UUID that is not all zeros"
 		}
 		return id.String(), ""
 	case "date":

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,16 +53,16 @@ func (p *problem) Error() string { return p.detail }
 // newProblem is a problem with the status and the Retry-After of its code in the document.
 func newProblem(code, format string, args ...any) *problem {
 	known := codes()[code]
-	p := &problem{status: known.Status, code: code, detail: fmt.Sprintf(format, args...)}
+	p := &problem{status: cmp.Or(known.Status, http.StatusInternalServerError), code: code, header: http.Header{}, detail: fmt.Sprintf(format, args...)}
 	if known.RetryAfter > 0 {
 		p = p.with("Retry-After", strconv.Itoa(known.RetryAfter))
 	}
 	return p
 }
 
-// with adds the one header that a problem may have beside the usual ones.
+// with sets a header of the answer.
 func (p *problem) with(name, value string) *problem {
-	p.header = http.Header{http.CanonicalHeaderKey(name): {value}}
+	p.header.Set(name, value)
 	return p
 }
 

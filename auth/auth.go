@@ -30,7 +30,7 @@ type Caller struct {
 func (c *Caller) May(scope string) bool { return slices.Contains(c.Scopes, scope) }
 
 // readCaller reads the claims of a verified token. The arguments name the claims with the scopes and
-// the company. A token may lack any claim, but must not have one that is not understood.
+// the company. Each of these claims may be absent; one with an invalid value is an error.
 func readCaller(token jwt.Token, scopeClaim, companyClaim string) (*Caller, error) {
 	c := &Caller{}
 	c.Issuer, _ = token.Issuer()
@@ -48,6 +48,9 @@ func readCaller(token jwt.Token, scopeClaim, companyClaim string) (*Caller, erro
 	if err == nil && token.Has(companyClaim) {
 		c.Company = new(uuid.UUID)
 		*c.Company, err = uuid.Parse(company)
+		if *c.Company == uuid.Nil {
+			return nil, ErrInvalidToken // some issuers write it for "no company"
+		}
 	}
 	var understood bool
 	c.Scopes, understood = listScopes(scopes)

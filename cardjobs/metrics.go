@@ -16,7 +16,7 @@ type metrics struct {
 	unfinished  atomic.Int64
 }
 
-// newMetrics registers the metrics, with every label value at zero. A job or item is counted by the
+// newMetrics registers the metrics, with every label value at zero. An item is counted by the
 // replica whose transaction ended it.
 func newMetrics(reg prometheus.Registerer, reports func() bool) *metrics {
 	with := promauto.With(reg)

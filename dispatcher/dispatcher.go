@@ -222,9 +222,9 @@ const (
 	lastTry = 500 * time.Millisecond
 )
 
-// splitDrain splits the time until ctx ends. Attempts may finish until attempts ends. The
-// rest of the time is for recording outcomes, until last ends: lastRecords, or a third of all
-// when that is shorter. When ctx has ended or has no deadline, last ends after lastRecords.
+// splitDrain splits the time until ctx ends. Attempts may finish until attempts ends, outcomes are
+// recorded until last ends. Recording gets lastRecords, but at most a third of the time. When ctx has
+// ended or has no deadline, all the time is lastRecords.
 func splitDrain(ctx context.Context) (attempts, last context.Context, cancel func()) {
 	end, ok := ctx.Deadline()
 	if !ok || ctx.Err() != nil {

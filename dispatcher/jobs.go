@@ -40,7 +40,7 @@ func (d *Dispatcher) runJob(ctx context.Context, replica string, company, job uu
 	began := d.opts.Now()
 	var again time.Duration
 	var err error
-	ref := delivery.Ref{Ref: events.Ref{Company: company, ID: job.String()}}
+	ref := delivery.Ref{Ref: events.Ref{Company: company}} // the line below names the job
 	panicked := d.contain("job step", ref, func() { again, err = step(ctx, company, job) })
 	<-slots
 	err = cmp.Or(panicked, err)

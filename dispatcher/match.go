@@ -49,6 +49,8 @@ type matching struct {
 	alone    bool        // the company has one enabled subscriber
 	paused   []uuid.UUID // the company's subscribers that are paused
 	held     bool        // the event matches a disabled subscriber, or may match one that cannot be read
+	// quarantined: an outcome could not be recorded. The event stays READY for the retry of the quarantine.
+	quarantined bool
 }
 
 // take starts claimed work. The work queue calls it as its Take option.

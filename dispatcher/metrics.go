@@ -107,8 +107,8 @@ func histogramOpts(name, help string) prometheus.HistogramOpts {
 	}
 }
 
-// cause says why a delivery was in its endpoint queue, as labels of metrics: what it waited for
-// before an attempt, and what held it between the acceptance of its event and its success.
+// cause is why a delivery was in its endpoint queue, as labels of metrics: wait for the time before an
+// attempt, held for the time from the acceptance of its event to its success.
 type cause struct{ wait, held string }
 
 const (

@@ -147,3 +147,31 @@ func TestAnOutcomeThatCannotBeEncodedIsQuarantined(t *testing.T) {
 	h.settled()
 	well.once(t, fine)
 }
+
+// An event whose one outcome was quarantined is not settled by its later outcomes: the retry still sends
+// what has no record.
+func TestLaterOutcomesDoNotSettleAQuarantinedEvent(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	release := make(chan struct{})
+	slow := h.subscribe(receive(t, func(_ int, w http.ResponseWriter, _ *http.Request) { <-release; w.WriteHeader(http.StatusOK) }).URL)
+	bad := h.subscribe(receive(t, nil).URL)
+	var repaired atomic.Bool
+	send := h.send
+	h.send = func(ctx context.Context, r webhook.Request) attempt.Result {
+		result := send(ctx, r)
+		if r.URL.String() == bad.CallbackURL && !repaired.Load() {
+			result.Class = "\xff" // no UTF-8
+		}
+		return result
+	}
+	ids := h.emit(1)
+	h.start()
+	eventually(t, func() bool { return len(h.quarantined()) == 1 }, "the event is quarantined")
+	close(release)
+	h.reachAll(ids, slow, delivery.StatusDelivered)
+	repaired.Store(true)
+	h.retryQuarantined()
+	h.reachAll(ids, bad, delivery.StatusDelivered)
+	h.settled()
+}

@@ -85,7 +85,7 @@ func (r *recorder) quarantineWrite(ctx context.Context, w *pendingWrite, why err
 	matched := len(w.outcomes) == 0
 	for _, o := range w.outcomes {
 		if o.event != nil {
-			matched = true
+			matched, o.event.quarantined = true, true
 			continue
 		}
 		r.d.quarantine(ctx, w.replica, o.ref, &o.ref.Subscriber, why)

@@ -53,7 +53,7 @@ const consequencesQueue = 8
 type recorders struct {
 	d            *Dispatcher
 	ctx          context.Context    //nolint:containedctx // end ends it
-	end          context.CancelFunc // from then on outcomes are discarded
+	end          context.CancelFunc // once called, outcomes are discarded
 	runs         sync.WaitGroup
 	consequences sync.WaitGroup
 
@@ -283,7 +283,7 @@ func (r *recorder) pending(batch []*outcome) []*pendingWrite {
 		}
 		w.places++
 		if o.event != nil {
-			if o.event.left--; o.event.left == 0 {
+			if o.event.left--; o.event.left == 0 && !o.event.quarantined {
 				w.Matched, w.Fanout, w.Held = true, o.event.fanout, o.event.held
 			}
 		}

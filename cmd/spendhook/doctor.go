@@ -386,7 +386,7 @@ func (d *doctor) replicas(ctx context.Context) {
 	}
 	for p, format := range formats.Partitions {
 		if format < partition.OldestFormat || format > partition.NewestFormat() {
-			d.problem("replace the daemons of this release", "%v", &partition.FormatError{Partition: p, Format: format})
+			d.problem("run a newer release; daemons of this release cannot serve this Redis", "%v", &partition.FormatError{Partition: p, Format: format})
 			return
 		}
 	}

@@ -22,7 +22,8 @@ type Policy struct {
 // waits are spread up to twice lockedWait.
 const lockedWait = 30 * time.Second
 
-// Decide returns the delivery after an attempt. An attempt that was not made is not counted. rnd returns the jitter, in [0,1).
+// Decide returns the delivery after an attempt. An attempt that was not made is not counted. rnd
+// returns the jitter, in [0,1).
 func Decide(r Record, res attempt.Result, p Policy, now time.Time, rnd func() float64) Record {
 	switch res.Class {
 	case attempt.ClassAborted:

@@ -76,8 +76,8 @@ func (s *Service) eraseEvents(ctx context.Context, j *Job) (string, error) {
 	return next, s.eraseAll(ctx, j, refsOf(j.CompanyUUID, ids))
 }
 
-// eraseAll returns errHeld when some of the events are open, for example because they were
-// quarantined after eraseQuarantine: it drops these.
+// eraseAll erases events. If some are open, it drops the quarantine again, since they may have been
+// quarantined meanwhile, and returns errHeld.
 func (s *Service) eraseAll(ctx context.Context, j *Job, refs []events.Ref) error {
 	erased, open, err := s.Deliveries.EraseAll(ctx, refs, s.Now().Sub(j.CreatedAt) > forceAfter)
 	j.Examined += int64(erased)

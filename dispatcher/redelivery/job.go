@@ -173,7 +173,7 @@ func (s *Service) phases(k JobKind) []phase {
 	dead := func(ctx context.Context, j *Job) (string, error) { return s.walk(ctx, j, true) }
 	others := func(ctx context.Context, j *Job) (string, error) { return s.walk(ctx, j, false) }
 	return map[JobKind][]phase{
-		JobRecover: {others, dead, s.recoverMissed}, // a restarted dead letter is one of the others
+		JobRecover: {others, dead, s.recoverMissed}, // dead last: a dead letter that was restarted is one of the others
 		JobRetry:   {others, dead},
 		JobDrop:    {unlessGone(s.Subscribers.Pause), others, unlessGone(s.Subscribers.Resume)},
 		JobErase:   {s.eraseSubscribers, s.eraseQuarantine, s.eraseEvents, s.eraseDead},

@@ -82,8 +82,8 @@ func (s *Service) Recover(ctx context.Context, r RecoverRequest) (Job, error) {
 
 // walk changes a page of the job's deliveries that are dead, or of those that are not, the newest first.
 // Dead letters have an index of their own, which keeps them longer than settled deliveries are kept.
-// Deliveries with an attempt under way stay as they are, and so do those that change meanwhile, and those
-// to restart whose subscriber is disabled or was deleted.
+// It skips deliveries with an attempt under way and those that change meanwhile; except in a DROP, also
+// those whose subscriber is disabled or was deleted.
 func (s *Service) walk(ctx context.Context, j *Job, dead bool) (string, error) {
 	statuses := slices.DeleteFunc(slices.Clone(j.Filter.Statuses), func(status delivery.Status) bool {
 		return (status == delivery.StatusDead) != dead

@@ -133,7 +133,7 @@ func (s *Service) all(ctx context.Context, company uuid.UUID) ([]Job, error) {
 	return jobs, nil
 }
 
-// forget removes a job that is unreadable or missing: the list of jobs by their end may still have it.
+// forget removes an unreadable job. A missing one may still be in the list of jobs by their end.
 func (s *Service) forget(ctx context.Context, company, id uuid.UUID) error {
 	_, err := s.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		pipe.HDel(ctx, jobsKey(company), id.String())

@@ -11,8 +11,8 @@ import (
 )
 
 // progress follows one attempt in net/http: it times the attempt, and knows whether the attempt
-// needs a connection. A dial that net/http began for the attempt may continue after its end, so that
-// the methods are safe for concurrent use, and stop freezes the times.
+// needs a connection. net/http may continue a dial after the attempt has ended: so the methods are
+// safe for concurrent use, and stop freezes the times.
 type progress struct {
 	now func() time.Time
 

@@ -39,8 +39,8 @@ func (q *Queue) AcceptFree(company uuid.UUID) int {
 	return min(q.opts.Admission.Free(company), claimQuantum)
 }
 
-// StartAccepted starts the work of batches, in the form in which the accepting script returned them. They
-// have about this number of deliveries. It does not wait. After StopClaiming it does nothing: Release
+// StartAccepted starts the work of batches, in the form in which the accepting script returned them.
+// deliveries is about how many deliveries they have. It does not wait. After StopClaiming it does nothing: Release
 // requeues the work.
 func (q *Queue) StartAccepted(replica string, deliveries int, batches []any) {
 	var work []Batch

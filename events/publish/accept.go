@@ -31,8 +31,8 @@ var (
 // acceptChunk bounds the events of one script call, and so how long the call blocks Redis.
 const acceptChunk = 64
 
-// entry is one event to be accepted by accept.lua. write sets its result; Err may also wrap
-// events.ErrUnavailable. nonce is unique to the entry and stays the same when the entry is sent
+// entry is one event to be accepted by accept.lua. write sets its result. Besides the errors of
+// Result, Err may wrap events.ErrUnavailable. nonce is unique to the entry and stays the same when the entry is sent
 // again.
 type entry struct {
 	events.Ref

@@ -160,6 +160,7 @@ func (p *Publisher) commit(entries []*entry) {
 		calls = p.write(ctx, live)
 		cancel()
 	}
+	p.counted(entries) // first: then the results are the callers'
 	for _, e := range entries {
 		e.request.entryDone()
 	}
@@ -170,7 +171,6 @@ func (p *Publisher) commit(entries []*entry) {
 	}
 	slices.Sort(wakes)
 	p.opts.Wake(context.Background(), slices.Compact(wakes))
-	p.counted(entries)
 }
 
 // counted calls Options.Counted with the number of accepted events of each company.

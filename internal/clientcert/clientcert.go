@@ -64,7 +64,7 @@ func ThumbprintsOf(certificates []string) ([]string, error) {
 		}
 		chain, err := servertls.ParseCertificates(data)
 		if err != nil {
-			return nil, fmt.Errorf("certificate: %s %w", text, err)
+			return nil, fmt.Errorf("certificate: %s: %w", text, err)
 		}
 		list[i] = Thumbprint(chain[0])
 	}

@@ -114,8 +114,8 @@ type FormatError struct {
 }
 
 func (e *FormatError) Error() string {
-	return fmt.Sprintf("this build reads stored formats %d to %d, partition %d has %d: run a release that reads it",
-		OldestFormat, newestFormat, e.Partition, e.Format)
+	return fmt.Sprintf("partition %d has stored format %d, this build reads %d to %d: run a release that reads it",
+		e.Partition, e.Format, OldestFormat, newestFormat)
 }
 
 // CheckedError returns the FormatError if the function check refused the script; else err.

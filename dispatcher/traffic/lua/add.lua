@@ -72,8 +72,10 @@ local function put(key, at, size, life)
     high = math.min(255, math.floor((high * before + tonumber(ARGV[9]) * more) / all + random))
   else
     local n = ARGV[7] == 'number' and ARGV[8] or redis.call('HGET', KEYS[5], 'pending') or 0
-    local code = encode(math.max(0, tonumber(n) + 1)) -- 0 means unknown
-    low, high = code % 256, math.floor(code / 256)
+    if tonumber(n) >= 0 then -- else unknown: the last number stays
+      local code = encode(tonumber(n) + 1)
+      low, high = code % 256, math.floor(code / 256)
+    end
   end
   redis.call('SETRANGE', key, place, struct.pack('<HHHHBB', counts[1], counts[2], counts[3], counts[4], low, high))
   redis.call('SETRANGE', key, 0, struct.pack('<I4', math.max(at, latest)))

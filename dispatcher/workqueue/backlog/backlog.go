@@ -78,8 +78,8 @@ type Meter struct {
 	passedSince func(company uuid.UUID, at time.Time) bool
 }
 
-// New returns a Meter. Dead letters are kept for keepDead. passedSince reports whether claims skipped a company, at the time or later,
-// because its receivers delay its work; nil: no company was skipped.
+// New returns a Meter. Dead letters are kept for keepDead. passedSince reports whether claims skipped
+// a company at the time or later, because its receivers delay its work; nil: no company was skipped.
 func New(client redis.UniversalClient, keepDead time.Duration, passedSince func(company uuid.UUID, at time.Time) bool) *Meter {
 	if passedSince == nil {
 		passedSince = func(uuid.UUID, time.Time) bool { return false }

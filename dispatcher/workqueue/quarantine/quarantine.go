@@ -154,7 +154,7 @@ type Page struct {
 const (
 	defaultSize = 20
 	maxSize     = 100
-	readSize    = 1000 // entries of the first partition that one page reads: more than are added in a millisecond
+	readSize    = 1000 // entries that a page reads of its first partition; fewer are added in one millisecond
 )
 
 // position is a position in the quarantine: just after a member, which may be gone, or
@@ -227,7 +227,7 @@ func ParseID(company uuid.UUID, id string) (Entry, error) {
 
 func parse(member string, ms int64) (Entry, bool) {
 	parts := strings.Split(member, "/")
-	if len(parts) < 2 || len(parts) > 3 {
+	if len(parts) < 2 || len(parts) > 3 || len(parts) == 2 && parts[1] == "" {
 		return Entry{}, false
 	}
 	company, err := uuid.Parse(parts[0])
@@ -245,8 +245,7 @@ func parse(member string, ms int64) (Entry, bool) {
 	return e, true
 }
 
-// Retry requeues the work of an entry. ErrNotFound when there
-// is no such entry.
+// Retry requeues the work of an entry. ErrNotFound when there is no such entry.
 func (s *Store) Retry(ctx context.Context, e Entry) error {
 	p := partition.Of(e.Company)
 	call := &script.Call{Script: retryScript, Keys: queues.Keys(p), Args: append([]any{partition.Prefix(p)}, e.names()...)}
