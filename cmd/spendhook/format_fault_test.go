@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 )
 
@@ -34,7 +35,8 @@ func (h installation) format(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-const refusal = "this build reads stored formats 1 to 1, partition 0 has 2: run a release that reads it"
+// refusal is what this release says of a partition with the stored format of the next one.
+var refusal = (&partition.FormatError{Partition: 0, Format: 2}).Error()
 
 // This release and the next one run side by side. The stored format is raised
 // once the old daemon is lost; when that comes back, it claims and accepts
