@@ -31,6 +31,20 @@ func (h *harness) retryQuarantined() {
 	}
 }
 
+// breakEncoding makes the outcomes of a subscriber impossible to encode until repaired is set.
+func (h *harness) breakEncoding(sub subscribers.Subscriber) (repaired *atomic.Bool) {
+	repaired = &atomic.Bool{}
+	send := h.send
+	h.send = func(ctx context.Context, r webhook.Request) attempt.Result {
+		result := send(ctx, r)
+		if r.URL.String() == sub.CallbackURL && !repaired.Load() {
+			result.Class = "\xff" // no UTF-8
+		}
+		return result
+	}
+	return repaired
+}
+
 // An event that panics during matching is quarantined, and delays no other event.
 func TestAPanicWhileMatchingIsContained(t *testing.T) {
 	t.Parallel()
@@ -128,15 +142,7 @@ func TestAnOutcomeThatCannotBeEncodedIsQuarantined(t *testing.T) {
 	h := build(t, redistest.New(t), nil)
 	well := receive(t, nil)
 	bad, good := h.subscribeTo(h.company, receive(t, nil).URL, "PAYMENT_FAILED"), h.subscribe(well.URL)
-	var repaired atomic.Bool
-	send := h.send
-	h.send = func(ctx context.Context, r webhook.Request) attempt.Result {
-		result := send(ctx, r)
-		if r.URL.String() == bad.CallbackURL && !repaired.Load() {
-			result.Class = "\xff" // no UTF-8
-		}
-		return result
-	}
+	repaired := h.breakEncoding(bad)
 	failing, fine := h.emitType("PAYMENT_FAILED", 3), h.emit(50)
 	h.start()
 	h.reachAll(fine, good, delivery.StatusDelivered)
@@ -156,15 +162,7 @@ func TestLaterOutcomesDoNotSettleAQuarantinedEvent(t *testing.T) {
 	release := make(chan struct{})
 	slow := h.subscribe(receive(t, func(_ int, w http.ResponseWriter, _ *http.Request) { <-release; w.WriteHeader(http.StatusOK) }).URL)
 	bad := h.subscribe(receive(t, nil).URL)
-	var repaired atomic.Bool
-	send := h.send
-	h.send = func(ctx context.Context, r webhook.Request) attempt.Result {
-		result := send(ctx, r)
-		if r.URL.String() == bad.CallbackURL && !repaired.Load() {
-			result.Class = "\xff" // no UTF-8
-		}
-		return result
-	}
+	repaired := h.breakEncoding(bad)
 	ids := h.emit(1)
 	h.start()
 	eventually(t, func() bool { return len(h.quarantined()) == 1 }, "the event is quarantined")
