@@ -95,8 +95,8 @@ func (d *Dispatcher) match(ctx context.Context, replica string, b workqueue.Batc
 	})
 }
 
-// matchFiltered matches the events of a company with filters, after its earlier ones, on a goroutine
-// of the company. It does not wait: a company may have 100 filters that take 3 ms each, which must not
+// matchFiltered matches events for subscribers with filters, after the earlier events of the company,
+// on a goroutine of the company. It does not wait: a company may have 100 filters that take 3 ms each, which must not
 // delay the claims of others. The company claims nothing meanwhile.
 func (d *Dispatcher) matchFiltered(replica string, b workqueue.Batch, subs []*subscribers.Subscriber) {
 	for range b.Events {

@@ -79,8 +79,8 @@ func run(args []string, stdout io.Writer) error {
 	}
 }
 
-// rootFS returns the files of the image for one architecture, and again the bill of materials, which
-// is one of them.
+// rootFS returns the files of the image for one architecture. The second value is the bill of materials
+// alone, which is also one of the files.
 func (o options) rootFS(arch string) ([]entry, []byte, error) {
 	binary, err := os.ReadFile(filepath.Join(o.binaries, "linux-"+arch, "spendhook"))
 	if err != nil {

@@ -263,7 +263,7 @@ const (
 	purgeMost = 100                 // jobs, and as many keys, in one call
 )
 
-// Purge deletes jobs that are older than 30 days and over: every item finished and published. It
+// Purge deletes jobs that are older than 30 days and whose items are all finished and published. It
 // also deletes Idempotency-Keys that are older than 24 h. It returns how many it deleted; 0 means
 // that none are left.
 func (s *Store) Purge(ctx context.Context) (n int64, err error) {

@@ -112,7 +112,7 @@ func (r Request) check(e *invalid.Error, path, currency string) {
 	}
 }
 
-// checkThreshold reports a threshold that no company of the currency can have. A company without
+// checkThreshold reports a threshold that is not valid for any company of the currency. A company without
 // records has no currency, and no users for a card. checkThreshold returns the threshold in minor
 // units. A threshold that has no exact minor units becomes the largest number, which is above every limit.
 func checkThreshold(e *invalid.Error, field string, amount decimal.Decimal, currency string) int64 {

@@ -103,7 +103,7 @@ func (g *demo) count(n, otherwise int) iter.Seq[int] {
 	}
 }
 
-// write writes a line with a new uuid, and returns the uuid and name, as other lines refer to them.
+// write writes a line with a new uuid. It returns the uuid and the name, for the lines that refer to this one.
 func (g *demo) write(kind, idField string, company uuid.UUID, line object) object {
 	id := g.uuid()
 	if kind == "company" {
