@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"go.yaml.in/yaml/v4"
 
 	"spendhook/internal/partition"
@@ -164,6 +165,45 @@ func TestRunbooks(t *testing.T) {
 	}
 }
 
+// The token of the runbooks permits every command of the runbooks, and each command names the company
+// that it needs.
+func TestCommandsOfRunbooks(t *testing.T) {
+	t.Parallel()
+	h := newInstallation(t, sharedRedis(t), "")
+	d := h.start(t)
+	readme := readText(t, filepath.Join(runbooksDir, "README.md"))
+	scopes := regexp.MustCompile(`"(operator [^"]+)"`).FindStringSubmatch(readme)[1]
+	token := secretFile(t, strings.TrimSpace(command(t, "", "token", "--data-dir", h.dir, "--scope", scopes).stdout))
+	id := uuid.NewString()
+	values := strings.NewReplacer("$COMPANY", developerCompany.String(), "$UUID", id, "$ID", "evt_1", "$DELIVERY", "evt_1."+id, "client.pem", token, "client.key", token)
+	files, err := filepath.Glob(filepath.Join(runbooksDir, "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := 0
+	for _, file := range files {
+		for _, m := range commandLine.FindAllStringSubmatch(readText(t, file), -1) {
+			rest, _, _ := strings.Cut(m[2], " #")
+			args := append(strings.Fields(m[1]), strings.Fields(values.Replace(rest))...)
+			help := command(t, "", append(strings.Fields(m[1]), "--help")...).stdout
+			if !strings.Contains(help, "--token-file") {
+				continue
+			}
+			if strings.Contains(help, "--yes") {
+				args = append(args, "--yes")
+			}
+			tried++
+			r := command(t, "", append(args, "--url", d.api, "--token-file", token)...)
+			if r.code == exitUsage || r.code == exitNotAllowed || strings.Contains(r.stderr, "companyUuid") {
+				t.Errorf("%s: %v: %d %s", filepath.Base(file), args, r.code, r.stderr)
+			}
+		}
+	}
+	if tried < 12 {
+		t.Errorf("%d commands were tried", tried)
+	}
+}
+
 // bookCheck knows what a runbook may name.
 type bookCheck struct {
 	names    map[string]bool
@@ -213,7 +253,7 @@ func pathPattern(route string) *regexp.Regexp {
 }
 
 var (
-	apiPath     = regexp.MustCompile(`(?:^|[\s'"` + "`" + `]|\$API)(/api/v\d/[^\s?'"` + "`" + `]*)`)
+	apiPath     = regexp.MustCompile(`(?:^|[\s'"` + "`" + `]|\$SPENDHOOK_URL)(/api/v\d/[^\s?'"` + "`" + `]*)`)
 	consolePath = regexp.MustCompile(`/console/[a-z0-9/$A-Z<>-]*`)
 	adminPath   = regexp.MustCompile(`\$ADMIN(/[a-z/]+)`)
 	setting     = regexp.MustCompile("`([a-z]+(?:_[a-z]+)*(?:\\.[a-z0-9_]+)?)`")
