@@ -1,5 +1,6 @@
-// Package audit keeps the audit log: the actor, time, source and target of each change. It
-// is an append-only stream in Redis, shared by all replicas, with a retention.
+// Package audit keeps the audit log: the actor, address, action, target and time of each change. It
+// is an append-only stream in Redis, shared by all replicas, with a retention. Entries that Redis does
+// not take wait in a file.
 package audit
 
 import (

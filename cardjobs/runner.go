@@ -3,7 +3,7 @@
 // outcome, also after a crash.
 //
 // The database is the queue: items that are PENDING, and outcomes in the outbox.
-// A worker claims, does and ends an item in one transaction.
+// In one transaction a worker claims an item, creates its card and writes its outcome.
 package cardjobs
 
 import (

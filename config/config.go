@@ -1,5 +1,6 @@
 // Package config reads the daemon's settings from defaults, a YAML file, the
-// environment and flags, and reports all of their problems in one error.
+// environment and flags, and reports all of their problems in one error. Only package main of
+// the daemon imports it; the other packages get settings in their Options.
 package config
 
 import (

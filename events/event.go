@@ -1,5 +1,6 @@
-// Package events defines an event: its record, its name, its validation, and its stored form
-// once it is accepted. The packages below accept events, store them and read them back.
+// Package events defines an event: its record, its reference, its validation, and its stored form
+// once it is accepted. The packages below accept events, store them and read them back. None of
+// them imports subscribers or deliveries.
 package events
 
 import (

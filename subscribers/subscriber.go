@@ -1,5 +1,6 @@
 // Package subscribers stores the subscribers of each company with their signing secrets. The
-// packages below it list and cache them, and keep their health and the keys of companies.
+// packages below it list and cache subscribers, evaluate their filters, and keep their health and the
+// client certificates of companies.
 package subscribers
 
 import (

@@ -1,5 +1,5 @@
-// Package delivery defines a delivery: its name, its record, its status, and the transitions between
-// statuses, as pure functions. The packages below it store and read deliveries.
+// Package delivery defines a delivery: its reference, its record, its status, and the transitions
+// between statuses. Its functions are pure. The packages below it store and read deliveries.
 package delivery
 
 import (

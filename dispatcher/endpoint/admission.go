@@ -1,7 +1,7 @@
 // Package endpoint keeps one replica's state of receivers: in-flight limits,
 // latencies, breakers, and which receivers have an endpoint queue. It decides which
 // deliveries the replica takes into its memory, when each may start, and which are
-// appended to an endpoint queue instead.
+// appended to an endpoint queue instead. It uses neither Redis nor the network.
 //
 // A company that holds more places than are left free gets no more (dynamic
 // thresholds, Choudhury and Hahne 1998). The last eighth is assigned one by one, and not to

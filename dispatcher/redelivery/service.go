@@ -1,5 +1,5 @@
 // Package redelivery repeats and cancels deliveries: it retries one delivery, replays an event,
-// and runs jobs over many deliveries.
+// and runs jobs over many deliveries. One kind of job erases the data of a company.
 package redelivery
 
 import (

@@ -1,5 +1,5 @@
-// Package webhook makes delivery attempts: one signed POST each. It holds the
-// connections.
+// Package webhook makes delivery attempts, one signed POST each, and classifies their results.
+// It owns the connections to receivers. It knows neither queues nor the schedule of retries.
 package webhook
 
 import (

@@ -1,4 +1,4 @@
-// Package history reads accepted events: one, a page of a list, all between two times.
+// Package history reads accepted events: one, a page of a list, or all between two times.
 package history
 
 import (

@@ -1,5 +1,5 @@
 // Package publish accepts each event id exactly once. One script stores the event together
-// with its place in the ready queue or its claim.
+// with its place in the ready queue or its claim, so an accepted event is durable.
 package publish
 
 import (

@@ -1,5 +1,5 @@
-// Package keycheck detects a missing encryption key at start, before the first secret fails to
-// open. For every key that has sealed secrets, Redis stores a test value sealed under that key.
+// Package keycheck detects a missing encryption key when the daemon starts. For each key that
+// encrypts stored secrets, Redis has a check value that is encrypted with that key.
 package keycheck
 
 import (
@@ -21,7 +21,7 @@ const text = "spendhook"
 // errMissing is wrapped by the error of Verify when a key is missing or wrong.
 var errMissing = errors.New("the encryption keys do not open what Redis keeps")
 
-// Verify returns nil when the ring has all keys that were used with this Redis, and notes its
+// Verify returns nil when the ring has all keys that are noted in this Redis, and notes its
 // current key there. When processes with different keys start on an empty Redis, one of them
 // succeeds. The error names the missing key's id.
 func Verify(ctx context.Context, client redis.UniversalClient, ring *seal.Keyring) error {

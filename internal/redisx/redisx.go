@@ -1,5 +1,5 @@
 // Package redisx connects the daemon to its Redis: one that is given by
-// address, a child process that it manages, or memory as the last resort.
+// address, a child process that it manages, or, for a trial only, one in memory.
 package redisx
 
 import (

@@ -1,5 +1,5 @@
-// Package importer writes spend data, as lines of JSON, into the database, and
-// invents some.
+// Package importer writes spend data, given as lines of JSON, into the database, and
+// generates sample data.
 package importer
 
 import (

@@ -1,5 +1,5 @@
-// Package callback is the rules for where a subscriber is called and with what: its URL and
-// the headers that are sent with every delivery. Nothing here talks to Redis.
+// Package callback has the rules for the callback URL of a subscriber and for the headers that are
+// sent with every delivery to it. It does not use Redis.
 package callback
 
 import (

@@ -1,5 +1,5 @@
-// Package store writes and reads deliveries: one, lists, those of events. Its scripts write a record
-// and move its work in one atomic step.
+// Package store writes deliveries, and reads them: one, those of an event, lists. Its scripts write a
+// record and move its work in one atomic step.
 package store
 
 import (

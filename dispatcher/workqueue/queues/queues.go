@@ -1,5 +1,5 @@
-// Package queues has the keys of the ready queues and endpoint queues in Redis, and the Lua functions of
-// every script that moves work.
+// Package queues has the keys of the ready queues and endpoint queues in Redis, and the Lua functions
+// that every script that moves work calls.
 package queues
 
 import (

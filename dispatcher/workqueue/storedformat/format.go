@@ -1,5 +1,5 @@
-// Package storedformat reads in which format the work of each partition is stored and
-// which formats the living replicas read, and raises it once all of them read the new one.
+// Package storedformat reads the stored format of each partition, and the formats that the living
+// replicas read. It raises the stored format once all living replicas read the new one.
 package storedformat
 
 import (
