@@ -54,7 +54,7 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 		wait: factory.NewHistogramVec(histogramOpts("spendhook_delivery_wait_seconds",
 			"Time that a delivery waited before an attempt, by what it waited for: its turn (queue), the in-flight limit or the order of its endpoint (endpoint_limit), the in-flight limit of its host (host_limit), a rate limit or Retry-After (rate_limit), a pause of the subscriber (paused), an open breaker (breaker), the schedule of retries (schedule)."), []string{"reason"}),
 		queued:       counter("spendhook_deliveries_queued_total", "Deliveries appended to their endpoint queue because the endpoint had no place in memory or could not be reached."),
-		quarantined:  counter("spendhook_quarantined_total", "Events and deliveries that could not be read and were quarantined."),
+		quarantined:  counter("spendhook_quarantined_total", "Events, deliveries and subscribers that could not be read and were quarantined."),
 		filterErrors: counter("spendhook_filter_errors_total", "Evaluations of a filter that failed; the event then does not match."),
 		compacted:    counter("spendhook_events_compacted_total", "Settled events that were compacted to a digest."),
 		ended: factory.NewCounterVec(prometheus.CounterOpts{
@@ -63,7 +63,7 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 		pending:    gauge("spendhook_events_pending", "Events that are not settled, in the partitions this replica owns."),
 		oldest:     gauge("spendhook_oldest_pending_seconds", "How long the oldest due work has waited that no receiver, rate limit or pause holds, in the partitions this replica owns."),
 		dead:       gauge("spendhook_dead_letters", "Dead letters kept, in the partitions this replica owns."),
-		quarantine: gauge("spendhook_quarantined", "Events and deliveries in the quarantine, in the partitions this replica owns."),
+		quarantine: gauge("spendhook_quarantined", "Events, deliveries and subscribers in the quarantine, in the partitions this replica owns."),
 		largest: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "spendhook_company_backlog", Help: "Pending events of the companies with the largest backlogs, at most metrics.top_companies in the partitions this replica owns.",
 		}, []string{"company"}),
