@@ -132,7 +132,7 @@ func (b inbox) catchUp() error {
 			return err
 		}
 		for _, e := range page.Content {
-			if e.Body == nil { // Spendhook no longer has the payload of an old event
+			if e.Body == nil { // the payload of an old event has been removed
 				continue
 			}
 			if err := b.store(e.ID, []byte(*e.Body)); err != nil {
