@@ -92,7 +92,11 @@ func Open(ctx context.Context, o Options) (*Redis, error) {
 
 // attach is nil when no embedded server answers in the data directory.
 func attach(ctx context.Context, dataDir string) *Redis {
-	client := dial(&redis.UniversalOptions{Addrs: []string{filepath.Join(dataDir, folderName, "redis.sock")}})
+	dir, err := filepath.Abs(dataDir) // go-redis takes an address that begins with a slash as a socket
+	if err != nil {
+		return nil
+	}
+	client := dial(&redis.UniversalOptions{Addrs: []string{filepath.Join(dir, folderName, "redis.sock")}})
 	if client.Ping(ctx).Err() != nil {
 		client.Close()
 		return nil

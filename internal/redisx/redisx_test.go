@@ -185,6 +185,21 @@ func TestDataDirIsForOneDaemon(t *testing.T) {
 	setK(t, r.Client()) // the first is unharmed
 }
 
+// A command beside the daemon uses the daemon's server, also when the data directory is named by a relative
+// path, as by default.
+func TestCommandUsesTheServerOfTheDaemon(t *testing.T) {
+	t.Chdir(t.TempDir())
+	dir := filepath.Join(".", "data")
+	r := open(t, redisx.Options{DataDir: dir})
+	defer closeIt(t, r)
+	setK(t, r.Client())
+	beside := open(t, redisx.Options{DataDir: dir, Attach: true})
+	defer closeIt(t, beside)
+	if got := beside.Client().Get(t.Context(), "k").Val(); got != "v" {
+		t.Errorf("k = %q, want v", got)
+	}
+}
+
 func TestLongDataDir(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long/", 25))
