@@ -381,7 +381,7 @@ func TestEntriesOfCardChangesSurviveARedisOutage(t *testing.T) {
 	dir, store := t.TempDir(), storagetest.Open(t, storage.Options{})
 	h := setupOn(t, server.Client(), func(o *Options) {
 		*o = withSpend(store, *o)
-		log := audit.Open(audit.Options{Store: audit.NewStore(server.Client()), Dir: dir, Logger: o.Logger})
+		log := audit.Open(audit.Options{Client: server.Client(), Dir: dir, Logger: o.Logger})
 		t.Cleanup(log.Close)
 		o.Audit = log
 	})

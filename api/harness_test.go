@@ -90,7 +90,7 @@ func setupOn(t *testing.T, client redis.UniversalClient, adjust ...func(*Options
 	o := domainOf(t, client, slog.New(slog.NewTextHandler(h.seen, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	o.Keys, o.Verifier = h.keys, verifierOf(h.keys)
 	o.Metrics = NewMetrics(prometheus.NewRegistry())
-	log := audit.Open(audit.Options{Store: audit.NewStore(client), Dir: t.TempDir(), Logger: o.Logger})
+	log := audit.Open(audit.Options{Client: client, Dir: t.TempDir(), Logger: o.Logger})
 	t.Cleanup(log.Close)
 	o.Audit = log
 	o.Timeout = patient

@@ -61,7 +61,7 @@ func setup(t *testing.T, client redis.UniversalClient, adjust ...func(*audit.Opt
 		Logger: slog.New(slog.NewTextHandler(b.logs, nil)),
 	}
 	if client != nil {
-		o.Store = audit.NewStore(client)
+		o.Client = client
 	}
 	for _, f := range adjust {
 		f(&o)
@@ -357,7 +357,7 @@ func TestEntriesSurviveARedisOutage(t *testing.T) {
 	}
 	b.Record(entry("1201", "a.b"))
 	server.Restart()
-	next := audit.Open(audit.Options{Store: audit.NewStore(server.Client()), Dir: b.dir, Logger: slog.New(slog.NewTextHandler(b.logs, nil))})
+	next := audit.Open(audit.Options{Client: server.Client(), Dir: b.dir, Logger: slog.New(slog.NewTextHandler(b.logs, nil))})
 	defer next.Close()
 	n := &bundle{Log: next, t: t}
 	waittest.Until(t, "all in Redis", func() bool {

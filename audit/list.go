@@ -50,7 +50,7 @@ func (l *Log) List(ctx context.Context, f Filter) (Page, error) {
 		n = size + 1 // one more shows whether there is a next page
 	}
 	for read := 0; read < maxRead; read += n {
-		list, err := l.opts.Store.before(ctx, place, from, to, n)
+		list, err := l.before(ctx, place, from, to, n)
 		if err != nil {
 			return Page{}, err
 		}

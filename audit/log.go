@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/clock"
 	"spendhook/internal/pause"
@@ -28,9 +29,9 @@ const (
 
 // Options configures Open.
 type Options struct {
-	// Store is the stream in Redis. With nil, entries stay in the file, and the daemon with
-	// the same Dir moves them to Redis. List must not be called then.
-	Store *Store
+	// Client is of the Redis that has the stream. With nil, entries stay in the file, and the daemon
+	// with the same Dir moves them to Redis. List must not be called then.
+	Client redis.UniversalClient
 	// Dir has the file of the entries that wait for Redis.
 	Dir string
 	// Retention is how long entries are kept; 0 means 400 days. Beyond MaxEntries
@@ -65,7 +66,7 @@ func Open(opts Options) *Log {
 		metrics: newMetrics(opts.Registerer, opts.Reports), cancel: cancel,
 	}
 	l.retryAt.Store(&time.Time{})
-	if opts.Store != nil {
+	if opts.Client != nil {
 		l.running.Go(func() { l.tidy(ctx) })
 	}
 	return l
@@ -106,15 +107,15 @@ func (l *Log) Close() {
 
 var errPaused = errors.New("a write to Redis failed less than a second ago")
 
-// store writes entries to Redis. For retryAfter after a failure, and without a Store, it fails
+// store writes entries to Redis. For retryAfter after a failure, and without a Client, it fails
 // at once.
 func (l *Log) store(ctx context.Context, entries []Entry) error {
-	if l.opts.Store == nil || l.opts.Now().Before(*l.retryAt.Load()) {
+	if l.opts.Client == nil || l.opts.Now().Before(*l.retryAt.Load()) {
 		return errPaused
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	if err := l.opts.Store.add(ctx, entries); err != nil {
+	if err := l.add(ctx, entries); err != nil {
 		until := l.opts.Now().Add(retryAfter)
 		l.retryAt.Store(&until)
 		l.opts.Logger.WarnContext(ctx, "audit entries wait in the data directory", "exception.message", err)
@@ -144,7 +145,7 @@ func (l *Log) tidy(ctx context.Context) {
 func (l *Log) trim(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, trimTimeout)
 	defer cancel()
-	cut, left, err := l.opts.Store.trim(ctx, l.opts.Now().Add(-l.opts.Retention), int64(l.opts.MaxEntries))
+	cut, left, err := l.trimStream(ctx, l.opts.Now().Add(-l.opts.Retention), int64(l.opts.MaxEntries))
 	if cut > 0 {
 		l.metrics.cut.Add(float64(cut))
 		l.opts.Logger.ErrorContext(ctx, "audit entries were removed before their retention: there are more than audit.max_entries", "entries", cut)

@@ -42,7 +42,7 @@ func (d *daemon) openStores(context.Context) error {
 	d.catalogue = newCatalogue(d.cfg)
 	d.eventTypes = eventtype.NewStore(client, d.catalogue, time.Now)
 	d.audit = audit.Open(audit.Options{ //nolint:contextcheck // it ends with Close
-		Store: audit.NewStore(client), Dir: d.cfg.DataDir, Logger: d.log, Registerer: d.registry,
+		Client: client, Dir: d.cfg.DataDir, Logger: d.log, Registerer: d.registry,
 		Retention: d.cfg.Audit.Retention, MaxEntries: d.cfg.Audit.MaxEntries, Reports: d.reports,
 	})
 	d.stop.call(func(context.Context) { d.audit.Close() })
