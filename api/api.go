@@ -50,8 +50,8 @@ import (
 	"spendhook/subscribers/registry"
 )
 
-// Options are what the API needs. The domain's parts and Verifier are
-// required; the rest has defaults.
+// Options are what the API needs. The domain's parts, Verifier, Peers
+// and Bodies are required; the rest has defaults.
 type Options struct {
 	Subscribers    *subscribers.Store
 	Registry       *registry.Registry
@@ -92,9 +92,9 @@ type Options struct {
 
 	// Limits are the rates of requests; nil limits nothing.
 	Limits *Limits
-	// Peers finds the client's address and certificate; nil trusts no proxy.
+	// Peers finds the client's address and certificate.
 	Peers *peer.Resolver
-	// Bodies bounds the memory of request bodies. Nil means a limiter of this API alone.
+	// Bodies bounds the memory of request bodies.
 	Bodies *requestmemory.Bodies
 	// CertificateRequired has, for each group of operations (their tag in the
 	// document, in lower case), whether they need a client certificate. A group that
@@ -174,12 +174,12 @@ func New(opts Options) (http.Handler, error) {
 }
 
 func newServer(opts Options) (*server, error) {
-	document, all, err := loadDocument()
+	doc, err := parse()
 	if err != nil {
 		return nil, fmt.Errorf("openapi.yaml: %w", err)
 	}
-	s := &server{opts: opts.withDefaults(), document: document, routes: all, router: mux.NewRouter().SkipClean(true)}
-	s.opts.Metrics.initialize(all)
+	s := &server{opts: opts.withDefaults(), document: doc.text, routes: doc.routes(), router: mux.NewRouter().SkipClean(true)}
+	s.opts.Metrics.initialize(s.routes)
 	s.answers = requestmemory.New(s.opts.AnswerBytes, singleBytes)
 	s.pacer = newPacer(s.opts.AnswerBytes/2, s.opts.Now)
 	s.route()
@@ -197,12 +197,6 @@ func (o Options) withDefaults() Options {
 	o.Timeout = cmp.Or(o.Timeout, 1500*time.Millisecond)
 	o.AnswerBytes = cmp.Or(o.AnswerBytes, 64<<20)
 	o.PublicURL = strings.TrimRight(o.PublicURL, "/")
-	if o.Peers == nil {
-		o.Peers = peer.New(peer.Options{})
-	}
-	if o.Bodies == nil {
-		o.Bodies = requestmemory.NewBodies(nil, nil)
-	}
 	o.Now = clock.Or(o.Now)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Metrics == nil {
@@ -246,20 +240,21 @@ func (s *server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 	s.fail(w, r, newProblem("METHOD_NOT_ALLOWED", "This path answers %s.", allow).with("Allow", allow))
 }
 
-// allowed lists the methods of the path of a request.
-func (s *server) allowed(r *http.Request) []string {
-	if methods := s.routes.allowed(r.URL.Path); len(methods) > 0 {
-		return methods
-	}
-	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+// allowed lists the methods of the path of a request, sorted.
+func (s *server) allowed(r *http.Request) (methods []string) {
+	fixed := s.routes[r.URL.Path] != nil // then the router may also take the path for a parameter, as guard says
+	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodPatch, http.MethodPost, http.MethodPut} {
 		probe, match := r.Clone(context.WithoutCancel(r.Context())), mux.RouteMatch{}
 		probe.Method = method
-		if s.router.Match(probe, &match) && match.MatchErr == nil {
-			path, _ := match.Route.GetPathTemplate()
-			if methods := s.routes.allowed(path); len(methods) > 0 {
-				return methods
-			}
+		if !s.router.Match(probe, &match) || match.MatchErr != nil {
+			continue
+		}
+		if path, _ := match.Route.GetPathTemplate(); fixed && path != r.URL.Path {
+			continue
+		}
+		if methods = append(methods, method); method == http.MethodGet {
+			methods = append(methods, http.MethodHead)
 		}
 	}
-	return []string{http.MethodGet, http.MethodHead} // the pages beside the document
+	return methods
 }

@@ -43,8 +43,10 @@ import (
 	"spendhook/events/sequence"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
+	"spendhook/internal/peer"
 	"spendhook/internal/pgtest"
 	"spendhook/internal/redistest"
+	"spendhook/internal/requestmemory"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/storage"
 	"spendhook/storage/billing"
@@ -149,6 +151,7 @@ func domainBehind(tb testing.TB, client redis.UniversalClient, logger *slog.Logg
 		Sessions:    session.NewStore(client, nil),
 		Deliveries:  d.Deliveries, Redelivery: d.Redelivery, Inspector: inspector, Feed: reader, Dispatcher: d,
 		Idempotency: idempotency.New(client, sealtest.Keyring()), Logger: logger,
+		Peers: peer.New(peer.Options{}), Bodies: requestmemory.NewBodies(nil, nil),
 	})
 }
 
@@ -194,11 +197,11 @@ func (h *harness) tokenFor(o *operation) string {
 // documentedRoutes are the operations of the document.
 func documentedRoutes(t *testing.T) routes {
 	t.Helper()
-	_, all, err := loadDocument()
+	doc, err := parse()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return all
+	return doc.routes()
 }
 
 // parsed is the document.

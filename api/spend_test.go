@@ -16,7 +16,9 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/internal/idempotency"
+	"spendhook/internal/peer"
 	"spendhook/internal/redistest"
+	"spendhook/internal/requestmemory"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/storage"
 	"spendhook/storage/cards"
@@ -89,6 +91,7 @@ func spendSetup(t *testing.T, db *storage.DB) *spendHarness {
 	h.options = withSpend(db, Options{
 		Idempotency: idempotency.New(redistest.New(t), sealtest.Keyring()), Timeout: patient,
 		Keys: h.keys, Verifier: verifierOf(h.keys), Logger: slog.New(slog.NewTextHandler(h.seen, nil)),
+		Peers: peer.New(peer.Options{}), Bodies: requestmemory.NewBodies(nil, nil),
 	})
 	h.options.CardJobs = counting{submitter{h.options.Cards}, h.jobs}
 	if h.handler, err = New(h.options); err != nil {
