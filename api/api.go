@@ -26,11 +26,8 @@ import (
 	"spendhook/auth/tokens"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
-	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/feed"
 	"spendhook/dispatcher/inspect"
-	"spendhook/dispatcher/redelivery"
 	"spendhook/events"
 	"spendhook/events/eventtype"
 	"spendhook/events/history"
@@ -60,10 +57,8 @@ type Options struct {
 	Publisher      publisher
 	Events         *history.Reader
 	EventTypes     *eventtype.Store
-	Deliveries     *store.Store
-	Redelivery     redeliveryService
 	Inspector      *inspect.Inspector
-	Feed           feedReader
+	Feed           *feed.Reader
 	Dispatcher     *dispatcher.Dispatcher
 	Idempotency    *idempotency.Store
 	Cards          *cards.Store
@@ -123,25 +118,6 @@ type Options struct {
 // publisher is *publish.Publisher.
 type publisher interface {
 	Accept(ctx context.Context, list []events.Event) ([]publish.Result, error)
-}
-
-// redeliveryService repeats deliveries; it is *redelivery.Service.
-type redeliveryService interface {
-	Retry(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error)
-	Replay(ctx context.Context, ref events.Ref, only []uuid.UUID) ([]delivery.Delivery, error)
-	Recover(ctx context.Context, in redelivery.RecoverRequest) (redelivery.Job, error)
-	Drop(ctx context.Context, company, subscriber uuid.UUID) (redelivery.Job, error)
-	RetryAll(ctx context.Context, in redelivery.RetryRequest) (redelivery.Job, error)
-	Job(ctx context.Context, company, id uuid.UUID) (redelivery.Job, error)
-	Jobs(ctx context.Context, f redelivery.JobFilter) (redelivery.JobPage, error)
-	Cancel(ctx context.Context, company, id uuid.UUID) (redelivery.Job, error)
-	Erase(ctx context.Context, company uuid.UUID) (redelivery.Job, error)
-}
-
-// feedReader reads events by their numbers; it is *feed.Reader.
-type feedReader interface {
-	Read(ctx context.Context, q feed.Request) (feed.Page, error)
-	Wait(ctx context.Context, company uuid.UUID, after int64) (arrived bool, err error)
 }
 
 // cardSubmitter stores a bulk creation of cards and queues its items. Submit

@@ -149,7 +149,7 @@ func domainBehind(tb testing.TB, client redis.UniversalClient, logger *slog.Logg
 		SignEd25519: true,
 		EventTypes:  eventtype.NewStore(client, nil, time.Now),
 		Sessions:    session.NewStore(client, nil),
-		Deliveries:  d.Deliveries, Redelivery: d.Redelivery, Inspector: inspector, Feed: reader, Dispatcher: d,
+		Dispatcher:  d, Inspector: inspector, Feed: reader,
 		Idempotency: idempotency.New(client, sealtest.Keyring()), Logger: logger,
 		Peers: peer.New(peer.Options{}), Bodies: requestmemory.NewBodies(nil, nil),
 	})

@@ -32,7 +32,7 @@ func (s *server) GetSubscriberStats(ctx context.Context, q *request, id gen.Subs
 	if _, err := s.opts.Subscribers.Get(ctx, q.company, id); err != nil {
 		return reply{}, err
 	}
-	all, err := s.opts.Deliveries.Stats(ctx, q.company, id)
+	all, err := s.opts.Dispatcher.Deliveries.Stats(ctx, q.company, id)
 	if err != nil {
 		return reply{}, err
 	}
@@ -55,7 +55,7 @@ func (s *server) PauseSubscriber(ctx context.Context, q *request, id gen.Subscri
 func (s *server) ResumeSubscriber(ctx context.Context, q *request, id gen.SubscriberPath, in gen.ResumeRequest) (reply, error) {
 	if or(in.Drop, false) {
 		q.auditDetail("drop")
-		job, err := s.opts.Redelivery.Drop(ctx, q.company, id)
+		job, err := s.opts.Dispatcher.Redelivery.Drop(ctx, q.company, id)
 		return startedJob(job), err
 	}
 	if err := s.opts.Subscribers.Resume(ctx, q.company, id); err != nil {
@@ -77,7 +77,7 @@ func (s *server) RecoverSubscriber(ctx context.Context, q *request, id gen.Subsc
 	if wanted.DryRun {
 		q.auditDetail("dry run")
 	}
-	job, err := s.opts.Redelivery.Recover(ctx, wanted)
+	job, err := s.opts.Dispatcher.Redelivery.Recover(ctx, wanted)
 	return startedJob(job), err
 }
 
