@@ -80,10 +80,10 @@ type bucketKey struct{ limit, key string }
 // bucket is the state of one bucket in this process. It is locked during a lease: the requests that
 // come meanwhile use its tokens.
 type bucket struct {
-	locked  chan struct{} // has a value while the bucket is locked
-	held    int           // leased and not used yet
-	full    time.Time     // when the bucket is full again
-	retry   time.Time     // until then Redis cannot lease as many tokens as retried
+	sync.Mutex
+	held    int       // leased and not used yet
+	full    time.Time // when the bucket is full again
+	retry   time.Time // until then Redis cannot lease as many tokens as retried
 	retried int
 }
 
@@ -99,21 +99,21 @@ func New(client redis.UniversalClient, now func() time.Time) *Limiter {
 
 // Take takes n tokens for key, all or none, or says when to try again. If n is more than Burst,
 // it takes the whole bucket when the bucket is full. It waits for Redis only when the lease of this
-// process has fewer than n tokens: at most 250 ms, after those that wait for the same bucket. When
-// ctx ends while it waits for them, it refuses. The end of ctx does not end a lease, because other
-// requests wait for it too.
+// process has fewer than n tokens: at most 250 ms, after those that wait for the same bucket. If ctx
+// has ended by then, it takes none. The end of ctx does not end a lease, because other requests wait
+// for it too.
 func (l *Limiter) Take(ctx context.Context, limit Limit, key string, n int) Decision {
 	if limit.PerSecond <= 0 {
 		return Decision{OK: true}
 	}
 	n = min(n, limit.Burst)
 	b := l.bucket(limit, key)
-	if !b.lock(ctx) {
-		return Decision{RetryAfter: l.LeaseTimeout}
-	}
-	defer b.unlock()
+	b.Lock()
+	defer b.Unlock()
 	now, need := l.now(), n-b.held
 	switch {
+	case ctx.Err() != nil:
+		return b.refused(limit, now, n, l.LeaseTimeout)
 	case need <= 0:
 		b.held -= n
 		return b.admitted(limit, now)
@@ -144,8 +144,8 @@ func (l *Limiter) Give(ctx context.Context, limit Limit, key string, n int) Deci
 	}
 	n = min(n, limit.Burst)
 	b := l.bucket(limit, key)
-	b.lock(context.WithoutCancel(ctx))
-	defer b.unlock()
+	b.Lock()
+	defer b.Unlock()
 	b.retry = time.Time{}
 	switch now := l.now(); {
 	case b.held+n <= limit.chunk():
@@ -165,29 +165,12 @@ func (l *Limiter) bucket(limit Limit, key string) *bucket {
 	if b, ok := l.buckets.Get(name); ok {
 		return b
 	}
-	b := &bucket{locked: make(chan struct{}, 1)}
+	b := &bucket{}
 	if previous, ok, _ := l.buckets.PeekOrAdd(name, b); ok {
 		return previous
 	}
 	return b
 }
-
-// lock locks the bucket. It returns false when ctx ends first.
-func (b *bucket) lock(ctx context.Context) bool {
-	select {
-	case b.locked <- struct{}{}:
-		return true
-	default:
-	}
-	select {
-	case b.locked <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func (b *bucket) unlock() { <-b.locked }
 
 // isUnreachable reports whether the shard of a bucket counts as unreachable, so that the local bucket is
 // used. Once per probeEvery it checks in the background whether the shard is reachable again.
