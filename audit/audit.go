@@ -79,11 +79,6 @@ type Page struct {
 	Next  string
 }
 
-// takesAll reports whether the filter matches every entry of its period.
-func (f Filter) takesAll() bool {
-	return f.Company == nil && f.Actor == "" && f.Action == "" && f.Target == ""
-}
-
 func (f Filter) matches(e Entry) bool {
 	return (f.Company == nil || e.CompanyUUID != nil && *e.CompanyUUID == *f.Company) &&
 		(f.Actor == "" || f.Actor == e.Actor.Subject || f.Actor == e.Actor.ClientID) &&

@@ -35,7 +35,7 @@ type Options struct {
 	// Dir has the file of the entries that wait for Redis.
 	Dir string
 	// Retention is how long entries are kept; 0 means 400 days. Beyond MaxEntries
-	// (0 means 1,000,000) the oldest go before that, which is counted and logged.
+	// (0 means 1,000,000) the oldest go before that, which is logged.
 	Retention  time.Duration
 	MaxEntries int
 
@@ -140,21 +140,6 @@ func (l *Log) tidy(ctx context.Context) {
 	}
 }
 
-// trim trims the stream within trimTimeout, and logs and counts the entries that were removed
-// before their retention.
-func (l *Log) trim(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, trimTimeout)
-	defer cancel()
-	cut, left, err := l.trimStream(ctx, l.opts.Now().Add(-l.opts.Retention), int64(l.opts.MaxEntries))
-	if cut > 0 {
-		l.metrics.cut.Add(float64(cut))
-		l.opts.Logger.ErrorContext(ctx, "audit entries were removed before their retention: there are more than audit.max_entries", "entries", cut)
-	}
-	if err == nil {
-		l.metrics.kept.Store(left)
-	}
-}
-
 // The labels of spendhook_audit_entries_total.
 const (
 	resultStored  = "stored"
@@ -164,7 +149,6 @@ const (
 
 type metrics struct {
 	entries *prometheus.CounterVec
-	cut     prometheus.Counter
 	kept    atomic.Int64
 }
 
@@ -174,10 +158,6 @@ func newMetrics(reg prometheus.Registerer, reports func() bool) *metrics {
 			Name: "spendhook_audit_entries_total",
 			Help: "Audit entries by where they went: stored in Redis, spooled to a file until Redis is back, or lost (only logged).",
 		}, []string{"result"}),
-		cut: promauto.With(reg).NewCounter(prometheus.CounterOpts{
-			Name: "spendhook_audit_cut_total",
-			Help: "Audit entries removed before their retention, because there were more than audit.max_entries.",
-		}),
 	}
 	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spendhook_audit_entries",

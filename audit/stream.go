@@ -43,14 +43,14 @@ type stored struct {
 	id string
 }
 
-// before reads up to n entries, newest first, that were recorded between two times in unix
+// before reads up to readBatch entries, newest first, that were recorded between two times in unix
 // ms, both inclusive. With a place, it reads only entries before that one.
-func (l *Log) before(ctx context.Context, place string, from, to int64, n int) ([]stored, error) {
+func (l *Log) before(ctx context.Context, place string, from, to int64) ([]stored, error) {
 	end := strconv.FormatInt(to, 10)
 	if place != "" {
 		end = "(" + place
 	}
-	messages, err := l.opts.Client.XRevRangeN(ctx, streamKey, end, strconv.FormatInt(from, 10), int64(n)).Result()
+	messages, err := l.opts.Client.XRevRangeN(ctx, streamKey, end, strconv.FormatInt(from, 10), readBatch).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read audit entries: %w", err)
 	}
@@ -73,13 +73,20 @@ func timeOf(id string) time.Time {
 	return time.UnixMilli(ms)
 }
 
-// trimStream removes entries recorded before the given time, and then the oldest entries beyond
-// most. Redis removes whole blocks, at most 10,000 entries at a time, so some may stay for a
-// while. cut counts the entries removed beyond most.
-func (l *Log) trimStream(ctx context.Context, before time.Time, most int64) (cut, left int64, err error) {
+// trim removes expired entries, and then the oldest entries beyond MaxEntries, whose number it
+// logs. Redis removes whole blocks, at most 10,000 entries at a time, so some may stay for a while.
+func (l *Log) trim(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, trimTimeout)
+	defer cancel()
+	oldest := strconv.FormatInt(l.opts.Now().Add(-l.opts.Retention).UnixMilli(), 10)
 	pipe := l.opts.Client.Pipeline()
-	pipe.XTrimMinIDApprox(ctx, streamKey, strconv.FormatInt(before.UnixMilli(), 10), 0)
-	beyond, length := pipe.XTrimMaxLenApprox(ctx, streamKey, most, 0), pipe.XLen(ctx, streamKey)
-	_, err = pipe.Exec(ctx)
-	return beyond.Val(), length.Val(), err
+	pipe.XTrimMinIDApprox(ctx, streamKey, oldest, 0)
+	cut, left := pipe.XTrimMaxLenApprox(ctx, streamKey, int64(l.opts.MaxEntries), 0), pipe.XLen(ctx, streamKey)
+	_, err := pipe.Exec(ctx)
+	if cut.Val() > 0 {
+		l.opts.Logger.ErrorContext(ctx, "audit entries were removed before their retention: there are more than audit.max_entries", "entries", cut.Val())
+	}
+	if err == nil {
+		l.metrics.kept.Store(left.Val())
+	}
 }
