@@ -91,12 +91,12 @@ type Options struct {
 	Peers *peer.Resolver
 	// Bodies bounds the memory of request bodies.
 	Bodies *requestmemory.Bodies
-	// CertificateRequired has, for each group of operations (their tag in the
-	// document, in lower case), whether they need a client certificate. A group that
-	// is missing needs one. Nil means that none needs one.
+	// CertificateRequired says for each group of operations (their tag in the document, in
+	// lower case) whether it needs a client certificate. A group that is not in the map needs
+	// one. With a nil map no group does.
 	CertificateRequired map[string]bool
 
-	// SignEd25519 says that deliveries have v1a signatures. Their public keys are then shown.
+	// SignEd25519 says that deliveries have v1a signatures. Then their public keys are published.
 	SignEd25519 bool
 	// Timeout bounds the wait for memory for an answer, and then the work for the answer.
 	// Both begin after the request is read. 0 means 1.5 s.
@@ -218,7 +218,7 @@ func (s *server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 
 // allowed lists the methods of the path of a request, sorted.
 func (s *server) allowed(r *http.Request) (methods []string) {
-	fixed := s.routes[r.URL.Path] != nil // then the router may also take the path for a parameter, as guard says
+	fixed := s.routes[r.URL.Path] != nil // such as add-event, which other routes match as a parameter
 	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodPatch, http.MethodPost, http.MethodPut} {
 		probe, match := r.Clone(context.WithoutCancel(r.Context())), mux.RouteMatch{}
 		probe.Method = method

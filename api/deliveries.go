@@ -39,7 +39,7 @@ func checkDeliveries(f store.Filter, company *uuid.UUID) error {
 	return checkPeriod(f.From, f.To)
 }
 
-// valuesOf are the values of a list in another type of text; nil when it was not given.
+// valuesOf converts the texts of a list to another type; nil when the list was not given.
 func valuesOf[T, G ~string](given *[]G) []T {
 	if given == nil || *given == nil {
 		return nil

@@ -22,7 +22,7 @@ const (
 	bodyLimit      = 1 << 20 // bytes
 	eventBodyLimit = 8 << 20
 	tokenBodyLimit = 32 << 10
-	singleBytes    = 512 << 10 // of an answer that is no list: an event and its metadata are the most
+	singleBytes    = 512 << 10 // the memory of an answer that is no list; an event with its metadata is the largest
 	// readBytes is the memory of a page of events while it is read: the raw events and the
 	// bodies decoded from them. So one company reads at most three such pages at a time.
 	readBytes = 2 * pageBytes

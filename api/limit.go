@@ -44,8 +44,9 @@ const (
 	limitCompany = "company"
 )
 
-// charge takes n tokens for a request that has taken some already; it returns those above n. It sets
-// the headers with the tokens that are left. After an error, a 429, the request has taken none.
+// charge makes the request take n tokens in place of those that it has taken before: it takes the
+// difference from each bucket, or returns it. It sets the headers with the tokens that are left. After
+// an error, a 429, the request has taken none.
 func (s *server) charge(ctx context.Context, q *request, taken, n int) error {
 	if s.opts.Limits == nil {
 		return nil
@@ -93,8 +94,8 @@ func (l *Limits) buckets(c *auth.Caller) []bucket {
 	return list
 }
 
-// adjust takes n tokens from a bucket for a request that has taken some already. Both numbers count as
-// the burst at most.
+// adjust makes a request take n tokens of one bucket in place of those taken before. A number above
+// the burst counts as the burst.
 func (l *Limits) adjust(ctx context.Context, b bucket, taken, n int) ratelimit.Decision {
 	more := min(n, b.limit.Burst) - min(taken, b.limit.Burst)
 	if more < 0 {

@@ -113,8 +113,8 @@ func recoverRequest(in gen.RecoverRequest, now time.Time) (redelivery.RecoverReq
 // maxStatuses is how many statuses a delivery may have.
 const maxStatuses = 6
 
-// filterTestEvents is how many events a filter is tried on.
-const filterTestEvents = 100
+// maxTestEvents is how many events a filter is tried on.
+const maxTestEvents = 100
 
 // TestSubscriberFilter is POST /api/v1/subscribers/{uuid}/filter-test.
 func (s *server) TestSubscriberFilter(ctx context.Context, q *request, id gen.SubscriberPath, in gen.FilterTest) (reply, error) {
@@ -132,10 +132,10 @@ func (s *server) TestSubscriberFilter(ctx context.Context, q *request, id gen.Su
 	return ok(tryFilter(&sub, list)), err
 }
 
-// filterTestEvents are those that a filter is tried on: one, or the latest of the company.
+// filterTestEvents returns the events that a filter is tried on: the one with the id, or the latest of the company.
 func (s *server) filterTestEvents(ctx context.Context, company uuid.UUID, id *string) ([]events.Stored, error) {
 	if id == nil {
-		page, err := s.opts.Events.List(ctx, history.Filter{Company: &company, Size: filterTestEvents})
+		page, err := s.opts.Events.List(ctx, history.Filter{Company: &company, Size: maxTestEvents})
 		return page.Items, err
 	}
 	if !isEventID(*id) {

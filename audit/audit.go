@@ -33,7 +33,7 @@ type Entry struct {
 	RequestID   string     `json:"requestId,omitempty"`
 	Address     string     `json:"address,omitempty"`
 
-	// RecordedAt is when the entry came into the stream, which is ordered by it. An entry that is stored has none.
+	// RecordedAt is when the entry was added to the stream. List sets it.
 	RecordedAt time.Time `json:"recordedAt,omitzero"`
 }
 

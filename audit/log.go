@@ -39,8 +39,8 @@ type Options struct {
 	Retention  time.Duration
 	MaxEntries int
 
-	// Reports says whether this replica's metrics include values that all replicas share;
-	// nil: they do.
+	// Reports says whether this replica reports the values that all replicas share, so that
+	// one replica does; nil: it does.
 	Reports func() bool
 
 	Now        func() time.Time      // nil means time.Now

@@ -63,8 +63,8 @@ type Decision struct {
 // Limiter is safe for concurrent use. It probes a Redis server that is unreachable in the
 // background, for at most 250 ms at a time.
 type Limiter struct {
-	// LeaseTimeout is how long a lease may take. After it the process decides by a bucket
-	// of its own. New sets 250 ms; it must not be changed while the Limiter is used.
+	// LeaseTimeout is how long a lease may take. After it the process decides by its local
+	// bucket. New sets 250 ms; it must not be changed while the Limiter is used.
 	LeaseTimeout time.Duration
 
 	client  redis.UniversalClient
@@ -120,12 +120,12 @@ func (l *Limiter) Take(ctx context.Context, limit Limit, key string, n int) Deci
 	case now.Before(b.retry) && need >= b.retried:
 		return b.refused(limit, now, n, max(b.retry.Sub(now), b.missing(limit, now, need)))
 	case l.isUnreachable(ctx, limit, key, now):
-		return b.takeOwn(limit, now, n)
+		return b.takeLocally(limit, now, n)
 	}
 	answer, ok := l.lease(ctx, limit, key, need)
 	now = l.now()
 	if !ok {
-		return b.takeOwn(limit, now, n)
+		return b.takeLocally(limit, now, n)
 	}
 	b.full = now.Add(answer.full)
 	if answer.leased == 0 {
@@ -212,8 +212,8 @@ func (l *Limiter) setUnreachable(shard string) {
 	l.unreachable[shard] = now.Add(probeEvery)
 }
 
-// takeOwn takes n tokens from the local state of the bucket, without Redis.
-func (b *bucket) takeOwn(limit Limit, now time.Time, n int) Decision {
+// takeLocally takes n tokens from the local state of the bucket, without Redis.
+func (b *bucket) takeLocally(limit Limit, now time.Time, n int) Decision {
 	need := max(0, n-b.held)
 	if missing := b.missing(limit, now, need); missing > 0 {
 		return b.refused(limit, now, n, missing)
