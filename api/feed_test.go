@@ -50,7 +50,7 @@ func TestFeedParameters(t *testing.T) {
 	}
 }
 
-// A reader waits for an event that matches, past those that do not.
+// A reader waits for the next event that matches, and skips those that do not.
 func TestFeedWaits(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
@@ -85,8 +85,8 @@ func TestFeedWaits(t *testing.T) {
 	}
 }
 
-// Readers that wait hold no memory of answers, and end at once when the daemon stops. One more than may wait is
-// refused.
+// Readers that wait hold no memory of answers, and end at once when the daemon stops. A reader above the limit
+// of waiting readers is refused.
 func TestWaitingReadersHoldNoMemory(t *testing.T) {
 	t.Parallel()
 	var reader *feed.Reader

@@ -113,8 +113,8 @@ func domainOf(tb testing.TB, client redis.UniversalClient, logger *slog.Logger) 
 	return domainBehind(tb, client, logger, egress.New(egress.Options{AllowLoopback: true}), nil)
 }
 
-// domainBehind is a started domain whose deliveries go through a guard; resolve
-// judges the hosts of callback URLs, nil takes all.
+// domainBehind is a started domain whose deliveries go through a guard. Resolve
+// checks the hosts of callback URLs; nil accepts all.
 func domainBehind(tb testing.TB, client redis.UniversalClient, logger *slog.Logger, guard *egress.Guard, resolve func(context.Context, string) error) Options {
 	tb.Helper()
 	policy := delivery.Policy{
@@ -185,7 +185,7 @@ func start(tb testing.TB, d *dispatcher.Dispatcher, publisher *publish.Publisher
 // ofAll reports whether an operation is about what belongs to no company.
 func (o *operation) ofAll() bool { return slices.Contains(o.scopes, "platform") }
 
-// tokenFor is one that may do the operation.
+// tokenFor returns a token that may call the operation.
 func (h *harness) tokenFor(o *operation) string {
 	h.t.Helper()
 	if o.ofAll() {

@@ -66,7 +66,7 @@ func TestRequestsOfACredentialAreLimited(t *testing.T) {
 	}
 }
 
-// Two credentials of one company share its limit, and another company's has none of it.
+// Two credentials of one company share its limit, which does not apply to another company.
 func TestACompanyIsLimited(t *testing.T) {
 	t.Parallel()
 	h := limited(t, redistest.New(t), 100, 4)

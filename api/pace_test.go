@@ -98,7 +98,7 @@ func TestEveryListIsPaced(t *testing.T) {
 	h.call("GET", "/api/v1/events", "", bearer(h.mint(&other, allScopes))).want(http.StatusOK)
 }
 
-// What a feed and an export write counts, and what a request for one resource writes does not.
+// The bytes of a feed and of an export count; those of a single resource do not.
 func TestFeedsAndExportsCountTheirBytes(t *testing.T) {
 	t.Parallel()
 	h := setup(t)

@@ -46,8 +46,8 @@ func TestSpend(t *testing.T) {
 // patient is for machines that are busy with other tests.
 const patient = 20 * time.Second
 
-// runSuites runs the tests of all suites side by side on one database, but for
-// those that do the work of jobs: a worker takes the items of any.
+// runSuites runs the tests of all suites in parallel on one database, except those that process jobs,
+// because a worker takes the items of any job.
 func runSuites(t *testing.T, options func(*testing.T) storage.Options) {
 	t.Helper()
 	open := func(t *testing.T) *storage.DB { t.Helper(); return storagetest.Open(t, options(t)) }
