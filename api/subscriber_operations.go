@@ -70,9 +70,6 @@ func (s *server) RecoverSubscriber(ctx context.Context, q *request, id gen.Subsc
 	if err != nil {
 		return reply{}, err
 	}
-	if _, err := s.opts.Subscribers.Get(ctx, q.company, id); err != nil {
-		return reply{}, err
-	}
 	wanted.Company, wanted.Subscriber = q.company, id
 	if wanted.DryRun {
 		q.auditDetail("dry run")
