@@ -21,7 +21,7 @@ import (
 // request above a limit (429) takes none. A request with more items than the burst takes the whole burst.
 type Limits struct {
 	limiter *ratelimit.Limiter
-	now     atomic.Pointer[[2]ratelimit.Limit] // of a client and of a company
+	current atomic.Pointer[[2]ratelimit.Limit] // of a client and of a company
 }
 
 // NewLimits returns Limits. Client is the limit of each credential, company that of all credentials of
@@ -35,7 +35,7 @@ func NewLimits(limiter *ratelimit.Limiter, client, company ratelimit.Limit) *Lim
 // Change replaces the limits, also while requests are served.
 func (l *Limits) Change(client, company ratelimit.Limit) {
 	client.Name, company.Name = limitClient, limitCompany
-	l.now.Store(&[2]ratelimit.Limit{client, company})
+	l.current.Store(&[2]ratelimit.Limit{client, company})
 }
 
 // The limits, as metrics and headers name them.
@@ -83,8 +83,8 @@ type bucket struct {
 
 func (l *Limits) buckets(c *auth.Caller) []bucket {
 	var list []bucket
-	now := l.now.Load()
-	client, company := now[0], now[1]
+	current := l.current.Load()
+	client, company := current[0], current[1]
 	if client.PerSecond > 0 {
 		list = append(list, bucket{client, limitKey(c)})
 	}
