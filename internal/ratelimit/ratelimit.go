@@ -136,12 +136,9 @@ func (l *Limiter) Take(ctx context.Context, limit Limit, key string, n int) Deci
 	return b.admitted(limit, now)
 }
 
-// Give returns n tokens of a request that was not executed after all. They are lost when Redis
-// does not answer within 250 ms.
+// Give returns n tokens that Take took for a request that was not executed after all. They are lost
+// when Redis does not answer within 250 ms.
 func (l *Limiter) Give(ctx context.Context, limit Limit, key string, n int) Decision {
-	if limit.PerSecond <= 0 {
-		return Decision{OK: true}
-	}
 	n = min(n, limit.Burst)
 	b := l.bucket(limit, key)
 	b.Lock()
