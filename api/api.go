@@ -26,11 +26,8 @@ import (
 	"spendhook/auth/tokens"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
-	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/feed"
 	"spendhook/dispatcher/inspect"
-	"spendhook/dispatcher/redelivery"
 	"spendhook/events"
 	"spendhook/events/eventtype"
 	"spendhook/events/history"
@@ -50,8 +47,8 @@ import (
 	"spendhook/subscribers/registry"
 )
 
-// Options are what the API needs. The domain's parts and Verifier are
-// required; the rest has defaults.
+// Options are what the API needs. The domain's parts, Verifier, Peers
+// and Bodies are required; the rest has defaults.
 type Options struct {
 	Subscribers    *subscribers.Store
 	Registry       *registry.Registry
@@ -60,10 +57,8 @@ type Options struct {
 	Publisher      publisher
 	Events         *history.Reader
 	EventTypes     *eventtype.Store
-	Deliveries     *store.Store
-	Redelivery     redeliveryService
 	Inspector      *inspect.Inspector
-	Feed           feedReader
+	Feed           *feed.Reader
 	Dispatcher     *dispatcher.Dispatcher
 	Idempotency    *idempotency.Store
 	Cards          *cards.Store
@@ -92,16 +87,16 @@ type Options struct {
 
 	// Limits are the rates of requests; nil limits nothing.
 	Limits *Limits
-	// Peers finds the client's address and certificate; nil trusts no proxy.
+	// Peers finds the client's address and certificate.
 	Peers *peer.Resolver
-	// Bodies bounds the memory of request bodies. Nil means a limiter of this API alone.
+	// Bodies bounds the memory of request bodies.
 	Bodies *requestmemory.Bodies
-	// CertificateRequired has, for each group of operations (their tag in the
-	// document, in lower case), whether they need a client certificate. A group that
-	// is missing needs one. Nil means that none needs one.
+	// CertificateRequired says for each group of operations (their tag in the document, in
+	// lower case) whether it needs a client certificate. A group that is not in the map needs
+	// one. With a nil map no group does.
 	CertificateRequired map[string]bool
 
-	// SignEd25519 says that deliveries have v1a signatures. Their public keys are then shown.
+	// SignEd25519 says that deliveries have v1a signatures. Then their public keys are published.
 	SignEd25519 bool
 	// Timeout bounds the wait for memory for an answer, and then the work for the answer.
 	// Both begin after the request is read. 0 means 1.5 s.
@@ -123,25 +118,6 @@ type Options struct {
 // publisher is *publish.Publisher.
 type publisher interface {
 	Accept(ctx context.Context, list []events.Event) ([]publish.Result, error)
-}
-
-// redeliveryService repeats deliveries; it is *redelivery.Service.
-type redeliveryService interface {
-	Retry(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error)
-	Replay(ctx context.Context, ref events.Ref, only []uuid.UUID) ([]delivery.Delivery, error)
-	Recover(ctx context.Context, in redelivery.RecoverRequest) (redelivery.Job, error)
-	Drop(ctx context.Context, company, subscriber uuid.UUID) (redelivery.Job, error)
-	RetryAll(ctx context.Context, in redelivery.RetryRequest) (redelivery.Job, error)
-	Job(ctx context.Context, company, id uuid.UUID) (redelivery.Job, error)
-	Jobs(ctx context.Context, f redelivery.JobFilter) (redelivery.JobPage, error)
-	Cancel(ctx context.Context, company, id uuid.UUID) (redelivery.Job, error)
-	Erase(ctx context.Context, company uuid.UUID) (redelivery.Job, error)
-}
-
-// feedReader reads events by their numbers; it is *feed.Reader.
-type feedReader interface {
-	Read(ctx context.Context, q feed.Request) (feed.Page, error)
-	Wait(ctx context.Context, company uuid.UUID, after int64) (arrived bool, err error)
 }
 
 // cardSubmitter stores a bulk creation of cards and queues its items. Submit
@@ -174,12 +150,12 @@ func New(opts Options) (http.Handler, error) {
 }
 
 func newServer(opts Options) (*server, error) {
-	document, all, err := loadDocument()
+	doc, err := parse()
 	if err != nil {
 		return nil, fmt.Errorf("openapi.yaml: %w", err)
 	}
-	s := &server{opts: opts.withDefaults(), document: document, routes: all, router: mux.NewRouter().SkipClean(true)}
-	s.opts.Metrics.initialize(all)
+	s := &server{opts: opts.withDefaults(), document: doc.text, routes: doc.routes(), router: mux.NewRouter().SkipClean(true)}
+	s.opts.Metrics.initialize(s.routes)
 	s.answers = requestmemory.New(s.opts.AnswerBytes, singleBytes)
 	s.pacer = newPacer(s.opts.AnswerBytes/2, s.opts.Now)
 	s.route()
@@ -197,12 +173,6 @@ func (o Options) withDefaults() Options {
 	o.Timeout = cmp.Or(o.Timeout, 1500*time.Millisecond)
 	o.AnswerBytes = cmp.Or(o.AnswerBytes, 64<<20)
 	o.PublicURL = strings.TrimRight(o.PublicURL, "/")
-	if o.Peers == nil {
-		o.Peers = peer.New(peer.Options{})
-	}
-	if o.Bodies == nil {
-		o.Bodies = requestmemory.NewBodies(nil, nil)
-	}
 	o.Now = clock.Or(o.Now)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Metrics == nil {
@@ -246,20 +216,21 @@ func (s *server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 	s.fail(w, r, newProblem("METHOD_NOT_ALLOWED", "This path answers %s.", allow).with("Allow", allow))
 }
 
-// allowed lists the methods of the path of a request.
-func (s *server) allowed(r *http.Request) []string {
-	if methods := s.routes.allowed(r.URL.Path); len(methods) > 0 {
-		return methods
-	}
-	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+// allowed lists the methods of the path of a request, sorted.
+func (s *server) allowed(r *http.Request) (methods []string) {
+	fixed := s.routes[r.URL.Path] != nil // such as add-event, which other routes match as a parameter
+	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodPatch, http.MethodPost, http.MethodPut} {
 		probe, match := r.Clone(context.WithoutCancel(r.Context())), mux.RouteMatch{}
 		probe.Method = method
-		if s.router.Match(probe, &match) && match.MatchErr == nil {
-			path, _ := match.Route.GetPathTemplate()
-			if methods := s.routes.allowed(path); len(methods) > 0 {
-				return methods
-			}
+		if !s.router.Match(probe, &match) || match.MatchErr != nil {
+			continue
+		}
+		if path, _ := match.Route.GetPathTemplate(); fixed && path != r.URL.Path {
+			continue
+		}
+		if methods = append(methods, method); method == http.MethodGet {
+			methods = append(methods, http.MethodHead)
 		}
 	}
-	return []string{http.MethodGet, http.MethodHead} // the pages beside the document
+	return methods
 }

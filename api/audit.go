@@ -48,9 +48,10 @@ func (q *request) setTarget() {
 }
 
 // auditTarget sets the target of the audit entry: the resources that the request changes or creates,
-// and their company; nil when they belong to none.
+// and their company; nil when they belong to none. A resource whose creation failed has no id.
 func (q *request) auditTarget(company *uuid.UUID, kind string, ids ...string) {
 	if q.entry != nil {
+		ids = slices.DeleteFunc(ids, func(id string) bool { return id == "" || id == uuid.Nil.String() })
 		q.entry.CompanyUUID, q.entry.Target = company, audit.Target{Kind: kind, IDs: ids}
 	}
 }

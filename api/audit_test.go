@@ -195,6 +195,24 @@ func TestAChangeThatMayHaveBeenMadeIsAudited(t *testing.T) {
 	}
 }
 
+// A link that may have been created has no id that the audit log could name.
+func TestALinkThatMayHaveBeenCreatedHasNoTarget(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	h := setupOn(t, client)
+	client.AddHook(faults{func(cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" && commandNames(cmd, ":link") {
+			return context.DeadlineExceeded
+		}
+		return nil
+	}})
+	h.call("POST", "/api/v1/console-links", "").want(http.StatusServiceUnavailable)
+	list := h.audited("action=console-link.create")
+	if len(list) != 1 || list[0].Outcome != gen.AuditEntryOutcomeUnknown || len(list[0].Target.Ids) != 0 {
+		t.Errorf("%+v", list)
+	}
+}
+
 // interrupted fails after it has stored a job.
 type interrupted struct{ cardSubmitter }
 
@@ -381,7 +399,7 @@ func TestEntriesOfCardChangesSurviveARedisOutage(t *testing.T) {
 	dir, store := t.TempDir(), storagetest.Open(t, storage.Options{})
 	h := setupOn(t, server.Client(), func(o *Options) {
 		*o = withSpend(store, *o)
-		log := audit.Open(audit.Options{Store: audit.NewStore(server.Client()), Dir: dir, Logger: o.Logger})
+		log := audit.Open(audit.Options{Client: server.Client(), Dir: dir, Logger: o.Logger})
 		t.Cleanup(log.Close)
 		o.Audit = log
 	})

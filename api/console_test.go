@@ -23,8 +23,8 @@ func (h *harness) link(body string, options ...option) session.Session {
 	return opened
 }
 
-// TestConsoleSessionMayNoMoreThanItsAsker asks for more in every way.
-func TestConsoleSessionMayNoMoreThanItsAsker(t *testing.T) {
+// A link cannot give a session more permissions than the token of its request has.
+func TestAConsoleSessionHasNoMorePermissionsThanItsCreator(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	few := bearer(h.mint(&h.company, "events:read deliveries:read"))

@@ -8,7 +8,7 @@ import (
 	"spendhook/events/layout"
 )
 
-// One damaged event fails itself alone, not the list.
+// A list leaves out damaged events; reading one of them fails.
 func TestListSkipsDamagedEvents(t *testing.T) {
 	t.Parallel()
 	w := setupDamaged(t)

@@ -23,7 +23,7 @@ func (s *server) ListDeliveries(ctx context.Context, q *request, p gen.ListDeliv
 	if err := checkDeliveries(f, q.companies); err != nil {
 		return reply{}, err
 	}
-	page, err := s.opts.Deliveries.List(ctx, f)
+	page, err := s.opts.Dispatcher.Deliveries.List(ctx, f)
 	return byCursor(q, f.Size, page.Items, page.Next, shownDelivery), err
 }
 
@@ -39,7 +39,7 @@ func checkDeliveries(f store.Filter, company *uuid.UUID) error {
 	return checkPeriod(f.From, f.To)
 }
 
-// valuesOf are the values of a list in another type of text; nil when it was not given.
+// valuesOf converts the texts of a list to another type; nil when the list was not given.
 func valuesOf[T, G ~string](given *[]G) []T {
 	if given == nil || *given == nil {
 		return nil
@@ -49,13 +49,13 @@ func valuesOf[T, G ~string](given *[]G) []T {
 
 // GetDelivery is GET /api/v1/deliveries/{id}.
 func (s *server) GetDelivery(ctx context.Context, q *request, id gen.DeliveryPath) (reply, error) {
-	d, err := s.opts.Deliveries.Delivery(ctx, q.company, id)
+	d, err := s.opts.Dispatcher.Deliveries.Delivery(ctx, q.company, id)
 	return ok(shownDetail(d)), err
 }
 
 // RetryDelivery is POST /api/v1/deliveries/{id}/retry.
 func (s *server) RetryDelivery(ctx context.Context, q *request, id gen.DeliveryPath, _ gen.CompanyScope) (reply, error) {
-	d, err := s.opts.Redelivery.Retry(ctx, q.company, id)
+	d, err := s.opts.Dispatcher.Redelivery.Retry(ctx, q.company, id)
 	return accepted(shownDelivery(d)), err
 }
 

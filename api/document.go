@@ -22,7 +22,7 @@ const (
 	bodyLimit      = 1 << 20 // bytes
 	eventBodyLimit = 8 << 20
 	tokenBodyLimit = 32 << 10
-	singleBytes    = 512 << 10 // of an answer that is no list: an event and its metadata are the most
+	singleBytes    = 512 << 10 // the memory of an answer that is no list; an event with its metadata is the largest
 	// readBytes is the memory of a page of events while it is read: the raw events and the
 	// bodies decoded from them. So one company reads at most three such pages at a time.
 	readBytes = 2 * pageBytes
@@ -150,21 +150,16 @@ func asOf(text []byte, now time.Time) []byte {
 	).Replace(string(text)))
 }
 
-// loadDocument returns the embedded document as JSON, with the operations it
-// describes.
-func loadDocument() ([]byte, routes, error) {
-	doc, err := parse()
-	if err != nil {
-		return nil, nil, err
-	}
+// routes returns the operations that the document describes.
+func (d document) routes() routes {
 	all := routes{}
-	for route, item := range doc.Paths.Map() {
+	for route, item := range d.Paths.Map() {
 		all[route] = map[string]*operation{}
 		for method, op := range item.Operations() {
-			all[route][method] = newOperation(doc.T, route, method, item, op)
+			all[route][method] = newOperation(d.T, route, method, item, op)
 		}
 	}
-	return doc.text, all, nil
+	return all
 }
 
 func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem, op *openapi3.Operation) *operation {
@@ -231,17 +226,4 @@ func answerBytesOf(o *operation) int64 {
 	default:
 		return singleBytes
 	}
-}
-
-// allowed lists the methods of a route, sorted, for an Allow header.
-func (r routes) allowed(route string) []string {
-	methods := []string{}
-	for method := range r[route] {
-		methods = append(methods, method)
-		if method == http.MethodGet {
-			methods = append(methods, http.MethodHead)
-		}
-	}
-	slices.Sort(methods)
-	return methods
 }

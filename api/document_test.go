@@ -89,7 +89,7 @@ func TestEveryAnswerHasAnExample(t *testing.T) {
 	}
 }
 
-// Generators make a client of what is served, and its examples can be sent.
+// The served document has no settings of our code generator, and its examples can be sent.
 func TestServedDocument(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2031, 5, 2, 1, 0, 0, 0, time.UTC)

@@ -187,7 +187,7 @@ func TestBadEgressCertificates(t *testing.T) {
 	}
 }
 
-// A kept answer of create or rotate is sealed in Redis, and still repeated.
+// The stored answer of create or rotate is sealed in Redis, and can still be repeated.
 func TestAKeptAnswerWithASecretIsSealed(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)

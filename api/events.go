@@ -250,7 +250,7 @@ func (l *eventList) anyDelivery() bool {
 
 // only reports which events have one of the statuses and a delivery that matches.
 func (l *eventList) only(ctx context.Context, refs []events.Ref) (on []bool, work int, err error) {
-	sums, err := l.opts.Deliveries.SumUp(ctx, refs, l.deliveries)
+	sums, err := l.opts.Dispatcher.Deliveries.SumUp(ctx, refs, l.deliveries)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -277,7 +277,7 @@ func (l *eventList) shown(ctx context.Context, items []events.Stored) ([]gen.Eve
 // withStatus is the published form of events, with one look-up of statuses.
 func (s *server) withStatus(ctx context.Context, items []events.Stored) ([]gen.Event, error) {
 	refs := convertAll(items, func(e events.Stored) events.Ref { return e.Ref() })
-	sums, err := s.opts.Deliveries.SumUp(ctx, refs, store.Filter{})
+	sums, err := s.opts.Dispatcher.Deliveries.SumUp(ctx, refs, store.Filter{})
 	if err != nil {
 		return nil, err
 	}
@@ -325,7 +325,7 @@ func (s *server) ListEventDeliveries(ctx context.Context, q *request, id gen.Eve
 	if _, err := s.opts.Events.Get(ctx, ref); err != nil {
 		return reply{}, err
 	}
-	list, err := s.opts.Deliveries.OfEvent(ctx, ref)
+	list, err := s.opts.Dispatcher.Deliveries.OfEvent(ctx, ref)
 	return ok(gen.EventDeliveries{Content: convertAll(list, shownDelivery)}), err
 }
 
@@ -389,12 +389,12 @@ func (s *server) replay(ctx context.Context, q *request, ref events.Ref, only []
 	if err := s.charge(ctx, q, 1, most); err != nil {
 		return nil, err
 	}
-	list, err := s.opts.Redelivery.Replay(ctx, ref, only)
+	list, err := s.opts.Dispatcher.Redelivery.Replay(ctx, ref, only)
 	_ = s.charge(ctx, q, most, max(1, len(list))) // returns tokens, which is never refused
 	return list, err
 }
 
 // EraseEventPayload is DELETE /api/v1/events/{id}/payload.
 func (s *server) EraseEventPayload(ctx context.Context, q *request, id gen.EventPath) (reply, error) {
-	return noContent(), s.opts.Deliveries.Erase(ctx, events.Ref{Company: q.company, ID: id})
+	return noContent(), s.opts.Dispatcher.Deliveries.Erase(ctx, events.Ref{Company: q.company, ID: id})
 }

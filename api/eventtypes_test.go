@@ -96,7 +96,7 @@ func TestInvalidEventTypes(t *testing.T) {
 	}
 }
 
-// Documentation decides nothing: events that do not meet it are accepted.
+// Events that do not match the documented schema of their type are accepted.
 func TestEventTypesAreNoGate(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
@@ -104,8 +104,8 @@ func TestEventTypesAreNoGate(t *testing.T) {
 	h.call("POST", "/api/v1/events", `{"id":"e","event":"PAYMENT_PAID","timestamp":"`+now()+`","metadata":{"amount":1}}`).want(http.StatusAccepted)
 }
 
-// The webhooks are a valid OpenAPI 3.1 document, in which a schema keeps what it says of
-// itself, and an example of each whole body is of its schema.
+// The webhooks are a valid OpenAPI 3.1 document. References within a schema still work in it, and the
+// example of each body matches the body's schema.
 func TestWebhooksDocument(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
@@ -163,7 +163,7 @@ func TestWebhooksDocument(t *testing.T) {
 	}
 }
 
-// While Redis is down the webhooks are those that were read last; before, there are none.
+// While Redis is down, the document has the webhooks that were read last. Before the first read, the answer is 503.
 func TestWebhooksWithoutRedis(t *testing.T) {
 	t.Parallel()
 	var down atomic.Bool

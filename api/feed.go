@@ -8,7 +8,7 @@ import (
 	"spendhook/dispatcher/feed"
 )
 
-// defaultLimit is how many events a page of a feed has.
+// defaultLimit is the maximum number of events of a page without the parameter limit.
 const defaultLimit = 100
 
 // ReadSubscriberFeed is GET /api/v1/subscribers/{uuid}/feed. While it waits for events, it has no memory for

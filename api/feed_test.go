@@ -1,12 +1,10 @@
 package api
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,7 +12,6 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/dispatcher/feed"
-	"spendhook/events/sequence"
 	"spendhook/internal/invalid"
 )
 
@@ -53,7 +50,7 @@ func TestFeedParameters(t *testing.T) {
 	}
 }
 
-// A reader waits for an event that matches, past those that do not.
+// A reader waits for the next event that matches, and skips those that do not.
 func TestFeedWaits(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
@@ -88,48 +85,29 @@ func TestFeedWaits(t *testing.T) {
 	}
 }
 
-// waits counts the requests that wait for an event.
-type waits struct {
-	feedReader
-	waiting atomic.Int64
-	refuse  error
-}
-
-func (w *waits) Wait(ctx context.Context, company uuid.UUID, after int64) (bool, error) {
-	if w.refuse != nil {
-		return false, w.refuse
-	}
-	w.waiting.Add(1)
-	return w.feedReader.Wait(ctx, company, after)
-}
-
-// Readers that wait hold no memory of answers, and end at once when the daemon stops.
+// Readers that wait hold no memory of answers, and end at once when the daemon stops. A reader above the limit
+// of waiting readers is refused.
 func TestWaitingReadersHoldNoMemory(t *testing.T) {
 	t.Parallel()
-	w := &waits{}
-	h := setup(t, func(o *Options) {
-		w.feedReader = o.Feed
-		o.Feed, o.AnswerBytes = w, 5*pageBytes
-	})
+	var reader *feed.Reader
+	h := setup(t, func(o *Options) { reader, o.AnswerBytes = o.Feed, 5*pageBytes })
 	path := h.feed("A")
-	var reading sync.WaitGroup
-	const readers = 10
-	for range readers {
-		reading.Go(func() {
-			if page := as[gen.Feed](h.call("GET", path+"?wait=30s", "").want(http.StatusOK)); len(page.Content) != 0 {
-				t.Errorf("read %+v", page)
-			}
-		})
+	const mayWait = 16
+	answers := make(chan answer, mayWait+1)
+	for range cap(answers) {
+		go func() { answers <- h.call("GET", path+"?wait=30s", "") }()
 	}
-	eventually(t, func() bool { return w.waiting.Load() >= readers })
-	h.call("GET", "/api/v1/events", "").want(http.StatusOK)
-	w.feedReader.(*feed.Reader).Close()
-	reading.Wait()
-	w.refuse = sequence.ErrTooManyWaiting
-	if refused := h.call("GET", path+"?wait=1s", "").want(http.StatusTooManyRequests, "TOO_MANY_WAITING"); refused.Header().Get("Retry-After") == "" {
+	if refused := (<-answers).want(http.StatusTooManyRequests, "TOO_MANY_WAITING"); refused.Header().Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}
+	h.call("GET", "/api/v1/events", "").want(http.StatusOK)
 	h.call("GET", path, "").want(http.StatusOK)
+	reader.Close()
+	for range mayWait {
+		if page := as[gen.Feed]((<-answers).want(http.StatusOK)); len(page.Content) != 0 {
+			t.Errorf("read %+v", page)
+		}
+	}
 }
 
 // A reader that waits as long as it may, 30 s, gets its answer before the operation times out.

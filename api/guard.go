@@ -105,9 +105,9 @@ func (s *server) identify(next http.Handler) http.Handler {
 	})
 }
 
-// hasBoundCertificate reports whether a request may use its token: a token that is bound to a certificate
+// certificateMatches reports whether a request may use its token: a token that is bound to a certificate
 // needs that certificate (RFC 8705 section 3), an unbound token needs none.
-func hasBoundCertificate(r *http.Request, c *auth.Caller) bool {
+func certificateMatches(r *http.Request, c *auth.Caller) bool {
 	return c.Thumbprint == "" ||
 		subtle.ConstantTimeCompare([]byte(clientcert.ThumbprintFrom(r.Context())), []byte(c.Thumbprint)) == 1
 }

@@ -43,8 +43,10 @@ import (
 	"spendhook/events/sequence"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
+	"spendhook/internal/peer"
 	"spendhook/internal/pgtest"
 	"spendhook/internal/redistest"
+	"spendhook/internal/requestmemory"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/storage"
 	"spendhook/storage/billing"
@@ -90,7 +92,7 @@ func setupOn(t *testing.T, client redis.UniversalClient, adjust ...func(*Options
 	o := domainOf(t, client, slog.New(slog.NewTextHandler(h.seen, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	o.Keys, o.Verifier = h.keys, verifierOf(h.keys)
 	o.Metrics = NewMetrics(prometheus.NewRegistry())
-	log := audit.Open(audit.Options{Store: audit.NewStore(client), Dir: t.TempDir(), Logger: o.Logger})
+	log := audit.Open(audit.Options{Client: client, Dir: t.TempDir(), Logger: o.Logger})
 	t.Cleanup(log.Close)
 	o.Audit = log
 	o.Timeout = patient
@@ -111,8 +113,8 @@ func domainOf(tb testing.TB, client redis.UniversalClient, logger *slog.Logger) 
 	return domainBehind(tb, client, logger, egress.New(egress.Options{AllowLoopback: true}), nil)
 }
 
-// domainBehind is a started domain whose deliveries go through a guard; resolve
-// judges the hosts of callback URLs, nil takes all.
+// domainBehind is a started domain whose deliveries go through a guard. Resolve
+// checks the hosts of callback URLs; nil accepts all.
 func domainBehind(tb testing.TB, client redis.UniversalClient, logger *slog.Logger, guard *egress.Guard, resolve func(context.Context, string) error) Options {
 	tb.Helper()
 	policy := delivery.Policy{
@@ -147,8 +149,9 @@ func domainBehind(tb testing.TB, client redis.UniversalClient, logger *slog.Logg
 		SignEd25519: true,
 		EventTypes:  eventtype.NewStore(client, nil, time.Now),
 		Sessions:    session.NewStore(client, nil),
-		Deliveries:  d.Deliveries, Redelivery: d.Redelivery, Inspector: inspector, Feed: reader, Dispatcher: d,
+		Dispatcher:  d, Inspector: inspector, Feed: reader,
 		Idempotency: idempotency.New(client, sealtest.Keyring()), Logger: logger,
+		Peers: peer.New(peer.Options{}), Bodies: requestmemory.NewBodies(nil, nil),
 	})
 }
 
@@ -182,7 +185,7 @@ func start(tb testing.TB, d *dispatcher.Dispatcher, publisher *publish.Publisher
 // ofAll reports whether an operation is about what belongs to no company.
 func (o *operation) ofAll() bool { return slices.Contains(o.scopes, "platform") }
 
-// tokenFor is one that may do the operation.
+// tokenFor returns a token that may call the operation.
 func (h *harness) tokenFor(o *operation) string {
 	h.t.Helper()
 	if o.ofAll() {
@@ -194,11 +197,11 @@ func (h *harness) tokenFor(o *operation) string {
 // documentedRoutes are the operations of the document.
 func documentedRoutes(t *testing.T) routes {
 	t.Helper()
-	_, all, err := loadDocument()
+	doc, err := parse()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return all
+	return doc.routes()
 }
 
 // parsed is the document.

@@ -200,7 +200,7 @@ var keyless = map[string]string{
 	"issueToken":           "RFC 6749 has its own rules",
 }
 
-// Every POST that creates or sends something is carried out once for a key, and says so.
+// Every POST that creates or sends something documents Idempotency-Key, and is carried out once for a key.
 func TestEveryPostHonoursAKey(t *testing.T) {
 	t.Parallel()
 	w := setupTwo(t)

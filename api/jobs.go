@@ -27,7 +27,7 @@ func (s *server) RetryDeliveries(ctx context.Context, q *request, in gen.RetryRe
 	} else if err := s.chargeRetry(ctx, q, wanted); err != nil {
 		return reply{}, err
 	}
-	job, err := s.opts.Redelivery.RetryAll(ctx, wanted)
+	job, err := s.opts.Dispatcher.Redelivery.RetryAll(ctx, wanted)
 	q.auditTarget(&q.company, "job", job.UUID.String())
 	return startedJob(job), err
 }
@@ -74,7 +74,7 @@ const retryPage = 500
 func (s *server) chargeRetry(ctx context.Context, q *request, r redelivery.RetryRequest) error {
 	f := r.Matching()
 	f.Size = retryPage
-	page, err := s.opts.Deliveries.List(ctx, f)
+	page, err := s.opts.Dispatcher.Deliveries.List(ctx, f)
 	if err != nil {
 		return err
 	}
@@ -87,26 +87,26 @@ func (s *server) ListJobs(ctx context.Context, q *request, p gen.ListJobsParams)
 		Company: q.company, Subscriber: p.SubscriberUUID, Kinds: valuesOf[redelivery.JobKind](p.Kind), Statuses: valuesOf[redelivery.JobStatus](p.Status),
 		Cursor: textOf(p.Cursor), Size: or(p.Size, defaultSize),
 	}
-	page, err := s.opts.Redelivery.Jobs(ctx, f)
+	page, err := s.opts.Dispatcher.Redelivery.Jobs(ctx, f)
 	return byCursor(q, f.Size, page.Items, page.Next, shownJob), err
 }
 
 // GetJob is GET /api/v1/jobs/{jobUuid}.
 func (s *server) GetJob(ctx context.Context, q *request, id gen.JobPath) (reply, error) {
-	job, err := s.opts.Redelivery.Job(ctx, q.company, id)
+	job, err := s.opts.Dispatcher.Redelivery.Job(ctx, q.company, id)
 	return ok(shownJob(job)), err
 }
 
 // CancelJob is POST /api/v1/jobs/{jobUuid}/cancel.
 func (s *server) CancelJob(ctx context.Context, q *request, id gen.JobPath, _ gen.CompanyScope) (reply, error) {
-	job, err := s.opts.Redelivery.Cancel(ctx, q.company, id)
+	job, err := s.opts.Dispatcher.Redelivery.Cancel(ctx, q.company, id)
 	return ok(shownJob(job)), err
 }
 
 // EraseCompany is DELETE /api/v1/companies/{uuid}.
 func (s *server) EraseCompany(ctx context.Context, q *request, company gen.CompanyPath) (reply, error) {
 	q.auditTarget(&company, "company", company.String())
-	job, err := s.opts.Redelivery.Erase(ctx, company)
+	job, err := s.opts.Dispatcher.Redelivery.Erase(ctx, company)
 	return startedJob(job), err
 }
 

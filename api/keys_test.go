@@ -13,7 +13,7 @@ import (
 
 const testIssuer = "https://spendhook.test"
 
-// memoryKeys is where keys are when a test has no database.
+// memoryKeys stores keys in memory.
 type memoryKeys struct {
 	mu   sync.Mutex
 	rows []keys.Key
@@ -35,7 +35,7 @@ func (m *memoryKeys) Change(_ context.Context, decide func([]keys.Key) ([]keys.K
 	return slices.Clone(m.rows), err
 }
 
-// newKeys opens keys of their own.
+// newKeys returns a signer with new keys.
 func newKeys(tb testing.TB) *keys.Signer {
 	tb.Helper()
 	return openKeysIn(tb, tb.TempDir(), &memoryKeys{})

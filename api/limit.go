@@ -21,7 +21,7 @@ import (
 // request above a limit (429) takes none. A request with more items than the burst takes the whole burst.
 type Limits struct {
 	limiter *ratelimit.Limiter
-	now     atomic.Pointer[[2]ratelimit.Limit] // of a client and of a company
+	current atomic.Pointer[[2]ratelimit.Limit] // of a client and of a company
 }
 
 // NewLimits returns Limits. Client is the limit of each credential, company that of all credentials of
@@ -35,7 +35,7 @@ func NewLimits(limiter *ratelimit.Limiter, client, company ratelimit.Limit) *Lim
 // Change replaces the limits, also while requests are served.
 func (l *Limits) Change(client, company ratelimit.Limit) {
 	client.Name, company.Name = limitClient, limitCompany
-	l.now.Store(&[2]ratelimit.Limit{client, company})
+	l.current.Store(&[2]ratelimit.Limit{client, company})
 }
 
 // The limits, as metrics and headers name them.
@@ -44,8 +44,9 @@ const (
 	limitCompany = "company"
 )
 
-// charge takes n tokens for a request that has taken some already; it returns those above n. It sets
-// the headers with the tokens that are left. After an error, a 429, the request has taken none.
+// charge makes the request take n tokens in place of those that it has taken before: it takes the
+// difference from each bucket, or returns it. It sets the headers with the tokens that are left. After
+// an error, a 429, the request has taken none.
 func (s *server) charge(ctx context.Context, q *request, taken, n int) error {
 	if s.opts.Limits == nil {
 		return nil
@@ -82,8 +83,8 @@ type bucket struct {
 
 func (l *Limits) buckets(c *auth.Caller) []bucket {
 	var list []bucket
-	now := l.now.Load()
-	client, company := now[0], now[1]
+	current := l.current.Load()
+	client, company := current[0], current[1]
 	if client.PerSecond > 0 {
 		list = append(list, bucket{client, limitKey(c)})
 	}
@@ -93,8 +94,8 @@ func (l *Limits) buckets(c *auth.Caller) []bucket {
 	return list
 }
 
-// adjust takes n tokens from a bucket for a request that has taken some already. Both numbers count as
-// the burst at most.
+// adjust makes a request take n tokens of one bucket in place of those taken before. A number above
+// the burst counts as the burst.
 func (l *Limits) adjust(ctx context.Context, b bucket, taken, n int) ratelimit.Decision {
 	more := min(n, b.limit.Burst) - min(taken, b.limit.Burst)
 	if more < 0 {

@@ -17,7 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/delivery"
 	"spendhook/events"
 	"spendhook/internal/ratelimit"
 	"spendhook/internal/redistest"
@@ -67,7 +66,7 @@ func TestRequestsOfACredentialAreLimited(t *testing.T) {
 	}
 }
 
-// Two credentials of one company share its limit, and another company's has none of it.
+// Two credentials of one company share its limit, which does not apply to another company.
 func TestACompanyIsLimited(t *testing.T) {
 	t.Parallel()
 	h := limited(t, redistest.New(t), 100, 4)
@@ -222,46 +221,45 @@ func TestQuotaOfSubscribers(t *testing.T) {
 		bearer(h.mint(&other, allScopes))).want(http.StatusCreated)
 }
 
-// replayed answers for n deliveries of each replay.
-type replayed struct {
-	redeliveryService
-	n   int
-	err error
-}
-
-func (r replayed) Replay(context.Context, events.Ref, []uuid.UUID) ([]delivery.Delivery, error) {
-	one := delivery.Delivery{Record: delivery.Record{EventType: "A", Status: delivery.StatusPending}}
-	return slices.Repeat([]delivery.Delivery{one}, r.n), r.err
-}
-
 func array(n int) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(`{"id":"x"},`, n), ",") + "]"
 }
 
-func subscriberNames(n int) string {
-	var ids []string
-	for range n {
-		ids = append(ids, `"`+uuid.NewString()+`"`)
+// subscribed creates n subscribers, of which two get events of type A, and accepts the events A and C of these types.
+func (o *Options) subscribed(t *testing.T, company uuid.UUID, n int) (subs []string) {
+	t.Helper()
+	for i := range n {
+		sub, err := o.Subscribers.Create(t.Context(), company, subscribers.Settings{
+			Name: new("n"), CallbackURL: new("http://127.0.0.1:9/" + strconv.Itoa(i)), Events: &[]string{[]string{"A", "A", "B"}[min(i, 2)]},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		subs = append(subs, `"`+sub.UUID.String()+`"`)
 	}
-	return `{"subscriberUuids":[` + strings.Join(ids, ",") + `]}`
+	var list []events.Event
+	for _, kind := range []string{"A", "C"} {
+		list = append(list, events.Event{ID: kind, CompanyUUID: company, Type: kind, Timestamp: time.Now()})
+	}
+	if _, err := o.Publisher.Accept(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	return subs
 }
 
 // A request takes a token for each item from the limits of its credential and of
 // its company, 20 and 14 at first, and nothing when it is refused.
 func TestItemsAreCounted(t *testing.T) {
 	t.Parallel()
-	const ingest, cards, replay = "/api/v1/events", "/api/v3/cards/bulk-create", "/api/v1/events/e-1/replay"
+	const ingest, cards, replay = "/api/v1/events", "/api/v3/cards/bulk-create", "/api/v1/events/A/replay"
 	card := `{"type":"VIRTUAL","alias":"a","userUuid":"` + uuid.NewString() + `"}`
 	type request struct {
 		path, body      string
 		status          int
 		client, company int // what is left
 	}
-	for name, c := range map[string]struct {
-		recovery replayed
-		requests []request
-	}{
-		"events": {requests: []request{
+	for name, requests := range map[string][]request{
+		"events": {
 			{ingest, array(4), 202, 16, 10},
 			{ingest, array(11), 429, 16, 10},
 			{ingest, array(1), 202, 15, 9},
@@ -269,49 +267,44 @@ func TestItemsAreCounted(t *testing.T) {
 			{ingest, `[{"id":"x"`, 400, 13, 7},
 			{ingest, array(7), 202, 6, 0},
 			{ingest, array(1), 429, 6, 0},
-		}},
-		"more events than a bucket holds": {requests: []request{
+		},
+		"more events than a bucket holds": {
 			{ingest, array(15), 202, 5, 0},
 			{ingest, array(15), 429, 5, 0},
-		}},
-		"more events than both hold": {requests: []request{
+		},
+		"more events than both hold": {
 			{ingest, array(50), 202, 0, 0},
-		}},
-		"more events than there are": {requests: []request{
+		},
+		"more events than there are": {
 			{ingest, array(1), 202, 19, 13},
 			{ingest, array(50), 429, 19, 13},
-		}},
-		"bulk": {requests: []request{
+		},
+		"bulk": {
 			{cards, bulkOf(card, card, card), 202, 17, 11},
 			{cards, bulkOf(card, `{"x":1}`), 400, 16, 10},
 			{cards, bulkOf(slices.Repeat([]string{card}, 12)...), 429, 16, 10},
-		}},
-		"replay": {recovery: replayed{n: 2}, requests: []request{
-			{replay, "", 202, 18, 12},                  // there are three subscribers
-			{replay, subscriberNames(5), 202, 16, 10},  // as many deliveries as were made
-			{replay, subscriberNames(11), 429, 16, 10}, // as many as there may be
-		}},
-		"replay to nobody": {requests: []request{{replay, "", 202, 19, 13}}},
-		"replay that fails": {recovery: replayed{err: events.ErrNotFound}, requests: []request{
-			{replay, "", 404, 19, 13},
-		}},
+		},
+		"replay": {
+			{replay, "", 202, 18, 12},   // there are eleven subscribers
+			{replay, "5", 202, 16, 10},  // as many deliveries as were made
+			{replay, "11", 429, 16, 10}, // as many as there may be
+		},
+		"replay to nobody":  {{"/api/v1/events/C/replay", "", 202, 19, 13}},
+		"replay that fails": {{"/api/v1/events/D/replay", "", 404, 19, 13}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			client := redistest.New(t)
+			var subs []string
 			h := limited(t, client, 20, 14, func(o *Options) {
-				c.recovery.redeliveryService, o.Redelivery = o.Redelivery, c.recovery
 				o.CardJobs = acceptAll{}
-				for i := range 3 {
-					if _, err := o.Subscribers.Create(t.Context(), someCompany, subscribers.Settings{
-						Name: new("n"), CallbackURL: new("http://127.0.0.1:9/" + strconv.Itoa(i)), Events: new([]string{"A"}),
-					}); err != nil {
-						t.Fatal(err)
-					}
-				}
+				subs = o.subscribed(t, someCompany, 11)
 			})
 			token := bearer(h.mintAs("one", &someCompany, allScopes))
-			for i, r := range c.requests {
+			for i, r := range requests {
+				if n, err := strconv.Atoi(r.body); err == nil { // as many named subscribers
+					r.body = `{"subscriberUuids":[` + strings.Join(subs[:n], ",") + `]}`
+				}
 				a := h.call("POST", r.path, r.body, token)
 				want := fmt.Sprintf(`"client";r=%d;`, r.client)
 				company := fmt.Sprintf(`"company";r=%d;`, r.company)

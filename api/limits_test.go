@@ -111,7 +111,7 @@ func (h *harness) bodyLimits(method, target string, media *openapi3.MediaType) {
 	}
 }
 
-// names reports whether a 400 is about the field or what is in it.
+// names reports whether a 400 is about the field or a part of it.
 func names(a answer, field string) bool {
 	if a.Code != http.StatusBadRequest {
 		return false
@@ -190,7 +190,7 @@ func listOf(s *openapi3.Schema, n int, typed bool) any {
 	return strings.Join(texts, ", ")
 }
 
-// texts are samples of a string without a format, after those that are bad anyway.
+// texts returns samples of a string without a format. Bad begins with the given ones.
 func texts(name string, s *openapi3.Schema, before []any) (good, bad []any) {
 	bad = before
 	if s.MaxLength != nil {

@@ -118,7 +118,7 @@ func TestASubscriberMayLoseItsLastEvent(t *testing.T) {
 	h.call("PATCH", "/api/v1/subscribers/"+sub.UUID.String(), `{"events":[]}`).wantField("events", "REQUIRED")
 }
 
-// Two lists as long as they may be get an answer, and more than that a problem.
+// A request with two lists of the maximum length is answered; one with more bytes in its head is refused.
 func TestTheHeadOfARequestHasItsLimit(t *testing.T) {
 	t.Parallel()
 	h := setup(t)

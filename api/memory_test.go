@@ -15,7 +15,7 @@ import (
 	"spendhook/api/gen"
 )
 
-// slowReader takes nothing of an answer until it is let go.
+// slowReader reads nothing of an answer until its gate opens.
 type slowReader struct {
 	*httptest.ResponseRecorder
 	begun *sync.WaitGroup
@@ -59,7 +59,7 @@ func TestAnswersUnderWayAreBounded(t *testing.T) { // not parallel: it looks at 
 			codes <- w.Code
 		})
 	}
-	// Who is not served is refused once the time-out has passed, and then has begun.
+	// A refusal after the time-out begins an answer too.
 	begun.Wait()
 	if grown := heap() - before; grown > 64<<20 {
 		t.Errorf("the heap grew by %d MiB", grown>>20)
@@ -118,7 +118,7 @@ func (w *largestWrite) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-// What a list was asked for and what it gives is told in the same way by all.
+// All lists report the page size that was used in the same way.
 func TestAClampedSizeIsTold(t *testing.T) {
 	t.Parallel()
 	h := setup(t)

@@ -14,7 +14,7 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// errLoading is one that Redis will recover from.
+// errLoading is a temporary error of Redis.
 var errLoading = fmt.Errorf("sekrit: %w", redis.ErrClosed)
 
 func TestUnknownErrorsAndPanicsArePlain500(t *testing.T) {

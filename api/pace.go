@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// maxOwed bounds how long an answer is delayed. While an account owes more, its
-	// reads (GET) are refused.
-	maxOwed = 2 * time.Second
-	// paceBurst is how far the bytes of an account may be ahead of the rate.
+	// maxPaceDelay bounds how long an answer is delayed. While an account is further ahead of the
+	// rate, its reads (GET) are refused.
+	maxPaceDelay = 2 * time.Second
+	// paceBurst is how far the bytes of an account may be ahead of the rate without a delay.
 	paceBurst = time.Second
 	// maxPaced is how many accounts a pacer knows; the least used are forgotten.
 	maxPaced = 10_000
@@ -34,30 +34,31 @@ type pacer struct {
 	perSecond int64
 	now       func() time.Time
 
-	mu   sync.Mutex
-	paid *lru.Cache[string, time.Time] // when the rate has covered the bytes of an account
+	mu      sync.Mutex
+	covered *lru.Cache[string, time.Time] // when the rate has covered the bytes of an account
 }
 
 func newPacer(perSecond int64, now func() time.Time) *pacer {
-	paid, err := lru.New[string, time.Time](maxPaced)
+	covered, err := lru.New[string, time.Time](maxPaced)
 	if err != nil {
 		panic(err) // only for a size of 0
 	}
-	return &pacer{perSecond: perSecond, now: now, paid: paid}
+	return &pacer{perSecond: perSecond, now: now, covered: covered}
 }
 
-// add counts bytes that an account has read, and returns how long they are above the rate.
+// add counts bytes that an account has read, and returns the delay until the rate and its burst
+// cover them.
 func (p *pacer) add(account string, bytes int64) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
-	paid, _ := p.paid.Get(account)
-	if paid.Before(now) {
-		paid = now
+	covered, _ := p.covered.Get(account)
+	if covered.Before(now) {
+		covered = now
 	}
-	paid = paid.Add(time.Duration(float64(bytes) / float64(p.perSecond) * float64(time.Second)))
-	p.paid.Add(account, paid)
-	return max(0, paid.Sub(now)-paceBurst)
+	covered = covered.Add(time.Duration(float64(bytes) / float64(p.perSecond) * float64(time.Second)))
+	p.covered.Add(account, covered)
+	return max(0, covered.Sub(now)-paceBurst)
 }
 
 // delayEnd delays the end of an answer, or the next part of a long list, when the account reads
@@ -74,13 +75,13 @@ func (s *server) delayEnd(ctx context.Context, w http.ResponseWriter) {
 	case rec.request.paced:
 		bytes := rec.bytes
 		rec.bytes = 0
-		pause.For(ctx, min(s.pacer.add(account(rec.request.Caller), bytes), maxOwed))
+		pause.For(ctx, min(s.pacer.add(account(rec.request.Caller), bytes), maxPaceDelay))
 	}
 }
 
-// checkPace returns a 503 while an account owes more than maxOwed.
+// checkPace returns a 503 while an account is further ahead of the rate than maxPaceDelay.
 func (s *server) checkPace(account string) error {
-	if s.pacer.add(account, 0) <= maxOwed {
+	if s.pacer.add(account, 0) <= maxPaceDelay {
 		return nil
 	}
 	return newProblem("OVERLOADED", "More bytes of lists are read than %d MiB a second; try again.", s.pacer.perSecond>>20)

@@ -21,7 +21,7 @@ func TestPacerDelaysBytesAboveTheRate(t *testing.T) {
 		}
 	}
 	if got := p.add("b", 100); got != 0 {
-		t.Errorf("another account owes %v", got)
+		t.Errorf("the delay of another account is %v", got)
 	}
 	now = now.Add(time.Second)
 	if got := p.add("a", 0); got != time.Second {
@@ -33,17 +33,17 @@ func TestPacerDelaysBytesAboveTheRate(t *testing.T) {
 	}
 }
 
-func TestListsAreRefusedWhileAnAccountOwesTooMuch(t *testing.T) {
+func TestListsAreRefusedWhileAnAccountIsFarAboveTheRate(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	s := &server{pacer: newPacer(100, func() time.Time { return now })}
 	s.pacer.add("a", 300)
 	if err := s.checkPace("a"); err != nil {
-		t.Errorf("it owes 2 s: %v", err)
+		t.Errorf("after 2 s above the rate: %v", err)
 	}
 	s.pacer.add("a", 1)
 	if err := s.checkPace("a"); err == nil {
-		t.Error("it owes more than 2 s, and is not refused")
+		t.Error("more than 2 s above the rate, and not refused")
 	}
 	if err := s.checkPace("b"); err != nil {
 		t.Errorf("another account: %v", err)
@@ -69,7 +69,7 @@ func TestReadingIsPaced(t *testing.T) {
 	h.call("GET", "/api/v1/events", "", bearer(h.mint(&other, allScopes))).want(http.StatusOK)
 }
 
-// Each list, the feed and the export are refused while the account owes too much.
+// Each list, the feed and the export are refused while the account is far above the rate.
 func TestEveryListIsPaced(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
@@ -98,7 +98,7 @@ func TestEveryListIsPaced(t *testing.T) {
 	h.call("GET", "/api/v1/events", "", bearer(h.mint(&other, allScopes))).want(http.StatusOK)
 }
 
-// What a feed and an export write counts, and what a request for one resource writes does not.
+// The bytes of a feed and of an export count; those of a single resource do not.
 func TestFeedsAndExportsCountTheirBytes(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
@@ -118,7 +118,7 @@ func TestFeedsAndExportsCountTheirBytes(t *testing.T) {
 		{"/api/v1/audit?from=2026-01-01T00:00:00Z", mediaNDJSON, true},
 	} {
 		name := h.company.String()
-		before, _ := s.pacer.paid.Get(name)
+		before, _ := s.pacer.covered.Get(name)
 		r := httptest.NewRequestWithContext(t.Context(), "GET", c.target, nil)
 		bearer(h.token)(r)
 		r.Header.Set("Accept", c.accept)
@@ -126,7 +126,7 @@ func TestFeedsAndExportsCountTheirBytes(t *testing.T) {
 		if h.handler.ServeHTTP(w, r); w.Code != http.StatusOK {
 			t.Errorf("%s: %d", c.target, w.Code)
 		}
-		if after, _ := s.pacer.paid.Get(name); after.After(before) != c.counts {
+		if after, _ := s.pacer.covered.Get(name); after.After(before) != c.counts {
 			t.Errorf("%s: its bytes count: %v, want %v", c.target, after.After(before), c.counts)
 		}
 	}

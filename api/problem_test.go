@@ -46,7 +46,7 @@ func errorsText() []byte {
 	return b.Bytes()
 }
 
-// Every code in the source is explained, and none that is not there.
+// The document explains every code in the source, and no other.
 func TestEveryCodeIsExplained(t *testing.T) {
 	t.Parallel()
 	places := regexp.MustCompile(`(?:newProblem\(|fieldProblem\([^,]+, |\.Add\([^,]+(?:\([^)]*\))?, |\.Err\w+, |keyReused += )"([A-Z][A-Z0-9_]+)"`)
@@ -82,7 +82,7 @@ func TestEveryCodeIsExplained(t *testing.T) {
 	}
 }
 
-// The type of a problem leads to what is said of its code.
+// The type of a problem links to the explanation of its code.
 func TestTypesLeadToTheirExplanation(t *testing.T) {
 	t.Parallel()
 	h := setup(t)

@@ -131,7 +131,7 @@ func TestQuarantinedEventIsMended(t *testing.T) {
 	}
 }
 
-// An event that is dropped is pending no more, and its id stays known.
+// A dropped event is no longer pending, and its id stays known.
 func TestQuarantinedEventIsDropped(t *testing.T) {
 	t.Parallel()
 	w := setupDamaged(t)

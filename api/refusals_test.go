@@ -10,7 +10,7 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// A client that asks again at once is answered late, and so asks less.
+// A refusal is delayed, so that a client that repeats it at once sends fewer requests.
 func TestARefusalIsAnsweredLate(t *testing.T) {
 	t.Parallel()
 	h := limited(t, redistest.New(t), 1, 100)

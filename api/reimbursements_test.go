@@ -14,7 +14,7 @@ import (
 
 const reimbursementsPath = "/api/v3/reimbursements"
 
-// reimbursement imports one of ann's with the given members beside the usual ones.
+// reimbursement imports a reimbursement of ann with default members and the given ones.
 func (h *spendHarness) reimbursement(members string) uuid.UUID {
 	h.t.Helper()
 	id := uuid.New()
@@ -54,7 +54,7 @@ func (h *spendHarness) wantReimbursements(query string, want ...uuid.UUID) {
 	}
 }
 
-// dated imports one whose audit has the day under the name, beside the rest.
+// dated imports a reimbursement whose audit member of that name is the day.
 func (h *spendHarness) dated(name, day string) uuid.UUID {
 	h.t.Helper()
 	audit := map[string]string{"requestCreationDate": "2026-01-01", "lastUpdateDate": "2026-06-01"}

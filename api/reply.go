@@ -33,15 +33,16 @@ type reply struct {
 	content  any
 	body     []byte // the encoded content, without write
 	header   http.Header
-	secret   bool                  // the content holds a secret: stored for an Idempotency-Key, it is encrypted
-	write    func(io.Writer) error // encodes a large content as it is written; nil for another one
-	bytes    int64                 // about what the answer takes in memory
-	readPath string                // the path to read the content later, for an answer that may be large
+	secret   bool                  // the content has a secret: it is encrypted when it is stored for an Idempotency-Key
+	write    func(io.Writer) error // writes a large content as a stream; nil: body is written
+	bytes    int64                 // the estimated memory of the answer
+	readPath string                // the path from which a large content can be read later
 }
 
 func ok(content any) reply { return reply{status: http.StatusOK, content: content} }
 
-// streamed is ok for a large content, which takes about that many bytes.
+// streamed is the answer 200 with a large content, which is encoded as it is written. Bytes is its
+// estimated memory.
 func streamed(content any, bytes int64) reply {
 	rep := ok(content)
 	rep.bytes, rep.write = bytes, func(w io.Writer) error { return json.MarshalWrite(w, content, encoding) }
@@ -57,7 +58,7 @@ func created(content any, path string) reply {
 
 func noContent() reply { return reply{status: http.StatusNoContent} }
 
-// with adds a header that the answer has beside the usual ones.
+// with sets a header of the answer.
 func (r reply) with(name, value string) reply {
 	r.header = maps.Clone(r.header)
 	if r.header == nil {
@@ -184,7 +185,7 @@ func send(w http.ResponseWriter, rep reply) {
 // encode writes times as RFC 3339 in UTC with milliseconds.
 func encode(v any) ([]byte, error) { return json.Marshal(v, encoding) }
 
-// encoded is encode for a value that can be encoded.
+// encoded is encode for a value whose encoding cannot fail.
 func encoded(v any) []byte {
 	text, err := encode(v)
 	if err != nil {

@@ -72,7 +72,7 @@ func (s *server) authenticate(r *http.Request) (*auth.Caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !hasBoundCertificate(r, verified) {
+	if !certificateMatches(r, verified) {
 		return nil, invalidToken()
 	}
 	return verified, nil

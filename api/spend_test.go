@@ -16,7 +16,9 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/internal/idempotency"
+	"spendhook/internal/peer"
 	"spendhook/internal/redistest"
+	"spendhook/internal/requestmemory"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/storage"
 	"spendhook/storage/cards"
@@ -44,8 +46,8 @@ func TestSpend(t *testing.T) {
 // patient is for machines that are busy with other tests.
 const patient = 20 * time.Second
 
-// runSuites runs the tests of all suites side by side on one database, but for
-// those that do the work of jobs: a worker takes the items of any.
+// runSuites runs the tests of all suites in parallel on one database, except those that process jobs,
+// because a worker takes the items of any job.
 func runSuites(t *testing.T, options func(*testing.T) storage.Options) {
 	t.Helper()
 	open := func(t *testing.T) *storage.DB { t.Helper(); return storagetest.Open(t, options(t)) }
@@ -89,6 +91,7 @@ func spendSetup(t *testing.T, db *storage.DB) *spendHarness {
 	h.options = withSpend(db, Options{
 		Idempotency: idempotency.New(redistest.New(t), sealtest.Keyring()), Timeout: patient,
 		Keys: h.keys, Verifier: verifierOf(h.keys), Logger: slog.New(slog.NewTextHandler(h.seen, nil)),
+		Peers: peer.New(peer.Options{}), Bodies: requestmemory.NewBodies(nil, nil),
 	})
 	h.options.CardJobs = counting{submitter{h.options.Cards}, h.jobs}
 	if h.handler, err = New(h.options); err != nil {

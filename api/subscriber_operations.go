@@ -32,7 +32,7 @@ func (s *server) GetSubscriberStats(ctx context.Context, q *request, id gen.Subs
 	if _, err := s.opts.Subscribers.Get(ctx, q.company, id); err != nil {
 		return reply{}, err
 	}
-	all, err := s.opts.Deliveries.Stats(ctx, q.company, id)
+	all, err := s.opts.Dispatcher.Deliveries.Stats(ctx, q.company, id)
 	if err != nil {
 		return reply{}, err
 	}
@@ -55,7 +55,7 @@ func (s *server) PauseSubscriber(ctx context.Context, q *request, id gen.Subscri
 func (s *server) ResumeSubscriber(ctx context.Context, q *request, id gen.SubscriberPath, in gen.ResumeRequest) (reply, error) {
 	if or(in.Drop, false) {
 		q.auditDetail("drop")
-		job, err := s.opts.Redelivery.Drop(ctx, q.company, id)
+		job, err := s.opts.Dispatcher.Redelivery.Drop(ctx, q.company, id)
 		return startedJob(job), err
 	}
 	if err := s.opts.Subscribers.Resume(ctx, q.company, id); err != nil {
@@ -70,14 +70,11 @@ func (s *server) RecoverSubscriber(ctx context.Context, q *request, id gen.Subsc
 	if err != nil {
 		return reply{}, err
 	}
-	if _, err := s.opts.Subscribers.Get(ctx, q.company, id); err != nil {
-		return reply{}, err
-	}
 	wanted.Company, wanted.Subscriber = q.company, id
 	if wanted.DryRun {
 		q.auditDetail("dry run")
 	}
-	job, err := s.opts.Redelivery.Recover(ctx, wanted)
+	job, err := s.opts.Dispatcher.Redelivery.Recover(ctx, wanted)
 	return startedJob(job), err
 }
 
@@ -113,8 +110,8 @@ func recoverRequest(in gen.RecoverRequest, now time.Time) (redelivery.RecoverReq
 // maxStatuses is how many statuses a delivery may have.
 const maxStatuses = 6
 
-// filterTestEvents is how many events a filter is tried on.
-const filterTestEvents = 100
+// maxTestEvents is how many events a filter is tried on.
+const maxTestEvents = 100
 
 // TestSubscriberFilter is POST /api/v1/subscribers/{uuid}/filter-test.
 func (s *server) TestSubscriberFilter(ctx context.Context, q *request, id gen.SubscriberPath, in gen.FilterTest) (reply, error) {
@@ -132,10 +129,10 @@ func (s *server) TestSubscriberFilter(ctx context.Context, q *request, id gen.Su
 	return ok(tryFilter(&sub, list)), err
 }
 
-// filterTestEvents are those that a filter is tried on: one, or the latest of the company.
+// filterTestEvents returns the events that a filter is tried on: the one with the id, or the latest of the company.
 func (s *server) filterTestEvents(ctx context.Context, company uuid.UUID, id *string) ([]events.Stored, error) {
 	if id == nil {
-		page, err := s.opts.Events.List(ctx, history.Filter{Company: &company, Size: filterTestEvents})
+		page, err := s.opts.Events.List(ctx, history.Filter{Company: &company, Size: maxTestEvents})
 		return page.Items, err
 	}
 	if !isEventID(*id) {

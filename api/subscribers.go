@@ -106,20 +106,12 @@ func (s *server) DeleteSubscriberEvent(ctx context.Context, q *request, p gen.De
 	if err != nil {
 		return reply{}, err
 	}
-	if err := s.auditSubscriber(ctx, q, callbackURL); err != nil {
-		return reply{}, err
-	}
 	q.auditDetail(event)
-	return noContent(), s.opts.Subscribers.RemoveEvent(ctx, q.company, callbackURL, event)
-}
-
-// auditSubscriber sets the target of the audit entry to the subscriber of a callback URL.
-func (s *server) auditSubscriber(ctx context.Context, q *request, callbackURL string) error {
-	items, _, err := s.opts.Registry.List(ctx, registry.Filter{Company: &q.company, CallbackURL: callbackURL, Size: 1})
-	if err == nil && len(items) == 1 {
-		q.auditTarget(&q.company, "subscriber", items[0].UUID.String())
+	sub, err := s.opts.Subscribers.RemoveEvent(ctx, q.company, callbackURL, event)
+	if err == nil {
+		q.auditTarget(&q.company, "subscriber", sub.UUID.String())
 	}
-	return err
+	return noContent(), err
 }
 
 // either returns the value of a field that is in the body or in the query.

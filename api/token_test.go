@@ -110,7 +110,7 @@ func TestTokenIsIssuedAndGood(t *testing.T) {
 	}
 	token := h.post("scope=events:read", basicAuth(h.id, h.secret), presenting(h.cert)).wantToken("events:read")
 	h.call(http.MethodPost, "/api/v1/events", "[]", bearer(token.AccessToken), presenting(h.cert)).want(http.StatusForbidden, "INSUFFICIENT_SCOPE")
-	// Disabled, it stops at once here, and its tokens when the daemon has looked.
+	// A disabled client gets no token. Its tokens are refused after the next Sync.
 	if _, err := h.clients.SetDisabled(t.Context(), h.id, true); err != nil {
 		t.Fatal(err)
 	}

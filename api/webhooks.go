@@ -119,23 +119,15 @@ func moveTo(schema map[string]any, place string) {
 
 func (f *webhookFrame) webhook(t eventtype.Type) map[string]any {
 	op := maps.Clone(f.Delivery)
+	summary, _, _ := strings.Cut(t.Description, "\n")
 	op["operationId"], op["tags"] = t.Name, []string{"Event types"}
-	op["summary"], op["description"] = summaryOf(t.Description), t.Description
+	op["summary"], op["description"] = summary, t.Description
 	delete(op, "security")
 	op["requestBody"] = map[string]any{
 		"required": true,
 		"content":  map[string]any{mediaJSON: map[string]any{"schema": f.body(t), "example": f.example(t)}},
 	}
 	return op
-}
-
-// summaryOf is the first line of a description, or as much of it as fits on one.
-func summaryOf(description string) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(description), "\n")
-	if text := []rune(line); len(text) > 120 {
-		return string(text[:119]) + "…"
-	}
-	return line
 }
 
 // body is the schema of an event of the type.

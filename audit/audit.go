@@ -34,7 +34,7 @@ type Entry struct {
 	RequestID   string     `json:"requestId,omitempty"`
 	Address     string     `json:"address,omitempty"`
 
-	// RecordedAt is when the entry came into the stream, which is ordered by it. An entry that is stored has none.
+	// RecordedAt is when the entry was added to the stream. List sets it.
 	RecordedAt time.Time `json:"recordedAt,omitzero"`
 }
 
@@ -78,11 +78,6 @@ type Filter struct {
 type Page struct {
 	Items []Entry
 	Next  string
-}
-
-// takesAll reports whether the filter matches every entry of its period.
-func (f Filter) takesAll() bool {
-	return f.Company == nil && f.Actor == "" && f.Action == "" && f.Target == ""
 }
 
 func (f Filter) matches(e Entry) bool {

@@ -45,12 +45,8 @@ func (l *Log) List(ctx context.Context, f Filter) (Page, error) {
 		return Page{}, nil
 	}
 	page, size := Page{}, cmp.Or(f.Size, defaultSize)
-	n := readBatch
-	if f.takesAll() {
-		n = size + 1 // one more shows whether there is a next page
-	}
-	for read := 0; read < maxRead; read += n {
-		list, err := l.opts.Store.before(ctx, place, from, to, n)
+	for range maxRead / readBatch {
+		list, err := l.before(ctx, place, from, to)
 		if err != nil {
 			return Page{}, err
 		}
@@ -63,7 +59,7 @@ func (l *Log) List(ctx context.Context, f Filter) (Page, error) {
 				page.Items = append(page.Items, e.Entry)
 			}
 		}
-		if len(list) < n {
+		if len(list) < readBatch {
 			return page, nil
 		}
 	}

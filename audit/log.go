@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/clock"
 	"spendhook/internal/pause"
@@ -28,18 +29,18 @@ const (
 
 // Options configures Open.
 type Options struct {
-	// Store is the stream in Redis. With nil, entries stay in the file, and the daemon with
-	// the same Dir moves them to Redis. List must not be called then.
-	Store *Store
+	// Client is of the Redis that has the stream. With nil, entries stay in the file, and the daemon
+	// with the same Dir moves them to Redis. List must not be called then.
+	Client redis.UniversalClient
 	// Dir has the file of the entries that wait for Redis.
 	Dir string
 	// Retention is how long entries are kept; 0 means 400 days. Beyond MaxEntries
-	// (0 means 1,000,000) the oldest go before that, which is counted and logged.
+	// (0 means 1,000,000) the oldest go before that, which is logged.
 	Retention  time.Duration
 	MaxEntries int
 
-	// Reports says whether this replica's metrics include values that all replicas share;
-	// nil: they do.
+	// Reports says whether this replica reports the values that all replicas share, so that
+	// one replica does; nil: it does.
 	Reports func() bool
 
 	Now        func() time.Time      // nil means time.Now
@@ -65,7 +66,7 @@ func Open(opts Options) *Log {
 		metrics: newMetrics(opts.Registerer, opts.Reports), cancel: cancel,
 	}
 	l.retryAt.Store(&time.Time{})
-	if opts.Store != nil {
+	if opts.Client != nil {
 		l.running.Go(func() { l.tidy(ctx) })
 	}
 	return l
@@ -106,15 +107,15 @@ func (l *Log) Close() {
 
 var errPaused = errors.New("a write to Redis failed less than a second ago")
 
-// store writes entries to Redis. For retryAfter after a failure, and without a Store, it fails
+// store writes entries to Redis. For retryAfter after a failure, and without a Client, it fails
 // at once.
 func (l *Log) store(ctx context.Context, entries []Entry) error {
-	if l.opts.Store == nil || l.opts.Now().Before(*l.retryAt.Load()) {
+	if l.opts.Client == nil || l.opts.Now().Before(*l.retryAt.Load()) {
 		return errPaused
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	if err := l.opts.Store.add(ctx, entries); err != nil {
+	if err := l.add(ctx, entries); err != nil {
 		until := l.opts.Now().Add(retryAfter)
 		l.retryAt.Store(&until)
 		l.opts.Logger.WarnContext(ctx, "audit entries wait in the data directory", "exception.message", err)
@@ -139,21 +140,6 @@ func (l *Log) tidy(ctx context.Context) {
 	}
 }
 
-// trim trims the stream within trimTimeout, and logs and counts the entries that were removed
-// before their retention.
-func (l *Log) trim(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, trimTimeout)
-	defer cancel()
-	cut, left, err := l.opts.Store.trim(ctx, l.opts.Now().Add(-l.opts.Retention), int64(l.opts.MaxEntries))
-	if cut > 0 {
-		l.metrics.cut.Add(float64(cut))
-		l.opts.Logger.ErrorContext(ctx, "audit entries were removed before their retention: there are more than audit.max_entries", "entries", cut)
-	}
-	if err == nil {
-		l.metrics.kept.Store(left)
-	}
-}
-
 // The labels of spendhook_audit_entries_total.
 const (
 	resultStored  = "stored"
@@ -163,7 +149,6 @@ const (
 
 type metrics struct {
 	entries *prometheus.CounterVec
-	cut     prometheus.Counter
 	kept    atomic.Int64
 }
 
@@ -173,10 +158,6 @@ func newMetrics(reg prometheus.Registerer, reports func() bool) *metrics {
 			Name: "spendhook_audit_entries_total",
 			Help: "Audit entries by where they went: stored in Redis, spooled to a file until Redis is back, or lost (only logged).",
 		}, []string{"result"}),
-		cut: promauto.With(reg).NewCounter(prometheus.CounterOpts{
-			Name: "spendhook_audit_cut_total",
-			Help: "Audit entries removed before their retention, because there were more than audit.max_entries.",
-		}),
 	}
 	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spendhook_audit_entries",

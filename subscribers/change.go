@@ -103,14 +103,13 @@ func (s *Store) AddEvent(ctx context.Context, company uuid.UUID, callbackURL, ev
 // that URL; one that is not there changes nothing. The last one may be removed
 // too: then the subscriber receives nothing. ErrNotFound when no subscriber
 // has the URL.
-func (s *Store) RemoveEvent(ctx context.Context, company uuid.UUID, callbackURL, event string) error {
+func (s *Store) RemoveEvent(ctx context.Context, company uuid.UUID, callbackURL, event string) (Subscriber, error) {
 	var problems invalid.Error
 	(*eventtype.Catalogue)(nil).Check(&problems, "event", event) // one that left the catalogue can be removed
-	_, err := s.changeByURL(ctx, company, callbackURL, &problems, func(sub *Subscriber) error {
+	return s.changeByURL(ctx, company, callbackURL, &problems, func(sub *Subscriber) error {
 		sub.Events = slices.DeleteFunc(sub.Events, func(e string) bool { return e == event })
 		return nil
 	})
-	return err
 }
 
 // changeByURL is change for the subscriber with the URL, if there are no problems. It finds

@@ -140,7 +140,8 @@ func TestAddAndRemoveEvent(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"PAYMENT_PAID", "EXTRA", "EXTRA", "NEVER_THERE"} {
-		noErr(t, b.Store.RemoveEvent(t.Context(), b.Company, s.CallbackURL, name))
+		_, err := b.Store.RemoveEvent(t.Context(), b.Company, s.CallbackURL, name)
+		noErr(t, err)
 	}
 	got, err := b.Store.Get(t.Context(), b.Company, s.UUID)
 	noErr(t, err)
@@ -159,13 +160,14 @@ func TestAddAndRemoveEventRefuse(t *testing.T) {
 	if got := subscriberstest.Codes(t, err); got != "event INVALID, callbackUrl INVALID" {
 		t.Errorf("codes = %s", got)
 	}
-	err = b.Store.RemoveEvent(t.Context(), b.Company, "", "")
+	_, err = b.Store.RemoveEvent(t.Context(), b.Company, "", "")
 	if got := subscriberstest.Codes(t, err); got != "event REQUIRED, callbackUrl REQUIRED" {
 		t.Errorf("codes = %s", got)
 	}
 	_, err = b.Store.AddEvent(t.Context(), b.Company, "https://example.com/other", "A")
 	wantErr(t, err, subscribers.ErrNotFound)
-	wantErr(t, b.Store.RemoveEvent(t.Context(), b.Company, "https://example.com/other", "A"), subscribers.ErrNotFound)
+	_, err = b.Store.RemoveEvent(t.Context(), b.Company, "https://example.com/other", "A")
+	wantErr(t, err, subscribers.ErrNotFound)
 }
 
 func TestAtMost100Events(t *testing.T) {

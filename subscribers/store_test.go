@@ -263,7 +263,8 @@ func TestVersionOnlyGrows(t *testing.T) {
 	step("update", err)
 	_, err = b.Store.AddEvent(t.Context(), b.Company, s.CallbackURL, "ANOTHER")
 	step("add event", err)
-	step("remove event", b.Store.RemoveEvent(t.Context(), b.Company, s.CallbackURL, "ANOTHER"))
+	_, err = b.Store.RemoveEvent(t.Context(), b.Company, s.CallbackURL, "ANOTHER")
+	step("remove event", err)
 	_, err = b.Store.RotateSecret(t.Context(), b.Company, s.UUID)
 	step("rotate", err)
 	_, err = b.Store.DisableFailing(t.Context(), b.Company, s.UUID)
@@ -322,7 +323,7 @@ func everyCall(t *testing.T, b *bundle, s subscribers.Subscriber) map[string]fun
 			return err
 		},
 		"add":     func() error { _, err := b.Store.AddEvent(ctx, b.Company, s.CallbackURL, "A"); return err },
-		"remove":  func() error { return b.Store.RemoveEvent(ctx, b.Company, s.CallbackURL, "PAYMENT_PAID") },
+		"remove":  func() error { _, err := b.Store.RemoveEvent(ctx, b.Company, s.CallbackURL, "PAYMENT_PAID"); return err },
 		"rotate":  func() error { _, err := b.Store.RotateSecret(ctx, b.Company, s.UUID); return err },
 		"disable": func() error { _, err := b.Store.DisableFailing(ctx, b.Company, s.UUID); return err },
 		"delete":  func() error { return b.Store.Delete(ctx, b.Company, s.UUID) },

@@ -3070,8 +3070,8 @@ type ClientInterface interface {
 	// The `url` of the answer opens one session of the web console, within a minute. The first browser that opens
 	// it gets the session, so give it only to its user.
 	//
-	// The session has the given scopes, which the token must have, or else all scopes of the token. It is tied to
-	// the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
+	// The session has the given scopes; the token must have each of them. Without `scopes` it has all scopes of the
+	// token. It is tied to the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
 	// needs the scope `platform`. The audit log names the creator of the link as the actor of the session's changes.
 	//
 	// The request needs a client certificate if an operation that the scopes allow needs one.
@@ -3086,8 +3086,8 @@ type ClientInterface interface {
 	// The `url` of the answer opens one session of the web console, within a minute. The first browser that opens
 	// it gets the session, so give it only to its user.
 	//
-	// The session has the given scopes, which the token must have, or else all scopes of the token. It is tied to
-	// the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
+	// The session has the given scopes; the token must have each of them. Without `scopes` it has all scopes of the
+	// token. It is tied to the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
 	// needs the scope `platform`. The audit log names the creator of the link as the actor of the session's changes.
 	//
 	// The request needs a client certificate if an operation that the scopes allow needs one.
@@ -3121,15 +3121,14 @@ type ClientInterface interface {
 
 	// RetryDeliveriesWithBody Attempt again all deliveries that match filters
 	//
-	// The filters are those of the list; the default of `status` is `DEAD`. A job attempts the deliveries that match
-	// now again, each with a new schedule, whatever its status, as the retry of a single delivery does. It leaves out
-	// deliveries with an attempt under way, and those whose subscriber is disabled or deleted. With `dryRun` the
-	// deliveries are only counted (`redelivered`). The answer is 200 if that is complete, and 202 if a job continues
-	// the count.
+	// The filters are those of the list; the default of `status` is `DEAD`. A job finds the deliveries that match
+	// at this time, and attempts them again. Each starts a new schedule, whatever its status, as in the retry of a
+	// single delivery. The job leaves out deliveries with an attempt under way, and those whose subscriber is
+	// disabled or deleted. With `dryRun` the deliveries are only counted (`redelivered`). The answer is 200 if the
+	// count is complete, and 202 if a job continues it.
 	//
-	// The job makes no further deliveries due to a subscriber that has 1,000 due deliveries. A job over several
-	// subscribers skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the
-	// others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
+	// While a subscriber has 1,000 due deliveries, the job adds no more for it. A job over several subscribers
+	// skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3138,15 +3137,14 @@ type ClientInterface interface {
 
 	// RetryDeliveries Attempt again all deliveries that match filters
 	//
-	// The filters are those of the list; the default of `status` is `DEAD`. A job attempts the deliveries that match
-	// now again, each with a new schedule, whatever its status, as the retry of a single delivery does. It leaves out
-	// deliveries with an attempt under way, and those whose subscriber is disabled or deleted. With `dryRun` the
-	// deliveries are only counted (`redelivered`). The answer is 200 if that is complete, and 202 if a job continues
-	// the count.
+	// The filters are those of the list; the default of `status` is `DEAD`. A job finds the deliveries that match
+	// at this time, and attempts them again. Each starts a new schedule, whatever its status, as in the retry of a
+	// single delivery. The job leaves out deliveries with an attempt under way, and those whose subscriber is
+	// disabled or deleted. With `dryRun` the deliveries are only counted (`redelivered`). The answer is 200 if the
+	// count is complete, and 202 if a job continues it.
 	//
-	// The job makes no further deliveries due to a subscriber that has 1,000 due deliveries. A job over several
-	// subscribers skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the
-	// others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
+	// While a subscriber has 1,000 due deliveries, the job adds no more for it. A job over several subscribers
+	// skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3205,8 +3203,8 @@ type ClientInterface interface {
 	// `companyUuid` and `subscriberUuid`, and depending on the type `consecutiveFailures` and
 	// `failingSince`, or `reason`, or `eventId`, `event`, `attempts` and `reason`. In a minute, at
 	// most 60 of a type are accepted for one subscriber, and 300 of a type for all subscribers of a company.
-	// A minute later one summary for each subscriber replaces the others; its metadata has `suppressed`, `firstEventId` and
-	// `lastEventId` instead. The operator may name a company that gets the operational events of all companies.
+	// A minute later one summary for each subscriber stands for those above the limit; its metadata has `suppressed`,
+	// `firstEventId` and `lastEventId` instead. The operator may name a company that gets the operational events of all companies.
 	//
 	// Corresponds with GET /api/v1/event-types (the `ListEventTypes` operationId).
 	ListEventTypes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3578,7 +3576,7 @@ type ClientInterface interface {
 
 	// UpdateSubscriberWithBody Change a subscriber
 	//
-	// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted meanwhile.
+	// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3587,7 +3585,7 @@ type ClientInterface interface {
 
 	// UpdateSubscriber Change a subscriber
 	//
-	// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted meanwhile.
+	// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3604,8 +3602,8 @@ type ClientInterface interface {
 	// Begin with `after=0`, or with the number of the last event that you have, and continue with `after` = `next`. So every
 	// matching event is read once, except those past their retention; `forgotten` counts these. `next` also
 	// moves past events that do not match. While `more` is true, read on at once, also after an empty page: a page
-	// ends at `limit` events, at 4 MiB, or after examining about 1,000 events. Else send `wait`: the answer then
-	// comes with the next matching event, or at the end of that time. At most 16 requests of a company may wait
+	// ends at `limit` events, at 4 MiB, or after about 1,000 examined events. When `more` is false, send `wait`: the
+	// answer then comes with the next matching event, or at the end of that time. At most 16 requests of a company may wait
 	// at one replica; further ones are refused with 429 `TOO_MANY_WAITING`.
 	//
 	// The payload of an event is removed some time after the event is settled (`events.keep_delivered`). Then the
@@ -3985,8 +3983,8 @@ func (c *Client) EraseCompany(ctx context.Context, uuid CompanyPath, reqEditors 
 // The `url` of the answer opens one session of the web console, within a minute. The first browser that opens
 // it gets the session, so give it only to its user.
 //
-// The session has the given scopes, which the token must have, or else all scopes of the token. It is tied to
-// the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
+// The session has the given scopes; the token must have each of them. Without `scopes` it has all scopes of the
+// token. It is tied to the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
 // needs the scope `platform`. The audit log names the creator of the link as the actor of the session's changes.
 //
 // The request needs a client certificate if an operation that the scopes allow needs one.
@@ -4011,8 +4009,8 @@ func (c *Client) CreateConsoleLinkWithBody(ctx context.Context, params *CreateCo
 // The `url` of the answer opens one session of the web console, within a minute. The first browser that opens
 // it gets the session, so give it only to its user.
 //
-// The session has the given scopes, which the token must have, or else all scopes of the token. It is tied to
-// the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
+// The session has the given scopes; the token must have each of them. Without `scopes` it has all scopes of the
+// token. It is tied to the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
 // needs the scope `platform`. The audit log names the creator of the link as the actor of the session's changes.
 //
 // The request needs a client certificate if an operation that the scopes allow needs one.
@@ -4086,15 +4084,14 @@ func (c *Client) ListDeliveries(ctx context.Context, params *ListDeliveriesParam
 
 // RetryDeliveriesWithBody Attempt again all deliveries that match filters
 //
-// The filters are those of the list; the default of `status` is `DEAD`. A job attempts the deliveries that match
-// now again, each with a new schedule, whatever its status, as the retry of a single delivery does. It leaves out
-// deliveries with an attempt under way, and those whose subscriber is disabled or deleted. With `dryRun` the
-// deliveries are only counted (`redelivered`). The answer is 200 if that is complete, and 202 if a job continues
-// the count.
+// The filters are those of the list; the default of `status` is `DEAD`. A job finds the deliveries that match
+// at this time, and attempts them again. Each starts a new schedule, whatever its status, as in the retry of a
+// single delivery. The job leaves out deliveries with an attempt under way, and those whose subscriber is
+// disabled or deleted. With `dryRun` the deliveries are only counted (`redelivered`). The answer is 200 if the
+// count is complete, and 202 if a job continues it.
 //
-// The job makes no further deliveries due to a subscriber that has 1,000 due deliveries. A job over several
-// subscribers skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the
-// others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
+// While a subscriber has 1,000 due deliveries, the job adds no more for it. A job over several subscribers
+// skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4113,15 +4110,14 @@ func (c *Client) RetryDeliveriesWithBody(ctx context.Context, params *RetryDeliv
 
 // RetryDeliveries Attempt again all deliveries that match filters
 //
-// The filters are those of the list; the default of `status` is `DEAD`. A job attempts the deliveries that match
-// now again, each with a new schedule, whatever its status, as the retry of a single delivery does. It leaves out
-// deliveries with an attempt under way, and those whose subscriber is disabled or deleted. With `dryRun` the
-// deliveries are only counted (`redelivered`). The answer is 200 if that is complete, and 202 if a job continues
-// the count.
+// The filters are those of the list; the default of `status` is `DEAD`. A job finds the deliveries that match
+// at this time, and attempts them again. Each starts a new schedule, whatever its status, as in the retry of a
+// single delivery. The job leaves out deliveries with an attempt under way, and those whose subscriber is
+// disabled or deleted. With `dryRun` the deliveries are only counted (`redelivered`). The answer is 200 if the
+// count is complete, and 202 if a job continues it.
 //
-// The job makes no further deliveries due to a subscriber that has 1,000 due deliveries. A job over several
-// subscribers skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the
-// others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
+// While a subscriber has 1,000 due deliveries, the job adds no more for it. A job over several subscribers
+// skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4250,8 +4246,8 @@ func (c *Client) SetEgressCertificate(ctx context.Context, params *SetEgressCert
 // `companyUuid` and `subscriberUuid`, and depending on the type `consecutiveFailures` and
 // `failingSince`, or `reason`, or `eventId`, `event`, `attempts` and `reason`. In a minute, at
 // most 60 of a type are accepted for one subscriber, and 300 of a type for all subscribers of a company.
-// A minute later one summary for each subscriber replaces the others; its metadata has `suppressed`, `firstEventId` and
-// `lastEventId` instead. The operator may name a company that gets the operational events of all companies.
+// A minute later one summary for each subscriber stands for those above the limit; its metadata has `suppressed`,
+// `firstEventId` and `lastEventId` instead. The operator may name a company that gets the operational events of all companies.
 //
 // Corresponds with GET /api/v1/event-types (the `ListEventTypes` operationId).
 func (c *Client) ListEventTypes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5021,7 +5017,7 @@ func (c *Client) GetSubscriber(ctx context.Context, uuid SubscriberPath, params 
 
 // UpdateSubscriberWithBody Change a subscriber
 //
-// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted meanwhile.
+// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5040,7 +5036,7 @@ func (c *Client) UpdateSubscriberWithBody(ctx context.Context, uuid SubscriberPa
 
 // UpdateSubscriber Change a subscriber
 //
-// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted meanwhile.
+// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5067,8 +5063,8 @@ func (c *Client) UpdateSubscriber(ctx context.Context, uuid SubscriberPath, para
 // Begin with `after=0`, or with the number of the last event that you have, and continue with `after` = `next`. So every
 // matching event is read once, except those past their retention; `forgotten` counts these. `next` also
 // moves past events that do not match. While `more` is true, read on at once, also after an empty page: a page
-// ends at `limit` events, at 4 MiB, or after examining about 1,000 events. Else send `wait`: the answer then
-// comes with the next matching event, or at the end of that time. At most 16 requests of a company may wait
+// ends at `limit` events, at 4 MiB, or after about 1,000 examined events. When `more` is false, send `wait`: the
+// answer then comes with the next matching event, or at the end of that time. At most 16 requests of a company may wait
 // at one replica; further ones are refused with 429 `TOO_MANY_WAITING`.
 //
 // The payload of an event is removed some time after the event is settled (`events.keep_delivered`). Then the
@@ -11045,8 +11041,8 @@ type ClientWithResponsesInterface interface {
 	// The `url` of the answer opens one session of the web console, within a minute. The first browser that opens
 	// it gets the session, so give it only to its user.
 	//
-	// The session has the given scopes, which the token must have, or else all scopes of the token. It is tied to
-	// the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
+	// The session has the given scopes; the token must have each of them. Without `scopes` it has all scopes of the
+	// token. It is tied to the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
 	// needs the scope `platform`. The audit log names the creator of the link as the actor of the session's changes.
 	//
 	// The request needs a client certificate if an operation that the scopes allow needs one.
@@ -11061,8 +11057,8 @@ type ClientWithResponsesInterface interface {
 	// The `url` of the answer opens one session of the web console, within a minute. The first browser that opens
 	// it gets the session, so give it only to its user.
 	//
-	// The session has the given scopes, which the token must have, or else all scopes of the token. It is tied to
-	// the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
+	// The session has the given scopes; the token must have each of them. Without `scopes` it has all scopes of the
+	// token. It is tied to the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
 	// needs the scope `platform`. The audit log names the creator of the link as the actor of the session's changes.
 	//
 	// The request needs a client certificate if an operation that the scopes allow needs one.
@@ -11102,15 +11098,14 @@ type ClientWithResponsesInterface interface {
 
 	// RetryDeliveriesWithBodyWithResponse Attempt again all deliveries that match filters
 	//
-	// The filters are those of the list; the default of `status` is `DEAD`. A job attempts the deliveries that match
-	// now again, each with a new schedule, whatever its status, as the retry of a single delivery does. It leaves out
-	// deliveries with an attempt under way, and those whose subscriber is disabled or deleted. With `dryRun` the
-	// deliveries are only counted (`redelivered`). The answer is 200 if that is complete, and 202 if a job continues
-	// the count.
+	// The filters are those of the list; the default of `status` is `DEAD`. A job finds the deliveries that match
+	// at this time, and attempts them again. Each starts a new schedule, whatever its status, as in the retry of a
+	// single delivery. The job leaves out deliveries with an attempt under way, and those whose subscriber is
+	// disabled or deleted. With `dryRun` the deliveries are only counted (`redelivered`). The answer is 200 if the
+	// count is complete, and 202 if a job continues it.
 	//
-	// The job makes no further deliveries due to a subscriber that has 1,000 due deliveries. A job over several
-	// subscribers skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the
-	// others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
+	// While a subscriber has 1,000 due deliveries, the job adds no more for it. A job over several subscribers
+	// skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11119,15 +11114,14 @@ type ClientWithResponsesInterface interface {
 
 	// RetryDeliveriesWithResponse Attempt again all deliveries that match filters
 	//
-	// The filters are those of the list; the default of `status` is `DEAD`. A job attempts the deliveries that match
-	// now again, each with a new schedule, whatever its status, as the retry of a single delivery does. It leaves out
-	// deliveries with an attempt under way, and those whose subscriber is disabled or deleted. With `dryRun` the
-	// deliveries are only counted (`redelivered`). The answer is 200 if that is complete, and 202 if a job continues
-	// the count.
+	// The filters are those of the list; the default of `status` is `DEAD`. A job finds the deliveries that match
+	// at this time, and attempts them again. Each starts a new schedule, whatever its status, as in the retry of a
+	// single delivery. The job leaves out deliveries with an attempt under way, and those whose subscriber is
+	// disabled or deleted. With `dryRun` the deliveries are only counted (`redelivered`). The answer is 200 if the
+	// count is complete, and 202 if a job continues it.
 	//
-	// The job makes no further deliveries due to a subscriber that has 1,000 due deliveries. A job over several
-	// subscribers skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the
-	// others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
+	// While a subscriber has 1,000 due deliveries, the job adds no more for it. A job over several subscribers
+	// skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11194,8 +11188,8 @@ type ClientWithResponsesInterface interface {
 	// `companyUuid` and `subscriberUuid`, and depending on the type `consecutiveFailures` and
 	// `failingSince`, or `reason`, or `eventId`, `event`, `attempts` and `reason`. In a minute, at
 	// most 60 of a type are accepted for one subscriber, and 300 of a type for all subscribers of a company.
-	// A minute later one summary for each subscriber replaces the others; its metadata has `suppressed`, `firstEventId` and
-	// `lastEventId` instead. The operator may name a company that gets the operational events of all companies.
+	// A minute later one summary for each subscriber stands for those above the limit; its metadata has `suppressed`,
+	// `firstEventId` and `lastEventId` instead. The operator may name a company that gets the operational events of all companies.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11611,7 +11605,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateSubscriberWithBodyWithResponse Change a subscriber
 	//
-	// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted meanwhile.
+	// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11620,7 +11614,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateSubscriberWithResponse Change a subscriber
 	//
-	// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted meanwhile.
+	// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11637,8 +11631,8 @@ type ClientWithResponsesInterface interface {
 	// Begin with `after=0`, or with the number of the last event that you have, and continue with `after` = `next`. So every
 	// matching event is read once, except those past their retention; `forgotten` counts these. `next` also
 	// moves past events that do not match. While `more` is true, read on at once, also after an empty page: a page
-	// ends at `limit` events, at 4 MiB, or after examining about 1,000 events. Else send `wait`: the answer then
-	// comes with the next matching event, or at the end of that time. At most 16 requests of a company may wait
+	// ends at `limit` events, at 4 MiB, or after about 1,000 examined events. When `more` is false, send `wait`: the
+	// answer then comes with the next matching event, or at the end of that time. At most 16 requests of a company may wait
 	// at one replica; further ones are refused with 429 `TOO_MANY_WAITING`.
 	//
 	// The payload of an event is removed some time after the event is settled (`events.keep_delivered`). Then the
@@ -14257,8 +14251,8 @@ func (c *ClientWithResponses) EraseCompanyWithResponse(ctx context.Context, uuid
 // The `url` of the answer opens one session of the web console, within a minute. The first browser that opens
 // it gets the session, so give it only to its user.
 //
-// The session has the given scopes, which the token must have, or else all scopes of the token. It is tied to
-// the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
+// The session has the given scopes; the token must have each of them. Without `scopes` it has all scopes of the
+// token. It is tied to the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
 // needs the scope `platform`. The audit log names the creator of the link as the actor of the session's changes.
 //
 // The request needs a client certificate if an operation that the scopes allow needs one.
@@ -14279,8 +14273,8 @@ func (c *ClientWithResponses) CreateConsoleLinkWithBodyWithResponse(ctx context.
 // The `url` of the answer opens one session of the web console, within a minute. The first browser that opens
 // it gets the session, so give it only to its user.
 //
-// The session has the given scopes, which the token must have, or else all scopes of the token. It is tied to
-// the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
+// The session has the given scopes; the token must have each of them. Without `scopes` it has all scopes of the
+// token. It is tied to the company of the token or of `companyUuid`. With `allCompanies` it has access to all companies, which
 // needs the scope `platform`. The audit log names the creator of the link as the actor of the session's changes.
 //
 // The request needs a client certificate if an operation that the scopes allow needs one.
@@ -14344,15 +14338,14 @@ func (c *ClientWithResponses) ListDeliveriesWithResponse(ctx context.Context, pa
 
 // RetryDeliveriesWithBodyWithResponse Attempt again all deliveries that match filters
 //
-// The filters are those of the list; the default of `status` is `DEAD`. A job attempts the deliveries that match
-// now again, each with a new schedule, whatever its status, as the retry of a single delivery does. It leaves out
-// deliveries with an attempt under way, and those whose subscriber is disabled or deleted. With `dryRun` the
-// deliveries are only counted (`redelivered`). The answer is 200 if that is complete, and 202 if a job continues
-// the count.
+// The filters are those of the list; the default of `status` is `DEAD`. A job finds the deliveries that match
+// at this time, and attempts them again. Each starts a new schedule, whatever its status, as in the retry of a
+// single delivery. The job leaves out deliveries with an attempt under way, and those whose subscriber is
+// disabled or deleted. With `dryRun` the deliveries are only counted (`redelivered`). The answer is 200 if the
+// count is complete, and 202 if a job continues it.
 //
-// The job makes no further deliveries due to a subscriber that has 1,000 due deliveries. A job over several
-// subscribers skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the
-// others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
+// While a subscriber has 1,000 due deliveries, the job adds no more for it. A job over several subscribers
+// skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -14367,15 +14360,14 @@ func (c *ClientWithResponses) RetryDeliveriesWithBodyWithResponse(ctx context.Co
 
 // RetryDeliveriesWithResponse Attempt again all deliveries that match filters
 //
-// The filters are those of the list; the default of `status` is `DEAD`. A job attempts the deliveries that match
-// now again, each with a new schedule, whatever its status, as the retry of a single delivery does. It leaves out
-// deliveries with an attempt under way, and those whose subscriber is disabled or deleted. With `dryRun` the
-// deliveries are only counted (`redelivered`). The answer is 200 if that is complete, and 202 if a job continues
-// the count.
+// The filters are those of the list; the default of `status` is `DEAD`. A job finds the deliveries that match
+// at this time, and attempts them again. Each starts a new schedule, whatever its status, as in the retry of a
+// single delivery. The job leaves out deliveries with an attempt under way, and those whose subscriber is
+// disabled or deleted. With `dryRun` the deliveries are only counted (`redelivered`). The answer is 200 if the
+// count is complete, and 202 if a job continues it.
 //
-// The job makes no further deliveries due to a subscriber that has 1,000 due deliveries. A job over several
-// subscribers skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the
-// others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
+// While a subscriber has 1,000 due deliveries, the job adds no more for it. A job over several subscribers
+// skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -14484,8 +14476,8 @@ func (c *ClientWithResponses) SetEgressCertificateWithResponse(ctx context.Conte
 // `companyUuid` and `subscriberUuid`, and depending on the type `consecutiveFailures` and
 // `failingSince`, or `reason`, or `eventId`, `event`, `attempts` and `reason`. In a minute, at
 // most 60 of a type are accepted for one subscriber, and 300 of a type for all subscribers of a company.
-// A minute later one summary for each subscriber replaces the others; its metadata has `suppressed`, `firstEventId` and
-// `lastEventId` instead. The operator may name a company that gets the operational events of all companies.
+// A minute later one summary for each subscriber stands for those above the limit; its metadata has `suppressed`,
+// `firstEventId` and `lastEventId` instead. The operator may name a company that gets the operational events of all companies.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -15141,7 +15133,7 @@ func (c *ClientWithResponses) GetSubscriberWithResponse(ctx context.Context, uui
 
 // UpdateSubscriberWithBodyWithResponse Change a subscriber
 //
-// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted meanwhile.
+// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15156,7 +15148,7 @@ func (c *ClientWithResponses) UpdateSubscriberWithBodyWithResponse(ctx context.C
 
 // UpdateSubscriberWithResponse Change a subscriber
 //
-// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted meanwhile.
+// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15179,8 +15171,8 @@ func (c *ClientWithResponses) UpdateSubscriberWithResponse(ctx context.Context, 
 // Begin with `after=0`, or with the number of the last event that you have, and continue with `after` = `next`. So every
 // matching event is read once, except those past their retention; `forgotten` counts these. `next` also
 // moves past events that do not match. While `more` is true, read on at once, also after an empty page: a page
-// ends at `limit` events, at 4 MiB, or after examining about 1,000 events. Else send `wait`: the answer then
-// comes with the next matching event, or at the end of that time. At most 16 requests of a company may wait
+// ends at `limit` events, at 4 MiB, or after about 1,000 examined events. When `more` is false, send `wait`: the
+// answer then comes with the next matching event, or at the end of that time. At most 16 requests of a company may wait
 // at one replica; further ones are refused with 429 `TOO_MANY_WAITING`.
 //
 // The payload of an event is removed some time after the event is settled (`events.keep_delivered`). Then the

@@ -31,7 +31,9 @@ import (
 	"spendhook/events/sequence"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
+	"spendhook/internal/peer"
 	"spendhook/internal/redistest"
+	"spendhook/internal/requestmemory"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/storage"
 	"spendhook/storage/storagetest"
@@ -107,9 +109,10 @@ func startPipeline(t *testing.T) api.Options {
 	t.Cleanup(reader.Close)
 	return api.Options{
 		Subscribers: subs, Registry: copies, Certificates: certificates, Health: healths, Publisher: publisher, Events: store,
-		EventTypes: eventtype.NewStore(redis, nil, time.Now), Deliveries: d.Deliveries, Redelivery: d.Redelivery, Inspector: inspector, Feed: reader, Dispatcher: d,
+		EventTypes: eventtype.NewStore(redis, nil, time.Now), Dispatcher: d, Inspector: inspector, Feed: reader,
 		Idempotency: idempotency.New(redis, sealtest.Keyring()),
-		Logger:      logger,
+		Peers:       peer.New(peer.Options{}), Bodies: requestmemory.NewBodies(nil, nil),
+		Logger: logger,
 	}
 }
 

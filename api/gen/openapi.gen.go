@@ -1766,7 +1766,7 @@ type Problem struct {
 	Timestamp time.Time `json:"timestamp"`
 	Title     string    `json:"title"`
 
-	// Type Leads to what is said of `code`.
+	// Type A link to the explanation of `code`.
 	Type string `json:"type"`
 }
 

@@ -40,7 +40,7 @@ func (f configFlags) record(ctx context.Context, term *stdio, e audit.Entry) (er
 			return err
 		}
 		defer func() { err = errors.Join(err, r.Close()) }()
-		opts.Store = audit.NewStore(r.Client())
+		opts.Client = r.Client()
 	}
 	l := audit.Open(opts) //nolint:contextcheck // it ends with Close
 	defer l.Close()

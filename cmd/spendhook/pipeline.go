@@ -42,7 +42,7 @@ func (d *daemon) openStores(context.Context) error {
 	d.catalogue = newCatalogue(d.cfg)
 	d.eventTypes = eventtype.NewStore(client, d.catalogue, time.Now)
 	d.audit = audit.Open(audit.Options{ //nolint:contextcheck // it ends with Close
-		Store: audit.NewStore(client), Dir: d.cfg.DataDir, Logger: d.log, Registerer: d.registry,
+		Client: client, Dir: d.cfg.DataDir, Logger: d.log, Registerer: d.registry,
 		Retention: d.cfg.Audit.Retention, MaxEntries: d.cfg.Audit.MaxEntries, Reports: d.reports,
 	})
 	d.stop.call(func(context.Context) { d.audit.Close() })
@@ -178,7 +178,7 @@ func (d *daemon) openIntake(context.Context) error {
 	d.limits = api.NewLimits(d.limiter, client, company)
 	handler, err := api.New(api.Options{
 		Subscribers: d.subscribers, Registry: d.copies, SignEd25519: d.cfg.Delivery.SignEd25519, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
-		Deliveries: d.dispatcher.Deliveries, Redelivery: d.dispatcher.Redelivery, Inspector: d.inspector, Feed: d.feed, Dispatcher: d.dispatcher,
+		Dispatcher: d.dispatcher, Inspector: d.inspector, Feed: d.feed,
 		Idempotency: idempotency.New(d.redis.Client(), d.keyring),
 		Cards:       d.cards, CardJobs: d.cardJobs, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Statements: billing.New(d.storage), PublicURL: d.publicURL(),
 		Keys: d.keys, Tokens: d.tokens, Clients: d.clients, Verifier: d.verifier,

@@ -17,7 +17,7 @@ import (
 type Options struct {
 	Max           int // connections in all
 	MaxPerAddress int // from one IPv4 address or one IPv6 /64
-	// Exempt addresses have no bound of their own; nil exempts none.
+	// Exempt reports whether an address has no bound; nil exempts none.
 	Exempt  func(netip.Addr) bool
 	Metrics *Metrics
 	Name    string // of the listener, in the metrics
@@ -48,8 +48,8 @@ const (
 	tooMany = "address"
 )
 
-// Limit returns l with the bounds of o. A connection above a bound is closed at once. In a
-// queue, the client with the most connections would delay all others.
+// Limit returns l with the bounds of o. A connection above a bound is closed at once: if it
+// waited in a queue, the client with the most connections would delay all others.
 func Limit(l net.Listener, o Options) net.Listener {
 	for _, reason := range []string{full, tooMany} {
 		o.Metrics.refused.WithLabelValues(o.Name, reason)
@@ -87,7 +87,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// keyOf is the zero Prefix for an address without a bound of its own.
+// keyOf is the network whose connections count together; the zero Prefix for an address without a bound.
 func (l *listener) keyOf(remote net.Addr) netip.Prefix {
 	tcp, ok := remote.(*net.TCPAddr)
 	if !ok {

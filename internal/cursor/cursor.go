@@ -29,8 +29,8 @@ func Encode(list string, filter, place any) string {
 	return base64.RawURLEncoding.EncodeToString(append(sum(list, filter, payload), payload...))
 }
 
-// Decode reads into place what Encode wrote for the same list and filter. An empty
-// text is the start of the list and leaves the place alone; any other is ErrBad.
+// Decode reads into place a text that Encode wrote for the same list and filter; the error for any
+// other text is ErrBad. An empty text is the start of the list and does not change place.
 func Decode(text, list string, filter, place any) error {
 	if text == "" {
 		return nil

@@ -8,23 +8,22 @@ import (
 	"unicode/utf8"
 )
 
-// Field is one thing that is wrong. Field is the offending member: the name of one of
-// the input itself, the JSON pointer (RFC 6901) to a deeper one, or "" for the whole
-// input. Code is stable and upper snake (REQUIRED, INVALID,
-// TOO_LONG, ...), Message is for people and never repeats a secret.
+// Field is one problem of an input. Field is the name of a member of the input, the JSON
+// pointer (RFC 6901) to a deeper member, or "" for the whole input. Code is stable and upper
+// snake (REQUIRED, INVALID, TOO_LONG, ...). Message is for people and never repeats a secret.
 type Field struct {
 	Field   string `json:"field"`
 	Code    string `json:"code"`
 	Message string `json:"message"`
 }
 
-// Error lists what is wrong with an input. Build it with Add and return OrNil.
+// Error lists the problems of an input. Build it with Add and return OrNil.
 // It is not safe for concurrent use.
 type Error struct {
 	Fields []Field
 }
 
-// Add notes one more problem; the message is made as by fmt.Sprintf.
+// Add adds a problem; the message is formatted as by fmt.Sprintf.
 func (e *Error) Add(field, code, format string, args ...any) {
 	e.Fields = append(e.Fields, Field{Field: field, Code: code, Message: fmt.Sprintf(format, args...)})
 }
@@ -60,14 +59,14 @@ func isText(s string) bool {
 // IsName reports whether s is text and not blank.
 func IsName(s string) bool { return isText(s) && strings.TrimSpace(s) != "" }
 
-// Text notes a value that is not text.
+// Text adds a problem when a value is no valid text or is too long.
 func (e *Error) Text(field, value string) {
 	if !isText(value) {
 		e.Add(field, "INVALID", "must be text of at most %d characters", MaxText)
 	}
 }
 
-// OneOf notes a value outside of a closed set; any letter case will do.
+// OneOf adds a problem when a value is none of those allowed, in any letter case.
 func (e *Error) OneOf(field, value string, allowed ...string) {
 	for _, a := range allowed {
 		if strings.EqualFold(a, value) {

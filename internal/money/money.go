@@ -60,7 +60,7 @@ func ToMinor(amount decimal.Decimal, currency string) (int64, error) {
 	return 0, errTooLarge
 }
 
-// FromMinor is the exact amount of so many minor units.
+// FromMinor is the exact amount of that many minor units.
 func FromMinor(minor int64, currency string) decimal.Decimal {
 	return decimal.New(minor, -Exponent(currency))
 }

@@ -63,8 +63,8 @@ type Decision struct {
 // Limiter is safe for concurrent use. It probes a Redis server that is unreachable in the
 // background, for at most 250 ms at a time.
 type Limiter struct {
-	// LeaseTimeout is how long a lease may take. After it the process decides by a bucket
-	// of its own. New sets 250 ms; it must not be changed while the Limiter is used.
+	// LeaseTimeout is how long a lease may take. After it the process decides by its local
+	// bucket. New sets 250 ms; it must not be changed while the Limiter is used.
 	LeaseTimeout time.Duration
 
 	client  redis.UniversalClient
@@ -80,10 +80,10 @@ type bucketKey struct{ limit, key string }
 // bucket is the state of one bucket in this process. It is locked during a lease: the requests that
 // come meanwhile use its tokens.
 type bucket struct {
-	locked  chan struct{} // has a value while the bucket is locked
-	held    int           // leased and not used yet
-	full    time.Time     // when the bucket is full again
-	retry   time.Time     // until then Redis cannot lease as many tokens as retried
+	sync.Mutex
+	held    int       // leased and not used yet
+	full    time.Time // when the bucket is full again
+	retry   time.Time // until then Redis cannot lease as many tokens as retried
 	retried int
 }
 
@@ -99,33 +99,33 @@ func New(client redis.UniversalClient, now func() time.Time) *Limiter {
 
 // Take takes n tokens for key, all or none, or says when to try again. If n is more than Burst,
 // it takes the whole bucket when the bucket is full. It waits for Redis only when the lease of this
-// process has fewer than n tokens: at most 250 ms, after those that wait for the same bucket. When
-// ctx ends while it waits for them, it refuses. The end of ctx does not end a lease, because other
-// requests wait for it too.
+// process has fewer than n tokens: at most 250 ms, after those that wait for the same bucket. If ctx
+// has ended by then, it takes none. The end of ctx does not end a lease, because other requests wait
+// for it too.
 func (l *Limiter) Take(ctx context.Context, limit Limit, key string, n int) Decision {
 	if limit.PerSecond <= 0 {
 		return Decision{OK: true}
 	}
 	n = min(n, limit.Burst)
 	b := l.bucket(limit, key)
-	if !b.lock(ctx) {
-		return Decision{RetryAfter: l.LeaseTimeout}
-	}
-	defer b.unlock()
+	b.Lock()
+	defer b.Unlock()
 	now, need := l.now(), n-b.held
 	switch {
+	case ctx.Err() != nil:
+		return b.refused(limit, now, n, l.LeaseTimeout)
 	case need <= 0:
 		b.held -= n
 		return b.admitted(limit, now)
 	case now.Before(b.retry) && need >= b.retried:
 		return b.refused(limit, now, n, max(b.retry.Sub(now), b.missing(limit, now, need)))
 	case l.isUnreachable(ctx, limit, key, now):
-		return b.takeOwn(limit, now, n)
+		return b.takeLocally(limit, now, n)
 	}
 	answer, ok := l.lease(ctx, limit, key, need)
 	now = l.now()
 	if !ok {
-		return b.takeOwn(limit, now, n)
+		return b.takeLocally(limit, now, n)
 	}
 	b.full = now.Add(answer.full)
 	if answer.leased == 0 {
@@ -136,16 +136,13 @@ func (l *Limiter) Take(ctx context.Context, limit Limit, key string, n int) Deci
 	return b.admitted(limit, now)
 }
 
-// Give returns n tokens of a request that was not executed after all. They are lost when Redis
-// does not answer within 250 ms.
+// Give returns n tokens that Take took for a request that was not executed after all. They are lost
+// when Redis does not answer within 250 ms.
 func (l *Limiter) Give(ctx context.Context, limit Limit, key string, n int) Decision {
-	if limit.PerSecond <= 0 {
-		return Decision{OK: true}
-	}
 	n = min(n, limit.Burst)
 	b := l.bucket(limit, key)
-	b.lock(context.WithoutCancel(ctx))
-	defer b.unlock()
+	b.Lock()
+	defer b.Unlock()
 	b.retry = time.Time{}
 	switch now := l.now(); {
 	case b.held+n <= limit.chunk():
@@ -165,29 +162,12 @@ func (l *Limiter) bucket(limit Limit, key string) *bucket {
 	if b, ok := l.buckets.Get(name); ok {
 		return b
 	}
-	b := &bucket{locked: make(chan struct{}, 1)}
+	b := &bucket{}
 	if previous, ok, _ := l.buckets.PeekOrAdd(name, b); ok {
 		return previous
 	}
 	return b
 }
-
-// lock locks the bucket. It returns false when ctx ends first.
-func (b *bucket) lock(ctx context.Context) bool {
-	select {
-	case b.locked <- struct{}{}:
-		return true
-	default:
-	}
-	select {
-	case b.locked <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func (b *bucket) unlock() { <-b.locked }
 
 // isUnreachable reports whether the shard of a bucket counts as unreachable, so that the local bucket is
 // used. Once per probeEvery it checks in the background whether the shard is reachable again.
@@ -229,8 +209,8 @@ func (l *Limiter) setUnreachable(shard string) {
 	l.unreachable[shard] = now.Add(probeEvery)
 }
 
-// takeOwn takes n tokens from the local state of the bucket, without Redis.
-func (b *bucket) takeOwn(limit Limit, now time.Time, n int) Decision {
+// takeLocally takes n tokens from the local state of the bucket, without Redis.
+func (b *bucket) takeLocally(limit Limit, now time.Time, n int) Decision {
 	need := max(0, n-b.held)
 	if missing := b.missing(limit, now, need); missing > 0 {
 		return b.refused(limit, now, n, missing)

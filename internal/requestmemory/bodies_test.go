@@ -32,8 +32,7 @@ type fixed struct {
 
 func (f fixed) RemoteAddr() net.Addr { return f.remote }
 
-// fill opens bodies of a MiB each until there is no more, and returns how many
-// there are, and closes them all.
+// fill opens bodies of 1 MiB each until one is refused, closes them, and returns their number.
 func fill(t *testing.T, l *Bodies, company string, ctx ...context.Context) (count int, empty func()) {
 	t.Helper()
 	var bodies []*Claim

@@ -35,8 +35,8 @@ func (l *Limiter) inUse() int64 {
 	return l.used
 }
 
-// Bound is the most bytes that a holder has in all its claims. Without Bytes, it is what the holder's
-// claims leave free of the total; a holder that has nothing gets what is free.
+// Bound limits the bytes that a holder has in all its claims together. When Bytes is 0, the holder may
+// have as many bytes as are then left free; a holder without bytes may take all that are free.
 type Bound struct {
 	Holder any
 	Bytes  int64

@@ -18,18 +18,9 @@ const streamKey = "sh:{audit}:log"
 // entryField is the only field of a stream entry: the Entry as JSON.
 const entryField = "e"
 
-// trimStep is how many entries one command removes at most.
-const trimStep = 1000
-
-// Store is the stream in Redis.
-type Store struct{ client redis.UniversalClient }
-
-// NewStore returns the stream in client's Redis.
-func NewStore(client redis.UniversalClient) *Store { return &Store{client: client} }
-
 // add appends entries in one round trip. After an error some may be there.
-func (s *Store) add(ctx context.Context, entries []Entry) error {
-	pipe := s.client.Pipeline()
+func (l *Log) add(ctx context.Context, entries []Entry) error {
+	pipe := l.opts.Client.Pipeline()
 	for _, e := range entries {
 		text, err := encode(e)
 		if err != nil {
@@ -52,14 +43,14 @@ type stored struct {
 	id string
 }
 
-// before reads up to n entries, newest first, that were recorded between two times in unix
+// before reads up to readBatch entries, newest first, that were recorded between two times in unix
 // ms, both inclusive. With a place, it reads only entries before that one.
-func (s *Store) before(ctx context.Context, place string, from, to int64, n int) ([]stored, error) {
+func (l *Log) before(ctx context.Context, place string, from, to int64) ([]stored, error) {
 	end := strconv.FormatInt(to, 10)
 	if place != "" {
 		end = "(" + place
 	}
-	messages, err := s.client.XRevRangeN(ctx, streamKey, end, strconv.FormatInt(from, 10), int64(n)).Result()
+	messages, err := l.opts.Client.XRevRangeN(ctx, streamKey, end, strconv.FormatInt(from, 10), readBatch).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read audit entries: %w", err)
 	}
@@ -82,35 +73,20 @@ func timeOf(id string) time.Time {
 	return time.UnixMilli(ms)
 }
 
-// trim removes entries recorded before the given time, and then the oldest entries beyond
-// most. Redis removes whole blocks, so a few of them may stay for a while. cut counts the
-// entries removed beyond most.
-func (s *Store) trim(ctx context.Context, before time.Time, most int64) (cut, left int64, err error) {
-	oldest := strconv.FormatInt(before.UnixMilli(), 10)
-	if _, err := repeat(func() (int64, error) {
-		return s.client.XTrimMinIDApprox(ctx, streamKey, oldest, trimStep).Result()
-	}); err != nil {
-		return 0, 0, fmt.Errorf("trim audit entries: %w", err)
+// trim removes expired entries, and then the oldest entries beyond MaxEntries, whose number it
+// logs. Redis removes whole blocks, at most 10,000 entries at a time, so some may stay for a while.
+func (l *Log) trim(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, trimTimeout)
+	defer cancel()
+	oldest := strconv.FormatInt(l.opts.Now().Add(-l.opts.Retention).UnixMilli(), 10)
+	pipe := l.opts.Client.Pipeline()
+	pipe.XTrimMinIDApprox(ctx, streamKey, oldest, 0)
+	cut, left := pipe.XTrimMaxLenApprox(ctx, streamKey, int64(l.opts.MaxEntries), 0), pipe.XLen(ctx, streamKey)
+	_, err := pipe.Exec(ctx)
+	if cut.Val() > 0 {
+		l.opts.Logger.ErrorContext(ctx, "audit entries were removed before their retention: there are more than audit.max_entries", "entries", cut.Val())
 	}
-	cut, err = repeat(func() (int64, error) {
-		return s.client.XTrimMaxLenApprox(ctx, streamKey, most, trimStep).Result()
-	})
 	if err == nil {
-		left, err = s.client.XLen(ctx, streamKey).Result()
-	}
-	if err != nil {
-		return cut, 0, fmt.Errorf("trim audit entries: %w", err)
-	}
-	return cut, left, nil
-}
-
-// repeat calls step until step removes nothing.
-func repeat(step func() (int64, error)) (total int64, err error) {
-	for {
-		n, err := step()
-		total += n
-		if err != nil || n == 0 {
-			return total, err
-		}
+		l.metrics.kept.Store(left.Val())
 	}
 }
