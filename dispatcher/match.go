@@ -70,7 +70,6 @@ func (d *Dispatcher) take(ctx context.Context, replica string, batches []workque
 			continue
 		}
 		d.quarantineDamaged(ctx, b.Company, loaded.Subscribers)
-		d.admission.SetQueued(b.Company, b.Backlogged)
 		if slices.ContainsFunc(loaded.Subscribers, func(s *subscribers.Subscriber) bool { return s.Filter != "" }) {
 			d.matchFiltered(replica, b, loaded.Subscribers)
 		} else {

@@ -17,9 +17,8 @@ type company struct {
 	extra int // of these, outcomes without a place
 	// failing: its last attempt found the endpoint out of reach.
 	failing  bool
-	queued   map[uuid.UUID]bool // its endpoints that have a queue
-	passed   *list.Element      // in Admission.passed; nil: it is not
-	matching int                // events that are to be matched; they have places too
+	passed   *list.Element // in Admission.passed; nil: it is not
+	matching int           // events that are to be matched; they have places too
 }
 
 // Free returns how many more deliveries the company may claim; 0 when it holds its share, and
@@ -119,28 +118,6 @@ func (a *Admission) forgetPassed(c *company) {
 	}
 }
 
-// SetQueued replaces the set of the company's endpoints that have a queue: direct deliveries to
-// them overflow. Call it with the result of a claim, before its deliveries Enter. An overflow
-// adds its endpoint to the set.
-func (a *Admission) SetQueued(company uuid.UUID, endpoints []uuid.UUID) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	c := a.company(company)
-	c.queued = nil
-	for _, id := range endpoints {
-		c.markQueued(id)
-	}
-	a.updateHolding(c)
-}
-
-// markQueued notes that an endpoint has a queue.
-func (c *company) markQueued(endpoint uuid.UUID) {
-	if c.queued == nil {
-		c.queued = map[uuid.UUID]bool{}
-	}
-	c.queued[endpoint] = true
-}
-
 // company finds or makes a company. updateHolding must follow.
 func (a *Admission) company(id uuid.UUID) *company {
 	c := a.companies[id]
@@ -158,7 +135,7 @@ func (a *Admission) updateHolding(c *company) {
 	case c.held > 0:
 		a.holding[c.id] = c
 		return
-	case !c.failing && len(c.queued) == 0 && c.passed == nil:
+	case !c.failing && c.passed == nil:
 		a.forget(c)
 	default:
 		delete(a.holding, c.id)
