@@ -58,7 +58,7 @@ type Options struct {
 	AttemptTimeout  time.Duration // longest time of an attempt; default 15 s
 
 	HeartbeatEvery time.Duration // default 500 ms
-	ServiceEvery   time.Duration // how often owned partitions are checked for due work; default 250 ms
+	ServiceEvery   time.Duration // how often owned partitions are checked for due work, and lost claims recovered; default 250 ms
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -92,8 +92,7 @@ type Queue struct {
 	unwoken map[int]bool // partitions that the next wake-up names
 	waking  bool         // wake-ups are being enqueued
 
-	lost       []lostClaim // claims that are to be recovered
-	recovering bool        // the partitions that have lost claims are served soon
+	lost []lostClaim // claims that are to be recovered
 
 	calls         atomic.Uint64 // number of the last claim
 	underway      atomic.Int64  // claims

@@ -139,8 +139,8 @@ func (q *Queue) listShards() (all []*shard) {
 // dots.
 func processOf(replica string) string { return replica[:max(0, strings.LastIndexByte(replica, '.'))] }
 
-// runTicks starts a tick of each shard every ServiceEvery, until ctx ends or the stored format is
-// refused.
+// runTicks starts a tick of each shard, and the recovery of lost claims, every ServiceEvery, until ctx
+// ends or the stored format is refused.
 func (q *Queue) runTicks(ctx context.Context) {
 	tick := time.NewTicker(q.opts.ServiceEvery)
 	defer tick.Stop()
@@ -158,6 +158,7 @@ func (q *Queue) runTicks(ctx context.Context) {
 				ticks.Go(func() { q.tick(ctx, s) })
 			}
 		}
+		q.kickLost()
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
