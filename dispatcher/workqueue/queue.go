@@ -206,7 +206,7 @@ func (q *Queue) handOver(ctx context.Context) {
 func (q *Queue) Release(ctx context.Context) error {
 	q.endHeartbeats()
 	q.background.Wait()
-	shards, err := partition.ByShard(ctx, q.opts.Client, partition.All())
+	shards, err := partition.ByShard(ctx, q.opts.Client, partition.All(), partition.Prefix)
 	var releasing sync.WaitGroup
 	for _, partitions := range shards {
 		releasing.Go(func() {

@@ -81,7 +81,7 @@ func newShard(address string, partitions []int) *shard {
 // locate finds out which shard serves which partitions. A shard whose partitions have changed may
 // keep its heartbeats in another key: they are counted from the start.
 func (q *Queue) locate(ctx context.Context) error {
-	groups, err := partition.ByShard(ctx, q.opts.Client, partition.All())
+	groups, err := partition.ByShard(ctx, q.opts.Client, partition.All(), partition.Prefix)
 	if err != nil {
 		return err
 	}
