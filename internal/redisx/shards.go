@@ -2,7 +2,6 @@ package redisx
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -71,12 +70,4 @@ func Scan(ctx context.Context, client redis.UniversalClient, pattern string, f f
 		return scan(ctx, client)
 	}
 	return cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error { return scan(ctx, master) })
-}
-
-// OrEmpty returns a reply that is a text, and "" for a value that does not exist.
-func OrEmpty(text string, err error) (string, error) {
-	if errors.Is(err, redis.Nil) {
-		return "", nil
-	}
-	return text, err
 }
