@@ -34,8 +34,8 @@ type metrics struct {
 	largest      *prometheus.GaugeVec
 }
 
-// newMetrics registers the dispatcher's metrics; every label value stands at
-// zero from the start. None costs more to scrape with more subscribers.
+// newMetrics registers the dispatcher's metrics, each label value with 0. A scrape costs the same with any
+// number of subscribers.
 func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, recorderLag func() time.Duration) *metrics {
 	factory := promauto.With(reg)
 	counter := func(name, help string) prometheus.Counter {

@@ -28,7 +28,7 @@ const (
 
 	freePerAttempt = 32 // free places per attempt in flight that an endpoint may have
 	reservedShare  = 8  // the last 1/8 of all places is assigned one by one
-	worthClaiming  = 25 // a company that was passed by is named once it may claim this many
+	worthClaiming  = 25 // a company that was passed by may claim again when it may claim this many
 )
 
 // Options configure an Admission. All but Places and MaxEndpoints are required.
@@ -48,11 +48,11 @@ type Delivery struct {
 	Company  uuid.UUID
 	Endpoint uuid.UUID // of one company only
 	Host     string    // and port that it goes to; "": not known, and not limited
-	// Alone: the company has no other endpoint that this one could delay. Waiting in
-	// memory, and then in the ready queue, costs less than an endpoint queue.
+	// Alone: the company has no other endpoint that this one could delay. Its deliveries wait in memory,
+	// and its events in the ready queue: both cost less than an endpoint queue.
 	Alone bool
-	// Queued: claimed from the endpoint queue, where the endpoint's limits are enforced.
-	// The delivery starts as soon as its host has a place, and counts like any other.
+	// Queued: claimed from the endpoint queue. The claim has enforced the endpoint's limits, so the
+	// delivery starts as soon as its host has a place.
 	Queued bool
 	// Backlogged: the claim found that the endpoint has a queue, or that its deliveries must go
 	// through one.
@@ -190,9 +190,8 @@ func (a *Admission) decide(d *Delivery, e *endpoint) (_ Decision, at time.Time) 
 	}
 }
 
-// expectedWait is how long one more delivery to the endpoint is likely to wait; 0 while an
-// attempt may start. If the endpoint has not answered for longer than its latency, that time
-// counts instead.
+// expectedWait estimates how long one more delivery to the endpoint would wait; 0 while an attempt may
+// start. If no attempt has ended for longer than the latency, that time counts instead of the latency.
 func (a *Admission) expectedWait(e *endpoint) time.Duration {
 	limit := a.limit(e)
 	if e.inFlight < limit || e.inFlight == 0 {
@@ -339,8 +338,8 @@ func (w decided) call() {
 	}
 }
 
-// next takes the waiting deliveries that start now. When none can start and no attempt is in
-// flight, all overflow: the end of an attempt is what would start them.
+// next takes the waiting deliveries that start now. When none can start and no attempt is in flight, all
+// overflow: only the end of an attempt starts waiting deliveries.
 func (a *Admission) next(c *company, e *endpoint) decided {
 	if len(e.waiting) == 0 || a.stopped {
 		return decided{}

@@ -12,18 +12,17 @@ const maxExceptions = 4096
 // company is the state of one company. It is dropped once the company holds no place and has
 // no other state.
 type company struct {
-	id    uuid.UUID
-	held  int // its deliveries and outcomes in memory
-	extra int // of these, outcomes without a place
-	// failing: its last attempt found the endpoint out of reach.
-	failing  bool
+	id       uuid.UUID
+	held     int           // its deliveries and outcomes in memory
+	extra    int           // of these, outcomes without a place
+	failing  bool          // its last attempt did not reach the endpoint
 	passed   *list.Element // in Admission.passed; nil: it is not
 	matching int           // events that are to be matched; they have places too
 }
 
-// Free returns how many more deliveries the company may claim; 0 when it holds its share, and
-// while its events are being matched. The share is two fifths of the free places and its own, so
-// that more stays free than the company then holds, even after claiming a few too many.
+// Free returns how many more deliveries the company may claim; 0 when it holds its share, and while its
+// events are being matched. The share is two fifths of the free places and the company's own places
+// together. So more places stay free than the company then holds, even after it has claimed a few too many.
 func (a *Admission) Free(company uuid.UUID) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -75,10 +74,9 @@ func (a *Admission) freeFor(c *company) int {
 	}
 }
 
-// Passed notes that work of the company was not claimed because of its share.
-// It reports whether the company may claim again at once; else a later Leave or
-// Release names it, once. Of more than MaxEndpoints such companies that hold
-// nothing, some are forgotten.
+// Passed notes that work of the company was not claimed because of its share. It reports whether the
+// company may claim again at once. If not, a later Leave, EndMatch or Release returns the company, once.
+// Of more than MaxEndpoints such companies that hold nothing, some are forgotten.
 func (a *Admission) Passed(company uuid.UUID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -6,13 +6,13 @@ import (
 	"github.com/google/uuid"
 )
 
-const ewmaWeight = 8 // the newest latency counts for one in so many
+const ewmaWeight = 8 // the newest latency has a weight of 1/ewmaWeight in the average
 
 // endpoint is the state of one receiver.
 type endpoint struct {
 	inFlight int
 	waiting  []*Delivery // first come, first served; none while the breaker is open
-	failing  bool        // out of reach at the last attempt
+	failing  bool        // unreachable at the last attempt
 	latency  time.Duration
 	// progressAt is when the last attempt ended, or the first began.
 	progressAt time.Time
@@ -23,8 +23,8 @@ type endpoint struct {
 	openUntil time.Time // when the endpoint queue may probe the endpoint, while the breaker is open
 }
 
-// isOpen reports whether the breaker of the endpoint is open. Then all direct deliveries overflow. Of the
-// endpoint queue one delivery at a time is attempted; an answer to it closes the breaker.
+// isOpen reports whether the breaker of an endpoint is open. While it is, all direct deliveries overflow,
+// and one delivery of the endpoint queue at a time is attempted. The first answer closes the breaker.
 func (a *Admission) isOpen(e *endpoint) bool { return e.failures >= a.o.BreakerFailures }
 
 // learn applies the result of an attempt to latency and breaker. A failure keeps an open breaker open for
