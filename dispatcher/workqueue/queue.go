@@ -36,7 +36,7 @@ type Admission interface {
 	// Holding returns how many deliveries each company that holds some may claim,
 	// and how many any other company may.
 	Holding() (shares map[uuid.UUID]int, others int)
-	// Passed notes that a claim passed a company by because the company had no places
+	// Passed notes that a claim skipped a company because the company had no places
 	// left. It reports whether the company has places again.
 	Passed(company uuid.UUID) bool
 	// Free returns how many deliveries a company may claim.
@@ -81,7 +81,7 @@ func (o Options) withDefaults() Options {
 type Queue struct {
 	opts    Options
 	metrics *metrics
-	passed  *lru.Cache[uuid.UUID, time.Time] // when a claim last passed a company by
+	passed  *lru.Cache[uuid.UUID, time.Time] // when a claim last skipped a company
 	tasks   *asynq.Client                    // enqueues wake-ups
 	waker   *waker
 	server  *asynq.Server                         // takes wake-ups
@@ -115,7 +115,7 @@ type Queue struct {
 	endHeartbeats context.CancelFunc
 }
 
-// maxPassed is how many of the companies that claims passed by are remembered.
+// maxPassed is how many of the companies that claims skipped are remembered.
 const maxPassed = 1 << 16
 
 // New returns a queue that takes wake-ups and claims nothing yet.
@@ -164,8 +164,8 @@ func (q *Queue) Start(ctx context.Context) error {
 	return nil
 }
 
-// StopClaiming starts no more claims and returns when none is running. When ctx ends, it
-// cancels claims that Redis has not answered; Release requeues their work. In the background it
+// StopClaiming makes sure that no claim starts any more, and returns when none is running. When ctx ends,
+// it cancels the claims that Redis has not answered; Release requeues their work. In the background it
 // wakes other replicas for the partitions that this one still had to serve.
 func (q *Queue) StopClaiming(ctx context.Context) {
 	stopping := false

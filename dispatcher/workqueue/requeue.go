@@ -15,8 +15,8 @@ import (
 // replica that was suspended for longer may have been taken over.
 const ClaimLife = 2 * time.Second
 
-// requeueCall is a call of the requeue script for the work of one claim, for notes, or with neither
-// for all work of a replica, which the script then fences.
+// requeueCall is a call of the requeue script for the work of one claim, for the given notes, or, with
+// neither, for all notes of the replica. In the last case the script also fences the replica.
 func (q *Queue) requeueCall(p int, replica string, claim any, notes ...any) *script.Call {
 	args := []any{partition.Prefix(p), replica, claim, (q.opts.AttemptTimeout + ClaimLife).Milliseconds()}
 	return &script.Call{Script: requeueScript, Keys: queues.Keys(p), Args: append(args, notes...)}

@@ -68,7 +68,7 @@ type shard struct {
 // other is another replica, as seen in one shard.
 type other struct {
 	at     string // its last heartbeat, unix ms of Redis's clock
-	missed int    // heartbeats of this replica since; negative: so many heartbeats are still forgiven
+	missed int    // heartbeats of this replica since; negative: so many more may pass before counting starts
 }
 
 func newShard(address string, partitions []int) *shard {
@@ -248,8 +248,7 @@ func (q *Queue) heartbeat(ctx context.Context, s *shard) error {
 	return nil
 }
 
-// waitLonger gives all other replicas extraHeartbeats more before they are lost. Each further
-// heartbeat of this replica uses up one of them.
+// waitLonger lets extraHeartbeats of this replica pass before other replicas can miss any.
 func (s *shard) waitLonger() {
 	for _, o := range s.seen {
 		o.missed = -extraHeartbeats
