@@ -21,7 +21,6 @@ import (
 
 	"github.com/google/uuid"
 	lru "github.com/hashicorp/golang-lru/v2"
-	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
@@ -82,9 +81,7 @@ type Queue struct {
 	opts    Options
 	metrics *metrics
 	passed  *lru.Cache[uuid.UUID, time.Time] // when a claim last skipped a company
-	tasks   *asynq.Client                    // enqueues wake-ups
-	waker   *waker
-	server  *asynq.Server                         // takes wake-ups
+	wakeups
 	replica atomic.Pointer[string]                // the replica id that claims are noted under
 	refused atomic.Pointer[partition.FormatError] // why nothing more is claimed
 	failed  *pacedlog.Problems                    // claims that failed
@@ -104,7 +101,6 @@ type Queue struct {
 	lastPartition atomic.Int64  // the partition served last
 	othersUntil   atomic.Int64  // unix ms until which other partitions count as having work
 
-	enqueuing     sync.WaitGroup // wake-ups
 	claiming      sync.WaitGroup
 	background    sync.WaitGroup
 	ctx           context.Context //nolint:containedctx // StopClaiming ends it: no more claims start
@@ -126,9 +122,7 @@ func New(o Options) *Queue {
 	}
 	q.passed, _ = lru.New[uuid.UUID, time.Time](maxPassed) // fails only for a size < 1
 	q.metrics = newMetrics(o.Registerer, q)
-	q.tasks = asynq.NewClientFromRedisClient(o.Client)
-	q.waker = &waker{UniversalClient: o.Client, full: q.full.Load, nudge: make(chan struct{}, 1)}
-	q.server = newServer(q.waker, o.Logger)
+	q.wakeups = newWakeups(o, q.full.Load)
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	q.claimCtx, q.cancelClaims = context.WithCancel(context.Background()) //nolint:gosec // StopClaiming ends it when it must
 	q.heartbeats, q.endHeartbeats = context.WithCancel(context.Background())

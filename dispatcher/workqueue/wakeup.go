@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,17 +39,26 @@ const (
 	pollEvery = 200 * time.Millisecond
 )
 
-// newServer makes the asynq server that takes wake-ups from other replicas.
-func newServer(client *waker, log *slog.Logger) *asynq.Server {
-	return asynq.NewServerFromRedisClient(client, asynq.Config{
+// wakeups distributes wake-ups over the replicas through asynq.
+type wakeups struct {
+	client    *asynq.Client
+	server    *asynq.Server
+	waker     *waker
+	enqueuing *sync.WaitGroup
+}
+
+// newWakeups makes wakeups that takes none while full returns true.
+func newWakeups(o Options, full func() bool) wakeups {
+	w := &waker{UniversalClient: o.Client, full: full, nudge: make(chan struct{}, 1)}
+	return wakeups{asynq.NewClientFromRedisClient(o.Client), asynq.NewServerFromRedisClient(w, asynq.Config{
 		Queues:                   map[string]int{wakeupQueue: 1},
 		Concurrency:              wakeupWorkers,
 		TaskCheckInterval:        time.Millisecond, // waker delays the polls
 		DelayedTaskCheckInterval: 5 * time.Second,  // none is delayed
 		ShutdownTimeout:          10 * serveWait,
-		Logger:                   asynqLog{pacedlog.OfLibrary(log, "asynq")},
+		Logger:                   asynqLog{pacedlog.OfLibrary(o.Logger, "asynq")},
 		LogLevel:                 asynq.ErrorLevel,
-	})
+	}), w, new(sync.WaitGroup)}
 }
 
 // takeWakeups starts to take wake-ups, and serves their partitions. The payload of a task has a byte
@@ -79,7 +89,7 @@ func (q *Queue) enqueueWakeup(ctx context.Context, partitions []int) error {
 		for i, p := range part {
 			payload[i] = byte(p) //nolint:gosec // 0 to 255
 		}
-		_, err := q.tasks.EnqueueContext(ctx, asynq.NewTask(wakeupTask, payload),
+		_, err := q.client.EnqueueContext(ctx, asynq.NewTask(wakeupTask, payload),
 			asynq.Queue(wakeupQueue), asynq.MaxRetry(0), asynq.Timeout(time.Minute))
 		if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) { // task ids are random: a conflict is a repeat after a lost answer
 			q.metrics.wakeupsFailed.Inc()
