@@ -37,23 +37,13 @@ func (s *stack) openBreakers(ctx context.Context, company, n int) error {
 	}
 	var open int64
 	err = await(ctx, breakersLimit, func() (bool, error) {
-		open, err = s.daemons[0].openBreakerCount(ctx)
+		open, err = s.daemons[0].count(ctx, `spendhook_endpoints{state="open"}`)
 		return open >= int64(n), err
 	})
 	if err != nil {
 		return fmt.Errorf("%d of %d breakers are open: %w", open, n, err)
 	}
 	return nil
-}
-
-// openBreakerCount returns how many breakers are open or half open.
-func (d *daemon) openBreakerCount(ctx context.Context) (int64, error) {
-	open, err := d.count(ctx, `spendhook_endpoints{state="open"}`)
-	if err != nil {
-		return 0, err
-	}
-	probed, err := d.count(ctx, `spendhook_endpoints{state="half_open"}`)
-	return open + probed, err
 }
 
 const arraySize = 100 // events

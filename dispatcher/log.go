@@ -10,8 +10,8 @@ import (
 	"spendhook/internal/tracing"
 )
 
-// logAttempt logs one attempt: at level debug when it succeeded, at level warn when it is
-// the first failure of its delivery or the delivery is final, else at level info.
+// logAttempt logs one attempt: at level debug when it succeeded or was not counted, at level warn when it
+// is the first failure of its delivery or the delivery is dead, else at level info.
 func (d *Dispatcher) logAttempt(ctx context.Context, o *outcome) {
 	level := attemptLevel(o)
 	if o.result == nil || !d.opts.Logger.Enabled(ctx, level) {

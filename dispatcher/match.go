@@ -32,7 +32,7 @@ type work struct {
 	to         *requests.Target
 	replica    string         // the replica id of the claim
 	event      *matching      // nil when it was claimed from its endpoint queue
-	backlogged bool           // the claim of the event found a queue of the endpoint
+	backlogged bool           // the claim of the event found work in the endpoint queue
 	trace      tracing.Parent // parent of the span of the attempt
 	place      endpoint.Delivery
 	entered    time.Time // when the delivery asked for a place in memory
@@ -70,7 +70,6 @@ func (d *Dispatcher) take(ctx context.Context, replica string, batches []workque
 			continue
 		}
 		d.quarantineDamaged(ctx, b.Company, loaded.Subscribers)
-		d.admission.SetQueued(b.Company, b.Backlogged)
 		if slices.ContainsFunc(loaded.Subscribers, func(s *subscribers.Subscriber) bool { return s.Filter != "" }) {
 			d.matchFiltered(replica, b, loaded.Subscribers)
 		} else {
@@ -96,8 +95,8 @@ func (d *Dispatcher) match(ctx context.Context, replica string, b workqueue.Batc
 }
 
 // matchFiltered matches events for subscribers with filters, after the earlier events of the company,
-// on a goroutine of the company. It does not wait: a company may have 100 filters that take 3 ms each, which must not
-// delay the claims of others. The company claims nothing meanwhile.
+// on a goroutine of the company. It does not wait, so that the filters delay no claims of other companies:
+// a company may have 100 filters that take 3 ms each. The company claims nothing meanwhile.
 func (d *Dispatcher) matchFiltered(replica string, b workqueue.Batch, subs []*subscribers.Subscriber) {
 	for range b.Events {
 		d.admission.BeginMatch(b.Company)
@@ -259,7 +258,7 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workque
 	case i < 0:
 		d.cancel(w, delivery.ReasonSubscriberDeleted)
 		return nil
-	case !subs[i].Enabled: // since the claim; its queue is not served any more, and the pause makes sure of it
+	case !subs[i].Enabled: // disabled since the claim
 		d.record(&outcome{work: w, apply: delivery.Requeue, pause: requeuePause})
 		return nil
 	}

@@ -34,8 +34,8 @@ type metrics struct {
 	largest      *prometheus.GaugeVec
 }
 
-// newMetrics registers the dispatcher's metrics; every label value stands at
-// zero from the start. None costs more to scrape with more subscribers.
+// newMetrics registers the dispatcher's metrics, each label value with 0. A scrape costs the same with any
+// number of subscribers.
 func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, recorderLag func() time.Duration) *metrics {
 	factory := promauto.With(reg)
 	counter := func(name, help string) prometheus.Counter {
@@ -92,7 +92,6 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 	current("spendhook_deliveries_held", "Deliveries in this replica's memory: in flight, waiting, or to be recorded.", func() float64 { return float64(admission.Counts().Held) })
 	current("spendhook_recorder_lag_seconds", "How long this replica has tried to write outcomes that Redis has not taken yet, in the slowest shard; 0 means that none wait.", func() float64 { return recorderLag().Seconds() })
 	endpoints("closed", func() float64 { return float64(admission.Counts().Closed) })
-	endpoints("half_open", func() float64 { return float64(admission.Counts().HalfOpen) })
 	endpoints("open", func() float64 { return float64(admission.Counts().Open) })
 	return m
 }

@@ -37,15 +37,15 @@ type outcome struct {
 	rebased bool             // applied again, to a record that was written meanwhile
 }
 
-// ended reports whether the delivery got a final status by this outcome. It had it before when another
-// replica took the delivery over.
+// ended reports whether this outcome gave the delivery its final status. If not, another replica took the
+// delivery over and ended it before.
 func (o *outcome) ended() bool {
 	return !o.next.Status.Live() && o.next.Status != o.base.Status
 }
 
-// consequencesQueue bounds the batches of a recorder whose consequences wait. When it is full, the
-// recorder waits. With the batch that is processed and the one that waits to enter, a shard holds at
-// most 10 batches of recorderBatch outcomes, without the bodies of their events.
+// consequencesQueue bounds the written batches of a recorder whose consequences wait. When so many wait,
+// the recorder waits too. With the batch that is processed and the one that the recorder holds, a shard has
+// at most 10 batches of recorderBatch outcomes, without the bodies of their events.
 const consequencesQueue = 8
 
 // recorders write outcomes, and then process their consequences. Each shard has its own recorder,
@@ -258,7 +258,7 @@ type pendingWrite struct {
 	store.Write
 
 	replica  string
-	outcomes []*outcome // each try makes the changes of them
+	outcomes []*outcome // each try makes one change of each
 	places   int        // of outcomes, freed when the write is finished
 	refused  bool       // the last try failed in the script: a key may be damaged
 	alone    bool       // not in one call with writes of other companies

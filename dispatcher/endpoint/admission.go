@@ -1,6 +1,5 @@
-// Package endpoint keeps one replica's state of receivers: in-flight limits,
-// latencies, breakers, and which receivers have an endpoint queue. It decides which
-// deliveries the replica takes into its memory, when each may start, and which are
+// Package endpoint keeps one replica's state of receivers: in-flight limits, latencies and breakers. It
+// decides which deliveries the replica takes into its memory, when each may start, and which are
 // appended to an endpoint queue instead. It uses neither Redis nor the network.
 //
 // A company that holds more places than are left free gets no more (dynamic
@@ -29,7 +28,7 @@ const (
 
 	freePerAttempt = 32 // free places per attempt in flight that an endpoint may have
 	reservedShare  = 8  // the last 1/8 of all places is assigned one by one
-	worthClaiming  = 25 // a company that was passed by is named once it may claim this many
+	worthClaiming  = 25 // a company that was passed by may claim again when it may claim this many
 )
 
 // Options configure an Admission. All but Places and MaxEndpoints are required.
@@ -39,7 +38,7 @@ type Options struct {
 	PerHost         int           // of one company in flight to one host
 	MaxEndpoints    int           // idle endpoints kept, and as many companies; default 65,536
 	BreakerFailures int           // unreachable in a row, that open the breaker
-	BreakerPause    time.Duration // until the next probe
+	BreakerPause    time.Duration // until the endpoint queue probes the endpoint
 	Now             func() time.Time
 }
 
@@ -49,15 +48,14 @@ type Delivery struct {
 	Company  uuid.UUID
 	Endpoint uuid.UUID // of one company only
 	Host     string    // and port that it goes to; "": not known, and not limited
-	// Alone: the company has no other endpoint that this one could delay. Waiting in
-	// memory, and then in the ready queue, costs less than an endpoint queue.
+	// Alone: the company has no other endpoint that this one could delay. Its deliveries wait in memory,
+	// and its events in the ready queue: both cost less than an endpoint queue.
 	Alone bool
-	// Queued: claimed from the endpoint queue, where the endpoint's limits are enforced.
-	// The delivery starts as soon as its host has a place, and counts like any other.
+	// Queued: claimed from the endpoint queue. The claim has enforced the endpoint's limits, so the
+	// delivery starts as soon as its host has a place.
 	Queued bool
 	// Backlogged: the claim found that the endpoint has a queue, or that its deliveries must go
-	// through one. The results of claims may arrive out of order, so this one counts besides the
-	// last SetQueued.
+	// through one.
 	Backlogged bool
 	// Decided is called once for a delivery that waits, with the final decision (never
 	// Wait) and the time as from Enter. Leave or the Enter of another delivery call it, on the
@@ -70,7 +68,7 @@ type Delivery struct {
 // memory. Only those that started are passed to Leave.
 type Decision int
 
-// The decisions. The first overflow of an endpoint marks it as having a queue.
+// The decisions.
 const (
 	Start           Decision = iota // the attempt starts now
 	Wait                            // Decided is called later
@@ -91,24 +89,22 @@ type Result struct {
 	Pause time.Duration
 }
 
-// Counts has the numbers of known endpoints by breaker state, and of deliveries in memory. An
-// open breaker counts as open until its probe starts.
+// Counts has the numbers of known endpoints by state of their breaker, and of deliveries in memory.
 type Counts struct {
-	Closed, HalfOpen, Open int // endpoints
-	InFlight               int // deliveries
-	Held                   int // those in flight, those that wait, and what Hold and BeginMatch note
+	Closed, Open int // endpoints
+	InFlight     int // deliveries
+	Held         int // those in flight, those that wait, and what Hold and BeginMatch note
 }
 
 // Admission shares a replica's memory and attempts among companies and
 // endpoints. No call blocks, and each but Holding takes constant time
-// (Leave and SetQueued: for each delivery decided, company named and endpoint
-// given). Safe for concurrent use.
+// (Leave: for each delivery decided and company named). Safe for concurrent use.
 type Admission struct {
 	o Options
 
 	mu        sync.Mutex // guards all below
 	endpoints map[uuid.UUID]*endpoint
-	breakers  [3]int // endpoints by state
+	open      int // endpoints with an open breaker
 	companies map[uuid.UUID]*company
 	holding   map[uuid.UUID]*company // those that hold something
 	hosts     map[hostKey]*host      // where something is in flight
@@ -132,9 +128,8 @@ func New(o Options) *Admission {
 	}
 }
 
-// Enter asks for a place for one delivery. The time is when the breaker lets the next
-// probe through (it may have passed) with OverflowBreaker, when the pause ends with
-// OverflowPause, else zero.
+// Enter asks for a place for one delivery. The time is when the endpoint queue may probe the endpoint
+// (it may have passed) with OverflowBreaker, when the pause ends with OverflowPause, else zero.
 func (a *Admission) Enter(d *Delivery) (Decision, time.Time) {
 	decision, at, overflowed := a.enter(d)
 	overflowed.call()
@@ -148,7 +143,7 @@ func (a *Admission) enter(d *Delivery) (decision Decision, at time.Time, overflo
 		return Stopped, time.Time{}, decided{}
 	}
 	c, e := a.company(d.Company), a.endpoint(d.Endpoint)
-	decision, at = a.decide(d, c, e)
+	decision, at = a.decide(d, e)
 	switch decision {
 	case Start:
 		a.hold(c)
@@ -168,17 +163,17 @@ func (a *Admission) enter(d *Delivery) (decision Decision, at time.Time, overflo
 }
 
 // decide decides on a new delivery, with the time that Enter returns.
-func (a *Admission) decide(d *Delivery, c *company, e *endpoint) (_ Decision, at time.Time) {
+func (a *Admission) decide(d *Delivery, e *endpoint) (_ Decision, at time.Time) {
 	free := a.o.Places - a.held
 	switch {
 	case d.Queued && a.hostFull(d):
 		return Wait, at
 	case d.Queued:
 		return Start, at
-	case d.Backlogged, c.queued[d.Endpoint]:
+	case d.Backlogged:
 		return OverflowQueue, at
-	case e.state != closed && (e.probe != nil || a.o.Now().Before(e.probeAt)):
-		return OverflowBreaker, e.probeAt
+	case a.isOpen(e):
+		return OverflowBreaker, e.openUntil
 	case a.o.Now().Before(e.pausedUntil):
 		return OverflowPause, e.pausedUntil
 	case free <= 0:
@@ -187,8 +182,6 @@ func (a *Admission) decide(d *Delivery, c *company, e *endpoint) (_ Decision, at
 		return OverflowHost, at
 	case len(e.waiting) == 0 && e.inFlight < a.limit(e) && !a.hostFull(d):
 		return Start, at
-	case e.state != closed:
-		return OverflowBreaker, e.probeAt
 	case e.inFlight == 0, // no attempt ends that would start it later
 		!d.Alone && a.expectedWait(e) > maxWait:
 		return OverflowShare, at
@@ -197,9 +190,8 @@ func (a *Admission) decide(d *Delivery, c *company, e *endpoint) (_ Decision, at
 	}
 }
 
-// expectedWait is how long one more delivery to the endpoint is likely to wait; 0 while an
-// attempt may start. If the endpoint has not answered for longer than its latency, that time
-// counts instead.
+// expectedWait estimates how long one more delivery to the endpoint would wait; 0 while an attempt may
+// start. If no attempt has ended for longer than the latency, that time counts instead of the latency.
 func (a *Admission) expectedWait(e *endpoint) time.Duration {
 	limit := a.limit(e)
 	if e.inFlight < limit || e.inFlight == 0 {
@@ -235,7 +227,7 @@ func (a *Admission) release(c *company) {
 	a.held--
 }
 
-// start notes an attempt; at an open breaker a direct one is the probe.
+// start notes an attempt.
 func (a *Admission) start(d *Delivery, e *endpoint) {
 	if e.inFlight == 0 {
 		e.progressAt = a.o.Now()
@@ -243,11 +235,6 @@ func (a *Admission) start(d *Delivery, e *endpoint) {
 	e.inFlight++
 	a.inFlight++
 	a.startAtHost(d)
-	if e.state != closed && !d.Queued {
-		e.probe = d
-		e.probeAt = a.o.Now().Add(a.o.BreakerPause) // when the next probe may start if this one fails at once
-		a.setState(e)
-	}
 }
 
 // Leave notes the result of a started attempt and frees its place. Call it once. It calls
@@ -268,7 +255,7 @@ func (a *Admission) leave(d *Delivery, r Result) ([]decided, []uuid.UUID) {
 	e.inFlight--
 	a.inFlight--
 	a.release(c)
-	a.learn(d, e, r)
+	a.learn(e, r)
 	waited := a.leaveHost(d) // may forget e, so learn comes before
 	if !r.NotCounted {
 		c.failing = r.Unreachable
@@ -351,15 +338,15 @@ func (w decided) call() {
 	}
 }
 
-// next takes the waiting deliveries that start now. When none can start and no attempt is in
-// flight, all overflow: the end of an attempt is what would start them.
+// next takes the waiting deliveries that start now. When none can start and no attempt is in flight, all
+// overflow: only the end of an attempt starts waiting deliveries.
 func (a *Admission) next(c *company, e *endpoint) decided {
 	if len(e.waiting) == 0 || a.stopped {
 		return decided{}
 	}
 	switch {
-	case e.state != closed:
-		return a.overflowAll(c, e, decided{decision: OverflowBreaker, at: e.probeAt})
+	case a.isOpen(e):
+		return a.overflowAll(c, e, decided{decision: OverflowBreaker, at: e.openUntil})
 	case a.o.Now().Before(e.pausedUntil):
 		return a.overflowAll(c, e, decided{decision: OverflowPause, at: e.pausedUntil})
 	}
@@ -386,7 +373,6 @@ func (a *Admission) overflowAll(c *company, e *endpoint, w decided) decided {
 	for range w.deliveries {
 		a.release(c)
 	}
-	c.markQueued(e.id)
 	return w
 }
 
@@ -403,7 +389,7 @@ func (a *Admission) Counts() Counts {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return Counts{
-		Closed: a.breakers[closed], HalfOpen: a.breakers[halfOpen], Open: a.breakers[open],
+		Closed: len(a.endpoints) - a.open, Open: a.open,
 		InFlight: a.inFlight, Held: a.held + a.extra,
 	}
 }

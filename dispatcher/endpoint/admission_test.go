@@ -122,10 +122,10 @@ func (f *fixture) wantLater(later <-chan Decision, want Decision) {
 	}
 }
 
-func (f *fixture) wantBreakers(closed, halfOpen, open int) {
+func (f *fixture) wantBreakers(closed, open int) {
 	f.t.Helper()
-	if c := f.Counts(); c.Closed != closed || c.HalfOpen != halfOpen || c.Open != open {
-		f.t.Errorf("breakers %+v, want %d closed, %d half open, %d open", c, closed, halfOpen, open)
+	if c := f.Counts(); c.Closed != closed || c.Open != open {
+		f.t.Errorf("breakers %+v, want %d closed, %d open", c, closed, open)
 	}
 }
 
@@ -273,7 +273,7 @@ func TestDeliveriesToASlowEndpointOverflow(t *testing.T) {
 	f.enter(1, 1, Wait)                       // 200 ms
 	f.enter(1, 1, OverflowShare)              // 300 ms
 	f.enter(1, 3, Start)
-	f.enter(1, 1, OverflowQueue)
+	f.enter(1, 1, Wait) // 100 ms: those before it have left
 }
 
 func TestACompanyWithOneEndpointOverflowsOnlyWhenMemoryIsFull(t *testing.T) {
@@ -296,14 +296,17 @@ func TestACompanyWithOneEndpointOverflowsOnlyWhenMemoryIsFull(t *testing.T) {
 	}
 }
 
-// Once the endpoint has a queue, waiting deliveries go to the queue too.
+// Once a claim finds a queue of the endpoint, waiting deliveries go to the queue too.
 func TestWaitingDeliveriesFollowIntoTheQueue(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{PerEndpoint: 1})
 	f.enter(1, 1, Start)
 	_, later := f.enter(1, 1, Wait)
-	f.SetQueued(id(1), []uuid.UUID{id(1)})
-	f.enter(1, 1, OverflowQueue)
+	for endpoint := range 2 {
+		if got, _ := f.Enter(&Delivery{Company: id(1), Endpoint: id(endpoint), Backlogged: true}); got != OverflowQueue {
+			t.Errorf("endpoint %d: decision %d", endpoint, got)
+		}
+	}
 	f.wantLater(later, OverflowQueue)
 }
 
@@ -316,15 +319,14 @@ func TestNothingWaitsForAFailingEndpointInTheLastEighth(t *testing.T) {
 	_, later := f.enter(1, 1, Wait)
 	f.Leave(first, unreachable)
 	f.wantLater(later, OverflowShare)
-	f.SetQueued(id(1), nil)
 	f.enter(1, 1, OverflowShare)
-	f.enter(1, 1, OverflowQueue)
 	if c := f.Counts(); c.Held != 57 || c.InFlight != 57 {
 		t.Errorf("counts %+v", c)
 	}
 }
 
-func TestTheBreakerOpensAndProbes(t *testing.T) {
+// An open breaker lets no direct delivery through: the endpoint queue probes the endpoint.
+func TestTheBreakerOpens(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{})
 	for range f.o.BreakerFailures - 1 {
@@ -332,42 +334,28 @@ func TestTheBreakerOpensAndProbes(t *testing.T) {
 	}
 	f.attempt(1, 1, answered) // in a row only
 	for range f.o.BreakerFailures {
-		f.wantBreakers(1, 0, 0)
+		f.wantBreakers(1, 0)
 		d, _ := f.enter(1, 1, Start)
 		f.Leave(d, unreachable)
 	}
-	f.wantBreakers(0, 0, 1)
-	opened := f.now
-	if got, at := f.Enter(&Delivery{Company: id(1), Endpoint: id(1)}); got != OverflowBreaker || !at.Equal(opened.Add(f.o.BreakerPause)) {
-		t.Errorf("decision %d, next probe %v", got, at)
+	f.wantBreakers(0, 1)
+	wantOpenUntil := func(want time.Time) {
+		t.Helper()
+		if got, at := f.Enter(&Delivery{Company: id(1), Endpoint: id(1)}); got != OverflowBreaker || !at.Equal(want) {
+			t.Errorf("decision %d, open until %v, want %v", got, at, want)
+		}
 	}
-	f.SetQueued(id(1), nil)
-
-	f.now = opened.Add(f.o.BreakerPause - 1)
-	f.enter(1, 1, OverflowBreaker)
-	f.SetQueued(id(1), nil)
-	f.now = opened.Add(f.o.BreakerPause)
-	probe, _ := f.enter(1, 1, Start)
-	f.wantBreakers(0, 1, 0)
-	if _, at := f.Enter(&Delivery{Company: id(1), Endpoint: id(1)}); !at.Equal(f.now.Add(f.o.BreakerPause)) {
-		t.Errorf("the next probe is at %v, this one at %v", at, f.now)
-	}
-	f.SetQueued(id(1), nil)
-	f.now = f.now.Add(time.Hour)
-	f.enter(1, 1, OverflowBreaker) // one probe at a time, however long it takes
-	f.SetQueued(id(1), nil)
-	f.Leave(probe, unreachable)
-	f.wantBreakers(0, 0, 1)
-	f.enter(1, 1, OverflowBreaker)
-	f.SetQueued(id(1), nil)
-
-	f.now = f.now.Add(f.o.BreakerPause)
-	probe, _ = f.enter(1, 1, Start)
-	f.Leave(probe, aborted) // says nothing: the next may probe
-	f.wantBreakers(0, 0, 1)
-	probe, _ = f.enter(1, 1, Start)
-	f.Leave(probe, answered)
-	f.wantBreakers(1, 0, 0)
+	until := f.now.Add(f.o.BreakerPause)
+	wantOpenUntil(until)
+	f.now = until.Add(time.Hour)
+	wantOpenUntil(until)
+	f.attempt(1, 1, aborted) // says nothing
+	wantOpenUntil(until)
+	f.attempt(1, 1, unreachable)
+	wantOpenUntil(f.now.Add(f.o.BreakerPause))
+	f.wantBreakers(0, 1)
+	f.attempt(1, 1, answered)
+	f.wantBreakers(1, 0)
 	f.enter(1, 1, Start)
 	f.enter(1, 1, Start)
 }
@@ -381,52 +369,13 @@ func TestDeliveriesOverflowDuringAPause(t *testing.T) {
 	_, later := f.enter(1, 1, Wait)
 	f.Leave(d, Result{Latency: time.Millisecond, Pause: time.Minute})
 	f.wantLater(later, OverflowPause)
-	f.SetQueued(id(1), nil)
 	ends := f.now.Add(time.Minute)
 	if got, at := f.Enter(&Delivery{Company: id(1), Endpoint: id(1)}); got != OverflowPause || !at.Equal(ends) {
 		t.Errorf("decision %d, the pause ends at %v", got, at)
 	}
 	f.enter(1, 2, Start)
-	f.SetQueued(id(1), nil)
 	f.now = ends
 	f.enter(1, 1, Start)
-}
-
-func TestTheBreakerLearnsFromQueuedAttempts(t *testing.T) {
-	t.Parallel()
-	f := setup(t, Options{BreakerFailures: 2})
-	f.attempt(1, 1, unreachable)
-	f.attempt(1, 1, aborted)
-	f.wantBreakers(1, 0, 0)
-	f.attempt(1, 1, unreachable)
-	f.wantBreakers(0, 0, 1)
-	f.now = f.now.Add(f.o.BreakerPause)
-	f.attempt(1, 1, unreachable)
-	f.enter(1, 1, OverflowBreaker) // for another pause
-	f.SetQueued(id(1), nil)
-	f.now = f.now.Add(f.o.BreakerPause)
-	probe, _ := f.enter(1, 1, Start)
-	f.attempt(1, 1, answered)
-	f.wantBreakers(1, 0, 0)
-	f.attempt(1, 1, unreachable)
-	f.attempt(1, 1, unreachable)
-	f.wantBreakers(0, 0, 1)
-	f.Leave(probe, aborted)
-	f.wantBreakers(0, 0, 1)
-}
-
-func TestAQueuedAttemptIsNoProbe(t *testing.T) {
-	t.Parallel()
-	f := setup(t, Options{PerEndpoint: 2, BreakerFailures: 1})
-	f.attempt(1, 1, unreachable)
-	f.now = f.now.Add(f.o.BreakerPause)
-	queued := f.hold(1, 1, 2)
-	f.wantBreakers(0, 0, 1)
-	f.enter(1, 1, OverflowBreaker) // at its limit; nothing waits for an open breaker
-	f.SetQueued(id(1), nil)
-	f.Leave(queued[0], aborted)
-	f.enter(1, 1, Start)
-	f.wantBreakers(0, 1, 0)
 }
 
 func TestWaitingDeliveriesOverflowWhenTheBreakerOpens(t *testing.T) {
@@ -438,7 +387,7 @@ func TestWaitingDeliveriesOverflowWhenTheBreakerOpens(t *testing.T) {
 	f.Leave(d, unreachable)
 	f.wantLater(first, OverflowBreaker)
 	f.wantLater(second, OverflowBreaker)
-	f.enter(1, 1, OverflowQueue)
+	f.enter(1, 1, OverflowBreaker)
 	if c := f.Counts(); c.Held != 0 {
 		t.Errorf("counts %+v", c)
 	}
@@ -470,24 +419,6 @@ func TestLatency(t *testing.T) {
 	if got := f.latency(id(1)); got != 90*time.Millisecond {
 		t.Errorf("latency %v, want 90ms", got)
 	}
-}
-
-func TestAnEndpointWithAQueueOverflows(t *testing.T) {
-	t.Parallel()
-	f := setup(t, Options{})
-	f.SetQueued(id(1), []uuid.UUID{id(1), id(2)})
-	f.enter(1, 1, OverflowQueue)
-	f.enter(1, 2, OverflowQueue)
-	f.enter(1, 3, Start)
-	f.SetQueued(id(2), []uuid.UUID{id(9)}) // changes nothing for the other
-	f.enter(1, 2, OverflowQueue)
-	f.SetQueued(id(1), []uuid.UUID{id(2)})
-	f.enter(1, 1, Start)
-	f.enter(1, 2, OverflowQueue)
-	f.hold(1, 2, 1)
-	f.SetQueued(id(1), nil)
-	f.enter(1, 2, Start)
-	f.enter(2, 9, OverflowQueue)
 }
 
 func TestStop(t *testing.T) {
@@ -640,14 +571,12 @@ func TestIdleCompaniesAndEndpointsAreForgotten(t *testing.T) {
 		f.attempt(n, n, answered)
 	}
 	f.wantForgotten(3)
-	f.wantBreakers(3, 0, 0)
+	f.wantBreakers(3, 0)
 
 	f.enter(2, 2, Start)
 	kept := f.hold(1, 1, defaultPlaces)
-	f.SetQueued(id(3), []uuid.UUID{id(3)})
 	for n := 10; n < 100; n++ { // each has something to remember
 		f.attempt(n, n, unreachable)
-		f.SetQueued(id(n), []uuid.UUID{id(n)})
 		f.Passed(id(n))
 	}
 	if len(f.companies) != 5 || len(f.holding) != 2 || f.passed.Len() != 3 {
@@ -657,7 +586,6 @@ func TestIdleCompaniesAndEndpointsAreForgotten(t *testing.T) {
 		t.Errorf("endpoints in use are forgotten: %d remembered", len(f.endpoints))
 	}
 	f.leaveAll(kept)
-	f.enter(3, 3, Start) // the queue of a forgotten company is forgotten
 }
 
 func TestMoreEndpointsInUseThanAreRemembered(t *testing.T) {
@@ -670,7 +598,7 @@ func TestMoreEndpointsInUseThanAreRemembered(t *testing.T) {
 	f.leaveAll(started)
 	f.attempt(99, 99, answered)
 	f.wantForgotten(1)
-	f.wantBreakers(1, 0, 0)
+	f.wantBreakers(1, 0)
 }
 
 func TestConcurrentUse(t *testing.T) {
@@ -698,7 +626,6 @@ func TestConcurrentUse(t *testing.T) {
 				if decision, _ := a.Enter(d); decision == Start {
 					attempt(d)
 				}
-				a.SetQueued(d.Company, nil)
 				a.Passed(d.Company)
 				a.Holding()
 			}
@@ -740,18 +667,6 @@ func BenchmarkEnterLeaveMany(b *testing.B) {
 		}
 		a.Leave(deliveries[(n-1000)%10_000], answered)
 		n++
-	}
-}
-
-// A delivery whose claim found a queue of the endpoint goes there, also if an older claim says
-// later that there is none.
-func TestNewerClaimDecides(t *testing.T) {
-	t.Parallel()
-	f := setup(t, Options{})
-	f.SetQueued(id(1), []uuid.UUID{id(2)})
-	f.SetQueued(id(1), nil)
-	if got, _ := f.Enter(&Delivery{Company: id(1), Endpoint: id(2), Backlogged: true}); got != OverflowQueue {
-		t.Errorf("decision %d", got)
 	}
 }
 

@@ -12,19 +12,17 @@ const maxExceptions = 4096
 // company is the state of one company. It is dropped once the company holds no place and has
 // no other state.
 type company struct {
-	id    uuid.UUID
-	held  int // its deliveries and outcomes in memory
-	extra int // of these, outcomes without a place
-	// failing: its last attempt found the endpoint out of reach.
-	failing  bool
-	queued   map[uuid.UUID]bool // its endpoints that have a queue
-	passed   *list.Element      // in Admission.passed; nil: it is not
-	matching int                // events that are to be matched; they have places too
+	id       uuid.UUID
+	held     int           // its deliveries and outcomes in memory
+	extra    int           // of these, outcomes without a place
+	failing  bool          // its last attempt did not reach the endpoint
+	passed   *list.Element // in Admission.passed; nil: it is not
+	matching int           // events that are to be matched; they have places too
 }
 
-// Free returns how many more deliveries the company may claim; 0 when it holds its share, and
-// while its events are being matched. The share is two fifths of the free places and its own, so
-// that more stays free than the company then holds, even after claiming a few too many.
+// Free returns how many more deliveries the company may claim; 0 when it holds its share, and while its
+// events are being matched. The share is two fifths of the free places and the company's own places
+// together. So more places stay free than the company then holds, even after it has claimed a few too many.
 func (a *Admission) Free(company uuid.UUID) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,10 +74,9 @@ func (a *Admission) freeFor(c *company) int {
 	}
 }
 
-// Passed notes that work of the company was not claimed because of its share.
-// It reports whether the company may claim again at once; else a later Leave or
-// Release names it, once. Of more than MaxEndpoints such companies that hold
-// nothing, some are forgotten.
+// Passed notes that work of the company was not claimed because of its share. It reports whether the
+// company may claim again at once. If not, a later Leave, EndMatch or Release returns the company, once.
+// Of more than MaxEndpoints such companies that hold nothing, some are forgotten.
 func (a *Admission) Passed(company uuid.UUID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -119,28 +116,6 @@ func (a *Admission) forgetPassed(c *company) {
 	}
 }
 
-// SetQueued replaces the set of the company's endpoints that have a queue: direct deliveries to
-// them overflow. Call it with the result of a claim, before its deliveries Enter. An overflow
-// adds its endpoint to the set.
-func (a *Admission) SetQueued(company uuid.UUID, endpoints []uuid.UUID) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	c := a.company(company)
-	c.queued = nil
-	for _, id := range endpoints {
-		c.markQueued(id)
-	}
-	a.updateHolding(c)
-}
-
-// markQueued notes that an endpoint has a queue.
-func (c *company) markQueued(endpoint uuid.UUID) {
-	if c.queued == nil {
-		c.queued = map[uuid.UUID]bool{}
-	}
-	c.queued[endpoint] = true
-}
-
 // company finds or makes a company. updateHolding must follow.
 func (a *Admission) company(id uuid.UUID) *company {
 	c := a.companies[id]
@@ -158,7 +133,7 @@ func (a *Admission) updateHolding(c *company) {
 	case c.held > 0:
 		a.holding[c.id] = c
 		return
-	case !c.failing && len(c.queued) == 0 && c.passed == nil:
+	case !c.failing && c.passed == nil:
 		a.forget(c)
 	default:
 		delete(a.holding, c.id)

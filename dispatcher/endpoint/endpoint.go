@@ -6,46 +6,30 @@ import (
 	"github.com/google/uuid"
 )
 
-const ewmaWeight = 8 // the newest latency counts for one in so many
+const ewmaWeight = 8 // the newest latency has a weight of 1/ewmaWeight in the average
 
 // endpoint is the state of one receiver.
 type endpoint struct {
-	id       uuid.UUID
 	inFlight int
-	waiting  []*Delivery // first come, first served; none while the breaker is not closed
-	failing  bool        // out of reach at the last attempt
+	waiting  []*Delivery // first come, first served; none while the breaker is open
+	failing  bool        // unreachable at the last attempt
 	latency  time.Duration
 	// progressAt is when the last attempt ended, or the first began.
 	progressAt time.Time
 	// pausedUntil is when the pause ends that the receiver asked for.
 	pausedUntil time.Time
 
-	state    state
-	failures int       // in a row
-	probe    *Delivery // in flight while half open
-	probeAt  time.Time // when an open breaker lets the next attempt through
+	failures  int       // unreachable attempts in a row; the breaker is open from BreakerFailures on
+	openUntil time.Time // when the endpoint queue may probe the endpoint, while the breaker is open
 }
 
-// state is that of a breaker: closed, open after too many failures in a row,
-// half open while a probe is in flight.
-type state int
+// isOpen reports whether the breaker of an endpoint is open. While it is, all direct deliveries overflow,
+// and one delivery of the endpoint queue at a time is attempted. The first answer closes the breaker.
+func (a *Admission) isOpen(e *endpoint) bool { return e.failures >= a.o.BreakerFailures }
 
-const (
-	closed state = iota
-	halfOpen
-	open
-)
-
-// learn applies the result of an attempt to latency and breaker. An answer closes the
-// breaker; a failure keeps an open breaker open for another pause.
-func (a *Admission) learn(d *Delivery, e *endpoint, r Result) {
-	defer a.setState(e)
-	if e.probe == d {
-		e.probe = nil
-		if r.NotCounted {
-			e.probeAt = a.o.Now()
-		}
-	}
+// learn applies the result of an attempt to latency and breaker. A failure keeps an open breaker open for
+// another pause.
+func (a *Admission) learn(e *endpoint, r Result) {
 	e.progressAt = a.o.Now()
 	if r.NotCounted {
 		return
@@ -55,13 +39,16 @@ func (a *Admission) learn(d *Delivery, e *endpoint, r Result) {
 	}
 	e.failing = r.Unreachable
 	e.observe(r.Latency)
-	if !r.Unreachable {
-		e.failures, e.probe = 0, nil
-		return
+	if a.isOpen(e) {
+		a.open--
 	}
 	e.failures++
-	if e.failures >= a.o.BreakerFailures {
-		e.probeAt = a.o.Now().Add(a.o.BreakerPause)
+	if !r.Unreachable {
+		e.failures = 0
+	}
+	if a.isOpen(e) {
+		a.open++
+		e.openUntil = a.o.Now().Add(a.o.BreakerPause)
 	}
 }
 
@@ -71,20 +58,6 @@ func (e *endpoint) observe(d time.Duration) {
 		return
 	}
 	e.latency += (d - e.latency) / ewmaWeight
-}
-
-// setState follows the fields that make the state of the breaker.
-func (a *Admission) setState(e *endpoint) {
-	a.breakers[e.state]--
-	switch {
-	case e.failures < a.o.BreakerFailures:
-		e.state = closed
-	case e.probe != nil:
-		e.state = halfOpen
-	default:
-		e.state = open
-	}
-	a.breakers[e.state]++
 }
 
 // endpoint finds or makes an endpoint. Beyond MaxEndpoints it forgets some that are not in use.
@@ -98,11 +71,12 @@ func (a *Admission) endpoint(id uuid.UUID) *endpoint {
 		}
 		if e.inFlight+len(e.waiting) == 0 {
 			delete(a.endpoints, other)
-			a.breakers[e.state]--
+			if a.isOpen(e) {
+				a.open--
+			}
 		}
 	}
-	e := &endpoint{id: id}
+	e := &endpoint{}
 	a.endpoints[id] = e
-	a.breakers[closed]++
 	return e
 }

@@ -27,7 +27,6 @@ func TestACompanysPlacesAtAHost(t *testing.T) {
 		inFlight, _ = f.enterAt("h:443", 1, endpoint, false, Start)
 	}
 	f.enterAt("h:443", 1, 5, false, OverflowHost)
-	f.enterAt("h:443", 1, 5, false, OverflowQueue)
 	f.enterAt("h:8443", 1, 6, false, Start) // another port
 	f.enterAt("h:443", 2, 7, false, Start)  // another company has places of its own
 

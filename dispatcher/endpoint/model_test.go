@@ -143,7 +143,7 @@ func (m *model) enter(t *rapid.T, endpoint int, queued bool) Decision {
 	case queued && decision != Start && decision != Wait && !m.stopped:
 		t.Fatalf("a queued delivery: decision %d", decision)
 	case (decision == OverflowBreaker) == at.IsZero():
-		t.Fatalf("decision %d, next probe %v", decision, at)
+		t.Fatalf("decision %d, open until %v", decision, at)
 	}
 	if !queued && (decision == Start || decision == Wait) && direct >= m.places {
 		t.Fatalf("%d direct deliveries in %d places", direct+1, m.places)
@@ -185,7 +185,7 @@ func (m *model) decided(t *rapid.T, d *modelDelivery, decision Decision, at time
 	case queue[0] != d:
 		t.Fatal("decided out of order")
 	case (decision == OverflowBreaker) == at.IsZero():
-		t.Fatalf("decision %d, next probe %v", decision, at)
+		t.Fatalf("decision %d, open until %v", decision, at)
 	}
 	d.decision = decision
 	m.waiting[d.endpoint] = queue[1:]
@@ -296,19 +296,15 @@ func (m *model) pass(t *rapid.T) {
 	}
 }
 
-func (m *model) setQueued(t *rapid.T) {
-	company := rapid.IntRange(0, modelCompanies-1).Draw(t, "company")
-	var queued []uuid.UUID
-	for e := range modelEndpoints {
-		if modelCompany(e) == company && rapid.Bool().Draw(t, "queued") {
-			queued = append(queued, id(e))
-		}
+// backlogged enters a delivery whose claim found a queue of the endpoint.
+func (m *model) backlogged(t *rapid.T) {
+	endpoint := rapid.IntRange(0, modelEndpoints-1).Draw(t, "endpoint")
+	d := &Delivery{Company: id(modelCompany(endpoint)), Endpoint: id(endpoint), Host: modelHost(endpoint), Backlogged: true}
+	if got, _ := m.Enter(d); got != OverflowQueue && !m.stopped {
+		t.Fatalf("decision %d", got)
 	}
-	m.SetQueued(id(company), queued)
-	for e := range modelEndpoints {
-		if !m.stopped && slices.Contains(queued, id(e)) && m.enter(t, e, false) != OverflowQueue {
-			t.Fatal("an endpoint with a queue does not overflow")
-		}
+	if waiting := m.waiting[endpoint]; len(waiting) > 0 && !m.stopped {
+		t.Fatalf("%d still wait", len(waiting))
 	}
 }
 
@@ -319,7 +315,7 @@ func (m *model) check(t *rapid.T) {
 	if c.InFlight != inFlight || c.Held-m.Admission.extra != m.used() {
 		t.Fatalf("counts %+v, want %d in flight, %d held", c, inFlight, m.used())
 	}
-	if c.Closed+c.HalfOpen+c.Open != len(m.endpoints) {
+	if c.Closed+c.Open != len(m.endpoints) {
 		t.Fatalf("counts %+v of %d endpoints", c, len(m.endpoints))
 	}
 	for e := range modelEndpoints {
@@ -339,7 +335,7 @@ func (m *model) check(t *rapid.T) {
 		if own, _ := m.count(to(e)); len(queue) > 0 && own == 0 {
 			t.Fatalf("%d wait for endpoint %d, and nothing is in flight there", len(queue), e)
 		}
-		if len(queue) > 0 && m.endpoints[id(e)].state != closed {
+		if len(queue) > 0 && m.isOpen(m.endpoints[id(e)]) {
 			t.Fatalf("%d wait for endpoint %d, whose breaker is open", len(queue), e)
 		}
 	}
@@ -403,7 +399,7 @@ func TestAdmissionFollowsTheModel(t *testing.T) {
 			"hold":       m.hold,
 			"release":    m.release,
 			"pass":       m.pass,
-			"set queued": m.setQueued,
+			"backlogged": m.backlogged,
 			"time":       func(*rapid.T) { m.now = m.now.Add(m.o.BreakerPause / 2) },
 			"stop": func(t *rapid.T) {
 				if rapid.IntRange(0, 20).Draw(t, "stop") > 0 {

@@ -9,9 +9,9 @@ import (
 	"spendhook/internal/partition"
 )
 
-// BeginAccept returns the replica id and the number under which one call of the script that accepts
-// events may claim, and the number of deliveries that it may claim. The id is empty when this replica
-// may claim nothing: it stops, has few places, or has work that waits for places.
+// BeginAccept returns the replica id and the call number under which one call of the script that accepts
+// events may claim, and how many deliveries it may claim. The id is empty when this replica may claim
+// nothing: it is not started, is shutting down, cannot read the stored format, or has too few places.
 func (q *Queue) BeginAccept() (replica string, number uint64, deliveries int) {
 	q.mu.Lock()
 	off := !q.started || q.ctx.Err() != nil || q.refused.Load() != nil || q.full.Load()

@@ -62,7 +62,7 @@ var (
 type claimed struct {
 	partition int
 	wake      bool          // work remains: a wake-up must be enqueued
-	passed    []uuid.UUID   // companies that hold their share of this replica
+	passed    []uuid.UUID   // companies that were skipped: they hold their share of this replica's memory
 	next      time.Duration // until the rate limit of an endpoint queue allows a delivery; negative: none waits
 	batches   []Batch
 	err       error

@@ -263,10 +263,9 @@ func TestOneRecoveryPerPartition(t *testing.T) {
 	h := &lostAnswers{calls: make(map[string]int), during: func() { q.Kick(testPartition) }}
 	b.client.AddHook(h)
 	lines, k := &failedClaims{Handler: slog.DiscardHandler}, &taker{others: 100}
-	q = start(t, b.client, k, func(o *workqueue.Options) { serviceOff(o); o.Logger = slog.New(lines) })
-	eventually(t, "the only service is over", func() bool { return len(q.Owned()) > 0 })
-	b.accept(companies(testPartition, 1)[0], ids("e", 10)...)
+	q = start(t, b.client, k, func(o *workqueue.Options) { o.Logger = slog.New(lines) })
 	h.set(true)
+	b.accept(companies(testPartition, 1)[0], ids("e", 10)...)
 	q.Kick(testPartition)
 	eventually(t, "the recovery is tried twice", func() bool { return h.count(workqueue.RequeueHash(), testPartition) >= 2 })
 	for p := testPartition + 1; p <= testPartition+5; p++ {

@@ -35,7 +35,7 @@ type Admission interface {
 	// Holding returns how many deliveries each company that holds some may claim,
 	// and how many any other company may.
 	Holding() (shares map[uuid.UUID]int, others int)
-	// Passed notes that a claim passed a company by because the company had no places
+	// Passed notes that a claim skipped a company because the company had no places
 	// left. It reports whether the company has places again.
 	Passed(company uuid.UUID) bool
 	// Free returns how many deliveries a company may claim.
@@ -58,7 +58,7 @@ type Options struct {
 	AttemptTimeout  time.Duration // longest time of an attempt; default 15 s
 
 	HeartbeatEvery time.Duration // default 500 ms
-	ServiceEvery   time.Duration // how often owned partitions are checked for due work; default 250 ms
+	ServiceEvery   time.Duration // how often owned partitions are checked for due work, and lost claims recovered; default 250 ms
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -80,7 +80,7 @@ func (o Options) withDefaults() Options {
 type Queue struct {
 	opts    Options
 	metrics *metrics
-	passed  *lru.Cache[uuid.UUID, time.Time] // when a claim last passed a company by
+	passed  *lru.Cache[uuid.UUID, time.Time] // when a claim last skipped a company
 	wakeups
 	replica atomic.Pointer[string]                // the replica id that claims are noted under
 	refused atomic.Pointer[partition.FormatError] // why nothing more is claimed
@@ -92,8 +92,7 @@ type Queue struct {
 	unwoken map[int]bool // partitions that the next wake-up names
 	waking  bool         // wake-ups are being enqueued
 
-	lost       []lostClaim // claims that are to be recovered
-	recovering bool        // the partitions that have lost claims are served soon
+	lost []lostClaim // claims that are to be recovered
 
 	calls         atomic.Uint64 // number of the last claim
 	underway      atomic.Int64  // claims
@@ -112,7 +111,7 @@ type Queue struct {
 	endHeartbeats context.CancelFunc
 }
 
-// maxPassed is how many of the companies that claims passed by are remembered.
+// maxPassed is how many of the companies that claims skipped are remembered.
 const maxPassed = 1 << 16
 
 // New returns a queue that takes wake-ups and claims nothing yet.
@@ -159,8 +158,8 @@ func (q *Queue) Start(ctx context.Context) error {
 	return nil
 }
 
-// StopClaiming starts no more claims and returns when none is running. When ctx ends, it
-// cancels claims that Redis has not answered; Release requeues their work. In the background it
+// StopClaiming makes sure that no claim starts any more, and returns when none is running. When ctx ends,
+// it cancels the claims that Redis has not answered; Release requeues their work. In the background it
 // wakes other replicas for the partitions that this one still had to serve.
 func (q *Queue) StopClaiming(ctx context.Context) {
 	stopping := false
@@ -207,7 +206,7 @@ func (q *Queue) handOver(ctx context.Context) {
 func (q *Queue) Release(ctx context.Context) error {
 	q.endHeartbeats()
 	q.background.Wait()
-	shards, err := partition.ByShard(ctx, q.opts.Client, partition.All())
+	shards, err := partition.ByShard(ctx, q.opts.Client, partition.All(), partition.Prefix)
 	var releasing sync.WaitGroup
 	for _, partitions := range shards {
 		releasing.Go(func() {

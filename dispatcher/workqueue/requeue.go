@@ -15,8 +15,8 @@ import (
 // replica that was suspended for longer may have been taken over.
 const ClaimLife = 2 * time.Second
 
-// requeueCall is a call of the requeue script for the work of one claim, for notes, or with neither
-// for all work of a replica, which the script then fences.
+// requeueCall is a call of the requeue script for the work of one claim, for the given notes, or, with
+// neither, for all notes of the replica. In the last case the script also fences the replica.
 func (q *Queue) requeueCall(p int, replica string, claim any, notes ...any) *script.Call {
 	args := []any{partition.Prefix(p), replica, claim, (q.opts.AttemptTimeout + ClaimLife).Milliseconds()}
 	return &script.Call{Script: requeueScript, Keys: queues.Keys(p), Args: append(args, notes...)}
@@ -98,32 +98,17 @@ type lostClaim struct {
 	number    uint64
 }
 
-// recoverPause is the pause after a failed claim, and after a failed try to recover it, until this
-// replica serves the partition again.
-const recoverPause = 250 * time.Millisecond
-
 // claimLost notes that the answer of a claim was lost. The replica requeues the work of the claim
-// before it claims from the partition again. After StopClaiming, Release requeues the work.
+// before it claims from the partition again: the next tick serves the partition. After StopClaiming, Release
+// requeues the work.
 func (q *Queue) claimLost(c lostClaim) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.lost = append(q.lost, c)
-	q.recoverSoon()
-}
-
-// recoverSoon serves the partitions that have lost claims, after recoverPause. Queue.mu is held.
-func (q *Queue) recoverSoon() {
-	if !q.recovering && len(q.lost) > 0 {
-		q.recovering = true
-		time.AfterFunc(recoverPause, q.kickLost)
-	}
+	q.locked(func() { q.lost = append(q.lost, c) })
 }
 
 // kickLost serves the partitions that have lost claims.
 func (q *Queue) kickLost() {
 	var partitions []int
 	q.locked(func() {
-		q.recovering = false
 		for _, c := range q.lost {
 			partitions = append(partitions, c.partition)
 		}
@@ -160,6 +145,5 @@ func (q *Queue) recoverClaims(ctx context.Context, partitions []int) []int {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.recoverSoon()
 	return slices.DeleteFunc(slices.Clone(partitions), q.isRecovering)
 }

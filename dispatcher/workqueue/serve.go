@@ -18,9 +18,9 @@ const (
 	roundTime = 6 * time.Millisecond
 	// roundLeast is the smallest budget of a round.
 	roundLeast = 32
-	// serveWait bounds how long a wake-up waits for its partitions to be served. While
-	// its workers wait, a busy replica leaves further wake-ups to other replicas. The
-	// bound keeps a shard that does not answer from blocking wake-ups of other shards.
+	// serveWait bounds how long a wake-up waits for its partitions to be served. While all
+	// its workers wait, a busy replica takes no further wake-ups: other replicas take them.
+	// The bound is for a shard that does not answer: it must not block the wake-ups of others.
 	serveWait = 100 * time.Millisecond
 	// claimTimeout bounds one round of claims.
 	claimTimeout = 10 * time.Second
@@ -58,10 +58,7 @@ func (q *Queue) serve(partitions []int) {
 
 // enqueue queues partitions at their shards. It returns them by shard if they will be served.
 func (q *Queue) enqueue(partitions []int) map[*shard][]int {
-	groups, err := partition.ByShard(q.ctx, q.opts.Client, partitions)
-	if err != nil {
-		groups = map[string][]int{"": partitions} // the claims fail with the reason
-	}
+	groups, _ := partition.ByShard(q.ctx, q.opts.Client, partitions, partition.Prefix) // without a shard the claims fail with the reason
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.refused.Load() != nil {
@@ -87,7 +84,8 @@ func (q *Queue) enqueue(partitions []int) map[*shard][]int {
 	return of
 }
 
-// mayClaim reports whether this replica may claim from a shard now, and has to. Queue.mu is held.
+// mayClaim reports whether a shard has queued partitions and this replica may claim from it now. Queue.mu
+// is held.
 func (q *Queue) mayClaim(s *shard) bool {
 	return len(s.queued) > 0 && q.started && q.ctx.Err() == nil && q.refused.Load() == nil && q.isAnnounced(s)
 }
@@ -236,7 +234,7 @@ func (q *Queue) serveRound(ctx context.Context, s *shard, replica string, shares
 	}
 }
 
-// notePassed notes that a claim passed companies by because they hold their share of this replica's
+// notePassed notes that a claim skipped companies because they hold their share of this replica's
 // memory: their receivers delay their work.
 func (q *Queue) notePassed(companies []uuid.UUID) {
 	q.metrics.passed.Add(float64(len(companies)))
@@ -249,8 +247,8 @@ func (q *Queue) notePassed(companies []uuid.UUID) {
 	}
 }
 
-// PassedSince reports whether a claim passed the company by, at the time or later, because
-// its deliveries held its share of this replica's memory.
+// PassedSince reports whether a claim skipped the company, at the time or later, because its deliveries
+// held its share of this replica's memory.
 func (q *Queue) PassedSince(company uuid.UUID, at time.Time) bool {
 	last, ok := q.passed.Peek(company)
 	return ok && !last.Before(at)

@@ -68,7 +68,7 @@ type shard struct {
 // other is another replica, as seen in one shard.
 type other struct {
 	at     string // its last heartbeat, unix ms of Redis's clock
-	missed int    // heartbeats of this replica since; negative: so many heartbeats are still forgiven
+	missed int    // heartbeats of this replica since; negative: so many more may pass before counting starts
 }
 
 func newShard(address string, partitions []int) *shard {
@@ -81,7 +81,7 @@ func newShard(address string, partitions []int) *shard {
 // locate finds out which shard serves which partitions. A shard whose partitions have changed may
 // keep its heartbeats in another key: they are counted from the start.
 func (q *Queue) locate(ctx context.Context) error {
-	groups, err := partition.ByShard(ctx, q.opts.Client, partition.All())
+	groups, err := partition.ByShard(ctx, q.opts.Client, partition.All(), partition.Prefix)
 	if err != nil {
 		return err
 	}
@@ -139,8 +139,8 @@ func (q *Queue) listShards() (all []*shard) {
 // dots.
 func processOf(replica string) string { return replica[:max(0, strings.LastIndexByte(replica, '.'))] }
 
-// runTicks starts a tick of each shard every ServiceEvery, until ctx ends or the stored format is
-// refused.
+// runTicks starts a tick of each shard, and the recovery of lost claims, every ServiceEvery, until ctx
+// ends or the stored format is refused.
 func (q *Queue) runTicks(ctx context.Context) {
 	tick := time.NewTicker(q.opts.ServiceEvery)
 	defer tick.Stop()
@@ -158,6 +158,7 @@ func (q *Queue) runTicks(ctx context.Context) {
 				ticks.Go(func() { q.tick(ctx, s) })
 			}
 		}
+		q.kickLost()
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -247,8 +248,7 @@ func (q *Queue) heartbeat(ctx context.Context, s *shard) error {
 	return nil
 }
 
-// waitLonger gives all other replicas extraHeartbeats more before they are lost. Each further
-// heartbeat of this replica uses up one of them.
+// waitLonger lets extraHeartbeats of this replica pass before other replicas can miss any.
 func (s *shard) waitLonger() {
 	for _, o := range s.seen {
 		o.missed = -extraHeartbeats

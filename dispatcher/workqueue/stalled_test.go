@@ -66,9 +66,8 @@ func TestFailingRecoveryDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	const failing = testPartition + 1
 	b := newBench(t, redisOf(t))
-	k := &taker{others: 100}
-	q := start(t, b.client, k, serviceOff)
-	eventually(t, "the only service is over", func() bool { return len(q.Owned()) > 0 })
+	k := &taker{} // has no places: the replica claims nothing by itself
+	q := start(t, b.client, k, nil)
 	b.accept(companies(testPartition, 1)[0], "e")
 	_, number := q.Numbered()
 	if claimed := q.Repeat(t.Context(), testPartition, number); len(claimed.Batches) != 1 {
@@ -77,6 +76,8 @@ func TestFailingRecoveryDelaysNoOther(t *testing.T) {
 	if err := b.client.Set(t.Context(), partition.Prefix(failing)+"n:"+q.Name(), "damaged", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
+	k.set(100)
+	q.Freed()
 	q.Lose(failing, number)
 	q.Lose(testPartition, number)
 	for range 100 {

@@ -67,17 +67,18 @@ func ShardOf(ctx context.Context, client redis.UniversalClient, key string) (str
 	return node.Options().Addr, nil
 }
 
-// ByShard groups partitions by the Redis server that serves them now, named as by Shard.
-func ByShard(ctx context.Context, client redis.UniversalClient, partitions []int) (map[string][]int, error) {
-	groups := make(map[string][]int, 1)
-	for _, p := range partitions {
-		shard, err := Shard(ctx, client, p)
-		if err != nil {
-			return nil, fmt.Errorf("find the shard of partition %d: %w", p, err)
+// ByShard groups items by the Redis server that has their key now, named as by Shard. Items without a server, for
+// which err is the reason, are in the group "".
+func ByShard[T any](ctx context.Context, client redis.UniversalClient, items []T, key func(T) string) (groups map[string][]T, err error) {
+	groups = make(map[string][]T, 1)
+	for _, item := range items {
+		shard, failed := ShardOf(ctx, client, key(item))
+		if failed != nil {
+			err = fmt.Errorf("find the shard of %s: %w", key(item), failed)
 		}
-		groups[shard] = append(groups[shard], p)
+		groups[shard] = append(groups[shard], item)
 	}
-	return groups, nil
+	return groups, err
 }
 
 // OldestFormat is the oldest stored format that this build reads.

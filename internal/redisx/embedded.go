@@ -24,7 +24,7 @@ import (
 
 var errNoServer = errors.New("no redis-server or valkey-server on PATH: install the package redis-server (or redis, valkey), or give the address of a running Redis with --redis or SPENDHOOK_REDIS")
 
-const folderName = "redis" // of its folder in the data directory
+const folderName = "redis" // the folder of the embedded server, in the data directory
 
 const (
 	stopTimeout  = 10 * time.Second
@@ -114,7 +114,7 @@ func (e *embedded) args() []string {
 	}
 }
 
-// minMemory is what an embedded server gets at least, in bytes.
+// minMemory is the least maxmemory of an embedded server, in bytes.
 const minMemory = 256 << 20
 
 // defaultMemory is half of the memory of this machine or container, 0 when it is not known.
@@ -182,8 +182,8 @@ func (e *embedded) stop() error {
 	return e.folder.close()
 }
 
-// lines logs what the embedded server prints, which writes whole lines, and keeps the last one
-// for the error when the server does not start.
+// lines logs the output of the embedded server, which writes whole lines. It keeps the last line for
+// the error when the server does not start.
 type lines struct {
 	log  *slog.Logger
 	last string

@@ -58,8 +58,8 @@ type Options struct {
 type Redis struct {
 	client redis.UniversalClient
 	memory bool
-	own    bool         // an embedded server, which syncs as the settings say
-	full   *atomic.Bool // it is down since its disk is full; nil when another process runs it
+	own    bool         // it is an embedded server: the settings say how it syncs
+	full   *atomic.Bool // the embedded server is down because its disk is full; nil when another process runs the server
 	stop   func() error
 }
 

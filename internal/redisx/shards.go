@@ -2,7 +2,6 @@ package redisx
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -11,17 +10,6 @@ import (
 
 	"spendhook/internal/partition"
 )
-
-// ByShard groups items by the shard that has their key, so that a call for one shard waits for no
-// other. Without Cluster there is one group.
-func ByShard[T any](ctx context.Context, client redis.UniversalClient, items []T, key func(T) string) map[string][]T {
-	groups := make(map[string][]T, 1)
-	for _, item := range items {
-		shard, _ := partition.ShardOf(ctx, client, key(item)) // "" when there is none: the call will fail
-		groups[shard] = append(groups[shard], item)
-	}
-	return groups
-}
 
 // scanCount is how many keys one step of a scan examines.
 const scanCount = 1000
@@ -82,12 +70,4 @@ func Scan(ctx context.Context, client redis.UniversalClient, pattern string, f f
 		return scan(ctx, client)
 	}
 	return cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error { return scan(ctx, master) })
-}
-
-// OrEmpty returns a reply that is a text, and "" for a value that does not exist.
-func OrEmpty(text string, err error) (string, error) {
-	if errors.Is(err, redis.Nil) {
-		return "", nil
-	}
-	return text, err
 }

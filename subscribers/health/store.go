@@ -16,7 +16,6 @@ import (
 	"spendhook/events/operational"
 	"spendhook/internal/clock"
 	"spendhook/internal/partition"
-	"spendhook/internal/redisx"
 	"spendhook/internal/script"
 	"spendhook/subscribers/layout"
 )
@@ -76,8 +75,9 @@ func (s *Store) Record(ctx context.Context, samples []Sample, policy Policy) []T
 			return transitions
 		}
 	}
+	groups, _ := partition.ByShard(ctx, s.opts.Client, calls, func(c *script.Call) string { return c.Keys[0] })
 	var shards sync.WaitGroup
-	for _, shard := range redisx.ByShard(ctx, s.opts.Client, calls, func(c *script.Call) string { return c.Keys[0] }) {
+	for _, shard := range groups {
 		shards.Go(func() { _ = script.Run(ctx, s.opts.Client, shard...) }) // each call has its own error
 	}
 	shards.Wait()

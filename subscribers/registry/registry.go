@@ -17,7 +17,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/internal/redisx"
+	"spendhook/internal/partition"
 	"spendhook/internal/seal"
 	"spendhook/subscribers"
 	"spendhook/subscribers/layout"
@@ -166,8 +166,9 @@ func (r *Registry) load(ctx context.Context, companies []uuid.UUID, loads map[uu
 		}
 		close(l.done)
 	}
+	groups, _ := partition.ByShard(ctx, r.client, companies, layout.CompanyKey)
 	var shards sync.WaitGroup
-	for _, shard := range redisx.ByShard(ctx, r.client, companies, layout.CompanyKey) {
+	for _, shard := range groups {
 		shards.Go(func() {
 			for chunk := range slices.Chunk(shard, loadChunk) {
 				r.read(ctx, chunk, done)

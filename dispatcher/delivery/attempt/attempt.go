@@ -26,7 +26,7 @@ type Attempt struct {
 	Sent         string `json:"h,omitempty"` // sentOf(headers of the request); empty: no request was sent
 	Waited       Waited `json:"w,omitempty"`
 	Timing       Timing `json:"p,omitzero"`
-	Trace        string `json:"x,omitempty"` // the traceparent it was sent with; empty: none
+	Trace        string `json:"x,omitempty"` // the traceparent of the request; empty: none
 
 	Unknown jsontext.Value `json:",embed"` // what a newer release wrote
 }

@@ -242,8 +242,8 @@ func (s *Store) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, ent
 	return out, nil
 }
 
-// Get reads deliveries; nil stands for one that is not kept, or is damaged. A live one with an
-// attempt under way is DELIVERING. One whose subscriber is disabled or paused has
+// Get reads deliveries; nil for a delivery that is not kept or is damaged. A live delivery with an attempt
+// under way is DELIVERING. If its subscriber is disabled or paused, its reason is
 // ReasonSubscriberDisabled or ReasonPaused.
 func (s *Store) Get(ctx context.Context, refs []delivery.Ref) ([]*delivery.Record, error) {
 	records, err := s.Stored(ctx, refs)
@@ -253,8 +253,8 @@ func (s *Store) Get(ctx context.Context, refs []delivery.Ref) ([]*delivery.Recor
 	return records, s.showWaiting(ctx, refs, records)
 }
 
-// Stored reads the records of deliveries as they are stored; nil stands for one that is not
-// kept, or is damaged.
+// Stored reads the records of deliveries as they are stored; nil for a delivery that is not kept or is
+// damaged.
 func (s *Store) Stored(ctx context.Context, refs []delivery.Ref) ([]*delivery.Record, error) {
 	texts, err := pipeline.Readable(ctx, s.client, refs, func(pipe redis.Pipeliner, r delivery.Ref) *redis.StringCmd {
 		return pipe.HGet(ctx, deliveriesKey(r.Ref), r.Subscriber.String())

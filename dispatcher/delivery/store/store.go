@@ -51,8 +51,8 @@ func New(o Options) *Store {
 	return &Store{client: o.Client, opts: o}
 }
 
-// How much longer than retention deliveries and their event are kept, so that no delivery
-// expires before its event, and no event (with its id) within retention.
+// How much longer than the retention an event and its deliveries are kept: no event (with its id) expires
+// within the retention, and no delivery before its event.
 const (
 	deliverySlack = 15 * time.Minute
 	eventSlack    = 10 * time.Minute
@@ -234,7 +234,8 @@ func Refused(err error) bool {
 	return ok && strings.Contains(reply.Error(), "user_script") // Redis names the script in such errors
 }
 
-// readFound is nil when the change was written, also by a try whose answer was lost.
+// readFound reads the reply for one change. It returns nil when the change was written, by this call or by
+// an earlier one whose answer was lost.
 func readFound(c *Change, reply any) *Found {
 	text, conflict := reply.(string)
 	switch {

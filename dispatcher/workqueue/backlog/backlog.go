@@ -67,9 +67,8 @@ var backlogSource string
 
 var backlogScript = queues.Script(backlogSource, true)
 
-// passedMoved is how long after a claim last skipped a company its receivers count as what delays
-// its work.
-const passedMoved = 15 * time.Second
+// skippedFor is how long a company counts as delayed by its receivers after a claim has skipped it.
+const skippedFor = 15 * time.Second
 
 // Meter measures the work that waits in Redis. Make it with New. It is safe for concurrent use.
 type Meter struct {
@@ -134,7 +133,7 @@ func (m *Meter) Measure(ctx context.Context, partitions []int, largest int) (Tot
 
 // totalOf reads a reply of backlog.lua.
 func (m *Meter) totalOf(reply []any) Total {
-	lately := time.Now().Add(-passedMoved) //nolint:forbidigo // for metrics
+	lately := time.Now().Add(-skippedFor) //nolint:forbidigo // for metrics
 	pending, _ := reply[0].(int64)
 	waited, _ := reply[1].(int64)
 	quarantined, _ := reply[2].(int64)
@@ -147,7 +146,7 @@ func (m *Meter) totalOf(reply []any) Total {
 	return Total{Pending: pending, OldestDue: time.Duration(waited) * time.Millisecond, Quarantined: quarantined, Dead: dead}
 }
 
-// companiesOf reads companies, each with a number.
+// companiesOf reads a list of companies and numbers in turn.
 func companiesOf(reply any) iter.Seq2[uuid.UUID, int64] {
 	return func(yield func(uuid.UUID, int64) bool) {
 		list, _ := reply.([]any)

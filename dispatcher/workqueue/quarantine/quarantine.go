@@ -98,8 +98,8 @@ func (s *Store) Move(ctx context.Context, replica string, e Entry) error {
 	return nil
 }
 
-// AddSubscribers lists subscribers of a company that cannot be read, in one round trip, and
-// returns those that were not listed before.
+// AddSubscribers adds subscribers of a company that cannot be read, in one round trip. It returns those
+// that the quarantine did not have yet.
 func (s *Store) AddSubscribers(ctx context.Context, company uuid.UUID, ids []uuid.UUID, now time.Time) (added []uuid.UUID, err error) {
 	calls, err := pipeline.Each(ctx, s.client, ids, func(pipe redis.Pipeliner, id uuid.UUID) *redis.IntCmd {
 		e := Entry{Company: company, Subscriber: &id}

@@ -67,7 +67,7 @@ func Raise(ctx context.Context, client redis.UniversalClient, to int) (raised in
 			return 0, fmt.Errorf("%w: %s", ErrOldReplica, r.Replica)
 		}
 	}
-	shards, err := partition.ByShard(ctx, client, partition.All())
+	shards, err := partition.ByShard(ctx, client, partition.All(), partition.Prefix)
 	if err != nil {
 		return 0, err
 	}
