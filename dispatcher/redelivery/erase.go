@@ -119,7 +119,7 @@ func (s *Service) dropQuarantined(ctx context.Context, j *Job, at string) (next 
 // event that cannot be read counts as earlier. The earlier subscribers are deleted already.
 func (s *Service) later(ctx context.Context, j *Job, e quarantine.Entry) (bool, error) {
 	if e.EventID == "" && e.Subscriber != nil {
-		_, err := s.subscriber(ctx, j.CompanyUUID, *e.Subscriber)
+		_, err := s.Registry.Find(ctx, j.CompanyUUID, *e.Subscriber)
 		if errors.Is(err, subscribers.ErrNotFound) {
 			return false, nil
 		}
