@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -32,13 +31,13 @@ const (
 	maxStoredBody     = 1 << 10
 )
 
-// SenderOptions configures a Sender; zero values mean the defaults.
+// SenderOptions configures a Sender. Guard, Timeout and ConnectTimeout are required.
 type SenderOptions struct {
-	Guard          *egress.Guard    // which addresses may be reached; nil: public ones only
+	Guard          *egress.Guard    // which addresses may be reached
 	Proxy          *egress.Proxy    // makes the connections and guards addresses itself; nil: none
 	Version        string           // for the User-Agent
-	Timeout        time.Duration    // of a whole attempt, the body of the answer included; 15 s
-	ConnectTimeout time.Duration    // for name resolution and TCP, then again for the TLS handshake; 5 s
+	Timeout        time.Duration    // of a whole attempt, the body of the answer included
+	ConnectTimeout time.Duration    // for name resolution and TCP, then again for the TLS handshake
 	TLS            *tls.Config      // roots; nil: the system's
 	Now            func() time.Time // nil: time.Now
 }
@@ -92,7 +91,7 @@ type Sender struct {
 
 // NewSender makes a Sender.
 func NewSender(o SenderOptions) *Sender {
-	o = o.withDefaults()
+	o.Now = clock.Or(o.Now)
 	return &Sender{
 		transports: newTransports(o),
 		timeout:    o.Timeout,
@@ -101,16 +100,6 @@ func NewSender(o SenderOptions) *Sender {
 		// One byte more than is accepted, to see whether there was more.
 		buffers: sync.Pool{New: func() any { return new([maxResponseBody + 1]byte) }},
 	}
-}
-
-func (o SenderOptions) withDefaults() SenderOptions {
-	if o.Guard == nil {
-		o.Guard = egress.New(egress.Options{})
-	}
-	o.Timeout = cmp.Or(o.Timeout, 15*time.Second)
-	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, 5*time.Second)
-	o.Now = clock.Or(o.Now)
-	return o
 }
 
 // Timeout is the longest that an attempt takes.
