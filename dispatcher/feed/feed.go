@@ -89,8 +89,8 @@ func (r *Reader) Read(ctx context.Context, q Request) (Page, error) {
 		return Page{}, sub.Unusable()
 	}
 	if q.Signatures {
-		if f.to = r.opts.Requests.Target(sub); f.to.Locked != nil {
-			return Page{}, f.to.Locked
+		if f.target = r.opts.Requests.Target(sub); f.target.Locked != nil {
+			return Page{}, f.target.Locked
 		}
 	}
 	for more := true; more && !f.full; {
@@ -114,7 +114,7 @@ type page struct {
 	reader  *Reader
 	request Request
 	sub     *subscribers.Subscriber
-	to      *requests.Target // nil without signatures
+	target  *requests.Target // nil without signatures
 	bytes   int              // of the bodies on the page
 	read    int              // bytes of events that were read
 	full    bool
@@ -143,7 +143,7 @@ func (f *page) take(ctx context.Context, part sequence.Page) error {
 		}
 		part.Events, sizes = part.Events[n:], sizes[n:]
 	}
-	f.pass(part.Through, false)
+	f.advance(part.Through, false)
 	return nil
 }
 
@@ -175,15 +175,15 @@ func (f *page) add(e sequence.Event, stored *events.Stored) error {
 			return err
 		}
 		item.Body, item.ContentType = p.Body, p.ContentType
-		if f.to != nil {
-			item.Headers = f.to.Request(item.ID, item.Sequence, p).Signed(time.Now()) //nolint:forbidigo // as an attempt would now
+		if f.target != nil {
+			item.Headers = f.target.Request(item.ID, item.Sequence, p).Signed(time.Now()) //nolint:forbidigo // as an attempt would now
 		}
 		if len(f.Items) > 0 && f.bytes+len(item.Body) > history.PageBytes {
 			f.full = true
 			return nil
 		}
 	}
-	f.pass(e.Sequence, e.Compacted || stored != nil)
+	f.advance(e.Sequence, e.Compacted || stored != nil)
 	if matches {
 		f.bytes += len(item.Body)
 		f.Items = append(f.Items, item)
@@ -192,9 +192,9 @@ func (f *page) add(e sequence.Event, stored *events.Stored) error {
 	return nil
 }
 
-// pass advances the page to a number. The numbers skipped before it belong to events that
+// advance moves the end of the page to a number. The numbers skipped before it belong to events that
 // are no longer stored; kept says whether the event of this number is stored.
-func (f *page) pass(number int64, kept bool) {
+func (f *page) advance(number int64, kept bool) {
 	if number <= f.Next {
 		return
 	}

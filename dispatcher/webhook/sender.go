@@ -49,9 +49,9 @@ type Request struct {
 	Sequence    int64  // the event's number in its company; 0: none
 	Body        []byte // these bytes are signed and sent
 	ContentType string
-	Traceparent string // the span that it is part of; "": none
+	Traceparent string // of the attempt's span; "": none
 	Signer      *signature.Signer
-	Headers     http.Header // sent besides the Sender's own, which win
+	Headers     http.Header // sent too, except those that the Sender sets itself
 
 	Company     uuid.UUID
 	Certificate *certificate.Certificate // of the company, for receivers that ask for one; nil: none
@@ -127,7 +127,7 @@ func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 	req := s.request(ctx, r, started.Unix())
 	res.Sent = req.Header
 	resp, err := pool.RoundTrip(req)
-	p.needNone()
+	p.noConnectionNeeded()
 	if err != nil {
 		res.Class, res.Err = classifyError(ctx, err), err
 	} else {
@@ -195,7 +195,7 @@ func (s *Sender) readAnswer(ctx context.Context, resp *http.Response, sent http.
 }
 
 // minHiddenValue is the minimum length of a header value that is redacted in answers. Shorter
-// values are no secrets and occur in any text.
+// values are no secrets, and may occur in any text.
 const minHiddenValue = 6
 
 // withoutValues replaces the values of headers, and the credentials after an authentication

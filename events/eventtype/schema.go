@@ -36,7 +36,7 @@ func compile(text jsontext.Value) error {
 	}
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
-	c.UseLoader(nowhere{})
+	c.UseLoader(noLoader{})
 	c.UseRegexpEngine(parseRegexp)
 	if err := c.AddResource(schemaURL, doc); err != nil {
 		return err
@@ -45,10 +45,10 @@ func compile(text jsontext.Value) error {
 	return err
 }
 
-type nowhere struct{}
+type noLoader struct{}
 
 // Load fails.
-func (nowhere) Load(string) (any, error) {
+func (noLoader) Load(string) (any, error) {
 	return nil, errors.New("nothing is fetched: a $ref may only lead within the schema")
 }
 
