@@ -103,9 +103,6 @@ func (s *Store) call(sample Sample, p Policy) (*script.Call, error) {
 // subscriber without samples is healthy. A disabled subscriber keeps its health until it is
 // enabled.
 func (s *Store) Of(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) (map[uuid.UUID]Health, error) {
-	if len(ids) == 0 {
-		return map[uuid.UUID]Health{}, nil
-	}
 	counts := make([]*redis.MapStringStringCmd, len(ids))
 	pauses := make([]*redis.SliceCmd, len(ids))
 	_, err := s.opts.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
