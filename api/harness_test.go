@@ -126,7 +126,7 @@ func domainBehind(tb testing.TB, client redis.UniversalClient, logger *slog.Logg
 	healths := health.New(health.Options{Client: client})
 	certificates := certificate.New(client, sealtest.Keyring(), nil)
 	sender := webhook.NewSender(webhook.SenderOptions{
-		Guard: guard, Timeout: 2 * time.Second, Version: "test",
+		Guard: guard, Timeout: 2 * time.Second, ConnectTimeout: 2 * time.Second, Version: "test",
 	})
 	tb.Cleanup(sender.Close)
 	copies := registry.New(client, sealtest.Keyring(), 0)

@@ -60,8 +60,8 @@ func senderTo(receiver *httptest.Server) *webhook.Sender {
 	roots.AddCert(receiver.Certificate())
 	return webhook.NewSender(webhook.SenderOptions{
 		Guard:   egress.New(egress.Options{AllowLoopback: true}),
-		Timeout: 10 * time.Second,
-		TLS:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		Timeout: 10 * time.Second, ConnectTimeout: 10 * time.Second,
+		TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 	})
 }
 
@@ -141,7 +141,7 @@ func TestAttemptToARebindingNameIsRefused(t *testing.T) {
 	_, port, _ := net.SplitHostPort(inside.Listener.Addr().String())
 	guard := egress.New(egress.Options{Resolver: dnstest.Resolver(t, "127.0.0.1")})
 	h := build(t, redistest.New(t), func(o *Options) {
-		o.Sender = webhook.NewSender(webhook.SenderOptions{Guard: guard, Timeout: 10 * time.Second})
+		o.Sender = webhook.NewSender(webhook.SenderOptions{Guard: guard, Timeout: 10 * time.Second, ConnectTimeout: 10 * time.Second})
 	})
 	h.start()
 	sub := h.subscribe("http://rebind.example.com:" + port + "/hook")
@@ -161,7 +161,7 @@ func TestAProxyKeepsReceiversApart(t *testing.T) {
 	inbox := receive(t, nil)
 	proxy := proxyTo(t, inbox.Listener.Addr().String(), "dead.example.com:80")
 	h := build(t, redistest.New(t), func(o *Options) {
-		o.Sender = webhook.NewSender(webhook.SenderOptions{Proxy: proxy, Timeout: 10 * time.Second})
+		o.Sender = webhook.NewSender(webhook.SenderOptions{Guard: egress.New(egress.Options{}), Proxy: proxy, Timeout: 10 * time.Second, ConnectTimeout: 10 * time.Second})
 	})
 	h.start()
 	dead, alive := h.subscribe("http://dead.example.com/"), h.subscribe("http://alive.example.com/")

@@ -24,7 +24,7 @@ import (
 // deathNotice is the notice of a dead letter; "" when the delivery is not dead, or is itself
 // of a notice, so that notices make no endless chain.
 func (d *Dispatcher) deathNotice(o *outcome) string {
-	if o.next.Status != delivery.StatusDead || eventtype.IsOperational(o.next.EventType) {
+	if o.next.Status != delivery.StatusDead || eventtype.Reserved(o.next.EventType) {
 		return ""
 	}
 	sum := sha256.Sum256([]byte(o.ref.String() + "#" + strconv.Itoa(o.next.Count)))

@@ -4,7 +4,6 @@
 package events
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -70,8 +69,8 @@ func (e *Event) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 // metadata members sorted as in RFC 8785 section 3.2.3, shortest strings, no
 // white space, number literals as they were sent. Events with the same content have
 // the same body, so the body is the fingerprint of the content, and exactly these
-// bytes are stored, signed and sent. It fails on metadata that is not JSON, on
-// text that is not UTF-8 and on a year beyond 9999.
+// bytes are stored, signed and sent. It fails on metadata that is not JSON and on
+// text that is not UTF-8.
 func (e *Event) Body() ([]byte, error) {
 	w := wire{
 		ID: e.ID, CompanyUUID: e.CompanyUUID, Type: e.Type, Timestamp: instant(e.Timestamp),
@@ -96,18 +95,12 @@ func ParseBody(body []byte) (Event, error) {
 	return e, nil
 }
 
-var errYear = errors.New("timestamp must lie in the years 0 to 9999")
-
 // instant is written as RFC 3339 in UTC with milliseconds.
 type instant time.Time
 
 // MarshalJSONTo is part of encoding a body.
 func (t instant) MarshalJSONTo(enc *jsontext.Encoder) error {
-	utc := time.Time(t).UTC()
-	if utc.Year() < 0 || utc.Year() > 9999 {
-		return errYear
-	}
-	return enc.WriteToken(jsontext.String(utc.Format("2006-01-02T15:04:05.000Z")))
+	return enc.WriteToken(jsontext.String(time.Time(t).UTC().Format("2006-01-02T15:04:05.000Z")))
 }
 
 // UnmarshalJSONFrom is part of decoding a record; null leaves the zero time.

@@ -52,7 +52,7 @@ func (s *Store) check(ctx context.Context, problems *invalid.Error, in *Settings
 	if err := problems.OrNil(); err != nil || in.CallbackURL == nil {
 		return err
 	}
-	return s.opts.Policy.Judge(ctx, *in.CallbackURL)
+	return s.opts.Policy.CheckHost(ctx, *in.CallbackURL)
 }
 
 // DisableFailing disables a subscriber with ReasonFailing. It reports false when the subscriber
@@ -238,12 +238,12 @@ func (s *Store) replace(ctx context.Context, raw string, before, after *Subscrib
 		return "", err
 	}
 	company, id := after.CompanyUUID, after.UUID
-	turned := ""
+	switched := ""
 	switch {
 	case after.Enabled && !before.Enabled:
-		turned = "enabled"
+		switched = "enabled"
 	case before.Enabled && !after.Enabled:
-		turned = "disabled"
+		switched = "disabled"
 	}
 	notice, err := s.disabledNotice(before, after)
 	if err != nil {
@@ -251,7 +251,7 @@ func (s *Store) replace(ctx context.Context, raw string, before, after *Subscrib
 	}
 	p := partition.Of(company)
 	args := []any{
-		id.String(), raw, next, before.CallbackURL, after.CallbackURL, turned,
+		id.String(), raw, next, before.CallbackURL, after.CallbackURL, switched,
 		partition.Prefix(p), company.String(), notice, after.UpdatedAt.UnixMilli(),
 	}
 	reply, err := updateScript.Run(ctx, s.opts.Client,

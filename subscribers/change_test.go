@@ -244,7 +244,7 @@ func TestRotatedSecretSignsUntilTheOverlapEnds(t *testing.T) {
 	for at, want := range map[time.Duration][]secret.Text{
 		0: {fresh, old}, time.Hour - time.Millisecond: {fresh, old}, time.Hour: {fresh},
 	} {
-		if got := rotated.LiveSecrets(now.Add(at)); !slices.Equal(got, want) {
+		if got := subscriberstest.LiveSecrets(&rotated, now.Add(at)); !slices.Equal(got, want) {
 			t.Errorf("after %v: %d secrets, want %d", at, len(got), len(want))
 		}
 	}
@@ -266,10 +266,10 @@ func TestRotationDoesNotProlongAnOldSecret(t *testing.T) {
 	b.Advance(23 * time.Hour)
 	rotated, err := b.Store.RotateSecret(t.Context(), b.Company, made.UUID)
 	noErr(t, err)
-	if got := len(rotated.LiveSecrets(b.Now())); got != 3 {
+	if got := len(subscriberstest.LiveSecrets(&rotated, b.Now())); got != 3 {
 		t.Errorf("%d secrets live, want 3", got)
 	}
-	if got := len(rotated.LiveSecrets(b.Now().Add(time.Hour))); got != 2 {
+	if got := len(subscriberstest.LiveSecrets(&rotated, b.Now().Add(time.Hour))); got != 2 {
 		t.Errorf("%d secrets live an hour later, want 2", got)
 	}
 }
@@ -284,7 +284,7 @@ func TestRotationsAreBounded(t *testing.T) {
 		s, err = b.Store.RotateSecret(t.Context(), b.Company, s.UUID)
 		noErr(t, err)
 	}
-	live := s.LiveSecrets(b.Now())
+	live := subscriberstest.LiveSecrets(&s, b.Now())
 	if len(live) != 5 || slices.Contains(live, first) || s.Secrets[0].ExpiresAt != nil {
 		t.Errorf("%d secrets live, the first of them among: %v", len(live), slices.Contains(live, first))
 	}

@@ -94,9 +94,9 @@ func (c codec) decode(company, id uuid.UUID, raw string) (Subscriber, error) {
 // subscriber is Locked; the others are read.
 func DecodeAll(keys *seal.Keyring, company uuid.UUID, hash map[string]string) ([]*Subscriber, int64) {
 	version, _ := strconv.ParseInt(hash[layout.VersionField], 10, 64) // only our scripts write it
-	shown, err := certificate.Decode(keys, company, hash[layout.CertificateField])
+	client, err := certificate.Decode(keys, company, hash[layout.CertificateField])
 	if err != nil {
-		shown = &certificate.Certificate{Locked: err}
+		client = &certificate.Certificate{Locked: err}
 	}
 	signing := codec{keys}.signingKey(company, hash[layout.SigningKeyField])
 	all := make([]*Subscriber, 0, len(hash))
@@ -109,7 +109,7 @@ func DecodeAll(keys *seal.Keyring, company uuid.UUID, hash map[string]string) ([
 		if err != nil {
 			s = Subscriber{UUID: id, CompanyUUID: company, Enabled: true, Locked: err}
 		}
-		s.Certificate, s.SigningKey = shown, signing
+		s.Certificate, s.SigningKey = client, signing
 		if s.Filter != "" {
 			s.expression = sync.OnceValues(s.compile)
 		}

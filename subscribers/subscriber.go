@@ -122,17 +122,6 @@ func (s *Subscriber) Unusable() error {
 	return nil
 }
 
-// LiveSecrets returns the secrets to sign with at now, newest first.
-func (s *Subscriber) LiveSecrets(now time.Time) []secret.Text {
-	live := make([]secret.Text, 0, len(s.Secrets))
-	for _, secret := range s.Secrets {
-		if secret.liveAt(now) && secret.Locked == nil {
-			live = append(live, secret.Key)
-		}
-	}
-	return live
-}
-
 func (s SigningSecret) liveAt(now time.Time) bool {
 	return s.ExpiresAt == nil || now.Before(*s.ExpiresAt)
 }

@@ -11,6 +11,7 @@ import (
 	"spendhook/subscribers"
 	"spendhook/subscribers/layout"
 	"spendhook/subscribers/registry"
+	"spendhook/subscribers/subscriberstest"
 )
 
 // withKeys is another store on the bundle's database.
@@ -34,7 +35,7 @@ func TestClearTextDoesNotOpen(t *testing.T) {
 	noErr(t, b.Redis.HSet(t.Context(), layout.CompanyKey(b.Company), s.UUID.String(), inClear).Err())
 	read, err := b.Store.Get(t.Context(), b.Company, s.UUID)
 	noErr(t, err)
-	if got := read.LiveSecrets(b.Now()); len(got) > 0 {
+	if got := subscriberstest.LiveSecrets(&read, b.Now()); len(got) > 0 {
 		t.Errorf("%d secrets", len(got))
 	}
 }
@@ -54,7 +55,7 @@ func TestSubscriberWithoutItsKeyIsUnusable(t *testing.T) {
 	if !errors.Is(err, seal.ErrUnknownKey) || !strings.Contains(err.Error(), "test") {
 		t.Errorf("%v, want ErrUnknownKey that names the key", err)
 	}
-	if len(read.LiveSecrets(b.Now())) != 0 || read.Headers[0].Value != "" {
+	if len(subscriberstest.LiveSecrets(&read, b.Now())) != 0 || read.Headers[0].Value != "" {
 		t.Error("a locked secret has a value")
 	}
 	matched, err := registry.New(b.Redis, sealtest.Ring("another"), 0).Current(t.Context(), b.Company)

@@ -1235,7 +1235,7 @@ type EgressCertificateInput struct {
 	CertificateChain string              `json:"certificateChain"`
 	CompanyUUID      *openapi_types.UUID `json:"companyUuid,omitempty"`
 
-	// PrivateKey PEM, PKCS 8, not encrypted; an ECDSA or Ed25519 key, or RSA of 2,048 to 8,192 bits.
+	// PrivateKey PEM, not encrypted; an ECDSA or Ed25519 key, or RSA of 2,048 to 8,192 bits.
 	PrivateKey string `json:"privateKey"`
 }
 

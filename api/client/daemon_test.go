@@ -85,7 +85,7 @@ func startPipeline(t *testing.T) api.Options {
 	subs := subscribers.NewStore(subscribers.StoreOptions{Client: redis, Keyring: sealtest.Keyring()})
 	healths := health.New(health.Options{Client: redis})
 	certificates := certificate.New(redis, sealtest.Keyring(), nil)
-	sender := webhook.NewSender(webhook.SenderOptions{Guard: egress.New(egress.Options{}), Version: "test"})
+	sender := webhook.NewSender(webhook.SenderOptions{Guard: egress.New(egress.Options{}), Timeout: time.Second, ConnectTimeout: time.Second, Version: "test"})
 	t.Cleanup(sender.Close)
 	copies := registry.New(redis, sealtest.Keyring(), 0)
 	made := requests.New(requests.Options{Logger: logger})

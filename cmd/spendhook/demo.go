@@ -65,8 +65,8 @@ func (d *daemon) demo(ctx context.Context, s *show, token string) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, secret := range sub.LiveSecrets(time.Now()) {
-		r.addSecret(secret.Reveal())
+	for _, secret := range sub.Secrets {
+		r.addSecret(secret.Key.Reveal())
 	}
 	fmt.Fprintf(s.out, "\nThree events are accepted, signed and sent to %s\n", sub.CallbackURL)
 	batch := demoEvents(time.Now())

@@ -207,12 +207,12 @@ func (d *daemon) watchCertificates(ctx context.Context) error {
 
 // checkCertificates returns the wait until the next check. A check fails while a shard is down.
 func (d *daemon) checkCertificates(ctx context.Context, ending *atomic.Int64) time.Duration {
-	some, count, err := d.certificates.ExpiringBefore(ctx, time.Now().Add(certificateNotice))
+	expiring, err := d.certificates.ExpiringBefore(ctx, time.Now().Add(certificateNotice))
 	if err != nil {
 		return certificateRetry
 	}
-	ending.Store(count)
-	for _, c := range some {
+	ending.Store(int64(len(expiring)))
+	for _, c := range expiring {
 		d.log.Warn("an egress certificate expires soon or has expired", "company_uuid", c.Company, "not_after", c.NotAfter)
 	}
 	return certificateEvery

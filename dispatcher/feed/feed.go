@@ -4,7 +4,6 @@ package feed
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -70,10 +69,9 @@ type Page struct {
 
 // What one page of a feed may cost.
 const (
-	maxEvents   = 1000     // events that a page covers, approximately
-	maxRead     = 16 << 20 // bytes of events that are read, approximately
-	batchEvents = 100      // events that are read together, of batchBytes at most
-	batchBytes  = 1 << 20
+	maxEvents  = 1000     // events that a page covers, approximately
+	maxRead    = 16 << 20 // bytes of events that are read, approximately
+	batchBytes = 1 << 20  // bytes of events that are read together, approximately
 )
 
 // Read reads the events of a company in the order of their numbers, as the subscriber
@@ -82,22 +80,17 @@ const (
 // page may be short, even empty, and still have More.
 // subscribers.ErrNotFound; sequence.ErrAhead when After is beyond the last event.
 func (r *Reader) Read(ctx context.Context, q Request) (Page, error) {
-	all, err := r.opts.Registry.Current(ctx, q.Company)
+	sub, err := r.opts.Registry.Find(ctx, q.Company, q.Subscriber)
 	if err != nil {
 		return Page{}, err
 	}
-	at := slices.IndexFunc(all, func(s *subscribers.Subscriber) bool { return s.UUID == q.Subscriber })
-	if at < 0 {
-		return Page{}, subscribers.ErrNotFound
-	}
-	sub := all[at]
 	f := &page{reader: r, request: q, sub: sub, Page: Page{Next: q.After}}
 	if sub.Locked != nil { // its event types cannot be read
 		return Page{}, sub.Unusable()
 	}
 	if q.Signatures {
-		if f.to = r.opts.Requests.Target(sub); f.to.Locked != nil {
-			return Page{}, f.to.Locked
+		if f.target = r.opts.Requests.Target(sub); f.target.Locked != nil {
+			return Page{}, f.target.Locked
 		}
 	}
 	for more := true; more && !f.full; {
@@ -121,7 +114,7 @@ type page struct {
 	reader  *Reader
 	request Request
 	sub     *subscribers.Subscriber
-	to      *requests.Target // nil without signatures
+	target  *requests.Target // nil without signatures
 	bytes   int              // of the bodies on the page
 	read    int              // bytes of events that were read
 	full    bool
@@ -130,8 +123,12 @@ type page struct {
 // take adds a part of the events to the page. It stops early when the page is full, and
 // at an event that was compacted since the part was read: the next round reads it again.
 func (f *page) take(ctx context.Context, part sequence.Page) error {
+	sizes := make([]int, len(part.Events))
+	for i, e := range part.Events {
+		sizes[i] = e.Bytes
+	}
 	for len(part.Events) > 0 {
-		n := f.batch(part.Events)
+		n := history.Fitting(sizes, batchBytes)
 		stored, err := f.load(ctx, part.Events[:n])
 		if err != nil {
 			return err
@@ -144,20 +141,10 @@ func (f *page) take(ctx context.Context, part sequence.Page) error {
 				return err
 			}
 		}
-		part.Events = part.Events[n:]
+		part.Events, sizes = part.Events[n:], sizes[n:]
 	}
-	f.pass(part.Through, false)
+	f.advance(part.Through, false)
 	return nil
-}
-
-func (f *page) batch(list []sequence.Event) int {
-	bytes := 0
-	for i, e := range list {
-		if bytes += e.Bytes; i >= batchEvents || i > 0 && bytes > batchBytes {
-			return i
-		}
-	}
-	return len(list)
 }
 
 // load reads events in their order; those that are compacted, or not there any more,
@@ -188,15 +175,15 @@ func (f *page) add(e sequence.Event, stored *events.Stored) error {
 			return err
 		}
 		item.Body, item.ContentType = p.Body, p.ContentType
-		if f.to != nil {
-			item.Headers = f.to.Request(item.ID, item.Sequence, p).Signed(time.Now()) //nolint:forbidigo // as an attempt would now
+		if f.target != nil {
+			item.Headers = f.target.Request(item.ID, item.Sequence, p).Signed(time.Now()) //nolint:forbidigo // as an attempt would now
 		}
 		if len(f.Items) > 0 && f.bytes+len(item.Body) > history.PageBytes {
 			f.full = true
 			return nil
 		}
 	}
-	f.pass(e.Sequence, e.Compacted || stored != nil)
+	f.advance(e.Sequence, e.Compacted || stored != nil)
 	if matches {
 		f.bytes += len(item.Body)
 		f.Items = append(f.Items, item)
@@ -205,9 +192,9 @@ func (f *page) add(e sequence.Event, stored *events.Stored) error {
 	return nil
 }
 
-// pass advances the page to a number. The numbers skipped before it belong to events that
+// advance moves the end of the page to a number. The numbers skipped before it belong to events that
 // are no longer stored; kept says whether the event of this number is stored.
-func (f *page) pass(number int64, kept bool) {
+func (f *page) advance(number int64, kept bool) {
 	if number <= f.Next {
 		return
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/subtle"
 	"errors"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -48,16 +47,15 @@ func New(o Options) *Inspector { return &Inspector{opts: o} }
 
 // request is the attempt that sends an event to a subscriber, with its present settings.
 func (i *Inspector) request(ctx context.Context, e *events.Stored, subscriber uuid.UUID) (r webhook.Request, err error) {
-	subs, err := i.opts.Registry.Current(ctx, e.CompanyUUID)
+	sub, err := i.opts.Registry.Find(ctx, e.CompanyUUID, subscriber)
+	if errors.Is(err, subscribers.ErrNotFound) {
+		err = delivery.ErrSubscriberGone
+	}
 	if err != nil {
 		return r, err
 	}
-	at := slices.IndexFunc(subs, func(s *subscribers.Subscriber) bool { return s.UUID == subscriber })
-	if at < 0 {
-		return r, delivery.ErrSubscriberGone
-	}
-	body, err := i.opts.Requests.Payloads(e).In(subs[at].Format)
-	return i.opts.Requests.Target(subs[at]).Request(e.ID, e.Sequence, body), err
+	body, err := i.opts.Requests.Payloads(e).In(sub.Format)
+	return i.opts.Requests.Target(sub).Request(e.ID, e.Sequence, body), err
 }
 
 // Sent is the request of a delivery with the present settings of its subscriber, without

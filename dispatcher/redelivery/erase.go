@@ -61,8 +61,8 @@ func (s *Service) eraseSubscribers(ctx context.Context, j *Job) (string, error) 
 	return "", err
 }
 
-// forceAfter is how long the job waits until unreadable events are quarantined, where they are
-// counted. After that it erases them all the same.
+// forceAfter is how long the job waits for unreadable events to be quarantined, so that they are
+// counted. After that it erases them without.
 const forceAfter = time.Minute
 
 // eraseEvents erases a page of events, the oldest first. It waits at a page while one of its
@@ -119,7 +119,7 @@ func (s *Service) dropQuarantined(ctx context.Context, j *Job, at string) (next 
 // event that cannot be read counts as earlier. The earlier subscribers are deleted already.
 func (s *Service) later(ctx context.Context, j *Job, e quarantine.Entry) (bool, error) {
 	if e.EventID == "" && e.Subscriber != nil {
-		_, err := s.subscriber(ctx, j.CompanyUUID, *e.Subscriber)
+		_, err := s.Registry.Find(ctx, j.CompanyUUID, *e.Subscriber)
 		if errors.Is(err, subscribers.ErrNotFound) {
 			return false, nil
 		}

@@ -48,17 +48,17 @@ type Job struct {
 	DryRun         bool         `json:"dryRun,omitzero"`
 	Filter         store.Filter `json:"filter"`      // deliveries to examine; of a RECOVER also the span of missed events
 	Examined       int64        `json:"examined"`    // deliveries and events examined
-	Redelivered    int64        `json:"redelivered"` // deliveries changed (in a dry run: that would change); of an ERASE, payloads erased
+	Redelivered    int64        `json:"redelivered"` // deliveries changed (in a dry run: that would change); of an ERASE: payloads erased
 	CreatedAt      time.Time    `json:"createdAt"`
-	UpdatedAt      time.Time    `json:"updatedAt"` // when the job made its last step without waiting
+	UpdatedAt      time.Time    `json:"updatedAt"` // time of the last step that did not have to wait
 	FinishedAt     *time.Time   `json:"finishedAt,omitempty"`
 
 	Phase  int    `json:"phase"`            // index into phases(Kind)
-	Cursor string `json:"cursor,omitempty"` // where the phase goes on
+	Cursor string `json:"cursor,omitempty"` // where the phase continues
 
-	text string // as it was read
+	text string // the stored text, as it was read
 
-	Unknown jsontext.Value `json:",embed"` // what a newer release wrote
+	Unknown jsontext.Value `json:",embed"` // fields that a newer release wrote
 }
 
 func (j *Job) finished() bool { return j.Status == JobCompleted || j.Status == JobCancelled }

@@ -125,7 +125,7 @@ func (s *Service) walk(ctx context.Context, j *Job, dead bool) (string, error) {
 // recoverMissed creates deliveries of the events of the time span that match the subscriber and
 // have no delivery to it.
 func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
-	sub, err := s.subscriber(ctx, j.CompanyUUID, j.SubscriberUUID)
+	sub, err := s.Registry.Find(ctx, j.CompanyUUID, j.SubscriberUUID)
 	if errors.Is(err, subscribers.ErrNotFound) {
 		return "", nil
 	}
@@ -195,7 +195,7 @@ var live = []delivery.Status{delivery.StatusPending, delivery.StatusDelivering, 
 // wait for it, and then resumes it. Deliveries of events accepted from this millisecond on are
 // kept. subscribers.ErrNotFound or ErrTooManyJobs.
 func (s *Service) Drop(ctx context.Context, company, subscriber uuid.UUID) (Job, error) {
-	if _, err := s.subscriber(ctx, company, subscriber); err != nil {
+	if _, err := s.Registry.Find(ctx, company, subscriber); err != nil {
 		return Job{}, err
 	}
 	until := s.Now().UTC().Truncate(time.Millisecond).Add(-time.Millisecond)

@@ -48,24 +48,10 @@ type Service struct {
 // New returns a Service.
 func New(o Options) *Service { return &Service{Options: o} }
 
-// subscriber finds a subscriber; subscribers.ErrNotFound when there is none.
-func (s *Service) subscriber(ctx context.Context, company, id uuid.UUID) (*subscribers.Subscriber, error) {
-	all, err := s.Registry.Current(ctx, company)
-	if err != nil {
-		return nil, err
-	}
-	for _, sub := range all {
-		if sub.UUID == id {
-			return sub, nil
-		}
-	}
-	return nil, subscribers.ErrNotFound
-}
-
 // reachable returns subscribers.ErrNotFound or delivery.ErrSubscriberDisabled when no
 // deliveries can be made to a subscriber.
 func (s *Service) reachable(ctx context.Context, company, id uuid.UUID) error {
-	sub, err := s.subscriber(ctx, company, id)
+	sub, err := s.Registry.Find(ctx, company, id)
 	if err == nil && !sub.Enabled {
 		err = delivery.ErrSubscriberDisabled
 	}

@@ -89,8 +89,8 @@ const (
 	rankedPart = 20
 )
 
-// add adds the gathered counts. The error is that of the first call that failed. pending -1 is not
-// known.
+// add adds the gathered counts. The error is that of the first call that failed. pending -1 means
+// unknown.
 func (s *Store) add(ctx context.Context, all map[uuid.UUID]*gathered, pending int64) (err error) {
 	now := s.now()
 	var calls []*script.Call
@@ -186,8 +186,8 @@ func (s *Store) LastHour(ctx context.Context, company uuid.UUID, subscribers ...
 	return all, nil
 }
 
-// decode reads a ring as the points up to now. What it holds of a later time, by another
-// replica's clock, is left out.
+// decode reads a ring as the points up to now. It leaves out later points, which a replica with
+// another clock has written.
 func decode(text string, now time.Time, length time.Duration, size int64, subscriber bool) []Point {
 	at := now.Unix() / int64(length/time.Second)
 	points := make([]Point, size)
@@ -211,7 +211,7 @@ func decode(text string, now time.Time, length time.Duration, size int64, subscr
 func (p *Point) read(cell []byte, subscriber bool) {
 	var n [5]int64
 	for i := range n {
-		n[i] = count(binary.LittleEndian.Uint16(cell[2*i:]))
+		n[i] = decodeCount(binary.LittleEndian.Uint16(cell[2*i:]))
 	}
 	if !subscriber {
 		p.Accepted, p.Delivered, p.Failed, p.Dead = n[0], n[1], n[2], n[3]

@@ -27,24 +27,27 @@ type Attempt struct {
 
 // Series has the counts over time, the oldest first.
 type Series struct {
-	Minutes []Point // 180, the last of which has not ended
-	Hours   []Point // 168, the same
+	Minutes []Point // 180; the last minute has not ended
+	Hours   []Point // 168; the last hour has not ended
 }
 
-// Point is the counts of a minute or an hour. Up to 8,191 they are exact, larger ones to one part in
-// 4,096.
+// Point is the counts of a minute or an hour. Counts up to 8,191 are exact, larger ones to one part
+// in 4,096.
 type Point struct {
-	At         time.Time // when it began
-	Accepted   int64     // events; of a subscriber 0
-	Delivered  int64     // attempts that succeeded
-	Failed     int64     // attempts that failed: of a subscriber the sum of the next three
-	Refused    int64     // answered 3xx or 4xx; of a subscriber alone
-	Erred      int64     // answered 5xx, or by no proper answer; of a subscriber alone
-	Unanswered int64     // not answered; of a subscriber alone
-	Dead       int64     // deliveries that became DEAD; of a subscriber 0
-	Pending    int64     // pending events when it ended, or the last number known before; of a subscriber 0
+	At        time.Time // the beginning of the minute or hour
+	Delivered int64     // attempts that succeeded
+	Failed    int64     // attempts that failed
 
-	P50, P95 time.Duration // of its attempts, estimated; of a subscriber alone, 0: it had none
+	// Only of a company or in total.
+	Accepted int64 // events
+	Dead     int64 // deliveries that became DEAD
+	Pending  int64 // pending events at the end, or the last known number
+
+	// Only of a subscriber.
+	Refused    int64         // attempts answered 3xx or 4xx
+	Erred      int64         // attempts answered 5xx, or not in HTTP
+	Unanswered int64         // attempts without an answer
+	P50, P95   time.Duration // of the attempts, estimated; 0 without attempts
 }
 
 // Attempts is the number of attempts, succeeded and failed.
@@ -75,7 +78,7 @@ func Sum(points []Point) (sum Point) {
 type Ranked struct {
 	Company, Subscriber uuid.UUID
 	Failed              int64         // attempts, in both hours
-	P95                 time.Duration // the higher one of the two hours, each of its latest seconds with attempts
+	P95                 time.Duration // of the latest seconds with attempts in an hour; the higher one of both hours
 }
 
 // A latency is kept in one byte. Each step is 4 % longer than the one before; 16 steps double it.
@@ -89,8 +92,8 @@ func latencyOf(code byte) time.Duration {
 	return time.Duration((math.Exp2(float64(code)/stepsPerDoubling) - 1) * float64(time.Millisecond))
 }
 
-// count reads what lua/add.lua writes as a count.
-func count(code uint16) int64 {
+// decodeCount reads a count as lua/add.lua encodes it.
+func decodeCount(code uint16) int64 {
 	exponent, rest := code>>12, int64(code&4095)
 	if exponent == 0 {
 		return rest

@@ -148,7 +148,7 @@ func dialFor(t *testing.T, d *dials) dialing {
 	attempt := &progress{now: time.Now}
 	ctx := attempt.follow(t.Context())
 	httptrace.ContextClientTrace(ctx).GetConn("")
-	w := dialing{attempt.needNone, make(chan func(), 1)}
+	w := dialing{attempt.noConnectionNeeded, make(chan func(), 1)}
 	go func() {
 		if end, err := d.begin(ctx, "example.com:443"); err == nil {
 			w.begun <- end

@@ -35,7 +35,7 @@ func (p *progress) follow(ctx context.Context) context.Context {
 			p.needed.Store(&needed)
 		},
 		GotConn: func(info httptrace.GotConnInfo) {
-			p.needNone()
+			p.noConnectionNeeded()
 			p.note(func(now time.Time) {
 				p.began, p.first = now, time.Time{}
 				if info.Reused { // a dial that was begun is not for this attempt
@@ -61,8 +61,8 @@ func (p *progress) follow(ctx context.Context) context.Context {
 	})
 }
 
-// needNone notes that the attempt has a connection or has ended.
-func (p *progress) needNone() {
+// noConnectionNeeded notes that the attempt has a connection or has ended.
+func (p *progress) noConnectionNeeded() {
 	if needed := p.needed.Swap(nil); needed != nil {
 		close(*needed)
 	}

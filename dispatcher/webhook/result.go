@@ -124,8 +124,8 @@ func (e *handshakeError) Error() string { return "TLS handshake: " + e.err.Error
 func (e *handshakeError) Unwrap() error { return e.err }
 
 // parseRetryAfter reads a Retry-After field (RFC 9110, 10.2.3): seconds, or a
-// date. What is neither, or lies in the past, is 0. Absurd numbers stop at 68
-// years, well inside a Duration.
+// date. Other texts, and dates in the past, are 0. Larger numbers become 2^31-1 seconds, which
+// a Duration can hold.
 func parseRetryAfter(value string, now time.Time) time.Duration {
 	seconds, err := strconv.ParseUint(value, 10, 31)
 	if err == nil || errors.Is(err, strconv.ErrRange) {

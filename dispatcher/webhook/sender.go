@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -32,13 +31,13 @@ const (
 	maxStoredBody     = 1 << 10
 )
 
-// SenderOptions configures a Sender; zero values mean the defaults.
+// SenderOptions configures a Sender. Guard, Timeout and ConnectTimeout are required.
 type SenderOptions struct {
-	Guard          *egress.Guard    // which addresses may be reached; nil: public ones only
+	Guard          *egress.Guard    // which addresses may be reached
 	Proxy          *egress.Proxy    // makes the connections and guards addresses itself; nil: none
 	Version        string           // for the User-Agent
-	Timeout        time.Duration    // of a whole attempt, the body of the answer included; 15 s
-	ConnectTimeout time.Duration    // for name resolution and TCP, then again for the TLS handshake; 5 s
+	Timeout        time.Duration    // of a whole attempt, the body of the answer included
+	ConnectTimeout time.Duration    // for name resolution and TCP, then again for the TLS handshake
 	TLS            *tls.Config      // roots; nil: the system's
 	Now            func() time.Time // nil: time.Now
 }
@@ -50,9 +49,9 @@ type Request struct {
 	Sequence    int64  // the event's number in its company; 0: none
 	Body        []byte // these bytes are signed and sent
 	ContentType string
-	Traceparent string // the span that it is part of; "": none
+	Traceparent string // of the attempt's span; "": none
 	Signer      *signature.Signer
-	Headers     http.Header // sent besides the Sender's own, which win
+	Headers     http.Header // sent too, except those that the Sender sets itself
 
 	Company     uuid.UUID
 	Certificate *certificate.Certificate // of the company, for receivers that ask for one; nil: none
@@ -92,7 +91,7 @@ type Sender struct {
 
 // NewSender makes a Sender.
 func NewSender(o SenderOptions) *Sender {
-	o = o.withDefaults()
+	o.Now = clock.Or(o.Now)
 	return &Sender{
 		transports: newTransports(o),
 		timeout:    o.Timeout,
@@ -101,16 +100,6 @@ func NewSender(o SenderOptions) *Sender {
 		// One byte more than is accepted, to see whether there was more.
 		buffers: sync.Pool{New: func() any { return new([maxResponseBody + 1]byte) }},
 	}
-}
-
-func (o SenderOptions) withDefaults() SenderOptions {
-	if o.Guard == nil {
-		o.Guard = egress.New(egress.Options{})
-	}
-	o.Timeout = cmp.Or(o.Timeout, 15*time.Second)
-	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, 5*time.Second)
-	o.Now = clock.Or(o.Now)
-	return o
 }
 
 // Timeout is the longest that an attempt takes.
@@ -138,7 +127,7 @@ func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 	req := s.request(ctx, r, started.Unix())
 	res.Sent = req.Header
 	resp, err := pool.RoundTrip(req)
-	p.needNone()
+	p.noConnectionNeeded()
 	if err != nil {
 		res.Class, res.Err = classifyError(ctx, err), err
 	} else {
@@ -206,7 +195,7 @@ func (s *Sender) readAnswer(ctx context.Context, resp *http.Response, sent http.
 }
 
 // minHiddenValue is the minimum length of a header value that is redacted in answers. Shorter
-// values are no secrets and occur in any text.
+// values are no secrets, and may occur in any text.
 const minHiddenValue = 6
 
 // withoutValues replaces the values of headers, and the credentials after an authentication

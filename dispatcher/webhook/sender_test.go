@@ -384,7 +384,7 @@ func TestUnreachableReceivers(t *testing.T) {
 	}{
 		"closed port":     {"http://127.0.0.1:1/", nil, attempt.ClassConnect},
 		"no such name":    {"http://nobody.invalid/", func(o *SenderOptions) { o.ConnectTimeout = time.Second }, attempt.ClassDNS},
-		"refused address": {listening(t, holdOpen), func(o *SenderOptions) { o.Guard = nil }, attempt.ClassRefusedAddress},
+		"refused address": {listening(t, holdOpen), func(o *SenderOptions) { o.Guard = egress.New(egress.Options{}) }, attempt.ClassRefusedAddress},
 		"metadata":        {"http://169.254.169.254/", nil, attempt.ClassRefusedAddress},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -587,15 +587,9 @@ func TestOneSenderServesManyAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
+func TestTheTransportHasNoProxyAndDecompressesNothing(t *testing.T) {
 	t.Parallel()
-	o := SenderOptions{}.withDefaults()
-	if o.Timeout != 15*time.Second || o.ConnectTimeout != 5*time.Second || o.Guard == nil {
-		t.Errorf("defaults %+v", o)
-	}
-	s := NewSender(SenderOptions{})
-	defer s.Close()
-	if s.transports.plain.Proxy != nil || !s.transports.plain.DisableCompression {
+	if s := newTestSender(t, nil); s.transports.plain.Proxy != nil || !s.transports.plain.DisableCompression {
 		t.Error("the transport has a proxy or decompresses")
 	}
 }

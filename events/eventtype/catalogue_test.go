@@ -32,7 +32,7 @@ func TestCatalogue(t *testing.T) {
 	if !none.allows("THEIRS") || len(none.Types()) != 7 {
 		t.Error("a nil catalogue must know the built-in types and allow any")
 	}
-	if !IsOperational(SubscriberFailing) || IsOperational("PAYMENT_PAID") {
-		t.Error("IsOperational must tell the daemon's own types from the others")
+	if !Reserved(SubscriberFailing) || !Reserved(DeliveryDead) || Reserved("PAYMENT_PAID") {
+		t.Error("Reserved must report the daemon's own types, and no others")
 	}
 }

@@ -1,11 +1,11 @@
 package eventtype
 
 import (
-	"bytes"
 	"errors"
 	"regexp/syntax"
 	"strings"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"golang.org/x/text/language"
@@ -23,40 +23,12 @@ const (
 	maxMessage = 300
 )
 
-// checkSchema adds the problems of an object that must be a schema of JSON Schema 2020-12 and refer
-// to nothing outside itself. The daemon validates nothing against a schema.
-func checkSchema(problems *invalid.Error, text jsontext.Value) {
-	if number := hugeNumber(text); number != "" {
-		problems.Add("/schema"+number, "OUT_OF_RANGE", "has too many digits")
-		return
-	}
-	if err := compile(text); err != nil {
-		addError(problems, err)
-	}
-}
-
-// hugeNumber is the location of a number with too many digits: the compiler calculates exactly, and
-// 1e999999 has a million digits.
-func hugeNumber(text jsontext.Value) string {
-	dec := jsontext.NewDecoder(bytes.NewReader(text))
-	for {
-		token, err := dec.ReadToken()
-		if err != nil { // the end
-			return ""
-		}
-		if token.Kind() != jsontext.KindNumber {
-			continue
-		}
-		mantissa, exponent, _ := strings.Cut(strings.ToLower(token.String()), "e")
-		if len(mantissa) > 100 || len(strings.TrimLeft(exponent, "+-0")) > 3 {
-			return string(dec.StackPointer())
-		}
-	}
-}
-
+// compile returns an error unless an object is a schema of JSON Schema 2020-12 that refers to nothing
+// outside itself. The daemon validates nothing against a schema.
 func compile(text jsontext.Value) error {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
+	// Numbers become floats of 64 bits: the compiler calculates exactly, and 1e999999 has a million digits.
+	var doc any
+	if err := json.Unmarshal(text, &doc); err != nil {
 		return err
 	}
 	if named, ok := doc.(map[string]any)["$schema"]; ok && named != dialect {
@@ -64,19 +36,19 @@ func compile(text jsontext.Value) error {
 	}
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
-	c.UseLoader(nowhere{})
+	c.UseLoader(noLoader{})
 	c.UseRegexpEngine(parseRegexp)
 	if err := c.AddResource(schemaURL, doc); err != nil {
 		return err
 	}
-	_, err = c.Compile(schemaURL)
+	_, err := c.Compile(schemaURL)
 	return err
 }
 
-type nowhere struct{}
+type noLoader struct{}
 
 // Load fails.
-func (nowhere) Load(string) (any, error) {
+func (noLoader) Load(string) (any, error) {
 	return nil, errors.New("nothing is fetched: a $ref may only lead within the schema")
 }
 
@@ -97,6 +69,9 @@ func (p pattern) String() string { return string(p) }
 // addError adds an error of the compiler, at the location of its first cause.
 func addError(problems *invalid.Error, err error) {
 	place, text := jsontext.Pointer("/schema"), err.Error()
+	if e, ok := errors.AsType[*json.SemanticError](err); ok {
+		place, text = place+e.JSONPointer, "is out of range"
+	}
 	if e, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
 		err = e.Err
 	}

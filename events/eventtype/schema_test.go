@@ -28,7 +28,8 @@ func TestProblemsAreReportedWithTheirLocation(t *testing.T) {
 		"a nested dialect":       {schema: `{"$defs":{"a":{"$id":"urn:x:y","$schema":"https://example.com/meta"}}}`, field: "/schema", message: "nothing is fetched"},
 		"nowhere":                {schema: `{"$ref":"#/$defs/none"}`, field: "/schema"},
 		"a bad pattern":          {schema: `{"properties":{"a":{"pattern":"("}}}`, field: "/schema/properties/a/pattern", message: "missing closing"},
-		"a huge number":          {schema: `{"multipleOf":1e-999999}`, field: "/schema/multipleOf", message: "digits"},
+		"a huge number":          {schema: `{"properties":{"a":{"maximum":1e999999}}}`, field: "/schema/properties/a/maximum", message: "out of range"},
+		"a tiny number":          {schema: `{"multipleOf":1e-999999}`, field: "/schema/multipleOf"},
 	} {
 		_, _, err := s.Put(t.Context(), Type{Name: "A", Description: "x", Schema: jsontext.Value(c.schema)})
 		e, ok := errors.AsType[*invalid.Error](err)

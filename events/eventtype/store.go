@@ -158,7 +158,9 @@ func check(t *Type) error {
 	checkObject(problems, "schema", &t.Schema)
 	checkObject(problems, "example", &t.Example)
 	if len(problems.Fields) == 0 && len(t.Schema) > 0 {
-		checkSchema(problems, t.Schema)
+		if err := compile(t.Schema); err != nil {
+			addError(problems, err)
+		}
 	}
 	return problems.OrNil()
 }

@@ -53,30 +53,21 @@ const (
 	DeliveryDead        = "DELIVERY_DEAD"
 )
 
-// IsOperational reports whether the daemon itself raises events of this type.
-func IsOperational(name string) bool {
-	switch name {
-	case SubscriberDisabled, SubscriberFailing, SubscriberRecovered, DeliveryDead:
-		return true
-	}
-	return false
-}
-
 // Reserved reports whether name is a type that only the daemon itself raises, now
 // or in a later release.
 func Reserved(name string) bool {
 	return strings.HasPrefix(name, "SUBSCRIBER_") || name == DeliveryDead
 }
 
-// Catalogue has the known event types. It is immutable and safe for concurrent use; a nil
+// Catalogue has the known event types. It is immutable and safe for concurrent use. A nil
 // Catalogue has the built-in types and allows any type.
 type Catalogue struct {
 	types  map[string]Type
 	strict bool
 }
 
-// NewCatalogue holds the built-in types and extra ones, which may also redescribe a
-// built-in type. A strict catalogue allows no other names.
+// NewCatalogue returns a catalogue of the built-in types and extra ones. An extra type with the
+// name of a built-in one replaces its description. A strict catalogue allows no other names.
 func NewCatalogue(extra []Type, strict bool) *Catalogue {
 	c := &Catalogue{types: maps.Clone(builtin()), strict: strict}
 	for _, e := range extra {
@@ -114,8 +105,8 @@ func (c *Catalogue) allows(name string) bool {
 	return known
 }
 
-// Check adds to problems if a field is no type that events and subscriptions may use: any when
-// the catalogue is not strict, else only known ones.
+// Check adds a problem unless events and subscribers may use the type name: a strict catalogue
+// allows only known types, another one any.
 func (c *Catalogue) Check(problems *invalid.Error, field, name string) {
 	switch {
 	case name == "":

@@ -149,12 +149,12 @@ var pageSource string
 
 var pageScript = redis.NewScript(pageSource)
 
-// Place is one entry of an index, and a position just after it; the zero Place is the start.
-// The fraction of its ms only orders those of one ms.
+// Place is an entry of an index. As a position in the index, it is just after the entry, or just
+// before it if Inclusive is set. The zero Place is the start of the index.
 type Place struct {
-	MS    float64 `json:"t,omitzero"`
-	ID    string  `json:"i,omitzero"`
-	Again bool    `json:"-"` // the position just before it
+	MS        float64 `json:"t,omitzero"` // the fraction only orders the entries of one millisecond
+	ID        string  `json:"i,omitzero"`
+	Inclusive bool    `json:"-"`
 }
 
 // Span is a range of an index, between two times in unix ms, both included.
@@ -184,7 +184,7 @@ func ceilMillis(t time.Time) int64 {
 // means that there are no more. Its error wraps events.ErrUnavailable.
 func ReadIndex(ctx context.Context, client redis.UniversalClient, sp Span, after Place, n int) ([]Place, error) {
 	got, err := pageScript.Run(ctx, client, []string{sp.Index},
-		sp.Ascending, sp.Low, sp.High, n, after.MS, after.ID, after.Again).StringSlice()
+		sp.Ascending, sp.Low, sp.High, n, after.MS, after.ID, after.Inclusive).StringSlice()
 	if err != nil {
 		return nil, fmt.Errorf("%w: read index: %w", events.ErrUnavailable, err)
 	}

@@ -33,14 +33,14 @@ const PageBytes = 4 << 20
 // Filter says which events to list; zero fields do not filter.
 type Filter struct {
 	Company    *uuid.UUID // nil: all companies
-	Subscriber *uuid.UUID // has deliveries of them; needs Company
+	Subscriber *uuid.UUID // has a delivery of the event; needs Company
 	Types      []string   // any of them
 	From, To   *time.Time // accepted at, both inclusive
 	Cursor     string     // Next of the page before, under the same filter
 	Size       int        // at most 100; 0 means 20
 
-	// Only says which of up to 100 events are on the list, and what that check cost in
-	// index entries. OnlyKey identifies the function in cursors.
+	// Only reports which of up to 100 events are on the list, and how many index entries the
+	// check counts as. OnlyKey identifies the function in cursors.
 	Only    func(ctx context.Context, refs []events.Ref) (on []bool, work int, err error)
 	OnlyKey string
 }

@@ -65,7 +65,7 @@ func Clock(now func() time.Time) (clock func() time.Time, lead time.Duration) {
 // acceptance. The rest allows for clocks that differ.
 const Grace = 10 * time.Minute
 
-// headerLen is the length of what stands before the body; see lua/lib.lua.
+// headerLen is the length of the header, which precedes the body; see lua/lib.lua.
 const headerLen = 1 + 13 + 8 + 10
 
 var errStored = errors.New("stored event has no header")
@@ -104,13 +104,13 @@ func cutTrace(kept string) (body string, trace tracing.Parent, err error) {
 	return kept[:n], trace, err
 }
 
-// HeadLength is how much of a value ParseHead needs for the type.
+// HeadLength is the number of bytes of a value that ParseHead needs to read the type.
 const HeadLength = headerLen + len(typeHead+`",`) + syntax.MaxEventType
 
 const typeHead = `"event":"`
 
-// ParseHead reads how the value at the EventKey of ref begins: state, time and number,
-// and the type if raw goes so far.
+// ParseHead reads the beginning of the value at the EventKey of ref: state, time, number and,
+// if raw is long enough, type.
 func ParseHead(ref events.Ref, raw string) (*events.Stored, error) {
 	stored, err := parseHeader(raw)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package operational handles the events that the daemon itself raises about subscribers and
-// deliveries, in the code also called notices. The script that makes a change also writes its
-// notice. Too many notices are summarised. The operations company gets copies.
+// Package operational writes operational events: events that the daemon itself raises about
+// subscribers and deliveries. The code also calls them notices. The script that makes a change also
+// writes its notice. Notices beyond a limit are summarised. The operations company gets copies.
 package operational
 
 import (

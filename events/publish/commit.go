@@ -20,8 +20,8 @@ const (
 	// maxBatchBytes bounds the bytes of a commit, so that its pipeline does not hold up Redis.
 	// The last event may exceed it.
 	maxBatchBytes = 4 << 20
-	// leastTurn is how many events of a company one commit takes at least.
-	leastTurn = 4
+	// minTurn is the minimum number of events that a commit takes of a waiting company.
+	minTurn = 4
 	// commitTimeout bounds how long a committer waits for Redis. Callers have their own
 	// contexts.
 	commitTimeout = 2 * time.Second
@@ -133,7 +133,7 @@ func (c *committer) gather() (batch []*entry) {
 		c.turn = c.turn[1:]
 		most := maxBatch - len(batch)
 		if others {
-			most = min(most, max(fair, leastTurn))
+			most = min(most, max(fair, minTurn))
 		}
 		n := 0
 		for n < len(b.entries) && n < most && bytes < maxBatchBytes {

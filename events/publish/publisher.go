@@ -41,16 +41,14 @@ var (
 // Status says how an event was answered.
 type Status string
 
-// Accepted means that the event is new and durable, with its place in the ready queue
-// or its claim.
-// Duplicate means that the event is already known with the same content; nothing changes.
+// The statuses.
 const (
-	Accepted  Status = "ACCEPTED"
-	Duplicate Status = "DUPLICATE"
+	Accepted  Status = "ACCEPTED"  // new and durable, with its place in the ready queue or its claim
+	Duplicate Status = "DUPLICATE" // already known with the same content; nothing changes
 )
 
 // Result is the answer for one event. Err is nil, an *invalid.Error, ErrConflict,
-// ErrBacklogFull or ErrStorageFull; Status is empty when it is set.
+// ErrBacklogFull or ErrStorageFull. When Err is set, Status is empty.
 type Result struct {
 	ID     string
 	Status Status
@@ -130,8 +128,8 @@ func (p *Publisher) SetBacklog(n int) { p.backlog.Store(int64(n)) }
 // Accept validates the events and writes the valid ones durably, in order, each
 // with its place in the ready queue or its claim. Results are in the order of batch; one bad event
 // does not fail the others. The error is ErrClosed, or wraps events.ErrUnavailable
-// when Redis did not answer before ctx ended: then any of the events may have been
-// accepted, and sending them all again is safe.
+// when Redis did not answer before ctx ended. Then some of the events may have been
+// accepted; sending all of them again is safe.
 func (p *Publisher) Accept(ctx context.Context, batch []events.Event) ([]Result, error) {
 	results := make([]Result, len(batch))
 	r := &request{entries: make([]*entry, 0, len(batch)), done: make(chan struct{})}

@@ -3,8 +3,8 @@
 //
 // A sealed value is printable text, "sealed1:<key id>:<base64url>": AES-256-GCM
 // (NIST SP 800-38D) with a random nonce in front. The place of a value is its additional data,
-// so that a value that was moved to another place does not open there. A key may seal 2^32
-// values (random nonces, SP 800-38D section 8.3), far more than there are secrets in one deployment.
+// so that a value that was moved to another place does not open there. With random nonces a key
+// may seal 2^32 values (SP 800-38D section 8.3), far more than one deployment has.
 package seal
 
 import (

@@ -15,14 +15,14 @@ func EventType(name string) bool {
 	return name != "" && len(name) <= MaxEventType
 }
 
-// NestsDeeper reports whether text opens more than limit objects and arrays
-// inside each other. It need not be valid JSON.
+// NestsDeeper reports whether objects and arrays in text are nested more than limit deep. The
+// text need not be valid JSON.
 func NestsDeeper(text []byte, limit int) bool {
 	depth, quoted := 0, false
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
 		case quoted && c == '\\':
-			i++ // whatever is escaped
+			i++ // the escaped character
 		case c == '"':
 			quoted = !quoted
 		case quoted:

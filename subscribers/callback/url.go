@@ -29,7 +29,7 @@ type Policy struct {
 	Resolve func(ctx context.Context, host string) error
 }
 
-// Any is for URLs that are looked up: they may have been set under another policy.
+// Any allows http. It is for looking up stored URLs, which another policy may have allowed.
 var Any = Policy{AllowHTTP: true}
 
 // Normalize returns raw with its scheme and host in lower case, the host in
@@ -157,8 +157,8 @@ func normalizeAddr(host string) (string, error) {
 	return addr.String(), nil
 }
 
-// Judge asks Resolve about the host of a normalised URL. An *invalid.Error refuses it.
-func (p Policy) Judge(ctx context.Context, normal string) error {
+// CheckHost checks the host of a normalised URL with Resolve. An *invalid.Error refuses the URL.
+func (p Policy) CheckHost(ctx context.Context, normal string) error {
 	if p.Resolve == nil {
 		return nil
 	}

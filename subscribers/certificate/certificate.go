@@ -4,15 +4,11 @@ package certificate
 
 import (
 	"bytes"
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/ed25519"
 	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -41,22 +37,23 @@ type Certificate struct {
 	Locked error // why the key does not open; else nil
 }
 
-// Input is a certificate as it is given: the chain in PEM, its own
-// certificate first, and its private key in PEM, PKCS #8 and not encrypted.
+// Input is a certificate as it is given: the chain in PEM, its own certificate first, and the
+// private key in PEM, not encrypted.
 type Input struct{ Chain, PrivateKey string }
 
 // parse checks a new certificate. Its *invalid.Error never repeats any part of the key.
 func (in Input) parse(now time.Time) (*Certificate, error) {
 	var problems invalid.Error
 	chain := parseChain(&problems, in.Chain)
-	key := parsePrivateKey(&problems, in.PrivateKey)
+	checkLength(&problems, "privateKey", in.PrivateKey, maxKeyBytes)
 	if err := problems.OrNil(); err != nil {
 		return nil, err
 	}
-	checkLeaf(&problems, chain[0], now)
-	if public, ok := chain[0].PublicKey.(interface{ Equal(crypto.PublicKey) bool }); !ok || !public.Equal(key.Public()) {
-		problems.Add("privateKey", "MISMATCH", "is not the key of the first certificate of the chain")
+	pair, err := tls.X509KeyPair([]byte(in.Chain), []byte(in.PrivateKey))
+	if err != nil {
+		problems.Add("privateKey", "INVALID", "must be the key of the first certificate of the chain, in PEM and not encrypted")
 	}
+	checkLeaf(&problems, chain[0], now)
 	for i, c := range chain[1:] {
 		if chain[i].CheckSignatureFrom(c) != nil {
 			problems.Add("certificateChain", "INVALID", "certificate %d of the chain is not signed by the next one", i+1)
@@ -66,7 +63,7 @@ func (in Input) parse(now time.Time) (*Certificate, error) {
 		return nil, err
 	}
 	c := newCertificate(chain, now)
-	c.TLS.PrivateKey = key
+	c.TLS.PrivateKey = pair.PrivateKey
 	return c, nil
 }
 
@@ -84,13 +81,22 @@ func newCertificate(chain []*x509.Certificate, updated time.Time) *Certificate {
 	return c
 }
 
-func parseChain(problems *invalid.Error, text string) []*x509.Certificate {
-	chain, err := readChain(text)
+func checkLength(problems *invalid.Error, field, text string, most int) bool {
 	switch {
 	case text == "":
-		problems.Add("certificateChain", "REQUIRED", "is required")
-	case len(text) > maxChainBytes:
-		problems.Add("certificateChain", "TOO_LONG", "must be at most %d bytes", maxChainBytes)
+		problems.Add(field, "REQUIRED", "is required")
+	case len(text) > most:
+		problems.Add(field, "TOO_LONG", "must be at most %d bytes", most)
+	}
+	return text != "" && len(text) <= most
+}
+
+func parseChain(problems *invalid.Error, text string) []*x509.Certificate {
+	if !checkLength(problems, "certificateChain", text, maxChainBytes) {
+		return nil
+	}
+	chain, err := readChain(text)
+	switch {
 	case err != nil:
 		problems.Add("certificateChain", "INVALID", "%v", err)
 	case len(chain) > maxChain:
@@ -102,64 +108,19 @@ func parseChain(problems *invalid.Error, text string) []*x509.Certificate {
 var errChain = errors.New("must be PEM blocks CERTIFICATE and nothing else, the client's own certificate first")
 
 func readChain(text string) ([]*x509.Certificate, error) {
-	if len(text) > maxChainBytes {
-		return nil, errChain
-	}
-	var chain []*x509.Certificate
+	var der []byte
 	for rest := []byte(text); len(bytes.TrimSpace(rest)) > 0; {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil || block.Type != "CERTIFICATE" {
 			return nil, errChain
 		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, errChain
-		}
-		chain = append(chain, c)
+		der = append(der, block.Bytes...)
 	}
-	if len(chain) == 0 {
+	chain, err := x509.ParseCertificates(der)
+	if err != nil || len(chain) == 0 {
 		return nil, errChain
 	}
 	return chain, nil
-}
-
-func parsePrivateKey(problems *invalid.Error, text string) crypto.Signer {
-	if text == "" {
-		problems.Add("privateKey", "REQUIRED", "is required")
-		return nil
-	}
-	if len(text) > maxKeyBytes {
-		problems.Add("privateKey", "TOO_LONG", "must be at most %d bytes", maxKeyBytes)
-		return nil
-	}
-	key, err := readPrivateKey([]byte(text))
-	if err != nil {
-		problems.Add("privateKey", "INVALID", "%v", err)
-	}
-	return key
-}
-
-func readPrivateKey(text []byte) (crypto.Signer, error) {
-	block, rest := pem.Decode(text)
-	if block == nil || block.Type != "PRIVATE KEY" || len(bytes.TrimSpace(rest)) > 0 {
-		return nil, errors.New("must be one PEM block PRIVATE KEY (PKCS #8, not encrypted), as from: openssl pkcs8 -topk8 -nodes")
-	}
-	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		return nil, errors.New("is not a PKCS #8 private key")
-	}
-	switch key := parsed.(type) {
-	case *ecdsa.PrivateKey:
-		return key, nil
-	case ed25519.PrivateKey:
-		return key, nil
-	case *rsa.PrivateKey:
-		if bits := key.N.BitLen(); bits < minRSA || bits > maxRSA {
-			return nil, fmt.Errorf("is an RSA key of %d bits, must be of %d to %d", bits, minRSA, maxRSA)
-		}
-		return key, nil
-	}
-	return nil, errors.New("must be an ECDSA, Ed25519 or RSA key")
 }
 
 func checkLeaf(problems *invalid.Error, leaf *x509.Certificate, now time.Time) {
@@ -168,6 +129,9 @@ func checkLeaf(problems *invalid.Error, leaf *x509.Certificate, now time.Time) {
 		problems.Add("certificateChain", "EXPIRED", "expired on %s", leaf.NotAfter.UTC().Format(time.RFC3339))
 	case now.Before(leaf.NotBefore):
 		problems.Add("certificateChain", "NOT_YET_VALID", "is valid from %s on", leaf.NotBefore.UTC().Format(time.RFC3339))
+	}
+	if key, ok := leaf.PublicKey.(*rsa.PublicKey); ok && (key.N.BitLen() < minRSA || key.N.BitLen() > maxRSA) {
+		problems.Add("certificateChain", "INVALID", "has an RSA key of %d bits, must be of %d to %d", key.N.BitLen(), minRSA, maxRSA)
 	}
 	usages := leaf.ExtKeyUsage
 	if len(usages)+len(leaf.UnknownExtKeyUsage) > 0 &&

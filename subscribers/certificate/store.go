@@ -113,32 +113,28 @@ type Expiring struct {
 // maxExpiring bounds what ExpiringBefore returns of each partition.
 const maxExpiring = 100
 
-// ExpiringBefore counts the egress certificates that end before a time, those that have ended
-// included, and returns some of them: of each partition the first hundred to end.
-func (s *Store) ExpiringBefore(ctx context.Context, before time.Time) (some []Expiring, count int64, err error) {
-	counts := make([]*redis.IntCmd, partition.Count)
-	ends := make([]*redis.ZSliceCmd, partition.Count)
-	limit := "(" + strconv.FormatInt(before.UnixMilli(), 10)
-	_, err = s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+// ExpiringBefore returns the egress certificates that end before a time, including those that
+// have ended; of each partition the first hundred to end.
+func (s *Store) ExpiringBefore(ctx context.Context, before time.Time) ([]Expiring, error) {
+	span := &redis.ZRangeBy{Min: "-inf", Max: "(" + strconv.FormatInt(before.UnixMilli(), 10), Count: maxExpiring}
+	ends, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for p := range partition.Count {
-			counts[p] = pipe.ZCount(ctx, endsKey(p), "-inf", limit)
-			ends[p] = pipe.ZRangeByScoreWithScores(ctx, endsKey(p), &redis.ZRangeBy{Min: "-inf", Max: limit, Count: maxExpiring})
+			pipe.ZRangeByScoreWithScores(ctx, endsKey(p), span)
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, 0, fmt.Errorf("read ends of egress certificates: %w", err)
+		return nil, fmt.Errorf("read ends of egress certificates: %w", err)
 	}
-	for p := range partition.Count {
-		count += counts[p].Val()
-		for _, z := range ends[p].Val() {
-			member, _ := z.Member.(string)
-			if company, err := uuid.Parse(member); err == nil {
-				some = append(some, Expiring{company, time.UnixMilli(int64(z.Score)).UTC()})
+	var all []Expiring
+	for _, c := range ends {
+		for _, z := range c.(*redis.ZSliceCmd).Val() {
+			if company, err := uuid.Parse(z.Member.(string)); err == nil {
+				all = append(all, Expiring{company, time.UnixMilli(int64(z.Score)).UTC()})
 			}
 		}
 	}
-	return some, count, nil
+	return all, nil
 }
 
 func encode(keys *seal.Keyring, company uuid.UUID, c *Certificate) (string, error) {

@@ -50,10 +50,10 @@ const (
 	None      Kind = "none"
 	Failing   Kind = "failing"   // the FailingAfter-th failure in a row
 	Recovered Kind = "recovered" // the first success after Failing
-	Expired   Kind = "expired"   // failing for DisableAfter: disable it
+	Expired   Kind = "expired"   // has been failing for DisableAfter: disable the subscriber
 )
 
-// Transition is what one sample did to the health of a subscriber.
+// Transition is the effect of one sample on the health of a subscriber.
 type Transition struct {
 	Company, Subscriber uuid.UUID
 	Kind                Kind

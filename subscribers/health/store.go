@@ -20,12 +20,8 @@ import (
 	"spendhook/subscribers/layout"
 )
 
-const (
-	healthLife = 90 * 24 * time.Hour // after the last sample
-	// expiredAgain is the time after which Expired is reported again: the replica that it was
-	// reported to may have crashed before it disabled the subscriber.
-	expiredAgain = time.Hour
-)
+// healthLife is how long the health is kept after the last sample.
+const healthLife = 90 * 24 * time.Hour
 
 var (
 	//go:embed lua/record.lua
@@ -61,8 +57,8 @@ func New(opts Options) *Store {
 
 // Record adds samples, in one round trip to each shard, and returns a transition for each, in
 // order. A sample that fails does not affect the others. Each change of state is reported once,
-// to one caller. Expired is reported when the subscriber has been failing for DisableAfter,
-// and again each hour while it goes on. Samples of an unknown subscriber do nothing.
+// to one caller. Expired is reported for each sample once the subscriber has been failing for
+// DisableAfter. Samples of an unknown subscriber do nothing.
 func (s *Store) Record(ctx context.Context, samples []Sample, policy Policy) []Transition {
 	calls := make([]*script.Call, len(samples))
 	transitions := make([]Transition, len(samples))
@@ -97,7 +93,7 @@ func (s *Store) call(sample Sample, p Policy) (*script.Call, error) {
 		Keys:   append(queues.Keys(at), layout.HealthKey(sample.Company, sample.Subscriber), layout.CompanyKey(sample.Company)),
 		Args: []any{
 			sample.Subscriber.String(), sample.Success, sample.TrailingFailures, sample.At.UnixMilli(),
-			p.FailingAfter, p.DisableAfter.Milliseconds(), expiredAgain.Milliseconds(), healthLife.Milliseconds(),
+			p.FailingAfter, p.DisableAfter.Milliseconds(), healthLife.Milliseconds(),
 			partition.Prefix(at), sample.Company.String(), sample.At.UTC().Format("2006-01-02T15:04:05.000Z"), failing, recovered,
 		},
 	}, err
@@ -107,9 +103,6 @@ func (s *Store) call(sample Sample, p Policy) (*script.Call, error) {
 // subscriber without samples is healthy. A disabled subscriber keeps its health until it is
 // enabled.
 func (s *Store) Of(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) (map[uuid.UUID]Health, error) {
-	if len(ids) == 0 {
-		return map[uuid.UUID]Health{}, nil
-	}
 	counts := make([]*redis.MapStringStringCmd, len(ids))
 	pauses := make([]*redis.SliceCmd, len(ids))
 	_, err := s.opts.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {

@@ -56,11 +56,10 @@ func (r *Registry) decode(company uuid.UUID, hash map[string]string) (all []*sub
 	return all, version, nil
 }
 
-// List returns one page, without secrets, and how many match in all. A
-// company's subscribers come oldest first, then by uuid; companies come in an
-// order of their own that never changes. Listing all companies counts every
-// company's subscribers (with a filter: reads them), some companies at a time,
-// and keeps only the page. For one company it uses the copy. A damaged subscriber counts, and is left out.
+// List returns one page, without secrets, and the number of all subscribers that match. Companies
+// have a fixed order. The subscribers of a company are in the order of their creation, then by uuid.
+// A list of all companies counts the subscribers of each company (with a filter it reads them), some
+// companies at a time. A damaged subscriber is counted, but not on the page.
 func (r *Registry) List(ctx context.Context, f Filter) ([]subscribers.Subscriber, int, error) {
 	p, err := newPage(f)
 	if err != nil {
@@ -173,7 +172,7 @@ func (p *page) add(all []*subscribers.Subscriber) {
 		if !p.matches(s) {
 			continue
 		}
-		if p.total/p.Size == p.Page && s.Locked == nil { // a damaged subscriber is counted but not shown
+		if p.total/p.Size == p.Page && s.Locked == nil {
 			shown := *s // it may be shared
 			shown.Secrets, shown.Certificate = nil, nil
 			p.items = append(p.items, shown)

@@ -101,6 +101,19 @@ func (r *Registry) Current(ctx context.Context, company uuid.UUID) ([]*subscribe
 	return loaded.Subscribers, loaded.Err
 }
 
+// Find returns a subscriber of a company as it is now, or subscribers.ErrNotFound.
+func (r *Registry) Find(ctx context.Context, company, id uuid.UUID) (*subscribers.Subscriber, error) {
+	all, err := r.Current(ctx, company)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(all, func(s *subscribers.Subscriber) bool { return s.UUID == id })
+	if at < 0 {
+		return nil, subscribers.ErrNotFound
+	}
+	return all[at], nil
+}
+
 // SubscribersOf returns for each company, in order, all its subscribers, oldest
 // first, also disabled ones, as they were at the version or later. It talks to
 // Redis only for companies whose copy has another version, in one round trip to

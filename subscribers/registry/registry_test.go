@@ -77,7 +77,7 @@ func TestRegistryGivesSecrets(t *testing.T) {
 	s := b.Create(t, "https://example.com/")
 	all, err := subscribersAt(t.Context(), b.Registry(), b.Company, b.Version(t))
 	noErr(t, err)
-	if got := all[0].LiveSecrets(b.Now()); len(got) != 1 || got[0] != s.Secrets[0].Key {
+	if got := subscriberstest.LiveSecrets(all[0], b.Now()); len(got) != 1 || got[0] != s.Secrets[0].Key {
 		t.Errorf("%d secrets", len(got))
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"spendhook/internal/invalid"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
+	"spendhook/internal/secret"
 	"spendhook/subscribers"
 	"spendhook/subscribers/layout"
 	"spendhook/subscribers/registry"
@@ -114,4 +115,14 @@ func Overwrite(tb testing.TB, client redis.UniversalClient, company uuid.UUID, f
 	}
 	set(value)
 	return func() { tb.Helper(); set(former) }
+}
+
+// LiveSecrets returns the secrets that open and have not expired at now, newest first.
+func LiveSecrets(s *subscribers.Subscriber, now time.Time) (live []secret.Text) {
+	for _, k := range s.Secrets {
+		if k.Locked == nil && (k.ExpiresAt == nil || now.Before(*k.ExpiresAt)) {
+			live = append(live, k.Key)
+		}
+	}
+	return live
 }

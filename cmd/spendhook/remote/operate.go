@@ -120,7 +120,7 @@ func (c *certificateGetCmd) Run(ctx context.Context, s *session) error {
 
 type certificateSetCmd struct {
 	CertificateChain string `arg:"" type:"existingfile" help:"File with the certificate and its intermediates (PEM)."`
-	PrivateKey       string `arg:"" type:"existingfile" help:"File with its key (PEM, PKCS 8)."`
+	PrivateKey       string `arg:"" type:"existingfile" help:"File with its key (PEM)."`
 }
 
 // Run sets the certificate and its key.

@@ -136,7 +136,7 @@ func (l *lister) companies(ctx context.Context, at position) error {
 
 func (l *lister) company(ctx context.Context, at position) error {
 	span, byEvent := l.index(at.Company)
-	at.Again = at.After != ""
+	at.Inclusive = at.After != ""
 	for {
 		entries, err := history.ReadIndex(ctx, l.store.client, span, at.Place, examineStep)
 		if err != nil || len(entries) == 0 {

@@ -3,7 +3,7 @@
 -- ms (see append), '1' when the operations company must get a copy, type, id, the event id
 -- that it is about, and the body without id and company. '' means no notice.
 local NOTICES = 60    -- per type, subscriber and minute; a summary counts the others
-local NOTICES_ALL = 300 -- per type, company and minute, without summaries
+local NOTICES_ALL = 300 -- per type, company and minute; summaries are not counted
 local NOTICE_MS = 60000
 local OUTBOX = 256    -- maximum of a company's notices for the operations company
 local NOTICE_TYPES = {'SUBSCRIBER_DISABLED', 'SUBSCRIBER_FAILING', 'SUBSCRIBER_RECOVERED', 'DELIVERY_DEAD'}
