@@ -1,5 +1,5 @@
-// Package datadir opens the data directory and its files, and checks that they belong to this
-// user and that no other user can read or write them.
+// Package datadir opens, writes and locks the files of the data directory. It checks that they belong
+// to this user and that no other user can read or write them.
 package datadir
 
 import (
