@@ -85,7 +85,7 @@ func TestAdminServesMetricsAndProfiles(t *testing.T) {
 	}
 }
 
-// A problem is logged when it comes and when it goes, not every five seconds.
+// A problem is logged when it begins and when it ends, not every five seconds.
 func TestRedisWatch(t *testing.T) {
 	t.Parallel()
 	log := &lockedBuffer{}
