@@ -377,7 +377,7 @@ func (o drill) await(s *site, seen map[string]string) {
 	})
 }
 
-// steadyEvents posts events until the test ends, whatever the answers are.
+// steadyEvents posts events until it is stopped, whatever the answers are.
 type steadyEvents struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup

@@ -120,10 +120,8 @@ func (o Options) use(info map[string]string) Use {
 	return u
 }
 
-// above reports whether the server uses more than new events may fill.
-func (u Use) above() bool { return u.Limit > 0 && u.Used >= u.HighWater }
-
-// Fullest is the last reading of the server with the smallest share of free memory.
+// Fullest is the last reading of the server with the smallest share of free memory, and the zero Use
+// if no server was read.
 func (m *Watch) Fullest() Use {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -142,16 +140,13 @@ func (m *Watch) Fullest() Use {
 
 // Warnings returns warnings for operators.
 func (m *Watch) Warnings() []string {
-	m.mu.Lock()
-	read := len(m.shards) > 0
-	m.mu.Unlock()
 	u := m.Fullest()
 	switch {
-	case !read:
+	case u == (Use{}): // no server was read
 		return nil
 	case u.Limit == 0:
 		return []string{"Redis has no maxmemory, and redis.memory does not say how much memory it has: nothing keeps new events from filling it"}
-	case u.above():
+	case u.Used >= u.HighWater:
 		return []string{fmt.Sprintf("Redis is above its high-water mark (%d of %d bytes used): new events are refused", u.Used, u.Limit)}
 	}
 	return nil
