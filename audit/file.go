@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +11,6 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"spendhook/internal/datadir"
-	"spendhook/internal/filelock"
 )
 
 const (
@@ -80,14 +80,11 @@ func (l *Log) emptyFile(take func([]Entry) error) error {
 
 // withFile opens the file and locks it: other processes may use it too.
 func (l *Log) withFile(use func(f *os.File) error) error {
-	f, err := datadir.Open(l.file, os.O_CREATE|os.O_RDWR)
+	f, err := datadir.Lock(context.Background(), l.file)
 	if err != nil {
 		return fmt.Errorf("audit file: %w", err)
 	}
 	defer f.Close() // which frees the lock
-	if err := filelock.Exclusive(f); err != nil {
-		return fmt.Errorf("lock %s: %w", l.file, err)
-	}
 	if err := use(f); err != nil {
 		return fmt.Errorf("%s: %w", l.file, err)
 	}

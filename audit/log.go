@@ -129,7 +129,7 @@ func (l *Log) store(ctx context.Context, entries []Entry) error {
 // ends.
 func (l *Log) tidy(ctx context.Context) {
 	for {
-		err := l.emptyFile(func(entries []Entry) error { return l.store(ctx, entries) })
+		err := l.emptyFile(func(entries []Entry) error { return l.store(ctx, entries) }) //nolint:contextcheck // other processes hold the lock only for a short time
 		if err != nil && !errors.Is(err, errPaused) {
 			l.opts.Logger.WarnContext(ctx, "audit entries still wait in the data directory", "exception.message", err)
 		}

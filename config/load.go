@@ -281,7 +281,7 @@ func (l *loader) setText(key, source, text string) {
 
 func scalar(text string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: text} }
 
-// list returns no list if the text is none.
+// list parses a list. It returns a text if that fails.
 func list(text string) *yaml.Node {
 	if !strings.HasPrefix(text, "[") {
 		text = "[" + text + "]"

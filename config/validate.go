@@ -65,7 +65,7 @@ func (v checker) tags(all map[string]setting) {
 	}
 }
 
-// within requires that a number, or duration, is in a range, whose ends are texts of its type.
+// within requires that a number or a duration is between least and most, inclusive.
 func (v checker) within(key string, n reflect.Value, least, most string) {
 	from, wrong := parse(scalar(least), n.Type())
 	to, alsoWrong := parse(scalar(most), n.Type())
@@ -82,7 +82,7 @@ func number(v reflect.Value) float64 {
 	return float64(v.Int())
 }
 
-// storage never repeats the address, which may hold a password.
+// storage does not repeat the URL, because the URL may contain a password.
 func (v checker) storage(s Storage) {
 	if s.URL == "" {
 		return
@@ -111,11 +111,11 @@ func (v checker) schedule(d delivery, retention time.Duration) {
 	for _, wait := range d.Schedule {
 		total += float64(wait)
 	}
-	if d.Jitter >= 0 { // and a number
+	if d.Jitter >= 0 { // false for NaN
 		total *= 1 + d.Jitter
 	}
 	if total > float64(retention) {
-		v.Add("delivery.schedule", "TOO_LONG", "takes up to %v with its jitter, longer than events.retention (%v) keeps the event: shorten it or raise events.retention",
+		v.Add("delivery.schedule", "TOO_LONG", "takes up to %v with its jitter, longer than events.retention (%v): shorten the schedule or raise events.retention",
 			time.Duration(total).Round(time.Second), retention)
 	}
 }
@@ -208,7 +208,7 @@ func (v checker) tls(c *Config) {
 		v.Add("tls.key_file", "INVALID", "tls.cert_file and tls.key_file go together: set both or neither")
 	}
 	if t.ClientCAFile != "" && t.CertFile == "" && len(t.TrustedProxies) == 0 {
-		v.Add("tls.client_ca_file", "INVALID", "clients have no way to present a certificate: set tls.cert_file and tls.key_file, or tls.trusted_proxies")
+		v.Add("tls.client_ca_file", "INVALID", "clients cannot present a certificate: set tls.cert_file and tls.key_file, or tls.trusted_proxies")
 	}
 	v.prefixes("tls.trusted_proxies", t.TrustedProxies, false, "lets every client forge its address and certificate: list the addresses of the proxies")
 	for group, value := range map[string]string{"subscribers": t.ClientCertificates.Subscribers, "reimbursements": t.ClientCertificates.Reimbursements} {
@@ -246,7 +246,7 @@ func (v checker) posture(c *Config) {
 	}
 }
 
-// egress never repeats the address of the proxy, which may hold a password.
+// egress does not repeat the URL of the proxy, because the URL may contain a password.
 func (v checker) egress(c *Config) {
 	v.prefixes("egress.allow_cidrs", c.Egress.AllowCIDRs, c.Dev,
 		"lets every company call all internal addresses: list only the ranges that are needed")

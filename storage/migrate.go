@@ -3,18 +3,14 @@ package storage
 import (
 	"context"
 	"embed"
-	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"time"
 
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 
 	"spendhook/internal/datadir"
-	"spendhook/internal/filelock"
-	"spendhook/internal/pause"
 )
 
 //go:embed migrations/*.sql
@@ -46,7 +42,7 @@ func (db *DB) Migrate(ctx context.Context) error {
 		return fmt.Errorf("migrate: %w", err)
 	}
 	if !db.postgres() {
-		locked, err := db.lockMigrations(ctx)
+		locked, err := datadir.Lock(ctx, db.file("migrate.lock")) // while no other process migrates the file
 		if err != nil {
 			return failed("migrate", err)
 		}
@@ -93,18 +89,4 @@ func (db *DB) provider() (*goose.Provider, error) {
 		options = append(options, goose.WithSessionLocker(locker))
 	}
 	return goose.NewProvider(dialect, db.writer.DB, files, options...)
-}
-
-// lockMigrations waits until no other process migrates the same SQLite file. Closing the file
-// unlocks it, and so does the end of the process.
-func (db *DB) lockMigrations(ctx context.Context) (*os.File, error) {
-	f, err := datadir.Open(db.file("migrate.lock"), os.O_CREATE|os.O_RDWR)
-	if err != nil {
-		return nil, err
-	}
-	err = pause.Until(ctx, 20*time.Millisecond, func() error { return filelock.TryExclusive(f) }, func(error) {})
-	if err != nil {
-		return nil, errors.Join(ctx.Err(), f.Close())
-	}
-	return f, nil
 }

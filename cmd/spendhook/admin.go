@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -17,8 +18,8 @@ import (
 	"spendhook/internal/redisx"
 )
 
-// starting is the reason that /readyz gives until the daemon accepts events.
-const starting = "the daemon is starting"
+// errStarting is the reason that /readyz gives until the daemon accepts events.
+var errStarting = errors.New("the daemon is starting")
 
 // admin serves health, readiness, metrics and profiles on a listener of its own.
 type admin struct {
@@ -27,15 +28,16 @@ type admin struct {
 	registry *prometheus.Registry
 	profiles bool                         // whether profiles are served
 	reload   func() (reloaded, error)     // nil: not over this listener
-	unready  atomic.Pointer[string]       // why the daemon itself is not ready; nil: it is
-	refused  atomic.Pointer[func() error] // set with the dispatcher; returns why no work is claimed
+	unready  atomic.Pointer[func() error] // returns why the daemon itself is not ready
 }
 
 func newAdmin(check func(context.Context) redisx.Status, warnings func() []string, registry *prometheus.Registry) *admin {
 	a := &admin{check: check, warnings: warnings, registry: registry}
-	a.unready.Store(new(starting))
+	a.setUnready(errStarting)
 	return a
 }
+
+func (a *admin) setUnready(why error) { a.unready.Store(new(func() error { return why })) }
 
 func (a *admin) handler() http.Handler {
 	mux := http.NewServeMux()
@@ -123,13 +125,8 @@ type readiness struct {
 func (a *admin) readyz(w http.ResponseWriter, r *http.Request) {
 	status := a.check(r.Context())
 	answer := readiness{Problems: status.Problems, Warnings: slices.Concat(status.Down, status.Warnings, a.warnings())}
-	if why := a.unready.Load(); why != nil {
-		answer.Problems = append(answer.Problems, *why)
-	}
-	if refused := a.refused.Load(); refused != nil {
-		if err := (*refused)(); err != nil {
-			answer.Problems = append(answer.Problems, err.Error())
-		}
+	if why := (*a.unready.Load())(); why != nil {
+		answer.Problems = append(answer.Problems, why.Error())
 	}
 	answer.Ready = len(answer.Problems) == 0
 	w.Header().Set("Cache-Control", "no-store")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -45,7 +46,7 @@ func TestReadiness(t *testing.T) {
 	address := strings.TrimPrefix(server.URL, "http://")
 
 	ready(http.StatusServiceUnavailable, `{"ready":false,"problems":["the daemon is starting"],"warnings":["append-only file off"]}`)
-	a.unready.Store(nil)
+	a.setUnready(nil)
 	ready(http.StatusOK, `{"ready":true,"problems":[],"warnings":["append-only file off"]}`)
 	command(t, "", "healthcheck", "--admin-listen", address).want(t, exitOK, `"ready":true`, "")
 	more = []string{"no database"}
@@ -57,7 +58,7 @@ func TestReadiness(t *testing.T) {
 	command(t, "", "healthcheck", "--admin-listen", address).want(t, exitFailure, "", "not ready: ")
 
 	status = redisx.Status{Up: true}
-	a.unready.Store(new("the daemon is shutting down"))
+	a.setUnready(errors.New("the daemon is shutting down"))
 	ready(http.StatusServiceUnavailable, `{"ready":false,"problems":["the daemon is shutting down"],"warnings":[]}`)
 	if code, _ := get(t, server.URL+"/healthz"); code != http.StatusOK {
 		t.Errorf("/healthz: %d", code)
@@ -84,7 +85,7 @@ func TestAdminServesMetricsAndProfiles(t *testing.T) {
 	}
 }
 
-// A problem is logged when it comes and when it goes, not every five seconds.
+// A problem is logged when it begins and when it ends, not every five seconds.
 func TestRedisWatch(t *testing.T) {
 	t.Parallel()
 	log := &lockedBuffer{}

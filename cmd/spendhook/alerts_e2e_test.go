@@ -124,7 +124,7 @@ func alertmanagerBinary() string {
 	return "alertmanager"
 }
 
-// freeAddress is one on which nothing listens.
+// freeAddress returns an address on which nothing listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -160,7 +160,7 @@ func (m *monitoring) ask(t *testing.T, address string, into any) bool {
 	return resp.StatusCode == http.StatusOK && json.UnmarshalRead(resp.Body, into) == nil
 }
 
-// value is what a query gives: the first value, false without one.
+// value returns the first value of a query's result, and false if there is none.
 func (m *monitoring) value(t *testing.T, query string) (float64, bool) {
 	t.Helper()
 	var answer struct {
@@ -202,7 +202,7 @@ func (m *monitoring) told(t *testing.T, inhibited bool) (map[string]string, bool
 	return told, true
 }
 
-// quiet waits until the daemons are scraped, are all right, and no alert is left.
+// quiet waits until all daemons are scraped and healthy, and no alert is active.
 func (m *monitoring) quiet(t *testing.T, seen map[string]string, daemons int) {
 	t.Helper()
 	var last map[string]string
@@ -303,7 +303,7 @@ func dashboardQueries(t *testing.T) map[string]bool {
 	return queries
 }
 
-// run makes the outage, calls during while it lasts, and returns what was told.
+// run makes the outage, calls during while the outage lasts, and returns the alerts that fired.
 func (o drill) run(t *testing.T, during func(*monitoring)) map[string]string {
 	t.Helper()
 	s := &site{t: t, server: redistest.Start(t, o.redis)}
@@ -377,7 +377,7 @@ func (o drill) await(s *site, seen map[string]string) {
 	})
 }
 
-// steadyEvents posts events until it ends, whatever is answered.
+// steadyEvents posts events until it is stopped, whatever the answers are.
 type steadyEvents struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -676,7 +676,7 @@ func (s *site) poisonRecord() (end func()) {
 	return s.dropQuarantined
 }
 
-// dropQuarantined drops all that is in the quarantine.
+// dropQuarantined drops all entries of the quarantine.
 func (s *site) dropQuarantined() {
 	var list struct {
 		Content []struct {

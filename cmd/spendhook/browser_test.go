@@ -118,7 +118,7 @@ func (b *browser) within() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(b.ctx, browserPatience)
 }
 
-// run does things in the tab.
+// run runs actions in the tab.
 func (b *browser) run(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := b.within()
@@ -135,7 +135,7 @@ func (b *browser) address() string {
 	return at
 }
 
-// text is what the page says.
+// text returns the text of the page.
 func (b *browser) text() string {
 	ctx, cancel := b.within()
 	defer cancel()
@@ -162,7 +162,7 @@ func (b *browser) ready() {
 	b.eventually("the page is loaded", func() bool { return b.is(`document.readyState === "complete"`) })
 }
 
-// is reports whether a script says true; between two pages nothing does.
+// is reports whether a script returns true. While a page loads, it reports false.
 func (b *browser) is(script string) bool {
 	ctx, cancel := b.within()
 	defer cancel()
@@ -170,13 +170,13 @@ func (b *browser) is(script string) bool {
 	return err == nil && yes
 }
 
-// eventually waits for something to become so.
+// eventually waits until a condition holds.
 func (b *browser) eventually(what string, so func() bool) {
 	b.t.Helper()
 	eventually(b.t, browserPatience, what, so)
 }
 
-// says waits for the page to say a text.
+// says waits until the page shows a text.
 func (b *browser) says(text string) {
 	b.t.Helper()
 	deadline := time.Now().Add(browserPatience)
@@ -236,7 +236,7 @@ func (b *browser) enter(r *running) {
 	b.says("Overview")
 }
 
-// consoleLink is what the command prints.
+// consoleLink returns the link that the command prints.
 func (r *running) consoleLink(t *testing.T, flags ...string) string {
 	t.Helper()
 	printed := r.cli(t, "", "console", flags...)

@@ -87,7 +87,7 @@ func TestKilledBulkMakesEachCardOnce(t *testing.T) {
 	killBulk(t, "")
 }
 
-// killBulk runs on the database of a URL, "" for SQLite.
+// killBulk runs the test on the database of a URL; "" means SQLite.
 func killBulk(t *testing.T, database string) {
 	t.Helper()
 	h := newInstallation(t, redistest.Start(t, redistest.Options{AOF: true}).URL(), quickRetries)
@@ -175,7 +175,7 @@ func wantBulkDone(t *testing.T, d *running, e *endpoint, path string) {
 	t.Logf("%d events came more than once, in %d POSTs", repeated, posts)
 }
 
-// outcome is what the event of an item tells.
+// outcome is the content of an event about an item.
 type outcome struct {
 	event, errorCode string
 	job              uuid.UUID

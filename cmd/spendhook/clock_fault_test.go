@@ -147,7 +147,7 @@ func TestClocksDiffer(t *testing.T) {
 	tr.end()
 }
 
-// clock is the daemon's, to the second.
+// clock returns the daemon's time, to the second.
 func (r *running) clock(tb testing.TB) time.Time {
 	tb.Helper()
 	_, header, _ := r.do(tb, http.MethodGet, "/api/v1/events?size=1", "")
@@ -188,7 +188,7 @@ func (tr *trial) flood(clients, each int) (most int) {
 	}
 }
 
-// wantToken waits until a request with the token is answered so.
+// wantToken waits until a request with the token is answered with the status.
 func (tr *trial) wantToken(token string, want int) {
 	tr.t.Helper()
 	d := *tr.daemons[0]

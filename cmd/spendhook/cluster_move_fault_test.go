@@ -55,7 +55,7 @@ type mover struct {
 	moved   int // keys
 }
 
-// owner is the master that says of itself that it serves the slot.
+// owner returns the master that claims to serve the slot.
 func (m *mover) owner(slot int) (int, error) {
 	shards, err := m.masters[0].ClusterSlots(m.ctx).Result()
 	if err != nil {

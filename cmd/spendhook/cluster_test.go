@@ -116,7 +116,7 @@ func TestDaemonWaitsForTheShardOfTheKeys(t *testing.T) {
 	}
 	keys.Resume()
 	d.ended(t)
-	if d.code == exitOK || !strings.Contains(d.stderr.String(), "the encryption keys do not open what Redis keeps") {
+	if d.code == exitOK || !strings.Contains(d.stderr.String(), "the encryption keys cannot decrypt the secrets in Redis") {
 		t.Errorf("ended with %d:\n%s", d.code, d.stderr)
 	}
 }

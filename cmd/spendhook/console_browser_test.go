@@ -81,7 +81,7 @@ func (w *story) startJobs() {
 	})
 }
 
-// page is one to take a picture of, once it shows what ready waits for.
+// page is a page to take screenshots of, as soon as ready returns.
 type page struct {
 	name, path string
 	ready      func()

@@ -65,7 +65,7 @@ func TestConsoleStory(t *testing.T) {
 	b.says("No session")
 }
 
-// visitor is a browser without one: cookies, and no scripts.
+// visitor is an HTTP client with cookies. It runs no scripts.
 type visitor struct {
 	t    *testing.T
 	base string
@@ -129,7 +129,7 @@ func (v *visitor) enter(link string) (int, http.Header) {
 
 var tokenField = regexp.MustCompile(`name="token" value="([^"]+)"`)
 
-// token is what the forms of the session carry.
+// token returns the CSRF token in the forms of the session.
 func (v *visitor) token() string {
 	v.t.Helper()
 	_, _, page := v.get("/console/")
@@ -334,7 +334,7 @@ func TestConsoleShowsNoOtherCompany(t *testing.T) {
 	}
 }
 
-// linkFor is a link for another company.
+// linkFor returns a link for another company.
 func (w *story) linkFor(company string) string {
 	w.t.Helper()
 	token := w.mint(company)
@@ -611,7 +611,7 @@ func TestConsoleTail(t *testing.T) {
 	failures.says(t, "event: ended")
 }
 
-// stream is what a server sends as events.
+// stream reads server-sent events.
 type stream struct {
 	mu   sync.Mutex
 	text strings.Builder

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -53,16 +54,19 @@ import (
 	"spendhook/subscribers/registry"
 )
 
-// daemon has the parts of a running daemon. startDaemon opens them step by step, and each step
-// adds its cleanup.
+// daemon has the parts of a running daemon. start opens them step by step, and each step adds its
+// cleanup.
 type daemon struct {
-	cfg  *config.Config
-	log  *slog.Logger
-	stop cleanups
+	cfg         *config.Config
+	load        func() (*config.Config, error) // reads the settings again
+	log         *slog.Logger
+	level       *slog.LevelVar // of log
+	allowMemory bool           // an in-memory Redis may replace the embedded one
 
-	allowMemory  bool // an in-memory Redis may replace the embedded one
-	reloader     *reloader
-	tracing      *tracing.Tracing // nil while it is off
+	stop         cleanups
+	reloading    sync.Mutex
+	running      atomic.Pointer[config.Config] // the settings, with those of reloads; nil during the start
+	tracing      *tracing.Tracing              // nil while it is off
 	egress       *egress.Guard
 	limits       *api.Limits
 	tlsFiles     *servertls.Files
@@ -107,22 +111,21 @@ type daemon struct {
 	address, adminAddress string // with the real port if the settings say 0
 }
 
-// startDaemon returns once the daemon accepts events. After an error it cleans up. With
-// allowMemory, an in-memory Redis is used if no Redis server is installed.
-func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, reload *reloader, allowMemory bool) (*daemon, error) {
-	d := &daemon{cfg: cfg, log: log, reloader: reload, allowMemory: allowMemory, failed: make(chan error, 2), registry: newRegistry()}
+// start returns once the daemon accepts events. After an error it cleans up.
+func (d *daemon) start(ctx context.Context) error {
+	d.failed, d.registry = make(chan error, 2), newRegistry()
 	d.connections = connlimit.NewMetrics(d.registry)
-	d.egress = egress.New(egress.Options{AllowLoopback: cfg.Dev, AllowCIDRs: cfg.Egress.AllowCIDRs, Proxied: cfg.Egress.ProxyURL != ""})
+	d.egress = egress.New(egress.Options{AllowLoopback: d.cfg.Dev, AllowCIDRs: d.cfg.Egress.AllowCIDRs, Proxied: d.cfg.Egress.ProxyURL != ""})
 	for _, step := range []func(context.Context) error{
 		d.openTLS, d.openDataDir, d.openTracing, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.awaitDatabase, d.openAuth,
 		d.openStores, d.watchCertificates, d.bindIntake, d.openPipeline, d.openCardJobs, d.openIntake,
 	} {
 		if err := step(ctx); err != nil {
-			return nil, errors.Join(err, d.close(ctx))
+			return errors.Join(err, d.close(ctx))
 		}
 	}
-	reload.started(*cfg)
-	return d, nil
+	d.running.Store(new(*d.cfg))
+	return nil
 }
 
 // close shuts the daemon down within shutdown_grace, also when ctx has ended. It ends
@@ -242,7 +245,7 @@ func (d *daemon) awaitRedis(ctx context.Context) error {
 		if err == nil {
 			break
 		}
-		d.admin.unready.Store(new("the daemon is starting, and waits for Redis: " + err.Error()))
+		d.admin.setUnready(fmt.Errorf("%w, and waits for Redis: %w", errStarting, err))
 		if !logged {
 			d.log.Warn("waiting for Redis", "exception.message", err)
 		}
@@ -250,7 +253,7 @@ func (d *daemon) awaitRedis(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	d.admin.unready.Store(new(starting))
+	d.admin.setUnready(errStarting)
 	d.memory.Read(ctx) // before the first event is accepted
 	status := d.redis.Check(ctx)
 	for _, warning := range slices.Concat(status.Down, status.Warnings, d.memory.Warnings()) {

@@ -10,7 +10,7 @@ import (
 	"spendhook/internal/pgtest"
 )
 
-// spendRequests is a request to each part of the API that needs the database.
+// spendRequests has a request to each part of the API that needs the database.
 func spendRequests() [][3]string {
 	card := `{"type":"VIRTUAL","alias":"A","userUuid":"` + annUUID + `"}`
 	return [][3]string{

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -54,9 +55,13 @@ func (d *daemon) demo(ctx context.Context, s *show, token string) (err error) {
 	if err := d.loadDemoData(ctx); err != nil {
 		return err
 	}
-	r := &receiver{status: http.StatusNoContent, print: func(e received) {
-		fmt.Fprintf(s.out, "  POST %d   %-29s %s   signature %s\n", e.Answered, typeOf(e.Body), e.ID, verification(e.Verified))
-	}}
+	printTo := func(out io.Writer) func(received) {
+		return func(e received) {
+			fmt.Fprintf(out, "  POST %d   %-29s %s   signature %s\n", e.Answered, typeOf(e.Body), e.ID, verification(e.Verified))
+		}
+	}
+	var arrived bytes.Buffer // what the receiver prints until the demo prints it
+	r := &receiver{status: http.StatusNoContent, print: printTo(&arrived)}
 	address, err := d.listen(ctx, "127.0.0.1:0", service{name: "demo receiver", handler: r, answer: answerTimeout})
 	if err != nil {
 		return err
@@ -86,7 +91,10 @@ func (d *daemon) demo(ctx context.Context, s *show, token string) (err error) {
 		}
 		sent = append(sent, list...)
 	}
-	fmt.Fprint(s.out, "\nTheir deliveries\n")
+	r.mu.Lock() // the receiver prints its next line after these
+	defer r.mu.Unlock()
+	r.print = printTo(s.out)
+	fmt.Fprintf(s.out, "%s\nTheir deliveries\n", &arrived)
 	for _, one := range sent {
 		for _, attempt := range one.Attempts {
 			fmt.Fprintf(s.out, "  %-9s  %-29s %s   attempt %d: %d\n", one.Status, one.EventType, one.ID, attempt.Number, attempt.StatusCode)

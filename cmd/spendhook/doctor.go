@@ -168,29 +168,19 @@ func (d *doctor) certificates(context.Context) {
 			continue
 		}
 		const renew = "renew it; the daemon reads it again by itself"
-		ends, err := earliestEnd(f.path)
-		switch left := time.Until(ends); {
-		case err != nil:
+		certificates, err := servertls.ReadCertificates(f.path)
+		if err != nil {
 			d.problem("name a PEM file with certificates that the daemon may read", "%s: %v", f.setting, err)
+			continue
+		}
+		ends := servertls.FirstToExpire(certificates).NotAfter
+		switch left := time.Until(ends); {
 		case left <= 0:
 			d.problem(renew, "%s expired at %s", f.setting, ends.Format(time.RFC3339))
 		case left < certificateNotice:
 			d.warn(renew, "%s expires at %s", f.setting, ends.Format(time.RFC3339))
 		}
 	}
-}
-
-// earliestEnd returns the time at which the first of the certificates in a PEM file expires.
-func earliestEnd(path string) (ends time.Time, err error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return ends, err
-	}
-	certificates, err := servertls.ParseCertificates(text)
-	if err != nil {
-		return ends, fmt.Errorf("%s: %w", path, err)
-	}
-	return servertls.FirstToExpire(certificates).NotAfter, nil
 }
 
 func (d *doctor) database(ctx context.Context) {

@@ -14,7 +14,7 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// found runs the doctor and returns its findings, the worst of each check.
+// found runs the doctor and returns the worst finding of each check.
 func found(tb testing.TB, code int, args ...string) map[string]finding {
 	tb.Helper()
 	r := command(tb, "", append([]string{"doctor", "--json"}, args...)...)
@@ -115,5 +115,5 @@ func TestDoctorNamesTheShardThatIsDown(t *testing.T) {
 	wantFound(t, got, map[string]string{"Redis": findingProblem, "spend database": findingOK})
 }
 
-// otherKey is not the key of the data directory.
+// otherKey is another key than that of the data directory.
 const otherKey = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="

@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// A shell block of a document, and the reason before it why it is not run.
+// shellBlock finds the shell blocks of a document, each with the reason why it is not run, if any.
 var shellBlock = regexp.MustCompile("(?ms)(?:^<!-- not run: ([^>]+) -->\n)?^```sh\n(.*?)^```$")
 
-// Each shell block of the documents runs against a daemon, or says why not. Those of the
-// runbooks are looked at by TestRunbooks: they ask a Prometheus.
+// Each shell block of the documents runs against a daemon, or has a reason why it does not run.
+// TestRunbooks checks the blocks of the runbooks, which query a Prometheus.
 func TestExamplesInDocumentsRun(t *testing.T) {
 	t.Parallel()
 	h := newInstallation(t, sharedRedis(t), "delivery: {schedule: [100ms]}\n")

@@ -35,7 +35,7 @@ func (h installation) format(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-// refusal is what this release says of a partition with the stored format of the next one.
+// refusal is this release's error about a partition with the stored format of the next release.
 var refusal = (&partition.FormatError{Partition: 0, Format: 2}).Error()
 
 // This release and the next one run side by side. The stored format is raised

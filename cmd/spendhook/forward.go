@@ -14,7 +14,7 @@ import (
 )
 
 // errForwarded ends the feed after --count events.
-var errForwarded = errors.New("all were forwarded")
+var errForwarded = errors.New("all events were forwarded")
 
 // forward follows the subscriber's feed and posts each event to the local receiver, signed
 // like a delivery. It prints a failed POST and does not retry it.
@@ -45,7 +45,7 @@ func (c *listenCmd) forward(ctx context.Context, term *stdio) error {
 		case err != nil && ctx.Err() != nil:
 			return nil //nolint:nilerr // the command was interrupted
 		case err != nil:
-			fmt.Fprintf(term.Err, "event %s (%d) was not taken: %v\n", e.ID, e.Sequence, err)
+			fmt.Fprintf(term.Err, "event %s (%d) was not accepted: %v\n", e.ID, e.Sequence, err)
 		default:
 			printed(received{At: time.Now(), ID: e.ID, Body: []byte(*e.Body), Verified: errNoSecret, Answered: status})
 		}

@@ -66,7 +66,7 @@ func TestForwardingOfAFeed(t *testing.T) {
 	}
 
 	local.Close()
-	forward("--after", "4", "--count", "1").want(t, exitOK, "", "event evt_4 (5) was not taken: ")
+	forward("--after", "4", "--count", "1").want(t, exitOK, "", "event evt_4 (5) was not accepted: ")
 	for args, complaint := range map[string]string{
 		"--forward-to localhost:3000 --subscriber " + sub:       "must begin with http:// or https://",
 		"--forward-to http://127.0.0.1:1":                       "--forward-to and --subscriber must be used together",

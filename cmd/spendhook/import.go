@@ -52,7 +52,7 @@ func (c *importCmd) recordImport(ctx context.Context, term *stdio, total importe
 		Detail: fmt.Sprintf("imported %d, refused %d", total.Imported, total.Refused),
 	}
 	if failure != nil {
-		e.Outcome = audit.Unknown // some lines may be there that are not counted
+		e.Outcome = audit.Unknown // more lines may be imported than are counted
 	}
 	return c.record(ctx, term, e)
 }

@@ -15,7 +15,7 @@ import (
 	"spendhook/internal/pgtest"
 )
 
-// What the developer's token sees once spendLines are imported.
+// The ids of the objects in spendLines that belong to the developer's company.
 const (
 	annUUID       = "a0000000-0000-4000-8000-000000000001"
 	cardUUID      = "a0000000-0000-4000-8000-000000000002"
@@ -53,7 +53,7 @@ func onBothDatabases(t *testing.T, settings string, test func(*testing.T, instal
 	}
 }
 
-// What is imported is what the API of a running daemon answers, at once.
+// The API of a running daemon returns imported objects at once.
 func TestImportIsServed(t *testing.T) {
 	t.Parallel()
 	onBothDatabases(t, "public_url: https://spend.example.com/\n", func(t *testing.T, h installation) {
@@ -100,8 +100,8 @@ func TestLinksWithoutPublicURL(t *testing.T) {
 	}
 }
 
-// Every refused line is reported with its file, number and reason, the rest is
-// imported, and the exit code tells.
+// Every refused line is reported with its file, number and reason. The other lines are imported,
+// and the exit code is 1.
 func TestImportReportsRefusedLines(t *testing.T) {
 	t.Parallel()
 	h := newInstallation(t, sharedRedis(t), "")
@@ -132,7 +132,7 @@ func TestImportReportsRefusedLines(t *testing.T) {
 	}
 }
 
-// What cannot begin changes nothing and names no password.
+// An import that cannot begin changes nothing, and its error contains no password.
 func TestImportRefusesToBegin(t *testing.T) {
 	t.Parallel()
 	h := newInstallation(t, sharedRedis(t), "")
@@ -170,7 +170,7 @@ func TestMigrateCommand(t *testing.T) {
 	})
 }
 
-// What demo-data writes is the same each time, and import takes all of it.
+// demo-data writes the same data each time, and import accepts all of it.
 func TestDemoDataCommand(t *testing.T) {
 	t.Parallel()
 	args := []string{"demo-data", "--companies", "2", "--seed", "7", "--reimbursements", "40"}

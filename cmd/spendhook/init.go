@@ -42,7 +42,7 @@ func (c *initCmd) Run(ctx context.Context, term *stdio) error {
 	if _, err := seal.OpenFile(key); err != nil {
 		return fmt.Errorf("encryption key: %w", err)
 	}
-	store, err := openMigrated(ctx, cfg) // PostgreSQL, without any data directory
+	store, err := openMigrated(ctx, cfg) // PostgreSQL needs no data directory
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"spendhook/internal/secret"
 )
 
-func TestTheKeyringIsThatOfTheSettings(t *testing.T) {
+func TestTheKeyringHasTheKeysOfTheSettings(t *testing.T) {
 	t.Parallel()
 	text, old, older := seal.NewKeyText(), seal.NewKeyText(), seal.NewKeyText()
 	file := filepath.Join(t.TempDir(), "key")

@@ -390,7 +390,7 @@ func TestALostKeyCanBeForgotten(t *testing.T) {
 	}
 	h := newInstallation(t, server.URL(), "")
 	args := []string{"keys", "reencrypt", "--redis", h.redis, "--data-dir", h.dir}
-	command(t, "", args...).want(t, exitFailure, "", "do not open what Redis keeps")
+	command(t, "", args...).want(t, exitFailure, "", "cannot decrypt the secrets in Redis")
 	command(t, "", append(args, "--forget", "another")...).want(t, exitFailure, "", "no secret under it")
 	command(t, "", append(args, "--forget", parsedKey(t, lost).ID)...).want(t, exitOK, "all secrets are encrypted with the current key", "")
 	d := h.start(t)

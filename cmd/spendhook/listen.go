@@ -80,12 +80,12 @@ func (c *listenCmd) Run(ctx context.Context, term *stdio) error {
 		address = "https://" + listener.Addr().String()
 	}
 	fmt.Fprintf(term.Err, "listening on %s\n", address)
-	leave, err := c.join(ctx, r, address, term)
+	unsubscribe, err := c.subscribe(ctx, r, address, term)
 	if err != nil {
 		listener.Close()
 		return err
 	}
-	defer leave()
+	defer unsubscribe()
 	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
 	return r.serve(ctx, func() error {
 		if c.TLSCert != "" {
@@ -95,8 +95,8 @@ func (c *listenCmd) Run(ctx context.Context, term *stdio) error {
 	}, server.Shutdown)
 }
 
-// join creates a subscriber for the receiver with --subscribe; leave deletes it.
-func (c *listenCmd) join(ctx context.Context, r *receiver, address string, term *stdio) (leave func(), err error) {
+// subscribe creates a subscriber for the receiver if --subscribe is set; unsubscribe deletes it.
+func (c *listenCmd) subscribe(ctx context.Context, r *receiver, address string, term *stdio) (unsubscribe func(), err error) {
 	if !c.Subscribe {
 		return func() {}, nil
 	}

@@ -87,7 +87,7 @@ func wantKnown(t *testing.T, where, text string, names map[string]bool) {
 	}
 }
 
-func TestAlertsAreWhole(t *testing.T) {
+func TestEachAlertIsComplete(t *testing.T) {
 	t.Parallel()
 	names, tests := known(t), readText(t, filepath.Join(monitoringDir, "alerts_test.yaml"))+readText(t, filepath.Join(monitoringDir, "alerts_slow_test.yaml"))
 	for _, r := range rulesOf(t, "rules.yaml") {

@@ -219,7 +219,7 @@ func TestTokenByCertificate(t *testing.T) {
 	replace("--certificate", "none.pem").want(t, exitFailure, "", "none.pem")
 }
 
-func TestClientCommandsSayWhatIsWrong(t *testing.T) {
+func TestClientCommandsNameTheProblem(t *testing.T) {
 	t.Parallel()
 	h := installation{dir: dataDir(t)}
 	broken := filepath.Join(h.dir, "broken.pem")

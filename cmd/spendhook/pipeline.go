@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"time"
 
@@ -89,7 +90,6 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 	if err := d.dispatcher.Start(ctx, d.publisher.Accept); err != nil {
 		return err
 	}
-	d.admin.refused.Store(new(d.dispatcher.Queue.Refused))
 	d.stop.call(d.dispatcher.Stop)
 	return nil
 }
@@ -201,8 +201,8 @@ func (d *daemon) openIntake(context.Context) error {
 		d.feed.Close()
 		d.tail.Close()
 	})
-	d.stop.call(func(context.Context) { d.admin.unready.Store(new("the daemon is shutting down")) })
-	d.admin.unready.Store(nil)
+	d.stop.call(func(context.Context) { d.admin.setUnready(errors.New("the daemon is shutting down")) })
+	d.admin.unready.Store(new(d.dispatcher.Queue.Refused))
 	return nil
 }
 

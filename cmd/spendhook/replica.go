@@ -2,15 +2,12 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/google/uuid"
 
 	"spendhook/internal/datadir"
-	"spendhook/internal/filelock"
 )
 
 // claimReplicaID returns the id that identifies this process among the replicas on one Redis. It is
@@ -20,18 +17,14 @@ import (
 // ends. An id that cannot be read is replaced: a new one only makes the takeover slower.
 func claimReplicaID(dir string) (id string, lock io.Closer, err error) {
 	path := filepath.Join(dir, "replica-id")
-	f, err := datadir.Open(path, os.O_RDWR|os.O_CREATE)
-	if err != nil {
+	f, err := datadir.TryLock(path)
+	switch {
+	case errors.Is(err, datadir.ErrLocked):
+		return uuid.NewString(), io.NopCloser(nil), nil
+	case err != nil:
 		return "", nil, err
 	}
 	text := make([]byte, len(uuid.Nil.String()))
-	switch err := filelock.TryExclusive(f); {
-	case errors.Is(err, filelock.ErrHeld):
-		return uuid.NewString(), f, nil
-	case err != nil:
-		f.Close()
-		return "", nil, fmt.Errorf("%s: %w", path, err)
-	}
 	_, _ = f.ReadAt(text, 0)
 	if _, err := uuid.ParseBytes(text); err == nil {
 		return string(text), f, nil

@@ -69,9 +69,8 @@ func (c *serveCmd) Run(ctx context.Context, term *stdio) error {
 	context.AfterFunc(ctx, restore) // a second signal ends the process
 	level := new(slog.LevelVar)
 	level.Set(logLevel(cfg.Log))
-	reload := &reloader{load: load, level: level}
-	d, err := startDaemon(ctx, cfg, newLogger(term.Err, cfg.Log, level), reload, cfg.Dev || c.Quickstart)
-	if err != nil {
+	d := &daemon{cfg: cfg, load: load, log: newLogger(term.Err, cfg.Log, level), level: level, allowMemory: cfg.Dev || c.Quickstart}
+	if err := d.start(ctx); err != nil {
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // a signal stopped the start
 			return nil
 		}

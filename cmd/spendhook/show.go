@@ -19,7 +19,7 @@ spendhook is running, for this machine only
 
   API    %s   documentation at /docs
   admin  http://%s   /readyz, /metrics, /debug/pprof
-  console, by a link that is valid once and for a minute (for another one: spendhook console)
+  console, by a link that works once, within a minute (another link: spendhook console)
          %s
 `, s.base, adminAddress, consoleLink)
 }

@@ -68,7 +68,7 @@ func (c *migrateCmd) Run(ctx context.Context, term *stdio) error {
 	if err != nil {
 		return err
 	}
-	store, err := openMigrated(ctx, cfg) // of PostgreSQL without any data directory
+	store, err := openMigrated(ctx, cfg) // PostgreSQL needs no data directory
 	if err != nil {
 		return err
 	}

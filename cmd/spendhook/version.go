@@ -49,8 +49,7 @@ type versionCmd struct {
 	JSON bool `name:"json" help:"Print a JSON object."`
 }
 
-// Run prints the version, the revision that it was built from, that one's date and
-// the Go release.
+// Run prints the version, the revision with its date, and the Go release.
 func (c *versionCmd) Run(term *stdio) error {
 	if c.JSON {
 		return writeLine(term.Out, readBuild())

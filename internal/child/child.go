@@ -17,9 +17,9 @@ type Process struct {
 	err     error
 }
 
-// Start runs cmd. On Linux the kernel kills the child when this process ends, for any
-// reason. That signal is bound to the thread that started the child,
-// so one goroutine keeps its thread locked as long as the child runs.
+// Start runs cmd. On Linux the kernel kills the child when this process ends for any reason, or
+// when the thread that started the child ends. Therefore a goroutine keeps that thread as long as
+// the child runs.
 func Start(cmd *exec.Cmd) (*Process, error) {
 	p := &Process{done: make(chan struct{})}
 	endWithParent(cmd)
@@ -56,7 +56,7 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // Err is how the child ended: nil for exit code 0. Call it after Done is closed.
 func (p *Process) Err() error { return p.err }
 
-// errEnded says that the child has ended before it was ready.
+// errEnded means that the child has ended before it was ready.
 var errEnded = errors.New("the process ended before it was ready")
 
 // Await calls ready at once and then periodically, until it returns true. It fails when the
@@ -76,8 +76,8 @@ func (p *Process) Await(ctx context.Context, every time.Duration, ready func() b
 	return nil
 }
 
-// Stop sends s and waits until the child has ended. After the timeout it kills the child, and
-// reports that.
+// Stop sends s and waits until the child has ended. It kills the child after the timeout, and then
+// returns true.
 func (p *Process) Stop(s os.Signal, timeout time.Duration) (killed bool) {
 	_ = p.Signal(s) // fails only when it is already gone
 	timer := time.NewTimer(timeout)

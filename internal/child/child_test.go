@@ -77,7 +77,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-func TestStartSaysWhyNot(t *testing.T) {
+func TestStartReturnsTheReasonOfAFailure(t *testing.T) {
 	t.Parallel()
 	if _, err := child.Start(exec.Command("/no/such/program")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Start: %v, want os.ErrNotExist", err)

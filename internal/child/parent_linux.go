@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// endWithParent also takes the child out of the terminal's process group, so
-// that Ctrl-C reaches the daemon alone, which then stops the child in order.
+// endWithParent also gives the child a process group of its own, so that Ctrl-C in a terminal reaches
+// only the daemon, which then stops the child.
 func endWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }

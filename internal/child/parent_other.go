@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// endWithParent can only separate the process groups here: a child left over
-// from a killed parent is found and stopped at the next start.
+// endWithParent only separates the process groups. These systems do not end the child of a killed
+// parent: the child keeps its locks, and an operator must end it.
 func endWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 }

@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"fmt"
-	"os"
 	"regexp"
 
 	"spendhook/internal/servertls"
@@ -58,13 +57,9 @@ func ThumbprintsOf(certificates []string) ([]string, error) {
 		if list[i] = text; IsThumbprint(text) {
 			continue
 		}
-		data, err := os.ReadFile(text)
+		chain, err := servertls.ReadCertificates(text)
 		if err != nil {
 			return nil, fmt.Errorf("certificate: %w", err)
-		}
-		chain, err := servertls.ParseCertificates(data)
-		if err != nil {
-			return nil, fmt.Errorf("certificate: %s: %w", text, err)
 		}
 		list[i] = Thumbprint(chain[0])
 	}

@@ -7,7 +7,7 @@ import (
 	"spendhook/internal/clientcert"
 )
 
-func TestFromIsWhatWithWasGiven(t *testing.T) {
+func TestFromReturnsTheCertificateOfWith(t *testing.T) {
 	t.Parallel()
 	if clientcert.From(t.Context()) != nil {
 		t.Error("a certificate in a context that has none")

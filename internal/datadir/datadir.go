@@ -1,5 +1,5 @@
-// Package datadir opens the data directory and its files, and checks that they belong to this
-// user and that no other user can read or write them.
+// Package datadir opens, writes and locks the files of the data directory. It checks that they belong
+// to this user and that no other user can read or write them.
 package datadir
 
 import (
@@ -16,7 +16,7 @@ const (
 	fileMode = 0o600
 )
 
-// Make makes the directory where there is none, and checks it.
+// Make creates the directory if it does not exist, and checks it.
 func Make(dir string) error {
 	if err := os.MkdirAll(dir, dirMode); err != nil {
 		return fmt.Errorf("data directory: %w", err)
@@ -30,13 +30,13 @@ func Check(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("data directory %s: there is none; 'spendhook serve' makes it, --data-dir and SPENDHOOK_DATA_DIR name another", dir)
+		return fmt.Errorf("data directory %s does not exist; 'spendhook serve' creates it, --data-dir and SPENDHOOK_DATA_DIR name another one", dir)
 	case err != nil:
 		return fmt.Errorf("data directory: %w", err)
 	case !info.IsDir():
 		return fmt.Errorf("data directory %s: is not a directory", dir)
 	case !isOwn(info):
-		return fmt.Errorf("data directory %s: belongs to another user; make the daemon's user its owner, or name a directory within it, which the daemon makes", dir)
+		return fmt.Errorf("data directory %s: belongs to another user; make the daemon's user its owner, or name a directory in it, which the daemon creates", dir)
 	case info.Mode().Perm()&otherUsers != 0:
 		return fmt.Errorf("data directory %s: mode %v lets others use it; set 0700", dir, info.Mode().Perm())
 	}
@@ -72,12 +72,12 @@ func Read(path string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// Replace writes a file for this user alone, in place of the one that there may be.
+// Replace writes a file that only this user can read. It replaces an existing file.
 func Replace(path string, text []byte) error { return write(path, text, os.Rename) }
 
-// Create writes a file for this user alone, unless there is one: of two concurrent processes one
-// wins. It also syncs the directory, because the file may be a key, and a lost key means lost
-// secrets.
+// Create writes a file that only this user can read, unless the file exists: of two concurrent
+// processes one succeeds. It also syncs the directory, because the file may be a key, and a lost key
+// means lost secrets.
 func Create(path string, text []byte) error {
 	if err := write(path, text, os.Link); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -89,14 +89,14 @@ func Create(path string, text []byte) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// write writes a file whole under another name, down to the disk, and then calls place to give it
-// the name path. So no process reads a partial file.
+// write writes and syncs a temporary file, and then calls place to give the file its name. So no
+// process reads a partial file.
 func write(path string, text []byte, place func(from, to string) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // there is none after a rename
+	defer func() { _ = os.Remove(f.Name()) }() // after a rename it does not exist
 	_, err = f.Write(text)
 	if err := errors.Join(f.Chmod(fileMode), err, f.Sync(), f.Close()); err != nil {
 		return err

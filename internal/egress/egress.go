@@ -58,11 +58,11 @@ type Options struct {
 // Guard decides which addresses may be connected to. It allows all ports: receivers may use any
 // port, and every port of a public address is public. Safe for concurrent use.
 type Guard struct {
-	o     Options // but AllowCIDRs, which may change
+	o     Options // without AllowCIDRs, which rules has
 	rules atomic.Pointer[rules]
 }
 
-// rules are what follows from the ranges that are allowed.
+// rules are derived from the allowed ranges.
 type rules struct {
 	addresses *ssrf.Guardian
 	cidrs     []netip.Prefix
@@ -111,9 +111,9 @@ func byFamily(all []netip.Prefix) (v4, v6 []netip.Prefix) {
 	return v4, v6
 }
 
-// control is for net.Dialer.Control. It refuses, with ErrRefused, everything
-// but TCP to an allowed address, before the first packet leaves. Never use it
-// with a proxy: the guard would judge the proxy's address.
+// control is for net.Dialer.Control. It refuses, with ErrRefused, everything but TCP to an allowed
+// address, before the first packet is sent. Never use it with a proxy: it would check the address of
+// the proxy, not of the receiver.
 func (g *Guard) control(network, address string, c syscall.RawConn) error {
 	rules := g.rules.Load()
 	if err := rules.addresses.Safe(network, address, c); err != nil {

@@ -118,7 +118,7 @@ func TestControlAllowsOnlyTCP(t *testing.T) {
 	}
 }
 
-func TestAllowancesOpenNoMoreThanTheyName(t *testing.T) {
+func TestAllowedRangesOpenNoOtherAddress(t *testing.T) {
 	t.Parallel()
 	cidrs := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00:1::/32")}
 	for name, test := range map[string]struct {

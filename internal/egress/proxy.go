@@ -31,8 +31,8 @@ type Proxy struct {
 
 var errProxyURL = errors.New("want http://host:port or https://host:port, with user:password@ in front of the host if the proxy asks for it")
 
-// NewProxy reads the address of a proxy; roots are those of an https one, nil
-// the system's. The error never repeats the address, which may hold a password.
+// NewProxy parses the URL of a proxy. roots are the CAs of an https proxy; nil means those of the
+// system. The error does not repeat the URL, because the URL may contain a password.
 func NewProxy(address string, roots *x509.CertPool) (*Proxy, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Hostname() == "" || (u.Path != "" && u.Path != "/") || u.RawQuery != "" || u.Fragment != "" {
@@ -63,14 +63,14 @@ func NewProxy(address string, roots *x509.CertPool) (*Proxy, error) {
 // Address is the host and port of the proxy.
 func (p *Proxy) Address() string { return p.address }
 
-// ProxyError says that no connection came through the proxy.
+// ProxyError means that the proxy made no connection.
 type ProxyError struct {
 	Status  int  // of the proxy's answer; 0 when there was none
-	Waiting bool // the time was up while the proxy was still connecting
+	Waiting bool // the proxy accepted the connection, but did not answer in time
 	Err     error
 }
 
-// Error names the proxy's fault, never its credentials.
+// Error describes the failure, without the credentials of the proxy.
 func (e *ProxyError) Error() string {
 	if e.Status != 0 {
 		return fmt.Sprintf("egress proxy answered %d", e.Status)
@@ -78,11 +78,11 @@ func (e *ProxyError) Error() string {
 	return "egress proxy: " + e.Err.Error()
 }
 
-// Unwrap gives the error below.
+// Unwrap returns the cause.
 func (e *ProxyError) Unwrap() error { return e.Err }
 
-// connect returns a connection to address through the proxy. Reaching it (TLS included)
-// and its answer have a timeout each.
+// connect returns a connection to address through the proxy. The timeout applies to the connection
+// to the proxy (TLS included), and again to its answer.
 func (p *Proxy) connect(ctx context.Context, address string, timeout time.Duration) (net.Conn, error) {
 	dialer := &net.Dialer{Timeout: timeout}
 	dial := dialer.DialContext

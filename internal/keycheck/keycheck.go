@@ -19,53 +19,53 @@ const key = "sh:keys"
 const text = "spendhook"
 
 // errMissing is wrapped by the error of Verify when a key is missing or wrong.
-var errMissing = errors.New("the encryption keys do not open what Redis keeps")
+var errMissing = errors.New("the encryption keys cannot decrypt the secrets in Redis")
 
-// Verify returns nil when the ring has all keys that are noted in this Redis, and notes its
-// current key there. When processes with different keys start on an empty Redis, one of them
+// Verify returns nil if the ring has all keys that are noted in this Redis, and stores a test value
+// of the current key there. When processes with different keys start on an empty Redis, one of them
 // succeeds. The error names the missing key's id.
 func Verify(ctx context.Context, client redis.UniversalClient, ring *seal.Keyring) error {
 	fresh, err := ring.Seal([]byte(text), key)
 	if err != nil {
 		return err
 	}
-	note := func(tx *redis.Tx) error {
-		noted, err := check(ctx, tx, ring)
-		if err != nil || noted[ring.CurrentID()] != "" { // a full Redis refuses every write
+	store := func(tx *redis.Tx) error {
+		stored, err := check(ctx, tx, ring)
+		if err != nil || stored[ring.CurrentID()] != "" { // a full Redis refuses every write
 			return err
 		}
 		_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error { return p.HSet(ctx, key, ring.CurrentID(), fresh).Err() })
 		return err
 	}
-	err = client.Watch(ctx, note, key)
-	for errors.Is(err, redis.TxFailedErr) { // another process has noted its key
-		err = client.Watch(ctx, note, key)
+	err = client.Watch(ctx, store, key)
+	for errors.Is(err, redis.TxFailedErr) { // another process has stored a test value
+		err = client.Watch(ctx, store, key)
 	}
 	return err
 }
 
-// Check is Verify without noting the current key.
+// Check is Verify, but stores nothing.
 func Check(ctx context.Context, client redis.UniversalClient, ring *seal.Keyring) error {
 	_, err := check(ctx, client, ring)
 	return err
 }
 
-func check(ctx context.Context, client redis.Cmdable, ring *seal.Keyring) (noted map[string]string, err error) {
-	noted, err = client.HGetAll(ctx, key).Result()
+func check(ctx context.Context, client redis.Cmdable, ring *seal.Keyring) (stored map[string]string, err error) {
+	stored, err = client.HGetAll(ctx, key).Result()
 	if err != nil {
 		return nil, fmt.Errorf("check the encryption keys: %w", err)
 	}
-	for id, sealed := range noted {
+	for id, sealed := range stored {
 		if plain, err := ring.Open(sealed, key); err != nil || string(plain) != text {
 			return nil, fmt.Errorf("%w: a secret was sealed under key %s; set encryption.key to that key, or add it to encryption.old_keys (configured: %v)",
 				errMissing, id, ring.IDs())
 		}
 	}
-	return noted, nil
+	return stored, nil
 }
 
-// Forget removes the notes of keys, once nothing is sealed under them any more, or they are lost.
-// It returns those that were noted.
+// Forget removes the test values of keys that seal no secrets any more, or that are lost. It returns
+// the ids that had a test value.
 func Forget(ctx context.Context, client redis.UniversalClient, ids ...string) (removed []string, err error) {
 	for _, id := range ids {
 		n, err := client.HDel(ctx, key, id).Result()

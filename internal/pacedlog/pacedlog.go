@@ -1,32 +1,26 @@
-// Package pacedlog limits the log lines about problems that come by the hundred during an outage.
-// The first problem is logged at once, then one line a minute with the number of problems.
+// Package pacedlog limits the log lines about problems that come by the hundred during an outage,
+// to one line a minute for each kind of problem.
 package pacedlog
 
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
-// every is how often problems of one kind are logged at most.
-const every = time.Minute
-
-// Problems logs problems of one kind: the first of each minute, with the number of problems since
-// the last such line, and the others at debug level. Safe for concurrent use.
+// Problems logs problems of one kind: the first of each minute. Safe for concurrent use.
 type Problems struct {
 	log     *slog.Logger
 	level   slog.Level
 	message string
-
-	mu    sync.Mutex
-	next  time.Time // when one is logged again
-	since int       // left out since the last one
+	pace    rate.Sometimes
 }
 
 // New returns Problems that log lines with a level and a message to l.
 func New(l *slog.Logger, level slog.Level, message string) *Problems {
-	return &Problems{log: l, level: level, message: message}
+	return &Problems{log: l, level: level, message: message, pace: rate.Sometimes{Interval: time.Minute}}
 }
 
 // OfLibrary returns Problems that a library reports. The field "message" has its text.
@@ -36,15 +30,5 @@ func OfLibrary(l *slog.Logger, library string) *Problems {
 
 // Log logs a problem with fields.
 func (p *Problems) Log(ctx context.Context, fields ...any) {
-	level, left := p.level, 0
-	p.mu.Lock()
-	if now := time.Now(); now.Before(p.next) { //nolint:forbidigo // paces lines
-		level = slog.LevelDebug
-		p.since++
-	} else {
-		left = p.since
-		p.next, p.since = now.Add(every), 0
-	}
-	p.mu.Unlock()
-	p.log.Log(ctx, level, p.message, append(fields, slog.Int("left_out", left))...) //nolint:sloglint // a constant of the caller
+	p.pace.Do(func() { p.log.Log(ctx, p.level, p.message, fields...) }) //nolint:sloglint // a constant of the caller
 }

@@ -179,15 +179,16 @@ func FuzzParseHeader(f *testing.F) {
 	})
 }
 
-func TestVerifier(t *testing.T) {
+func TestOnlyCertificatesOfTheAuthoritiesAreTrusted(t *testing.T) {
 	t.Parallel()
 	ca, otherCA := authority(t), authority(t)
 	clock, pool := time.Now(), ca.Pool()
-	v := newVerifier(func() *x509.CertPool { return pool }, func() time.Time { return clock })
-	good := []*x509.Certificate{issue(t, ca)}
+	p := New(Options{Now: func() time.Time { return clock }})
+	trusted := func(certs ...*x509.Certificate) bool { return p.trusted(certs, pool) }
+	good := issue(t, ca)
 	for range 2 {
-		if err := v.verify(good); err != nil {
-			t.Fatal(err)
+		if !trusted(good) {
+			t.Fatal("a certificate of the authority is not trusted")
 		}
 	}
 	for name, cert := range map[string]*x509.Certificate{
@@ -196,20 +197,20 @@ func TestVerifier(t *testing.T) {
 		"expired":           issue(t, ca, func(l *devca.Leaf) { l.NotAfter = clock.Add(-time.Second) }),
 		"not yet valid":     issue(t, ca, func(l *devca.Leaf) { l.NotBefore = clock.Add(time.Minute) }),
 	} {
-		if v.verify([]*x509.Certificate{cert}) == nil {
-			t.Errorf("%s: verified", name)
+		if trusted(cert) {
+			t.Errorf("%s: trusted", name)
 		}
 	}
 	clock = clock.Add(2 * time.Hour)
-	if v.verify(good) == nil {
-		t.Error("expired meanwhile, but remembered")
+	if trusted(good) {
+		t.Error("expired meanwhile, but still trusted")
 	}
 	clock = clock.Add(-2 * time.Hour)
-	if err := v.verify(good); err != nil {
-		t.Fatal(err)
+	if !trusted(good) {
+		t.Fatal("not trusted, although it is valid again")
 	}
 	pool = otherCA.Pool()
-	if v.verify(good) == nil {
-		t.Error("its authority is gone, but remembered")
+	if trusted(good) {
+		t.Error("its authority is gone, but it is still trusted")
 	}
 }

@@ -12,7 +12,10 @@ import (
 	"strings"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"spendhook/internal/clientcert"
+	"spendhook/internal/clock"
 )
 
 // Header is the form in which the proxies forward a client's certificate.
@@ -42,8 +45,9 @@ type Options struct {
 	Proxies []netip.Prefix
 	Header  Header // "" means ClientCert
 
-	// Authorities returns the present CAs of client certificates. If it is nil or returns nil,
-	// certificates that a trusted proxy forwards are not verified again.
+	// Authorities returns the present CAs of client certificates: the same pointer as long as they
+	// are the same. If it is nil or returns nil, certificates that a trusted proxy forwards are not
+	// verified again.
 	Authorities func() *x509.CertPool
 
 	// RefuseClear refuses requests without TLS, except from trusted proxies and this machine.
@@ -54,8 +58,9 @@ type Options struct {
 
 // Resolver finds the client of a request. It is safe for concurrent use.
 type Resolver struct {
-	opts     Options
-	verifier *verifier
+	opts  Options
+	form  headerForm
+	cache *lru.Cache[certKey, time.Time] // until when the chain of a certificate is valid
 }
 
 // New returns a Resolver for these options.
@@ -63,7 +68,19 @@ func New(o Options) *Resolver {
 	if o.Authorities == nil {
 		o.Authorities = func() *x509.CertPool { return nil }
 	}
-	return &Resolver{opts: o, verifier: newVerifier(o.Authorities, o.Now)}
+	o.Now = clock.Or(o.Now)
+	cache, _ := lru.New[certKey, time.Time](cached) // fails only for a size < 1
+	form := headerForm{"Client-Cert", parseHeader}
+	if o.Header == XFCC {
+		form = headerForm{"X-Forwarded-Client-Cert", parseXFCC}
+	}
+	return &Resolver{opts: o, form: form, cache: cache}
+}
+
+// headerForm is a header with a certificate, and the function that reads its lines.
+type headerForm struct {
+	name  string
+	parse func(lines []string) (*x509.Certificate, error)
 }
 
 type contextKey struct{}
@@ -96,7 +113,7 @@ func (p *Resolver) Resolve(r *http.Request) (*http.Request, error) {
 	if proxied {
 		address = p.client(direct, r.Header["X-Forwarded-For"])
 	}
-	forwarded := r.Header[p.headerName()]
+	forwarded := r.Header[p.form.name]
 	for _, name := range []string{"Client-Cert", "Client-Cert-Chain", "X-Forwarded-Client-Cert", "X-Forwarded-For", "Forwarded", "X-Real-Ip"} {
 		delete(r.Header, name)
 	}
@@ -106,52 +123,6 @@ func (p *Resolver) Resolve(r *http.Request) (*http.Request, error) {
 		ctx = clientcert.With(ctx, cert)
 	}
 	return r.WithContext(ctx), err
-}
-
-func (p *Resolver) certificate(r *http.Request, proxied bool, direct netip.Addr, forwarded []string) (*x509.Certificate, error) {
-	if proxied {
-		return p.fromProxy(forwarded)
-	}
-	if r.TLS == nil {
-		if p.opts.RefuseClear && !direct.IsLoopback() {
-			return nil, ErrInClear
-		}
-		return nil, nil //nolint:nilnil // no certificate is no error
-	}
-	if len(r.TLS.PeerCertificates) == 0 || p.opts.Authorities() == nil {
-		return nil, nil //nolint:nilnil // no certificate is no error
-	}
-	// The handshake has verified the certificate, but maybe long ago: since then the authorities
-	// may have changed and the certificate may have expired.
-	if p.verifier.verify(r.TLS.PeerCertificates) != nil {
-		return nil, ErrUntrusted
-	}
-	return r.TLS.PeerCertificates[0], nil
-}
-
-func (p *Resolver) fromProxy(lines []string) (*x509.Certificate, error) {
-	if len(lines) == 0 {
-		return nil, nil //nolint:nilnil // no certificate is no error
-	}
-	parse := parseHeader
-	if p.opts.Header == XFCC {
-		parse = parseXFCC
-	}
-	cert, err := parse(lines)
-	if cert == nil || err != nil || p.opts.Authorities() == nil {
-		return cert, err
-	}
-	if p.verifier.verify([]*x509.Certificate{cert}) != nil {
-		return nil, ErrUntrusted
-	}
-	return cert, nil
-}
-
-func (p *Resolver) headerName() string {
-	if p.opts.Header == XFCC {
-		return "X-Forwarded-Client-Cert"
-	}
-	return "Client-Cert"
 }
 
 // Trusts reports whether address is a trusted proxy's.

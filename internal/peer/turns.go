@@ -12,11 +12,11 @@ import (
 // right ones, of the same address or another.
 type Turns struct {
 	seed      maphash.Seed
-	addresses [256]chan struct{} // by hash: two that share one wait for each other
+	addresses [256]chan struct{} // by hash; two addresses with the same slot wait for each other
 	all       chan struct{}
 }
 
-// NewTurns admits so many at once in all.
+// NewTurns returns Turns that allow atOnce checks at the same time in total.
 func NewTurns(atOnce int) *Turns {
 	t := &Turns{seed: maphash.MakeSeed(), all: make(chan struct{}, atOnce)}
 	for i := range t.addresses {

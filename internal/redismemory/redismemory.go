@@ -33,7 +33,7 @@ const (
 // Options configure New.
 type Options struct {
 	HighWater float64          // share of a server's memory that new events may fill
-	Limit     int64            // memory of a server without maxmemory, in bytes; 0: not known
+	Limit     int64            // memory of a server without maxmemory, in bytes; 0: unknown
 	Now       func() time.Time // nil: the real clock
 }
 
@@ -55,7 +55,7 @@ type reading struct {
 	part   int64 // bytes of free that this replica may still admit
 }
 
-// Use is what a server uses and has, in bytes. A Limit of 0 is not known.
+// Use is the memory use of a server in bytes. A Limit of 0 means that the limit is unknown.
 type Use struct {
 	Used, Limit, HighWater int64
 }
@@ -106,11 +106,10 @@ func (m *Watch) read(ctx context.Context, server redis.Cmdable) *reading {
 	return &reading{server: server, asked: m.opts.Now(), use: use, free: free, part: free / parts}
 }
 
-// use reads what INFO says. Redis does not count its own output buffers against
-// maxmemory.
+// use reads the answer of INFO. Redis does not count its output buffers against maxmemory.
 func (o Options) use(info map[string]string) Use {
 	number := func(key string) int64 {
-		n, _ := strconv.ParseInt(info[key], 10, 64) // 0 where the server does not tell it
+		n, _ := strconv.ParseInt(info[key], 10, 64) // 0 if the server omits it
 		return n
 	}
 	u := Use{Used: number("used_memory") - number("mem_not_counted_for_evict"), Limit: number("maxmemory")}
@@ -121,10 +120,8 @@ func (o Options) use(info map[string]string) Use {
 	return u
 }
 
-// above reports whether the server uses more than new events may fill.
-func (u Use) above() bool { return u.Limit > 0 && u.Used >= u.HighWater }
-
-// Fullest is the last reading of the server with the smallest share of free memory.
+// Fullest is the last reading of the server with the smallest share of free memory, and the zero Use
+// if no server was read.
 func (m *Watch) Fullest() Use {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -143,16 +140,13 @@ func (m *Watch) Fullest() Use {
 
 // Warnings returns warnings for operators.
 func (m *Watch) Warnings() []string {
-	m.mu.Lock()
-	read := len(m.shards) > 0
-	m.mu.Unlock()
 	u := m.Fullest()
 	switch {
-	case !read:
+	case u == (Use{}): // no server was read
 		return nil
 	case u.Limit == 0:
 		return []string{"Redis has no maxmemory, and redis.memory does not say how much memory it has: nothing keeps new events from filling it"}
-	case u.above():
+	case u.Used >= u.HighWater:
 		return []string{fmt.Sprintf("Redis is above its high-water mark (%d of %d bytes used): new events are refused", u.Used, u.Limit)}
 	}
 	return nil

@@ -1,7 +1,6 @@
 package redisx
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,14 +9,11 @@ import (
 	"time"
 
 	"spendhook/internal/datadir"
-	"spendhook/internal/filelock"
-	"spendhook/internal/pause"
 )
 
 const (
 	maxSocketPath = 100 // the kernel's limit is 104 to 108 bytes
 	lockTimeout   = 5 * time.Second
-	lockPoll      = 20 * time.Millisecond
 )
 
 // folder is the folder of an embedded server: its data, its socket and a lock. The server inherits
@@ -41,7 +37,9 @@ func openFolder(ctx context.Context, dir string) (*folder, error) {
 		return nil, err
 	}
 	f := &folder{dir: dir}
-	if f.lock, err = lockFile(ctx, filepath.Join(dir, "lock")); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout) // a daemon that was killed just now may still hold the lock
+	defer cancel()
+	if f.lock, err = datadir.Lock(ctx, filepath.Join(dir, "lock")); err != nil {
 		return nil, fmt.Errorf("data directory %s: another daemon uses it, or a Redis that it left behind: %w", filepath.Dir(dir), err)
 	}
 	if err := f.placeSocket(); err != nil {
@@ -67,25 +65,4 @@ func (f *folder) close() error {
 		_ = os.RemoveAll(f.temp)
 	}
 	return f.lock.Close()
-}
-
-// lockFile takes an exclusive lock that ends with the file's last descriptor. It waits for a
-// while, because a daemon that was killed just now may still hold the lock.
-func lockFile(ctx context.Context, path string) (*os.File, error) {
-	f, err := datadir.Open(path, os.O_CREATE|os.O_RDWR)
-	if err != nil {
-		return nil, fmt.Errorf("open the lock: %w", err)
-	}
-	wait, cancel := context.WithTimeout(ctx, lockTimeout)
-	defer cancel()
-	for {
-		err := filelock.TryExclusive(f)
-		if err == nil {
-			return f, nil
-		}
-		if !pause.For(wait, lockPoll) {
-			_ = f.Close()
-			return nil, fmt.Errorf("%s: %w", path, cmp.Or(ctx.Err(), err))
-		}
-	}
 }

@@ -134,7 +134,7 @@ func (s *source) load() (changed bool, err error) {
 // useCertificate refuses a key that is not the certificate's, and a damaged chain, which the
 // standard library would take for a shorter one.
 func (f *Files) useCertificate(contents [][]byte, expiry prometheus.Gauge) error {
-	if _, err := ParseCertificates(contents[0]); err != nil {
+	if _, err := parseCertificates(contents[0]); err != nil {
 		return err
 	}
 	pair, err := tls.X509KeyPair(contents[0], contents[1])
@@ -147,7 +147,7 @@ func (f *Files) useCertificate(contents [][]byte, expiry prometheus.Gauge) error
 }
 
 func (f *Files) useBundle(text []byte, expiry prometheus.Gauge) error {
-	certs, err := ParseCertificates(text)
+	certs, err := parseCertificates(text)
 	if err != nil {
 		return err
 	}
@@ -199,8 +199,8 @@ func newConfig() *tls.Config {
 	}
 }
 
-// ParseCertificates reads all certificates of a PEM bundle, or none of them.
-func ParseCertificates(text []byte) ([]*x509.Certificate, error) {
+// parseCertificates reads all certificates of a PEM bundle, or none of them.
+func parseCertificates(text []byte) ([]*x509.Certificate, error) {
 	begun := bytes.Count(text, []byte("-----BEGIN"))
 	var certs []*x509.Certificate
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
@@ -218,6 +218,19 @@ func ParseCertificates(text []byte) ([]*x509.Certificate, error) {
 	}
 	if len(certs) != begun { // the decoder skips damaged blocks
 		return nil, errors.New("is cut off or damaged")
+	}
+	return certs, nil
+}
+
+// ReadCertificates reads all certificates of a PEM file, or none of them.
+func ReadCertificates(path string) ([]*x509.Certificate, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	certs, err := parseCertificates(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return certs, nil
 }

@@ -422,8 +422,8 @@ func TestBrokenBundleDoesNotHoldUpTheCertificate(t *testing.T) {
 	h.eventually("the new certificate is served", func() bool { return h.served() == "two" })
 }
 
-// Without a certificate of its own, behind a proxy, only the bundle is watched.
-func TestBundleAlone(t *testing.T) {
+// A listener behind a proxy may have no certificate. Then only the bundle is reloaded.
+func TestABundleWithoutACertificate(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	o := h.options()

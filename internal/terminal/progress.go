@@ -18,7 +18,8 @@ type Progress struct {
 	drawn   time.Time
 }
 
-// NewProgress counts units; size is how many bytes are read in all, 0 when that is unknown.
+// NewProgress returns a Progress that counts units. size is the total number of bytes to read, 0 if
+// unknown.
 func NewProgress(out io.Writer, unit string, size int64, now func() time.Time) *Progress {
 	p := &Progress{unit: unit, size: size, now: now, started: now()}
 	if Is(out) {

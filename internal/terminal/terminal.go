@@ -19,13 +19,13 @@ func Is(w any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Colors reports whether w is to be given colors: it is a terminal, and NO_COLOR
-// (no-color.org) is not set.
+// Colors reports whether output to w is colored: w is a terminal, and NO_COLOR (no-color.org) is not
+// set.
 func Colors(w any) bool { return Is(w) && os.Getenv("NO_COLOR") == "" }
 
-// Escape writes what would move a terminal's cursor, change its colors or hide
-// text as JSON does, and keeps the characters of keep. JSON stays JSON: such
-// characters are only in its strings.
+// Escape replaces characters that move a terminal's cursor, change its colors or hide text by their
+// JSON escapes, except the characters of keep. JSON stays valid, because it has such characters only
+// in strings.
 func Escape(text, keep string) string {
 	var b strings.Builder
 	for _, r := range text {

@@ -38,7 +38,7 @@ func OfRequest(r *http.Request) Parent {
 	return ofContext(caller(context.Background(), r.Header)) //nolint:contextcheck // the request's own span is not the caller's
 }
 
-// OfSpan is the zero Parent unless the span is recorded.
+// OfSpan returns the span as a Parent, and the zero Parent if the span is not recorded.
 func OfSpan(span trace.Span) Parent {
 	if !span.IsRecording() {
 		return Parent{}
@@ -52,7 +52,7 @@ func ofContext(ctx context.Context) Parent {
 	return Parent{TraceID: of.TraceID(), SpanID: of.SpanID(), Flags: of.TraceFlags()}
 }
 
-// IsZero reports whether there is none.
+// IsZero reports whether there is no parent.
 func (p Parent) IsZero() bool { return !p.TraceID.IsValid() }
 
 // Context returns a context with the parent as its span. Spans started in it are recorded if
@@ -71,7 +71,7 @@ func (p Parent) Traceparent() string {
 	return fmt.Sprintf("00-%s-%s-%s", p.TraceID, p.SpanID, p.Flags)
 }
 
-// TraceIDOf is the trace of a traceparent that Traceparent returned; "" of "".
+// TraceIDOf returns the trace id of a header that Traceparent returned, and "" for "".
 func TraceIDOf(traceparent string) string {
 	if len(traceparent) < len("00-")+32 {
 		return ""
@@ -79,7 +79,7 @@ func TraceIDOf(traceparent string) string {
 	return traceparent[len("00-"):][:32]
 }
 
-// Bytes is the length of a Parent as AppendTo writes it.
+// Bytes is the number of bytes that AppendTo appends.
 const Bytes = 16 + 8 + 1
 
 // recorded is the bit for Recorded in the stored flags. W3C does not use this bit.

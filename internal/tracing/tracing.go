@@ -26,10 +26,10 @@ import (
 	"spendhook/internal/pacedlog"
 )
 
-// Options are what Open needs.
+// Options configure Open.
 type Options struct {
 	Version  string // of the program
-	Instance string // which of several replicas this is
+	Instance string // id of this replica
 	Logger   *slog.Logger
 }
 
@@ -107,8 +107,8 @@ func Open(ctx context.Context, o Options) (*Tracing, error) {
 	return t, nil
 }
 
-// report logs the errors of the library at a limited pace: with an unreachable collector each
-// batch fails. The library's own log lines are dropped.
+// report logs the errors of the library at a limited pace, because each batch fails while the
+// collector is unreachable. It drops the library's own log lines.
 func report(log *slog.Logger) {
 	problems := pacedlog.OfLibrary(log, "opentelemetry")
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { problems.Log(context.Background(), slog.String("message", err.Error())) }))
@@ -179,7 +179,7 @@ func (t *Tracing) records() bool {
 	return span.SpanContext().IsSampled()
 }
 
-// LogHandler adds the trace and span that a line is part of.
+// LogHandler adds the ids of the trace and of the span to each line of the log.
 func LogHandler(h slog.Handler) slog.Handler { return logHandler{h} }
 
 type logHandler struct{ slog.Handler }

@@ -141,7 +141,7 @@ func TestOnlyAValidTraceparentIsKept(t *testing.T) {
 	}
 }
 
-func TestAKeptParentIsReadBack(t *testing.T) {
+func TestAStoredParentIsReadBack(t *testing.T) {
 	t.Parallel()
 	own := tracing.OfRequest(request(sampled))
 	for _, recorded := range []bool{false, true} {

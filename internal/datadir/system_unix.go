@@ -3,6 +3,7 @@
 package datadir
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"syscall"
@@ -17,4 +18,12 @@ const safeFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 func isOwn(info fs.FileInfo) bool {
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(owner.Uid) == os.Geteuid()
+}
+
+func lock(f *os.File) error {
+	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return ErrLocked
+	}
+	return err
 }

@@ -1,4 +1,0 @@
-package redismemory
-
-// Above is above, for tests.
-func (u Use) Above() bool { return u.above() }
