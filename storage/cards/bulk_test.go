@@ -86,6 +86,26 @@ func TestContractEachItemEndsInExactlyOneOutcome(t *testing.T) {
 	})
 }
 
+// The company is imported after its job was stored. The unit of the threshold was unknown then.
+func TestNoCardGetsAThresholdOfAnUnknownCurrency(t *testing.T) {
+	t.Parallel()
+	cardstest.OnBoth(t, func(h *cardstest.Data) {
+		company, user := uuid.New(), uuid.New()
+		list := cardstest.Requests(2)
+		list[0].UserUUID, list[0].Threshold = user, cardstest.Amount("100")
+		list[1].UserUUID, list[1].Threshold = user, nil
+		storagetest.Must(h.CreateCardJob(h.Context(), company, list, cards.Once{}))(h)
+		storagetest.Load(h, h.DB,
+			fmt.Sprintf(`{"kind":"company","uuid":"%s","name":"Late","currency":"JPY","creditLimit":50000}`, company),
+			fmt.Sprintf(`{"kind":"user","uuid":"%s","companyUuid":"%s","username":"u","name":"U"}`, user, company))
+		for i, code := range []string{"THRESHOLD_EXCEEDS_LIMIT", ""} {
+			if item := h.CreateNext(now); item.ErrorCode != code {
+				h.Errorf("item %d = %+v", i, item)
+			}
+		}
+	})
+}
+
 func TestWorkersAtTheSameTimeShareTheItems(t *testing.T) {
 	t.Parallel()
 	cardstest.OnBoth(t, func(h *cardstest.Data) {
