@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"spendhook/internal/pause"
 )
 
@@ -51,8 +53,8 @@ func (r *Runner) wakeOne() {
 func (r *Runner) next(ctx context.Context) (found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, itemTimeout)
 	defer cancel()
-	start := r.opts.Now()
-	item, found, err := r.opts.Store.CreateNextCard(ctx, start)
+	timer := prometheus.NewTimer(r.metrics.itemSeconds)
+	item, found, err := r.opts.Store.CreateNextCard(ctx)
 	if err != nil || !found {
 		return found, err
 	}
@@ -61,7 +63,7 @@ func (r *Runner) next(ctx context.Context) (found bool, err error) {
 		r.metrics.jobSeconds.Observe(item.JobTook.Seconds())
 	}
 	_ = r.publish(ctx, item) // else publishPending tries again, and logs
-	r.metrics.itemSeconds.Observe(r.opts.Now().Sub(start).Seconds())
+	timer.ObserveDuration()
 	return true, nil
 }
 

@@ -87,7 +87,8 @@ const retryItem = 15 * time.Second
 //
 // Each Store serves companies in turn, and the items of a company in order.
 // After an error the item waits for 15 s while others go on.
-func (s *Store) CreateNextCard(ctx context.Context, now time.Time) (item Item, found bool, err error) {
+func (s *Store) CreateNextCard(ctx context.Context) (item Item, found bool, err error) {
+	now := s.now()
 	var row itemRow
 	var job jobRow
 	err = s.db.Write(ctx, "create next card", func(ctx context.Context, tx bun.Tx) error {
