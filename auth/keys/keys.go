@@ -185,7 +185,7 @@ func (k *Signer) List() []Info {
 }
 
 // Rotate adds a key. The key signs once verifiers have had time to fetch it. Tokens of earlier
-// keys stay valid. The error may be errKeyWaiting, errTooManyKeys or storage.ErrUnavailable.
+// keys stay valid. The error may be errKeyWaiting or storage.ErrUnavailable.
 func (k *Signer) Rotate(ctx context.Context) error {
 	next, err := newSigningKey(k.opts.Keyring, k.opts.Now())
 	if err != nil {
