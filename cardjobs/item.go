@@ -16,26 +16,21 @@ const (
 	itemRetry = 2 * time.Second
 )
 
-// work processes one item after the other until intake ends. It waits while there is no item.
+// work processes one item after the other until intake ends. Without an item it waits for a wake-up.
 func (r *Runner) work(intake, ctx context.Context) {
 	for intake.Err() == nil {
 		found, err := r.next(ctx)
 		switch {
 		case err == nil && !found:
-			r.waitForItems(intake)
+			select {
+			case <-r.wake:
+			case <-intake.Done():
+			}
 		case err != nil && intake.Err() == nil:
 			r.metrics.failures.Inc()
 			r.opts.Logger.Warn("card item failed", "exception.message", err)
 			pause.For(intake, itemRetry)
 		}
-	}
-}
-
-// waitForItems waits until there may be items.
-func (r *Runner) waitForItems(intake context.Context) {
-	select {
-	case <-r.wake:
-	case <-intake.Done():
 	}
 }
 

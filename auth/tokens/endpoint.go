@@ -53,8 +53,8 @@ func NewEndpoint(opts Options) *Endpoint {
 		Name: "spendhook_token_requests_total",
 		Help: "Requests to the token endpoint by result: issued, or the reason of the refusal.",
 	}, []string{"result"})}
-	for _, result := range append(refusalCodes(), issued) {
-		e.requests.WithLabelValues(result)
+	for _, result := range append([]Code{issued}, codes...) {
+		e.requests.WithLabelValues(string(result))
 	}
 	return e
 }
@@ -153,12 +153,7 @@ const (
 	Unavailable          Code = "unavailable"
 )
 
-func refusalCodes() []string {
-	return []string{
-		string(InvalidRequest), string(InvalidClient), string(InvalidScope), string(UnsupportedGrantType),
-		string(TooManyTokens), string(Unavailable),
-	}
-}
+var codes = []Code{InvalidRequest, InvalidClient, InvalidScope, UnsupportedGrantType, TooManyTokens, Unavailable}
 
 // Error is why a token request gets no token.
 type Error struct {
