@@ -62,8 +62,8 @@ func (r *Runner) next(ctx context.Context) (found bool, err error) {
 	return true, nil
 }
 
-// countPending counts the pending items and wakes a worker if there are any: they may come from another
-// replica, from a lost one, or be due again after a failure.
+// countPending counts the pending items and wakes a worker if there are any: another replica may have
+// stored them or been lost, or a failed item may be due again.
 func (r *Runner) countPending(ctx context.Context) error {
 	n, err := r.opts.Store.PendingItems(ctx)
 	if err != nil {

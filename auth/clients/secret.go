@@ -66,8 +66,8 @@ func hashSecret(secret string) string {
 
 // hasSecret reports whether hash is the hash of a valid secret of the client. It takes the
 // same time for any number of secrets.
-func (c Client) hasSecret(hash string, oldIsGood bool) bool {
+func (c Client) hasSecret(hash string, oldIsValid bool) bool {
 	current := subtle.ConstantTimeCompare([]byte(hash), []byte(c.SecretHash))
 	old := subtle.ConstantTimeCompare([]byte(hash), []byte(c.OldSecretHash))
-	return current == 1 || old == 1 && oldIsGood
+	return current == 1 || old == 1 && oldIsValid
 }
