@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -19,7 +18,7 @@ func bulkOf(items ...string) string { return `{"cardsRequests":[` + strings.Join
 // work finishes the next item, as a worker does.
 func (h *spendHarness) work() {
 	h.t.Helper()
-	if _, found, err := h.options.Cards.CreateNextCard(context.Background(), time.Now()); err != nil || !found {
+	if _, found, err := h.options.Cards.CreateNextCard(context.Background()); err != nil || !found {
 		h.t.Fatalf("found %v, %v", found, err)
 	}
 }

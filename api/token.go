@@ -127,7 +127,11 @@ func (s *server) GetJwks(context.Context, *request) (reply, error) {
 	if s.opts.Keys == nil {
 		return reply{}, noIssuer()
 	}
-	return ok(map[string]any{"keys": s.opts.Keys.JWKS()}).with("Cache-Control", cacheable), nil
+	keys, err := s.opts.Keys.JWKS()
+	if err != nil {
+		return reply{}, err
+	}
+	return ok(map[string]any{"keys": keys}).with("Cache-Control", cacheable), nil
 }
 
 // GetWebhookKeys is GET /.well-known/webhook-keys/{companyUuid}.

@@ -52,10 +52,10 @@ func readCaller(token jwt.Token, scopeClaim, companyClaim string) (*Caller, erro
 			return nil, ErrInvalidToken // some issuers write it for "no company"
 		}
 	}
-	var understood bool
-	c.Scopes, understood = listScopes(scopes)
+	var readable bool
+	c.Scopes, readable = listScopes(scopes)
 	c.Thumbprint, _ = bound[thumbprint].(string)
-	if err != nil || !understood || token.Has(confirmation) && (c.Thumbprint == "" || len(bound) > 1) {
+	if err != nil || !readable || token.Has(confirmation) && (c.Thumbprint == "" || len(bound) > 1) {
 		return nil, ErrInvalidToken // also one that is bound to more than a certificate
 	}
 	return c, nil

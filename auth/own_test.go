@@ -83,7 +83,7 @@ func TestKeyOutlivesItsLongestToken(t *testing.T) {
 		t.Error("an expired token is accepted")
 	}
 	c.Add(keys.ClockSlack + 11*time.Minute) // 10 minutes after the rotation, the next key began to sign
-	if len(r.keys.JWKS()) != 1 {
+	if len(storagetest.Must(r.keys.JWKS())(t)) != 1 {
 		t.Error("the key stays for ever")
 	}
 }
@@ -164,36 +164,35 @@ func TestFirstStartWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
 	store, dir := &switched{Store: keys.Table(storagetest.Open(t, storage.Options{}))}, t.TempDir()
-	first := openKeys(t, keys.Options{Store: store, Dir: dir, Now: c.Now})
-	token, err := Mint(first, Grant{TTL: 24 * time.Hour}, c.Now())
-	if err != nil {
-		t.Fatal(err)
+	signer := openKeys(t, keys.Options{Store: store, Dir: dir, Now: c.Now})
+	grant := Grant{TTL: keys.TokenTTL}
+	if _, err := Mint(signer, grant, c.Now()); !errors.Is(err, storage.ErrUnavailable) {
+		t.Errorf("a token without a key: %v", err)
+	}
+	if _, err := signer.JWKS(); !errors.Is(err, storage.ErrUnavailable) {
+		t.Errorf("the published keys: %v", err)
 	}
 	stranger := newReplica(t, storagetest.Open(t, storage.Options{}), c).mint(time.Hour)
-	judge := newVerifier(t, VerifierOptions{Keys: first, Now: c.Now})
-	if _, err := judge.Verify(t.Context(), stranger); !errors.Is(err, ErrUnavailable) {
+	verifier := newVerifier(t, VerifierOptions{Keys: signer, Now: c.Now})
+	if _, err := verifier.Verify(t.Context(), stranger); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("a key that the database may have: %v", err)
 	}
-	// The daemon restarts. The database is back and stores the key for all replicas.
-	second := openKeys(t, keys.Options{Store: store, Dir: dir, Now: c.Now})
 	store.up = true
-	if err := second.Sync(t.Context()); err != nil {
+	if err := signer.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	replica := openKeys(t, keys.Options{Store: store, Now: c.Now})
-	if _, err := newVerifier(t, VerifierOptions{Keys: replica, Now: c.Now}).Verify(t.Context(), token); err != nil {
-		t.Errorf("a token from before the database was there: %v", err)
+	c.Add(time.Minute)
+	if _, err := verifier.Verify(t.Context(), stranger); !errors.Is(err, ErrInvalidToken) {
+		t.Errorf("a key that the database does not have: %v", err)
 	}
-	// The database is unavailable again.
+	// The database is unavailable again, and the daemon restarts.
 	store.up = false
-	if second.Sync(t.Context()) == nil {
+	if signer.Sync(t.Context()) == nil {
 		t.Error("no error")
 	}
-	if token, err = Mint(second, Grant{TTL: keys.TokenTTL}, c.Now()); err != nil {
-		t.Error(err)
-	}
-	third := openKeys(t, keys.Options{Store: store, Dir: dir, Now: c.Now})
-	if _, err := newVerifier(t, VerifierOptions{Keys: third, Now: c.Now}).Verify(t.Context(), token); err != nil {
+	token := storagetest.Must(Mint(signer, grant, c.Now()))(t)
+	restarted := openKeys(t, keys.Options{Store: store, Dir: dir, Now: c.Now})
+	if _, err := newVerifier(t, VerifierOptions{Keys: restarted, Now: c.Now}).Verify(t.Context(), token); err != nil {
 		t.Errorf("a token after a restart without the database: %v", err)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"spendhook/internal/pause"
 )
 
@@ -14,26 +16,21 @@ const (
 	itemRetry = 2 * time.Second
 )
 
-// work processes one item after the other until intake ends. It waits while there is no item.
+// work processes one item after the other until intake ends. Without an item it waits for a wake-up.
 func (r *Runner) work(intake, ctx context.Context) {
 	for intake.Err() == nil {
 		found, err := r.next(ctx)
 		switch {
 		case err == nil && !found:
-			r.waitForItems(intake)
+			select {
+			case <-r.wake:
+			case <-intake.Done():
+			}
 		case err != nil && intake.Err() == nil:
 			r.metrics.failures.Inc()
 			r.opts.Logger.Warn("card item failed", "exception.message", err)
 			pause.For(intake, itemRetry)
 		}
-	}
-}
-
-// waitForItems waits until there may be items.
-func (r *Runner) waitForItems(intake context.Context) {
-	select {
-	case <-r.wake:
-	case <-intake.Done():
 	}
 }
 
@@ -51,8 +48,8 @@ func (r *Runner) wakeOne() {
 func (r *Runner) next(ctx context.Context) (found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, itemTimeout)
 	defer cancel()
-	start := r.opts.Now()
-	item, found, err := r.opts.Store.CreateNextCard(ctx, start)
+	timer := prometheus.NewTimer(r.metrics.itemSeconds)
+	item, found, err := r.opts.Store.CreateNextCard(ctx)
 	if err != nil || !found {
 		return found, err
 	}
@@ -61,12 +58,12 @@ func (r *Runner) next(ctx context.Context) (found bool, err error) {
 		r.metrics.jobSeconds.Observe(item.JobTook.Seconds())
 	}
 	_ = r.publish(ctx, item) // else publishPending tries again, and logs
-	r.metrics.itemSeconds.Observe(r.opts.Now().Sub(start).Seconds())
+	timer.ObserveDuration()
 	return true, nil
 }
 
-// countPending counts the pending items and wakes a worker if there are any: they may come from another
-// replica, from a lost one, or be due again after a failure.
+// countPending counts the pending items and wakes a worker if there are any: another replica may have
+// stored them or been lost, or a failed item may be due again.
 func (r *Runner) countPending(ctx context.Context) error {
 	n, err := r.opts.Store.PendingItems(ctx)
 	if err != nil {

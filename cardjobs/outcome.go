@@ -52,10 +52,10 @@ func event(item *cards.Item) (events.Event, error) {
 }
 
 // settled reports whether an outcome needs no further try: its event was accepted, or never will be.
-// A conflict is final, because the id belongs to an event that stays.
-// There are two ways to a conflict: a client of the company used the request's UUID in its own
-// event id, or a release with other texts started between a publication and its mark (then the
-// event was published). An event in the future is accepted once the clocks agree.
+// A conflict is final, because the id belongs to another event. A conflict has two possible causes.
+// A client of the company used the request's UUID in its own event id. Or the event was published,
+// but its row stayed in the outbox, and the next release has other texts. An event in the future is
+// accepted once the clocks agree.
 func settled(err error) bool {
 	if bad, ok := errors.AsType[*invalid.Error](err); ok {
 		return !slices.ContainsFunc(bad.Fields, func(f invalid.Field) bool { return f.Code == "EVENT_IN_FUTURE" })
@@ -112,10 +112,10 @@ func (r *Runner) count(item *cards.Item, result publish.Result) {
 // outboxBatch is how many outcomes of a company are published at once.
 const outboxBatch = 200
 
-// publishPending publishes the outcomes in the outbox, companies in turn. They are left over from
-// crashes and failures, or a worker is about to publish them. A company whose outcomes cannot all
-// be published, because its backlog is full or a key of it is damaged, delays no other company:
-// it gets no further turn in this pass.
+// publishPending publishes the outcomes in the outbox, companies in turn. A crash or a failure left
+// them there, or a worker is about to publish them. A company whose outcomes cannot all be
+// published, because its backlog is full or one of its keys is damaged, gets no further turn in this
+// pass and so delays no other company.
 func (r *Runner) publishPending(ctx context.Context) (open error) {
 	failed := map[uuid.UUID]bool{}
 	for more := true; more; {

@@ -18,7 +18,6 @@ import (
 
 	"spendhook/events"
 	"spendhook/events/publish"
-	"spendhook/internal/clock"
 	"spendhook/storage/cards"
 )
 
@@ -45,13 +44,11 @@ type Options struct {
 
 	Logger     *slog.Logger          // nil: discard
 	Registerer prometheus.Registerer // nil: nowhere
-	Now        func() time.Time      // nil: the real clock
 }
 
 func (o Options) withDefaults() Options {
 	o.Every = cmp.Or(o.Every, 2*time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	o.Now = clock.Or(o.Now)
 	return o
 }
 

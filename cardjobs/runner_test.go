@@ -119,7 +119,7 @@ func (h *harness) finish(at ...time.Time) cards.Job {
 // create works on the next item without publishing.
 func (h *harness) create(now time.Time) cards.Item {
 	h.t.Helper()
-	item, found, err := h.store.CreateNextCard(h.t.Context(), now)
+	item, found, err := cards.New(h.db, func() time.Time { return now }).CreateNextCard(h.t.Context())
 	if err != nil || !found {
 		h.t.Fatalf("found %v, %v", found, err)
 	}

@@ -1,6 +1,6 @@
-// Package storage connects to the SQL database, migrates it and runs transactions. It says which
-// errors are worth another try, converts UUIDs and times to columns, and cuts lists into pages. The
-// packages below it read and write the spend data, most of them one kind each.
+// Package storage connects to the SQL database, migrates it and runs transactions. It tells
+// temporary errors from others, converts UUIDs and times to columns, and divides lists into pages.
+// The packages below it read and write the spend data, most of them one kind of objects.
 //
 // SQLite (the default) and PostgreSQL share one schema and one set of queries.
 package storage
@@ -107,7 +107,7 @@ func (db *DB) Query(ctx context.Context, op string, fn func(context.Context, bun
 	return db.within(ctx, db.opts.Timeout, op, func(ctx context.Context) error { return fn(ctx, db.reader) })
 }
 
-// Snapshot is Query in a transaction in which every statement sees one state.
+// Snapshot is Query for several statements, which all see the same state of the data.
 func (db *DB) Snapshot(ctx context.Context, op string, fn func(context.Context, bun.IDB) error) error {
 	opts := &sql.TxOptions{ReadOnly: true}
 	if db.postgres() {

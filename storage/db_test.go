@@ -49,7 +49,7 @@ func TestDatabaseOutage(t *testing.T) {
 		},
 		"create": func() error { _, err := s.CreateCard(t.Context(), acme, request, cards.Once{}); return err },
 		"item": func() error {
-			_, _, err := cards.New(db, nil).CreateNextCard(t.Context(), storagetest.Now)
+			_, _, err := cards.New(db, nil).CreateNextCard(t.Context())
 			return err
 		},
 	} {

@@ -78,7 +78,8 @@ func (db *DB) sqliteURL(pragmas ...string) string {
 
 func (db *DB) file(name string) string { return filepath.Join(db.opts.DataDir, name) }
 
-// postgresURL is the address with the files of TLS in it. An error never holds it.
+// postgresURL returns the address with the TLS files. An error does not contain the address, which
+// may have a password.
 func (o *Options) postgresURL() (string, error) {
 	if o.CAFile == "" && o.CertFile == "" {
 		return o.URL, nil
@@ -114,8 +115,8 @@ func (db *DB) openPostgres() error {
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = db.opts.Timeout
 	}
-	// bun writes values into the text itself, so a prepared statement would
-	// serve once: let the arguments of the others travel with their query too.
+	// bun formats values into the SQL text, so a prepared statement would be used only once. This mode
+	// prepares none.
 	cfg.DefaultQueryExecMode = pgx.QueryExecModeExec
 	pool := stdlib.OpenDB(*cfg)
 	pool.SetMaxOpenConns(db.opts.MaxConns)

@@ -19,8 +19,8 @@ type Client struct {
 	Scopes  []string     `bun:"scopes"`
 	// Certificates are the "x5t#S256" of the certificates it may present.
 	Certificates []string `bun:"certificates"`
-	// SecretHash is "" for a client that has no secret. OldSecretHash is that
-	// of the secret before, which is good until OldSecretUntil.
+	// SecretHash is "" for a client that has no secret. OldSecretHash is the hash of the previous
+	// secret, which is valid until OldSecretUntil.
 	SecretHash     string        `bun:"secret_hash"`
 	OldSecretHash  string        `bun:"old_secret_hash"`
 	OldSecretUntil storage.Time  `bun:"old_secret_until"`

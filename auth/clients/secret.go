@@ -34,7 +34,7 @@ func (s *Store) Authenticate(ctx context.Context, id, secret, certificate string
 	if err != nil {
 		return Client{}, ErrBusy
 	}
-	client, err := s.enabled(ctx, id)
+	client, err := s.Get(ctx, id)
 	end()
 	if err != nil && !errors.Is(err, storage.ErrNotFound) {
 		return client, err
@@ -43,19 +43,10 @@ func (s *Store) Authenticate(ctx context.Context, id, secret, certificate string
 	listed := bound && slices.Contains(client.Certificates, certificate)
 	proven := listed && secret == "" || // tls_client_auth of RFC 8705 section 2, by thumbprint
 		client.hasSecret(hashSecret(secret), s.now().Before(client.OldSecretUntil.Time))
-	if !proven || bound && !listed {
+	if err != nil || client.RevokedAt != nil || !proven || bound && !listed {
 		return client, ErrRefused
 	}
 	return client, nil
-}
-
-// enabled reads an enabled client.
-func (s *Store) enabled(ctx context.Context, id string) (Client, error) {
-	client, err := s.Get(ctx, id)
-	if err == nil && client.RevokedAt != nil {
-		return Client{}, storage.ErrNotFound
-	}
-	return client, err
 }
 
 // newSecret returns a client secret of 256 random bits and its stored hash.
@@ -75,8 +66,8 @@ func hashSecret(secret string) string {
 
 // hasSecret reports whether hash is the hash of a valid secret of the client. It takes the
 // same time for any number of secrets.
-func (c Client) hasSecret(hash string, oldIsGood bool) bool {
+func (c Client) hasSecret(hash string, oldIsValid bool) bool {
 	current := subtle.ConstantTimeCompare([]byte(hash), []byte(c.SecretHash))
 	old := subtle.ConstantTimeCompare([]byte(hash), []byte(c.OldSecretHash))
-	return current == 1 || old == 1 && oldIsGood
+	return current == 1 || old == 1 && oldIsValid
 }

@@ -48,15 +48,14 @@ type Signer struct {
 
 // keySet is immutable. Its rows are in the order in which they sign.
 type keySet struct {
-	rows        []Key
-	keys        map[string]*signingKey // by id
-	provisional bool                   // the key was created here, before the database was ever reached
+	rows []Key
+	keys map[string]*signingKey // by id
 }
 
 // Open reads the keys of the database, and creates the first key in an empty one. While the
-// database is unavailable, it uses the keys of the data directory. Without any, as on a first
-// start, it creates a provisional key, which Sync stores later. Call Sync at intervals to
-// follow the database.
+// database is unavailable, it uses the keys of the data directory. On a first start there are none:
+// the Signer signs nothing until Sync has reached the database. Call Sync at intervals to follow
+// the database.
 func Open(ctx context.Context, opts Options) (*Signer, error) {
 	k := &Signer{opts: opts}
 	k.opts.Now = clock.Or(k.opts.Now)
@@ -69,7 +68,9 @@ func Open(ctx context.Context, opts Options) (*Signer, error) {
 	if localErr != nil {
 		k.opts.Logger.Warn("the last known token keys cannot be used", "exception.message", localErr)
 	}
-	if err := k.firstSync(ctx, localErr); err != nil {
+	if err := k.Sync(ctx); errors.Is(err, storage.ErrUnavailable) && localErr != nil {
+		return nil, localErr
+	} else if err != nil && !errors.Is(err, storage.ErrUnavailable) {
 		return nil, err
 	}
 	promauto.With(opts.Registerer).NewGaugeFunc(prometheus.GaugeOpts{
@@ -77,36 +78,6 @@ func Open(ctx context.Context, opts Options) (*Signer, error) {
 		Help: "Age of the key that signs access tokens, since it began to sign.",
 	}, func() float64 { return k.opts.Now().Sub(k.signingSince()).Seconds() })
 	return k, nil
-}
-
-// firstSync syncs with the database. While the database is unavailable, it relies on the keys of
-// the data directory, or creates a provisional key.
-func (k *Signer) firstSync(ctx context.Context, localErr error) error {
-	err := k.Sync(ctx)
-	switch unavailable := errors.Is(err, storage.ErrUnavailable); {
-	case unavailable && localErr != nil:
-		return localErr
-	case unavailable && len(k.known.Load().rows) == 0:
-		return k.createProvisional()
-	case unavailable:
-		return nil
-	}
-	return err
-}
-
-// createProvisional creates a key and stores it in the data directory. It is used when the
-// database was never reached.
-func (k *Signer) createProvisional() error {
-	key, err := newSigningKey(k.opts.Keyring, k.opts.Now())
-	if err != nil {
-		return err
-	}
-	rows := []Key{key.row}
-	if err := writeKeysFile(k.opts.Dir, rows); err != nil {
-		return fmt.Errorf("keep the token key: %w", err)
-	}
-	k.known.Store(&keySet{rows: rows, keys: map[string]*signingKey{key.row.ID: key}, provisional: true})
-	return nil
 }
 
 // use replaces the known keys by rows, and decrypts new ones.
@@ -128,8 +99,8 @@ func (k *Signer) use(rows []Key) error {
 	return nil
 }
 
-// Sync loads the keys of the database, and deletes expired keys there. After an error the
-// known keys stay in use.
+// Sync loads the keys of the database, creates the first key there, and deletes expired keys. After
+// an error the known keys stay in use.
 func (k *Signer) Sync(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -137,32 +108,22 @@ func (k *Signer) Sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	now := k.opts.Now()
-	if len(rows) == 0 || len(prune(rows, now)) < len(rows) {
-		if rows, err = k.tidy(ctx, now); err != nil {
+	if now := k.opts.Now(); len(rows) == 0 || len(prune(rows, now)) < len(rows) {
+		first, err := newSigningKey(k.opts.Keyring, now)
+		if err != nil {
+			return err
+		}
+		rows, err = k.opts.Store.Change(ctx, func(rows []Key) ([]Key, error) {
+			if len(rows) == 0 {
+				rows = []Key{first.row}
+			}
+			return prune(rows, now), nil
+		})
+		if err != nil {
 			return err
 		}
 	}
 	return k.follow(rows)
-}
-
-// tidy stores the first keys in an empty database: those of the data directory, or a new
-// one. It prunes the keys.
-func (k *Signer) tidy(ctx context.Context, now time.Time) ([]Key, error) {
-	local := k.known.Load().rows
-	if len(local) == 0 {
-		key, err := newSigningKey(k.opts.Keyring, now)
-		if err != nil {
-			return nil, err
-		}
-		local = append(local, key.row)
-	}
-	return k.opts.Store.Change(ctx, func(rows []Key) ([]Key, error) {
-		if len(rows) == 0 {
-			rows = local
-		}
-		return prune(rows, now), nil
-	})
 }
 
 // follow replaces the known keys, and those of the data directory, by the database's.
@@ -182,16 +143,20 @@ func (k *Signer) follow(rows []Key) error {
 // Issuer returns the "iss" of the tokens that these keys sign.
 func (k *Signer) Issuer() string { return k.opts.Issuer }
 
-// JWKS lists the public keys (RFC 7517) of tokens that are valid, or soon will be.
-func (k *Signer) JWKS() []jwk.Key {
+// JWKS lists the public keys (RFC 7517) of tokens that are valid, or soon will be. The error wraps
+// storage.ErrUnavailable while no key is known.
+func (k *Signer) JWKS() ([]jwk.Key, error) {
 	set, now := k.known.Load(), k.opts.Now()
+	if len(set.rows) == 0 {
+		return nil, errNoKeys
+	}
 	list := make([]jwk.Key, 0, len(set.rows))
 	for i, row := range set.rows {
 		if stateOf(set.rows, i, now) != stateGone {
 			list = append(list, set.keys[row.ID].public)
 		}
 	}
-	return list
+	return list, nil
 }
 
 // Info describes a signing key to its operator.
@@ -220,7 +185,7 @@ func (k *Signer) List() []Info {
 }
 
 // Rotate adds a key. The key signs once verifiers have had time to fetch it. Tokens of earlier
-// keys stay valid. The error may be errKeyWaiting, errTooManyKeys or storage.ErrUnavailable.
+// keys stay valid. The error may be errKeyWaiting or storage.ErrUnavailable.
 func (k *Signer) Rotate(ctx context.Context) error {
 	next, err := newSigningKey(k.opts.Keyring, k.opts.Now())
 	if err != nil {
@@ -253,28 +218,37 @@ func (k *Signer) Revoke(ctx context.Context, id string) error {
 	return k.Sync(ctx)
 }
 
-// signingSince is the time since which the current key signs.
+// signingSince is the time since which the current key signs; now while no key is known.
 func (k *Signer) signingSince() time.Time {
-	rows := k.known.Load().rows
-	return rows[signerAt(rows, k.opts.Now())].SignsFrom.Time
+	rows, now := k.known.Load().rows, k.opts.Now()
+	if len(rows) == 0 {
+		return now
+	}
+	return rows[signerAt(rows, now)].SignsFrom.Time
 }
 
-// Sign signs a token as JWT (ES256).
+// errNoKeys says that a Signer has never reached the database.
+var errNoKeys = fmt.Errorf("%w: no token key is known yet", storage.ErrUnavailable)
+
+// Sign signs a token as JWT (ES256). The error wraps storage.ErrUnavailable while no key is known.
 func (k *Signer) Sign(token jwt.Token) (string, error) {
 	set := k.known.Load()
+	if len(set.rows) == 0 {
+		return "", errNoKeys
+	}
 	signer := set.rows[signerAt(set.rows, k.opts.Now())]
 	signed, err := jwt.Sign(token, jwt.WithKey(jwa.ES256(), set.keys[signer.ID].private))
 	return string(signed), err
 }
 
 // Lookup returns the public key (ES256) with the id, or nil for an unknown id. loaded is
-// false while the database was never reached: an unknown key may then exist. Else only keys
-// created since the last Sync are unknown.
+// false while no key is known: the key may then exist. Else only keys created since the last Sync
+// are unknown.
 func (k *Signer) Lookup(id string) (key jwk.Key, loaded bool) {
 	set := k.known.Load()
 	i := slices.IndexFunc(set.rows, func(row Key) bool { return row.ID == id })
 	if i < 0 || stateOf(set.rows, i, k.opts.Now()) == stateGone {
-		return nil, !set.provisional
+		return nil, len(set.rows) > 0
 	}
 	return set.keys[id].public, true
 }

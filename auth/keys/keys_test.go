@@ -55,7 +55,7 @@ func TestNextKeyIsPublishedBeforeItsFirstToken(t *testing.T) {
 		t.Errorf("rotated twice: %v", err)
 	}
 	published := func() (ids []string) {
-		for _, key := range signer.JWKS() {
+		for _, key := range storagetest.Must(signer.JWKS())(t) {
 			id, _ := key.KeyID()
 			ids = append(ids, id)
 		}

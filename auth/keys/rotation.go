@@ -2,7 +2,6 @@ package keys
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -22,7 +21,6 @@ const (
 
 	publishLead = 10 * time.Minute // twice as long as a JWKS may be cached
 	pruneSlack  = 24 * time.Hour   // a replica whose clock is ahead must not delete keys that others need
-	maxKeys     = 16
 )
 
 // state is a state of a signing key.
@@ -41,8 +39,6 @@ var (
 	errKeyWaiting = errors.New("the next key is already published and signs in at most ten minutes ('spendhook keys list')")
 	// errNoKey says that there is no key with an id.
 	errNoKey = errors.New("there is no token key with this id: 'spendhook keys list' shows the ids")
-	// errTooManyKeys says that keys were rotated faster than their tokens expire.
-	errTooManyKeys = fmt.Errorf("there are %d keys whose tokens have not expired: wait until one is gone ('spendhook keys list')", maxKeys)
 )
 
 // signerAt is the index of the key that signs: the last one whose time has
@@ -89,13 +85,11 @@ func prune(keys []Key, now time.Time) []Key {
 	return kept
 }
 
-// rotate adds next, which signs after publishLead.
+// rotate adds next, which signs after publishLead. It adds one key in this time, so that the
+// number of keys is bounded.
 func rotate(keys []Key, next Key, now time.Time) ([]Key, error) {
 	if len(keys)-1 > signerAt(keys, now) {
 		return nil, errKeyWaiting
-	}
-	if len(prune(keys, now.Add(pruneSlack))) >= maxKeys {
-		return nil, errTooManyKeys
 	}
 	next.SignsFrom = storage.At(now.Add(publishLead))
 	return append(keys, next), nil

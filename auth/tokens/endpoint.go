@@ -53,8 +53,8 @@ func NewEndpoint(opts Options) *Endpoint {
 		Name: "spendhook_token_requests_total",
 		Help: "Requests to the token endpoint by result: issued, or the reason of the refusal.",
 	}, []string{"result"})}
-	for _, result := range append(refusalCodes(), issued) {
-		e.requests.WithLabelValues(result)
+	for _, result := range append([]Code{issued}, codes...) {
+		e.requests.WithLabelValues(string(result))
 	}
 	return e
 }
@@ -91,7 +91,7 @@ func (e *Endpoint) issue(ctx context.Context, r Request) (Token, *Error) {
 		return Token{}, refuse(InvalidScope, "A scope is unknown, or not one of this client's.")
 	}
 	if d := e.opts.Limiter.Take(ctx, tokenRate, client.ID, 1); !d.OK {
-		refusal := refuse(TooManyTokens, "The client asks for too many tokens; one is good for an hour.")
+		refusal := refuse(TooManyTokens, "The client requests too many tokens; a token is valid for an hour.")
 		refusal.RetryAfter = d.RetryAfter
 		return Token{}, refusal
 	}
@@ -139,8 +139,7 @@ func unavailable(err error) *Error {
 	return &Error{Code: Unavailable, Description: "No token can be issued now; try again.", RetryAfter: time.Second, cause: err}
 }
 
-// Code says why a token request was refused: of RFC 6749 section 5.2 where that
-// has one.
+// Code says why a token request was refused. RFC 6749 section 5.2 defines some of the codes.
 type Code string
 
 // The codes. Only the last one is not caused by the request.
@@ -153,12 +152,7 @@ const (
 	Unavailable          Code = "unavailable"
 )
 
-func refusalCodes() []string {
-	return []string{
-		string(InvalidRequest), string(InvalidClient), string(InvalidScope), string(UnsupportedGrantType),
-		string(TooManyTokens), string(Unavailable),
-	}
-}
+var codes = []Code{InvalidRequest, InvalidClient, InvalidScope, UnsupportedGrantType, TooManyTokens, Unavailable}
 
 // Error is why a token request gets no token.
 type Error struct {

@@ -81,14 +81,15 @@ func (o *outage) wantEverything(t *testing.T) {
 	o.wantState(t, "\nspendhook_database_up 1\n", `"warnings":[`)
 }
 
-// A daemon without its database starts and delivers. Once the database is back, the daemon
+// A daemon that has its token keys starts without its database and delivers. Once the database is back, the daemon
 // serves the spend API without a restart, also after repeated outages.
 func TestDatabaseIsDown(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t)
-	server.Stop()
 	h := newInstallation(t, sharedRedis(t), quickRetries)
 	h.database = server.URL()
+	h.start(t).stop(t)
+	server.Stop()
 	o := &outage{daemon: h.start(t), endpoint: newEndpoint(t, nil)}
 	o.endpoint.subscribe(t, o.daemon, "PAYMENT_PAID", "CARD_CREATION_REQUEST_CREATED")
 	o.wantOnlyDeliveries(t)

@@ -12,11 +12,10 @@ import (
 	"spendhook/storage"
 )
 
-// CreateCardJob stores 1 to 500 requests as a job, all or none, before any work
-// on them. The shape of every item is checked (*invalid.Error, the path of a
-// field begins with /cardsRequests/index); CreateNextCard applies
-// the business rules. Done again for the same once, it returns the job as it was
-// first stored; another use of its Key is ErrKeyReused.
+// CreateCardJob stores 1 to 500 requests as a job, all or none. It checks the shape of every item;
+// CreateNextCard applies the business rules. A second call with the same once returns the job as
+// the first call stored it. The error may be ErrKeyReused or an *invalid.Error, in which the path of
+// an item's field begins with /cardsRequests/index.
 func (s *Store) CreateCardJob(ctx context.Context, company uuid.UUID, requests []Request, once Once) (Job, error) {
 	var row jobRow
 	var items []itemRow
@@ -80,14 +79,14 @@ func (s *Store) CardJob(ctx context.Context, company, id uuid.UUID) (Job, error)
 // retryItem is the wait before a failed item is retried.
 const retryItem = 15 * time.Second
 
-// CreateNextCard does the work of one PENDING item, and reports whether there
-// was one. In one transaction it locks the item, creates the card or finds why
-// not, and writes the outcome and its outbox row: no two replicas
-// work on one item, and after a crash the item is still PENDING.
+// CreateNextCard finishes one PENDING item, and reports whether there was one. In one transaction it
+// locks the item, creates the card or finds the reason for an error, and writes the outcome and its
+// outbox row. So no two replicas work on one item, and after a crash the item is still PENDING.
 //
 // Each Store serves companies in turn, and the items of a company in order.
 // After an error the item waits for 15 s while others go on.
-func (s *Store) CreateNextCard(ctx context.Context, now time.Time) (item Item, found bool, err error) {
+func (s *Store) CreateNextCard(ctx context.Context) (item Item, found bool, err error) {
+	now := s.now()
 	var row itemRow
 	var job jobRow
 	err = s.db.Write(ctx, "create next card", func(ctx context.Context, tx bun.Tx) error {
@@ -207,8 +206,8 @@ func (r *itemRow) fail(code string, err error) {
 	r.Status, r.ErrorCode, r.ErrorMessage = ItemError, code, err.Error()
 }
 
-// NextOutcomes lists finished items whose event has not been published yet, the longest finished
-// first, at most limit: of the first company after the given one that has any.
+// NextOutcomes lists finished items whose event has not been published yet, at most limit, in the
+// order in which they finished. All are of one company: the first one after the given company.
 func (s *Store) NextOutcomes(ctx context.Context, after uuid.UUID, limit int) ([]Item, error) {
 	var rows []itemRow
 	err := s.db.Query(ctx, "list pending outcomes", func(ctx context.Context, db bun.IDB) error {

@@ -96,10 +96,11 @@ func TestAFailedItemBlocksNoOthers(t *testing.T) {
 	if _, err := s.CreateCardJob(t.Context(), acme, list, cards.Once{}); err != nil {
 		t.Fatal(err)
 	}
-	now := time.Now()
+	now := s.Clock
 	next := func(at time.Time, wantIndex int, wantFound, wantFailure bool) {
 		t.Helper()
-		item, found, err := s.CreateNextCard(t.Context(), at)
+		s.Clock = at
+		item, found, err := s.CreateNextCard(t.Context())
 		if found != wantFound || (err != nil) != wantFailure || item.Index != wantIndex {
 			t.Fatalf("item %d, found %v, %v", item.Index, found, err)
 		}

@@ -63,7 +63,7 @@ func TestContractEachItemEndsInExactlyOneOutcome(t *testing.T) {
 		list[2].Threshold = cardstest.Amount("1e9999")
 		job := storagetest.Must(h.CreateCardJob(h.Context(), acme, list, cards.Once{}))(h)
 		for i, code := range []string{"", "USER_NOT_FOUND", "THRESHOLD_EXCEEDS_LIMIT", ""} {
-			item := h.CreateNext(now)
+			item := h.CreateNext()
 			if item.Index != i || item.ErrorCode != code || (item.CardUUID == nil) != (code != "") || (item.ErrorMessage == "") != (code == "") {
 				h.Errorf("item %d = %+v", i, item)
 			}
@@ -80,8 +80,28 @@ func TestContractEachItemEndsInExactlyOneOutcome(t *testing.T) {
 			h.Errorf("card = %+v", card)
 		}
 		h.WantCards(2)
-		if item, found, err := h.CreateNextCard(h.Context(), now); found || err != nil {
+		if item, found, err := h.CreateNextCard(h.Context()); found || err != nil {
 			h.Errorf("item = %+v, %v", item, err)
+		}
+	})
+}
+
+// The company is imported after its job was stored. The unit of the threshold was unknown then.
+func TestNoCardGetsAThresholdOfAnUnknownCurrency(t *testing.T) {
+	t.Parallel()
+	cardstest.OnBoth(t, func(h *cardstest.Data) {
+		company, user := uuid.New(), uuid.New()
+		list := cardstest.Requests(2)
+		list[0].UserUUID, list[0].Threshold = user, cardstest.Amount("100")
+		list[1].UserUUID, list[1].Threshold = user, nil
+		storagetest.Must(h.CreateCardJob(h.Context(), company, list, cards.Once{}))(h)
+		storagetest.Load(h, h.DB,
+			fmt.Sprintf(`{"kind":"company","uuid":"%s","name":"Late","currency":"JPY","creditLimit":50000}`, company),
+			fmt.Sprintf(`{"kind":"user","uuid":"%s","companyUuid":"%s","username":"u","name":"U"}`, user, company))
+		for i, code := range []string{"THRESHOLD_EXCEEDS_LIMIT", ""} {
+			if item := h.CreateNext(); item.ErrorCode != code {
+				h.Errorf("item %d = %+v", i, item)
+			}
 		}
 	})
 }
@@ -95,7 +115,7 @@ func TestWorkersAtTheSameTimeShareTheItems(t *testing.T) {
 		for range 8 {
 			run = append(run, func() {
 				for {
-					item, found, err := h.CreateNextCard(h.Context(), now)
+					item, found, err := h.CreateNextCard(h.Context())
 					if err != nil || !found {
 						if err != nil {
 							h.Error(err)
@@ -129,7 +149,7 @@ func TestCompaniesAreServedInTurn(t *testing.T) {
 		}
 		var order []string
 		for range 18 {
-			item := h.CreateNext(now)
+			item := h.CreateNext()
 			order = append(order, fmt.Sprint(jobs[item.JobUUID], ".", item.Index))
 		}
 		want := "0.0 3.0 0.1 3.1 0.2 3.2 1.0 5.0 1.1 5.1 1.2 5.2 2.0 2.1 2.2 4.0 4.1 4.2"
@@ -145,7 +165,8 @@ func TestOutcomesArePendingUntilPublished(t *testing.T) {
 		storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(3, 1), cards.Once{}))(h)
 		var finished []cards.Item
 		for i := range 3 {
-			finished = append(finished, h.CreateNext(now.Add(seconds(i))))
+			h.Clock = now.Add(seconds(i))
+			finished = append(finished, h.CreateNext())
 		}
 		out := storagetest.Must(h.NextOutcomes(h.Context(), uuid.Nil, 2))(h)
 		if len(out) != 2 || out[1].ErrorCode != "USER_NOT_FOUND" || out[0].CompanyUUID != acme || *out[0].CardUUID != *finished[0].CardUUID {
@@ -188,7 +209,7 @@ func TestCompaniesWithPendingOutcomes(t *testing.T) {
 		}
 		want()
 		for range 6 {
-			h.CreateNext(now)
+			h.CreateNext()
 		}
 		want(acme, bolt)
 		for _, item := range storagetest.Must(h.NextOutcomes(h.Context(), uuid.Nil, 100))(h) {
@@ -205,13 +226,15 @@ func TestAJobEndsOnce(t *testing.T) {
 	t.Parallel()
 	cardstest.OnBoth(t, func(h *cardstest.Data) {
 		for round := range 20 {
+			h.Clock = now
 			jobs := [2]uuid.UUID{}
 			for i, n := range []int{4, 1} {
 				jobs[i] = storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(n), cards.Once{}))(h).UUID
 			}
+			h.Clock = now.Add(seconds(9))
 			var ended sync.Map
 			next := func() {
-				item := h.CreateNext(now.Add(seconds(9)))
+				item := h.CreateNext()
 				if item.JobTook == nil {
 					return
 				}
@@ -239,7 +262,7 @@ func TestPendingItemsAreCounted(t *testing.T) {
 				h.Errorf("%d items are pending, want %d", n, want)
 			}
 			if want > 0 {
-				h.CreateNext(now)
+				h.CreateNext()
 			}
 		}
 	})
@@ -251,8 +274,8 @@ func TestOnlyJobsThatAreOverArePurged(t *testing.T) {
 		for range 3 {
 			storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(1), cards.Once{}))(h)
 		}
-		over := h.CreateNext(now)
-		h.CreateNext(now)
+		over := h.CreateNext()
+		h.CreateNext()
 		const month = 30 * 24 * time.Hour
 		h.Clock = now.Add(month)
 		if n := storagetest.Must(h.Purge(h.Context()))(h); n != 0 {

@@ -112,16 +112,20 @@ func (r Request) check(e *invalid.Error, path, currency string) {
 	}
 }
 
-// checkThreshold reports a threshold that is not valid for any company of the currency. A company without
-// records has no currency, and no users for a card. checkThreshold returns the threshold in minor
-// units. A threshold that has no exact minor units becomes the largest number, which is above every limit.
+// checkThreshold reports a threshold that is not valid in the currency, and returns the threshold in
+// minor units. A threshold without exact minor units becomes the largest number, which is above
+// every credit limit. So does any threshold of a company without records: its currency is unknown,
+// and an import may bring the company before the card is created.
 func checkThreshold(e *invalid.Error, field string, amount decimal.Decimal, currency string) int64 {
 	if !amount.IsPositive() {
 		e.Add(field, "INVALID", "must be more than 0")
 		return 0
 	}
+	if currency == "" {
+		return math.MaxInt64
+	}
 	minor, err := money.ToMinor(amount, currency)
-	if errors.Is(err, money.ErrTooManyDecimals) && currency != "" {
+	if errors.Is(err, money.ErrTooManyDecimals) {
 		e.Add(field, "INVALID", "must have at most %d decimals, as %s has", money.Exponent(currency), currency)
 	}
 	if err != nil {

@@ -37,9 +37,9 @@ type creation struct {
 	CreatedAt   storage.Time `bun:"created_at"`
 }
 
-// claim returns the uuid and time for the card or job of a request: new ones, or with again those
-// of the first request with the same Key. The error may be ErrKeyReused. If the transaction fails,
-// nothing is recorded.
+// claim returns the uuid and the time of the card or job that a request creates. again reports that
+// an earlier request with the same Key has created it. The error may be ErrKeyReused. If the
+// transaction fails, nothing is recorded.
 func (s *Store) claim(ctx context.Context, tx bun.Tx, once Once) (made creation, again bool, err error) {
 	made = creation{
 		KeyHash: once.Key[:], Fingerprint: once.Fingerprint[:], UUID: storage.Key(uuid.New()), CreatedAt: storage.At(s.now()),

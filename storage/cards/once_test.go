@@ -86,7 +86,7 @@ func TestOnceStoresOneJob(t *testing.T) {
 	t.Parallel()
 	cardstest.OnBoth(t, func(h *cardstest.Data) {
 		first := storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(3), once))(h)
-		h.CreateNext(now)
+		h.CreateNext()
 		h.Clock = now.Add(time.Hour)
 		if again := storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(3), once))(h); !cmp.Equal(first, again) {
 			h.Errorf("%s", cmp.Diff(first, again))

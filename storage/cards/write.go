@@ -31,10 +31,9 @@ func findPolicy(ctx context.Context, db bun.IDB, company uuid.UUID) (policy, err
 	return p, err
 }
 
-// CreateCard creates a card for an active user of the company. It returns
-// *invalid.Error, ErrUserNotFound, ErrThresholdExceedsLimit or
-// ErrKeyReused, and then has changed nothing. Done again for the same once, it
-// returns the card as it was first made; without one it makes another.
+// CreateCard creates a card for an active user of the company. A second call with the same once
+// returns the card as the first call created it. After an error nothing has changed. The error may
+// be an *invalid.Error, ErrUserNotFound, ErrThresholdExceedsLimit or ErrKeyReused.
 func (s *Store) CreateCard(ctx context.Context, company uuid.UUID, r Request, once Once) (Card, error) {
 	var row cardRow
 	err := s.db.Write(ctx, "create card", func(ctx context.Context, tx bun.Tx) error {

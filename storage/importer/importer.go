@@ -1,5 +1,4 @@
-// Package importer writes spend data, given as lines of JSON, into the database, and
-// generates sample data.
+// Package importer imports spend data from lines of JSON into the database, and generates demo data.
 package importer
 
 import (
@@ -27,9 +26,9 @@ const (
 // Importer loads spend data from lines of JSON, one object a line with a kind
 // of company, user, card, location, reimbursement or statement. A line with a
 // known uuid replaces the object in the database. Lines must come after those that they refer
-// to; a reimbursement brings its requester along, as an inactive user,
-// when no such user is known. It reads as a stream, in bounded memory. Other processes
-// may read and write meanwhile: transactions are short, with pauses between them.
+// to. If the requester of a reimbursement is no known user, the import adds an inactive user.
+// The import reads a stream in bounded memory. Other processes may read and write meanwhile:
+// transactions are short, with pauses between them.
 type Importer struct {
 	DB  *storage.DB      // required
 	Now func() time.Time // nil: the real clock
@@ -50,10 +49,9 @@ type Report struct {
 	Lines, Bytes, Imported, Refused int64
 }
 
-// Run imports until the end of r. A refused line is reported and does not stop
-// it. An error stops it; the imported lines of the report stay in the database, and the
-// import can be repeated from the start. The error may be
-// storage.ErrUnavailable.
+// Run imports all lines of r. It reports a refused line and continues. An error ends the import: the
+// imported lines of the report stay in the database, and the import can be repeated from the start.
+// The error may be storage.ErrUnavailable.
 func (i *Importer) Run(ctx context.Context, r io.Reader) (Report, error) {
 	var report Report
 	batches := make(chan *batch, 1)

@@ -63,7 +63,7 @@ func checkReferences(e *invalid.Error, field string, refs []reimbursements.Refer
 // links included.
 const maxDetail = 12 << 10
 
-// encodeDetail encodes the detail here, where the database does not wait for it.
+// encodeDetail encodes the detail before the transaction, which is shorter without this work.
 func (r *reimbursementEntry) encodeDetail(e *invalid.Error) {
 	var err error
 	if r.detail, err = json.Marshal(r.Detail); err != nil {

@@ -29,7 +29,7 @@ type known struct {
 	companies  map[storage.Key]string
 	users      map[storage.Key]storage.Key
 	statements map[monthOf]storage.Key
-	added      []row // users that the lines bring along
+	added      []row // unknown requesters, as inactive users
 }
 
 type monthOf struct {

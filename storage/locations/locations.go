@@ -53,8 +53,8 @@ func (s *Store) Get(ctx context.Context, company, id uuid.UUID) (l Location, err
 	return l, err
 }
 
-// List reads locations, the first created first and then by uuid, with
-// the number of all locations that pass the filter. With After, this number is 0.
+// List reads locations in the order of their creation and then by uuid, with the number of all
+// locations that pass the filter. With After, this number is 0.
 func (s *Store) List(ctx context.Context, f Filter) (list []Location, total int64, err error) {
 	err = s.db.Snapshot(ctx, "list locations", func(ctx context.Context, db bun.IDB) error {
 		q := storage.WhereEqual(storage.InCompany(db.NewSelect().Model(&list), f.Company), "status", f.Status)

@@ -9,7 +9,7 @@ CREATE TABLE companies (
     currency TEXT NOT NULL,
     credit_limit BIGINT NOT NULL,
     region TEXT NOT NULL,
-    reimbursements_rev BIGINT NOT NULL DEFAULT 0 -- grows with every change that a list of them can show
+    reimbursements_rev BIGINT NOT NULL DEFAULT 0 -- increases with every change of reimbursements or users
 );
 
 CREATE TABLE users (
@@ -45,7 +45,7 @@ CREATE INDEX cards_periodicity ON cards (company_uuid, periodicity, issued_at DE
 
 CREATE TABLE card_jobs (
     uuid BYTEA NOT NULL PRIMARY KEY,
-    company_uuid BYTEA NOT NULL, -- of a company without records every item fails
+    company_uuid BYTEA NOT NULL, -- may have no record in companies
     created_at BIGINT NOT NULL,
     pending INTEGER NOT NULL, -- items without an outcome
     finished_at BIGINT -- when the last item got its outcome
@@ -111,7 +111,7 @@ CREATE INDEX statements_status ON statements (company_uuid, status, year, month)
 
 -- recency is the last update's day, negated: lists are newest first and then by
 -- uuid, and with one direction for both, (recency, uuid) is one range to seek in.
--- There are no foreign keys here: the import checks them once a batch.
+-- There are no foreign keys here: the import checks the references of a whole batch at once.
 CREATE TABLE reimbursements (
     uuid BYTEA NOT NULL PRIMARY KEY,
     company_uuid BYTEA NOT NULL,
@@ -127,8 +127,8 @@ CREATE TABLE reimbursements (
     currency TEXT NOT NULL,
     detail TEXT NOT NULL -- the fields without a filter, as JSON
 );
--- This index has every filtered column: it decides filters that no other index
--- narrows well, without reading the rows.
+-- This index has every filtered column, so that a filter for which no other index
+-- is selective reads no rows of the table.
 CREATE INDEX reimbursements_recency ON reimbursements (
     company_uuid, recency, uuid, status, category, requester_uuid, creation_day, expense_day, approval_day, payment_day
 );

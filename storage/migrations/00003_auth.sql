@@ -6,14 +6,14 @@ CREATE TABLE token_keys (
     id TEXT NOT NULL PRIMARY KEY, -- the "kid"
     sealed TEXT NOT NULL,
     created_at BIGINT NOT NULL,
-    signs_from BIGINT NOT NULL -- until the next key does
+    signs_from BIGINT NOT NULL -- until signs_from of the next key
 );
 
 CREATE TABLE clients (
     id TEXT NOT NULL PRIMARY KEY,
     name TEXT NOT NULL,
-    company_uuid BYTEA, -- of any company: one that is not imported yet, too
-    scopes TEXT NOT NULL, -- a JSON array, as the certificates are
+    company_uuid BYTEA, -- may have no record in companies
+    scopes TEXT NOT NULL, -- a JSON array, like certificates
     certificates TEXT NOT NULL,
     secret_hash TEXT NOT NULL,
     old_secret_hash TEXT NOT NULL,

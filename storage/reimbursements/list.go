@@ -90,8 +90,8 @@ func (f *Filter) dayColumn() string {
 	return "+recency"
 }
 
-// page reads the rows of the page: it seeks to the day, or within a crowded day
-// to the uuids, where the page begins, and skips only what is left.
+// page reads the rows of the page. It seeks to the day on which the page begins, and within a
+// crowded day to the first byte of the uuid. It skips only the rows between there and the page.
 func (s *Store) page(ctx context.Context, db bun.IDB, f *Filter, days histogram, rows *[]reimbursementRow) error {
 	offset, size := f.Page.Offset(), int64(f.Page.Limit())
 	first, skip := days.find(offset)

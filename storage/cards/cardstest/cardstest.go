@@ -75,9 +75,9 @@ func (d *Data) WantCards(want int64) {
 }
 
 // CreateNext processes the next item. It fails the test if there is none.
-func (d *Data) CreateNext(now time.Time) cards.Item {
+func (d *Data) CreateNext() cards.Item {
 	d.Helper()
-	item, found, err := d.CreateNextCard(d.Context(), now)
+	item, found, err := d.CreateNextCard(d.Context())
 	if err != nil || !found {
 		d.Fatalf("found %v, %v", found, err)
 	}
