@@ -89,10 +89,10 @@ func (s *server) DeleteSubscriber(ctx context.Context, q *request, id gen.Subscr
 func (s *server) AddSubscriberEvent(ctx context.Context, q *request, in gen.SubscriberEventChange) (reply, error) {
 	q.auditDetail(in.Event)
 	sub, err := s.opts.Subscribers.AddEvent(ctx, q.company, in.CallbackURL, in.Event)
+	q.auditTarget(&q.company, "subscriber", sub.UUID.String())
 	if err != nil {
 		return reply{}, err
 	}
-	q.auditTarget(&q.company, "subscriber", sub.UUID.String())
 	return s.answerWith(ctx, http.StatusCreated, sub)
 }
 
@@ -108,9 +108,7 @@ func (s *server) DeleteSubscriberEvent(ctx context.Context, q *request, p gen.De
 	}
 	q.auditDetail(event)
 	sub, err := s.opts.Subscribers.RemoveEvent(ctx, q.company, callbackURL, event)
-	if err == nil {
-		q.auditTarget(&q.company, "subscriber", sub.UUID.String())
-	}
+	q.auditTarget(&q.company, "subscriber", sub.UUID.String())
 	return noContent(), err
 }
 

@@ -119,7 +119,7 @@ func moveTo(schema map[string]any, place string) {
 
 func (f *webhookFrame) webhook(t eventtype.Type) map[string]any {
 	op := maps.Clone(f.Delivery)
-	summary, _, _ := strings.Cut(t.Description, "\n")
+	summary, _, _ := strings.Cut(strings.TrimSpace(t.Description), "\n")
 	op["operationId"], op["tags"] = t.Name, []string{"Event types"}
 	op["summary"], op["description"] = summary, t.Description
 	delete(op, "security")

@@ -259,10 +259,10 @@ func TestBadCursors(t *testing.T) {
 func TestExpiredEntriesAreHiddenAndTrimmed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.New(t), func(o *audit.Options) {
-		o.Retention = time.Hour
+		o.Retention, o.MaxEntries = time.Hour, 1000
 	})
 	old := time.Now().Add(-2 * time.Hour).UnixMilli()
-	for i := range 5000 {
+	for i := range 12_000 { // more than one trim removes
 		b.at(old+int64(i), "old")
 	}
 	b.Record(entry("new", "a.b"))

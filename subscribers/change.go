@@ -123,12 +123,14 @@ func (s *Store) changeByURL(ctx context.Context, company uuid.UUID, raw string, 
 	if err != nil {
 		return Subscriber{}, err
 	}
-	return s.change(ctx, company, id, func(sub *Subscriber) error {
+	sub, err := s.change(ctx, company, id, func(sub *Subscriber) error {
 		if sub.CallbackURL != normal { // it moved since it was found
 			return ErrNotFound
 		}
 		return f(sub)
 	})
+	sub.UUID = id // also with an error, for the audit log
+	return sub, err
 }
 
 // newSecret makes a signing secret of Standard Webhooks: "whsec_" and the base64 of 32

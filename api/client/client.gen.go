@@ -1818,15 +1818,19 @@ type RetryRequest struct {
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 
 	// DryRun Count only.
-	DryRun         *bool               `json:"dryRun,omitempty"`
-	ErrorClass     *[]ErrorClass       `json:"errorClass,omitempty"`
-	Event          *[]EventName        `json:"event,omitempty"`
+	DryRun     *bool         `json:"dryRun,omitempty"`
+	ErrorClass *[]ErrorClass `json:"errorClass,omitempty"`
+	Event      *[]EventName  `json:"event,omitempty"`
+
+	// From Of the time at which the event was accepted.
 	From           *time.Time          `json:"from,omitempty"`
 	Status         *[]DeliveryStatus   `json:"status,omitempty"`
 	StatusCodeFrom *int                `json:"statusCodeFrom,omitempty"`
 	StatusCodeTo   *int                `json:"statusCodeTo,omitempty"`
 	SubscriberUUID *openapi_types.UUID `json:"subscriberUuid,omitempty"`
-	To             *time.Time          `json:"to,omitempty"`
+
+	// To Of the time at which the event was accepted.
+	To *time.Time `json:"to,omitempty"`
 }
 
 // Statement Example: {"closingDate":"2026-11-30","currency":"EUR","month":11,"statementUuid":"77b0c1d2-5e6f-4a70-8b91-a2b3c4d5e6f7","status":"OPEN","totalAmount":1834.25,"year":2026}
@@ -2265,10 +2269,10 @@ type ListDeliveriesParams struct {
 	// StatusCodeTo Only deliveries whose last attempt was answered with this status code or a lower one.
 	StatusCodeTo *StatusCodeTo `form:"statusCodeTo,omitempty" json:"statusCodeTo,omitempty"`
 
-	// From Only items of this time or later. RFC 3339, or epoch milliseconds.
+	// From Only items of events that were accepted at this time or later. RFC 3339, or epoch milliseconds.
 	From *From `form:"from,omitempty" json:"from,omitempty"`
 
-	// To Only items of this time or earlier. RFC 3339, or epoch milliseconds.
+	// To Only items of events that were accepted at this time or earlier. RFC 3339, or epoch milliseconds.
 	To *To `form:"to,omitempty" json:"to,omitempty"`
 
 	// Cursor The `nextCursor` of the page before.
@@ -2334,10 +2338,10 @@ type ListEventsParams struct {
 	// Event Only these event types.
 	Event *EventFilter `form:"event,omitempty" json:"event,omitempty"`
 
-	// From Only items of this time or later. RFC 3339, or epoch milliseconds.
+	// From Only items of events that were accepted at this time or later. RFC 3339, or epoch milliseconds.
 	From *From `form:"from,omitempty" json:"from,omitempty"`
 
-	// To Only items of this time or earlier. RFC 3339, or epoch milliseconds.
+	// To Only items of events that were accepted at this time or earlier. RFC 3339, or epoch milliseconds.
 	To *To `form:"to,omitempty" json:"to,omitempty"`
 
 	// Status Only events whose deliveries, taken together, have one of these statuses.
@@ -3600,7 +3604,7 @@ type ClientInterface interface {
 	// nothing, so several clients may read at once, each from its own position.
 	//
 	// Begin with `after=0`, or with the number of the last event that you have, and continue with `after` = `next`. So every
-	// matching event is read once, except those past their retention; `forgotten` counts these. `next` also
+	// matching event is read once, except those that are past their retention or cannot be read; `forgotten` counts these. `next` also
 	// moves past events that do not match. While `more` is true, read on at once, also after an empty page: a page
 	// ends at `limit` events, at 4 MiB, or after about 1,000 examined events. When `more` is false, send `wait`: the
 	// answer then comes with the next matching event, or at the end of that time. At most 16 requests of a company may wait
@@ -5061,7 +5065,7 @@ func (c *Client) UpdateSubscriber(ctx context.Context, uuid SubscriberPath, para
 // nothing, so several clients may read at once, each from its own position.
 //
 // Begin with `after=0`, or with the number of the last event that you have, and continue with `after` = `next`. So every
-// matching event is read once, except those past their retention; `forgotten` counts these. `next` also
+// matching event is read once, except those that are past their retention or cannot be read; `forgotten` counts these. `next` also
 // moves past events that do not match. While `more` is true, read on at once, also after an empty page: a page
 // ends at `limit` events, at 4 MiB, or after about 1,000 examined events. When `more` is false, send `wait`: the
 // answer then comes with the next matching event, or at the end of that time. At most 16 requests of a company may wait
@@ -11629,7 +11633,7 @@ type ClientWithResponsesInterface interface {
 	// nothing, so several clients may read at once, each from its own position.
 	//
 	// Begin with `after=0`, or with the number of the last event that you have, and continue with `after` = `next`. So every
-	// matching event is read once, except those past their retention; `forgotten` counts these. `next` also
+	// matching event is read once, except those that are past their retention or cannot be read; `forgotten` counts these. `next` also
 	// moves past events that do not match. While `more` is true, read on at once, also after an empty page: a page
 	// ends at `limit` events, at 4 MiB, or after about 1,000 examined events. When `more` is false, send `wait`: the
 	// answer then comes with the next matching event, or at the end of that time. At most 16 requests of a company may wait
@@ -15169,7 +15173,7 @@ func (c *ClientWithResponses) UpdateSubscriberWithResponse(ctx context.Context, 
 // nothing, so several clients may read at once, each from its own position.
 //
 // Begin with `after=0`, or with the number of the last event that you have, and continue with `after` = `next`. So every
-// matching event is read once, except those past their retention; `forgotten` counts these. `next` also
+// matching event is read once, except those that are past their retention or cannot be read; `forgotten` counts these. `next` also
 // moves past events that do not match. While `more` is true, read on at once, also after an empty page: a page
 // ends at `limit` events, at 4 MiB, or after about 1,000 examined events. When `more` is false, send `wait`: the
 // answer then comes with the next matching event, or at the end of that time. At most 16 requests of a company may wait

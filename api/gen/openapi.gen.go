@@ -1910,15 +1910,19 @@ type RetryRequest struct {
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 
 	// DryRun Count only.
-	DryRun         *bool               `json:"dryRun,omitempty"`
-	ErrorClass     []ErrorClass        `json:"errorClass,omitempty"`
-	Event          []EventName         `json:"event,omitempty"`
+	DryRun     *bool        `json:"dryRun,omitempty"`
+	ErrorClass []ErrorClass `json:"errorClass,omitempty"`
+	Event      []EventName  `json:"event,omitempty"`
+
+	// From Of the time at which the event was accepted.
 	From           *time.Time          `json:"from,omitempty"`
 	Status         []DeliveryStatus    `json:"status,omitempty"`
 	StatusCodeFrom *int                `json:"statusCodeFrom,omitempty"`
 	StatusCodeTo   *int                `json:"statusCodeTo,omitempty"`
 	SubscriberUUID *openapi_types.UUID `json:"subscriberUuid,omitempty"`
-	To             *time.Time          `json:"to,omitempty"`
+
+	// To Of the time at which the event was accepted.
+	To *time.Time `json:"to,omitempty"`
 }
 
 // Statement Example: {"closingDate":"2026-11-30","currency":"EUR","month":11,"statementUuid":"77b0c1d2-5e6f-4a70-8b91-a2b3c4d5e6f7","status":"OPEN","totalAmount":1834.25,"year":2026}
@@ -2412,10 +2416,10 @@ type ListDeliveriesParams struct {
 	// StatusCodeTo Only deliveries whose last attempt was answered with this status code or a lower one.
 	StatusCodeTo *StatusCodeTo `form:"statusCodeTo,omitempty" json:"statusCodeTo,omitempty"`
 
-	// From Only items of this time or later. RFC 3339, or epoch milliseconds.
+	// From Only items of events that were accepted at this time or later. RFC 3339, or epoch milliseconds.
 	From *From `form:"from,omitempty" json:"from,omitempty"`
 
-	// To Only items of this time or earlier. RFC 3339, or epoch milliseconds.
+	// To Only items of events that were accepted at this time or earlier. RFC 3339, or epoch milliseconds.
 	To *To `form:"to,omitempty" json:"to,omitempty"`
 
 	// Cursor The `nextCursor` of the page before.
@@ -2481,10 +2485,10 @@ type ListEventsParams struct {
 	// Event Only these event types.
 	Event *EventFilter `form:"event,omitempty" json:"event,omitempty"`
 
-	// From Only items of this time or later. RFC 3339, or epoch milliseconds.
+	// From Only items of events that were accepted at this time or later. RFC 3339, or epoch milliseconds.
 	From *From `form:"from,omitempty" json:"from,omitempty"`
 
-	// To Only items of this time or earlier. RFC 3339, or epoch milliseconds.
+	// To Only items of events that were accepted at this time or earlier. RFC 3339, or epoch milliseconds.
 	To *To `form:"to,omitempty" json:"to,omitempty"`
 
 	// Status Only events whose deliveries, taken together, have one of these statuses.

@@ -357,7 +357,7 @@ func (d *doctor) work(ctx context.Context) {
 			"no replica serves work that is overdue by %v", waiting.OldestDue.Round(time.Second))
 	}
 	if waiting.Quarantined > 0 {
-		d.warn("list them with 'spendhook quarantine list'; retry or drop each", "%d events or deliveries are in the quarantine", waiting.Quarantined)
+		d.warn("list them with 'spendhook quarantine list'; retry or drop each", "%d events, deliveries or subscribers are in the quarantine", waiting.Quarantined)
 	}
 	for _, c := range waiting.Largest {
 		if float64(c.Pending) >= nearlyFull*float64(d.cfg.Limits.CompanyBacklog) {

@@ -104,8 +104,11 @@ func (c *serveCmd) greet(ctx context.Context, d *daemon, term *stdio) error {
 		return nil
 	}
 	token, err := d.developerToken()
-	if err != nil {
+	switch {
+	case err != nil && c.Demo:
 		return err
+	case err != nil: // on a first start, the database may be down
+		token = "none, because of an error: " + err.Error()
 	}
 	link, err := d.developerLink(ctx)
 	if err != nil { // the shard of the console's keys may be down

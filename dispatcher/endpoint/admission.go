@@ -28,7 +28,7 @@ const (
 
 	freePerAttempt = 32 // free places per attempt in flight that an endpoint may have
 	reservedShare  = 8  // the last 1/8 of all places is assigned one by one
-	worthClaiming  = 25 // a company that was passed by may claim again when it may claim this many
+	worthClaiming  = 25 // a company that was skipped may claim again when it may claim this many
 )
 
 // Options configure an Admission. All but Places and MaxEndpoints are required.
@@ -97,8 +97,8 @@ type Counts struct {
 }
 
 // Admission shares a replica's memory and attempts among companies and
-// endpoints. No call blocks, and each but Holding takes constant time
-// (Leave: for each delivery decided and company named). Safe for concurrent use.
+// endpoints. No call blocks. Each but Holding takes constant time for each delivery that it decides on
+// and each company that it returns. Safe for concurrent use.
 type Admission struct {
 	o Options
 

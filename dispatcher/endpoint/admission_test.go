@@ -480,7 +480,7 @@ func TestAPassedCompanyIsNamedOnce(t *testing.T) {
 	}
 }
 
-// A company that was passed by waits for a Leave: when memory is empty, no further Leave would name it.
+// A company that was skipped waits for a Leave: when memory is empty, no further Leave would name it.
 func TestTheLastLeaveNamesAllPassedCompanies(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 8})
@@ -540,7 +540,7 @@ func TestOutcomesLeaveTheLastEighth(t *testing.T) {
 	f.wantForgotten(0)
 }
 
-// A company that was passed by that still holds its share does not block those behind it.
+// A company that was skipped that still holds its share does not block those behind it.
 func TestPassedCompaniesAreCheckedInTurn(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 64})
@@ -557,7 +557,7 @@ func TestPassedCompaniesAreCheckedInTurn(t *testing.T) {
 func (f *fixture) wantForgotten(endpoints int) {
 	f.t.Helper()
 	if len(f.companies) != 0 || len(f.holding)+f.passed.Len() != 0 {
-		f.t.Errorf("%d companies remembered, %d hold, %d passed by", len(f.companies), len(f.holding), f.passed.Len())
+		f.t.Errorf("%d companies remembered, %d hold, %d skipped", len(f.companies), len(f.holding), f.passed.Len())
 	}
 	if len(f.endpoints) > endpoints {
 		f.t.Errorf("%d endpoints remembered, want %d", len(f.endpoints), endpoints)
@@ -580,7 +580,7 @@ func TestIdleCompaniesAndEndpointsAreForgotten(t *testing.T) {
 		f.Passed(id(n))
 	}
 	if len(f.companies) != 5 || len(f.holding) != 2 || f.passed.Len() != 3 {
-		t.Errorf("%d companies remembered, %d hold, %d passed by", len(f.companies), len(f.holding), f.passed.Len())
+		t.Errorf("%d companies remembered, %d hold, %d skipped", len(f.companies), len(f.holding), f.passed.Len())
 	}
 	if len(f.endpoints) != 3 || f.endpoints[id(1)] == nil || f.endpoints[id(2)] == nil {
 		t.Errorf("endpoints in use are forgotten: %d remembered", len(f.endpoints))

@@ -23,8 +23,9 @@ type endpoint struct {
 	openUntil time.Time // when the endpoint queue may probe the endpoint, while the breaker is open
 }
 
-// isOpen reports whether the breaker of an endpoint is open. While it is, all direct deliveries overflow,
-// and one delivery of the endpoint queue at a time is attempted. The first answer closes the breaker.
+// isOpen reports whether the breaker of an endpoint is open. While it is, all direct deliveries overflow.
+// The endpoint queue makes one attempt at a time once a direct delivery has overflowed, or once
+// BreakerFailures of its own attempts have failed. The first answer closes the breaker.
 func (a *Admission) isOpen(e *endpoint) bool { return e.failures >= a.o.BreakerFailures }
 
 // learn applies the result of an attempt to latency and breaker. A failure keeps an open breaker open for

@@ -44,7 +44,7 @@ type model struct {
 	extra    [modelCompanies]int // of the outcomes, those without a place
 	failing  [modelEndpoints]bool
 	last     [modelCompanies]bool // the company's last outcome was unreachable
-	unnamed  map[uuid.UUID]bool   // companies that were passed by
+	unnamed  map[uuid.UUID]bool   // companies that were skipped
 }
 
 func newModel(t *rapid.T) *model {
@@ -257,7 +257,7 @@ func (m *model) leaveAt(t *rapid.T, i int, r Result) {
 func (m *model) named(t *rapid.T, again []uuid.UUID) {
 	for _, company := range again {
 		if !m.unnamed[company] || m.Free(company) == 0 {
-			t.Fatalf("named: company %v, passed by %v, %d free", company, m.unnamed[company], m.Free(company))
+			t.Fatalf("named: company %v, skipped %v, %d free", company, m.unnamed[company], m.Free(company))
 		}
 		delete(m.unnamed, company)
 	}
@@ -351,7 +351,7 @@ func (m *model) check(t *rapid.T) {
 	}
 }
 
-// drain ends all attempts and checks that no delivery waits and no company stays passed by.
+// drain ends all attempts and checks that no delivery waits and no company stays skipped.
 func (m *model) drain(t *rapid.T) {
 	for len(m.started) > 0 {
 		m.leaveAt(t, 0, answered)
@@ -370,10 +370,10 @@ func (m *model) drain(t *rapid.T) {
 		return
 	}
 	if len(m.unnamed) > 0 {
-		t.Fatalf("passed by and never named: %v", m.unnamed)
+		t.Fatalf("skipped and never named: %v", m.unnamed)
 	}
 	if len(m.holding) != 0 || m.passed.Len() != 0 || len(m.hosts) != 0 {
-		t.Fatalf("%d companies hold, %d are passed by", len(m.holding), m.passed.Len())
+		t.Fatalf("%d companies hold, %d are skipped", len(m.holding), m.passed.Len())
 	}
 }
 

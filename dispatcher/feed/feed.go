@@ -69,9 +69,10 @@ type Page struct {
 
 // What one page of a feed may cost.
 const (
-	maxEvents  = 1000     // events that a page covers, approximately
-	maxRead    = 16 << 20 // bytes of events that are read, approximately
-	batchBytes = 1 << 20  // bytes of events that are read together, approximately
+	maxEvents   = 1000     // events that a page covers, approximately
+	maxRead     = 16 << 20 // bytes of events that are read, approximately
+	batchBytes  = 1 << 20  // bytes of events that are read together, approximately
+	batchEvents = 100      // events that are read together
 )
 
 // Read reads the events of a company in the order of their numbers, as the subscriber
@@ -128,7 +129,7 @@ func (f *page) take(ctx context.Context, part sequence.Page) error {
 		sizes[i] = e.Bytes
 	}
 	for len(part.Events) > 0 {
-		n := history.Fitting(sizes, batchBytes)
+		n := min(history.Fitting(sizes, batchBytes), batchEvents)
 		stored, err := f.load(ctx, part.Events[:n])
 		if err != nil {
 			return err

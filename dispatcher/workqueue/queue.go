@@ -1,5 +1,5 @@
 // Package workqueue claims the work of all companies for replicas: events of ready
-// queues, deliveries of endpoint queues, and jobs. It knows only their ids, not their records.
+// queues, deliveries of endpoint queues, and jobs. It does not decode their records.
 //
 // Work is in exactly one place: a ready queue, an endpoint queue, a job list, the note
 // of one replica, or the quarantine, and every move is one script. Companies are served in turn

@@ -58,7 +58,7 @@ func (q *Queue) serve(partitions []int) {
 
 // enqueue queues partitions at their shards. It returns them by shard if they will be served.
 func (q *Queue) enqueue(partitions []int) map[*shard][]int {
-	groups, _ := partition.ByShard(q.ctx, q.opts.Client, partitions, partition.Prefix) // without a shard the claims fail with the reason
+	groups, _ := partition.ByShard(q.ctx, q.opts.Client, partitions, partition.Prefix) // without a shard they wait for their owner
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.refused.Load() != nil {

@@ -112,7 +112,7 @@ func (l *Limiter) Take(ctx context.Context, limit Limit, key string, n int) Deci
 	defer b.Unlock()
 	now, need := l.now(), n-b.held
 	switch {
-	case ctx.Err() != nil:
+	case n > 0 && ctx.Err() != nil:
 		return b.refused(limit, now, n, l.LeaseTimeout)
 	case need <= 0:
 		b.held -= n

@@ -512,6 +512,9 @@ func TestACancelledRequestTakesNothing(t *testing.T) {
 		if l.Take(ctx, slow, "acme", 1).OK {
 			t.Error("admitted")
 		}
+		if !l.Take(ctx, slow, "acme", 0).OK {
+			t.Error("no token was refused")
+		}
 	})
 	close(gate)
 	group.Wait()

@@ -22,7 +22,7 @@ var deliveryTable = table{
 type deliveryCmd struct {
 	group
 
-	List  deliveryListCmd  `cmd:"" help:"List deliveries, the newest first." example:"spendhook delivery list --status DEAD --since 2h --all"`
+	List  deliveryListCmd  `cmd:"" help:"List deliveries, the newest first." example:"spendhook delivery list --status DEAD --since 7d --all"`
 	Get   deliveryGetCmd   `cmd:"" help:"Show a delivery with its attempts." example:"spendhook delivery get pay-4711.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
 	Retry deliveryRetryCmd `cmd:"" help:"Retry a delivery now, or all deliveries that match filters." example:"spendhook delivery retry pay-4711.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
 }
@@ -36,8 +36,8 @@ type deliveryFilters struct {
 	ErrorClass     []string   `help:"${only} whose last attempt ended with this error, such as timeout, connect, tls or http_5xx; may repeat."`
 	StatusCodeFrom *int       `help:"${only} whose last attempt was answered with this status code or above."`
 	StatusCodeTo   *int       `help:"${only} whose last attempt was answered with this status code or below."`
-	From           *moment    `name:"since" aliases:"from" help:"Start of the time range: a time, or how long ago (2h, 3d)."`
-	To             *moment    `name:"until" aliases:"to" help:"End of the time range: a time, or how long ago (2h, 3d)."`
+	From           *moment    `name:"since" aliases:"from" help:"Events accepted since this time, or since this long ago (2h, 3d)."`
+	To             *moment    `name:"until" aliases:"to" help:"Events accepted until this time, or until this long ago (2h, 3d)."`
 }
 
 type deliveryListCmd struct {

@@ -14,14 +14,14 @@ import (
 type quarantineCmd struct {
 	group
 
-	List  quarantineListCmd  `cmd:"" help:"List events and deliveries that could not be read." example:"spendhook quarantine list --all"`
+	List  quarantineListCmd  `cmd:"" help:"List events, deliveries and subscribers that could not be read." example:"spendhook quarantine list --all"`
 	Retry quarantineRetryCmd `cmd:"" help:"Release an entry: try to deliver it again." example:"spendhook quarantine retry pay-4711 --company-uuid 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11"`
 	Drop  quarantineDropCmd  `cmd:"" help:"Drop an entry for good." example:"spendhook quarantine drop pay-4711 --company-uuid 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --yes"`
 }
 
 type quarantineListCmd struct{ listFlags }
 
-// Run lists the quarantined events and deliveries.
+// Run lists the entries of the quarantine.
 func (c *quarantineListCmd) Run(ctx context.Context, s *session) error {
 	t := table{{"ID", "id"}, {"COMPANY", "companyUuid"}, {"QUARANTINED", "quarantinedAt"}}
 	return s.list(ctx, c.listFlags, t, pages(s, s.ListQuarantine))
@@ -29,7 +29,7 @@ func (c *quarantineListCmd) Run(ctx context.Context, s *session) error {
 
 type quarantineRetryCmd struct {
 	confirmation
-	ID string `arg:"" name:"id" help:"Id of the event or delivery."`
+	ID string `arg:"" name:"id" help:"Id of the entry: of an event or a delivery, or a dot and the UUID of a subscriber."`
 }
 
 // Run releases the entry.
@@ -42,12 +42,12 @@ func (c *quarantineRetryCmd) Run(ctx context.Context, s *session) error {
 
 type quarantineDropCmd struct {
 	confirmation
-	ID string `arg:"" name:"id" help:"Id of the event or delivery."`
+	ID string `arg:"" name:"id" help:"Id of the entry: of an event or a delivery, or a dot and the UUID of a subscriber."`
 }
 
 // Run drops the entry.
 func (c *quarantineDropCmd) Run(ctx context.Context, s *session) error {
-	if err := s.confirm(c.confirmation, "Drop %s? It will never be delivered.", c.ID); err != nil {
+	if err := s.confirm(c.confirmation, "Drop %s? An event or a delivery is never sent then; a subscriber (its id begins with a dot) is deleted.", c.ID); err != nil {
 		return err
 	}
 	resp, err := s.DropQuarantined(ctx, c.ID, fields[client.DropQuarantinedParams](s))

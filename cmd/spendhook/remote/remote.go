@@ -26,7 +26,7 @@ type Commands struct {
 	Location       locationCmd       `cmd:"" help:"List locations: cost centers, offices, departments and teams."`
 	Statement      statementCmd      `cmd:"" help:"Show billing statements."`
 	Certificate    certificateCmd    `cmd:"" help:"Manage the client certificate that is presented to receivers."`
-	Quarantine     quarantineCmd     `cmd:"" help:"Manage quarantined events and deliveries (scope operator)."`
+	Quarantine     quarantineCmd     `cmd:"" help:"Manage quarantined events, deliveries and subscribers (scope operator)."`
 	OAuthClient    oauthClientCmd    `cmd:"" name:"oauth-client" help:"Manage OAuth clients over the API (scopes operator and platform)."`
 	ConsoleSession consoleSessionCmd `cmd:"" help:"List and end sessions of the web console."`
 	Audit          auditCmd          `cmd:"" help:"Read the audit log (scope operator)."`

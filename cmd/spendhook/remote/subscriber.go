@@ -26,7 +26,7 @@ type subscriberCmd struct {
 	Test         subscriberTestCmd    `cmd:"" help:"Send a signed test delivery, and show its result." example:"spendhook subscriber test 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
 	FilterTest   subscriberFilterCmd  `cmd:"" help:"Test a filter expression on accepted events." example:"spendhook subscriber filter-test 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --filter 'decimal(metadata.amount) >= decimal(\"100\")'"`
 	Stats        subscriberStatsCmd   `cmd:"" help:"Show delivery counts of a subscriber." example:"spendhook subscriber stats 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
-	Recover      subscriberRecoverCmd `cmd:"" help:"Deliver events again that failed or were never sent." example:"spendhook subscriber recover 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --since 24h --wait"`
+	Recover      subscriberRecoverCmd `cmd:"" help:"Deliver events again that failed or were never sent." example:"spendhook subscriber recover 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --since 5d --wait"`
 	Delete       subscriberDeleteCmd  `cmd:"" help:"Delete a subscriber, and cancel its pending deliveries." example:"spendhook subscriber delete 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --yes"`
 }
 
