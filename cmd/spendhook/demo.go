@@ -37,6 +37,17 @@ func (d *daemon) developerToken() (string, error) {
 	}, time.Now())
 }
 
+// firstDeveloperToken waits up to 30 s for the database: on a first start no token can be signed before.
+func (d *daemon) firstDeveloperToken(ctx context.Context) (token string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	err = pause.Until(ctx, 100*time.Millisecond, func() error {
+		token, err = d.developerToken()
+		return err
+	}, func(error) { _ = d.keys.Sync(ctx) })
+	return token, err
+}
+
 var developerScopes = append([]string{auth.ScopeOperator}, companyScopes...)
 
 // companyScopes are all that a client of one company may have.

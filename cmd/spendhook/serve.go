@@ -103,11 +103,11 @@ func (c *serveCmd) greet(ctx context.Context, d *daemon, term *stdio) error {
 	if !d.cfg.Dev {
 		return nil
 	}
-	token, err := d.developerToken()
+	token, err := d.firstDeveloperToken(ctx)
 	switch {
 	case err != nil && c.Demo:
 		return err
-	case err != nil: // on a first start, the database may be down
+	case err != nil:
 		token = "none, because of an error: " + err.Error()
 	}
 	link, err := d.developerLink(ctx)

@@ -185,7 +185,9 @@ func TestReleaseOfAShardDoesNotWaitForAnother(t *testing.T) {
 	b.accept(hung, "a")
 	b.accept(other, "b")
 	k := &taker{others: 100}
-	q := start(t, client, k, nil)
+	q := start(t, client, k, func(o *workqueue.Options) {
+		o.HeartbeatEvery, o.ServiceEvery = time.Hour, time.Hour // Release waits for a heartbeat that hangs
+	})
 	q.Kick(partition.Of(hung), partition.Of(other))
 	eventually(t, "the events are claimed", func() bool { return len(k.events()) == 2 })
 	q.StopClaiming(t.Context())
