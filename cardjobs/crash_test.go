@@ -4,9 +4,12 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,9 +28,11 @@ const (
 	childURL    = "CARDJOBS_TEST_REDIS"
 	childSQL    = "CARDJOBS_TEST_POSTGRES"
 	childSQLite = "CARDJOBS_TEST_SQLITE"
+	childLimit  = "CARDJOBS_TEST_LIMIT"
 )
 
-// runChild works until it is killed.
+// runChild works until it is killed. After about childLimit events its workers block, so that it
+// cannot finish the job before a late kill.
 func runChild() {
 	store, err := storage.Open(storage.Options{URL: os.Getenv(childSQL), DataDir: os.Getenv(childSQLite), Timeout: 20 * time.Second})
 	if err == nil {
@@ -35,9 +40,17 @@ func runChild() {
 	}
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: os.Getenv(childURL)})
 	if err == nil {
+		limit, _ := strconv.ParseInt(os.Getenv(childLimit), 10, 64)
+		accept := newPublisher(client).Accept
+		var published atomic.Int64
 		New(Options{
 			Store: cards.New(store, nil), Every: 50 * time.Millisecond,
-			Publish: newPublisher(client).Accept,
+			Publish: func(ctx context.Context, batch []events.Event) ([]publish.Result, error) {
+				if published.Add(int64(len(batch))) > limit {
+					select {}
+				}
+				return accept(ctx, batch)
+			},
 		}).Start(context.Background())
 	}
 	if err != nil {
@@ -48,11 +61,13 @@ func runChild() {
 	select {}
 }
 
-// child starts a replica in its own process and returns a function that kills it.
-func (h *harness) child() (kill func()) {
+// child starts a replica in its own process and returns a function that kills it. The replica
+// blocks after about limit events.
+func (h *harness) child(limit int) (kill func()) {
 	h.t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childURL+"="+h.server.Socket(), childSQL+"="+h.options.URL, childSQLite+"="+h.options.DataDir)
+	cmd.Env = append(os.Environ(), childURL+"="+h.server.Socket(), childSQL+"="+h.options.URL, childSQLite+"="+h.options.DataDir,
+		childLimit+"="+strconv.Itoa(limit))
 	cmd.Stderr = os.Stderr
 	out := storagetest.Must(cmd.StdoutPipe())(h.t)
 	if err := cmd.Start(); err != nil {
@@ -74,14 +89,14 @@ func TestBulkOf500With50DoomedThroughFiveKills(t *testing.T) {
 	onBoth(t, func(h *harness) {
 		job := h.replica(nil).submit(requests(500))
 		for i := range 5 {
-			kill := h.child()
+			kill := h.child(60)
 			h.wantFinished(job.UUID, h.finished(job.UUID)+10)
 			kill()
 			if n := h.finished(job.UUID); n == 500 {
 				h.t.Errorf("kill %d came after the job had ended", i+1)
 			}
 		}
-		h.child()
+		h.child(math.MaxInt)
 		h.wantDone(job.UUID)
 	})
 }
