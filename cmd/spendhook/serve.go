@@ -65,7 +65,6 @@ func (c *serveCmd) Run(ctx context.Context, term *stdio) error {
 	keepFilesPrivate()
 	ctx, restore := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer restore()
-	tuneGC()
 	context.AfterFunc(ctx, restore) // a second signal ends the process
 	level := new(slog.LevelVar)
 	level.Set(logLevel(cfg.Log))
