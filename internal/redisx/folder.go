@@ -12,6 +12,7 @@ import (
 )
 
 const (
+	socketName    = "redis.sock"
 	maxSocketPath = 100 // the kernel's limit is 104 to 108 bytes
 	lockTimeout   = 5 * time.Second
 )
@@ -48,16 +49,20 @@ func openFolder(ctx context.Context, dir string) (*folder, error) {
 	return f, nil
 }
 
+// placeSocket chooses the path of the socket. When the folder's path is too long for one, the folder
+// has a link to the socket.
 func (f *folder) placeSocket() (err error) {
-	f.socket = filepath.Join(f.dir, "redis.sock")
-	if len(f.socket) <= maxSocketPath {
+	inDir := filepath.Join(f.dir, socketName)
+	_ = os.Remove(inDir) // of a dead server
+	f.socket = inDir
+	if len(inDir) <= maxSocketPath {
 		return nil
 	}
 	if f.temp, err = os.MkdirTemp("", "spendhook-"); err != nil {
 		return fmt.Errorf("make a folder for the socket: %w", err)
 	}
-	f.socket = filepath.Join(f.temp, "redis.sock")
-	return nil
+	f.socket = filepath.Join(f.temp, socketName)
+	return os.Symlink(f.socket, inDir)
 }
 
 func (f *folder) close() error {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 
@@ -96,7 +97,11 @@ func attach(ctx context.Context, dataDir string) *Redis {
 	if err != nil {
 		return nil
 	}
-	client := dial(&redis.UniversalOptions{Addrs: []string{filepath.Join(dir, folderName, "redis.sock")}})
+	socket := filepath.Join(dir, folderName, socketName)
+	if target, err := os.Readlink(socket); err == nil {
+		socket = target // see placeSocket
+	}
+	client := dial(&redis.UniversalOptions{Addrs: []string{socket}})
 	if client.Ping(ctx).Err() != nil {
 		client.Close()
 		return nil

@@ -186,24 +186,19 @@ func TestDataDirIsForOneDaemon(t *testing.T) {
 }
 
 // A command beside the daemon uses the daemon's server, also when the data directory is named by a relative
-// path, as by default.
+// path, as by default, and when its path is too long for a socket.
 func TestCommandUsesTheServerOfTheDaemon(t *testing.T) {
 	t.Chdir(t.TempDir())
-	dir := filepath.Join(".", "data")
-	r := open(t, redisx.Options{DataDir: dir})
-	defer closeIt(t, r)
-	setK(t, r.Client())
-	beside := open(t, redisx.Options{DataDir: dir, Attach: true})
-	defer closeIt(t, beside)
-	if got := beside.Client().Get(t.Context(), "k").Val(); got != "v" {
-		t.Errorf("k = %q, want v", got)
+	for _, dir := range []string{"data", strings.Repeat("long/", 25)} {
+		r := open(t, redisx.Options{DataDir: dir})
+		defer closeIt(t, r)
+		setK(t, r.Client())
+		beside := open(t, redisx.Options{DataDir: dir, Attach: true})
+		defer closeIt(t, beside)
+		if got := beside.Client().Get(t.Context(), "k").Val(); got != "v" {
+			t.Errorf("%s: k = %q, want v", dir, got)
+		}
 	}
-}
-
-func TestLongDataDir(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), strings.Repeat("long/", 25))
-	closeIt(t, open(t, redisx.Options{DataDir: dir}))
 }
 
 func TestBrokenDataIsAnErrorThatSaysSo(t *testing.T) {
