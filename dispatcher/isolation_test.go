@@ -179,6 +179,33 @@ func TestOpenBreakerLetsOneProbeThroughInEachPause(t *testing.T) {
 	h.settled()
 }
 
+// A breaker that is open on one of two replicas closes once the endpoint answers, although the other
+// replica delivers too. Each event is delivered.
+func TestBreakerThatIsOpenOnOneReplicaCloses(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	adjust := func(o *Options) {
+		patient(o)
+		o.BreakerFailures, o.BreakerPause = 3, 50*time.Millisecond
+	}
+	h, other := build(t, client, adjust), build(t, client, adjust)
+	f := &failing{}
+	sub := h.subscribe(receive(t, f.answer).URL)
+	h.start()
+	ids := h.emit(20)
+	eventually(t, func() bool { return h.admission.Counts().Open == 1 }, "the breaker opens")
+	other.start()
+	f.repaired.Store(true)
+	eventually(t, func() bool {
+		id := h.emit(1)
+		h.reachAll(id, sub, delivery.StatusDelivered)
+		ids = append(ids, id...)
+		return h.admission.Counts().Open == 0
+	}, "the breaker closes")
+	h.reachAll(ids, sub, delivery.StatusDelivered)
+	h.settled()
+}
+
 // companyAt returns a company of a server.
 func companyAt(t *testing.T, client redis.UniversalClient, server *redistest.Server) uuid.UUID {
 	t.Helper()
