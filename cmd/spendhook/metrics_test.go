@@ -68,15 +68,15 @@ func metricsText(metrics map[string]*shownMetric) string {
 	var b strings.Builder
 	b.WriteString(`# Metrics
 
-What ` + "`/metrics`" + ` of the admin listener shows, beside the usual ` + "`go_*` and `process_*`" + `. This page is written by
+This page lists what ` + "`/metrics`" + ` of the admin listener exports, except the usual ` + "`go_*` and `process_*`" + `. It is written by
 ` + "`make generate`" + `. [deploy/monitoring](../deploy/monitoring) has rules, alerts and dashboards on these metrics.
 
 - A histogram has the series ` + "`_bucket`, `_sum` and `_count`" + `.
-- What all replicas share is shown only by the owner of its partition, so ` + "`sum()`" + ` over the replicas is right. For a moment
-  after an owner has changed it may be counted twice or not at all.
+- A value that all replicas share is exported only by the owner of its partition, so ` + "`sum()`" + ` over the replicas is right. For
+  a moment after the owner has changed, the value may be counted twice or not at all.
 - While a shard of a Cluster is unavailable, ` + "`spendhook_redis_up`" + ` is 0. Pending events, oldest due work, quarantine, dead letters
-  and company backlogs then keep the last figures of this shard and follow the other shards. A replica that was started
-  since then counts nothing of the shard.
+  and company backlogs then include the last figures of this shard and current figures of the others. A replica that was
+  started since then does not count the shard.
 - For Redis's memory take ` + "`max()`" + ` over the replicas.
 - Only ` + "`spendhook_company_backlog`" + ` has companies as label values, at most ` + "`metrics.top_companies`" + ` for each replica.
 
