@@ -66,8 +66,8 @@ func (w *work) queueReason(what endpoint.Decision) string {
 const maxEndpointPause = 15 * time.Minute
 
 // attempt POSTs one delivery and queues the outcome for the recorder. The outcome has a place in
-// memory until it is recorded: attempts that are sent but not recorded are repeated after a
-// crash, and the places bound their number.
+// memory until it is recorded. A crash repeats the attempts without a recorded outcome, so the
+// places bound the number of repeats.
 func (d *Dispatcher) attempt(w *work) {
 	waited := d.metrics.waited(w, d.opts.Now())
 	res := attempt.Result{Class: attempt.ClassAborted}
