@@ -14,22 +14,21 @@ type endpoint struct {
 	waiting  []*Delivery // first come, first served; none while the breaker is open
 	failing  bool        // unreachable at the last attempt
 	latency  time.Duration
-	// progressAt is when the last attempt ended, or the first began.
-	progressAt time.Time
-	// pausedUntil is when the pause ends that the receiver asked for.
-	pausedUntil time.Time
+	// progressAt is when the last attempt ended; before that, when the first attempt began.
+	progressAt  time.Time
+	pausedUntil time.Time // end of the pause that the receiver asked for
 
 	failures  int       // unreachable attempts in a row; the breaker is open from BreakerFailures on
 	openUntil time.Time // when the endpoint queue may probe the endpoint, while the breaker is open
 }
 
-// isOpen reports whether the breaker of an endpoint is open. While it is, all direct deliveries overflow.
-// The endpoint queue makes one attempt at a time once a direct delivery has overflowed, or once
-// BreakerFailures of its own attempts have failed. The first answer closes the breaker.
+// isOpen reports whether the breaker of an endpoint is open. An open breaker makes all direct deliveries
+// overflow. The endpoint queue has its own breaker: it makes one attempt at a time once a direct delivery
+// has overflowed, or once BreakerFailures of its own attempts have failed. The first answer closes both.
 func (a *Admission) isOpen(e *endpoint) bool { return e.failures >= a.o.BreakerFailures }
 
-// learn applies the result of an attempt to latency and breaker. A failure keeps an open breaker open for
-// another pause.
+// learn applies the result of an attempt to latency and breaker. A failure extends an open breaker by
+// another BreakerPause.
 func (a *Admission) learn(e *endpoint, r Result) {
 	e.progressAt = a.o.Now()
 	if r.NotCounted {
