@@ -17,6 +17,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
+	"spendhook/events/layout"
 	"spendhook/events/operational"
 	"spendhook/internal/partition"
 	"spendhook/internal/script"
@@ -51,12 +52,8 @@ func New(o Options) *Store {
 	return &Store{client: o.Client, opts: o}
 }
 
-// Additions to the retention in Redis, so that no event (with its id) expires within the retention, and
-// no delivery before its event.
-const (
-	deliverySlack = 15 * time.Minute
-	eventSlack    = 10 * time.Minute
-)
+// deliverySlack is how much longer than the retention a delivery is kept: longer than its event.
+const deliverySlack = layout.Grace + 5*time.Minute
 
 // Reach says whether an attempt reached its endpoint.
 type Reach int
@@ -174,7 +171,7 @@ func (s *Store) Record(ctx context.Context, now time.Time, replica string, write
 }
 
 // keepEvent is how many ms an event is kept after it was accepted.
-func (s *Store) keepEvent() int64 { return (s.opts.Policy.Retention + eventSlack).Milliseconds() }
+func (s *Store) keepEvent() int64 { return (s.opts.Policy.Retention + layout.Grace).Milliseconds() }
 
 func (s *Store) recordCall(writes []Write, group []int, now time.Time, replica string) *script.Call {
 	p := s.opts.Policy
