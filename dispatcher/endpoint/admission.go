@@ -151,7 +151,8 @@ func (a *Admission) enter(d *Delivery) (decision Decision, at time.Time, overflo
 	case Wait:
 		a.hold(c)
 		if d.Queued {
-			a.waitForHost(d)
+			h := a.hosts[keyOf(d)]
+			h.waiting = append(h.waiting, d)
 		} else {
 			e.waiting = append(e.waiting, d)
 		}

@@ -38,7 +38,10 @@ func (a *Admission) learn(e *endpoint, r Result) {
 		e.pausedUntil = a.o.Now().Add(r.Pause)
 	}
 	e.failing = r.Unreachable
-	e.observe(r.Latency)
+	if e.latency == 0 {
+		e.latency = r.Latency
+	}
+	e.latency += (r.Latency - e.latency) / ewmaWeight
 	if a.isOpen(e) {
 		a.open--
 	}
@@ -50,14 +53,6 @@ func (a *Admission) learn(e *endpoint, r Result) {
 		a.open++
 		e.openUntil = a.o.Now().Add(a.o.BreakerPause)
 	}
-}
-
-func (e *endpoint) observe(d time.Duration) {
-	if e.latency == 0 {
-		e.latency = d
-		return
-	}
-	e.latency += (d - e.latency) / ewmaWeight
 }
 
 // endpoint finds or makes an endpoint. Beyond MaxEndpoints it forgets some that are not in use.

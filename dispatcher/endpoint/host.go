@@ -36,12 +36,6 @@ func (a *Admission) startAtHost(d *Delivery) {
 	h.inFlight++
 }
 
-// waitForHost makes a Queued delivery wait for a place of its full host.
-func (a *Admission) waitForHost(d *Delivery) {
-	h := a.hosts[keyOf(d)]
-	h.waiting = append(h.waiting, d)
-}
-
 // leaveHost frees the place of an attempt at its host, and starts the delivery that waited
 // longest for the host.
 func (a *Admission) leaveHost(d *Delivery) (started []decided) {

@@ -63,7 +63,6 @@ type Job struct {
 
 func (j *Job) finished() bool { return j.Status == JobCompleted || j.Status == JobCancelled }
 
-// end finishes the job.
 func (j *Job) end(as JobStatus, now time.Time) {
 	now = now.UTC()
 	j.Status, j.UpdatedAt, j.FinishedAt = as, now, &now

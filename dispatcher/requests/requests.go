@@ -29,7 +29,6 @@ type Options struct {
 	Logger      *slog.Logger
 }
 
-// maxTargets bounds the cache of targets.
 const maxTargets = 1 << 14
 
 // Maker makes requests. It caches the Target of each subscriber. It is safe for concurrent use.

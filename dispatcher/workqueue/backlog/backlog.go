@@ -41,7 +41,6 @@ type Company struct {
 	Pending int64
 }
 
-// add adds the waiting work of a partition.
 func (t *Total) add(p int, of Total) {
 	t.Pending += of.Pending
 	t.OldestDue = max(t.OldestDue, of.OldestDue)
