@@ -160,7 +160,7 @@ func (d *Dispatcher) requeueLater(replica string, b workqueue.Batch, why error) 
 		if !pause.For(d.intake, requeuePause) {
 			return
 		}
-		_ = pause.Until(d.intake, requeuePause, func() error { // Stop requeues it
+		_ = pause.Until(d.intake, requeuePause, func() error { // Stop requeues the work
 			return d.Queue.Requeue(d.intake, replica, b)
 		}, func(err error) {
 			d.opts.Logger.Error("work not requeued, trying again", "company_uuid", b.Company, "exception.message", err)

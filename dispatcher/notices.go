@@ -130,7 +130,7 @@ func (d *Dispatcher) summarise(ctx context.Context, company, _ uuid.UUID) (again
 	next := jobDone
 	for _, s := range all {
 		if s.Err != nil {
-			d.opts.Logger.Error("suppressed operational events are damaged and were dropped", "company_uuid", company, "exception.message", s.Err)
+			d.opts.Logger.Error("count of suppressed operational events is damaged and was dropped", "company_uuid", company, "exception.message", s.Err)
 		} else if wait := s.Due.Sub(d.opts.Now()); wait > 0 {
 			if next == jobDone || wait < next {
 				next = wait

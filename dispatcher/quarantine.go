@@ -27,7 +27,7 @@ func (d *Dispatcher) quarantineDamaged(ctx context.Context, company uuid.UUID, s
 	}
 	added, err := d.Quarantine.AddSubscribers(ctx, company, damaged, d.opts.Now())
 	if err != nil {
-		d.opts.Logger.Error("damaged subscribers not quarantined, trying again with their next work", "company_uuid", company, "exception.message", err)
+		d.opts.Logger.Error("damaged subscribers not quarantined, trying again with the next work of their company", "company_uuid", company, "exception.message", err)
 	}
 	for _, id := range added {
 		d.metrics.quarantined.Inc()
