@@ -57,7 +57,7 @@ func (r *Runner) next(ctx context.Context) (found bool, err error) {
 	if item.JobTook != nil {
 		r.metrics.jobSeconds.Observe(item.JobTook.Seconds())
 	}
-	_ = r.publish(ctx, item) // else publishPending tries again, and logs
+	_ = r.publish(ctx, item) // after an error publishPending tries again, and logs
 	timer.ObserveDuration()
 	return true, nil
 }
@@ -76,7 +76,7 @@ func (r *Runner) countPending(ctx context.Context) error {
 	return nil
 }
 
-// loop runs pass at once and then again and again, with a pause after each run, until ctx ends.
+// loop runs pass repeatedly, with a pause after each run, until ctx ends.
 func (r *Runner) loop(ctx context.Context, what string, every time.Duration, pass func(context.Context) error) {
 	for {
 		if err := pass(ctx); err != nil && ctx.Err() == nil {

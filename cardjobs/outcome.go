@@ -30,8 +30,8 @@ type metadata struct {
 	Alias       string     `json:"alias"`
 }
 
-// event makes the event of a finished item from stored fields only. So it is the same on every
-// try and in every replica, and is accepted once.
+// event makes the event of a finished item from stored fields only. The event is the same on every
+// try and in every replica, so it is accepted once.
 func event(item *cards.Item) (events.Event, error) {
 	e := events.Event{
 		ID: "card-request-" + item.RequestUUID.String(), CompanyUUID: item.CompanyUUID,
@@ -52,10 +52,9 @@ func event(item *cards.Item) (events.Event, error) {
 }
 
 // settled reports whether an outcome needs no further try: its event was accepted, or never will be.
-// A conflict is final, because the id belongs to another event. A conflict has two possible causes.
-// A client of the company used the request's UUID in its own event id. Or the event was published,
-// but its row stayed in the outbox, and the next release has other texts. An event in the future is
-// accepted once the clocks agree.
+// A conflict is final, because the id belongs to another event. Either a client of the company used
+// the request's UUID in its own event id, or an earlier release published the event with other texts
+// and left its row in the outbox. An event in the future is accepted later, when the clocks agree.
 func settled(err error) bool {
 	if bad, ok := errors.AsType[*invalid.Error](err); ok {
 		return !slices.ContainsFunc(bad.Fields, func(f invalid.Field) bool { return f.Code == "EVENT_IN_FUTURE" })
@@ -88,7 +87,7 @@ func (r *Runner) publish(ctx context.Context, items ...cards.Item) error {
 	marked, err := r.opts.Store.MarkPublished(ctx, done...)
 	if err == nil {
 		for i := range items {
-			if marked[items[i].RequestUUID] { // else another replica counts it
+			if marked[items[i].RequestUUID] { // else another replica counts the outcome
 				r.count(&items[i], results[i])
 			}
 		}

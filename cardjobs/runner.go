@@ -1,6 +1,6 @@
 // Package cardjobs runs the bulk creation of cards. It creates the card of each item of a
 // stored job exactly once, companies in turn, and publishes exactly one event about its
-// outcome, also after a crash.
+// outcome, even after a crash.
 //
 // The database is the queue: items that are PENDING, and outcomes in the outbox.
 // In one transaction a worker claims an item, creates its card and writes its outcome.
@@ -34,8 +34,8 @@ type Options struct {
 	Store   *cards.Store
 	Publish Publish
 
-	// Every is the interval at which work of all replicas is found in the database: pending items,
-	// and outcomes that are not published. 0 means 2 s.
+	// Every is the interval at which the Runner looks for work of all replicas in the database:
+	// pending items, and outcomes that are not published. 0 means 2 s.
 	Every time.Duration
 
 	// Reports says whether this replica's metrics include values that all replicas share;
@@ -52,9 +52,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Runner runs card jobs, beside any number of other replicas' runners. Make it
-// with New, call Start once and Stop once. Submit may be called concurrently at
-// any time.
+// Runner runs card jobs. Each replica may have one. Make it with New, call Start once and
+// Stop once. Submit may be called concurrently at any time.
 type Runner struct {
 	opts    Options
 	metrics *metrics
@@ -104,7 +103,7 @@ func (r *Runner) Stop(ctx context.Context) {
 	r.endWork()
 }
 
-// purge deletes what is too old.
+// purge deletes old jobs.
 func (r *Runner) purge(ctx context.Context) error {
 	for {
 		if n, err := r.opts.Store.Purge(ctx); err != nil || n == 0 {

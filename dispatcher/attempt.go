@@ -16,25 +16,25 @@ func (d *Dispatcher) admit(w *work) {
 	w.entered = d.opts.Now()
 	w.place = endpoint.Delivery{
 		Company: w.ref.Company, Endpoint: w.ref.Subscriber, Host: w.to.Address(), Alone: w.event != nil && w.event.alone, Queued: w.event == nil, Backlogged: w.backlogged,
-		Decided: func(what endpoint.Decision, notBefore time.Time) { d.decided(w, what, notBefore) },
+		Decided: func(decision endpoint.Decision, notBefore time.Time) { d.decided(w, decision, notBefore) },
 	}
-	if what, notBefore := d.admission.Enter(&w.place); what != endpoint.Wait {
-		d.decided(w, what, notBefore)
+	if decision, notBefore := d.admission.Enter(&w.place); decision != endpoint.Wait {
+		d.decided(w, decision, notBefore)
 	}
 }
 
 // decided starts a delivery, or appends it to its endpoint queue.
-func (d *Dispatcher) decided(w *work, what endpoint.Decision, notBefore time.Time) {
-	switch what {
+func (d *Dispatcher) decided(w *work, decision endpoint.Decision, notBefore time.Time) {
+	switch decision {
 	case endpoint.Start:
 		d.working.Go(func() { d.attempt(w) })
 	case endpoint.OverflowQueue, endpoint.OverflowBreaker, endpoint.OverflowPause, endpoint.OverflowHost, endpoint.OverflowShare:
 		d.metrics.queued.Inc()
-		o := &outcome{work: w, backlog: true, open: what == endpoint.OverflowBreaker}
+		o := &outcome{work: w, backlog: true, open: decision == endpoint.OverflowBreaker}
 		if !notBefore.IsZero() {
 			o.pause = max(0, notBefore.Sub(d.opts.Now()))
 		}
-		reason := w.queueReason(what)
+		reason := w.queueReason(decision)
 		o.apply = func(r delivery.Record, now time.Time) delivery.Record { return delivery.Queue(r, reason, now) }
 		d.record(o)
 	case endpoint.Stopped: // Stop requeues the delivery with all other work in flight
@@ -43,13 +43,13 @@ func (d *Dispatcher) decided(w *work, what endpoint.Decision, notBefore time.Tim
 }
 
 // queueReason is the reason for which a delivery goes to its endpoint queue.
-func (w *work) queueReason(what endpoint.Decision) string {
+func (w *work) queueReason(decision endpoint.Decision) string {
 	switch {
-	case what == endpoint.OverflowBreaker:
+	case decision == endpoint.OverflowBreaker:
 		return delivery.ReasonUnreachable
-	case what == endpoint.OverflowPause:
+	case decision == endpoint.OverflowPause:
 		return delivery.ReasonRetryAfter
-	case what == endpoint.OverflowHost:
+	case decision == endpoint.OverflowHost:
 		return delivery.ReasonHostBusy
 	case slices.Contains(w.event.paused, w.ref.Subscriber):
 		return delivery.ReasonPaused
@@ -66,8 +66,8 @@ func (w *work) queueReason(what endpoint.Decision) string {
 const maxEndpointPause = 15 * time.Minute
 
 // attempt POSTs one delivery and queues the outcome for the recorder. The outcome has a place in
-// memory until it is recorded: attempts that are sent but not recorded are repeated after a
-// crash, and the places bound their number.
+// memory until it is recorded. A crash repeats the attempts without a recorded outcome, so the
+// places bound the number of repeats.
 func (d *Dispatcher) attempt(w *work) {
 	waited := d.metrics.waited(w, d.opts.Now())
 	res := attempt.Result{Class: attempt.ClassAborted}

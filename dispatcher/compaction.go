@@ -10,10 +10,10 @@ import (
 
 const (
 	compactEvery = 10 * time.Second       // between the starts of two passes over all partitions
-	compactTurn  = 250 * time.Millisecond // pause before the partitions that have more are visited again
+	compactTurn  = 250 * time.Millisecond // pause before partitions with more events are compacted again
 	// compactTogether is how many partitions one round trip compacts.
 	compactTogether = 32
-	// compactRest is the pause after a round trip, in durations of that round trip:
+	// The pause after a round trip is compactRest times as long as the round trip, so that
 	// Redis spends at most a fifth of its time on compaction.
 	compactRest = 4
 )
@@ -25,8 +25,8 @@ func (d *Dispatcher) runCompaction(ctx context.Context) {
 	}
 }
 
-// compactInPasses makes a pass over all partitions every compactEvery. In between it visits those
-// that have more to compact: one that always has more does not keep others waiting.
+// compactInPasses makes a pass over all partitions every compactEvery. In between it compacts the
+// partitions that have more events: they do not delay the next pass.
 func compactInPasses(ctx context.Context, owned func() []int, compact func(context.Context, []int) (left []int)) {
 	for ctx.Err() == nil {
 		next := time.Now().Add(compactEvery) //nolint:forbidigo // paces, decides nothing

@@ -43,7 +43,7 @@ import (
 	"spendhook/subscribers/registry"
 )
 
-// Options configures [New]. The stores, the maker of requests and the sender are required.
+// Options configures [New]. The stores, Requests and Sender are required.
 type Options struct {
 	Client       redis.UniversalClient
 	Events       *history.Reader
@@ -56,13 +56,13 @@ type Options struct {
 	Sender       *webhook.Sender
 	Policy       delivery.Policy
 
-	Replica             string        // this process among its peers; the same after a restart, if possible
+	Replica             string        // unique name of this process; it should survive a restart
 	Concurrency         int           // deliveries in memory: in flight, waiting or to be recorded; default 2,048
 	EndpointConcurrency int           // attempts in flight to one endpoint; default 64
 	HostConcurrency     int           // attempts of one company in flight to one host and port; default 256
 	BreakerFailures     int           // unreachable attempts in a row that open an endpoint's breaker; default 10
-	BreakerPause        time.Duration // how long an open breaker lets nothing through; default 10 s
-	TopCompanies        int           // companies whose backlog is shown, those with the most; 0: none
+	BreakerPause        time.Duration // how long an open breaker blocks all attempts; default 10 s
+	TopCompanies        int           // companies with the largest backlogs that metrics show; 0: none
 
 	Counted func(traffic.Attempt) // called for every recorded attempt, must return at once; nil: not called
 	Tail    *tail.Tail            // shows attempts in open live tails; nil: there are none
@@ -85,7 +85,7 @@ type Dispatcher struct {
 	Deliveries *store.Store
 	// Redelivery retries, replays and recovers.
 	Redelivery *redelivery.Service
-	// Queue claims new events for the publisher, and is woken by it.
+	// Queue is the work queue. The publisher claims new events from it, and wakes it.
 	Queue *workqueue.Queue
 	// Backlog measures the waiting work.
 	Backlog *backlog.Meter
@@ -94,15 +94,15 @@ type Dispatcher struct {
 
 	opts      Options
 	admission *endpoint.Admission
-	target    func(*subscribers.Subscriber) *requests.Target        // the maker's
-	send      func(context.Context, webhook.Request) attempt.Result // the sender's
+	target    func(*subscribers.Subscriber) *requests.Target        // Options.Requests.Target; tests replace it
+	send      func(context.Context, webhook.Request) attempt.Result // Options.Sender.Send; tests replace it
 	records   *recorders
 	sampled   *lru.Cache[uuid.UUID, lastSample] // by subscriber
 	publish   func(context.Context, []events.Event) ([]publish.Result, error)
 	metrics   *metrics
 	jobs      chan struct{}
 	forwards  chan struct{}
-	filtering inTurn // matches events of companies with filters
+	filtered  companyQueues // events that wait to be matched with filters
 
 	intake     context.Context //nolint:containedctx // ends when Stop begins: nothing new is started
 	endIntake  context.CancelFunc
@@ -120,7 +120,7 @@ type Dispatcher struct {
 // maxJobs is how many job steps a replica runs at once.
 const maxJobs = 8
 
-// New returns a dispatcher that delivers nothing yet.
+// New returns a dispatcher. It delivers nothing before Start.
 func New(o Options) *Dispatcher {
 	o.EndpointConcurrency = cmp.Or(o.EndpointConcurrency, 64)
 	o.HostConcurrency = cmp.Or(o.HostConcurrency, 256)
@@ -159,7 +159,7 @@ func New(o Options) *Dispatcher {
 	})
 	d.records = newRecorders(d)
 	d.metrics = newMetrics(o.Registerer, d.admission, d.records.lag)
-	d.sampled, _ = lru.New[uuid.UUID, lastSample](maxSampled) // fails without a size only
+	d.sampled, _ = lru.New[uuid.UUID, lastSample](maxSampled) // fails only for a size < 1
 	d.intake, d.endIntake = context.WithCancel(context.Background())
 	d.sending, d.endSending = context.WithCancelCause(context.Background())
 	d.publishing, d.endPublishing = context.WithCancel(context.Background())
@@ -181,7 +181,7 @@ func (d *Dispatcher) Start(ctx context.Context, publish func(context.Context, []
 	return nil
 }
 
-// errStopping is the cause of the attempts that a shutdown cancels.
+// errStopping is the cancel cause of the attempts that a shutdown interrupts.
 var errStopping = fmt.Errorf("the daemon is shutting down: %w", context.Canceled)
 
 // Stop drains the dispatcher: it stops claiming, lets running attempts finish until
@@ -210,7 +210,7 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 		defer cancel()
 	}
 	if err := d.Queue.Release(last); err != nil {
-		d.opts.Logger.Warn("work in flight not requeued, another replica will", "exception.message", err)
+		d.opts.Logger.Warn("work in flight not requeued, another replica will requeue it", "exception.message", err)
 	}
 }
 

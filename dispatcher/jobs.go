@@ -51,7 +51,7 @@ func (d *Dispatcher) runJob(ctx context.Context, replica string, company, job uu
 		}
 	}
 	pause.For(ctx, restAfter(d.opts.Now().Sub(began)))
-	_ = pause.Until(ctx, jobRetry, func() error { // a stop requeues it
+	_ = pause.Until(ctx, jobRetry, func() error { // Stop requeues the job
 		return d.Queue.EndJob(context.WithoutCancel(ctx), replica, company, job, again)
 	}, func(err error) {
 		d.opts.Logger.Error("claim of job not ended, trying again", "job_uuid", job, "exception.message", err)

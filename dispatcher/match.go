@@ -25,24 +25,23 @@ import (
 
 type work struct {
 	ref        delivery.Ref
-	base       *delivery.Record // what the delivery was; Version 0 when it is new
+	base       *delivery.Record // the record before the attempt; Version 0 for a new delivery
 	payload    requests.Payload
 	sequence   int64     // the event's number in its company
 	accepted   time.Time // when the event was accepted
 	to         *requests.Target
 	replica    string         // the replica id of the claim
-	event      *matching      // nil when it was claimed from its endpoint queue
-	backlogged bool           // the claim of the event found work in the endpoint queue
+	event      *claimedEvent  // nil when the delivery was claimed from its endpoint queue
+	backlogged bool           // the delivery must go through its endpoint queue
 	trace      tracing.Parent // parent of the span of the attempt
 	place      endpoint.Delivery
 	entered    time.Time // when the delivery asked for a place in memory
 	asked      time.Time // when its claim from the endpoint queue was sent
 }
 
-// matching is a claimed event. It lives until each of its deliveries has an outcome. All
-// outcomes go to one recorder, also when the partition moves to another shard meanwhile;
-// that recorder alone uses left.
-type matching struct {
+// claimedEvent is an event whose deliveries have no outcomes yet. All outcomes go to one
+// recorder, even if the partition moves to another shard meanwhile. Only that recorder uses left.
+type claimedEvent struct {
 	recorder *recorder
 	left     int         // outcomes still to be written
 	fanout   int         // deliveries in all
@@ -95,15 +94,15 @@ func (d *Dispatcher) match(ctx context.Context, replica string, b workqueue.Batc
 }
 
 // matchFiltered matches events for subscribers with filters, after the earlier events of the company,
-// on a goroutine of the company. It does not wait, so that the filters delay no claims of other companies:
-// a company may have 100 filters that take 3 ms each. The company claims nothing meanwhile.
+// on a goroutine of the company. It does not wait: 100 filters of 3 ms each would delay the claims of
+// other companies. The company claims nothing until its events are matched.
 func (d *Dispatcher) matchFiltered(replica string, b workqueue.Batch, subs []*subscribers.Subscriber) {
 	for range b.Events {
 		d.admission.BeginMatch(b.Company)
 	}
-	d.filtering.do(&d.working, b.Company, func() {
+	d.filtered.do(&d.working, b.Company, func() {
 		for _, e := range b.Events {
-			if d.intake.Err() == nil { // a stop requeues the others
+			if d.intake.Err() == nil { // Stop requeues the other events
 				d.match(d.intake, replica, b, e, subs)
 			}
 			d.claimAgain(d.admission.EndMatch(b.Company))
@@ -112,14 +111,14 @@ func (d *Dispatcher) matchFiltered(replica string, b workqueue.Batch, subs []*su
 	})
 }
 
-// inTurn runs the work of each company in order, on a goroutine of the company.
-type inTurn struct {
+// companyQueues runs the functions of each company in order, on a goroutine of the company.
+type companyQueues struct {
 	mu      sync.Mutex
 	waiting map[uuid.UUID][]func() // by company; a company without an entry has no goroutine
 }
 
-// do runs work after the company's earlier work. It does not wait.
-func (t *inTurn) do(running *sync.WaitGroup, company uuid.UUID, work func()) {
+// do runs work after the company's earlier functions. It does not wait.
+func (t *companyQueues) do(running *sync.WaitGroup, company uuid.UUID, work func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if waiting, busy := t.waiting[company]; busy {
@@ -137,8 +136,8 @@ func (t *inTurn) do(running *sync.WaitGroup, company uuid.UUID, work func()) {
 	})
 }
 
-// next takes the company's next work; nil without any.
-func (t *inTurn) next(company uuid.UUID) (work func()) {
+// next removes and returns the company's next function; nil when there is none.
+func (t *companyQueues) next(company uuid.UUID) (work func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	waiting := t.waiting[company]
@@ -161,7 +160,7 @@ func (d *Dispatcher) requeueLater(replica string, b workqueue.Batch, why error) 
 		if !pause.For(d.intake, requeuePause) {
 			return
 		}
-		_ = pause.Until(d.intake, requeuePause, func() error { // a stop requeues it
+		_ = pause.Until(d.intake, requeuePause, func() error { // Stop requeues the work
 			return d.Queue.Requeue(d.intake, replica, b)
 		}, func(err error) {
 			d.opts.Logger.Error("work not requeued, trying again", "company_uuid", b.Company, "exception.message", err)
@@ -178,7 +177,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.
 		d.quarantine(ctx, replica, delivery.Ref{Ref: ref}, nil, err)
 		return nil
 	}
-	ev := &matching{recorder: d.records.ofCompany(b.Company), paused: b.Paused}
+	ev := &claimedEvent{recorder: d.records.ofCompany(b.Company), paused: b.Paused}
 	span := d.dispatchSpan(stored)
 	defer span.End()
 	var todo []*work
@@ -231,8 +230,8 @@ func (d *Dispatcher) cancel(w *work, reason string) {
 	}})
 }
 
-// takeDelivery starts a delivery claimed from an endpoint queue. It uses the present
-// settings of the subscriber.
+// takeDelivery starts a delivery claimed from an endpoint queue, with the subscriber's current
+// settings.
 func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workqueue.Batch, c workqueue.Delivery, subs []*subscribers.Subscriber) error {
 	ref := delivery.Ref{Ref: events.Ref{Company: b.Company, ID: c.EventID}, Subscriber: c.Subscriber}
 	w := &work{ref: ref, replica: replica, asked: b.Asked}
@@ -280,7 +279,7 @@ func (d *Dispatcher) quarantine(ctx context.Context, replica string, r delivery.
 		return
 	}
 	d.working.Go(func() {
-		_ = pause.Until(d.intake, requeuePause, func() error { // a stop requeues it
+		_ = pause.Until(d.intake, requeuePause, func() error { // Stop requeues the work
 			return d.Quarantine.Move(d.intake, replica, e)
 		}, func(err error) {
 			d.opts.Logger.Error("damaged work not quarantined, trying again", "event_id", r.ID, "exception.message", err)

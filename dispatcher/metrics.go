@@ -34,8 +34,8 @@ type metrics struct {
 	largest      *prometheus.GaugeVec
 }
 
-// newMetrics registers the dispatcher's metrics, each label value with 0. A scrape costs the same with any
-// number of subscribers.
+// newMetrics registers the dispatcher's metrics, each label value with 0. No label names a subscriber, so
+// the number of subscribers does not affect a scrape.
 func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, recorderLag func() time.Duration) *metrics {
 	factory := promauto.With(reg)
 	counter := func(name, help string) prometheus.Counter {
@@ -61,7 +61,7 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 			Name: "spendhook_deliveries_total", Help: "Deliveries that reached a final status.",
 		}, []string{"status"}),
 		pending:    gauge("spendhook_events_pending", "Events that are not settled, in the partitions this replica owns."),
-		oldest:     gauge("spendhook_oldest_pending_seconds", "How long the oldest due work has waited that no receiver, rate limit or pause holds, in the partitions this replica owns."),
+		oldest:     gauge("spendhook_oldest_pending_seconds", "Wait of the oldest due work, except work that a receiver, a rate limit or a pause holds, in the partitions this replica owns."),
 		dead:       gauge("spendhook_dead_letters", "Dead letters kept, in the partitions this replica owns."),
 		quarantine: gauge("spendhook_quarantined", "Events, deliveries and subscribers in the quarantine, in the partitions this replica owns."),
 		largest: factory.NewGaugeVec(prometheus.GaugeOpts{
@@ -116,7 +116,7 @@ const (
 	heldReceiver = "receiver"
 )
 
-// causes are the causes by the reason of a delivery; for other reasons it is otherCause.
+// causes maps the reason of a delivery to a cause. All other reasons have otherCause.
 var (
 	causes = map[string]cause{
 		delivery.ReasonBusy:        {waitLimit, heldReceiver},
@@ -182,7 +182,7 @@ func (d *Dispatcher) measure(o *outcome) {
 
 const gaugesEvery = 10 * time.Second
 
-// runGauges reads what metrics show of Redis, so that a scrape need not.
+// runGauges sets the gauges from Redis every gaugesEvery, so that a scrape does not wait for Redis.
 func (d *Dispatcher) runGauges(ctx context.Context) {
 	var last backlog.Total
 	for {
@@ -195,8 +195,8 @@ func (d *Dispatcher) runGauges(ctx context.Context) {
 	}
 }
 
-// readGauges reads the partitions that this replica owns. Of a partition that cannot be read,
-// because its shard is unreachable, the gauges keep their last values.
+// readGauges sets the gauges from the partitions that this replica owns. The last values of a
+// partition stay in the gauges while its shard is unreachable.
 func (d *Dispatcher) readGauges(ctx context.Context, owned []int, last *backlog.Total) error {
 	total, err := d.Backlog.Measure(ctx, owned, d.opts.TopCompanies)
 	total.Keep(*last, owned)

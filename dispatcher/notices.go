@@ -21,8 +21,8 @@ import (
 	"spendhook/subscribers"
 )
 
-// deathNotice is the notice of a dead letter; "" when the delivery is not dead, or is itself
-// of a notice, so that notices make no endless chain.
+// deathNotice returns the encoded notice of a dead letter. It returns "" when the delivery is not
+// dead. It returns "" also for a delivery of a notice: otherwise notices would cause more notices.
 func (d *Dispatcher) deathNotice(o *outcome) string {
 	if o.next.Status != delivery.StatusDead || eventtype.Reserved(o.next.EventType) {
 		return ""
@@ -37,17 +37,17 @@ func (d *Dispatcher) deathNotice(o *outcome) string {
 		},
 	})
 	if err != nil {
-		d.opts.Logger.Error("operational event not made", "event", eventtype.DeliveryDead, "event_id", o.ref.ID, "exception.message", err)
+		d.opts.Logger.Error("operational event not encoded", "event", eventtype.DeliveryDead, "event_id", o.ref.ID, "exception.message", err)
 	}
 	return text
 }
 
 const (
-	// noticeTimeout bounds one step of a job about notices.
+	// noticeTimeout bounds one step of a job that forwards or summarises notices.
 	noticeTimeout = 5 * time.Second
-	// maxForwards is how many companies a replica forwards notices of at once.
+	// maxForwards is the number of companies whose notices a replica forwards at once.
 	maxForwards = 4
-	// jobDone says that a job has no next step.
+	// jobDone is the delay of a job without a next step.
 	jobDone = time.Duration(-1)
 )
 
@@ -118,8 +118,8 @@ func (d *Dispatcher) publishNotices(ctx context.Context, sending []operational.O
 	return accepted, err
 }
 
-// summarise is the step of a job that writes the summaries that are due of a company's suppressed
-// notices. It may be repeated after a crash.
+// summarise is the step of a job that writes the due summaries of a company's suppressed notices.
+// It may be repeated after a crash.
 func (d *Dispatcher) summarise(ctx context.Context, company, _ uuid.UUID) (again time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, noticeTimeout)
 	defer cancel()
@@ -130,7 +130,7 @@ func (d *Dispatcher) summarise(ctx context.Context, company, _ uuid.UUID) (again
 	next := jobDone
 	for _, s := range all {
 		if s.Err != nil {
-			d.opts.Logger.Error("suppressed operational events are damaged and were dropped", "company_uuid", company, "exception.message", s.Err)
+			d.opts.Logger.Error("count of suppressed operational events is damaged and was dropped", "company_uuid", company, "exception.message", s.Err)
 		} else if wait := s.Due.Sub(d.opts.Now()); wait > 0 {
 			if next == jobDone || wait < next {
 				next = wait

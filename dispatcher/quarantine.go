@@ -14,7 +14,7 @@ import (
 )
 
 // quarantineDamaged adds a company's damaged subscribers to the quarantine. Their deliveries
-// wait, also when that fails.
+// wait, even if the quarantine fails.
 func (d *Dispatcher) quarantineDamaged(ctx context.Context, company uuid.UUID, subs []*subscribers.Subscriber) {
 	var damaged []uuid.UUID
 	for _, sub := range subs {
@@ -27,7 +27,7 @@ func (d *Dispatcher) quarantineDamaged(ctx context.Context, company uuid.UUID, s
 	}
 	added, err := d.Quarantine.AddSubscribers(ctx, company, damaged, d.opts.Now())
 	if err != nil {
-		d.opts.Logger.Error("damaged subscribers not quarantined, trying again with their next work", "company_uuid", company, "exception.message", err)
+		d.opts.Logger.Error("damaged subscribers not quarantined, trying again with the next work of their company", "company_uuid", company, "exception.message", err)
 	}
 	for _, id := range added {
 		d.metrics.quarantined.Inc()
@@ -35,8 +35,8 @@ func (d *Dispatcher) quarantineDamaged(ctx context.Context, company uuid.UUID, s
 	}
 }
 
-// contain runs work, and logs and returns a panic as an error. Else a panic would end this replica,
-// and then each replica that takes the work over.
+// contain runs work, logs a panic and returns it as an error. Otherwise the panic would end this
+// replica, and then each replica that takes the work over.
 func (d *Dispatcher) contain(step string, r delivery.Ref, work func()) (panicked error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -61,8 +61,8 @@ func (d *Dispatcher) start(ctx context.Context, replica string, r delivery.Ref, 
 	}
 }
 
-// tryContained is try, but when that panics, each write is tried on its own, and the event of the write
-// that panics is quarantined.
+// tryContained calls try. If try panics, it tries each write on its own, and quarantines the event of
+// the write that panics.
 func (r *recorder) tryContained(ctx context.Context, todo []*pendingWrite) (t tried) {
 	why := r.d.contain("record", delivery.Ref{Ref: todo[0].Event}, func() { t = r.try(ctx, todo) })
 	switch {

@@ -205,7 +205,7 @@ func TestOutcomesThatAreNotWrittenBlockNothing(t *testing.T) {
 	server.Pause()
 	defer server.Resume()
 	const n = 5000
-	ev := &matching{recorder: h.records.ofCompany(company), left: n}
+	ev := &claimedEvent{recorder: h.records.ofCompany(company), left: n}
 	for i := range n {
 		ref := delivery.Ref{Ref: events.Ref{Company: company, ID: "evt-" + strconv.Itoa(i)}}
 		h.record(&outcome{work: &work{ref: ref, event: ev}})

@@ -24,32 +24,32 @@ const (
 	recordRetry   = 250 * time.Millisecond // between two tries to record
 )
 
-// outcome is the new state of a delivery, to be recorded. Without apply, only the matching
-// of its event ends.
+// outcome is the new state of a delivery, to be recorded. An outcome without apply only ends the
+// matching of its event.
 type outcome struct {
 	*work
 	apply   func(delivery.Record, time.Time) delivery.Record
 	next    *delivery.Record // the result of apply on base; set by the recorder
 	result  *attempt.Result  // nil when nothing was sent
-	backlog bool             // goes to its endpoint queue, because there is no place
-	open    bool             // goes to its endpoint queue, because the breaker is open
+	backlog bool             // the delivery goes to its endpoint queue
+	open    bool             // the delivery goes to its endpoint queue, because the breaker is open
 	pause   time.Duration    // how long the endpoint queue must not be served
 	rebased bool             // applied again, to a record that was written meanwhile
 }
 
-// ended reports whether this outcome gave the delivery its final status. If not, another replica took the
-// delivery over and ended it before.
+// ended reports whether this outcome gave the delivery its final status. It is false for a delivery that
+// another replica took over and ended before.
 func (o *outcome) ended() bool {
 	return !o.next.Status.Live() && o.next.Status != o.base.Status
 }
 
-// consequencesQueue bounds the written batches of a recorder whose consequences wait. When so many wait,
-// the recorder waits too. With the batch that is processed and the one that the recorder holds, a shard has
-// at most 10 batches of recorderBatch outcomes, without the bodies of their events.
+// consequencesQueue is the number of written batches of a shard that may wait for their consequences. The
+// recorder waits while the queue is full. With the batch in process and the batch that the recorder holds,
+// a shard has at most 10 batches of recorderBatch outcomes in memory, without the bodies of their events.
 const consequencesQueue = 8
 
-// recorders write outcomes, and then process their consequences. Each shard has its own recorder,
-// so that a shard that is down does not block the others.
+// recorders write outcomes, and then process their consequences: logs, metrics, health. Each shard
+// has its own recorder, so that a shard that is down does not block the others.
 type recorders struct {
 	d            *Dispatcher
 	ctx          context.Context    //nolint:containedctx // end ends it
@@ -67,9 +67,8 @@ func newRecorders(d *Dispatcher) *recorders {
 	return r
 }
 
-// record queues an outcome at the recorder of its shard. It does not wait: the outcome takes a
-// place in memory, and a company whose outcomes take its share claims no more until they are
-// recorded.
+// record queues an outcome at the recorder of its shard. It does not wait. Each outcome takes a
+// place in memory: a company whose outcomes take its share claims no more until they are recorded.
 func (d *Dispatcher) record(o *outcome) {
 	d.admission.Hold(o.ref.Company)
 	if o.event != nil {
@@ -103,7 +102,7 @@ func (r *recorders) ofCompany(company uuid.UUID) *recorder {
 	return r.byShard[shard]
 }
 
-// lag is how long the longest write under way has taken; 0: none is under way.
+// lag returns how long the oldest write under way has taken; 0 when none is under way.
 func (r *recorders) lag() (longest time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -195,7 +194,7 @@ func (r *recorder) run(ctx context.Context) {
 	}
 }
 
-// take takes the first of the queued outcomes, and reports whether the recorder is closed.
+// take removes the first recorderBatch queued outcomes, and reports whether the recorder is closed.
 func (r *recorder) take() (batch []*outcome, closed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -205,9 +204,9 @@ func (r *recorder) take() (batch []*outcome, closed bool) {
 	return batch, r.closed
 }
 
-// write makes writes, and with retry also the refused ones. It repeats them until Redis accepts or
-// refuses them: the attempt of a dropped outcome would not be counted. Writes of a company with
-// refused writes wait behind these.
+// write sends writes to Redis, and with retry also the refused ones. It repeats them until Redis
+// accepts or refuses them: a dropped outcome would lose its attempt. The refused writes of a company
+// go before its later writes.
 func (r *recorder) write(ctx context.Context, writes []*pendingWrite, retry bool) {
 	began := r.d.opts.Now()
 	r.began.CompareAndSwap(nil, &began)
@@ -258,7 +257,7 @@ type pendingWrite struct {
 	store.Write
 
 	replica  string
-	outcomes []*outcome // each try makes one change of each
+	outcomes []*outcome // each becomes a store.Change
 	places   int        // of outcomes, freed when the write is finished
 	refused  bool       // the last try failed in the script: a key may be damaged
 	alone    bool       // not in one call with writes of other companies
@@ -294,9 +293,9 @@ func (r *recorder) pending(batch []*outcome) []*pendingWrite {
 	return writes
 }
 
-// tried is the result of a try to make writes.
+// tried is the result of try.
 type tried struct {
-	again    []*pendingWrite // failed ones, and outcomes of deliveries that were changed meanwhile
+	again    []*pendingWrite // failed writes, and outcomes of deliveries that were changed meanwhile
 	finished []*pendingWrite // all others
 	written  []*outcome
 	failed   error
@@ -318,7 +317,7 @@ func (r *recorder) finish(t tried) {
 	r.d.Queue.Freed()
 }
 
-// try makes writes once.
+// try sends writes to Redis once.
 func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (t tried) {
 	type call struct {
 		replica string
@@ -400,8 +399,8 @@ func (w *pendingWrite) change(d *Dispatcher, now time.Time) {
 	}
 }
 
-// settle sorts the outcomes of an answered write: done, and rest with the outcomes whose
-// delivery had changed (nil when there are none).
+// settle divides the outcomes of an answered write: done are recorded. rest has those whose
+// delivery had changed, and is nil when there are none.
 func (w *pendingWrite) settle(found []*store.Found) (rest *pendingWrite, done []*outcome) {
 	for i, o := range w.outcomes {
 		f := found[i]

@@ -26,7 +26,7 @@ func (d *Dispatcher) span(parent tracing.Parent, name string, kind trace.SpanKin
 	return span
 }
 
-// partOf is the parent for the next span: span if it is recorded, else parent.
+// partOf returns the parent of the next span: span if it is recorded, else parent.
 func partOf(span trace.Span, parent tracing.Parent) tracing.Parent {
 	if own := tracing.OfSpan(span); own.Recorded {
 		return own
@@ -46,8 +46,8 @@ func (d *Dispatcher) dispatchSpan(e *events.Stored) trace.Span {
 	return span
 }
 
-// attemptSpan starts the span of one POST to a receiver. It leaves out path and query of the
-// URL: they may contain secrets of the receiver.
+// attemptSpan starts the span of one POST to a receiver. The span leaves out path and query of
+// the URL: they may contain secrets of the receiver.
 func (d *Dispatcher) attemptSpan(w *work) trace.Span {
 	span := d.span(w.trace, "POST", trace.SpanKindClient)
 	if !span.IsRecording() {

@@ -25,11 +25,11 @@ type Event struct {
 	ID          string    // 1..128 of [A-Za-z0-9_-], unique within the company
 	CompanyUUID uuid.UUID // whose subscribers get the event
 	Type        string    // [A-Z][A-Z0-9_]{0,63}; "event" in JSON
-	Timestamp   time.Time // the source's own; millisecond precision
+	Timestamp   time.Time // set by the source; millisecond precision
 	// Metadata is a JSON object as it was sent; nil stands for {}.
 	Metadata     jsontext.Value
-	ErrorCode    string // "" is left out of the body
-	ErrorMessage string // "" is left out of the body
+	ErrorCode    string // "": not in the body
+	ErrorMessage string // "": not in the body
 
 	// Trace is the span in which the event was sent. It is stored beside the record and is
 	// not part of it: the same event sent again in another span is a duplicate.
@@ -49,7 +49,7 @@ type wire struct {
 
 // UnmarshalJSONFrom reads one record. The timestamp may be an RFC 3339 string
 // or a number of epoch milliseconds and is kept in UTC, cut to milliseconds.
-// Only the shape is checked here; the rules are Validate's.
+// It checks only the JSON types; Validate checks the values.
 func (e *Event) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	var w wire
 	if err := json.UnmarshalDecode(dec, &w); err != nil {
@@ -68,9 +68,8 @@ func (e *Event) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 // Body is the canonical record: the names in the order of wire,
 // metadata members sorted as in RFC 8785 section 3.2.3, shortest strings, no
 // white space, number literals as they were sent. Events with the same content have
-// the same body, so the body is the fingerprint of the content, and exactly these
-// bytes are stored, signed and sent. It fails on metadata that is not JSON and on
-// text that is not UTF-8.
+// the same body. Exactly these bytes are stored, signed and sent. It fails on metadata
+// that is not JSON and on text that is not UTF-8.
 func (e *Event) Body() ([]byte, error) {
 	w := wire{
 		ID: e.ID, CompanyUUID: e.CompanyUUID, Type: e.Type, Timestamp: instant(e.Timestamp),
@@ -117,10 +116,10 @@ func (t *instant) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 const (
 	maxErrorCode    = 128       // bytes
 	maxErrorMessage = 4096      // bytes
-	maxDepth        = 63        // of metadata, itself counted: an event may have 64 levels
+	maxDepth        = 63        // levels of metadata: an event may have 64
 	maxMetadata     = 256 << 10 // bytes, as sent
-	// maxFuture is how far ahead of now a timestamp may lie. The key of an event expires
-	// layout.Grace after retention; by then the event must be refused as too old.
+	// maxFuture is how far a timestamp may be ahead of now. It is less than layout.Grace: when the
+	// key of an event expires, the event must be refused as too old.
 	maxFuture = 5 * time.Minute
 )
 

@@ -29,8 +29,8 @@ const (
 	Compacted State = 'C' // settled, and only its digest is kept
 )
 
-// Stored is an accepted event with the exact bytes that are signed and sent. Of
-// a compacted one the Event has only id and company, and Body is nil.
+// Stored is an accepted event with the exact bytes that are signed and sent. A
+// compacted event has only id and company, and no Body.
 type Stored struct {
 	Event
 	State      State

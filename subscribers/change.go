@@ -23,16 +23,16 @@ import (
 	"spendhook/subscribers/layout"
 )
 
-// maxRounds bounds the retries of a change. Of n concurrent changes of a subscriber one
-// succeeds in each round; maxRounds is far above any expected n.
+// maxRounds bounds the retries of a change. In each round one of the concurrent changes of a
+// subscriber succeeds, so maxRounds concurrent changes succeed.
 const maxRounds = 200
 
 var errContended = errors.New("change subscriber: too many concurrent changes")
 
-// Update changes what in has. ErrNotFound, ErrChanged and ErrConflict change nothing.
-// Enabling a disabled subscriber clears its disabled reason and its health;
-// disabling one sets ReasonManual. The deliveries that wait for it stay in its endpoint queue,
-// which is not served until it is enabled.
+// Update changes the fields that in sets. After an error nothing has changed; it may be ErrNotFound,
+// ErrChanged or ErrConflict. Enabling a subscriber clears its disabled reason and its health. Disabling
+// one sets ReasonManual; its endpoint queue keeps the waiting deliveries and is not served until the
+// subscriber is enabled.
 func (s *Store) Update(ctx context.Context, company, id uuid.UUID, in Settings) (Subscriber, error) {
 	if err := s.check(ctx, &invalid.Error{}, &in); err != nil {
 		return Subscriber{}, err
@@ -55,8 +55,8 @@ func (s *Store) check(ctx context.Context, problems *invalid.Error, in *Settings
 	return s.opts.Policy.CheckHost(ctx, *in.CallbackURL)
 }
 
-// DisableFailing disables a subscriber with ReasonFailing. It reports false when the subscriber
-// already was disabled: then the first reason stays.
+// DisableFailing disables a subscriber with ReasonFailing. It reports false, and changes nothing, when
+// the subscriber is already disabled.
 func (s *Store) DisableFailing(ctx context.Context, company, id uuid.UUID) (bool, error) {
 	return s.disableIf(ctx, company, id, ReasonFailing, func(*Subscriber) bool { return true })
 }
@@ -81,9 +81,8 @@ func (s *Store) disableIf(ctx context.Context, company, id uuid.UUID, reason str
 	return changed && err == nil, err
 }
 
-// AddEvent adds an event to the list of the company's subscriber with that
-// URL; one that is there already changes nothing. ErrNotFound when no
-// subscriber has the URL.
+// AddEvent adds an event type to the company's subscriber with the URL. It does nothing if the
+// subscriber has the type. The error is ErrNotFound when no subscriber has the URL.
 func (s *Store) AddEvent(ctx context.Context, company uuid.UUID, callbackURL, event string) (Subscriber, error) {
 	var problems invalid.Error
 	s.opts.Catalogue.Check(&problems, "event", event)
@@ -99,13 +98,12 @@ func (s *Store) AddEvent(ctx context.Context, company uuid.UUID, callbackURL, ev
 	})
 }
 
-// RemoveEvent removes an event from the list of the company's subscriber with
-// that URL; one that is not there changes nothing. The last one may be removed
-// too: then the subscriber receives nothing. ErrNotFound when no subscriber
-// has the URL.
+// RemoveEvent removes an event type from the company's subscriber with the URL. It does nothing
+// if the subscriber does not have the type. A subscriber without types receives nothing. The error
+// is ErrNotFound when no subscriber has the URL.
 func (s *Store) RemoveEvent(ctx context.Context, company uuid.UUID, callbackURL, event string) (Subscriber, error) {
 	var problems invalid.Error
-	(*eventtype.Catalogue)(nil).Check(&problems, "event", event) // one that left the catalogue can be removed
+	(*eventtype.Catalogue)(nil).Check(&problems, "event", event) // types that are no longer in the catalogue can be removed
 	return s.changeByURL(ctx, company, callbackURL, &problems, func(sub *Subscriber) error {
 		sub.Events = slices.DeleteFunc(sub.Events, func(e string) bool { return e == event })
 		return nil
@@ -124,7 +122,7 @@ func (s *Store) changeByURL(ctx context.Context, company uuid.UUID, raw string, 
 		return Subscriber{}, err
 	}
 	sub, err := s.change(ctx, company, id, func(sub *Subscriber) error {
-		if sub.CallbackURL != normal { // it moved since it was found
+		if sub.CallbackURL != normal { // the URL was changed since findByURL
 			return ErrNotFound
 		}
 		return f(sub)
@@ -133,21 +131,20 @@ func (s *Store) changeByURL(ctx context.Context, company uuid.UUID, raw string, 
 	return sub, err
 }
 
-// newSecret makes a signing secret of Standard Webhooks: "whsec_" and the base64 of 32
-// random bytes (of 24 to 64 that it asks for).
+// newSecret makes a signing secret of Standard Webhooks: "whsec_" and the base64 of 32 random
+// bytes. The standard requires 24 to 64.
 func newSecret() secret.Text {
 	var key [32]byte
 	_, _ = rand.Read(key[:]) // never fails: it ends the program instead
 	return secret.Text("whsec_" + base64.StdEncoding.EncodeToString(key[:]))
 }
 
-// maxSecrets bounds the signatures of a delivery, whatever the number of
-// rotations within the overlap.
+// maxSecrets bounds the signatures of a delivery after many rotations within the overlap.
 const maxSecrets = 5
 
-// RotateSecret adds a new current secret. The former one continues to sign for
-// StoreOptions.SecretOverlap. Secrets beyond the five newest, and secrets that do not open, are
-// dropped.
+// RotateSecret adds a new current secret. Deliveries are also signed with the former one for
+// StoreOptions.SecretOverlap. RotateSecret drops secrets beyond the newest maxSecrets, and secrets that
+// cannot be decrypted.
 func (s *Store) RotateSecret(ctx context.Context, company, id uuid.UUID) (Subscriber, error) {
 	fresh := SigningSecret{Key: newSecret()}
 	return s.change(ctx, company, id, func(sub *Subscriber) error {
@@ -274,8 +271,8 @@ func (s *Store) replace(ctx context.Context, raw string, before, after *Subscrib
 	return "", nil
 }
 
-// disabledNotice is the notice of a change that disables a subscriber because of its endpoint;
-// "" for other changes, including a disable by the company itself.
+// disabledNotice returns the notice of a change that disables a subscriber because of its
+// endpoint; "" for all other changes.
 func (s *Store) disabledNotice(before, after *Subscriber) (string, error) {
 	if s.opts.Operational == nil || !before.Enabled || after.Enabled || after.DisabledReason == ReasonManual {
 		return "", nil

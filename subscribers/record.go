@@ -47,14 +47,14 @@ func (c codec) encode(s *Subscriber, change string) (string, error) {
 		failed = errors.Join(failed, c.seal(&h.Sealed, h.Locked, h.Value, headerPlace(s.CompanyUUID, s.UUID, h.Name)))
 	}
 	raw, err := json.Marshal(r)
-	if err := errors.Join(failed, err); err != nil {
+	if err = errors.Join(failed, err); err != nil {
 		return "", fmt.Errorf("encode subscriber: %w", err)
 	}
 	return string(raw), nil
 }
 
-// seal seals plain for a place. It keeps the sealed text of a locked secret, so that with the
-// right key the secret opens again.
+// seal seals plain for a place. It keeps the sealed text of a locked secret, which can be decrypted
+// once its key is configured again.
 func (c codec) seal(sealed *string, locked error, plain secret.Text, place string) (err error) {
 	if locked == nil {
 		*sealed, err = c.keys.Seal([]byte(plain.Reveal()), place)
@@ -62,7 +62,7 @@ func (c codec) seal(sealed *string, locked error, plain secret.Text, place strin
 	return err
 }
 
-// open opens a sealed text, and keeps it only when it does not open.
+// open decrypts a sealed text. On success it clears the text.
 func (c codec) open(sealed *string, place string) (secret.Text, error) {
 	plain, err := c.keys.Open(*sealed, place)
 	if err == nil {
@@ -71,7 +71,7 @@ func (c codec) open(sealed *string, place string) (secret.Text, error) {
 	return secret.Text(plain), err
 }
 
-// decode decodes a record and opens its secrets. Secrets that do not open are Locked.
+// decode decodes a record and decrypts its secrets. Secrets that cannot be decrypted are Locked.
 func (c codec) decode(company, id uuid.UUID, raw string) (Subscriber, error) {
 	var s Subscriber
 	if err := json.Unmarshal([]byte(raw), &s); err != nil || s.CallbackURL == "" || len(s.Secrets) == 0 {
@@ -115,7 +115,9 @@ func DecodeAll(keys *seal.Keyring, company uuid.UUID, hash map[string]string) ([
 		}
 		all = append(all, &s)
 	}
-	slices.SortFunc(all, byAge)
+	slices.SortFunc(all, func(a, b *Subscriber) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), slices.Compare(a.UUID[:], b.UUID[:]))
+	})
 	return all, version
 }
 
@@ -123,8 +125,4 @@ func DecodeAll(keys *seal.Keyring, company uuid.UUID, hash map[string]string) ([
 func revisionOf(raw string) string {
 	sum := sha1.Sum([]byte(raw)) //nolint:gosec // it tells changes apart, each of which has a random part
 	return hex.EncodeToString(sum[:8])
-}
-
-func byAge(a, b *Subscriber) int {
-	return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), slices.Compare(a.UUID[:], b.UUID[:]))
 }

@@ -13,15 +13,14 @@ import (
 	"spendhook/subscribers/layout"
 )
 
-// SigningKey is the ed25519 key of a company for v1a signatures, as it is stored. It is made with
-// the company's first subscriber. Receivers keep its public half, so it never changes.
+// SigningKey is the stored ed25519 key of a company for v1a signatures. It is generated with the
+// company's first subscriber. Receivers keep the public key, so it never changes.
 type SigningKey struct {
 	Seed   secret.Text
-	Locked error // why there is no Seed: it does not open; else nil
+	Locked error // why the Seed cannot be decrypted; else nil
 }
 
-// Open returns the private key. It computes the key on each call. ErrLocked when the stored key
-// does not open.
+// Open computes the private key. The error is ErrLocked when the Seed cannot be decrypted.
 func (k SigningKey) Open() (ed25519.PrivateKey, error) {
 	if k.Locked == nil && len(k.Seed) != ed25519.SeedSize {
 		k.Locked = errors.New("the stored key is damaged")

@@ -49,21 +49,20 @@ type StoreOptions struct {
 	Policy    callback.Policy      // of callback URLs
 	Catalogue *eventtype.Catalogue // the event names that may be subscribed to; nil allows any
 
-	// Operational encodes the operational events about subscribers, which the scripts of the
-	// changes write; nil: none.
+	// Operational encodes the operational events about subscribers. The scripts of this package
+	// write them. nil: none.
 	Operational *operational.Store
 
 	MaxPerCompany int           // subscribers of one company; 0 means 1,000
-	SecretOverlap time.Duration // how long a rotated secret still signs; 0 means 24 h
+	SecretOverlap time.Duration // how long deliveries are also signed with a rotated secret; 0 means 24 h
 
 	Now func() time.Time // nil means time.Now
 }
 
-// Store keeps subscribers in Redis. Its methods are safe for concurrent use
-// and block for round trips to Redis (and, where a callback URL is set, for
-// callback.Policy.Resolve). Invalid input is an *invalid.Error; any error but that
-// and the sentinels of this package means that Redis failed. Every change is one atomic script
-// and raises the company's version.
+// Store keeps subscribers in Redis. Its methods are safe for concurrent use. They block for round
+// trips to Redis and, when a callback URL is set, for callback.Policy.Resolve. Invalid input is an
+// *invalid.Error. Any error except that and the sentinels of this package means that Redis failed.
+// Every change is one atomic script and raises the company's version.
 type Store struct {
 	opts  StoreOptions
 	codec codec
@@ -77,7 +76,7 @@ func NewStore(opts StoreOptions) *Store {
 	return &Store{opts: opts, codec: codec{opts.Keyring}}
 }
 
-// now has the precision of stored times.
+// now returns the time with the precision of stored times.
 func (s *Store) now() time.Time { return s.opts.Now().UTC().Truncate(time.Millisecond) }
 
 // Create adds a subscriber with a new secret. ErrConflict and ErrQuota change
@@ -154,8 +153,8 @@ func (s *Store) field(ctx context.Context, key, name string) (string, error) {
 	return text, nil
 }
 
-// Delete removes a subscriber and its health. ErrNotFound; ErrChanged when revisions are given
-// and the subscriber has none of them. The caller cancels its pending deliveries.
+// Delete removes a subscriber and its health. The dispatcher then cancels its pending deliveries.
+// The error may be ErrNotFound, or ErrChanged when the subscriber has none of the given revisions.
 func (s *Store) Delete(ctx context.Context, company, id uuid.UUID, revisions ...string) error {
 	p := partition.Of(company)
 	keys := append(queues.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), layout.CompaniesKey(p), layout.HealthKey(company, id))

@@ -17,10 +17,9 @@ import (
 	"spendhook/subscribers/layout"
 )
 
-// Reseal seals every secret, header, signing key and egress certificate that is sealed under another key
-// than the current one, and counts it. It may be ended at any moment and
-// begun again: what is done stays done. What changes meanwhile is never
-// overwritten. It reads every company.
+// Reseal seals every secret, header, signing key and egress certificate that is not sealed under the
+// current key, and counts them. It reads every company. It may be interrupted at any time and repeated.
+// It does not overwrite concurrent changes.
 func (s *Store) Reseal(ctx context.Context, count *reseal.Count) error {
 	err := redisx.Scan(ctx, s.opts.Client, "sh:{*}:s:*", func(ctx context.Context, key string) error {
 		return s.resealCompany(ctx, key, count)
@@ -67,8 +66,8 @@ func (s *Store) resealField(ctx context.Context, company uuid.UUID, field, raw s
 	return nil
 }
 
-// resealed returns a field of a company's hash with its secrets sealed under the current key.
-// Secrets that do not open are unchanged.
+// resealed returns a field of a company's hash with its secrets sealed under the current key. It
+// does not change secrets that cannot be decrypted.
 func (s *Store) resealed(company uuid.UUID, field, raw string) (string, error) {
 	if field == layout.CertificateField {
 		return certificate.Resealed(s.opts.Keyring, company, raw)

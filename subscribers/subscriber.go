@@ -32,16 +32,16 @@ var (
 	ErrQuota = errors.New("too many subscribers")
 	// ErrNoSigningKey says that the company never had a subscriber.
 	ErrNoSigningKey = errors.New("the company has no signing key")
-	// ErrLocked says that a secret does not open with the configured encryption keys, or that a
-	// record is damaged. The error also names the missing key, but never any part of a secret.
-	ErrLocked = errors.New("it does not open")
+	// ErrLocked says that a secret cannot be decrypted with the configured encryption keys, or that
+	// a record is damaged. The error also names the missing key, but never any part of a secret.
+	ErrLocked = errors.New("cannot be read")
 )
 
 // The reasons for which a subscriber is disabled; there are no others.
 const (
 	ReasonManual  = "MANUAL"  // its company disabled it
 	ReasonGone    = "GONE"    // its endpoint answered 410
-	ReasonFailing = "FAILING" // it failed for too long with no success
+	ReasonFailing = "FAILING" // its endpoint failed for Policy.DisableAfter of package health
 )
 
 // The formats in which a subscriber may be sent events.
@@ -58,7 +58,7 @@ type Subscriber struct {
 	UUID           uuid.UUID         `json:"-"`
 	CompanyUUID    uuid.UUID         `json:"-"`
 	Name           string            `json:"name"`
-	CallbackURL    string            `json:"callbackUrl"` // as callback.Policy.Normalize leaves it, unique in the company
+	CallbackURL    string            `json:"callbackUrl"` // normalised by callback.Policy.Normalize, unique in the company
 	Events         []string          `json:"events"`
 	Enabled        bool              `json:"enabled"`
 	DisabledReason string            `json:"disabledReason,omitzero"`
@@ -94,14 +94,14 @@ type SigningSecret struct {
 	Key       secret.Text `json:"-"`
 	Sealed    string      `json:"key"` // the Key as it is stored; "" when it was opened
 	ExpiresAt *time.Time  `json:"expiresAt,omitzero"`
-	Locked    error       `json:"-"` // why there is no Key: it does not open; else nil
+	Locked    error       `json:"-"` // why the Key cannot be decrypted; else nil
 
 	Unknown *jsontext.Value `json:",embed"` // as of a Subscriber
 }
 
 // Unusable returns why nothing can be sent to the subscriber: its record, a secret, a header or
-// the certificate does not open. A receiver would refuse a delivery without them, or accept it
-// without authentication. Unusable is nil for a usable subscriber.
+// the certificate cannot be read. A receiver would refuse a delivery without them, or accept it
+// without authentication. Unusable returns nil for a usable subscriber.
 func (s *Subscriber) Unusable() error {
 	if s.Locked != nil {
 		return fmt.Errorf("record: %w: %w", ErrLocked, s.Locked)
@@ -133,8 +133,8 @@ func (s *Subscriber) Wants(eventType string) bool {
 
 // Matches reports whether an event matches the subscriber: its type is in the list, and the
 // filter, if there is one, is true. When the filter fails, the event does not match and err
-// says why. Enabled does not matter: events that match a disabled
-// subscriber are left for a recovery.
+// says why. Matches ignores Enabled: a recover job delivers the events that a disabled
+// subscriber matched.
 func (s *Subscriber) Matches(e *filter.Event) (matches bool, err error) {
 	if !s.Wants(e.Type()) {
 		return false, nil
@@ -156,8 +156,8 @@ func (s *Subscriber) Matches(e *filter.Event) (matches bool, err error) {
 	return matches, nil
 }
 
-// WithFilter is the subscriber with another filter, compiled; "" is none. The error says
-// where the filter is wrong.
+// WithFilter returns the subscriber with another, compiled filter; "" removes the filter. The
+// error has the position of the mistake.
 func (s Subscriber) WithFilter(text string) (Subscriber, error) {
 	s.Filter, s.expression = text, nil
 	if text == "" {
@@ -170,9 +170,9 @@ func (s Subscriber) WithFilter(text string) (Subscriber, error) {
 
 func (s *Subscriber) compile() (*filter.Expression, error) { return filter.Compile(s.Filter) }
 
-// Settings are the fields of a subscriber that a company sets, on creation and later. A nil
-// field is not changed; for a new subscriber it has its default, or is reported as missing. The
-// named Headers are set or, with nil, removed; the others stay.
+// Settings are the fields of a subscriber that a company sets. A nil field is not changed. In a
+// new subscriber, it has its default or is reported as missing. The named Headers are set or, with
+// nil, removed; the others stay.
 type Settings struct {
 	Name        *string
 	CallbackURL *string
@@ -188,8 +188,8 @@ type Settings struct {
 	OnDead    *string
 }
 
-// require reports required fields that a new subscriber lacks, or sets them empty so that check
-// reports them.
+// require sets missing required fields to empty values, so that check reports them, and reports
+// headers without a value.
 func (in *Settings) require(problems *invalid.Error) {
 	for name, value := range in.Headers {
 		if value == nil {

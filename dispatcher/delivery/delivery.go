@@ -117,8 +117,7 @@ func ParseID(company uuid.UUID, id string) (Ref, error) {
 }
 
 // Record is a delivery as Redis keeps it: `<status letter><version>|<json>`.
-// The letter and the version stand outside the JSON so that the scripts can
-// compare and move a delivery without parsing it.
+// The letter and the version are outside the JSON, so that the scripts need not parse it.
 type Record struct {
 	Status  Status `json:"-"`
 	Version int64  `json:"-"`
@@ -127,10 +126,10 @@ type Record struct {
 	Created   int64             `json:"c"`           // unix ms
 	Updated   int64             `json:"u"`           // unix ms
 	Due       int64             `json:"n,omitzero"`  // unix ms of the next attempt; 0: none
-	Count     int               `json:"k,omitzero"`  // attempts made, ever
+	Count     int               `json:"k,omitzero"`  // attempts, over all runs of the schedule
 	Step      int               `json:"s,omitzero"`  // failures in the current run of the schedule
 	Reason    string            `json:"r,omitempty"` // see the Reason constants
-	Attempts  []attempt.Attempt `json:"a,omitempty"` // oldest first, the latest of them
+	Attempts  []attempt.Attempt `json:"a,omitempty"` // the latest attempts, oldest first
 
 	Unknown jsontext.Value `json:",embed"` // what a newer release wrote
 }
@@ -166,11 +165,11 @@ func Decode(s string) (*Record, error) {
 	}
 	letter := strings.IndexByte(letters, head[0])
 	if letter < 0 {
-		return nil, fmt.Errorf("delivery record has status letter %q", head[0])
+		return nil, fmt.Errorf("delivery record has unknown status letter %q", head[0])
 	}
 	version, err := strconv.ParseInt(head[1:], 10, 64)
 	if err != nil || version < 1 {
-		return nil, fmt.Errorf("delivery record has version %q", head[1:])
+		return nil, fmt.Errorf("delivery record has invalid version %q", head[1:])
 	}
 	r := &Record{Status: storedStatuses[letter], Version: version}
 	if err := json.Unmarshal([]byte(body), r); err != nil {
@@ -179,8 +178,8 @@ func Decode(s string) (*Record, error) {
 	return r, nil
 }
 
-// Has reports whether the log has an attempt. A delivery has one attempt at a time, so no two of
-// its attempts began in the same moment.
+// Has reports whether the log has an attempt. The start identifies the attempt: a delivery has one
+// attempt at a time.
 func (r *Record) Has(res attempt.Result) bool {
 	return slices.ContainsFunc(r.Attempts, func(a attempt.Attempt) bool {
 		return a.StartedAt == res.StartedAt.UnixMilli() && a.DurationMs == res.Duration.Milliseconds() && a.StatusCode == res.StatusCode && a.Error == string(res.Class)

@@ -18,8 +18,8 @@ type Policy struct {
 	DisableAfter  time.Duration   // failing this long without a success disables a subscriber
 }
 
-// lockedWait is the minimum wait of a delivery while a secret of its subscriber does not open. The
-// waits are spread up to twice lockedWait.
+// lockedWait is the minimum wait of a delivery while a secret of its subscriber cannot be decrypted. The
+// maximum is twice lockedWait.
 const lockedWait = 30 * time.Second
 
 // Decide returns the delivery after an attempt. An attempt that was not made is not counted. rnd
@@ -58,8 +58,8 @@ func Decide(r Record, res attempt.Result, p Policy, now time.Time, rnd func() fl
 	return r
 }
 
-// backoff is the wait after the k-th failure of a run of the schedule (k ≥ 1), spread evenly by
-// ±Jitter of itself; rnd gives a number in [0,1). Settings allow no wait that could overflow.
+// backoff returns the wait after the k-th failure in a run of the schedule (k ≥ 1), spread evenly by
+// ±Jitter of the wait. rnd returns a number in [0,1). The settings exclude waits that could overflow.
 func (p Policy) backoff(k int, rnd func() float64) time.Duration {
 	return time.Duration(float64(p.Schedule[k-1]) * (1 + p.Jitter*(2*rnd()-1)))
 }

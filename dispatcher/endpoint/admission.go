@@ -26,9 +26,9 @@ const (
 	// maxWait bounds the wait in memory, unless the company has no other endpoint.
 	maxWait = 250 * time.Millisecond
 
-	freePerAttempt = 32 // free places per attempt in flight that an endpoint may have
+	freePerAttempt = 32 // an endpoint may have one attempt in flight for so many free places
 	reservedShare  = 8  // the last 1/8 of all places is assigned one by one
-	worthClaiming  = 25 // a company that was skipped may claim again when it may claim this many
+	minClaim       = 25 // a company that was skipped claims again when it may claim this many
 )
 
 // Options configure an Admission. All but Places and MaxEndpoints are required.
@@ -37,7 +37,7 @@ type Options struct {
 	PerEndpoint     int           // in flight to one endpoint
 	PerHost         int           // of one company in flight to one host
 	MaxEndpoints    int           // idle endpoints kept, and as many companies; default 65,536
-	BreakerFailures int           // unreachable in a row, that open the breaker
+	BreakerFailures int           // unreachable attempts in a row that open the breaker
 	BreakerPause    time.Duration // until the endpoint queue probes the endpoint
 	Now             func() time.Time
 }
@@ -47,7 +47,7 @@ type Options struct {
 type Delivery struct {
 	Company  uuid.UUID
 	Endpoint uuid.UUID // of one company only
-	Host     string    // and port that it goes to; "": not known, and not limited
+	Host     string    // host and port of the endpoint; "": unknown, without a limit
 	// Alone: the company has no other endpoint that this one could delay. Its deliveries wait in memory,
 	// and its events in the ready queue: both cost less than an endpoint queue.
 	Alone bool
@@ -57,10 +57,10 @@ type Delivery struct {
 	// Backlogged: the claim found that the endpoint has a queue, or that its deliveries must go
 	// through one.
 	Backlogged bool
-	// Decided is called once for a delivery that waits, with the final decision (never
-	// Wait) and the time as from Enter. Leave or the Enter of another delivery call it, on the
-	// goroutine of their caller and without a lock, perhaps before Enter has returned. It is
-	// not called after Stop.
+	// Decided is called once for a delivery that waits, with the final decision (never Wait) and
+	// the time that Enter would return. The caller is Leave, or Enter for another delivery. Neither
+	// holds a lock then, and Enter for this delivery may not have returned yet. Decided is not
+	// called after Stop.
 	Decided func(Decision, time.Time)
 }
 
@@ -84,7 +84,7 @@ const (
 type Result struct {
 	Latency     time.Duration
 	Unreachable bool // timed out, or no answer came from the endpoint itself
-	NotCounted  bool // aborted or locked: says nothing about the endpoint
+	NotCounted  bool // aborted or locked: the result says nothing about the endpoint
 	// Pause is the pause that the receiver asked for; 0: none.
 	Pause time.Duration
 }
@@ -108,7 +108,7 @@ type Admission struct {
 	companies map[uuid.UUID]*company
 	holding   map[uuid.UUID]*company // those that hold something
 	hosts     map[hostKey]*host      // where something is in flight
-	passed    list.List              // of *company, that wait until they may claim more
+	passed    list.List              // *company: skipped ones that wait until they may claim more
 	held      int                    // places that are taken
 	inFlight  int
 	extra     int // outcomes of Hold without a place
@@ -151,11 +151,12 @@ func (a *Admission) enter(d *Delivery) (decision Decision, at time.Time, overflo
 	case Wait:
 		a.hold(c)
 		if d.Queued {
-			a.waitForHost(d)
+			h := a.hosts[keyOf(d)]
+			h.waiting = append(h.waiting, d)
 		} else {
 			e.waiting = append(e.waiting, d)
 		}
-	default: // what waits goes first, or what is claimed from the queue would always come before it
+	default: // the waiting deliveries enter the queue first: in memory, those from the queue would overtake them
 		overflowed = a.overflowAll(c, e, decided{decision: decision, at: at})
 	}
 	a.updateHolding(c)
@@ -182,7 +183,7 @@ func (a *Admission) decide(d *Delivery, e *endpoint) (_ Decision, at time.Time) 
 		return OverflowHost, at
 	case len(e.waiting) == 0 && e.inFlight < a.limit(e) && !a.hostFull(d):
 		return Start, at
-	case e.inFlight == 0, // no attempt ends that would start it later
+	case e.inFlight == 0, // only the end of an attempt starts a waiting delivery
 		!d.Alone && a.expectedWait(e) > maxWait:
 		return OverflowShare, at
 	default:
@@ -191,7 +192,7 @@ func (a *Admission) decide(d *Delivery, e *endpoint) (_ Decision, at time.Time) 
 }
 
 // expectedWait estimates how long one more delivery to the endpoint would wait; 0 while an attempt may
-// start. If no attempt has ended for longer than the latency, that time counts instead of the latency.
+// start. The time since the last attempt ended replaces the latency if it is longer.
 func (a *Admission) expectedWait(e *endpoint) time.Duration {
 	limit := a.limit(e)
 	if e.inFlight < limit || e.inFlight == 0 {
@@ -256,7 +257,7 @@ func (a *Admission) leave(d *Delivery, r Result) ([]decided, []uuid.UUID) {
 	a.inFlight--
 	a.release(c)
 	a.learn(e, r)
-	waited := a.leaveHost(d) // may forget e, so learn comes before
+	waited := a.leaveHost(d) // after learn: it may forget e
 	if !r.NotCounted {
 		c.failing = r.Unreachable
 	}
@@ -265,8 +266,8 @@ func (a *Admission) leave(d *Delivery, r Result) ([]decided, []uuid.UUID) {
 	return next, a.nowClaimable()
 }
 
-// Hold notes an outcome that is to be recorded. A company with many of them may claim less. An
-// outcome takes a place, but not of the last eighth, which is left to other companies.
+// Hold notes an outcome that is to be recorded. A company with many outcomes may claim less. An
+// outcome takes a place, except of the last eighth: that is left to other companies.
 func (a *Admission) Hold(company uuid.UUID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -325,7 +326,7 @@ func (a *Admission) releaseOutcome(c *company) []uuid.UUID {
 	return a.nowClaimable()
 }
 
-// decided are deliveries that waited, and the decision on them.
+// decided has deliveries that waited, and the decision on them.
 type decided struct {
 	deliveries []*Delivery
 	decision   Decision
@@ -376,8 +377,7 @@ func (a *Admission) overflowAll(c *company, e *endpoint, w decided) decided {
 	return w
 }
 
-// Stop makes sure that no delivery starts and no company may claim from now on. Leave still works.
-// Waiting deliveries are not decided.
+// Stop ends all starts and claims. Leave still works. Waiting deliveries are not decided.
 func (a *Admission) Stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -16,13 +16,13 @@ type company struct {
 	held     int           // its deliveries and outcomes in memory
 	extra    int           // of these, outcomes without a place
 	failing  bool          // its last attempt did not reach the endpoint
-	passed   *list.Element // in Admission.passed; nil: it is not
+	passed   *list.Element // in Admission.passed; nil: the company is not in the list
 	matching int           // events that are to be matched; they have places too
 }
 
 // Free returns how many more deliveries the company may claim; 0 when it holds its share, and while its
-// events are being matched. The share is two fifths of the free places and the company's own places
-// together. So more places stay free than the company then holds, even after it has claimed a few too many.
+// events are being matched. The share is two fifths of the sum of the free places and the company's own
+// places. So more places stay free than the company holds, even after it has claimed a few too many.
 func (a *Admission) Free(company uuid.UUID) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -90,11 +90,11 @@ func (a *Admission) Passed(company uuid.UUID) bool {
 }
 
 func (a *Admission) worthClaiming(c *company) bool {
-	return a.freeFor(c) >= max(1, min(worthClaiming, a.o.Places/reservedShare))
+	return a.freeFor(c) >= max(1, min(minClaim, a.o.Places/reservedShare))
 }
 
-// nowClaimable returns one company that was Passed and may claim again; all of them when memory is
-// empty, because no later Leave or Release would name them.
+// nowClaimable returns one company that was Passed and may claim again. When memory is empty, it returns
+// all of them: no later Leave or Release would return the others.
 func (a *Admission) nowClaimable() (again []uuid.UUID) {
 	for at := a.passed.Front(); at != nil && (len(again) == 0 || a.held == 0); at = a.passed.Front() {
 		c := at.Value.(*company)

@@ -14,22 +14,21 @@ type endpoint struct {
 	waiting  []*Delivery // first come, first served; none while the breaker is open
 	failing  bool        // unreachable at the last attempt
 	latency  time.Duration
-	// progressAt is when the last attempt ended, or the first began.
-	progressAt time.Time
-	// pausedUntil is when the pause ends that the receiver asked for.
-	pausedUntil time.Time
+	// progressAt is when the last attempt ended; before that, when the first attempt began.
+	progressAt  time.Time
+	pausedUntil time.Time // end of the pause that the receiver asked for
 
 	failures  int       // unreachable attempts in a row; the breaker is open from BreakerFailures on
 	openUntil time.Time // when the endpoint queue may probe the endpoint, while the breaker is open
 }
 
-// isOpen reports whether the breaker of an endpoint is open. While it is, all direct deliveries overflow.
-// The endpoint queue makes one attempt at a time once a direct delivery has overflowed, or once
-// BreakerFailures of its own attempts have failed. The first answer closes the breaker.
+// isOpen reports whether the breaker of an endpoint is open. An open breaker makes all direct deliveries
+// overflow. The endpoint queue has its own breaker: it makes one attempt at a time once a direct delivery
+// has overflowed, or once BreakerFailures of its own attempts have failed. The first answer closes both.
 func (a *Admission) isOpen(e *endpoint) bool { return e.failures >= a.o.BreakerFailures }
 
-// learn applies the result of an attempt to latency and breaker. A failure keeps an open breaker open for
-// another pause.
+// learn applies the result of an attempt to latency and breaker. A failure extends an open breaker by
+// another BreakerPause.
 func (a *Admission) learn(e *endpoint, r Result) {
 	e.progressAt = a.o.Now()
 	if r.NotCounted {
@@ -39,7 +38,10 @@ func (a *Admission) learn(e *endpoint, r Result) {
 		e.pausedUntil = a.o.Now().Add(r.Pause)
 	}
 	e.failing = r.Unreachable
-	e.observe(r.Latency)
+	if e.latency == 0 {
+		e.latency = r.Latency
+	}
+	e.latency += (r.Latency - e.latency) / ewmaWeight
 	if a.isOpen(e) {
 		a.open--
 	}
@@ -51,14 +53,6 @@ func (a *Admission) learn(e *endpoint, r Result) {
 		a.open++
 		e.openUntil = a.o.Now().Add(a.o.BreakerPause)
 	}
-}
-
-func (e *endpoint) observe(d time.Duration) {
-	if e.latency == 0 {
-		e.latency = d
-		return
-	}
-	e.latency += (d - e.latency) / ewmaWeight
 }
 
 // endpoint finds or makes an endpoint. Beyond MaxEndpoints it forgets some that are not in use.

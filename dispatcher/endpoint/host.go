@@ -2,7 +2,7 @@ package endpoint
 
 import "github.com/google/uuid"
 
-// hostKey identifies the places of one company at a host. Each company has its own.
+// hostKey identifies the limit of one company at a host. Each company has its own limit.
 type hostKey struct {
 	company uuid.UUID
 	host    string
@@ -12,7 +12,7 @@ type hostKey struct {
 // attempt.
 type host struct {
 	inFlight int
-	waiting  []*Delivery // Queued ones, first come, first served; none while there is a place
+	waiting  []*Delivery // Queued ones, first come, first served; none while the host has a place
 }
 
 func keyOf(d *Delivery) hostKey { return hostKey{d.Company, d.Host} }
@@ -36,14 +36,8 @@ func (a *Admission) startAtHost(d *Delivery) {
 	h.inFlight++
 }
 
-// waitForHost makes a Queued delivery wait for a place of its full host.
-func (a *Admission) waitForHost(d *Delivery) {
-	h := a.hosts[keyOf(d)]
-	h.waiting = append(h.waiting, d)
-}
-
-// leaveHost frees the place of an attempt, and starts the delivery that waited
-// longest for it.
+// leaveHost frees the place of an attempt at its host, and starts the delivery that waited
+// longest for the host.
 func (a *Admission) leaveHost(d *Delivery) (started []decided) {
 	h := a.hosts[keyOf(d)]
 	if h == nil {

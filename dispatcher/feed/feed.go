@@ -1,5 +1,5 @@
-// Package feed reads the events of a company in the order of their numbers, as one of its
-// subscribers gets them, and waits for new ones.
+// Package feed reads the events of a company in the order of their numbers, in the form in which
+// a subscriber gets them, and waits for new events.
 package feed
 
 import (
@@ -39,9 +39,9 @@ func New(o Options) *Reader { return &Reader{Reader: o.Numbers, opts: o} }
 type Request struct {
 	Company, Subscriber uuid.UUID
 
-	After      int64 // the number of the event before the first; 0: from the oldest that is kept
+	After      int64 // the page begins after this number; 0: with the oldest stored event
 	Limit      int   // of items; positive
-	Signatures bool  // with the headers of an attempt
+	Signatures bool  // Items have the Headers of an attempt
 }
 
 // Item is an event as the subscriber gets it. A compacted event has no Body, ContentType or Headers.
@@ -55,10 +55,9 @@ type Item struct {
 	Headers               map[string]string // nil unless asked for
 }
 
-// Page is a part of a feed. Each event with a number after the request's and up to Next is among
-// Items, does not match, or is not kept any more; Forgotten counts those that are not kept. More
-// says that the company has events after Next. Last is the number of the company's last event, 0
-// before the first.
+// Page is a part of a feed: the matching events with numbers after the request's After up to Next.
+// Forgotten is the number of events in that range that are no longer stored. More says that the
+// company has events after Next. Last is the number of the company's last event, 0 without events.
 type Page struct {
 	Items     []Item
 	Next      int64
@@ -67,7 +66,7 @@ type Page struct {
 	Forgotten int64
 }
 
-// What one page of a feed may cost.
+// Bounds of one page of a feed.
 const (
 	maxEvents   = 1000     // events that a page covers, approximately
 	maxRead     = 16 << 20 // bytes of events that are read, approximately
@@ -75,11 +74,10 @@ const (
 	batchEvents = 100      // events that are read together
 )
 
-// Read reads the events of a company in the order of their numbers, as the subscriber
-// gets them: those that match its present settings, even while it is paused or disabled.
-// A compacted event matches by its type alone, because the filter needs the content. A
-// page may be short, even empty, and still have More.
-// subscribers.ErrNotFound; sequence.ErrAhead when After is beyond the last event.
+// Read reads the events that match the subscriber's current settings, even while it is
+// paused or disabled, in the order of their numbers. A compacted event matches by its type
+// alone, because the filter needs the content. A page may be short, even empty, and still
+// have More. The error may be subscribers.ErrNotFound or sequence.ErrAhead.
 func (r *Reader) Read(ctx context.Context, q Request) (Page, error) {
 	sub, err := r.opts.Registry.Find(ctx, q.Company, q.Subscriber)
 	if err != nil {
@@ -159,7 +157,7 @@ func (f *page) load(ctx context.Context, list []sequence.Event) ([]*events.Store
 	return f.reader.opts.Events.GetSome(ctx, refs, on)
 }
 
-// add puts an event on the page when it matches. It sets full when the page has no room for
+// add adds an event to the page if it matches. It sets full when the page has no room for
 // this event, or for another one.
 func (f *page) add(e sequence.Event, stored *events.Stored) error {
 	item := Item{
@@ -168,7 +166,7 @@ func (f *page) add(e sequence.Event, stored *events.Stored) error {
 	matches := e.Compacted && f.sub.Wants(e.Type)
 	if stored != nil {
 		item.Type, item.Timestamp = stored.Type, stored.Timestamp
-		matches, _ = f.sub.Matches(filter.NewEvent(stored.Event)) // one that fails does not match
+		matches, _ = f.sub.Matches(filter.NewEvent(stored.Event)) // a filter that fails does not match
 	}
 	if matches && stored != nil {
 		p, err := f.reader.opts.Requests.Payloads(stored).In(f.sub.Format)

@@ -33,19 +33,19 @@ type Options struct {
 	Registry   *registry.Registry
 	Deliveries *store.Store
 	Requests   *requests.Maker
-	Send       func(context.Context, webhook.Request) attempt.Result // the sender's
+	Send       func(context.Context, webhook.Request) attempt.Result // webhook.Sender.Send
 }
 
 // Inspector is safe for concurrent use. Make it with New.
 type Inspector struct {
 	opts    Options
-	testing sync.Map // subscribers that are being tested
+	testing sync.Map // subscribers with a test under way
 }
 
 // New returns an Inspector.
 func New(o Options) *Inspector { return &Inspector{opts: o} }
 
-// request is the attempt that sends an event to a subscriber, with its present settings.
+// request returns the request that sends an event to a subscriber with its current settings.
 func (i *Inspector) request(ctx context.Context, e *events.Stored, subscriber uuid.UUID) (r webhook.Request, err error) {
 	sub, err := i.opts.Registry.Find(ctx, e.CompanyUUID, subscriber)
 	if errors.Is(err, subscribers.ErrNotFound) {
@@ -58,7 +58,7 @@ func (i *Inspector) request(ctx context.Context, e *events.Stored, subscriber uu
 	return i.opts.Requests.Target(sub).Request(e.ID, e.Sequence, body), err
 }
 
-// Sent is the request of a delivery with the present settings of its subscriber, without
+// Sent is the request of a delivery with the current settings of its subscriber, without
 // signatures.
 type Sent struct {
 	URL, ContentType, EventID string
@@ -66,8 +66,8 @@ type Sent struct {
 	Body                      []byte
 }
 
-// Sent returns the request that an attempt of a delivery would send. delivery.ErrNotFound,
-// delivery.ErrSubscriberGone, events.ErrNotFound or events.ErrCompacted.
+// Sent returns the request that an attempt of a delivery would send. The error may be
+// delivery.ErrNotFound, delivery.ErrSubscriberGone, events.ErrNotFound or events.ErrCompacted.
 func (i *Inspector) Sent(ctx context.Context, company uuid.UUID, id string) (Sent, error) {
 	r, err := i.requestOf(ctx, company, id)
 	if err != nil {
@@ -82,7 +82,7 @@ func (i *Inspector) Sent(ctx context.Context, company uuid.UUID, id string) (Sen
 
 // VerifySignature reports whether a webhook-signature header contains a signature that this
 // daemon would make for the delivery now, with the given webhook-timestamp. The errors are
-// those of Sent, or the reason why the subscriber's secrets do not open.
+// those of Sent, or subscribers.ErrLocked.
 func (i *Inspector) VerifySignature(ctx context.Context, company uuid.UUID, id string, timestamp int64, header string) (bool, error) {
 	r, err := i.requestOf(ctx, company, id)
 	if err != nil {
@@ -207,7 +207,7 @@ func explain(e events.Stored, sub *subscribers.Subscriber, del *delivery.Deliver
 	return VerdictNotMatched
 }
 
-// ErrTesting means that a test of the subscriber is under way.
+// ErrTesting means that this replica runs a test of the subscriber.
 var ErrTesting = errors.New("a test of this subscriber is under way")
 
 const testType = "SUBSCRIBER_TEST"
@@ -221,9 +221,9 @@ type TestResult struct {
 
 // Test sends one signed test event to a subscriber, enabled or not, waits for the answer
 // (at most the attempt's timeout) and stores nothing. It ignores the endpoint's limit and
-// breaker, because it shows whether a failing endpoint works again.
-// delivery.ErrSubscriberGone when the subscriber does not exist; ErrTesting while this
-// replica runs another test of the subscriber.
+// breaker, because it shows whether a failing endpoint works again. The error may be
+// delivery.ErrSubscriberGone, or ErrTesting while this replica runs another test of the
+// subscriber.
 func (i *Inspector) Test(ctx context.Context, company, subscriber uuid.UUID) (TestResult, error) {
 	test, err := testEvent(company, subscriber)
 	if err != nil {

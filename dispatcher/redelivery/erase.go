@@ -18,15 +18,15 @@ import (
 
 // Erase starts a job that erases the present data of a company: its subscribers with their
 // secrets, its egress certificate, its pending deliveries, and the payloads of its events with the
-// receivers' answers. It cancels the company's other jobs. Ids, digests and numbers of events stay, and
-// so does data that the company adds later. ErrTooManyJobs.
+// receivers' answers. It cancels the company's other jobs. It keeps ids, digests and numbers of events,
+// and data that the company adds later. The error may be ErrTooManyJobs.
 func (s *Service) Erase(ctx context.Context, company uuid.UUID) (Job, error) {
 	now := s.Now().UTC().Truncate(time.Millisecond)
 	return s.startJob(ctx, Job{CompanyUUID: company, Kind: JobErase, Filter: store.Filter{To: &now}})
 }
 
-// eraseSubscribers deletes the subscribers, and first cancels other jobs, which would create deliveries
-// again.
+// eraseSubscribers cancels the company's other jobs, which could create deliveries, and deletes its
+// subscribers.
 func (s *Service) eraseSubscribers(ctx context.Context, j *Job) (string, error) {
 	all, err := s.all(ctx, j.CompanyUUID)
 	if err != nil {
@@ -61,13 +61,13 @@ func (s *Service) eraseSubscribers(ctx context.Context, j *Job) (string, error) 
 	return "", err
 }
 
-// forceAfter is how long the job waits for unreadable events to be quarantined, so that they are
-// counted. After that it erases them without.
+// forceAfter is how long the job waits for unreadable events to be quarantined, so that metrics count
+// them. Then it erases them unquarantined.
 const forceAfter = time.Minute
 
-// eraseEvents erases a page of events, the oldest first. It waits at a page while one of its
-// events is open: pending deliveries end when they are claimed or their attempts end, because their
-// subscriber is deleted, or when the event is matched with no subscriber.
+// eraseEvents erases a page of events, oldest first. It waits while an event of the page is open. Without
+// subscribers, each event settles soon: its deliveries are cancelled when they are claimed, and matching
+// creates none.
 func (s *Service) eraseEvents(ctx context.Context, j *Job) (string, error) {
 	ids, next, err := s.Events.Walk(ctx, j.CompanyUUID, time.UnixMilli(0), *j.Filter.To, j.Cursor, jobPage)
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *Service) eraseQuarantine(ctx context.Context, j *Job) (string, error) {
 	return s.dropQuarantined(ctx, j, j.Cursor)
 }
 
-// dropQuarantined drops the entries of the quarantine's page at a cursor, except those of later data.
+// dropQuarantined drops one page of quarantine entries, except those of data added after the job.
 func (s *Service) dropQuarantined(ctx context.Context, j *Job, at string) (next string, err error) {
 	page, err := s.Quarantine.List(ctx, quarantine.Filter{Company: &j.CompanyUUID, Size: 100, Cursor: at})
 	for _, e := range page.Items {
@@ -132,8 +132,8 @@ func (s *Service) later(ctx context.Context, j *Job, e quarantine.Entry) (bool, 
 	return err == nil && stored.AcceptedAt.After(*j.Filter.To), nil
 }
 
-// eraseDead erases the events of dead letters. They are kept longer than the index of events
-// lists them.
+// eraseDead erases the events of dead letters, which are kept longer than the index that eraseEvents
+// reads.
 func (s *Service) eraseDead(ctx context.Context, j *Job) (string, error) {
 	page, err := s.Deliveries.List(ctx, j.page([]delivery.Status{delivery.StatusDead}))
 	if err != nil {

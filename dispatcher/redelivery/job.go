@@ -50,7 +50,7 @@ type Job struct {
 	Examined       int64        `json:"examined"`    // deliveries and events examined
 	Redelivered    int64        `json:"redelivered"` // deliveries changed (in a dry run: that would change); of an ERASE: payloads erased
 	CreatedAt      time.Time    `json:"createdAt"`
-	UpdatedAt      time.Time    `json:"updatedAt"` // time of the last step that did not have to wait
+	UpdatedAt      time.Time    `json:"updatedAt"` // when the last step ended that did not return errHeld
 	FinishedAt     *time.Time   `json:"finishedAt,omitempty"`
 
 	Phase  int    `json:"phase"`            // index into phases(Kind)
@@ -63,7 +63,6 @@ type Job struct {
 
 func (j *Job) finished() bool { return j.Status == JobCompleted || j.Status == JobCancelled }
 
-// end finishes the job.
 func (j *Job) end(as JobStatus, now time.Time) {
 	now = now.UTC()
 	j.Status, j.UpdatedAt, j.FinishedAt = as, now, &now
@@ -84,7 +83,7 @@ func (j *Job) reason() string {
 	return delivery.ReasonReplay
 }
 
-// countedAtOnce is how many steps of a RETRY that only counts are made before it becomes a job.
+// countedAtOnce is how many steps of a RETRY's dry run the caller waits for. The job runs the others.
 const countedAtOnce = 3
 
 func (s *Service) startJob(ctx context.Context, j Job) (Job, error) {
@@ -105,21 +104,20 @@ const (
 	// minWait and maxWait bound the delay of the next step of a job that must wait.
 	minWait = time.Second
 	maxWait = 10 * time.Second
-	// crowdedAbove is how many due deliveries of a subscriber make its jobs wait, so that
+	// A subscriber with more than crowdedAbove due deliveries makes its jobs wait, so that
 	// restarted deliveries do not delay new ones for long.
 	crowdedAbove = 1000
-	// maxHeld is how long a job over several subscribers waits for one full endpoint queue. Then it
-	// makes another step, so that one endpoint that is down does not block the others.
+	// maxHeld is how long a job over several subscribers waits for a crowded one. Then the job
+	// continues, so that one endpoint that is down does not block the others.
 	maxHeld = 30 * time.Second
 )
 
-// errHeld says that a step must wait: for endpoint queues to get shorter, or for events to end before
-// they are erased.
+// errHeld says that a step must wait: for shorter endpoint queues, or for events to settle before the
+// job erases them.
 var errHeld = errors.New("the job must wait")
 
-// Step runs one step of a job that the caller has claimed, and returns when the next one is due;
-// negative when the job is done. After a crash the step runs again: its changes are compare-and-set
-// and recognise what is done already.
+// Step runs one step of a job that the caller has claimed. It returns the delay of the next step;
+// negative when the job is finished. A crash may repeat the step: its changes are compare-and-set.
 func (s *Service) Step(ctx context.Context, company, id uuid.UUID) (again time.Duration, err error) {
 	j, err := s.Job(ctx, company, id)
 	switch {
@@ -147,13 +145,13 @@ func (s *Service) Step(ctx context.Context, company, id uuid.UUID) (again time.D
 	return again, err
 }
 
-// wait is the delay of the next step of a job that must wait: as long as it has waited already.
+// wait returns the delay of the next step of a job that must wait. It doubles the wait with each step.
 func (j *Job) wait(now time.Time) time.Duration {
 	return min(max(now.Sub(j.UpdatedAt), minWait), maxWait)
 }
 
-// overtaken handles a job that was changed during a step. A cancelled job keeps the counts of
-// the step. A job that another replica has stepped meanwhile goes on with its next step.
+// overtaken handles a job that was changed during a step. A cancelled job gets the counts of the
+// step. A job whose step another replica has run continues with its next step.
 func (s *Service) overtaken(ctx context.Context, j Job) (again time.Duration, err error) {
 	now, err := s.Job(ctx, j.CompanyUUID, j.UUID)
 	if err != nil || !now.finished() {
@@ -173,21 +171,20 @@ func (s *Service) phases(k JobKind) []phase {
 	dead := func(ctx context.Context, j *Job) (string, error) { return s.walk(ctx, j, true) }
 	others := func(ctx context.Context, j *Job) (string, error) { return s.walk(ctx, j, false) }
 	return map[JobKind][]phase{
-		JobRecover: {others, dead, s.recoverMissed}, // dead last: a dead letter that was restarted is one of the others
+		JobRecover: {others, dead, s.recoverMissed}, // dead after others, which would restart a restarted dead letter again
 		JobRetry:   {others, dead},
 		JobDrop:    {unlessGone(s.Subscribers.Pause), others, unlessGone(s.Subscribers.Resume)},
 		JobErase:   {s.eraseSubscribers, s.eraseQuarantine, s.eraseEvents, s.eraseDead},
 	}[k]
 }
 
-// step processes one page of a job. It may run twice after a crash: its changes are
-// compare-and-set.
+// step processes one page of a job.
 func (s *Service) step(ctx context.Context, j *Job) error {
 	phases := s.phases(j.Kind)
 	j.Status = JobRunning
 	if j.Phase < len(phases) {
 		next, err := phases[j.Phase](ctx, j)
-		if err != nil && !errors.Is(err, cursor.ErrBad) { // bad when another release wrote it: the phase begins again
+		if err != nil && !errors.Is(err, cursor.ErrBad) { // another release may have written the cursor: the phase begins again
 			return err
 		}
 		j.Cursor = next
@@ -202,8 +199,8 @@ func (s *Service) step(ctx context.Context, j *Job) error {
 	return nil
 }
 
-// redeliver makes the writes of a step that has examined n deliveries or events; a dry run only
-// counts them.
+// redeliver sends the writes of a step to Redis and counts them, with n examined deliveries or events.
+// A dry run only counts them.
 func (s *Service) redeliver(ctx context.Context, j *Job, n int, writes []store.Write) error {
 	if !j.DryRun && len(writes) > 0 {
 		if j.Kind != JobDrop {

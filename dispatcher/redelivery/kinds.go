@@ -18,7 +18,7 @@ import (
 // RetryRequest says which deliveries of a company to attempt again.
 type RetryRequest struct {
 	Company uuid.UUID
-	Filter  store.Filter // applies to present deliveries; no status: DEAD
+	Filter  store.Filter // without a status: DEAD
 	DryRun  bool         // only count
 }
 
@@ -35,7 +35,8 @@ func (r *RetryRequest) Matching() store.Filter {
 // RetryAll starts a job that attempts the deliveries of the filter again, each with a fresh
 // schedule. It skips deliveries with an attempt under way, deliveries whose subscriber is disabled
 // or was deleted, and deliveries created after the call. A dry run over few deliveries is completed
-// when RetryAll returns. subscribers.ErrNotFound, delivery.ErrSubscriberDisabled or ErrTooManyJobs.
+// when RetryAll returns. The error may be subscribers.ErrNotFound, delivery.ErrSubscriberDisabled or
+// ErrTooManyJobs.
 func (s *Service) RetryAll(ctx context.Context, r RetryRequest) (Job, error) {
 	f, now := r.Matching(), s.Now().UTC()
 	if f.To == nil || f.To.After(now) {
@@ -54,8 +55,8 @@ func (s *Service) RetryAll(ctx context.Context, r RetryRequest) (Job, error) {
 // RecoverRequest says what to deliver again to a subscriber.
 type RecoverRequest struct {
 	Company, Subscriber uuid.UUID
-	Since               time.Time         // events accepted from here on
-	Until               time.Time         // to here, inclusive; zero: now
+	Since               time.Time         // the earliest acceptance of an event
+	Until               time.Time         // the latest acceptance; zero: now
 	Statuses            []delivery.Status // of existing deliveries; empty: DEAD. Missed events are always included
 	DryRun              bool              // only count
 }
@@ -80,10 +81,10 @@ func (s *Service) Recover(ctx context.Context, r RecoverRequest) (Job, error) {
 	})
 }
 
-// walk changes a page of the job's deliveries that are dead, or of those that are not, the newest first.
-// Dead letters have an index of their own, which keeps them longer than settled deliveries are kept.
-// It skips deliveries with an attempt under way and those that change meanwhile; except in a DROP, also
-// those whose subscriber is disabled or was deleted.
+// walk changes a page of the job's deliveries, newest first: only dead ones, or all others. Dead letters
+// have their own index, which keeps them longer. walk skips deliveries with an attempt under way and
+// those that change meanwhile. All jobs but DROP also skip deliveries whose subscriber is disabled or was
+// deleted.
 func (s *Service) walk(ctx context.Context, j *Job, dead bool) (string, error) {
 	statuses := slices.DeleteFunc(slices.Clone(j.Filter.Statuses), func(status delivery.Status) bool {
 		return (status == delivery.StatusDead) != dead
@@ -160,8 +161,8 @@ func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
 	return next, s.redeliver(ctx, j, len(ids), writes)
 }
 
-// missed returns those of the events that have no delivery to the subscriber, in batches that may
-// be loaded at once.
+// missed returns the events without a delivery to the subscriber, in batches that may be loaded at
+// once.
 func (s *Service) missed(ctx context.Context, company, sub uuid.UUID, ids []string) ([][]events.Ref, error) {
 	var refs []delivery.Ref
 	for _, event := range refsOf(company, ids) {
@@ -191,9 +192,9 @@ func refsOf(company uuid.UUID, ids []string) []events.Ref {
 // live are the statuses of deliveries with attempts ahead.
 var live = []delivery.Status{delivery.StatusPending, delivery.StatusDelivering, delivery.StatusRetrying}
 
-// Drop starts a job that pauses a subscriber if it is not paused, cancels the deliveries that
-// wait for it, and then resumes it. Deliveries of events accepted from this millisecond on are
-// kept. subscribers.ErrNotFound or ErrTooManyJobs.
+// Drop starts a job that pauses a subscriber, cancels the deliveries that wait for it, and resumes
+// it. It keeps deliveries of events accepted from this millisecond on. The error may be
+// subscribers.ErrNotFound or ErrTooManyJobs.
 func (s *Service) Drop(ctx context.Context, company, subscriber uuid.UUID) (Job, error) {
 	if _, err := s.Registry.Find(ctx, company, subscriber); err != nil {
 		return Job{}, err
@@ -204,7 +205,7 @@ func (s *Service) Drop(ctx context.Context, company, subscriber uuid.UUID) (Job,
 	})
 }
 
-// unlessGone is a phase that changes the subscriber, if it still exists.
+// unlessGone returns a phase that changes the subscriber, if it still exists.
 func unlessGone(change func(ctx context.Context, company, subscriber uuid.UUID) error) phase {
 	return func(ctx context.Context, j *Job) (string, error) {
 		err := change(ctx, j.CompanyUUID, j.SubscriberUUID)

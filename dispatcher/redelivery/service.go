@@ -58,13 +58,13 @@ func (s *Service) reachable(ctx context.Context, company, id uuid.UUID) error {
 	return err
 }
 
-// writeOf changes one delivery outside of any attempt, unless one is under way.
+// writeOf returns the write that replaces base by next, unless an attempt is under way.
 func writeOf(r delivery.Ref, base, next *delivery.Record) store.Write {
 	return store.Write{Event: r.Ref, Changes: []store.Change{{Ref: r, Base: base, Next: next, Guarded: true}}}
 }
 
-// write makes writes of one change each. It returns for each what was found instead, nil when
-// it was written.
+// write sends writes of one change each to Redis. For each it returns why the change was not
+// written; nil when it was.
 func (s *Service) write(ctx context.Context, writes ...store.Write) ([]*store.Found, error) {
 	recorded, wakes, err := s.Deliveries.Record(ctx, s.Now(), "", writes)
 	if err != nil {
@@ -81,11 +81,11 @@ func (s *Service) write(ctx context.Context, writes ...store.Write) ([]*store.Fo
 	return out, nil
 }
 
-// changeTries bounds the tries of change while the delivery changes meanwhile.
+// changeTries bounds the tries of change on a delivery that changes between read and write.
 const changeTries = 5
 
-// change writes the record that next returns for the stored one; nil leaves the delivery as it is.
-// The error is delivery.ErrInFlight, delivery.ErrNotFound or events.ErrCompacted when that cannot be done.
+// change writes the record that next returns for the stored one, rec at first; nil changes nothing. The
+// error may be delivery.ErrInFlight, delivery.ErrNotFound or events.ErrCompacted.
 func (s *Service) change(ctx context.Context, r delivery.Ref, rec *delivery.Record, next func(delivery.Record) *delivery.Record) (delivery.Delivery, error) {
 	for range changeTries {
 		to := next(*rec)
@@ -119,9 +119,8 @@ func (s *Service) restart(ctx context.Context, r delivery.Ref, rec *delivery.Rec
 	})
 }
 
-// Retry attempts a delivery again at once, with a fresh schedule, whatever its
-// status. delivery.ErrNotFound, ErrInFlight while an attempt is under way,
-// ErrSubscriberGone or ErrSubscriberDisabled.
+// Retry makes a delivery in any status due at once, with a fresh schedule. The error may
+// be delivery.ErrNotFound, ErrInFlight, ErrSubscriberGone or ErrSubscriberDisabled.
 func (s *Service) Retry(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error) {
 	d, err := s.Deliveries.Delivery(ctx, company, id)
 	if err == nil {
@@ -136,12 +135,10 @@ func (s *Service) Retry(ctx context.Context, company uuid.UUID, id string) (deli
 	return s.restart(ctx, d.Ref, &d.Record)
 }
 
-// Replay sends an event again to every enabled subscriber that wants it now, or
-// only to those named, each with a fresh schedule; the webhook-id stays the
-// event's. Deliveries with an attempt under way are left as they are. The error is an
-// UnknownSubscribersError when only names subscribers that the company does not have,
-// events.ErrNotFound when there is no such event, events.ErrCompacted when its
-// payload is not kept any more.
+// Replay sends an event again to every enabled subscriber that matches it now, or to those
+// of them that only names, each with a fresh schedule and the same webhook-id. It does not
+// change deliveries with an attempt under way. The error may be an UnknownSubscribersError,
+// events.ErrNotFound or events.ErrCompacted.
 func (s *Service) Replay(ctx context.Context, r events.Ref, only []uuid.UUID) (out []delivery.Delivery, err error) {
 	stored, err := s.Events.Get(ctx, r)
 	if err != nil {
@@ -162,7 +159,7 @@ func (s *Service) Replay(ctx context.Context, r events.Ref, only []uuid.UUID) (o
 	}
 	candidate := filter.NewEvent(stored.Event)
 	for _, sub := range subs {
-		matches, _ := sub.Matches(candidate) // explain says why one fails
+		matches, _ := sub.Matches(candidate) // a filter that fails does not match
 		if !sub.Enabled || !matches || len(only) > 0 && !slices.Contains(only, sub.UUID) {
 			continue
 		}

@@ -30,7 +30,7 @@ var (
 const (
 	// jobRetention is how long a finished job can be read.
 	jobRetention = 7 * 24 * time.Hour
-	// keptJobs is how many jobs of a company are kept: unfinished ones, and the others that were
+	// keptJobs is how many jobs of a company are kept: all unfinished jobs, and those that were
 	// finished last.
 	keptJobs = 2000
 	// maxUnfinished bounds the unfinished jobs of a company; further ones are refused, except of
@@ -44,7 +44,7 @@ var (
 	ErrTooManyJobs = errors.New("too many jobs of the company are not finished")
 	// ErrFinished says that a job has completed.
 	ErrFinished = errors.New("the job has completed")
-	// ErrNotCancellable says that a job erases a company.
+	// ErrNotCancellable says that a job erases a company: such jobs cannot be cancelled.
 	ErrNotCancellable = errors.New("the job erases a company and cannot be cancelled")
 )
 
@@ -117,7 +117,7 @@ func decodeJob(text string) (Job, error) {
 	return j, nil
 }
 
-// all reads the jobs of a company, those started last first. It leaves out damaged ones.
+// all reads the jobs of a company, newest first. It leaves out damaged jobs.
 func (s *Service) all(ctx context.Context, company uuid.UUID) ([]Job, error) {
 	texts, err := s.Client.HVals(ctx, jobsKey(company)).Result()
 	if err != nil {
@@ -133,7 +133,7 @@ func (s *Service) all(ctx context.Context, company uuid.UUID) ([]Job, error) {
 	return jobs, nil
 }
 
-// forget removes an unreadable job. A missing one may still be in the list of jobs by their end.
+// forget removes an unreadable or missing job: the set at endsKey may still have a missing one.
 func (s *Service) forget(ctx context.Context, company, id uuid.UUID) error {
 	_, err := s.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		pipe.HDel(ctx, jobsKey(company), id.String())
@@ -156,7 +156,7 @@ type JobFilter struct {
 	Size       int    // at most 100, default 20
 }
 
-// JobPage is one page of jobs, those started last first. Next is "" at the end.
+// JobPage is one page of jobs, newest first. Next is "" on the last page.
 type JobPage struct {
 	Items []Job
 	Next  string
@@ -164,7 +164,7 @@ type JobPage struct {
 
 const jobList = "jobs"
 
-// place is the place of a job in the order of their starts.
+// place is the position of a job in the order of creation, as a text that sorts like it.
 func (j *Job) place() string { return fmt.Sprintf("%020d%s", j.CreatedAt.UnixNano(), j.UUID) }
 
 // Jobs lists jobs of a company. cursor.ErrBad when the cursor is not of this list.
@@ -187,12 +187,12 @@ func (s *Service) Jobs(ctx context.Context, f JobFilter) (page JobPage, err erro
 	return page, err
 }
 
-// cancelTries bounds the tries of Cancel while the job makes steps meanwhile.
+// cancelTries bounds the tries of Cancel on a job that changes between read and write.
 const cancelTries = 10
 
-// Cancel ends a job early. Its changes stay, and a running step is finished. A cancelled DROP
-// leaves its subscriber paused. Cancelling a job again does nothing. delivery.ErrNotFound,
-// ErrFinished, or ErrNotCancellable.
+// Cancel ends a job early. The job's changes stay, and a running step ends normally. A cancelled
+// DROP leaves its subscriber paused. Cancel does nothing for a cancelled job. The error may be
+// delivery.ErrNotFound, ErrFinished or ErrNotCancellable.
 func (s *Service) Cancel(ctx context.Context, company, id uuid.UUID) (j Job, err error) {
 	for range cancelTries {
 		j, err = s.Job(ctx, company, id)

@@ -1,5 +1,5 @@
-// Package requests prepares what is sent to subscribers: events in their formats, with
-// the URL, the headers and the signing keys of each.
+// Package requests prepares the requests to subscribers: events in the subscriber's
+// format, with its URL, headers and signing keys.
 package requests
 
 import (
@@ -29,7 +29,6 @@ type Options struct {
 	Logger      *slog.Logger
 }
 
-// maxTargets bounds the cache of targets.
 const maxTargets = 1 << 14
 
 // Maker makes requests. It caches the Target of each subscriber. It is safe for concurrent use.
@@ -42,7 +41,7 @@ type Maker struct {
 // New returns a Maker.
 func New(o Options) *Maker {
 	o.PublicURL = strings.TrimSuffix(o.PublicURL, "/")
-	targets, _ := lru.New[*subscribers.Subscriber, *Target](maxTargets) // fails without a size only
+	targets, _ := lru.New[*subscribers.Subscriber, *Target](maxTargets) // fails only for a size < 1
 	return &Maker{opts: o, targets: targets}
 }
 
@@ -51,8 +50,7 @@ func (m *Maker) Payloads(e *events.Stored) *Payloads {
 	return &Payloads{event: e, publicURL: m.opts.PublicURL}
 }
 
-// Target is a subscriber with what a request to it needs: its parsed URL, headers and decoded keys.
-// It is never changed.
+// Target is a subscriber with its parsed URL, headers and decoded keys. It is immutable.
 type Target struct {
 	Subscriber *subscribers.Subscriber
 	URL        *url.URL // nil while it cannot be read
@@ -81,7 +79,7 @@ func (t *Target) Port() string {
 	return "443"
 }
 
-// Request is the attempt that sends an event to the target; sequence 0 is not sent.
+// Request returns the request of one attempt. A sequence of 0 is not sent.
 func (t *Target) Request(id string, sequence int64, p Payload) webhook.Request {
 	return webhook.Request{
 		URL: t.URL, EventID: id, Sequence: sequence, Body: p.Body, ContentType: p.ContentType, Signer: t.signer, Headers: t.headers,
@@ -89,9 +87,9 @@ func (t *Target) Request(id string, sequence int64, p Payload) webhook.Request {
 	}
 }
 
-// Target returns the Target of a subscriber of a registry's snapshot. A subscriber that changes is
-// a new pointer in the next snapshot, and gets a new Target. Secrets that do not open are no error:
-// the Target is Locked.
+// Target returns the Target of a subscriber of a registry's snapshot. A changed subscriber is a new
+// pointer in the next snapshot, and gets a new Target. The Target is Locked if a secret cannot be
+// decrypted.
 func (m *Maker) Target(sub *subscribers.Subscriber) *Target {
 	if cached, ok := m.targets.Get(sub); ok {
 		return cached
@@ -104,7 +102,7 @@ func (m *Maker) Target(sub *subscribers.Subscriber) *Target {
 		made.Locked = made.open(m.opts.SignEd25519)
 	}
 	if made.Locked != nil {
-		m.opts.Logger.Error("deliveries wait: the subscriber's secrets do not open, check the encryption keys",
+		m.opts.Logger.Error("deliveries wait: the subscriber's secrets cannot be decrypted, check the encryption keys",
 			"company_uuid", sub.CompanyUUID, "subscriber_uuid", sub.UUID, "exception.message", made.Locked)
 	}
 	m.targets.Add(sub, made)
@@ -216,7 +214,7 @@ func (p *Payloads) cloudEvent() cloudEvent {
 		out.Data = jsontext.Value("{}")
 	}
 	if e.Sequence > 0 {
-		out.Sequence = fmt.Sprintf("%019d", e.Sequence) // texts compare as the numbers do
+		out.Sequence = fmt.Sprintf("%019d", e.Sequence) // sorts as text like the numbers
 	}
 	return out
 }

@@ -77,7 +77,7 @@ func streamKey(of uuid.UUID) string {
 type Tail struct {
 	client redis.UniversalClient
 
-	watched atomic.Pointer[map[uuid.UUID]bool] // at any replica; uuid.Nil: all companies
+	watched atomic.Pointer[map[uuid.UUID]bool] // companies with viewers at any replica; uuid.Nil: all companies
 
 	mu       sync.Mutex
 	gathered map[uuid.UUID][]Entry
@@ -127,9 +127,9 @@ func (t *Tail) Add(e Entry) {
 func (t *Tail) Run(ctx context.Context) {
 	for n := 0; pause.For(ctx, writeEvery); n++ {
 		if n%int(refreshEvery/writeEvery) == 0 {
-			t.watched.Store(t.readWatched(ctx)) // while it fails, viewers miss entries
+			t.watched.Store(t.readWatched(ctx)) // after a failure viewers miss entries
 		}
-		_ = t.write(ctx) // a failure makes a gap
+		_ = t.write(ctx) // after a failure viewers miss entries
 	}
 }
 
@@ -141,7 +141,7 @@ func (t *Tail) readWatched(ctx context.Context) *map[uuid.UUID]bool {
 	if err != nil || len(names) == 0 {
 		return nil
 	}
-	now, err := t.client.Time(ctx).Result() // replicas need not agree on the time
+	now, err := t.client.Time(ctx).Result() // the clocks of replicas may differ
 	if err != nil {
 		return nil
 	}
@@ -186,7 +186,7 @@ type Viewer struct {
 }
 
 // Watch starts a view of a company, or of all companies for nil. The view has the entries for
-// which keep returns true. Call Leave at the end. ErrTooMany.
+// which keep returns true. Call Leave at the end. The error may be ErrTooMany.
 func (t *Tail) Watch(ctx context.Context, company *uuid.UUID, keep func(Entry) bool) (*Viewer, error) {
 	v := &Viewer{tail: t, keep: keep}
 	if company != nil {
@@ -216,8 +216,8 @@ func (v *Viewer) Leave() {
 	delete(v.tail.viewers, v)
 }
 
-// Next waits for entries, and returns them with how many were dropped since the last
-// call. The error is that of ctx, or context.Canceled once the Tail is closed.
+// Next waits for entries. It returns them, and the number of entries that were dropped since
+// the last call. The error is that of ctx, or context.Canceled once the Tail is closed.
 func (v *Viewer) Next(ctx context.Context) (entries []Entry, dropped int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -269,7 +269,7 @@ func (v *Viewer) read(ctx context.Context) (entries []Entry, dropped int, err er
 		text, _ := m.Values["e"].(string)
 		_ = json.Unmarshal([]byte(text), &e)
 		n := numberOf(m)
-		dropped += int(n-v.last) - 1 + e.Dropped // those between were trimmed
+		dropped += int(n-v.last) - 1 + e.Dropped // skipped numbers are trimmed entries
 		v.last = n
 		if v.keep(e) {
 			entries = append(entries, e)

@@ -28,7 +28,7 @@ var addSource string
 
 var addScript = redis.NewScript(addSource)
 
-// Both are those of lua/add.lua.
+// The layout of a ring, as in lua/add.lua.
 const (
 	cellBytes, headBytes = 10, 4
 	minutes, hours       = 180, 168
@@ -36,7 +36,7 @@ const (
 
 // docs/redis.md lists type, writer and time to live of each key.
 
-// scope is what the counts are of: all companies, a company, or a subscriber.
+// scope names the counts of all companies, of a company, or of a subscriber.
 type scope struct {
 	company    uuid.UUID // uuid.Nil: all
 	prefix     string
@@ -55,7 +55,7 @@ func scopeOf(company, subscriber *uuid.UUID) scope {
 	return s
 }
 
-// nameOf names a subscriber in keys and among the worst.
+// nameOf is the name of a subscriber in keys and in the sets of worstKey.
 func nameOf(company, subscriber uuid.UUID) string {
 	return company.String() + "/" + subscriber.String()
 }
@@ -89,8 +89,8 @@ const (
 	rankedPart = 20
 )
 
-// add adds the gathered counts. The error is that of the first call that failed. pending -1 means
-// unknown.
+// add adds the gathered counts. It returns the error of the first call that failed. A pending of -1
+// means unknown.
 func (s *Store) add(ctx context.Context, all map[uuid.UUID]*gathered, pending int64) (err error) {
 	now := s.now()
 	var calls []*script.Call
@@ -117,7 +117,7 @@ func (s *Store) add(ctx context.Context, all map[uuid.UUID]*gathered, pending in
 	return err
 }
 
-// rank is a subscriber that may be among the worst.
+// rank has the figures of a subscriber for the sets of worstKey.
 type rank struct {
 	name    string
 	failed  int64
@@ -142,7 +142,7 @@ func newCall(of scope, now time.Time, n [4]int64, last []any, ranks []rank) *scr
 	if of.company != uuid.Nil {
 		state = layout.StateKey(of.company)
 	}
-	args := append([]any{now.Unix(), rand.Float64(), n[0], n[1], n[2], n[3]}, last...) //nolint:gosec // it rounds
+	args := append([]any{now.Unix(), rand.Float64(), n[0], n[1], n[2], n[3]}, last...) //nolint:gosec // for rounding
 	for _, r := range ranks {
 		args = append(args, r.name, r.failed, r.latency)
 	}
@@ -227,9 +227,8 @@ func (p *Point) read(cell []byte, subscriber bool) {
 	}
 }
 
-// Worst lists subscribers with the most failed attempts in this hour and the one before,
-// and those with the highest latencies, of one company or, for nil, of all; at most n of
-// each.
+// Worst lists up to n subscribers with the most failed attempts in this hour and the one
+// before, and up to n with the highest latencies, of one company or, for nil, of all.
 func (s *Store) Worst(ctx context.Context, company *uuid.UUID, n int) (failing, slow []Ranked, err error) {
 	of := scopeOf(company, nil)
 	pipe, hour := s.client.Pipeline(), s.now().Unix()/3600

@@ -1,6 +1,6 @@
 // Package traffic counts accepted events and delivery attempts for charts: by minute for three
 // hours and by hour for seven days, for each company, for each subscriber with traffic, and in
-// total. Metrics have a longer history. Counts are gathered in memory and written seldom. A
+// total. Metrics have a longer history. Counts are gathered in memory and written every 10 s. A
 // crash, an unavailable Redis or an overload loses counts, but never delays a delivery.
 package traffic
 
@@ -21,7 +21,7 @@ type Attempt struct {
 	Company, Subscriber uuid.UUID
 	StatusCode          int // 0: no answer
 	Success             bool
-	Dead                bool // it was the last one of its delivery
+	Dead                bool // the delivery is dead after it
 	Duration            time.Duration
 }
 
@@ -81,7 +81,7 @@ type Ranked struct {
 	P95                 time.Duration // of the latest seconds with attempts in an hour; the higher one of both hours
 }
 
-// A latency is kept in one byte. Each step is 4 % longer than the one before; 16 steps double it.
+// A latency is stored in one byte. Each code means a latency 4 % longer than the one before.
 const stepsPerDoubling = 16
 
 func latencyCode(d time.Duration) int {
@@ -104,8 +104,8 @@ func decodeCount(code uint16) int64 {
 const (
 	// writeEvery is how often the gathered counts are written.
 	writeEvery = 10 * time.Second
-	// maxGathered bounds the subscribers, and the companies, that are counted between
-	// two writes: some 3 MB. A company has at most as many of them as are left free.
+	// maxGathered bounds the subscribers, and the companies, that are counted between two
+	// writes, to some MB. A company may have at most as many subscribers as are left free.
 	maxGathered = 20_000
 	// latencySteps is the number of latency buckets of the gathered counts.
 	latencySteps = 64
@@ -217,7 +217,7 @@ func (s *counts) latency(part float64) int {
 	return 255
 }
 
-// Run writes what was gathered every 10 s, and once more when ctx has ended.
+// Run writes the gathered counts every writeEvery, and once more when ctx has ended.
 func (c *Counter) Run(ctx context.Context) {
 	for pause.For(ctx, writeEvery) {
 		_ = c.write(ctx) // counts that Redis does not take are lost

@@ -10,7 +10,7 @@ import (
 const (
 	// dialsPerHost bounds the running dials to a host.
 	dialsPerHost = 128
-	// dialWait is how long a dial waits for others to end: they may hang.
+	// dialWait is how long a dial waits for others to end. Then it starts: the others may hang.
 	dialWait = time.Second
 )
 
@@ -28,7 +28,7 @@ type dials struct {
 }
 
 type hostDials struct {
-	dials   int           // that run or wait
+	dials   int           // running and waiting dials
 	running chan struct{} // has an element for each running dial
 }
 
@@ -54,7 +54,7 @@ func (d *dials) begin(ctx context.Context, host string) (end func(), err error) 
 		d.leave(host, h)
 		return nil, errNotNeeded
 	case <-timeout.C:
-	case <-ctx.Done(): // the dial fails with its error
+	case <-ctx.Done(): // the dial fails with the error of ctx
 	}
 	return func() { d.leave(host, h) }, nil
 }

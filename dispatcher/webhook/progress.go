@@ -10,9 +10,9 @@ import (
 	"spendhook/dispatcher/delivery/attempt"
 )
 
-// progress follows one attempt in net/http: it times the attempt, and knows whether the attempt
-// needs a connection. net/http may continue a dial after the attempt has ended: so the methods are
-// safe for concurrent use, and stop freezes the times.
+// progress follows one attempt in net/http: it times the attempt, and tracks whether the attempt
+// needs a connection. net/http may continue a dial after the attempt has ended. Therefore the methods
+// are safe for concurrent use, and stop freezes the times.
 type progress struct {
 	now func() time.Time
 
@@ -30,7 +30,7 @@ type progressKey struct{}
 // which costs 5 % of a delivery.
 func (p *progress) follow(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(context.WithValue(ctx, progressKey{}, p), &httptrace.ClientTrace{
-		GetConn: func(string) { // once more when a kept connection was stale
+		GetConn: func(string) { // called again after a stale connection
 			needed := make(chan struct{})
 			p.needed.Store(&needed)
 		},
@@ -38,7 +38,7 @@ func (p *progress) follow(ctx context.Context) context.Context {
 			p.noConnectionNeeded()
 			p.note(func(now time.Time) {
 				p.began, p.first = now, time.Time{}
-				if info.Reused { // a dial that was begun is not for this attempt
+				if info.Reused { // the attempt does not use the connection that it began to dial
 					p.resolved, p.connected, p.handshake = 0, 0, 0
 				}
 			})

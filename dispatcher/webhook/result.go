@@ -22,7 +22,7 @@ func classifyStatus(code int) attempt.ErrorClass {
 		return attempt.ClassGone
 	case code == http.StatusTooManyRequests:
 		return attempt.ClassTooMany
-	case code < 200 || code > 599: // 101, or none that HTTP knows
+	case code < 200 || code > 599: // 101, or no status code of HTTP
 		return attempt.ClassProtocol
 	case code < 300:
 		return attempt.ClassNone
@@ -35,7 +35,7 @@ func classifyStatus(code int) attempt.ErrorClass {
 	}
 }
 
-// errAttemptTimeout is the cancel cause of an attempt that used up its time.
+// errAttemptTimeout is the cancel cause of an attempt that timed out.
 var errAttemptTimeout = errors.New("attempt timed out")
 
 // classifyError is the class of a transport error; ctx is the attempt's context. Errors
@@ -83,8 +83,8 @@ func classifyProxy(err *egress.ProxyError) attempt.ErrorClass {
 	}
 }
 
-// classifyOp sorts errors of sockets: of the dial, of TLS alerts after the
-// handshake (a required client certificate, say), and of reads and writes.
+// classifyOp returns the class of a socket error: of a dial, a read, a write, or a TLS alert
+// after the handshake (for example because of a missing client certificate).
 func classifyOp(op *net.OpError) attempt.ErrorClass {
 	switch {
 	case op.Op == "dial" && op.Timeout():
@@ -123,9 +123,8 @@ type handshakeError struct{ err error }
 func (e *handshakeError) Error() string { return "TLS handshake: " + e.err.Error() }
 func (e *handshakeError) Unwrap() error { return e.err }
 
-// parseRetryAfter reads a Retry-After field (RFC 9110, 10.2.3): seconds, or a
-// date. Other texts, and dates in the past, are 0. Larger numbers become 2^31-1 seconds, which
-// a Duration can hold.
+// parseRetryAfter reads a Retry-After field (RFC 9110, 10.2.3): seconds, or a date. It returns 0
+// for any other text and for a past date. It limits the seconds to 2^31-1, which a Duration can hold.
 func parseRetryAfter(value string, now time.Time) time.Duration {
 	seconds, err := strconv.ParseUint(value, 10, 31)
 	if err == nil || errors.Is(err, strconv.ErrRange) {

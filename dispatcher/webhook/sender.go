@@ -24,7 +24,7 @@ import (
 	"spendhook/subscribers/certificate"
 )
 
-// Bounds of an answer, in bytes: read, and kept.
+// Bounds of what is read of an answer, and of what is stored, in bytes.
 const (
 	maxResponseBody   = 16 << 10
 	maxResponseHeader = 64 << 10
@@ -51,7 +51,7 @@ type Request struct {
 	ContentType string
 	Traceparent string // of the attempt's span; "": none
 	Signer      *signature.Signer
-	Headers     http.Header // sent too, except those that the Sender sets itself
+	Headers     http.Header // additional ones; those that the Sender sets take precedence
 
 	Company     uuid.UUID
 	Certificate *certificate.Certificate // of the company, for receivers that ask for one; nil: none
@@ -102,10 +102,10 @@ func NewSender(o SenderOptions) *Sender {
 	}
 }
 
-// Timeout is the longest that an attempt takes.
+// Timeout is the maximum duration of an attempt.
 func (s *Sender) Timeout() time.Duration { return s.timeout }
 
-// Close closes the idle connections. Attempts under way are not touched.
+// Close closes the idle connections. Attempts under way continue.
 func (s *Sender) Close() { s.transports.close() }
 
 // Send makes one attempt and returns its result, at the latest after the attempt's timeout. If
@@ -137,7 +137,7 @@ func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 	return res
 }
 
-// request builds the request itself: http.NewRequest would parse and copy each time.
+// request does not use http.NewRequest, which would parse and copy the URL each time.
 func (s *Sender) request(ctx context.Context, r Request, ts int64) *http.Request {
 	values := r.signed(ts)
 	header := make(http.Header, len(r.Headers)+8)

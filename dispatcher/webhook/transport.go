@@ -85,8 +85,8 @@ func newPool(o SenderOptions, certificate *tls.Certificate) *pool {
 	if certificate != nil {
 		idle = maxCertifiedConns
 		config.ClientSessionCache = tls.NewLRUClientSessionCache(certifiedSessions)
-		// Show the only certificate, whatever issuers the receiver names. A receiver
-		// that refuses it says why.
+		// Send the certificate even if the receiver does not name its issuer: the TLS alert then
+		// says why the receiver refuses it.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
 	}
 	p := &pool{

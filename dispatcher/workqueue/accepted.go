@@ -9,9 +9,10 @@ import (
 	"spendhook/internal/partition"
 )
 
-// BeginAccept returns the replica id and the call number under which one call of the script that accepts
-// events may claim, and how many deliveries it may claim. The id is empty when this replica may claim
-// nothing: it is not started, is shutting down, cannot read the stored format, or has too few places.
+// BeginAccept returns the replica id and the call number with which one call of the accepting script may
+// claim the events that it accepts, and the number of deliveries that it may claim. The id is empty when
+// this replica may claim nothing: it is not started, is shutting down, cannot read the stored format, or
+// has too few places.
 func (q *Queue) BeginAccept() (replica string, number uint64, deliveries int) {
 	q.mu.Lock()
 	off := !q.started || q.ctx.Err() != nil || q.refused.Load() != nil || q.full.Load()
@@ -39,9 +40,9 @@ func (q *Queue) AcceptFree(company uuid.UUID) int {
 	return min(q.opts.Admission.Free(company), claimQuantum)
 }
 
-// StartAccepted starts the work of batches, in the form in which the accepting script returned them.
-// deliveries is about how many deliveries they have. It does not wait. After StopClaiming it does nothing: Release
-// requeues the work.
+// StartAccepted starts the work of batches that the accepting script returned. deliveries is their
+// approximate number of deliveries. It does not wait. After StopClaiming it does nothing: Release requeues
+// the work.
 func (q *Queue) StartAccepted(replica string, deliveries int, batches []any) {
 	var work []Batch
 	var partitions []int
@@ -65,7 +66,7 @@ func (q *Queue) StartAccepted(replica string, deliveries int, batches []any) {
 }
 
 // LostAccepted requeues the events of partitions that a call of the accepting script may have
-// claimed: the answer of the call was lost. It does not wait.
+// claimed. The answer of the call was lost. It does not wait.
 func (q *Queue) LostAccepted(replica string, number uint64, partitions []int) {
 	for _, p := range partitions {
 		q.claimLost(lostClaim{p, replica, number})

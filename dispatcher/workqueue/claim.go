@@ -17,8 +17,8 @@ import (
 
 // Bounds of one claim.
 const (
-	claimBytes   = 1 << 20 // of events of a partition; the last one may exceed it
-	claimsFull   = 16      // partitions of a call that may claim claimBytes each; more share claimBytes * claimsFull
+	claimBytes   = 1 << 20 // bytes of events of a partition; the last event may exceed them
+	claimsFull   = 16      // partitions of a call that get claimBytes each; more partitions share claimBytes * claimsFull
 	claimQuantum = 50      // deliveries of a company while others have work
 	claimLeast   = 8       // deliveries of a partition, however many others have work
 	claimShort   = 50      // deliveries of a partition while others have work
@@ -55,7 +55,7 @@ type Batch struct {
 
 var (
 	errFenced     = errors.New("the replica is fenced: its work was taken over")
-	errRanAlready = errors.New("the claim has run already, its first answer was lost")
+	errRanAlready = errors.New("the claim ran before, and its answer was lost")
 )
 
 // claimed is the answer of one claim.
@@ -92,7 +92,7 @@ func (q *Queue) claim(ctx context.Context, replica string, number uint64, partit
 			}, listed[p]...),
 		}
 	}
-	asked := time.Now()                          //nolint:forbidigo // how old a claim is
+	asked := time.Now()                          //nolint:forbidigo // for the age of the claim
 	_ = script.Run(ctx, q.opts.Client, calls...) // each call keeps its own error
 	out := make([]claimed, len(calls))
 	for i, p := range partitions {
@@ -165,7 +165,7 @@ func text(v any) string {
 }
 
 func parseID(v any) uuid.UUID {
-	id, _ := uuid.Parse(text(v)) // we wrote it
+	id, _ := uuid.Parse(text(v)) // only our scripts write it
 	return id
 }
 

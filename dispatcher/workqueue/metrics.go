@@ -27,10 +27,10 @@ func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
 		Name: "spendhook_replicas", Help: "Live replicas that this replica sees, itself included.",
 	}, func() float64 { return float64(q.replicas()) })
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spendhook_scheduler_lag_seconds", Help: "How long this replica has not served the partitions that it owns, in the slowest shard.",
+		Name: "spendhook_scheduler_lag_seconds", Help: "Time since this replica last served the partitions that it owns, in the slowest shard.",
 	}, func() float64 { return q.lag(time.Now()).Seconds() }) //nolint:forbidigo // as in shard.go
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spendhook_partitions_owned", Help: "Partitions that this replica schedules. The sum over replicas is 256, except for moments.",
+		Name: "spendhook_partitions_owned", Help: "Partitions that this replica schedules. The sum over all replicas is 256, except briefly after a change of replicas.",
 	}, func() float64 { return float64(len(q.Owned())) })
 	return &metrics{
 		claims:        counter("spendhook_claims_total", "Claims of work, one per partition and call."),

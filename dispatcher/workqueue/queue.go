@@ -32,8 +32,8 @@ import (
 
 // Admission decides how much of a replica's memory each company may hold.
 type Admission interface {
-	// Holding returns how many deliveries each company that holds some may claim,
-	// and how many any other company may.
+	// Holding returns how many deliveries each company with deliveries in memory may
+	// claim, and how many any other company may claim.
 	Holding() (shares map[uuid.UUID]int, others int)
 	// Passed notes that a claim skipped a company because the company had no places
 	// left. It reports whether the company has places again.
@@ -45,7 +45,7 @@ type Admission interface {
 // Options configures a Queue.
 type Options struct {
 	Client    redis.UniversalClient
-	Replica   string // this process among its peers; the same after a restart, if possible
+	Replica   string // unique name of this process; it should survive a restart
 	Admission Admission
 	// Take starts the work of batches that were claimed under the id replica.
 	// It may be called concurrently and must not wait for receivers.
@@ -83,7 +83,7 @@ type Queue struct {
 	passed  *lru.Cache[uuid.UUID, time.Time] // when a claim last skipped a company
 	wakeups
 	replica atomic.Pointer[string]                // the replica id that claims are noted under
-	refused atomic.Pointer[partition.FormatError] // why nothing more is claimed
+	refused atomic.Pointer[partition.FormatError] // why the replica stopped claiming; nil: it has not
 	failed  *pacedlog.Problems                    // claims that failed
 
 	mu      sync.Mutex // guards this group and the next, and the shards
@@ -114,7 +114,7 @@ type Queue struct {
 // maxPassed is how many of the companies that claims skipped are remembered.
 const maxPassed = 1 << 16
 
-// New returns a queue that takes wake-ups and claims nothing yet.
+// New returns a queue. It takes no wake-ups and claims nothing before Start.
 func New(o Options) *Queue {
 	o = o.withDefaults()
 	q := &Queue{
@@ -124,7 +124,7 @@ func New(o Options) *Queue {
 	q.metrics = newMetrics(o.Registerer, q)
 	q.wakeups = newWakeups(o, q.full.Load)
 	q.ctx, q.cancel = context.WithCancel(context.Background())
-	q.claimCtx, q.cancelClaims = context.WithCancel(context.Background()) //nolint:gosec // StopClaiming ends it when it must
+	q.claimCtx, q.cancelClaims = context.WithCancel(context.Background()) //nolint:gosec // StopClaiming ends it
 	q.heartbeats, q.endHeartbeats = context.WithCancel(context.Background())
 	q.rename()
 	return q
@@ -152,15 +152,15 @@ func (q *Queue) Start(ctx context.Context) error {
 	if err := q.takeWakeups(); err != nil {
 		return err
 	}
-	if q.Refused() != nil { // just now
+	if q.Refused() != nil { // stopIfRefused may have called Stop before the server started
 		q.server.Stop()
 	}
 	return nil
 }
 
-// StopClaiming makes sure that no claim starts any more, and returns when none is running. When ctx ends,
-// it cancels the claims that Redis has not answered; Release requeues their work. In the background it
-// wakes other replicas for the partitions that this one still had to serve.
+// StopClaiming prevents further claims, and returns when none is running. When ctx ends, it cancels the
+// claims that Redis has not answered; Release requeues their work. In the background it wakes other
+// replicas for the partitions that this replica had queued.
 func (q *Queue) StopClaiming(ctx context.Context) {
 	stopping := false
 	q.locked(func() { // no claim begins from here on
@@ -177,17 +177,17 @@ func (q *Queue) StopClaiming(ctx context.Context) {
 		q.enqueuing.Wait()
 		close(stopped)
 		q.claiming.Wait()
-		q.handOver(ctx) // from here on this replica takes no wake-up
+		q.handOver(ctx) // after Shutdown: this replica takes no wake-up any more
 	})
 	select {
 	case <-stopped:
-	case <-ctx.Done(): // asynq waits for Redis; wake-ups that it still takes are not served
+	case <-ctx.Done(): // asynq waits for Redis: it may take wake-ups, which nothing serves
 	}
 	q.claiming.Wait()
 }
 
-// handOver wakes other replicas for the partitions that this one still had to serve. If that
-// fails, their owners serve them soon.
+// handOver wakes other replicas for the partitions that this replica had queued. If that fails,
+// their owners serve them soon.
 func (q *Queue) handOver(ctx context.Context) {
 	var partitions []int
 	q.locked(func() {
@@ -199,10 +199,10 @@ func (q *Queue) handOver(ctx context.Context) {
 	_ = q.enqueueWakeup(ctx, partitions)
 }
 
-// Release requeues all work that this replica has noted as in flight, removes its
-// heartbeat and returns once nothing uses Redis any more. It fences its replica id first, so that
-// claims still under way are refused. While Redis hangs, asynq may use it for longer than ctx. Call
-// Release after StopClaiming, once all outcomes are recorded.
+// Release requeues all work that this replica has noted as in flight, and removes its heartbeat. It
+// first fences the replica id, so that Redis refuses claims still under way. It returns when nothing uses
+// Redis any more, except that asynq may continue after ctx while Redis hangs. Call Release after
+// StopClaiming, once all outcomes are recorded.
 func (q *Queue) Release(ctx context.Context) error {
 	q.endHeartbeats()
 	q.background.Wait()
@@ -225,7 +225,7 @@ func (q *Queue) renameFenced(old string) {
 	if *q.replica.Load() == old {
 		q.rename()
 		q.metrics.fenced.Inc()
-		q.opts.Logger.Warn("work was taken over by another replica, claiming under a new id", "service.instance.id", old)
+		q.opts.Logger.Warn("another replica took over the work of this replica, claiming under a new id", "service.instance.id", old)
 	}
 }
 
@@ -249,8 +249,8 @@ func (q *Queue) Refused() error {
 	return nil
 }
 
-// EndJob ends this replica's claim of a job. The job is due again after again; a negative
-// again ends the job.
+// EndJob ends this replica's claim of a job. The job is due again after the time again; a
+// negative again ends the job.
 func (q *Queue) EndJob(ctx context.Context, replica string, company, job uuid.UUID, again time.Duration) error {
 	p := partition.Of(company)
 	delay := any("")

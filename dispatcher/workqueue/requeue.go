@@ -12,7 +12,7 @@ import (
 )
 
 // ClaimLife is how long after its claim the attempt of an ordered delivery may start. A
-// replica that was suspended for longer may have been taken over.
+// replica that was suspended for longer may count as lost.
 const ClaimLife = 2 * time.Second
 
 // requeueCall is a call of the requeue script for the work of one claim, for the given notes, or, with
@@ -22,11 +22,11 @@ func (q *Queue) requeueCall(p int, replica string, claim any, notes ...any) *scr
 	return &script.Call{Script: requeueScript, Keys: queues.Keys(p), Args: append(args, notes...)}
 }
 
-// readRequeued reads the reply of the requeue script, and logs that it has quarantined work.
+// readRequeued reads the reply of the requeue script, and logs an error if the script quarantined work.
 func (q *Queue) readRequeued(p int, call *script.Call) (done, left int64, wake bool) {
 	counts := call.Numbers()
 	if counts[3] > 0 {
-		q.opts.Logger.Error("work quarantined that could not be requeued: a key of its company is damaged", "partition", p, "entries", counts[3])
+		q.opts.Logger.Error("work not requeued but quarantined: a key of its company is damaged", "partition", p, "entries", counts[3])
 	}
 	return counts[0], counts[1], counts[2] == 1
 }

@@ -28,8 +28,8 @@ var (
 	heartbeatScript = queues.Script(heartbeatSource, true)
 )
 
-// replicasKey is the last heartbeats of the replicas, in the shard that partition p stands for.
+// replicasKey is the sorted set of the last heartbeats in a shard. p is the shard's first partition.
 func replicasKey(p int) string { return partition.Prefix(p) + "replicas" }
 
-// readsKey is the formats that replicas read, beside replicasKey.
+// readsKey is the hash of the stored formats that the replicas of replicasKey can read.
 func readsKey(p int) string { return partition.Prefix(p) + "reads" }

@@ -18,13 +18,13 @@ const (
 	roundTime = 6 * time.Millisecond
 	// roundLeast is the smallest budget of a round.
 	roundLeast = 32
-	// serveWait bounds how long a wake-up waits for its partitions to be served. While all
-	// its workers wait, a busy replica takes no further wake-ups: other replicas take them.
-	// The bound is for a shard that does not answer: it must not block the wake-ups of others.
+	// serveWait bounds how long a worker waits until the partitions of its wake-up are served.
+	// A busy replica whose workers all wait leaves further wake-ups to other replicas. Without
+	// the bound, a shard that does not answer would block the wake-ups of other shards.
 	serveWait = 100 * time.Millisecond
 	// claimTimeout bounds one round of claims.
 	claimTimeout = 10 * time.Second
-	// othersMemory is how long a partition that was served counts as having work.
+	// othersMemory is how long a partition counts as having work after it was served.
 	othersMemory = 250 * time.Millisecond
 )
 
@@ -58,7 +58,7 @@ func (q *Queue) serve(partitions []int) {
 
 // enqueue queues partitions at their shards. It returns them by shard if they will be served.
 func (q *Queue) enqueue(partitions []int) map[*shard][]int {
-	groups, _ := partition.ByShard(q.ctx, q.opts.Client, partitions, partition.Prefix) // without a shard they wait for their owner
+	groups, _ := partition.ByShard(q.ctx, q.opts.Client, partitions, partition.Prefix) // their owner serves partitions without a known shard
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.refused.Load() != nil {
@@ -77,7 +77,7 @@ func (q *Queue) enqueue(partitions []int) map[*shard][]int {
 			}
 		}
 		q.begin(s)
-		if s.running && q.ctx.Err() == nil { // else handOver takes them
+		if s.running && q.ctx.Err() == nil { // else handOver hands them to other replicas
 			of[s] = group
 		}
 	}
@@ -140,12 +140,12 @@ func (q *Queue) run(ctx context.Context, s *shard) {
 // is no round, and the shares of the companies. Without places the partitions stay queued until Freed
 // is called; until then the replica takes no wake-ups and leaves them to other replicas.
 func (q *Queue) beginRound(s *shard) (replica string, shares map[uuid.UUID]int, others int) {
-	goOn := false
+	running := false
 	q.locked(func() {
-		goOn = q.mayClaim(s)
-		s.running = goOn
+		running = q.mayClaim(s)
+		s.running = running
 	})
-	if !goOn {
+	if !running {
 		return "", nil, 0
 	}
 	shares, others = q.opts.Admission.Holding()
@@ -262,9 +262,8 @@ func (q *Queue) served(partitions []int) {
 	}
 }
 
-// claimSize is how many deliveries of each partition one call may claim. Small claims serve the
-// next partition sooner; large claims cost less per delivery. budget is for all partitions, if
-// there are several.
+// claimSize returns how many deliveries of each partition one call may claim. Small claims serve the
+// next partition sooner; large claims cost less per delivery. Several partitions share budget.
 func (q *Queue) claimSize(partitions []int, share, budget int) int {
 	n, most := len(partitions), claimLong
 	switch {

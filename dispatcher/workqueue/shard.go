@@ -68,7 +68,7 @@ type shard struct {
 // other is another replica, as seen in one shard.
 type other struct {
 	at     string // its last heartbeat, unix ms of Redis's clock
-	missed int    // heartbeats of this replica since; negative: so many more may pass before counting starts
+	missed int    // heartbeats of this replica since then; starts below 0 to allow more of them
 }
 
 func newShard(address string, partitions []int) *shard {
@@ -78,8 +78,8 @@ func newShard(address string, partitions []int) *shard {
 	}
 }
 
-// locate finds out which shard serves which partitions. A shard whose partitions have changed may
-// keep its heartbeats in another key: they are counted from the start.
+// locate finds the shard of each partition. It makes a new shard when the partitions of one have
+// changed: the shard may keep its heartbeats in another key, so counting starts again.
 func (q *Queue) locate(ctx context.Context) error {
 	groups, err := partition.ByShard(ctx, q.opts.Client, partition.All(), partition.Prefix)
 	if err != nil {
@@ -116,7 +116,7 @@ func (q *Queue) beginShards(ctx context.Context) error {
 	for _, s := range shards {
 		if err := q.heartbeat(ctx, s); err != nil {
 			failed = append(failed, err)
-			q.opts.Logger.Error("shard does not answer, beginning without it", "exception.message", err)
+			q.opts.Logger.Error("shard does not answer, starting without it", "exception.message", err)
 		}
 	}
 	err := errors.Join(failed...)
@@ -150,7 +150,7 @@ func (q *Queue) runTicks(ctx context.Context) {
 		isNew := func(s *shard) bool { return len(s.partitions) == 0 }
 		if n%locateEvery == 0 || slices.ContainsFunc(q.listShards(), isNew) {
 			if err := q.locate(ctx); err != nil && ctx.Err() == nil {
-				q.opts.Logger.Error("shards not found", "exception.message", err)
+				q.opts.Logger.Error("shards of the partitions not found", "exception.message", err)
 			}
 		}
 		for _, s := range q.listShards() {
@@ -166,7 +166,7 @@ func (q *Queue) runTicks(ctx context.Context) {
 		}
 	}
 	ticks.Wait()
-	for _, s := range q.listShards() { // other replicas take over its partitions and its work
+	for _, s := range q.listShards() { // other replicas take over the partitions and the work
 		q.locked(func() { s.owned = nil })
 	}
 }
@@ -217,7 +217,7 @@ func (q *Queue) heartbeatIfDue(ctx context.Context, s *shard) error {
 	return q.heartbeat(ctx, s)
 }
 
-// isFailure reports whether an error is to be logged: neither the stored format nor a stop caused it.
+// isFailure reports whether an error is to be logged: neither the stored format nor a shutdown caused it.
 func (q *Queue) isFailure(err error) bool {
 	return err != nil && !q.stopIfRefused(err) && !errors.Is(err, context.Canceled)
 }
@@ -284,7 +284,7 @@ func (q *Queue) isAnnounced(s *shard) bool {
 	return s != nil && q.shards[s.address] == s && s.announced == *q.replica.Load()
 }
 
-// others lists the other replicas of a shard: those that live, and those that are lost.
+// others lists the other replicas of a shard, living and lost ones.
 func (q *Queue) others(s *shard) (living, lost []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -301,15 +301,15 @@ func (q *Queue) others(s *shard) (living, lost []string) {
 // owns returns a function that reports whether this replica is the owner of a partition or of a lost
 // replica. All replicas that see the same living replicas choose the same owner (rendezvous hashing,
 // Thaler and Ravishankar 1998).
-func (q *Queue) owns(living []string) func(thing string) bool {
+func (q *Queue) owns(living []string) func(name string) bool {
 	self := *q.replica.Load()
-	return func(thing string) bool { return owner(append([]string{self}, living...), thing) == self }
+	return func(name string) bool { return owner(append([]string{self}, living...), name) == self }
 }
 
-func owner(replicas []string, thing string) string {
+func owner(replicas []string, name string) string {
 	best, highest := "", uint64(0)
 	for _, replica := range replicas {
-		sum := sha256.Sum256([]byte(replica + "/" + thing))
+		sum := sha256.Sum256([]byte(replica + "/" + name))
 		if score := binary.BigEndian.Uint64(sum[:]); best == "" || score > highest || score == highest && replica < best {
 			best, highest = replica, score
 		}
@@ -360,7 +360,7 @@ func (q *Queue) service(ctx context.Context, s *shard) error {
 		return pipe.ZRangeWithScores(ctx, queues.DueKey(p), 0, 0)
 	})
 	if err != nil {
-		return fmt.Errorf("read what is due: %w", err)
+		return fmt.Errorf("read due work: %w", err)
 	}
 	var calls []*script.Call
 	var due []int
@@ -374,7 +374,7 @@ func (q *Queue) service(ctx context.Context, s *shard) error {
 		return nil
 	}
 	if err := script.Run(ctx, q.opts.Client, calls...); err != nil {
-		return fmt.Errorf("promote what is due: %w", err)
+		return fmt.Errorf("promote due work: %w", err)
 	}
 	var ready []int
 	for i, c := range calls {

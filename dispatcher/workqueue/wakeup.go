@@ -22,7 +22,7 @@ const (
 	wakeupTask  = "partitions:serve" // its payload names partitions
 	wakeupQueue = "spendhook"
 
-	// wakeupWorkers is how many wake-ups a replica serves at once. Others are left to other
+	// wakeupWorkers is how many wake-ups a replica serves at once. It leaves further ones to other
 	// replicas.
 	wakeupWorkers = 4
 
@@ -32,8 +32,8 @@ const (
 
 	enqueueTimeout = 250 * time.Millisecond
 	// wakeupSlow is the time after which a replica serves the partitions of a wake-up
-	// itself if its asynq server has not polled since: another asynq key may be on a
-	// shard that hangs.
+	// itself, unless its asynq server has polled since then: the shard of another asynq
+	// key may hang.
 	wakeupSlow = 25 * time.Millisecond
 	// pollEvery is how often an idle replica polls for wake-ups of other replicas.
 	pollEvery = 200 * time.Millisecond
@@ -47,14 +47,14 @@ type wakeups struct {
 	enqueuing *sync.WaitGroup
 }
 
-// newWakeups makes wakeups that takes none while full returns true.
+// newWakeups returns wakeups. They take no tasks while full returns true.
 func newWakeups(o Options, full func() bool) wakeups {
 	w := &waker{UniversalClient: o.Client, full: full, nudge: make(chan struct{}, 1)}
 	return wakeups{asynq.NewClientFromRedisClient(o.Client), asynq.NewServerFromRedisClient(w, asynq.Config{
 		Queues:                   map[string]int{wakeupQueue: 1},
 		Concurrency:              wakeupWorkers,
 		TaskCheckInterval:        time.Millisecond, // waker delays the polls
-		DelayedTaskCheckInterval: 5 * time.Second,  // none is delayed
+		DelayedTaskCheckInterval: 5 * time.Second,  // no wake-up is delayed
 		ShutdownTimeout:          10 * serveWait,
 		Logger:                   asynqLog{pacedlog.OfLibrary(o.Logger, "asynq")},
 		LogLevel:                 asynq.ErrorLevel,
@@ -121,7 +121,7 @@ func (q *Queue) Wake(ctx context.Context, partitions []int) {
 		}
 	}
 	q.mu.Unlock()
-	if stopping { // wake other replicas; if that fails, the owner serves the partition soon
+	if stopping { // if this fails, the owners serve the partitions soon
 		_ = q.enqueueWakeup(ctx, partitions)
 		return
 	}
@@ -144,7 +144,7 @@ func (q *Queue) enqueueUnwoken() {
 		if len(partitions) == 0 {
 			return
 		}
-		if q.enqueueWakeup(context.Background(), partitions) != nil { // the queue of wake-ups may hang
+		if q.enqueueWakeup(context.Background(), partitions) != nil {
 			q.Kick(partitions...)
 		}
 	}
@@ -152,7 +152,7 @@ func (q *Queue) enqueueUnwoken() {
 
 // waker is the Redis client of an asynq server. asynq polls an empty queue without pause.
 // After an empty poll, this client delays the next poll until this process enqueues a
-// wake-up, or for pollEvery. While the replica is full, each poll finds nothing.
+// wake-up, at most for pollEvery. While the replica has no places, each poll finds nothing.
 type waker struct {
 	redis.UniversalClient
 	full  func() bool   // the replica has no places

@@ -23,10 +23,10 @@ const (
 	maxMessage = 300
 )
 
-// compile returns an error unless an object is a schema of JSON Schema 2020-12 that refers to nothing
-// outside itself. The daemon validates nothing against a schema.
+// compile returns an error unless an object is a schema of JSON Schema 2020-12 without references to
+// other documents. The daemon does not validate events against a schema.
 func compile(text jsontext.Value) error {
-	// Numbers become floats of 64 bits: the compiler calculates exactly, and 1e999999 has a million digits.
+	// Numbers become floats of 64 bits. The compiler would calculate 1e999999 exactly, with a million digits.
 	var doc any
 	if err := json.Unmarshal(text, &doc); err != nil {
 		return err

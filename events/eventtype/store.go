@@ -18,10 +18,10 @@ import (
 
 // Errors that callers check for.
 var (
-	// ErrNotFound says that a type is unknown, or that it has no stored documentation, which
-	// Remove would remove.
+	// ErrNotFound says that a type is unknown or, from Remove, that the type has no stored
+	// documentation.
 	ErrNotFound = errors.New("unknown event type")
-	// ErrFixed says that a type is one of the daemon's own, which cannot be changed.
+	// ErrFixed says that the daemon defines the type, so that it cannot be changed.
 	ErrFixed = errors.New("the event type is one of the daemon's own")
 	// ErrFull says that the number of types, or their bytes, has reached the limit.
 	ErrFull = errors.New("no more event types can be kept")
@@ -51,8 +51,8 @@ func NewStore(client redis.UniversalClient, catalogue *Catalogue, now func() tim
 	return &Store{client: client, catalogue: catalogue, now: now}
 }
 
-// List returns all types, by name. A type with damaged documentation is left out, or shown as the
-// catalogue has it.
+// List returns all types by name. A type with damaged documentation has the documentation of the
+// catalogue, or is left out.
 func (s *Store) List(ctx context.Context) ([]Type, error) {
 	kept, err := s.client.HGetAll(ctx, typesKey).Result()
 	if err != nil {
@@ -90,9 +90,8 @@ func decode(name, text string) (Type, error) {
 	return t, nil
 }
 
-// Put stores the description, the schema and the example of a type, in place of the present
-// ones. It returns the stored type, and whether the type is new.
-// *invalid.Error, ErrFixed or ErrFull.
+// Put stores or replaces the description, the schema and the example of a type. It returns the
+// stored type, and whether the type is new. The error may be an *invalid.Error, ErrFixed or ErrFull.
 func (s *Store) Put(ctx context.Context, t Type) (kept Type, added bool, err error) {
 	if fixed(t.Name) {
 		return Type{}, false, ErrFixed
@@ -129,8 +128,8 @@ func (s *Store) Put(ctx context.Context, t Type) (kept Type, added bool, err err
 	return t, count == 1, nil
 }
 
-// Remove removes the stored documentation of a type; its entry in the catalogue stays.
-// ErrNotFound or ErrFixed.
+// Remove removes the stored documentation of a type; its entry in the catalogue stays. The error
+// may be ErrNotFound or ErrFixed.
 func (s *Store) Remove(ctx context.Context, name string) error {
 	if fixed(name) {
 		return ErrFixed
@@ -145,7 +144,7 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// check compacts the schema and the example, too.
+// check returns the problems of a type. It also compacts the schema and the example.
 func check(t *Type) error {
 	problems := &invalid.Error{}
 	checkName(problems, "name", t.Name)

@@ -25,8 +25,8 @@ type Type struct {
 	Description string         `json:"description,omitempty"`
 	Schema      jsontext.Value `json:"schema,omitempty"`   // of the metadata, an object in JSON Schema 2020-12; nil: not known
 	Example     jsontext.Value `json:"example,omitempty"`  // of the metadata; nil: none
-	UpdatedAt   time.Time      `json:"updatedAt,omitzero"` // zero: not documented here
-	Fixed       bool           `json:"-"`                  // it is one of the daemon's own
+	UpdatedAt   time.Time      `json:"updatedAt,omitzero"` // zero: no stored documentation
+	Fixed       bool           `json:"-"`                  // the daemon defines the type
 }
 
 //go:embed builtin.json
@@ -35,13 +35,12 @@ var builtinText []byte
 // builtin has the types of section 6 of the interface specification and the operational types.
 var builtin = sync.OnceValue(func() (known map[string]Type) {
 	if err := json.Unmarshal(builtinText, &known); err != nil {
-		panic("builtin.json: " + err.Error()) // it is part of the program
+		panic("builtin.json: " + err.Error())
 	}
 	return known
 })
 
-// fixed reports whether a type is the daemon's own: it is built in with a schema, or reserved for
-// a later release.
+// fixed reports whether the daemon defines a type: the type is built in with a schema, or reserved.
 func fixed(name string) bool { return len(builtin()[name].Schema) > 0 || Reserved(name) }
 
 // The types of operational events, which the daemon itself raises about subscribers and
@@ -82,7 +81,6 @@ func NewCatalogue(extra []Type, strict bool) *Catalogue {
 	return c
 }
 
-// known returns the types by name.
 func (c *Catalogue) known() map[string]Type {
 	if c == nil {
 		c = NewCatalogue(nil, false)
@@ -105,8 +103,8 @@ func (c *Catalogue) allows(name string) bool {
 	return known
 }
 
-// Check adds a problem unless events and subscribers may use the type name: a strict catalogue
-// allows only known types, another one any.
+// Check adds a problem unless events and subscribers may use the type name. A strict catalogue
+// allows only known types.
 func (c *Catalogue) Check(problems *invalid.Error, field, name string) {
 	switch {
 	case name == "":

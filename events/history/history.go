@@ -1,4 +1,4 @@
-// Package history reads accepted events: one, a page of a list, or all between two times.
+// Package history reads accepted events: one event, a page of a list, or all events of a time span.
 package history
 
 import (
@@ -30,8 +30,8 @@ type Options struct {
 	Now       func() time.Time // nil: the real clock
 }
 
-// Reader reads accepted events. It is safe for concurrent use; every error of Redis is
-// returned wrapping events.ErrUnavailable.
+// Reader reads accepted events. It is safe for concurrent use. Errors of Redis wrap
+// events.ErrUnavailable.
 type Reader struct {
 	client    redis.UniversalClient
 	retention time.Duration
@@ -81,7 +81,7 @@ func (r *Reader) GetMany(ctx context.Context, refs []events.Ref) ([]*events.Stor
 	return r.read(ctx, refs, -1, layout.Parse)
 }
 
-// read parses the values of events, up to their last byte (-1: all). Missing and damaged events
+// read parses the values of events, up to the byte last (-1: all bytes). Missing and damaged events
 // are nil.
 func (r *Reader) read(ctx context.Context, refs []events.Ref, last int64, parse func(events.Ref, string) (*events.Stored, error)) ([]*events.Stored, error) {
 	values, err := pipeline.Readable(ctx, r.client, refs, func(pipe redis.Pipeliner, ref events.Ref) *redis.StringCmd {
@@ -149,8 +149,8 @@ var pageSource string
 
 var pageScript = redis.NewScript(pageSource)
 
-// Place is an entry of an index. As a position in the index, it is just after the entry, or just
-// before it if Inclusive is set. The zero Place is the start of the index.
+// Place is an entry of an index, or the position after the entry (with Inclusive: before it). The
+// zero Place is the start of the index.
 type Place struct {
 	MS        float64 `json:"t,omitzero"` // the fraction only orders the entries of one millisecond
 	ID        string  `json:"i,omitzero"`
@@ -199,9 +199,9 @@ func ReadIndex(ctx context.Context, client redis.UniversalClient, sp Span, after
 	return places, nil
 }
 
-// Companies goes through the companies that accepted an event at low (unix ms) or later and
-// within retention, by partition and then by UUID, from one of them on; uuid.Nil: all. It ends
-// with the first error, which wraps events.ErrUnavailable.
+// Companies iterates over the companies with an event accepted at low (unix ms) or later and within
+// retention, by partition and then by UUID. It begins with the company from; uuid.Nil: with the
+// first. It ends with the first error, which wraps events.ErrUnavailable.
 func Companies(ctx context.Context, client redis.UniversalClient, from uuid.UUID, low int64) iter.Seq2[uuid.UUID, error] {
 	return func(yield func(uuid.UUID, error) bool) {
 		first := 0
@@ -219,7 +219,7 @@ func Companies(ctx context.Context, client redis.UniversalClient, from uuid.UUID
 			slices.Sort(names) // the set is in the order of time, which changes between pages
 			for _, name := range names {
 				company, err := uuid.Parse(name)
-				if err != nil || p == first && bytes.Compare(company[:], from[:]) < 0 { // err: not written by a script of ours
+				if err != nil || p == first && bytes.Compare(company[:], from[:]) < 0 { // err: no script writes such a member
 					continue
 				}
 				if !yield(company, nil) {

@@ -33,14 +33,14 @@ const PageBytes = 4 << 20
 // Filter says which events to list; zero fields do not filter.
 type Filter struct {
 	Company    *uuid.UUID // nil: all companies
-	Subscriber *uuid.UUID // has a delivery of the event; needs Company
-	Types      []string   // any of them
-	From, To   *time.Time // accepted at, both inclusive
+	Subscriber *uuid.UUID // a subscriber with a delivery of the event; needs Company
+	Types      []string   // any of these types
+	From, To   *time.Time // time of acceptance, inclusive
 	Cursor     string     // Next of the page before, under the same filter
 	Size       int        // at most 100; 0 means 20
 
-	// Only reports which of up to 100 events are on the list, and how many index entries the
-	// check counts as. OnlyKey identifies the function in cursors.
+	// Only reports which of up to 100 events are on the list. work is the cost of the check, in
+	// index entries. OnlyKey identifies the function in cursors.
 	Only    func(ctx context.Context, refs []events.Ref) (on []bool, work int, err error)
 	OnlyKey string
 }
@@ -73,10 +73,10 @@ type Page struct {
 	Next  string
 }
 
-// List reads events, newest accepted first; without a company, partition by
-// partition and company by company, in the order of their UUIDs. It examines at most
-// 1,000 index entries, so that a rare type needs more calls, not longer ones.
-// cursor.ErrBad when the cursor is not of this list.
+// List reads events, newest first. Without a company it reads partition by partition, and
+// company by company in the order of their UUIDs. It examines at most maxWork index entries:
+// a rare type needs more calls, but no longer ones. The error is cursor.ErrBad when the cursor
+// is not of this list.
 func (r *Reader) List(ctx context.Context, f Filter) (Page, error) {
 	l := &listing{reader: r, filter: f, left: min(cmp.Or(f.Size, defaultSize), maxSize), bytes: PageBytes, work: maxWork}
 	err := cursor.Decode(f.Cursor, listName, f.key(), &l.at)
@@ -152,8 +152,8 @@ func (l *listing) readCompany(ctx context.Context, company uuid.UUID) error {
 	}
 }
 
-// batch is how many index entries to read next. One more than fits shows whether the list
-// continues.
+// batch returns how many index entries to read next: one more than fit on the page, to see
+// whether the list continues.
 func (l *listing) batch() int {
 	if len(l.filter.Types) > 0 || l.filter.Only != nil {
 		return min(typeBatch, l.work)
@@ -162,7 +162,7 @@ func (l *listing) batch() int {
 }
 
 // take adds the events of places until the page is full, and returns how many places it used.
-// An index entry may exist longer than its event or the event's payload.
+// An index entry may outlive its event or the event's payload.
 func (l *listing) take(ctx context.Context, places []Place) (int, error) {
 	refs := make([]events.Ref, len(places))
 	for i, p := range places {
@@ -220,8 +220,8 @@ func (l *listing) only(ctx context.Context, refs []events.Ref) (on []bool, err e
 	return on, err
 }
 
-// Batches divides events, in their order, into batches of about a MiB to read together, so that
-// no reader loads all events of a company.
+// Batches divides events, in their order, into batches of about readBytes, so that no reader loads
+// all events of a company at once.
 func (r *Reader) Batches(ctx context.Context, refs []events.Ref) (batches [][]events.Ref, err error) {
 	sizes, err := r.sizes(ctx, refs)
 	for len(refs) > 0 && err == nil {
@@ -232,8 +232,8 @@ func (r *Reader) Batches(ctx context.Context, refs []events.Ref) (batches [][]ev
 	return batches, err
 }
 
-// Fitting is how many of the first things to load together: at least one, and more while their
-// sizes add up to at most most.
+// Fitting returns how many of the first items to load together: as many as have at most the size
+// most in total, but at least one.
 func Fitting(sizes []int, most int) int {
 	sum := 0
 	for i, size := range sizes {
@@ -264,11 +264,10 @@ func (l *listing) add(e *events.Stored) bool {
 
 const walkName = "events of a company"
 
-// Walk lists the ids of a company's events that were accepted between from and to, both
-// inclusive, oldest first, n at a time. after is the next of the former call, "" for the first
-// call; next is "" when there are no more. A walk may be resumed after any time: it skips events
-// that have passed retention meanwhile.
-// cursor.ErrBad when after is not of this walk.
+// Walk lists the ids of a company's events that were accepted between from and to, inclusive,
+// oldest first, n at a time. after is next of the previous call, "" for the first call. next is ""
+// on the last page. A walk may be resumed at any time: it skips events that are past retention. The
+// error is cursor.ErrBad when after is not of this walk.
 func (r *Reader) Walk(ctx context.Context, company uuid.UUID, from, to time.Time, after string, n int) (ids []string, next string, err error) {
 	at := position{Company: company}
 	if err := cursor.Decode(after, walkName, company, &at); err != nil {

@@ -32,10 +32,10 @@ const Overhead = 900
 // compactedBytes is the memory of Redis for a compacted event, in bytes.
 const compactedBytes = 280
 
-// Lua is code for scripts that read an event's state: names of its parts and of the states, and
-// the bytes counted for it.
+// Lua is code for scripts that read an event: functions for the parts of its value, the states, and
+// the bytes that count for an event.
 func Lua() string {
-	return fmt.Sprintf("local OVERHEAD, COMPACTED_BYTES = %d, %d\n", Overhead, compactedBytes) + libLua
+	return fmt.Sprintf("local OVERHEAD, COMPACTED_BYTES, GRACE = %d, %d, %d\n", Overhead, compactedBytes, Grace.Milliseconds()) + libLua
 }
 
 // AppendLua is Lua plus code that adds events to a company.
@@ -44,8 +44,8 @@ func AppendLua() string { return Lua() + appendLua }
 // StubLua is code that stores stubs of compacted events; it needs Lua.
 func StubLua() string { return stubLua }
 
-// A company's events have increasing times of acceptance. After a wrong clock gave one event a
-// time in the future, the following events get that time too. maxLead bounds the error.
+// The times of acceptance in a company never decrease. If a wrong clock gives one event a time in
+// the future, the following events get that time too. maxLead bounds the error.
 const (
 	maxLead     = 24 * time.Hour
 	endlessLead = 100 * 365 * 24 * time.Hour
@@ -61,8 +61,8 @@ func Clock(now func() time.Time) (clock func() time.Time, lead time.Duration) {
 }
 
 // Grace is how much longer than retention a key is kept. An event may be sent again until its
-// timestamp is older than retention, and the timestamp may be a few minutes ahead of the
-// acceptance. The rest allows for clocks that differ.
+// timestamp is past retention. The timestamp may be 5 minutes ahead of the acceptance. The rest of
+// Grace allows for clocks that differ.
 const Grace = 10 * time.Minute
 
 // headerLen is the length of the header, which precedes the body; see lua/lib.lua.

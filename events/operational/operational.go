@@ -1,6 +1,6 @@
-// Package operational writes operational events: events that the daemon itself raises about
-// subscribers and deliveries. The code also calls them notices. The script that makes a change also
-// writes its notice. Notices beyond a limit are summarised. The operations company gets copies.
+// Package operational writes operational events ("notices" in the code): events of the daemon about
+// subscribers and deliveries. The script that makes a change also writes its notice. A summary
+// replaces notices beyond a limit. The operations company gets copies.
 package operational
 
 import (
@@ -33,23 +33,23 @@ var (
 )
 
 // Lua is code for scripts of other packages that accept operational events: layout.AppendLua,
-// and the function notice, which takes the result of Store.Encode.
+// and the function notice. Its argument is the result of Store.Encode.
 func Lua() string { return layout.AppendLua() + noticeLua }
 
 // The jobs that forward and summarise the operational events of a company. lua/notice.lua
 // schedules the jobs, and has the same ids.
 var (
 	ForwardJob   = uuid.MustParse("00000000-0000-0000-0000-000000000001") // forward the Outbox
-	SummariseJob = uuid.MustParse("00000000-0000-0000-0000-000000000002") // Summarise what is Suppressed
+	SummariseJob = uuid.MustParse("00000000-0000-0000-0000-000000000002") // Summarise the Suppressed notices
 )
 
 // Event is an operational event about a subscriber. The script that makes the change also
 // accepts the event, in one atomic step.
 type Event struct {
-	ID       string // derived from the change: the same change has the same id
+	ID       string // derived from the change, so that a repeated change has the same id
 	Type     string
 	Company  uuid.UUID
-	About    string // an event id; "" is the ID
+	About    string // id of the event that it is about; "": ID
 	At       time.Time
 	Metadata map[string]any // companyUuid is added
 }
@@ -71,7 +71,7 @@ type Options struct {
 // errors of Redis wrap events.ErrUnavailable.
 type Store struct {
 	opts Options
-	lead time.Duration // that opts.Now may be ahead of Redis's clock
+	lead time.Duration // how far opts.Now may be ahead of Redis's clock
 }
 
 // New returns a Store on the client, which it does not close.
@@ -112,7 +112,7 @@ func (s *Store) Operations() uuid.UUID { return s.opts.Operations }
 
 // docs/redis.md lists type, writer and time to live of each key.
 
-// outboxKey is the notices of a company that are to be copied to the operations company.
+// outboxKey is the sorted set of a company's notices to be copied to the operations company.
 func outboxKey(company uuid.UUID) string { return partition.Key(company, "outbox:"+company.String()) }
 
 // suppressedKey counts the notices of a company that were not written one by one.
@@ -159,15 +159,15 @@ func (s *Store) Sent(ctx context.Context, company uuid.UUID, sent []Outgoing) er
 	return nil
 }
 
-// Suppressed counts notices of one type about one subscriber that exceeded the limit of a
-// minute and were not written.
+// Suppressed counts the notices of one type about one subscriber that were not written because
+// they exceeded the limit.
 type Suppressed struct {
 	Company, Subscriber uuid.UUID
 	Type                string
 	Count               int64
 	First, Last         string    // event ids that the first and the last notice were about
 	Due                 time.Time // when their summary is to be written, by Redis's clock
-	Err                 error     // why they cannot be read
+	Err                 error     // why the counts cannot be read
 
 	key, value string
 }

@@ -31,14 +31,12 @@ var (
 // acceptChunk bounds the events of one script call, and so how long the call blocks Redis.
 const acceptChunk = 64
 
-// entry is one event to be accepted by accept.lua. write sets its result. Besides the errors of
-// Result, Err may wrap events.ErrUnavailable. nonce is unique to the entry and stays the same when the entry is sent
-// again.
+// entry is one event to be accepted by accept.lua.
 type entry struct {
 	events.Ref
-	kept    []byte // its body and trace, as layout.Encode returns them
-	nonce   uint32
-	result  *Result
+	kept    []byte  // body and trace, as layout.Encode returns them
+	nonce   uint32  // unique to the entry, and the same when the entry is sent again
+	result  *Result // set by write; its Err may also wrap events.ErrUnavailable
 	request *request
 }
 
@@ -82,13 +80,13 @@ type acceptCall struct {
 	reserved  int64
 	release   func(bytes int64) // releases reserved bytes that no event took
 
-	replica  string // that may claim the events; "": none
-	number   uint64 // of the claim
+	replica  string // the replica that may claim the events; "": none
+	number   uint64 // number of the claim
 	claiming []int  // partitions of the companies that may claim
 
 	wakes      []int // partitions that need a wake-up
 	batches    []any // claimed events
-	deliveries int   // of these
+	deliveries int   // approximate number of their deliveries
 	lost       bool  // events may be claimed, but the answer was lost
 }
 
@@ -101,7 +99,7 @@ func (c *acceptCall) admit(bytes, free int64) {
 	}
 }
 
-// bytes is what is counted for the event.
+// bytes is the size of the event in the counts of memory.
 func (e *entry) bytes() int64 { return int64(layout.Overhead + len(e.kept)) }
 
 func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall {
@@ -142,7 +140,7 @@ func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall 
 	if p.opts.Memory != nil {
 		shard, err := partition.Shard(ctx, p.opts.Client, of)
 		if err != nil {
-			shard = "" // the call fails with the reason
+			shard = "" // the call fails with the same error
 		}
 		reserved, free, c.release = p.opts.Memory.Reserve(ctx, shard, bytes)
 	}
@@ -171,8 +169,8 @@ func (c *acceptCall) readReply() {
 			}
 		}
 	}
-	if err != nil { // how much the call admitted is not known
-		_, refused := errors.AsType[*partition.FormatError](err) // before it claimed
+	if err != nil { // Redis may have admitted the events: the bytes stay reserved
+		_, refused := errors.AsType[*partition.FormatError](err) // refused calls claim nothing
 		c.lost = len(c.claiming) > 0 && !refused
 		return
 	}

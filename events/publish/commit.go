@@ -15,12 +15,11 @@ import (
 )
 
 const (
-	// maxBatch is how many events a commit gathers at most.
-	maxBatch = 128
-	// maxBatchBytes bounds the bytes of a commit, so that its pipeline does not hold up Redis.
-	// The last event may exceed it.
+	maxBatch = 128 // events of a commit
+	// maxBatchBytes bounds the bytes of a commit, so that its pipeline does not block Redis.
+	// The last event may exceed the bound.
 	maxBatchBytes = 4 << 20
-	// minTurn is the minimum number of events that a commit takes of a waiting company.
+	// minTurn is the smallest share of a company in a commit.
 	minTurn = 4
 	// commitTimeout bounds how long a committer waits for Redis. Callers have their own
 	// contexts.
@@ -66,7 +65,7 @@ type committer struct {
 	mu      sync.Mutex
 	ready   *sync.Cond // entries wait, or the committer is closed
 	waiting map[uuid.UUID]*companyQueue
-	turn    []*companyQueue // those that wait
+	turn    []*companyQueue // companies with entries, in the order in which they are served
 	closed  bool
 	running sync.WaitGroup
 }
@@ -109,15 +108,15 @@ func (c *committer) close() {
 	c.running.Wait()
 }
 
-// run commits until the committer is closed and nothing waits.
+// run commits until the committer is closed and empty.
 func (c *committer) run() {
 	for batch := c.gather(); batch != nil; batch = c.gather() {
 		c.p.commit(batch)
 	}
 }
 
-// gather waits for entries and takes those of the next commit; nil once the committer is closed
-// and empty.
+// gather waits for entries and removes those of the next commit. It returns nil once the committer
+// is closed and empty.
 func (c *committer) gather() (batch []*entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,9 +149,9 @@ func (c *committer) gather() (batch []*entry) {
 	return batch
 }
 
-// commit writes entries and answers. Then it wakes the partitions with events in ready queues,
-// and starts the events that were claimed. No answer waits for that: an event is durable, with
-// its place in the ready queue or its claim.
+// commit writes entries and answers them. Then it wakes the partitions with new events in ready
+// queues, and starts the claimed events. Answers need not wait for that: the events are already
+// durable, with their place in the ready queue or their claim.
 func (p *Publisher) commit(entries []*entry) {
 	var calls []*acceptCall
 	if live := wanted(entries); len(live) > 0 {
@@ -160,7 +159,7 @@ func (p *Publisher) commit(entries []*entry) {
 		calls = p.write(ctx, live)
 		cancel()
 	}
-	p.counted(entries) // first: then the results are the callers'
+	p.counted(entries) // before entryDone, after which the callers own the results
 	for _, e := range entries {
 		e.request.entryDone()
 	}

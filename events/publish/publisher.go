@@ -34,7 +34,7 @@ var (
 	// errMemoryFull is the ErrStorageFull of a Redis that has no memory left for
 	// new events of any company.
 	errMemoryFull = fmt.Errorf("%w: Redis is at its high-water mark", ErrStorageFull)
-	// ErrClosed means that the publisher is stopping; nothing was accepted.
+	// ErrClosed means that the publisher is closed; nothing was accepted.
 	ErrClosed = errors.New("event publisher is closed")
 )
 
@@ -67,15 +67,15 @@ type Memory interface {
 // Claimer claims new events for this replica in the script that accepts them, which saves the
 // round trip of a claim. It is used concurrently.
 type Claimer interface {
-	// BeginAccept returns, for one call of the script, under which replica id and number it
-	// may claim, and how many deliveries. The id is empty when it may claim nothing.
+	// BeginAccept returns the replica id and the call number with which one call of the script may
+	// claim, and how many deliveries it may claim. The id is empty when it may claim nothing.
 	BeginAccept() (replica string, number uint64, deliveries int)
 	// AcceptFree returns how many deliveries of a company a call may claim.
 	AcceptFree(company uuid.UUID) int
 	// StartAccepted starts the work of batches, as the script returns them. It does not wait.
 	StartAccepted(replica string, deliveries int, batches []any)
-	// LostAccepted requeues events of partitions that the call may have claimed, since its
-	// answer was lost. It does not wait.
+	// LostAccepted requeues events of partitions that the call may have claimed. The answer of
+	// the call was lost. It does not wait.
 	LostAccepted(replica string, number uint64, partitions []int)
 }
 
@@ -98,11 +98,11 @@ type Options struct {
 	Counted func(company uuid.UUID, n int)
 }
 
-// Publisher accepts events in group commits, those of each shard on their own.
+// Publisher accepts events in group commits, separately for each shard.
 // Its methods are safe for concurrent use. Close it.
 type Publisher struct {
 	opts    Options
-	lead    time.Duration // that opts.Now may be ahead of Redis's clock
+	lead    time.Duration // how far opts.Now may be ahead of Redis's clock
 	backlog atomic.Int64
 	metrics metrics
 	nonce   atomic.Uint32
@@ -122,7 +122,7 @@ func New(o Options) *Publisher {
 	return p
 }
 
-// SetBacklog replaces Options.Backlog, also while events are accepted.
+// SetBacklog replaces Options.Backlog, even while events are accepted.
 func (p *Publisher) SetBacklog(n int) { p.backlog.Store(int64(n)) }
 
 // Accept validates the events and writes the valid ones durably, in order, each
@@ -184,7 +184,7 @@ func (p *Publisher) send(ctx context.Context, r *request) error {
 	}
 }
 
-// push gives the entries of r to the committers of their shards.
+// push queues the entries of r at the committers of their shards.
 func (p *Publisher) push(ctx context.Context, r *request) error {
 	groups := make(map[string][]*entry, 1)
 	for _, e := range r.entries {
@@ -208,8 +208,8 @@ func (p *Publisher) push(ctx context.Context, r *request) error {
 	return nil
 }
 
-// Close refuses new events, commits those that are queued and returns when
-// they are answered. Calling it again waits too.
+// Close refuses new events, commits the queued events, and returns when they are
+// answered. A second call waits too.
 func (p *Publisher) Close() {
 	p.mu.Lock()
 	p.closed = true

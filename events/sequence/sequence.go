@@ -36,8 +36,7 @@ const blockSize = 128
 // ErrAhead means that the number is higher than that of the company's last event.
 var ErrAhead = errors.New("the company has no event with this number yet")
 
-// Event is an entry of a company's events by number. Type and Timestamp are set for compacted
-// events only.
+// Event describes an event with its number. Only compacted events have Type and Timestamp.
 type Event struct {
 	Ref        events.Ref
 	Sequence   int64
@@ -75,9 +74,9 @@ func New(client redis.UniversalClient) *Reader {
 	return r
 }
 
-// After lists up to 256 events of a company after a number. Numbers are assigned in the order
-// of acceptance, without gaps, so that no event appears later between two numbers that were
-// read. ErrAhead when after is beyond the last event.
+// After lists up to 256 events of a company after a number. Numbers have the order of acceptance
+// and no gaps, so no event is inserted later between two events that were read. The error is
+// ErrAhead when after exceeds the last number.
 func (r *Reader) After(ctx context.Context, company uuid.UUID, after int64) (Page, error) {
 	p := partition.Of(company)
 	reply, err := afterScript.Run(ctx, r.client, queues.Keys(p), partition.Prefix(p), company.String(), after).Slice()

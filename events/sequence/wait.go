@@ -12,7 +12,7 @@ import (
 
 // ErrTooManyWaiting means that the company, or this process, has as many waiting callers as
 // allowed.
-var ErrTooManyWaiting = errors.New("too many wait for new events")
+var ErrTooManyWaiting = errors.New("too many requests wait for new events")
 
 // Bounds of waiting callers in one process.
 const (
@@ -23,9 +23,9 @@ const (
 // readEvery is the interval at which a waiting caller reads the last number of its company.
 const readEvery = 250 * time.Millisecond
 
-// Wait returns once the company has an event with a higher number than after (arrived is true),
-// or ctx ends, or Close is called. While Redis does not answer, it keeps waiting. It returns
-// ErrTooManyWaiting without waiting.
+// Wait waits until the company has an event with a higher number than after (arrived is true), ctx
+// ends, or Close is called. It also waits while Redis does not answer. It returns ErrTooManyWaiting
+// at once.
 func (r *Reader) Wait(ctx context.Context, company uuid.UUID, after int64) (arrived bool, err error) {
 	if !r.enter(company) {
 		return false, ErrTooManyWaiting
@@ -44,7 +44,7 @@ func (r *Reader) Wait(ctx context.Context, company uuid.UUID, after int64) (arri
 	}
 }
 
-// Close ends all waits, and makes later ones return at once.
+// Close ends all waits. Later calls of Wait return at once.
 func (r *Reader) Close() { r.stop() }
 
 func (r *Reader) enter(company uuid.UUID) bool {

@@ -43,6 +43,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 }
 
+// The reasons for which a connection is refused: the listener or the address has reached its bound.
 const (
 	full    = "listener"
 	tooMany = "address"

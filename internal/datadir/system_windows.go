@@ -16,7 +16,7 @@ const (
 
 func isOwn(fs.FileInfo) bool { return true }
 
-// lock locks one byte far behind what is ever written: others cannot read a locked byte.
+// lock locks one byte far beyond the end of the file, because other processes cannot read a locked byte.
 func lock(f *os.File) error {
 	const flags = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
 	err := windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, 1, 0, &windows.Overlapped{OffsetHigh: 1 << 30})

@@ -91,7 +91,7 @@ func (p *Proxy) connect(ctx context.Context, address string, timeout time.Durati
 	}
 	conn, err := dial(ctx, "tcp", p.address)
 	if err != nil {
-		return nil, &ProxyError{Err: fmt.Errorf("reach it: %w", err)}
+		return nil, &ProxyError{Err: fmt.Errorf("connect: %w", err)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -121,10 +121,10 @@ func (p *Proxy) exchange(conn net.Conn, address string) (status int, err error) 
 	reader := bufio.NewReader(io.LimitReader(conn, maxProxyAnswer))
 	answer, err := http.ReadResponse(reader, request) //nolint:bodyclose // what follows a 2xx is the tunnel, and after others the connection is closed
 	if err != nil {
-		return 0, fmt.Errorf("its answer: %w", err)
+		return 0, fmt.Errorf("read the answer: %w", err)
 	}
 	if reader.Buffered() > 0 && answer.StatusCode < 300 {
-		return 0, errors.New("its answer: it sent more than was asked for")
+		return 0, errors.New("data after the header of the answer")
 	}
 	return answer.StatusCode, nil
 }

@@ -34,11 +34,11 @@ type Response struct {
 	Header http.Header `json:"header"` // only what is to be repeated
 	Body   []byte      `json:"body"`
 	Read   string      `json:"read,omitempty"` // path from which to read the body again, when it is too large to store
-	Secret bool        `json:"-"`              // it holds a secret: it is kept sealed
+	Secret bool        `json:"-"`              // the answer contains a secret: it is stored sealed
 }
 
-// kept is how long an answer is kept.
-const kept = 24 * time.Hour
+// answerTTL is how long an answer is kept.
+const answerTTL = 24 * time.Hour
 
 // claimTTL is how long a request may run before its claim expires and its key is free again. It must exceed
 // the server's timeouts.
@@ -51,7 +51,8 @@ type Store struct {
 	keyring *seal.Keyring
 }
 
-// New returns a Store. The keyring seals the answers that hold a secret; without one they are refused.
+// New returns a Store. The keyring seals the answers that contain a secret. Without a keyring, Finish
+// refuses these answers.
 func New(client redis.UniversalClient, keyring *seal.Keyring) *Store {
 	return &Store{client: client, keyring: keyring}
 }
@@ -119,7 +120,7 @@ func (s *Store) Finish(ctx context.Context, scope, key string, fingerprint [32]b
 	if err != nil {
 		return fmt.Errorf("write the response: %w", err)
 	}
-	if _, err := s.replace(ctx, place, fingerprint[:], string(fingerprint[:])+text, kept); err != nil {
+	if _, err := s.replace(ctx, place, fingerprint[:], string(fingerprint[:])+text, answerTTL); err != nil {
 		return fmt.Errorf("save the response: %w", err)
 	}
 	return nil
@@ -169,7 +170,7 @@ func (s *Store) reseal(ctx context.Context, key string, count *reseal.Count) err
 	n := min(len(text), sha256.Size)
 	fingerprint, saved := text[:n], text[n:]
 	if err != nil || !seal.IsSealed(saved) {
-		return err // others hold no secret
+		return err // an answer that is not sealed contains no secret
 	}
 	value := reseal.Text(s.keyring, saved, key)
 	value.Swap = func(ctx context.Context, old, fresh string) (bool, error) {

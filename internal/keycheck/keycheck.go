@@ -12,17 +12,17 @@ import (
 	"spendhook/internal/seal"
 )
 
-// key names the hash of key id to a value sealed under that key.
+// key names the hash of encryption key id to check value, sealed under that encryption key.
 const key = "sh:keys"
 
-// text is what is sealed; it is no secret.
+// text is the check value. It is not secret.
 const text = "spendhook"
 
 // errMissing is wrapped by the error of Verify when a key is missing or wrong.
 var errMissing = errors.New("the encryption keys cannot decrypt the secrets in Redis")
 
-// Verify returns nil if the ring has all keys that are noted in this Redis, and stores a test value
-// of the current key there. When processes with different keys start on an empty Redis, one of them
+// Verify returns nil if the ring has all keys with a check value in this Redis, and stores a check value
+// for the current key. When processes with different keys start on an empty Redis, one of them
 // succeeds. The error names the missing key's id.
 func Verify(ctx context.Context, client redis.UniversalClient, ring *seal.Keyring) error {
 	fresh, err := ring.Seal([]byte(text), key)
@@ -31,14 +31,14 @@ func Verify(ctx context.Context, client redis.UniversalClient, ring *seal.Keyrin
 	}
 	store := func(tx *redis.Tx) error {
 		stored, err := check(ctx, tx, ring)
-		if err != nil || stored[ring.CurrentID()] != "" { // a full Redis refuses every write
+		if err != nil || stored[ring.CurrentID()] != "" { // no needless write: a full Redis would refuse it
 			return err
 		}
 		_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error { return p.HSet(ctx, key, ring.CurrentID(), fresh).Err() })
 		return err
 	}
 	err = client.Watch(ctx, store, key)
-	for errors.Is(err, redis.TxFailedErr) { // another process has stored a test value
+	for errors.Is(err, redis.TxFailedErr) { // another process has stored a check value
 		err = client.Watch(ctx, store, key)
 	}
 	return err
@@ -64,8 +64,8 @@ func check(ctx context.Context, client redis.Cmdable, ring *seal.Keyring) (store
 	return stored, nil
 }
 
-// Forget removes the test values of keys that seal no secrets any more, or that are lost. It returns
-// the ids that had a test value.
+// Forget removes the check values of keys that seal no secrets any more, or that are lost. It returns
+// the ids that had a check value.
 func Forget(ctx context.Context, client redis.UniversalClient, ids ...string) (removed []string, err error) {
 	for _, id := range ids {
 		n, err := client.HDel(ctx, key, id).Result()

@@ -10,8 +10,8 @@ import (
 )
 
 // exponents lists the currencies of ISO 4217 whose minor unit is not a
-// hundredth. (golang.org/x/text/currency follows CLDR, which tells how many
-// digits to show, not how many there are: it has none for IQD, COP or RSD.)
+// hundredth. golang.org/x/text/currency cannot replace it: that package has the number of digits
+// to display (CLDR), which is 0 for IQD, COP and RSD.
 var exponents = map[string]int32{
 	"BIF": 0, "CLP": 0, "DJF": 0, "GNF": 0, "ISK": 0, "JPY": 0, "KMF": 0, "KRW": 0, "PYG": 0, "RWF": 0,
 	"UGX": 0, "UYI": 0, "VND": 0, "VUV": 0, "XAF": 0, "XOF": 0, "XPF": 0,

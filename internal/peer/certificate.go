@@ -9,7 +9,7 @@ import (
 	"spendhook/internal/servertls"
 )
 
-const cached = 4096 // certificates
+const maxCached = 4096 // certificates
 
 // certKey includes the pool, so that a new bundle starts with an empty cache.
 type certKey struct {

@@ -92,9 +92,9 @@ func lastElement(value string) (map[string]string, error) {
 	}
 }
 
-// cutValue splits a value, quoted when it has one of ",;=, from the separator and what follows.
-// A backslash in quotes keeps the next character from ending them. Neither a Cert nor a Hash
-// contains a backslash, so the values keep theirs.
+// cutValue splits a value, quoted when it has one of ",;=, from the rest, which begins with the
+// separator. In quotes, a backslash escapes the next character. cutValue does not remove backslashes:
+// neither a Cert nor a Hash contains one.
 func cutValue(s string) (value, rest string, ok bool) {
 	if !strings.HasPrefix(s, `"`) {
 		end := strings.IndexAny(s+",", ",;")

@@ -27,7 +27,7 @@ const (
 	XFCC       Header = "xfcc"
 )
 
-// What Resolve refuses.
+// Errors of Resolve.
 var (
 	// ErrMalformed: the certificate that a trusted proxy forwards cannot be read.
 	ErrMalformed = errors.New("the forwarded client certificate is malformed")
@@ -40,8 +40,8 @@ var (
 
 // Options are the trusted proxies and CAs. The zero value trusts no proxy and no CA.
 type Options struct {
-	// Proxies may speak for their clients: Header and X-Forwarded-For are
-	// trusted when the connection comes from one of them.
+	// Proxies are the trusted proxies: Header and X-Forwarded-For count only on connections
+	// from one of them.
 	Proxies []netip.Prefix
 	Header  Header // "" means ClientCert
 
@@ -69,7 +69,7 @@ func New(o Options) *Resolver {
 		o.Authorities = func() *x509.CertPool { return nil }
 	}
 	o.Now = clock.Or(o.Now)
-	cache, _ := lru.New[certKey, time.Time](cached) // fails only for a size < 1
+	cache, _ := lru.New[certKey, time.Time](maxCached) // fails only for a size < 1
 	form := headerForm{"Client-Cert", parseHeader}
 	if o.Header == XFCC {
 		form = headerForm{"X-Forwarded-Client-Cert", parseXFCC}
@@ -131,7 +131,7 @@ func (p *Resolver) Trusts(address netip.Addr) bool {
 }
 
 // client is the last hop of X-Forwarded-For that is not a trusted proxy. Each proxy appends
-// the address of its client; what stands before a trusted proxy's entry is not verified.
+// the address of its client. The client may have forged the entries before its own.
 func (p *Resolver) client(direct netip.Addr, lines []string) netip.Addr {
 	address := direct
 	hops := strings.Split(strings.Join(lines, ","), ",")

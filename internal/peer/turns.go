@@ -8,8 +8,8 @@ import (
 )
 
 // Turns bounds concurrent checks of credentials: one per address (IPv6: per /64), and a few in
-// total. Other checks wait for their turn. So wrong credentials, however many, do not block
-// right ones, of the same address or another.
+// total. Other checks wait for their turn. So a flood of wrong credentials does not block correct
+// ones, even from the same address.
 type Turns struct {
 	seed      maphash.Seed
 	addresses [256]chan struct{} // by hash; two addresses with the same slot wait for each other

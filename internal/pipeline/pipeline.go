@@ -1,4 +1,4 @@
-// Package pipeline asks Redis about many things in one round trip.
+// Package pipeline sends many commands to Redis in one round trip.
 package pipeline
 
 import (

@@ -29,10 +29,10 @@ const (
 	maxBuckets = 20_000 // in memory, of ~200 bytes each; the least used are forgotten
 	chunkTime  = 50 * time.Millisecond
 	probeEvery = time.Second // pause between probes of an unreachable shard
-	forgetTime = time.Minute // without a request, after which the next one waits for Redis again
+	forgetTime = time.Minute // after so long without a request, the next request waits for Redis again
 )
 
-// Limit is one token bucket for each key: PerSecond tokens come, up to Burst.
+// Limit is one token bucket for each key. The bucket gains PerSecond tokens a second, up to Burst.
 // A PerSecond of 0 limits nothing. Name tells limits apart; it is part of a
 // Redis key and is not hashed.
 type Limit struct {
@@ -41,7 +41,7 @@ type Limit struct {
 	Burst     int // at least 1
 }
 
-// costOf is the time in which n tokens come.
+// costOf is the time in which a bucket gains n tokens.
 func (l Limit) costOf(n int) time.Duration {
 	return time.Duration(float64(n) * float64(time.Second) / l.PerSecond)
 }
@@ -78,13 +78,13 @@ type Limiter struct {
 type bucketKey struct{ limit, key string }
 
 // bucket is the state of one bucket in this process. It is locked during a lease: the requests that
-// come meanwhile use its tokens.
+// come meanwhile use the leased tokens.
 type bucket struct {
 	sync.Mutex
-	held    int       // leased and not used yet
-	full    time.Time // when the bucket is full again
-	retry   time.Time // until then Redis cannot lease as many tokens as retried
-	retried int
+	held         int       // leased and not used yet
+	full         time.Time // when the bucket is full again
+	refusedUntil time.Time // Redis has no refusedNeed tokens before this time
+	refusedNeed  int
 }
 
 // New returns a Limiter that shares its buckets through client; with a nil
@@ -117,8 +117,8 @@ func (l *Limiter) Take(ctx context.Context, limit Limit, key string, n int) Deci
 	case need <= 0:
 		b.held -= n
 		return b.admitted(limit, now)
-	case now.Before(b.retry) && need >= b.retried:
-		return b.refused(limit, now, n, max(b.retry.Sub(now), b.missing(limit, now, need)))
+	case now.Before(b.refusedUntil) && need >= b.refusedNeed:
+		return b.refused(limit, now, n, max(b.refusedUntil.Sub(now), b.missing(limit, now, need)))
 	case l.isUnreachable(ctx, limit, key, now):
 		return b.takeLocally(limit, now, n)
 	}
@@ -129,7 +129,7 @@ func (l *Limiter) Take(ctx context.Context, limit Limit, key string, n int) Deci
 	}
 	b.full = now.Add(answer.full)
 	if answer.leased == 0 {
-		b.retry, b.retried = now.Add(answer.missing), need
+		b.refusedUntil, b.refusedNeed = now.Add(answer.missing), need
 		return b.refused(limit, now, n, answer.missing)
 	}
 	b.held += answer.leased - n
@@ -143,7 +143,7 @@ func (l *Limiter) Give(ctx context.Context, limit Limit, key string, n int) Deci
 	b := l.bucket(limit, key)
 	b.Lock()
 	defer b.Unlock()
-	b.retry = time.Time{}
+	b.refusedUntil = time.Time{}
 	switch now := l.now(); {
 	case b.held+n <= limit.chunk():
 		b.held += n

@@ -49,7 +49,7 @@ type Watch struct {
 // reading is the last reading of one server.
 type reading struct {
 	server redis.Cmdable
-	asked  time.Time // time of the last reading, or try
+	asked  time.Time // time of this reading, or of a later try
 	use    Use
 	free   int64 // bytes below the high-water mark, minus those admitted since
 	part   int64 // bytes of free that this replica may still admit
@@ -160,7 +160,7 @@ func (m *Watch) Reserve(ctx context.Context, shard string, n int64) (reserved, f
 	defer m.mu.Unlock()
 	s := m.shards[shard]
 	if s != nil && s.use.Limit > 0 && s.part < n && m.opts.Now().Sub(s.asked) >= rereadAfter {
-		s.asked = m.opts.Now() // the others need not read as well
+		s.asked = m.opts.Now() // so that concurrent calls do not read too
 		m.mu.Unlock()
 		fresh := m.read(ctx, s.server)
 		m.mu.Lock()

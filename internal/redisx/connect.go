@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// A dead Redis must be an error soon enough for a 503 within two seconds.
+	// An unreachable Redis must cause an error in time for a 503 within two seconds.
 	commandTimeout = 1500 * time.Millisecond
 	dialTimeout    = time.Second
 	slotMapAge     = time.Second // after which a Cluster client reads the slot map again, in the background
@@ -26,7 +26,7 @@ const (
 )
 
 var (
-	// errURL never quotes the address: it may hold a password.
+	// errURL does not quote the address, which may contain a password.
 	errURL               = errors.New(`the address is not a URL (a "/", "@" or ":" in a password is written %2F, %40, %3A)`)
 	errScheme            = errors.New("the address starts with none of embedded, redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://")
 	errMasterName        = errors.New("a Sentinel address needs ?master_name=")
@@ -64,7 +64,7 @@ func dial(o *redis.UniversalOptions) (c redis.UniversalClient) {
 	return c
 }
 
-// parameters are those of an address, by what follows the "+" of its scheme.
+// parameters are the query parameters of an address, by the part of its scheme after "+".
 var parameters = map[string][]string{
 	"":         {"db", "pool_size", "read_timeout"},
 	"cluster":  {"addr", "pool_size", "read_timeout"},

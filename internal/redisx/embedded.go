@@ -49,7 +49,7 @@ func openEmbedded(ctx context.Context, o Options) (*Redis, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := openFolder(ctx, filepath.Join(o.DataDir, folderName))
+	f, err := openFolder(ctx, filepath.Join(o.DataDir, folderName))
 	if err != nil {
 		return nil, err
 	}
@@ -57,11 +57,11 @@ func openEmbedded(ctx context.Context, o Options) (*Redis, error) {
 	if o.FullSync {
 		sync = "always"
 	}
-	e := &embedded{binary: binary, memory: cmp.Or(o.Memory, defaultMemory()), sync: sync, folder: h, log: o.Logger, done: make(chan struct{})}
-	e.client = dial(&redis.UniversalOptions{Addrs: []string{h.socket}})
+	e := &embedded{binary: binary, memory: cmp.Or(o.Memory, defaultMemory()), sync: sync, folder: f, log: o.Logger, done: make(chan struct{})}
+	e.client = dial(&redis.UniversalOptions{Addrs: []string{f.socket}})
 	c, err := e.start(ctx)
 	if err != nil {
-		return nil, errors.Join(err, e.client.Close(), h.close())
+		return nil, errors.Join(err, e.client.Close(), f.close())
 	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	e.cancel = cancel
@@ -80,7 +80,7 @@ func findServer() (string, error) {
 
 // start runs the child and waits until it has loaded its data.
 func (e *embedded) start(ctx context.Context) (*child.Process, error) {
-	_ = os.Remove(e.folder.socket) // of a dead server
+	_ = os.Remove(e.folder.socket) // left by a server that was killed
 	output := &lines{log: e.log}
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), e.binary, e.args()...) //nolint:gosec // found on PATH; our own arguments
 	cmd.Stdout, cmd.Stderr = output, output
@@ -114,7 +114,7 @@ func (e *embedded) args() []string {
 	}
 }
 
-// minMemory is the least maxmemory of an embedded server, in bytes.
+// minMemory is the smallest default maxmemory of an embedded server, in bytes.
 const minMemory = 256 << 20
 
 // defaultMemory is half of the memory of this machine or container, 0 when it is not known.

@@ -41,7 +41,7 @@ func openFolder(ctx context.Context, dir string) (*folder, error) {
 	ctx, cancel := context.WithTimeout(ctx, lockTimeout) // a daemon that was killed just now may still hold the lock
 	defer cancel()
 	if f.lock, err = datadir.Lock(ctx, filepath.Join(dir, "lock")); err != nil {
-		return nil, fmt.Errorf("data directory %s: another daemon uses it, or a Redis that it left behind: %w", filepath.Dir(dir), err)
+		return nil, fmt.Errorf("data directory %s: another daemon uses it, or a Redis that outlived its daemon: %w", filepath.Dir(dir), err)
 	}
 	if err := f.placeSocket(); err != nil {
 		return nil, errors.Join(err, f.close())
@@ -53,7 +53,7 @@ func openFolder(ctx context.Context, dir string) (*folder, error) {
 // has a link to the socket.
 func (f *folder) placeSocket() (err error) {
 	inDir := filepath.Join(f.dir, socketName)
-	_ = os.Remove(inDir) // of a dead server
+	_ = os.Remove(inDir) // left by a server that was killed
 	f.socket = inDir
 	if len(inDir) <= maxSocketPath {
 		return nil

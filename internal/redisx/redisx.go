@@ -59,7 +59,7 @@ type Options struct {
 type Redis struct {
 	client redis.UniversalClient
 	memory bool
-	own    bool         // it is an embedded server: the settings say how it syncs
+	own    bool         // an embedded server: the daemon has configured how it syncs
 	full   *atomic.Bool // the embedded server is down because its disk is full; nil when another process runs the server
 	stop   func() error
 }
@@ -119,7 +119,7 @@ func (r *Redis) Close() error {
 }
 
 // LogTo sends what go-redis itself logs to l, for all clients of the process: go-redis
-// has one logger. Safe for concurrent use; the last call holds.
+// has one logger. Safe for concurrent use; the last call counts.
 func LogTo(l *slog.Logger) { redis.SetLogger(bridge{pacedlog.OfLibrary(l, "go-redis")}) }
 
 type bridge struct{ to *pacedlog.Problems }

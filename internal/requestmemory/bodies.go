@@ -20,7 +20,7 @@ const (
 	smallBody    = 64 << 10
 )
 
-// bodyWait is how long a body waits for memory of others. It is short, because bodies that wait
+// bodyWait is how long a body waits for memory that other bodies hold. It is short, because bodies that wait
 // keep their memory and could block each other.
 const bodyWait = time.Second
 

@@ -95,7 +95,7 @@ func (c *Claim) withdraw(err error) error {
 	return err
 }
 
-// ShrinkTo frees all but that many bytes.
+// ShrinkTo frees the bytes of the claim beyond a number.
 func (c *Claim) ShrinkTo(bytes int64) {
 	if c == nil || c.bytes <= bytes {
 		return

@@ -25,8 +25,8 @@ type Call struct {
 // Reply is the script's answer. It is nil if Run returned an error and this call failed.
 func (c *Call) Reply() any { return c.cmd.Val() }
 
-// Result is the script's answer or the error of this call alone, also after Run
-// returned one. No answer is nil without an error.
+// Result returns the script's answer or the error of this call, whatever Run returned. A script
+// without an answer returns nil.
 func (c *Call) Result() (any, error) {
 	v, err := c.cmd.Result()
 	if errors.Is(err, redis.Nil) {
@@ -35,20 +35,19 @@ func (c *Call) Result() (any, error) {
 	return v, partition.CheckedError(err)
 }
 
-// Strings is the script's answer where that is a list of texts, or the error of
-// this call alone, also after Run returned one.
+// Strings is Result for a script that answers with a list of texts.
 func (c *Call) Strings() ([]string, error) { return c.cmd.StringSlice() }
 
-// Numbers is the script's answer where that is a list of integers, nil after an error of this call.
+// Numbers returns the answer of a script that answers with a list of integers; nil after an error of
+// this call.
 func (c *Call) Numbers() []int64 {
 	numbers, _ := c.cmd.Int64Slice()
 	return numbers
 }
 
-// Run executes the calls in one pipeline. Scripts the server does not know (it
-// restarted, or its cache was flushed) are sent whole in a second round trip. It
-// returns the first error; some calls may then have run, so each must be safe to
-// run again.
+// Run executes the calls in one pipeline. A server does not know a script after a restart or a
+// flush of its cache: a second round trip then sends the whole script. Run returns the first error.
+// Some calls may have run then, so each call must be safe to run again.
 func Run(ctx context.Context, client redis.UniversalClient, calls ...*Call) error {
 	pipe := client.Pipeline()
 	for _, c := range calls {

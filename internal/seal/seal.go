@@ -81,7 +81,7 @@ func (r *Keyring) Seal(plain []byte, place string) (string, error) {
 }
 
 // Open decrypts a sealed value. The error wraps ErrUnknownKey or ErrDamaged,
-// and never holds any of the value.
+// and contains no part of the value.
 func (r *Keyring) Open(sealed, place string) ([]byte, error) {
 	if r == nil {
 		return nil, errNoKeyring
@@ -108,7 +108,7 @@ func (r *Keyring) Open(sealed, place string) ([]byte, error) {
 // IsSealed reports whether text has the form of a sealed value.
 func IsSealed(text string) bool { return KeyID(text) != "" }
 
-// KeyID is the id of the key that a value is sealed under; "" for what is not
+// KeyID is the id of the key that a value is sealed under; "" for a value that is not
 // sealed.
 func KeyID(value string) string {
 	id, _, err := split(value)

@@ -13,7 +13,7 @@ type Text string
 // Reveal returns the secret itself.
 func (t Text) Reveal() string { return string(t) }
 
-// String returns what is shown instead.
+// String returns "[redacted]", and "" for an empty secret.
 func (t Text) String() string {
 	if t == "" {
 		return ""
@@ -21,9 +21,9 @@ func (t Text) String() string {
 	return "[redacted]"
 }
 
-// Format writes what is shown for every verb, also for a wrong one such as %d, for
-// which fmt would ignore String and print the value.
+// Format writes String for every verb. For a wrong verb such as %d, fmt would otherwise ignore
+// String and print the secret.
 func (t Text) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, t.String()) }
 
-// MarshalText returns what is shown, also for JSON, YAML and logs.
+// MarshalText returns String. JSON, YAML and logs use it.
 func (t Text) MarshalText() ([]byte, error) { return []byte(t.String()), nil }

@@ -131,8 +131,8 @@ func (s *source) load() (changed bool, err error) {
 	return true, nil
 }
 
-// useCertificate refuses a key that is not the certificate's, and a damaged chain, which the
-// standard library would take for a shorter one.
+// useCertificate refuses a key of another certificate. It also refuses a damaged chain: the standard
+// library would skip the damaged certificates.
 func (f *Files) useCertificate(contents [][]byte, expiry prometheus.Gauge) error {
 	if _, err := parseCertificates(contents[0]); err != nil {
 		return err
@@ -164,7 +164,7 @@ func (f *Files) useBundle(text []byte, expiry prometheus.Gauge) error {
 // same until the bundle changes.
 func (f *Files) ClientCAs() *x509.CertPool { return f.pool.Load() }
 
-// Config is for a listener with a certificate. Every handshake uses the present files.
+// Config returns the settings of a listener with a certificate. Every handshake uses the last valid files.
 func (f *Files) Config() *tls.Config {
 	config := newConfig()
 	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {

@@ -1,7 +1,7 @@
 // Package syntax checks the syntax of event types, and the nesting of JSON.
 package syntax
 
-// MaxEventType is the most characters of an event type.
+// MaxEventType is the maximum number of characters of an event type.
 const MaxEventType = 64
 
 // EventType reports whether name matches [A-Z][A-Z0-9_]{0,63}.

@@ -10,7 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Err says what was expected.
+// Err is the error for any other form.
 var Err = errors.New("an RFC 3339 date-time such as 2026-11-20T19:00:00Z, or whole epoch milliseconds")
 
 // MaxMillis is the end of the year 9999, in epoch milliseconds.
@@ -28,8 +28,8 @@ func Parse(text string) (time.Time, error) {
 	return t, nil
 }
 
-// wellFormed refuses what time.Parse takes beyond RFC 3339: hours of one digit, a
-// comma, an offset of more than a day.
+// wellFormed refuses texts that time.Parse accepts but RFC 3339 does not allow: hours of one
+// digit, a comma, an offset of more than a day.
 func wellFormed(text string) bool {
 	const hour = len("2026-11-20T")
 	if len(text) < hour+len("19:00:00Z") || text[hour+2] != ':' || strings.Contains(text, ",") {

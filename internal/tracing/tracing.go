@@ -39,7 +39,7 @@ type Tracing struct {
 	exporter sdktrace.SpanExporter
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
-	sampler  trace.Tracer // see records
+	sampler  trace.Tracer // decides in records which requests are recorded
 }
 
 // Enabled reports whether the environment enables the export of spans.
@@ -101,7 +101,7 @@ func Open(ctx context.Context, o Options) (*Tracing, error) {
 	t := &Tracing{exporter: exporter, sampler: sdktrace.NewTracerProvider().Tracer("")}
 	t.provider = sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(exporter), sdktrace.WithResource(of), sdktrace.WithRawSpanLimits(limits),
-		sdktrace.WithSampler(sdktrace.AlwaysSample()), // of the requests that Handler lets through
+		sdktrace.WithSampler(sdktrace.AlwaysSample()), // Handler decides which requests are recorded
 	)
 	t.tracer = t.provider.Tracer("spendhook", trace.WithInstrumentationVersion(o.Version))
 	return t, nil
@@ -115,15 +115,15 @@ func report(log *slog.Logger) {
 	otel.SetLogger(logr.Discard())
 }
 
-// flush bounds how long Close waits for the collector to accept the last spans.
-const flush = 2 * time.Second
+// flushTimeout bounds how long Close waits for the collector to accept the last spans.
+const flushTimeout = 2 * time.Second
 
-// Close exports what is left, for 2 s at most.
+// Close exports the remaining spans.
 func (t *Tracing) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, flush)
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
 	err := t.provider.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {

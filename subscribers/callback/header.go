@@ -28,7 +28,7 @@ type Header struct {
 	Name   string      `json:"name"`
 	Value  secret.Text `json:"-"`
 	Sealed string      `json:"value"` // the Value as it is stored; "" when it was opened
-	Locked error       `json:"-"`     // why there is no Value: it does not open; else nil
+	Locked error       `json:"-"`     // why the Value cannot be decrypted; else nil
 
 	Unknown *jsontext.Value `json:",embed"` // as of a Subscriber
 }
@@ -39,8 +39,7 @@ const HiddenValue = "***"
 
 // reservedHeaders may not be set: they belong to the delivery itself, to its
 // connection (RFC 9110, 7.6.1), or to proxies. Cookies are state of
-// a browser's session, and Idempotency-Key would make every event look like the
-// same one.
+// a browser's session. A fixed Idempotency-Key would make all events duplicates.
 var reservedHeaders = []string{
 	"Accept-Encoding", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Cookie", "Cookie2",
 	"Date", "Expect", "Forwarded", "Host", "Http2-Settings", "Idempotency-Key", "Keep-Alive", "Set-Cookie",
@@ -56,8 +55,7 @@ func reserved(name string) bool {
 		slices.ContainsFunc(reservedPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// CheckHeaders returns changes of headers under their canonical names; of one that is to be
-// removed the value is nil.
+// CheckHeaders returns changes of headers by canonical name. A nil value removes the header.
 func CheckHeaders(problems *invalid.Error, given map[string]*secret.Text) map[string]*secret.Text {
 	changes := make(map[string]*secret.Text, len(given))
 	for _, name := range slices.Sorted(maps.Keys(given)) {
@@ -84,8 +82,7 @@ func CheckHeaders(problems *invalid.Error, given map[string]*secret.Text) map[st
 // headerField is the JSON pointer (RFC 6901) to a header, as it was sent.
 func headerField(name string) string { return "/headers/" + strings.ReplaceAll(name, "~", "~0") }
 
-// checkHeaderName never repeats a name that is not plain: it may be a value in
-// the wrong place.
+// checkHeaderName never repeats an invalid name: it may be a misplaced value.
 func checkHeaderName(problems *invalid.Error, name string) bool {
 	if len(name) <= maxHeaderName && httpguts.ValidHeaderFieldName(name) {
 		return true
@@ -138,9 +135,9 @@ func checkTotal(problems *invalid.Error, headers []Header) {
 	}
 }
 
-// KeepAtOrigin refuses to send the values of headers to another origin than
-// they were given for. They cannot be read through the API; a caller that may change the
-// URL could otherwise have them sent to its own server. from and to are normalised URLs.
+// KeepAtOrigin reports headers that would be sent to another origin than the one that they were
+// given for. The API does not show their values. A caller that may change the URL could otherwise
+// have them sent to its own server. from and to are normalised URLs.
 func KeepAtOrigin(problems *invalid.Error, headers []Header, changes map[string]*secret.Text, from, to string) {
 	if origin(from) == origin(to) {
 		return

@@ -32,11 +32,11 @@ type Policy struct {
 // Any allows http. It is for looking up stored URLs, which another policy may have allowed.
 var Any = Policy{AllowHTTP: true}
 
-// Normalize returns raw with its scheme and host in lower case, the host in
-// its ASCII form (punycode), "/" for an empty path, and without default port, empty
-// query and fragment. It adds to problems, on callbackUrl, what is not an absolute https URL
-// (http only with AllowHTTP) of at most 2,048 bytes, or has user information,
-// white space or control characters. Normalising twice changes nothing.
+// Normalize returns raw with its scheme and host in lower case, the host in its ASCII form
+// (punycode), "/" for an empty path, and without default port, empty query and fragment. It
+// adds a problem on callbackUrl unless raw is an absolute https URL (or http with AllowHTTP)
+// of at most 2,048 bytes without user information, white space and control characters.
+// Normalising twice changes nothing.
 func (p Policy) Normalize(problems *invalid.Error, raw string) string {
 	if raw == "" {
 		problems.Add("callbackUrl", "REQUIRED", "is required")
@@ -54,7 +54,7 @@ func (p Policy) Normalize(problems *invalid.Error, raw string) string {
 	return normal
 }
 
-// parse never repeats raw in its errors: it may hold a password.
+// parse never repeats raw in its errors: raw may contain a password.
 func (p Policy) parse(raw string) (string, error) {
 	if len(raw) > maxURL || !utf8.ValidString(raw) || strings.ContainsFunc(raw, spaceOrControl) {
 		return "", errors.New("must have no white space or control characters")
@@ -92,7 +92,7 @@ func escapeQuery(query string) string {
 	return b.String()
 }
 
-// normalizeHost returns the host and, unless it is the scheme's default, port.
+// normalizeHost returns the host, with the port unless it is the default of the scheme.
 func normalizeHost(u *url.URL) (string, error) {
 	host, err := normalizeName(u.Hostname())
 	if err != nil {
@@ -117,14 +117,14 @@ func normalizeHost(u *url.URL) (string, error) {
 var (
 	errHost = errors.New("must have a valid host name or IP address")
 
-	// Hyphens and underscores stand in real names where IDNA's strict rules
-	// refuse them; hostName says what is left.
+	// Real host names have hyphens and underscores that IDNA's strict rules refuse. hostName
+	// checks the result instead.
 	toASCII = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.CheckHyphens(false), idna.StrictDomainName(false))
 
 	hostName = regexp.MustCompile(`^([a-z0-9_-]{1,63}\.)*[a-z0-9_-]{1,63}$`)
 
-	// A name ending in a number is an IPv4 address to many resolvers, also as
-	// 0x7f.1 or 2130706433 (WHATWG URL, "ends in a number").
+	// Many resolvers read a name that ends in a number as an IPv4 address, for example 0x7f.1
+	// or 2130706433 (WHATWG URL, "ends in a number").
 	numeric = regexp.MustCompile(`(^|\.)([0-9]+|0x[0-9a-f]*)$`)
 )
 
@@ -136,7 +136,7 @@ func normalizeName(host string) (string, error) {
 	if err != nil {
 		return "", errHost
 	}
-	if again, err := toASCII.ToASCII(host); err != nil || again != host { // punycode of what no name may hold
+	if again, err := toASCII.ToASCII(host); err != nil || again != host { // punycode of characters that no name may have
 		return "", errHost
 	}
 	host = strings.TrimSuffix(host, ".")

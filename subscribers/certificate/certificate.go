@@ -24,8 +24,7 @@ const (
 	maxRSA        = 8192 // bits: each handshake costs a signature
 )
 
-// Certificate is the client certificate of a company, for receivers that ask for one (TLS, RFC
-// 8446 section 4.4.2). It is immutable.
+// Certificate is the client certificate of a company (RFC 8446 section 4.4.2). It is immutable.
 type Certificate struct {
 	Subject, Issuer     string
 	Thumbprint          string // SHA-256 of the certificate, base64url (RFC 8705, x5t#S256)
@@ -34,11 +33,11 @@ type Certificate struct {
 
 	// TLS is for the handshake: chain and private key. It is nil when Locked.
 	TLS    *tls.Certificate
-	Locked error // why the key does not open; else nil
+	Locked error // why the key cannot be decrypted; else nil
 }
 
-// Input is a certificate as it is given: the chain in PEM, its own certificate first, and the
-// private key in PEM, not encrypted.
+// Input is a new certificate: the chain in PEM, the client's own certificate first, and the
+// unencrypted private key in PEM.
 type Input struct{ Chain, PrivateKey string }
 
 // parse checks a new certificate. Its *invalid.Error never repeats any part of the key.

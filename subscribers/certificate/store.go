@@ -57,8 +57,8 @@ type record struct {
 	UpdatedAt int64  `json:"updatedAt"`
 }
 
-// Set stores the company's egress certificate, in place of the present one. Every match that
-// starts after Set has returned uses the new certificate. Invalid input is an *invalid.Error.
+// Set stores or replaces the company's egress certificate. Every match that starts after Set has
+// returned uses the new certificate. Invalid input is an *invalid.Error.
 func (s *Store) Set(ctx context.Context, company uuid.UUID, in Input) (*Certificate, error) {
 	c, err := in.parse(s.now().UTC().Truncate(time.Millisecond))
 	if err != nil {
@@ -113,8 +113,8 @@ type Expiring struct {
 // maxExpiring bounds what ExpiringBefore returns of each partition.
 const maxExpiring = 100
 
-// ExpiringBefore returns the egress certificates that end before a time, including those that
-// have ended; of each partition the first hundred to end.
+// ExpiringBefore returns the egress certificates that expire before a time, also expired ones: of
+// each partition the hundred that expire first.
 func (s *Store) ExpiringBefore(ctx context.Context, before time.Time) ([]Expiring, error) {
 	span := &redis.ZRangeBy{Min: "-inf", Max: "(" + strconv.FormatInt(before.UnixMilli(), 10), Count: maxExpiring}
 	ends, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -157,8 +157,8 @@ func encode(keys *seal.Keyring, company uuid.UUID, c *Certificate) (string, erro
 	return string(raw), nil
 }
 
-// Resealed returns a stored certificate with its key sealed under the current encryption key. A
-// key that does not open stays as it is.
+// Resealed returns a stored certificate with its key sealed under the current encryption key. It
+// does not change a key that cannot be decrypted.
 func Resealed(keys *seal.Keyring, company uuid.UUID, raw string) (string, error) {
 	c, err := Decode(keys, company, raw)
 	if err != nil || c.Locked != nil {
@@ -167,8 +167,8 @@ func Resealed(keys *seal.Keyring, company uuid.UUID, raw string) (string, error)
 	return encode(keys, company, c)
 }
 
-// Decode reads a stored certificate: nil for none, and one that is Locked when
-// its key does not open.
+// Decode reads a stored certificate; nil for none. The certificate is Locked when its key cannot be
+// decrypted.
 func Decode(keys *seal.Keyring, company uuid.UUID, raw string) (*Certificate, error) {
 	if raw == "" {
 		return nil, nil

@@ -4,9 +4,9 @@
 //	event == "PAYMENT_PAID" && decimal(metadata.amount) >= decimal("100")
 //
 // An expression sees the fields of the record: id, event and companyUuid (strings),
-// timestamp, and metadata. A whole number of the metadata is a CEL int, any other one a
-// decimal; neither passes through a float. decimal(x) makes one of a string or a
-// number, and decimals are compared exactly.
+// timestamp, and metadata. A whole number of the metadata is a CEL int, any other number a
+// decimal, without rounding. decimal(x) converts a string or a number to a decimal. Decimals
+// are compared exactly.
 package filter
 
 import (
@@ -54,12 +54,12 @@ func Compile(text string) (*Expression, error) {
 	}
 	env, err := environment()
 	if err != nil {
-		return nil, fmt.Errorf("filters: %w", err)
+		return nil, fmt.Errorf("make filter environment: %w", err)
 	}
 	ast, issues := env.Compile(text)
 	if issues.Err() != nil {
 		first := issues.Errors()[0]
-		what, _, _ := strings.Cut(first.Message, ", expecting") // ANTLR lists all that could stand there
+		what, _, _ := strings.Cut(first.Message, ", expecting") // ANTLR lists all tokens that would be valid
 		what, _, _ = strings.Cut(what, " expecting {")
 		return nil, fmt.Errorf("line %d, column %d: %s", first.Location.Line(), first.Location.Column()+1, what)
 	}

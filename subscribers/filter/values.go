@@ -53,7 +53,7 @@ func (e *Event) decode() error {
 	return nil
 }
 
-// numbers reads a JSON number as an int64 or, when it is none, as a decimal.
+// numbers reads a JSON number as an int64 if it is one, else as a decimal.
 var numbers = json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decoder, v *any) error {
 	if d.PeekKind() != '0' {
 		return errors.ErrUnsupported
@@ -75,8 +75,7 @@ var numbers = json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Deco
 	return nil
 }))
 
-// maxDigits bounds the digits and the exponent of a decimal, and so what comparing it
-// takes.
+// maxDigits bounds the digits and the exponent of a decimal, and so the time of a comparison.
 const maxDigits = 400
 
 var decimalType = cel.ObjectType("decimal", traits.ComparerType)
@@ -89,7 +88,7 @@ func parseDecimal(text string) (decimal, error) {
 	if n, err := strconv.Atoi(exponent); exponent != "" && (err != nil || n > maxDigits || n < -maxDigits) || len(digits) > maxDigits {
 		return decimal{}, fmt.Errorf("a decimal has more than %d digits", maxDigits)
 	}
-	if strings.Trim(digits, "+-.0123456789") != "" { // a fraction, or another base, is none
+	if strings.Trim(digits, "+-.0123456789") != "" { // big.Rat also reads fractions and other bases
 		return decimal{}, fmt.Errorf("%.40q is not a decimal number", text)
 	}
 	value, ok := new(big.Rat).SetString(text)
@@ -115,7 +114,7 @@ func toDecimal(v ref.Val) ref.Val {
 	return types.MaybeNoSuchOverloadErr(v)
 }
 
-// Compare is for CEL: with another decimal, and with an int.
+// Compare is for CEL. The other value may be a decimal or an int.
 func (d decimal) Compare(other ref.Val) ref.Val {
 	switch other := other.(type) {
 	case decimal:

@@ -17,8 +17,8 @@ const (
 )
 
 // Health is the health of a subscriber's endpoint, whether the subscriber is enabled or not.
-// FailingSince is the first failure since the last success; nil when there is none.
-// PausedAt is nil while it is not paused, and PausedReason then empty.
+// FailingSince is the first failure since the last success; nil when there is none. PausedAt is nil
+// and PausedReason is empty while the subscriber is not paused.
 type Health struct {
 	State                       string // healthy or failing
 	FailingSince, LastSuccessAt *time.Time
@@ -39,7 +39,7 @@ type Sample struct {
 // Policy says when an endpoint is failing, and when its subscriber is to be disabled.
 type Policy struct {
 	FailingAfter int           // failures in a row; 0 means 4
-	DisableAfter time.Duration // since the first of them; 0 means 5 days
+	DisableAfter time.Duration // time since the first failure; 0 means 5 days
 }
 
 // Kind says what a sample changed.
@@ -58,7 +58,7 @@ type Transition struct {
 	Company, Subscriber uuid.UUID
 	Kind                Kind
 	Health              Health
-	Err                 error // why the sample may not have counted; then Kind is None
+	Err                 error // why the sample may not be recorded; then Kind is None
 }
 
 func (sample Sample) transition(reply []string, err error) Transition {

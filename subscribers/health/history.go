@@ -20,8 +20,7 @@ type Change struct {
 	What string // paused, resumed, disabled, enabled, failing or recovered
 }
 
-// History returns the changes of a subscriber in the last days, the oldest first, at most the
-// latest 50.
+// History returns the latest changes of a subscriber, oldest first: at most 50, of about 8 days.
 func (s *Store) History(ctx context.Context, company, id uuid.UUID) ([]Change, error) {
 	texts, err := s.opts.Client.LRange(ctx, queues.ChangesKey(company, id), 0, -1).Result()
 	if err != nil {
@@ -45,7 +44,7 @@ func (s *Store) Troubled(ctx context.Context, company uuid.UUID) (failing, pause
 	failed := pipe.ZRangeByScore(ctx, failingKey(company), &redis.ZRangeBy{Min: strconv.FormatInt(since, 10), Max: "+inf"})
 	managed := pipe.SMembers(ctx, queues.ManagedKey(company))
 	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, nil, fmt.Errorf("read which subscribers are failing: %w", err)
+		return nil, nil, fmt.Errorf("read failing and paused subscribers: %w", err)
 	}
 	for _, text := range failed.Val() {
 		if id, err := uuid.Parse(text); err == nil {

@@ -57,8 +57,8 @@ func New(opts Options) *Store {
 
 // Record adds samples, in one round trip to each shard, and returns a transition for each, in
 // order. A sample that fails does not affect the others. Each change of state is reported once,
-// to one caller. Expired is reported for each sample once the subscriber has been failing for
-// DisableAfter. Samples of an unknown subscriber do nothing.
+// to one caller. Expired is reported for every sample after DisableAfter of failing. Samples of an
+// unknown subscriber do nothing.
 func (s *Store) Record(ctx context.Context, samples []Sample, policy Policy) []Transition {
 	calls := make([]*script.Call, len(samples))
 	transitions := make([]Transition, len(samples))
@@ -127,8 +127,8 @@ func (s *Store) Of(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) (ma
 	return all, nil
 }
 
-// notices encodes the notices that a sample may cause; lua/record.lua replaces the words after
-// an @. Each run of failures has its own ids.
+// notices encodes the notices that a sample may cause; lua/record.lua replaces the words that begin
+// with @. Each run of failures has its own ids.
 func (s *Store) notices(sample Sample) (failing, recovered string, err error) {
 	if s.opts.Operational == nil {
 		return "", "", nil

@@ -27,7 +27,7 @@ if ARGV[4] ~= ARGV[5] then
 end
 redis.call('HSET', KEYS[3], ARGV[1], ARGV[3])
 local state = ARGV[7] .. 'es:' .. ARGV[8] .. '/' .. ARGV[1]
-if ARGV[6] == 'disabled' then -- its endpoint queue is not served: no time reaches IN_ORDER
+if ARGV[6] == 'disabled' then -- the endpoint queue is not served: no time reaches IN_ORDER
   redis.call('HSET', state, 'until', IN_ORDER)
 elseif ARGV[6] == 'enabled' then -- delete its health
   redis.call('HDEL', state, 'until')

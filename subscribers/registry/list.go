@@ -27,9 +27,9 @@ const (
 	countChunk = 1000
 )
 
-// read reads all subscribers of companies, oldest first, also disabled ones, with their version, in
-// one pipeline. It calls done for each company. A company that cannot be read does not affect the
-// others. A subscriber or certificate that cannot be opened is Unusable.
+// read reads all subscribers of companies with their version in one pipeline, oldest first, also
+// disabled ones. It calls done for each company. A company that cannot be read does not affect the
+// others.
 func (r *Registry) read(ctx context.Context, companies []uuid.UUID, done func(company uuid.UUID, all []*subscribers.Subscriber, version int64, err error)) {
 	hashes, _ := pipeline.Each(ctx, r.client, companies, func(pipe redis.Pipeliner, company uuid.UUID) *redis.MapStringStringCmd {
 		return pipe.HGetAll(ctx, layout.CompanyKey(company))
@@ -45,7 +45,8 @@ func (r *Registry) read(ctx context.Context, companies []uuid.UUID, done func(co
 	}
 }
 
-// decode makes a panic an error: it would end this replica, and then each replica that loads the company.
+// decode returns a panic as an error. Otherwise the panic would end this replica, and then each replica
+// that loads the company.
 func (r *Registry) decode(company uuid.UUID, hash map[string]string) (all []*subscribers.Subscriber, version int64, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -181,7 +182,7 @@ func (p *page) add(all []*subscribers.Subscriber) {
 	}
 }
 
-// skip counts n that match, if none of them is on the page.
+// skip counts n matching subscribers if none of them is on the page. It reports whether it did.
 func (p *page) skip(n int) bool {
 	if n > 0 && p.total/p.Size <= p.Page && (p.total+n-1)/p.Size >= p.Page {
 		return false

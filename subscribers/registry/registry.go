@@ -70,7 +70,7 @@ func (l *load) wait(ctx context.Context) Loaded {
 	return l.result
 }
 
-// New returns an empty Registry that opens secrets with the keyring; it does not talk to Redis yet.
+// New returns an empty Registry that decrypts secrets with the keyring. It does not use Redis yet.
 // maxBytes bounds the memory of all copies, as sizeOf estimates it; 0 means 192 MiB.
 func New(client redis.UniversalClient, keyring *seal.Keyring, maxBytes int64) *Registry {
 	copies, _ := simplelru.NewLRU[uuid.UUID, *snapshot](math.MaxInt, nil) // fails only for a size < 1
@@ -114,17 +114,17 @@ func (r *Registry) Find(ctx context.Context, company, id uuid.UUID) (*subscriber
 	return all[at], nil
 }
 
-// SubscribersOf returns for each company, in order, all its subscribers, oldest
-// first, also disabled ones, as they were at the version or later. It talks to
-// Redis only for companies whose copy has another version, in one round trip to
-// each shard. A company that cannot be read, or not before ctx ends, fails alone;
-// a subscriber or certificate that cannot be opened is Unusable, alone too. The
-// results are shared: do not change them.
+// SubscribersOf returns for each company, in order, all its subscribers at the
+// version or later, oldest first, also disabled ones. It reads only companies whose
+// copy has another version, in one round trip to each shard. A company that cannot
+// be read before ctx ends has an error, and does not affect the others. A subscriber
+// whose secrets or certificate cannot be decrypted is Unusable. The results are
+// shared: do not change them.
 func (r *Registry) SubscribersOf(ctx context.Context, wanted ...CompanyVersion) []Loaded {
 	all := make([]Loaded, len(wanted))
 	var waits []*load             // one for each index of wanted, if any company is missing
-	var fresh map[uuid.UUID]*load // those that this call begins
-	var companies []uuid.UUID     // of these, in the order of wanted
+	var fresh map[uuid.UUID]*load // loads that this call begins
+	var companies []uuid.UUID     // their companies, in the order of wanted
 	r.mu.Lock()
 	for i, w := range wanted {
 		if s, ok := r.copies.Get(w.Company); ok && s.version == w.Version {
@@ -162,7 +162,8 @@ func (r *Registry) SubscribersOf(ctx context.Context, wanted ...CompanyVersion) 
 	return all
 }
 
-// load loads companies. No caller's context ends them, because callers share them.
+// load runs loads of companies. The context of the caller does not end them: other callers share
+// them.
 func (r *Registry) load(ctx context.Context, companies []uuid.UUID, loads map[uuid.UUID]*load) {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
@@ -191,8 +192,8 @@ func (r *Registry) load(ctx context.Context, companies []uuid.UUID, loads map[uu
 	shards.Wait()
 }
 
-// keep stores a copy, in place of an older one, and drops the least recently used copies until
-// all fit. Call it with mu locked.
+// keep stores a copy in place of an older one, and drops the least recently used copies while the
+// copies exceed maxBytes. Call it with mu locked.
 func (r *Registry) keep(company uuid.UUID, s *snapshot) {
 	if before, ok := r.copies.Peek(company); ok {
 		r.bytes -= before.bytes

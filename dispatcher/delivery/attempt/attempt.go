@@ -57,7 +57,7 @@ func Append(log []Attempt, number int, res Result) []Attempt {
 	return log[max(0, len(log)-maxLog):]
 }
 
-// TraceID is the trace that the attempt is part of; "" when it is of none.
+// TraceID is the id of the attempt's trace; "" without a trace.
 func (a *Attempt) TraceID() string { return tracing.TraceIDOf(a.Trace) }
 
 // Waited is how long a delivery waited before an attempt, in ms, by what it waited for.
@@ -76,8 +76,7 @@ func (w *Waited) Add(reason string, d time.Duration) {
 }
 
 // Timing is the duration of each part of an attempt, in µs: name resolution, TCP, the TLS
-// handshake, the wait for the first byte of the answer, and the rest of the answer. The rest
-// of the attempt's duration is the wait for a connection.
+// handshake, the wait for the first byte of the answer, and the rest of the answer.
 type Timing [5]int64
 
 // NewTiming makes a Timing of the durations of the parts.
@@ -85,8 +84,8 @@ func NewTiming(dns, connect, tls, firstByte, body time.Duration) Timing {
 	return Timing{dns.Microseconds(), connect.Microseconds(), tls.Microseconds(), firstByte.Microseconds(), body.Microseconds()}
 }
 
-// WaitForConnection is how long the attempt waited for a connection beyond what is in its
-// Timing, in µs.
+// WaitForConnection is the part of the attempt's duration that Timing does not have, in µs: the
+// wait for a connection.
 func (a *Attempt) WaitForConnection() int64 {
 	rest := a.DurationMs * 1000
 	for _, part := range a.Timing {

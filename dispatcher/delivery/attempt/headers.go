@@ -28,15 +28,15 @@ const (
 )
 
 // sentOf encodes the headers of an attempt for the log, one per line: user agent, sequence,
-// content type unless it is the usual one, and the names of the subscriber's headers. The
-// trace has its own field; the other headers follow from the event and the time.
+// content type unless it is usualType, and the names of the subscriber's headers. The trace has
+// its own field. Headers derives the other headers from the event and the time.
 func sentOf(header http.Header) string {
 	if header == nil {
 		return ""
 	}
 	lines := make([]string, 3, len(header))
 	for name, values := range header {
-		if len(values) == 0 { // an instruction to net/http, not sent
+		if len(values) == 0 { // a hint for net/http, which does not send it
 			continue
 		}
 		switch name {

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// ErrorClass says how an attempt went wrong; a closed set, also used as the
-// metric label "outcome" through Outcome.
+// ErrorClass is the class of a failure, from a closed set. Outcome is its value of the metric
+// label "outcome".
 type ErrorClass string
 
 // The error classes. All but ClassNone and ClassOversized are failures.
 const (
 	ClassNone           ErrorClass = ""                   // a 2xx answer
-	ClassOversized      ErrorClass = "oversized_response" // a 2xx whose body was cut at 16 KiB: delivered, but worth a look
+	ClassOversized      ErrorClass = "oversized_response" // a 2xx answer with a body of more than 16 KiB: delivered
 	ClassRedirect       ErrorClass = "http_3xx"           // never followed
 	ClassHTTP4xx        ErrorClass = "http_4xx"           // but 410 and 429
 	ClassGone           ErrorClass = "http_410"
@@ -29,8 +29,8 @@ const (
 	ClassProxy          ErrorClass = "proxy"           // the egress proxy was unreachable, or its answer is invalid
 	ClassProxyRefused   ErrorClass = "proxy_refused"   // the egress proxy refused to connect, failed to connect, or rejected the credentials
 	ClassAborted        ErrorClass = "aborted"         // this daemon cancelled the attempt: not counted
-	ClassLocked         ErrorClass = "locked"          // a secret of the subscriber does not open: nothing was sent, counts as no attempt
-	ClassPanic          ErrorClass = "panic"           // the attempt panicked: an error in our code
+	ClassLocked         ErrorClass = "locked"          // a secret of the subscriber cannot be decrypted: nothing was sent, not counted
+	ClassPanic          ErrorClass = "panic"           // the attempt panicked: an error in this daemon
 )
 
 // ErrorClasses returns every class, for metrics that start at zero.
@@ -70,9 +70,9 @@ type Result struct {
 	Class        ErrorClass
 	RetryAfter   time.Duration // as asked by a 429 or 503, unclamped; 0: not asked
 	Sent         http.Header   // headers of the request, secrets included; nil when no request was sent
-	Waited       Waited        // before it
+	Waited       Waited        // before the attempt
 	ResponseBody []byte        // of a failure: the first 1 KiB; nil when empty, and of a success
-	Err          error         // what happened below HTTP, for logs only: it may name internal addresses
+	Err          error         // the transport error, for logs only: it may name internal addresses
 }
 
 // Success reports whether the receiver acknowledged with a 2xx.

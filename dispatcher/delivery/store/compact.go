@@ -48,7 +48,7 @@ func (s *Store) Compact(ctx context.Context, now time.Time, partitions []int) (c
 	}
 	for i, c := range calls {
 		counts := c.Numbers()
-		if counts == nil { // its error is err
+		if counts == nil { // the call failed
 			continue
 		}
 		compacted += int(counts[0])
@@ -64,8 +64,8 @@ func (s *Store) Compact(ctx context.Context, now time.Time, partitions []int) (c
 var ErrOpen = errors.New("the event is not settled")
 
 // Erase removes the payload of a settled event and its deliveries, with the receivers'
-// answers. The event is then compacted: its id and digest stay. Erasing it again does
-// nothing. events.ErrNotFound, ErrOpen.
+// answers. The event is then compacted: its id and digest stay. It does nothing for a
+// compacted event. The error may be events.ErrNotFound or ErrOpen.
 func (s *Store) Erase(ctx context.Context, ref events.Ref) error {
 	replies, err := s.erase(ctx, "", ref)
 	switch {
@@ -77,10 +77,9 @@ func (s *Store) Erase(ctx context.Context, ref events.Ref) error {
 	return err
 }
 
-// EraseAll is Erase for some hundred events of one company at most. It returns how many it
-// erased and how many are open; unknown and erased events count as neither. With unreadable it
-// also erases events that cannot be read; without, they count as open. After an error some events
-// may be erased.
+// EraseAll erases at most some hundred events of one company. It returns how many it erased and
+// how many are open; unknown and compacted events count as neither. Events that cannot be read are
+// erased with unreadable, else they count as open. After an error some events may be erased.
 func (s *Store) EraseAll(ctx context.Context, refs []events.Ref, unreadable bool) (erased, open int, err error) {
 	which := ""
 	if unreadable {

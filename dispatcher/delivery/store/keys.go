@@ -22,9 +22,9 @@ const (
 	deadIndex = "d" // by death
 )
 
-// indexKey is the index of the live or dead deliveries of a subscriber: a zset of event ids. For a nil
-// subscriber it is that of the whole company: a zset of "event id/subscriber". The key of a subscriber's index
-// has the company too, so that a company cannot read the deliveries of another company's subscriber.
+// indexKey is the index of the live or dead deliveries of a subscriber, a zset of event ids; for a nil
+// subscriber, the index of the company, a zset of "event id/subscriber". The key of a subscriber's index
+// contains the company, so that a company cannot read the deliveries of another company's subscriber.
 func indexKey(kind string, company uuid.UUID, sub *uuid.UUID) string {
 	if sub == nil {
 		return partition.Key(company, "c"+kind+":"+company.String())

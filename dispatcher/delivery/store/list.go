@@ -31,15 +31,14 @@ type Filter struct {
 	ErrorClasses []string          `json:"errors,omitempty"`     // of the last attempt; empty: any
 	CodeFrom     int               `json:"codeFrom,omitzero"`    // the lowest status code of the last attempt; 0: any, or no answer
 	CodeTo       int               `json:"codeTo,omitzero"`      // the highest; 0: any, or no answer
-	From         *time.Time        `json:"from,omitempty"`       // of CreatedAt, inclusive
-	To           *time.Time        `json:"to,omitempty"`         // the same
+	From         *time.Time        `json:"from,omitempty"`       // the earliest creation; nil: any
+	To           *time.Time        `json:"to,omitempty"`         // the latest creation; nil: any
 	Cursor       string            `json:"-"`                    // Page.Next of the page before
 	Size         int               `json:"-"`                    // default 20
 }
 
-// Page is a part of a list, newest first within a company. Next is
-// empty at the end; while it is not, a page may be short, even empty, since one
-// call reads a bounded number of deliveries.
+// Page is a part of a list, newest first within a company. Next is empty on the last page. Other
+// pages may be short, even empty, because one call reads a bounded number of deliveries.
 type Page struct {
 	Items []delivery.Delivery
 	Next  string
@@ -47,9 +46,9 @@ type Page struct {
 
 const (
 	defaultPage = 20
-	maxExamined = 1000 // index entries that one page reads; perEntry deliveries of an event cost one more
+	maxExamined = 1000 // index entries that one page reads
 	examineStep = 100
-	perEntry    = 8    // deliveries that cost as much as an index entry
+	perEntry    = 8    // deliveries of an event that count as one more index entry
 	maxLoaded   = 1000 // deliveries that are loaded at once; the deliveries of one event may be more
 )
 
@@ -79,7 +78,7 @@ func isAny[T comparable](asked []T, value T) bool {
 	return len(asked) == 0 || slices.Contains(asked, value)
 }
 
-// only reports whether the filter asks for statuses, and holds is true for all of them.
+// only reports whether the filter names statuses, and holds is true for all of them.
 func (f *Filter) only(holds func(delivery.Status) bool) bool {
 	return len(f.Statuses) > 0 && !slices.ContainsFunc(f.Statuses, func(s delivery.Status) bool { return !holds(s) })
 }
@@ -181,8 +180,8 @@ func (l *lister) add(group []delivery.Delivery, after string, at position) bool 
 	return true
 }
 
-// index is the part of a sorted set that serves the filter in a company. byEvent: its members
-// are events, each with the deliveries of all subscribers.
+// index returns the part of a sorted set to read for the filter in a company. With byEvent the
+// members of the set are events, each with the deliveries of all subscribers.
 func (l *lister) index(company uuid.UUID) (span history.Span, byEvent bool) {
 	sub, dead, live := l.filter.Subscriber, l.filter.only(isDead), l.filter.only(delivery.Status.Live)
 	span = history.Span{High: timestamp.MaxMillis}
@@ -340,7 +339,7 @@ func deliveriesOf(r events.Ref, hash map[string]string) []delivery.Delivery {
 	for field, text := range hash {
 		id, err := uuid.Parse(field)
 		if err != nil {
-			continue // a mark of the event's, see keys.go
+			continue // a mark, see deliveriesKey
 		}
 		rec, err := delivery.Decode(text)
 		if err != nil {

@@ -68,7 +68,7 @@ type EventSummary struct {
 func (s *Store) SumUp(ctx context.Context, refs []events.Ref, f Filter) ([]EventSummary, error) {
 	states, err := pipeline.Readable(ctx, s.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.StringCmd {
 		return pipe.GetRange(ctx, layout.EventKey(r), 0, 0)
-	}) // read before the deliveries: those of a matched event are complete
+	}) // before the deliveries: a matched event has all its deliveries
 	if err != nil {
 		return nil, fmt.Errorf("read event states: %w", err)
 	}
@@ -116,7 +116,7 @@ type Stats struct {
 	Total, Live, Dead int64      // Live: PENDING, DELIVERING, RETRYING, held ones included
 	Waiting           int64      // of Live: in the endpoint queue, and due
 	OldestLiveAt      *time.Time // when the oldest live delivery was created; nil when there is none
-	NextAt            *time.Time // when the first in the endpoint queue is due; nil when there is none, and of an ordered subscriber
+	NextAt            *time.Time // when the first delivery in the endpoint queue is due; nil without one, and for an ordered subscriber
 }
 
 // Stats counts the deliveries of subscribers of a company, in their order and in one round trip.
@@ -135,7 +135,7 @@ func (s *Store) Stats(ctx context.Context, company uuid.UUID, subs ...uuid.UUID)
 		answers[i] = func() Stats {
 			out := rest()
 			out.Total = all.Val()
-			if state.Val()[0] == queues.InOrder { // it is disabled: nothing is due
+			if state.Val()[0] == queues.InOrder { // the subscriber is disabled: nothing is due
 				return out
 			}
 			out.Waiting = queued.Val() - later.Val()

@@ -17,6 +17,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
+	"spendhook/events/layout"
 	"spendhook/events/operational"
 	"spendhook/internal/partition"
 	"spendhook/internal/script"
@@ -36,7 +37,7 @@ type Options struct {
 	Client          redis.UniversalClient
 	Policy          delivery.Policy
 	BreakerPause    time.Duration // how long an endpoint queue is not served once its breaker opens
-	BreakerFailures int           // unreachable attempts in a row that open it
+	BreakerFailures int           // unreachable attempts in a row that open the breaker
 	Now             func() time.Time
 }
 
@@ -51,12 +52,8 @@ func New(o Options) *Store {
 	return &Store{client: o.Client, opts: o}
 }
 
-// How much longer than the retention an event and its deliveries are kept: no event (with its id) expires
-// within the retention, and no delivery before its event.
-const (
-	deliverySlack = 15 * time.Minute
-	eventSlack    = 10 * time.Minute
-)
+// deliverySlack is how much longer than the retention a delivery is kept: longer than its event.
+const deliverySlack = layout.Grace + 5*time.Minute
 
 // Reach says whether an attempt reached its endpoint.
 type Reach int
@@ -80,7 +77,7 @@ type Change struct {
 	Guarded    bool          // do not write while an attempt is under way
 	Damaged    bool          // the stored record of a live delivery cannot be read: replace it
 	Pause      time.Duration // how long the endpoint queue must not be served
-	Notice     string        // of its death, see operational.Store.Encode; "" for none
+	Notice     string        // the notice of its death, see operational.Store.Encode; "" for none
 
 	text string // Next as it was written
 }
@@ -113,7 +110,7 @@ type Found struct {
 	InFlight bool             // an attempt is under way, and the change was guarded
 	// Compacted says that the event was compacted: it gets no new deliveries.
 	Compacted bool
-	Damaged   bool // the stored record cannot be read; Record is nil
+	Damaged   bool // the stored record cannot be read: Record is nil
 }
 
 // Recorded is the answer of Record for one Write. Found holds nil for each of
@@ -126,9 +123,9 @@ type Recorded struct {
 // recordChunk bounds the writes of one script call, and so how long the call blocks Redis.
 const recordChunk = 64
 
-// Record makes writes in one pipeline. replica is the replica id of the claims. A failed
-// write may be retried: changes that were written already are recognised. wakes are the
-// partitions that have work and need a wake-up.
+// Record sends writes to Redis in one pipeline. replica is the replica id of the claims. A failed
+// write may be repeated: Record recognises changes that an earlier call wrote. wakes are the
+// partitions that need a wake-up.
 func (s *Store) Record(ctx context.Context, now time.Time, replica string, writes []Write) (recorded []Recorded, wakes []int, err error) {
 	for _, w := range writes {
 		for j := range w.Changes {
@@ -174,7 +171,7 @@ func (s *Store) Record(ctx context.Context, now time.Time, replica string, write
 }
 
 // keepEvent is how many ms an event is kept after it was accepted.
-func (s *Store) keepEvent() int64 { return (s.opts.Policy.Retention + eventSlack).Milliseconds() }
+func (s *Store) keepEvent() int64 { return (s.opts.Policy.Retention + layout.Grace).Milliseconds() }
 
 func (s *Store) recordCall(writes []Write, group []int, now time.Time, replica string) *script.Call {
 	p := s.opts.Policy
@@ -201,8 +198,8 @@ func (s *Store) recordCall(writes []Write, group []int, now time.Time, replica s
 	return &script.Call{Script: recordScript, Keys: queues.Keys(partition.Of(writes[group[0]].Event.Company)), Args: args}
 }
 
-// due is how many ms after now the delivery is due, "" for never. It is relative,
-// so that Redis's clock alone says when.
+// due returns in how many ms the delivery is due, "" for never. The script adds them to the time
+// of Redis, because the clocks of replicas may differ.
 func (c *Change) due(now time.Time) string {
 	if c.Next.Due == 0 || !c.Next.Status.Live() {
 		return ""

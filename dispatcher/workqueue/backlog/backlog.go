@@ -1,5 +1,5 @@
-// Package backlog measures the work that waits: how much of it there is, for how long
-// the oldest has waited, and which companies have the most.
+// Package backlog measures the waiting work: its amount, the wait of the oldest work, and the
+// companies with the most.
 package backlog
 
 import (
@@ -30,7 +30,7 @@ type Total struct {
 
 	Quarantined int64     // entries of the quarantine
 	Dead        int64     // dead letters
-	Largest     []Company // with the most pending events, the most first
+	Largest     []Company // companies with the most pending events, the largest first
 
 	byPartition map[int]Total
 }
@@ -41,7 +41,6 @@ type Company struct {
 	Pending int64
 }
 
-// add adds the waiting work of a partition.
 func (t *Total) add(p int, of Total) {
 	t.Pending += of.Pending
 	t.OldestDue = max(t.OldestDue, of.OldestDue)
@@ -50,7 +49,7 @@ func (t *Total) add(p int, of Total) {
 	t.byPartition[p] = of
 }
 
-// Keep adds the last figures, but not the companies, of the partitions that were not measured for t.
+// Keep adds the last figures of the partitions that were not measured for t, but not their companies.
 func (t *Total) Keep(last Total, partitions []int) {
 	for _, p := range partitions {
 		if _, measured := t.byPartition[p]; measured {

@@ -80,7 +80,7 @@ func (b *bench) measure() backlog.Total {
 	return total
 }
 
-// awaitDue waits until some work has waited that no receiver holds.
+// awaitDue waits until Measure reports a wait of due work.
 func (b *bench) awaitDue() {
 	b.t.Helper()
 	for late := time.Now().Add(time.Minute); b.measure().OldestDue == 0; {

@@ -8,11 +8,10 @@
 --   a breaker, 9 share of each company that is not listed, 10 in-flight limit of a company's
 --   endpoint queues of one host; then company and share in turn
 -- Returns {1 when a wake-up must be enqueued else 0, companies passed by because they hold
---   their share, ms until an endpoint queue that waits for its rate may be served or -1, then, in
---   turn, each company with a damaged key and the error, batches...}; {-1} when the replica is
---   fenced; or {-2} when the notes have this number or a higher one: then this call may have
---   claimed already and its answer was lost. Notes hold the number of the call. Batches are
---   results of batch.
+--   their share, ms until an endpoint queue that waits for its rate may be served or -1,
+--   {company with a damaged key, error, ...}, batches...}; {-1} when the replica is fenced; or
+--   {-2} when the notes have this number of a call or a higher one: then this call may have run
+--   before, and its answer was lost. Batches are results of batch.
 local P, replica = ARGV[1], ARGV[2]
 check({P})
 if redis.call('ZSCORE', P .. 'fenced', replica) then return {-1} end
@@ -76,8 +75,8 @@ local function each_event(company, ids, visit)
   return #ids
 end
 
--- claim_events claims events of a company's ready queue and appends them to out. Returns the
--- number of their deliveries, about.
+-- claim_events claims events of a company's ready queue and appends them to out. Returns their
+-- approximate number of deliveries.
 local function claim_events(company, want, cost, ordered, out)
   local queue = P .. 'q:' .. company
   local ids = redis.call('LPOP', queue, math.max(1, math.floor(want / cost))) or {}
@@ -245,13 +244,13 @@ local function has_work(company, job)
 end
 
 local out, passed, damaged = {0, {}, -1, {}}, {}, {}
-local left = false -- a company is left with work that it may claim
-local alone -- one company has work
+local left = false -- a company that may claim has more work
+local alone -- only one company has work
 local v = tonumber(redis.call('GET', P .. 'v') or 0)
 
 -- serve runs one turn of a company: it claims work, charges the company for it, and fills work,
--- the company's batch. It fails when a key of the company is damaged; work has by then what the
--- turn has claimed.
+-- the company's batch. It fails when a key of the company is damaged. work then has what the
+-- turn claimed before.
 local function serve(company, start, want, work)
   for i, part in ipairs(batch(P, company, {}, {}, {})) do work[i] = part end
   local events, deliveries, claimed = work[4], work[5], work[6]

@@ -1,6 +1,6 @@
 -- Writes a replica's heartbeat, and reads the heartbeats of all replicas. All times are
--- Redis's, because the clocks of replicas may differ. Heartbeats do not expire: without
--- them nobody would find the notes of replicas that were all down for long.
+-- Redis's, because the clocks of replicas may differ. Heartbeats do not expire: a takeover finds
+-- the notes of a lost replica by its heartbeat, even after all replicas were down for long.
 -- KEYS: 1 a shard's heartbeats, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 replica
 -- Returns {now ms, replica, ms of its last heartbeat, ...}.

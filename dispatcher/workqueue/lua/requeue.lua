@@ -1,12 +1,12 @@
 -- Requeues work that a replica has noted, so that other replicas may claim it: all work of
--- a replica, a page at a time, the work of one claim, or the work in ARGV.
+-- the replica (a page at a time), the work of one claim, or the notes in ARGV.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
--- ARGV: 1 key prefix, 2 replica, 3 number of the claim to requeue, '' for all claims; the claim claims
---   nothing if it arrives later, 4 longest time that an attempt may still run, in ms; then the notes to
---   requeue, of work that was not begun. With neither a claim nor notes, the script requeues all notes
---   and fences the replica: its claims are refused from then on.
--- If a damaged key of its company prevents that, a noted event or delivery is quarantined, and a
--- noted job is due again later.
+-- ARGV: 1 key prefix, 2 replica, 3 number of the claim to requeue, '' for all claims; if Redis receives
+--   that claim only later, it claims nothing, 4 longest time that an attempt may still run, in ms; then
+--   the notes to requeue, of work that was not begun. With neither a claim nor notes, the script requeues
+--   all notes and fences the replica: Redis refuses its later claims.
+-- A damaged key of a company prevents the requeue. The script then quarantines the noted event or
+-- delivery, and postpones the noted job.
 -- Returns {number of notes that were removed, notes left, 1 when a wake-up must be enqueued else 0,
 --   number of quarantined events and deliveries}.
 local P, replica, call = ARGV[1], ARGV[2], ARGV[3]
@@ -27,7 +27,7 @@ else
     redis.call('ZADD', P .. 'fenced', now, replica)
     redis.call('ZREMRANGEBYSCORE', P .. 'fenced', '-inf', now - 86400000)
   end
-  local numbers = redis.call('HMGET', note, '', '-')
+  local numbers = redis.call('HMGET', note, '', '-') -- numbers of calls, which are no notes
   redis.call('HDEL', note, '', '-')
   local cursor = '0'
   repeat
@@ -67,7 +67,7 @@ end
 local function quarantine(ref, company, id, sub)
   redis.call('ZADD', P .. 'quarantine', now, ref)
   quarantined = quarantined + 1
-  if sub == '' then -- later events of ordered subscribers do not wait for it
+  if sub == '' then -- ordered deliveries of later events do not wait for this event
     local ok, woken = pcall(end_order, P, company, {id}, now)
     if ok then wakes = wakes + woken end
   else -- the requeue may have failed after the delivery was in its queue

@@ -55,7 +55,7 @@ func (e Entry) Member() string {
 	return member
 }
 
-// names are the company, event id and subscriber as the scripts take them, "" for none.
+// names returns the arguments of the scripts: company, event id and subscriber, "" for none.
 func (e Entry) names() []any {
 	sub := ""
 	if e.Subscriber != nil {
@@ -64,8 +64,8 @@ func (e Entry) names() []any {
 	return []any{e.Company.String(), e.EventID, sub}
 }
 
-// ID identifies the entry in its company: the event's id, the delivery's, or "." and the
-// subscriber's UUID.
+// ID identifies the entry in its company: the id of the event or of the delivery, or "." and the UUID
+// of the subscriber.
 func (e Entry) ID() string {
 	if e.Subscriber != nil {
 		return e.EventID + "." + e.Subscriber.String()
@@ -84,13 +84,13 @@ func New(client redis.UniversalClient, wake func(ctx context.Context, partitions
 	return &Store{client, wake}
 }
 
-// Move moves claimed work that cannot be read, an event or a delivery, from a
-// replica's note to the quarantine.
+// Move moves a claimed event or delivery that cannot be read from a replica's note to the
+// quarantine.
 func (s *Store) Move(ctx context.Context, replica string, e Entry) error {
 	p := partition.Of(e.Company)
 	call := &script.Call{Script: moveScript, Keys: queues.Keys(p), Args: append([]any{partition.Prefix(p), replica}, e.names()...)}
 	if err := script.Run(ctx, s.client, call); err != nil {
-		return fmt.Errorf("quarantine: %w", err)
+		return fmt.Errorf("quarantine work: %w", err)
 	}
 	if call.Reply() == int64(1) {
 		s.wake(ctx, []int{p})
@@ -120,7 +120,7 @@ func (s *Store) AddSubscribers(ctx context.Context, company uuid.UUID, ids []uui
 func (s *Store) Has(ctx context.Context, e Entry) (bool, error) {
 	err := s.client.ZScore(ctx, Key(partition.Of(e.Company)), e.Member()).Err()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return false, fmt.Errorf("find quarantined: %w", err)
+		return false, fmt.Errorf("find quarantine entry: %w", err)
 	}
 	return err == nil, nil
 }
@@ -130,7 +130,7 @@ func (s *Store) Has(ctx context.Context, e Entry) (bool, error) {
 func (s *Store) Forget(ctx context.Context, e Entry) error {
 	n, err := s.client.ZRem(ctx, Key(partition.Of(e.Company)), e.Member()).Result()
 	if err != nil {
-		return fmt.Errorf("drop from quarantine: %w", err)
+		return fmt.Errorf("drop quarantine entry: %w", err)
 	}
 	if n == 0 {
 		return ErrNotFound
@@ -154,7 +154,7 @@ type Page struct {
 const (
 	defaultSize = 20
 	maxSize     = 100
-	readSize    = 1000 // entries that a page reads of its first partition; fewer are added in one millisecond
+	readSize    = 1000 // entries that a page reads of its first partition; must exceed the entries of one millisecond
 )
 
 // position is a position in the quarantine: just after a member, which may be gone, or
@@ -216,7 +216,7 @@ func (s *Store) List(ctx context.Context, f Filter) (page Page, err error) {
 	return page, nil
 }
 
-// ParseID reads the ID of a company's entry. ErrNotFound when it is none.
+// ParseID reads the ID of a company's entry. ErrNotFound when id is not an ID.
 func ParseID(company uuid.UUID, id string) (Entry, error) {
 	e, ok := parse(company.String()+"/"+strings.Replace(id, ".", "/", 1), 0)
 	if !ok || id == "" || e.ID() != id {
@@ -250,7 +250,7 @@ func (s *Store) Retry(ctx context.Context, e Entry) error {
 	p := partition.Of(e.Company)
 	call := &script.Call{Script: retryScript, Keys: queues.Keys(p), Args: append([]any{partition.Prefix(p)}, e.names()...)}
 	if err := script.Run(ctx, s.client, call); err != nil {
-		return fmt.Errorf("retry quarantined: %w", err)
+		return fmt.Errorf("retry quarantine entry: %w", err)
 	}
 	reply := call.Numbers()
 	if reply[0] == 0 {

@@ -9,29 +9,29 @@ import (
 // docs/redis.md lists type, content, writer and time to live of every key. The scripts build the
 // keys that have no function here from a partition's prefix.
 
-// DueKey is the set of what a partition must serve, by due time: its wake-up, endpoint queues and jobs.
+// DueKey is the sorted set of the wake-up, endpoint queues and jobs of a partition by due time.
 func DueKey(p int) string { return partition.Prefix(p) + "due" }
 
 // AbsentKey never exists. While Redis moves the slot of a partition, it refuses a script that declares
 // this key and an existing one, before the script runs.
 func AbsentKey(p int) string { return partition.Prefix(p) + "absent" }
 
-// InOrder is the score from which deliveries of an endpoint queue are in the order of
-// their events, as lua/lib.lua has it.
+// InOrder is IN_ORDER of lua/lib.lua: from this score on, an endpoint queue has deliveries in
+// the order of their events.
 const InOrder = "10000000000000"
 
 // EndpointQueueKey is the deliveries that wait for one endpoint, by due time or from InOrder on.
 func EndpointQueueKey(company, subscriber uuid.UUID) string { return key("eq:", company, subscriber) }
 
-// EndpointKey is how an endpoint queue is served; lua/lib.lua lists the fields.
+// EndpointKey is the hash with the state of an endpoint queue; lua/lib.lua lists the fields.
 func EndpointKey(company, subscriber uuid.UUID) string { return key("es:", company, subscriber) }
 
-// InFlightKey is the deliveries of an endpoint queue whose attempt is under way: event id to the
-// replica that claimed it and the version that its record had then.
+// InFlightKey is the hash of the claimed deliveries of an endpoint queue: event id to claim_name, the
+// replica and the version of the record at the claim.
 func InFlightKey(company, subscriber uuid.UUID) string { return key("ef:", company, subscriber) }
 
-// ChangesKey is the last changes of a subscriber's state, the latest first: paused, resumed,
-// disabled, enabled, failing or recovered, each after its unix ms and a space.
+// ChangesKey is the list of the last changes of a subscriber's state, latest first: the unix ms, a
+// space, and paused, resumed, disabled, enabled, failing or recovered.
 func ChangesKey(company, subscriber uuid.UUID) string { return key("hs:", company, subscriber) }
 
 // ManagedKey is the subscribers of a company whose deliveries all go through their endpoint

@@ -1,5 +1,5 @@
-// Package queues has the keys of the ready queues and endpoint queues in Redis, and the Lua functions
-// that every script that moves work calls.
+// Package queues has the Redis keys of ready queues and endpoint queues, and the Lua functions of all
+// scripts that move work.
 package queues
 
 import (
@@ -13,9 +13,8 @@ import (
 //go:embed lua/lib.lua
 var lib string
 
-// Script makes a script of source that may call the functions of lua/lib.lua,
-// and first calls check with the partitions that it writes. With whenFull it also runs while Redis is
-// at its memory limit; Redis refuses all other scripts then.
+// Script makes a script of source, which may call the functions of lua/lib.lua, and must first call
+// check with the partitions that it writes. With whenFull, Redis runs the script even at its memory limit.
 func Script(source string, whenFull bool) *redis.Script {
 	head := "#!lua\n"
 	if whenFull {
@@ -24,6 +23,6 @@ func Script(source string, whenFull bool) *redis.Script {
 	return redis.NewScript(head + partition.FormatLua() + lib + source)
 }
 
-// Keys are what a call of a script that moves work of partition p must declare
-// first, whatever else it declares: a real key, and one that never exists.
+// Keys returns the first keys of each call of a script that moves work of partition p: an existing
+// key, and one that never exists.
 func Keys(p int) []string { return []string{DueKey(p), AbsentKey(p)} }

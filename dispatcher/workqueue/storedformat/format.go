@@ -50,13 +50,12 @@ func Read(ctx context.Context, client redis.UniversalClient) (Formats, error) {
 // ErrOldReplica means that a living replica cannot read the new format.
 var ErrOldReplica = errors.New("a living replica does not read the new format: stop it first")
 
-// Raise raises partitions to a format that this build reads, each in one
-// step, and returns how many it has raised. Those that have it stay. After an
-// error it may be called again.
+// Raise raises the stored format of all partitions to one that this build reads, each
+// partition in one step. It returns how many it raised. It may be repeated after an error.
 //
-// The partitions that keep the heartbeats of a shard come first: from then on the
-// heartbeat of a replica that cannot read the format is refused. So no such replica can
-// start while the other partitions are raised.
+// It raises the partitions with the heartbeats of a shard first: then Redis refuses the
+// heartbeat of a replica that cannot read the format. So no such replica can start before
+// the other partitions are raised.
 func Raise(ctx context.Context, client redis.UniversalClient, to int) (raised int, err error) {
 	before, err := Read(ctx, client)
 	if err != nil {
@@ -101,7 +100,7 @@ func run(ctx context.Context, client redis.UniversalClient, partitions []int, to
 	}
 	var out Formats
 	if err := script.Run(ctx, client, calls...); err != nil {
-		return out, fmt.Errorf("stored format: %w", err)
+		return out, fmt.Errorf("read or raise stored format: %w", err)
 	}
 	readers := make(map[string]Reader)
 	for i, c := range calls {

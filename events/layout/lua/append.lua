@@ -31,7 +31,7 @@ local function first_place(now, last, n)
 end
 
 -- open_block stores where the block of an event number begins in the index, if the block
--- has no event yet. It removes some blocks with no event within retention.
+-- has no event yet. It also removes some blocks whose events are all past retention.
 local function open_block(numbers, state, number, at, cutoff, ttl)
   local b = block_of(number)
   local opened = redis.call('HSETNX', numbers, b, at)

@@ -22,9 +22,6 @@ end
 local HOUR = 3600000
 local function hour_of(ms) return math.floor(ms / HOUR) end
 
--- Ms that keys of an event are kept longer than retention.
-local GRACE = 600000
-
 -- The numbers of a company's events are divided into blocks. For each block, the hash
 -- en:<company> holds the place where the block begins in the index (field <block>), and
 -- stubs of the block's compacted events, which are not in the index (field <block>c).

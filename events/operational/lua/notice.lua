@@ -34,9 +34,9 @@ local function schedule_job(P, company, job, at)
   redis.call('ZADD', P .. 'due', 'LT', at, 'j:' .. company .. '/' .. job)
 end
 
--- suppress counts n notices that are not written. A summary reports them a minute after the
--- first. key consists of 'c' (for the company and the operations company) or 'o' (only for
--- the operations company), the subscriber and the type.
+-- suppress counts n notices that are not written. A summary is due NOTICE_MS after the first.
+-- key consists of 'c' (for the company and the operations company) or 'o' (only for the
+-- operations company), the subscriber and the type.
 local function suppress(P, company, key, n, first, last)
   local all = P .. 'ns:' .. company
   local due, count, from = string.match(redis.call('HGET', all, key) or '', '^(%d+) (%d+) (%S+) %S+$')
@@ -78,10 +78,10 @@ local function write_notice(P, company, sub, n, now)
   return wakes
 end
 
--- within counts a notice about who, a company or a subscriber of it, and reports whether it is one
--- of the first most of its type in this minute.
-local function within(P, who, kind, most)
-  local counter = P .. 'nc:' .. who .. '/' .. kind
+-- within counts a notice about a company or a subscriber. It reports whether the type has at most
+-- `most` notices about it in this minute.
+local function within(P, name, kind, most)
+  local counter = P .. 'nc:' .. name .. '/' .. kind
   local count = redis.call('INCR', counter)
   if count == 1 then redis.call('PEXPIRE', counter, NOTICE_MS) end
   return count <= most
@@ -98,9 +98,9 @@ local function limited(P, company, sub, text, now)
   return 0
 end
 
--- notice accepts an operational event about a subscriber, if a company wants its type.
--- Beyond NOTICES or NOTICES_ALL a minute it only counts the event for a summary. If a key of the
--- company is damaged, the notice is lost, but the change itself is not. Returns the result of wake.
+-- notice accepts an operational event about a subscriber, if its company or the operations company
+-- wants the type. Beyond NOTICES or NOTICES_ALL a minute it only counts the event for a summary. A
+-- damaged key of the company loses the notice, but not the change itself. Returns the result of wake.
 local function notice(P, company, sub, text, now)
   if text == '' then return 0 end
   local ok, wakes = pcall(limited, P, company, sub, text, now)

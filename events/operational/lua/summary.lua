@@ -9,9 +9,9 @@ check({P})
 if redis.call('HGET', P .. 'ns:' .. company, key) ~= value then return 0 end
 redis.call('HDEL', P .. 'ns:' .. company, key)
 if ARGV[5] == '' then return 0 end
-local who, sub = string.match(key, '^(%a)/([^/]*)/')
+local scope, sub = string.match(key, '^(%a)/([^/]*)/')
 local n = read_notice(ARGV[5])
 local _
 _, n.n, n.first, n.last = string.match(value, '^(%d+) (%d+) (%S+) (%S+)$')
-n.here = who == 'c' and wanted(P, company, n.type)
+n.here = scope == 'c' and wanted(P, company, n.type)
 return write_notice(P, company, sub, n, ARGV[6])

@@ -9,12 +9,12 @@
 --       then for each event: number of its company, id, body without id and company but with
 --       its trace, nonce of this commit (8 hex digits)
 -- Returns the numbers of companies in partitions that need a wake-up; the batches of claimed
--- events; the number of their deliveries, about; then for each event ACCEPTED, DUPLICATE (same
--- body), CONFLICT (another body), BACKLOG_FULL, STORAGE_FULL, or FAILED and why: a key of the
--- company is damaged, and its events are neither accepted nor claimed.
--- Nothing is written for a known id. The nonce identifies a commit: a commit that is sent
--- again after a lost reply gets ACCEPTED again, and what it claimed. The same event in another
--- commit gets DUPLICATE. A company that keeps more bytes than are free gets no more.
+-- events; their approximate number of deliveries; then for each event ACCEPTED, DUPLICATE (same
+-- body), CONFLICT (another body), BACKLOG_FULL, STORAGE_FULL, or FAILED with the error: a key of
+-- the company is damaged, and its events are neither accepted nor claimed.
+-- Nothing is written for a known id. The nonce identifies a commit. A commit that is sent again
+-- after a lost reply gets the same reply. The same event in another commit gets DUPLICATE. A
+-- company that keeps more bytes than are free gets STORAGE_FULL.
 local now, retention, lead = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local limit, companies = tonumber(ARGV[4]), tonumber(ARGV[10])
 local admit, free = tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -23,8 +23,8 @@ local claim = ARGV[7] ~= '' and {replica = ARGV[7], call = tonumber(ARGV[8]), le
 
 local function of_company(c) return ARGV[8 + 3 * c], ARGV[9 + 3 * c] end
 
--- claimed_again returns the batch of the events that this call claimed when it ran before; nil
--- without any.
+-- claimed_again returns the batch of the events that this call claimed when Redis ran it before;
+-- nil when there are none.
 local function claimed_again(P, company, list)
   local refs, events = {}, {}
   for i, e in ipairs(list) do refs[i] = company .. '/' .. e.id end

@@ -147,7 +147,7 @@ local function weigh(state, cost, fanouts)
 end
 
 -- company_of reads the fields cost and ordered of a company, once. Call it before the first
--- write: then a damaged key fails the script before it has changed anything.
+-- write, so that a damaged key fails the script before the script changes anything.
 local function company_of(P, company)
   local state = P .. 'c:' .. company
   companies[state] = companies[state] or redis.call('HMGET', state, 'cost', 'ordered')
@@ -155,9 +155,9 @@ local function company_of(P, company)
 end
 
 -- end_settling ends the replica's notes of events with a complete matching, appends settled
--- events to the lists that compact.lua reads, and writes the numbers of pending events. What a
--- damaged key of one company prevents is left out: its events are then not compacted, and its
--- ordered subscribers wait.
+-- events to the lists that compact.lua reads, and writes the numbers of pending events. It skips
+-- the steps that a damaged key of a company prevents: the company's events are then not
+-- compacted, and its ordered subscribers wait.
 -- Returns the key prefixes of partitions that need a wake-up.
 local function end_settling(now)
   for _, of in pairs(pending) do

@@ -21,7 +21,7 @@ local replica, breaker_pause, trips = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[
 local t = clock()
 local LIVE = {P = true, R = true}
 
--- The script reads everything before it writes anything, and reads each key once.
+-- The script reads each key once, and all keys before its first write.
 local changes, events, endpoints, prefixes = {}, {}, {}, {}
 
 local function event_of(P, company, id)
@@ -65,7 +65,7 @@ for _ = 1, tonumber(ARGV[8]) do
     changes[#changes + 1] = {e = e, x = x, at = a}
     e.subs[#e.subs + 1] = x.sub
     if flags ~= '' or ARGV[a + 1] ~= '' or ARGV[a + 6] ~= '' or string.sub(ARGV[a + 2], 1, 1) ~= 'D' then
-      x.queue = true -- all but a new delivery that succeeded at its first attempt
+      x.queue = true -- for all changes except a new delivery that succeeded at its first attempt
       if string.find(flags, 'c', 1, true) then x.claimed[#x.claimed + 1] = id end
     end
   end

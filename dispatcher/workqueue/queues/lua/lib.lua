@@ -1,10 +1,10 @@
 -- Functions for all scripts that move work. P is the key prefix of a partition.
 -- docs/redis.md lists the keys.
 
-local WAKE_MS = 500    -- the partition's owner serves a wake-up that has waited this long
+local WAKE_MS = 500    -- the partition's owner serves a wake-up that has waited this time
 local PASSED = '~'     -- due set member for work of companies that hold their share
 local FREED_MS = 100   -- time after which a freed place is used at the latest
-local PASSED_MS = 1000 -- the owner serves work that was passed by this long ago
+local PASSED_MS = 1000 -- the owner serves work that has been passed by for this time
 
 -- reference returns the name of a delivery in a note.
 local function reference(company, id, sub) return company .. '/' .. id .. '/' .. sub end
@@ -73,8 +73,8 @@ end
 -- managed reports whether all deliveries of an endpoint must pass through its queue.
 local function managed(s) return s.interval or s.ordered or s.paused end
 
--- mixed reports whether the subscriber of an endpoint queue was ordered: the queue may then have
--- deliveries in order, which are due, after deliveries that are due at a time.
+-- mixed reports whether the subscriber of an endpoint queue was ordered and is not any more. The
+-- queue may then have deliveries in order, which are due, behind deliveries with a due time.
 local function mixed(s) return s.numbered and not s.ordered and not s.gone end
 
 -- due_at returns when a delivery is due, by its score in an endpoint queue.
@@ -166,10 +166,10 @@ local function take_out(P, company, sub, id)
   if not managed(endpoint(P, e)) then redis.call('SREM', P .. 'bl:' .. company, sub) end
 end
 
--- For a company with ordered subscribers, os:<company> holds these subscribers, and
--- om:<company> the events, by number, that are claimed and not matched yet: an ordered
--- delivery waits for the earlier events of them. begin_order adds claimed events. end_order
--- removes matched events, offers the ordered queues and returns the result of wake.
+-- For a company with ordered subscribers, os:<company> has these subscribers, and om:<company>
+-- the events, by number, that are claimed and not matched yet. An ordered delivery waits until
+-- all earlier events are matched. begin_order adds claimed events. end_order removes matched
+-- events, offers the ordered queues and returns the result of wake.
 local function begin_order(P, company, numbers_and_ids)
   if #numbers_and_ids > 0 then redis.call('ZADD', P .. 'om:' .. company, unpack(numbers_and_ids)) end
 end
@@ -196,8 +196,8 @@ local function batch(P, company, events, deliveries, jobs)
     redis.call('SMEMBERS', P .. 'bl:' .. company), events, deliveries, jobs}
 end
 
--- claim_new claims events for the replica that accepts them, unless their company has other
--- work to claim, which comes first, or may not claim so much. Fields of claim:
+-- claim_new claims events for the replica that accepts them. It does not if their company has
+-- earlier work to claim, or may not claim so many deliveries. Fields of claim:
 --   replica: its id
 --   call: number of the call; a call with the number in the note's field '-', or a lower one,
 --     claims nothing, since its answer counts as lost
@@ -331,15 +331,15 @@ local function promote_one(P, kind, company, id, now)
     redis.call('HDEL', P .. 'es:' .. company .. '/' .. id, 'full')
     return offer(P, company, id, now)
   end
-  local jobs = P .. 'jq:' .. company -- has a job of notices already if it becomes due again while it waits
+  local jobs = P .. 'jq:' .. company -- a job of notices may be due again while it is in the list
   if not redis.call('LPOS', jobs, id) then redis.call('RPUSH', jobs, id) end
   return join(P, company, now)
 end
 
--- promote moves due endpoint queues and jobs into the turns of their companies; most is the
--- maximum. An entry of a company with a damaged key is due again later. It postpones an unserved
--- wake-up, so that only this caller serves it. Returns more than 0 when the caller must have the
--- partition served.
+-- promote moves at most `most` due endpoint queues and jobs into the turns of their companies. It
+-- postpones the entries of a company with a damaged key. It postpones a due wake-up, so that only
+-- this caller serves the partition. Returns more than 0 when the caller must have the partition
+-- served.
 local function promote(P, most, now)
   local wakes = 0
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', now, 'LIMIT', 0, most)) do
