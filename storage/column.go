@@ -36,7 +36,7 @@ func Keys(ids []uuid.UUID) []Key {
 // Time is a time as the database holds it: milliseconds since 1970, in UTC.
 type Time struct{ time.Time }
 
-// At is t, to the millisecond.
+// At returns t in UTC, truncated to milliseconds.
 func At(t time.Time) Time { return Time{time.UnixMilli(t.UnixMilli()).UTC()} }
 
 // Value returns the number that the database stores.
@@ -52,7 +52,7 @@ func (t *Time) Scan(src any) error {
 	return nil
 }
 
-// Pointer is the time that a column keeps, nil for none.
+// Pointer returns the time of a column, or nil for NULL.
 func (t *Time) Pointer() *time.Time {
 	if t == nil {
 		return nil

@@ -1,6 +1,6 @@
-// Package storage connects to the SQL database, migrates it and runs transactions. It tells
-// temporary errors from others, converts UUIDs and times to columns, and divides lists into pages.
-// The packages below it read and write the spend data, most of them one kind of objects.
+// Package storage connects to the SQL database, migrates it and runs transactions. It
+// distinguishes temporary errors, converts UUIDs and times to columns, and divides lists into pages.
+// The packages below it read and write the spend data.
 //
 // SQLite (the default) and PostgreSQL share one schema and one set of queries.
 package storage
@@ -29,7 +29,7 @@ type Options struct {
 	// CAFile, CertFile and KeyFile are for TLS to PostgreSQL (PEM).
 	CAFile, CertFile, KeyFile string
 	DataDir                   string // must exist
-	// MustExist refuses to make an SQLite database where there is none.
+	// MustExist makes Open fail if the SQLite file does not exist.
 	MustExist bool
 	// Timeout bounds every call, including the wait for a connection. 0 means 1.5 s.
 	Timeout time.Duration
@@ -55,8 +55,8 @@ type DB struct {
 	commits        commits // of SQLite
 }
 
-// Open returns a DB without connecting to the database. It fails only for invalid options.
-// Call Migrate before any other method.
+// Open returns a DB without connecting to the database. It fails for invalid options, and for an
+// SQLite file that cannot be opened. Call Migrate before any other method.
 func Open(opts Options) (*DB, error) {
 	db := &DB{opts: withDefaults(opts)}
 	var err error
@@ -119,9 +119,9 @@ func (db *DB) Snapshot(ctx context.Context, op string, fn func(context.Context, 
 }
 
 // Write runs fn in a transaction, and runs it again after a serialization conflict: fn may
-// be called more than once. SQLite has one writer at a time, and concurrent writes share a
-// commit: fn may be a part of a transaction. When Write returns, fn's writes are committed,
-// or rolled back and an error is returned.
+// be called more than once. In SQLite, concurrent writes share a commit: the transaction may
+// include the writes of other callers. When Write returns nil, the writes of fn are committed.
+// When it returns an error, they are rolled back.
 func (db *DB) Write(ctx context.Context, op string, fn func(context.Context, bun.Tx) error) error {
 	write := db.writeInSharedCommit
 	if db.postgres() {
@@ -135,7 +135,7 @@ func (db *DB) WriteWithin(ctx context.Context, limit time.Duration, op string, f
 	return db.within(ctx, limit, op, func(ctx context.Context) error { return db.transaction(ctx, fn) })
 }
 
-// within calls fn with a time limit.
+// within calls fn with a time limit, and adds op to its error.
 func (db *DB) within(ctx context.Context, limit time.Duration, op string, fn func(context.Context) error) error {
 	if !db.migrated.Load() {
 		return failed(op, errNotMigrated)
@@ -176,8 +176,7 @@ func Locked(q *bun.SelectQuery, option string) *bun.SelectQuery {
 	return q
 }
 
-// IsPostgres reports whether a query or transaction is of PostgreSQL, and not of
-// SQLite.
+// IsPostgres reports whether a query or transaction runs on PostgreSQL. Otherwise it runs on SQLite.
 func IsPostgres(q interface{ Dialect() schema.Dialect }) bool {
 	return q.Dialect().Name() == dialect.PG
 }
@@ -200,7 +199,7 @@ func (db *DB) Analyze(ctx context.Context, tables ...string) error {
 		})
 		cancel()
 		if err != nil {
-			return failed("tidy "+table, err)
+			return failed("analyze "+table, err)
 		}
 	}
 	return nil

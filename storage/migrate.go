@@ -18,8 +18,7 @@ var migrations embed.FS
 
 const (
 	migrationTimeout = 10 * time.Minute
-	// createTimeout bounds the creation of the SQLite file.
-	createTimeout = time.Minute
+	createTimeout    = time.Minute // of the SQLite file
 )
 
 // Migrate brings the schema up to date and opens the DB for use. Any number
@@ -42,7 +41,7 @@ func (db *DB) Migrate(ctx context.Context) error {
 		return fmt.Errorf("migrate: %w", err)
 	}
 	if !db.postgres() {
-		locked, err := datadir.Lock(ctx, db.file("migrate.lock")) // while no other process migrates the file
+		locked, err := datadir.Lock(ctx, db.file("migrate.lock")) // one process at a time migrates the file
 		if err != nil {
 			return failed("migrate", err)
 		}
@@ -63,14 +62,14 @@ func (db *DB) Migrate(ctx context.Context) error {
 // before Migrate.
 func (db *DB) Outdated(ctx context.Context) (bool, error) {
 	if err := db.writer.PingContext(ctx); err != nil {
-		return false, failed("look at the schema", err)
+		return false, failed("read schema version", err)
 	}
 	p, err := db.provider()
 	if err != nil {
-		return false, fmt.Errorf("look at the schema: %w", err)
+		return false, fmt.Errorf("read schema version: %w", err)
 	}
 	outdated, err := p.HasPending(ctx)
-	return outdated, failed("look at the schema", err)
+	return outdated, failed("read schema version", err)
 }
 
 func (db *DB) provider() (*goose.Provider, error) {

@@ -24,7 +24,7 @@ const databaseFile = "spend.db"
 
 // openSQLite opens one connection for writes, so that writers queue in this process and not
 // in SQLite's busy handler, and a few for reads. A cached page of 4 KiB takes an allocation
-// of 8 KiB, so caches take twice their size. Statement journals are kept in memory: in files,
+// of 8 KiB, so a cache takes twice its cache_size. Statement journals are kept in memory: in files,
 // they took a third of the time of an import.
 func (db *DB) openSQLite() error {
 	if db.opts.DataDir == "" {

@@ -28,7 +28,7 @@ var (
 // time; the others wait.
 func (s *Store) Authenticate(ctx context.Context, id, secret, certificate string, from netip.Addr) (Client, error) {
 	if !clientID.MatchString(id) {
-		return Client{}, ErrRefused // the form of an id is no secret
+		return Client{}, ErrRefused // no need to hide that the id is malformed
 	}
 	end, err := s.turns.Take(ctx, from)
 	if err != nil {
@@ -52,7 +52,7 @@ func (s *Store) Authenticate(ctx context.Context, id, secret, certificate string
 // newSecret returns a client secret of 256 random bits and its stored hash.
 func newSecret() (secret, hash string) {
 	random := make([]byte, 32)
-	_, _ = rand.Read(random) // it never fails
+	_, _ = rand.Read(random) // never returns an error: a failure ends the program
 	secret = secretPrefix + base64.RawURLEncoding.EncodeToString(random)
 	return secret, hashSecret(secret)
 }

@@ -146,7 +146,7 @@ func disableSort(ctx context.Context, tx bun.Tx) error {
 	return err
 }
 
-// claimed reports whether an item was found.
+// claimed reports whether nextItem found an item.
 func (r *itemRow) claimed() bool { return r.RequestUUID != storage.Key{} }
 
 // postpone sets the time of the next try of a failed item.
@@ -160,8 +160,9 @@ func (s *Store) postpone(ctx context.Context, r *itemRow, until time.Time) error
 	})
 }
 
-// finish decides the item's outcome, writes everything that follows, and returns the job. It
-// changes the job last, since other items of the job wait from then on.
+// finish creates the item's card or finds the reason for an error, writes the outcome and its outbox
+// row, and returns the job. It changes the job last, since this locks the job's row against the
+// other items.
 func (r *itemRow) finish(ctx context.Context, tx bun.Tx, now time.Time) (job jobRow, err error) {
 	at := storage.At(now)
 	if err := r.createCard(ctx, tx, at); err != nil {

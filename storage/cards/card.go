@@ -28,7 +28,7 @@ var (
 	ErrThresholdExceedsLimit = errors.New("the threshold exceeds the company's credit limit")
 )
 
-// Status is a state of the card's life:
+// Status is the status of a card. The allowed changes are
 //
 //	ACTIVE <-> BLOCKED, and from each of ACTIVE, BLOCKED, EXPIRED to CANCELLED.
 type Status string
@@ -76,8 +76,8 @@ type Request struct {
 	BusinessType, Periodicity string
 }
 
-// Filter narrows a list of cards; zero fields do not. A nil Company means
-// all companies. UserUUID and UserERPID exclude each other.
+// Filter restricts a list of cards; zero fields restrict nothing. A nil Company means all
+// companies. UserUUID and UserERPID exclude each other.
 type Filter struct {
 	Company                   *uuid.UUID
 	UserUUID                  *uuid.UUID
@@ -134,7 +134,7 @@ func checkThreshold(e *invalid.Error, field string, amount decimal.Decimal, curr
 	return minor
 }
 
-// order is what a request asks for. check must have found the request valid.
+// order returns the request in the form of the database. check must have found the request valid.
 func (r Request) order(currency string) order {
 	o := order{Type: r.listedType(), Name: r.Alias, HolderUUID: storage.Key(r.UserUUID), Periodicity: strings.ToUpper(r.Periodicity)}
 	if r.Threshold != nil {
@@ -160,7 +160,7 @@ func lastFour(card uuid.UUID) string {
 	return fmt.Sprintf("%04d", binary.BigEndian.Uint32(card[:4])%10_000)
 }
 
-// locked is the status after a lock or unlock, or ErrNotActive.
+// locked returns the status after a lock or unlock, or ErrNotActive.
 func (s Status) locked(lock bool) (Status, error) {
 	switch {
 	case s != Active && s != Blocked:
@@ -172,7 +172,7 @@ func (s Status) locked(lock bool) (Status, error) {
 	}
 }
 
-// check returns an *invalid.Error for a filter that cannot be right.
+// check returns an *invalid.Error for an invalid filter.
 func (f Filter) check() error {
 	var e invalid.Error
 	if f.UserUUID != nil && f.UserERPID != "" {

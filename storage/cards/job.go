@@ -14,7 +14,7 @@ import (
 
 const maxJobItems = 500
 
-// JobStatus is a state of a bulk creation: QUEUED until one item has finished,
+// JobStatus is the status of a bulk creation: QUEUED until one item has finished,
 // RUNNING until all have, then COMPLETED.
 type JobStatus string
 
@@ -25,7 +25,7 @@ const (
 	JobCompleted JobStatus = "COMPLETED"
 )
 
-// ItemStatus is a state of one item: PENDING, then CREATED or ERROR for ever.
+// ItemStatus is the status of one item: PENDING, then CREATED or ERROR, which are final.
 type ItemStatus string
 
 // The statuses of an item.

@@ -15,7 +15,7 @@ import (
 // ErrKeyReused means that another request has used the Key of a Once.
 var ErrKeyReused = errors.New("the Idempotency-Key was used for another request")
 
-// keyLife is how long a key is kept.
+// keyLife is the time for which a Key is kept.
 const keyLife = 24 * time.Hour
 
 // Once makes the creation of a card or job idempotent: the transaction that creates it also records

@@ -109,8 +109,7 @@ func (s *Store) SetCardThreshold(ctx context.Context, company, id uuid.UUID, thr
 	})
 }
 
-// LockCard blocks the card or makes it active again; repeating it changes
-// nothing. It returns storage.ErrNotFound, or ErrNotActive for a card that is
+// LockCard blocks the card or makes it active again; a repeated call changes nothing. It returns storage.ErrNotFound, or ErrNotActive for a card that is
 // CANCELLED or EXPIRED.
 func (s *Store) LockCard(ctx context.Context, company, id uuid.UUID, lock bool) (Card, error) {
 	return s.changeCard(ctx, "lock card", company, id, func(_ context.Context, _ bun.Tx, row *cardRow) (err error) {
@@ -141,7 +140,7 @@ func (s *Store) changeCard(ctx context.Context, op string, company, id uuid.UUID
 	return row.card(), nil
 }
 
-// CancelCard cancels a card for ever; cancelling it again changes nothing. It
+// CancelCard cancels a card permanently; cancelling the card again changes nothing. It
 // returns storage.ErrNotFound for a card that the company does not have.
 func (s *Store) CancelCard(ctx context.Context, company, id uuid.UUID) error {
 	found, err := s.cancel(ctx, "cancel card", company, []uuid.UUID{id})
@@ -151,11 +150,10 @@ func (s *Store) CancelCard(ctx context.Context, company, id uuid.UUID) error {
 	return err
 }
 
-// maxCancel is the maximum of cards that CancelCards accepts.
-const maxCancel = 100
+const maxCancel = 100 // cards in a call of CancelCards
 
-// CancelCards cancels 1 to 100 cards at once, all or none, and returns those that the company has:
-// they are cancelled now. The error may be an *invalid.Error.
+// CancelCards cancels 1 to 100 cards at once, all or none, and returns those of the company,
+// which are now cancelled. The error may be an *invalid.Error.
 func (s *Store) CancelCards(ctx context.Context, company uuid.UUID, ids []uuid.UUID) (found map[uuid.UUID]bool, err error) {
 	var e invalid.Error
 	if len(ids) == 0 {

@@ -34,12 +34,11 @@ type DemoData struct {
 	Users, Cards, Reimbursements int // of each company
 }
 
-// demoToday is the day after the last one in the data, so that the same seed
-// makes the same data on any day.
+// demoToday is a fixed date in place of today, so that the same seed always makes the same
+// data.
 var demoToday = time.Date(2026, time.June, 30, 12, 0, 0, 0, time.UTC)
 
-// demoDays is how far back the data goes, in days.
-const demoDays = 730
+const demoDays = 730 // period that the data covers
 
 var (
 	demoCompanies = []struct{ name, currency, region string }{
@@ -69,7 +68,7 @@ type object map[string]any
 type demo struct {
 	DemoData
 	rand  *rand.Rand
-	bytes io.Reader // of the same source
+	bytes io.Reader // the source of rand
 	out   *bufio.Writer
 	err   error
 }
@@ -83,7 +82,7 @@ func WriteDemoData(w io.Writer, d DemoData) error {
 	source := rand.NewChaCha8(seed)
 	g := demo{
 		DemoData: d, bytes: source, out: bufio.NewWriterSize(w, 1<<16),
-		rand: rand.New(source), //nolint:gosec // data that must come out the same again
+		rand: rand.New(source), //nolint:gosec // the data must be reproducible
 	}
 	for i := range g.count(d.Companies, 3) {
 		g.company(i)

@@ -106,7 +106,7 @@ func TestImportRefusesASecondStatementOfAMonth(t *testing.T) {
 		storagetest.LoadCompanies(t, s.DB)
 		first := storagetest.StatementLine("1", 3, "CLOSED")
 		_, refused := storagetest.Import(t, s.DB, first, storagetest.StatementLine("2", 3, "OPEN"), first, storagetest.StatementLine("3", 4, "OPEN"))
-		if len(refused) != 1 || refused[0].Line != 2 || refused[0].Reason != "month: the company has another statement for it" {
+		if len(refused) != 1 || refused[0].Line != 2 || refused[0].Reason != "month: the company has another statement for this month" {
 			t.Errorf("refused %v", refused)
 		}
 	})

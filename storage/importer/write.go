@@ -13,8 +13,7 @@ import (
 	"spendhook/storage"
 )
 
-// chunkRows is how many rows one statement inserts.
-const chunkRows = 50
+const chunkRows = 50 // rows that one statement inserts
 
 // row is a line's values, in the order of its table's columns.
 type row struct {
@@ -180,7 +179,7 @@ func (w *batchWriter) upsert(ctx context.Context, k kind, rows []row) error {
 	return nil
 }
 
-// refuseForeign refuses entries whose second column differs from the existing row.
+// refuseForeign refuses the lines whose value of the column guard differs from the existing row.
 func (w *batchWriter) refuseForeign(ctx context.Context, k kind, guard string, rows []row) error {
 	for _, r := range rows {
 		other, err := w.tx.NewSelect().Table(k.table).Where("uuid = ?", r.values[0]).

@@ -12,8 +12,8 @@ const (
 	// maxHistograms bounds the cached histograms of filters. A histogram takes 16 bytes for each
 	// day that has rows: 12 kB for two years, 160 kB for thirty.
 	maxHistograms = 256
-	// crowded bounds the rows of a day that a page skips; beyond it the page seeks by uuid.
-	crowded = 4096
+	// maxSkipped bounds the rows of a day that a page skips; beyond it the page seeks by uuid.
+	maxSkipped = 4096
 )
 
 // histogram counts the reimbursements that pass one filter, by recency or, within
@@ -26,11 +26,10 @@ type histogram struct {
 	buckets []bucket
 }
 
-// bucket is one value of the counted column; end is how many rows there are up to
-// and including it.
+// bucket is one value of the counted column.
 type bucket struct {
-	at  int
-	end int64
+	at  int   // the value
+	end int64 // the number of rows up to and including this value
 }
 
 func (h histogram) total() int64 {
@@ -40,8 +39,8 @@ func (h histogram) total() int64 {
 	return h.buckets[len(h.buckets)-1].end
 }
 
-// find returns the bucket that the row at the offset belongs to, and how many
-// rows of the bucket come before that row.
+// find returns the bucket of the row at the offset, and the number of rows of the bucket that
+// come before that row.
 func (h histogram) find(offset int64) (bucket, int64) {
 	i := sort.Search(len(h.buckets), func(i int) bool { return h.buckets[i].end > offset })
 	if i == 0 {

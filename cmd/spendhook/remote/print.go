@@ -67,19 +67,20 @@ func (o output) printList(out io.Writer, t table, items []node) error {
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for i, c := range t {
-		fmt.Fprint(w, between(i), c.heading)
+		fmt.Fprint(w, separator(i), c.heading)
 	}
 	for _, item := range items {
 		fmt.Fprintln(w)
 		for i, c := range t {
-			fmt.Fprint(w, between(i), item.at(c.path))
+			fmt.Fprint(w, separator(i), item.at(c.path))
 		}
 	}
 	fmt.Fprintln(w)
 	return w.Flush()
 }
 
-func between(i int) string {
+// separator returns the text before the column i.
+func separator(i int) string {
 	if i == 0 {
 		return ""
 	}
