@@ -26,7 +26,7 @@ type write struct {
 	ctx      context.Context //nolint:containedctx // the context of the waiting caller
 	fn       func(context.Context, bun.Tx) error
 	err      error
-	panicked error         // the panic of fn, raised again in the caller
+	panicked error         // the panic of fn, which is repeated in the goroutine of the caller
 	done     chan struct{} // closed after the commit or rollback
 }
 
@@ -71,7 +71,7 @@ func (c *commits) remove(w *write) bool {
 	return true
 }
 
-// next returns the writes of the next commit. It is empty when no write waits.
+// next removes and returns the writes of the next commit. It returns none when no write waits.
 func (c *commits) next() []*write {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,7 +85,7 @@ func (c *commits) next() []*write {
 func (db *DB) commitAll() {
 	for batch := db.commits.next(); len(batch) > 0; batch = db.commits.next() {
 		if len(batch) == 1 || db.commitBatch(batch) != nil {
-			for _, w := range batch { // one write may have failed the commit of all
+			for _, w := range batch { // one write may be the reason why the commit of all failed
 				w.panicked = nil
 				w.err = w.run(func() error { return db.transaction(w.ctx, w.fn) })
 			}

@@ -34,7 +34,7 @@ type Options struct {
 	// Timeout bounds every call, including the wait for a connection. 0 means 1.5 s.
 	Timeout time.Duration
 	// MaxConns bounds the connections that read (SQLite: one per CPU, at most
-	// 4, beside the one that writes) or all connections (PostgreSQL: 16).
+	// 4, besides the one that writes) or all connections (PostgreSQL: 16).
 	MaxConns int
 	// FullSync makes SQLite sync its log to disk at every commit. Without it a
 	// commit survives a crash of this process, kill -9 included. A crash of the
@@ -101,13 +101,13 @@ func (db *DB) Ping(ctx context.Context) error {
 
 func (db *DB) postgres() bool { return IsPostgres(db.writer) }
 
-// Query runs fn without a transaction, for a single statement that reads. op names
-// the operation in the error; sql.ErrNoRows becomes ErrNotFound.
+// Query runs fn without a transaction, for a single statement that reads. op names the operation in
+// the error. sql.ErrNoRows becomes ErrNotFound.
 func (db *DB) Query(ctx context.Context, op string, fn func(context.Context, bun.IDB) error) error {
 	return db.within(ctx, db.opts.Timeout, op, func(ctx context.Context) error { return fn(ctx, db.reader) })
 }
 
-// Snapshot is Query for several statements, which all see the same state of the data.
+// Snapshot is Query for several statements that read the same state of the data.
 func (db *DB) Snapshot(ctx context.Context, op string, fn func(context.Context, bun.IDB) error) error {
 	opts := &sql.TxOptions{ReadOnly: true}
 	if db.postgres() {
@@ -146,15 +146,15 @@ func (db *DB) within(ctx context.Context, limit time.Duration, op string, fn fun
 }
 
 func (db *DB) transaction(ctx context.Context, fn func(context.Context, bun.Tx) error) error {
-	conn, err := db.writer.Conn(ctx) // the same for all tries, so that in SQLite only one goroutine waits for other processes
+	conn, err := db.writer.Conn(ctx) // one for all attempts, so that in SQLite only one goroutine waits for other processes
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // returns it to the pool
+	defer func() { _ = conn.Close() }() // returns the connection to the pool
 	return db.retryWhileBusy(ctx, func() error { return conn.RunInTx(ctx, nil, fn) })
 }
 
-// retryEvery is the interval at which waiting writers try again.
+// retryEvery is the interval between the attempts of a waiting writer.
 const retryEvery = time.Millisecond
 
 // retryWhileBusy repeats fn while it fails because of other writers, until ctx ends.
@@ -166,9 +166,9 @@ func (db *DB) retryWhileBusy(ctx context.Context, fn func() error) error {
 	}
 }
 
-// Locked makes a query of a writing transaction hold its rows until the transaction ends. With the
-// option "SKIP LOCKED", the query skips the rows that another transaction holds. SQLite needs no
-// locks: it admits one such transaction at a time.
+// Locked makes a query of a writing transaction lock its rows until the transaction ends. With the
+// option "SKIP LOCKED", the query skips rows that another transaction has locked. SQLite needs no row
+// locks, because it admits one writing transaction at a time.
 func Locked(q *bun.SelectQuery, option string) *bun.SelectQuery {
 	if IsPostgres(q) {
 		return q.For("UPDATE " + option)

@@ -19,12 +19,11 @@ var (
 	// ErrUnavailable means that the database is unreachable, full or too slow.
 	// The same call may succeed later.
 	ErrUnavailable = errors.New("the database is unavailable")
-	// ErrNotFound means that the company has no object with that id. Another company may
-	// have one.
+	// ErrNotFound means that the company has no object with the id. Another company may have it.
 	ErrNotFound = errors.New("not found")
 )
 
-var errNotMigrated = fmt.Errorf("%w: it has not been migrated yet", ErrUnavailable)
+var errNotMigrated = fmt.Errorf("%w: its schema has not been migrated yet", ErrUnavailable)
 
 // failed adds op to an error, and maps the errors of the drivers to ErrUnavailable and
 // ErrNotFound.

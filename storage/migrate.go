@@ -21,9 +21,8 @@ const (
 	createTimeout    = time.Minute // of the SQLite file
 )
 
-// Migrate brings the schema up to date and opens the DB for use. Any number
-// of processes may call it at once: one migrates, the others wait for it. It
-// may be called again after ErrUnavailable.
+// Migrate brings the schema up to date and opens the DB for use. If several processes call it at once,
+// one migrates and the others wait. After ErrUnavailable it may be called again.
 func (db *DB) Migrate(ctx context.Context) error {
 	limit := db.opts.Timeout
 	if !db.postgres() {
@@ -58,8 +57,8 @@ func (db *DB) Migrate(ctx context.Context) error {
 	return nil
 }
 
-// Outdated reports whether the schema needs a migration. It changes nothing, and works
-// before Migrate.
+// Outdated reports whether the schema needs a migration. It changes nothing. It may be called before
+// Migrate.
 func (db *DB) Outdated(ctx context.Context) (bool, error) {
 	if err := db.writer.PingContext(ctx); err != nil {
 		return false, failed("read schema version", err)

@@ -54,8 +54,8 @@ const (
 	masterVirtual    = "MASTER_VIRTUAL"
 )
 
-// Card is one card. Threshold is nil when only the company's limit bounds it,
-// Periodicity "" when the threshold never resets.
+// Card is one card. A nil Threshold means that only the credit limit of the company bounds the card.
+// Periodicity is "" when the threshold never resets.
 type Card struct {
 	UUID, CompanyUUID, HolderUUID uuid.UUID
 	LastFour, Type                string
@@ -86,7 +86,7 @@ type Filter struct {
 	Page                      storage.Page
 }
 
-// check reports the fields whose shape is wrong, named under path.
+// check adds a problem for each malformed field. path is the prefix of the names of fields.
 func (r Request) check(e *invalid.Error, path, currency string) {
 	if r.Type == "" {
 		e.Add(path+"type", "REQUIRED", "is required")
@@ -113,9 +113,9 @@ func (r Request) check(e *invalid.Error, path, currency string) {
 }
 
 // checkThreshold reports a threshold that is not valid in the currency, and returns the threshold in
-// minor units. A threshold without exact minor units becomes the largest number, which is above
-// every credit limit. So does any threshold of a company without records: its currency is unknown,
-// and an import may bring the company before the card is created.
+// minor units. A threshold without exact minor units becomes the largest number, which exceeds
+// every credit limit. So does any threshold of an unknown company: its currency is unknown, and an
+// import may add the company before the card is created.
 func checkThreshold(e *invalid.Error, field string, amount decimal.Decimal, currency string) int64 {
 	if !amount.IsPositive() {
 		e.Add(field, "INVALID", "must be more than 0")
@@ -143,7 +143,7 @@ func (r Request) order(currency string) order {
 	return o
 }
 
-// listedType returns the card type in lists for the requested type.
+// listedType returns the type of the card in lists.
 func (r Request) listedType() string {
 	switch {
 	case strings.EqualFold(r.Type, "VIRTUAL"):

@@ -45,8 +45,7 @@ type Job struct {
 	Items                    []Item
 }
 
-// Item is one item of a Job, and after it has finished, the outcome that
-// its event reports. RequestUUID is derived from the job's uuid and the index.
+// Item is one item of a Job. A finished item has the outcome that its event reports. RequestUUID is derived from the job's uuid and the index.
 // ErrorCode and ErrorMessage are set for ERROR only, CardUUID for CREATED only.
 type Item struct {
 	JobUUID, CompanyUUID    uuid.UUID
@@ -109,8 +108,8 @@ func (r *itemRow) item() Item {
 	}
 }
 
-// requestUUID is always the same for the same item, so that the card and the event, whose ids are
-// derived from it, cannot be made twice.
+// requestUUID returns the same UUID for the same item. The ids of the card and the event derive from
+// this UUID, so neither can be created twice.
 func requestUUID(job uuid.UUID, index int) uuid.UUID {
 	return uuid.NewSHA1(job, binary.BigEndian.AppendUint32(nil, uint32(index))) //nolint:gosec // 0..499
 }
@@ -142,7 +141,7 @@ func newJob(row jobRow, items []itemRow) Job {
 	return job
 }
 
-// checkRequests reports a wrong number of requests, or the fields with an invalid shape.
+// checkRequests reports a wrong number of requests, or malformed fields.
 func checkRequests(requests []Request, currency string) error {
 	var e invalid.Error
 	if len(requests) == 0 {

@@ -34,7 +34,7 @@ type order struct {
 	Periodicity string      `bun:"periodicity"`
 }
 
-// cardRow is a card as its table holds it, with its company's currency.
+// cardRow is a row of the table of cards, with the currency of the company.
 type cardRow struct {
 	bun.BaseModel `bun:"table:cards,alias:c"`
 

@@ -20,7 +20,7 @@ type policy struct {
 	CreditLimit int64  `bun:"credit_limit"`
 }
 
-// findPolicy returns a zero policy for a company without records, which has no users and so no cards.
+// findPolicy returns a zero policy for an unknown company, which has no users and so no cards.
 func findPolicy(ctx context.Context, db bun.IDB, company uuid.UUID) (policy, error) {
 	var p policy
 	err := db.NewSelect().Table("companies").Column("currency", "credit_limit").
@@ -45,11 +45,11 @@ func (s *Store) CreateCard(ctx context.Context, company uuid.UUID, r Request, on
 		if r.check(&e, "", p.Currency); e.OrNil() != nil {
 			return &e
 		}
-		made, again, err := s.claim(ctx, tx, once)
+		created, again, err := s.claim(ctx, tx, once)
 		if err != nil {
 			return err
 		}
-		row = newRow(made.UUID, storage.Key(company), r.order(p.Currency), p, made.CreatedAt)
+		row = newRow(created.UUID, storage.Key(company), r.order(p.Currency), p, created.CreatedAt)
 		if again {
 			return nil
 		}
@@ -67,8 +67,8 @@ func newRow(id, company storage.Key, o order, p policy, at storage.Time) cardRow
 	}
 }
 
-// insert applies the business rules to a new card and writes it. It returns ErrUserNotFound or
-// ErrThresholdExceedsLimit, and then has changed nothing.
+// insert applies the business rules to a new card and writes the card. If it returns ErrUserNotFound or
+// ErrThresholdExceedsLimit, it has changed nothing.
 func insert(ctx context.Context, tx bun.Tx, p policy, card *cardRow) error {
 	active, err := tx.NewSelect().Table("users").Where("uuid = ?", card.HolderUUID).
 		Where("company_uuid = ?", card.CompanyUUID).Where("active").Exists(ctx)

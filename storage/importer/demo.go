@@ -27,7 +27,7 @@ import (
 // companies, each with 25 users, 60 cards and 500 reimbursements. Each company also has 8
 // locations and 18 statements.
 type DemoData struct {
-	// First is the uuid of the first company, uuid.Nil for an invented one.
+	// First is the uuid of the first company; uuid.Nil means a random one.
 	First                        uuid.UUID
 	Seed                         uint64
 	Companies                    int
@@ -73,10 +73,9 @@ type demo struct {
 	err   error
 }
 
-// WriteDemoData writes lines that an Importer reads: the same for the same
-// DemoData, company by company, with every status and the edge cases that real
-// data has (currencies without decimals or with three, accents, fields left
-// out, users and locations that are inactive).
+// WriteDemoData writes lines for an Importer, company by company. The same DemoData gives the same
+// lines. The data has every status and the edge cases of real data: currencies without decimals or
+// with three, accents, missing fields, inactive users and locations.
 func WriteDemoData(w io.Writer, d DemoData) error {
 	seed := [32]byte(binary.LittleEndian.AppendUint64(make([]byte, 24), d.Seed))
 	source := rand.NewChaCha8(seed)
@@ -93,7 +92,7 @@ func WriteDemoData(w io.Writer, d DemoData) error {
 	return g.out.Flush()
 }
 
-// count counts from 0 to below n, or below the default if n is 0. It ends at the first error.
+// count counts from 0 to n-1, with otherwise for an n of 0. It stops after the first error of write.
 func (g *demo) count(n, otherwise int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i := 0; i < cmp.Or(n, otherwise) && g.err == nil && yield(i); i++ {
@@ -102,7 +101,8 @@ func (g *demo) count(n, otherwise int) iter.Seq[int] {
 	}
 }
 
-// write writes a line with a new uuid. It returns the uuid and the name, for the lines that refer to this one.
+// write writes a line with a new uuid. It returns the uuid and the name, for lines that refer to this
+// one.
 func (g *demo) write(kind, idField string, company uuid.UUID, line object) object {
 	id := g.uuid()
 	if kind == "company" {

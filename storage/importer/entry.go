@@ -42,7 +42,7 @@ type kind struct {
 	reason         string
 }
 
-const foreign = "uuid: belongs to another company"
+const ofAnotherCompany = "uuid: belongs to another company"
 
 var kinds = [ranks]kind{
 	rankCompany: {
@@ -51,24 +51,24 @@ var kinds = [ranks]kind{
 	},
 	rankUser: {
 		"user", func() entry { return &userEntry{} },
-		"users", "uuid, company_uuid, username, name, name_folded, erp_id, active", foreign,
+		"users", "uuid, company_uuid, username, name, name_folded, erp_id, active", ofAnotherCompany,
 	},
 	rankLocation: {
 		"location", func() entry { return &locationEntry{} },
-		"locations", "uuid, company_uuid, name, code, status, created_at", foreign,
+		"locations", "uuid, company_uuid, name, code, status, created_at", ofAnotherCompany,
 	},
 	rankCard: {
 		"card", func() entry { return &cardEntry{} },
-		"cards", "uuid, company_uuid, holder_uuid, last_four, type, status, name, threshold, periodicity, issued_at", foreign,
+		"cards", "uuid, company_uuid, holder_uuid, last_four, type, status, name, threshold, periodicity, issued_at", ofAnotherCompany,
 	},
 	rankStatement: {
 		"statement", func() entry { return &statementEntry{} },
-		"statements", "uuid, company_uuid, year, month, status, total, currency, closing_day", foreign,
+		"statements", "uuid, company_uuid, year, month, status, total, currency, closing_day", ofAnotherCompany,
 	},
 	rankReimbursement: {
 		"reimbursement", func() entry { return &reimbursementEntry{} },
 		"reimbursements", "uuid, company_uuid, recency, status, category, requester_uuid, creation_day, expense_day, " +
-			"approval_day, payment_day, amount, currency, detail", foreign,
+			"approval_day, payment_day, amount, currency, detail", ofAnotherCompany,
 	},
 }
 

@@ -26,11 +26,11 @@ const (
 // Importer loads spend data from lines of JSON, one object a line of the
 // kind company, user, card, location, reimbursement or statement. A line with a known uuid replaces
 // the object in the database. A line must come after the lines that it refers to. If the requester of a reimbursement is no known user, the import adds an inactive user.
-// The import reads a stream in bounded memory. Other processes may read and write meanwhile:
-// transactions are short, with pauses between them.
+// The import reads a stream in bounded memory. Other processes can read and write
+// meanwhile, because transactions are short, with pauses between them.
 type Importer struct {
 	DB  *storage.DB      // required
-	Now func() time.Time // nil: the real clock
+	Now func() time.Time // nil means time.Now
 	// Refused is called for each refused line, in order.
 	Refused func(Refusal)
 	// Progress is called after each batch.
@@ -79,7 +79,7 @@ func (i *Importer) Run(ctx context.Context, r io.Reader) (Report, error) {
 // store writes one batch in one transaction.
 func (i *Importer) store(ctx context.Context, b *batch, report *Report) error {
 	var refused []Refusal
-	exclusive := false // the transaction was the only one that could write
+	exclusive := false // no other process could write during the transaction
 	err := i.DB.WriteWithin(ctx, batchTimeout, "store lines", func(ctx context.Context, tx bun.Tx) error {
 		w := &batchWriter{tx: tx, now: clock.Or(i.Now)(), touched: map[storage.Key]bool{}}
 		err := w.write(ctx, b)

@@ -71,7 +71,7 @@ func TestImportRefusesBadLinesAndGoesOn(t *testing.T) {
 		{reimbursement(`12.345`, `-1`), "amountValue.amount: must be 0 or more"},
 		{reimbursement(`a0000000-0000-4000-8000-000000000001`, `b0000000-0000-4000-8000-000000000001`), "requester.uuid: is a user of another company"},
 		{reimbursement(`{"uuid":"a0000000-0000-4000-8000-000000000001","name":"another spelling"}`, `{`+someUUID+`}`), "requester.name: is required"},
-		{reimbursement(`"name":"travel"`, `"name":""`), "labels: each needs a uuid and a name"},
+		{reimbursement(`"name":"travel"`, `"name":""`), "labels: each entry needs a uuid and a name"},
 		{`{"kind":"user","name":"` + strings.Repeat("x", 1<<20) + `"}`, "longer than 1048576 bytes"},
 	}
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {

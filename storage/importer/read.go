@@ -19,7 +19,7 @@ const (
 
 var errLongLine = fmt.Errorf("the line is longer than %d bytes", maxLine)
 
-// batch has the entries that one transaction of an import writes. No uuid is in it twice.
+// batch has the entries that one transaction of an import writes. Each uuid is in it only once.
 type batch struct {
 	entries        [ranks][]numberedEntry
 	seen           map[uuid.UUID]bool

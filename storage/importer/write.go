@@ -15,7 +15,7 @@ import (
 
 const chunkRows = 50 // rows that one statement inserts
 
-// row is a line's values, in the order of its table's columns.
+// row has the values of a line, in the order of the columns of the kind.
 type row struct {
 	line   int64
 	values []any
@@ -123,7 +123,7 @@ type foundRow struct {
 	Month    int         `bun:"month"`
 }
 
-// find reads columns of the rows that have one of the ids in the column by.
+// find reads the rows that have one of the ids in the column by.
 func (w *batchWriter) find(ctx context.Context, rows *[]foundRow, table, columns, by string, ids []storage.Key) error {
 	return w.tx.NewSelect().Table(table).ColumnExpr(columns).Where("? IN ?", bun.Ident(by), bun.Tuple(ids)).Scan(ctx, rows)
 }

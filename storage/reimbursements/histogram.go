@@ -16,10 +16,9 @@ const (
 	maxSkipped = 4096
 )
 
-// histogram counts the reimbursements that pass one filter, by recency or, within
-// one day, by the first byte of their uuid. It gives the exact total and
-// the start of any page. The last page therefore costs as much as the first one: both
-// begin with a seek. A histogram is exact for one revision of the data. The
+// histogram counts the reimbursements that pass one filter, by recency or, within one day, by the first
+// byte of their uuid. It gives the exact total and the start of any page. So the last page costs as
+// much as the first one: both begin with a seek. A histogram is exact for one revision of the data. The
 // revision is read in the same snapshot as the page.
 type histogram struct {
 	rev     int64
@@ -60,7 +59,7 @@ func (o *ordinal) Scan(src any) error {
 	case []byte:
 		*o = ordinal(v[0])
 	default:
-		return fmt.Errorf("a counted value is stored as %T", src)
+		return fmt.Errorf("read a counted value: want an integer or bytes, got %T", src)
 	}
 	return nil
 }

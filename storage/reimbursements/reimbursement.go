@@ -32,7 +32,7 @@ type Reimbursement struct {
 	Detail
 }
 
-// Detail is the part of a Reimbursement that has no columns of its own: the database keeps its JSON.
+// Detail is the part of a Reimbursement that the database stores as JSON, without columns of its own.
 type Detail struct {
 	Description      string           `json:"description"`
 	Labels           []Reference      `json:"labels"`
@@ -201,7 +201,7 @@ func whereIn[T any](q *bun.SelectQuery, column string, values []T) *bun.SelectQu
 	return q.Where(fmt.Sprintf("%s IN ?", column), bun.Tuple(values))
 }
 
-// likePattern matches the texts that contain s, for LIKE … ESCAPE '!'.
+// likePattern returns the pattern for texts that contain s, for LIKE … ESCAPE '!'.
 func likePattern(s string) string {
 	return "%" + strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(s) + "%"
 }
