@@ -75,7 +75,7 @@ func (q *request) prepareEvent(e *events.Event) error {
 	return err
 }
 
-// ingestBatch accepts an array. A bad item has an error result; the others are accepted.
+// ingestBatch accepts an array. An invalid item gets an error result. The other items are accepted.
 func (s *server) ingestBatch(ctx context.Context, q *request, text []byte) (reply, error) {
 	items, err := split(text)
 	if err != nil {

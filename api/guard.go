@@ -46,8 +46,8 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*
 			return nil, err
 		}
 	}
-	if accept := r.Header.Get("Accept"); !acceptsJSON(accept) && (!op.ndjson || !wantsNDJSON(accept)) {
-		return nil, newProblem("NOT_ACCEPTABLE", "The Accept header excludes the media types of the answer.")
+	if accept := r.Header.Get("Accept"); !accepts(accept, "*/*", mediaJSON, "application/*") && (!op.ndjson || !wantsNDJSON(accept)) {
+		return nil, newProblem("NOT_ACCEPTABLE", "The Accept header must allow application/json.")
 	}
 	r, err := readParameters(r, op)
 	if err != nil {
@@ -151,10 +151,6 @@ func accepts(accept string, types ...string) bool {
 		}
 	}
 	return false
-}
-
-func acceptsJSON(accept string) bool {
-	return accepts(accept, "*/*", mediaJSON, "application/*")
 }
 
 // wantsNDJSON reports whether an Accept header names NDJSON, but not JSON.

@@ -17,8 +17,9 @@ import (
 
 // Limits are the rate limits of requests. A request takes one token, or one for each of its
 // items: the events of an array, the cards of a bulk creation, the deliveries of a replay. An
-// invalid request takes one token, and so does one that is answered with a stored answer. A
-// request above a limit (429) takes none. A request with more items than the burst takes the whole burst.
+// invalid request takes one token. So does a request that gets a stored answer. A
+// request above a limit (429) takes none. A request with more items than the burst takes the whole
+// burst.
 type Limits struct {
 	limiter *ratelimit.Limiter
 	current atomic.Pointer[[2]ratelimit.Limit] // of a client and of a company

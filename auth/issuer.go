@@ -24,7 +24,7 @@ const (
 	jwksRetry   = 10 * time.Second // after a failure, and for unknown key ids
 	jwksTimeout = 5 * time.Second
 	maxJWKS     = 1 << 20          // bytes
-	issuerSkew  = 30 * time.Second // maximum difference between the issuer's clock and ours
+	issuerSkew  = 30 * time.Second // maximum difference between the clocks of the issuer and this machine
 	jwksKeep    = 24 * time.Hour   // how long the last keys stay in use while no fetch succeeds
 )
 

@@ -39,7 +39,7 @@ func (o ownIssuer) rules() []jwt.ParseOption { return []jwt.ParseOption{jwt.With
 
 func (o ownIssuer) caller(token jwt.Token) (*Caller, error) {
 	var scope string
-	if readClaim(token, scopeClaim, &scope) != nil { // in RFC 9068 the scopes are no list
+	if readClaim(token, scopeClaim, &scope) != nil { // RFC 9068 allows no list of scopes
 		return nil, ErrInvalidToken
 	}
 	return readCaller(token, scopeClaim, companyClaim)

@@ -16,7 +16,7 @@ import (
 // The errors of Authenticate, beside storage.ErrUnavailable.
 var (
 	// ErrRefused means that the client is unknown or disabled, or that its credentials are
-	// wrong. The error does not tell which.
+	// wrong. The error does not say which.
 	ErrRefused = errors.New("the client is unknown, disabled, or its credentials are wrong")
 	// ErrBusy means that too many requests wait to be authenticated.
 	ErrBusy = errors.New("too many requests wait to be authenticated")

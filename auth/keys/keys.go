@@ -200,8 +200,8 @@ func (k *Signer) Rotate(ctx context.Context) error {
 	return k.Sync(ctx)
 }
 
-// Revoke removes a key. This replica refuses the key's tokens at once, the others within
-// SyncInterval. If the key was the signing one, another key signs from now on. A replica
+// Revoke removes a key. This replica refuses the tokens of the key at once. The other
+// replicas refuse them within SyncInterval. If the key was the signing one, another key signs from now on. A replica
 // that cannot reach the database still accepts the key. The error may be errNoKey or
 // storage.ErrUnavailable.
 func (k *Signer) Revoke(ctx context.Context, id string) error {

@@ -31,19 +31,14 @@ var developerCompany = uuid.MustParse("de7e109e-0000-4000-8000-000000000001")
 
 const demoName = "Demo receiver"
 
-func (d *daemon) developerToken() (string, error) {
-	return auth.Mint(d.keys, auth.Grant{
-		Subject: "developer", Company: &developerCompany, TTL: 24 * time.Hour, Scopes: developerScopes,
-	}, time.Now())
-}
-
-// firstDeveloperToken waits up to 30 s for the database, because a first start has no signing key
-// until the database is reachable.
-func (d *daemon) firstDeveloperToken(ctx context.Context) (token string, err error) {
+// developerToken waits up to 30 s for the database, because a first start has no signing key until
+// the database is reachable.
+func (d *daemon) developerToken(ctx context.Context) (token string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
+	grant := auth.Grant{Subject: "developer", Company: &developerCompany, TTL: 24 * time.Hour, Scopes: developerScopes}
 	err = pause.Until(ctx, 100*time.Millisecond, func() error {
-		token, err = d.developerToken()
+		token, err = auth.Mint(d.keys, grant, time.Now())
 		return err
 	}, func(error) { _ = d.keys.Sync(ctx) })
 	return token, err

@@ -298,7 +298,7 @@ func (d *doctor) servers(ctx context.Context) {
 		const setting = "min-replicas-to-write"
 		settings, err := c.ConfigGet(ctx, setting).Result()
 		if err != nil || settings[setting] == "0" {
-			d.warn("set it to at least 1: a master that loses its replicas otherwise goes on accepting events, and a failover loses these", "%s of %s is 0, or cannot be read", setting, name)
+			d.warn("make sure that it is at least 1: a master without reachable replicas otherwise goes on accepting events, and a failover loses these", "%s of %s is 0, or cannot be read", setting, name)
 		}
 		return nil
 	})
@@ -307,7 +307,8 @@ func (d *doctor) servers(ctx context.Context) {
 	}
 }
 
-// measureTime returns the median round trip, and how far the server's clock is ahead of ours.
+// measureTime returns the median round trip, and how far the clock of the server is ahead of this
+// machine's.
 func measureTime(ctx context.Context, c redis.UniversalClient) (roundTrip, skew time.Duration, err error) {
 	trips := make([]time.Duration, timeRequests)
 	for i := range trips {

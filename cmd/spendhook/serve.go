@@ -102,7 +102,7 @@ func (c *serveCmd) greet(ctx context.Context, d *daemon, term *stdio) error {
 	if !d.cfg.Dev {
 		return nil
 	}
-	token, err := d.firstDeveloperToken(ctx)
+	token, err := d.developerToken(ctx)
 	switch {
 	case err != nil && c.Demo:
 		return err

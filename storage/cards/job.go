@@ -45,8 +45,9 @@ type Job struct {
 	Items                    []Item
 }
 
-// Item is one item of a Job. A finished item has the outcome that its event reports. RequestUUID is derived from the job's uuid and the index.
-// ErrorCode and ErrorMessage are set for ERROR only, CardUUID for CREATED only.
+// Item is one item of a Job. A finished item has the outcome that its event reports. RequestUUID is
+// derived from the job's uuid and the index. ErrorCode and ErrorMessage are set for ERROR only,
+// CardUUID for CREATED only.
 type Item struct {
 	JobUUID, CompanyUUID    uuid.UUID
 	Index                   int

@@ -13,8 +13,9 @@ import (
 	"spendhook/storage"
 )
 
-// Store reads and changes the cards of a database, and the jobs that create cards. It is safe for concurrent use.
-// Every method returns storage.ErrUnavailable, wrapped, when the database is unreachable or too slow.
+// Store reads and changes the cards of a database, and the jobs that create cards. It is safe for
+// concurrent use. Every method returns storage.ErrUnavailable, wrapped, when the database is
+// unreachable or too slow.
 type Store struct {
 	db     *storage.DB
 	now    func() time.Time

@@ -109,8 +109,8 @@ func (s *Store) SetCardThreshold(ctx context.Context, company, id uuid.UUID, thr
 	})
 }
 
-// LockCard blocks the card or makes it active again; a repeated call changes nothing. It returns storage.ErrNotFound, or ErrNotActive for a card that is
-// CANCELLED or EXPIRED.
+// LockCard blocks the card or makes it active again; a repeated call changes nothing. It returns
+// storage.ErrNotFound, or ErrNotActive for a card that is CANCELLED or EXPIRED.
 func (s *Store) LockCard(ctx context.Context, company, id uuid.UUID, lock bool) (Card, error) {
 	return s.changeCard(ctx, "lock card", company, id, func(_ context.Context, _ bun.Tx, row *cardRow) (err error) {
 		row.Status, err = row.Status.locked(lock)

@@ -23,11 +23,11 @@ const (
 	pauseForOthers = 10 * time.Millisecond
 )
 
-// Importer loads spend data from lines of JSON, one object a line of the
-// kind company, user, card, location, reimbursement or statement. A line with a known uuid replaces
-// the object in the database. A line must come after the lines that it refers to. If the requester of a reimbursement is no known user, the import adds an inactive user.
-// The import reads a stream in bounded memory. Other processes can read and write
-// meanwhile, because transactions are short, with pauses between them.
+// Importer loads spend data from lines of JSON, one object a line of the kind company, user, card,
+// location, reimbursement or statement. A line with a known uuid replaces the object in the database. A
+// line must come after the lines that it refers to. If the requester of a reimbursement is no known
+// user, the import adds an inactive user. The import reads a stream in bounded memory. Other processes
+// can read and write meanwhile, because transactions are short, with pauses between them.
 type Importer struct {
 	DB  *storage.DB      // required
 	Now func() time.Time // nil means time.Now
