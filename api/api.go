@@ -1,7 +1,7 @@
-// Package api serves the HTTP API of openapi.yaml. Guard checks a request by its operation in the
-// document, the generated wrapper reads its parameters, and Answer decodes its body strictly, finds its
-// company and encodes its answer; errors become problem documents. A handler makes one domain call and
-// contains no domain rules. Each resource has a file of handlers.
+// Package api serves the HTTP API of openapi.yaml. The guard checks a request by its operation in the
+// document. The generated wrapper reads the parameters. Answer decodes the body strictly, finds the
+// company, calls the handler and encodes the answer. Errors become problem documents. A handler makes
+// one domain call and contains no domain rules. Each resource has a file of handlers.
 package api
 
 import (
@@ -47,8 +47,8 @@ import (
 	"spendhook/subscribers/registry"
 )
 
-// Options are what the API needs. The domain's parts, Verifier, Peers
-// and Bodies are required; the rest has defaults.
+// Options configures New. The components of the domain, Verifier, Peers and Bodies are required. The
+// other fields have defaults.
 type Options struct {
 	Subscribers    *subscribers.Store
 	Registry       *registry.Registry
@@ -96,7 +96,7 @@ type Options struct {
 	// one. With a nil map no group does.
 	CertificateRequired map[string]bool
 
-	// SignEd25519 says that deliveries have v1a signatures. Then their public keys are published.
+	// SignEd25519 says that deliveries have v1a signatures. The API then publishes their public keys.
 	SignEd25519 bool
 	// Timeout bounds the wait for memory for an answer, and then the work for the answer.
 	// Both begin after the request is read. 0 means 1.5 s.
@@ -109,11 +109,11 @@ type Options struct {
 	Now     func() time.Time // nil means time.Now
 	Logger  *slog.Logger     // nil means slog.Default
 	Metrics *Metrics         // nil means metrics that nothing exports
-	Tracing *tracing.Tracing // nil has no spans
+	Tracing *tracing.Tracing // nil creates no spans
 }
 
-// These interfaces are of the parts of the domain that tests replace. All methods are safe for concurrent
-// use and obey the deadline of their context.
+// Tests replace the components behind these interfaces. All methods are safe for concurrent use and
+// obey the deadline of their context.
 
 // publisher is *publish.Publisher.
 type publisher interface {
@@ -133,7 +133,7 @@ type server struct {
 	router   *mux.Router
 	answers  *requestmemory.Limiter
 	pacer    *pacer
-	delayed  atomic.Int64 // refusals that wait
+	delayed  atomic.Int64 // delayed answers that refuse a request
 }
 
 // server implements the interface that is generated from the document.
@@ -187,7 +187,7 @@ func (s *server) route() {
 	s.router.MethodNotAllowedHandler = s.observe(noRoute, noMethod, http.HandlerFunc(s.methodNotAllowed))
 }
 
-// wrap puts the guard of its operation before a generated route.
+// wrap puts the guard of the operation before the handler of a generated route.
 func (s *server) wrap(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
 	path, err := route.GetPathTemplate()
 	if err != nil {
@@ -198,7 +198,7 @@ func (s *server) wrap(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
 		return err
 	}
 	op := s.routes[path][methods[0]]
-	// A daemon without an issuer of its own has no clients, one without an audit log has no entries.
+	// Without the built-in issuer there are no clients. Without an audit log there are no entries.
 	if op.group == "clients" && s.opts.Clients == nil || op.group == "audit" && s.opts.Audit == nil {
 		route.Handler(s.observe(noRoute, noMethod, http.HandlerFunc(s.notFound)))
 		return nil
@@ -218,7 +218,7 @@ func (s *server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 
 // allowed lists the methods of the path of a request, sorted.
 func (s *server) allowed(r *http.Request) (methods []string) {
-	fixed := s.routes[r.URL.Path] != nil // such as add-event, which other routes match as a parameter
+	fixed := s.routes[r.URL.Path] != nil // a path such as add-event, which also matches routes with a parameter
 	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodPatch, http.MethodPost, http.MethodPut} {
 		probe, match := r.Clone(context.WithoutCancel(r.Context())), mux.RouteMatch{}
 		probe.Method = method

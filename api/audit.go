@@ -32,8 +32,8 @@ func (s *server) newAuditEntry(w http.ResponseWriter, r *http.Request, q *reques
 	}
 }
 
-// setTarget sets the target of the audit entry to the resource in the path. The operations on other
-// resources set it themselves.
+// setTarget sets the target of the audit entry to the resource in the path. Operations on other
+// resources set the target themselves.
 func (q *request) setTarget() {
 	if q.entry == nil {
 		return
@@ -47,8 +47,8 @@ func (q *request) setTarget() {
 	}
 }
 
-// auditTarget sets the target of the audit entry: the resources that the request changes or creates,
-// and their company; nil when they belong to none. A resource whose creation failed has no id.
+// auditTarget sets the target of the audit entry: the resources that the request changes or creates.
+// company is nil when they belong to no company. Empty ids, of failed creations, are left out.
 func (q *request) auditTarget(company *uuid.UUID, kind string, ids ...string) {
 	if q.entry != nil {
 		ids = slices.DeleteFunc(ids, func(id string) bool { return id == "" || id == uuid.Nil.String() })
@@ -56,7 +56,6 @@ func (q *request) auditTarget(company *uuid.UUID, kind string, ids ...string) {
 	}
 }
 
-// auditDetail sets the detail of the audit entry.
 func (q *request) auditDetail(detail string) {
 	if q.entry != nil {
 		q.entry.Detail = detail
@@ -81,8 +80,8 @@ func (s *server) recordAudit(q *request, err error) {
 	s.opts.Audit.Record(e)
 }
 
-// fieldsOf returns the names of a body's fields except companyUuid. The names are known
-// fields, since the body was decoded before.
+// fieldsOf returns the names of a body's fields except companyUuid. Each is the name of a
+// known field, because the body has been decoded strictly.
 func fieldsOf(body []byte) []string {
 	var fields map[string]jsontext.Value
 	if json.Unmarshal(body, &fields) != nil {

@@ -14,7 +14,7 @@ import (
 	"spendhook/storage/cards"
 )
 
-// maxBulk is the number of items that are read; storage has the same bound.
+// maxBulk bounds the items of a request; package cards has the same bound.
 const maxBulk = 500
 
 // CreateCards is POST /api/v3/cards/bulk-create.

@@ -49,7 +49,7 @@ func (s *server) consoleGrant(ctx context.Context, q *request, in gen.ConsoleLin
 	}
 	if in.Scopes != nil {
 		if g.Scopes = *in.Scopes; len(g.Scopes) == 0 {
-			return g, fieldProblem("scopes", "REQUIRED", "must name a scope; leave it out for all of the token")
+			return g, fieldProblem("scopes", "REQUIRED", "must name a scope; leave scopes out for all scopes of the token")
 		} else if len(g.Scopes) > maxScopes {
 			return g, fieldProblem("scopes", "TOO_MANY", "must have at most %d scopes", maxScopes)
 		}
@@ -63,8 +63,8 @@ func (s *server) consoleGrant(ctx context.Context, q *request, in gen.ConsoleLin
 	return g, s.consoleCertificate(q.sent, g.Scopes)
 }
 
-// consoleCompany returns the company of a session. Nil means all companies, which the
-// request must ask for with allCompanies.
+// consoleCompany returns the company of a session. Nil means all companies, for a request with
+// allCompanies.
 func (q *request) consoleCompany(all *bool, inBody *uuid.UUID) (*uuid.UUID, error) {
 	if !or(all, false) {
 		company, err := companyFor(q.Company, q.named, inBody)
@@ -106,8 +106,8 @@ func (s *server) ListConsoleSessions(ctx context.Context, q *request, p gen.List
 	return byCursor(q, f.Size, page.Items, page.Next, shownConsoleSession), err
 }
 
-// ownSessions restricts a caller to the sessions of its own links. It is nil for a caller
-// that may see all sessions.
+// ownSessions restricts a caller to the sessions of its own links. It returns nil for a caller that
+// may see all sessions.
 func (q *request) ownSessions(ctx context.Context) *session.Asker {
 	if q.May(auth.ScopeOperator) {
 		return nil
@@ -137,10 +137,10 @@ func shownConsoleSession(s session.Session) gen.ConsoleSession {
 	}
 }
 
-// consoleRoute is how metrics and logs name the pages of the console.
+// consoleRoute is the route of all pages of the console in metrics and logs.
 const consoleRoute = "/console"
 
-// routeConsole has the console answer below /console.
+// routeConsole routes the paths below /console to the console.
 func (s *server) routeConsole() {
 	if s.opts.Console == nil {
 		return

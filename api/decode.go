@@ -38,7 +38,7 @@ func (s *server) receive(w http.ResponseWriter, r *http.Request, q *request) (er
 			memory.ShrinkTo(0)
 		}
 	}()
-	raw, err := readAll(http.MaxBytesReader(w, r.Body, limit), min(r.ContentLength, limit), func(n int) error { //nolint:contextcheck // the request has it
+	raw, err := readAll(http.MaxBytesReader(w, r.Body, limit), min(r.ContentLength, limit), func(n int) error { //nolint:contextcheck // the request has the context
 		return s.opts.Bodies.Grow(r.Context(), memory, n)
 	})
 	if errors.Is(err, requestmemory.ErrFull) {
@@ -71,9 +71,9 @@ func (q *request) companyName() string {
 	return q.Company.String()
 }
 
-// readAll is io.ReadAll that calls grow before it allocates. It allocates for the announced
-// length only up to a bound, and then for received bytes: a client could announce a large
-// body and send nothing.
+// readAll is io.ReadAll that calls grow before each allocation. The first allocation is for the
+// announced length, up to a bound. Later ones follow the received bytes, because a client could
+// announce a large body and send nothing.
 func readAll(from io.Reader, announced int64, grow func(n int) error) (text []byte, err error) {
 	const trusted, spare = 16 << 10, 512
 	size := int(min(max(announced, 0), trusted)) + spare
@@ -112,7 +112,7 @@ func isMedia(contentType, media string) bool {
 func decodeJSON(text []byte, into any) error {
 	reading, nesting := strict, maxNesting
 	switch into.(type) {
-	case *events.Event: // Event checks the nesting itself and names the field
+	case *events.Event: // events.Event checks the nesting of its fields and names the field
 		reading, nesting = lenient, 2*maxNesting
 	case *gen.CardCreate:
 		reading = lenient
@@ -137,8 +137,8 @@ func decodeJSON(text []byte, into any) error {
 // for cards.
 var lenient = json.JoinOptions(json.RejectUnknownMembers(true), json.WithUnmarshalers(plainUUID))
 
-// plainUUID reads UUIDs in their one form of 36 characters. It refuses the UUID of zeros, which elsewhere
-// stands for an absent one.
+// plainUUID reads UUIDs in the form of 36 characters only. It refuses the nil UUID, which means an
+// absent UUID in the code.
 var plainUUID = json.UnmarshalFromFunc(func(dec *jsontext.Decoder, id *uuid.UUID) error {
 	if dec.PeekKind() != jsontext.KindString {
 		return errors.ErrUnsupported

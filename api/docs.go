@@ -22,8 +22,8 @@ var docsFiles embed.FS
 const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; " +
 	"img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// asset is one file. With build, it is built again when it is older than lifetime; if that fails, the
-// last one is served.
+// asset is one file. If build is set, the file is built again when it is older than lifetime. After a
+// failed build, the last file is served.
 type asset struct {
 	contentType string
 	gzipped     bool
@@ -31,7 +31,7 @@ type asset struct {
 	lifetime    time.Duration
 	build       func(ctx context.Context) ([]byte, error)
 
-	mu    sync.Mutex // guards what follows, and is held while the asset is built
+	mu    sync.Mutex // guards the fields below; held during build
 	data  []byte
 	built time.Time
 }
@@ -76,7 +76,8 @@ func (s *server) routeDocs() error {
 	return nil
 }
 
-// routeAsset serves an asset at a route. A client that does not accept gzip gets it decompressed.
+// routeAsset serves an asset at a route. It decompresses the asset for a client that does not accept
+// gzip.
 func (s *server) routeAsset(route string, a *asset) {
 	s.router.Handle(route, s.observe(route, http.MethodGet, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		data, err := s.current(r.Context(), a)

@@ -22,9 +22,9 @@ const (
 	bodyLimit      = 1 << 20 // bytes
 	eventBodyLimit = 8 << 20
 	tokenBodyLimit = 32 << 10
-	singleBytes    = 512 << 10 // the memory of an answer that is no list; an event with its metadata is the largest
-	// readBytes is the memory of a page of events while it is read: the raw events and the
-	// bodies decoded from them. So one company reads at most three such pages at a time.
+	singleBytes    = 512 << 10 // memory of an answer with one object; the largest is an event with its metadata
+	// readBytes is the memory to read a page of events: the raw events and the decoded ones. So one
+	// company reads at most three such pages at a time.
 	readBytes = 2 * pageBytes
 )
 
@@ -32,19 +32,19 @@ const (
 type operation struct {
 	id, method, route string
 	group             string   // its tag in lower case, a key of tls.client_certificates; "" unless it has one tag
-	action            string   // its name in the audit log; "" when it has none
+	action            string   // its name in the audit log; "": not audited
 	ndjson            bool     // it can answer NDJSON too
 	public            bool     // no token is needed: the document says "security: []"
 	scopes            []string // that the token needs
 	ofCompany         bool     // it is about one company, whose companyUuid is in the token, the query or the body
-	ofList            bool     // it lists the items of a company, or of all
+	ofList            bool     // it lists the items of one company or of all companies
 	idempotent        bool     // it takes an Idempotency-Key
 	path, query       map[string]*parameter
 	hasBody           bool
 	needsBody         bool  // a JSON body must be sent
 	form              bool  // the body is a form, not JSON, and errors are those of OAuth
 	maxBody           int64 // bytes
-	answerBytes       int64 // the most memory of its answer, in bytes; 0 when the handler reserves it, or the answer is small
+	answerBytes       int64 // maximum memory of its answer; 0 when the handler reserves the memory, or the answer is small
 	timeout           time.Duration
 	codes             []string // status codes of its answers
 }
@@ -55,13 +55,13 @@ const (
 	readFeed     = "readSubscriberFeed"
 )
 
-// timeouts are those of operations that wait: for a receiver, or up to 30 s for events. The other operations
+// timeouts has the operations that wait for a receiver, or up to 30 s for events. The other operations
 // have the time-out of Options.
 var timeouts = map[string]time.Duration{"testSubscriber": 20 * time.Second, readFeed: 35 * time.Second}
 
-// severalCompanies are the operations that find their company themselves: their items may name it, or the
-// scopes of the token decide whether it must be named.
-var severalCompanies = map[string]bool{
+// findsCompany has the operations whose handlers find the company: items of the body may name it, or
+// the scopes of the token decide whether the request must name it.
+var findsCompany = map[string]bool{
 	ingestEvents: true, "createCards": true, "replayEvent": true, "createConsoleLink": true, "endConsoleSession": true,
 }
 
@@ -186,7 +186,7 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 		switch p := ref.Value; p.In {
 		case openapi3.ParameterInQuery:
 			o.query[p.Name] = newParameter(p)
-			o.ofCompany = o.ofCompany || strings.HasSuffix(ref.Ref, "/CompanyUuid") && !severalCompanies[o.id]
+			o.ofCompany = o.ofCompany || strings.HasSuffix(ref.Ref, "/CompanyUuid") && !findsCompany[o.id]
 			o.ofList = o.ofList || strings.HasSuffix(ref.Ref, "/CompanyFilter")
 		case openapi3.ParameterInPath:
 			o.path[p.Name] = newParameter(p)
@@ -214,7 +214,7 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 	return o
 }
 
-// answerBytesOf returns the answerBytes of an operation, whose parameters are set already.
+// answerBytesOf returns the answerBytes of an operation whose parameters are set.
 func answerBytesOf(o *operation) int64 {
 	switch {
 	case o.method != http.MethodGet || o.public || o.id == readFeed:

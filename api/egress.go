@@ -35,7 +35,7 @@ func (s *server) DeleteEgressCertificate(ctx context.Context, q *request, _ gen.
 	return noContent(), s.opts.Certificates.Remove(ctx, q.company)
 }
 
-// shownCertificate never has the key.
+// shownCertificate returns the published form, without the private key.
 func shownCertificate(company uuid.UUID, c *certificate.Certificate) gen.EgressCertificate {
 	return gen.EgressCertificate{
 		CompanyUUID: company, Subject: c.Subject, Issuer: c.Issuer, Thumbprint: c.Thumbprint,

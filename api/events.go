@@ -65,7 +65,7 @@ func isArray(body []byte) bool {
 // another company, and types that are reserved for operational events.
 func (q *request) prepareEvent(e *events.Event) error {
 	if eventtype.Reserved(e.Type) {
-		return fieldProblem("event", "EVENT_TYPE_RESERVED", "is raised by this service itself, about deliveries")
+		return fieldProblem("event", "EVENT_TYPE_RESERVED", "is reserved for the operational events of this service")
 	}
 	company, err := companyIn(q.Company, q.named, optional(e.CompanyUUID))
 	if company != nil {
@@ -75,7 +75,7 @@ func (q *request) prepareEvent(e *events.Event) error {
 	return err
 }
 
-// ingestBatch accepts an array. A bad item has an error result; the others are accepted.
+// ingestBatch accepts an array. An invalid item gets an error result. The other items are accepted.
 func (s *server) ingestBatch(ctx context.Context, q *request, text []byte) (reply, error) {
 	items, err := split(text)
 	if err != nil {
@@ -111,9 +111,9 @@ func (s *server) ingestBatch(ctx context.Context, q *request, text []byte) (repl
 	return accepted(gen.EventBatchResult{Results: results}), nil
 }
 
-// split returns the items of an array and checks only its syntax. Duplicate names, deep nesting and invalid
-// UTF-8 are found later and fail only their item. It stops after maxBatch items: a body could hold millions of
-// tiny items, and each takes many times its size in memory.
+// split returns the items of an array and checks only its syntax. Duplicate names, deep nesting and
+// invalid UTF-8 are found later and fail one item only. split stops after maxBatch items: a body could
+// hold millions of tiny items, which take many times their size in memory.
 func split(text []byte) (items []jsontext.Value, err error) {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	_, err = dec.ReadToken() // the bracket, which the caller has seen
@@ -154,8 +154,8 @@ func (q *request) readItem(item jsontext.Value) (events.Event, error) {
 	return e, q.prepareEvent(&e)
 }
 
-// idOf returns the id of an item that could not be read as an event, so that the emitter
-// can find the item; "" without an id.
+// idOf returns the id of an item that is not a valid event, or "". With the id, the emitter finds the
+// item.
 func idOf(item jsontext.Value) string {
 	var named struct {
 		ID string `json:"id"`
@@ -242,13 +242,14 @@ func (s *server) eventList(q *request, p gen.ListEventsParams) (*eventList, erro
 	return l, checkDeliveries(of, q.companies)
 }
 
-// anyDelivery reports whether no filter is about deliveries. Then events without a delivery are listed too.
+// anyDelivery reports whether no filter is about deliveries. The list then has events without a
+// delivery too.
 func (l *eventList) anyDelivery() bool {
 	of := l.deliveries
 	return of.Subscriber == nil && len(of.ErrorClasses)+of.CodeFrom+of.CodeTo == 0
 }
 
-// only reports which events have one of the statuses and a delivery that matches.
+// only reports which events have one of the statuses and a matching delivery.
 func (l *eventList) only(ctx context.Context, refs []events.Ref) (on []bool, work int, err error) {
 	sums, err := l.opts.Dispatcher.Deliveries.SumUp(ctx, refs, l.deliveries)
 	if err != nil {
@@ -311,7 +312,7 @@ func (s *server) GetEvent(ctx context.Context, q *request, id gen.EventPath) (re
 	return ok(content[0]), nil
 }
 
-// compacted is the problem for an event without its payload; it shows when the event was
+// compacted returns the problem for an event without its payload. The detail says when the event was
 // accepted.
 func compacted(e events.Stored) *problem {
 	p := problemOf(events.ErrCompacted)
@@ -375,8 +376,8 @@ func (s *server) ReplayEvent(ctx context.Context, q *request, id gen.EventPath, 
 	return rep.withLocation("/api/v1/events/"+id+"/deliveries", company), err
 }
 
-// replay takes rate-limit tokens for the most deliveries that the replay can make, and
-// returns the tokens that were not needed.
+// replay takes rate-limit tokens for the maximum number of deliveries of the replay, and returns the
+// tokens that were not needed.
 func (s *server) replay(ctx context.Context, q *request, ref events.Ref, only []uuid.UUID) ([]delivery.Delivery, error) {
 	most := len(only)
 	if most == 0 {
@@ -390,7 +391,7 @@ func (s *server) replay(ctx context.Context, q *request, ref events.Ref, only []
 		return nil, err
 	}
 	list, err := s.opts.Dispatcher.Redelivery.Replay(ctx, ref, only)
-	_ = s.charge(ctx, q, most, max(1, len(list))) // returns tokens, which is never refused
+	_ = s.charge(ctx, q, most, max(1, len(list))) // returning tokens is never refused
 	return list, err
 }
 

@@ -11,8 +11,8 @@ import (
 // defaultLimit is the maximum number of events of a page without the parameter limit.
 const defaultLimit = 100
 
-// ReadSubscriberFeed is GET /api/v1/subscribers/{uuid}/feed. While it waits for events, it has no memory for
-// the answer.
+// ReadSubscriberFeed is GET /api/v1/subscribers/{uuid}/feed. While the request waits for events, no
+// memory is reserved for the answer.
 func (s *server) ReadSubscriberFeed(ctx context.Context, q *request, id gen.SubscriberPath, p gen.ReadSubscriberFeedParams) (reply, error) {
 	wait, _ := time.ParseDuration(or(p.Wait, "0s")) // readParameters has checked the form
 	f := feed.Request{

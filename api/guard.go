@@ -19,7 +19,7 @@ import (
 func (s *server) guard(op *operation, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != op.route && s.routes[r.URL.Path] != nil {
-			s.methodNotAllowed(w, r) // the router took a fixed path, such as add-event, for a parameter
+			s.methodNotAllowed(w, r) // the router matched a fixed path, such as add-event, as a parameter
 			return
 		}
 		q, err := s.admit(w, r, op)
@@ -28,7 +28,7 @@ func (s *server) guard(op *operation, next http.Handler) http.Handler {
 			return
 		}
 		defer func() {
-			q.body = nil // the recorder keeps q while a refusal is delayed
+			q.body = nil // the recorder refers to q while the answer is delayed
 			q.bodyMemory.ShrinkTo(0)
 		}()
 		next.ServeHTTP(w, q.sent)
@@ -39,15 +39,15 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*
 	q := &request{op: op, w: w}
 	if again := requestOf(r); again != nil {
 		caller := *again.Caller // see readAgain
-		caller.Company = nil    // the stored path names the company, which for an operator may be another one
+		caller.Company = nil    // the stored path names the company, which may differ from an operator's
 		q.Caller = &caller
 	} else if !op.public {
 		if err := s.admitCaller(w, r, q); err != nil {
 			return nil, err
 		}
 	}
-	if accept := r.Header.Get("Accept"); !acceptsJSON(accept) && (!op.ndjson || !wantsNDJSON(accept)) {
-		return nil, newProblem("NOT_ACCEPTABLE", "Only application/json can be answered.")
+	if accept := r.Header.Get("Accept"); !accepts(accept, "*/*", mediaJSON, "application/*") && (!op.ndjson || !wantsNDJSON(accept)) {
+		return nil, newProblem("NOT_ACCEPTABLE", "The Accept header must allow application/json.")
 	}
 	r, err := readParameters(r, op)
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *server) identify(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		w.Header().Set("Connection", "close") // on a new connection the client may present another certificate
+		w.Header().Set("Connection", "close") // the client may present another certificate on a new connection
 		s.observe(noRoute, noMethod, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s.fail(w, r, err)
 		})).ServeHTTP(w, r)
@@ -112,8 +112,8 @@ func certificateMatches(r *http.Request, c *auth.Caller) bool {
 		subtle.ConstantTimeCompare([]byte(clientcert.ThumbprintFrom(r.Context())), []byte(c.Thumbprint)) == 1
 }
 
-// checkCertificate refuses a request without a client certificate where the group of its
-// operation needs one. A group without a switch needs one too.
+// checkCertificate refuses a request without a client certificate if the group of its operation needs
+// one. An unknown group needs one too.
 func (s *server) checkCertificate(r *http.Request, group string) error {
 	required, known := s.opts.CertificateRequired[group]
 	if s.opts.CertificateRequired == nil || known && !required || clientcert.From(r.Context()) != nil {
@@ -138,7 +138,7 @@ func (s *server) badParameter(w http.ResponseWriter, r *http.Request, name strin
 }
 
 // accepts reports whether an Accept header (RFC 9110 section 12.5.1) names one of the media
-// types with a quality value above 0. A header that is absent names all.
+// types with a quality value above 0. An absent header names all types.
 func accepts(accept string, types ...string) bool {
 	if accept == "" || slices.Contains(types, accept) {
 		return true
@@ -151,10 +151,6 @@ func accepts(accept string, types ...string) bool {
 		}
 	}
 	return false
-}
-
-func acceptsJSON(accept string) bool {
-	return accepts(accept, "*/*", mediaJSON, "application/*")
 }
 
 // wantsNDJSON reports whether an Accept header names NDJSON, but not JSON.

@@ -22,8 +22,8 @@ const (
 	maxStored    = 64 << 10 // bytes of an answer
 )
 
-// once answers a request by run. With an Idempotency-Key the request is carried out once, and
-// repetitions get the stored answer. An array of events needs no key, since each event has an id.
+// once answers a request by run. With an Idempotency-Key the request is carried out once, and repeated
+// requests get the stored answer. An array of events needs no key, since each event has an id.
 func (s *server) once(ctx context.Context, q *request, run func() reply) {
 	key := q.sent.Header.Get(idempotencyHeader)
 	_, given := q.sent.Header[idempotencyHeader]
@@ -33,7 +33,7 @@ func (s *server) once(ctx context.Context, q *request, run func() reply) {
 		send(q.w, rep)
 		return
 	}
-	if !saneKey(key) {
+	if !validKey(key) {
 		s.fail(q.w, q.sent, fieldProblem(idempotencyHeader, "INVALID", "must be 1 to 255 printable ASCII characters, given once"))
 		return
 	}
@@ -53,7 +53,7 @@ func (s *server) once(ctx context.Context, q *request, run func() reply) {
 
 // runAndStore carries the request out and stores its answer. After a panic it releases the key.
 func (s *server) runAndStore(r *http.Request, scope, key string, sum [32]byte, run func() reply) reply {
-	rep := reply{status: http.StatusInternalServerError} // of a panic
+	rep := reply{status: http.StatusInternalServerError} // if run panics
 	defer func() { s.storeAnswer(r, scope, key, sum, rep) }()
 	rep = run()
 	return rep
@@ -62,7 +62,7 @@ func (s *server) runAndStore(r *http.Request, scope, key string, sum [32]byte, r
 // readAgain answers with the current state of the created resource, when the first answer was
 // too large to store.
 func (s *server) readAgain(ctx context.Context, q *request, saved *idempotency.Response) {
-	get := q.sent.Clone(ctx) // the context has the admitted request, and so its caller
+	get := q.sent.Clone(ctx) // the context holds the admitted request with its caller
 	get.Method, get.Body = http.MethodGet, http.NoBody
 	at, err := url.Parse(saved.Read)
 	if err != nil {
@@ -88,7 +88,7 @@ func (w *withSavedStatus) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func saneKey(key string) bool {
+func validKey(key string) bool {
 	return key != "" && len(key) <= 255 && !strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' })
 }
 
@@ -109,7 +109,7 @@ func (s *server) storeAnswer(r *http.Request, scope, key string, sum [32]byte, r
 		err = s.opts.Idempotency.Abort(ctx, scope, key, sum)
 	}
 	if err != nil {
-		s.opts.Logger.WarnContext(ctx, "idempotency key not settled", "exception.message", err)
+		s.opts.Logger.WarnContext(ctx, "idempotency key not stored or released", "exception.message", err)
 	}
 }
 

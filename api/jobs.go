@@ -40,7 +40,7 @@ func (s *server) retryFilter(in gen.RetryRequest, company uuid.UUID) (f store.Fi
 			return nil
 		}
 		if len(given) == 0 {
-			problems.Add(name, "REQUIRED", "must have a value; leave it out for any")
+			problems.Add(name, "REQUIRED", "must have a value; leave the field out for any")
 			return nil
 		}
 		return strings.Split(list[name].read(problems, name, given), ",")
@@ -49,7 +49,7 @@ func (s *server) retryFilter(in gen.RetryRequest, company uuid.UUID) (f store.Fi
 		if given == nil {
 			return 0
 		}
-		n, _ := strconv.Atoi(list[name].read(problems, name, []string{strconv.Itoa(*given)})) // noted in problems
+		n, _ := strconv.Atoi(list[name].read(problems, name, []string{strconv.Itoa(*given)})) // an error is in problems
 		return n
 	}
 	f = store.Filter{
@@ -70,7 +70,7 @@ func (s *server) retryFilter(in gen.RetryRequest, company uuid.UUID) (f store.Fi
 // step of its job. The job paces the others.
 const retryPage = 500
 
-// chargeRetry charges the caller for as many deliveries as are found at once.
+// chargeRetry charges the caller for the deliveries of the first page.
 func (s *server) chargeRetry(ctx context.Context, q *request, r redelivery.RetryRequest) error {
 	f := r.Matching()
 	f.Size = retryPage

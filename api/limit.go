@@ -17,15 +17,16 @@ import (
 
 // Limits are the rate limits of requests. A request takes one token, or one for each of its
 // items: the events of an array, the cards of a bulk creation, the deliveries of a replay. An
-// invalid request takes one token, and so does one that is answered with a stored answer. A
-// request above a limit (429) takes none. A request with more items than the burst takes the whole burst.
+// invalid request takes one token. So does a request that gets a stored answer. A
+// request above a limit (429) takes none. A request with more items than the burst takes the whole
+// burst.
 type Limits struct {
 	limiter *ratelimit.Limiter
 	current atomic.Pointer[[2]ratelimit.Limit] // of a client and of a company
 }
 
 // NewLimits returns Limits. Client is the limit of each credential, company that of all credentials of
-// a company. A credential without a company has the first alone. The names are set by this package.
+// a company. A credential without a company has only the first limit. NewLimits sets the names of the limits.
 func NewLimits(limiter *ratelimit.Limiter, client, company ratelimit.Limit) *Limits {
 	l := &Limits{limiter: limiter}
 	l.Change(client, company)
@@ -44,8 +45,8 @@ const (
 	limitCompany = "company"
 )
 
-// charge makes the request take n tokens in place of those that it has taken before: it takes the
-// difference from each bucket, or returns it. It sets the headers with the tokens that are left. After
+// charge makes the request take n tokens instead of the taken ones: it takes the difference from each
+// bucket, or returns the difference. It sets the headers with the tokens that are left. After
 // an error, a 429, the request has taken none.
 func (s *server) charge(ctx context.Context, q *request, taken, n int) error {
 	if s.opts.Limits == nil {
@@ -94,7 +95,7 @@ func (l *Limits) buckets(c *auth.Caller) []bucket {
 	return list
 }
 
-// adjust makes a request take n tokens of one bucket in place of those taken before. A number above
+// adjust makes a request take n tokens of one bucket instead of the taken ones. A number above
 // the burst counts as the burst.
 func (l *Limits) adjust(ctx context.Context, b bucket, taken, n int) ratelimit.Decision {
 	more := min(n, b.limit.Burst) - min(taken, b.limit.Burst)

@@ -18,8 +18,8 @@ import (
 	"spendhook/storage"
 )
 
-// All lists are answered by the functions of this file. A page has at most maxSize items
-// and pageBytes, and is encoded as it is written.
+// The functions of this file answer all lists. A page has at most maxSize items and pageBytes. It is
+// encoded while it is written.
 
 const (
 	defaultSize = 20
@@ -89,12 +89,12 @@ func listed(content any, size, items int) reply {
 	return streamed(content, int64(items)*itemBytes).with("X-Page-Size", strconv.Itoa(size))
 }
 
-// parts are the items of a long list. The list is read and written a part at a time, so that only one part
-// is in memory.
+// parts are the items of a long list. The list is read and written in parts, so that only one part is
+// in memory.
 type parts[T any] iter.Seq2[T, error]
 
-// inParts returns the items, followed by those that next returns until it returns none. Next is called
-// while the answer is written.
+// inParts returns the items, followed by the items of next until next returns none. next is called while
+// the answer is written.
 func inParts[I, T any](s *server, q *request, items []I, show func(I) T, next func(ctx context.Context) ([]I, error)) parts[T] {
 	return func(yield func(T, error) bool) {
 		for len(items) > 0 {
@@ -114,10 +114,10 @@ func inParts[I, T any](s *server, q *request, items []I, show func(I) T, next fu
 }
 
 // nextPart extends the time to write the answer, and pauses when the account reads above the rate. The
-// time-outs of the server and of the request are for answers that are read at once.
+// time-outs of the server and of the request are too short for a long list.
 func nextPart[I any](s *server, q *request, next func(ctx context.Context) ([]I, error)) ([]I, error) {
 	s.delayEnd(q.sent.Context(), q.w)
-	_ = http.NewResponseController(q.w).SetWriteDeadline(s.opts.Now().Add(partTime)) // not every writer has one
+	_ = http.NewResponseController(q.w).SetWriteDeadline(s.opts.Now().Add(partTime)) // not every writer has a deadline
 	ctx, cancel := context.WithTimeout(q.sent.Context(), s.opts.Timeout)
 	defer cancel()
 	return next(ctx)
@@ -152,7 +152,7 @@ func (p parts[T]) encode(enc *jsontext.Encoder) error {
 	return nil
 }
 
-// pages is how many pages of that size hold total items.
+// pages returns the number of pages for total items.
 func pages(total int64, p storage.Page) int64 {
 	size := int64(p.Limit())
 	return (total + size - 1) / size

@@ -15,7 +15,7 @@ const locationsDeprecated = "@1767225600"
 
 // ListLocationsV1 is GET /api/v1/locations.
 func (s *server) ListLocationsV1(ctx context.Context, q *request, p gen.ListLocationsV1Params) (reply, error) {
-	deprecate(q.w, q.sent) // again, with the canonical query
+	deprecate(q.w, q.sent) // replaces the Link of outer by one with the canonical query
 	return s.ListLocations(ctx, q, gen.ListLocationsParams(p))
 }
 

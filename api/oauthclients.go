@@ -51,7 +51,7 @@ func (s *server) UpdateClient(ctx context.Context, _ *request, id gen.ClientPath
 	if err == nil && in.Disabled != nil {
 		client, err = s.opts.Clients.SetDisabled(ctx, id, *in.Disabled)
 	}
-	if err == nil && client.ID == "" { // nothing was to be changed
+	if err == nil && client.ID == "" { // the body changes nothing
 		client, err = s.opts.Clients.Get(ctx, id)
 	}
 	return ok(shownClient(client)), err
@@ -90,7 +90,7 @@ func shownClient(c clients.Client) gen.OAuthClient {
 	return shown
 }
 
-// clientWithSecret is the answer of create and of rotate; no other has the secret.
+// clientWithSecret is the answer of create and of rotate. No other answer has the secret.
 type clientWithSecret struct {
 	gen.OAuthClient
 

@@ -33,12 +33,12 @@ func headerBytes(r *http.Request) int {
 	return n
 }
 
-// outer adds the request id and security headers for browsers to every answer. It answers
-// HEAD as GET without the body.
+// outer adds the request id and security headers for browsers to every answer. It answers HEAD like
+// GET, without the body.
 func (s *server) outer(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get("X-Request-Id")
-		if !saneID(id) {
+		if !validID(id) {
 			id = uuid.NewString()
 		}
 		h := w.Header()
@@ -68,20 +68,19 @@ func (s *server) outer(next http.Handler) http.Handler {
 	})
 }
 
-// saneID reports whether id is 1 to 128 of [A-Za-z0-9._-].
-func saneID(id string) bool {
+// validID reports whether id is 1 to 128 of [A-Za-z0-9._-].
+func validID(id string) bool {
 	return id != "" && len(id) <= maxRequestID && !strings.ContainsFunc(id, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-'
 	})
 }
 
-// observe counts, times and logs what next answers, and turns a panic into a
-// plain 500.
+// observe counts, times and logs the answers of next. It answers a panic with 500.
 func (s *server) observe(route, method string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := &recorder{ResponseWriter: w}
 		started := s.opts.Now()
-		defer s.delayEnd(r.Context(), rec) // also counts what was written before the client disconnected
+		defer s.delayEnd(r.Context(), rec) // counts the written bytes too if the client has disconnected
 		defer func() { s.observed(rec, r, route, method, s.opts.Now().Sub(started)) }()
 		defer s.recoverPanic(rec, r)
 		next.ServeHTTP(rec, r)
@@ -102,14 +101,14 @@ func (s *server) recoverPanic(rec *recorder, r *http.Request) {
 	if cause == nil {
 		return
 	}
-	if cause == http.ErrAbortHandler { //nolint:errorlint // a handler that cuts its answer off panics with this very value
+	if cause == http.ErrAbortHandler { //nolint:errorlint // a handler that aborts its answer panics with this value
 		panic(cause)
 	}
 	s.opts.Logger.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelError, "request panicked",
 		slog.String("request_id", rec.Header().Get("X-Request-Id")),
 		slog.String("exception.message", fmt.Sprint(cause)), slog.String("exception.stacktrace", string(debug.Stack())))
 	if rec.status != 0 {
-		panic(http.ErrAbortHandler) // the answer has begun: cut the connection
+		panic(http.ErrAbortHandler) // the answer has begun: close the connection
 	}
 	s.fail(rec, r, newProblem("INTERNAL_ERROR", "An unexpected error occurred."))
 }
@@ -120,7 +119,7 @@ type recorder struct {
 	status  int
 	bytes   int64
 	request *request // nil until the token is verified
-	refused bool     // the caller sends too much
+	refused bool     // refused for its rate or its bytes
 }
 
 // WriteHeader notes the status.
@@ -142,7 +141,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// The labels of what matched no operation.
+// The labels of requests that match no operation.
 const (
 	noRoute  = "none"
 	noMethod = "other"
@@ -181,7 +180,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// initialize shows every documented answer as zero.
+// initialize exports every documented answer with the value 0.
 func (m *Metrics) initialize(all routes) {
 	for route, operations := range all {
 		for method, op := range operations {
@@ -198,8 +197,7 @@ func (m *Metrics) observe(route, method string, code int, took time.Duration) {
 	m.seconds.WithLabelValues(route, method, class(code)).Observe(took.Seconds())
 }
 
-// class is the class of a status code; "none" for an answer that was cut off before
-// it had one.
+// class returns the class of a status code, or "none" for an answer that was aborted before its status.
 func class(code int) string {
 	if code < 100 || code > 599 {
 		return "none"

@@ -52,7 +52,7 @@ func TestRequestID(t *testing.T) {
 		"abc-1.2_3": true, strings.Repeat("x", 128): true, strings.Repeat("x", 129): false, "a b": false, "": false, "é": false, "a\"b": false,
 	} {
 		got := h.call("GET", "/api/v1/event-types", "", header("X-Request-Id", sent)).Header().Get("X-Request-Id")
-		if (got == sent) != kept || !saneID(got) {
+		if (got == sent) != kept || !validID(got) {
 			t.Errorf("sent %q, got %q", sent, got)
 		}
 	}

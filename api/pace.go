@@ -17,25 +17,25 @@ const (
 	maxPaceDelay = 2 * time.Second
 	// paceBurst is how far the bytes of an account may be ahead of the rate without a delay.
 	paceBurst = time.Second
-	// maxPaced is how many accounts a pacer knows; the least used are forgotten.
+	// maxPaced is the number of accounts in a pacer. The least recently used ones are removed.
 	maxPaced = 10_000
 	// refusalDelay delays answers to callers that send or read too much, so that a client that
 	// ignores Retry-After takes little CPU from the others.
 	refusalDelay = 500 * time.Millisecond
-	// maxDelayed is how many refusals wait at a time; further ones are answered at once. Each may hold
-	// 64 KiB of headers, so together at most 64 MiB.
+	// maxDelayed bounds the refusals that are delayed at a time. Further ones are answered at once. Each
+	// may hold 64 KiB of headers, so all hold at most 64 MiB.
 	maxDelayed = 1024
 )
 
 // pacer limits the bytes a second that each account reads from lists, feeds and exports of
-// this process, since large answers cost CPU. An answer above the rate ends later. It is
-// safe for concurrent use.
+// this process, since large answers cost CPU. An answer above the rate ends later. A
+// pacer is safe for concurrent use.
 type pacer struct {
 	perSecond int64
 	now       func() time.Time
 
 	mu      sync.Mutex
-	covered *lru.Cache[string, time.Time] // when the rate has covered the bytes of an account
+	covered *lru.Cache[string, time.Time] // the time at which the rate covers the bytes of an account
 }
 
 func newPacer(perSecond int64, now func() time.Time) *pacer {
@@ -84,5 +84,5 @@ func (s *server) checkPace(account string) error {
 	if s.pacer.add(account, 0) <= maxPaceDelay {
 		return nil
 	}
-	return newProblem("OVERLOADED", "More bytes of lists are read than %d MiB a second; try again.", s.pacer.perSecond>>20)
+	return newProblem("OVERLOADED", "The company reads more than %d MiB of lists a second; try again.", s.pacer.perSecond>>20)
 }

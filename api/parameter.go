@@ -21,9 +21,9 @@ import (
 	"spendhook/internal/timestamp"
 )
 
-// parameter is a query or path parameter of the document. This file reads all parameters by
-// their schemas. It replaces the values by their canonical form, which the generated code
-// and the links of a list use.
+// parameter is a query or path parameter of the document. This file reads all parameters by their
+// schemas. It replaces each value by its canonical form, which the generated code and the links of a
+// list use.
 type parameter struct {
 	schema  *openapi3.Schema
 	pattern *regexp.Regexp // nil when the schema has none
@@ -32,7 +32,7 @@ type parameter struct {
 func newParameter(p *openapi3.Parameter) *parameter {
 	out := &parameter{schema: p.Schema.Value}
 	if pattern := out.item().Pattern; pattern != "" {
-		out.pattern = regexp.MustCompile(pattern) // the document is ours, and tested
+		out.pattern = regexp.MustCompile(pattern) // a test covers all patterns of the document
 	}
 	return out
 }
@@ -47,7 +47,7 @@ func (p *parameter) item() *openapi3.Schema {
 	return p.schema
 }
 
-// read returns the canonical form of the given values, or adds what was expected to problems.
+// read returns the canonical form of the given values, or adds a problem with the expected form.
 // The values of a list are separated by commas, with white space or not, and a list may be
 // given more than once.
 func (p *parameter) read(problems *invalid.Error, name string, given []string) string {
@@ -77,7 +77,7 @@ func (p *parameter) read(problems *invalid.Error, name string, given []string) s
 	return strings.Join(values, ",")
 }
 
-// value returns the canonical form of one value, or what was expected.
+// value returns the canonical form of one value, or a description of the expected form.
 func (p *parameter) value(name, text string) (canonical, expected string) {
 	schema := p.item()
 	switch {

@@ -45,7 +45,7 @@ type problem struct {
 	detail string
 	fields []invalid.Field
 	header http.Header
-	cause  error // what to log; nil when the caller is at fault
+	cause  error // the error to log; nil when the caller is at fault
 }
 
 func (p *problem) Error() string { return p.detail }
@@ -117,7 +117,7 @@ var domainProblems = []struct {
 	{session.ErrTooMany, "TOO_MANY_CONSOLE_LINKS", "The company has the maximum number of links into the console, or of sessions."},
 }
 
-// problemOf gives every error its HTTP form. This is the one place that does.
+// problemOf returns the HTTP form of an error.
 func problemOf(err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p
@@ -214,14 +214,14 @@ func (p *problem) document(r *http.Request, kind, requestID string, now time.Tim
 	}
 }
 
-// errorCode is what the document says of a code of an answer, in x-error-codes.
+// errorCode is the description of a code in x-error-codes of the document.
 type errorCode struct {
 	Status        int `json:"status"`     // 0: the code is only in the errors of a 400
 	RetryAfter    int `json:"retryAfter"` // seconds after which the same request may succeed; 0: no Retry-After
 	Cause, Remedy string
 }
 
-// codes are the codes of the document.
+// codes returns the codes of the document.
 func codes() map[string]errorCode {
 	doc, _ := parse() // New returns its error
 	return doc.codes

@@ -30,7 +30,7 @@ func days(start, end *string) reimbursements.DateRange {
 	return reimbursements.DateRange{Start: day(start), End: day(end)}
 }
 
-// day reads a date that was found to be one.
+// day reads a date, which readParameters has checked.
 func day(given *string) *calendar.Date {
 	if given == nil {
 		return nil
@@ -67,7 +67,7 @@ func (s *server) attachments(list []reimbursements.Attachment) []gen.Attachment 
 	})
 }
 
-// linksTo is where clients find the resource itself.
+// linksTo returns the link to a resource.
 func (s *server) linksTo(resource string, id uuid.UUID) []gen.ResourceLink {
 	return []gen.ResourceLink{{Rel: "self", Href: s.opts.PublicURL + "/api/" + resource + id.String()}}
 }

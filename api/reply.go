@@ -74,7 +74,8 @@ func (r reply) withLocation(path string, company uuid.UUID) reply {
 	return r.with("Location", path)
 }
 
-// Answer answers an admitted request by handle, within the time-out; see gen.ServerInterface.
+// Answer implements gen.ServerInterface. It answers an admitted request by handle, within the
+// time-out.
 func (s *server) Answer(w http.ResponseWriter, r *http.Request, company *uuid.UUID, body any, handle func(context.Context, *request) (reply, error)) {
 	q := requestOf(r)
 	q.sent, q.w = r, w
@@ -94,7 +95,7 @@ func (s *server) Answer(w http.ResponseWriter, r *http.Request, company *uuid.UU
 		}
 		q.setTarget()
 		rep, err := handle(ctx, q)
-		s.recordAudit(q, err) //nolint:contextcheck // the end of the request must not lose the entry
+		s.recordAudit(q, err) //nolint:contextcheck // a cancelled request must not lose the entry
 		if err == nil && rep.content != nil && rep.write == nil {
 			rep.body, err = encode(rep.content)
 			rep.bytes = int64(len(rep.body))
@@ -136,7 +137,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	send(w, s.failure(w, r, err))
 }
 
-// failure makes a reply of an error, and logs one that is not the caller's.
+// failure returns the reply for an error. It logs an error that is not the fault of the caller.
 func (s *server) failure(w http.ResponseWriter, r *http.Request, err error) reply {
 	p, id := problemOf(err), w.Header().Get("X-Request-Id")
 	if rec, ok := w.(*recorder); ok {
@@ -147,7 +148,7 @@ func (s *server) failure(w http.ResponseWriter, r *http.Request, err error) repl
 			slog.String("request_id", id), slog.Int("http.response.status_code", p.status), slog.Any("exception.message", p.cause))
 	}
 	if route := mux.CurrentRoute(r); route != nil {
-		template, _ := route.GetPathTemplate() // none at a path without a route
+		template, _ := route.GetPathTemplate() // "" for a path without a route
 		p.setMissing(template)
 	}
 	if r.URL.Path == tokenPath {

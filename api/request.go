@@ -54,7 +54,7 @@ const realm = `Bearer realm="spendhook"`
 func (s *server) authenticate(r *http.Request) (*auth.Caller, error) {
 	headers := r.Header["Authorization"]
 	switch {
-	case len(headers) > 1: // proxies differ in which one they use
+	case len(headers) > 1: // a proxy may read another one than this daemon
 		return nil, newProblem("AUTHORIZATION_REPEATED", "The Authorization header is given more than once.").
 			with("WWW-Authenticate", realm+`, error="invalid_request"`)
 	case len(headers) == 0 || headers[0] == "":
@@ -94,8 +94,8 @@ func authorize(c *auth.Caller, scopes []string) error {
 	return nil
 }
 
-// authorizeAll refuses scopes of a request that the token does not carry. It does not name
-// them in a header, as authorize does: they are the client's texts.
+// authorizeAll refuses requested scopes that the token does not carry. Unlike authorize, it names no
+// scope in a header, because the client chose the texts.
 func authorizeAll(c *auth.Caller, scopes []string) error {
 	if authorize(c, scopes) == nil {
 		return nil
@@ -104,8 +104,8 @@ func authorizeAll(c *auth.Caller, scopes []string) error {
 		with("WWW-Authenticate", realm+`, error="insufficient_scope"`)
 }
 
-// read decodes the body into body, and finds the company. The company of a request about one
-// company is in the token, the query or the field CompanyUUID of the body.
+// read decodes q.body into body and finds the company. A request about one company names it in the
+// token, the query or the field CompanyUUID of the body.
 func (q *request) read(named *uuid.UUID, body any) (err error) {
 	q.named = named
 	if raw, asIs := body.(*jsontext.Value); asIs {
@@ -140,7 +140,7 @@ func companyFor(token *uuid.UUID, named ...*uuid.UUID) (uuid.UUID, error) {
 		return uuid.Nil, err
 	}
 	if company == nil {
-		return uuid.Nil, fieldProblem("companyUuid", "REQUIRED", "is required, since the token does not carry it")
+		return uuid.Nil, fieldProblem("companyUuid", "REQUIRED", "is required, since the token names no company")
 	}
 	return *company, nil
 }

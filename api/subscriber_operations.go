@@ -107,10 +107,10 @@ func recoverRequest(in gen.RecoverRequest, now time.Time) (redelivery.RecoverReq
 	return request, nil
 }
 
-// maxStatuses is how many statuses a delivery may have.
+// maxStatuses is the number of statuses of deliveries.
 const maxStatuses = 6
 
-// maxTestEvents is how many events a filter is tried on.
+// maxTestEvents bounds the events that a filter is tested on.
 const maxTestEvents = 100
 
 // TestSubscriberFilter is POST /api/v1/subscribers/{uuid}/filter-test.
@@ -129,7 +129,8 @@ func (s *server) TestSubscriberFilter(ctx context.Context, q *request, id gen.Su
 	return ok(tryFilter(&sub, list)), err
 }
 
-// filterTestEvents returns the events that a filter is tried on: the one with the id, or the latest of the company.
+// filterTestEvents returns the events to test a filter on: the event with the id, or the latest events
+// of the company.
 func (s *server) filterTestEvents(ctx context.Context, company uuid.UUID, id *string) ([]events.Stored, error) {
 	if id == nil {
 		page, err := s.opts.Events.List(ctx, history.Filter{Company: &company, Size: maxTestEvents})

@@ -32,8 +32,8 @@ func (s *server) ListSubscribers(ctx context.Context, q *request, p gen.ListSubs
 	return byNumber(q, page, content, int64(total), same[gen.Subscriber]), err
 }
 
-// CreateSubscriber is POST /api/v1/subscribers. The body has the fields of an update; the domain says
-// which are required.
+// CreateSubscriber is POST /api/v1/subscribers. The body has the fields of an update. Package
+// subscribers checks which are required.
 func (s *server) CreateSubscriber(ctx context.Context, q *request, in gen.SubscriberUpdate) (reply, error) {
 	settings, err := settingsOf(in)
 	if err != nil {
@@ -44,8 +44,7 @@ func (s *server) CreateSubscriber(ctx context.Context, q *request, in gen.Subscr
 		return reply{}, err
 	}
 	q.auditTarget(&q.company, "subscriber", sub.UUID.String())
-	// A new subscriber has no health yet. Reading it could fail, and the answer is the only
-	// one with the secret.
+	// A new subscriber has no health yet. A read could fail, and no other answer has the secret.
 	rep := created(shownWithSecret(sub, health.Health{}), q.sent.URL.Path+"/"+sub.UUID.String()).with("ETag", `"`+sub.Revision+`"`)
 	rep.secret = true
 	return rep, nil
@@ -129,7 +128,7 @@ func either(field, inBody string, inQuery *string) (string, error) {
 
 // RotateSubscriberSecret is POST /api/v1/subscribers/{uuid}/rotate-secret.
 func (s *server) RotateSubscriberSecret(ctx context.Context, q *request, id gen.SubscriberPath, _ gen.CompanyScope) (reply, error) {
-	// First the health: nothing may fail between the rotation and its answer.
+	// The health is read first, because nothing may fail between the rotation and its answer.
 	known, err := s.opts.Health.Of(ctx, q.company, id)
 	if err != nil {
 		return reply{}, err
@@ -157,7 +156,7 @@ func (q *request) ifMatch() (revisions []string, err error) {
 	for tag := range strings.SplitSeq(lines[0], ",") {
 		tag = strings.TrimSpace(tag)
 		if len(tag) < 3 || tag[0] != '"' || tag[len(tag)-1] != '"' {
-			return nil, fieldProblem("If-Match", "INVALID", "must be * or entity tags as ETag gives them, with commas between")
+			return nil, fieldProblem("If-Match", "INVALID", "must be * or a list of entity tags, separated by commas, each in the form of the ETag header")
 		}
 		revisions = append(revisions, tag[1:len(tag)-1])
 	}
@@ -202,10 +201,10 @@ func settingsOf(in gen.SubscriberUpdate) (subscribers.Settings, error) {
 	return settings, err
 }
 
-// rateLimitOf reads a rate; the zero value, for null, removes it.
+// rateLimitOf reads a rate limit. It returns the zero value for null, which removes the limit.
 func rateLimitOf(raw jsontext.Value) (*subscribers.RateLimit, error) {
 	if len(raw) == 0 {
-		return nil, nil //nolint:nilnil // it stays as it is
+		return nil, nil //nolint:nilnil // the rate limit is not changed
 	}
 	if raw.Kind() == jsontext.KindNull {
 		return &subscribers.RateLimit{}, nil
@@ -227,7 +226,7 @@ func rateLimitOf(raw jsontext.Value) (*subscribers.RateLimit, error) {
 	return limit, nil
 }
 
-// shownSubscriber never has the secret.
+// shownSubscriber returns the published form, without the secrets.
 func shownSubscriber(sub subscribers.Subscriber, h health.Health) gen.Subscriber {
 	return gen.Subscriber{
 		UUID: sub.UUID, CompanyUUID: sub.CompanyUUID, Name: sub.Name, CallbackURL: sub.CallbackURL,
@@ -247,7 +246,7 @@ func shownRateLimit(limit *subscribers.RateLimit) *gen.RateLimit {
 	return &gen.RateLimit{PerSecond: limit.PerSecond, Burst: &limit.Burst}
 }
 
-// shownHeaders has the names alone.
+// shownHeaders hides the values.
 func shownHeaders(headers []callback.Header) *map[string]string {
 	if len(headers) == 0 {
 		return nil
@@ -273,7 +272,7 @@ func shownHealth(sub subscribers.Subscriber, h health.Health) gen.Health {
 	return shown
 }
 
-// withSecret is the answer of create and of rotate; no other has the secret.
+// withSecret is the answer of create and of rotate. No other answer has the secret.
 type withSecret struct {
 	gen.Subscriber
 

@@ -95,7 +95,7 @@ func refusalProblem(refusal *tokens.Error) *problem {
 }
 
 // GetAuthorizationServer is GET /.well-known/oauth-authorization-server: RFC 8414 section 2, with the members of
-// RFC 8705 section 3.3. A client's certificate is known by its thumbprint, whatever CA signed it.
+// RFC 8705 section 3.3. A client's certificate is identified by its thumbprint, not by its CA.
 func (s *server) GetAuthorizationServer(context.Context, *request) (reply, error) {
 	if s.opts.Keys == nil {
 		return reply{}, noIssuer()

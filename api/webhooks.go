@@ -21,8 +21,8 @@ const (
 	webhooksCache = "public, max-age=5"
 )
 
-// webhookFrame makes an OpenAPI 3.1 document in which each event type is a webhook. It has the
-// parts that all webhooks have in common; the operation is the callback in the API's own document.
+// webhookFrame builds an OpenAPI 3.1 document in which each event type is a webhook. Its fields are the
+// same for all webhooks. The operation is the callback in the document of the API.
 type webhookFrame struct {
 	Version, About string
 	Delivery       map[string]any // the operation
@@ -79,10 +79,10 @@ func (f *webhookFrame) document(types []eventtype.Type) ([]byte, error) {
 	}, json.Deterministic(true))
 }
 
-// embedded returns the schema of a type as a part of the document. It rewrites local
-// references such as "#/$defs/money" to the schema's place in the document. A schema with an
-// id keeps its references. So does a schema with anchors, which gets an id. Fewer tools
-// support references to ids.
+// embedded returns the schema of a type as a part of the document. It rewrites local references such
+// as "#/$defs/money" to the place of the schema in the document. A schema with an id keeps its
+// references. A schema with anchors gets an id, and keeps them too. The others get no id, because fewer
+// tools support references to ids.
 func embedded(t eventtype.Type) (map[string]any, error) {
 	schema := map[string]any{}
 	if err := json.Unmarshal(t.Schema, &schema); err != nil {
@@ -101,8 +101,8 @@ func embedded(t eventtype.Type) (map[string]any, error) {
 // schemaPlace is where the document has the schemas of the types.
 const schemaPlace = "#/components/schemas/"
 
-// moveTo rewrites the local references of a schema to its new place in the document. In a
-// subschema with an id, they are to the subschema itself.
+// moveTo rewrites the local references of a schema to its new place in the document. It leaves a
+// subschema with an id as it is, because the local references there are to the subschema.
 func moveTo(schema map[string]any, place string) {
 	eachObject(schema, func(object map[string]any) bool {
 		if _, hasID := object["$id"].(string); hasID {

@@ -1,6 +1,6 @@
-// Package audit keeps the audit log: the actor, address, action, target and time of each change. It
+// Package audit keeps the audit log: the actor, address, action, target and time of each change. The log
 // is an append-only stream in Redis, shared by all replicas, with a retention. Entries that Redis does
-// not take wait in a file.
+// not accept wait in a file.
 package audit
 
 import (
@@ -17,18 +17,19 @@ type Outcome string
 // The outcomes. A refused request makes no change and has no entry.
 const (
 	Success Outcome = "success"
-	Unknown Outcome = "unknown" // it failed or was cut off; the change may have been made
+	Unknown Outcome = "unknown" // the request failed or was interrupted; the change may have been made
 )
 
-// Entry is one change. It holds no secret, and only the names of a body's fields. Its JSON is that of the API.
+// Entry is one change. It has the names of the fields of the body, but no values and no secret. The
+// API answers with its JSON.
 type Entry struct {
-	ID          string     `json:"id"` // a UUID; of two entries with the same id one is a repeat
+	ID          string     `json:"id"` // a UUID; entries with the same id are copies of one entry
 	At          time.Time  `json:"timestamp"`
 	Actor       Actor      `json:"actor"`
 	Action      string     `json:"action"` // kind and verb, as in "subscriber.create"
 	Target      Target     `json:"target"`
 	CompanyUUID *uuid.UUID `json:"companyUuid,omitzero"` // the company of the target
-	Fields      []string   `json:"fields"`               // that were changed
+	Fields      []string   `json:"fields"`               // the changed fields
 	Detail      string     `json:"detail,omitempty"`
 	Outcome     Outcome    `json:"outcome"`
 	RequestID   string     `json:"requestId,omitempty"`
@@ -52,8 +53,8 @@ type Actor struct {
 // The kinds of actors.
 const (
 	Client      = "client"  // with a token, through the API
-	Console     = "console" // through the web console: the caller that requested the session's link
-	CommandLine = "cli"     // with access to the machine: Subject is the user of the system
+	Console     = "console" // through the web console; Subject is the caller that requested the link of the session
+	CommandLine = "cli"     // with access to the machine; Subject is the user of the operating system
 )
 
 // Target names the changed resource.
@@ -66,15 +67,15 @@ type Target struct {
 type Filter struct {
 	Company  *uuid.UUID
 	Actor    string     // a subject or client id
-	Action   string     // one, or all of a kind: "subscriber"
+	Action   string     // an action, or a kind such as "subscriber" for all its actions
 	Target   string     // an id
-	From, To *time.Time // recorded at, both inclusive
-	Cursor   string     // Next of the page before
+	From, To *time.Time // the time of recording, both inclusive
+	Cursor   string     // Next of the previous page
 	Size     int        // 0 means 20
 }
 
-// Page is one page of a list, newest first. Next is "" at the end of the list; a
-// page may be short, even empty, and still have a Next.
+// Page is one page of a list, newest first. Next is "" at the end of the list. A page may be short,
+// even empty, and still have a Next.
 type Page struct {
 	Items []Entry
 	Next  string

@@ -22,7 +22,7 @@ const (
 
 var errFileFull = errors.New("the file is full")
 
-// addToFile appends an entry, as a line of JSON, and returns when it is on the disk. Entries
+// addToFile appends an entry, as a line of JSON, and syncs the file. Entries
 // with an unknown outcome may fill half of the file, so that space is left for successful
 // changes: while Redis is down, most outcomes are unknown.
 func (l *Log) addToFile(e Entry) error {
@@ -42,7 +42,7 @@ func (l *Log) addToFile(e Entry) error {
 		if size+int64(len(text)) > most {
 			return errFileFull
 		}
-		_, err = f.Write(append([]byte{'\n'}, text...)) // ends the line of a process that crashed while writing
+		_, err = f.Write(append([]byte{'\n'}, text...)) // first ends the incomplete line of a process that crashed
 		return errors.Join(err, f.Sync())
 	})
 }
@@ -62,7 +62,7 @@ func (l *Log) emptyFile(take func([]Entry) error) error {
 			if err := json.Unmarshal(lines.Bytes(), &e); err == nil {
 				batch = append(batch, e)
 			} else if lines.Text() != "" {
-				l.opts.Logger.Error("not an audit entry", "file.path", l.file, "line", lines.Text())
+				l.opts.Logger.Error("a line of the audit file is not an audit entry", "file.path", l.file, "line", lines.Text())
 			}
 			if len(batch) == moveBatch {
 				if err := take(batch); err != nil {
@@ -78,13 +78,13 @@ func (l *Log) emptyFile(take func([]Entry) error) error {
 	})
 }
 
-// withFile opens the file and locks it: other processes may use it too.
+// withFile opens and locks the file, which other processes use too.
 func (l *Log) withFile(use func(f *os.File) error) error {
 	f, err := datadir.Lock(context.Background(), l.file)
 	if err != nil {
 		return fmt.Errorf("audit file: %w", err)
 	}
-	defer f.Close() // which frees the lock
+	defer f.Close() // Close unlocks the file
 	if err := use(f); err != nil {
 		return fmt.Errorf("%s: %w", l.file, err)
 	}

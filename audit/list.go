@@ -13,7 +13,7 @@ import (
 
 const listName = "audit"
 
-// key is different for different filters; a cursor is bound to it.
+// key identifies the filter. A cursor is bound to the key.
 func (f Filter) key() string {
 	return fmt.Sprint(f.Company, f.Actor, "\n", f.Action, "\n", f.Target, "\n", f.From, f.To)
 }
@@ -23,7 +23,7 @@ var isPlace = regexp.MustCompile(`^\d{1,18}-\d{1,18}$`)
 
 const (
 	defaultSize = 20
-	// readBatch is read at a time, and maxRead by one call.
+	// readBatch is the number of entries of one read, maxRead the most that one call reads.
 	readBatch = 500
 	maxRead   = 5000
 )

@@ -21,31 +21,31 @@ import (
 
 const (
 	writeTimeout = 500 * time.Millisecond
-	retryAfter   = time.Second     // the pause after a failure of Redis
-	tidyEvery    = 2 * time.Second // between two moves of the file's entries to the stream
+	retryAfter   = time.Second     // the pause after a failed write to Redis
+	tidyEvery    = 2 * time.Second // between two moves of entries from the file to the stream
 	trimTimeout  = 30 * time.Second
 	fileName     = "audit-pending.ndjson"
 )
 
 // Options configures Open.
 type Options struct {
-	// Client is of the Redis that has the stream. With nil, entries stay in the file, and the daemon
-	// with the same Dir moves them to Redis. List must not be called then.
+	// Client connects to the Redis with the stream. If it is nil, entries go to the file, List must not
+	// be called, and the daemon with the same Dir moves the entries to Redis.
 	Client redis.UniversalClient
 	// Dir has the file of the entries that wait for Redis.
 	Dir string
 	// Retention is how long entries are kept; 0 means 400 days. Beyond MaxEntries
-	// (0 means 1,000,000) the oldest go before that, which is logged.
+	// (0 means 1,000,000) the oldest entries are removed earlier, which is logged.
 	Retention  time.Duration
 	MaxEntries int
 
-	// Reports says whether this replica reports the values that all replicas share, so that
-	// one replica does; nil: it does.
+	// Reports returns whether this replica exports the metrics of shared state; only one replica
+	// should. Nil means that it does.
 	Reports func() bool
 
 	Now        func() time.Time      // nil means time.Now
 	Logger     *slog.Logger          // nil means slog.Default
-	Registerer prometheus.Registerer // nil counts unseen
+	Registerer prometheus.Registerer // of the metrics; nil exports none
 }
 
 // Log is the audit log. It is safe for concurrent use.
@@ -53,7 +53,7 @@ type Log struct {
 	opts    Options
 	file    string
 	metrics *metrics
-	cancel  context.CancelFunc // ends tidy
+	cancel  context.CancelFunc // stops tidy
 	running sync.WaitGroup
 	retryAt atomic.Pointer[time.Time] // when Redis is tried next
 }
@@ -80,26 +80,26 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Record returns when the entry is kept: in Redis, or in the file when Redis did
-// not take it within half a second. When neither does, it is logged whole, as an
-// error, and counted as lost. ID and At are set when they are zero.
+// Record stores an entry in Redis. If Redis does not accept the entry within half a second, Record
+// stores it in the file. If that fails too, Record logs the whole entry as an error and counts it as
+// lost. It sets ID and At when they are zero.
 func (l *Log) Record(e Entry) {
 	e.ID = cmp.Or(e.ID, uuid.NewString())
 	if e.At.IsZero() {
 		e.At = l.opts.Now()
 	}
-	if l.store(context.Background(), []Entry{e}) == nil { // the end of the request must not lose the entry
+	if l.store(context.Background(), []Entry{e}) == nil { // a cancelled request must not lose the entry
 		return
 	}
 	result, err := resultSpooled, l.addToFile(e)
 	if err != nil {
 		result = resultLost
-		l.opts.Logger.Error("audit entry could not be kept", "exception.message", err, "entry", e)
+		l.opts.Logger.Error("audit entry lost", "exception.message", err, "entry", e)
 	}
 	l.metrics.entries.WithLabelValues(result).Inc()
 }
 
-// Close ends the upkeep of the stream and the file.
+// Close stops the background work that Open started.
 func (l *Log) Close() {
 	l.cancel()
 	l.running.Wait()

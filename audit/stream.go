@@ -12,13 +12,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// streamKey is the key of the stream. Its hash tag is its own.
+// streamKey is the key of the stream. No other key has its hash tag.
 const streamKey = "sh:{audit}:log"
 
 // entryField is the only field of a stream entry: the Entry as JSON.
 const entryField = "e"
 
-// add appends entries in one round trip. After an error some may be there.
+// add appends entries in one round trip. After an error some of them may be stored.
 func (l *Log) add(ctx context.Context, entries []Entry) error {
 	pipe := l.opts.Client.Pipeline()
 	for _, e := range entries {
@@ -34,7 +34,7 @@ func (l *Log) add(ctx context.Context, entries []Entry) error {
 	return nil
 }
 
-// encode accepts invalid UTF-8, so that such a text does not lose the entry.
+// encode accepts invalid UTF-8, so that no entry is lost because of it.
 func encode(e Entry) ([]byte, error) { return json.Marshal(e, jsontext.AllowInvalidUTF8(true)) }
 
 // stored is an entry with its place in the stream.
@@ -69,12 +69,12 @@ func (l *Log) before(ctx context.Context, place string, from, to int64) ([]store
 // timeOf is the time in a stream id, "<unix ms>-<number>".
 func timeOf(id string) time.Time {
 	text, _, _ := strings.Cut(id, "-")
-	ms, _ := strconv.ParseInt(text, 10, 64) // Redis made it
+	ms, _ := strconv.ParseInt(text, 10, 64) // Redis created the id
 	return time.UnixMilli(ms)
 }
 
-// trim removes expired entries, and then the oldest entries beyond MaxEntries, whose number it
-// logs. Redis removes whole blocks, at most 10,000 entries at a time, so some may stay for a while.
+// trim removes expired entries, and then the oldest entries beyond MaxEntries. It logs the number of
+// the latter. Redis removes whole blocks, at most 10,000 entries at a time, so some stay for a while.
 func (l *Log) trim(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, trimTimeout)
 	defer cancel()
@@ -83,7 +83,7 @@ func (l *Log) trim(ctx context.Context) {
 	expired := pipe.XTrimMinIDApprox(ctx, streamKey, oldest, 0)
 	cut, left := pipe.XTrimMaxLenApprox(ctx, streamKey, int64(l.opts.MaxEntries), 0), pipe.XLen(ctx, streamKey)
 	_, err := pipe.Exec(ctx)
-	if cut.Val() > 0 && expired.Val() == 0 { // else more may have expired
+	if cut.Val() > 0 && expired.Val() == 0 { // if some had expired, the others may have expired too
 		l.opts.Logger.ErrorContext(ctx, "audit entries were removed before their retention: there are more than audit.max_entries", "entries", cut.Val())
 	}
 	if err == nil {

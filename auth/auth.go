@@ -1,5 +1,5 @@
-// Package auth authenticates callers. It verifies access tokens (JWTs of RFC 9068), its own
-// and those of other issuers, and signs its own with the keys of package keys.
+// Package auth authenticates callers. It verifies access tokens (JWTs of RFC 9068) of this daemon and
+// of other issuers. It signs the tokens of this daemon with the keys of package keys.
 package auth
 
 import (
@@ -12,16 +12,16 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jwt"
 )
 
-// Caller is the sender of a request, as its verified access token names it. It is
+// Caller is the sender of a request, as the verified access token names the sender. It is
 // immutable.
 type Caller struct {
 	Issuer   string     // the token's "iss"
 	Subject  string     // the user or program of the token, unique over all issuers
 	ClientID string     // the OAuth client, unique over all issuers; "" when the token names none
-	Company  *uuid.UUID // nil when the token is tied to none
+	Company  *uuid.UUID // nil when the token is tied to no company
 	Scopes   []string
 	// Thumbprint is the "x5t#S256" of the client certificate that the token is
-	// bound to (RFC 8705 section 3.1); "" when it is bound to none.
+	// bound to (RFC 8705 section 3.1); "" when the token is bound to no certificate.
 	Thumbprint string
 	Expires    time.Time
 }
@@ -30,7 +30,7 @@ type Caller struct {
 func (c *Caller) May(scope string) bool { return slices.Contains(c.Scopes, scope) }
 
 // readCaller reads the claims of a verified token. The arguments name the claims with the scopes and
-// the company. Each of these claims may be absent; one with an invalid value is an error.
+// the company. Each of these claims may be absent. An invalid value is an error.
 func readCaller(token jwt.Token, scopeClaim, companyClaim string) (*Caller, error) {
 	c := &Caller{}
 	c.Issuer, _ = token.Issuer()
@@ -49,14 +49,14 @@ func readCaller(token jwt.Token, scopeClaim, companyClaim string) (*Caller, erro
 		c.Company = new(uuid.UUID)
 		*c.Company, err = uuid.Parse(company)
 		if *c.Company == uuid.Nil {
-			return nil, ErrInvalidToken // some issuers write it for "no company"
+			return nil, ErrInvalidToken // some issuers write the nil UUID for "no company"
 		}
 	}
 	var readable bool
 	c.Scopes, readable = listScopes(scopes)
 	c.Thumbprint, _ = bound[thumbprint].(string)
 	if err != nil || !readable || token.Has(confirmation) && (c.Thumbprint == "" || len(bound) > 1) {
-		return nil, ErrInvalidToken // also one that is bound to more than a certificate
+		return nil, ErrInvalidToken // another confirmation method than a certificate cannot be checked
 	}
 	return c, nil
 }

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	audience = "spendhook" // of every access token of our own
+	audience = "spendhook" // of every access token of this daemon
 
 	scopeClaim   = "scope"        // space-separated, RFC 8693 section 4.2
-	companyClaim = "company_uuid" // absent when the token is tied to none
+	companyClaim = "company_uuid" // absent when the token is tied to no company
 	clientClaim  = "client_id"    // RFC 8693 section 4.3
 	confirmation = "cnf"          // RFC 7800
-	thumbprint   = "x5t#S256"     // its member, RFC 8705 section 3.1
+	thumbprint   = "x5t#S256"     // member of cnf, RFC 8705 section 3.1
 )
 
 // The scopes that a token may carry.
@@ -49,7 +49,7 @@ func CheckScopes(scopes []string) error {
 }
 
 // Grant is the content of a minted token. A nil Company ties the token to no company. An
-// empty ClientID means no client, an empty Thumbprint ("x5t#S256") no bound certificate.
+// empty ClientID means no client. An empty Thumbprint ("x5t#S256") binds the token to no certificate.
 type Grant struct {
 	Subject    string
 	ClientID   string

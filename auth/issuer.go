@@ -21,17 +21,17 @@ import (
 
 const (
 	jwksEvery   = 5 * time.Minute
-	jwksRetry   = 10 * time.Second // after a failure, and for ids that are not known
+	jwksRetry   = 10 * time.Second // after a failure, and for unknown key ids
 	jwksTimeout = 5 * time.Second
 	maxJWKS     = 1 << 20          // bytes
-	issuerSkew  = 30 * time.Second // how far its clock may be from ours
-	jwksKeep    = 24 * time.Hour   // how long the last keys are used while they cannot be fetched
+	issuerSkew  = 30 * time.Second // maximum difference between the clocks of the issuer and this machine
+	jwksKeep    = 24 * time.Hour   // how long the last keys stay in use while no fetch succeeds
 )
 
 // Issuer says which tokens of another issuer are accepted. The first three are required.
 type Issuer struct {
 	Name     string // the "iss" of its tokens
-	JWKSURL  string // where its public keys are
+	JWKSURL  string // address of its public keys
 	Audience string // the "aud" that its tokens must have
 	// Scopes are the scopes that tokens of this issuer may have; others are ignored.
 	// ScopeClaim names the claim with the scopes: a list, or text separated by spaces.
@@ -93,19 +93,19 @@ func (i *externalIssuer) run(ctx context.Context) {
 func (i *externalIssuer) load(ctx context.Context) error {
 	keys, err := i.download(ctx)
 	if ctx.Err() != nil {
-		return ctx.Err() // shutdown, or the end of a request's wait: no failure of the issuer
+		return ctx.Err() // a shutdown or the time-out of a request, and no failure of the issuer
 	}
 	was := i.failing.Swap(err != nil)
 	if err != nil {
 		i.metrics.failures.WithLabelValues(i.Name).Inc()
 		if !was {
-			i.logger.Error("the keys of an issuer cannot be fetched, the last ones stay in use for a day",
+			i.logger.Error("fetch of the keys of an issuer failed; the last keys stay in use for up to a day",
 				"issuer", i.Name, "exception.message", err)
 		}
 		return err
 	}
 	if was {
-		i.logger.Info("the keys of an issuer are fetched again", "issuer", i.Name)
+		i.logger.Info("the keys of an issuer can be fetched again", "issuer", i.Name)
 	}
 	now := i.now()
 	i.fetched.Store(&jwks{keys: keys, at: now})
@@ -183,7 +183,7 @@ func (i *externalIssuer) caller(token jwt.Token) (*Caller, error) {
 	return c, nil
 }
 
-// metrics show how the keys of other issuers are kept.
+// metrics are about the fetches of the keys of other issuers.
 type metrics struct {
 	failures *prometheus.CounterVec
 	age      *prometheus.GaugeVec

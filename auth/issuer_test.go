@@ -320,7 +320,7 @@ func TestUnreachableIssuerKeepsItsLastKeys(t *testing.T) {
 	if n := testutil.ToFloat64(p.issuer.metrics.failures.WithLabelValues(idpName)); n != 3 {
 		t.Errorf("%v failures are counted, want 3", n)
 	}
-	if strings.Count(p.log.String(), "cannot be fetched") != 1 {
+	if strings.Count(p.log.String(), "fetch of the keys of an issuer failed") != 1 {
 		t.Errorf("the log: %s", p.log)
 	}
 	p.clock.Add(time.Second)

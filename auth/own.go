@@ -11,9 +11,8 @@ import (
 	"spendhook/auth/keys"
 )
 
-// Mint returns an access token (JWT, ES256) for grant, valid from now. It refuses a scope
-// that no token can have, and a TTL below a second, the resolution of a token's times, or above
-// keys.MaxTTL.
+// Mint returns an access token (JWT, ES256) for grant, valid from now. It refuses an unknown scope.
+// The TTL must be a second, the resolution of the times of a token, to keys.MaxTTL.
 func Mint(signer *keys.Signer, grant Grant, now time.Time) (string, error) {
 	if err := grant.check(); err != nil {
 		return "", err
@@ -29,7 +28,7 @@ func Mint(signer *keys.Signer, grant Grant, now time.Time) (string, error) {
 	return signed, nil
 }
 
-// ownIssuer verifies our own tokens.
+// ownIssuer verifies the tokens of this daemon.
 type ownIssuer struct{ keys *keys.Signer }
 
 func (o ownIssuer) lookup(id string) (key jwk.Key, loaded bool) { return o.keys.Lookup(id) }
@@ -40,7 +39,7 @@ func (o ownIssuer) rules() []jwt.ParseOption { return []jwt.ParseOption{jwt.With
 
 func (o ownIssuer) caller(token jwt.Token) (*Caller, error) {
 	var scope string
-	if readClaim(token, scopeClaim, &scope) != nil { // a list is not of RFC 9068
+	if readClaim(token, scopeClaim, &scope) != nil { // RFC 9068 allows no list of scopes
 		return nil, ErrInvalidToken
 	}
 	return readCaller(token, scopeClaim, companyClaim)

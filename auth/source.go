@@ -14,9 +14,9 @@ type tokenIssuer interface {
 	// lookup returns the public key with an id, or nil. While the keys of the issuer are not
 	// loaded, an unknown key may be valid.
 	lookup(id string) (key jwk.Key, loaded bool)
-	// load loads the keys. It need not be called: it happens at intervals.
+	// load loads the keys now. The keys are also loaded at intervals.
 	load(ctx context.Context) error
-	// rules are further checks, beside the signature and the expiry.
+	// rules returns checks beside those of the signature and the expiry.
 	rules() []jwt.ParseOption
 	caller(token jwt.Token) (*Caller, error)
 }
@@ -29,13 +29,13 @@ type source struct {
 	tokenIssuer
 
 	now   func() time.Time
-	every time.Duration // between loads for unknown ids
+	every time.Duration // minimum time between loads for unknown ids
 	calls singleflight.Group
-	last  time.Time // begin of the last load for an unknown id; only calls use it
+	last  time.Time // start of the last load for an unknown id; accessed within calls only
 }
 
-// find is lookup. For an unknown id it loads the keys first, because the key may be new, but at a
-// bounded rate, because callers can invent ids.
+// find returns the key as lookup does. For an unknown id it first loads the keys, because the key may
+// be new. The rate of these loads is bounded, because callers can invent ids.
 func (s *source) find(ctx context.Context, id string) (key jwk.Key, loaded bool) {
 	if key, loaded := s.lookup(id); key != nil {
 		return key, loaded
@@ -43,7 +43,7 @@ func (s *source) find(ctx context.Context, id string) (key jwk.Key, loaded bool)
 	done := s.calls.DoChan("", func() (any, error) {
 		if now := s.now(); s.last.IsZero() || now.Sub(s.last).Abs() >= s.every {
 			s.last = now
-			// It serves all waiting callers, so the first caller's cancellation must not end it.
+			// The load serves all waiting callers: the cancellation of one must not end it.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTimeout)
 			defer cancel()
 			_ = s.load(ctx) // the loads at intervals log failures

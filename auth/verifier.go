@@ -27,8 +27,8 @@ const (
 	cachedTokens = 10_000
 )
 
-// ErrInvalidToken means that a token is refused. It does not tell the reason, which would
-// help to forge tokens.
+// ErrInvalidToken means that a token is refused. It does not give the reason, which would help
+// to forge tokens.
 var ErrInvalidToken = errors.New("the token is not valid")
 
 // ErrUnavailable means that a token cannot be verified now: the keys of its issuer could not
@@ -37,14 +37,14 @@ var ErrUnavailable = errors.New("the token cannot be verified now")
 
 // VerifierOptions say whose tokens are accepted.
 type VerifierOptions struct {
-	Keys     *keys.Signer // our own tokens; nil accepts none
-	External []Issuer     // the tokens of others
-	// Revoked reports whether the tokens of a client are refused; nil: of none.
+	Keys     *keys.Signer // of this daemon; nil accepts no token of this daemon
+	External []Issuer     // other issuers whose tokens are accepted
+	// Revoked reports whether the tokens of a client are refused; nil refuses none.
 	Revoked func(clientID string) bool
 
 	Now        func() time.Time      // nil means time.Now
 	Logger     *slog.Logger          // nil discards
-	Registerer prometheus.Registerer // of the metrics; nil shows them nowhere
+	Registerer prometheus.Registerer // of the metrics; nil exports none
 }
 
 // Verifier checks access tokens: the signature, with a key of the issuer that
@@ -55,7 +55,7 @@ type VerifierOptions struct {
 // It is safe for concurrent use.
 type Verifier struct {
 	issuers  map[string]*source // by the "iss" of their tokens
-	external []*externalIssuer  // among the issuers
+	external []*externalIssuer  // the other issuers, which are in issuers too
 	revoked  func(clientID string) bool
 	now      func() time.Time
 	cache    *lru.Cache[[sha256.Size]byte, verified]
@@ -69,9 +69,8 @@ type verified struct {
 	keyID  string
 }
 
-// NewVerifier returns a Verifier for these options. It knows no key of another issuer
-// until Run, or the first token, has fetched them. The error is a scope of an issuer that
-// no token can have.
+// NewVerifier returns a Verifier for these options. It has no key of another issuer
+// until Run, or the first token, fetches the keys. The error is an unknown scope of an issuer.
 func NewVerifier(opts VerifierOptions) (*Verifier, error) {
 	opts.Now = clock.Or(opts.Now)
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
@@ -95,7 +94,7 @@ func NewVerifier(opts VerifierOptions) (*Verifier, error) {
 	return v, nil
 }
 
-// Run fetches the keys of the other issuers, now and then again, until ctx ends.
+// Run fetches the keys of the other issuers, now and at intervals, until ctx ends.
 func (v *Verifier) Run(ctx context.Context) {
 	var issuers sync.WaitGroup
 	for _, issuer := range v.external {
@@ -127,8 +126,8 @@ func (v *Verifier) Verify(ctx context.Context, token string) (*Caller, error) {
 	return known.caller, nil
 }
 
-// Revoked reports whether the tokens of a client are refused, since it was disabled or
-// deleted not long ago; false for "".
+// Revoked reports whether the tokens of a client are refused because the client was recently
+// disabled or deleted. It returns false for "".
 func (v *Verifier) Revoked(clientID string) bool {
 	return v.revoked(clientID)
 }
@@ -138,7 +137,7 @@ func (v *Verifier) stillValid(known verified) bool {
 	return key != nil && v.now().Before(known.caller.Expires)
 }
 
-// parse verifies a token that is not known.
+// parse verifies a token that is not cached.
 func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
 	name, keyID, algorithm, err := readHeader(token)
 	issuer := v.issuers[name]
@@ -153,7 +152,7 @@ func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
 		return verified{}, ErrInvalidToken
 	}
 	if own, pinned := key.Algorithm(); pinned && own.String() != algorithm {
-		return verified{}, ErrInvalidToken // the library would verify with the key's own
+		return verified{}, ErrInvalidToken // the library ignores the token's algorithm and uses the key's own
 	}
 	set := jwk.NewSet()
 	if err := set.AddKey(key); err != nil {
@@ -166,7 +165,7 @@ func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
 	defer end()
 	parsed, err := jwt.Parse([]byte(token), append(issuer.rules(),
 		jwt.WithKeySet(set, jws.WithInferAlgorithmFromKey(true)),
-		jwt.WithResetValidators(true), // "iat" is no reason to refuse, clocks differ
+		jwt.WithResetValidators(true), // without the check of "iat", because clocks differ
 		jwt.WithValidator(jwt.IsExpirationValid()),
 		jwt.WithValidator(jwt.IsNbfValid()),
 		jwt.WithRequiredClaim(jwt.ExpirationKey),

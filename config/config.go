@@ -1,6 +1,6 @@
-// Package config reads the daemon's settings from defaults, a YAML file, the
-// environment and flags, and reports all of their problems in one error. Only package main of
-// the daemon imports it; the other packages get settings in their Options.
+// Package config reads the daemon's settings from defaults, a YAML file, the environment and flags.
+// It reports all problems of the settings in one error. Only package main of the daemon imports it.
+// The other packages get settings in their Options.
 package config
 
 import (
@@ -13,9 +13,9 @@ import (
 	"spendhook/internal/secret"
 )
 
-// Config holds every setting; its keys are the yaml tags, joined by dots. The tag default has
-// the default, range the least and the most of a number, enum the allowed texts.
-// testdata/good/full.yml explains each setting. Sizes are in bytes.
+// Config holds every setting. The key of a setting is the yaml tags of its fields, joined by dots.
+// The tag default has the default value, range the minimum and maximum of a number, enum the allowed
+// texts. testdata/good/full.yml explains each setting. Sizes are in bytes.
 type Config struct {
 	Listen        string        `yaml:"listen" default:"127.0.0.1:8080"`
 	AdminListen   string        `yaml:"admin_listen" default:"127.0.0.1:9090"`
@@ -46,8 +46,8 @@ type Config struct {
 
 // Redis configures the connection: the URL, or a file with the URL, the CA of the server's
 // certificate, and a client certificate. Memory is the memory of Redis in bytes; 0 means its
-// maxmemory, or half of this machine's memory for an embedded Redis. New events may fill the
-// share HighWater of it.
+// maxmemory, or half of this machine's memory for an embedded Redis. HighWater is the share of the
+// memory that new events may fill.
 type Redis struct {
 	URL       secret.Text `yaml:"url" default:"embedded"`
 	URLFile   string      `yaml:"url_file"`
@@ -77,7 +77,7 @@ type Log struct {
 	Format string `yaml:"format" default:"auto" enum:"auto,json,text,color"`
 }
 
-// auth is about the access tokens that the daemon issues and accepts.
+// auth configures the access tokens that the daemon issues and accepts.
 type auth struct {
 	Builtin bool            `yaml:"builtin" default:"true"`
 	Issuers []trustedIssuer `yaml:"issuers"`
@@ -113,8 +113,8 @@ type subscribers struct {
 	SecretOverlap time.Duration `yaml:"secret_overlap" default:"24h" range:"1s..30d"`
 }
 
-// delivery is how events are sent. Schedule holds the waits between attempts;
-// the first attempt is at once.
+// delivery configures how events are sent. Schedule holds the waits between attempts; the first
+// attempt has no wait.
 type delivery struct {
 	Schedule            []time.Duration `yaml:"schedule" default:"5s,5m,30m,2h,5h,10h,14h,20h,24h" range:"100ms..30d"`
 	Jitter              float64         `yaml:"jitter" default:"0.2" range:"0..0.5"`
@@ -138,8 +138,8 @@ type egressRules struct {
 	ProxyCAFile  string         `yaml:"proxy_ca_file"`
 }
 
-// Encryption has the keys that encrypt the secrets in Redis and SQL, each as text or as a
-// file. Without a key, the daemon creates one in the data directory. The old keys only
+// Encryption has the keys that encrypt the secrets in Redis and in the database, each as text or as
+// a file. Without a key, the daemon creates one in the data directory. The old keys only
 // decrypt.
 type Encryption struct {
 	Key         secret.Text   `yaml:"key"`
@@ -158,7 +158,7 @@ type Limits struct {
 	CompanyBacklog int `yaml:"company_backlog" default:"1000000" range:"1..1000000000"`
 }
 
-// audit is how long, and how many, entries of the audit log are kept.
+// audit bounds the age and the number of the entries of the audit log.
 type audit struct {
 	Retention  time.Duration `yaml:"retention" default:"400d" range:"1d..3660d"`
 	MaxEntries int           `yaml:"max_entries" default:"1000000" range:"1000..100000000"`
@@ -167,7 +167,8 @@ type audit struct {
 // console configures access to the web console.
 type console struct {
 	// ClientCertificates says whether a browser needs a client certificate: required
-	// or optional. With required, the request for a link needs one, too.
+	// or optional. With required, the request for a link needs a
+	// certificate too.
 	ClientCertificates string `yaml:"client_certificates" default:"optional" enum:"required,optional"`
 }
 
@@ -185,8 +186,8 @@ type httpLimits struct {
 	IdleTimeout              time.Duration `yaml:"idle_timeout" default:"2m" range:"1s..1h"`
 }
 
-// tlsFiles configures TLS and client certificates of the API: terminated here, by trusted
-// proxies in front, or both.
+// tlsFiles configures TLS and client certificates of the API. TLS ends at the daemon, at trusted
+// proxies, or at both.
 type tlsFiles struct {
 	CertFile           string             `yaml:"cert_file"`
 	KeyFile            string             `yaml:"key_file"`
@@ -211,7 +212,7 @@ type clientCertificates struct {
 }
 
 // CertificateRequired reports for every group of operations, and for the console, whether a
-// client needs a certificate. Without mutual TLS, which only dev allows, none does.
+// client needs a certificate. Without mutual TLS, which only dev allows, no group needs one.
 func (c *Config) CertificateRequired() map[string]bool {
 	mutual := c.TLS.ClientCAFile != "" || len(c.TLS.TrustedProxies) > 0
 	groups := map[string]bool{"console": mutual && c.Console.ClientCertificates == "required"}

@@ -71,7 +71,7 @@ func TestSyntaxErrorsNameFileAndLine(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"listen: [\n":          "line 2",
-		"a: 1\n---\nb: 2\n":    "single document",
+		"a: 1\n---\nb: 2\n":    "single YAML document",
 		"redis: \"\xff\"":      "UTF-8",
 		"- listen\n":           "want keys with values",
 		"---\n":                "want keys with values",

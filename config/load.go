@@ -22,12 +22,11 @@ import (
 	"spendhook/internal/invalid"
 )
 
-// Load returns the defaults, overridden by the YAML file at path (none when
-// empty), by the environment (as from os.Environ: delivery.jitter is
-// SPENDHOOK_DELIVERY_JITTER; lists are comma-separated)
-// and by overrides (key to text, as from flags), in this order. An empty text
-// means not set. One *invalid.Error has all problems, those of validate included.
-// Any other error is that of a file that cannot be read or parsed.
+// Load returns the settings. The YAML file at path overrides the defaults; "" means no file. The
+// environment, in the form of os.Environ, overrides the file: SPENDHOOK_DELIVERY_JITTER sets
+// delivery.jitter, and lists are comma-separated. overrides, texts by key, override the environment.
+// An empty text does not set anything. One *invalid.Error has all problems. Any other error means
+// that the file cannot be read or parsed.
 func Load(path string, environ []string, overrides map[string]string) (Config, error) {
 	return load(path, environ, overrides, false)
 }
@@ -49,12 +48,12 @@ func load(path string, environ []string, overrides map[string]string, daemon boo
 	l.secretFiles()
 	c.validate(&l.problems)
 	if daemon {
-		checker{&l.problems}.posture(&c)
+		checker{&l.problems}.mutualTLS(&c)
 	}
 	return c, l.problems.OrNil()
 }
 
-// loader writes to the settings by key and gathers what goes wrong.
+// loader sets settings by key and collects the problems.
 type loader struct {
 	settings map[string]setting
 	problems invalid.Error
@@ -82,7 +81,7 @@ func settings(c *Config) map[string]setting {
 		}
 	}
 	walk("", reflect.ValueOf(c).Elem())
-	found["redis"] = found["redis.url"] // an address alone, for short
+	found["redis"] = found["redis.url"] // "redis: URL" is short for redis.url
 	return found
 }
 
@@ -111,7 +110,7 @@ func (l *loader) file(path string) error {
 		return fmt.Errorf("read %s: %w", path, err)
 	}
 	if err := documents.Decode(&second); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read %s: want a single document", path)
+		return fmt.Errorf("read %s: want a single YAML document", path)
 	}
 	for _, root := range document.Content {
 		l.mapping("", root)
@@ -182,8 +181,7 @@ var commandVariables = map[string]bool{
 // whose name begins with spendhook.
 var ofService = regexp.MustCompile(`^SPENDHOOK_(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*)$`)
 
-// secretFiles reads the secrets that are given as the names of files, without the white space
-// around them.
+// secretFiles reads the secrets whose settings name a file. It removes white space around a secret.
 func (l *loader) secretFiles() {
 	for _, key := range []string{"redis.url", "storage.url", "egress.proxy_url"} {
 		file, s := l.settings[key+"_file"].String(), l.settings[key]
@@ -194,7 +192,7 @@ func (l *loader) secretFiles() {
 		text = bytes.TrimSpace(text)
 		switch {
 		case s.String() != s.tag.Get("default"):
-			l.problems.Add(key+"_file", "CONFLICT", "%s is set, too: want one of them", key)
+			l.problems.Add(key+"_file", "CONFLICT", "%s is set too: set only one of them", key)
 		case err != nil:
 			l.problems.Add(key+"_file", "INVALID", "%v", err)
 		case len(text) == 0:
@@ -230,7 +228,7 @@ func (l *loader) set(key, source string, n *yaml.Node) {
 	l.problems.Add(key, "INVALID", "%s: want %s%s", source, list, cmp.Or(wanted[t], "text"))
 }
 
-// wanted describes the values of a type.
+// wanted describes the valid values of a type.
 var wanted = map[reflect.Type]string{
 	durationType:                     "a duration with its unit, as in 1h30m or 7d",
 	reflect.TypeFor[netip.Prefix]():  "an address range, as in 10.0.0.0/8",
@@ -256,7 +254,7 @@ var (
 	daysOrWeeks  = regexp.MustCompile(`([0-9]*\.?[0-9]+)([dw])`)
 )
 
-// toHours writes days and weeks of durations as hours.
+// toHours rewrites days and weeks in durations as hours, for time.ParseDuration.
 func toHours(n *yaml.Node) {
 	n.Value = daysOrWeeks.ReplaceAllStringFunc(n.Value, func(part string) string {
 		hours, _ := strconv.ParseFloat(part[:len(part)-1], 64) // the pattern matches numbers only
@@ -281,7 +279,7 @@ func (l *loader) setText(key, source, text string) {
 
 func scalar(text string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: text} }
 
-// list parses a list. It returns a text if that fails.
+// list parses a list. It returns text that is no list as a scalar.
 func list(text string) *yaml.Node {
 	if !strings.HasPrefix(text, "[") {
 		text = "[" + text + "]"
@@ -306,5 +304,5 @@ func Changed(a, b *Config) []string {
 	return names
 }
 
-// Adopt copies the setting named key. It panics when there is none.
+// Adopt copies the setting named key. It panics for an unknown key.
 func Adopt(to, from *Config, key string) { settings(to)[key].Set(settings(from)[key].Value) }

@@ -35,7 +35,7 @@ func TestSecretsFromFiles(t *testing.T) {
 		"SPENDHOOK_STORAGE_URL_FILE=" + filepath.Join(dir, "none"), "SPENDHOOK_EGRESS_PROXY_URL_FILE=" + file("empty", "\n"),
 	}, nil)
 	wantProblems(t, err, []string{
-		"redis.url_file: redis.url is set, too",
+		"redis.url_file: redis.url is set too",
 		"storage.url_file: open ",
 		"egress.proxy_url_file: ",
 	})

@@ -24,7 +24,8 @@ const maxSchedule = 50
 var scope = regexp.MustCompile(`^([a-z]+:(read|write)|platform|operator)$`)
 
 // validate adds a problem for every setting that is invalid, contradicts another one, or
-// exposes the daemon. The files that settings name are read later, by their users.
+// exposes the daemon. Validation reads no file that a setting
+// names: the components that use the files read them.
 func (c *Config) validate(p *invalid.Error) {
 	v := checker{p}
 	v.tags(settings(c))
@@ -39,7 +40,7 @@ func (c *Config) validate(p *invalid.Error) {
 	v.tls(c)
 	v.egress(c)
 	if c.Encryption.Key != "" && c.Encryption.KeyFile != "" {
-		v.Add("encryption.key_file", "INVALID", "is given beside encryption.key: leave one of them out")
+		v.Add("encryption.key_file", "INVALID", "encryption.key is set too: set only one of them")
 	}
 }
 
@@ -82,7 +83,7 @@ func number(v reflect.Value) float64 {
 	return float64(v.Int())
 }
 
-// storage does not repeat the URL, because the URL may contain a password.
+// storage reports no part of the URL, because the URL may contain a password.
 func (v checker) storage(s Storage) {
 	if s.URL == "" {
 		return
@@ -124,9 +125,9 @@ func (v checker) auth(c *Config) {
 	a := c.Auth
 	switch {
 	case !a.Builtin && len(a.Issuers) == 0:
-		v.Add("auth.builtin", "INVALID", "no client could get a token: leave it on, or list trusted issuers in auth.issuers")
+		v.Add("auth.builtin", "INVALID", "no client could get a token: set it to true, or list trusted issuers in auth.issuers")
 	case !a.Builtin && c.Dev:
-		v.Add("auth.builtin", "INVALID", "dev prints a token of the built-in issuer: leave it on")
+		v.Add("auth.builtin", "INVALID", "dev prints a token of the built-in issuer: set it to true")
 	}
 	seen := map[string]bool{DefaultIssuer: a.Builtin, c.PublicURL: a.Builtin && c.PublicURL != ""}
 	for i, issuer := range a.Issuers {
@@ -139,7 +140,8 @@ func (v checker) auth(c *Config) {
 	}
 }
 
-// trusted requires TLS: the server of jwks_url decides which tokens are valid.
+// trusted checks an issuer. It requires TLS, because the server of jwks_url decides which tokens are
+// valid.
 func (v checker) trusted(key string, i trustedIssuer, dev bool) {
 	v.notEmpty(key+".issuer", i.Issuer)
 	if strings.Contains(i.Issuer, "|") || len(i.Issuer) > 500 { // stored keys have "|" between issuer and subject
@@ -218,26 +220,26 @@ func (v checker) tls(c *Config) {
 	}
 }
 
-// prefixes refuses address ranges that match nothing, and those that match every address unless
-// all are allowed.
-func (v checker) prefixes(key string, list []netip.Prefix, all bool, harm string) {
+// prefixes refuses address ranges that match nothing. Unless allowAll is set, it also refuses ranges
+// that match every address.
+func (v checker) prefixes(key string, list []netip.Prefix, allowAll bool, harm string) {
 	for i, prefix := range list {
 		key := fmt.Sprintf("%s[%d]", key, i)
 		switch {
 		case !prefix.IsValid() || prefix.Addr().Is4In6():
 			v.Add(key, "INVALID", "want a range such as 10.0.0.0/8 or fd00::/8")
-		case prefix.Bits() == 0 && !all:
+		case prefix.Bits() == 0 && !allowAll:
 			v.unsafe(key, "%v %s", prefix, harm)
 		}
 	}
 }
 
-// posture requires mutual TLS, or trusted proxies, outside dev.
-func (v checker) posture(c *Config) {
+// mutualTLS requires mutual TLS, or trusted proxies, outside dev.
+func (v checker) mutualTLS(c *Config) {
 	if c.Dev || len(c.TLS.TrustedProxies) > 0 {
 		return
 	}
-	const instead = "or name the proxies that end TLS in tls.trusted_proxies"
+	const instead = "or list the proxies that end TLS in tls.trusted_proxies"
 	switch {
 	case c.TLS.CertFile == "":
 		v.unsafe("tls", "there is no TLS: set tls.cert_file, tls.key_file and tls.client_ca_file, %s; to try it, start with --quickstart, which makes certificates, or with --dev", instead)
@@ -246,7 +248,7 @@ func (v checker) posture(c *Config) {
 	}
 }
 
-// egress does not repeat the URL of the proxy, because the URL may contain a password.
+// egress reports no part of the URL of the proxy, because the URL may contain a password.
 func (v checker) egress(c *Config) {
 	v.prefixes("egress.allow_cidrs", c.Egress.AllowCIDRs, c.Dev,
 		"lets every company call all internal addresses: list only the ranges that are needed")

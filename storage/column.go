@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Key is a UUID as the database holds it: 16 raw bytes.
+// Key is a UUID in the form of the database: 16 raw bytes.
 type Key uuid.UUID
 
 // Value returns the bytes that the database stores.
@@ -18,13 +18,13 @@ func (k Key) Value() (driver.Value, error) { return k[:], nil }
 func (k *Key) Scan(src any) error {
 	b, ok := src.([]byte)
 	if !ok || len(b) != len(k) {
-		return fmt.Errorf("a uuid is stored as %T", src)
+		return fmt.Errorf("read a uuid: want 16 bytes, got %T", src)
 	}
 	copy(k[:], b)
 	return nil
 }
 
-// Keys are UUIDs as the database holds them.
+// Keys converts UUIDs to the form of the database.
 func Keys(ids []uuid.UUID) []Key {
 	out := make([]Key, len(ids))
 	for i, id := range ids {
@@ -33,10 +33,10 @@ func Keys(ids []uuid.UUID) []Key {
 	return out
 }
 
-// Time is a time as the database holds it: milliseconds since 1970, in UTC.
+// Time is a time in the form of the database: milliseconds since 1970, in UTC.
 type Time struct{ time.Time }
 
-// At is t, to the millisecond.
+// At returns t in UTC, truncated to milliseconds.
 func At(t time.Time) Time { return Time{time.UnixMilli(t.UnixMilli()).UTC()} }
 
 // Value returns the number that the database stores.
@@ -46,13 +46,13 @@ func (t Time) Value() (driver.Value, error) { return t.UnixMilli(), nil }
 func (t *Time) Scan(src any) error {
 	ms, ok := src.(int64)
 	if !ok {
-		return fmt.Errorf("a time is stored as %T", src)
+		return fmt.Errorf("read a time: want an integer, got %T", src)
 	}
 	*t = At(time.UnixMilli(ms))
 	return nil
 }
 
-// Pointer is the time that a column keeps, nil for none.
+// Pointer returns the time of a column, or nil for NULL.
 func (t *Time) Pointer() *time.Time {
 	if t == nil {
 		return nil

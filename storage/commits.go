@@ -11,31 +11,30 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// maxWrites is the maximum of writes in one commit.
-const maxWrites = 64
+const maxWrites = 64 // in one commit
 
-// commits gathers the writes that come in while a commit of SQLite is under way
-// into the next one, so that concurrent writes share one sync of the disk.
+// commits collects the writes that arrive during a commit of SQLite. Up to maxWrites of them share
+// the next commit, and so one sync of the disk.
 type commits struct {
 	mu      sync.Mutex
 	waiting []*write
 	running bool
 }
 
-// write is a Write that waits for its commit.
+// write is a call of Write that waits for its commit.
 type write struct {
 	ctx      context.Context //nolint:containedctx // the context of the waiting caller
 	fn       func(context.Context, bun.Tx) error
 	err      error
-	panicked error         // the panic of fn, raised again in the caller
-	done     chan struct{} // closed when it has ended
+	panicked error         // the panic of fn, which is repeated in the goroutine of the caller
+	done     chan struct{} // closed after the commit or rollback
 }
 
 // writeInSharedCommit is Write for SQLite.
 func (db *DB) writeInSharedCommit(ctx context.Context, fn func(context.Context, bun.Tx) error) error {
 	w := &write{ctx: ctx, fn: fn, done: make(chan struct{})}
 	if db.commits.add(w) {
-		go db.commitAll() //nolint:contextcheck // it serves all waiting callers
+		go db.commitAll() //nolint:contextcheck // commitAll serves all waiting callers
 	}
 	select {
 	case <-w.done:
@@ -60,7 +59,7 @@ func (c *commits) add(w *write) (first bool) {
 	return first
 }
 
-// remove removes a write that has not begun, and reports whether it did so.
+// remove removes a write that has not started. It returns false if the write has started.
 func (c *commits) remove(w *write) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,7 +71,7 @@ func (c *commits) remove(w *write) bool {
 	return true
 }
 
-// next returns the writes of the next commit. It is empty when no write waits.
+// next removes and returns the writes of the next commit. It returns none when no write waits.
 func (c *commits) next() []*write {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,7 +85,7 @@ func (c *commits) next() []*write {
 func (db *DB) commitAll() {
 	for batch := db.commits.next(); len(batch) > 0; batch = db.commits.next() {
 		if len(batch) == 1 || db.commitBatch(batch) != nil {
-			for _, w := range batch { // one write may have failed the commit of all
+			for _, w := range batch { // one write may be the reason why the commit of all failed
 				w.panicked = nil
 				w.err = w.run(func() error { return db.transaction(w.ctx, w.fn) })
 			}

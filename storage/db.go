@@ -1,6 +1,6 @@
-// Package storage connects to the SQL database, migrates it and runs transactions. It tells
-// temporary errors from others, converts UUIDs and times to columns, and divides lists into pages.
-// The packages below it read and write the spend data, most of them one kind of objects.
+// Package storage connects to the SQL database, migrates it and runs transactions. It
+// distinguishes temporary errors, converts UUIDs and times to columns, and divides lists into pages.
+// The packages below it read and write the spend data.
 //
 // SQLite (the default) and PostgreSQL share one schema and one set of queries.
 package storage
@@ -29,12 +29,12 @@ type Options struct {
 	// CAFile, CertFile and KeyFile are for TLS to PostgreSQL (PEM).
 	CAFile, CertFile, KeyFile string
 	DataDir                   string // must exist
-	// MustExist refuses to make an SQLite database where there is none.
+	// MustExist makes Open fail if the SQLite file does not exist.
 	MustExist bool
 	// Timeout bounds every call, including the wait for a connection. 0 means 1.5 s.
 	Timeout time.Duration
 	// MaxConns bounds the connections that read (SQLite: one per CPU, at most
-	// 4, beside the one that writes) or all connections (PostgreSQL: 16).
+	// 4, besides the one that writes) or all connections (PostgreSQL: 16).
 	MaxConns int
 	// FullSync makes SQLite sync its log to disk at every commit. Without it a
 	// commit survives a crash of this process, kill -9 included. A crash of the
@@ -55,8 +55,8 @@ type DB struct {
 	commits        commits // of SQLite
 }
 
-// Open returns a DB without connecting to the database. It fails only for invalid options.
-// Call Migrate before any other method.
+// Open returns a DB without connecting to the database. It fails for invalid options, and for an
+// SQLite file that cannot be opened. Call Migrate before any other method.
 func Open(opts Options) (*DB, error) {
 	db := &DB{opts: withDefaults(opts)}
 	var err error
@@ -101,13 +101,13 @@ func (db *DB) Ping(ctx context.Context) error {
 
 func (db *DB) postgres() bool { return IsPostgres(db.writer) }
 
-// Query runs fn without a transaction, for a single statement that reads. op names
-// the operation in the error; sql.ErrNoRows becomes ErrNotFound.
+// Query runs fn without a transaction, for a single statement that reads. op names the operation in
+// the error. sql.ErrNoRows becomes ErrNotFound.
 func (db *DB) Query(ctx context.Context, op string, fn func(context.Context, bun.IDB) error) error {
 	return db.within(ctx, db.opts.Timeout, op, func(ctx context.Context) error { return fn(ctx, db.reader) })
 }
 
-// Snapshot is Query for several statements, which all see the same state of the data.
+// Snapshot is Query for several statements that read the same state of the data.
 func (db *DB) Snapshot(ctx context.Context, op string, fn func(context.Context, bun.IDB) error) error {
 	opts := &sql.TxOptions{ReadOnly: true}
 	if db.postgres() {
@@ -119,9 +119,9 @@ func (db *DB) Snapshot(ctx context.Context, op string, fn func(context.Context, 
 }
 
 // Write runs fn in a transaction, and runs it again after a serialization conflict: fn may
-// be called more than once. SQLite has one writer at a time, and concurrent writes share a
-// commit: fn may be a part of a transaction. When Write returns, fn's writes are committed,
-// or rolled back and an error is returned.
+// be called more than once. In SQLite, concurrent writes share a commit: the transaction may
+// include the writes of other callers. When Write returns nil, the writes of fn are committed.
+// When it returns an error, they are rolled back.
 func (db *DB) Write(ctx context.Context, op string, fn func(context.Context, bun.Tx) error) error {
 	write := db.writeInSharedCommit
 	if db.postgres() {
@@ -135,7 +135,7 @@ func (db *DB) WriteWithin(ctx context.Context, limit time.Duration, op string, f
 	return db.within(ctx, limit, op, func(ctx context.Context) error { return db.transaction(ctx, fn) })
 }
 
-// within calls fn with a time limit.
+// within calls fn with a time limit, and adds op to its error.
 func (db *DB) within(ctx context.Context, limit time.Duration, op string, fn func(context.Context) error) error {
 	if !db.migrated.Load() {
 		return failed(op, errNotMigrated)
@@ -146,15 +146,15 @@ func (db *DB) within(ctx context.Context, limit time.Duration, op string, fn fun
 }
 
 func (db *DB) transaction(ctx context.Context, fn func(context.Context, bun.Tx) error) error {
-	conn, err := db.writer.Conn(ctx) // the same for all tries, so that in SQLite only one goroutine waits for other processes
+	conn, err := db.writer.Conn(ctx) // one for all attempts, so that in SQLite only one goroutine waits for other processes
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // returns it to the pool
+	defer func() { _ = conn.Close() }() // returns the connection to the pool
 	return db.retryWhileBusy(ctx, func() error { return conn.RunInTx(ctx, nil, fn) })
 }
 
-// retryEvery is the interval at which waiting writers try again.
+// retryEvery is the interval between the attempts of a waiting writer.
 const retryEvery = time.Millisecond
 
 // retryWhileBusy repeats fn while it fails because of other writers, until ctx ends.
@@ -166,9 +166,9 @@ func (db *DB) retryWhileBusy(ctx context.Context, fn func() error) error {
 	}
 }
 
-// Locked makes a query of a writing transaction hold its rows until the transaction ends. With the
-// option "SKIP LOCKED", the query skips the rows that another transaction holds. SQLite needs no
-// locks: it admits one such transaction at a time.
+// Locked makes a query of a writing transaction lock its rows until the transaction ends. With the
+// option "SKIP LOCKED", the query skips rows that another transaction has locked. SQLite needs no row
+// locks, because it admits one writing transaction at a time.
 func Locked(q *bun.SelectQuery, option string) *bun.SelectQuery {
 	if IsPostgres(q) {
 		return q.For("UPDATE " + option)
@@ -176,8 +176,7 @@ func Locked(q *bun.SelectQuery, option string) *bun.SelectQuery {
 	return q
 }
 
-// IsPostgres reports whether a query or transaction is of PostgreSQL, and not of
-// SQLite.
+// IsPostgres reports whether a query or transaction runs on PostgreSQL. Otherwise it runs on SQLite.
 func IsPostgres(q interface{ Dialect() schema.Dialect }) bool {
 	return q.Dialect().Name() == dialect.PG
 }
@@ -200,7 +199,7 @@ func (db *DB) Analyze(ctx context.Context, tables ...string) error {
 		})
 		cancel()
 		if err != nil {
-			return failed("tidy "+table, err)
+			return failed("analyze "+table, err)
 		}
 	}
 	return nil

@@ -19,12 +19,11 @@ var (
 	// ErrUnavailable means that the database is unreachable, full or too slow.
 	// The same call may succeed later.
 	ErrUnavailable = errors.New("the database is unavailable")
-	// ErrNotFound means that the company has no object with that id. Another company may
-	// have one.
+	// ErrNotFound means that the company has no object with the id. Another company may have it.
 	ErrNotFound = errors.New("not found")
 )
 
-var errNotMigrated = fmt.Errorf("%w: it has not been migrated yet", ErrUnavailable)
+var errNotMigrated = fmt.Errorf("%w: its schema has not been migrated yet", ErrUnavailable)
 
 // failed adds op to an error, and maps the errors of the drivers to ErrUnavailable and
 // ErrNotFound.
@@ -69,14 +68,14 @@ func isUnavailable(err error) bool {
 	}
 }
 
-// postgresUnavailable goes by the classes of SQLSTATE: connection exceptions,
-// out of resources, operator intervention, system error, and a server that has
+// postgresUnavailable reports whether the SQLSTATE has one of the classes connection exception,
+// insufficient resources, operator intervention and system error, or says that the server has
 // become a read-only standby.
 func postgresUnavailable(code string) bool {
 	return code == "25006" || slices.Contains([]string{"08", "53", "57", "58"}, code[:min(2, len(code))])
 }
 
-// sqliteUnavailable goes by SQLite's primary result codes.
+// sqliteUnavailable checks the primary result code, which is the low byte of code.
 func sqliteUnavailable(code int) bool {
 	return slices.Contains([]int{
 		sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_INTERRUPT,

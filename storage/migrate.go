@@ -18,13 +18,11 @@ var migrations embed.FS
 
 const (
 	migrationTimeout = 10 * time.Minute
-	// createTimeout bounds the creation of the SQLite file.
-	createTimeout = time.Minute
+	createTimeout    = time.Minute // of the SQLite file
 )
 
-// Migrate brings the schema up to date and opens the DB for use. Any number
-// of processes may call it at once: one migrates, the others wait for it. It
-// may be called again after ErrUnavailable.
+// Migrate brings the schema up to date and opens the DB for use. If several processes call it at once,
+// one migrates and the others wait. After ErrUnavailable it may be called again.
 func (db *DB) Migrate(ctx context.Context) error {
 	limit := db.opts.Timeout
 	if !db.postgres() {
@@ -42,7 +40,7 @@ func (db *DB) Migrate(ctx context.Context) error {
 		return fmt.Errorf("migrate: %w", err)
 	}
 	if !db.postgres() {
-		locked, err := datadir.Lock(ctx, db.file("migrate.lock")) // while no other process migrates the file
+		locked, err := datadir.Lock(ctx, db.file("migrate.lock")) // one process at a time migrates the file
 		if err != nil {
 			return failed("migrate", err)
 		}
@@ -59,18 +57,18 @@ func (db *DB) Migrate(ctx context.Context) error {
 	return nil
 }
 
-// Outdated reports whether the schema needs a migration. It changes nothing, and works
-// before Migrate.
+// Outdated reports whether the schema needs a migration. It changes nothing. It may be called before
+// Migrate.
 func (db *DB) Outdated(ctx context.Context) (bool, error) {
 	if err := db.writer.PingContext(ctx); err != nil {
-		return false, failed("look at the schema", err)
+		return false, failed("read schema version", err)
 	}
 	p, err := db.provider()
 	if err != nil {
-		return false, fmt.Errorf("look at the schema: %w", err)
+		return false, fmt.Errorf("read schema version: %w", err)
 	}
 	outdated, err := p.HasPending(ctx)
-	return outdated, failed("look at the schema", err)
+	return outdated, failed("read schema version", err)
 }
 
 func (db *DB) provider() (*goose.Provider, error) {

@@ -24,13 +24,13 @@ const databaseFile = "spend.db"
 
 // openSQLite opens one connection for writes, so that writers queue in this process and not
 // in SQLite's busy handler, and a few for reads. A cached page of 4 KiB takes an allocation
-// of 8 KiB, so caches take twice their size. Statement journals are kept in memory: in files,
+// of 8 KiB, so a cache takes twice its cache_size. Statement journals are kept in memory: in files,
 // they took a third of the time of an import.
 func (db *DB) openSQLite() error {
 	if db.opts.DataDir == "" {
-		return fmt.Errorf("open storage: neither a URL nor a data directory")
+		return fmt.Errorf("open storage: want a URL or a data directory")
 	}
-	if err := db.claimFile(); err != nil {
+	if err := db.createFile(); err != nil {
 		return fmt.Errorf("open storage: %w", err)
 	}
 	w, err := sql.Open("sqlite", db.sqliteURL("busy_timeout(0)", "cache_size(-16384)", "temp_store(MEMORY)",
@@ -49,9 +49,9 @@ func (db *DB) openSQLite() error {
 	return nil
 }
 
-// claimFile creates the file with mode 0600, or refuses a file of another user. SQLite itself
-// would create a file that all users can read. SQLite's other files get the mode of this one.
-func (db *DB) claimFile() error {
+// createFile creates the file with mode 0600, because SQLite itself would create a file that all users
+// can read. It refuses a file of another user. SQLite gives its other files the mode of this one.
+func (db *DB) createFile() error {
 	flag := os.O_RDWR
 	if !db.opts.MustExist {
 		flag |= os.O_CREATE
@@ -110,13 +110,12 @@ func (db *DB) openPostgres() error {
 	}
 	cfg, err := pgx.ParseConfig(address)
 	if err != nil {
-		return fmt.Errorf("open storage: %w", err) // pgx leaves the password out
+		return fmt.Errorf("open storage: %w", err) // the error of pgx does not contain the password
 	}
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = db.opts.Timeout
 	}
-	// bun formats values into the SQL text, so a prepared statement would be used only once. This mode
-	// prepares none.
+	// bun formats values into the SQL text, so each statement is new. This mode prepares no statements.
 	cfg.DefaultQueryExecMode = pgx.QueryExecModeExec
 	pool := stdlib.OpenDB(*cfg)
 	pool.SetMaxOpenConns(db.opts.MaxConns)

@@ -13,8 +13,8 @@ const (
 	maxSize     = 100
 )
 
-// Page names one page of a list. Number counts from 0; Size 0 means 20, and
-// more than 100 means 100.
+// Page selects one page of a list. Number counts from 0. Size 0 means 20, and more than 100
+// means 100.
 type Page struct {
 	Number, Size int
 }
@@ -24,10 +24,10 @@ func (p Page) Limit() int {
 	return min(cmp.Or(p.Size, defaultSize), maxSize)
 }
 
-// Offset is how many rows come before the page.
+// Offset returns the number of rows before the page.
 func (p Page) Offset() int64 { return int64(p.Number) * int64(p.Limit()) }
 
-// Apply narrows q to the rows of the page.
+// Apply restricts q to the rows of the page.
 func (p Page) Apply(q *bun.SelectQuery) *bun.SelectQuery {
 	return q.Limit(int64(p.Limit())).Offset(p.Offset())
 }
@@ -41,8 +41,8 @@ func InCompany(q *bun.SelectQuery, company *uuid.UUID) *bun.SelectQuery {
 	return q.Where("company_uuid = ?", Key(*company))
 }
 
-// WhereEqual narrows q to the rows that have the value, in capitals, in the
-// column; "" does not narrow.
+// WhereEqual restricts q to the rows whose column equals the value in upper case. The value ""
+// does not restrict q.
 func WhereEqual(q *bun.SelectQuery, column, value string) *bun.SelectQuery {
 	if value == "" {
 		return q

@@ -11,8 +11,8 @@
 //	...
 //	for _, subscriber := range page.JSON200.Content {
 //
-// An answer other than 2xx is an *Error, so the member for the success is never nil
-// when the error is. Each operation has two methods: ListSubscribersWithResponse
+// An answer other than 2xx is an *Error. So if the error is nil, the field for the success, such as
+// JSON200, is set. Each operation has two methods: ListSubscribersWithResponse
 // decodes the answer, ListSubscribers leaves that to the caller, who closes the body.
 //
 // Events are sent as an array, with one result for each; see EventBatchResult.
@@ -30,7 +30,7 @@ import (
 // Options say how a client connects. The zero value sends no token.
 type Options struct {
 	// Token is sent with every request. Credentials get tokens instead, and renew
-	// them before they expire. Give one of both.
+	// them before they expire. Set one of the two.
 	Token       string
 	Credentials *Credentials
 
@@ -52,15 +52,15 @@ type Options struct {
 	Now func() time.Time
 }
 
-// New returns a client of the daemon at server, the base address, that is safe for
-// concurrent use. It connects with the first request only.
+// New returns a client of the daemon with the base address server. The client is safe for concurrent
+// use. It connects with its first request.
 //
-// A request that had no answer, or 502, 503 or 504, is tried again when that is safe:
+// A request without an answer, or with 502, 503 or 504, is retried when a retry is safe:
 // GET, HEAD, PUT, DELETE, and POST, which the client gives an Idempotency-Key unless it
-// has one. After 429 any request is tried again, since nothing was done. Waits double from 200 ms
-// to 10 s and are never shorter than Retry-After asks; the context ends them. A certificate
-// that one side refuses, or an address that speaks another protocol, is not tried again.
-// A DELETE that is tried again may be answered 404, since it had been carried out.
+// has one. After 429 any request is retried, since nothing was done. The waits double from 200 ms
+// to 10 s and are never shorter than Retry-After. The end of the context ends them. A request is not
+// retried if one side refuses the certificate of the other, or if the address speaks another protocol.
+// A retried DELETE may be answered 404, because an earlier attempt was carried out.
 func New(server string, o Options) (*ClientWithResponses, error) {
 	base, err := url.Parse(server)
 	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") {

@@ -18,7 +18,7 @@ const maxProblem = 1 << 20
 // Error is an error answer. Its fields come from the problem document or from the OAuth error.
 type Error struct {
 	Status    int    `json:"status"`
-	Code      string `json:"code"` // stable; HTTP_ERROR when the answer has none, as a proxy's
+	Code      string `json:"code"` // stable; HTTP_ERROR when the answer has no code, such as one of a proxy
 	Title     string `json:"title"`
 	Detail    string `json:"detail"`
 	RequestID string `json:"requestId"`
@@ -53,8 +53,8 @@ func newError(resp *http.Response, now time.Time) *Error {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxProblem))
 	if err == nil {
 		var refusal oauthError
-		_ = json.Unmarshal(text, e)        // a proxy answers with something else
-		_ = json.Unmarshal(text, &refusal) // and so does the token endpoint
+		_ = json.Unmarshal(text, e)        // the answer of a proxy may be no JSON
+		_ = json.Unmarshal(text, &refusal) // the form of the token endpoint
 		e.Code, e.Detail = cmp.Or(e.Code, refusal.Code), cmp.Or(e.Detail, refusal.Description)
 	}
 	if resp.StatusCode == http.StatusBadRequest && bytes.Contains(text, []byte("HTTP request to an HTTPS server")) {

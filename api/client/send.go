@@ -16,7 +16,7 @@ import (
 
 const (
 	keyHeader = "Idempotency-Key"
-	// maxAnswer bounds an answer in JSON, in bytes. The reader of a stream bounds it.
+	// maxAnswer bounds an answer in JSON, in bytes. The reader of a stream bounds the stream.
 	maxAnswer = 16 << 20
 )
 
@@ -31,8 +31,8 @@ type sender struct {
 	now      func() time.Time
 }
 
-// Do implements HttpRequestDoer. The caller closes the body of the answer. A token
-// that is refused is renewed once: nothing was done with it.
+// Do implements HttpRequestDoer. The caller closes the body of the answer. A
+// refused token is renewed once, since nothing was done with it.
 func (s *sender) Do(req *http.Request) (*http.Response, error) {
 	req.Header.Set("User-Agent", s.agent)
 	if req.Method == http.MethodPost && req.Header.Get(keyHeader) == "" {
@@ -84,7 +84,7 @@ func (s *sender) once(req *http.Request) (*http.Response, error) {
 		resp.Body = http.MaxBytesReader(nil, resp.Body, maxAnswer)
 	case mediaType != "application/x-ndjson" && resp.StatusCode != http.StatusNoContent:
 		resp.Body.Close()
-		return nil, &Error{Status: resp.StatusCode, Code: "HTTP_ERROR", Detail: "the answer is not of a Spendhook daemon; is the address right?"}
+		return nil, &Error{Status: resp.StatusCode, Code: "HTTP_ERROR", Detail: "the answer is not from a Spendhook daemon; check the address"}
 	}
 	return resp, nil
 }

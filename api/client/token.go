@@ -12,7 +12,7 @@ import (
 type Credentials struct {
 	ID     string
 	Secret string // "" for a client that authenticates by its certificate alone
-	Scope  string // separated by spaces; "" asks for all that the client has
+	Scope  string // separated by spaces; "" requests all scopes of the client
 
 	// Token is the token of an earlier run and is used first. Keep is called with each new
 	// token, by one goroutine at a time. Both are optional.
@@ -20,7 +20,7 @@ type Credentials struct {
 	Keep  func(Token)
 }
 
-// Token is an access token, and when it ends.
+// Token is an access token with its expiry.
 type Token struct {
 	Access  string    `json:"access"`
 	Expires time.Time `json:"expires"`
@@ -30,7 +30,7 @@ type Token struct {
 type tokenSource interface {
 	token(ctx context.Context) (string, error)
 	// renew discards the refused token, so that the next call of token gets another one.
-	// It returns false when no other token can be had.
+	// It returns false when there is no way to get another token.
 	renew(refused string) bool
 }
 
@@ -96,7 +96,7 @@ func (t *tokens) renew(refused string) bool {
 }
 
 func (t *tokens) issue(ctx context.Context) (Token, error) {
-	c, asked := t.credentials, t.now()
+	c, requested := t.credentials, t.now()
 	request := TokenRequest{}
 	if c.Scope != "" {
 		request.Scope = &c.Scope
@@ -105,7 +105,7 @@ func (t *tokens) issue(ctx context.Context) (Token, error) {
 		request.ClientID = &c.ID
 	}
 	answer, err := t.issuer.IssueTokenWithFormdataBodyWithResponse(ctx, request, func(_ context.Context, req *http.Request) error {
-		if c.Secret != "" { // each is encoded as in a form first (RFC 6749 section 2.3.1)
+		if c.Secret != "" { // id and secret are form-encoded first (RFC 6749 section 2.3.1)
 			req.SetBasicAuth(url.QueryEscape(c.ID), url.QueryEscape(c.Secret))
 		}
 		return nil
@@ -117,5 +117,5 @@ func (t *tokens) issue(ctx context.Context) (Token, error) {
 		return Token{}, errors.New("the token endpoint did not answer with a token")
 	}
 	lifetime := time.Duration(answer.JSON200.ExpiresIn) * time.Second
-	return Token{Access: answer.JSON200.AccessToken, Expires: asked.Add(lifetime)}, nil
+	return Token{Access: answer.JSON200.AccessToken, Expires: requested.Add(lifetime)}, nil
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Issuer is the "iss" of our own tokens.
+// Issuer is the "iss" of the tokens of the tests.
 const Issuer = "https://spendhook.test"
 
 // Home is the address that requests come from.

@@ -61,8 +61,8 @@ func (s *Store) Revoked(id string) bool { return id != "" && (*s.revoked.Load())
 // valid, and removes those that were deleted long ago. After an error the clients of the last
 // Sync stay revoked.
 func (s *Store) Sync(ctx context.Context) error {
-	alive := s.now().Add(-keys.TokenTTL - 2*keys.ClockSlack)
-	ids, err := s.revokedSince(ctx, alive)
+	expired := s.now().Add(-keys.TokenTTL - 2*keys.ClockSlack) // tokens issued before are expired
+	ids, err := s.revokedSince(ctx, expired)
 	if err != nil {
 		return err
 	}
@@ -71,17 +71,17 @@ func (s *Store) Sync(ctx context.Context) error {
 		revoked[id] = true
 	}
 	s.revoked.Store(&revoked)
-	return s.purge(ctx, alive.Add(-purgeSlack))
+	return s.purge(ctx, expired.Add(-purgeSlack))
 }
 
 // Registration describes a new client. A client with certificates must present one of them
 // to get a token.
 type Registration struct {
 	Name         string
-	Company      *uuid.UUID // nil ties it to none
+	Company      *uuid.UUID // nil: not tied to a company
 	Scopes       []string
-	Certificates []string // "x5t#S256" of those it may present
-	NoSecret     bool     // it authenticates by certificate only
+	Certificates []string // "x5t#S256" of the certificates that the client may present
+	NoSecret     bool     // the client authenticates by certificate only
 }
 
 func (r Registration) check() error {
@@ -90,7 +90,7 @@ func (r Registration) check() error {
 		problems.Add("name", "INVALID", "must be 1 to %d bytes of text", maxName)
 	}
 	if len(r.Scopes) == 0 {
-		problems.Add("scopes", "REQUIRED", "at least one is needed")
+		problems.Add("scopes", "REQUIRED", "must name at least one scope")
 	}
 	if err := auth.CheckScopes(r.Scopes); err != nil {
 		problems.Add("scopes", "INVALID", "%s", err)
@@ -104,15 +104,15 @@ func (r Registration) check() error {
 
 func checkCertificates(problems *invalid.Error, list []string, hasSecret bool) {
 	if len(list) > maxCertificates {
-		problems.Add("certificates", "TOO_MANY", "at most %d", maxCertificates)
+		problems.Add("certificates", "TOO_MANY", "must have at most %d certificates", maxCertificates)
 	}
-	for _, print := range list {
-		if !clientcert.IsThumbprint(print) {
+	for _, thumbprint := range list {
+		if !clientcert.IsThumbprint(thumbprint) {
 			problems.Add("certificates", "INVALID", "must be an x5t#S256 thumbprint, 43 characters of base64url")
 		}
 	}
 	if !hasSecret && len(list) == 0 {
-		problems.Add("certificates", "REQUIRED", "a client without a secret needs one")
+		problems.Add("certificates", "REQUIRED", "a client without a secret needs a certificate")
 	}
 }
 
@@ -123,7 +123,7 @@ func (s *Store) Create(ctx context.Context, r Registration) (client Client, secr
 		return client, "", err
 	}
 	id := make([]byte, 12)
-	_, _ = rand.Read(id) // never fails: it ends the program instead
+	_, _ = rand.Read(id) // never returns an error: a failure ends the program
 	now := storage.At(s.now())
 	client = Client{
 		ID: clientPrefix + hex.EncodeToString(id), Name: r.Name, Company: (*storage.Key)(r.Company),

@@ -15,9 +15,9 @@ type Client struct {
 
 	ID      string       `bun:"id,pk"`
 	Name    string       `bun:"name"`
-	Company *storage.Key `bun:"company_uuid"` // nil ties it to none
+	Company *storage.Key `bun:"company_uuid"` // nil: not tied to a company
 	Scopes  []string     `bun:"scopes"`
-	// Certificates are the "x5t#S256" of the certificates it may present.
+	// Certificates are the "x5t#S256" of the certificates that the client may present.
 	Certificates []string `bun:"certificates"`
 	// SecretHash is "" for a client that has no secret. OldSecretHash is the hash of the previous
 	// secret, which is valid until OldSecretUntil.
@@ -26,7 +26,7 @@ type Client struct {
 	OldSecretUntil storage.Time  `bun:"old_secret_until"`
 	CreatedAt      storage.Time  `bun:"created_at"`
 	UpdatedAt      storage.Time  `bun:"updated_at"`
-	RevokedAt      *storage.Time `bun:"revoked_at"` // since when it is disabled; nil: it is enabled
+	RevokedAt      *storage.Time `bun:"revoked_at"` // when the client was disabled; nil: enabled
 
 	Deleted bool `bun:"deleted"` // Get and List return no deleted client
 }

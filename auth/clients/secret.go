@@ -16,7 +16,7 @@ import (
 // The errors of Authenticate, beside storage.ErrUnavailable.
 var (
 	// ErrRefused means that the client is unknown or disabled, or that its credentials are
-	// wrong. The error does not tell which.
+	// wrong. The error does not say which.
 	ErrRefused = errors.New("the client is unknown, disabled, or its credentials are wrong")
 	// ErrBusy means that too many requests wait to be authenticated.
 	ErrBusy = errors.New("too many requests wait to be authenticated")
@@ -28,7 +28,7 @@ var (
 // time; the others wait.
 func (s *Store) Authenticate(ctx context.Context, id, secret, certificate string, from netip.Addr) (Client, error) {
 	if !clientID.MatchString(id) {
-		return Client{}, ErrRefused // the form of an id is no secret
+		return Client{}, ErrRefused // no need to hide that the id is malformed
 	}
 	end, err := s.turns.Take(ctx, from)
 	if err != nil {
@@ -52,7 +52,7 @@ func (s *Store) Authenticate(ctx context.Context, id, secret, certificate string
 // newSecret returns a client secret of 256 random bits and its stored hash.
 func newSecret() (secret, hash string) {
 	random := make([]byte, 32)
-	_, _ = rand.Read(random) // it never fails
+	_, _ = rand.Read(random) // never returns an error: a failure ends the program
 	secret = secretPrefix + base64.RawURLEncoding.EncodeToString(random)
 	return secret, hashSecret(secret)
 }

@@ -16,7 +16,7 @@ import (
 	"spendhook/storage"
 )
 
-// signingKey is an opened key (ECDSA P-256).
+// signingKey is a decrypted key (ECDSA P-256).
 type signingKey struct {
 	row             Key
 	private, public jwk.Key
@@ -43,7 +43,7 @@ func newSigningKey(ring *seal.Keyring, now time.Time) (*signingKey, error) {
 	return k, err
 }
 
-// openKey opens a key of the database.
+// openKey decrypts a key of the database.
 func openKey(ring *seal.Keyring, row Key) (*signingKey, error) {
 	der, err := ring.Open(row.Sealed, sealContext(row.ID))
 	if err != nil {
@@ -61,7 +61,7 @@ func openKey(ring *seal.Keyring, row Key) (*signingKey, error) {
 	return k, nil
 }
 
-// sealContext binds a sealed key to its place: it cannot be opened elsewhere.
+// sealContext binds an encrypted key to its id: with another id it cannot be decrypted.
 func sealContext(id string) string { return "token key " + id }
 
 func importKey(key *ecdsa.PrivateKey) (*signingKey, error) {
@@ -90,7 +90,7 @@ func parseKey(der []byte) (*ecdsa.PrivateKey, error) {
 	}
 	key, ok := parsed.(*ecdsa.PrivateKey)
 	if !ok || key.Curve != elliptic.P256() {
-		return nil, errors.New("is not an ECDSA P-256 key")
+		return nil, errors.New("not an ECDSA P-256 key")
 	}
 	return key, nil
 }

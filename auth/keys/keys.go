@@ -1,5 +1,5 @@
-// Package keys stores the keys that sign this deployment's access tokens, chooses the key
-// that signs, and rotates and revokes keys. Package auth builds and verifies the tokens.
+// Package keys stores the keys that sign the access tokens of this deployment. It chooses the key that
+// signs, and rotates and revokes keys. Package auth builds and verifies the tokens.
 package keys
 
 import (
@@ -28,13 +28,13 @@ import (
 type Options struct {
 	Store   Store         // the keys, shared by all replicas; required
 	Keyring *seal.Keyring // encrypts the keys; required
-	// Dir keeps the last known keys, sealed, for a start without the database.
+	// Dir keeps the last known keys, encrypted, for a start without the database.
 	Dir    string
 	Issuer string // the "iss" of the tokens
 
 	Now        func() time.Time      // nil means time.Now
 	Logger     *slog.Logger          // nil discards
-	Registerer prometheus.Registerer // for the age of the signing key; nil: not registered
+	Registerer prometheus.Registerer // of the metric; nil exports none
 }
 
 // Signer signs access tokens with keys (ECDSA P-256) that all replicas share through the
@@ -66,7 +66,7 @@ func Open(ctx context.Context, opts Options) (*Signer, error) {
 		localErr = k.use(rows)
 	}
 	if localErr != nil {
-		k.opts.Logger.Warn("the last known token keys cannot be used", "exception.message", localErr)
+		k.opts.Logger.Warn("load of the last known token keys failed", "exception.message", localErr)
 	}
 	if err := k.Sync(ctx); errors.Is(err, storage.ErrUnavailable) && localErr != nil {
 		return nil, localErr
@@ -126,7 +126,7 @@ func (k *Signer) Sync(ctx context.Context) error {
 	return k.follow(rows)
 }
 
-// follow replaces the known keys, and those of the data directory, by the database's.
+// follow replaces the known keys, and those in the data directory, by the rows of the database.
 func (k *Signer) follow(rows []Key) error {
 	if err := k.use(rows); err != nil {
 		return err
@@ -134,7 +134,7 @@ func (k *Signer) follow(rows []Key) error {
 	kept, err := readKeysFile(k.opts.Dir)
 	if err != nil || !slices.Equal(kept, rows) {
 		if err := writeKeysFile(k.opts.Dir, rows); err != nil {
-			return fmt.Errorf("keep the token keys: %w", err)
+			return fmt.Errorf("store the last known token keys: %w", err)
 		}
 	}
 	return nil
@@ -159,13 +159,13 @@ func (k *Signer) JWKS() ([]jwk.Key, error) {
 	return list, nil
 }
 
-// Info describes a signing key to its operator.
+// Info describes a signing key for an operator.
 type Info struct {
 	ID        string     `json:"id"`
 	State     string     `json:"state"` // next, signing or retired
 	CreatedAt time.Time  `json:"createdAt"`
 	SignsFrom time.Time  `json:"signsFrom"`
-	GoneAt    *time.Time `json:"goneAt,omitempty"` // nil while no other key follows
+	GoneAt    *time.Time `json:"goneAt,omitempty"` // nil while no key follows this one
 }
 
 // List describes the known keys, in the order in which they sign.
@@ -200,8 +200,8 @@ func (k *Signer) Rotate(ctx context.Context) error {
 	return k.Sync(ctx)
 }
 
-// Revoke removes a key. This replica refuses the key's tokens at once, the others within
-// SyncInterval. If the key was the signing one, another key signs from now on. A replica
+// Revoke removes a key. This replica refuses the tokens of the key at once. The other
+// replicas refuse them within SyncInterval. If the key was the signing one, another key signs from now on. A replica
 // that cannot reach the database still accepts the key. The error may be errNoKey or
 // storage.ErrUnavailable.
 func (k *Signer) Revoke(ctx context.Context, id string) error {
@@ -218,7 +218,7 @@ func (k *Signer) Revoke(ctx context.Context, id string) error {
 	return k.Sync(ctx)
 }
 
-// signingSince is the time since which the current key signs; now while no key is known.
+// signingSince returns the time since which the current key signs, or now while no key is known.
 func (k *Signer) signingSince() time.Time {
 	rows, now := k.known.Load().rows, k.opts.Now()
 	if len(rows) == 0 {
@@ -227,7 +227,7 @@ func (k *Signer) signingSince() time.Time {
 	return rows[signerAt(rows, now)].SignsFrom.Time
 }
 
-// errNoKeys says that a Signer has never reached the database.
+// errNoKeys means that the Signer has never reached the database.
 var errNoKeys = fmt.Errorf("%w: no token key is known yet", storage.ErrUnavailable)
 
 // Sign signs a token as JWT (ES256). The error wraps storage.ErrUnavailable while no key is known.
@@ -242,8 +242,8 @@ func (k *Signer) Sign(token jwt.Token) (string, error) {
 }
 
 // Lookup returns the public key (ES256) with the id, or nil for an unknown id. loaded is
-// false while no key is known: the key may then exist. Else only keys created since the last Sync
-// are unknown.
+// false while no key is known; then an unknown key may exist. Otherwise only keys that were created
+// since the last Sync are unknown.
 func (k *Signer) Lookup(id string) (key jwk.Key, loaded bool) {
 	set := k.known.Load()
 	i := slices.IndexFunc(set.rows, func(row Key) bool { return row.ID == id })

@@ -20,7 +20,7 @@ const (
 	ClockSlack = 5 * time.Minute
 
 	publishLead = 10 * time.Minute // twice as long as a JWKS may be cached
-	pruneSlack  = 24 * time.Hour   // a replica whose clock is ahead must not delete keys that others need
+	pruneSlack  = 24 * time.Hour   // so that a replica whose clock is ahead deletes no key that others need
 )
 
 // state is a state of a signing key.
@@ -35,14 +35,14 @@ const (
 )
 
 var (
-	// errKeyWaiting says that the last rotation has not taken effect yet.
+	// errKeyWaiting means that the last rotation has not taken effect yet.
 	errKeyWaiting = errors.New("the next key is already published and signs in at most ten minutes ('spendhook keys list')")
-	// errNoKey says that there is no key with an id.
-	errNoKey = errors.New("there is no token key with this id: 'spendhook keys list' shows the ids")
+	// errNoKey means that no key has the id.
+	errNoKey = errors.New("no token key has this id; 'spendhook keys list' shows the ids")
 )
 
-// signerAt is the index of the key that signs: the last one whose time has
-// come, or else the first. The keys are in the order in which they sign.
+// signerAt returns the index of the key that signs: the last key whose SignsFrom has passed, or else
+// the first key. The keys are in the order in which they sign.
 func signerAt(keys []Key, now time.Time) int {
 	for i, k := range slices.Backward(keys) {
 		if !k.SignsFrom.After(now) {
@@ -52,7 +52,7 @@ func signerAt(keys []Key, now time.Time) int {
 	return 0
 }
 
-// goneAt is when the last token of a key has expired; false for the last key.
+// goneAt returns when the last token of a key has expired; false for the last key.
 func goneAt(keys []Key, i int) (time.Time, bool) {
 	if i+1 >= len(keys) {
 		return time.Time{}, false
@@ -85,7 +85,7 @@ func prune(keys []Key, now time.Time) []Key {
 	return kept
 }
 
-// rotate adds next, which signs after publishLead. It adds one key in this time, so that the
+// rotate adds next, which signs after publishLead. Until then it adds no other key, so that the
 // number of keys is bounded.
 func rotate(keys []Key, next Key, now time.Time) ([]Key, error) {
 	if len(keys)-1 > signerAt(keys, now) {

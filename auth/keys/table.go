@@ -17,8 +17,7 @@ import (
 	"spendhook/storage"
 )
 
-// Key is a key that signs access tokens from SignsFrom until that of the
-// next key.
+// Key is a key that signs access tokens from its SignsFrom until the SignsFrom of the next key.
 type Key struct {
 	bun.BaseModel `bun:"table:token_keys,alias:k" json:"-"`
 
@@ -28,8 +27,8 @@ type Key struct {
 	SignsFrom storage.Time `bun:"signs_from" json:"signsFrom"`
 }
 
-// Store is where all replicas find the keys. Its methods return
-// storage.ErrUnavailable, wrapped, when it cannot be reached or is too slow.
+// Store keeps the keys that all replicas share. Its methods return storage.ErrUnavailable, wrapped,
+// when the store is unreachable or too slow.
 type Store interface {
 	// Read lists all keys in the order in which they sign.
 	Read(ctx context.Context) ([]Key, error)
@@ -60,7 +59,7 @@ func readKeys(ctx context.Context, db bun.IDB) (list []Key, err error) {
 func (t table) Change(ctx context.Context, decide func([]Key) ([]Key, error)) ([]Key, error) {
 	var list []Key
 	err := t.db.Write(ctx, "change token keys", func(ctx context.Context, tx bun.Tx) error {
-		if storage.IsPostgres(tx) { // SQLite admits one writing transaction at a time
+		if storage.IsPostgres(tx) { // not needed in SQLite, which admits one writing transaction at a time
 			if _, err := tx.ExecContext(ctx, "LOCK TABLE token_keys IN SHARE ROW EXCLUSIVE MODE"); err != nil {
 				return err
 			}

@@ -28,11 +28,11 @@ type Options struct {
 	Keys    *keys.Signer   // required
 	Clients *clients.Store // required
 	// Limiter bounds how many tokens a client is issued: 10 a second, 50 at
-	// once. Nil counts in this process alone.
+	// once. Nil means a limiter of this process alone.
 	Limiter *ratelimit.Limiter
 
 	Now        func() time.Time      // nil means time.Now
-	Registerer prometheus.Registerer // of the metrics; nil shows them nowhere
+	Registerer prometheus.Registerer // of the metrics; nil exports none
 }
 
 // Endpoint is the token endpoint. It is safe for concurrent use.
@@ -154,19 +154,19 @@ const (
 
 var codes = []Code{InvalidRequest, InvalidClient, InvalidScope, UnsupportedGrantType, TooManyTokens, Unavailable}
 
-// Error is why a token request gets no token.
+// Error is a refused token request.
 type Error struct {
 	Code        Code
-	Description string // has no part of the request
+	Description string // repeats no part of the request
 	// RetryAfter is the time after which a retry may succeed; 0 means never.
 	RetryAfter time.Duration
 	cause      error
 }
 
-// Error is the description.
+// Error returns the description.
 func (r *Error) Error() string { return r.Description }
 
-// Unwrap is the failure behind the refusal, nil when the request is at fault.
+// Unwrap returns the failure behind the refusal, or nil when the request is at fault.
 func (r *Error) Unwrap() error { return r.cause }
 
 func refuse(code Code, description string) *Error {

@@ -13,7 +13,7 @@ type Request struct {
 	Authorization []string   // the values of the header
 	Form          []byte     // the body
 	Certificate   string     // "x5t#S256" of the client certificate; "" when none was presented
-	Address       netip.Addr // of the client, for its turn and for the log
+	Address       netip.Addr // of the client; each address is served in turn
 }
 
 // maxParameters bounds the parameters of a form. Parsing 32 KiB of parameters costs a
@@ -21,10 +21,10 @@ type Request struct {
 // parameters.
 const maxParameters = 32
 
-// credentials are the client id, secret and parameters of a token request.
+// credentials are the client id, secret and scope of a token request.
 type credentials struct {
 	id, secret string
-	scope      string // space-separated; split once the client is known
+	scope      string // space-separated; split after the client is authenticated
 }
 
 // parseRequest reads a token request and makes all checks that need no client record.
@@ -50,8 +50,8 @@ func parseRequest(r Request) (credentials, *Error) {
 	return c, nil
 }
 
-// parseForm reads a form in which no parameter is there twice (RFC 6749 section
-// 3.2). Parameters without a value are left out, unknown ones are ignored.
+// parseForm reads a form. It refuses a repeated parameter (RFC 6749 section 3.2). The caller ignores
+// unknown parameters.
 func parseForm(body []byte) (url.Values, *Error) {
 	if bytes.Count(body, []byte("&")) >= maxParameters {
 		return nil, refuse(InvalidRequest, "The body has too many parameters.")

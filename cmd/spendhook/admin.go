@@ -27,7 +27,7 @@ type admin struct {
 	warnings func() []string // problems that do not make the daemon unready
 	registry *prometheus.Registry
 	profiles bool                         // whether profiles are served
-	reload   func() (reloaded, error)     // nil: not over this listener
+	reload   func() (reloaded, error)     // nil: this listener has no reload
 	unready  atomic.Pointer[func() error] // returns why the daemon itself is not ready
 }
 
@@ -37,7 +37,7 @@ func newAdmin(check func(context.Context) redisx.Status, warnings func() []strin
 	return a
 }
 
-func (a *admin) setUnready(why error) { a.unready.Store(new(func() error { return why })) }
+func (a *admin) setUnready(reason error) { a.unready.Store(new(func() error { return reason })) }
 
 func (a *admin) handler() http.Handler {
 	mux := http.NewServeMux()
@@ -74,7 +74,7 @@ func (a *admin) routes() map[string]http.Handler {
 	if a.reload != nil {
 		routes["POST /-/reload"] = http.HandlerFunc(a.reloadSettings)
 	}
-	if a.profiles { // not cmdline: a flag may hold the password of Redis
+	if a.profiles { // without cmdline, because a flag may contain the password of Redis
 		routes["GET /debug/pprof/"] = http.HandlerFunc(pprof.Index)
 		routes["GET /debug/pprof/profile"] = http.HandlerFunc(pprof.Profile)
 		routes["GET /debug/pprof/symbol"] = http.HandlerFunc(pprof.Symbol)
@@ -85,7 +85,7 @@ func (a *admin) routes() map[string]http.Handler {
 
 // reloadSettings handles POST /-/reload.
 func (a *admin) reloadSettings(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("Origin") != "" { // a browser sends it for a page
+	if r.Header.Get("Origin") != "" { // a browser adds this header to the requests of a page
 		http.Error(w, "a web page may not reload the settings", http.StatusForbidden)
 		return
 	}
@@ -125,8 +125,8 @@ type readiness struct {
 func (a *admin) readyz(w http.ResponseWriter, r *http.Request) {
 	status := a.check(r.Context())
 	answer := readiness{Problems: status.Problems, Warnings: slices.Concat(status.Down, status.Warnings, a.warnings())}
-	if why := (*a.unready.Load())(); why != nil {
-		answer.Problems = append(answer.Problems, why.Error())
+	if reason := (*a.unready.Load())(); reason != nil {
+		answer.Problems = append(answer.Problems, reason.Error())
 	}
 	answer.Ready = len(answer.Problems) == 0
 	w.Header().Set("Cache-Control", "no-store")

@@ -97,7 +97,7 @@ func TestRedisWatch(t *testing.T) {
 		status = s
 		w.sample(t.Context())
 	}
-	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "Redis does not answer") || !strings.Contains(got, "no problem any more") {
+	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "Redis does not answer") || !strings.Contains(got, "no problems left") {
 		t.Errorf("logged:\n%s", got)
 	}
 	one := redisx.Status{Down: []string{"a:1: Redis does not answer"}}
@@ -106,7 +106,7 @@ func TestRedisWatch(t *testing.T) {
 		status = s
 		w.sample(t.Context())
 	}
-	if got := log.String(); strings.Count(got, "a:1: ") != 1 || strings.Count(got, "b:1: ") != 1 || strings.Count(got, "no problem any more") != 2 {
+	if got := log.String(); strings.Count(got, "a:1: ") != 1 || strings.Count(got, "b:1: ") != 1 || strings.Count(got, "no problems left") != 2 {
 		t.Errorf("logged:\n%s", got)
 	}
 	server := httptest.NewServer(newAdmin(nil, nil, reg).handler())

@@ -42,20 +42,20 @@ func (f configFlags) record(ctx context.Context, term *stdio, e audit.Entry) (er
 		defer func() { err = errors.Join(err, r.Close()) }()
 		opts.Client = r.Client()
 	}
-	l := audit.Open(opts) //nolint:contextcheck // it ends with Close
+	l := audit.Open(opts) //nolint:contextcheck // Close stops its background work
 	defer l.Close()
 	e.Actor, e.Address = systemUser()
 	e.Outcome = cmp.Or(e.Outcome, audit.Success)
-	l.Record(e) //nolint:contextcheck // the entry is kept whatever ends the command
+	l.Record(e) //nolint:contextcheck // an interrupted command still writes the entry
 	return nil
 }
 
-// systemUser names the operating system's user and host that run this command.
-func systemUser() (actor audit.Actor, machine string) {
+// systemUser returns the user of the operating system and the host that run this command.
+func systemUser() (actor audit.Actor, host string) {
 	actor = audit.Actor{Kind: audit.CommandLine, Subject: "uid " + strconv.Itoa(os.Getuid())}
 	if u, err := user.Current(); err == nil {
 		actor.Subject = u.Username
 	}
-	machine, _ = os.Hostname()
-	return actor, machine
+	host, _ = os.Hostname()
+	return actor, host
 }

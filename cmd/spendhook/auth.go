@@ -33,7 +33,8 @@ func openKeys(ctx context.Context, cfg *config.Config, store *storage.DB, ring *
 	})
 }
 
-// openAuth also works while the database is unavailable: it then uses the keys of the data
+// openAuth opens the verifier of access tokens and, for the built-in issuer, the signing keys, the
+// clients and the token endpoint. While the database is unavailable, it uses the keys in the data
 // directory.
 func (d *daemon) openAuth(ctx context.Context) (err error) {
 	options := auth.VerifierOptions{Logger: d.log, Registerer: d.registry}
@@ -61,8 +62,8 @@ func (d *daemon) openAuth(ctx context.Context) (err error) {
 	return nil
 }
 
-// followAuth syncs keys and clients with the database until ctx ends. databaseWatch logs that
-// the database is unavailable.
+// followAuth syncs keys and clients with the database until ctx ends. It does not log that the
+// database is unavailable: databaseWatch does.
 func (d *daemon) followAuth(ctx context.Context) {
 	failing := false
 	for wait := time.Duration(0); pause.For(ctx, wait); wait = keys.SyncInterval {
@@ -77,8 +78,8 @@ func (d *daemon) followAuth(ctx context.Context) {
 	}
 }
 
-// openTokenKeys opens the database and the keys that sign access tokens, for a command beside the
-// daemon. The caller closes the database.
+// openTokenKeys opens the database and the keys that sign access tokens, for a command that runs
+// beside the daemon. The caller closes the database.
 func (f configFlags) openTokenKeys(ctx context.Context) (*storage.DB, *keys.Signer, error) {
 	cfg, err := f.settings()
 	if err != nil {
@@ -117,7 +118,7 @@ func (c *tokenCmd) Run(ctx context.Context, term *stdio) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = store.Close() }() // what was written is committed
+	defer func() { _ = store.Close() }() // all writes are committed
 	grant := auth.Grant{Subject: c.Subject, Company: c.Company, Scopes: strings.Fields(c.Scope), TTL: c.TTL}
 	token, err := auth.Mint(signer, grant, time.Now())
 	if err != nil {

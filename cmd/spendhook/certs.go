@@ -25,7 +25,7 @@ type certsDevCmd struct {
 	Host []string `default:"localhost,127.0.0.1,::1" help:"DNS names and IP addresses of the server."`
 }
 
-// Validate checks what kong cannot check.
+// Validate rejects an empty host.
 func (c *certsDevCmd) Validate() error {
 	if len(c.Host) == 0 || slices.Contains(c.Host, "") {
 		return errors.New("--host must not be empty")
@@ -33,8 +33,7 @@ func (c *certsDevCmd) Validate() error {
 	return nil
 }
 
-// devCertLife is the lifetime of the certificates.
-const devCertLife = 90 * 24 * time.Hour
+const devCertLifetime = 90 * 24 * time.Hour
 
 // Run writes the files and prints how to use them. It does not store the CA's key: nothing
 // more can be signed with this CA, and a second run makes another CA.
@@ -59,17 +58,17 @@ spendhook serve --listen 127.0.0.1:8443 --tls-cert %[2]s --tls-key %[3]s --clien
 curl -sS --cacert %[1]s --cert %[4]s --key %[5]s -H "Authorization: Bearer $TOKEN" https://%[6]s/api/v1/subscribers
 `
 
-// renew creates the files, or keeps existing ones that are good.
+// renew creates the files, or keeps valid ones.
 func (c *certsDevCmd) renew(now time.Time) error {
-	if c.good(now) {
+	if c.valid(now) {
 		return nil
 	}
 	return c.write(now)
 }
 
-// good reports whether both certificates match their keys, are signed by the CA and valid for
-// another day, and whether the server certificate has all hosts.
-func (c *certsDevCmd) good(now time.Time) bool {
+// valid reports whether both certificates match their keys, are signed by the CA and are valid for
+// another day. The server certificate must also have all hosts.
+func (c *certsDevCmd) valid(now time.Time) bool {
 	pool, err := clienttls.ReadCAs(c.path("ca.pem"))
 	if err != nil {
 		return false
@@ -91,7 +90,7 @@ func (c *certsDevCmd) good(now time.Time) bool {
 }
 
 func (c *certsDevCmd) write(now time.Time) error {
-	from, to := now.Add(-time.Minute), now.Add(devCertLife) // a minute earlier, because clocks differ
+	from, to := now.Add(-time.Minute), now.Add(devCertLifetime) // valid from a minute ago, because clocks differ
 	ca, err := devca.New("spendhook dev CA", from, to)
 	if err != nil {
 		return err

@@ -11,17 +11,17 @@ import (
 // runs them in reverse order.
 type cleanups []func(context.Context) error
 
-func (c *cleanups) add(what string, undo func(context.Context) error) {
+func (c *cleanups) add(name string, undo func(context.Context) error) {
 	*c = append(*c, func(ctx context.Context) error {
 		if err := undo(ctx); err != nil {
-			return fmt.Errorf("stop %s: %w", what, err)
+			return fmt.Errorf("stop %s: %w", name, err)
 		}
 		return nil
 	})
 }
 
-// call adds a step that does not fail.
-func (c *cleanups) call(undo func(context.Context)) {
+// addFunc adds a step that does not fail.
+func (c *cleanups) addFunc(undo func(context.Context)) {
 	*c = append(*c, func(ctx context.Context) error {
 		undo(ctx)
 		return nil

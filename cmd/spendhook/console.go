@@ -27,7 +27,7 @@ type consoleCmd struct {
 	Browser      bool          `name:"open" help:"Open the link in the browser of this machine."`
 }
 
-// Run prints a link into the web console, which opens one session within a minute.
+// Run prints a link into the web console. The link opens one session and is valid for a minute.
 func (c *consoleCmd) Run(ctx context.Context, term *stdio) error {
 	api, err := c.Open(term)
 	if err != nil {
@@ -56,7 +56,7 @@ func (c *consoleCmd) Run(ctx context.Context, term *stdio) error {
 // openBrowser opens a URL that the daemon returned in the system's browser.
 func openBrowser(ctx context.Context, url string) error {
 	if !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://") {
-		return fmt.Errorf("not the address of a page: %q", url)
+		return fmt.Errorf("the link is no http or https URL: %q", url)
 	}
 	name, args := "xdg-open", []string{url}
 	switch runtime.GOOS {
@@ -65,8 +65,8 @@ func openBrowser(ctx context.Context, url string) error {
 	case "windows":
 		name, args = "rundll32", []string{"url.dll,FileProtocolHandler", url}
 	}
-	if err := exec.CommandContext(ctx, name, args...).Run(); err != nil { //nolint:gosec // no shell is between
-		return fmt.Errorf("open the browser (open the link above yourself): %w", err)
+	if err := exec.CommandContext(ctx, name, args...).Run(); err != nil { //nolint:gosec // no shell interprets the URL
+		return fmt.Errorf("open the browser: %w; open the link above by hand", err)
 	}
 	return nil
 }
@@ -74,7 +74,7 @@ func openBrowser(ctx context.Context, url string) error {
 // webConsole is the handler of the web console.
 func (d *daemon) webConsole() (http.Handler, error) {
 	return console.New(console.Options{
-		Sessions: d.sessions, Subscribers: d.subscribers, Health: d.health, Registry: d.copies, Events: d.events, Catalogue: d.catalogue, EventTypes: d.eventTypes,
+		Sessions: d.sessions, Subscribers: d.subscribers, Health: d.health, Registry: d.subscriberRegistry, Events: d.events, Catalogue: d.catalogue, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries, Redelivery: d.dispatcher.Redelivery, Inspector: d.inspector, Dispatcher: d.dispatcher, Traffic: d.traffic, Tail: d.tail,
 		CardJobs: d.cards, System: &systemStatus{daemon: d, since: time.Now()}, Audit: d.audit,
 		Revoked: d.verifier.Revoked, CertificateRequired: d.cfg.CertificateRequired()["console"], Peers: d.peers, Limiter: d.limiter,
@@ -82,7 +82,7 @@ func (d *daemon) webConsole() (http.Handler, error) {
 	})
 }
 
-// developerLink is a console link for the developer that started the daemon with --dev.
+// developerLink creates a console link for the developer who started the daemon with --dev.
 func (d *daemon) developerLink(ctx context.Context) (string, error) {
 	link, err := d.sessions.CreateLink(ctx, session.Grant{
 		Company: &developerCompany, Scopes: developerScopes, Lifetime: session.MaxLifetime, Asker: session.Asker{Subject: "developer"},
@@ -90,14 +90,14 @@ func (d *daemon) developerLink(ctx context.Context) (string, error) {
 	return d.publicURL() + "/console/open?link=" + link.Secret, err
 }
 
-// systemStatus provides the status of the daemon's parts for the console.
+// systemStatus provides the status of the daemon's components for the console.
 type systemStatus struct {
 	*daemon
 
 	since time.Time
 }
 
-// Status reads the running replicas from Redis, and the rest from the daemon's watches.
+// Status reads the running replicas from Redis. The rest comes from the daemon's watches.
 func (s *systemStatus) Status(ctx context.Context) (console.Status, error) {
 	redis := s.redis.Check(ctx)
 	memory := s.memory.Fullest()
@@ -114,7 +114,7 @@ func (s *systemStatus) Status(ctx context.Context) (console.Status, error) {
 	for _, r := range formats.Readers {
 		status.Replicas = append(status.Replicas, r.Replica)
 	}
-	of := formats.Partitions[:]
-	status.Formats = fmt.Sprintf("%d in format %s", len(of), formatRange(slices.Min(of), slices.Max(of)))
+	partitions := formats.Partitions[:]
+	status.Formats = fmt.Sprintf("%d in format %s", len(partitions), formatRange(slices.Min(partitions), slices.Max(partitions)))
 	return status, nil
 }

@@ -54,55 +54,55 @@ import (
 	"spendhook/subscribers/registry"
 )
 
-// daemon has the parts of a running daemon. start opens them step by step, and each step adds its
-// cleanup.
+// daemon holds the components of a running daemon. start opens them step by step, and each step
+// adds its cleanup.
 type daemon struct {
 	cfg         *config.Config
 	load        func() (*config.Config, error) // reads the settings again
 	log         *slog.Logger
-	level       *slog.LevelVar // of log
+	level       *slog.LevelVar // the level of log
 	allowMemory bool           // an in-memory Redis may replace the embedded one
 
-	stop         cleanups
-	reloading    sync.Mutex
-	running      atomic.Pointer[config.Config] // the settings, with those of reloads; nil during the start
-	tracing      *tracing.Tracing              // nil while it is off
-	egress       *egress.Guard
-	limits       *api.Limits
-	tlsFiles     *servertls.Files
-	peers        *peer.Resolver
-	replica      string // the id
-	keyring      *seal.Keyring
-	registry     *prometheus.Registry
-	storage      *storage.DB
-	cards        *cards.Store
-	database     *databaseWatch
-	redis        *redisx.Redis
-	memory       *redismemory.Watch
-	limiter      *ratelimit.Limiter
-	admin        *admin
-	catalogue    *eventtype.Catalogue
-	eventTypes   *eventtype.Store
-	events       *history.Reader
-	operational  *operational.Store
-	subscribers  *subscribers.Store
-	certificates *certificate.Store
-	health       *health.Store // of subscribers
-	dispatcher   *dispatcher.Dispatcher
-	inspector    *inspect.Inspector
-	feed         *feed.Reader
-	copies       *registry.Registry // of subscribers, in memory
-	publisher    *publish.Publisher
-	verifier     *auth.Verifier
-	keys         *keys.Signer // nil without the built-in issuer, as tokens is
-	tokens       *tokens.Endpoint
-	clients      *clients.Store
-	cardJobs     *cardjobs.Runner
-	audit        *audit.Log
-	sessions     *session.Store // of the console
-	traffic      *traffic.Store
-	counter      *traffic.Counter
-	tail         *tail.Tail
+	stop               cleanups
+	reloading          sync.Mutex
+	running            atomic.Pointer[config.Config] // the settings, with those of reloads; nil during the start
+	tracing            *tracing.Tracing              // nil while it is off
+	egress             *egress.Guard
+	limits             *api.Limits
+	tlsFiles           *servertls.Files
+	peers              *peer.Resolver
+	replica            string // the id
+	keyring            *seal.Keyring
+	registry           *prometheus.Registry
+	storage            *storage.DB
+	cards              *cards.Store
+	database           *databaseWatch
+	redis              *redisx.Redis
+	memory             *redismemory.Watch
+	limiter            *ratelimit.Limiter
+	admin              *admin
+	catalogue          *eventtype.Catalogue
+	eventTypes         *eventtype.Store
+	events             *history.Reader
+	operational        *operational.Store
+	subscribers        *subscribers.Store
+	certificates       *certificate.Store
+	health             *health.Store // of subscribers
+	dispatcher         *dispatcher.Dispatcher
+	inspector          *inspect.Inspector
+	feed               *feed.Reader
+	subscriberRegistry *registry.Registry // in memory
+	publisher          *publish.Publisher
+	verifier           *auth.Verifier
+	keys               *keys.Signer // nil without the built-in issuer, as tokens and clients are
+	tokens             *tokens.Endpoint
+	clients            *clients.Store
+	cardJobs           *cardjobs.Runner
+	audit              *audit.Log
+	sessions           *session.Store // of the console
+	traffic            *traffic.Store
+	counter            *traffic.Counter
+	tail               *tail.Tail
 
 	scheduler             atomic.Pointer[dispatcher.Dispatcher] // dispatcher, for metrics; nil until it is open
 	connections           *connlimit.Metrics
@@ -152,14 +152,14 @@ func (d *daemon) openDataDir(context.Context) (err error) {
 	return nil
 }
 
-// openTracing runs early, so that tracing is closed after everything that has spans.
+// openTracing runs early, so that tracing is closed after the components that create spans.
 func (d *daemon) openTracing(ctx context.Context) (err error) {
 	d.tracing, err = tracing.Open(ctx, tracing.Options{Version: readBuild().Version, Instance: d.replica, Logger: d.log})
 	d.stop.add("tracing", d.tracing.Close)
 	return err
 }
 
-// openDatabase does not need a reachable database, since deliveries do not use it.
+// openDatabase succeeds while the database is unreachable, since deliveries do not use it.
 func (d *daemon) openDatabase(ctx context.Context) (err error) {
 	if d.storage, err = storage.Open(storageOptions(d.cfg, d.log)); err != nil {
 		return err
@@ -216,7 +216,7 @@ func (d *daemon) openAdmin(ctx context.Context) error {
 }
 
 // reports returns whether this replica exports the metrics of shared state. Only the owner of
-// partition 0 does, so that the sum over all replicas is right.
+// partition 0 exports them, so that the sum over all replicas is correct.
 func (d *daemon) reports() bool {
 	scheduler := d.scheduler.Load()
 	return scheduler != nil && slices.Contains(scheduler.Queue.Owned(), 0)
@@ -230,15 +230,15 @@ func (d *daemon) background(ctx context.Context, work func(context.Context)) {
 		defer close(done)
 		work(ctx)
 	}()
-	d.stop.call(func(context.Context) {
+	d.stop.addFunc(func(context.Context) {
 		cancel()
 		<-done
 	})
 }
 
 // awaitRedis waits until Redis is up and accepts writes, so that daemon and Redis can be
-// started together. In a Cluster it waits only for the shard of the key sh:keys, with the check
-// values of the encryption keys. /readyz and the log show the reason meanwhile.
+// started together. In a Cluster it waits only for the shard of the key sh:keys, which holds the
+// test values of the encryption keys. Meanwhile /readyz and the log show the reason.
 func (d *daemon) awaitRedis(ctx context.Context) error {
 	for logged := false; ; logged = true {
 		err := d.redis.TryWrite(ctx)
@@ -264,8 +264,8 @@ func (d *daemon) awaitRedis(ctx context.Context) error {
 	return keycheck.Verify(ctx, d.redis.Client(), d.keyring)
 }
 
-// awaitDatabase waits up to 2 s for the first contact with the database, so that the first
-// request can use it. It returns no error when the database is unavailable.
+// awaitDatabase waits up to 2 s for the first check of the database, so that the first request
+// can use the database. It returns no error when the database is unavailable.
 func (d *daemon) awaitDatabase(ctx context.Context) error {
 	timer := time.NewTimer(2 * time.Second)
 	defer timer.Stop()

@@ -31,18 +31,14 @@ var developerCompany = uuid.MustParse("de7e109e-0000-4000-8000-000000000001")
 
 const demoName = "Demo receiver"
 
-func (d *daemon) developerToken() (string, error) {
-	return auth.Mint(d.keys, auth.Grant{
-		Subject: "developer", Company: &developerCompany, TTL: 24 * time.Hour, Scopes: developerScopes,
-	}, time.Now())
-}
-
-// firstDeveloperToken waits up to 30 s for the database: on a first start no token can be signed before.
-func (d *daemon) firstDeveloperToken(ctx context.Context) (token string, err error) {
+// developerToken waits up to 30 s for the database, because a first start has no signing key until
+// the database is reachable.
+func (d *daemon) developerToken(ctx context.Context) (token string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
+	grant := auth.Grant{Subject: "developer", Company: &developerCompany, TTL: 24 * time.Hour, Scopes: developerScopes}
 	err = pause.Until(ctx, 100*time.Millisecond, func() error {
-		token, err = d.developerToken()
+		token, err = auth.Mint(d.keys, grant, time.Now())
 		return err
 	}, func(error) { _ = d.keys.Sync(ctx) })
 	return token, err
@@ -50,7 +46,7 @@ func (d *daemon) firstDeveloperToken(ctx context.Context) (token string, err err
 
 var developerScopes = append([]string{auth.ScopeOperator}, companyScopes...)
 
-// companyScopes are all that a client of one company may have.
+// companyScopes are all scopes that a client of one company may have.
 var companyScopes = slices.DeleteFunc(auth.KnownScopes(), func(scope string) bool {
 	return scope == auth.ScopePlatform || scope == auth.ScopeOperator
 })
@@ -71,7 +67,7 @@ func (d *daemon) demo(ctx context.Context, s *show, token string) (err error) {
 			fmt.Fprintf(out, "  POST %d   %-29s %s   signature %s\n", e.Answered, typeOf(e.Body), e.ID, verification(e.Verified))
 		}
 	}
-	var arrived bytes.Buffer // what the receiver prints until the demo prints it
+	var arrived bytes.Buffer // the output of the receiver until the events are printed
 	r := &receiver{status: http.StatusNoContent, print: printTo(&arrived)}
 	address, err := d.listen(ctx, "127.0.0.1:0", service{name: "demo receiver", handler: r, answer: answerTimeout})
 	if err != nil {
@@ -96,13 +92,13 @@ func (d *daemon) demo(ctx context.Context, s *show, token string) (err error) {
 			return result.Err
 		}
 		fmt.Fprintf(s.out, "  %s   %-29s %s\n", result.Status, batch[i].Type, result.ID)
-		list, err := d.attempted(ctx, events.Ref{Company: developerCompany, ID: result.ID})
+		list, err := d.awaitFirstAttempts(ctx, events.Ref{Company: developerCompany, ID: result.ID})
 		if err != nil {
 			return err
 		}
 		sent = append(sent, list...)
 	}
-	r.mu.Lock() // the receiver prints its next line after these
+	r.mu.Lock() // the receiver waits until the lines below are printed
 	defer r.mu.Unlock()
 	r.print = printTo(s.out)
 	fmt.Fprintf(s.out, "%s\nTheir deliveries\n", &arrived)
@@ -117,7 +113,7 @@ func (d *daemon) demo(ctx context.Context, s *show, token string) (err error) {
 
 // demoSubscriber finds or creates the demo's subscriber, and sets its URL to the current port.
 func (d *daemon) demoSubscriber(ctx context.Context, url string) (subscribers.Subscriber, error) {
-	found, _, err := d.copies.List(ctx, registry.Filter{Company: &developerCompany, Name: demoName})
+	found, _, err := d.subscriberRegistry.List(ctx, registry.Filter{Company: &developerCompany, Name: demoName})
 	if err != nil {
 		return subscribers.Subscriber{}, err
 	}
@@ -147,8 +143,8 @@ func demoEvents(now time.Time) []events.Event {
 	return list
 }
 
-// attempted waits until the outcome of every first attempt is recorded.
-func (d *daemon) attempted(ctx context.Context, ref events.Ref) ([]delivery.Delivery, error) {
+// awaitFirstAttempts waits until the outcome of every first attempt is recorded.
+func (d *daemon) awaitFirstAttempts(ctx context.Context, ref events.Ref) ([]delivery.Delivery, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	for {
@@ -183,8 +179,8 @@ func (c *demoDataCmd) Run(term *stdio) error {
 	})
 }
 
-// loadDemoData imports spend data for the developer's company, unless the company has some:
-// later changes stay. The data fits into one transaction of an import.
+// loadDemoData imports spend data for the developer's company. If the company has locations, it
+// imports nothing, so that later changes are kept. The data fits into one transaction of an import.
 func (d *daemon) loadDemoData(ctx context.Context) error {
 	_, total, err := locations.New(d.storage).List(ctx, locations.Filter{Company: &developerCompany})
 	if err != nil || total > 0 {

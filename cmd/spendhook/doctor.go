@@ -38,14 +38,14 @@ type doctorCmd struct {
 }
 
 const (
-	slowDatabase = time.Second          // to connect and to read the schema version
+	slowDatabase = time.Second          // to connect and read the schema version
 	oldestRedis  = 7                    // major version, of Redis and Valkey
-	slowRedis    = 5 * time.Millisecond // the median of its answers
-	maxClockSkew = time.Second          // between its clock and ours
+	slowRedis    = 5 * time.Millisecond // median round trip
+	maxClockSkew = time.Second          // between the clocks of Redis and of this machine
 	overdueWork  = time.Minute
 	nearlyFull   = 0.8 // of a quota, or of the high-water mark
-	timeRequests = 9   // that measure latency and clock
-	mostPending  = 10  // companies whose quotas are checked
+	timeRequests = 9   // TIME commands that measure latency and clock skew
+	mostPending  = 10  // companies with the most pending events, whose quotas are checked
 )
 
 // The results of a check.
@@ -66,30 +66,30 @@ type finding struct {
 // errDoctor means that there are problems. They have been printed.
 var errDoctor = errors.New("there are problems")
 
-// doctor makes the checks and gathers their findings.
+// doctor runs the checks and collects their findings.
 type doctor struct {
 	cfg      *config.Config
 	timeout  time.Duration
 	findings []finding
 	current  string        // the name of the current check
-	fine     string        // the message of the current check if it finds nothing
-	redis    *redisx.Redis // nil until all its servers have answered
+	okText   string        // the message of the current check if it finds no problem
+	redis    *redisx.Redis // nil until all servers of Redis have answered
 }
 
-// Run makes all checks, changes nothing, and fails when there is a problem; warnings
-// alone are no failure.
+// Run runs all checks and changes nothing. It fails if a check finds a problem, but not for
+// warnings.
 func (c *doctorCmd) Run(ctx context.Context, term *stdio) error {
 	d := &doctor{timeout: c.Timeout}
-	d.check(ctx, "configuration", "the settings are good", func(context.Context) {
+	d.check(ctx, "configuration", "the settings are valid", func(context.Context) {
 		if _, err := config.LoadDaemon(c.Config, os.Environ(), c.overrides()); err != nil {
 			d.problem("correct the settings in the configuration file, the SPENDHOOK_* variables or the flags; 'spendhook config check' checks them again", "%v", err)
 		}
-		if cfg, err := c.load(); err == nil { // without the rules for serve
+		if cfg, err := c.load(); err == nil { // without the rules that apply to serve only
 			d.cfg = cfg
 		}
 	})
 	if d.cfg != nil {
-		d.examine(ctx)
+		d.checkAll(ctx)
 	}
 	if err := d.print(term, c.JSON); err != nil {
 		return err
@@ -108,18 +108,18 @@ func (d *doctor) warn(remedy, format string, args ...any) {
 	d.findings = append(d.findings, finding{d.current, findingWarning, fmt.Sprintf(format, args...), remedy})
 }
 
-// check makes a check within the timeout. Without a finding, it adds the message fine.
-func (d *doctor) check(ctx context.Context, name, fine string, run func(context.Context)) {
+// check runs a check within the timeout. If there is no finding, it adds one with the message okText.
+func (d *doctor) check(ctx context.Context, name, okText string, run func(context.Context)) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
-	d.current, d.fine = name, fine
+	d.current, d.okText = name, okText
 	before := len(d.findings)
 	if run(ctx); len(d.findings) == before {
-		d.findings = append(d.findings, finding{Check: name, Result: findingOK, Message: d.fine})
+		d.findings = append(d.findings, finding{Check: name, Result: findingOK, Message: d.okText})
 	}
 }
 
-func (d *doctor) examine(ctx context.Context) {
+func (d *doctor) checkAll(ctx context.Context) {
 	d.check(ctx, "data directory", "it exists, and only its owner can read it", func(context.Context) {
 		if err := datadir.Check(d.cfg.DataDir); err != nil {
 			d.problem("name the daemon's directory with --data-dir, or run 'spendhook serve' once, which creates it", "%v", err)
@@ -142,7 +142,7 @@ func (d *doctor) examine(ctx context.Context) {
 	d.check(ctx, "Redis servers", "their versions are supported, they answer fast, and their clocks agree with this machine's", d.servers)
 	d.check(ctx, "Redis memory", "", d.memory)
 	d.check(ctx, "work", "none is overdue, none is in the quarantine, no company is near its limit", d.work)
-	d.check(ctx, "replicas", "they run, and read the stored format", d.replicas)
+	d.check(ctx, "replicas", "daemons run, and all of them read the stored format", d.replicas)
 	if ring == nil {
 		return
 	}
@@ -167,7 +167,7 @@ func (d *doctor) certificates(context.Context) {
 		if f.path == "" {
 			continue
 		}
-		const renew = "renew it; the daemon reads it again by itself"
+		const renew = "renew the certificate; the daemon reloads the file by itself"
 		certificates, err := servertls.ReadCertificates(f.path)
 		if err != nil {
 			d.problem("name a PEM file with certificates that the daemon may read", "%s: %v", f.setting, err)
@@ -196,9 +196,9 @@ func (d *doctor) database(ctx context.Context) {
 	case err != nil:
 		d.problem("start the database, or correct storage.url and its certificates; deliveries continue meanwhile", "%v", err)
 	case outdated:
-		d.warn("start the daemon, or run 'spendhook migrate'", "its schema is that of an older release")
+		d.warn("start the daemon, or run 'spendhook migrate'", "it has the schema of an older release")
 	case took > slowDatabase:
-		d.warn("look for slow queries in the database; every request for spend data waits for it", "it answers within %v", took.Round(time.Millisecond))
+		d.warn("look for slow queries in the database; every request for spend data waits for the database", "it answers within %v", took.Round(time.Millisecond))
 	}
 }
 
@@ -274,7 +274,7 @@ func (d *doctor) connect(ctx context.Context) {
 func (d *doctor) servers(ctx context.Context) {
 	var mu sync.Mutex
 	err := redisx.EachMaster(ctx, d.redis.Client(), func(ctx context.Context, name string, c redis.UniversalClient) error {
-		mu.Lock() // one after the other, so that none disturbs another's timing
+		mu.Lock() // one server at a time, so that the measurements do not disturb each other
 		defer mu.Unlock()
 		name = cmp.Or(name, "Redis")
 		info := redisx.ParseInfo(c.Info(ctx).Val())
@@ -298,16 +298,17 @@ func (d *doctor) servers(ctx context.Context) {
 		const setting = "min-replicas-to-write"
 		settings, err := c.ConfigGet(ctx, setting).Result()
 		if err != nil || settings[setting] == "0" {
-			d.warn("make sure that it is at least 1: a master that is cut off goes on accepting events, and a failover loses them", "%s of %s is 0, or cannot be read", setting, name)
+			d.warn("make sure that it is at least 1: a master without reachable replicas otherwise goes on accepting events, and a failover loses these", "%s of %s is 0, or cannot be read", setting, name)
 		}
 		return nil
 	})
 	if err != nil {
-		d.problem("find out why it does not answer", "%v", err)
+		d.problem("find out which Redis server does not answer", "%v", err)
 	}
 }
 
-// measureTime returns the median round trip, and how far the server's clock is ahead of ours.
+// measureTime returns the median round trip, and how far the clock of the server is ahead of this
+// machine's.
 func measureTime(ctx context.Context, c redis.UniversalClient) (roundTrip, skew time.Duration, err error) {
 	trips := make([]time.Duration, timeRequests)
 	for i := range trips {
@@ -343,7 +344,7 @@ func (d *doctor) memory(ctx context.Context) {
 	case share >= nearlyFull:
 		d.warn(remedy, "%s", used)
 	}
-	d.fine = fmt.Sprintf("%d MB are free below the high-water mark (%d MB)", (use.HighWater-use.Used)>>20, use.HighWater>>20)
+	d.okText = fmt.Sprintf("%d MB are free below the high-water mark (%d MB)", (use.HighWater-use.Used)>>20, use.HighWater>>20)
 }
 
 // work checks pending work, quotas, and that each partition has an owner.
@@ -357,11 +358,11 @@ func (d *doctor) work(ctx context.Context) {
 			"no replica serves work that is overdue by %v", waiting.OldestDue.Round(time.Second))
 	}
 	if waiting.Quarantined > 0 {
-		d.warn("list them with 'spendhook quarantine list'; retry or drop each", "%d events, deliveries or subscribers are in the quarantine", waiting.Quarantined)
+		d.warn("list the entries with 'spendhook quarantine list'; retry or drop each", "%d events, deliveries or subscribers are in the quarantine", waiting.Quarantined)
 	}
 	for _, c := range waiting.Largest {
 		if float64(c.Pending) >= nearlyFull*float64(d.cfg.Limits.CompanyBacklog) {
-			d.warn("see its failing subscribers; raise limits.company_backlog only with memory to spare",
+			d.warn("look at the failing subscribers of the company; raise limits.company_backlog only with memory to spare",
 				"company %s has %d of %d pending events", c.Company, c.Pending, d.cfg.Limits.CompanyBacklog)
 		}
 	}
@@ -382,10 +383,10 @@ func (d *doctor) replicas(ctx context.Context) {
 	}
 	for _, reader := range formats.Readers {
 		if !reader.Reads(partition.NewestFormat()) {
-			d.warn("replace it; 'spendhook format raise' waits for it", "replica %s is of an older release", reader.Replica)
+			d.warn("upgrade the replica; 'spendhook format raise' fails until then", "replica %s is of an older release", reader.Replica)
 		}
 	}
 	if len(formats.Readers) == 0 {
-		d.warn("start one", "no daemon is running on this Redis")
+		d.warn("start a daemon", "no daemon is running on this Redis")
 	}
 }

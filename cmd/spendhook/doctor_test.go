@@ -63,7 +63,7 @@ func TestDoctor(t *testing.T) {
 		"certificates": findingOK, "spend database": findingOK, "Redis": findingOK, "Redis servers": findingOK, "Redis memory": findingOK,
 		"work": findingOK, "replicas": findingOK,
 	})
-	command(t, "", append([]string{"doctor"}, args...)...).want(t, exitOK, "ok    configuration: the settings are good\n", "")
+	command(t, "", append([]string{"doctor"}, args...)...).want(t, exitOK, "ok    configuration: the settings are valid\n", "")
 	d.stop(t)
 
 	now := time.Now()

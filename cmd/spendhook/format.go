@@ -22,7 +22,7 @@ type formatCmd struct {
 	configFlags
 
 	Action string `arg:"" optional:"" enum:"show,raise" default:"show" help:"'show' prints the version of the stored format, and the versions that each replica reads. 'raise' raises it to the newest version of this release; every replica must read that already."`
-	DryRun bool   `help:"With raise: print the versions, fail if a replica prevents the raise, and do nothing."`
+	DryRun bool   `help:"With raise: print the versions, fail if a replica prevents the raise, and change nothing."`
 }
 
 // Run works while daemons run. After an interruption, raise can be run again.
@@ -43,7 +43,7 @@ func (c *formatCmd) Run(ctx context.Context, term *stdio) error {
 	return errors.Join(err, r.Close())
 }
 
-// show prints how many partitions have which format, and the living replicas.
+// show prints the number of partitions of each format, and the running replicas.
 func (c *formatCmd) show(ctx context.Context, out io.Writer, r *redisx.Redis) error {
 	formats, err := storedformat.Read(ctx, r.Client())
 	if err != nil {
@@ -75,7 +75,7 @@ func formatRange(oldest, newest int) string {
 }
 
 func (c *formatCmd) raise(ctx context.Context, term *stdio, dir string, r *redisx.Redis) error {
-	if err := datadir.Check(dir); err != nil { // the change is recorded there
+	if err := datadir.Check(dir); err != nil { // the audit entry may have to be stored there
 		return err
 	}
 	to := partition.NewestFormat()

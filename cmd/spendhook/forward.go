@@ -30,9 +30,9 @@ func (c *listenCmd) forward(ctx context.Context, term *stdio) error {
 		return err
 	}
 	fmt.Fprintf(term.Err, "forwarding to %s, from the event after number %d\n", c.ForwardTo, feed.After)
-	left, printed := c.Count, printer(term.Out) // a count of 0 means no end
+	left, printed := c.Count, printer(term.Out) // a count of 0 means no limit
 	local := &http.Client{
-		Timeout:       15 * time.Second, // that of an attempt
+		Timeout:       15 * time.Second, // as long as an attempt of the daemon
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	err = feed.Follow(ctx, func(e client.FeedEvent) error {

@@ -24,7 +24,7 @@ type healthcheckCmd struct {
 	Timeout      time.Duration `default:"3s" help:"Maximum time to wait for the answer."`
 }
 
-// Run asks /readyz and fails with its reasons when the daemon is not ready.
+// Run requests /readyz. It fails with the reasons if the daemon is not ready.
 func (c *healthcheckCmd) Run(ctx context.Context, term *stdio) error {
 	address, err := dialable(c.AdminListen)
 	if err != nil {
@@ -50,7 +50,7 @@ func (c *healthcheckCmd) Run(ctx context.Context, term *stdio) error {
 	}
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
-		return errors.New("the admin listener does not answer: " + err.Error()) // exit code 1: Docker knows no other
+		return errors.New("the admin listener does not answer: " + err.Error()) // err is not wrapped, so that the exit code is 1: Docker defines no other failure code
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
@@ -66,8 +66,8 @@ func (c *healthcheckCmd) Run(ctx context.Context, term *stdio) error {
 	return err
 }
 
-// dialable turns a listen address into an address to call: for a listener on every interface,
-// that is loopback.
+// dialable returns the address at which this machine reaches a listener. A listener on all
+// interfaces is reached at loopback.
 func dialable(listen string) (string, error) {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {

@@ -18,8 +18,8 @@ type importCmd struct {
 	Files []string `arg:"" name:"file" type:"existingfile" help:"NDJSON files, read in this order; '-' is standard input. The field kind of each line is company, user, card, location, reimbursement or statement."`
 }
 
-// Run imports the files, and fails when any line was refused. A line with a known uuid replaces
-// the stored object, so an import may be run again.
+// Run imports the files. It fails if a line was refused. A line with a known uuid replaces the
+// stored object, so an import may be run again.
 func (c *importCmd) Run(ctx context.Context, term *stdio) error {
 	store, err := c.open(ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ func (c *importCmd) recordImport(ctx context.Context, term *stdio, total importe
 		Detail: fmt.Sprintf("imported %d, refused %d", total.Imported, total.Refused),
 	}
 	if failure != nil {
-		e.Outcome = audit.Unknown // more lines may be imported than are counted
+		e.Outcome = audit.Unknown // more lines than the counted ones may be imported
 	}
 	return c.record(ctx, term, e)
 }

@@ -46,7 +46,7 @@ func (c *initCmd) Run(ctx context.Context, term *stdio) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = store.Close() }() // what was written is committed
+	defer func() { _ = store.Close() }() // all writes are committed
 	client, made, err := firstClient(ctx, clients.NewStore(store, nil), c.Client, c.Company, certs.path("client.pem"))
 	if err != nil {
 		return err
@@ -60,9 +60,9 @@ func (c *initCmd) Run(ctx context.Context, term *stdio) error {
 }
 
 const initUse = `certificates in %[1]s, for 90 days
-encryption key %[2]s: keep a copy
+encryption key %[2]s: keep a copy of this file
 client %[3]s
 
-# a token, from where the daemon can be reached
+# get a token, on a machine that reaches the daemon
 curl -sS --cacert %[4]s --cert %[5]s --key %[6]s https://%[7]s/oauth/token -d grant_type=client_credentials -d client_id=%[3]s
 `

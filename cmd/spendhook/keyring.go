@@ -55,7 +55,7 @@ func openKeyring(cfg *config.Config, local func(path string) (seal.Key, error)) 
 // is not.
 func warnOfLocalKey(cfg *config.Config, log *slog.Logger) {
 	if cfg.Encryption.Key == "" && cfg.Encryption.KeyFile == "" && (cfg.Redis.URL != redisx.Embedded || cfg.Storage.URL != "") {
-		log.Warn("the encryption key is kept in data_dir, but Redis or the database is elsewhere: secrets there are lost with this directory, and other replicas cannot open them; set encryption.key or encryption.key_file",
+		log.Warn("the encryption key is kept in data_dir, but Redis or the database is elsewhere: secrets there are lost with this directory, and other replicas cannot decrypt them; set encryption.key or encryption.key_file",
 			"file.path", filepath.Join(cfg.DataDir, encryptionKeyFile))
 	}
 }

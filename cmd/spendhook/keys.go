@@ -24,7 +24,7 @@ type keysRotateCmd struct {
 
 // Run adds a key and prints all keys. Running daemons load the key by themselves.
 func (c *keysRotateCmd) Run(ctx context.Context, term *stdio) error {
-	return c.onKeys(ctx, term, func(signer *keys.Signer) error {
+	return c.changeKeys(ctx, term, func(signer *keys.Signer) error {
 		if err := signer.Rotate(ctx); err != nil {
 			return err
 		}
@@ -47,7 +47,7 @@ type keysRevokeCmd struct {
 
 // Run revokes a key and prints the other keys.
 func (c *keysRevokeCmd) Run(ctx context.Context, term *stdio) error {
-	return c.onKeys(ctx, term, func(signer *keys.Signer) error {
+	return c.changeKeys(ctx, term, func(signer *keys.Signer) error {
 		if err := signer.Revoke(ctx, c.ID); err != nil {
 			return err
 		}
@@ -59,16 +59,16 @@ type keysListCmd struct{ configFlags }
 
 // Run prints the keys, in the order in which they sign.
 func (c *keysListCmd) Run(ctx context.Context, term *stdio) error {
-	return c.onKeys(ctx, term, func(*keys.Signer) error { return nil })
+	return c.changeKeys(ctx, term, func(*keys.Signer) error { return nil })
 }
 
-// onKeys opens the signing keys, changes them, and prints them.
-func (f configFlags) onKeys(ctx context.Context, term *stdio, change func(*keys.Signer) error) error {
+// changeKeys opens the signing keys, calls change, and prints the keys.
+func (f configFlags) changeKeys(ctx context.Context, term *stdio, change func(*keys.Signer) error) error {
 	store, signer, err := f.openTokenKeys(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = store.Close() }() // what was written is committed
+	defer func() { _ = store.Close() }() // all writes are committed
 	if err := change(signer); err != nil {
 		return err
 	}

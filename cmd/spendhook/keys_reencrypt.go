@@ -25,7 +25,7 @@ import (
 type keysReencryptCmd struct {
 	configFlags
 
-	DryRun bool   `help:"Print what would be done, and do nothing."`
+	DryRun bool   `help:"Check every secret, print the result, and change nothing."`
 	Forget string `placeholder:"KEY" help:"Id of an encryption key that is lost. The daemon then starts without it. Secrets encrypted with it stay unreadable until the key is configured again."`
 }
 
@@ -50,7 +50,7 @@ func (c *keysReencryptCmd) Run(ctx context.Context, term *stdio) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = database.Close() }() // what was written is committed
+	defer func() { _ = database.Close() }() // all writes are committed
 	r, err := redisx.Open(ctx, attachOptions(cfg))
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (c *keysReencryptCmd) Run(ctx context.Context, term *stdio) error {
 		e.Detail = "forgot lost key " + c.Forget
 		err = forgetLostKey(ctx, r, c.Forget)
 	}
-	if err == nil { // from here on no daemon starts without the current key
+	if err == nil { // after this, no daemon starts without the current key
 		err = keycheck.Verify(ctx, r.Client(), ring)
 	}
 	if err == nil {
@@ -85,7 +85,7 @@ func (c *keysReencryptCmd) Run(ctx context.Context, term *stdio) error {
 	return errors.Join(err, r.Close(), c.record(ctx, term, e))
 }
 
-// reencrypt goes through all secrets twice. The second pass finds secrets that a daemon with
+// reencrypt reads all secrets twice. The second pass finds secrets that a daemon with
 // the old key wrote during the first pass.
 func (c *keysReencryptCmd) reencrypt(ctx context.Context, term *stdio, ring *seal.Keyring, stores []resealer) error {
 	fmt.Fprintf(term.Err, "the current key is %s, all keys are %v\n", ring.CurrentID(), ring.IDs())
@@ -143,7 +143,7 @@ func forgetOldKeys(ctx context.Context, term *stdio, r *redisx.Redis, ring *seal
 func forgetLostKey(ctx context.Context, r *redisx.Redis, id string) error {
 	removed, err := keycheck.Forget(ctx, r.Client(), id)
 	if err == nil && len(removed) == 0 {
-		err = fmt.Errorf("forget encryption key %s: Redis has no secret under it", id)
+		err = fmt.Errorf("forget encryption key %s: Redis does not know this key", id)
 	}
 	return err
 }

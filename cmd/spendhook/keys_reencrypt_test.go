@@ -391,7 +391,7 @@ func TestALostKeyCanBeForgotten(t *testing.T) {
 	h := newInstallation(t, server.URL(), "")
 	args := []string{"keys", "reencrypt", "--redis", h.redis, "--data-dir", h.dir}
 	command(t, "", args...).want(t, exitFailure, "", "cannot decrypt the secrets in Redis")
-	command(t, "", append(args, "--forget", "another")...).want(t, exitFailure, "", "no secret under it")
+	command(t, "", append(args, "--forget", "another")...).want(t, exitFailure, "", "does not know this key")
 	command(t, "", append(args, "--forget", parsedKey(t, lost).ID)...).want(t, exitOK, "all secrets are encrypted with the current key", "")
 	d := h.start(t)
 	d.stop(t)

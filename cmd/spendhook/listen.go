@@ -43,7 +43,7 @@ type listenCmd struct {
 	PublicURL  string        `xor:"public" help:"With --subscribe: the address at which the daemon reaches this receiver (default: the listen address)."`
 }
 
-// Validate checks what kong cannot check.
+// Validate checks the status and the scheme of --forward-to.
 func (c *listenCmd) Validate() error {
 	if c.Status < 200 || c.Status > 599 {
 		return errors.New("--status must be 200 to 599")
@@ -54,8 +54,8 @@ func (c *listenCmd) Validate() error {
 	return nil
 }
 
-// Run receives or forwards until it is interrupted or has handled Count deliveries. It fails
-// if a received delivery was not signed with one of the secrets.
+// Run receives or forwards deliveries until it is interrupted or has handled Count of them. It
+// fails if a received delivery was not signed with one of the secrets.
 func (c *listenCmd) Run(ctx context.Context, term *stdio) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -134,7 +134,7 @@ type receiver struct {
 
 	mu         sync.Mutex
 	secrets    []string
-	left       int // deliveries until the end; 0 from the start means no end
+	left       int // deliveries until done is called; 0 at the start means no limit
 	unverified int // deliveries without a valid signature
 }
 
@@ -143,7 +143,7 @@ type received struct {
 	At       time.Time
 	ID       string
 	Body     []byte
-	Verified error // nil: verified; errNoSecret: nothing to verify with
+	Verified error // nil: verified; errNoSecret: not checked, for lack of a secret
 	Answered int
 }
 
@@ -155,7 +155,7 @@ func (r *receiver) addSecret(s string) {
 	r.secrets = append(r.secrets, s)
 }
 
-// ServeHTTP takes one delivery.
+// ServeHTTP answers one delivery.
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if req.Method != http.MethodPost {
 		http.Error(w, "this receiver accepts webhook deliveries by POST only", http.StatusMethodNotAllowed)
@@ -192,7 +192,7 @@ func (r *receiver) verify(h http.Header, body []byte) error {
 	return err
 }
 
-// count prints a delivery, and ends the command after the last one.
+// count prints and counts a delivery. After the last one it calls done.
 func (r *receiver) count(got received) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

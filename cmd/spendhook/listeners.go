@@ -17,8 +17,8 @@ import (
 	"spendhook/internal/servertls"
 )
 
-// How long an answer may take once its request is read. A reader of a feed waits up to 30 s. A
-// CPU profile of the admin listener takes as long as requested.
+// The time to answer a request that was read. A feed waits up to 30 s for events. A CPU profile
+// takes as long as the request says.
 const (
 	answerTimeout  = 40 * time.Second
 	profileTimeout = 5 * time.Minute
@@ -27,24 +27,24 @@ const (
 const (
 	adminConnections = 256       // of the admin listener and the demo's receiver, each
 	adminPerAddress  = 64        // of those, from one address
-	adminBody        = 64 << 10  // bytes; the admin listener needs none
-	maxHeader        = 96 << 10  // bytes; the API answers, and refuses, beyond 64 KiB
+	adminBody        = 64 << 10  // bytes of a request body; no admin request needs one
+	maxHeader        = 96 << 10  // bytes; more than the 64 KiB of the API, so that the API itself answers with 431
 	maxStreams       = 128       // requests at once on one HTTP/2 connection
-	receiveBuffer    = 256 << 10 // bytes of an HTTP/2 connection that wait to be read
+	receiveBuffer    = 256 << 10 // unread bytes of an HTTP/2 connection
 )
 
 // service is an HTTP handler with the options of its listener.
 type service struct {
 	name    string
 	handler http.Handler
-	answer  time.Duration // for an answer
+	answer  time.Duration // time to answer a request
 	limits  connlimit.Options
-	web     string                                          // a web configuration file; "": none
-	tls     *tls.Config                                     // nil: in clear
-	context func(context.Context, net.Conn) context.Context // of a connection's requests; nil changes nothing
+	web     string                                          // path of a web configuration file; "": none
+	tls     *tls.Config                                     // nil: no TLS
+	context func(context.Context, net.Conn) context.Context // returns the context of a connection's requests; nil: not called
 }
 
-// listen serves on address until the daemon stops, and returns the address it got.
+// listen serves on address until the daemon stops, and returns the bound address.
 func (d *daemon) listen(ctx context.Context, address string, s service) (string, error) {
 	l, err := bind(ctx, s.name, address)
 	if err != nil {
@@ -105,8 +105,8 @@ func (d *daemon) serve(l net.Listener, s service) {
 	d.stop.add(s.name, func(ctx context.Context) error { return shutdown(ctx, server) })
 }
 
-// shutdown waits for running requests for half of the remaining time, so that slow clients
-// leave time for the workers.
+// shutdown waits for running requests for at most half of the remaining time. The other half is
+// for the workers.
 func shutdown(ctx context.Context, server *http.Server) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -139,7 +139,7 @@ func (d *daemon) openTLS(ctx context.Context) (err error) {
 	return nil
 }
 
-// tlsConfig is nil for a listener in clear.
+// tlsConfig returns nil if the listener has no TLS.
 func (d *daemon) tlsConfig() *tls.Config {
 	if d.cfg.TLS.CertFile == "" {
 		return nil
@@ -147,7 +147,7 @@ func (d *daemon) tlsConfig() *tls.Config {
 	return d.tlsFiles.Config()
 }
 
-// base is the address of the API as this machine reaches it.
+// base returns the URL at which this machine reaches the API.
 func (d *daemon) base() string {
 	if d.cfg.TLS.CertFile == "" {
 		return "http://" + d.address

@@ -84,15 +84,15 @@ var groups = []kong.Group{
 	{Key: "tools", Title: "Tools:"},
 }
 
-// helpCmd makes "spendhook help" a command. runWith replaces it by the flag --help.
+// helpCmd lists "spendhook help" in the help. runWith replaces the command by the flag --help.
 type helpCmd struct {
 	Command []string `arg:"" optional:"" help:"The command, such as event send."`
 }
 
-// stdio is what a command reads and writes.
+// stdio holds the standard streams of a command.
 type stdio = remote.Terminal
 
-// usageError is a mistake on the command line that flags alone cannot express.
+// usageError is a mistake on the command line that the parser cannot detect.
 type usageError = remote.UsageError
 
 func runWith(ctx context.Context, args []string, term stdio) int {
@@ -100,7 +100,7 @@ func runWith(ctx context.Context, args []string, term stdio) int {
 	exited := -1
 	parser := kong.Must(&commands{},
 		kong.Name("spendhook"),
-		// The first line is the manual page's.
+		// The manual page shows only the first line.
 		kong.Description("Deliver events as signed webhooks\n\nThe daemon accepts events and delivers each to its subscribers as signed HTTP requests: spendhook serve. The other commands call the API of a daemon, manage its keys and data, or help to test a receiver."),
 		kong.Writers(term.Out, term.Err),
 		kong.Exit(func(code int) { exited = code }),
@@ -140,8 +140,8 @@ func help(options kong.HelpOptions, ctx *kong.Context) error {
 	return err
 }
 
-// report prints an error as one line, or each problem of the settings as one,
-// and maps it to an exit code.
+// report prints an error and returns its exit code. Each invalid setting is one line, any other
+// error is one line.
 func report(stderr io.Writer, err error) int {
 	if err == nil || remote.Done(err) {
 		return exitOK

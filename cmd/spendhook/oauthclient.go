@@ -48,7 +48,7 @@ func (c *clientCreateCmd) Run(ctx context.Context, term *stdio) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = db.Close() }() // what was written is committed
+	defer func() { _ = db.Close() }() // all writes are committed
 	store := clients.NewStore(db, nil)
 	client, secret, err := store.Create(ctx, n)
 	if err != nil {

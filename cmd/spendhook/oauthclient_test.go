@@ -157,7 +157,7 @@ func wantRotation(t *testing.T, h installation, d *running) {
 	eventually(t, patience, "tokens of the revoked key are refused", func() bool {
 		return d.statusWith(t, strings.TrimSpace(minted.stdout)) == http.StatusUnauthorized
 	})
-	command(t, "", revoke...).want(t, exitFailure, "", "there is no token key with this id")
+	command(t, "", revoke...).want(t, exitFailure, "", "no token key has this id")
 	if _, jwks := get(t, d.api+"/.well-known/jwks.json"); strings.Contains(jwks, leaked) {
 		t.Error("the revoked key is published")
 	}
@@ -215,7 +215,7 @@ func TestTokenByCertificate(t *testing.T) {
 	if code, body := ask(with); code != http.StatusOK {
 		t.Errorf("with one of two certificates: %d %s", code, body)
 	}
-	replace("--any-certificate").want(t, exitFailure, "", "a client without a secret needs one")
+	replace("--any-certificate").want(t, exitFailure, "", "a client without a secret needs a certificate")
 	replace("--certificate", "none.pem").want(t, exitFailure, "", "none.pem")
 }
 
@@ -231,7 +231,7 @@ func TestClientCommandsNameTheProblem(t *testing.T) {
 	h.auth(t, append(create, "--scope", "platform", "--company", developerCompany.String())...).want(t, exitFailure, "", "beyond one company")
 	h.auth(t, append(create, "--scope", "platform", "--certificate", broken)...).want(t, exitFailure, "", "holds no certificate (PEM)")
 	h.auth(t, append(create, "--scope", "platform", "--certificate", "none.pem")...).want(t, exitFailure, "", "none.pem")
-	h.auth(t, append(create, "--scope", "platform", "--no-secret")...).want(t, exitFailure, "", "certificates: a client without a secret needs one")
+	h.auth(t, append(create, "--scope", "platform", "--no-secret")...).want(t, exitFailure, "", "certificates: a client without a secret needs a certificate")
 	h.auth(t, append(create, "--scope", "platform", "--no-secret", "--certificate", strings.Repeat("A", 43))...).want(t, exitOK, "client id", "its requests may name any company")
 	off := filepath.Join(h.dir, "off.yml")
 	if err := os.WriteFile(off, []byte("auth: {builtin: false, issuers: [{issuer: a, audience: b, scopes: [platform], jwks_url: 'https://a.example.com'}]}"), 0o600); err != nil {

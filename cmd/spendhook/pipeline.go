@@ -42,11 +42,11 @@ func (d *daemon) openStores(context.Context) error {
 	client := d.redis.Client()
 	d.catalogue = newCatalogue(d.cfg)
 	d.eventTypes = eventtype.NewStore(client, d.catalogue, time.Now)
-	d.audit = audit.Open(audit.Options{ //nolint:contextcheck // it ends with Close
+	d.audit = audit.Open(audit.Options{ //nolint:contextcheck // Close stops its background work
 		Client: client, Dir: d.cfg.DataDir, Logger: d.log, Registerer: d.registry,
 		Retention: d.cfg.Audit.Retention, MaxEntries: d.cfg.Audit.MaxEntries, Reports: d.reports,
 	})
-	d.stop.call(func(context.Context) { d.audit.Close() })
+	d.stop.addFunc(func(context.Context) { d.audit.Close() })
 	d.sessions = session.NewStore(client, nil)
 	d.events = history.New(history.Options{Client: client, Retention: d.cfg.Events.Retention})
 	d.operational = operational.New(operational.Options{
@@ -62,7 +62,7 @@ func (d *daemon) openStores(context.Context) error {
 		SecretOverlap: d.cfg.Subscribers.SecretOverlap,
 	})
 	d.health = health.New(health.Options{Client: client, Operational: d.operational})
-	d.copies = registry.New(client, d.keyring, 0)
+	d.subscriberRegistry = registry.New(client, d.keyring, 0)
 	d.certificates = certificate.New(client, d.keyring, nil)
 	return nil
 }
@@ -86,11 +86,11 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 		Registerer: d.registry,
 		Counted:    d.counter.Accepted,
 	})
-	d.stop.call(func(context.Context) { d.publisher.Close() })
+	d.stop.addFunc(func(context.Context) { d.publisher.Close() })
 	if err := d.dispatcher.Start(ctx, d.publisher.Accept); err != nil {
 		return err
 	}
-	d.stop.call(d.dispatcher.Stop)
+	d.stop.addFunc(d.dispatcher.Stop)
 	return nil
 }
 
@@ -111,13 +111,13 @@ func (d *daemon) openDispatcher() error {
 		Guard: d.egress, Proxy: proxy, Version: readBuild().Version,
 		Timeout: d.cfg.Delivery.AttemptTimeout, ConnectTimeout: d.cfg.Delivery.ConnectTimeout,
 	})
-	d.stop.call(func(context.Context) { sender.Close() })
+	d.stop.addFunc(func(context.Context) { sender.Close() })
 	prepared := requests.New(requests.Options{
 		SignEd25519: d.cfg.Delivery.SignEd25519, PublicURL: d.publicURL(), Logger: d.log,
 	})
 	d.dispatcher = dispatcher.New(dispatcher.Options{
 		Client: d.redis.Client(), Events: d.events, Operational: d.operational,
-		Subscribers: d.subscribers, Health: d.health, Certificates: d.certificates, Registry: d.copies, Requests: prepared,
+		Subscribers: d.subscribers, Health: d.health, Certificates: d.certificates, Registry: d.subscriberRegistry, Requests: prepared,
 		Sender: sender, Policy: deliveryPolicy(d.cfg), Replica: d.replica,
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
@@ -125,14 +125,14 @@ func (d *daemon) openDispatcher() error {
 		Counted:      d.counter.Attempted, Tail: d.tail, Logger: d.log, Registerer: d.registry, Tracer: d.tracing.Tracer(),
 	})
 	d.inspector = inspect.New(inspect.Options{
-		Events: d.events, Registry: d.copies, Deliveries: d.dispatcher.Deliveries, Requests: prepared, Send: sender.Send,
+		Events: d.events, Registry: d.subscriberRegistry, Deliveries: d.dispatcher.Deliveries, Requests: prepared, Send: sender.Send,
 	})
-	d.feed = feed.New(feed.Options{Numbers: sequence.New(d.redis.Client()), Events: d.events, Registry: d.copies, Requests: prepared})
+	d.feed = feed.New(feed.Options{Numbers: sequence.New(d.redis.Client()), Events: d.events, Registry: d.subscriberRegistry, Requests: prepared})
 	return nil
 }
 
-// watchTraffic starts the counters for the console's charts and the live tail. On shutdown it
-// writes the last counts of the dispatcher.
+// watchTraffic starts the counters for the console's charts, and the live tail. Their shutdown
+// follows that of the dispatcher, so that the last counts are written.
 func (d *daemon) watchTraffic(ctx context.Context) {
 	d.traffic = traffic.NewStore(d.redis.Client(), nil)
 	d.counter = traffic.NewCounter(d.traffic, func(ctx context.Context) (int64, error) {
@@ -150,7 +150,7 @@ func (d *daemon) openCardJobs(ctx context.Context) error {
 		Store: d.cards, Publish: d.publisher.Accept, Reports: d.reports, Logger: d.log, Registerer: d.registry,
 	})
 	d.cardJobs.Start(ctx)
-	d.stop.call(d.cardJobs.Stop)
+	d.stop.addFunc(d.cardJobs.Stop)
 	return nil
 }
 
@@ -160,7 +160,7 @@ func (d *daemon) bindIntake(ctx context.Context) (err error) {
 	if d.intake, err = bind(ctx, "intake", d.cfg.Listen); err != nil {
 		return err
 	}
-	d.stop.call(func(context.Context) { _ = d.intake.Close() }) // its server has closed it, unless the start failed
+	d.stop.addFunc(func(context.Context) { _ = d.intake.Close() }) // closed already by its server, unless the start failed
 	d.address = d.intake.Addr().String()
 	if d.cfg.PublicURL == "" && !d.cfg.Dev {
 		d.log.Warn("public_url is not set: links in answers and deliveries begin with the listener's address", "address", d.base())
@@ -177,7 +177,7 @@ func (d *daemon) openIntake(context.Context) error {
 	client, company := rateLimits(d.cfg.Limits)
 	d.limits = api.NewLimits(d.limiter, client, company)
 	handler, err := api.New(api.Options{
-		Subscribers: d.subscribers, Registry: d.copies, SignEd25519: d.cfg.Delivery.SignEd25519, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
+		Subscribers: d.subscribers, Registry: d.subscriberRegistry, SignEd25519: d.cfg.Delivery.SignEd25519, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
 		Dispatcher: d.dispatcher, Inspector: d.inspector, Feed: d.feed,
 		Idempotency: idempotency.New(d.redis.Client(), d.keyring),
 		Cards:       d.cards, CardJobs: d.cardJobs, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Statements: billing.New(d.storage), PublicURL: d.publicURL(),
@@ -197,11 +197,11 @@ func (d *daemon) openIntake(context.Context) error {
 		},
 		context: bodies.ConnContext,
 	})
-	d.stop.call(func(context.Context) {
+	d.stop.addFunc(func(context.Context) {
 		d.feed.Close()
 		d.tail.Close()
 	})
-	d.stop.call(func(context.Context) { d.admin.setUnready(errors.New("the daemon is shutting down")) })
+	d.stop.addFunc(func(context.Context) { d.admin.setUnready(errors.New("the daemon is shutting down")) })
 	d.admin.unready.Store(new(d.dispatcher.Queue.Refused))
 	return nil
 }

@@ -30,7 +30,7 @@ func quickstartCerts(cfg *config.Config) *certsDevCmd {
 
 // quickstartHost returns the host name by which this machine reaches the listener.
 func quickstartHost(listen string) string {
-	host, _, _ := net.SplitHostPort(listen) // a bad one is refused with the other settings
+	host, _, _ := net.SplitHostPort(listen) // the check of the settings refuses an invalid address
 	if ip, err := netip.ParseAddr(host); host == "" || (err == nil && (ip.IsUnspecified() || ip.IsLoopback())) {
 		return "localhost"
 	}
@@ -73,7 +73,7 @@ func (d *daemon) quickstart(ctx context.Context, term *stdio) error {
 	if made {
 		e := clientCreated(client)
 		e.Actor, e.Address = systemUser()
-		d.audit.Record(e) //nolint:contextcheck // the entry is kept even if the daemon is stopped meanwhile
+		d.audit.Record(e) //nolint:contextcheck // a shutdown must not lose the entry
 	}
 	dir, err := filepath.Abs(certs.Dir)
 	if err != nil {

@@ -6,14 +6,14 @@ import (
 	"spendhook/config"
 )
 
-// reloaded names the changed settings.
+// reloaded is the result of a reload: the names of the changed settings.
 type reloaded struct {
 	Applied      []string `json:"applied"`
 	NeedsRestart []string `json:"needsRestart"`
 }
 
-// reload reads the settings again, applies the changed ones that may change while the daemon runs,
-// and names the others. Invalid settings change nothing and are an error.
+// reload reads the settings again and applies the changed ones that do not need a restart. Invalid
+// settings are an error and change nothing.
 func (d *daemon) reload() (reloaded, error) {
 	running := d.running.Load()
 	if running == nil {
@@ -29,7 +29,7 @@ func (d *daemon) reload() (reloaded, error) {
 	done := reloaded{Applied: []string{}, NeedsRestart: []string{}}
 	for _, key := range config.Changed(running, next) {
 		if key == "log.level" || key == "egress.allow_cidrs" || strings.HasPrefix(key, "limits.") {
-			config.Adopt(running, next, key) // the others are named again at the next reload
+			config.Adopt(running, next, key) // the next reload reports the other settings again
 			done.Applied = append(done.Applied, key)
 		} else {
 			done.NeedsRestart = append(done.NeedsRestart, key)

@@ -10,11 +10,11 @@ import (
 	"spendhook/internal/datadir"
 )
 
-// claimReplicaID returns the id that identifies this process among the replicas on one Redis. It is
-// kept in the data directory, so that a restarted daemon has the same id and takes over its former
-// work at once. While another process uses the directory's id, the id is a new one, and lock
-// locks nothing. Closing lock lets another process use the id; the kernel closes it when this process
-// ends. An id that cannot be read is replaced: a new one only makes the takeover slower.
+// claimReplicaID returns the id that identifies this process among the replicas on one Redis. The
+// data directory keeps the id, so that a restarted daemon has the same id and requeues its former
+// work at once. While another process uses the stored id, the function returns a new id and a lock
+// that locks nothing. Closing lock frees the id; the kernel does so when this process ends. An id
+// that cannot be read is replaced, which only makes the takeover slower.
 func claimReplicaID(dir string) (id string, lock io.Closer, err error) {
 	path := filepath.Join(dir, "replica-id")
 	f, err := datadir.TryLock(path)

@@ -32,8 +32,8 @@ type serveCmd struct {
 	Demo        bool   `help:"With --dev: create a subscriber with a receiver in this process, send a few events, and print their deliveries."`
 }
 
-// Run serves until SIGINT or SIGTERM, then stops in order; a second signal
-// ends the process at once.
+// Run serves until SIGINT or SIGTERM, and then shuts down. A second signal ends the process at
+// once.
 func (c *serveCmd) Run(ctx context.Context, term *stdio) error {
 	overrides := c.overrides()
 	maps.Copy(overrides, map[string]string{
@@ -43,7 +43,7 @@ func (c *serveCmd) Run(ctx context.Context, term *stdio) error {
 	if c.Dev {
 		overrides["dev"] = "true"
 	}
-	hangups := make(chan os.Signal, 1) // first, because an unhandled SIGHUP would end the process
+	hangups := make(chan os.Signal, 1) // before anything else, because an unhandled SIGHUP would end the process
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
 	if c.Quickstart {
@@ -79,7 +79,7 @@ func (c *serveCmd) Run(ctx context.Context, term *stdio) error {
 		for {
 			select {
 			case <-hangups:
-				_, _ = d.reload() // it is logged
+				_, _ = d.reload() // reload logs its error
 			case <-ctx.Done():
 				return
 			}
@@ -102,7 +102,7 @@ func (c *serveCmd) greet(ctx context.Context, d *daemon, term *stdio) error {
 	if !d.cfg.Dev {
 		return nil
 	}
-	token, err := d.firstDeveloperToken(ctx)
+	token, err := d.developerToken(ctx)
 	switch {
 	case err != nil && c.Demo:
 		return err
@@ -110,7 +110,7 @@ func (c *serveCmd) greet(ctx context.Context, d *daemon, term *stdio) error {
 		token = "none, because of an error: " + err.Error()
 	}
 	link, err := d.developerLink(ctx)
-	if err != nil { // the shard of the console's keys may be down
+	if err != nil { // the Redis shard of the console's keys may be down
 		link = "none, because of an error: " + err.Error()
 	}
 	s := &show{out: term.Out, base: d.base(), curl: "curl -sS"}
@@ -127,13 +127,13 @@ func (d *daemon) wait(ctx context.Context) error {
 	var failure error
 	select {
 	case <-ctx.Done():
-		d.log.Info("stopping", "grace_ms", d.cfg.ShutdownGrace.Milliseconds())
+		d.log.Info("shutting down", "grace_ms", d.cfg.ShutdownGrace.Milliseconds())
 	case failure = <-d.failed:
 		d.log.Error("a listener failed", "exception.message", failure)
 	}
 	err := errors.Join(failure, d.close(ctx))
 	if err == nil {
-		d.log.Info("stopped")
+		d.log.Info("shut down")
 	}
 	return err
 }
@@ -141,12 +141,13 @@ func (d *daemon) wait(ctx context.Context) error {
 // logLevel returns the level of the settings.
 func logLevel(cfg config.Log) slog.Level {
 	var level slog.Level
-	_ = level.UnmarshalText([]byte(cfg.Level)) // config allows no other text
+	_ = level.UnmarshalText([]byte(cfg.Level)) // config refuses an unknown level
 	return level
 }
 
-// newLogger returns a logger with the configured format and level. The format "auto" is colour
-// on a terminal, and JSON elsewhere. While spans are exported, log records have their ids.
+// newLogger returns a logger with the configured format and level. The format "auto" is
+// coloured text on a terminal, and JSON elsewhere. If spans are exported, log records have the ids
+// of their spans.
 func newLogger(out io.Writer, cfg config.Log, level slog.Leveler) *slog.Logger {
 	var handler slog.Handler = slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level})
 	if cfg.Format == "text" || cfg.Format == "color" || cfg.Format == "auto" && terminal.Is(out) {

@@ -166,7 +166,7 @@ func TestConfigCommands(t *testing.T) {
 		return path
 	}
 	good := write("good.yml", "dev: true\nredis: redis://:hunter2@localhost:6379\n")
-	command(t, "", "config", "check", good).want(t, exitOK, "the configuration is good", "")
+	command(t, "", "config", "check", good).want(t, exitOK, "the configuration is valid", "")
 
 	bad := write("bad.yml", "lisen: x\ndelivery: {jitter: 7}\n")
 	r := command(t, "", "config", "check", bad)

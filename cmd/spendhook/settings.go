@@ -70,6 +70,6 @@ func (c *configCheckCmd) Run(term *stdio) error {
 	if _, err := config.LoadDaemon(c.File, os.Environ(), nil); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(term.Out, "the configuration is good")
+	_, err := fmt.Fprintln(term.Out, "the configuration is valid")
 	return err
 }

@@ -41,14 +41,14 @@ func (c *signCmd) Run(term *stdio) error {
 }
 
 type verifyCmd struct {
-	SecretFile string        `placeholder:"FILE" help:"File with the signing secret (whsec_…) or the public key (whpk_…). SPENDHOOK_SECRET holds either of them itself."`
+	SecretFile string        `placeholder:"FILE" help:"File with the signing secret (whsec_…) or the public key (whpk_…). SPENDHOOK_SECRET holds the secret or the key itself."`
 	ID         string        `name:"id" required:"" help:"The webhook-id received."`
 	Timestamp  int64         `required:"" help:"The webhook-timestamp received, in unix seconds."`
 	Signature  string        `required:"" help:"The webhook-signature received."`
 	Tolerance  time.Duration `default:"5m" help:"Maximum difference between the timestamp and now; 0 disables the check."`
 }
 
-// Run fails unless the signature is right for the body on standard input.
+// Run fails unless the signature is valid for the body on standard input.
 func (c *verifyCmd) Run(term *stdio) error {
 	secret, err := oneSecret(c.SecretFile)
 	if err != nil {
@@ -73,8 +73,8 @@ func (c *verifyCmd) Run(term *stdio) error {
 	return err
 }
 
-// oneSecret reads a secret from a file or the environment. It is no flag, because other users can
-// see flags.
+// oneSecret reads a secret from a file or the environment. A secret is never a flag, because other
+// users of the machine can see flags.
 func oneSecret(file string) (string, error) {
 	var files []string
 	if file != "" {
@@ -82,7 +82,7 @@ func oneSecret(file string) (string, error) {
 	}
 	secrets, err := readSecrets(files)
 	if err == nil && len(secrets) == 0 {
-		err = usageError("a secret is needed: --secret-file, or SPENDHOOK_SECRET")
+		err = usageError("no secret: give --secret-file, or set SPENDHOOK_SECRET")
 	}
 	if err != nil {
 		return "", err
@@ -90,7 +90,8 @@ func oneSecret(file string) (string, error) {
 	return secrets[0], nil
 }
 
-// readSecrets reads the secrets of the files. Without files, it returns the one of the environment.
+// readSecrets reads the secrets of the files. Without files, it returns the secret of the
+// environment.
 func readSecrets(files []string) (secrets []string, err error) {
 	for _, name := range files {
 		text, err := os.ReadFile(name)

@@ -21,7 +21,7 @@ func (f configFlags) settings() (*config.Config, error) {
 	return cfg, datadir.Check(cfg.DataDir)
 }
 
-// open opens the database, which must be there, and brings its schema up to date.
+// open opens the existing database and brings its schema up to date.
 // The caller closes it.
 func (f configFlags) open(ctx context.Context) (*storage.DB, error) {
 	cfg, err := f.settings()
@@ -37,7 +37,7 @@ func openMigrated(ctx context.Context, cfg *config.Config) (*storage.DB, error) 
 		return nil, err
 	}
 	if err := store.Migrate(ctx); err != nil {
-		_ = store.Close() // it was not used
+		_ = store.Close() // nothing was written
 		return nil, err
 	}
 	return store, nil
@@ -79,7 +79,7 @@ func (c *migrateCmd) Run(ctx context.Context, term *stdio) error {
 	return err
 }
 
-// redisOptions are for the Redis of the settings.
+// redisOptions returns the options for the Redis of the settings.
 func redisOptions(cfg *config.Config, log *slog.Logger) redisx.Options {
 	return redisx.Options{
 		URL: cfg.Redis.URL.Reveal(), DataDir: cfg.DataDir, FullSync: cfg.Redis.FullSync, Logger: log,
@@ -87,7 +87,7 @@ func redisOptions(cfg *config.Config, log *slog.Logger) redisx.Options {
 	}
 }
 
-// attachOptions are redisOptions for a command beside a daemon.
+// attachOptions returns redisOptions for a command that runs beside a daemon.
 func attachOptions(cfg *config.Config) redisx.Options {
 	o := redisOptions(cfg, nil)
 	o.Attach = true

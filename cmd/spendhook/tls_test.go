@@ -177,7 +177,7 @@ func TestMutualTLS(t *testing.T) {
 	emit := append([]string{"event", "send", "--url", d.api, "--token-file", secretFile(t, d.token), "--event", "PAYMENT_PAID", "--retry-for", "0s"}, certs.clientFlags()...)
 	command(t, "", emit...).want(t, exitOK, "ACCEPTED", "")
 	command(t, "", emit[:len(emit)-6]...).want(t, exitFailure, "", "is not trusted: give its CA with --cacert")
-	command(t, "", emit[:len(emit)-2]...).want(t, exitUsage, "", "--cert and --key need each other")
+	command(t, "", emit[:len(emit)-2]...).want(t, exitUsage, "", "--cert and --key go together")
 	command(t, "", "healthcheck", "--admin-listen", strings.TrimPrefix(d.admin, "http://")).want(t, exitOK, `"ready":true`, "")
 	with.CloseIdleConnections()
 	without.CloseIdleConnections()

@@ -9,8 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// Set at link time, with the output of scripts/version, where the go command does not see the
-// repository.
+// Set at link time from the output of scripts/version, for builds without access to the repository.
 var version, revision, date string
 
 // buildInfo identifies the build.

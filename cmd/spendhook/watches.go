@@ -51,13 +51,13 @@ func registerMemory(reg prometheus.Registerer, m *redismemory.Watch) {
 		func() int64 { return m.Fullest().HighWater })
 }
 
-// redisWatch samples Redis on a timer of its own, so that a scrape makes no request.
+// redisWatch checks Redis at intervals, so that a scrape of the metrics makes no request.
 type redisWatch struct {
 	check func(context.Context) redisx.Status
 	up    prometheus.Gauge
 	safe  prometheus.Gauge
 	log   *slog.Logger
-	known map[string]bool // the problems of the last check, which are logged
+	known map[string]bool // the problems that the last check logged
 }
 
 func newRedisWatch(check func(context.Context) redisx.Status, reg prometheus.Registerer, log *slog.Logger) *redisWatch {
@@ -79,8 +79,7 @@ func (w *redisWatch) run(ctx context.Context) {
 	}
 }
 
-// sample checks Redis once. It logs each problem when the problem begins, and once when all is well
-// again.
+// sample checks Redis once. It logs each new problem, and once that no problem is left.
 func (w *redisWatch) sample(ctx context.Context) {
 	status := w.check(ctx)
 	if ctx.Err() != nil { // the shutdown ended the check
@@ -103,7 +102,7 @@ func (w *redisWatch) sample(ctx context.Context) {
 		}
 	}
 	if len(found) == 0 && len(w.known) > 0 {
-		w.log.Info("Redis has no problem any more")
+		w.log.Info("Redis has no problems left")
 	}
 	w.known = found
 }
@@ -177,7 +176,7 @@ func (w *databaseWatch) warnings() []string {
 	return nil
 }
 
-const certificateNotice = 30 * 24 * time.Hour // warnings begin that long before a certificate expires
+const certificateNotice = 30 * 24 * time.Hour // time before the expiry from which warnings are given
 
 // The interval between checks of the egress certificates, after one that failed and otherwise.
 const (
@@ -205,7 +204,8 @@ func (d *daemon) watchCertificates(ctx context.Context) error {
 	return nil
 }
 
-// checkCertificates returns the wait until the next check. A check fails while a shard is down.
+// checkCertificates checks once and returns the wait until the next check. The check fails while a
+// shard is down.
 func (d *daemon) checkCertificates(ctx context.Context, ending *atomic.Int64) time.Duration {
 	expiring, err := d.certificates.ExpiringBefore(ctx, time.Now().Add(certificateNotice))
 	if err != nil {

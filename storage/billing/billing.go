@@ -19,7 +19,7 @@ const (
 	maxYear = 2100
 )
 
-// Statuses are those of a statement. The list is read-only.
+// Statuses are the statuses of a statement. The list is read-only.
 var Statuses = []string{"OPEN", "CLOSED"}
 
 // Statement is the billing statement of one month: section 2.6 of the
@@ -36,25 +36,24 @@ type Statement struct {
 	ClosingDate calendar.Date `bun:"closing_day"`
 }
 
-// TotalAmount is the exact total.
+// TotalAmount returns the exact total.
 func (s Statement) TotalAmount() decimal.Decimal { return money.FromMinor(s.Total, s.Currency) }
 
-// Store is the billing statements of a database. It is safe for concurrent use. Every
+// Store reads the billing statements of a database. It is safe for concurrent use. Every
 // method returns storage.ErrUnavailable, wrapped, when the database is unreachable or too slow.
 type Store struct{ db *storage.DB }
 
-// New returns the billing statements of a database.
+// New returns the Store of a database.
 func New(db *storage.DB) *Store { return &Store{db: db} }
 
-// Current is the company's OPEN statement, the latest if there are
-// several, or storage.ErrNotFound.
+// Current reads the latest OPEN statement of the company, or returns storage.ErrNotFound.
 func (s *Store) Current(ctx context.Context, company uuid.UUID) (Statement, error) {
 	return s.statement(ctx, "read current statement", func(q *bun.SelectQuery) *bun.SelectQuery {
 		return q.Where("company_uuid = ?", storage.Key(company)).Where("status = 'OPEN'").OrderExpr("year DESC, month DESC").Limit(1)
 	})
 }
 
-// OfMonth is the company's statement of a month and year, or storage.ErrNotFound.
+// OfMonth reads the company's statement of a month and year, or returns storage.ErrNotFound.
 func (s *Store) OfMonth(ctx context.Context, company uuid.UUID, month, year int) (Statement, error) {
 	return s.statement(ctx, "read statement", func(q *bun.SelectQuery) *bun.SelectQuery {
 		return q.Where("company_uuid = ?", storage.Key(company)).Where("year = ?", year).Where("month = ?", month)

@@ -27,11 +27,11 @@ func (s *Store) CreateCardJob(ctx context.Context, company uuid.UUID, requests [
 		if err := checkRequests(requests, p.Currency); err != nil {
 			return err
 		}
-		made, again, err := s.claim(ctx, tx, once)
+		created, again, err := s.claim(ctx, tx, once)
 		if err != nil {
 			return err
 		}
-		row = jobRow{UUID: made.UUID, CompanyUUID: storage.Key(company), CreatedAt: made.CreatedAt, Pending: len(requests)}
+		row = jobRow{UUID: created.UUID, CompanyUUID: storage.Key(company), CreatedAt: created.CreatedAt, Pending: len(requests)}
 		items = newItems(row, requests, p.Currency)
 		if again {
 			return nil
@@ -76,15 +76,15 @@ func (s *Store) CardJob(ctx context.Context, company, id uuid.UUID) (Job, error)
 	return newJob(row, items), nil
 }
 
-// retryItem is the wait before a failed item is retried.
-const retryItem = 15 * time.Second
+// itemRetryWait is the wait before a failed item is retried.
+const itemRetryWait = 15 * time.Second
 
 // CreateNextCard finishes one PENDING item, and reports whether there was one. In one transaction it
 // locks the item, creates the card or finds the reason for an error, and writes the outcome and its
 // outbox row. So no two replicas work on one item, and after a crash the item is still PENDING.
 //
-// Each Store serves companies in turn, and the items of a company in order.
-// After an error the item waits for 15 s while others go on.
+// Each Store serves companies in turn, and the items of a company in order. A failed item is retried
+// after 15 s. The other items do not wait for it.
 func (s *Store) CreateNextCard(ctx context.Context) (item Item, found bool, err error) {
 	now := s.now()
 	var row itemRow
@@ -98,7 +98,7 @@ func (s *Store) CreateNextCard(ctx context.Context) (item Item, found bool, err 
 		return err
 	})
 	if err != nil {
-		return Item{}, row.claimed(), errors.Join(err, s.postpone(ctx, &row, now.Add(retryItem)))
+		return Item{}, row.claimed(), errors.Join(err, s.postpone(ctx, &row, now.Add(itemRetryWait)))
 	}
 	item = row.item()
 	if job.FinishedAt != nil {
@@ -107,8 +107,8 @@ func (s *Store) CreateNextCard(ctx context.Context) (item Item, found bool, err 
 	return item, row.claimed(), nil
 }
 
-// nextItem locks the first free item of the first company after the one that
-// was served last. Without one it returns a row that is not claimed.
+// nextItem locks the first unlocked item of the next company after the last served one. If there is
+// no such item, it returns a row that is not claimed.
 func (s *Store) nextItem(ctx context.Context, tx bun.Tx, now time.Time) (itemRow, error) {
 	if err := disableSort(ctx, tx); err != nil {
 		return itemRow{}, err
@@ -136,8 +136,8 @@ func nextItemQuery(db bun.IDB, row *itemRow, companies string, last storage.Key,
 		OrderExpr("company_uuid, created_at, job_uuid, item_index").Limit(1)
 }
 
-// disableSort disables sorting for the transaction. PostgreSQL has no statistics of a
-// newly filled table, and would sort all PENDING items to find the first one.
+// disableSort disables sorting for the transaction. PostgreSQL has no statistics of a newly filled
+// table and would sort all PENDING items to find the first one.
 func disableSort(ctx context.Context, tx bun.Tx) error {
 	if !storage.IsPostgres(tx) {
 		return nil
@@ -146,10 +146,10 @@ func disableSort(ctx context.Context, tx bun.Tx) error {
 	return err
 }
 
-// claimed reports whether an item was found.
+// claimed reports whether nextItem found an item.
 func (r *itemRow) claimed() bool { return r.RequestUUID != storage.Key{} }
 
-// postpone sets the time of the next try of a failed item.
+// postpone sets the time of the next attempt of a failed item.
 func (s *Store) postpone(ctx context.Context, r *itemRow, until time.Time) error {
 	if !r.claimed() {
 		return nil
@@ -160,8 +160,9 @@ func (s *Store) postpone(ctx context.Context, r *itemRow, until time.Time) error
 	})
 }
 
-// finish decides the item's outcome, writes everything that follows, and returns the job. It
-// changes the job last, since other items of the job wait from then on.
+// finish creates the item's card or finds the reason for an error, writes the outcome and its outbox
+// row, and returns the job. It changes the job last, since this locks the job's row against the
+// other items.
 func (r *itemRow) finish(ctx context.Context, tx bun.Tx, now time.Time) (job jobRow, err error) {
 	at := storage.At(now)
 	if err := r.createCard(ctx, tx, at); err != nil {
@@ -229,8 +230,8 @@ func outcomesQuery(db bun.IDB, rows *[]itemRow, after uuid.UUID, limit int) *bun
 		OrderExpr("o.finished_at, o.request_uuid").Limit(int64(limit))
 }
 
-// MarkPublished removes outcomes from the outbox and returns those that this call removed. A
-// repeated call, or a concurrent one of another replica, removes none of them.
+// MarkPublished removes outcomes from the outbox and returns the outcomes that this call removed.
+// Repeated and concurrent calls do not return the same outcome twice.
 func (s *Store) MarkPublished(ctx context.Context, requests ...uuid.UUID) (map[uuid.UUID]bool, error) {
 	marked := map[uuid.UUID]bool{}
 	if len(requests) == 0 {
@@ -249,7 +250,7 @@ func (s *Store) MarkPublished(ctx context.Context, requests ...uuid.UUID) (map[u
 	return marked, err
 }
 
-// PendingItems counts the items that are PENDING, of all jobs.
+// PendingItems counts the PENDING items of all jobs.
 func (s *Store) PendingItems(ctx context.Context) (n int, err error) {
 	err = s.db.Query(ctx, "count pending items", func(ctx context.Context, db bun.IDB) error {
 		return db.NewSelect().Table("card_job_items").ColumnExpr("count(*)").Where("status = ?", ItemPending).Scan(ctx, &n)
@@ -258,21 +259,21 @@ func (s *Store) PendingItems(ctx context.Context) (n int, err error) {
 }
 
 const (
-	jobLife   = 30 * 24 * time.Hour // how long a job can be read, from its creation
-	purgeMost = 100                 // jobs, and as many keys, in one call
+	jobLifetime = 30 * 24 * time.Hour // how long a job is kept after its creation
+	maxPurge    = 100                 // jobs, and as many keys, in one call
 )
 
 // Purge deletes jobs that are older than 30 days and whose items are all finished and published. It
-// also deletes Idempotency-Keys that are older than 24 h. It returns how many it deleted; 0 means
-// that none are left.
+// also deletes Idempotency-Keys that are older than 24 h. It returns the number of deleted rows;
+// 0 means that none are left.
 func (s *Store) Purge(ctx context.Context) (n int64, err error) {
 	err = s.db.Write(ctx, "purge card jobs", func(ctx context.Context, tx bun.Tx) error {
 		n = 0
 		jobs := tx.NewSelect().TableExpr("card_jobs AS j").Column("uuid").
-			Where("created_at <= ?", storage.At(s.now().Add(-jobLife))).Where("finished_at IS NOT NULL").
-			Where("NOT EXISTS (SELECT 1 FROM card_outbox AS o WHERE o.job_uuid = j.uuid)").OrderExpr("created_at").Limit(purgeMost)
+			Where("created_at <= ?", storage.At(s.now().Add(-jobLifetime))).Where("finished_at IS NOT NULL").
+			Where("NOT EXISTS (SELECT 1 FROM card_outbox AS o WHERE o.job_uuid = j.uuid)").OrderExpr("created_at").Limit(maxPurge)
 		keys := tx.NewSelect().Table("creations").Column("key_hash").
-			Where("created_at <= ?", storage.At(s.now().Add(-keyLife))).OrderExpr("created_at").Limit(purgeMost)
+			Where("created_at <= ?", storage.At(s.now().Add(-keyLifetime))).OrderExpr("created_at").Limit(maxPurge)
 		for _, q := range []*bun.DeleteQuery{
 			tx.NewDelete().Table("card_jobs").Where("uuid IN (?)", jobs),
 			tx.NewDelete().Table("creations").Where("key_hash IN (?)", keys),

@@ -28,7 +28,7 @@ var (
 	ErrThresholdExceedsLimit = errors.New("the threshold exceeds the company's credit limit")
 )
 
-// Status is a state of the card's life:
+// Status is the status of a card. The allowed changes are
 //
 //	ACTIVE <-> BLOCKED, and from each of ACTIVE, BLOCKED, EXPIRED to CANCELLED.
 type Status string
@@ -54,8 +54,8 @@ const (
 	masterVirtual    = "MASTER_VIRTUAL"
 )
 
-// Card is one card. Threshold is nil when only the company's limit bounds it,
-// Periodicity "" when the threshold never resets.
+// Card is one card. A nil Threshold means that only the credit limit of the company bounds the card.
+// Periodicity is "" when the threshold never resets.
 type Card struct {
 	UUID, CompanyUUID, HolderUUID uuid.UUID
 	LastFour, Type                string
@@ -76,8 +76,8 @@ type Request struct {
 	BusinessType, Periodicity string
 }
 
-// Filter narrows a list of cards; zero fields do not. A nil Company means
-// all companies. UserUUID and UserERPID exclude each other.
+// Filter restricts a list of cards; zero fields restrict nothing. A nil Company means all
+// companies. UserUUID and UserERPID exclude each other.
 type Filter struct {
 	Company                   *uuid.UUID
 	UserUUID                  *uuid.UUID
@@ -86,7 +86,7 @@ type Filter struct {
 	Page                      storage.Page
 }
 
-// check reports the fields whose shape is wrong, named under path.
+// check adds a problem for each malformed field. path is the prefix of the names of fields.
 func (r Request) check(e *invalid.Error, path, currency string) {
 	if r.Type == "" {
 		e.Add(path+"type", "REQUIRED", "is required")
@@ -113,9 +113,9 @@ func (r Request) check(e *invalid.Error, path, currency string) {
 }
 
 // checkThreshold reports a threshold that is not valid in the currency, and returns the threshold in
-// minor units. A threshold without exact minor units becomes the largest number, which is above
-// every credit limit. So does any threshold of a company without records: its currency is unknown,
-// and an import may bring the company before the card is created.
+// minor units. A threshold without exact minor units becomes the largest number, which exceeds
+// every credit limit. So does any threshold of an unknown company: its currency is unknown, and an
+// import may add the company before the card is created.
 func checkThreshold(e *invalid.Error, field string, amount decimal.Decimal, currency string) int64 {
 	if !amount.IsPositive() {
 		e.Add(field, "INVALID", "must be more than 0")
@@ -134,7 +134,7 @@ func checkThreshold(e *invalid.Error, field string, amount decimal.Decimal, curr
 	return minor
 }
 
-// order is what a request asks for. check must have found the request valid.
+// order returns the request in the form of the database. check must have found the request valid.
 func (r Request) order(currency string) order {
 	o := order{Type: r.listedType(), Name: r.Alias, HolderUUID: storage.Key(r.UserUUID), Periodicity: strings.ToUpper(r.Periodicity)}
 	if r.Threshold != nil {
@@ -143,7 +143,7 @@ func (r Request) order(currency string) order {
 	return o
 }
 
-// listedType returns the card type in lists for the requested type.
+// listedType returns the type of the card in lists.
 func (r Request) listedType() string {
 	switch {
 	case strings.EqualFold(r.Type, "VIRTUAL"):
@@ -160,7 +160,7 @@ func lastFour(card uuid.UUID) string {
 	return fmt.Sprintf("%04d", binary.BigEndian.Uint32(card[:4])%10_000)
 }
 
-// locked is the status after a lock or unlock, or ErrNotActive.
+// locked returns the status after a lock or unlock, or ErrNotActive.
 func (s Status) locked(lock bool) (Status, error) {
 	switch {
 	case s != Active && s != Blocked:
@@ -172,7 +172,7 @@ func (s Status) locked(lock bool) (Status, error) {
 	}
 }
 
-// check returns an *invalid.Error for a filter that cannot be right.
+// check returns an *invalid.Error for an invalid filter.
 func (f Filter) check() error {
 	var e invalid.Error
 	if f.UserUUID != nil && f.UserERPID != "" {

@@ -11,7 +11,7 @@ import (
 )
 
 // RetryItem is the wait before a failed item is retried.
-const RetryItem = retryItem
+const RetryItem = itemRetryWait
 
 // Narrow restricts a query to the cards that pass the filter.
 func Narrow(f Filter, q *bun.SelectQuery) *bun.SelectQuery { return narrow(f, q) }

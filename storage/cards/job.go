@@ -14,7 +14,7 @@ import (
 
 const maxJobItems = 500
 
-// JobStatus is a state of a bulk creation: QUEUED until one item has finished,
+// JobStatus is the status of a bulk creation: QUEUED until one item has finished,
 // RUNNING until all have, then COMPLETED.
 type JobStatus string
 
@@ -25,7 +25,7 @@ const (
 	JobCompleted JobStatus = "COMPLETED"
 )
 
-// ItemStatus is a state of one item: PENDING, then CREATED or ERROR for ever.
+// ItemStatus is the status of one item: PENDING, then CREATED or ERROR, which are final.
 type ItemStatus string
 
 // The statuses of an item.
@@ -45,9 +45,9 @@ type Job struct {
 	Items                    []Item
 }
 
-// Item is one item of a Job, and after it has finished, the outcome that
-// its event reports. RequestUUID is derived from the job's uuid and the index.
-// ErrorCode and ErrorMessage are set for ERROR only, CardUUID for CREATED only.
+// Item is one item of a Job. A finished item has the outcome that its event reports. RequestUUID is
+// derived from the job's uuid and the index. ErrorCode and ErrorMessage are set for ERROR only,
+// CardUUID for CREATED only.
 type Item struct {
 	JobUUID, CompanyUUID    uuid.UUID
 	Index                   int
@@ -109,8 +109,8 @@ func (r *itemRow) item() Item {
 	}
 }
 
-// requestUUID is always the same for the same item, so that the card and the event, whose ids are
-// derived from it, cannot be made twice.
+// requestUUID returns the same UUID for the same item. The ids of the card and the event derive from
+// this UUID, so neither can be created twice.
 func requestUUID(job uuid.UUID, index int) uuid.UUID {
 	return uuid.NewSHA1(job, binary.BigEndian.AppendUint32(nil, uint32(index))) //nolint:gosec // 0..499
 }
@@ -142,7 +142,7 @@ func newJob(row jobRow, items []itemRow) Job {
 	return job
 }
 
-// checkRequests reports a wrong number of requests, or the fields with an invalid shape.
+// checkRequests reports a wrong number of requests, or malformed fields.
 func checkRequests(requests []Request, currency string) error {
 	var e invalid.Error
 	if len(requests) == 0 {

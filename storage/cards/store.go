@@ -13,19 +13,20 @@ import (
 	"spendhook/storage"
 )
 
-// Store is the cards of a database, and the jobs that create cards. It is safe for concurrent use.
-// Every method returns storage.ErrUnavailable, wrapped, when the database is unreachable or too slow.
+// Store reads and changes the cards of a database, and the jobs that create cards. It is safe for
+// concurrent use. Every method returns storage.ErrUnavailable, wrapped, when the database is
+// unreachable or too slow.
 type Store struct {
 	db     *storage.DB
 	now    func() time.Time
-	served atomic.Pointer[storage.Key] // the company whose item was worked on last
+	served atomic.Pointer[storage.Key] // the company of the last item of a job that this Store processed
 }
 
-// New returns the cards of a database. A nil now is the real clock.
+// New returns the Store of a database. A nil now is the real clock.
 func New(db *storage.DB, now func() time.Time) *Store { return &Store{db: db, now: clock.Or(now)} }
 
-// order is a Request as the database holds it: the type as lists call it, Threshold in minor units,
-// Periodicity in capitals.
+// order is a Request in the form of the database: Type is one of Types, Threshold is in minor units,
+// Periodicity is in upper case.
 type order struct {
 	HolderUUID  storage.Key `bun:"holder_uuid"`
 	Type        string      `bun:"type"`
@@ -34,7 +35,7 @@ type order struct {
 	Periodicity string      `bun:"periodicity"`
 }
 
-// cardRow is a card as its table holds it, with its company's currency.
+// cardRow is a row of the table of cards, with the currency of the company.
 type cardRow struct {
 	bun.BaseModel `bun:"table:cards,alias:c"`
 
@@ -75,8 +76,8 @@ func selectCard(db bun.IDB, row *cardRow, company, id uuid.UUID) *bun.SelectQuer
 		Where("c.uuid = ?", storage.Key(id)).Where("c.company_uuid = ?", storage.Key(company))
 }
 
-// Cards lists cards, the latest issued first and then by uuid, with the number
-// of all that pass the filter. The error may be an *invalid.Error.
+// Cards lists cards, the latest issued first and then by uuid, and the number of all cards that
+// pass the filter. The error may be an *invalid.Error.
 func (s *Store) Cards(ctx context.Context, f Filter) (list []Card, total int64, err error) {
 	if err := f.check(); err != nil {
 		return nil, 0, err
@@ -99,7 +100,7 @@ func (s *Store) Cards(ctx context.Context, f Filter) (list []Card, total int64, 
 	return list, total, nil
 }
 
-// page skips within an index and reads only the rows of the page itself.
+// page skips the rows before the page within an index, without reading them from the table.
 func page(f Filter, db bun.IDB, rows *[]cardRow) *bun.SelectQuery {
 	ids := f.Page.Apply(narrow(f, db.NewSelect().Table("cards").Column("uuid")).OrderExpr("issued_at DESC, uuid"))
 	return db.NewSelect().Model(rows).ColumnExpr("c.*, k.currency").

@@ -20,7 +20,7 @@ type policy struct {
 	CreditLimit int64  `bun:"credit_limit"`
 }
 
-// findPolicy returns a zero policy for a company without records, which has no users and so no cards.
+// findPolicy returns a zero policy for an unknown company, which has no users and so no cards.
 func findPolicy(ctx context.Context, db bun.IDB, company uuid.UUID) (policy, error) {
 	var p policy
 	err := db.NewSelect().Table("companies").Column("currency", "credit_limit").
@@ -45,11 +45,11 @@ func (s *Store) CreateCard(ctx context.Context, company uuid.UUID, r Request, on
 		if r.check(&e, "", p.Currency); e.OrNil() != nil {
 			return &e
 		}
-		made, again, err := s.claim(ctx, tx, once)
+		created, again, err := s.claim(ctx, tx, once)
 		if err != nil {
 			return err
 		}
-		row = newRow(made.UUID, storage.Key(company), r.order(p.Currency), p, made.CreatedAt)
+		row = newRow(created.UUID, storage.Key(company), r.order(p.Currency), p, created.CreatedAt)
 		if again {
 			return nil
 		}
@@ -67,8 +67,8 @@ func newRow(id, company storage.Key, o order, p policy, at storage.Time) cardRow
 	}
 }
 
-// insert applies the business rules to a new card and writes it. It returns ErrUserNotFound or
-// ErrThresholdExceedsLimit, and then has changed nothing.
+// insert applies the business rules to a new card and writes the card. If it returns ErrUserNotFound or
+// ErrThresholdExceedsLimit, it has changed nothing.
 func insert(ctx context.Context, tx bun.Tx, p policy, card *cardRow) error {
 	active, err := tx.NewSelect().Table("users").Where("uuid = ?", card.HolderUUID).
 		Where("company_uuid = ?", card.CompanyUUID).Where("active").Exists(ctx)
@@ -109,9 +109,8 @@ func (s *Store) SetCardThreshold(ctx context.Context, company, id uuid.UUID, thr
 	})
 }
 
-// LockCard blocks the card or makes it active again; repeating it changes
-// nothing. It returns storage.ErrNotFound, or ErrNotActive for a card that is
-// CANCELLED or EXPIRED.
+// LockCard blocks the card or makes it active again; a repeated call changes nothing. It returns
+// storage.ErrNotFound, or ErrNotActive for a card that is CANCELLED or EXPIRED.
 func (s *Store) LockCard(ctx context.Context, company, id uuid.UUID, lock bool) (Card, error) {
 	return s.changeCard(ctx, "lock card", company, id, func(_ context.Context, _ bun.Tx, row *cardRow) (err error) {
 		row.Status, err = row.Status.locked(lock)
@@ -141,7 +140,7 @@ func (s *Store) changeCard(ctx context.Context, op string, company, id uuid.UUID
 	return row.card(), nil
 }
 
-// CancelCard cancels a card for ever; cancelling it again changes nothing. It
+// CancelCard cancels a card permanently; cancelling the card again changes nothing. It
 // returns storage.ErrNotFound for a card that the company does not have.
 func (s *Store) CancelCard(ctx context.Context, company, id uuid.UUID) error {
 	found, err := s.cancel(ctx, "cancel card", company, []uuid.UUID{id})
@@ -151,11 +150,10 @@ func (s *Store) CancelCard(ctx context.Context, company, id uuid.UUID) error {
 	return err
 }
 
-// maxCancel is the maximum of cards that CancelCards accepts.
-const maxCancel = 100
+const maxCancel = 100 // cards in a call of CancelCards
 
-// CancelCards cancels 1 to 100 cards at once, all or none, and returns those that the company has:
-// they are cancelled now. The error may be an *invalid.Error.
+// CancelCards cancels 1 to 100 cards at once, all or none, and returns those of the company,
+// which are now cancelled. The error may be an *invalid.Error.
 func (s *Store) CancelCards(ctx context.Context, company uuid.UUID, ids []uuid.UUID) (found map[uuid.UUID]bool, err error) {
 	var e invalid.Error
 	if len(ids) == 0 {

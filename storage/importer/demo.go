@@ -27,19 +27,18 @@ import (
 // companies, each with 25 users, 60 cards and 500 reimbursements. Each company also has 8
 // locations and 18 statements.
 type DemoData struct {
-	// First is the uuid of the first company, uuid.Nil for an invented one.
+	// First is the uuid of the first company; uuid.Nil means a random one.
 	First                        uuid.UUID
 	Seed                         uint64
 	Companies                    int
 	Users, Cards, Reimbursements int // of each company
 }
 
-// demoToday is the day after the last one in the data, so that the same seed
-// makes the same data on any day.
+// demoToday is a fixed date in place of today, so that the same seed always makes the same
+// data.
 var demoToday = time.Date(2026, time.June, 30, 12, 0, 0, 0, time.UTC)
 
-// demoDays is how far back the data goes, in days.
-const demoDays = 730
+const demoDays = 730 // period that the data covers
 
 var (
 	demoCompanies = []struct{ name, currency, region string }{
@@ -69,21 +68,20 @@ type object map[string]any
 type demo struct {
 	DemoData
 	rand  *rand.Rand
-	bytes io.Reader // of the same source
+	bytes io.Reader // the source of rand
 	out   *bufio.Writer
 	err   error
 }
 
-// WriteDemoData writes lines that an Importer reads: the same for the same
-// DemoData, company by company, with every status and the edge cases that real
-// data has (currencies without decimals or with three, accents, fields left
-// out, users and locations that are inactive).
+// WriteDemoData writes lines for an Importer, company by company. The same DemoData gives the same
+// lines. The data has every status and the edge cases of real data: currencies without decimals or
+// with three, accents, missing fields, inactive users and locations.
 func WriteDemoData(w io.Writer, d DemoData) error {
 	seed := [32]byte(binary.LittleEndian.AppendUint64(make([]byte, 24), d.Seed))
 	source := rand.NewChaCha8(seed)
 	g := demo{
 		DemoData: d, bytes: source, out: bufio.NewWriterSize(w, 1<<16),
-		rand: rand.New(source), //nolint:gosec // data that must come out the same again
+		rand: rand.New(source), //nolint:gosec // the data must be reproducible
 	}
 	for i := range g.count(d.Companies, 3) {
 		g.company(i)
@@ -94,7 +92,7 @@ func WriteDemoData(w io.Writer, d DemoData) error {
 	return g.out.Flush()
 }
 
-// count counts from 0 to below n, or below the default if n is 0. It ends at the first error.
+// count counts from 0 to n-1, with otherwise for an n of 0. It stops after the first error of write.
 func (g *demo) count(n, otherwise int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i := 0; i < cmp.Or(n, otherwise) && g.err == nil && yield(i); i++ {
@@ -103,7 +101,8 @@ func (g *demo) count(n, otherwise int) iter.Seq[int] {
 	}
 }
 
-// write writes a line with a new uuid. It returns the uuid and the name, for the lines that refer to this one.
+// write writes a line with a new uuid. It returns the uuid and the name, for lines that refer to this
+// one.
 func (g *demo) write(kind, idField string, company uuid.UUID, line object) object {
 	id := g.uuid()
 	if kind == "company" {

@@ -32,9 +32,9 @@ const (
 	ranks
 )
 
-// kind is a kind of objects, and the columns of its table that an import writes. The first is the
-// primary key. An existing row must have the same value in the second one; else reason is the
-// error.
+// kind is a kind of objects, and the columns of its table that an import writes. The first column
+// is the primary key. If an existing row has another value in the second column, the line is refused
+// with reason.
 type kind struct {
 	name           string
 	empty          func() entry
@@ -42,7 +42,7 @@ type kind struct {
 	reason         string
 }
 
-const foreign = "uuid: belongs to another company"
+const ofAnotherCompany = "uuid: belongs to another company"
 
 var kinds = [ranks]kind{
 	rankCompany: {
@@ -51,31 +51,31 @@ var kinds = [ranks]kind{
 	},
 	rankUser: {
 		"user", func() entry { return &userEntry{} },
-		"users", "uuid, company_uuid, username, name, name_folded, erp_id, active", foreign,
+		"users", "uuid, company_uuid, username, name, name_folded, erp_id, active", ofAnotherCompany,
 	},
 	rankLocation: {
 		"location", func() entry { return &locationEntry{} },
-		"locations", "uuid, company_uuid, name, code, status, created_at", foreign,
+		"locations", "uuid, company_uuid, name, code, status, created_at", ofAnotherCompany,
 	},
 	rankCard: {
 		"card", func() entry { return &cardEntry{} },
-		"cards", "uuid, company_uuid, holder_uuid, last_four, type, status, name, threshold, periodicity, issued_at", foreign,
+		"cards", "uuid, company_uuid, holder_uuid, last_four, type, status, name, threshold, periodicity, issued_at", ofAnotherCompany,
 	},
 	rankStatement: {
 		"statement", func() entry { return &statementEntry{} },
-		"statements", "uuid, company_uuid, year, month, status, total, currency, closing_day", foreign,
+		"statements", "uuid, company_uuid, year, month, status, total, currency, closing_day", ofAnotherCompany,
 	},
 	rankReimbursement: {
 		"reimbursement", func() entry { return &reimbursementEntry{} },
 		"reimbursements", "uuid, company_uuid, recency, status, category, requester_uuid, creation_day, expense_day, " +
-			"approval_day, payment_day, amount, currency, detail", foreign,
+			"approval_day, payment_day, amount, currency, detail", ofAnotherCompany,
 	},
 }
 
 // entry is the object of one line.
 type entry interface {
 	id() uuid.UUID
-	// company is the object's company, also for a company.
+	// company returns the object's company; of a company, its own uuid.
 	company() uuid.UUID
 	// check reports invalid fields, without the database, and sets derived values.
 	check(e *invalid.Error)
@@ -98,7 +98,7 @@ type owned struct {
 func (o *owned) id() uuid.UUID      { return o.UUID }
 func (o *owned) company() uuid.UUID { return o.CompanyUUID }
 
-// parseEntry reads and checks a line by itself.
+// parseEntry reads a line, and checks it without the database.
 func parseEntry(line []byte) (e entry, rank int, err error) {
 	var k kinded
 	if err := json.Unmarshal(line, &k); err != nil {
@@ -281,7 +281,7 @@ func (s *statementEntry) check(e *invalid.Error) {
 func (s *statementEntry) values(k *known) ([]any, error) {
 	month := monthOf{storage.Key(s.CompanyUUID), s.Year, s.Month}
 	if other, ok := k.statements[month]; ok && other != storage.Key(s.UUID) {
-		return nil, errors.New("month: the company has another statement for it")
+		return nil, errors.New("month: the company has another statement for this month")
 	}
 	k.statements[month] = storage.Key(s.UUID)
 	total, err := money.ToMinor(*s.TotalAmount, s.Currency)
@@ -294,7 +294,7 @@ func checkName(e *invalid.Error, value string) {
 	}
 }
 
-// checkExactly is invalid.Error.OneOf for data, where letter case matters.
+// checkExactly is a case-sensitive invalid.Error.OneOf.
 func checkExactly(e *invalid.Error, field, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
 		e.OneOf(field, "", allowed...)

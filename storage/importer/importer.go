@@ -18,29 +18,28 @@ import (
 
 const (
 	batchTimeout = time.Minute
-	// pauseForOthers is the pause after a transaction in SQLite, which admits one writing transaction at a
-	// time: other processes write then. They try every millisecond.
+	// pauseForOthers is the pause after a transaction in SQLite, which admits one writing transaction at
+	// a time. Other processes, which try every millisecond, can write during the pause.
 	pauseForOthers = 10 * time.Millisecond
 )
 
-// Importer loads spend data from lines of JSON, one object a line with a kind
-// of company, user, card, location, reimbursement or statement. A line with a
-// known uuid replaces the object in the database. Lines must come after those that they refer
-// to. If the requester of a reimbursement is no known user, the import adds an inactive user.
-// The import reads a stream in bounded memory. Other processes may read and write meanwhile:
-// transactions are short, with pauses between them.
+// Importer loads spend data from lines of JSON, one object a line of the kind company, user, card,
+// location, reimbursement or statement. A line with a known uuid replaces the object in the database. A
+// line must come after the lines that it refers to. If the requester of a reimbursement is no known
+// user, the import adds an inactive user. The import reads a stream in bounded memory. Other processes
+// can read and write meanwhile, because transactions are short, with pauses between them.
 type Importer struct {
 	DB  *storage.DB      // required
-	Now func() time.Time // nil: the real clock
+	Now func() time.Time // nil means time.Now
 	// Refused is called for each refused line, in order.
 	Refused func(Refusal)
 	// Progress is called after each batch.
 	Progress func(Report)
 }
 
-// Refusal names a line, from 1, and says why it was left out.
+// Refusal is a line that was not imported.
 type Refusal struct {
-	Line   int64
+	Line   int64 // counted from 1
 	Reason string
 }
 
@@ -80,7 +79,7 @@ func (i *Importer) Run(ctx context.Context, r io.Reader) (Report, error) {
 // store writes one batch in one transaction.
 func (i *Importer) store(ctx context.Context, b *batch, report *Report) error {
 	var refused []Refusal
-	exclusive := false // the transaction was the only one that could write
+	exclusive := false // no other process could write during the transaction
 	err := i.DB.WriteWithin(ctx, batchTimeout, "store lines", func(ctx context.Context, tx bun.Tx) error {
 		w := &batchWriter{tx: tx, now: clock.Or(i.Now)(), touched: map[storage.Key]bool{}}
 		err := w.write(ctx, b)

@@ -71,7 +71,7 @@ func TestImportRefusesBadLinesAndGoesOn(t *testing.T) {
 		{reimbursement(`12.345`, `-1`), "amountValue.amount: must be 0 or more"},
 		{reimbursement(`a0000000-0000-4000-8000-000000000001`, `b0000000-0000-4000-8000-000000000001`), "requester.uuid: is a user of another company"},
 		{reimbursement(`{"uuid":"a0000000-0000-4000-8000-000000000001","name":"another spelling"}`, `{`+someUUID+`}`), "requester.name: is required"},
-		{reimbursement(`"name":"travel"`, `"name":""`), "labels: each needs a uuid and a name"},
+		{reimbursement(`"name":"travel"`, `"name":""`), "labels: each entry needs a uuid and a name"},
 		{`{"kind":"user","name":"` + strings.Repeat("x", 1<<20) + `"}`, "longer than 1048576 bytes"},
 	}
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
@@ -106,7 +106,7 @@ func TestImportRefusesASecondStatementOfAMonth(t *testing.T) {
 		storagetest.LoadCompanies(t, s.DB)
 		first := storagetest.StatementLine("1", 3, "CLOSED")
 		_, refused := storagetest.Import(t, s.DB, first, storagetest.StatementLine("2", 3, "OPEN"), first, storagetest.StatementLine("3", 4, "OPEN"))
-		if len(refused) != 1 || refused[0].Line != 2 || refused[0].Reason != "month: the company has another statement for it" {
+		if len(refused) != 1 || refused[0].Line != 2 || refused[0].Reason != "month: the company has another statement for this month" {
 			t.Errorf("refused %v", refused)
 		}
 	})

@@ -19,7 +19,7 @@ const (
 
 var errLongLine = fmt.Errorf("the line is longer than %d bytes", maxLine)
 
-// batch has the entries that one transaction of an import writes. No uuid is in it twice.
+// batch has the entries that one transaction of an import writes. Each uuid is in it only once.
 type batch struct {
 	entries        [ranks][]numberedEntry
 	seen           map[uuid.UUID]bool
@@ -34,7 +34,7 @@ type numberedEntry struct {
 	line int64
 }
 
-// batcher cuts a stream into batches.
+// batcher splits a stream into batches.
 type batcher struct {
 	in     *bufio.Reader
 	out    chan<- *batch
@@ -93,8 +93,8 @@ func (b *batcher) next() ([]byte, error) {
 	}
 }
 
-// add adds the object of a line to the batch. The second line about one object
-// begins a new batch, so that it finds the first one written.
+// add adds the object of a line to the batch. A second line about the same object starts a new
+// batch, so that the first one is already in the database.
 func (b *batcher) add(ctx context.Context, line []byte) error {
 	e, rank, err := parseEntry(line)
 	if err != nil {
@@ -102,7 +102,7 @@ func (b *batcher) add(ctx context.Context, line []byte) error {
 		return nil
 	}
 	if b.batch.seen[e.id()] {
-		b.batch.lines--
+		b.batch.lines-- // the line counts in the new batch
 		if err := b.flush(ctx); err != nil {
 			return err
 		}

@@ -53,7 +53,7 @@ func (r *reimbursementEntry) check(e *invalid.Error) {
 func checkReferences(e *invalid.Error, field string, refs []reimbursements.Reference) {
 	for _, r := range refs {
 		if r.UUID == uuid.Nil || !invalid.IsName(r.Name) {
-			e.Add(field, "INVALID", "each needs a uuid and a name of at most %d characters", invalid.MaxText)
+			e.Add(field, "INVALID", "each entry needs a uuid and a name of at most %d characters", invalid.MaxText)
 			return
 		}
 	}
@@ -63,7 +63,7 @@ func checkReferences(e *invalid.Error, field string, refs []reimbursements.Refer
 // links included.
 const maxDetail = 12 << 10
 
-// encodeDetail encodes the detail before the transaction, which is shorter without this work.
+// encodeDetail encodes the detail before the transaction, to shorten the transaction.
 func (r *reimbursementEntry) encodeDetail(e *invalid.Error) {
 	var err error
 	if r.detail, err = json.Marshal(r.Detail); err != nil {
@@ -87,8 +87,8 @@ func (r *reimbursementEntry) values(k *known) ([]any, error) {
 	}, err
 }
 
-// findOrAddRequester finds the requester among the company's users, or adds an
-// inactive one by that name.
+// findOrAddRequester finds the requester among the users of the company, or adds an inactive user with
+// the name of the requester.
 func (r *reimbursementEntry) findOrAddRequester(k *known) error {
 	company, ok := k.users[storage.Key(r.Requester.UUID)]
 	switch {

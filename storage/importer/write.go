@@ -13,10 +13,9 @@ import (
 	"spendhook/storage"
 )
 
-// chunkRows is how many rows one statement inserts.
-const chunkRows = 50
+const chunkRows = 50 // rows that one statement inserts
 
-// row is a line's values, in the order of its table's columns.
+// row has the values of a line, in the order of the columns of the kind.
 type row struct {
 	line   int64
 	values []any
@@ -124,7 +123,7 @@ type foundRow struct {
 	Month    int         `bun:"month"`
 }
 
-// find reads columns of the rows that have one of the ids in the column by.
+// find reads the rows that have one of the ids in the column by.
 func (w *batchWriter) find(ctx context.Context, rows *[]foundRow, table, columns, by string, ids []storage.Key) error {
 	return w.tx.NewSelect().Table(table).ColumnExpr(columns).Where("? IN ?", bun.Ident(by), bun.Tuple(ids)).Scan(ctx, rows)
 }
@@ -180,7 +179,7 @@ func (w *batchWriter) upsert(ctx context.Context, k kind, rows []row) error {
 	return nil
 }
 
-// refuseForeign refuses entries whose second column differs from the existing row.
+// refuseForeign refuses the lines whose value of the column guard differs from the existing row.
 func (w *batchWriter) refuseForeign(ctx context.Context, k kind, guard string, rows []row) error {
 	for _, r := range rows {
 		other, err := w.tx.NewSelect().Table(k.table).Where("uuid = ?", r.values[0]).

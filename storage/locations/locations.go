@@ -10,7 +10,7 @@ import (
 	"spendhook/storage"
 )
 
-// Statuses are those of a location. The list is read-only.
+// Statuses are the statuses of a location. The list is read-only.
 var Statuses = []string{"ACTIVE", "INACTIVE"}
 
 // Location is a cost center, office, department or team: section 2.5 of the
@@ -26,8 +26,8 @@ type Location struct {
 	CreatedAt   storage.Time `bun:"created_at"`
 }
 
-// Filter narrows a list of locations; zero fields do not. A nil Company
-// means all companies. Without a Page, a call reads at most 1,000 locations.
+// Filter restricts a list of locations; zero fields restrict nothing. A nil Company means all
+// companies. Without a Page, a call reads at most 1,000 locations.
 // The next call continues After the last location of this one.
 type Filter struct {
 	Company *uuid.UUID
@@ -36,13 +36,13 @@ type Filter struct {
 	After   *Location
 }
 
-const part = 1000
+const maxUnpaged = 1000 // locations that a call without a Page reads
 
-// Store is the locations of a database. It is safe for concurrent use. Every method
+// Store reads the locations of a database. It is safe for concurrent use. Every method
 // returns storage.ErrUnavailable, wrapped, when the database is unreachable or too slow.
 type Store struct{ db *storage.DB }
 
-// New returns the locations of a database.
+// New returns the Store of a database.
 func New(db *storage.DB) *Store { return &Store{db: db} }
 
 // Get reads one location of the company, or returns storage.ErrNotFound.
@@ -63,7 +63,7 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Location, total int6
 		} else if total, err = q.Count(ctx); err != nil {
 			return err
 		}
-		q = q.OrderExpr("created_at, uuid").Limit(part)
+		q = q.OrderExpr("created_at, uuid").Limit(maxUnpaged)
 		if f.Page != nil {
 			q = f.Page.Apply(q)
 		}

@@ -12,25 +12,23 @@ const (
 	// maxHistograms bounds the cached histograms of filters. A histogram takes 16 bytes for each
 	// day that has rows: 12 kB for two years, 160 kB for thirty.
 	maxHistograms = 256
-	// crowded bounds the rows of a day that a page skips; beyond it the page seeks by uuid.
-	crowded = 4096
+	// maxSkipped bounds the rows of a day that a page skips; beyond it the page seeks by uuid.
+	maxSkipped = 4096
 )
 
-// histogram counts the reimbursements that pass one filter, by recency or, within
-// one day, by the first byte of their uuid. It gives the exact total and
-// the start of any page. The last page therefore costs as much as the first one: both
-// begin with a seek. A histogram is exact for one revision of the data. The
+// histogram counts the reimbursements that pass one filter, by recency or, within one day, by the first
+// byte of their uuid. It gives the exact total and the start of any page. So the last page costs as
+// much as the first one: both begin with a seek. A histogram is exact for one revision of the data. The
 // revision is read in the same snapshot as the page.
 type histogram struct {
 	rev     int64
 	buckets []bucket
 }
 
-// bucket is one value of the counted column; end is how many rows there are up to
-// and including it.
+// bucket is one value of the counted column.
 type bucket struct {
-	at  int
-	end int64
+	at  int   // the value
+	end int64 // the number of rows up to and including this value
 }
 
 func (h histogram) total() int64 {
@@ -40,8 +38,8 @@ func (h histogram) total() int64 {
 	return h.buckets[len(h.buckets)-1].end
 }
 
-// find returns the bucket that the row at the offset belongs to, and how many
-// rows of the bucket come before that row.
+// find returns the bucket of the row at the offset, and the number of rows of the bucket that
+// come before that row.
 func (h histogram) find(offset int64) (bucket, int64) {
 	i := sort.Search(len(h.buckets), func(i int) bool { return h.buckets[i].end > offset })
 	if i == 0 {
@@ -61,7 +59,7 @@ func (o *ordinal) Scan(src any) error {
 	case []byte:
 		*o = ordinal(v[0])
 	default:
-		return fmt.Errorf("a counted value is stored as %T", src)
+		return fmt.Errorf("read a counted value: want an integer or bytes, got %T", src)
 	}
 	return nil
 }

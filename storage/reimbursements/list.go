@@ -16,9 +16,9 @@ import (
 	"spendhook/storage"
 )
 
-// sparse is the number of rows up to which the filter's index and a sort are faster than the
+// maxSorted is the number of rows up to which the filter's index and a sort are faster than the
 // index of the list's order.
-const sparse = 2000
+const maxSorted = 2000
 
 type reimbursementRow struct {
 	bun.BaseModel `bun:"table:reimbursements,alias:r"`
@@ -39,9 +39,8 @@ type reimbursementRow struct {
 	RequesterName string         `bun:"requester_name,scanonly"`
 }
 
-// List reads one page, the latest updated first and then by uuid,
-// with the number of all that pass the filter. The error may be an
-// *invalid.Error.
+// List reads one page, the latest updated first and then by uuid, and the number of all
+// reimbursements that pass the filter. The error may be an *invalid.Error.
 func (s *Store) List(ctx context.Context, f Filter) (list []Reimbursement, total int64, err error) {
 	if err := f.check(); err != nil {
 		return nil, 0, err
@@ -71,7 +70,8 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Reimbursement, total
 	return list, total, nil
 }
 
-// revision increases with every change of the reimbursements of the company, or of any company.
+// revision returns a number that every change of the company's reimbursements increases. A nil
+// company means all companies.
 func revision(ctx context.Context, db bun.IDB, company *uuid.UUID) (rev int64, err error) {
 	q := db.NewSelect().Table("companies").ColumnExpr("CAST(COALESCE(SUM(reimbursements_rev), 0) AS BIGINT)")
 	if company != nil {
@@ -90,14 +90,15 @@ func (f *Filter) dayColumn() string {
 	return "+recency"
 }
 
-// page reads the rows of the page. It seeks to the day on which the page begins, and within a
-// crowded day to the first byte of the uuid. It skips only the rows between there and the page.
+// page reads the rows of the page. It seeks to the day on which the page begins. Within a day of
+// many rows it seeks to the first byte of the uuid. It skips only the rows between that position and
+// the page.
 func (s *Store) page(ctx context.Context, db bun.IDB, f *Filter, days histogram, rows *[]reimbursementRow) error {
 	offset, size := f.Page.Offset(), int64(f.Page.Limit())
 	first, skip := days.find(offset)
 	last, _ := days.find(min(offset+size, days.total()) - 1)
 	from := []byte{}
-	if skip > crowded {
+	if skip > maxSkipped {
 		day := f.apply(db.NewSelect().Table("reimbursements"), "").Where("recency = ?", first.at)
 		uuids, err := s.count(ctx, days.rev, day, "substr(uuid, 1, 1)")
 		if err != nil {
@@ -105,12 +106,12 @@ func (s *Store) page(ctx context.Context, db bun.IDB, f *Filter, days histogram,
 		}
 		var at bucket
 		at, skip = uuids.find(skip)
-		from = []byte{byte(at.at)} //nolint:gosec // it is one byte
+		from = []byte{byte(at.at)} //nolint:gosec // the histogram counts single bytes
 	}
 	order, dayPrefix := "recency", ""
 	switch {
 	case f.onlyByDay():
-	case days.total() <= sparse:
+	case days.total() <= maxSorted:
 		order = "+recency"
 	default:
 		dayPrefix = "+"
@@ -123,7 +124,6 @@ func (s *Store) page(ctx context.Context, db bun.IDB, f *Filter, days histogram,
 		Where("r.uuid IN (?)", ids).OrderExpr("r.recency, r.uuid").Scan(ctx)
 }
 
-// reimbursement returns the reimbursement that the columns and the detail describe.
 func (r *reimbursementRow) reimbursement() (Reimbursement, error) {
 	var out Reimbursement
 	if err := json.Unmarshal([]byte(r.Detail), &out.Detail); err != nil {
@@ -141,7 +141,7 @@ func (r *reimbursementRow) reimbursement() (Reimbursement, error) {
 	return out, nil
 }
 
-// Store is the reimbursements of a database. It is safe for concurrent use. Every
+// Store reads the reimbursements of a database. It is safe for concurrent use. Every
 // method returns storage.ErrUnavailable, wrapped, when the database is
 // unreachable or too slow.
 type Store struct {
@@ -149,8 +149,8 @@ type Store struct {
 	histograms *lru.Cache[string, histogram]
 }
 
-// New returns the reimbursements of a database.
+// New returns the Store of a database.
 func New(db *storage.DB) *Store {
-	histograms, _ := lru.New[string, histogram](maxHistograms) // it errs for a size below 1 only
+	histograms, _ := lru.New[string, histogram](maxHistograms) // fails only for a size below 1
 	return &Store{db: db, histograms: histograms}
 }

@@ -15,7 +15,7 @@ import (
 	"spendhook/storage"
 )
 
-// Statuses are those of a reimbursement. The list is read-only.
+// Statuses are the statuses of a reimbursement. The list is read-only.
 var Statuses = []string{
 	"PENDING", "APPROVED", "SENT_TO_PAY", "PAYMENT_IN_PROGRESS", "PAID",
 	"REJECTED", "FINANCE_REJECTED", "CANCELLED", "NOT_FOUND", "UNAUTHORIZED",
@@ -32,7 +32,7 @@ type Reimbursement struct {
 	Detail
 }
 
-// Detail is the part of a Reimbursement that has no columns of its own: the database keeps its JSON.
+// Detail is the part of a Reimbursement that the database stores as JSON, without columns of its own.
 type Detail struct {
 	Description      string           `json:"description"`
 	Labels           []Reference      `json:"labels"`
@@ -44,8 +44,8 @@ type Detail struct {
 	PaymentDetail    *PaymentDetail   `json:"paymentDetail,omitzero"`
 }
 
-// Audit holds the days of a reimbursement's life. RequestCreationDate and
-// LastUpdateDate are always there.
+// Audit holds the dates of a reimbursement. RequestCreationDate and LastUpdateDate are always
+// set.
 type Audit struct {
 	ExpenseDate         *calendar.Date `json:"expenseDate,omitzero"`
 	FinalApprovalDate   *calendar.Date `json:"finalApprovalDate,omitzero"`
@@ -58,7 +58,7 @@ type Audit struct {
 type Reference struct {
 	UUID uuid.UUID `json:"uuid"`
 	Name string    `json:"name"`
-	// Links are ignored by an import: links are built.
+	// Links are ignored by an import, because the API generates the links.
 	Links ignored `json:"links,omitzero"`
 }
 
@@ -72,7 +72,7 @@ func (ignored) UnmarshalJSONFrom(d *jsontext.Decoder) error { return d.SkipValue
 type Attachment struct {
 	UUID     uuid.UUID `json:"uuid"`
 	FileName string    `json:"fileName"`
-	// Links are ignored by an import: links are built.
+	// Links are ignored by an import, because the API generates the links.
 	Links ignored `json:"links,omitzero"`
 }
 
@@ -109,9 +109,9 @@ type DateRange struct {
 	Start, End *calendar.Date
 }
 
-// Filter narrows a list: section 4.3. Filters combine with AND,
-// the values of one list with OR; zero fields do not narrow. A nil Company
-// means all companies. RequesterName is a substring; case and accents do not matter.
+// Filter restricts a list: section 4.3 of the interface specification. Filters combine with AND,
+// the values of one list with OR. Zero fields restrict nothing. A nil Company means all companies.
+// RequesterName is a substring; case and accents do not matter.
 type Filter struct {
 	Company *uuid.UUID
 
@@ -201,7 +201,7 @@ func whereIn[T any](q *bun.SelectQuery, column string, values []T) *bun.SelectQu
 	return q.Where(fmt.Sprintf("%s IN ?", column), bun.Tuple(values))
 }
 
-// likePattern matches the texts that contain s, for LIKE … ESCAPE '!'.
+// likePattern returns the pattern for texts that contain s, for LIKE … ESCAPE '!'.
 func likePattern(s string) string {
 	return "%" + strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(s) + "%"
 }

@@ -17,7 +17,7 @@ type Kind int
 const (
 	Failed      Kind = 1
 	NotAllowed  Kind = 3 // no valid credentials, or a scope is missing
-	NotFound    Kind = 4 // the object does not exist, or no longer
+	NotFound    Kind = 4 // the object does not exist, or was deleted
 	Unavailable Kind = 5 // the daemon is unreachable or busy: a later attempt may succeed
 )
 
@@ -51,8 +51,8 @@ func untrusted(err error) bool {
 	return ok
 }
 
-// refusedByPeer reports whether the daemon ended the TLS handshake, because it trusts no client
-// certificate of the command.
+// refusedByPeer reports whether the daemon ended the TLS handshake, because the command presented
+// no client certificate that the daemon trusts.
 func refusedByPeer(err error) bool {
 	e, ok := errors.AsType[*net.OpError](err)
 	return ok && e.Op == "remote error"
@@ -84,7 +84,7 @@ func adviceOn(e *client.Error) string {
 	case e.Code == "CLIENT_CERTIFICATE_REQUIRED" || e.Code == "CLIENT_CERTIFICATE_INVALID":
 		return giveCertificate
 	case e.Code == "INSUFFICIENT_SCOPE":
-		return "Log in with a client that has the scope; the operator makes one with 'spendhook client create --scope …'."
+		return "Log in with a client that has the scope; the operator creates such a client with 'spendhook client create --scope …'."
 	case e.Status == http.StatusUnauthorized:
 		return "Log in again with 'spendhook login'. A token in SPENDHOOK_TOKEN or --token-file takes precedence: replace or unset it."
 	case e.Status == http.StatusForbidden:
@@ -92,7 +92,7 @@ func adviceOn(e *client.Error) string {
 	case e.Code == "NO_SUCH_ROUTE" || (e.Code == "HTTP_ERROR" && e.Status == http.StatusNotFound):
 		return "Is --url (SPENDHOOK_URL, or the profile's) the address of a daemon? The URL has no path, except behind a proxy."
 	case e.Code == "NO_EGRESS_CERTIFICATE":
-		return "Set one with 'spendhook certificate set'."
+		return "Set a certificate with 'spendhook certificate set'."
 	case e.Status == http.StatusNotFound:
 		return "The list command shows the ids. Check --company-uuid and --profile too."
 	case KindOf(e) == Unavailable:

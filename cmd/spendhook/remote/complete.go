@@ -16,8 +16,8 @@ import (
 const completeWithin = 2 * time.Second
 
 // Predictors maps the predictor tags of flags and arguments to completers. A completer lists
-// ids of the daemon of the flags, the environment or the profile. It lists none if the daemon
-// does not answer within 2 s.
+// ids from the daemon that the flags, the environment or the profile name. It lists none if the
+// daemon does not answer within 2 s.
 func Predictors(version string) map[string]complete.Predictor {
 	idsOf := func(list func(*session) readPage, path string) complete.Predictor {
 		return complete.PredictFunc(func(a complete.Args) []string { return valuesAt(version, a, path, list) })
@@ -30,7 +30,7 @@ func Predictors(version string) map[string]complete.Predictor {
 		"console-session": idsOf(func(s *session) readPage { return pages(s, s.ListConsoleSessions) }, "uuid"),
 		"event-type":      idsOf(eventTypes, "name"),
 		"profile": complete.PredictFunc(func(complete.Args) []string {
-			list, _ := profiles() // an error completes nothing
+			list, _ := profiles() // after an error, nothing is completed
 			return list
 		}),
 	}

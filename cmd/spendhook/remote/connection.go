@@ -62,7 +62,7 @@ func (c *Connection) open(term *Terminal) (*client.ClientWithResponses, client.O
 		return nil, o, err
 	}
 	if o.Token == "" && o.Credentials == nil {
-		return nil, o, UsageError("you are not logged in: run 'spendhook login', or set SPENDHOOK_TOKEN (mint one with 'spendhook token')")
+		return nil, o, UsageError("you are not logged in: run 'spendhook login', or set SPENDHOOK_TOKEN (mint a token with 'spendhook token')")
 	}
 	api, err := client.New(c.URL, o)
 	if err != nil {
@@ -129,7 +129,7 @@ func (c *Connection) transport() (http.RoundTripper, error) {
 		return nil, nil //nolint:nilnil // http.Client has a default
 	}
 	if (c.Cert == "") != (c.Key == "") {
-		return nil, UsageError("--cert and --key need each other")
+		return nil, UsageError("--cert and --key go together: give both or neither")
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}

@@ -26,8 +26,8 @@ func (c *consoleSessionListCmd) Run(ctx context.Context, s *session) error {
 		{"ADDRESS", "address"},
 		{"READ-ONLY", "readOnly"},
 		{"OPENED", "openedAt"},
-		{"ENDS UNUSED", "idleUntil"},
-		{"ENDS", "expiresAt"},
+		{"IDLE UNTIL", "idleUntil"},
+		{"EXPIRES", "expiresAt"},
 	}
 	return s.list(ctx, c.listFlags, t, pages(s, s.ListConsoleSessions))
 }
@@ -35,7 +35,7 @@ func (c *consoleSessionListCmd) Run(ctx context.Context, s *session) error {
 type consoleSessionEndCmd struct {
 	confirmation
 	UUID         uuid.UUID `arg:"" name:"uuid" predictor:"console-session" help:"Id of the session."`
-	AllCompanies bool      `help:"Find the session whatever its company is (scope platform)."`
+	AllCompanies bool      `help:"Find the session in any company (scope platform)."`
 }
 
 // Run ends the session.

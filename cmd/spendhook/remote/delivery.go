@@ -64,7 +64,7 @@ type deliveryRetryCmd struct {
 
 	ID     string `arg:"" optional:"" name:"id" predictor:"delivery" help:"Id of the delivery. Without an id, all deliveries that match the filters; at least one filter is required."`
 	Yes    bool   `short:"y" help:"Do not ask for confirmation."`
-	DryRun bool   `help:"For one delivery, print the request. For many, count them."`
+	DryRun bool   `help:"For one delivery, print the request. For many, count the deliveries. Nothing is retried."`
 	Wait   bool   `help:"For many deliveries, show the progress until the job ends."`
 }
 

@@ -83,8 +83,8 @@ func (e *emitter) send(ctx context.Context, batch []line) error {
 	return e.send(ctx, batch[half:])
 }
 
-// refusesRecords reports whether a record may be the cause of a refusal. Other refusals
-// concern every request.
+// refusesRecords reports whether a single record may be the cause of a refusal. Other refusals
+// would meet any request.
 func refusesRecords(p *client.Error) bool {
 	switch p.Status {
 	case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
@@ -104,13 +104,13 @@ func (e *emitter) count(batch []line, answer client.EventBatchResult) error {
 		case client.EventItemResultStatusDUPLICATE:
 			e.duplicate++
 		default:
-			e.refuse(batch[i].number, whyRefused(r))
+			e.refuse(batch[i].number, refusalReason(r))
 		}
 	}
 	return nil
 }
 
-func whyRefused(r client.EventItemResult) string {
+func refusalReason(r client.EventItemResult) string {
 	id := ""
 	if r.ID != nil {
 		id = *r.ID
@@ -118,25 +118,26 @@ func whyRefused(r client.EventItemResult) string {
 	if r.Error == nil {
 		return id + ": " + string(r.Status)
 	}
-	var why strings.Builder
-	fmt.Fprintf(&why, "%s: %s: %s", id, r.Error.Code, r.Error.Message)
+	var reason strings.Builder
+	fmt.Fprintf(&reason, "%s: %s: %s", id, r.Error.Code, r.Error.Message)
 	if r.Error.Errors != nil {
 		for _, f := range *r.Error.Errors {
 			if !strings.Contains(r.Error.Message, f.Message) {
-				fmt.Fprintf(&why, "; %s: %s", f.Field, f.Message)
+				fmt.Fprintf(&reason, "; %s: %s", f.Field, f.Message)
 			}
 		}
 	}
-	return why.String()
+	return reason.String()
 }
 
-// refuse counts a refused record and prints the reason; number is the record's line, 0 for none.
-func (e *emitter) refuse(number int, why string) {
+// refuse counts a refused record and prints the reason. number is the line of the record; 0 for a
+// record that is not from a file.
+func (e *emitter) refuse(number int, reason string) {
 	e.refused++
 	if number > 0 {
-		why = fmt.Sprintf("line %d: %s", number, why)
+		reason = fmt.Sprintf("line %d: %s", number, reason)
 	}
-	fmt.Fprintln(e.term.Err, terminal.Escape(why, ""))
+	fmt.Fprintln(e.term.Err, terminal.Escape(reason, ""))
 }
 
 func (e *emitter) outcome() string {

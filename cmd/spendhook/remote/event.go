@@ -22,7 +22,7 @@ type eventCmd struct {
 	List       eventListCmd       `cmd:"" help:"List events, the newest first." example:"spendhook event list --event PAYMENT_PAID --since 2h"`
 	Get        eventGetCmd        `cmd:"" help:"Show an event." example:"spendhook event get pay-4711"`
 	Deliveries eventDeliveriesCmd `cmd:"" help:"List the deliveries of an event." example:"spendhook event deliveries pay-4711"`
-	Explain    eventExplainCmd    `cmd:"" help:"Show, for each subscriber, the result of an event or why it was not sent." example:"spendhook event explain pay-4711"`
+	Explain    eventExplainCmd    `cmd:"" help:"Show for each subscriber the result of an event, or why the event was not sent." example:"spendhook event explain pay-4711"`
 	Feed       eventFeedCmd       `cmd:"" help:"Read the events of a subscriber, in order of acceptance." example:"spendhook event feed 0b9d1f7e-5b7c-4c0a-9a45-1d2e3f405162 --follow -o json"`
 	Replay     eventReplayCmd     `cmd:"" help:"Deliver an event again." example:"spendhook event replay pay-4711"`
 	Erase      eventEraseCmd      `cmd:"" help:"Remove the payload of a settled event and the recorded answers." example:"spendhook event erase pay-4711 --yes"`
@@ -59,18 +59,18 @@ func (c *eventSendCmd) Run(ctx context.Context, s *session) error {
 }
 
 func (c *eventSendCmd) one(ctx context.Context, e *emitter) error {
-	made, err := c.event(e.session)
+	event, err := c.event(e.session)
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(made.Metadata, &map[string]json.RawMessage{}); err != nil {
+	if err := json.Unmarshal(event.Metadata, &map[string]json.RawMessage{}); err != nil {
 		flag := "--metadata"
 		if c.MetadataFile != "" {
 			flag = c.MetadataFile
 		}
 		return UsageError(flag + " is not a JSON object: " + err.Error())
 	}
-	body, err := json.Marshal(made)
+	body, err := json.Marshal(event)
 	if err != nil {
 		return err
 	}
@@ -81,17 +81,17 @@ func (c *eventSendCmd) one(ctx context.Context, e *emitter) error {
 		return errors.New("the event was refused")
 	}
 	if e.output.Format == "name" {
-		_, err = fmt.Fprintln(e.term.Out, made.ID)
+		_, err = fmt.Fprintln(e.term.Out, event.ID)
 		return err
 	}
-	answer, err := json.Marshal(map[string]string{"id": made.ID, "status": e.outcome()})
+	answer, err := json.Marshal(map[string]string{"id": event.ID, "status": e.outcome()})
 	if err != nil {
 		return err
 	}
 	return e.output.print(e.term.Out, answer)
 }
 
-// event makes the event of the flags.
+// event builds the event from the flags.
 func (c *eventSendCmd) event(s *session) (event *client.EventInput, err error) {
 	if c.Event == "" {
 		return nil, UsageError("--event is needed, or --file")
@@ -186,7 +186,7 @@ func (c *eventReplayCmd) Run(ctx context.Context, s *session) error {
 
 type eventEraseCmd struct {
 	confirmation
-	ID string `arg:"" name:"id" help:"Id of the event."`
+	oneEvent
 }
 
 // Run erases the payload of the event.

@@ -34,13 +34,13 @@ func (f *Feed) Begin(ctx context.Context) error {
 	return err
 }
 
-// read calls each for the events after f.After, in their order, until the end of the feed or
-// until each returns an error. A page has at most 4 MiB.
-func (f *Feed) read(ctx context.Context, each func(client.FeedEvent) error) error {
+// read calls handle for the events after f.After, in their order, until the end of the feed or
+// until handle returns an error. A page has at most 4 MiB.
+func (f *Feed) read(ctx context.Context, handle func(client.FeedEvent) error) error {
 	for more := true; more; {
 		page, err := f.page(ctx, "0s", 1000)
 		if err == nil {
-			err = f.take(page, each)
+			err = f.take(page, handle)
 		}
 		if err != nil {
 			return err
@@ -50,24 +50,24 @@ func (f *Feed) read(ctx context.Context, each func(client.FeedEvent) error) erro
 	return nil
 }
 
-// Follow calls each for the events after f.After and for all later events. It returns nil when
-// ctx ends, and the error of each. While the daemon is unreachable or busy, it calls trouble
-// and retries every 2 s.
-func (f *Feed) Follow(ctx context.Context, each func(client.FeedEvent) error, trouble func(error)) error {
+// Follow calls handle for the events after f.After and for all later events. It returns nil when
+// ctx ends, and otherwise the error of handle. While the daemon is unreachable or busy, it calls
+// retrying and tries again every 2 s.
+func (f *Feed) Follow(ctx context.Context, handle func(client.FeedEvent) error, retrying func(error)) error {
 	limit := 100
-	if f.Signatures { // few events, because receivers refuse signatures that are 5 min old
+	if f.Signatures { // a small page, because receivers refuse signatures that are 5 min old
 		limit = 20
 	}
 	for ctx.Err() == nil {
 		page, err := f.page(ctx, feedWait, limit)
 		switch {
 		case err == nil:
-			if err := f.take(page, each); err != nil {
+			if err := f.take(page, handle); err != nil {
 				return err
 			}
 		case ctx.Err() != nil:
 		case KindOf(err) == Unavailable:
-			trouble(err)
+			retrying(err)
 			pause.For(ctx, 2*time.Second)
 		default:
 			return err
@@ -86,11 +86,11 @@ func (f *Feed) page(ctx context.Context, wait string, limit int) (*client.Feed, 
 	return answer.JSON200, nil
 }
 
-// take calls each for the events of a page, and sets f.After after each event. So no event is
-// skipped or repeated if each fails within a page.
-func (f *Feed) take(page *client.Feed, each func(client.FeedEvent) error) error {
+// take calls handle for the events of a page, and moves f.After after every event. So no event is
+// skipped or repeated if handle fails within a page.
+func (f *Feed) take(page *client.Feed, handle func(client.FeedEvent) error) error {
 	for _, e := range page.Content {
-		if err := each(e); err != nil {
+		if err := handle(e); err != nil {
 			return err
 		}
 		f.After = e.Sequence

@@ -38,15 +38,15 @@ func daysAgo(text string) (int, bool) {
 // the field with the same name; fields without a flag are omitted. It panics for a flag
 // without a field, unless the flag is tagged local or maybe.
 func fields[T any](s *session, flags ...any) *T {
-	made := new(T)
-	to := reflect.ValueOf(made).Elem()
+	built := new(T)
+	to := reflect.ValueOf(built).Elem()
 	if f := to.FieldByName("CompanyUUID"); f.IsValid() && s.connection.CompanyUUID != nil {
 		assign(f, reflect.ValueOf(s.connection.CompanyUUID))
 	}
 	for _, from := range flags {
 		copyFields(to, reflect.ValueOf(from))
 	}
-	return made
+	return built
 }
 
 func copyFields(to, from reflect.Value) {
@@ -57,7 +57,7 @@ func copyFields(to, from reflect.Value) {
 		switch f := to.FieldByName(field.Name); {
 		case local || argument || field.Anonymous || (maybe && !f.IsValid()):
 		case !f.IsValid():
-			panic(fmt.Sprintf("%s takes no %s of %s", to.Type(), field.Name, from.Type()))
+			panic(fmt.Sprintf("%s has no field for %s of %s", to.Type(), field.Name, from.Type()))
 		case !value.IsZero():
 			assign(f, value)
 		}

@@ -50,8 +50,8 @@ func cardJob(s *session, job uuid.UUID) readJob {
 	}
 }
 
-// printJob prints the job that an operation has started. With wait, it shows the job until the job
-// ends.
+// printJob prints the job that an operation has started. With wait, it shows the progress until the
+// job ends.
 func (s *session) printJob(ctx context.Context, wait bool, of func(*session, uuid.UUID) readJob, resp *http.Response, err error) error {
 	text, err := readBody(resp, err)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *session) await(ctx context.Context, read readJob) error {
 		return whole.at("finishedAt") != "", s.output.print(out, text)
 	})
 	if err == nil && failed != "" && failed != "0" { // only bulk creations of cards have this field
-		return fmt.Errorf("%s cards were not created; the job's items say why", failed)
+		return fmt.Errorf("%s cards were not created; the items of the job have the reasons", failed)
 	}
 	return err
 }

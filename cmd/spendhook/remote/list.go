@@ -39,7 +39,7 @@ func (s *session) list(ctx context.Context, flags listFlags, t table, read readP
 			return err
 		}
 		if more && s.output.Format == "table" {
-			fmt.Fprintln(s.term.Err, "There are more: add --all.")
+			fmt.Fprintln(s.term.Err, "There are more pages: add --all.")
 		}
 		return s.output.printList(out, t, items)
 	}
@@ -58,7 +58,7 @@ func (s *session) watch(ctx context.Context, show func(io.Writer) (ended bool, e
 		ended, err := show(&now)
 		if err != nil {
 			if ctx.Err() != nil {
-				return nil //nolint:nilerr // it was interrupted
+				return nil //nolint:nilerr // the command was interrupted
 			}
 			return err
 		}
@@ -75,7 +75,7 @@ func (s *session) watch(ctx context.Context, show func(io.Writer) (ended bool, e
 	}
 }
 
-// collect reads one page, or all pages; more reports whether there are other pages.
+// collect reads one page, or all pages with --all. more reports whether there are further pages.
 func collect(ctx context.Context, flags listFlags, read readPage) (all []node, more bool, err error) {
 	at := page{}
 	if flags.Size > 0 {

@@ -60,7 +60,7 @@ func (c *oauthClientCreateCmd) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	body := fields[client.OAuthClientInput](s, *c)
-	body.CompanyUUID = c.ForCompany // and not that of the profile
+	body.CompanyUUID = c.ForCompany // not the company of the profile
 	return s.show(s.CreateClient(ctx, &client.CreateClientParams{}, *body))
 }
 

@@ -27,9 +27,14 @@ func (c *quarantineListCmd) Run(ctx context.Context, s *session) error {
 	return s.list(ctx, c.listFlags, t, pages(s, s.ListQuarantine))
 }
 
+// oneQuarantined is the argument of a command about one entry of the quarantine.
+type oneQuarantined struct {
+	ID string `arg:"" name:"id" help:"Id of the entry: of an event or a delivery, or a dot and the UUID of a subscriber."`
+}
+
 type quarantineRetryCmd struct {
 	confirmation
-	ID string `arg:"" name:"id" help:"Id of the entry: of an event or a delivery, or a dot and the UUID of a subscriber."`
+	oneQuarantined
 }
 
 // Run releases the entry.
@@ -42,12 +47,12 @@ func (c *quarantineRetryCmd) Run(ctx context.Context, s *session) error {
 
 type quarantineDropCmd struct {
 	confirmation
-	ID string `arg:"" name:"id" help:"Id of the entry: of an event or a delivery, or a dot and the UUID of a subscriber."`
+	oneQuarantined
 }
 
 // Run drops the entry.
 func (c *quarantineDropCmd) Run(ctx context.Context, s *session) error {
-	if err := s.confirm(c.confirmation, "Drop %s? An event or a delivery is never sent then; a subscriber (its id begins with a dot) is deleted.", c.ID); err != nil {
+	if err := s.confirm(c.confirmation, "Drop %s? A dropped event or delivery is never sent; a dropped subscriber (an id that begins with a dot) is deleted.", c.ID); err != nil {
 		return err
 	}
 	resp, err := s.DropQuarantined(ctx, c.ID, fields[client.DropQuarantinedParams](s))
@@ -152,7 +157,7 @@ func (c *certificateDeleteCmd) Run(ctx context.Context, s *session) error {
 type companyCmd struct {
 	group
 
-	Erase companyEraseCmd `cmd:"" help:"Erase what a company has now: subscribers, secrets, payloads, recorded answers (scope platform)." example:"spendhook company erase 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --wait --yes"`
+	Erase companyEraseCmd `cmd:"" help:"Erase the data that a company has now: subscribers, secrets, payloads, recorded answers (scope platform)." example:"spendhook company erase 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --wait --yes"`
 }
 
 type companyEraseCmd struct {

@@ -66,24 +66,18 @@ func (o output) printList(out io.Writer, t table, items []node) error {
 		return nil
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for i, c := range t {
-		fmt.Fprint(w, between(i), c.heading)
-	}
-	for _, item := range items {
-		fmt.Fprintln(w)
+	printRow := func(cell func(column) string) {
+		cells := make([]string, len(t))
 		for i, c := range t {
-			fmt.Fprint(w, between(i), item.at(c.path))
+			cells[i] = cell(c)
 		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
-	fmt.Fprintln(w)
+	printRow(func(c column) string { return c.heading })
+	for _, item := range items {
+		printRow(func(c column) string { return item.at(c.path) })
+	}
 	return w.Flush()
-}
-
-func between(i int) string {
-	if i == 0 {
-		return ""
-	}
-	return "\t"
 }
 
 // nameOf returns the identifying field of an item.

@@ -77,7 +77,7 @@ func readProfile(name string) (p profile, err error) {
 	return p, err
 }
 
-// readPrivate reads a file that only its owner may read.
+// readPrivate reads a file with a secret. It refuses a file that other users may read.
 func readPrivate(path string, into any) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -116,7 +116,7 @@ func (p profile) credentials(name string, stderr io.Writer) *client.Credentials 
 		return c
 	}
 	if err := readPrivate(path, &c.Token); err != nil {
-		c.Token = client.Token{} // the client requests another
+		c.Token = client.Token{} // the client requests a new token
 	}
 	c.Keep = func(token client.Token) {
 		if err := writePrivate(path, token); err != nil {
@@ -261,7 +261,7 @@ func (c *profileDeleteCmd) Run(t *Terminal) error {
 	}
 	err = os.Remove(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return UsageError(fmt.Sprintf("there is no profile %q: 'spendhook profile list' shows them", c.Name))
+		return UsageError(fmt.Sprintf("there is no profile %q: 'spendhook profile list' shows the profiles", c.Name))
 	}
 	if err != nil {
 		return err

@@ -41,7 +41,7 @@ type Terminal struct {
 	Version  string // of this program
 }
 
-// UsageError is a mistake on the command line that kong does not find.
+// UsageError is a mistake on the command line that the parser cannot detect.
 type UsageError string
 
 func (e UsageError) Error() string { return string(e) }
@@ -49,7 +49,7 @@ func (e UsageError) Error() string { return string(e) }
 // errDone ends a command early, without a failure.
 var errDone = errors.New("done")
 
-// session has what a command needs to call the API and to print answers.
+// session holds the client, the flags and the terminal of one command.
 type session struct {
 	*client.ClientWithResponses
 	connection *Connection

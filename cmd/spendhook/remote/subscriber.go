@@ -76,7 +76,7 @@ type subscriberFields struct {
 	Filter      *string  `help:"CEL expression. Only events for which it is true are delivered."`
 	Ordered     *bool    `negatable:"" help:"One delivery at a time, in the order of acceptance."`
 	OnDead      *string  `help:"With --ordered: continue or pause after a delivery is dead."`
-	HeadersFile string   `local:"" placeholder:"FILE|-" help:"File with a JSON object of headers for each delivery. A file, because headers may be secrets."`
+	HeadersFile string   `local:"" placeholder:"FILE|-" help:"File with a JSON object of headers for each delivery. They are not flags, because headers may be secrets."`
 	PerSecond   *string  `name:"rate-limit-per-second" local:"" help:"Rate limit in attempts per second."`
 	Burst       *int     `name:"rate-limit-burst" local:"" help:"Burst of the rate limit."`
 	File        string   `short:"f" local:"" placeholder:"FILE|-" help:"JSON file with the fields of the API, instead of flags."`
@@ -144,7 +144,7 @@ func (c *subscriberUpdateCmd) Run(ctx context.Context, s *session) error {
 	body := fields[client.SubscriberUpdate](s, c.subscriberFields)
 	body.Format = (*client.Format)(c.Format)
 	if rate := c.rate(); rate != nil {
-		body.RateLimit, _ = json.Marshal(rate) // it always encodes
+		body.RateLimit, _ = json.Marshal(rate) // encoding cannot fail
 	}
 	if c.NoRateLimit {
 		body.RateLimit = json.RawMessage("null")
