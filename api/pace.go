@@ -84,5 +84,5 @@ func (s *server) checkPace(account string) error {
 	if s.pacer.add(account, 0) <= maxPaceDelay {
 		return nil
 	}
-	return newProblem("OVERLOADED", "The company reads more than %d MiB of lists a second; try again.", s.pacer.perSecond>>20)
+	return newProblem("OVERLOADED", "The company, or the client if it has no company, reads more than %d MiB of lists a second; try again.", s.pacer.perSecond>>20)
 }

@@ -377,9 +377,12 @@ func TestARunningLogMovesSpooledEntriesToRedis(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.New(t))
 	cli := audit.Open(audit.Options{Dir: b.dir})
+	large := entry("cli", "client.create")
+	large.Target.IDs = []string{strings.Repeat("x", 2<<20)}
+	cli.Record(large)
 	cli.Record(entry("cli", "client.create"))
 	cli.Close()
-	waittest.Until(t, "in Redis", func() bool { return len(b.all(audit.Filter{Actor: "cli"})) == 1 })
+	waittest.Until(t, "in Redis", func() bool { return len(b.all(audit.Filter{Actor: "cli"})) == 2 })
 }
 
 func TestRecordIsFastWhileRedisHangs(t *testing.T) {

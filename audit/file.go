@@ -55,7 +55,7 @@ func (l *Log) emptyFile(take func([]Entry) error) error {
 	}
 	return l.withFile(func(f *os.File) error {
 		lines := bufio.NewScanner(f)
-		lines.Buffer(nil, 1<<20)
+		lines.Buffer(nil, maxFile)
 		var batch []Entry
 		for lines.Scan() {
 			var e Entry
