@@ -151,7 +151,7 @@ func New(o Options) *Dispatcher {
 	q.Logger, q.Registerer = o.Logger, o.Registerer
 	d.Queue = workqueue.New(q)
 	d.Quarantine = quarantine.New(o.Client, d.Queue.Wake)
-	d.Backlog = backlog.New(o.Client, o.Policy.DeadRetention, d.Queue.PassedSince)
+	d.Backlog = backlog.New(o.Client, o.Policy.DeadRetention, d.Queue.SkippedSince)
 	d.Redelivery = redelivery.New(redelivery.Options{
 		Client: o.Client, Deliveries: d.Deliveries, Events: o.Events, Registry: o.Registry, Subscribers: o.Subscribers,
 		Certificates: o.Certificates, Wake: d.Queue.Wake, Quarantine: d.Quarantine,

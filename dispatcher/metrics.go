@@ -156,7 +156,7 @@ func (d *Dispatcher) heldBy(o *outcome) string {
 	direct := o.event != nil
 	switch {
 	case len(o.base.Attempts) > 0,
-		direct && (o.result.StartedAt.Sub(o.entered) > placeWait || d.Queue.PassedSince(o.ref.Company, o.accepted)):
+		direct && (o.result.StartedAt.Sub(o.entered) > placeWait || d.Queue.SkippedSince(o.ref.Company, o.accepted)):
 		return heldReceiver
 	case direct:
 		return otherCause.held

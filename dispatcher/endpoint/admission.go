@@ -108,7 +108,7 @@ type Admission struct {
 	companies map[uuid.UUID]*company
 	holding   map[uuid.UUID]*company // those that hold something
 	hosts     map[hostKey]*host      // where something is in flight
-	passed    list.List              // *company: skipped ones that wait until they may claim more
+	skipped   list.List              // *company: those that wait until they may claim more
 	held      int                    // places that are taken
 	inFlight  int
 	extra     int // outcomes of Hold without a place
@@ -240,7 +240,7 @@ func (a *Admission) start(d *Delivery, e *endpoint) {
 
 // Leave notes the result of a started attempt and frees its place. Call it once. It calls
 // Decided for the deliveries that start now, or that overflow because the breaker opened. The
-// returned companies were Passed and may now claim again.
+// returned companies were skipped and may now claim again.
 func (a *Admission) Leave(d *Delivery, r Result) []uuid.UUID {
 	decided, again := a.leave(d, r)
 	for _, w := range decided {
@@ -286,7 +286,7 @@ func (a *Admission) BeginMatch(company uuid.UUID) {
 }
 
 // EndMatch notes that an event was matched. Call it once for each BeginMatch. The returned
-// companies were Passed and may now claim again.
+// companies were skipped and may now claim again.
 func (a *Admission) EndMatch(company uuid.UUID) []uuid.UUID {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -307,7 +307,7 @@ func (a *Admission) holdOutcome(c *company) {
 }
 
 // Release notes that an outcome was recorded. Call it once for each Hold. The returned companies
-// were Passed and may now claim again.
+// were skipped and may now claim again.
 func (a *Admission) Release(company uuid.UUID) []uuid.UUID {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -439,7 +439,7 @@ func TestStop(t *testing.T) {
 	if got, _ := f.Enter(&Delivery{Company: id(1), Endpoint: id(1), Queued: true}); got != Stopped {
 		t.Errorf("a queued delivery: decision %d", got)
 	}
-	if f.Passed(id(1)) || f.Free(id(1)) != 0 {
+	if f.Skipped(id(1)) || f.Free(id(1)) != 0 {
 		t.Error("a company may claim")
 	}
 	if again := f.leaveAll(started); len(again) != 0 {
@@ -455,15 +455,15 @@ func TestStop(t *testing.T) {
 	}
 }
 
-func TestAPassedCompanyIsNamedOnce(t *testing.T) {
+func TestASkippedCompanyIsNamedOnce(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 2048})
-	if !f.Passed(id(1)) {
+	if !f.Skipped(id(1)) {
 		t.Error("a company that holds nothing has to wait")
 	}
 	held := f.hold(1, 1, 1024)
 	for range 2 {
-		if f.Passed(id(1)) {
+		if f.Skipped(id(1)) {
 			t.Error("a company that holds its share may claim")
 		}
 	}
@@ -481,12 +481,12 @@ func TestAPassedCompanyIsNamedOnce(t *testing.T) {
 }
 
 // A company that was skipped waits for a Leave: when memory is empty, no further Leave would name it.
-func TestTheLastLeaveNamesAllPassedCompanies(t *testing.T) {
+func TestTheLastLeaveNamesAllSkippedCompanies(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 8})
 	held := f.hold(1, 1, 8)
 	for n := 1; n <= 100; n++ {
-		if f.Passed(id(n)) {
+		if f.Skipped(id(n)) {
 			t.Fatalf("company %d may claim", n)
 		}
 	}
@@ -513,7 +513,7 @@ func TestOutcomesHoldPlaces(t *testing.T) {
 	if c := f.Counts(); c.Held != 40 || c.InFlight != 0 {
 		t.Errorf("counts %+v, want 40 outcomes", c)
 	}
-	if f.Passed(id(1)) {
+	if f.Skipped(id(1)) {
 		t.Error("a company may claim beside 40 outcomes")
 	}
 	if f.Free(id(2)) == 0 {
@@ -541,13 +541,13 @@ func TestOutcomesLeaveTheLastEighth(t *testing.T) {
 }
 
 // A company that was skipped that still holds its share does not block those behind it.
-func TestPassedCompaniesAreCheckedInTurn(t *testing.T) {
+func TestSkippedCompaniesAreCheckedInTurn(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 64})
 	f.hold(1, 1, 40)
 	held := f.hold(2, 2, 24)
-	f.Passed(id(1))
-	f.Passed(id(3))
+	f.Skipped(id(1))
+	f.Skipped(id(3))
 	if again := f.leaveAll(held); !slices.Equal(again, []uuid.UUID{id(3)}) {
 		t.Errorf("may claim again: %v", again)
 	}
@@ -556,8 +556,8 @@ func TestPassedCompaniesAreCheckedInTurn(t *testing.T) {
 // wantForgotten checks that no company, and at most so many endpoints, are kept.
 func (f *fixture) wantForgotten(endpoints int) {
 	f.t.Helper()
-	if len(f.companies) != 0 || len(f.holding)+f.passed.Len() != 0 {
-		f.t.Errorf("%d companies remembered, %d hold, %d skipped", len(f.companies), len(f.holding), f.passed.Len())
+	if len(f.companies) != 0 || len(f.holding)+f.skipped.Len() != 0 {
+		f.t.Errorf("%d companies remembered, %d hold, %d skipped", len(f.companies), len(f.holding), f.skipped.Len())
 	}
 	if len(f.endpoints) > endpoints {
 		f.t.Errorf("%d endpoints remembered, want %d", len(f.endpoints), endpoints)
@@ -577,10 +577,10 @@ func TestIdleCompaniesAndEndpointsAreForgotten(t *testing.T) {
 	kept := f.hold(1, 1, defaultPlaces)
 	for n := 10; n < 100; n++ { // each has something to remember
 		f.attempt(n, n, unreachable)
-		f.Passed(id(n))
+		f.Skipped(id(n))
 	}
-	if len(f.companies) != 5 || len(f.holding) != 2 || f.passed.Len() != 3 {
-		t.Errorf("%d companies remembered, %d hold, %d skipped", len(f.companies), len(f.holding), f.passed.Len())
+	if len(f.companies) != 5 || len(f.holding) != 2 || f.skipped.Len() != 3 {
+		t.Errorf("%d companies remembered, %d hold, %d skipped", len(f.companies), len(f.holding), f.skipped.Len())
 	}
 	if len(f.endpoints) != 3 || f.endpoints[id(1)] == nil || f.endpoints[id(2)] == nil {
 		t.Errorf("endpoints in use are forgotten: %d remembered", len(f.endpoints))
@@ -626,7 +626,7 @@ func TestConcurrentUse(t *testing.T) {
 				if decision, _ := a.Enter(d); decision == Start {
 					attempt(d)
 				}
-				a.Passed(d.Company)
+				a.Skipped(d.Company)
 				a.Holding()
 			}
 		})
@@ -676,7 +676,7 @@ func TestCompanyWhoseEventsAreMatchedClaimsNothing(t *testing.T) {
 	f := setup(t, Options{Places: 800})
 	f.BeginMatch(id(1))
 	f.BeginMatch(id(1))
-	if f.Free(id(1)) != 0 || f.Passed(id(1)) || f.Free(id(2)) == 0 {
+	if f.Free(id(1)) != 0 || f.Skipped(id(1)) || f.Free(id(2)) == 0 {
 		t.Errorf("%d free for it, %d for another company", f.Free(id(1)), f.Free(id(2)))
 	}
 	if again := f.EndMatch(id(1)); len(again) != 0 || f.Free(id(1)) != 0 {

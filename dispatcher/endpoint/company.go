@@ -16,7 +16,7 @@ type company struct {
 	held     int           // its deliveries and outcomes in memory
 	extra    int           // of these, outcomes without a place
 	failing  bool          // its last attempt did not reach the endpoint
-	passed   *list.Element // in Admission.passed; nil: the company is not in the list
+	skipped  *list.Element // in Admission.skipped; nil: the company is not in the list
 	matching int           // events that are to be matched; they have places too
 }
 
@@ -74,16 +74,16 @@ func (a *Admission) freeFor(c *company) int {
 	}
 }
 
-// Passed notes that work of the company was not claimed because of its share. It reports whether the
+// Skipped notes that work of the company was not claimed because of its share. It reports whether the
 // company may claim again at once. If not, a later Leave, EndMatch or Release returns the company, once.
 // Of more than MaxEndpoints such companies that hold nothing, some are forgotten.
-func (a *Admission) Passed(company uuid.UUID) bool {
+func (a *Admission) Skipped(company uuid.UUID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c := a.company(company)
 	worth := a.worthClaiming(c)
-	if !worth && c.passed == nil {
-		c.passed = a.passed.PushBack(c)
+	if !worth && c.skipped == nil {
+		c.skipped = a.skipped.PushBack(c)
 	}
 	a.updateHolding(c)
 	return worth
@@ -93,26 +93,26 @@ func (a *Admission) worthClaiming(c *company) bool {
 	return a.freeFor(c) >= max(1, min(minClaim, a.o.Places/reservedShare))
 }
 
-// nowClaimable returns one company that was Passed and may claim again. When memory is empty, it returns
+// nowClaimable returns one company that was skipped and may claim again. When memory is empty, it returns
 // all of them: no later Leave or Release would return the others.
 func (a *Admission) nowClaimable() (again []uuid.UUID) {
-	for at := a.passed.Front(); at != nil && (len(again) == 0 || a.held == 0); at = a.passed.Front() {
+	for at := a.skipped.Front(); at != nil && (len(again) == 0 || a.held == 0); at = a.skipped.Front() {
 		c := at.Value.(*company)
 		if !a.worthClaiming(c) {
-			a.passed.MoveToBack(at)
+			a.skipped.MoveToBack(at)
 			break
 		}
-		a.forgetPassed(c)
+		a.forgetSkipped(c)
 		a.updateHolding(c)
 		again = append(again, c.id)
 	}
 	return again
 }
 
-func (a *Admission) forgetPassed(c *company) {
-	if c.passed != nil {
-		a.passed.Remove(c.passed)
-		c.passed = nil
+func (a *Admission) forgetSkipped(c *company) {
+	if c.skipped != nil {
+		a.skipped.Remove(c.skipped)
+		c.skipped = nil
 	}
 }
 
@@ -133,7 +133,7 @@ func (a *Admission) updateHolding(c *company) {
 	case c.held > 0:
 		a.holding[c.id] = c
 		return
-	case !c.failing && c.passed == nil:
+	case !c.failing && c.skipped == nil:
 		a.forget(c)
 	default:
 		delete(a.holding, c.id)
@@ -149,7 +149,7 @@ func (a *Admission) updateHolding(c *company) {
 }
 
 func (a *Admission) forget(c *company) {
-	a.forgetPassed(c)
+	a.forgetSkipped(c)
 	delete(a.holding, c.id)
 	delete(a.companies, c.id)
 }

@@ -288,7 +288,7 @@ func (m *model) recorded(company int) {
 
 func (m *model) pass(t *rapid.T) {
 	company := id(rapid.IntRange(0, modelCompanies-1).Draw(t, "company"))
-	switch may := m.Passed(company); {
+	switch may := m.Skipped(company); {
 	case may && m.Free(company) == 0:
 		t.Fatal("a company may claim nothing")
 	case !may:
@@ -372,8 +372,8 @@ func (m *model) drain(t *rapid.T) {
 	if len(m.unnamed) > 0 {
 		t.Fatalf("skipped and never named: %v", m.unnamed)
 	}
-	if len(m.holding) != 0 || m.passed.Len() != 0 || len(m.hosts) != 0 {
-		t.Fatalf("%d companies hold, %d are skipped", len(m.holding), m.passed.Len())
+	if len(m.holding) != 0 || m.skipped.Len() != 0 || len(m.hosts) != 0 {
+		t.Fatalf("%d companies hold, %d are skipped", len(m.holding), m.skipped.Len())
 	}
 }
 

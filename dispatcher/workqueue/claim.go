@@ -62,7 +62,7 @@ var (
 type claimed struct {
 	partition int
 	wake      bool          // work remains: a wake-up must be enqueued
-	passed    []uuid.UUID   // companies that were skipped: they hold their share of this replica's memory
+	skipped   []uuid.UUID   // companies that were skipped: they hold their share of this replica's memory
 	next      time.Duration // until the rate limit of an endpoint queue allows a delivery; negative: none waits
 	batches   []Batch
 	err       error
@@ -119,7 +119,7 @@ func (c *claimed) read(reply any, asked time.Time) {
 	}
 	wake, _ := list[0].(int64)
 	c.wake = wake == 1
-	c.passed = parseIDs(list[1])
+	c.skipped = parseIDs(list[1])
 	next, _ := list[2].(int64)
 	c.next = time.Duration(next) * time.Millisecond
 	companies, _ := list[3].([]any)

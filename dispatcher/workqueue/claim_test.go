@@ -22,7 +22,7 @@ type taker struct {
 	mu      sync.Mutex
 	shares  map[uuid.UUID]int
 	others  int
-	passed  map[uuid.UUID]int
+	skipped map[uuid.UUID]int
 	batches []workqueue.Batch
 	names   []string
 }
@@ -42,13 +42,13 @@ func (k *taker) Free(company uuid.UUID) int {
 	return k.others
 }
 
-func (k *taker) Passed(company uuid.UUID) bool {
+func (k *taker) Skipped(company uuid.UUID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.passed == nil {
-		k.passed = make(map[uuid.UUID]int)
+	if k.skipped == nil {
+		k.skipped = make(map[uuid.UUID]int)
 	}
-	k.passed[company]++
+	k.skipped[company]++
 	return false
 }
 

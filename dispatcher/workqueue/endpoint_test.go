@@ -172,7 +172,7 @@ func TestBreakerOfAnEndpointQueue(t *testing.T) {
 		if got := deliveriesOf(b.claim(q)); len(got) > 0 {
 			t.Fatalf("%d were claimed within the pause", len(got))
 		}
-		b.do("HSET", "es:"+e, "until", 0) // the pause has passed
+		b.do("HSET", "es:"+e, "until", 0) // the pause is over
 		b.do("ZADD", "due", 0, "e:"+e)
 		b.promote(q)
 		got := deliveriesOf(b.claim(q))

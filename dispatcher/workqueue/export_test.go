@@ -18,7 +18,7 @@ import (
 type Claimed struct {
 	Wake    bool
 	Fenced  bool
-	Passed  []uuid.UUID
+	Skipped []uuid.UUID
 	Damaged []uuid.UUID
 	Next    time.Duration
 	Batches []Batch
@@ -31,7 +31,7 @@ func (q *Queue) ClaimOnce(ctx context.Context, p, most int, shares map[uuid.UUID
 }
 
 func exported(c claimed) Claimed {
-	out := Claimed{Wake: c.wake, Fenced: errors.Is(c.err, errFenced), Passed: c.passed, Next: c.next, Batches: c.batches, Err: c.err}
+	out := Claimed{Wake: c.wake, Fenced: errors.Is(c.err, errFenced), Skipped: c.skipped, Next: c.next, Batches: c.batches, Err: c.err}
 	for company := range c.damaged {
 		out.Damaged = append(out.Damaged, company)
 	}
@@ -123,8 +123,8 @@ func valueOf(c prometheus.Counter) float64 {
 	return m.GetCounter().GetValue()
 }
 
-// NotePassed notes that a company was passed by, as a claim does.
-func (q *Queue) NotePassed(company uuid.UUID) { q.passed.Add(company, time.Now()) }
+// NoteSkipped notes that a company was skipped, as a claim does.
+func (q *Queue) NoteSkipped(company uuid.UUID) { q.skipped.Add(company, time.Now()) }
 
 // Lag and Replicas are what the metrics show.
 func (q *Queue) Lag() time.Duration { return q.lag(time.Now()) }

@@ -80,18 +80,18 @@ func TestTurnsAreEqual(t *testing.T) {
 	}
 }
 
-// A company that was idle, or passed by because it held its share, is served at once,
+// A company that was idle, or skipped because it held its share, is served at once,
 // but gets no extra turns.
 func TestNoTurnsAreSaved(t *testing.T) {
 	t.Parallel()
-	for name, passed := range map[string]bool{"idle": false, "passed by": true} {
+	for name, skipped := range map[string]bool{"idle": false, "skipped": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, redisOf(t))
 			q, all := b.queue("r"), companies(testPartition, 2)
 			b.accept(all[0], ids("e", 2000)...)
 			b.accept(all[1], "one")
-			if passed {
+			if skipped {
 				b.accept(all[1], ids("e", 1000)...)
 			} else {
 				b.count(q, 2, quantum)
@@ -102,7 +102,7 @@ func TestNoTurnsAreSaved(t *testing.T) {
 					t.Fatalf("claimed %v, %v", byCompany(c.Batches), c.Err)
 				}
 			}
-			if !passed {
+			if !skipped {
 				b.accept(all[1], ids("e", 1000)...)
 			}
 			got := b.count(q, 2, quantum)
@@ -220,15 +220,15 @@ func TestFractionsOfABudget(t *testing.T) {
 		b.do("HSET", "c:"+c.String(), "cost", "2.75")
 	}
 	for most := 1; most <= 12; most++ {
-		if c := b.claimMost(q, most); len(c.Passed) > 0 {
-			t.Errorf("a claim of %d passed %v", most, c.Passed)
+		if c := b.claimMost(q, most); len(c.Skipped) > 0 {
+			t.Errorf("a claim of %d skipped %v", most, c.Skipped)
 		}
 		b.mustBeRight()
 	}
 }
 
-// However many companies are passed by, the next one is served.
-func TestManyArePassedBy(t *testing.T) {
+// However many companies are skipped, the next one is served.
+func TestManyAreSkipped(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
 	q, all := b.queue("r"), companies(testPartition, 402)
@@ -242,8 +242,8 @@ func TestManyArePassedBy(t *testing.T) {
 	if c.Err != nil || byCompany(c.Batches)[all[401]] != 1 {
 		t.Errorf("claimed %v, %v", byCompany(c.Batches), c.Err)
 	}
-	if c.Wake || len(c.Passed) != 401 {
-		t.Errorf("wake %v, %d passed by", c.Wake, len(c.Passed))
+	if c.Wake || len(c.Skipped) != 401 {
+		t.Errorf("wake %v, %d skipped", c.Wake, len(c.Skipped))
 	}
 	b.mustBeRight()
 }

@@ -202,7 +202,7 @@ func TestOrderedWaitsForAttemptOfLostReplica(t *testing.T) {
 		t.Fatalf("%v were claimed at once", eventIDs(got))
 	}
 	e := company.String() + "/" + d.Subscriber.String()
-	b.do("HSET", "es:"+e, "held", 0) // the time has passed
+	b.do("HSET", "es:"+e, "held", 0) // the time is over
 	b.do("ZADD", "due", 0, "e:"+e)
 	if next := b.claimOne(q); next.EventID != d.EventID {
 		t.Errorf("%s was claimed before %s", next.EventID, d.EventID)

@@ -9,7 +9,7 @@ import (
 
 type metrics struct {
 	claims        prometheus.Counter
-	passed        prometheus.Counter
+	skipped       prometheus.Counter
 	fenced        prometheus.Counter
 	enqueued      prometheus.Counter
 	served        prometheus.Counter
@@ -34,7 +34,7 @@ func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
 	}, func() float64 { return float64(len(q.Owned())) })
 	return &metrics{
 		claims:        counter("spendhook_claims_total", "Claims of work, one per partition and call."),
-		passed:        counter("spendhook_shares_refused_total", "Times that a claim skipped a company because it held its share of this replica's memory."),
+		skipped:       counter("spendhook_shares_refused_total", "Times that a claim skipped a company because it held its share of this replica's memory."),
 		fenced:        counter("spendhook_fenced_total", "Times that this replica was fenced because another replica had taken over its work."),
 		enqueued:      counter("spendhook_wakeups_enqueued_total", "Wake-ups that this replica enqueued."),
 		served:        counter("spendhook_wakeups_served_total", "Wake-ups that this replica took from the queue and served."),

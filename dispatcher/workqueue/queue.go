@@ -35,9 +35,9 @@ type Admission interface {
 	// Holding returns how many deliveries each company with deliveries in memory may
 	// claim, and how many any other company may claim.
 	Holding() (shares map[uuid.UUID]int, others int)
-	// Passed notes that a claim skipped a company because the company had no places
+	// Skipped notes that a claim skipped a company because the company had no places
 	// left. It reports whether the company has places again.
-	Passed(company uuid.UUID) bool
+	Skipped(company uuid.UUID) bool
 	// Free returns how many deliveries a company may claim.
 	Free(company uuid.UUID) int
 }
@@ -80,7 +80,7 @@ func (o Options) withDefaults() Options {
 type Queue struct {
 	opts    Options
 	metrics *metrics
-	passed  *lru.Cache[uuid.UUID, time.Time] // when a claim last skipped a company
+	skipped *lru.Cache[uuid.UUID, time.Time] // when a claim last skipped a company
 	wakeups
 	replica atomic.Pointer[string]                // the replica id that claims are noted under
 	refused atomic.Pointer[partition.FormatError] // why the replica stopped claiming; nil: it has not
@@ -111,8 +111,8 @@ type Queue struct {
 	endHeartbeats context.CancelFunc
 }
 
-// maxPassed is how many of the companies that claims skipped are remembered.
-const maxPassed = 1 << 16
+// maxSkipped is how many of the companies that claims skipped are remembered.
+const maxSkipped = 1 << 16
 
 // New returns a queue. It takes no wake-ups and claims nothing before Start.
 func New(o Options) *Queue {
@@ -120,7 +120,7 @@ func New(o Options) *Queue {
 	q := &Queue{
 		opts: o, shards: make(map[string]*shard), unwoken: make(map[int]bool), failed: pacedlog.New(o.Logger, slog.LevelError, "claim failed"),
 	}
-	q.passed, _ = lru.New[uuid.UUID, time.Time](maxPassed) // fails only for a size < 1
+	q.skipped, _ = lru.New[uuid.UUID, time.Time](maxSkipped) // fails only for a size < 1
 	q.metrics = newMetrics(o.Registerer, q)
 	q.wakeups = newWakeups(o, q.full.Load)
 	q.ctx, q.cancel = context.WithCancel(context.Background())

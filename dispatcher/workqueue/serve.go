@@ -224,7 +224,7 @@ func (q *Queue) serveRound(ctx context.Context, s *shard, replica string, shares
 		for company, why := range c.damaged {
 			q.failed.Log(ctx, "partition", c.partition, "exception.message", why, "company_uuid", company)
 		}
-		q.notePassed(c.passed)
+		q.noteSkipped(c.skipped)
 		batches = append(batches, c.batches...)
 	}
 	q.served(partitions)
@@ -234,23 +234,23 @@ func (q *Queue) serveRound(ctx context.Context, s *shard, replica string, shares
 	}
 }
 
-// notePassed notes that a claim skipped companies because they hold their share of this replica's
+// noteSkipped notes that a claim skipped companies because they hold their share of this replica's
 // memory: their receivers delay their work.
-func (q *Queue) notePassed(companies []uuid.UUID) {
-	q.metrics.passed.Add(float64(len(companies)))
+func (q *Queue) noteSkipped(companies []uuid.UUID) {
+	q.metrics.skipped.Add(float64(len(companies)))
 	now := time.Now() //nolint:forbidigo // for metrics
 	for _, c := range companies {
-		q.passed.Add(c, now)
-		if q.opts.Admission.Passed(c) {
+		q.skipped.Add(c, now)
+		if q.opts.Admission.Skipped(c) {
 			q.Kick(partition.Of(c))
 		}
 	}
 }
 
-// PassedSince reports whether a claim skipped the company, at the time or later, because its deliveries
+// SkippedSince reports whether a claim skipped the company, at the time or later, because its deliveries
 // held its share of this replica's memory.
-func (q *Queue) PassedSince(company uuid.UUID, at time.Time) bool {
-	last, ok := q.passed.Peek(company)
+func (q *Queue) SkippedSince(company uuid.UUID, at time.Time) bool {
+	last, ok := q.skipped.Peek(company)
 	return ok && !last.Before(at)
 }
 

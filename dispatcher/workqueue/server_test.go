@@ -83,7 +83,7 @@ func TestRedisIsFull(t *testing.T) {
 	if state := b.read(); len(state.places()) > 0 || len(left) != 3 {
 		t.Errorf("%v were claimed, %v is left", left, state.places())
 	}
-	if _, err := backlog.New(b.client, 0, q.PassedSince).Measure(t.Context(), []int{testPartition}, 10); err != nil {
+	if _, err := backlog.New(b.client, 0, q.SkippedSince).Measure(t.Context(), []int{testPartition}, 10); err != nil {
 		t.Error(err)
 	}
 }

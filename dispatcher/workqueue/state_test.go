@@ -272,8 +272,8 @@ func (s state) checkSchedule(map[string][]string) error {
 		}
 	}
 	_, flag := s.pairs("due")[""]
-	_, passed := s.pairs("due")["~"]
-	if len(scheduled) > 0 && !flag && !passed {
+	_, skipped := s.pairs("due")["~"]
+	if len(scheduled) > 0 && !flag && !skipped {
 		return fmt.Errorf("%d companies have work and the partition has no wake-up", len(scheduled))
 	}
 	return nil

@@ -89,20 +89,20 @@ func TestWakeUpServesABacklog(t *testing.T) {
 	b.mustBeRight()
 }
 
-// A claim reports the companies that it passed by. If that replica does not claim their
+// A claim reports the companies that it skipped. If that replica does not claim their
 // work later, the partition's owner does.
-func TestPassedByWorkIsServed(t *testing.T) {
+func TestSkippedWorkIsServed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
 	company := companies(testPartition, 1)[0]
 	full := b.queue("full")
 	b.accept(company, "e")
 	c := full.ClaimOnce(t.Context(), testPartition, 10, map[uuid.UUID]int{company: 0}, 10)
-	if c.Err != nil || c.Wake || !slices.Equal(c.Passed, []uuid.UUID{company}) {
+	if c.Err != nil || c.Wake || !slices.Equal(c.Skipped, []uuid.UUID{company}) {
 		t.Fatalf("the claim answered %+v", c)
 	}
 	b.mustBeRight()
-	b.do("ZADD", "due", 0, "~") // as after PASSED_MS
+	b.do("ZADD", "due", 0, "~") // as after SKIPPED_MS
 	if !b.promote(b.queue("owner")) {
 		t.Error("the owner serves nothing")
 	}
@@ -125,10 +125,10 @@ func TestPlacesAreFreed(t *testing.T) {
 	q := start(t, b.client, k, slowly("r"))
 	b.accept(company, "a")
 	q.Kick(testPartition)
-	eventually(t, "the company is passed by", func() bool {
+	eventually(t, "the company is skipped", func() bool {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		return k.passed[company] > 0
+		return k.skipped[company] > 0
 	})
 	k.set(0)
 	q.Kick(testPartition)

@@ -71,18 +71,18 @@ const skippedFor = 15 * time.Second
 
 // Meter measures the work that waits in Redis. Make it with New. It is safe for concurrent use.
 type Meter struct {
-	client      redis.UniversalClient
-	keepDead    time.Duration
-	passedSince func(company uuid.UUID, at time.Time) bool
+	client       redis.UniversalClient
+	keepDead     time.Duration
+	skippedSince func(company uuid.UUID, at time.Time) bool
 }
 
-// New returns a Meter. Dead letters are kept for keepDead. passedSince reports whether claims skipped
+// New returns a Meter. Dead letters are kept for keepDead. skippedSince reports whether claims skipped
 // a company at the time or later, because its receivers delay its work; nil: no company was skipped.
-func New(client redis.UniversalClient, keepDead time.Duration, passedSince func(company uuid.UUID, at time.Time) bool) *Meter {
-	if passedSince == nil {
-		passedSince = func(uuid.UUID, time.Time) bool { return false }
+func New(client redis.UniversalClient, keepDead time.Duration, skippedSince func(company uuid.UUID, at time.Time) bool) *Meter {
+	if skippedSince == nil {
+		skippedSince = func(uuid.UUID, time.Time) bool { return false }
 	}
-	return &Meter{client: client, keepDead: keepDead, passedSince: passedSince}
+	return &Meter{client: client, keepDead: keepDead, skippedSince: skippedSince}
 }
 
 // Pending counts the events of all partitions that are not settled. Unlike Measure, it reads one
@@ -138,7 +138,7 @@ func (m *Meter) totalOf(reply []any) Total {
 	quarantined, _ := reply[2].(int64)
 	dead, _ := reply[5].(int64)
 	for company, ms := range companiesOf(reply[3]) {
-		if !m.passedSince(company, lately) {
+		if !m.skippedSince(company, lately) {
 			waited = max(waited, ms)
 		}
 	}

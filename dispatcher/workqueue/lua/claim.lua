@@ -7,7 +7,7 @@
 --   work, 7 in-flight limit of an endpoint queue, 8 unreachable attempts in a row that open
 --   a breaker, 9 share of each company that is not listed, 10 in-flight limit of a company's
 --   endpoint queues of one host; then company and share in turn
--- Returns {1 when a wake-up must be enqueued else 0, companies passed by because they hold
+-- Returns {1 when a wake-up must be enqueued else 0, companies skipped because they hold
 --   their share, ms until an endpoint queue that waits for its rate may be served or -1,
 --   {company with a damaged key, error, ...}, batches...}; {-1} when the replica is fenced; or
 --   {-2} when the notes have this number of a call or a higher one: then this call may have run
@@ -41,7 +41,7 @@ local function note_down(notes)
 end
 
 promote(P, PROMOTE, now)
-redis.call('ZREM', P .. 'due', '', PASSED)
+redis.call('ZREM', P .. 'due', '', SKIPPED)
 
 -- read returns DAMAGED for a value of the wrong type, instead of an error. The caller
 -- cannot decode DAMAGED either, and does not mistake it for a missing value.
@@ -200,7 +200,7 @@ local function claim_endpoint(company, sub, want, out)
   elseif math.max(first, s['until'] or 0) > now then
     at = math.max(first, s['until'] or 0)
   elseif early then
-    at = now + PASSED_MS -- end_order offers the queue earlier, when the event is matched
+    at = now + SKIPPED_MS -- end_order offers the queue earlier, when the event is matched
   elseif by_rate < 1 then
     next_service = math.min(next_service or math.huge, at_rate - now)
     at = at_rate
@@ -243,7 +243,7 @@ local function has_work(company, job)
   return redis.call('EXISTS', unpack(keys)) > 0
 end
 
-local out, passed, damaged = {0, {}, -1, {}}, {}, {}
+local out, skipped, damaged = {0, {}, -1, {}}, {}, {}
 local left = false -- a company that may claim has more work
 local alone -- only one company has work
 local v = tonumber(redis.call('GET', P .. 'v') or 0)
@@ -282,9 +282,9 @@ local function serve(company, start, want, work)
 end
 
 local unmoved = 0 -- damaged companies that keep their virtual start times
-local starts = {} -- virtual start times of the companies that were passed by
+local starts = {} -- virtual start times of the companies that were skipped
 repeat -- read the next page only if no company of this page was served
-  local first = #passed + unmoved
+  local first = #skipped + unmoved
   local turn = redis.call('ZRANGE', P .. 'sched', first, first + PAGE - 1, 'WITHSCORES')
   if first == 0 then alone = #turn == 2 end
   for i = 1, #turn, 2 do
@@ -307,24 +307,24 @@ repeat -- read the next page only if no company of this page was served
       end
       if work[6] and #work[4] + #work[5] + #work[6] > 0 then out[#out + 1] = work end
     else
-      passed[#passed + 1] = company
-      starts[#passed] = tonumber(turn[i + 1])
+      skipped[#skipped + 1] = company
+      starts[#skipped] = tonumber(turn[i + 1])
     end
   end
   if #turn < 2 * PAGE then break end
-  local skipped = #passed + unmoved
-  left = left or skipped < first + PAGE and redis.call('ZCARD', P .. 'sched') > skipped
-until skipped < first + PAGE
-for i, company in ipairs(passed) do -- a company that is passed by accumulates no turns
+  local seen = #skipped + unmoved
+  left = left or seen < first + PAGE and redis.call('ZCARD', P .. 'sched') > seen
+until seen < first + PAGE
+for i, company in ipairs(skipped) do -- a company that is skipped accumulates no turns
   if starts[i] < v then redis.call('ZADD', P .. 'sched', v, company) end
 end
 redis.call('SET', P .. 'v', string.format('%.17g', v))
 if left then
   out[1] = wake(P, now)
-elseif #passed + #damaged > 0 then
+elseif #skipped + #damaged > 0 then
   -- The replica claims again when it has free places. If it does not, or if a key is damaged,
   -- the owner serves.
-  redis.call('ZADD', P .. 'due', now + PASSED_MS, PASSED)
+  redis.call('ZADD', P .. 'due', now + SKIPPED_MS, SKIPPED)
 end
-out[2], out[3], out[4] = passed, next_service or -1, damaged
+out[2], out[3], out[4] = skipped, next_service or -1, damaged
 return out

@@ -85,7 +85,7 @@ for i = 1, math.min(#refs, MOST) do
       company, id, sub = string.match(ref, '^([^/]*)/([^/]*)/?(.*)$')
       if not pcall(requeue, company, id, sub) then quarantine(ref, company, id, sub) end
     elseif not pcall(requeue_job, company, job) then
-      redis.call('ZADD', P .. 'due', now + PASSED_MS, ref)
+      redis.call('ZADD', P .. 'due', now + SKIPPED_MS, ref)
     end
   end
 end

@@ -42,7 +42,7 @@ type takenBatch struct {
 type everything struct{}
 
 func (everything) Holding() (map[uuid.UUID]int, int) { return nil, 100 }
-func (everything) Passed(uuid.UUID) bool             { return false }
+func (everything) Skipped(uuid.UUID) bool            { return false }
 func (everything) Free(uuid.UUID) int                { return 1000 }
 
 func newBench(t *testing.T) *bench {

@@ -27,7 +27,7 @@ import (
 type plenty struct{}
 
 func (plenty) Holding() (map[uuid.UUID]int, int) { return nil, 1000 }
-func (plenty) Passed(uuid.UUID) bool             { return false }
+func (plenty) Skipped(uuid.UUID) bool            { return false }
 func (plenty) Free(uuid.UUID) int                { return 1000 }
 
 // newQueue makes a replica and a channel of the companies whose work it claimed.

@@ -13,7 +13,7 @@ local P, most = ARGV[1], tonumber(ARGV[2])
 local now = clock()
 local waited = 0
 local due = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')
-if due[1] and due[1] ~= '' and due[1] ~= PASSED then waited = math.max(0, now - tonumber(due[2])) end
+if due[1] and due[1] ~= '' and due[1] ~= SKIPPED then waited = math.max(0, now - tonumber(due[2])) end
 local pending = tonumber(redis.call('GET', P .. 'pending') or 0)
 local waits, counts, companies, largest = {}, {}, {}, {}
 for _, company in ipairs(redis.call('ZRANGE', P .. 'sched', 0, 99)) do

@@ -1,10 +1,10 @@
 -- Functions for all scripts that move work. P is the key prefix of a partition.
 -- docs/redis.md lists the keys.
 
-local WAKE_MS = 500    -- the partition's owner serves a wake-up that has waited this time
-local PASSED = '~'     -- due set member for work of companies that hold their share
-local FREED_MS = 100   -- time after which a freed place is used at the latest
-local PASSED_MS = 1000 -- the owner serves work that has been passed by for this time
+local WAKE_MS = 500     -- the partition's owner serves a wake-up that has waited this time
+local SKIPPED = '~'     -- due set member for work of companies that hold their share
+local FREED_MS = 100    -- time after which a freed place is used at the latest
+local SKIPPED_MS = 1000 -- the owner serves work that has been skipped for this time
 
 -- reference returns the name of a delivery in a note.
 local function reference(company, id, sub) return company .. '/' .. id .. '/' .. sub end
@@ -353,7 +353,7 @@ local function promote(P, most, now)
       if ok then
         wakes = wakes + woken
       else
-        redis.call('ZADD', P .. 'due', now + PASSED_MS, member)
+        redis.call('ZADD', P .. 'due', now + SKIPPED_MS, member)
       end
     end
   end
