@@ -99,11 +99,11 @@ func TestFeedUnderKills(t *testing.T) {
 		t.Fatalf("subscribe: %d %s", status, answer)
 	}
 
-	var living [2]atomic.Pointer[running]
+	var live [2]atomic.Pointer[running]
 	for i, d := range tr.daemons {
-		living[i].Store(d)
+		live[i].Store(d)
 	}
-	daemons := func(i int) *running { return living[i%2].Load() }
+	daemons := func(i int) *running { return live[i%2].Load() }
 	readers := []*feedReader{
 		{tb: t, subscriber: tr.endpoints[0].subscriber, daemons: daemons}, {tb: t, subscriber: picky.UUID, daemons: daemons},
 	}
@@ -119,7 +119,7 @@ func TestFeedUnderKills(t *testing.T) {
 		tr.daemons[n%2].signal(syscall.SIGKILL)
 		tr.daemons[n%2].ended(t)
 		tr.replace(n%2, installations[n%2].startChild(t))
-		living[n%2].Store(tr.daemons[n%2])
+		live[n%2].Store(tr.daemons[n%2])
 	}
 	tr.grow(100)
 	tr.load.stop()

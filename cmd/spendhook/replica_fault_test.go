@@ -65,8 +65,8 @@ func TestReplicaIsStopped(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
 	url := server.URL()
-	living, stopped := newInstallation(t, url, briefRetries+sharedKey), newInstallation(t, url, briefRetries+sharedKey)
-	tr := newTrial(t, server.Client(), living, stopped)
+	live, stopped := newInstallation(t, url, briefRetries+sharedKey), newInstallation(t, url, briefRetries+sharedKey)
+	tr := newTrial(t, server.Client(), live, stopped)
 	d := tr.daemons[1]
 	old := tr.replicaOf(stopped)
 	notes := partition.Key(developerCompany, "n:"+old)

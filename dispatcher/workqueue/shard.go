@@ -284,26 +284,26 @@ func (q *Queue) isAnnounced(s *shard) bool {
 	return s != nil && q.shards[s.address] == s && s.announced == *q.replica.Load()
 }
 
-// others lists the other replicas of a shard, living and lost ones.
-func (q *Queue) others(s *shard) (living, lost []string) {
+// others lists the other replicas of a shard, live and lost ones.
+func (q *Queue) others(s *shard) (live, lost []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for replica, o := range s.seen {
 		if o.missed >= lostHeartbeats {
 			lost = append(lost, replica)
 		} else {
-			living = append(living, replica)
+			live = append(live, replica)
 		}
 	}
-	return living, lost
+	return live, lost
 }
 
 // owns returns a function that reports whether this replica is the owner of a partition or of a lost
-// replica. All replicas that see the same living replicas choose the same owner (rendezvous hashing,
+// replica. All replicas that see the same live replicas choose the same owner (rendezvous hashing,
 // Thaler and Ravishankar 1998).
-func (q *Queue) owns(living []string) func(name string) bool {
+func (q *Queue) owns(live []string) func(name string) bool {
 	self := *q.replica.Load()
-	return func(name string) bool { return owner(append([]string{self}, living...), name) == self }
+	return func(name string) bool { return owner(append([]string{self}, live...), name) == self }
 }
 
 func owner(replicas []string, name string) string {
@@ -318,8 +318,8 @@ func owner(replicas []string, name string) string {
 }
 
 func (q *Queue) takeOverLost(ctx context.Context, s *shard) {
-	living, lost := q.others(s)
-	owns, process := q.owns(living), processOf(*q.replica.Load())
+	live, lost := q.others(s)
+	owns, process := q.owns(live), processOf(*q.replica.Load())
 	for _, replica := range lost {
 		if !owns(replica) && processOf(replica) != process {
 			continue
@@ -346,8 +346,8 @@ func (q *Queue) takeOver(ctx context.Context, s *shard, replica string) error {
 // service promotes due endpoint queues and jobs of the partitions that this replica owns,
 // and serves wake-ups that no worker took.
 func (q *Queue) service(ctx context.Context, s *shard) error {
-	living, _ := q.others(s)
-	owns := q.owns(living)
+	live, _ := q.others(s)
+	owns := q.owns(live)
 	var owned []int
 	for _, p := range s.partitions {
 		if owns(strconv.Itoa(p)) {
@@ -382,7 +382,7 @@ func (q *Queue) service(ctx context.Context, s *shard) error {
 			ready = append(ready, due[i])
 		}
 	}
-	if len(living) > 0 && (q.ctx.Err() != nil || !anyFree(q.opts.Admission.Holding())) {
+	if len(live) > 0 && (q.ctx.Err() != nil || !anyFree(q.opts.Admission.Holding())) {
 		q.Wake(ctx, ready) // another replica may have places
 	} else {
 		q.Kick(ready...)
@@ -398,11 +398,11 @@ func (q *Queue) Owned() (owned []int) {
 	return owned
 }
 
-// replicas is the number of living replicas, in the shard where it is highest.
+// replicas is the number of live replicas, in the shard where it is highest.
 func (q *Queue) replicas() (most int) {
 	for _, s := range q.listShards() {
-		living, _ := q.others(s)
-		most = max(most, len(living)+1)
+		live, _ := q.others(s)
+		most = max(most, len(live)+1)
 	}
 	return most
 }

@@ -108,7 +108,7 @@ var boards = []board{
 			graph("Recorder lag", "s", query{`spendhook_recorder_lag_seconds`, "{{instance}}"}),
 			graph("Scheduler lag", "s", query{`spendhook_scheduler_lag_seconds`, "{{instance}}"}),
 			graph("Partitions owned", "short", query{`spendhook_partitions_owned`, "{{instance}}"}),
-			graph("Living replicas, as counted by each", "short", query{`spendhook_replicas`, "{{instance}}"}),
+			graph("Live replicas, as counted by each", "short", query{`spendhook_replicas`, "{{instance}}"}),
 			graph("Claims", "cps", query{`rate(spendhook_claims_total[$__rate_interval])`, "{{instance}}"}),
 			graph("Wake-ups", "cps", query{`sum(rate(spendhook_wakeups_enqueued_total[$__rate_interval]))`, "enqueued"}, query{`sum(rate(spendhook_wakeups_served_total[$__rate_interval]))`, "served"}, query{`sum(rate(spendhook_wakeups_failed_total[$__rate_interval]))`, "failed"}),
 			graph("Requeued by takeovers, and fenced replicas", "short", query{`increase(spendhook_takeover_requeued_total[$__rate_interval])`, "requeued by {{instance}}"}, query{`increase(spendhook_fenced_total[$__rate_interval])`, "fenced {{instance}}"}),
