@@ -47,7 +47,11 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*
 		}
 	}
 	if accept := r.Header.Get("Accept"); !accepts(accept, "*/*", mediaJSON, "application/*") && (!op.ndjson || !wantsNDJSON(accept)) {
-		return nil, newProblem("NOT_ACCEPTABLE", "The Accept header must allow application/json.")
+		allowed := mediaJSON
+		if op.ndjson {
+			allowed += " or " + mediaNDJSON
+		}
+		return nil, newProblem("NOT_ACCEPTABLE", "The Accept header must allow %s.", allowed)
 	}
 	r, err := readParameters(r, op)
 	if err != nil {

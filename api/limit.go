@@ -17,9 +17,8 @@ import (
 
 // Limits are the rate limits of requests. A request takes one token, or one for each of its
 // items: the events of an array, the cards of a bulk creation, the deliveries of a replay. An
-// invalid request takes one token. So does a request that gets a stored answer. A
-// request above a limit (429) takes none. A request with more items than the burst takes the whole
-// burst.
+// invalid request takes one token. So does a request that gets a stored answer. A request above a limit
+// (429) takes none. A request with more items than the burst takes the whole burst.
 type Limits struct {
 	limiter *ratelimit.Limiter
 	current atomic.Pointer[[2]ratelimit.Limit] // of a client and of a company
@@ -45,9 +44,9 @@ const (
 	limitCompany = "company"
 )
 
-// charge makes the request take n tokens instead of the taken ones: it takes the difference from each
-// bucket, or returns the difference. It sets the headers with the tokens that are left. After
-// an error, a 429, the request has taken none.
+// charge makes the request take n tokens in place of those taken before: it takes the difference from each
+// bucket, or returns it. It sets the headers with the tokens that are left. After an error, a 429, the
+// request has taken none.
 func (s *server) charge(ctx context.Context, q *request, taken, n int) error {
 	if s.opts.Limits == nil {
 		return nil
@@ -95,8 +94,8 @@ func (l *Limits) buckets(c *auth.Caller) []bucket {
 	return list
 }
 
-// adjust makes a request take n tokens of one bucket instead of the taken ones. A number above
-// the burst counts as the burst.
+// adjust makes a request take n tokens of one bucket in place of those taken before. A number above the
+// burst counts as the burst.
 func (l *Limits) adjust(ctx context.Context, b bucket, taken, n int) ratelimit.Decision {
 	more := min(n, b.limit.Burst) - min(taken, b.limit.Burst)
 	if more < 0 {

@@ -123,8 +123,8 @@ func (s *server) reserve(ctx context.Context, q *request, bytes int64) error {
 	return nil
 }
 
-// account returns the key by which a caller's memory, bytes and delayed refusals are counted:
-// its company, or the client when it belongs to none.
+// account returns the key by which a caller's memory and bytes are counted: its company, or the client
+// when it belongs to none.
 func account(c *auth.Caller) string {
 	if c.Company != nil {
 		return c.Company.String()

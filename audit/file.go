@@ -16,8 +16,9 @@ import (
 const (
 	// maxFile bounds the file of the entries that wait for Redis, in bytes: some 150,000 entries.
 	maxFile = 64 << 20
-	// moveBatch is how many entries are moved from the file to Redis at once.
+	// moveBatch and moveBytes limit the entries that are moved from the file to Redis at once.
 	moveBatch = 500
+	moveBytes = 1 << 20
 )
 
 var errFileFull = errors.New("the file is full")
@@ -55,20 +56,22 @@ func (l *Log) emptyFile(take func([]Entry) error) error {
 	}
 	return l.withFile(func(f *os.File) error {
 		lines := bufio.NewScanner(f)
-		lines.Buffer(nil, maxFile)
+		lines.Buffer(nil, 2*maxFile)
 		var batch []Entry
+		size := 0
 		for lines.Scan() {
 			var e Entry
 			if err := json.Unmarshal(lines.Bytes(), &e); err == nil {
 				batch = append(batch, e)
+				size += len(lines.Bytes())
 			} else if lines.Text() != "" {
 				l.opts.Logger.Error("a line of the audit file is not an audit entry", "file.path", l.file, "line", lines.Text())
 			}
-			if len(batch) == moveBatch {
+			if len(batch) == moveBatch || size > moveBytes {
 				if err := take(batch); err != nil {
 					return err
 				}
-				batch = batch[:0]
+				batch, size = batch[:0], 0
 			}
 		}
 		if err := errors.Join(lines.Err(), take(batch)); err != nil {

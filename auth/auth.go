@@ -1,5 +1,5 @@
-// Package auth authenticates callers. It verifies access tokens (JWTs of RFC 9068) of this daemon and
-// of other issuers. It signs the tokens of this daemon with the keys of package keys.
+// Package auth authenticates callers. It verifies access tokens (JWTs of RFC 9068) of the built-in
+// issuer and of other issuers. It signs the tokens of the built-in issuer with the keys of package keys.
 package auth
 
 import (

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	audience = "spendhook" // of every access token of this daemon
+	audience = "spendhook" // of every access token of the built-in issuer
 
 	scopeClaim   = "scope"        // space-separated, RFC 8693 section 4.2
 	companyClaim = "company_uuid" // absent when the token is tied to no company

@@ -93,7 +93,7 @@ func (i *externalIssuer) run(ctx context.Context) {
 func (i *externalIssuer) load(ctx context.Context) error {
 	keys, err := i.download(ctx)
 	if ctx.Err() != nil {
-		return ctx.Err() // a shutdown or the time-out of a request, and no failure of the issuer
+		return ctx.Err() // a shutdown, or loadTimeout is over: no failure of the issuer
 	}
 	was := i.failing.Swap(err != nil)
 	if err != nil {

@@ -28,7 +28,7 @@ func Mint(signer *keys.Signer, grant Grant, now time.Time) (string, error) {
 	return signed, nil
 }
 
-// ownIssuer verifies the tokens of this daemon.
+// ownIssuer verifies the tokens of the built-in issuer.
 type ownIssuer struct{ keys *keys.Signer }
 
 func (o ownIssuer) lookup(id string) (key jwk.Key, loaded bool) { return o.keys.Lookup(id) }

@@ -37,7 +37,7 @@ var ErrUnavailable = errors.New("the token cannot be verified now")
 
 // VerifierOptions say whose tokens are accepted.
 type VerifierOptions struct {
-	Keys     *keys.Signer // of this daemon; nil accepts no token of this daemon
+	Keys     *keys.Signer // of the built-in issuer; nil accepts none of its tokens
 	External []Issuer     // other issuers whose tokens are accepted
 	// Revoked reports whether the tokens of a client are refused; nil refuses none.
 	Revoked func(clientID string) bool

@@ -166,9 +166,8 @@ type audit struct {
 
 // console configures access to the web console.
 type console struct {
-	// ClientCertificates says whether a browser needs a client certificate: required
-	// or optional. With required, the request for a link needs a
-	// certificate too.
+	// ClientCertificates says whether a browser needs a client certificate: required or
+	// optional. With required, the request for a link needs a certificate too.
 	ClientCertificates string `yaml:"client_certificates" default:"optional" enum:"required,optional"`
 }
 

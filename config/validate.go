@@ -24,8 +24,8 @@ const maxSchedule = 50
 var scope = regexp.MustCompile(`^([a-z]+:(read|write)|platform|operator)$`)
 
 // validate adds a problem for every setting that is invalid, contradicts another one, or
-// exposes the daemon. Validation reads no file that a setting
-// names: the components that use the files read them.
+// exposes the daemon. Validation reads no file that a setting names: the components that use the files
+// read them.
 func (c *Config) validate(p *invalid.Error) {
 	v := checker{p}
 	v.tags(settings(c))

@@ -39,7 +39,7 @@ type work struct {
 	asked      time.Time // when its claim from the endpoint queue was sent
 }
 
-// claimedEvent is an event whose deliveries have no outcomes yet. All outcomes go to one
+// claimedEvent is a claimed event, until each of its deliveries has an outcome. All outcomes go to one
 // recorder, even if the partition moves to another shard meanwhile. Only that recorder uses left.
 type claimedEvent struct {
 	recorder *recorder

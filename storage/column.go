@@ -18,7 +18,7 @@ func (k Key) Value() (driver.Value, error) { return k[:], nil }
 func (k *Key) Scan(src any) error {
 	b, ok := src.([]byte)
 	if !ok || len(b) != len(k) {
-		return fmt.Errorf("read a uuid: want 16 bytes, got %T", src)
+		return fmt.Errorf("read a uuid: want 16 bytes, got a %T of %d bytes", src, len(b))
 	}
 	copy(k[:], b)
 	return nil

@@ -29,8 +29,7 @@ const maxRounds = 200
 
 var errContended = errors.New("change subscriber: too many concurrent changes")
 
-// Update changes the fields that in sets. After an error nothing has changed; it may be ErrNotFound,
-// ErrChanged or ErrConflict. Enabling a subscriber clears its disabled reason and its health. Disabling
+// Update changes the fields that in sets. ErrNotFound, ErrChanged and ErrConflict change nothing. Enabling a subscriber clears its disabled reason and its health. Disabling
 // one sets ReasonManual; its endpoint queue keeps the waiting deliveries and is not served until the
 // subscriber is enabled.
 func (s *Store) Update(ctx context.Context, company, id uuid.UUID, in Settings) (Subscriber, error) {

@@ -125,7 +125,7 @@ func TestResealCountsLockedValuesByKey(t *testing.T) {
 		t.Errorf("%+v, want %v left", count, want)
 	}
 	if b.raw(t, all[5]) != before {
-		t.Error("what does not open was rewritten")
+		t.Error("what cannot be decrypted was rewritten")
 	}
 }
 

@@ -26,7 +26,7 @@ func (b *bundle) raw(t *testing.T, s subscribers.Subscriber) string {
 	return raw
 }
 
-// A secret stored in clear text does not open: only values sealed for their place are accepted.
+// A secret stored in clear text is refused: only values that were sealed for their place are accepted.
 func TestClearTextDoesNotOpen(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})

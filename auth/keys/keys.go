@@ -201,8 +201,8 @@ func (k *Signer) Rotate(ctx context.Context) error {
 }
 
 // Revoke removes a key. This replica refuses the tokens of the key at once. The other
-// replicas refuse them within SyncInterval. If the key was the signing one, another key signs from now on. A replica
-// that cannot reach the database still accepts the key. The error may be errNoKey or
+// replicas refuse them within SyncInterval. If the key was the signing one, another key signs from now on.
+// A replica that cannot reach the database still accepts the key. The error may be errNoKey or
 // storage.ErrUnavailable.
 func (k *Signer) Revoke(ctx context.Context, id string) error {
 	fresh, err := newSigningKey(k.opts.Keyring, k.opts.Now())

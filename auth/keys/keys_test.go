@@ -132,7 +132,7 @@ func TestReseal(t *testing.T) {
 	}
 	count := &reseal.Count{}
 	if err := Reseal(t.Context(), store, sealtest.Ring("other"), count); err != nil || count.Left["new"] != 1 {
-		t.Errorf("%+v, %v: what does not open is left", count, err)
+		t.Errorf("%+v, %v: what cannot be decrypted is left", count, err)
 	}
 	alone := sealtest.Ring("new")
 	after := openTest(t, Options{Store: store, Dir: dir, Keyring: alone, Now: c.Now})

@@ -238,7 +238,7 @@ func (d *daemon) background(ctx context.Context, work func(context.Context)) {
 
 // awaitRedis waits until Redis is up and accepts writes, so that daemon and Redis can be
 // started together. In a Cluster it waits only for the shard of the key sh:keys, which holds the
-// test values of the encryption keys. Meanwhile /readyz and the log show the reason.
+// check values of the encryption keys. Meanwhile /readyz and the log show the reason.
 func (d *daemon) awaitRedis(ctx context.Context) error {
 	for logged := false; ; logged = true {
 		err := d.redis.TryWrite(ctx)

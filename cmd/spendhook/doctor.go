@@ -303,7 +303,7 @@ func (d *doctor) servers(ctx context.Context) {
 		return nil
 	})
 	if err != nil {
-		d.problem("find out which Redis server does not answer", "%v", err)
+		d.problem("find out why Redis does not answer", "%v", err)
 	}
 }
 
@@ -336,7 +336,7 @@ func (d *doctor) memory(ctx context.Context) {
 	used := fmt.Sprintf("%d of %d MB are used; new events are refused from %d MB (the high-water mark)", use.Used>>20, use.Limit>>20, use.HighWater>>20)
 	switch {
 	case use.Limit == 0 && len(m.Warnings()) == 0:
-		d.problem("find out which Redis server does not answer", "the memory use cannot be read")
+		d.problem("find out why Redis does not answer", "the memory use cannot be read")
 	case use.Limit == 0:
 		d.warn("set maxmemory of Redis, or redis.memory", "%s", m.Warnings()[0])
 	case share >= 1:
@@ -351,7 +351,7 @@ func (d *doctor) memory(ctx context.Context) {
 func (d *doctor) work(ctx context.Context) {
 	waiting, err := backlog.New(d.redis.Client(), 0, nil).Measure(ctx, partition.All(), mostPending)
 	if err != nil {
-		d.problem("find out which Redis server does not answer", "%v", err)
+		d.problem("find out why Redis does not answer", "%v", err)
 	}
 	if waiting.OldestDue > overdueWork {
 		d.problem("check that a daemon runs and is ready (/readyz): a partition has no owner, or its owner makes no progress",
@@ -372,7 +372,7 @@ func (d *doctor) work(ctx context.Context) {
 func (d *doctor) replicas(ctx context.Context) {
 	formats, err := storedformat.Read(ctx, d.redis.Client())
 	if err != nil {
-		d.problem("find out which Redis server does not answer", "%v", err)
+		d.problem("find out why Redis does not answer", "%v", err)
 		return
 	}
 	for p, format := range formats.Partitions {

@@ -24,7 +24,7 @@ type keysRotateCmd struct {
 
 // Run adds a key and prints all keys. Running daemons load the key by themselves.
 func (c *keysRotateCmd) Run(ctx context.Context, term *stdio) error {
-	return c.changeKeys(ctx, term, func(signer *keys.Signer) error {
+	return c.withKeys(ctx, term, func(signer *keys.Signer) error {
 		if err := signer.Rotate(ctx); err != nil {
 			return err
 		}
@@ -47,7 +47,7 @@ type keysRevokeCmd struct {
 
 // Run revokes a key and prints the other keys.
 func (c *keysRevokeCmd) Run(ctx context.Context, term *stdio) error {
-	return c.changeKeys(ctx, term, func(signer *keys.Signer) error {
+	return c.withKeys(ctx, term, func(signer *keys.Signer) error {
 		if err := signer.Revoke(ctx, c.ID); err != nil {
 			return err
 		}
@@ -59,17 +59,17 @@ type keysListCmd struct{ configFlags }
 
 // Run prints the keys, in the order in which they sign.
 func (c *keysListCmd) Run(ctx context.Context, term *stdio) error {
-	return c.changeKeys(ctx, term, func(*keys.Signer) error { return nil })
+	return c.withKeys(ctx, term, func(*keys.Signer) error { return nil })
 }
 
-// changeKeys opens the signing keys, calls change, and prints the keys.
-func (f configFlags) changeKeys(ctx context.Context, term *stdio, change func(*keys.Signer) error) error {
+// withKeys opens the signing keys, calls do, and prints the keys.
+func (f configFlags) withKeys(ctx context.Context, term *stdio, do func(*keys.Signer) error) error {
 	store, signer, err := f.openTokenKeys(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = store.Close() }() // all writes are committed
-	if err := change(signer); err != nil {
+	if err := do(signer); err != nil {
 		return err
 	}
 	w := tabwriter.NewWriter(term.Out, 0, 0, 2, ' ', 0)

@@ -24,7 +24,8 @@ type endpoint struct {
 
 // isOpen reports whether the breaker of an endpoint is open. An open breaker makes all direct deliveries
 // overflow. The endpoint queue has its own breaker: it makes one attempt at a time once a direct delivery
-// has overflowed, or once BreakerFailures of its own attempts have failed. The first answer closes both.
+// has overflowed, or once BreakerFailures of its own attempts have failed. An answer to one of these attempts
+// closes it. The breaker here closes when this replica gets an answer.
 func (a *Admission) isOpen(e *endpoint) bool { return e.failures >= a.o.BreakerFailures }
 
 // learn applies the result of an attempt to latency and breaker. A failure extends an open breaker by

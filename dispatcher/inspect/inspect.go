@@ -82,7 +82,7 @@ func (i *Inspector) Sent(ctx context.Context, company uuid.UUID, id string) (Sen
 
 // VerifySignature reports whether a webhook-signature header contains a signature that this
 // daemon would make for the delivery now, with the given webhook-timestamp. The errors are
-// those of Sent, or subscribers.ErrLocked.
+// those of Sent, and those of a subscriber that cannot be used, such as subscribers.ErrLocked.
 func (i *Inspector) VerifySignature(ctx context.Context, company uuid.UUID, id string, timestamp int64, header string) (bool, error) {
 	r, err := i.requestOf(ctx, company, id)
 	if err != nil {

@@ -50,7 +50,7 @@ type Job struct {
 	Examined       int64        `json:"examined"`    // deliveries and events examined
 	Redelivered    int64        `json:"redelivered"` // deliveries changed (in a dry run: that would change); of an ERASE: payloads erased
 	CreatedAt      time.Time    `json:"createdAt"`
-	UpdatedAt      time.Time    `json:"updatedAt"` // when the last step ended that did not return errHeld
+	UpdatedAt      time.Time    `json:"updatedAt"` // when it was last started, stepped or ended; a step that must wait does not count
 	FinishedAt     *time.Time   `json:"finishedAt,omitempty"`
 
 	Phase  int    `json:"phase"`            // index into phases(Kind)
@@ -145,7 +145,8 @@ func (s *Service) Step(ctx context.Context, company, id uuid.UUID) (again time.D
 	return again, err
 }
 
-// wait returns the delay of the next step of a job that must wait. It doubles the wait with each step.
+// wait returns the delay of the next step of a job that must wait: as long as the job has waited already,
+// within minWait and maxWait.
 func (j *Job) wait(now time.Time) time.Duration {
 	return min(max(now.Sub(j.UpdatedAt), minWait), maxWait)
 }

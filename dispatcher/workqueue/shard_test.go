@@ -38,7 +38,7 @@ func slowly(replica string) func(*workqueue.Options) {
 	}
 }
 
-// A living replica claims the work that a lost replica had in flight. No living replica is
+// A live replica claims the work that a lost replica had in flight. No live replica is
 // taken over.
 func TestLostReplicaIsTakenOver(t *testing.T) {
 	t.Parallel()

@@ -62,11 +62,13 @@ func (f *folder) placeSocket() (err error) {
 		return fmt.Errorf("make a folder for the socket: %w", err)
 	}
 	f.socket = filepath.Join(f.temp, socketName)
-	return os.Symlink(f.socket, inDir)
+	_ = os.Symlink(f.socket, inDir) // for commands only: the daemon runs without it
+	return nil
 }
 
 func (f *folder) close() error {
 	if f.temp != "" {
+		_ = os.Remove(filepath.Join(f.dir, socketName)) // another user could create its target
 		_ = os.RemoveAll(f.temp)
 	}
 	return f.lock.Close()

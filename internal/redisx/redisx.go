@@ -98,7 +98,7 @@ func attach(ctx context.Context, dataDir string) *Redis {
 		return nil
 	}
 	socket := filepath.Join(dir, folderName, socketName)
-	if target, err := os.Readlink(socket); err == nil {
+	if target, err := os.Readlink(socket); err == nil && datadir.Check(filepath.Dir(target)) == nil {
 		socket = target // see placeSocket
 	}
 	client := dial(&redis.UniversalOptions{Addrs: []string{socket}})

@@ -107,8 +107,8 @@ func (s *Store) CreateNextCard(ctx context.Context) (item Item, found bool, err 
 	return item, row.claimed(), nil
 }
 
-// nextItem locks the first unlocked item of the next company after the last served one. If there is
-// no such item, it returns a row that is not claimed.
+// nextItem locks the first item that is neither locked nor waiting for its next try, of the companies in
+// turn after the last served one. If there is no such item, it returns a row that is not claimed.
 func (s *Store) nextItem(ctx context.Context, tx bun.Tx, now time.Time) (itemRow, error) {
 	if err := disableSort(ctx, tx); err != nil {
 		return itemRow{}, err

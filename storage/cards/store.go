@@ -100,7 +100,7 @@ func (s *Store) Cards(ctx context.Context, f Filter) (list []Card, total int64, 
 	return list, total, nil
 }
 
-// page skips the rows before the page within an index, without reading them from the table.
+// page finds the page by the uuids of its rows, so that the rows before it can be skipped in an index.
 func page(f Filter, db bun.IDB, rows *[]cardRow) *bun.SelectQuery {
 	ids := f.Page.Apply(narrow(f, db.NewSelect().Table("cards").Column("uuid")).OrderExpr("issued_at DESC, uuid"))
 	return db.NewSelect().Model(rows).ColumnExpr("c.*, k.currency").

@@ -20,7 +20,8 @@ type Change struct {
 	What string // paused, resumed, disabled, enabled, failing or recovered
 }
 
-// History returns the latest changes of a subscriber, oldest first: at most 50, of about 8 days.
+// History returns the latest changes of a subscriber, oldest first: at most 50. They are
+// kept for 8 days after the last change.
 func (s *Store) History(ctx context.Context, company, id uuid.UUID) ([]Change, error) {
 	texts, err := s.opts.Client.LRange(ctx, queues.ChangesKey(company, id), 0, -1).Result()
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// ErrorClass is the class of a failure, from a closed set. Outcome is its value of the metric
+// ErrorClass is the class of a result, from a closed set. Outcome is its value of the metric
 // label "outcome".
 type ErrorClass string
 

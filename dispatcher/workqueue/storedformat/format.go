@@ -1,5 +1,5 @@
-// Package storedformat reads the stored format of each partition, and the formats that the living
-// replicas read. It raises the stored format once all living replicas read the new one.
+// Package storedformat reads the stored format of each partition, and the formats that the live
+// replicas read. It raises the stored format once all live replicas read the new one.
 package storedformat
 
 import (
@@ -23,11 +23,11 @@ var formatSource string
 
 var formatScript = queues.Script(formatSource, true)
 
-// livingFor is how long a replica counts as living after its last heartbeat. It is several
+// liveFor is how long a replica counts as live after its last heartbeat. It is several
 // times longer than the other replicas wait before a takeover.
-const livingFor = 15 * time.Second
+const liveFor = 15 * time.Second
 
-// Reader is a living replica and the formats that it reads.
+// Reader is a live replica and the formats that it reads.
 type Reader struct {
 	Replica        string
 	Oldest, Newest int
@@ -47,14 +47,14 @@ func Read(ctx context.Context, client redis.UniversalClient) (Formats, error) {
 	return run(ctx, client, partition.All(), 0)
 }
 
-// ErrOldReplica means that a living replica cannot read the new format.
-var ErrOldReplica = errors.New("a living replica does not read the new format: stop it first")
+// ErrOldReplica means that a live replica cannot read the new format.
+var ErrOldReplica = errors.New("a live replica does not read the new format: stop it first")
 
 // Raise raises the stored format of all partitions to one that this build reads, each
 // partition in one step. It returns how many it raised. It may be repeated after an error.
 //
 // It raises the partitions with the heartbeats of a shard first: then Redis refuses the
-// heartbeat of a replica that cannot read the format. So no such replica can start before
+// heartbeat of a replica that cannot read the format. So no such replica can start while
 // the other partitions are raised.
 func Raise(ctx context.Context, client redis.UniversalClient, to int) (raised int, err error) {
 	before, err := Read(ctx, client)
@@ -95,7 +95,7 @@ func run(ctx context.Context, client redis.UniversalClient, partitions []int, to
 	calls := make([]*script.Call, len(partitions))
 	for i, p := range partitions {
 		calls[i] = &script.Call{
-			Script: formatScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), to, livingFor.Milliseconds()},
+			Script: formatScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), to, liveFor.Milliseconds()},
 		}
 	}
 	var out Formats

@@ -156,7 +156,7 @@ func TestNewerFormatIsNotChanged(t *testing.T) {
 	}
 }
 
-// The format is raised once all living replicas read the new one. After that, a replica
+// The format is raised once all live replicas read the new one. After that, a replica
 // that does not read the new format cannot start.
 func TestRaiseFormat(t *testing.T) {
 	t.Parallel()

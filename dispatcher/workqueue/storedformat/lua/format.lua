@@ -1,5 +1,5 @@
--- Reads the stored format of a partition and the formats that living replicas read. Raises
--- the stored format, unless a living replica cannot read the new one.
+-- Reads the stored format of a partition and the formats that live replicas read. Raises
+-- the stored format, unless a live replica cannot read the new one.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 new format, 0 to change nothing, 3 ms without a heartbeat after
 --   which a replica does not count as live
