@@ -85,7 +85,7 @@ func (d *daemon) quickstart(ctx context.Context, term *stdio) error {
 	}
 	s := &show{
 		out: term.Out, base: "https://" + net.JoinHostPort(quickstartHost(d.cfg.Listen), port),
-		curl: "curl -sS --cacert ca.pem --cert client.pem --key client-key.pem",
+		curl: "curl -sS --retry 5 --cacert ca.pem --cert client.pem --key client-key.pem",
 	}
 	s.firstLook(d.adminAddress, dir, client.ID, d.redis.Check(ctx).Warnings)
 	return nil

@@ -57,7 +57,7 @@ func TestQuickstart(t *testing.T) {
 	args := []string{"--data-dir", dir, "--redis", sharedRedis(t)}
 	first := startQuickstart(t, args...)
 	if out := first.follow(t); !strings.Contains(out, `"status":"ACCEPTED"`) || !strings.Contains(out, `"totalElements":`) {
-		t.Errorf("the lines answered %s", out)
+		t.Errorf("the lines answered %s\nthe daemon printed %s\n%s", out, first.stdout, first.stderr)
 	}
 	first.stop(t)
 	authority, err := os.ReadFile(filepath.Join(dir, "quickstart", "ca.pem"))

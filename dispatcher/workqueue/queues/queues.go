@@ -23,6 +23,6 @@ func Script(source string, whenFull bool) *redis.Script {
 	return redis.NewScript(head + partition.FormatLua() + lib + source)
 }
 
-// Keys returns the first keys of each call of a script that moves work of partition p: an existing
-// key, and one that never exists.
+// Keys returns the first keys of each call of a script that moves work of partition p: its
+// due set, and a key that never exists.
 func Keys(p int) []string { return []string{DueKey(p), AbsentKey(p)} }
