@@ -160,7 +160,7 @@ func (s installation) check(zsh string) {
 			s.Errorf("%s: mode %v, owner %d, group %d", name, info.Mode(), owner.Uid, owner.Gid)
 		}
 	}
-	if out := s.chroot("/usr/bin/spendhook", "config", "check", "/etc/spendhook/spendhook.yml"); !strings.Contains(out, "is good") {
+	if out := s.chroot("/usr/bin/spendhook", "config", "check", "/etc/spendhook/spendhook.yml"); !strings.Contains(out, "is valid") {
 		s.Error(out)
 	}
 	command(s.T, nil, "systemd-analyze", "verify", "--man=no", "--root="+s.root, "spendhook.service")
