@@ -157,8 +157,8 @@ func (f *page) load(ctx context.Context, list []sequence.Event) ([]*events.Store
 	return f.reader.opts.Events.GetSome(ctx, refs, on)
 }
 
-// add adds an event to the page if it matches. It sets full when the page has no room for
-// this event, or for another one.
+// add adds an event to the page if it matches. It sets full when the page cannot take
+// this event, or cannot take another one after it.
 func (f *page) add(e sequence.Event, stored *events.Stored) error {
 	item := Item{
 		Sequence: e.Sequence, ID: e.Ref.ID, Type: e.Type, Timestamp: e.Timestamp, AcceptedAt: e.AcceptedAt, Compacted: e.Compacted,
