@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -126,7 +127,8 @@ func (s *server) TestSubscriberFilter(ctx context.Context, q *request, id gen.Su
 		return reply{}, fieldProblem("filter", "INVALID", "%s", err)
 	}
 	list, err := s.filterTestEvents(ctx, sub.CompanyUUID, in.EventID)
-	return ok(tryFilter(&sub, list)), err
+	result := tryFilter(ctx, &sub, list)
+	return ok(result), cmp.Or(err, ctx.Err())
 }
 
 // filterTestEvents returns the events to test a filter on: the event with the id, or the latest events
@@ -146,10 +148,10 @@ func (s *server) filterTestEvents(ctx context.Context, company uuid.UUID, id *st
 	return []events.Stored{event}, err
 }
 
-func tryFilter(sub *subscribers.Subscriber, list []events.Stored) gen.FilterTestResult {
+func tryFilter(ctx context.Context, sub *subscribers.Subscriber, list []events.Stored) gen.FilterTestResult {
 	out := gen.FilterTestResult{Results: make([]gen.FilterVerdict, len(list))}
 	for i, e := range list {
-		matches, err := sub.Matches(filter.NewEvent(e.Event))
+		matches, err := sub.Matches(ctx, filter.NewEvent(e.Event))
 		out.Results[i] = gen.FilterVerdict{EventID: e.ID, Event: e.Type, Matches: matches}
 		if err != nil {
 			out.Results[i].Error = new(err.Error())

@@ -136,7 +136,7 @@ func (s *server) trial(ctx context.Context, v *visit, sub subscribers.Subscriber
 	for _, e := range page.Items {
 		tried := triedEvent{Stored: e}
 		var failed error
-		if tried.Matches, failed = sub.Matches(filter.NewEvent(e.Event)); failed != nil {
+		if tried.Matches, failed = sub.Matches(ctx, filter.NewEvent(e.Event)); failed != nil {
 			tried.Problem = failed.Error()
 		}
 		if tried.Matches {

@@ -94,7 +94,7 @@ func (d *Dispatcher) match(ctx context.Context, replica string, b workqueue.Batc
 }
 
 // matchFiltered matches events for subscribers with filters, after the earlier events of the company,
-// on a goroutine of the company. It does not wait: 100 filters of 3 ms each would delay the claims of
+// on a goroutine of the company. It does not wait: 100 filters of 2 ms each would delay the claims of
 // other companies. The company claims nothing until its events are matched.
 func (d *Dispatcher) matchFiltered(replica string, b workqueue.Batch, subs []*subscribers.Subscriber) {
 	for range b.Events {
@@ -190,7 +190,10 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.
 		if sub.Locked != nil { // its event types cannot be read: keep the event for a recover job
 			ev.held = true
 		}
-		matches, err := sub.Matches(candidate)
+		matches, err := sub.Matches(ctx, candidate)
+		if ctx.Err() != nil { // the event was not matched with all of them
+			return ctx.Err()
+		}
 		if err != nil {
 			d.metrics.filterErrors.Inc()
 		}

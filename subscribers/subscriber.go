@@ -5,6 +5,7 @@ package subscribers
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -133,9 +134,9 @@ func (s *Subscriber) Wants(eventType string) bool {
 
 // Matches reports whether an event matches the subscriber: its type is in the list, and the
 // filter, if there is one, is true. When the filter fails, the event does not match and err
-// says why. Matches ignores Enabled: a recover job delivers the events that a disabled
+// says why; it also fails when ctx ends. Matches ignores Enabled: a recover job delivers the events that a disabled
 // subscriber matched.
-func (s *Subscriber) Matches(e *filter.Event) (matches bool, err error) {
+func (s *Subscriber) Matches(ctx context.Context, e *filter.Event) (matches bool, err error) {
 	if !s.Wants(e.Type()) {
 		return false, nil
 	}
@@ -150,7 +151,7 @@ func (s *Subscriber) Matches(e *filter.Event) (matches bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("filter: %w", err)
 	}
-	if matches, err = x.Matches(e); err != nil {
+	if matches, err = x.Matches(ctx, e); err != nil {
 		return false, fmt.Errorf("filter: %w", err)
 	}
 	return matches, nil

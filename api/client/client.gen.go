@@ -1902,7 +1902,7 @@ type SubscriberCreate struct {
 	Enabled     *bool               `json:"enabled,omitempty"`
 	Events      EventNames          `json:"events"`
 
-	// Filter A CEL expression (cel.dev) over `id`, `event`, `companyUuid`, `timestamp` and `metadata`; only events for which it is true are delivered. `decimal(x)` reads a string or number exactly. If the expression fails on an event, the event does not match.
+	// Filter A CEL expression (cel.dev) over `id`, `event`, `companyUuid`, `timestamp` and `metadata`; only events for which it is true are delivered. Numbers are decimals of at most 34 digits and compare by value; `decimal(x)` also reads a string. An expression that may take too much time or memory is refused. If the expression fails on an event, the event does not match.
 	//
 	// Example: event == "PAYMENT_PAID" && decimal(metadata.amount) >= decimal("100")
 	Filter *string `json:"filter,omitempty"`

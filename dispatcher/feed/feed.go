@@ -136,7 +136,7 @@ func (f *page) take(ctx context.Context, part sequence.Page) error {
 			if stored[i] != nil && stored[i].State == events.Compacted {
 				return nil
 			}
-			if err := f.add(e, stored[i]); err != nil || f.full {
+			if err := f.add(ctx, e, stored[i]); err != nil || f.full {
 				return err
 			}
 		}
@@ -159,14 +159,17 @@ func (f *page) load(ctx context.Context, list []sequence.Event) ([]*events.Store
 
 // add adds an event to the page if it matches. It sets full when the page cannot take
 // this event, or cannot take another one after it.
-func (f *page) add(e sequence.Event, stored *events.Stored) error {
+func (f *page) add(ctx context.Context, e sequence.Event, stored *events.Stored) error {
 	item := Item{
 		Sequence: e.Sequence, ID: e.Ref.ID, Type: e.Type, Timestamp: e.Timestamp, AcceptedAt: e.AcceptedAt, Compacted: e.Compacted,
 	}
 	matches := e.Compacted && f.sub.Wants(e.Type)
 	if stored != nil {
 		item.Type, item.Timestamp = stored.Type, stored.Timestamp
-		matches, _ = f.sub.Matches(filter.NewEvent(stored.Event)) // a filter that fails does not match
+		matches, _ = f.sub.Matches(ctx, filter.NewEvent(stored.Event)) // a filter that fails does not match
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 	}
 	if matches && stored != nil {
 		p, err := f.reader.opts.Requests.Payloads(stored).In(f.sub.Format)

@@ -181,7 +181,10 @@ func (i *Inspector) Explain(ctx context.Context, r events.Ref) ([]Explanation, e
 	candidate := filter.NewEvent(stored.Event)
 	for n, sub := range subs {
 		del := bySubscriber[sub.UUID]
-		matches, err := sub.Matches(candidate)
+		matches, err := sub.Matches(ctx, candidate)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		out[n] = Explanation{Subscriber: sub, Delivery: del, Err: err, Verdict: explain(stored, sub, del, matches)}
 	}
 	return out, nil

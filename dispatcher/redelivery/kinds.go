@@ -151,7 +151,11 @@ func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
 			if e == nil || e.State == events.Ready || e.State == events.Compacted || e.AcceptedAt.Before(sub.CreatedAt) {
 				continue
 			}
-			if matches, _ := sub.Matches(filter.NewEvent(e.Event)); matches {
+			matches, _ := sub.Matches(ctx, filter.NewEvent(e.Event)) // a filter that fails does not match
+			if err := ctx.Err(); err != nil {
+				return "", err
+			}
+			if matches {
 				base := delivery.NewRecord(*e)
 				next := delivery.Restart(*base, j.reason(), s.Now())
 				writes = append(writes, writeOf(delivery.Ref{Ref: e.Ref(), Subscriber: sub.UUID}, base, &next))

@@ -159,7 +159,10 @@ func (s *Service) Replay(ctx context.Context, r events.Ref, only []uuid.UUID) (o
 	}
 	candidate := filter.NewEvent(stored.Event)
 	for _, sub := range subs {
-		matches, _ := sub.Matches(candidate) // a filter that fails does not match
+		matches, _ := sub.Matches(ctx, candidate) // a filter that fails does not match
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		if !sub.Enabled || !matches || len(only) > 0 && !slices.Contains(only, sub.UUID) {
 			continue
 		}

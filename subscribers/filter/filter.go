@@ -1,92 +1,318 @@
 // Package filter evaluates the filters of subscribers: expressions of the Common
 // Expression Language (CEL, https://cel.dev) over an event's record, such as
 //
-//	event == "PAYMENT_PAID" && decimal(metadata.amount) >= decimal("100")
+//	event == "PAYMENT_PAID" && metadata.amount >= 99.99
 //
 // An expression sees the fields of the record: id, event and companyUuid (strings),
-// timestamp, and metadata. A whole number of the metadata is a CEL int, any other number a
-// decimal, without rounding. decimal(x) converts a string or a number to a decimal. Decimals
-// are compared exactly.
+// timestamp, and metadata. Numbers of the metadata and of the expression are decimals of at most
+// 34 digits, which are compared by value. Only double(x) makes a binary number.
+//
+// cel-go parses and checks the types. The evaluation is ours, because the limit of cel-go counts a
+// call only after it returned: one call can take all memory. Here the size of every operand is
+// known before the call, and each step is counted.
 package filter
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"unicode/utf8"
 
 	"cel.dev/cel-go/cel"
-	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common"
 	"cel.dev/cel-go/common/types"
 )
 
+// Limits of an expression, checked before its types are.
 const (
-	maxLength = 2000
-	// costLimit bounds one evaluation, in the units of CEL's cost model.
-	costLimit = 10_000
+	maxLength  = 2000 // characters
+	maxNodes   = 400
+	maxDepth   = 24 // of nodes, and of brackets and operators before a value in the text
+	maxMacros  = 8  // all, exists, exists_one, filter, map
+	maxNesting = 3  // of macros
 )
 
-// environment has the names that expressions may use. It is made on first use.
-var environment = sync.OnceValues(func() (*cel.Env, error) {
-	options := []cel.EnvOption{
-		cel.Variable("id", cel.StringType),
-		cel.Variable("event", cel.StringType),
-		cel.Variable("companyUuid", cel.StringType),
-		cel.Variable("timestamp", cel.TimestampType),
-		cel.Variable("metadata", cel.DynType),
-		cel.Function("decimal", cel.Overload("to_decimal", []*cel.Type{cel.DynType}, decimalType, cel.UnaryBinding(toDecimal))),
-	}
-	for _, operator := range []string{operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals} {
-		options = append(options, cel.Function(operator,
-			cel.Overload("decimals"+operator, []*cel.Type{decimalType, decimalType}, cel.BoolType)))
-	}
-	return cel.NewEnv(options...)
-})
+// Limits of one evaluation.
+const (
+	maxSteps = 20_000  // some 2 ms
+	maxMade  = 1 << 20 // bytes of the strings and lists that it makes
+	// lightSteps is what an evaluation may do without a turn.
+	lightSteps = 2_000
+	// checkSteps is how often the context is read.
+	checkSteps = 500
+)
+
+// compiling bounds the processors and the memory that compiling takes.
+var compiling = make(chan struct{}, 2)
+
+// heavy gives turns, in the order of asking, to evaluations of more than lightSteps. So these, of all
+// companies together, take at most a quarter of the processors, or one.
+var heavy = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/4))
 
 // Expression is a compiled filter. It is safe for concurrent use.
-type Expression struct{ program cel.Program }
+type Expression struct {
+	root  node
+	slots int // variables of macros
+}
 
-// Compile compiles an expression. The error has the line and column of the mistake.
+// Compile compiles an expression. The error has the line and column of the mistake. At most two
+// expressions are compiled at a time; Compile waits for its turn.
 func Compile(text string) (*Expression, error) {
 	if utf8.RuneCountInString(text) > maxLength {
 		return nil, fmt.Errorf("must be at most %d characters", maxLength)
 	}
+	if err := scan(text); err != nil {
+		return nil, err
+	}
+	compiling <- struct{}{}
+	defer func() { <-compiling }()
 	env, err := environment()
 	if err != nil {
 		return nil, fmt.Errorf("make filter environment: %w", err)
 	}
-	ast, issues := env.Compile(text)
+	parsed, issues := env.Parse(text)
 	if issues.Err() != nil {
-		first := issues.Errors()[0]
-		what, _, _ := strings.Cut(first.Message, ", expecting") // ANTLR lists all tokens that would be valid
-		what, _, _ = strings.Cut(what, " expecting {")
-		return nil, fmt.Errorf("line %d, column %d: %s", first.Location.Line(), first.Location.Column()+1, what)
+		return nil, firstOf(issues)
 	}
-	if t := ast.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
+	p := &planner{tree: parsed.NativeRep(), text: []rune(text)}
+	if err := p.checkLimits(); err != nil {
+		return nil, err
+	}
+	p.numbersToDecimals()
+	checked, issues := env.Check(parsed)
+	if issues.Err() != nil {
+		return nil, firstOf(issues)
+	}
+	if t := checked.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
 		return nil, fmt.Errorf("must be true or false, and is of the type %s", t)
 	}
-	program, err := env.Program(ast, cel.CostLimit(costLimit), cel.EvalOptions(cel.OptOptimize))
+	root, err := p.plan(checked.NativeRep().Expr())
 	if err != nil {
 		return nil, err
 	}
-	return &Expression{program: program}, nil
+	return &Expression{root: root, slots: p.slots}, nil
+}
+
+// scan refuses deep nesting, before the parser takes time and memory for it. Text in quotation
+// marks counts too; no filter that makes sense has that many brackets in a string.
+func scan(text string) error {
+	depth, prefix := 0, 0
+	for i, c := range text {
+		switch c {
+		case '(', '[', '{':
+			depth++
+		case ')', ']', '}':
+			depth--
+		}
+		if c == '!' || c == '-' {
+			prefix++
+		} else if c != ' ' {
+			prefix = 0
+		}
+		if depth > maxDepth || prefix > maxDepth {
+			line, column := position([]rune(text[:i]))
+			return fmt.Errorf("line %d, column %d: nested more than %d deep", line, column, maxDepth)
+		}
+	}
+	return nil
+}
+
+// position returns the line and the column, from 1, of what follows the text.
+func position(before []rune) (line, column int) {
+	line, column = 1, 1
+	for _, c := range before {
+		column++
+		if c == '\n' {
+			line, column = line+1, 1
+		}
+	}
+	return line, column
+}
+
+func firstOf(issues *cel.Issues) error {
+	first := issues.Errors()[0]
+	what, _, _ := strings.Cut(first.Message, ", expecting") // ANTLR lists all tokens that would be valid
+	what, _, _ = strings.Cut(what, " expecting {")
+	if what == "invalid int literal" {
+		what = "a whole number of more than 18 digits is written with a point, such as 10000000000000000000.0"
+	}
+	return at(first.Location, "%.150s", what)
+}
+
+func at(place common.Location, format string, args ...any) error {
+	return fmt.Errorf("line %d, column %d: %w", place.Line(), place.Column()+1, fmt.Errorf(format, args...))
 }
 
 var errNotBool = errors.New("the filter is neither true nor false")
 
 // Matches evaluates the expression. It fails when the event lacks a field that the expression
-// names, and when the evaluation exceeds the cost limit.
-func (x *Expression) Matches(e *Event) (bool, error) {
+// names, when the evaluation takes too many steps or makes too much, and when ctx ends.
+func (x *Expression) Matches(ctx context.Context, e *Event) (bool, error) {
 	if err := e.decode(); err != nil {
 		return false, err
 	}
-	value, _, err := x.program.Eval(e.values)
+	r := &run{ctx: ctx, event: e, vars: make([]value, x.slots)}
+	defer r.end()
+	v, err := x.root.eval(r)
 	if err != nil {
 		return false, err
 	}
-	if matches, ok := value.(types.Bool); ok {
-		return bool(matches), nil
+	if matches, ok := v.(bool); ok {
+		return matches, nil
 	}
 	return false, errNotBool
 }
+
+// run is one evaluation.
+type run struct {
+	ctx     context.Context //nolint:containedctx // a run is one call of Matches
+	event   *Event
+	vars    []value // the variables of macros
+	steps   int
+	made    int // bytes
+	checked int // steps when the context was read
+	turn    bool
+	stopped error // the evaluation must end: no operator may go on after this error
+}
+
+var (
+	errSteps = fmt.Errorf("the filter takes more than %d steps", maxSteps)
+	errMade  = fmt.Errorf("the filter makes more than %d bytes", maxMade)
+)
+
+// spend counts steps before they are done.
+func (r *run) spend(steps int) error {
+	if r.stopped != nil {
+		return r.stopped
+	}
+	if steps > maxSteps-r.steps {
+		r.stopped = errSteps
+		return r.stopped
+	}
+	r.steps += steps
+	if r.steps-r.checked < checkSteps || r.ctx == nil {
+		return nil
+	}
+	r.checked = r.steps
+	if r.steps > lightSteps && !r.turn {
+		select {
+		case heavy <- struct{}{}:
+			r.turn = true
+		case <-r.ctx.Done():
+		}
+	}
+	r.stopped = r.ctx.Err()
+	return r.stopped
+}
+
+// making counts bytes before they are taken, and the steps of writing them.
+func (r *run) making(bytes int) error {
+	if r.stopped == nil && bytes > maxMade-r.made {
+		r.stopped = errMade
+	}
+	r.made += bytes
+	return r.spend(bytes / stepBytes)
+}
+
+func (r *run) end() {
+	if r.turn {
+		<-heavy
+	}
+}
+
+// environment has the names and functions that expressions may use. It is made on first use.
+var environment = sync.OnceValues(func() (*cel.Env, error) {
+	d, s, b := numberType, cel.StringType, cel.BoolType
+	when, long := cel.TimestampType, cel.DurationType
+	a, k := cel.TypeParamType("A"), cel.TypeParamType("B")
+	listOf, mapOf := cel.ListType(a), cel.MapType(a, k)
+	options := []cel.EnvOption{
+		cel.Macros(cel.StandardMacros...),
+		cel.ParserExpressionSizeLimit(maxLength),
+		cel.Variable("id", s), cel.Variable("event", s), cel.Variable("companyUuid", s),
+		cel.Variable("timestamp", when), cel.Variable("metadata", cel.DynType),
+	}
+	declare := func(name string, result *cel.Type, member bool, args ...*cel.Type) {
+		id := fmt.Sprint(name, args)
+		options = append(options, cel.Function(name, cel.Overload(id, args, result)))
+		if member {
+			options = append(options, cel.Function(name, cel.MemberOverload("member "+id, args, result)))
+		}
+	}
+	for _, name := range []string{"_==_", "_!=_"} {
+		declare(name, b, false, a, a)
+	}
+	for _, name := range []string{"_<_", "_<=_", "_>_", "_>=_"} {
+		for _, t := range []*cel.Type{d, s, b, when, long} {
+			declare(name, b, false, t, t)
+		}
+	}
+	for _, name := range []string{"_+_", "_-_", "_*_", "_/_", "_%_"} {
+		declare(name, d, false, d, d)
+	}
+	for _, o := range []struct {
+		name   string
+		member bool
+		result *cel.Type
+		args   []*cel.Type
+	}{
+		{"!_", false, b, []*cel.Type{b}},
+		{"_&&_", false, b, []*cel.Type{b, b}},
+		{"_||_", false, b, []*cel.Type{b, b}},
+		{"_?_:_", false, a, []*cel.Type{b, a, a}},
+		{"@not_strictly_false", false, b, []*cel.Type{b}},
+		{"_[_]", false, a, []*cel.Type{listOf, d}},
+		{"_[_]", false, k, []*cel.Type{mapOf, a}},
+		{"@in", false, b, []*cel.Type{a, listOf}},
+		{"@in", false, b, []*cel.Type{a, mapOf}},
+		{"-_", false, d, []*cel.Type{d}},
+		{"_+_", false, s, []*cel.Type{s, s}},
+		{"_+_", false, listOf, []*cel.Type{listOf, listOf}},
+		{"_+_", false, when, []*cel.Type{when, long}},
+		{"_+_", false, when, []*cel.Type{long, when}},
+		{"_+_", false, long, []*cel.Type{long, long}},
+		{"_-_", false, when, []*cel.Type{when, long}},
+		{"_-_", false, long, []*cel.Type{when, when}},
+		{"_-_", false, long, []*cel.Type{long, long}},
+		{"size", true, d, []*cel.Type{s}},
+		{"size", true, d, []*cel.Type{listOf}},
+		{"size", true, d, []*cel.Type{mapOf}},
+		{"matches", true, b, []*cel.Type{s, s}},
+		{"dyn", false, cel.DynType, []*cel.Type{a}},
+	} {
+		declare(o.name, o.result, o.member, o.args...)
+	}
+	for _, name := range []string{"contains", "startsWith", "endsWith"} {
+		options = append(options, cel.Function(name, cel.MemberOverload(name, []*cel.Type{s, s}, b)))
+	}
+	for name, to := range map[string]struct {
+		result *cel.Type
+		from   []*cel.Type
+	}{
+		"decimal":   {d, []*cel.Type{d, s}},
+		"double":    {d, []*cel.Type{d, s}},
+		"int":       {d, []*cel.Type{d, s, when}},
+		"string":    {s, []*cel.Type{s, d, b, when, long}},
+		"bool":      {b, []*cel.Type{b, s}},
+		"timestamp": {when, []*cel.Type{when, s}},
+		"duration":  {long, []*cel.Type{long, s}},
+	} {
+		for _, from := range to.from {
+			declare(name, to.result, false, from)
+		}
+	}
+	for name := range parts {
+		options = append(options, cel.Function(name,
+			cel.MemberOverload(name, []*cel.Type{when}, d), cel.MemberOverload(name+"_in", []*cel.Type{when, s}, d)))
+	}
+	for name := range units {
+		options = append(options, cel.Function(name, cel.MemberOverload(name+"_of", []*cel.Type{long}, d)))
+	}
+	return cel.NewCustomEnv(options...)
+})
+
+// numberType is the type of decimals and of what double makes: they mix.
+var numberType = types.NewOpaqueType("number")

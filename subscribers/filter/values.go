@@ -3,27 +3,59 @@ package filter
 import (
 	"errors"
 	"fmt"
-	"math/big"
-	"reflect"
-	"strconv"
 	"strings"
+	"time"
 
-	"cel.dev/cel-go/cel"
-	"cel.dev/cel-go/common/types"
-	"cel.dev/cel-go/common/types/ref"
-	"cel.dev/cel-go/common/types/traits"
+	"github.com/cockroachdb/apd/v3"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"spendhook/events"
 )
 
+// value is nil, bool, string, *apd.Decimal, float64, time.Time, time.Duration, *list, *object, or an
+// error in place of a value that cannot be used.
+type value = any
+
+// list is a list. Its weight is that of all that it contains, so the time of a comparison is
+// known before it begins, although lists can share their elements.
+type list struct {
+	items  []value
+	weight int
+}
+
+// object is a map. Only strings are keys.
+type object struct {
+	fields map[string]value
+	weight int
+}
+
+const (
+	valueBytes = 16 // of a value in a list
+	stepBytes  = 64 // bytes that are compared or copied in one step
+)
+
+func weight(v value) int {
+	switch v := v.(type) {
+	case string:
+		return 1 + len(v)/stepBytes
+	case *list:
+		return v.weight
+	case *object:
+		return v.weight
+	}
+	return 1
+}
+
+// addWeight stops at more than a whole evaluation: a list doubled 55 times would overflow.
+func addWeight(a, b int) int { return min(a+b, maxSteps+1) }
+
 // Event is an event for the evaluation of expressions. Its metadata is decoded once, when the
 // first expression needs it. It is not safe for concurrent use.
 type Event struct {
-	of     events.Event
-	values map[string]any // nil until it is decoded
-	err    error
+	of       events.Event
+	metadata value // nil until it is decoded
+	err      error
 }
 
 // NewEvent takes an event, which must not change.
@@ -32,8 +64,16 @@ func NewEvent(e events.Event) *Event { return &Event{of: e} }
 // Type is the event's type.
 func (e *Event) Type() string { return e.of.Type }
 
+var fields = map[string]func(*Event) value{
+	"id":          func(e *Event) value { return e.of.ID },
+	"event":       func(e *Event) value { return e.of.Type },
+	"companyUuid": func(e *Event) value { return e.of.CompanyUUID.String() },
+	"timestamp":   func(e *Event) value { return e.of.Timestamp },
+	"metadata":    func(e *Event) value { return e.metadata },
+}
+
 func (e *Event) decode() error {
-	if e.values != nil || e.err != nil {
+	if e.metadata != nil || e.err != nil {
 		return e.err
 	}
 	metadata := any(map[string]any{})
@@ -43,17 +83,31 @@ func (e *Event) decode() error {
 			return e.err
 		}
 	}
-	e.values = map[string]any{
-		"id":          types.String(e.of.ID),
-		"event":       types.String(e.of.Type),
-		"companyUuid": types.String(e.of.CompanyUUID.String()),
-		"timestamp":   types.Timestamp{Time: e.of.Timestamp},
-		"metadata":    types.DefaultTypeAdapter.NativeToValue(metadata),
-	}
+	e.metadata = weighed(metadata)
 	return nil
 }
 
-// numbers reads a JSON number as an int64 if it is one, else as a decimal.
+func weighed(v any) value {
+	switch v := v.(type) {
+	case []any:
+		l := &list{items: v, weight: 1}
+		for i, item := range v {
+			v[i] = weighed(item)
+			l.weight = addWeight(l.weight, weight(v[i]))
+		}
+		return l
+	case map[string]any:
+		o := &object{fields: v, weight: 1}
+		for key, field := range v {
+			v[key] = weighed(field)
+			o.weight = addWeight(o.weight, weight(key)+weight(v[key]))
+		}
+		return o
+	}
+	return v
+}
+
+// numbers reads a JSON number as a decimal. If it is none, only expressions that use it fail.
 var numbers = json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decoder, v *any) error {
 	if d.PeekKind() != '0' {
 		return errors.ErrUnsupported
@@ -62,88 +116,70 @@ var numbers = json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Deco
 	if err != nil {
 		return err
 	}
-	if whole, err := strconv.ParseInt(string(text), 10, 64); err == nil {
-		*v = whole
-		return nil
-	}
 	number, err := parseDecimal(string(text))
-	if err != nil {
-		*v = types.WrapErr(err) // only expressions that use the value fail
-		return nil
+	if *v = number; err != nil {
+		*v = err
 	}
-	*v = number
 	return nil
 }))
 
-// maxDigits bounds the digits and the exponent of a decimal, and so the time of a comparison.
-const maxDigits = 400
+const (
+	maxDigits   = 34 // as decimal128 of IEEE 754
+	maxExponent = 400
+	maxText     = 500 // characters of a number
+)
 
-var decimalType = cel.ObjectType("decimal", traits.ComparerType)
-
-// decimal is an exact number in CEL.
-type decimal struct{ value *big.Rat }
-
-func parseDecimal(text string) (decimal, error) {
-	digits, exponent, _ := strings.Cut(strings.ToLower(text), "e")
-	if n, err := strconv.Atoi(exponent); exponent != "" && (err != nil || n > maxDigits || n < -maxDigits) || len(digits) > maxDigits {
-		return decimal{}, fmt.Errorf("a decimal has more than %d digits", maxDigits)
-	}
-	if strings.Trim(digits, "+-.0123456789") != "" { // big.Rat also reads fractions and other bases
-		return decimal{}, fmt.Errorf("%.40q is not a decimal number", text)
-	}
-	value, ok := new(big.Rat).SetString(text)
-	if !ok {
-		return decimal{}, fmt.Errorf("%.40q is not a decimal number", text)
-	}
-	return decimal{value}, nil
+var decimals = apd.Context{
+	Precision: maxDigits, MaxExponent: maxExponent, MinExponent: -maxExponent, Traps: apd.DefaultTraps, Rounding: apd.RoundHalfEven,
 }
 
-func toDecimal(v ref.Val) ref.Val {
-	switch v := v.(type) {
-	case decimal:
-		return v
-	case types.Int:
-		return decimal{new(big.Rat).SetInt64(int64(v))}
-	case types.String:
-		d, err := parseDecimal(string(v))
-		if err != nil {
-			return types.WrapErr(err)
-		}
-		return d
+// parseDecimal does not round: a number of more digits is refused.
+func parseDecimal(text string) (*apd.Decimal, error) {
+	if len(text) > maxText {
+		return nil, fmt.Errorf("a number has more than %d characters", maxText)
 	}
-	return types.MaybeNoSuchOverloadErr(v)
+	if strings.Trim(text, "+-.0123456789eE") != "" { // apd also reads Infinity and NaN
+		return nil, fmt.Errorf("%.40q is not a decimal number", text)
+	}
+	d, _, err := apd.NewFromString(text)
+	if err != nil {
+		return nil, fmt.Errorf("%.40q is not a decimal number of at most %d digits", text, maxDigits)
+	}
+	d.Reduce(d)
+	if size := d.NumDigits() + int64(d.Exponent); d.NumDigits() > maxDigits || size > maxExponent || size < -maxExponent {
+		return nil, fmt.Errorf("%.40q has more than %d digits or an exponent beyond %d", text, maxDigits, maxExponent)
+	}
+	return d, nil
 }
 
-// Compare is for CEL. The other value may be a decimal or an int.
-func (d decimal) Compare(other ref.Val) ref.Val {
-	switch other := other.(type) {
-	case decimal:
-		return types.Int(d.value.Cmp(other.value))
-	case types.Int:
-		return types.Int(d.value.Cmp(new(big.Rat).SetInt64(int64(other))))
+func kind(v value) string {
+	switch v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "bool"
+	case string:
+		return "string"
+	case *apd.Decimal:
+		return "number"
+	case float64:
+		return "double"
+	case time.Time:
+		return "timestamp"
+	case time.Duration:
+		return "duration"
+	case *list:
+		return "list"
 	}
-	return types.MaybeNoSuchOverloadErr(other)
+	return "map"
 }
 
-// Equal is for CEL.
-func (d decimal) Equal(other ref.Val) ref.Val { return types.Bool(d.Compare(other) == types.Int(0)) }
-
-// ConvertToType is for CEL: type(x) and string(x).
-func (d decimal) ConvertToType(t ref.Type) ref.Val {
-	switch t {
-	case types.TypeType:
-		return decimalType
-	case types.StringType:
-		return types.String(d.value.RatString())
+func noOverload(function string, args ...value) error {
+	kinds := make([]string, len(args))
+	for i, v := range args {
+		kinds[i] = kind(v)
 	}
-	return types.NewErr("a decimal cannot be converted to %s", t.TypeName())
+	return fmt.Errorf("no such overload: %s of %s", function, strings.Join(kinds, " and "))
 }
 
-// ConvertToNative is for CEL.
-func (d decimal) ConvertToNative(reflect.Type) (any, error) { return d.value, nil }
-
-// Type is for CEL.
-func (d decimal) Type() ref.Type { return decimalType }
-
-// Value is for CEL.
-func (d decimal) Value() any { return d.value }
+func noKey(name string) error { return fmt.Errorf("no such key: %.100s", name) }
