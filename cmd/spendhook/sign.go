@@ -90,8 +90,8 @@ func oneSecret(file string) (string, error) {
 	return secrets[0], nil
 }
 
-// readSecrets reads the secrets of the files. Without files, it returns the secret of the
-// environment.
+// readSecrets reads the secrets or public keys of the files. Without files, it returns that of the
+// environment. One that is too short is an error: with an empty secret anybody can sign.
 func readSecrets(files []string) (secrets []string, err error) {
 	for _, name := range files {
 		text, err := os.ReadFile(name)
@@ -102,6 +102,11 @@ func readSecrets(files []string) (secrets []string, err error) {
 	}
 	if secret := os.Getenv("SPENDHOOK_SECRET"); secret != "" && len(files) == 0 {
 		secrets = []string{secret}
+	}
+	for _, secret := range secrets {
+		if err := signature.Check(secret); err != nil {
+			return nil, err
+		}
 	}
 	return secrets, nil
 }

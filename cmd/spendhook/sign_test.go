@@ -30,6 +30,21 @@ func TestVerify(t *testing.T) {
 	command(t, "body!", args...).want(t, exitFailure, "", "not verified")
 }
 
+// With an empty key anybody can sign, so no command takes one.
+func TestShortKeysAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"", "\n", "whsec_", "whsec_QQ==", "A", "whpk_"} {
+		file := secretFile(t, key)
+		for _, args := range [][]string{
+			{"sign", "--secret-file", file, "--id", "evt_1"},
+			{"verify", "--secret-file", file, "--id", "evt_1", "--timestamp", "1", "--signature", "v1,"},
+			{"listen", "--addr", "127.0.0.1:0", "--secret-file", file},
+		} {
+			command(t, "body", args...).want(t, exitFailure, "", " is not wh")
+		}
+	}
+}
+
 func TestVerifyTolerance(t *testing.T) {
 	t.Parallel()
 	args := []string{

@@ -40,6 +40,11 @@ public final class Receiver {
     if (SECRETS.get(0).isEmpty()) {
       throw new IllegalStateException("SPENDHOOK_SECRET is not set");
     }
+    for (String secret : SECRETS) { // with an empty secret anybody can sign
+      if (Base64.getDecoder().decode(secret.replaceFirst("^whsec_", "")).length < 24) {
+        throw new IllegalStateException("SPENDHOOK_SECRET is not whsec_ and base64 of at least 24 bytes");
+      }
+    }
     Files.createDirectories(INBOX);
     int port = Integer.parseInt(setting("PORT", "3000"));
     HttpServer server = HttpServer.create(new InetSocketAddress("127.0.0.1", port), 0);

@@ -20,6 +20,10 @@ const secrets = (env.SPENDHOOK_SECRET ?? "").split(" ").filter(Boolean); // two 
  */
 export async function receive(verified) {
   if (secrets.length === 0) throw new Error("SPENDHOOK_SECRET is not set");
+  for (const secret of secrets) { // with an empty secret anybody can sign
+    if (Buffer.from(secret.replace(/^whsec_/, ""), "base64").length < 24)
+      throw new Error("SPENDHOOK_SECRET is not whsec_ and base64 of at least 24 bytes");
+  }
   await mkdir(inbox, { recursive: true, mode: 0o700 });
   const server = createServer(async (req, res) => {
     res.writeHead(await answer(req, verified)).end();

@@ -115,6 +115,9 @@ def catch_up():
 def main():
     if not SECRETS:
         sys.exit("SPENDHOOK_SECRET is not set")
+    for secret in SECRETS:  # with an empty secret anybody can sign
+        if len(base64.b64decode(secret.removeprefix("whsec_"))) < 24:
+            sys.exit("SPENDHOOK_SECRET is not whsec_ and base64 of at least 24 bytes")
     os.makedirs(INBOX, mode=0o700, exist_ok=True)
     server = ThreadingHTTPServer(("127.0.0.1", int(os.environ.get("PORT", "3000"))), Receiver)
     print(f"listening on http://127.0.0.1:{server.server_port}", flush=True)

@@ -38,9 +38,13 @@ const (
 	schemeV1a       = "v1a,"
 )
 
+// minSecret is the minimum length of a secret, in bytes (Standard Webhooks 1.0.0, "Signature scheme").
+// With an empty secret anybody can sign.
+const minSecret = 24
+
 var (
 	errNoSecret  = errors.New("a signer needs at least one secret")
-	errBadSecret = errors.New("the signing secret is not whsec_ and base64")
+	errBadSecret = fmt.Errorf("the signing secret is not whsec_ and base64 of at least %d bytes", minSecret)
 )
 
 // V1 is one symmetric signature, "v1,<base64>", of id.timestamp.body under
@@ -121,10 +125,37 @@ func signedPrefix(dst []byte, id string, ts int64) []byte {
 // hashing a small body.
 type hmacKey struct{ pool sync.Pool }
 
-func newHMACKey(secret string) (*hmacKey, error) {
+func decodeSecret(secret string) ([]byte, error) {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, secretPrefix))
-	if err != nil || len(key) == 0 {
+	if err != nil || len(key) < minSecret {
 		return nil, errBadSecret
+	}
+	return key, nil
+}
+
+func decodePublicKey(encoded string) (ed25519.PublicKey, error) {
+	key, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil || len(key) != ed25519.PublicKeySize {
+		return nil, errors.New("the public key is not whpk_ and base64 of 32 bytes")
+	}
+	return key, nil
+}
+
+// Check returns an error unless Verify can use the key: a whsec_ secret of at least 24 bytes, or a whpk_
+// public key.
+func Check(key string) error {
+	if public, ok := strings.CutPrefix(key, publicKeyPrefix); ok {
+		_, err := decodePublicKey(public)
+		return err
+	}
+	_, err := decodeSecret(key)
+	return err
+}
+
+func newHMACKey(secret string) (*hmacKey, error) {
+	key, err := decodeSecret(secret)
+	if err != nil {
+		return nil, err
 	}
 	return &hmacKey{pool: sync.Pool{New: func() any { return hmac.New(sha256.New, key) }}}, nil
 }
@@ -149,7 +180,9 @@ func Verify(secret string, headers http.Header, body []byte, tolerance time.Dura
 		if err := verifyV1a(public, headers, body); err != nil {
 			return err
 		}
-	} else if wh, err := standardwebhooks.NewWebhook(secret); err != nil {
+	} else if key, err := decodeSecret(secret); err != nil {
+		return err
+	} else if wh, err := standardwebhooks.NewWebhookRaw(key); err != nil {
 		return errBadSecret
 	} else if err := wh.VerifyIgnoringTimestamp(body, headers); err != nil {
 		return err
@@ -170,9 +203,9 @@ func Verify(secret string, headers http.Header, body []byte, tolerance time.Dura
 
 // verifyV1a verifies ed25519 signatures, which the library does not support.
 func verifyV1a(public string, headers http.Header, body []byte) error {
-	key, err := base64.StdEncoding.DecodeString(public)
-	if err != nil || len(key) != ed25519.PublicKeySize {
-		return errors.New("the public key is not whpk_ and base64 of 32 bytes")
+	key, err := decodePublicKey(public)
+	if err != nil {
+		return err
 	}
 	id, ts, sigs := headers.Get(HeaderID), headers.Get(HeaderTimestamp), headers.Get(HeaderSignature)
 	if id == "" || ts == "" || sigs == "" {

@@ -3,6 +3,7 @@ package receiver
 
 import (
 	"cmp"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,6 +35,11 @@ func Run(verify Verify) error {
 	secrets := strings.Fields(os.Getenv("SPENDHOOK_SECRET")) // two while a secret rotates
 	if len(secrets) == 0 {
 		return errors.New("SPENDHOOK_SECRET is not set")
+	}
+	for _, secret := range secrets { // with an empty secret anybody can sign
+		if key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_")); err != nil || len(key) < 24 {
+			return errors.New("SPENDHOOK_SECRET is not whsec_ and base64 of at least 24 bytes")
+		}
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:"+cmp.Or(os.Getenv("PORT"), "3000"))
 	if err != nil {
