@@ -59,6 +59,8 @@ func classifyError(ctx context.Context, err error) attempt.ErrorClass {
 		return classifyProxy(proxy)
 	case errors.As(err, &dns):
 		return attempt.ClassDNS
+	case errors.As(err, &handshake) && errors.Is(err, context.DeadlineExceeded): // never answered
+		return attempt.ClassTimeout
 	case errors.As(err, &handshake):
 		return attempt.ClassTLS
 	case errors.As(err, &op):

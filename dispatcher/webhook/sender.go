@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -131,7 +130,7 @@ func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 	if err != nil {
 		res.Class, res.Err = classifyError(ctx, err), err
 	} else {
-		s.readAnswer(ctx, resp, r.Headers, &res)
+		s.readAnswer(resp, r.Headers, &res)
 	}
 	res.Duration, res.Timing = s.now().Sub(started), p.stop()
 	return res
@@ -167,10 +166,10 @@ func (s *Sender) request(ctx context.Context, r Request, ts int64) *http.Request
 }
 
 // readAnswer sets the result by the status. It keeps the body of a failure for the attempt
-// log, with the values of sent headers redacted. A body that is incomplete at the attempt's
-// timeout makes the attempt a timeout. A body that is too long is cut, and its connection
-// closed. A body that breaks off changes nothing.
-func (s *Sender) readAnswer(ctx context.Context, resp *http.Response, sent http.Header, res *attempt.Result) {
+// log, with the values of sent headers redacted. The status decides, whether or not the body ends
+// well: a body that is too long is cut and its connection closed, one that breaks off or is
+// incomplete at the attempt's timeout changes nothing.
+func (s *Sender) readAnswer(resp *http.Response, sent http.Header, res *attempt.Result) {
 	defer resp.Body.Close()
 	res.StatusCode, res.Class = resp.StatusCode, classifyStatus(resp.StatusCode)
 	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable {
@@ -182,11 +181,8 @@ func (s *Sender) readAnswer(ctx context.Context, resp *http.Response, sent http.
 	buf := s.buffers.Get().(*[maxResponseBody + 1]byte)
 	defer s.buffers.Put(buf)
 	n, err := io.ReadFull(resp.Body, buf[:])
-	switch {
-	case err == nil && res.Class == attempt.ClassNone:
+	if err == nil && res.Class == attempt.ClassNone {
 		res.Class = attempt.ClassOversized
-	case err != nil && errors.Is(context.Cause(ctx), errAttemptTimeout):
-		res.Class, res.Err = attempt.ClassTimeout, err
 	}
 	if !res.Success() {
 		seen := withoutValues(buf[:n], sent)

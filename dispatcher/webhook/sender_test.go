@@ -244,13 +244,6 @@ func TestRetryAfterIsTakenFrom429And503Only(t *testing.T) {
 
 func TestReceiversThatNeverFinishTimeOut(t *testing.T) {
 	t.Parallel()
-	drip := func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		for tick := time.NewTicker(5 * time.Millisecond); r.Context().Err() == nil; <-tick.C {
-			_, _ = io.WriteString(w, ".")
-			w.(http.Flusher).Flush()
-		}
-	}
 	dripHeader := func(conn net.Conn) {
 		_ = readRequest(conn)
 		text := "HTTP/1.1 200 OK\r\nX-Drip: " + strings.Repeat("a", 10_000)
@@ -263,23 +256,46 @@ func TestReceiversThatNeverFinishTimeOut(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		address string
-		status  int
 		timeout time.Duration
 	}{
-		"never answers":           {listening(t, holdOpen), 0, 150 * time.Millisecond},
-		"drips its body":          {listening(t, drip), 200, 3 * time.Second}, // enough for the status, also on a busy machine
-		"drips its header":        {rawReceiver(t, dripHeader), 0, 150 * time.Millisecond},
-		"never reads the request": {rawReceiver(t, untilGone), 0, 150 * time.Millisecond},
+		"never answers":           {listening(t, holdOpen), 150 * time.Millisecond},
+		"drips its header":        {rawReceiver(t, dripHeader), 150 * time.Millisecond},
+		"never reads the request": {rawReceiver(t, untilGone), 150 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			began := time.Now()
 			res := newTestSender(t, func(o *SenderOptions) { o.Timeout = test.timeout }).Send(t.Context(), requestTo(t, test.address))
-			if res.Class != attempt.ClassTimeout || res.Success() || res.StatusCode != test.status {
+			if res.Class != attempt.ClassTimeout || res.Success() || res.StatusCode != 0 {
 				t.Errorf("result %+v", res)
 			}
 			if took := time.Since(began); took < test.timeout || took > 30*time.Second {
 				t.Errorf("took %v", took)
+			}
+		})
+	}
+}
+
+// The status decides, although the body does not end within the attempt.
+func TestTheStatusDecidesAlthoughTheBodyNeverEnds(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]attempt.ErrorClass{
+		200: attempt.ClassNone, 410: attempt.ClassGone, 429: attempt.ClassTooMany, 500: attempt.ClassHTTP5xx,
+	} {
+		address := listening(t, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.Header().Set("Retry-After", "60")
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, "gone")
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		})
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
+			t.Parallel()
+			// Enough for the status, also on a busy machine.
+			res := newTestSender(t, func(o *SenderOptions) { o.Timeout = 3 * time.Second }).Send(t.Context(), requestTo(t, address))
+			if res.Class != want || res.StatusCode != status || (res.RetryAfter == time.Minute) != (status == 429) {
+				t.Errorf("result %+v", res)
 			}
 		})
 	}
@@ -417,7 +433,6 @@ func TestBadTLS(t *testing.T) {
 		"another name":               {"https://localhost:" + port, trustNamed},
 		"plain HTTP":                 {strings.Replace(plain, "http:", "https:", 1), nil},
 		"garbage":                    {strings.Replace(rawReceiver(t, func(c net.Conn) { _, _ = io.WriteString(c, "garbage\n") }), "http:", "https:", 1), nil},
-		"never shakes hands":         {strings.Replace(rawReceiver(t, untilGone), "http:", "https:", 1), func(o *SenderOptions) { o.ConnectTimeout = 100 * time.Millisecond }},
 		"closes in the handshake":    {strings.Replace(rawReceiver(t, func(net.Conn) {}), "http:", "https:", 1), nil},
 		"wants our certificate":      {picky, trustPicky},
 		"speaks TLS 1.1 at the most": {old, trustOld},
@@ -429,6 +444,15 @@ func TestBadTLS(t *testing.T) {
 				t.Errorf("class %q, want %q: %v", res.Class, attempt.ClassTLS, res.Err)
 			}
 		})
+	}
+}
+
+func TestAHandshakeThatIsNeverAnsweredTimesOut(t *testing.T) {
+	t.Parallel()
+	address := strings.Replace(rawReceiver(t, untilGone), "http:", "https:", 1)
+	res := newTestSender(t, func(o *SenderOptions) { o.ConnectTimeout = 100 * time.Millisecond }).Send(t.Context(), requestTo(t, address))
+	if res.Class != attempt.ClassTimeout || res.StatusCode != 0 {
+		t.Errorf("class %q: %v", res.Class, res.Err)
 	}
 }
 
@@ -500,7 +524,7 @@ func TestStatusBeforeTheAbortCounts(t *testing.T) {
 	}
 	cancel()
 	var res attempt.Result
-	s.readAnswer(ctx, resp, nil, &res)
+	s.readAnswer(resp, nil, &res)
 	if !res.Success() {
 		t.Errorf("result %+v", res)
 	}
@@ -599,8 +623,8 @@ func TestErrorsBelowHTTPHaveTheirClass(t *testing.T) {
 	timeout := &net.OpError{Op: "dial", Err: context.DeadlineExceeded}
 	for want, errs := range map[attempt.ErrorClass][]error{
 		attempt.ClassConnectTimeout: {timeout},
-		attempt.ClassTimeout:        {&net.OpError{Op: "read", Err: context.DeadlineExceeded}},
-		attempt.ClassTLS:            {&net.OpError{Op: "local error", Err: io.EOF}, &handshakeError{io.EOF}, &handshakeError{timeout}},
+		attempt.ClassTimeout:        {&net.OpError{Op: "read", Err: context.DeadlineExceeded}, &handshakeError{timeout}},
+		attempt.ClassTLS:            {&net.OpError{Op: "local error", Err: io.EOF}, &handshakeError{io.EOF}},
 		attempt.ClassDNS:            {&net.OpError{Op: "dial", Err: &net.DNSError{IsTimeout: true}}},
 		attempt.ClassRefusedAddress: {&net.OpError{Op: "dial", Err: egress.ErrRefused}},
 		attempt.ClassProtocol:       {errors.New("anything else")},
