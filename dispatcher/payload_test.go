@@ -45,7 +45,7 @@ func TestEachSubscriberGetsItsFormat(t *testing.T) {
 		},
 		"cloudevents": {
 			"application/cloudevents+json",
-			`{"specversion":"1.0","id":"` + id + `","source":"https://hooks.example.com","type":"PAYMENT_PAID","subject":"` + company + `","time":"`,
+			`{"specversion":"1.0","id":"` + id + `","source":"https://hooks.example.com/companies/` + company + `","type":"PAYMENT_PAID","subject":"` + company + `","time":"`,
 			`","sequence":"0000000000000000001","datacontenttype":"application/json","data":{"n":1}}`,
 		},
 	} {

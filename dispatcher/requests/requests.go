@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -25,7 +26,7 @@ import (
 // Options configures a Maker.
 type Options struct {
 	SignEd25519 bool   // add v1a signatures
-	PublicURL   string // of the API, for links and as the source of CloudEvents
+	PublicURL   string // of the API, for links and with the company, as the source of CloudEvents
 	Logger      *slog.Logger
 }
 
@@ -204,11 +205,8 @@ type cloudEvent struct {
 func (p *Payloads) cloudEvent() cloudEvent {
 	e := p.event
 	out := cloudEvent{
-		SpecVersion: "1.0", ID: e.ID, Source: p.publicURL, Type: e.Type, Subject: e.CompanyUUID.String(), Time: utc(e.Timestamp),
-		ErrorCode: e.ErrorCode, ErrorMessage: e.ErrorMessage, DataContentType: jsonType, Data: e.Metadata,
-	}
-	if out.Source == "" {
-		out.Source = "/" // it must not be empty
+		SpecVersion: "1.0", ID: e.ID, Source: p.publicURL + "/companies/" + e.CompanyUUID.String(), Type: e.Type, Subject: e.CompanyUUID.String(), Time: utc(e.Timestamp),
+		ErrorCode: attribute(e.ErrorCode), ErrorMessage: attribute(e.ErrorMessage), DataContentType: jsonType, Data: e.Metadata,
 	}
 	if len(out.Data) == 0 {
 		out.Data = jsontext.Value("{}")
@@ -217,6 +215,17 @@ func (p *Payloads) cloudEvent() cloudEvent {
 		out.Sequence = fmt.Sprintf("%019d", e.Sequence) // sorts as text like the numbers
 	}
 	return out
+}
+
+// attribute replaces the control characters, which an attribute cannot have (CloudEvents 1.0.2, "Type
+// System"), by spaces.
+func attribute(text string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return ' '
+		}
+		return c
+	}, text)
 }
 
 func utc(t time.Time) string { return t.UTC().Format(timeFormat) }
