@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -147,18 +148,27 @@ func (s *server) answerWith(ctx context.Context, status int, sub subscribers.Sub
 	return answer.with("ETag", `"`+sub.Revision+`"`), err
 }
 
-// ifMatch reads the revisions of If-Match (RFC 9110, 13.1.1): "*", for any, or entity tags.
+// entityTag is an element of If-Match (RFC 9110, 8.8.3), with the comma after it.
+var entityTag = regexp.MustCompile(`^[ \t]*(?:W/)?"([!\x23-\x7e\x80-\xff]*)"[ \t]*(?:,|$)`)
+
+// ifMatch reads the revisions of If-Match (RFC 9110, 13.1.1): "*", for any, or entity tags. A weak tag
+// matches none.
 func (q *request) ifMatch() (revisions []string, err error) {
-	lines := q.sent.Header["If-Match"]
-	if len(lines) == 0 || strings.TrimSpace(lines[0]) == "*" {
+	list := strings.Join(q.sent.Header["If-Match"], ",")
+	if len(q.sent.Header["If-Match"]) == 0 || strings.TrimSpace(list) == "*" {
 		return nil, nil
 	}
-	for tag := range strings.SplitSeq(lines[0], ",") {
-		tag = strings.TrimSpace(tag)
-		if len(tag) < 3 || tag[0] != '"' || tag[len(tag)-1] != '"' {
+	for more := true; more; more = strings.Trim(list, " \t,") != "" {
+		found := entityTag.FindStringSubmatchIndex(strings.TrimLeft(list, " \t,"))
+		if found == nil {
 			return nil, fieldProblem("If-Match", "INVALID", "must be * or a list of entity tags, separated by commas, each in the form of the ETag header")
 		}
-		revisions = append(revisions, tag[1:len(tag)-1])
+		list = strings.TrimLeft(list, " \t,")
+		tag := list[found[2]:found[3]]
+		if strings.HasPrefix(list, "W/") || strings.Contains(tag, ",") {
+			tag = "none" // no revision has a comma
+		}
+		revisions, list = append(revisions, tag), list[found[1]:]
 	}
 	return revisions, nil
 }

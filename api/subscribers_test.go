@@ -209,7 +209,12 @@ func TestIfMatch(t *testing.T) {
 	}
 	h.call("PATCH", path, `{"name":"Again"}`, matching("*")).want(http.StatusOK)
 	last := h.call("PATCH", path, `{"name":"Last"}`).want(http.StatusOK).Header().Get("ETag")
-	h.call("DELETE", path, "", matching(tag+", "+last)).want(http.StatusNoContent)
+	for _, malformed := range []string{`"a`, `"a" "b"`, `a,"b"`, ``, `,`} {
+		h.call("PATCH", path, `{"name":"Books"}`, matching(malformed)).wantField("If-Match", "INVALID")
+	}
+	h.call("DELETE", path, "", matching("W/"+last)).want(http.StatusPreconditionFailed, "PRECONDITION_FAILED")
+	h.call("DELETE", path, "", matching(`"0`+last[1:])).want(http.StatusPreconditionFailed, "PRECONDITION_FAILED")
+	h.call("DELETE", path, "", matching(`"a,b", `+tag+", "+last)).want(http.StatusNoContent)
 }
 
 func TestListSubscribers(t *testing.T) {

@@ -8,7 +8,7 @@
 -- Returns 1, or 0 when there is no such subscriber, or -1 when it has another revision.
 if ARGV[4] ~= '' then
   local raw = redis.call('HGET', KEYS[3], ARGV[1])
-  if raw and not string.find(ARGV[4], string.sub(redis.sha1hex(raw), 1, 16), 1, true) then return -1 end
+  if raw and not string.find(',' .. ARGV[4] .. ',', ',' .. string.sub(redis.sha1hex(raw), 1, 16) .. ',', 1, true) then return -1 end
 end
 if redis.call('HDEL', KEYS[3], ARGV[1]) == 0 then
   return 0
