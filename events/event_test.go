@@ -212,7 +212,7 @@ func mustBody(t fataler, e events.Event) string {
 // drawRecord draws a record and returns its text as a function of its metadata.
 func drawRecord(t *rapid.T) func(metadata string) string {
 	company := uuid.UUID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "company"))
-	ms := rapid.Int64Range(0, 253402300799999).Draw(t, "ms")
+	ms := rapid.Int64Range(946684800000, 253402300799999).Draw(t, "ms")
 	message, _ := json.Marshal(rapid.String().Draw(t, "errorMessage"))
 	return func(metadata string) string {
 		at := strconv.FormatInt(ms, 10)

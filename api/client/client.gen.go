@@ -780,7 +780,7 @@ type Attempt struct {
 	DurationMs int64 `json:"durationMs"`
 
 	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-	// 4xx but 410 and 429. `timeout`: no complete answer in time. `reset`: the connection ended before the
+	// 4xx but 410 and 429. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 	// address. `panic`: an error of this service.
 	Error  *ErrorClass `json:"error,omitempty"`
@@ -1150,7 +1150,7 @@ type Delivery struct {
 	CreatedAt    time.Time          `json:"createdAt"`
 
 	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-	// 4xx but 410 and 429. `timeout`: no complete answer in time. `reset`: the connection ended before the
+	// 4xx but 410 and 429. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 	// address. `panic`: an error of this service.
 	Error *ErrorClass `json:"error,omitempty"`
@@ -1179,7 +1179,7 @@ type DeliveryDetail struct {
 	CreatedAt    time.Time          `json:"createdAt"`
 
 	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-	// 4xx but 410 and 429. `timeout`: no complete answer in time. `reset`: the connection ended before the
+	// 4xx but 410 and 429. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 	// address. `panic`: an error of this service.
 	Error *ErrorClass `json:"error,omitempty"`
@@ -1240,7 +1240,7 @@ type EgressCertificateInput struct {
 }
 
 // ErrorClass The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-// 4xx but 410 and 429. `timeout`: no complete answer in time. `reset`: the connection ended before the
+// 4xx but 410 and 429. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 // answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 // address. `panic`: an error of this service.
 type ErrorClass string
@@ -1910,7 +1910,7 @@ type SubscriberCreate struct {
 	// Format The body of deliveries: `standard` (the default) is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with its own token; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed in the same way.
 	Format *Format `json:"format,omitempty"`
 
-	// Headers Headers of every delivery, by name: at most 20, in printable ASCII, with values of up to 4,096 bytes and 8,192 bytes in all. Headers of the delivery or its connection (`Host`, `Content-*`, `User-Agent`, `webhook-*`, `traceparent`, `tracestate`, `Connection`, `Transfer-Encoding`, `Cookie`, `Proxy-*`) and of proxies (`Forwarded`, `X-Forwarded-*`, `X-Original-*`, `X-Real-IP`, `True-Client-IP`, `Client-Cert*`) are refused. Values are stored encrypted and never shown.
+	// Headers Headers of every delivery, by name: at most 20, in printable ASCII, with values of up to 4,096 bytes and 8,192 bytes in all. Headers of the delivery or its connection (`Host`, `Content-*`, `User-Agent`, `webhook-*`, `traceparent`, `tracestate`, `Connection`, `Transfer-Encoding`, `Cookie`, `Proxy-*`) and of proxies (`Forwarded`, `X-Forwarded-*`, `X-Original-*`, `X-Rewrite-*`, `X-Envoy-*`, `*-Client-IP`, `*-Connecting-IP`, `*-Real-IP`, `*-Remote-IP`, `Client-Cert*`, `*Method-Override`) are refused. Values are stored encrypted and never shown.
 	//
 	// Example: {"Authorization":"Bearer 4f1c"}
 	Headers *map[string]string `json:"headers,omitempty"`

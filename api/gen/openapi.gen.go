@@ -828,7 +828,7 @@ type Attempt struct {
 	DurationMs int64 `json:"durationMs"`
 
 	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-	// 4xx but 410 and 429. `timeout`: no complete answer in time. `reset`: the connection ended before the
+	// 4xx but 410 and 429. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 	// address. `panic`: an error of this service.
 	Error  ErrorClass `json:"error,omitempty"`
@@ -1209,7 +1209,7 @@ type Delivery struct {
 	CreatedAt    time.Time          `json:"createdAt"`
 
 	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-	// 4xx but 410 and 429. `timeout`: no complete answer in time. `reset`: the connection ended before the
+	// 4xx but 410 and 429. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 	// address. `panic`: an error of this service.
 	Error ErrorClass `json:"error,omitempty"`
@@ -1238,7 +1238,7 @@ type DeliveryDetail struct {
 	CreatedAt    time.Time          `json:"createdAt"`
 
 	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-	// 4xx but 410 and 429. `timeout`: no complete answer in time. `reset`: the connection ended before the
+	// 4xx but 410 and 429. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 	// address. `panic`: an error of this service.
 	Error ErrorClass `json:"error,omitempty"`
@@ -1299,7 +1299,7 @@ type EgressCertificateInput struct {
 }
 
 // ErrorClass The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-// 4xx but 410 and 429. `timeout`: no complete answer in time. `reset`: the connection ended before the
+// 4xx but 410 and 429. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 // answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 // address. `panic`: an error of this service.
 type ErrorClass string

@@ -11,7 +11,11 @@ import (
 )
 
 // Err is the error for any other form.
-var Err = errors.New("an RFC 3339 date-time such as 2026-11-20T19:00:00Z, or whole epoch milliseconds")
+var Err = errors.New("an RFC 3339 date-time such as 2026-11-20T19:00:00Z, or whole epoch milliseconds, of the year 2000 or later (seconds are not accepted)")
+
+// minMillis is the begin of the year 2000, in epoch milliseconds. A smaller number is most likely a time
+// in seconds, which would be taken for January 1970.
+const minMillis = 946684800000
 
 // MaxMillis is the end of the year 9999, in epoch milliseconds.
 const MaxMillis = 253402300799999
@@ -39,11 +43,11 @@ func wellFormed(text string) bool {
 	return strings.HasSuffix(text, "Z") || offset[1:3] < "24" && offset[4:] < "60"
 }
 
-// ParseMillis reads whole epoch milliseconds of the years 1970 to 9999. The error is
+// ParseMillis reads whole epoch milliseconds of the years 2000 to 9999. The error is
 // Err.
 func ParseMillis(text string) (time.Time, error) {
 	ms, err := strconv.ParseUint(text, 10, 63)
-	if err != nil || ms > MaxMillis {
+	if err != nil || ms < minMillis || ms > MaxMillis {
 		return time.Time{}, Err
 	}
 	return time.UnixMilli(int64(ms)).UTC(), nil

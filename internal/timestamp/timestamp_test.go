@@ -31,7 +31,7 @@ func TestParseMillis(t *testing.T) {
 	if got, err := timestamp.ParseMillis("1795201200123"); err != nil || !got.Equal(time.UnixMilli(1795201200123)) {
 		t.Errorf("%v, %v", got, err)
 	}
-	for _, text := range []string{"", "-1", "+1", "1.0", "1e3", "253402300800000", "0x1", "1_000"} {
+	for _, text := range []string{"", "-1", "+1", "1.0", "1e3", "253402300800000", "1795201200", "946684799999", "0", "0x1", "1_000"} {
 		if got, err := timestamp.ParseMillis(text); !errors.Is(err, timestamp.Err) {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}

@@ -43,15 +43,18 @@ const HiddenValue = "***"
 var reservedHeaders = []string{
 	"Accept-Encoding", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Cookie", "Cookie2",
 	"Date", "Expect", "Forwarded", "Host", "Http2-Settings", "Idempotency-Key", "Keep-Alive", "Set-Cookie",
-	"Te", "Traceparent", "Tracestate", "Trailer", "Transfer-Encoding", "True-Client-Ip", "Upgrade", "User-Agent", "Via", "X-Real-Ip",
+	"Te", "Traceparent", "Tracestate", "Trailer", "Transfer-Encoding", "Upgrade", "User-Agent", "Via",
 }
 
 // reservedPrefixes are headers of Standard Webhooks, and headers in which proxies name
 // their client, which a receiver may trust.
-var reservedPrefixes = []string{"Client-Cert", "Proxy-", "Webhook-", "X-Forwarded-", "X-Original-"}
+var reservedPrefixes = []string{"Client-Cert", "Proxy-", "Webhook-", "X-Envoy-", "X-Forwarded-", "X-Original-", "X-Rewrite-"}
+
+// reservedSuffixes end the names of headers in which proxies and content networks name their client.
+var reservedSuffixes = []string{"-Client-Ip", "-Clientip", "-Connecting-Ip", "-Real-Ip", "-Remote-Addr", "-Remote-Ip", "Method-Override"}
 
 func reserved(name string) bool {
-	return slices.Contains(reservedHeaders, name) ||
+	return slices.ContainsFunc(reservedSuffixes, func(s string) bool { return strings.HasSuffix(name, s) }) || slices.Contains(reservedHeaders, name) ||
 		slices.ContainsFunc(reservedPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
