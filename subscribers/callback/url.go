@@ -79,11 +79,12 @@ func (p Policy) parse(raw string) (string, error) {
 
 func spaceOrControl(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
 
-// escapeQuery percent-encodes characters that are not ASCII, as net/url does for the path.
+// escapeQuery percent-encodes the characters that a query cannot have (RFC 3986, 3.4), as net/url does
+// for the path. Everything else stays byte for byte.
 func escapeQuery(query string) string {
 	var b strings.Builder
 	for _, c := range []byte(query) {
-		if c < utf8.RuneSelf {
+		if c < utf8.RuneSelf && !strings.ContainsRune("\"<>\\^`{|}", rune(c)) {
 			b.WriteByte(c)
 		} else {
 			fmt.Fprintf(&b, "%%%02X", c)
