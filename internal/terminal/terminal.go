@@ -3,6 +3,7 @@
 package terminal
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"os"
@@ -45,13 +46,26 @@ func Escape(text, keep string) string {
 // Open opens a file, or standard input for "-"; size is in bytes, 0 when it is unknown.
 func Open(name string, stdin io.Reader) (in io.ReadCloser, size int64, err error) {
 	if name == "-" {
-		return io.NopCloser(stdin), fileSize(stdin), nil
+		return io.NopCloser(withoutMark(stdin)), fileSize(stdin), nil
 	}
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, 0, err
 	}
-	return f, fileSize(f), nil
+	return struct {
+		io.Reader
+		io.Closer
+	}{withoutMark(f), f}, fileSize(f), nil
+}
+
+// withoutMark skips a byte order mark of UTF-8, with which some editors begin a file.
+func withoutMark(in io.Reader) io.Reader {
+	const mark = "\ufeff"
+	out := bufio.NewReader(in)
+	if begin, _ := out.Peek(len(mark)); string(begin) == mark {
+		_, _ = out.Discard(len(mark))
+	}
+	return out
 }
 
 func fileSize(in io.Reader) int64 {

@@ -2,6 +2,9 @@ package terminal
 
 import (
 	"io"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -24,5 +27,29 @@ func TestEscape(t *testing.T) {
 	}
 	if Is(io.Discard) || Colors(io.Discard) {
 		t.Error("a writer is taken for a terminal")
+	}
+}
+
+// Some editors begin a file with a byte order mark.
+func TestOpenSkipsAByteOrderMark(t *testing.T) {
+	t.Parallel()
+	for content, want := range map[string]string{"\ufeff{}": "{}", "{}": "{}", "": "", "\ufeff": "", "\xef\xbb": "\xef\xbb"} {
+		name := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{name, "-"} {
+			in, _, err := Open(name, strings.NewReader(content))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(in)
+			if err != nil || string(got) != want {
+				t.Errorf("%s of %q: %q, %v", name, content, got, err)
+			}
+			if err := in.Close(); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }
