@@ -129,6 +129,7 @@ func TestBadCertificatesAreRefused(t *testing.T) {
 	late.NotAfter, early.NotBefore, server.Usage = now, now.Add(time.Second), x509.ExtKeyUsageServerAuth
 	weak, err := rsa.GenerateKey(rand.Reader, 1024)
 	noErr(t, err)
+	large := &rsa.PublicKey{N: new(big.Int).SetBit(big.NewInt(1), 4096, 1), E: 65537} // a private key would take seconds to make
 
 	for name, test := range map[string]struct {
 		in   certificate.Input
@@ -148,7 +149,8 @@ func TestBadCertificatesAreRefused(t *testing.T) {
 		"for servers":       {issue(t, ca, server), "certificateChain INVALID"},
 		"encrypted":         {with(good.Chain, pemOf("ENCRYPTED PRIVATE KEY", []byte{1})), "privateKey INVALID"},
 		"a damaged key":     {with(good.Chain, pemOf("PRIVATE KEY", []byte{1})), "privateKey INVALID"},
-		"a weak key":        {with(selfSigned(t, weak, now), pkcs8(t, weak)), "certificateChain INVALID"},
+		"a weak key":        {with(selfSigned(t, &weak.PublicKey, weak, now), pkcs8(t, weak)), "certificateChain INVALID"},
+		"a large key":       {with(selfSigned(t, large, weak, now), pkcs8(t, weak)), "privateKey INVALID, certificateChain INVALID"},
 		"a damaged link":    {with(good.Chain+pemOf("CERTIFICATE", []byte{1}), good.PrivateKey), "certificateChain INVALID"},
 		"a very long chain": {with(good.Chain+strings.Repeat("\n", 33<<10), good.PrivateKey), "certificateChain TOO_LONG"},
 		"a very long key":   {with(good.Chain, good.PrivateKey+strings.Repeat("\n", 17<<10)), "privateKey TOO_LONG"},
@@ -183,10 +185,10 @@ func pemOf(kind string, der []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 }
 
-func selfSigned(t *testing.T, key *rsa.PrivateKey, now time.Time) string {
+func selfSigned(t *testing.T, public *rsa.PublicKey, key *rsa.PrivateKey, now time.Time) string {
 	t.Helper()
 	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Minute), NotAfter: now.Add(time.Minute)}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
+	der, err := x509.CreateCertificate(rand.Reader, c, c, public, key)
 	noErr(t, err)
 	return pemOf("CERTIFICATE", der)
 }

@@ -96,8 +96,9 @@ func Compile(text string) (*Expression, error) {
 	return &Expression{root: root, slots: p.slots}, nil
 }
 
-// scan refuses deep nesting, before the parser takes time and memory for it. Text in quotation
-// marks counts too; no filter that makes sense has that many brackets in a string.
+// scan refuses most deep nesting before the parser takes time and memory for it. Text in quotation
+// marks counts too, so brackets in a string can hide others: there the parser's own limit of
+// recursion holds.
 func scan(text string) error {
 	depth, prefix := 0, 0
 	for i, c := range text {

@@ -217,6 +217,10 @@ var hostile = []string{
 	"{" + strings.Repeat(`"":1,`, 390) + `"":1} == {}`,
 	strings.Repeat("has(metadata.a)&&", 110) + "true",
 	strings.Repeat("-", 1990) + "1 > 0",
+	`"` + strings.Repeat(")", 650) + `" == "" || ` + strings.Repeat("(", 650) + "true" + strings.Repeat(")", 650), // brackets in a string
+	strings.Repeat(`(")"==`, 330),
+	strings.Repeat("!\n", 990) + "true",
+	strings.Repeat("-\t", 990) + "1 > 0",
 	strings.Repeat("a.b(", 490),
 	strings.Repeat("\"", 1999),
 	strings.Repeat("[{", 12) + strings.Repeat(" ,", 900),

@@ -487,7 +487,7 @@ func (p *planner) matches(e ast.Expr, args []ast.Expr) (node, error) {
 		if !ok {
 			return nil, noOverload("matches", v)
 		}
-		// The engine does at most one instruction for each byte; some 16 take as long as a step.
+		// The engine runs each instruction at most once a byte; 16 of them take about as long as a step.
 		if err := r.spend(1 + (1+len(s))*size/16); err != nil {
 			return nil, err
 		}
