@@ -24,7 +24,6 @@ import (
 	"spendhook/events/eventtype"
 	"spendhook/events/history"
 	"spendhook/events/publish"
-	"spendhook/internal/invalid"
 	"spendhook/internal/tracing"
 	"spendhook/subscribers/registry"
 )
@@ -75,7 +74,7 @@ func (q *request) prepareEvent(e *events.Event) error {
 	return err
 }
 
-// ingestBatch accepts an array. An invalid item gets an error result. The other items are accepted.
+// ingestBatch accepts an array. An item that is refused does not affect the others.
 func (s *server) ingestBatch(ctx context.Context, q *request, text []byte) (reply, error) {
 	items, err := split(text)
 	if err != nil {
@@ -85,12 +84,17 @@ func (s *server) ingestBatch(ctx context.Context, q *request, text []byte) (repl
 		return reply{}, err
 	}
 	results := make([]gen.EventItemResult, len(items))
+	var refused []*problem
+	refuse := func(i int, id string, err error) {
+		p := problemOf(err)
+		refused, results[i] = append(refused, p), rejected(id, p)
+	}
 	var list []events.Event
 	var places []int // of the events of list, in results
 	for i, item := range items {
 		e, err := q.readItem(item)
 		if err != nil {
-			results[i] = rejected(idOf(item), err)
+			refuse(i, idOf(item), err)
 			continue
 		}
 		list, places = append(list, e), append(places, i)
@@ -103,12 +107,31 @@ func (s *server) ingestBatch(ctx context.Context, q *request, text []byte) (repl
 	}
 	for i, a := range answers {
 		if a.Err != nil {
-			results[places[i]] = rejected(list[i].ID, a.Err)
+			refuse(places[i], list[i].ID, a.Err)
 			continue
 		}
 		results[places[i]] = gen.EventItemResult{ID: list[i].ID, Status: gen.EventItemResultStatus(a.Status)}
 	}
-	return accepted(gen.EventBatchResult{Results: results}), nil
+	return batchReply(results, refused)
+}
+
+// batchReply is the answer to an array: 202 when no event was refused, 207 when some were. When all were
+// refused for one reason that passes, the answer is that of a single event, so that a client that
+// reads only the status sends them again.
+func batchReply(results []gen.EventItemResult, refused []*problem) (reply, error) {
+	rep := accepted(gen.EventBatchResult{Results: results})
+	if len(refused) == 0 {
+		return rep, nil
+	}
+	first := refused[0]
+	other := func(p *problem) bool { return p.code != first.code }
+	if len(refused) == len(results) && first.passing() && !slices.ContainsFunc(refused, other) {
+		all := *first
+		all.results = results
+		return reply{}, &all
+	}
+	rep.status = http.StatusMultiStatus
+	return rep, nil
 }
 
 // split returns the items of an array and checks only its syntax. Duplicate names, deep nesting and
@@ -168,21 +191,20 @@ func idOf(item jsontext.Value) string {
 
 func isEventID(id string) bool { return events.Ref{ID: id}.Valid() }
 
-// rejected is the result of an item that was not accepted.
-func rejected(id string, err error) gen.EventItemResult {
-	p := problemOf(err)
+// rejected is the result of an item that was refused with p.
+func rejected(id string, p *problem) gen.EventItemResult {
 	result := gen.EventItemResult{
 		ID: id, Status: gen.EventItemResultStatusREJECTED,
-		Error: &gen.ItemError{Code: p.code, Message: p.detail},
+		Error: &gen.ItemError{Code: p.code, Message: p.detail, Errors: p.fields},
 	}
 	if !isEventID(id) {
 		result.ID = ""
 	}
-	if errors.Is(err, publish.ErrConflict) {
+	if p.status == http.StatusConflict {
 		result.Status = gen.EventItemResultStatusCONFLICT
 	}
-	if e, ok := errors.AsType[*invalid.Error](err); ok {
-		result.Error.Errors = problemOf(e).fields
+	if p.passing() {
+		result.Error.RetryAfter = new(codes()[p.code].RetryAfter)
 	}
 	return result
 }

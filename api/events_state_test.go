@@ -59,20 +59,28 @@ func TestBacklogIsBounded(t *testing.T) {
 	h.call("GET", "/api/v1/events/new", "").want(http.StatusNotFound)
 	h.call("POST", "/api/v1/events", known).want(http.StatusOK)
 
+	array := h.call("POST", "/api/v1/events", "["+event("new")+","+event("newer")+"]").want(http.StatusTooManyRequests, "BACKLOG_FULL")
+	if refused := as[gen.Problem](array).Results; array.Header().Get("Retry-After") != "5" || len(refused) != 2 || refused[1].ID != "newer" || refused[1].Error.Code != "BACKLOG_FULL" {
+		t.Errorf("Retry-After %q, results %+v", array.Header().Get("Retry-After"), refused)
+	}
+	// An item that is refused for good makes the answer 207.
+	h.call("POST", "/api/v1/events", "["+event("new")+",{}]").want(http.StatusMultiStatus)
+	h.call("POST", "/api/v1/events", "["+known+"]").want(http.StatusAccepted)
+
 	pending(most - 1)
-	results := as[gen.EventBatchResult](h.call("POST", "/api/v1/events", "["+known+","+event("first")+","+event("second")+"]").want(http.StatusAccepted)).Results
+	results := as[gen.EventBatchResult](h.call("POST", "/api/v1/events", "["+known+","+event("first")+","+event("second")+"]").want(http.StatusMultiStatus)).Results
 	if results[0].Status != gen.EventItemResultStatusDUPLICATE || results[1].Status != gen.EventItemResultStatusACCEPTED ||
-		results[2].Status != gen.EventItemResultStatusREJECTED || results[2].Error.Code != "BACKLOG_FULL" {
+		results[2].Status != gen.EventItemResultStatusREJECTED || results[2].Error.Code != "BACKLOG_FULL" || *results[2].Error.RetryAfter != 5 {
 		t.Errorf("%+v", results)
 	}
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(`
 		# HELP spendhook_events_total Events submitted, by result: storage_full when the company holds its share of Redis's memory, memory_full when Redis has none left for any company.
 		# TYPE spendhook_events_total counter
 		spendhook_events_total{result="accepted"} 2
-		spendhook_events_total{result="backlog_full"} 2
+		spendhook_events_total{result="backlog_full"} 5
 		spendhook_events_total{result="conflict"} 0
-		spendhook_events_total{result="duplicate"} 2
-		spendhook_events_total{result="invalid"} 0
+		spendhook_events_total{result="duplicate"} 3
+		spendhook_events_total{result="invalid"} 1
 		spendhook_events_total{result="memory_full"} 0
 		spendhook_events_total{result="storage_full"} 0
 		spendhook_events_total{result="unavailable"} 0
@@ -128,7 +136,7 @@ func TestClientsCannotEmitOperationalEvents(t *testing.T) {
 		a := h.call("POST", "/api/v1/events", body)
 		a.wantField("event", "EVENT_TYPE_RESERVED")
 		a.want(http.StatusBadRequest, "EVENT_TYPE_RESERVED")
-		results := as[gen.EventBatchResult](h.call("POST", "/api/v1/events", "["+body+","+event("good-"+name)+"]").want(http.StatusAccepted)).Results
+		results := as[gen.EventBatchResult](h.call("POST", "/api/v1/events", "["+body+","+event("good-"+name)+"]").want(http.StatusMultiStatus)).Results
 		if results[0].Status != gen.EventItemResultStatusREJECTED || results[0].Error.Code != "EVENT_TYPE_RESERVED" || results[1].Status != gen.EventItemResultStatusACCEPTED {
 			t.Errorf("%s: %+v", name, results)
 		}

@@ -260,23 +260,23 @@ func TestItemsAreCounted(t *testing.T) {
 	}
 	for name, requests := range map[string][]request{
 		"events": {
-			{ingest, array(4), 202, 16, 10},
+			{ingest, array(4), 207, 16, 10},
 			{ingest, array(11), 429, 16, 10},
-			{ingest, array(1), 202, 15, 9},
+			{ingest, array(1), 207, 15, 9},
 			{ingest, `{"id":"x"}`, 400, 14, 8},
 			{ingest, `[{"id":"x"`, 400, 13, 7},
-			{ingest, array(7), 202, 6, 0},
+			{ingest, array(7), 207, 6, 0},
 			{ingest, array(1), 429, 6, 0},
 		},
 		"more events than a bucket holds": {
-			{ingest, array(15), 202, 5, 0},
+			{ingest, array(15), 207, 5, 0},
 			{ingest, array(15), 429, 5, 0},
 		},
 		"more events than both hold": {
-			{ingest, array(50), 202, 0, 0},
+			{ingest, array(50), 207, 0, 0},
 		},
 		"more events than there are": {
-			{ingest, array(1), 202, 19, 13},
+			{ingest, array(1), 207, 19, 13},
 			{ingest, array(50), 429, 19, 13},
 		},
 		"bulk": {

@@ -45,7 +45,9 @@ type problem struct {
 	detail string
 	fields []invalid.Field
 	header http.Header
-	cause  error // the error to log; nil when the caller is at fault
+
+	results []gen.EventItemResult // of the events of an array that was refused as a whole
+	cause   error                 // the error to log; nil when the caller is at fault
 }
 
 func (p *problem) Error() string { return p.detail }
@@ -58,6 +60,11 @@ func newProblem(code, format string, args ...any) *problem {
 		p = p.with("Retry-After", strconv.Itoa(known.RetryAfter))
 	}
 	return p
+}
+
+// passing reports whether the same request may succeed later.
+func (p *problem) passing() bool {
+	return p.status == http.StatusTooManyRequests || p.status == http.StatusServiceUnavailable
 }
 
 // with sets a header of the answer.
@@ -210,7 +217,7 @@ func (p *problem) document(r *http.Request, kind, requestID string, now time.Tim
 	return gen.Problem{
 		Type: kind, Title: http.StatusText(p.status), Status: p.status,
 		Detail: p.detail, Message: p.detail, Code: p.code,
-		Instance: strings.ToValidUTF8(r.URL.EscapedPath(), ""), Timestamp: now, RequestID: requestID, Errors: p.fields,
+		Instance: strings.ToValidUTF8(r.URL.EscapedPath(), ""), Timestamp: now, RequestID: requestID, Errors: p.fields, Results: p.results,
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -130,12 +131,14 @@ func TestLoadEndsInTime(t *testing.T) {
 // TestLoadRefusedItem: an array of which one event is refused was not accepted.
 func TestLoadRefusedItem(t *testing.T) {
 	t.Parallel()
-	c := &loadClient{load: &load{loadSpec: loadSpec{Batch: 2}}}
-	if err := c.check(http.StatusAccepted, []byte(`{"results":[{"status":"ACCEPTED"},{"status":"DUPLICATE"}]}`)); err != nil {
-		t.Error(err)
-	}
-	if err := c.check(http.StatusAccepted, []byte(`{"results":[{"status":"ACCEPTED"},{"status":"REJECTED"}]}`)); err == nil {
-		t.Error("no error for an array with a refused event")
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader([]int{http.StatusMultiStatus, http.StatusAccepted}[min(asked.Add(1), 2)-1])
+	}))
+	defer server.Close()
+	got := runLoad(t, loadSpec{Targets: []target{{URL: server.URL}}, Companies: 1, Clients: 1, Batch: 2, Count: 2, For: 10 * time.Second})
+	if got.Accepted != 2 || got.Retried != 1 {
+		t.Errorf("%+v", got)
 	}
 }
 

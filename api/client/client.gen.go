@@ -1465,6 +1465,9 @@ type ItemError struct {
 	Code    string        `json:"code"`
 	Errors  *[]FieldError `json:"errors,omitempty"`
 	Message string        `json:"message"`
+
+	// RetryAfter The seconds after which the same event may be accepted; absent if it would be refused again.
+	RetryAfter *int `json:"retryAfter,omitempty"`
 }
 
 // Job Example: {"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","dryRun":false,"examined":1200,"kind":"RECOVER","redelivered":34,"since":"2026-11-19T00:00:00.000Z","status":"RUNNING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","until":"2026-11-20T19:00:00.000Z","updatedAt":"2026-11-20T19:00:00.412Z","uuid":"c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"}
@@ -3271,14 +3274,17 @@ type ClientInterface interface {
 	// once, for ever. The same event sent again is answered `DUPLICATE`. A known id with other
 	// content is refused with 409 and changes nothing.
 	//
-	// An array is answered 202 with one result for each item, in order; an invalid item does not
-	// fail the others. An array needs no `Idempotency-Key`, since each event has an id. After a 503,
-	// events of the request may or may not have been accepted: send the same events again.
+	// The answer to an array has one result for each item, in order; an item that is refused does
+	// not affect the others. 202 means that each event is accepted or was accepted before. 207 means
+	// that some were refused: send those again that have a `retryAfter`. When all were refused for
+	// one reason that passes, the answer is that problem, 429 or 503, with the `results`. An array
+	// needs no `Idempotency-Key`, since each event has an id. After a 503 without `results`, events
+	// of the request may or may not have been accepted: send the same events again.
 	//
 	// The pending events of a company are limited. Above the limit a new event is refused with 429
-	// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. In an array the item is
-	// `REJECTED` with that code. Events with known ids are still answered. Operational events
-	// (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400 `EVENT_TYPE_RESERVED`.
+	// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. Events with known ids are still
+	// answered. Operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400
+	// `EVENT_TYPE_RESERVED`.
 	//
 	// A `traceparent` header (W3C Trace Context) is stored with the events and sent to their receivers.
 	//
@@ -3293,14 +3299,17 @@ type ClientInterface interface {
 	// once, for ever. The same event sent again is answered `DUPLICATE`. A known id with other
 	// content is refused with 409 and changes nothing.
 	//
-	// An array is answered 202 with one result for each item, in order; an invalid item does not
-	// fail the others. An array needs no `Idempotency-Key`, since each event has an id. After a 503,
-	// events of the request may or may not have been accepted: send the same events again.
+	// The answer to an array has one result for each item, in order; an item that is refused does
+	// not affect the others. 202 means that each event is accepted or was accepted before. 207 means
+	// that some were refused: send those again that have a `retryAfter`. When all were refused for
+	// one reason that passes, the answer is that problem, 429 or 503, with the `results`. An array
+	// needs no `Idempotency-Key`, since each event has an id. After a 503 without `results`, events
+	// of the request may or may not have been accepted: send the same events again.
 	//
 	// The pending events of a company are limited. Above the limit a new event is refused with 429
-	// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. In an array the item is
-	// `REJECTED` with that code. Events with known ids are still answered. Operational events
-	// (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400 `EVENT_TYPE_RESERVED`.
+	// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. Events with known ids are still
+	// answered. Operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400
+	// `EVENT_TYPE_RESERVED`.
 	//
 	// A `traceparent` header (W3C Trace Context) is stored with the events and sent to their receivers.
 	//
@@ -4374,14 +4383,17 @@ func (c *Client) ListEvents(ctx context.Context, params *ListEventsParams, reqEd
 // once, for ever. The same event sent again is answered `DUPLICATE`. A known id with other
 // content is refused with 409 and changes nothing.
 //
-// An array is answered 202 with one result for each item, in order; an invalid item does not
-// fail the others. An array needs no `Idempotency-Key`, since each event has an id. After a 503,
-// events of the request may or may not have been accepted: send the same events again.
+// The answer to an array has one result for each item, in order; an item that is refused does
+// not affect the others. 202 means that each event is accepted or was accepted before. 207 means
+// that some were refused: send those again that have a `retryAfter`. When all were refused for
+// one reason that passes, the answer is that problem, 429 or 503, with the `results`. An array
+// needs no `Idempotency-Key`, since each event has an id. After a 503 without `results`, events
+// of the request may or may not have been accepted: send the same events again.
 //
 // The pending events of a company are limited. Above the limit a new event is refused with 429
-// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. In an array the item is
-// `REJECTED` with that code. Events with known ids are still answered. Operational events
-// (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400 `EVENT_TYPE_RESERVED`.
+// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. Events with known ids are still
+// answered. Operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400
+// `EVENT_TYPE_RESERVED`.
 //
 // A `traceparent` header (W3C Trace Context) is stored with the events and sent to their receivers.
 //
@@ -4406,14 +4418,17 @@ func (c *Client) IngestEventsWithBody(ctx context.Context, params *IngestEventsP
 // once, for ever. The same event sent again is answered `DUPLICATE`. A known id with other
 // content is refused with 409 and changes nothing.
 //
-// An array is answered 202 with one result for each item, in order; an invalid item does not
-// fail the others. An array needs no `Idempotency-Key`, since each event has an id. After a 503,
-// events of the request may or may not have been accepted: send the same events again.
+// The answer to an array has one result for each item, in order; an item that is refused does
+// not affect the others. 202 means that each event is accepted or was accepted before. 207 means
+// that some were refused: send those again that have a `retryAfter`. When all were refused for
+// one reason that passes, the answer is that problem, 429 or 503, with the `results`. An array
+// needs no `Idempotency-Key`, since each event has an id. After a 503 without `results`, events
+// of the request may or may not have been accepted: send the same events again.
 //
 // The pending events of a company are limited. Above the limit a new event is refused with 429
-// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. In an array the item is
-// `REJECTED` with that code. Events with known ids are still answered. Operational events
-// (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400 `EVENT_TYPE_RESERVED`.
+// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. Events with known ids are still
+// answered. Operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400
+// `EVENT_TYPE_RESERVED`.
 //
 // A `traceparent` header (W3C Trace Context) is stored with the events and sent to their receivers.
 //
@@ -11264,14 +11279,17 @@ type ClientWithResponsesInterface interface {
 	// once, for ever. The same event sent again is answered `DUPLICATE`. A known id with other
 	// content is refused with 409 and changes nothing.
 	//
-	// An array is answered 202 with one result for each item, in order; an invalid item does not
-	// fail the others. An array needs no `Idempotency-Key`, since each event has an id. After a 503,
-	// events of the request may or may not have been accepted: send the same events again.
+	// The answer to an array has one result for each item, in order; an item that is refused does
+	// not affect the others. 202 means that each event is accepted or was accepted before. 207 means
+	// that some were refused: send those again that have a `retryAfter`. When all were refused for
+	// one reason that passes, the answer is that problem, 429 or 503, with the `results`. An array
+	// needs no `Idempotency-Key`, since each event has an id. After a 503 without `results`, events
+	// of the request may or may not have been accepted: send the same events again.
 	//
 	// The pending events of a company are limited. Above the limit a new event is refused with 429
-	// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. In an array the item is
-	// `REJECTED` with that code. Events with known ids are still answered. Operational events
-	// (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400 `EVENT_TYPE_RESERVED`.
+	// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. Events with known ids are still
+	// answered. Operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400
+	// `EVENT_TYPE_RESERVED`.
 	//
 	// A `traceparent` header (W3C Trace Context) is stored with the events and sent to their receivers.
 	//
@@ -11286,14 +11304,17 @@ type ClientWithResponsesInterface interface {
 	// once, for ever. The same event sent again is answered `DUPLICATE`. A known id with other
 	// content is refused with 409 and changes nothing.
 	//
-	// An array is answered 202 with one result for each item, in order; an invalid item does not
-	// fail the others. An array needs no `Idempotency-Key`, since each event has an id. After a 503,
-	// events of the request may or may not have been accepted: send the same events again.
+	// The answer to an array has one result for each item, in order; an item that is refused does
+	// not affect the others. 202 means that each event is accepted or was accepted before. 207 means
+	// that some were refused: send those again that have a `retryAfter`. When all were refused for
+	// one reason that passes, the answer is that problem, 429 or 503, with the `results`. An array
+	// needs no `Idempotency-Key`, since each event has an id. After a 503 without `results`, events
+	// of the request may or may not have been accepted: send the same events again.
 	//
 	// The pending events of a company are limited. Above the limit a new event is refused with 429
-	// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. In an array the item is
-	// `REJECTED` with that code. Events with known ids are still answered. Operational events
-	// (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400 `EVENT_TYPE_RESERVED`.
+	// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. Events with known ids are still
+	// answered. Operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400
+	// `EVENT_TYPE_RESERVED`.
 	//
 	// A `traceparent` header (W3C Trace Context) is stored with the events and sent to their receivers.
 	//
@@ -12583,8 +12604,8 @@ func (r ListEventsResponse) ContentType() string {
 type IngestEventsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
-	// JSON202 the response for an HTTP 202 `application/json` response
-	JSON202 *EventBatchResult
+	// JSON2XX the response for an HTTP 2XX `application/json` response
+	JSON2XX *EventBatchResult
 }
 
 // Status returns HTTPResponse.Status
@@ -14588,14 +14609,17 @@ func (c *ClientWithResponses) ListEventsWithResponse(ctx context.Context, params
 // once, for ever. The same event sent again is answered `DUPLICATE`. A known id with other
 // content is refused with 409 and changes nothing.
 //
-// An array is answered 202 with one result for each item, in order; an invalid item does not
-// fail the others. An array needs no `Idempotency-Key`, since each event has an id. After a 503,
-// events of the request may or may not have been accepted: send the same events again.
+// The answer to an array has one result for each item, in order; an item that is refused does
+// not affect the others. 202 means that each event is accepted or was accepted before. 207 means
+// that some were refused: send those again that have a `retryAfter`. When all were refused for
+// one reason that passes, the answer is that problem, 429 or 503, with the `results`. An array
+// needs no `Idempotency-Key`, since each event has an id. After a 503 without `results`, events
+// of the request may or may not have been accepted: send the same events again.
 //
 // The pending events of a company are limited. Above the limit a new event is refused with 429
-// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. In an array the item is
-// `REJECTED` with that code. Events with known ids are still answered. Operational events
-// (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400 `EVENT_TYPE_RESERVED`.
+// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. Events with known ids are still
+// answered. Operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400
+// `EVENT_TYPE_RESERVED`.
 //
 // A `traceparent` header (W3C Trace Context) is stored with the events and sent to their receivers.
 //
@@ -14616,14 +14640,17 @@ func (c *ClientWithResponses) IngestEventsWithBodyWithResponse(ctx context.Conte
 // once, for ever. The same event sent again is answered `DUPLICATE`. A known id with other
 // content is refused with 409 and changes nothing.
 //
-// An array is answered 202 with one result for each item, in order; an invalid item does not
-// fail the others. An array needs no `Idempotency-Key`, since each event has an id. After a 503,
-// events of the request may or may not have been accepted: send the same events again.
+// The answer to an array has one result for each item, in order; an item that is refused does
+// not affect the others. 202 means that each event is accepted or was accepted before. 207 means
+// that some were refused: send those again that have a `retryAfter`. When all were refused for
+// one reason that passes, the answer is that problem, 429 or 503, with the `results`. An array
+// needs no `Idempotency-Key`, since each event has an id. After a 503 without `results`, events
+// of the request may or may not have been accepted: send the same events again.
 //
 // The pending events of a company are limited. Above the limit a new event is refused with 429
-// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. In an array the item is
-// `REJECTED` with that code. Events with known ids are still answered. Operational events
-// (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400 `EVENT_TYPE_RESERVED`.
+// `BACKLOG_FULL`; if no memory is left, with 503 `STORAGE_FULL`. Events with known ids are still
+// answered. Operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) are refused with 400
+// `EVENT_TYPE_RESERVED`.
 //
 // A `traceparent` header (W3C Trace Context) is stored with the events and sent to their receivers.
 //
@@ -16232,12 +16259,12 @@ func ParseIngestEventsResponse(rsp *http.Response) (*IngestEventsResponse, error
 	}
 
 	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 2:
 		var dest EventBatchResult
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
-		response.JSON202 = &dest
+		response.JSON2XX = &dest
 
 	}
 

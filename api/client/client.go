@@ -15,7 +15,9 @@
 // JSON200, is set. Each operation has two methods: ListSubscribersWithResponse
 // decodes the answer, ListSubscribers leaves that to the caller, who closes the body.
 //
-// Events are sent as an array, with one result for each; see EventBatchResult.
+// Events are sent as an array, with one result for each in JSON2XX. Events may be refused without an
+// error: send those again whose result has a RetryAfter. If all were refused for one reason that passes,
+// the client repeats the request as it does any other, and then returns the reason as an *Error.
 package client
 
 import (

@@ -26,6 +26,8 @@ type Error struct {
 	Type string `json:"type"`
 	// Errors name the parts of the request that are at fault.
 	Errors []FieldError `json:"errors"`
+	// Results are those of the events of an array, when all were refused for this reason.
+	Results []EventItemResult `json:"results"`
 	// RetryAfter is how long to wait before trying again; 0 when the answer does not say.
 	RetryAfter time.Duration `json:"-"`
 }

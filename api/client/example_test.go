@@ -30,7 +30,10 @@ func Example() {
 	if err != nil {
 		log.Fatal(err) // the daemon was not reached
 	}
-	for _, result := range sent.JSON202.Results {
+	for _, result := range sent.JSON2XX.Results {
+		if result.Error != nil {
+			log.Fatalf("refused: %s: %s", result.Error.Code, result.Error.Message)
+		}
 		fmt.Println(*result.ID, result.Status)
 	}
 	event, err := api.GetEventWithResponse(ctx, "evt_1", &client.GetEventParams{})

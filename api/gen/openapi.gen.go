@@ -1527,6 +1527,9 @@ type ItemError struct {
 	Code    string       `json:"code"`
 	Errors  []FieldError `json:"errors,omitempty"`
 	Message string       `json:"message"`
+
+	// RetryAfter The seconds after which the same event may be accepted; absent if it would be refused again.
+	RetryAfter *int `json:"retryAfter,omitempty"`
 }
 
 // Job Example: {"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","dryRun":false,"examined":1200,"kind":"RECOVER","redelivered":34,"since":"2026-11-19T00:00:00.000Z","status":"RUNNING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","until":"2026-11-20T19:00:00.000Z","updatedAt":"2026-11-20T19:00:00.412Z","uuid":"c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"}
@@ -1760,11 +1763,14 @@ type Problem struct {
 	Instance string `json:"instance"`
 
 	// Message The same as `detail`.
-	Message   string    `json:"message"`
-	RequestID string    `json:"requestId"`
-	Status    int       `json:"status"`
-	Timestamp time.Time `json:"timestamp"`
-	Title     string    `json:"title"`
+	Message   string `json:"message"`
+	RequestID string `json:"requestId"`
+
+	// Results Of an array of events, when all were refused for this reason.
+	Results   []EventItemResult `json:"results,omitempty"`
+	Status    int               `json:"status"`
+	Timestamp time.Time         `json:"timestamp"`
+	Title     string            `json:"title"`
 
 	// Type A link to the explanation of `code`.
 	Type string `json:"type"`

@@ -41,7 +41,7 @@ func newFakeAPI(tb testing.TB, answer func(n int, batch []map[string]any) (statu
 		status, results := answer(n, batch)
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		if status != http.StatusAccepted {
+		if status/100 != 2 {
 			fmt.Fprint(w, `{"code":"SOME_CODE","detail":"some detail"}`)
 			return
 		}
@@ -103,7 +103,7 @@ func TestEventSendBatches(t *testing.T) {
 func TestEventSendPrintsRefusedLines(t *testing.T) {
 	t.Parallel()
 	f := newFakeAPI(t, func(int, []map[string]any) (int, []string) {
-		return http.StatusAccepted, []string{
+		return http.StatusMultiStatus, []string{
 			`{"id":"e0","status":"DUPLICATE"}`,
 			`{"id":"e1","status":"CONFLICT","error":{"code":"EVENT_CONFLICT","message":"known with another content"}}`,
 		}
@@ -111,6 +111,28 @@ func TestEventSendPrintsRefusedLines(t *testing.T) {
 	r := f.emit(t, `{"id":"e0"}`+"\n\n"+`{"id":`+"\n"+`{"id":"e1"}`, "-f", "-")
 	r.want(t, exitFailure, "accepted 0  duplicate 1  refused 2", `line 3: not a JSON object: {"id":`)
 	r.want(t, exitFailure, "", "line 4: e1: EVENT_CONFLICT: known with another content")
+}
+
+// An event that was refused for a reason that passes is sent again, and the others are not.
+func TestEventSendRepeatsWhatMayPass(t *testing.T) {
+	t.Parallel()
+	full := `{"status":"REJECTED","error":{"code":"BACKLOG_FULL","message":"full","retryAfter":5}}`
+	f := newFakeAPI(t, func(n int, batch []map[string]any) (int, []string) {
+		switch n {
+		case 1:
+			return http.StatusMultiStatus, []string{`{"status":"ACCEPTED"}`, full, `{"status":"REJECTED","error":{"code":"EVENT_TOO_OLD","message":"old"}}`, full}
+		case 2:
+			return http.StatusTooManyRequests, nil
+		}
+		return allAccepted(n, batch)
+	})
+	f.emit(t, ndjson(4), "-f", "-").want(t, exitFailure, "accepted 3  duplicate 0  refused 1", "line 3: : EVENT_TOO_OLD: old")
+	if got := fmt.Sprintln(len(f.batches), len(f.batches[2]), f.batches[2][1]["id"]); got != "3 2 e3\n" {
+		t.Errorf("sent %s", got)
+	}
+	// Different reasons, and nothing accepted: the command does not repeat it for ever.
+	f = newFakeAPI(t, func(int, []map[string]any) (int, []string) { return http.StatusMultiStatus, []string{full, full} })
+	f.emit(t, ndjson(2), "-f", "-").want(t, exitFailure, "accepted 0  duplicate 0  refused 2", "BACKLOG_FULL")
 }
 
 func TestEventSendRetriesWhenTheDaemonIsDown(t *testing.T) {

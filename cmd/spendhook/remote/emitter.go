@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,7 +44,8 @@ func (e *emitter) stream(ctx context.Context, name string) error {
 			e.refuse(bad.number, "not a JSON object: "+string(bad.text))
 		}
 		if err := e.send(ctx, batch); err != nil {
-			return err
+			bar.Finish()
+			return fmt.Errorf("%w\n%d events were sent before; send the file again, since events that are known are not accepted twice", err, e.total())
 		}
 		bar.Update(int64(e.total()), lines.read)
 		if errors.Is(err, io.EOF) {
@@ -66,8 +68,8 @@ func (e *emitter) send(ctx context.Context, batch []line) error {
 	answer, err := e.IngestEventsWithBodyWithResponse(ctx, fields[client.IngestEventsParams](e.session), "application/json", bytes.NewReader(joinLines(batch)))
 	refusal, refused := errors.AsType[*client.Error](err)
 	switch {
-	case err == nil && answer.JSON202 != nil:
-		return e.count(batch, *answer.JSON202)
+	case err == nil && answer.JSON2XX != nil:
+		return e.count(ctx, batch, *answer.JSON2XX)
 	case err == nil:
 		return errors.New("the answer is not from this API; is --url the address of a spendhook daemon?")
 	case !refused || !refusesRecords(refusal):
@@ -93,21 +95,28 @@ func refusesRecords(p *client.Error) bool {
 	return false
 }
 
-func (e *emitter) count(batch []line, answer client.EventBatchResult) error {
+// count counts the results of a batch, and sends the records again that were refused for a reason that
+// passes. The request with only these waits as long as the API says.
+func (e *emitter) count(ctx context.Context, batch []line, answer client.EventBatchResult) error {
 	if len(answer.Results) != len(batch) {
 		return fmt.Errorf("sent %d events, got %d results", len(batch), len(answer.Results))
 	}
+	later := func(r client.EventItemResult) bool { return r.Error != nil && r.Error.RetryAfter != nil }
+	progress := slices.ContainsFunc(answer.Results, func(r client.EventItemResult) bool { return !later(r) })
+	var again []line
 	for i, r := range answer.Results {
-		switch r.Status {
-		case client.EventItemResultStatusACCEPTED:
+		switch {
+		case r.Status == client.EventItemResultStatusACCEPTED:
 			e.accepted++
-		case client.EventItemResultStatusDUPLICATE:
+		case r.Status == client.EventItemResultStatusDUPLICATE:
 			e.duplicate++
+		case later(r) && progress:
+			again = append(again, batch[i])
 		default:
 			e.refuse(batch[i].number, refusalReason(r))
 		}
 	}
-	return nil
+	return e.send(ctx, again)
 }
 
 func refusalReason(r client.EventItemResult) string {
