@@ -42,6 +42,7 @@ test: ## Run the tests with the race detector (installs redis-server, postgresql
 	@scripts/ensure postgresql
 	@scripts/ensure prometheus
 	@scripts/ensure chromium
+	@scripts/ensure openssl
 	$(GO) test $(RACE) $(PARALLEL) -vet=off -timeout 15m ./... # make lint vets
 	$(GO) test $(DASHBOARDS) ./...
 

@@ -41,7 +41,7 @@ func unhurried(o *SenderOptions) { o.Timeout, o.ConnectTimeout = 2*time.Minute, 
 func patientSender(t *testing.T, trust func(*SenderOptions)) *Sender {
 	t.Helper()
 	s := newTestSender(t, func(o *SenderOptions) { trust(o); unhurried(o) })
-	s.transports.plain.dials.wait = time.Hour
+	s.transport.dials.wait = time.Hour
 	return s
 }
 

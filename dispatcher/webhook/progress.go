@@ -15,6 +15,7 @@ import (
 // are safe for concurrent use, and stop freezes the times.
 type progress struct {
 	now func() time.Time
+	to  destination
 
 	needed atomic.Pointer[chan struct{}] // closed once the attempt has a connection; nil: it needs none
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -65,6 +66,8 @@ func classifyError(ctx context.Context, err error) attempt.ErrorClass {
 		return attempt.ClassTLS
 	case errors.As(err, &op):
 		return classifyOp(op)
+	case strings.Contains(err.Error(), "http2: client connection lost"): // a ping was not answered
+		return attempt.ClassTimeout
 	case isReset(err):
 		return attempt.ClassReset
 	default:
@@ -102,10 +105,11 @@ func classifyOp(op *net.OpError) attempt.ErrorClass {
 	}
 }
 
-// isReset reports whether the connection ended early, by TCP, TLS or an HTTP/2 stream reset.
+// isReset reports whether the connection ended early, by TCP, TLS or HTTP/2. Most errors of HTTP/2
+// connections have no type that net/http exports, so their text is compared.
 func isReset(err error) bool {
 	var stream streamError
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+	return strings.Contains(err.Error(), "GOAWAY") || strings.Contains(err.Error(), "http2: client conn") || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
 		errors.As(err, &stream)
 }

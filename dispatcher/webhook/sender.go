@@ -81,21 +81,21 @@ func (r *Request) signed(ts int64) [4]string {
 // no proxy but its own, decompresses nothing and reads a bounded answer. Safe
 // for concurrent use; Close it at the end.
 type Sender struct {
-	transports *transports
-	timeout    time.Duration
-	userAgent  []string
-	now        func() time.Time
-	buffers    sync.Pool
+	transport *transport
+	timeout   time.Duration
+	userAgent []string
+	now       func() time.Time
+	buffers   sync.Pool
 }
 
 // NewSender makes a Sender.
 func NewSender(o SenderOptions) *Sender {
 	o.Now = clock.Or(o.Now)
 	return &Sender{
-		transports: newTransports(o),
-		timeout:    o.Timeout,
-		userAgent:  []string{"spendhook/" + o.Version},
-		now:        o.Now,
+		transport: newTransport(o),
+		timeout:   o.Timeout,
+		userAgent: []string{"spendhook/" + o.Version},
+		now:       o.Now,
 		// One byte more than is accepted, to see whether there was more.
 		buffers: sync.Pool{New: func() any { return new([maxResponseBody + 1]byte) }},
 	}
@@ -105,7 +105,7 @@ func NewSender(o SenderOptions) *Sender {
 func (s *Sender) Timeout() time.Duration { return s.timeout }
 
 // Close closes the idle connections. Attempts under way continue.
-func (s *Sender) Close() { s.transports.close() }
+func (s *Sender) Close() { s.transport.CloseIdleConnections() }
 
 // Send makes one attempt and returns its result, at the latest after the attempt's timeout. If
 // ctx is cancelled before the status of the answer came, the class is attempt.ClassAborted. A Locked
@@ -119,14 +119,15 @@ func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, errAttemptTimeout)
 	defer cancel()
-	pool := s.transports.of(r)
-	p := &progress{now: s.now}
-	ctx = p.follow(ctx)
-	// Not http.Client: it would follow redirects.
-	req := s.request(ctx, r, started.Unix())
+	to := s.transport.destination(&r)
+	req := s.request(r, started.Unix())
 	res.Sent = req.Header
-	resp, err := pool.RoundTrip(req)
-	p.noConnectionNeeded()
+	resp, p, err := s.roundTrip(ctx, req, to)
+	if err != nil && !to.http1 && refusesHTTP2(err) {
+		s.transport.http1.Add(to.place(), struct{}{})
+		to.http1 = true
+		resp, p, err = s.roundTrip(ctx, req, to)
+	}
 	if err != nil {
 		res.Class, res.Err = classifyError(ctx, err), err
 	} else {
@@ -136,8 +137,19 @@ func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 	return res
 }
 
+// roundTrip is not that of http.Client, which would follow redirects.
+func (s *Sender) roundTrip(ctx context.Context, req *http.Request, to destination) (*http.Response, *progress, error) {
+	p := &progress{now: s.now, to: to}
+	sent := req.WithContext(p.follow(ctx))
+	sent.URL = s.transport.pool(req.URL, &to, s.now())
+	sent.Body, _ = req.GetBody()
+	resp, err := s.transport.RoundTrip(sent)
+	p.noConnectionNeeded()
+	return resp, p, err
+}
+
 // request does not use http.NewRequest, which would parse and copy the URL each time.
-func (s *Sender) request(ctx context.Context, r Request, ts int64) *http.Request {
+func (s *Sender) request(r Request, ts int64) *http.Request {
 	values := r.signed(ts)
 	header := make(http.Header, len(r.Headers)+8)
 	maps.Copy(header, r.Headers)
@@ -155,14 +167,12 @@ func (s *Sender) request(ctx context.Context, r Request, ts int64) *http.Request
 	// Not sent. It allows net/http to repeat the request at once when a kept-alive
 	// connection turns out to be closed. Receivers recognise duplicates by webhook-id.
 	header["Idempotency-Key"] = nil
-	req := &http.Request{
+	return &http.Request{
 		Method: http.MethodPost, URL: r.URL, Host: r.URL.Host,
 		Header:        header,
-		Body:          io.NopCloser(bytes.NewReader(r.Body)),
 		GetBody:       func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(r.Body)), nil },
 		ContentLength: int64(len(r.Body)),
 	}
-	return req.WithContext(ctx)
 }
 
 // readAnswer sets the result by the status. It keeps the body of a failure for the attempt

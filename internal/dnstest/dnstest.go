@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 
@@ -14,13 +15,13 @@ import (
 type server struct {
 	conn    net.PacketConn
 	mu      sync.Mutex
-	answers []netip.Addr
+	answers [][]netip.Addr
 	queries map[dnsmessage.Type]int
 }
 
 // Resolver returns a resolver that uses a DNS server of the test. For every name, the n-th look-up
-// returns the n-th address, IPv4 or IPv6. Further look-ups return the last address. Without
-// addresses every name is unknown.
+// returns the n-th answer: addresses, IPv4 or IPv6, with commas between them. Further look-ups return
+// the last answer. Without answers every name is unknown.
 func Resolver(tb testing.TB, answers ...string) *net.Resolver {
 	tb.Helper()
 	conn, err := new(net.ListenConfig).ListenPacket(tb.Context(), "udp4", "127.0.0.1:0")
@@ -29,7 +30,11 @@ func Resolver(tb testing.TB, answers ...string) *net.Resolver {
 	}
 	s := &server{conn: conn, queries: map[dnsmessage.Type]int{}}
 	for _, a := range answers {
-		s.answers = append(s.answers, netip.MustParseAddr(a))
+		var addrs []netip.Addr
+		for _, one := range strings.Split(a, ",") {
+			addrs = append(addrs, netip.MustParseAddr(one))
+		}
+		s.answers = append(s.answers, addrs)
 	}
 	done := make(chan struct{})
 	go func() { defer close(done); s.serve() }()
@@ -83,10 +88,12 @@ func (s *server) fill(msg *dnsmessage.Message, q dnsmessage.Question) {
 	n := min(s.queries[q.Type], len(s.answers)-1) // a look-up has one query of each type, A and AAAA
 	s.queries[q.Type]++
 	header := dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}
-	switch addr := s.answers[n]; {
-	case q.Type == dnsmessage.TypeA && addr.Is4():
-		msg.Answers = []dnsmessage.Resource{{Header: header, Body: &dnsmessage.AResource{A: addr.As4()}}}
-	case q.Type == dnsmessage.TypeAAAA && addr.Is6():
-		msg.Answers = []dnsmessage.Resource{{Header: header, Body: &dnsmessage.AAAAResource{AAAA: addr.As16()}}}
+	for _, addr := range s.answers[n] {
+		switch {
+		case q.Type == dnsmessage.TypeA && addr.Is4():
+			msg.Answers = append(msg.Answers, dnsmessage.Resource{Header: header, Body: &dnsmessage.AResource{A: addr.As4()}})
+		case q.Type == dnsmessage.TypeAAAA && addr.Is6():
+			msg.Answers = append(msg.Answers, dnsmessage.Resource{Header: header, Body: &dnsmessage.AAAAResource{AAAA: addr.As16()}})
+		}
 	}
 }

@@ -58,8 +58,9 @@ type Options struct {
 // Guard decides which addresses may be connected to. It allows all ports: receivers may use any
 // port, and every port of a public address is public. Safe for concurrent use.
 type Guard struct {
-	o     Options // without AllowCIDRs, which rules has
-	rules atomic.Pointer[rules]
+	o       Options // without AllowCIDRs, which rules has
+	rules   atomic.Pointer[rules]
+	version atomic.Uint64 // counts the calls of Allow
 }
 
 // rules are derived from the allowed ranges.
@@ -86,7 +87,11 @@ func New(o Options) *Guard {
 	return g
 }
 
-// Allow replaces Options.AllowCIDRs. Open connections are not affected.
+// Version changes when the rules change. A connection that was made under another version may
+// lead to an address that is refused now.
+func (g *Guard) Version() uint64 { return g.version.Load() }
+
+// Allow replaces Options.AllowCIDRs, and changes the Version.
 func (g *Guard) Allow(cidrs []netip.Prefix) {
 	allowed := cidrs
 	if g.o.AllowLoopback {
@@ -98,6 +103,7 @@ func (g *Guard) Allow(cidrs []netip.Prefix) {
 		cidrs:     cidrs,
 		internal:  len(allowed) > 0,
 	})
+	g.version.Add(1)
 }
 
 func byFamily(all []netip.Prefix) (v4, v6 []netip.Prefix) {

@@ -128,32 +128,3 @@ func (p *Proxy) exchange(conn net.Conn, address string) (status int, err error) 
 	}
 	return answer.StatusCode, nil
 }
-
-// Dialer opens connections that a Guard lets through, directly or by a proxy.
-// Safe for concurrent use.
-type Dialer struct {
-	Guard *Guard
-	Proxy *Proxy // nil: directly
-	// Timeout bounds name resolution and TCP, including TLS to a proxy. The answer of a proxy
-	// may take as long again.
-	Timeout time.Duration
-}
-
-// DialContext connects to address, a host and a port. ErrRefused when the address must not be
-// reached. Without a proxy, the guard checks the resolved address at the moment of the
-// connection. With a proxy, it checks only the name or literal address: the proxy resolves the
-// name and must guard itself. Errors of the proxy are a *ProxyError.
-func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, err
-	}
-	if d.Proxy == nil {
-		direct := net.Dialer{Timeout: d.Timeout, Control: d.Guard.control, Resolver: d.Guard.o.Resolver}
-		return direct.DialContext(ctx, network, net.JoinHostPort(d.Guard.absolute(host), port))
-	}
-	if err := d.Guard.checkName(host); err != nil {
-		return nil, err
-	}
-	return d.Proxy.connect(ctx, address, d.Timeout)
-}

@@ -4,12 +4,15 @@ package certificate
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"io"
 	"slices"
+	"sync"
 	"time"
 
 	"spendhook/internal/clientcert"
@@ -62,8 +65,32 @@ func (in Input) parse(now time.Time) (*Certificate, error) {
 		return nil, err
 	}
 	c := newCertificate(chain, now)
-	c.TLS.PrivateKey = pair.PrivateKey
-	return c, nil
+	return c, c.setKey(pair.PrivateKey)
+}
+
+// setKey sets the private key. It signs one handshake at a time: a signature by RSA takes milliseconds,
+// and a receiver can ask a company for as many as it has attempts.
+func (c *Certificate) setKey(key crypto.PrivateKey) error {
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return errors.New("the private key cannot sign")
+	}
+	c.TLS.PrivateKey = &oneByOne{Signer: signer}
+	return nil
+}
+
+// oneByOne makes one signature at a time. It is safe for concurrent use.
+type oneByOne struct {
+	crypto.Signer
+
+	mu sync.Mutex
+}
+
+// Sign implements crypto.Signer.
+func (k *oneByOne) Sign(random io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.Signer.Sign(random, digest, opts)
 }
 
 func newCertificate(chain []*x509.Certificate, updated time.Time) *Certificate {

@@ -138,7 +138,7 @@ func (s *Store) ExpiringBefore(ctx context.Context, before time.Time) ([]Expirin
 }
 
 func encode(keys *seal.Keyring, company uuid.UUID, c *Certificate) (string, error) {
-	der, err := x509.MarshalPKCS8PrivateKey(c.TLS.PrivateKey)
+	der, err := x509.MarshalPKCS8PrivateKey(c.TLS.PrivateKey.(*oneByOne).Signer)
 	if err != nil {
 		return "", fmt.Errorf("encode egress certificate: %w", err)
 	}
@@ -188,7 +188,8 @@ func Decode(keys *seal.Keyring, company uuid.UUID, raw string) (*Certificate, er
 		c.TLS = nil
 		return c, nil //nolint:nilerr // c says why
 	}
-	if c.TLS.PrivateKey, err = x509.ParsePKCS8PrivateKey(der); err != nil {
+	key, err := x509.ParsePKCS8PrivateKey(der)
+	if err != nil || c.setKey(key) != nil {
 		return nil, damaged
 	}
 	return c, nil
