@@ -40,7 +40,7 @@ func (s *server) consoleGrant(ctx context.Context, q *request, in gen.ConsoleLin
 	}
 	g := session.Grant{
 		Company: company, Scopes: q.Scopes, ReadOnly: or(in.ReadOnly, false),
-		Lifetime: defaultConsoleLifetime, Asker: q.asker(ctx),
+		Lifetime: defaultConsoleLifetime, Until: q.Expires, Asker: q.asker(ctx),
 	}
 	if in.LifetimeSeconds != nil {
 		if g.Lifetime = time.Duration(*in.LifetimeSeconds) * time.Second; !session.CheckLifetime(g.Lifetime) {
@@ -60,7 +60,9 @@ func (s *server) consoleGrant(ctx context.Context, q *request, in gen.ConsoleLin
 	g.Scopes = slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(g.Scopes))), func(scope string) bool {
 		return company != nil && scope == auth.ScopePlatform
 	})
-	return g, s.consoleCertificate(q.sent, g.Scopes)
+	g.Lifetime = min(g.Lifetime, g.Until.Sub(s.opts.Now()))
+	g.Certificate, err = s.consoleCertificate(q.sent, g.Scopes)
+	return g, err
 }
 
 // consoleCompany returns the company of a session. Nil means all companies, for a request with
@@ -83,19 +85,19 @@ func (q *request) consoleCompany(all *bool, inBody *uuid.UUID) (*uuid.UUID, erro
 }
 
 // consoleCertificate requires a client certificate when an operation that the scopes allow
-// requires one.
-func (s *server) consoleCertificate(r *http.Request, scopes []string) error {
+// requires one, and returns its thumbprint.
+func (s *server) consoleCertificate(r *http.Request, scopes []string) (thumbprint string, err error) {
 	for _, group := range session.Groups(scopes) {
 		if s.opts.CertificateRequired[group] { // scopes of another issuer may have no group
-			return s.checkCertificate(r, group)
+			return clientcert.ThumbprintFrom(r.Context()), s.checkCertificate(r, group)
 		}
 	}
-	return nil
+	return "", nil
 }
 
 func (q *request) asker(ctx context.Context) session.Asker {
 	return session.Asker{
-		Subject: q.Subject, ClientID: q.ClientID, Issuer: q.Issuer, Certificate: clientcert.ThumbprintFrom(ctx),
+		Subject: q.Subject, ClientID: q.ClientID, Issuer: q.Issuer, KeyID: q.KeyID, Certificate: clientcert.ThumbprintFrom(ctx),
 	}
 }
 

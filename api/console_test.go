@@ -8,6 +8,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/console/session"
+	"spendhook/internal/clientcert"
 	"spendhook/internal/redistest"
 )
 
@@ -36,6 +37,12 @@ func TestAConsoleSessionHasNoMorePermissionsThanItsCreator(t *testing.T) {
 	if strings.Join(got.Scopes, " ") != "events:read" || !got.ReadOnly || got.Lifetime.Seconds() != 60 {
 		t.Errorf("with fewer: %+v", got)
 	}
+	if got = h.link(`{"lifetimeSeconds":43200}`, few); got.Lifetime > time.Hour || got.ExpiresAt.After(got.Until) || time.Until(got.Until) > time.Hour {
+		t.Errorf("a session of %v of a token for an hour: until %v of %v", got.Lifetime, got.ExpiresAt, got.Until)
+	}
+	if got.Asker.KeyID == "" {
+		t.Error("the session does not know the key of the token")
+	}
 	ask := func(body string, status int, code string, options ...option) {
 		t.Helper()
 		h.call("POST", "/api/v1/console-links", body, options...).want(status, code)
@@ -55,6 +62,20 @@ func TestAConsoleSessionHasNoMorePermissionsThanItsCreator(t *testing.T) {
 	}
 	if got = h.link(`{"companyUuid":"`+h.company.String()+`"}`, platform); *got.Company != h.company || got.May("platform") {
 		t.Errorf("of a platform for a company: %+v", got)
+	}
+}
+
+// A link opens only with the certificate of its request, if its scopes need one.
+func TestALinkNeedsTheCertificateOfItsScopes(t *testing.T) {
+	t.Parallel()
+	h, ca := setupMutual(t)
+	cert := clientCert(t, ca)
+	for scopes, want := range map[string]string{"subscribers:read": clientcert.Thumbprint(cert), "events:read": ""} {
+		made := as[gen.ConsoleLink](h.call("POST", "/api/v1/console-links", `{"scopes":["`+scopes+`"]}`, withCert(cert)).want(http.StatusCreated))
+		_, secret, _ := strings.Cut(made.URL, "/console/open?link=")
+		if grant, err := h.options.Sessions.Peek(t.Context(), secret); err != nil || grant.Certificate != want {
+			t.Errorf("%s: %v %q, want %q", scopes, err, grant.Certificate, want)
+		}
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 // immutable.
 type Caller struct {
 	Issuer   string     // the token's "iss"
+	KeyID    string     // of the key that signed the token
 	Subject  string     // the user or program of the token, unique over all issuers
 	ClientID string     // the OAuth client, unique over all issuers; "" when the token names none
 	Company  *uuid.UUID // nil when the token is tied to no company

@@ -103,8 +103,12 @@ func TestRevokedKeyIsRefused(t *testing.T) {
 		if err := one.keys.Revoke(t.Context(), leaked); err != nil {
 			t.Fatal(err)
 		}
-		if one.accepts(long) || one.accepts(short) {
+		issuer, fresh := one.keys.Issuer(), one.keys.List()[0].ID
+		if one.accepts(long) || one.accepts(short) || one.verifier.Accepts(issuer, leaked, "") {
 			t.Error("here its tokens are still good")
+		}
+		if !one.verifier.Accepts(issuer, fresh, "") || one.verifier.Accepts("another", fresh, "") {
+			t.Error("the new key is refused, or another issuer's is accepted")
 		}
 		late := other.mint(keys.TokenTTL) // with a key that it does not know to be revoked
 		c.Add(keys.SyncInterval)          // when each looks

@@ -126,10 +126,15 @@ func (v *Verifier) Verify(ctx context.Context, token string) (*Caller, error) {
 	return known.caller, nil
 }
 
-// Revoked reports whether the tokens of a client are refused because the client was recently
-// disabled or deleted. It returns false for "".
-func (v *Verifier) Revoked(clientID string) bool {
-	return v.revoked(clientID)
+// Accepts reports whether tokens of an issuer, signed with a key, are still accepted of a client: the key
+// is not revoked, and the client, "" for none, is not disabled or deleted.
+func (v *Verifier) Accepts(issuer, keyID, clientID string) bool {
+	of := v.issuers[issuer]
+	if of == nil || v.revoked(clientID) {
+		return false
+	}
+	key, loaded := of.lookup(keyID)
+	return key != nil || !loaded
 }
 
 func (v *Verifier) stillValid(known verified) bool {
@@ -179,6 +184,7 @@ func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
 	if err != nil {
 		return verified{}, ErrInvalidToken
 	}
+	caller.KeyID = keyID
 	return verified{caller: caller, issuer: issuer, keyID: keyID}, nil
 }
 

@@ -99,7 +99,7 @@ func (s *server) findSession(ctx context.Context, r *http.Request) (session.Sess
 	if found.Certificate != "" && found.Certificate != clientcert.ThumbprintFrom(ctx) {
 		return session.Session{}, "", errCertificate
 	}
-	if s.opts.Revoked(found.Asker.ClientID) {
+	if !s.opts.Accepts(found.Asker) {
 		_, _ = s.opts.Sessions.End(ctx, found.Company, found.ID, nil) // the request is refused even if this fails
 		return session.Session{}, "", errNoSession
 	}
@@ -118,13 +118,27 @@ func tokenOf(secret string) string {
 // programs that fetch links and pages of other sites must not use it up.
 func (s *server) askToOpen(ctx context.Context, v *visit) error {
 	link := v.r.URL.Query().Get("link")
-	grant, err := s.opts.Sessions.Peek(ctx, link)
+	grant, err := s.peek(ctx, link)
 	if err != nil {
 		return err
 	}
 	_, _, err = s.findSession(ctx, v.r)
 	v.show("open", "Open the console", openPage{Grant: grant, Link: link, Replaces: err == nil})
 	return nil
+}
+
+// peek returns the grant of a link that the browser may open.
+func (s *server) peek(ctx context.Context, link string) (session.Grant, error) {
+	grant, err := s.opts.Sessions.Peek(ctx, link)
+	switch {
+	case err != nil:
+		return grant, err
+	case grant.Certificate != "" && grant.Certificate != clientcert.ThumbprintFrom(ctx):
+		return grant, errCertificate
+	case !s.opts.Accepts(grant.Asker):
+		return grant, session.ErrNotFound
+	}
+	return grant, nil
 }
 
 type openPage struct {
@@ -136,7 +150,11 @@ type openPage struct {
 func (s *server) open(ctx context.Context, v *visit) error {
 	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
 	visitor := session.Visitor{Address: peer.AddressText(ctx), Certificate: clientcert.ThumbprintFrom(ctx)}
-	opened, secret, err := s.opts.Sessions.Open(ctx, v.r.PostFormValue("link"), visitor)
+	link := v.r.PostFormValue("link")
+	if _, err := s.peek(ctx, link); err != nil { // which does not use the link up
+		return err
+	}
+	opened, secret, err := s.opts.Sessions.Open(ctx, link, visitor)
 	if err != nil {
 		return err
 	}

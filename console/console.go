@@ -8,7 +8,6 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -27,6 +26,7 @@ import (
 	"spendhook/internal/clock"
 	"spendhook/internal/peer"
 	"spendhook/internal/ratelimit"
+	"spendhook/internal/requestmemory"
 	"spendhook/storage/cards"
 	"spendhook/subscribers"
 	"spendhook/subscribers/health"
@@ -52,8 +52,9 @@ type Options struct {
 	System      systemStatus
 	Audit       *audit.Log
 
-	// Revoked reports whether a client is revoked. The sessions that it requested then end.
-	Revoked func(clientID string) bool
+	// Accepts reports whether tokens like the one that asked for a link are still accepted. If not, the
+	// sessions of its links end.
+	Accepts func(session.Asker) bool
 	// CertificateRequired means that every browser needs a client certificate.
 	CertificateRequired bool
 	// Peers recognises trusted proxies, which terminate TLS.
@@ -72,24 +73,28 @@ const (
 )
 
 type server struct {
-	opts      Options
-	mux       *http.ServeMux
-	pages     map[string]*template.Template
-	assets    *assets
-	rendering atomic.Int64 // pages that are being rendered
+	opts   Options
+	mux    *http.ServeMux
+	pages  map[string]*template.Template
+	assets *assets
+	memory *requestmemory.Limiter // of pages, until they are read
 
 	system    cached[overviewOfAll]
 	companies *lru.Cache[uuid.UUID, *cached[companySummary]]
 }
 
-// maxRendering bounds the pages that are rendered at once. Each takes some hundred KiB at most.
-const maxRendering = 128
+// The memory of pages, in bytes. A company, or a session without one, holds at most what is left free of the
+// total, so its unread pages leave places to others.
+const (
+	pageMemory = 512 << 10 // of one page, at most
+	allPages   = 64 << 20
+)
 
 // New returns the handler of all paths below /console. The handler is safe for concurrent use and
 // starts no goroutine. New returns an error if a template is invalid.
 func New(opts Options) (http.Handler, error) {
 	opts.Now = clock.Or(opts.Now)
-	s := &server{opts: opts, mux: http.NewServeMux()}
+	s := &server{opts: opts, mux: http.NewServeMux(), memory: requestmemory.New(allPages, pageMemory)}
 	var err error
 	if s.companies, err = lru.New[uuid.UUID, *cached[companySummary]](256); err != nil {
 		return nil, err

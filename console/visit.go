@@ -17,6 +17,7 @@ import (
 	"spendhook/audit"
 	"spendhook/console/session"
 	"spendhook/internal/peer"
+	"spendhook/internal/requestmemory"
 )
 
 // maxForm bounds the size of a form, in bytes: the longest filter, and a hundred ids.
@@ -85,19 +86,27 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, limit time.Durati
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	v := &visit{w: w, r: r, server: s}
-	if s.rendering.Add(1) > maxRendering {
-		s.rendering.Add(-1)
-		v.fail(errBusy)
-		return
-	}
-	defer s.rendering.Add(-1)
 	if err := s.authorize(ctx, v, may); err != nil {
 		v.fail(err)
 		return
 	}
+	page := s.memory.Open(requestmemory.Bound{Holder: v.holder()})
+	if page.Grow(ctx, pageMemory, time.Second) != nil {
+		v.fail(errBusy)
+		return
+	}
+	defer page.ShrinkTo(0)
 	if err := h(ctx, v); err != nil {
 		v.fail(err)
 	}
+}
+
+// holder returns who is counted for the memory of a page.
+func (v *visit) holder() uuid.UUID {
+	if v.Company != nil {
+		return *v.Company
+	}
+	return v.ID
 }
 
 func (s *server) authorize(ctx context.Context, v *visit, may func(*session.Grant) bool) (err error) {

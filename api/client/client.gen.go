@@ -1086,11 +1086,13 @@ type ConsoleLink struct {
 	CompanyUUID *openapi_types.UUID `json:"companyUuid"`
 
 	// ExpiresAt When the link expires. It works once.
-	ExpiresAt       time.Time `json:"expiresAt"`
-	LifetimeSeconds int       `json:"lifetimeSeconds"`
-	ReadOnly        bool      `json:"readOnly"`
-	Scopes          []string  `json:"scopes"`
-	URL             string    `json:"url"`
+	ExpiresAt time.Time `json:"expiresAt"`
+
+	// LifetimeSeconds Of the session, at most; no more than what is left of the token.
+	LifetimeSeconds int      `json:"lifetimeSeconds"`
+	ReadOnly        bool     `json:"readOnly"`
+	Scopes          []string `json:"scopes"`
+	URL             string   `json:"url"`
 }
 
 // ConsoleLinkRequest defines model for ConsoleLinkRequest.

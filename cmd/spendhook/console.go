@@ -77,9 +77,15 @@ func (d *daemon) webConsole() (http.Handler, error) {
 		Sessions: d.sessions, Subscribers: d.subscribers, Health: d.health, Registry: d.subscriberRegistry, Events: d.events, Catalogue: d.catalogue, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries, Redelivery: d.dispatcher.Redelivery, Inspector: d.inspector, Dispatcher: d.dispatcher, Traffic: d.traffic, Tail: d.tail,
 		CardJobs: d.cards, System: &systemStatus{daemon: d, since: time.Now()}, Audit: d.audit,
-		Revoked: d.verifier.Revoked, CertificateRequired: d.cfg.CertificateRequired()["console"], Peers: d.peers, Limiter: d.limiter,
+		Accepts: d.acceptsAsker, CertificateRequired: d.cfg.CertificateRequired()["console"], Peers: d.peers, Limiter: d.limiter,
 		Logger: d.log,
 	})
+}
+
+// acceptsAsker reports whether tokens like the one of an asker are still accepted. The developer's link
+// has no token.
+func (d *daemon) acceptsAsker(a session.Asker) bool {
+	return a.Issuer == "" || d.verifier.Accepts(a.Issuer, a.KeyID, a.ClientID)
 }
 
 // developerLink creates a console link for the developer who started the daemon with --dev.

@@ -30,7 +30,21 @@ type Grant struct {
 	Scopes   []string      `json:"scopes"`
 	ReadOnly bool          `json:"readOnly,omitzero"`
 	Lifetime time.Duration `json:"lifetime"` // of the session
-	Asker    Asker         `json:"asker"`
+	// Until is when the token of the asker expires, and with it the session; zero: never.
+	Until time.Time `json:"until,omitzero"`
+	// Certificate is the x5t#S256 of the client certificate that opens the link, where the scopes need
+	// one; "": none is needed.
+	Certificate string `json:"certificate,omitempty"`
+	Asker       Asker  `json:"asker"`
+}
+
+// expiry is when a session that begins now ends at the latest.
+func (g *Grant) expiry(now time.Time) time.Time {
+	end := now.Add(g.Lifetime)
+	if !g.Until.IsZero() && g.Until.Before(end) {
+		return g.Until
+	}
+	return end
 }
 
 // Asker is the caller that created a link.
@@ -38,6 +52,7 @@ type Asker struct {
 	Subject     string `json:"subject"`
 	ClientID    string `json:"clientId,omitempty"`
 	Issuer      string `json:"issuer,omitempty"`
+	KeyID       string `json:"keyId,omitempty"`       // of the key that signed the token
 	Certificate string `json:"certificate,omitempty"` // x5t#S256, RFC 8705
 }
 

@@ -95,7 +95,7 @@ func (s *Store) Open(ctx context.Context, link string, v Visitor) (opened Sessio
 	}
 	secret, now := newSecret(), s.now()
 	opened = Session{
-		ID: idOf(secret), OpenedAt: now, ExpiresAt: now.Add(g.Lifetime), IdleUntil: now.Add(IdleTime),
+		ID: idOf(secret), OpenedAt: now, ExpiresAt: g.expiry(now), IdleUntil: now.Add(IdleTime),
 		Address: v.Address, Certificate: v.Certificate, Grant: g,
 	}
 	id, owner := opened.ID.String(), ownerOf(g.Company)
