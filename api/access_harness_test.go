@@ -317,7 +317,7 @@ func (w *twoCompanies) redisState() string {
 	}
 	keys = slices.DeleteFunc(keys, func(key string) bool {
 		heartbeats := strings.HasSuffix(key, "}:replicas")
-		return heartbeats || !strings.HasPrefix(key, "sh:{") && !strings.HasPrefix(key, "sh:idem:")
+		return heartbeats || !strings.HasPrefix(key, "sh:{")
 	})
 	slices.Sort(keys)
 	dumps := make([]*redis.StringCmd, len(keys))

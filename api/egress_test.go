@@ -200,12 +200,12 @@ func TestAKeptAnswerWithASecretIsSealed(t *testing.T) {
 	}
 	path := "/api/v1/subscribers/" + as[gen.SubscriberWithSecret](first).UUID.String() + "/rotate-secret"
 	h.call("POST", path, "", header("Idempotency-Key", "r")).want(http.StatusOK)
-	kept := client.Keys(t.Context(), "sh:idem:*").Val()
+	kept := client.Keys(t.Context(), "sh:*:idem:*").Val()
 	if len(kept) != 2 {
 		t.Fatalf("%d answers are kept, want 2", len(kept))
 	}
 	for _, key := range kept {
-		if saved := client.Get(t.Context(), key).Val()[sha256.Size:]; !seal.IsSealed(saved) {
+		if saved := client.Get(t.Context(), key).Val()[sha256.Size+16:]; !seal.IsSealed(saved) {
 			t.Errorf("kept in clear: %s", saved)
 		}
 	}

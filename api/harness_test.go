@@ -150,7 +150,7 @@ func domainBehind(tb testing.TB, client redis.UniversalClient, logger *slog.Logg
 		EventTypes:  eventtype.NewStore(client, nil, time.Now),
 		Sessions:    session.NewStore(client, nil),
 		Dispatcher:  d, Inspector: inspector, Feed: reader,
-		Idempotency: idempotency.New(client, sealtest.Keyring()), Logger: logger,
+		Idempotency: idempotency.New(client, sealtest.Keyring(), nil), Logger: logger,
 		Peers: peer.New(peer.Options{}), Bodies: requestmemory.NewBodies(nil, nil),
 	})
 }

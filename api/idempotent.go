@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"spendhook/internal/idempotency"
 	"spendhook/storage/cards"
 )
@@ -37,8 +39,9 @@ func (s *server) once(ctx context.Context, q *request, run func() reply) {
 		s.fail(q.w, q.sent, fieldProblem(idempotencyHeader, "INVALID", "must be 1 to 255 printable ASCII characters, given once"))
 		return
 	}
-	scope, sum := q.keyScope(), q.fingerprint()
-	saved, err := s.opts.Idempotency.Begin(ctx, scope, key, sum)
+	claim, saved, err := s.opts.Idempotency.Begin(ctx, idempotency.Request{
+		Company: or(q.Company, uuid.Nil), Scope: q.keyScope(), Key: key, Fingerprint: q.fingerprint(),
+	})
 	switch {
 	case err != nil:
 		s.fail(q.w, q.sent, err)
@@ -47,14 +50,14 @@ func (s *server) once(ctx context.Context, q *request, run func() reply) {
 	case saved != nil:
 		send(q.w, reply{status: saved.Status, header: saved.Header, body: saved.Body})
 	default:
-		send(q.w, s.runAndStore(q.sent, scope, key, sum, run))
+		send(q.w, s.runAndStore(q.sent, claim, run))
 	}
 }
 
 // runAndStore carries the request out and stores its answer. After a panic it releases the key.
-func (s *server) runAndStore(r *http.Request, scope, key string, sum [32]byte, run func() reply) reply {
+func (s *server) runAndStore(r *http.Request, claim *idempotency.Claim, run func() reply) reply {
 	rep := reply{status: http.StatusInternalServerError} // if run panics
-	defer func() { s.storeAnswer(r, scope, key, sum, rep) }()
+	defer func() { s.storeAnswer(r, claim, rep) }()
 	rep = run()
 	return rep
 }
@@ -95,7 +98,7 @@ func validKey(key string) bool {
 // storeAnswer stores the answer of a successful request. After a failure it releases the key, so
 // that a retry can succeed. It also runs when the client has disconnected. An error is only
 // logged, since the request has been carried out.
-func (s *server) storeAnswer(r *http.Request, scope, key string, sum [32]byte, rep reply) {
+func (s *server) storeAnswer(r *http.Request, claim *idempotency.Claim, rep reply) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), storeTimeout)
 	defer cancel()
 	var err error
@@ -104,9 +107,9 @@ func (s *server) storeAnswer(r *http.Request, scope, key string, sum [32]byte, r
 		if len(rep.body) > maxStored && rep.readPath != "" {
 			answer.Body, answer.Read = nil, rep.readPath
 		}
-		err = s.opts.Idempotency.Finish(ctx, scope, key, sum, answer)
+		err = claim.Finish(ctx, answer)
 	} else {
-		err = s.opts.Idempotency.Abort(ctx, scope, key, sum)
+		err = claim.Abort(ctx)
 	}
 	if err != nil {
 		s.opts.Logger.WarnContext(ctx, "idempotency key not stored or released", "exception.message", err)

@@ -77,7 +77,7 @@ func TestArraysOfEventsTakeNoKey(t *testing.T) {
 	array := "[" + strings.Repeat("{},", 999) + "{}]"
 	h.call("POST", "/api/v1/events", array, key).want(http.StatusMultiStatus)
 	h.call("POST", "/api/v1/events", "["+event("a")+"]", key).want(http.StatusAccepted)
-	if keys := client.Keys(t.Context(), "sh:idem:*").Val(); len(keys) > 0 {
+	if keys := client.Keys(t.Context(), "sh:*:idem:*").Val(); len(keys) > 0 {
 		t.Errorf("kept %v", keys)
 	}
 }
@@ -104,7 +104,7 @@ func TestALargeAnswerIsNotKept(t *testing.T) {
 	if first.Body.Len() <= maxStored {
 		t.Fatalf("it has %d bytes only", first.Body.Len())
 	}
-	for _, kept := range client.Keys(t.Context(), "sh:idem:*").Val() {
+	for _, kept := range client.Keys(t.Context(), "sh:*:idem:*").Val() {
 		if n := client.MemoryUsage(t.Context(), kept).Val(); n > 4096 {
 			t.Errorf("%d bytes are kept", n)
 		}
@@ -164,7 +164,7 @@ func (h *spendHarness) crashBeforeTheAnswerIsKept(path, body, other string) {
 	h.t.Helper()
 	client := redistest.New(h.t)
 	o := h.options
-	o.Idempotency = idempotency.New(client, nil)
+	o.Idempotency = idempotency.New(client, nil, nil)
 	crashing := *h.harness
 	var err error
 	if crashing.handler, err = New(o); err != nil {
@@ -261,8 +261,8 @@ func TestALargeAnswerOfAnotherCompanyIsReadAgain(t *testing.T) {
 	h.call("POST", "/api/v1/events", event("e"), bearer(h.mint(&other, allScopes))).want(http.StatusAccepted)
 	for range 2 {
 		h.call("POST", "/api/v1/events/e/replay"+named, "", header(idempotencyHeader, "k")).want(http.StatusAccepted)
-		place := client.Keys(t.Context(), "sh:idem:*").Val()[0]
-		saved := client.Get(t.Context(), place).Val()[:sha256.Size] + `{"status":202,"header":{"Location":["/x"]},"read":"/api/v1/events/e/deliveries` + named + `"}`
+		place := client.Keys(t.Context(), "sh:*:idem:*").Val()[0]
+		saved := client.Get(t.Context(), place).Val()[:sha256.Size+16] + `{"status":202,"header":{"Location":["/x"]},"read":"/api/v1/events/e/deliveries` + named + `"}`
 		if err := client.Set(t.Context(), place, saved, redis.KeepTTL).Err(); err != nil {
 			t.Fatal(err)
 		}

@@ -103,6 +103,6 @@ func (v *visit) render(status int, name, title string, data any) {
 	}
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	v.w.WriteHeader(status)
-	_ = http.NewResponseController(v.w).SetWriteDeadline(v.server.opts.Now().Add(writeTimeout)) // or the server's remains
-	_, _ = page.WriteTo(v.w)                                                                   // the browser may have disconnected
+	_ = http.NewResponseController(v.w).SetWriteDeadline(v.server.opts.Now().Add(writeTimeout))
+	_, _ = page.WriteTo(v.w) // the browser may have disconnected
 }

@@ -2226,7 +2226,8 @@ type CreateConsoleLinkParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2295,7 +2296,8 @@ type RetryDeliveriesParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2313,7 +2315,8 @@ type RetryDeliveryParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2382,7 +2385,8 @@ type IngestEventsParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2418,7 +2422,8 @@ type ReplayEventParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2453,7 +2458,8 @@ type CancelJobParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2490,7 +2496,8 @@ type CreateClientParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2499,7 +2506,8 @@ type RotateClientSecretParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2529,7 +2537,8 @@ type RetryQuarantinedParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2566,7 +2575,8 @@ type CreateSubscriberParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2578,7 +2588,8 @@ type AddSubscriberEventParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2650,7 +2661,8 @@ type PauseSubscriberParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2662,7 +2674,8 @@ type RecoverSubscriberParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2674,7 +2687,8 @@ type ResumeSubscriberParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2686,7 +2700,8 @@ type RotateSubscriberSecretParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2704,7 +2719,8 @@ type TestSubscriberParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2771,7 +2787,8 @@ type CreateCardParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2783,7 +2800,8 @@ type CreateCardsParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2801,7 +2819,8 @@ type CancelCardsParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 

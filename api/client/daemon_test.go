@@ -110,7 +110,7 @@ func startPipeline(t *testing.T) api.Options {
 	return api.Options{
 		Subscribers: subs, Registry: copies, Certificates: certificates, Health: healths, Publisher: publisher, Events: store,
 		EventTypes: eventtype.NewStore(redis, nil, time.Now), Dispatcher: d, Inspector: inspector, Feed: reader,
-		Idempotency: idempotency.New(redis, sealtest.Keyring()),
+		Idempotency: idempotency.New(redis, sealtest.Keyring(), nil),
 		Peers:       peer.New(peer.Options{}), Bodies: requestmemory.NewBodies(nil, nil),
 		Logger: logger,
 	}

@@ -2376,7 +2376,8 @@ type CreateConsoleLinkParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2445,7 +2446,8 @@ type RetryDeliveriesParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2463,7 +2465,8 @@ type RetryDeliveryParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2532,7 +2535,8 @@ type IngestEventsParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2573,7 +2577,8 @@ type ReplayEventParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2608,7 +2613,8 @@ type CancelJobParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2645,7 +2651,8 @@ type CreateClientParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2654,7 +2661,8 @@ type RotateClientSecretParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2684,7 +2692,8 @@ type RetryQuarantinedParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2721,7 +2730,8 @@ type CreateSubscriberParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2733,7 +2743,8 @@ type AddSubscriberEventParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2805,7 +2816,8 @@ type PauseSubscriberParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2817,7 +2829,8 @@ type RecoverSubscriberParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2829,7 +2842,8 @@ type ResumeSubscriberParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2841,7 +2855,8 @@ type RotateSubscriberSecretParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2859,7 +2874,8 @@ type TestSubscriberParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2926,7 +2942,8 @@ type CreateCardParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2938,7 +2955,8 @@ type CreateCardsParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2956,7 +2974,8 @@ type CancelCardsParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
 	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
 	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
-	// not stored; the repetition gets the present state of the resource at its `Location`.
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 

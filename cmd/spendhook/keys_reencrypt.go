@@ -57,7 +57,7 @@ func (c *keysReencryptCmd) Run(ctx context.Context, term *stdio) error {
 	}
 	stores := []resealer{
 		subscribers.NewStore(subscribers.StoreOptions{Client: r.Client(), Keyring: ring}).Reseal,
-		idempotency.New(r.Client(), ring).Reseal,
+		idempotency.New(r.Client(), ring, nil).Reseal,
 		func(ctx context.Context, count *reseal.Count) error {
 			return keys.Reseal(ctx, keys.Table(database), ring, count)
 		},

@@ -122,11 +122,11 @@ func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 	to := s.transport.destination(&r)
 	req := s.request(r, started.Unix())
 	res.Sent = req.Header
-	resp, p, err := s.roundTrip(ctx, req, to)
+	resp, p, err := s.roundTrip(ctx, req, to) //nolint:bodyclose // readAnswer does
 	if err != nil && !to.http1 && refusesHTTP2(err) {
 		s.transport.http1.Add(to.place(), struct{}{})
 		to.http1 = true
-		resp, p, err = s.roundTrip(ctx, req, to)
+		resp, p, err = s.roundTrip(ctx, req, to) //nolint:bodyclose // readAnswer does
 	}
 	if err != nil {
 		res.Class, res.Err = classifyError(ctx, err), err

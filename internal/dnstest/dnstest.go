@@ -31,7 +31,7 @@ func Resolver(tb testing.TB, answers ...string) *net.Resolver {
 	s := &server{conn: conn, queries: map[dnsmessage.Type]int{}}
 	for _, a := range answers {
 		var addrs []netip.Addr
-		for _, one := range strings.Split(a, ",") {
+		for one := range strings.SplitSeq(a, ",") {
 			addrs = append(addrs, netip.MustParseAddr(one))
 		}
 		s.answers = append(s.answers, addrs)

@@ -10,12 +10,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/internal/partition"
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
 	"spendhook/internal/seal/reseal"
@@ -44,50 +47,82 @@ const answerTTL = 24 * time.Hour
 // the server's timeouts.
 const claimTTL = time.Minute
 
+// Memory says how many bytes new answers may use. redismemory.Watch implements it.
+type Memory interface {
+	// Reserve reserves up to n bytes of a server, and returns the reserved bytes and those that were free.
+	Reserve(ctx context.Context, shard string, n int64) (reserved, free int64, release func(bytes int64))
+}
+
 // Store keeps the answers in Redis. It is safe for concurrent use, also by
 // several replicas.
 type Store struct {
 	client  redis.UniversalClient
 	keyring *seal.Keyring
+	memory  Memory
 }
 
 // New returns a Store. The keyring seals the answers that contain a secret. Without a keyring, Finish
-// refuses these answers.
-func New(client redis.UniversalClient, keyring *seal.Keyring) *Store {
-	return &Store{client: client, keyring: keyring}
+// refuses these answers. Without a memory, all answers are kept.
+func New(client redis.UniversalClient, keyring *seal.Keyring, memory Memory) *Store {
+	return &Store{client: client, keyring: keyring, memory: memory}
 }
 
-//go:embed lua/replace.lua
-var replaceLua string
+var (
+	//go:embed lua/replace.lua
+	replaceLua string
+	//go:embed lua/finish.lua
+	finishLua string
 
-var replaceScript = redis.NewScript(replaceLua)
+	replaceScript = redis.NewScript(replaceLua)
+	finishScript  = redis.NewScript(finishLua)
+)
 
-// Begin claims the key for a request, which then must end in Finish or Abort.
-// It returns the saved response instead when the request was answered before,
-// ErrInProgress while it runs elsewhere, and ErrReused when the fingerprint (of
-// the method, path and body) differs. Keys of different scopes (a client, a
-// company) are independent.
-func (s *Store) Begin(ctx context.Context, scope, key string, fingerprint [32]byte) (*Response, error) {
-	place := keyOf(scope, key)
-	known, err := s.client.SetArgs(ctx, place, fingerprint[:], redis.SetArgs{Mode: "NX", Get: true, TTL: claimTTL}).Result()
-	if errors.Is(err, redis.Nil) {
-		return nil, nil // nothing saved and nothing wrong: the caller runs the request
+// Request is what a key stands for. Keys of different companies and scopes are independent.
+type Request struct {
+	Company     uuid.UUID // uuid.Nil for none
+	Scope, Key  string    // the client, and the key that it chose
+	Fingerprint [32]byte  // of method, path and body
+}
+
+// Claim is the right to carry out a request. It ends with Finish or Abort, or after a minute.
+type Claim struct {
+	store   *Store
+	company uuid.UUID
+	place   string
+	value   string
+}
+
+// A stored value is the fingerprint, the nonce of the claim and, when the request was answered, the response.
+const (
+	nonceSize  = 16
+	headerSize = sha256.Size + nonceSize
+)
+
+// Begin claims the key for a request. It returns the saved response instead when the request was
+// answered before, ErrInProgress while it runs elsewhere, and ErrReused when the fingerprint differs.
+// The client may repeat the command after a lost reply: the nonce tells it that the claim is its own.
+func (s *Store) Begin(ctx context.Context, r Request) (*Claim, *Response, error) {
+	nonce := uuid.New()
+	c := &Claim{store: s, company: r.Company, place: keyOf(r), value: string(r.Fingerprint[:]) + string(nonce[:])}
+	known, err := s.client.SetArgs(ctx, c.place, c.value, redis.SetArgs{Mode: "NX", Get: true, TTL: claimTTL}).Result()
+	if errors.Is(err, redis.Nil) || err == nil && known == c.value {
+		return c, nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("claim the idempotency key: %w", err)
+		return nil, nil, fmt.Errorf("claim the idempotency key: %w", err)
 	}
-	text, same := strings.CutPrefix(known, string(fingerprint[:]))
+	text, same := strings.CutPrefix(known, string(r.Fingerprint[:]))
 	switch {
 	case !same:
-		return nil, ErrReused
-	case text == "":
-		return nil, ErrInProgress
+		return nil, nil, ErrReused
+	case len(text) <= nonceSize:
+		return nil, nil, ErrInProgress
 	}
-	saved, err := s.decode(place, text)
+	saved, err := s.decode(c.place, text[nonceSize:])
 	if err != nil {
-		return nil, fmt.Errorf("read the saved response: %w", err)
+		return nil, nil, fmt.Errorf("read the saved response: %w", err)
 	}
-	return saved, nil
+	return nil, saved, nil
 }
 
 func (s *Store) decode(place, text string) (*Response, error) {
@@ -113,47 +148,63 @@ func (s *Store) encode(place string, r Response) (string, error) {
 	return s.keyring.Seal(text, place)
 }
 
-// Finish saves the answer of a claimed request. The first answer stays.
-func (s *Store) Finish(ctx context.Context, scope, key string, fingerprint [32]byte, r Response) error {
-	place := keyOf(scope, key)
-	text, err := s.encode(place, r)
+// Finish saves the answer of the request. The first answer stays. When the company holds its share of
+// Redis's memory, or Redis is above its high-water mark, the answer is not saved and the key is free:
+// a repeated request is carried out again.
+func (c *Claim) Finish(ctx context.Context, r Response) error {
+	s := c.store
+	text, err := s.encode(c.place, r)
 	if err != nil {
 		return fmt.Errorf("write the response: %w", err)
 	}
-	if _, err := s.replace(ctx, place, fingerprint[:], string(fingerprint[:])+text, answerTTL); err != nil {
+	value, free := c.value+text, int64(math.MaxInt64)
+	if s.memory != nil {
+		shard, err := partition.ShardOf(ctx, s.client, c.place)
+		if err != nil {
+			return fmt.Errorf("save the response: %w", err)
+		}
+		n := int64(len(value))
+		reserved, left, release := s.memory.Reserve(ctx, shard, n)
+		if free = left; reserved < n {
+			release(reserved)
+			return c.Abort(ctx)
+		}
+	}
+	_, err = finishScript.Run(ctx, s.client, []string{c.place, partition.Key(c.company, "c:"+c.company.String()), bytesKey(c.company)},
+		c.value, value, answerTTL.Milliseconds(), free).Result()
+	if err != nil {
 		return fmt.Errorf("save the response: %w", err)
 	}
 	return nil
 }
 
-// Abort frees the key of a claimed request that changed nothing (a 4xx or 5xx), so that it can
-// be sent again.
-func (s *Store) Abort(ctx context.Context, scope, key string, fingerprint [32]byte) error {
-	if _, err := s.replace(ctx, keyOf(scope, key), fingerprint[:], "", 0); err != nil {
+// Abort frees the key of a request that changed nothing (a 4xx or 5xx), so that it can be sent again.
+func (c *Claim) Abort(ctx context.Context) error {
+	if _, err := c.store.replace(ctx, c.place, c.value, ""); err != nil {
 		return fmt.Errorf("free the idempotency key: %w", err)
 	}
 	return nil
 }
 
 // replace replaces the value old of a key, and reports whether the key had this value. An empty value
-// deletes the key. With a ttl, a key that has expired is written too; without one the expiry stays.
-func (s *Store) replace(ctx context.Context, key string, old any, value string, ttl time.Duration) (bool, error) {
-	return replaceScript.Run(ctx, s.client, []string{key}, old, value, ttl.Milliseconds()).Bool()
+// deletes the key. The expiry stays.
+func (s *Store) replace(ctx context.Context, key, old, value string) (bool, error) {
+	return replaceScript.Run(ctx, s.client, []string{key}, old, value).Bool()
 }
 
-const keyPrefix = "sh:idem:"
-
-// keyOf returns the Redis key. It hashes scope and key, which clients choose. The value is the
-// fingerprint, and after it the saved response, if there is one.
-func keyOf(scope, key string) string {
-	sum := sha256.Sum256([]byte(scope + "\x00" + key))
-	return keyPrefix + hex.EncodeToString(sum[:])
+// keyOf returns the Redis key. It hashes scope and key, which clients choose.
+func keyOf(r Request) string {
+	sum := sha256.Sum256([]byte(r.Scope + "\x00" + r.Key))
+	return partition.Key(r.Company, "idem:"+hex.EncodeToString(sum[:]))
 }
+
+// bytesKey has the bytes of a company's answers by hour.
+func bytesKey(company uuid.UUID) string { return partition.Key(company, "ib:"+company.String()) }
 
 // Reseal seals the saved answers that hold a secret under the current key; see
 // reseal.Count. It reads every saved answer.
 func (s *Store) Reseal(ctx context.Context, count *reseal.Count) error {
-	err := redisx.Scan(ctx, s.client, keyPrefix+"*", func(ctx context.Context, key string) error {
+	err := redisx.Scan(ctx, s.client, "sh:{*}:idem:*", func(ctx context.Context, key string) error {
 		return s.reseal(ctx, key, count)
 	})
 	if err != nil {
@@ -167,14 +218,14 @@ func (s *Store) reseal(ctx context.Context, key string, count *reseal.Count) err
 	if errors.Is(err, redis.Nil) {
 		return nil
 	}
-	n := min(len(text), sha256.Size)
-	fingerprint, saved := text[:n], text[n:]
+	n := min(len(text), headerSize)
+	claim, saved := text[:n], text[n:]
 	if err != nil || !seal.IsSealed(saved) {
 		return err // an answer that is not sealed contains no secret
 	}
 	value := reseal.Text(s.keyring, saved, key)
 	value.Swap = func(ctx context.Context, old, fresh string) (bool, error) {
-		return s.replace(ctx, key, fingerprint+old, fingerprint+fresh, 0)
+		return s.replace(ctx, key, claim+old, claim+fresh)
 	}
 	return count.Reseal(ctx, s.keyring, value)
 }

@@ -1,18 +1,23 @@
 package idempotency_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
+	"math"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/idempotency"
+	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 )
@@ -32,20 +37,19 @@ var (
 func TestAnAnsweredRequestIsRepeated(t *testing.T) {
 	t.Parallel()
 	s, c := setup(t)
-	claim(t, s, one)
-	if err := s.Finish(t.Context(), "s", "k", one, answer); err != nil {
+	if err := claim(t, s, one).Finish(t.Context(), answer); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		got, err := s.Begin(t.Context(), "s", "k", one)
+		_, got, err := s.Begin(t.Context(), of(one))
 		if err != nil || !cmp.Equal(got, &answer) {
 			t.Errorf("Begin again: %v, %s", err, cmp.Diff(&answer, got))
 		}
 	}
-	if _, err := s.Begin(t.Context(), "s", "k", other); !errors.Is(err, idempotency.ErrReused) {
+	if _, _, err := s.Begin(t.Context(), of(other)); !errors.Is(err, idempotency.ErrReused) {
 		t.Errorf("another request: %v, want ErrReused", err)
 	}
-	for _, ttl := range ttls(t, c) {
+	for _, ttl := range ttls(t, c) { // of the answer, and of the company's bytes
 		if ttl < 23*time.Hour || ttl > 24*time.Hour {
 			t.Errorf("the answer is kept %v, want 24 h", ttl)
 		}
@@ -56,10 +60,10 @@ func TestARunningRequestHoldsItsKeyForAShortTime(t *testing.T) {
 	t.Parallel()
 	s, c := setup(t)
 	claim(t, s, one)
-	if _, err := s.Begin(t.Context(), "s", "k", one); !errors.Is(err, idempotency.ErrInProgress) {
+	if _, _, err := s.Begin(t.Context(), of(one)); !errors.Is(err, idempotency.ErrInProgress) {
 		t.Errorf("Begin while it runs: %v, want ErrInProgress", err)
 	}
-	if _, err := s.Begin(t.Context(), "s", "k", other); !errors.Is(err, idempotency.ErrReused) {
+	if _, _, err := s.Begin(t.Context(), of(other)); !errors.Is(err, idempotency.ErrReused) {
 		t.Errorf("another request while it runs: %v, want ErrReused", err)
 	}
 	for _, ttl := range ttls(t, c) {
@@ -72,8 +76,7 @@ func TestARunningRequestHoldsItsKeyForAShortTime(t *testing.T) {
 func TestAnAbortedKeyIsFree(t *testing.T) {
 	t.Parallel()
 	s, c := setup(t)
-	claim(t, s, one)
-	if err := s.Abort(t.Context(), "s", "k", one); err != nil {
+	if err := claim(t, s, one).Abort(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(ttls(t, c)); n != 0 {
@@ -85,16 +88,16 @@ func TestAnAbortedKeyIsFree(t *testing.T) {
 func TestALateRequestDoesNotDisturbTheNextOne(t *testing.T) {
 	t.Parallel()
 	s, c := setup(t)
-	claim(t, s, one)
+	late := claim(t, s, one)
 	c.FlushDB(t.Context()) // the claim ran out
 	claim(t, s, other)
-	if err := s.Finish(t.Context(), "s", "k", one, answer); err != nil {
+	if err := late.Finish(t.Context(), answer); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Abort(t.Context(), "s", "k", one); err != nil {
+	if err := late.Abort(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Begin(t.Context(), "s", "k", other); !errors.Is(err, idempotency.ErrInProgress) {
+	if _, _, err := s.Begin(t.Context(), of(other)); !errors.Is(err, idempotency.ErrInProgress) {
 		t.Errorf("the second request's claim: %v, want ErrInProgress", err)
 	}
 }
@@ -102,16 +105,16 @@ func TestALateRequestDoesNotDisturbTheNextOne(t *testing.T) {
 func TestTheFirstAnswerStays(t *testing.T) {
 	t.Parallel()
 	s, _ := setup(t)
-	claim(t, s, one)
+	first := claim(t, s, one)
 	for _, status := range []int{http.StatusCreated, http.StatusTeapot} {
-		if err := s.Finish(t.Context(), "s", "k", one, idempotency.Response{Status: status}); err != nil {
+		if err := first.Finish(t.Context(), idempotency.Response{Status: status}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Abort(t.Context(), "s", "k", one); err != nil {
+	if err := first.Abort(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	got, err := s.Begin(t.Context(), "s", "k", one)
+	_, got, err := s.Begin(t.Context(), of(one))
 	if err != nil || got == nil || got.Status != http.StatusCreated {
 		t.Errorf("Begin = %v, %v, want the first answer", got, err)
 	}
@@ -124,8 +127,8 @@ func TestOneOfManyConcurrentRequestsRuns(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 50 {
 		wg.Go(func() {
-			saved, err := s.Begin(t.Context(), "s", "k", one)
-			if err == nil && saved == nil {
+			mine, _, err := s.Begin(t.Context(), of(one))
+			if err == nil && mine != nil {
 				claimed.Add(1)
 			} else if !errors.Is(err, idempotency.ErrInProgress) {
 				t.Errorf("Begin: %v, want ErrInProgress", err)
@@ -142,22 +145,117 @@ func TestScopesAreIndependent(t *testing.T) {
 	t.Parallel()
 	s, _ := setup(t)
 	claim(t, s, one)
-	if saved, err := s.Begin(t.Context(), "another", "k", other); saved != nil || err != nil {
-		t.Errorf("the same key in another scope: %v, %v", saved, err)
+	elsewhere, theirs := of(other), of(other)
+	elsewhere.Scope, theirs.Company = "another", uuid.New()
+	for _, r := range []idempotency.Request{elsewhere, theirs} {
+		if mine, saved, err := s.Begin(t.Context(), r); mine == nil || saved != nil || err != nil {
+			t.Errorf("the same key in another scope or company: %v, %v", saved, err)
+		}
 	}
 }
 
 func setup(t *testing.T) (*idempotency.Store, redis.UniversalClient) {
 	t.Helper()
 	c := redistest.New(t)
-	return idempotency.New(c, sealtest.Keyring()), c
+	return idempotency.New(c, sealtest.Keyring(), nil), c
 }
 
-func claim(t *testing.T, s *idempotency.Store, fingerprint [32]byte) {
+var company = uuid.New()
+
+func of(fingerprint [32]byte) idempotency.Request {
+	return idempotency.Request{Company: company, Scope: "s", Key: "k", Fingerprint: fingerprint}
+}
+
+func claim(t *testing.T, s *idempotency.Store, fingerprint [32]byte) *idempotency.Claim {
 	t.Helper()
-	saved, err := s.Begin(t.Context(), "s", "k", fingerprint)
-	if saved != nil || err != nil {
+	mine, saved, err := s.Begin(t.Context(), of(fingerprint))
+	if mine == nil || saved != nil || err != nil {
 		t.Fatalf("Begin: %v, %v, want a claim", saved, err)
+	}
+	return mine
+}
+
+// lossy repeats each command once, as a client does that has lost the reply.
+type lossy struct{}
+
+func (lossy) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (lossy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		_ = next(ctx, cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (lossy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func TestALostReplyDoesNotBlockTheKey(t *testing.T) {
+	t.Parallel()
+	s, c := setup(t)
+	c.AddHook(lossy{})
+	if err := claim(t, s, one).Finish(t.Context(), answer); err != nil {
+		t.Fatal(err)
+	}
+	if _, got, err := s.Begin(t.Context(), of(one)); err != nil || !cmp.Equal(got, &answer) {
+		t.Errorf("%v, %s", err, cmp.Diff(&answer, got))
+	}
+}
+
+// budget is how many bytes are free on the server.
+type budget struct{ admit, free int64 }
+
+func (b *budget) Reserve(_ context.Context, _ string, n int64) (reserved, free int64, release func(int64)) {
+	return min(n, b.admit), b.free, func(int64) {}
+}
+
+// An answer that is not kept leaves the key free.
+func TestAnswersCountInTheShareOfTheCompany(t *testing.T) {
+	t.Parallel()
+	client, memory := redistest.New(t), &budget{math.MaxInt64, 100_000}
+	s := idempotency.New(client, nil, memory)
+	kept := func(r idempotency.Request) bool {
+		t.Helper()
+		mine, _, err := s.Begin(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := mine.Finish(t.Context(), idempotency.Response{Status: http.StatusCreated, Body: make([]byte, 6_000)}); err != nil {
+			t.Fatal(err)
+		}
+		_, saved, err := s.Begin(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return saved != nil
+	}
+	numbered := func(i int) idempotency.Request {
+		r := of(one)
+		r.Key = strconv.Itoa(i)
+		return r
+	}
+	n := 0
+	for ; n < 50 && kept(numbered(n)); n++ {
+	}
+	if n < 10 || n > 12 { // of 8,400 bytes
+		t.Errorf("%d answers are kept where 100,000 bytes are free", n)
+	}
+	theirs := of(one)
+	theirs.Company = uuid.New()
+	if !kept(theirs) {
+		t.Error("another company's answer is not kept")
+	}
+	rich := of(one)
+	rich.Company = uuid.New()
+	client.HSet(t.Context(), partition.Key(rich.Company, "c:"+rich.Company.String()), "bytes", 99_000)
+	if kept(rich) {
+		t.Error("the answer of a company whose events hold its share is kept")
+	}
+	memory.admit = 0
+	theirs.Key = "above the high-water mark"
+	if kept(theirs) {
+		t.Error("an answer is kept above the high-water mark")
 	}
 }
 
