@@ -341,7 +341,6 @@ func TestTheClassSaysWhatAnHTTP2ReceiverDid(t *testing.T) {
 	}{
 		"resets the stream":  {func(f *http2.Framer, id uint32) bool { return reset(f, id, http2.ErrCodeInternal) }, attempt.ClassReset},
 		"leaves":             {func(f *http2.Framer, _ uint32) bool { return leave(f, http2.ErrCodeInternal) }, attempt.ClassReset},
-		"leaves in order":    {func(f *http2.Framer, _ uint32) bool { return leave(f, http2.ErrCodeNo) }, attempt.ClassReset},
 		"closes":             {func(*http2.Framer, uint32) bool { return false }, attempt.ClassReset},
 		"never answers":      {func(*http2.Framer, uint32) bool { return true }, attempt.ClassTimeout},
 		"breaks the framing": {func(f *http2.Framer, id uint32) bool { return f.WriteRawFrame(http2.FrameSettings, 0, id, nil) == nil }, attempt.ClassProtocol},
