@@ -47,8 +47,8 @@ const answerTTL = 24 * time.Hour
 // the server's timeouts.
 const claimTTL = time.Minute
 
-// Memory says how many bytes new answers may use. redismemory.Watch implements it.
-type Memory interface {
+// memory says how many bytes new answers may use. redismemory.Watch implements it.
+type memory interface {
 	// Reserve reserves up to n bytes of a server, and returns the reserved bytes and those that were free.
 	Reserve(ctx context.Context, shard string, n int64) (reserved, free int64, release func(bytes int64))
 }
@@ -58,13 +58,13 @@ type Memory interface {
 type Store struct {
 	client  redis.UniversalClient
 	keyring *seal.Keyring
-	memory  Memory
+	memory  memory
 }
 
 // New returns a Store. The keyring seals the answers that contain a secret. Without a keyring, Finish
 // refuses these answers. Without a memory, all answers are kept.
-func New(client redis.UniversalClient, keyring *seal.Keyring, memory Memory) *Store {
-	return &Store{client: client, keyring: keyring, memory: memory}
+func New(client redis.UniversalClient, keyring *seal.Keyring, m memory) *Store {
+	return &Store{client: client, keyring: keyring, memory: m}
 }
 
 var (
