@@ -61,7 +61,7 @@ func (s *server) consoleGrant(ctx context.Context, q *request, in gen.ConsoleLin
 		return company != nil && scope == auth.ScopePlatform
 	})
 	g.Lifetime = min(g.Lifetime, g.Until.Sub(s.opts.Now()))
-	g.Certificate, err = s.consoleCertificate(q.sent, g.Scopes)
+	g.Bound, err = s.consoleCertificate(q.sent, g.Scopes)
 	return g, err
 }
 
@@ -85,14 +85,14 @@ func (q *request) consoleCompany(all *bool, inBody *uuid.UUID) (*uuid.UUID, erro
 }
 
 // consoleCertificate requires a client certificate when an operation that the scopes allow
-// requires one, and returns its thumbprint.
-func (s *server) consoleCertificate(r *http.Request, scopes []string) (thumbprint string, err error) {
+// requires one, and reports whether it does.
+func (s *server) consoleCertificate(r *http.Request, scopes []string) (required bool, err error) {
 	for _, group := range session.Groups(scopes) {
 		if s.opts.CertificateRequired[group] { // scopes of another issuer may have no group
-			return clientcert.ThumbprintFrom(r.Context()), s.checkCertificate(r, group)
+			return true, s.checkCertificate(r, group)
 		}
 	}
-	return "", nil
+	return false, nil
 }
 
 func (q *request) asker(ctx context.Context) session.Asker {

@@ -133,7 +133,7 @@ func (s *server) peek(ctx context.Context, link string) (session.Grant, error) {
 	switch {
 	case err != nil:
 		return grant, err
-	case grant.Certificate != "" && grant.Certificate != clientcert.ThumbprintFrom(ctx):
+	case grant.Bound && grant.Asker.Certificate != clientcert.ThumbprintFrom(ctx):
 		return grant, errCertificate
 	case !s.opts.Accepts(grant.Asker):
 		return grant, session.ErrNotFound

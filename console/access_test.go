@@ -88,7 +88,7 @@ func (d *desk) status(cookies []*http.Cookie) int {
 func TestALinkOpensWithItsCertificate(t *testing.T) {
 	t.Parallel()
 	d, mine, other := newDesk(t), &x509.Certificate{Raw: []byte("mine")}, &x509.Certificate{Raw: []byte("other")}
-	link := d.link(session.Grant{Certificate: clientcert.Thumbprint(mine)})
+	link := d.link(session.Grant{Bound: true, Asker: session.Asker{Certificate: clientcert.Thumbprint(mine)}})
 	for _, wrong := range []*x509.Certificate{nil, other} {
 		if status, _ := d.open(link, wrong); status != http.StatusForbidden {
 			t.Errorf("with another certificate, or none: %d", status)

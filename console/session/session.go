@@ -32,10 +32,9 @@ type Grant struct {
 	Lifetime time.Duration `json:"lifetime"` // of the session
 	// Until is when the token of the asker expires, and with it the session; zero: never.
 	Until time.Time `json:"until,omitzero"`
-	// Certificate is the x5t#S256 of the client certificate that opens the link, where the scopes need
-	// one; "": none is needed.
-	Certificate string `json:"certificate,omitempty"`
-	Asker       Asker  `json:"asker"`
+	// Bound means that the link opens only with the client certificate of the asker.
+	Bound bool  `json:"bound,omitzero"`
+	Asker Asker `json:"asker"`
 }
 
 // expiry is when a session that begins now ends at the latest.

@@ -109,7 +109,8 @@ func classifyOp(op *net.OpError) attempt.ErrorClass {
 // connections have no type that net/http exports, so their text is compared.
 func isReset(err error) bool {
 	var stream streamError
-	return strings.Contains(err.Error(), "GOAWAY") || strings.Contains(err.Error(), "http2: client conn") || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		strings.Contains(err.Error(), "GOAWAY") || strings.Contains(err.Error(), "http2: client conn") ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
 		errors.As(err, &stream)
 }

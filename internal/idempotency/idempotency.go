@@ -157,23 +157,25 @@ func (c *Claim) Finish(ctx context.Context, r Response) error {
 	if err != nil {
 		return fmt.Errorf("write the response: %w", err)
 	}
-	value, free := c.value+text, int64(math.MaxInt64)
+	value, free, release := c.value+text, int64(math.MaxInt64), func(int64) {}
 	if s.memory != nil {
 		shard, err := partition.ShardOf(ctx, s.client, c.place)
 		if err != nil {
 			return fmt.Errorf("save the response: %w", err)
 		}
-		n := int64(len(value))
-		reserved, left, release := s.memory.Reserve(ctx, shard, n)
-		if free = left; reserved < n {
+		var reserved int64
+		if reserved, free, release = s.memory.Reserve(ctx, shard, int64(len(value))); reserved < int64(len(value)) {
 			release(reserved)
 			return c.Abort(ctx)
 		}
 	}
-	_, err = finishScript.Run(ctx, s.client, []string{c.place, partition.Key(c.company, "c:"+c.company.String()), bytesKey(c.company)},
-		c.value, value, answerTTL.Milliseconds(), free).Result()
-	if err != nil {
+	kept, err := finishScript.Run(ctx, s.client, []string{c.place, partition.Key(c.company, "c:"+c.company.String()), bytesKey(c.company)},
+		c.value, value, answerTTL.Milliseconds(), free).Bool()
+	switch {
+	case err != nil: // Redis may have kept it
 		return fmt.Errorf("save the response: %w", err)
+	case !kept:
+		release(int64(len(value)))
 	}
 	return nil
 }
