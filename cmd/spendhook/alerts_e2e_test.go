@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -33,6 +32,7 @@ import (
 	"spendhook/internal/devca"
 	"spendhook/internal/partition"
 	"spendhook/internal/pgtest"
+	"spendhook/internal/porttest"
 	"spendhook/internal/redistest"
 )
 
@@ -127,12 +127,7 @@ func alertmanagerBinary() string {
 // freeAddress returns an address on which nothing listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
+	return "127.0.0.1:" + strconv.Itoa(porttest.Free(t))
 }
 
 // aim makes Prometheus scrape these daemons and no others.

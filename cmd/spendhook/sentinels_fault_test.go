@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/child"
+	"spendhook/internal/porttest"
 	"spendhook/internal/redistest"
 )
 
@@ -173,12 +174,7 @@ sentinel failover-timeout ` + masterName + ` 5000
 // it continues, and on a slow disk it would consider all others down.
 func startSentinel(t *testing.T, masterPort string) (addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
-	port := l.Addr().(*net.TCPAddr).Port
+	port := porttest.Free(t)
 	dir, err := os.MkdirTemp("/dev/shm", "sentinel-") //nolint:usetesting // not the disk
 	if err != nil {
 		dir = t.TempDir()

@@ -11,12 +11,14 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"spendhook/internal/egress"
+	"spendhook/internal/porttest"
 )
 
 // proxy connects every client to the same address, and records the requested hosts.
@@ -187,12 +189,7 @@ func TestProxyFaultsHaveTheirError(t *testing.T) {
 
 func closedPort(t *testing.T) string {
 	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(porttest.Free(t)))
 }
 
 func TestACancelledCallerLeavesTheProxyAtOnce(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/pause"
+	"spendhook/internal/porttest"
 )
 
 const slots = 16384
@@ -41,7 +42,7 @@ func startNode(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	return Start(tb, Options{TCP: true, Args: append([]string{
 		"--cluster-enabled", "yes", "--databases", "1",
-		"--cluster-port", strconv.Itoa(freePort(tb)),
+		"--cluster-port", strconv.Itoa(porttest.Free(tb)),
 	}, args...)})
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/child"
+	"spendhook/internal/porttest"
 )
 
 // Options describe a private server. With the zero value, the server loses its data in a restart.
@@ -52,7 +53,7 @@ func Start(tb testing.TB, o Options) *Server {
 		s.args = append(s.args, "--appendonly", "yes", "--appendfsync", "no")
 	}
 	if o.TCP {
-		s.port = freePort(tb)
+		s.port = porttest.Free(tb)
 		s.args = append(s.args, "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1")
 	}
 	s.args = append(s.args, o.Args...)
@@ -158,16 +159,6 @@ func memoryDir(tb testing.TB) string {
 	}
 	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
-}
-
-func freePort(tb testing.TB) int {
-	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // answers at once
-	if err != nil {
-		tb.Fatalf("redistest: %v", err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 var (

@@ -14,6 +14,7 @@ import (
 
 	"spendhook/internal/child"
 	"spendhook/internal/pause"
+	"spendhook/internal/porttest"
 	"spendhook/internal/redistest"
 	"spendhook/internal/redisx"
 	"spendhook/internal/waittest"
@@ -181,13 +182,8 @@ func TestSentinel(t *testing.T) {
 // startSentinel runs a Sentinel that watches the master as "main".
 func startSentinel(t *testing.T, master string) (address string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address = l.Addr().String()
-	_ = l.Close()
-	_, port, _ := net.SplitHostPort(address)
+	port := strconv.Itoa(porttest.Free(t))
+	address = net.JoinHostPort("127.0.0.1", port)
 	file := filepath.Join(t.TempDir(), "sentinel.conf")
 	text := "port " + port + "\nsentinel monitor main " + strings.ReplaceAll(master, ":", " ") + " 1\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
