@@ -121,6 +121,35 @@ func TestResumeDropsWaitingDeliveries(t *testing.T) {
 	h.idle()
 }
 
+// A drop neither pauses a subscriber nor, when it is cancelled, ends a pause.
+func TestACancelledDropLeavesThePauseAsItWas(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil) // it is not started, so no job runs by itself
+	for _, paused := range []bool{true, false} {
+		s := h.subscribe(receive(t, nil).URL)
+		h.write(s.UUID, h.emit(501), time.Now().Add(-time.Minute), due)
+		if paused {
+			if err := h.opts.Subscribers.Pause(t.Context(), s.CompanyUUID, s.UUID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		job, err := h.Redelivery.Drop(t.Context(), s.CompanyUUID, s.UUID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Redelivery.Step(t.Context(), h.company, job.UUID); err != nil {
+			t.Fatal(err)
+		}
+		if job, err = h.Redelivery.Cancel(t.Context(), h.company, job.UUID); err != nil || job.Redelivered == 0 {
+			t.Fatalf("%+v, %v", job, err)
+		}
+		state, err := h.opts.Health.Of(t.Context(), h.company, s.UUID)
+		if got := state[s.UUID].PausedAt != nil; err != nil || got != paused {
+			t.Errorf("after the cancelled drop it is paused: %v, %v; before: %v", got, err, paused)
+		}
+	}
+}
+
 var errCut = errors.New("the connection to Redis is cut")
 
 // severable lets a test cut the connection of a replica to Redis permanently.

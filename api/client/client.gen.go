@@ -3694,7 +3694,7 @@ type ClientInterface interface {
 
 	// ResumeSubscriberWithBody Resume a paused subscriber
 	//
-	// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept.
+	// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. When the job is cancelled, the subscriber stays as it is.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3703,7 +3703,7 @@ type ClientInterface interface {
 
 	// ResumeSubscriber Resume a paused subscriber
 	//
-	// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept.
+	// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. When the job is cancelled, the subscriber stays as it is.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -5221,7 +5221,7 @@ func (c *Client) RecoverSubscriber(ctx context.Context, uuid SubscriberPath, par
 
 // ResumeSubscriberWithBody Resume a paused subscriber
 //
-// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept.
+// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. When the job is cancelled, the subscriber stays as it is.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5240,7 +5240,7 @@ func (c *Client) ResumeSubscriberWithBody(ctx context.Context, uuid SubscriberPa
 
 // ResumeSubscriber Resume a paused subscriber
 //
-// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept.
+// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. When the job is cancelled, the subscriber stays as it is.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -11739,7 +11739,7 @@ type ClientWithResponsesInterface interface {
 
 	// ResumeSubscriberWithBodyWithResponse Resume a paused subscriber
 	//
-	// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept.
+	// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. When the job is cancelled, the subscriber stays as it is.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11748,7 +11748,7 @@ type ClientWithResponsesInterface interface {
 
 	// ResumeSubscriberWithResponse Resume a paused subscriber
 	//
-	// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept.
+	// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. When the job is cancelled, the subscriber stays as it is.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -15321,7 +15321,7 @@ func (c *ClientWithResponses) RecoverSubscriberWithResponse(ctx context.Context,
 
 // ResumeSubscriberWithBodyWithResponse Resume a paused subscriber
 //
-// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept.
+// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. When the job is cancelled, the subscriber stays as it is.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -15336,7 +15336,7 @@ func (c *ClientWithResponses) ResumeSubscriberWithBodyWithResponse(ctx context.C
 
 // ResumeSubscriberWithResponse Resume a paused subscriber
 //
-// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept.
+// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. When the job is cancelled, the subscriber stays as it is.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -21,7 +21,7 @@ type JobKind string
 // The kinds of job.
 const (
 	JobRecover JobKind = "RECOVER" // send failed and missed deliveries again
-	JobDrop    JobKind = "DROP"    // drop the deliveries that wait for a paused subscriber, then resume it
+	JobDrop    JobKind = "DROP"    // drop the deliveries that wait for a subscriber, then end its pause
 	JobRetry   JobKind = "RETRY"   // send the deliveries that match a filter again
 	JobErase   JobKind = "ERASE"   // erase the data of a company
 )
@@ -174,7 +174,7 @@ func (s *Service) phases(k JobKind) []phase {
 	return map[JobKind][]phase{
 		JobRecover: {others, dead, s.recoverMissed}, // dead after others, which would restart a restarted dead letter again
 		JobRetry:   {others, dead},
-		JobDrop:    {unlessGone(s.Subscribers.Pause), others, unlessGone(s.Subscribers.Resume)},
+		JobDrop:    {others, s.resume},
 		JobErase:   {s.eraseSubscribers, s.eraseQuarantine, s.eraseEvents, s.eraseDead},
 	}[k]
 }

@@ -196,8 +196,8 @@ func refsOf(company uuid.UUID, ids []string) []events.Ref {
 // live are the statuses of deliveries with attempts ahead.
 var live = []delivery.Status{delivery.StatusPending, delivery.StatusDelivering, delivery.StatusRetrying}
 
-// Drop starts a job that pauses a subscriber, cancels the deliveries that wait for it, and resumes
-// it. It keeps deliveries of events accepted from this millisecond on. The error may be
+// Drop starts a job that cancels the deliveries that wait for a subscriber, and then ends its pause, if
+// any. It keeps deliveries of events accepted from this millisecond on. The error may be
 // subscribers.ErrNotFound or ErrTooManyJobs.
 func (s *Service) Drop(ctx context.Context, company, subscriber uuid.UUID) (Job, error) {
 	if _, err := s.Registry.Find(ctx, company, subscriber); err != nil {
@@ -209,13 +209,11 @@ func (s *Service) Drop(ctx context.Context, company, subscriber uuid.UUID) (Job,
 	})
 }
 
-// unlessGone returns a phase that changes the subscriber, if it still exists.
-func unlessGone(change func(ctx context.Context, company, subscriber uuid.UUID) error) phase {
-	return func(ctx context.Context, j *Job) (string, error) {
-		err := change(ctx, j.CompanyUUID, j.SubscriberUUID)
-		if errors.Is(err, subscribers.ErrNotFound) {
-			err = nil
-		}
-		return "", err
+// resume ends the pause of the job's subscriber, if it still exists.
+func (s *Service) resume(ctx context.Context, j *Job) (string, error) {
+	err := s.Subscribers.Resume(ctx, j.CompanyUUID, j.SubscriberUUID)
+	if errors.Is(err, subscribers.ErrNotFound) {
+		err = nil
 	}
+	return "", err
 }

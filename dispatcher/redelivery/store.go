@@ -191,8 +191,8 @@ func (s *Service) Jobs(ctx context.Context, f JobFilter) (page JobPage, err erro
 const cancelTries = 10
 
 // Cancel ends a job early. The job's changes stay, and a running step ends normally. A cancelled
-// DROP leaves its subscriber paused. Cancel does nothing for a cancelled job. The error may be
-// delivery.ErrNotFound, ErrFinished or ErrNotCancellable.
+// DROP leaves the pause of its subscriber as it is. Cancel does nothing for a cancelled job. The error
+// may be delivery.ErrNotFound, ErrFinished or ErrNotCancellable.
 func (s *Service) Cancel(ctx context.Context, company, id uuid.UUID) (j Job, err error) {
 	for range cancelTries {
 		j, err = s.Job(ctx, company, id)
