@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/gorilla/mux"
+
+	"spendhook/internal/redistest"
 )
 
 // kind determines the answers to a token of another company and to a token of no company.
@@ -144,6 +146,23 @@ func TestAccess(t *testing.T) {
 	}
 	if w.seen.count(".eyJ") > 0 { // every claim set begins so
 		t.Error("an answer or a log line repeats a token")
+	}
+}
+
+// A reply of Redis may be lost. The client then sends the command again, and no operation answers that
+// its change, which is done, cannot be made.
+func TestLostRepliesOfRedisChangeNoAnswer(t *testing.T) {
+	t.Parallel()
+	w := setupTwo(t)
+	w.client.AddHook(redistest.Repeats())
+	repeated := func(r *http.Request) { *r = *r.WithContext(redistest.Repeated(r.Context())) }
+	all := w.routes()
+	for _, line := range table {
+		c := &check{twoCompanies: w, access: line, op: all[line.route]}
+		c.method, _, _ = strings.Cut(line.route, " ")
+		if a := c.send(c.rightToken(), repeated); a.Code != c.status {
+			t.Errorf("%s: %d %s", c.route, a.Code, a.Body)
+		}
 	}
 }
 
@@ -478,6 +497,14 @@ func (c *check) unnamed(expect expecting) {
 	}
 }
 
+// rightToken is a token that may do what the row says.
+func (c *check) rightToken() option {
+	if c.kind == global {
+		return bearer(c.mint(nil, allScopes+" platform"))
+	}
+	return bearer(c.acme.bound)
+}
+
 // right sends requests that must succeed. Without them the table would pass even if the
 // API refused every request.
 func (c *check) right() {
@@ -494,11 +521,7 @@ func (c *check) right() {
 		return
 	}
 	key := header(idempotencyHeader, c.route)
-	right := bearer(c.acme.bound)
-	if c.kind == global {
-		right = bearer(c.mint(nil, allScopes+" platform"))
-	}
-	a := c.send(right, key)
+	a := c.send(c.rightToken(), key)
 	c.wantShown("the right token and certificate", a)
 	if again := c.send(bearer(c.bolt.token), key); len(c.acme.shownIn(again.Body.String(), c.path()+c.acme.fill(c.body))) > 0 ||
 		again.Header().Get("Location") != "" && again.Header().Get("Location") == a.Header().Get("Location") {

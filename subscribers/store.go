@@ -156,6 +156,9 @@ func (s *Store) field(ctx context.Context, key, name string) (string, error) {
 // Delete removes a subscriber and its health. The dispatcher then cancels its pending deliveries.
 // The error may be ErrNotFound, or ErrChanged when the subscriber has none of the given revisions.
 func (s *Store) Delete(ctx context.Context, company, id uuid.UUID, revisions ...string) error {
+	if _, err := s.read(ctx, company, id); err != nil {
+		return err
+	}
 	p := partition.Of(company)
 	keys := append(queues.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), layout.CompaniesKey(p), layout.HealthKey(company, id))
 	deleted, err := deleteScript.Run(ctx, s.opts.Client, keys,
@@ -163,8 +166,6 @@ func (s *Store) Delete(ctx context.Context, company, id uuid.UUID, revisions ...
 	switch {
 	case err != nil:
 		return fmt.Errorf("delete subscriber: %w", err)
-	case deleted == 0:
-		return ErrNotFound
 	case deleted < 0:
 		return ErrChanged
 	}

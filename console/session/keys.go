@@ -31,6 +31,10 @@ func idOf(secret string) uuid.UUID {
 // linkKey is the key of an unused link. Type: string, a Grant as JSON. TTL: LinkLife.
 func linkKey(id string) string { return keyPrefix + "link:" + id }
 
+// takenKey is the key of the session that used up a link. Type: string, the id of the session. TTL:
+// LinkLife.
+func takenKey(link string) string { return keyPrefix + "taken:" + link }
+
 // linksKey is the key of an owner's links. Type: sorted set, ids by their end in unix ms. TTL:
 // MaxLifetime after the last link was added.
 func linksKey(owner string) string { return keyPrefix + "links:" + owner }

@@ -89,7 +89,7 @@ func grantOf(reply *redis.StringCmd) (g Grant, err error) {
 // ErrNotFound if the link was used or has expired. Of two concurrent requests one opens the
 // session.
 func (s *Store) Open(ctx context.Context, link string, v Visitor) (opened Session, secret string, err error) {
-	g, err := grantOf(s.client.GetDel(ctx, linkKey(idOf(link).String())))
+	g, err := s.Peek(ctx, link)
 	if err != nil {
 		return opened, "", err
 	}
@@ -99,6 +99,9 @@ func (s *Store) Open(ctx context.Context, link string, v Visitor) (opened Sessio
 		Address: v.Address, Certificate: v.Certificate, Grant: g,
 	}
 	id, owner := opened.ID.String(), ownerOf(g.Company)
+	if err := s.take(ctx, link, id); err != nil {
+		return Session{}, "", err
+	}
 	err = s.add(ctx, opened, record{
 		key: sessionKey(id), owner: sessionsKey(owner), all: allKey(), name: id, nameOfAll: owner + "/" + id,
 		prefix: sessionKey(""), now: now, until: opened.ExpiresAt, idle: IdleTime,
@@ -107,6 +110,23 @@ func (s *Store) Open(ctx context.Context, link string, v Visitor) (opened Sessio
 		return Session{}, "", fmt.Errorf("store the session: %w", err)
 	}
 	return opened, secret, nil
+}
+
+// take uses up a link for a session. The error is ErrNotFound if another session has it. The client
+// may run the command twice, after a lost reply.
+func (s *Store) take(ctx context.Context, link, session string) error {
+	id := idOf(link).String()
+	other, err := s.client.SetArgs(ctx, takenKey(id), session, redis.SetArgs{Mode: "NX", Get: true, TTL: LinkLife}).Result()
+	switch {
+	case err != nil && !errors.Is(err, redis.Nil):
+		return fmt.Errorf("use up the link: %w", err)
+	case err == nil && other != session:
+		return ErrNotFound
+	}
+	if err := s.client.Del(ctx, linkKey(id)).Err(); err != nil {
+		return fmt.Errorf("delete the link: %w", err)
+	}
+	return nil
 }
 
 // Find returns the session of a cookie. With use, the call restarts the idle time of the
@@ -153,14 +173,11 @@ func (s *Store) End(ctx context.Context, company *uuid.UUID, id uuid.UUID, asker
 		return Session{}, ErrNotFound
 	}
 	pipe := s.client.TxPipeline()
-	gone := pipe.Del(ctx, sessionKey(id.String()))
+	pipe.Del(ctx, sessionKey(id.String()))
 	pipe.ZRem(ctx, sessionsKey(owner), id.String())
 	pipe.ZRem(ctx, allKey(), owner+"/"+id.String())
 	if _, err := pipe.Exec(ctx); err != nil {
 		return Session{}, fmt.Errorf("end the session: %w", err)
-	}
-	if gone.Val() == 0 {
-		return Session{}, ErrNotFound
 	}
 	return found, nil
 }

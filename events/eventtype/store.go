@@ -113,6 +113,7 @@ func (s *Store) Put(ctx context.Context, t Type) (kept Type, added bool, err err
 	if err != nil {
 		return Type{}, false, fmt.Errorf("read event types: %w", err)
 	}
+	_, known := all[t.Name]
 	all[t.Name] = string(text)
 	bytes := 0
 	for name, text := range all {
@@ -121,11 +122,10 @@ func (s *Store) Put(ctx context.Context, t Type) (kept Type, added bool, err err
 	if len(all) > maxTypes || bytes > maxBytes {
 		return Type{}, false, ErrFull
 	}
-	count, err := s.client.HSet(ctx, typesKey, t.Name, text).Result()
-	if err != nil {
+	if err := s.client.HSet(ctx, typesKey, t.Name, text).Err(); err != nil {
 		return Type{}, false, fmt.Errorf("store event type: %w", err)
 	}
-	return t, count == 1, nil
+	return t, !known, nil
 }
 
 // Remove removes the stored documentation of a type; its entry in the catalogue stays. The error
@@ -134,12 +134,15 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 	if fixed(name) {
 		return ErrFixed
 	}
-	removed, err := s.client.HDel(ctx, typesKey, name).Result()
+	known, err := s.client.HExists(ctx, typesKey, name).Result()
 	switch {
 	case err != nil:
-		return fmt.Errorf("remove event type: %w", err)
-	case removed == 0:
+		return fmt.Errorf("read event type: %w", err)
+	case !known:
 		return ErrNotFound
+	}
+	if err := s.client.HDel(ctx, typesKey, name).Err(); err != nil {
+		return fmt.Errorf("remove event type: %w", err)
 	}
 	return nil
 }

@@ -123,6 +123,34 @@ type Hook struct {
 	Pipeline func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error
 }
 
+// Repeats is a hook by which a client sends what it sends under a context of Repeated twice, as it does
+// after a lost reply. The caller gets the second reply.
+func Repeats() Hook {
+	return Hook{
+		Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if isRepeated(ctx) {
+				_ = next(ctx, cmd)
+			}
+			return next(ctx, cmd)
+		},
+		Pipeline: func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+			if isRepeated(ctx) {
+				_ = next(ctx, cmds)
+			}
+			return next(ctx, cmds)
+		},
+	}
+}
+
+type repeatedKey struct{}
+
+// Repeated returns a context under which clients with the hook Repeats send everything twice.
+func Repeated(ctx context.Context) context.Context {
+	return context.WithValue(ctx, repeatedKey{}, true)
+}
+
+func isRepeated(ctx context.Context) bool { return ctx.Value(repeatedKey{}) != nil }
+
 // DialHook changes nothing.
 func (h Hook) DialHook(next redis.DialHook) redis.DialHook { return next }
 

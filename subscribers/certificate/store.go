@@ -68,19 +68,16 @@ func (s *Store) Set(ctx context.Context, company uuid.UUID, in Input) (*Certific
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.set(ctx, company, raw, c.NotAfter.UnixMilli())
-	return c, err
+	return c, s.set(ctx, company, raw, c.NotAfter.UnixMilli())
 }
 
-// set stores raw, or removes the certificate if raw is "". It reports whether there was one to
-// remove.
-func (s *Store) set(ctx context.Context, company uuid.UUID, raw string, end int64) (bool, error) {
+// set stores raw, or removes the certificate, if any, when raw is "".
+func (s *Store) set(ctx context.Context, company uuid.UUID, raw string, end int64) error {
 	keys := []string{layout.CompanyKey(company), endsKey(partition.Of(company))}
-	done, err := setScript.Run(ctx, s.client, keys, raw, company.String(), end).Bool()
-	if err != nil {
-		return false, fmt.Errorf("change egress certificate: %w", err)
+	if err := setScript.Run(ctx, s.client, keys, raw, company.String(), end).Err(); err != nil {
+		return fmt.Errorf("change egress certificate: %w", err)
 	}
-	return done, nil
+	return nil
 }
 
 // Get returns the company's egress certificate, or ErrNotFound.
@@ -97,11 +94,14 @@ func (s *Store) Get(ctx context.Context, company uuid.UUID) (*Certificate, error
 
 // Remove removes the company's egress certificate, or returns ErrNotFound.
 func (s *Store) Remove(ctx context.Context, company uuid.UUID) error {
-	removed, err := s.set(ctx, company, "", 0)
-	if err == nil && !removed {
+	known, err := s.client.HExists(ctx, layout.CompanyKey(company), layout.CertificateField).Result()
+	if err != nil {
+		return fmt.Errorf("read egress certificate: %w", err)
+	}
+	if !known {
 		return ErrNotFound
 	}
-	return err
+	return s.set(ctx, company, "", 0)
 }
 
 // Expiring is a company with an egress certificate that expires soon or has expired.

@@ -5,7 +5,7 @@
 --       health
 -- ARGV: 1 uuid, 2 company, 3 key prefix, 4 accepted revisions, with commas between; ''
 --       for any
--- Returns 1, or 0 when there is no such subscriber, or -1 when it has another revision.
+-- Returns -1 when the subscriber has another revision, else 0. A second call changes nothing.
 if ARGV[4] ~= '' then
   local raw = redis.call('HGET', KEYS[3], ARGV[1])
   if raw and not string.find(',' .. ARGV[4] .. ',', ',' .. string.sub(redis.sha1hex(raw), 1, 16) .. ',', 1, true) then return -1 end
@@ -31,4 +31,4 @@ resume(ARGV[3], ARGV[2], ARGV[1], clock())
 redis.call('DEL', ARGV[3] .. 'hs:' .. ARGV[2] .. '/' .. ARGV[1])
 redis.call('EXPIRE', ARGV[3] .. 'es:' .. ARGV[2] .. '/' .. ARGV[1], 2592000)
 if redis.call('EXISTS', KEYS[4]) == 0 then redis.call('SREM', KEYS[5], ARGV[2]) end
-return 1
+return 0

@@ -7,7 +7,8 @@
 -- time after which it expires when unused, ARGV[5] its name in KEYS[2], ARGV[6] its name in
 -- KEYS[3], ARGV[7] the maximum of records per owner, ARGV[8] the prefix of the keys of
 -- records, ARGV[9] the longest life of a record; times in ms
--- Returns 1, or 0 when the owner has the maximum.
+-- Returns 1, or 0 when the owner has the maximum. A second call changes nothing.
+if redis.call('EXISTS', KEYS[1]) == 1 then return 1 end
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', ARGV[2])
 redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', ARGV[2])
 if redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[7]) then

@@ -125,15 +125,10 @@ func (s *Store) Has(ctx context.Context, e Entry) (bool, error) {
 	return err == nil, nil
 }
 
-// Forget drops an entry whose event, delivery or subscriber is gone. ErrNotFound when
-// there is no such entry.
+// Forget drops an entry, if there is one, whose event, delivery or subscriber is gone.
 func (s *Store) Forget(ctx context.Context, e Entry) error {
-	n, err := s.client.ZRem(ctx, Key(partition.Of(e.Company)), e.Member()).Result()
-	if err != nil {
+	if err := s.client.ZRem(ctx, Key(partition.Of(e.Company)), e.Member()).Err(); err != nil {
 		return fmt.Errorf("drop quarantine entry: %w", err)
-	}
-	if n == 0 {
-		return ErrNotFound
 	}
 	return nil
 }
@@ -247,16 +242,18 @@ func parse(member string, ms int64) (Entry, bool) {
 
 // Retry requeues the work of an entry. ErrNotFound when there is no such entry.
 func (s *Store) Retry(ctx context.Context, e Entry) error {
+	switch listed, err := s.Has(ctx, e); {
+	case err != nil:
+		return err
+	case !listed:
+		return ErrNotFound
+	}
 	p := partition.Of(e.Company)
 	call := &script.Call{Script: retryScript, Keys: queues.Keys(p), Args: append([]any{partition.Prefix(p)}, e.names()...)}
 	if err := script.Run(ctx, s.client, call); err != nil {
 		return fmt.Errorf("retry quarantine entry: %w", err)
 	}
-	reply := call.Numbers()
-	if reply[0] == 0 {
-		return ErrNotFound
-	}
-	if reply[1] == 1 {
+	if reply, _ := call.Reply().(int64); reply == 1 {
 		s.wake(ctx, []int{p})
 	}
 	return nil
