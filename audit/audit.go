@@ -1,5 +1,5 @@
 // Package audit keeps the audit log: the actor, address, action, target and time of each change. The log
-// is an append-only stream in Redis, shared by all replicas, with a retention. Entries that Redis does
+// is an append-only sorted set in Redis, shared by all replicas, with a retention. Entries that Redis does
 // not accept wait in a file.
 package audit
 
@@ -23,7 +23,7 @@ const (
 // Entry is one change. It has the names of the fields of the body, but no values and no secret. The
 // API answers with its JSON.
 type Entry struct {
-	ID          string     `json:"id"` // a UUID; entries with the same id are copies of one entry
+	ID          string     `json:"id"` // a UUID
 	At          time.Time  `json:"timestamp"`
 	Actor       Actor      `json:"actor"`
 	Action      string     `json:"action"` // kind and verb, as in "subscriber.create"
@@ -35,7 +35,7 @@ type Entry struct {
 	RequestID   string     `json:"requestId,omitempty"`
 	Address     string     `json:"address,omitempty"`
 
-	// RecordedAt is when the entry was added to the stream. List sets it.
+	// RecordedAt is when the entry was added to the log. List sets it.
 	RecordedAt time.Time `json:"recordedAt,omitzero"`
 }
 

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -23,16 +24,12 @@ const (
 
 var errFileFull = errors.New("the file is full")
 
-// addToFile appends an entry, as a line of JSON, and syncs the file. Entries
-// with an unknown outcome may fill half of the file, so that space is left for successful
-// changes: while Redis is down, most outcomes are unknown.
-func (l *Log) addToFile(e Entry) error {
-	text, err := encode(e)
-	if err != nil {
-		return err
-	}
+// addToFile appends an encoded entry as a line, and syncs the file. Entries with an unknown outcome may
+// fill half of the file, so that space is left for successful changes: while Redis is down, most outcomes
+// are unknown.
+func (l *Log) addToFile(text []byte, outcome Outcome) error {
 	most := int64(maxFile)
-	if e.Outcome == Unknown {
+	if outcome == Unknown {
 		most /= 2
 	}
 	return l.withFile(func(f *os.File) error {
@@ -48,21 +45,21 @@ func (l *Log) addToFile(e Entry) error {
 	})
 }
 
-// emptyFile calls take with all entries of the file, in batches, and then truncates the file.
-// If take fails, all entries stay in the file. It logs each line that is not an entry.
-func (l *Log) emptyFile(take func([]Entry) error) error {
+// emptyFile calls take with all lines of the file, in batches, and then truncates the file.
+// If take fails, all of them stay in the file. It logs and skips each line that is not an entry.
+func (l *Log) emptyFile(take func([][]byte) error) error {
 	if info, err := os.Stat(l.file); err != nil || info.Size() == 0 {
 		return nil //nolint:nilerr // nothing waits
 	}
 	return l.withFile(func(f *os.File) error {
 		lines := bufio.NewScanner(f)
 		lines.Buffer(nil, 2*maxFile)
-		var batch []Entry
+		var batch [][]byte
 		size := 0
 		for lines.Scan() {
 			var e Entry
 			if err := json.Unmarshal(lines.Bytes(), &e); err == nil {
-				batch = append(batch, e)
+				batch = append(batch, bytes.Clone(lines.Bytes()))
 				size += len(lines.Bytes())
 			} else if lines.Text() != "" {
 				l.opts.Logger.Error("a line of the audit file is not an audit entry", "file.path", l.file, "line", lines.Text())
@@ -74,8 +71,13 @@ func (l *Log) emptyFile(take func([]Entry) error) error {
 				batch, size = batch[:0], 0
 			}
 		}
-		if err := errors.Join(lines.Err(), take(batch)); err != nil {
+		if err := lines.Err(); err != nil {
 			return err
+		}
+		if len(batch) > 0 {
+			if err := take(batch); err != nil {
+				return err
+			}
 		}
 		return errors.Join(f.Truncate(0), f.Sync())
 	})

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"regexp"
 	"time"
 
@@ -18,17 +17,19 @@ func (f Filter) key() string {
 	return fmt.Sprint(f.Company, f.Actor, "\n", f.Action, "\n", f.Target, "\n", f.From, f.To)
 }
 
-// isPlace matches the ids of the stream, "<unix ms>-<number>".
-var isPlace = regexp.MustCompile(`^\d{1,18}-\d{1,18}$`)
+// isPlace matches times in unix µs.
+var isPlace = regexp.MustCompile(`^\d{1,16}$`)
 
 const (
 	defaultSize = 20
 	// readBatch is the number of entries of one read, maxRead the most that one call reads.
 	readBatch = 500
 	maxRead   = 5000
+	// latest is a time in unix ms that no entry reaches.
+	latest = 8_000_000_000_000
 )
 
-// List reads entries, newest first. The stream is ordered by the time of recording, so only
+// List reads entries, newest first. The log is ordered by the time of recording, so only
 // entries of the period are read. A call reads at most 5,000 entries: a page of a rare actor
 // may be empty and still have a Next. The error is cursor.ErrBad for a cursor of another
 // list.
@@ -50,13 +51,17 @@ func (l *Log) List(ctx context.Context, f Filter) (Page, error) {
 		if err != nil {
 			return Page{}, err
 		}
-		for _, e := range list {
+		for _, z := range list {
 			if len(page.Items) == size {
 				page.Next = cursor.Encode(listName, f.key(), place)
 				return page, nil
 			}
-			if place = e.id; f.matches(e.Entry) {
-				page.Items = append(page.Items, e.Entry)
+			var e Entry
+			if e, place, err = decode(z); err != nil {
+				return Page{}, err
+			}
+			if f.matches(e) {
+				page.Items = append(page.Items, e)
 			}
 		}
 		if len(list) < readBatch {
@@ -69,7 +74,7 @@ func (l *Log) List(ctx context.Context, f Filter) (Page, error) {
 
 // span returns the period of a list in unix ms, without entries past their retention.
 func (l *Log) span(f Filter) (from, to int64) {
-	from, to = l.opts.Now().Add(-l.opts.Retention).UnixMilli(), math.MaxInt64
+	from, to = l.opts.Now().Add(-l.opts.Retention).UnixMilli(), latest
 	if f.From != nil {
 		from = max(from, f.From.Add(time.Millisecond-time.Nanosecond).UnixMilli())
 	}

@@ -22,14 +22,14 @@ import (
 const (
 	writeTimeout = 500 * time.Millisecond
 	retryAfter   = time.Second     // the pause after a failed write to Redis
-	tidyEvery    = 2 * time.Second // between two moves of entries from the file to the stream
+	tidyEvery    = 2 * time.Second // between two moves of entries from the file to Redis
 	trimTimeout  = 30 * time.Second
 	fileName     = "audit-pending.ndjson"
 )
 
 // Options configures Open.
 type Options struct {
-	// Client connects to the Redis with the stream. If it is nil, entries go to the file, List must not
+	// Client connects to the Redis with the log. If it is nil, entries go to the file, List must not
 	// be called, and the daemon with the same Dir moves the entries to Redis.
 	Client redis.UniversalClient
 	// Dir has the file of the entries that wait for Redis.
@@ -88,10 +88,14 @@ func (l *Log) Record(e Entry) {
 	if e.At.IsZero() {
 		e.At = l.opts.Now()
 	}
-	if l.store(context.Background(), []Entry{e}) == nil { // a cancelled request must not lose the entry
+	text, err := encode(e)
+	if err == nil && l.store(context.Background(), [][]byte{text}) == nil { // a cancelled request must not lose the entry
 		return
 	}
-	result, err := resultSpooled, l.addToFile(e)
+	if err == nil {
+		err = l.addToFile(text, e.Outcome)
+	}
+	result := resultSpooled
 	if err != nil {
 		result = resultLost
 		l.opts.Logger.Error("audit entry lost", "exception.message", err, "entry", e)
@@ -109,27 +113,28 @@ var errPaused = errors.New("a write to Redis failed less than a second ago")
 
 // store writes entries to Redis. For retryAfter after a failure, and without a Client, it fails
 // at once.
-func (l *Log) store(ctx context.Context, entries []Entry) error {
+func (l *Log) store(ctx context.Context, entries [][]byte) error {
 	if l.opts.Client == nil || l.opts.Now().Before(*l.retryAt.Load()) {
 		return errPaused
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	if err := l.add(ctx, entries); err != nil {
+	added, err := l.add(ctx, entries)
+	if err != nil {
 		until := l.opts.Now().Add(retryAfter)
 		l.retryAt.Store(&until)
 		l.opts.Logger.WarnContext(ctx, "audit entries wait in the data directory", "exception.message", err)
 		return err
 	}
-	l.metrics.entries.WithLabelValues(resultStored).Add(float64(len(entries)))
+	l.metrics.entries.WithLabelValues(resultStored).Add(float64(added))
 	return nil
 }
 
-// tidy moves the entries of the file to Redis and trims the stream, again and again until ctx
+// tidy moves the entries of the file to Redis and trims the log, again and again until ctx
 // ends.
 func (l *Log) tidy(ctx context.Context) {
 	for {
-		err := l.emptyFile(func(entries []Entry) error { return l.store(ctx, entries) }) //nolint:contextcheck // other processes hold the lock only for a short time
+		err := l.emptyFile(func(entries [][]byte) error { return l.store(ctx, entries) }) //nolint:contextcheck // other processes hold the lock only for a short time
 		if err != nil && !errors.Is(err, errPaused) {
 			l.opts.Logger.WarnContext(ctx, "audit entries still wait in the data directory", "exception.message", err)
 		}
