@@ -99,6 +99,17 @@ func (db *DB) Ping(ctx context.Context) error {
 	})
 }
 
+// Now reads the clock of the database's server; with SQLite, this machine's.
+func (db *DB) Now(ctx context.Context) (now time.Time, err error) {
+	if !db.postgres() {
+		return time.Now(), nil //nolint:forbidigo // SQLite has no other clock
+	}
+	err = db.Query(ctx, "read the clock", func(ctx context.Context, db bun.IDB) error {
+		return db.NewRaw("SELECT clock_timestamp()").Scan(ctx, &now)
+	})
+	return now, err
+}
+
 func (db *DB) postgres() bool { return IsPostgres(db.writer) }
 
 // Query runs fn without a transaction, for a single statement that reads. op names the operation in

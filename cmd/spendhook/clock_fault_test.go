@@ -122,6 +122,10 @@ func TestClocksDiffer(t *testing.T) {
 		before := tr.daemons[1].clock(t)
 		return tr.daemons[0].clock(t).Sub(before) >= 4*time.Second
 	})
+	eventually(t, patience, "/readyz tells it", func() bool {
+		_, ready := get(t, tr.daemons[0].admin+"/readyz")
+		return strings.Contains(ready, "the clock of redis is ") && strings.Contains(ready, " behind this machine's")
+	})
 	tr.endpoints[0].holdWith(func(string, <-chan struct{}) bool {
 		pause.For(t.Context(), 400*time.Millisecond) // slower than the events come
 		return true

@@ -192,7 +192,9 @@ func (d *daemon) openRedis(ctx context.Context) (err error) {
 func (d *daemon) openAdmin(ctx context.Context) error {
 	watch := newRedisWatch(d.redis.Check, d.registry, d.log)
 	d.background(ctx, watch.run)
-	warnings := func() []string { return append(d.database.warnings(), d.memory.Warnings()...) }
+	clocks := newClockWatch(map[string]clockReader{"redis": redisClock(d.redis.Client()), "database": d.storage.Now}, d.registry, d.log)
+	d.background(ctx, clocks.run)
+	warnings := func() []string { return slices.Concat(d.database.warnings(), d.memory.Warnings(), clocks.warnings()) }
 	d.admin = newAdmin(d.redis.Check, warnings, d.registry)
 	protected := !d.cfg.AdminPublic || d.cfg.AdminWeb != ""
 	d.admin.profiles = d.cfg.AdminProfiles && protected

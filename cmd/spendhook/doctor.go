@@ -20,6 +20,7 @@ import (
 	"spendhook/config"
 	"spendhook/dispatcher/workqueue/backlog"
 	"spendhook/dispatcher/workqueue/storedformat"
+	"spendhook/internal/clock"
 	"spendhook/internal/datadir"
 	"spendhook/internal/egress"
 	"spendhook/internal/keycheck"
@@ -40,11 +41,9 @@ type doctorCmd struct {
 const (
 	slowDatabase = time.Second          // to connect and read the schema version
 	oldestRedis  = 7                    // major version, of Redis and Valkey
-	slowRedis    = 5 * time.Millisecond // median round trip
-	maxClockSkew = time.Second          // between the clocks of Redis and of this machine
+	slowRedis    = 5 * time.Millisecond // round trip
 	overdueWork  = time.Minute
 	nearlyFull   = 0.8 // of a quota, or of the high-water mark
-	timeRequests = 9   // TIME commands that measure latency and clock skew
 	mostPending  = 10  // companies with the most pending events, whose quotas are checked
 )
 
@@ -200,6 +199,9 @@ func (d *doctor) database(ctx context.Context) {
 	case took > slowDatabase:
 		d.warn("look for slow queries in the database; every request for spend data waits for the database", "it answers within %v", took.Round(time.Millisecond))
 	}
+	if ahead, _, err := clock.Offset(ctx, time.Now, db.Now); err == nil {
+		d.clock("the database", ahead)
+	}
 }
 
 // egress checks that public names resolve, or that the egress proxy is reachable.
@@ -282,16 +284,14 @@ func (d *doctor) servers(ctx context.Context) {
 		if major, err := strconv.Atoi(strings.SplitN(version, ".", 2)[0]); err != nil || major < oldestRedis {
 			d.problem("use Redis 7.0 or Valkey, or a later one: older ones refuse scripts at their memory limit", "%s has the version %q", name, version)
 		}
-		roundTrip, skew, err := measureTime(ctx, c)
+		ahead, roundTrip, err := clock.Offset(ctx, time.Now, func(ctx context.Context) (time.Time, error) { return c.Time(ctx).Result() })
 		if err != nil {
 			return err
 		}
 		if roundTrip > slowRedis {
 			d.warn("run Redis nearer to the daemon, and look at SLOWLOG and at the load of its machine: each event needs several round trips", "%s answers within %v", name, roundTrip.Round(10*time.Microsecond))
 		}
-		if skew.Abs() > maxClockSkew {
-			d.problem("synchronise both clocks (chrony, systemd-timesyncd): tokens and retention depend on them", "the clock of %s and this machine's are %v apart", name, skew.Abs().Round(time.Millisecond))
-		}
+		d.clock(name, ahead)
 		if info["connected_slaves"] == "0" { // no replica to fail over to
 			return nil
 		}
@@ -307,23 +307,12 @@ func (d *doctor) servers(ctx context.Context) {
 	}
 }
 
-// measureTime returns the median round trip, and how far the clock of the server is ahead of this
-// machine's.
-func measureTime(ctx context.Context, c redis.UniversalClient) (roundTrip, skew time.Duration, err error) {
-	trips := make([]time.Duration, timeRequests)
-	for i := range trips {
-		began := time.Now()
-		theirs, err := c.Time(ctx).Result()
-		if err != nil {
-			return 0, 0, err
-		}
-		trips[i] = time.Since(began)
-		if trips[i] == slices.Min(trips[:i+1]) { // the most exact so far
-			skew = theirs.Sub(began.Add(trips[i] / 2))
-		}
+// clock reports a clock that is too far ahead of this machine's, or behind.
+func (d *doctor) clock(of string, ahead time.Duration) {
+	if ahead.Abs() > maxClockOffset {
+		d.problem("synchronise both clocks (chrony, systemd-timesyncd): tokens, retries and retention depend on them",
+			"the clock of %s and this machine's are %v apart", of, ahead.Abs().Round(time.Millisecond))
 	}
-	slices.Sort(trips)
-	return trips[len(trips)/2], skew, nil
 }
 
 // memory checks the memory of the fullest server.
