@@ -46,7 +46,7 @@ func TestBadEvents(t *testing.T) {
 	for body, want := range map[string][2]string{
 		`{"id":"a.b","event":"A","timestamp":"` + now() + `"}`:             {"id", "INVALID"},
 		`{"event":"A","timestamp":"` + now() + `"}`:                        {"id", "REQUIRED"},
-		`{"id":"x","event":"a","timestamp":"` + now() + `"}`:               {"event", "INVALID"},
+		`{"id":"x","event":"a*","timestamp":"` + now() + `"}`:              {"event", "INVALID"},
 		`{"id":"x","event":"A"}`:                                           {"timestamp", "REQUIRED"},
 		`{"id":"x","event":"A","timestamp":"2001-01-01T00:00:00Z"}`:        {"timestamp", "EVENT_TOO_OLD"},
 		`{"id":"x","event":"A","timestamp":"2101-01-01T00:00:00Z"}`:        {"timestamp", "EVENT_IN_FUTURE"},

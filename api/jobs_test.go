@@ -49,7 +49,7 @@ func TestRetryDeliveries(t *testing.T) {
 	}
 
 	for body, field := range map[string]string{
-		`{"status":["LOST"]}`: "status", `{"errorClass":["lost"]}`: "errorClass", `{"event":["a"]}`: "event",
+		`{"status":["LOST"]}`: "status", `{"errorClass":["lost"]}`: "errorClass", `{"event":["*a"]}`: "event",
 		`{"statusCodeFrom":99}`: "statusCodeFrom", `{"statusCodeTo":600}`: "statusCodeTo", `{"statusCodeFrom":500,"statusCodeTo":499}`: "statusCodeTo",
 		`{"from":"` + o.after + `","to":"` + o.before + `"}`: "to",
 	} {

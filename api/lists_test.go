@@ -56,6 +56,8 @@ func TestListsOfEventsAndDeliveriesFilter(t *testing.T) {
 		"event=OTHER":                        {[]string{"other"}, []string{"other." + failing}},
 		"event=OTHER,NONE":                   {[]string{"other"}, []string{"other." + failing}},
 		"event=OTHER&event=%20NONE":          {[]string{"other"}, []string{"other." + failing}},
+		"event=O*,PAYMENT":                   {[]string{"other"}, []string{"other." + failing}},
+		"event=*":                            {[]string{"other", "paid"}, []string{"other." + failing, "paid." + failing, "paid." + well}},
 		"status=DEAD":                        {[]string{"other", "paid"}, []string{"other." + failing, "paid." + failing}},
 		"status=delivered":                   {nil, []string{"paid." + well}},
 		"status=DELIVERED,DEAD":              {[]string{"other", "paid"}, []string{"other." + failing, "paid." + failing, "paid." + well}},
@@ -89,7 +91,7 @@ func TestListsOfEventsAndDeliveriesFilter(t *testing.T) {
 	}
 	for query, field := range map[string]string{
 		"statusCodeFrom=99": "statusCodeFrom", "statusCodeTo=600": "statusCodeTo", "statusCodeFrom=500&statusCodeTo=499": "statusCodeTo",
-		"errorClass=": "errorClass", "errorClass=lost": "errorClass", "event=paid": "event", "event=": "event", "subscriberUuid=x": "subscriberUuid",
+		"errorClass=": "errorClass", "errorClass=lost": "errorClass", "event=*paid": "event", "event=": "event", "subscriberUuid=x": "subscriberUuid",
 	} {
 		o.call("GET", "/api/v1/events?"+query, "").wantField(field, "INVALID")
 		o.call("GET", "/api/v1/deliveries?"+query, "").wantField(field, "INVALID")

@@ -81,7 +81,7 @@ func TestErrorsPointAndSayWhatIsExpected(t *testing.T) {
 	for _, c := range []struct{ method, target, body, field, says string }{
 		{"POST", "/api/v1/events", `{"id":"e","event":"A","timestamp":"2026-11-20"}`, "/timestamp", "an RFC 3339 date-time such as 2026-11-20T19:00:00Z, or whole epoch milliseconds"},
 		{"POST", "/api/v1/events", `{"id":"e","event":"A","timestamp":"2026-11-20T19:00:00,5Z"}`, "/timestamp", "RFC 3339"},
-		{"POST", "/api/v1/subscribers", `{"name":"x","callbackUrl":"https://h/a","events":["a"]}`, "/events/0", "upper-case letter"},
+		{"POST", "/api/v1/subscribers", `{"name":"x","callbackUrl":"https://h/a","events":[".a"]}`, "/events/0", "letter or digit"},
 		{"POST", "/api/v1/subscribers", `{"name":"x","callbackUrl":"https://h/a","events":["A"],"headers":{"hoST":"x"}}`, "/headers/hoST", "cannot be set"},
 		{"PATCH", "/api/v1/subscribers/" + sub.UUID.String(), `{"name":null}`, "/name", "must not be null"},
 		{"PATCH", "/api/v1/subscribers/" + sub.UUID.String(), `{"events":null}`, "/events", "must not be null"},

@@ -97,7 +97,7 @@ func (v checker) storage(s Storage) {
 func (v checker) catalogue(types []string) {
 	for i, name := range types {
 		if !syntax.EventType(name) {
-			v.Add(fmt.Sprintf("events.catalogue[%d]", i), "INVALID", "want a capital letter and up to 63 of A-Z, 0-9 and _")
+			v.Add(fmt.Sprintf("events.catalogue[%d]", i), "INVALID", "want a letter or digit and up to 127 of A-Z, a-z, 0-9, _, ., : and -")
 		}
 	}
 }

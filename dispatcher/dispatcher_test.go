@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -47,6 +48,24 @@ func TestEventReachesEveryMatchingSubscriber(t *testing.T) {
 		t.Error(err)
 	}
 	h.settled()
+}
+
+// A pattern in the list of events matches every type that begins so.
+func TestEventReachesTheSubscribersToItsPattern(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	some, all, none := receive(t, nil), receive(t, nil), receive(t, nil)
+	toSome, toAll := h.subscribeTo(h.company, some.URL, "payment.*"), h.subscribeTo(h.company, all.URL, "*")
+	h.subscribeTo(h.company, none.URL, "payment")
+	paid, card := h.emitType("payment.paid", 1), h.emitType("CARD_LOCKED", 1)
+	h.reachAll(paid, toSome, delivery.StatusDelivered)
+	h.reachAll(slices.Concat(paid, card), toAll, delivery.StatusDelivered)
+	some.once(t, paid)
+	all.once(t, slices.Concat(paid, card))
+	if n := none.count(); n > 0 {
+		t.Errorf("%d deliveries to the subscriber to another type", n)
+	}
+	h.idle()
 }
 
 func TestEventWithoutMatchingSubscriberIsSettled(t *testing.T) {

@@ -24,7 +24,7 @@ import (
 type Event struct {
 	ID          string    // 1..128 of [A-Za-z0-9_-], unique within the company
 	CompanyUUID uuid.UUID // whose subscribers get the event
-	Type        string    // [A-Z][A-Z0-9_]{0,63}; "event" in JSON
+	Type        string    // [A-Za-z0-9][A-Za-z0-9_.:-]{0,127}; "event" in JSON
 	Timestamp   time.Time // set by the source; millisecond precision
 	// Metadata is a JSON object as it was sent; nil stands for {}.
 	Metadata     jsontext.Value

@@ -80,13 +80,13 @@ func (s *Store) disableIf(ctx context.Context, company, id uuid.UUID, reason str
 	return changed && err == nil, err
 }
 
-// AddEvent adds an event type to the company's subscriber with the URL. It does nothing if the
-// subscriber has the type. The error is ErrNotFound when no subscriber has the URL.
+// AddEvent adds an event type or pattern to the company's subscriber with the URL. It does nothing if the
+// subscriber has it. The error is ErrNotFound when no subscriber has the URL.
 func (s *Store) AddEvent(ctx context.Context, company uuid.UUID, callbackURL, event string) (Subscriber, error) {
 	var problems invalid.Error
-	s.opts.Catalogue.Check(&problems, "event", event)
+	s.opts.Catalogue.CheckPattern(&problems, "event", event)
 	return s.changeByURL(ctx, company, callbackURL, &problems, func(sub *Subscriber) error {
-		if sub.Wants(event) {
+		if slices.Contains(sub.Events, event) {
 			return nil
 		}
 		sub.Events = append(sub.Events, event)
@@ -97,12 +97,12 @@ func (s *Store) AddEvent(ctx context.Context, company uuid.UUID, callbackURL, ev
 	})
 }
 
-// RemoveEvent removes an event type from the company's subscriber with the URL. It does nothing
-// if the subscriber does not have the type. A subscriber without types receives nothing. The error
+// RemoveEvent removes an event type or pattern from the company's subscriber with the URL. It does nothing
+// if the subscriber does not have it. A subscriber without types receives nothing. The error
 // is ErrNotFound when no subscriber has the URL.
 func (s *Store) RemoveEvent(ctx context.Context, company uuid.UUID, callbackURL, event string) (Subscriber, error) {
 	var problems invalid.Error
-	(*eventtype.Catalogue)(nil).Check(&problems, "event", event) // types that are no longer in the catalogue can be removed
+	(*eventtype.Catalogue)(nil).CheckPattern(&problems, "event", event) // types that are no longer in the catalogue can be removed
 	return s.changeByURL(ctx, company, callbackURL, &problems, func(sub *Subscriber) error {
 		sub.Events = slices.DeleteFunc(sub.Events, func(e string) bool { return e == event })
 		return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/events/eventtype"
 	"spendhook/internal/redistest"
 	"spendhook/internal/secret"
 	"spendhook/subscribers"
@@ -156,7 +158,7 @@ func TestAddAndRemoveEventRefuse(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	b.Create(t, "https://example.com/")
-	_, err := b.Store.AddEvent(t.Context(), b.Company, "nonsense", "bad")
+	_, err := b.Store.AddEvent(t.Context(), b.Company, "nonsense", "*bad")
 	if got := subscriberstest.Codes(t, err); got != "event INVALID, callbackUrl INVALID" {
 		t.Errorf("codes = %s", got)
 	}
@@ -318,4 +320,27 @@ func TestDisableGoneIgnoresAChangedSubscriber(t *testing.T) {
 	}
 	_, err = b.Store.DisableGone(t.Context(), b.Company, uuid.New(), s.CallbackURL, began)
 	wantErr(t, err, subscribers.ErrNotFound)
+}
+
+// A pattern matches what begins with it, but operational events match only by name.
+func TestPatternsOfEvents(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		events, name string
+		want         bool
+	}{
+		{"payment.*", "payment.paid", true},
+		{"payment.*", "PAYMENT_PAID", false},
+		{"*", "payment.paid", true},
+		{"*", eventtype.SubscriberDisabled, false},
+		{"*", eventtype.DeliveryDead, false},
+		{"S*", eventtype.SubscriberFailing, false},
+		{"* " + eventtype.DeliveryDead, eventtype.DeliveryDead, true},
+		{"A*", "A", true},
+	} {
+		s := subscribers.Subscriber{Events: strings.Fields(tc.events)}
+		if got := s.Wants(tc.name); got != tc.want {
+			t.Errorf("%s matches %s: %v", tc.events, tc.name, got)
+		}
+	}
 }

@@ -95,14 +95,17 @@ func TestCreateRefuses(t *testing.T) {
 		"events REQUIRED":               func(c *subscribers.Settings) { c.Events = nil },
 		"events TOO_MANY":               func(c *subscribers.Settings) { c.Events = &many },
 		"/events/0 REQUIRED":            func(c *subscribers.Settings) { c.Events = new([]string{""}) },
-		"/events/0 INVALID":             func(c *subscribers.Settings) { c.Events = new([]string{"payment_paid"}) },
+		"/events/0 INVALID":             func(c *subscribers.Settings) { c.Events = new([]string{"payment paid"}) },
+		"/events/1 INVALID":             func(c *subscribers.Settings) { c.Events = new([]string{"SUBSCRIBER_DISABLED", "SUBSCRIBER_*"}) },
+		"/events/2 INVALID":             func(c *subscribers.Settings) { c.Events = new([]string{"PAYMENT_PAID", "*", "P*D"}) },
+		"/events/1 UNKNOWN_EVENT_TYPE":  func(c *subscribers.Settings) { c.Events = new([]string{"PAYMENT_*", "NOT_*"}) },
 		"/events/1 DUPLICATE":           func(c *subscribers.Settings) { c.Events = new([]string{"PAYMENT_PAID", "PAYMENT_PAID"}) },
 		"/events/0 UNKNOWN_EVENT_TYPE":  func(c *subscribers.Settings) { c.Events = new([]string{"NOT_THERE"}) },
 		"name REQUIRED, events INVALID": nil,
 	} {
 		in := b.Settings("https://example.com/")
 		if edit == nil {
-			in.Name, in.Events, want = new(""), new([]string{"A-B"}), "name REQUIRED, /events/0 INVALID"
+			in.Name, in.Events, want = new(""), new([]string{"-A"}), "name REQUIRED, /events/0 INVALID"
 		} else {
 			edit(&in)
 		}
@@ -125,7 +128,7 @@ func TestLongestNamesAreAccepted(t *testing.T) {
 	b := setup(t, subscribers.StoreOptions{})
 	in := b.Settings("https://example.com/")
 	in.Name = new(strings.Repeat("ü", 200))
-	in.Events = new([]string{"A" + strings.Repeat("_", 63)})
+	in.Events = new([]string{"A" + strings.Repeat("_", 127)})
 	_, err := b.Store.Create(t.Context(), b.Company, in)
 	noErr(t, err)
 	(*in.Events)[0] += "_"

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
+	"spendhook/events/eventtype"
 	"spendhook/internal/invalid"
 	"spendhook/internal/secret"
 	"spendhook/subscribers/callback"
@@ -127,12 +128,12 @@ func (s SigningSecret) liveAt(now time.Time) bool {
 	return s.ExpiresAt == nil || now.Before(*s.ExpiresAt)
 }
 
-// Wants reports whether eventType is in the list of events.
+// Wants reports whether eventType matches the list of events.
 func (s *Subscriber) Wants(eventType string) bool {
-	return slices.Contains(s.Events, eventType)
+	return slices.ContainsFunc(s.Events, func(pattern string) bool { return eventtype.Matches(pattern, eventType) })
 }
 
-// Matches reports whether an event matches the subscriber: its type is in the list, and the
+// Matches reports whether an event matches the subscriber: its type matches the list, and the
 // filter, if there is one, is true. When the filter fails, the event does not match and err
 // says why; it also fails when ctx ends. Matches ignores Enabled: a recover job delivers the events that a disabled
 // subscriber matched.

@@ -38,7 +38,7 @@ func checkEvents(problems *invalid.Error, catalogue *eventtype.Catalogue, names 
 	seen := make(map[string]bool, len(names))
 	for i, name := range names {
 		field := "/events/" + strconv.Itoa(i)
-		catalogue.Check(problems, field, name)
+		catalogue.CheckPattern(problems, field, name)
 		if seen[name] {
 			problems.Add(field, "DUPLICATE", "is already in the list")
 		}

@@ -1326,7 +1326,12 @@ type EventList struct {
 type EventName = string
 
 // EventNames defines model for EventNames.
-type EventNames = []EventName
+type EventNames = []EventPattern
+
+// EventPattern An event type, or the start of types and then `*`, as in `payment.*`, or `*`. Upper and lower case differ. In a subscriber, a pattern does not match operational events: they must be listed by name.
+//
+// Example: PAYMENT_PAID
+type EventPattern = string
 
 // EventStatus HELD means that the event matched only disabled subscribers; `recover` delivers it.
 type EventStatus string
@@ -1823,9 +1828,9 @@ type RetryRequest struct {
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 
 	// DryRun Count only.
-	DryRun     *bool         `json:"dryRun,omitempty"`
-	ErrorClass *[]ErrorClass `json:"errorClass,omitempty"`
-	Event      *[]EventName  `json:"event,omitempty"`
+	DryRun     *bool           `json:"dryRun,omitempty"`
+	ErrorClass *[]ErrorClass   `json:"errorClass,omitempty"`
+	Event      *[]EventPattern `json:"event,omitempty"`
 
 	// From Of the time at which the event was accepted.
 	From           *time.Time          `json:"from,omitempty"`
@@ -1864,7 +1869,7 @@ type Subscriber struct {
 	Enabled     bool               `json:"enabled"`
 
 	// Events Empty after `delete-event` removed the last.
-	Events []EventName `json:"events"`
+	Events []EventPattern `json:"events"`
 
 	// Filter Absent without one.
 	Filter *string `json:"filter,omitempty"`
@@ -1936,8 +1941,10 @@ type SubscriberEventChange struct {
 	CallbackURL string              `json:"callbackUrl"`
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 
-	// Event Example: PAYMENT_PAID
-	Event EventName `json:"event"`
+	// Event An event type, or the start of types and then `*`, as in `payment.*`, or `*`. Upper and lower case differ. In a subscriber, a pattern does not match operational events: they must be listed by name.
+	//
+	// Example: PAYMENT_PAID
+	Event EventPattern `json:"event"`
 }
 
 // SubscriberExplanation defines model for SubscriberExplanation.
@@ -2024,7 +2031,7 @@ type SubscriberWithSecret struct {
 	Enabled     bool               `json:"enabled"`
 
 	// Events Empty after `delete-event` removed the last.
-	Events []EventName `json:"events"`
+	Events []EventPattern `json:"events"`
 
 	// Filter Absent without one.
 	Filter *string `json:"filter,omitempty"`
@@ -2138,7 +2145,7 @@ type DeliveryPath = string
 type ErrorClassFilter = []ErrorClass
 
 // EventFilter defines model for EventFilter.
-type EventFilter = []EventName
+type EventFilter = []EventPattern
 
 // EventPath defines model for EventPath.
 type EventPath = string
@@ -2260,7 +2267,7 @@ type ListDeliveriesParams struct {
 	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
 	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// Event Only these event types.
+	// Event Only these event types, or types that match these patterns.
 	Event *EventFilter `form:"event,omitempty" json:"event,omitempty"`
 
 	// Status Only deliveries in one of these statuses.
@@ -2343,7 +2350,7 @@ type ListEventsParams struct {
 	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
 	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// Event Only these event types.
+	// Event Only these event types, or types that match these patterns.
 	Event *EventFilter `form:"event,omitempty" json:"event,omitempty"`
 
 	// From Only items of events that were accepted at this time or later. RFC 3339, or epoch milliseconds.
@@ -2561,7 +2568,7 @@ type ListSubscribersParams struct {
 	Enabled     *bool   `form:"enabled,omitempty" json:"enabled,omitempty"`
 
 	// Events Event types; subscribers to any of them are listed.
-	Events *[]EventName `form:"events,omitempty" json:"events,omitempty"`
+	Events *[]EventPattern `form:"events,omitempty" json:"events,omitempty"`
 
 	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
 	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
@@ -2598,8 +2605,8 @@ type DeleteSubscriberEventParams struct {
 	// CallbackURL The callback address of the subscriber.
 	CallbackURL *string `form:"callbackUrl,omitempty" json:"callbackUrl,omitempty"`
 
-	// Event The event type to remove.
-	Event *EventName `form:"event,omitempty" json:"event,omitempty"`
+	// Event The event type or pattern to remove, as it is in the list.
+	Event *EventPattern `form:"event,omitempty" json:"event,omitempty"`
 
 	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`

@@ -38,7 +38,7 @@ func TestProblemsAreReportedWithTheirLocation(t *testing.T) {
 		}
 	}
 	for name, typ := range map[string]Type{
-		"a bad name":         {Name: "lower", Description: "x"},
+		"a bad name":         {Name: "payment.*", Description: "x"},
 		"no description":     {Name: "A", Description: " "},
 		"a long one":         {Name: "A", Description: strings.Repeat("x", maxDescription+1)},
 		"too many bytes":     {Name: "A", Description: "x", Example: jsontext.Value(`{"a":"` + strings.Repeat("a", maxTypeBytes) + `"}`)},

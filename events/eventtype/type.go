@@ -103,8 +103,7 @@ func (c *Catalogue) allows(name string) bool {
 	return known
 }
 
-// Check adds a problem unless events and subscribers may use the type name. A strict catalogue
-// allows only known types.
+// Check adds a problem unless events may have the type name. A strict catalogue allows only known types.
 func (c *Catalogue) Check(problems *invalid.Error, field, name string) {
 	switch {
 	case name == "":
@@ -115,10 +114,32 @@ func (c *Catalogue) Check(problems *invalid.Error, field, name string) {
 	}
 }
 
+// CheckPattern adds a problem unless subscribers may have the pattern: a type that Check allows, or a
+// pattern that matches other types than operational ones, in a strict catalogue a known one.
+func (c *Catalogue) CheckPattern(problems *invalid.Error, field, pattern string) {
+	start, star := strings.CutSuffix(pattern, "*")
+	switch {
+	case !star:
+		c.Check(problems, field, pattern)
+	case !syntax.EventPattern(pattern):
+		problems.Add(field, "INVALID", "must be an event type, or the start of one and then *")
+	case Reserved(start):
+		problems.Add(field, "INVALID", "matches operational events only, which must be listed by name")
+	case c != nil && c.strict && !slices.ContainsFunc(c.Types(), func(t Type) bool { return Matches(pattern, t.Name) }):
+		problems.Add(field, "UNKNOWN_EVENT_TYPE", "matches nothing in the event catalogue")
+	}
+}
+
+// Matches reports whether a subscriber with the pattern gets events of a type. Operational events match
+// only by name, so that a subscriber to everything does not get the troubles of others.
+func Matches(pattern, name string) bool {
+	return pattern == name || !Reserved(name) && syntax.MatchesEvent(pattern, name)
+}
+
 func checkName(problems *invalid.Error, field, name string) bool {
 	valid := syntax.EventType(name)
 	if !valid {
-		problems.Add(field, "INVALID", "must be an upper-case letter, then up to 63 of A-Z, 0-9 and _")
+		problems.Add(field, "INVALID", "must be a letter or digit, then up to 127 of A-Z, a-z, 0-9, _, ., : and -")
 	}
 	return valid
 }

@@ -12,6 +12,7 @@ import (
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/cursor"
+	"spendhook/internal/syntax"
 )
 
 const (
@@ -34,7 +35,7 @@ const PageBytes = 4 << 20
 type Filter struct {
 	Company    *uuid.UUID // nil: all companies
 	Subscriber *uuid.UUID // a subscriber with a delivery of the event; needs Company
-	Types      []string   // any of these types
+	Types      []string   // patterns of types, any of which matches
 	From, To   *time.Time // time of acceptance, inclusive
 	Cursor     string     // Next of the page before, under the same filter
 	Size       int        // at most 100; 0 means 20
@@ -215,7 +216,7 @@ func (l *listing) only(ctx context.Context, refs []events.Ref) (on []bool, err e
 	}
 	heads, err := l.reader.heads(ctx, refs)
 	for i, e := range heads {
-		on[i] = on[i] && e != nil && slices.Contains(l.filter.Types, e.Type)
+		on[i] = on[i] && e != nil && syntax.MatchesAnyEvent(l.filter.Types, e.Type)
 	}
 	return on, err
 }

@@ -201,5 +201,17 @@ func (p *page) matches(s *subscribers.Subscriber) bool {
 		(p.Enabled == nil || *p.Enabled == s.Enabled) &&
 		(p.CallbackURL == "" || p.CallbackURL == s.CallbackURL) &&
 		strings.Contains(strings.ToLower(s.Name), p.Name) &&
-		(len(p.Events) == 0 || slices.ContainsFunc(p.Events, s.Wants))
+		(len(p.Events) == 0 || slices.ContainsFunc(p.Events, func(asked string) bool { return wantsAny(s, asked) }))
+}
+
+// wantsAny reports whether a subscriber wants a type, or any type that matches a pattern.
+func wantsAny(s *subscribers.Subscriber, asked string) bool {
+	start, star := strings.CutSuffix(asked, "*")
+	if !star {
+		return s.Wants(asked)
+	}
+	return slices.ContainsFunc(s.Events, func(pattern string) bool {
+		other, wide := strings.CutSuffix(pattern, "*")
+		return strings.HasPrefix(other, start) || wide && strings.HasPrefix(start, other)
+	})
 }

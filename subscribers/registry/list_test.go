@@ -31,7 +31,7 @@ func TestListFilters(t *testing.T) {
 	for _, in := range []subscribers.Settings{
 		{Name: new("Payments"), CallbackURL: new("https://a.example/"), Events: new([]string{"A", "B"})},
 		{Name: new("payouts"), CallbackURL: new("https://b.example/"), Events: new([]string{"B"}), Enabled: new(false)},
-		{Name: new("CARDS ÄÖ"), CallbackURL: new("https://c.example/"), Events: new([]string{"C"})},
+		{Name: new("CARDS ÄÖ"), CallbackURL: new("https://c.example/"), Events: new([]string{"C", "card.*"})},
 	} {
 		s, err := b.Store.Create(t.Context(), b.Company, in)
 		noErr(t, err)
@@ -52,6 +52,12 @@ func TestListFilters(t *testing.T) {
 		{"enabled", registry.Filter{Enabled: new(true)}, []string{"Payments", "CARDS ÄÖ"}},
 		{"disabled", registry.Filter{Enabled: new(false)}, []string{"payouts"}},
 		{"any of the events", registry.Filter{Events: []string{"A", "C"}}, []string{"Payments", "CARDS ÄÖ"}},
+		{"a type that matches a pattern", registry.Filter{Events: []string{"card.locked"}}, []string{"CARDS ÄÖ"}},
+		{"a pattern", registry.Filter{Events: []string{"A*"}}, []string{"Payments"}},
+		{"a pattern that has another one's types", registry.Filter{Events: []string{"ca*"}}, []string{"CARDS ÄÖ"}},
+		{"a pattern some of whose types another one has", registry.Filter{Events: []string{"card.lock*"}}, []string{"CARDS ÄÖ"}},
+		{"a pattern of no subscriber", registry.Filter{Events: []string{"cb*", "AA*"}}, nil},
+		{"everything", registry.Filter{Events: []string{"*"}}, []string{"Payments", "payouts", "CARDS ÄÖ"}},
 		{"uuid", registry.Filter{UUID: &id}, []string{"payouts"}},
 		{"among", registry.Filter{Among: map[uuid.UUID]bool{id: true, unknown: true}}, []string{"payouts"}},
 		{"among none", registry.Filter{Among: map[uuid.UUID]bool{}}, nil},

@@ -413,7 +413,7 @@ func TestCompactedEventsAreReadByNumber(t *testing.T) {
 	t.Parallel()
 	s := newSettled(t, redistest.New(t))
 	sub := uuid.New()
-	kinds := []string{"PAYMENT_PAID", "PAYMENT_PAID", "A", strings.Repeat("X", 64)}
+	kinds := []string{"PAYMENT_PAID", "PAYMENT_PAID", "a-b.c:d_0", strings.Repeat("X", 128)}
 	var want []sequence.Event
 	for i := range 300 {
 		e := events.Event{

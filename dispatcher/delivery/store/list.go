@@ -18,6 +18,7 @@ import (
 	"spendhook/events/layout"
 	"spendhook/internal/cursor"
 	"spendhook/internal/pipeline"
+	"spendhook/internal/syntax"
 	"spendhook/internal/timestamp"
 )
 
@@ -26,7 +27,7 @@ import (
 type Filter struct {
 	Company      *uuid.UUID        `json:"-"`                    // nil: all companies, one after the other
 	Subscriber   *uuid.UUID        `json:"subscriber,omitempty"` // needs Company
-	EventTypes   []string          `json:"types,omitempty"`      // empty: any
+	EventTypes   []string          `json:"types,omitempty"`      // patterns, any of which matches; empty: any
 	Statuses     []delivery.Status `json:"statuses,omitempty"`   // empty: any
 	ErrorClasses []string          `json:"errors,omitempty"`     // of the last attempt; empty: any
 	CodeFrom     int               `json:"codeFrom,omitzero"`    // the lowest status code of the last attempt; 0: any, or no answer
@@ -68,7 +69,7 @@ func (f *Filter) key() string {
 func (f *Filter) matches(d *delivery.Delivery) bool {
 	last := d.LastAttempt()
 	return (f.Subscriber == nil || d.Subscriber == *f.Subscriber) &&
-		isAny(f.EventTypes, d.EventType) && isAny(f.Statuses, d.Status) && isAny(f.ErrorClasses, last.Error) &&
+		syntax.MatchesAnyEvent(f.EventTypes, d.EventType) && isAny(f.Statuses, d.Status) && isAny(f.ErrorClasses, last.Error) &&
 		last.StatusCode >= f.CodeFrom && (f.CodeTo == 0 || last.StatusCode > 0 && last.StatusCode <= f.CodeTo) &&
 		(f.From == nil || !time.UnixMilli(d.Created).Before(*f.From)) &&
 		(f.To == nil || !time.UnixMilli(d.Created).After(*f.To))

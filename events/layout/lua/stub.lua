@@ -25,7 +25,7 @@ end
 local function stub_of(id, value)
   local accepted, number = tonumber(string.sub(value, 2, 14)), tonumber(string.sub(value, 23, HEADER), 16)
   local kind, y, mo, d, h, mi, s, ms = string.match(value,
-    '^"event":"([A-Z0-9_]+)","timestamp":"(%d+)%-(%d+)%-(%d+)T(%d+):(%d+):(%d+)%.(%d+)Z"', HEADER + 1)
+    '^"event":"([%w_.:-]+)","timestamp":"(%d+)%-(%d+)%-(%d+)T(%d+):(%d+):(%d+)%.(%d+)Z"', HEADER + 1)
   if not accepted or not number or not kind then return nil end
   return {id = id, number = number, accepted = accepted, kind = kind, timestamp = unix_ms(y, mo, d, h, mi, s, ms)}
 end
