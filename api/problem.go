@@ -95,6 +95,7 @@ var domainProblems = []struct {
 	{subscribers.ErrConflict, "CALLBACK_URL_TAKEN", "Another subscriber of the company has this callbackUrl."},
 	{subscribers.ErrChanged, "PRECONDITION_FAILED", "If-Match is not the current ETag: the subscriber was changed meanwhile."},
 	{subscribers.ErrQuota, "TOO_MANY_SUBSCRIBERS", "The company has the maximum number of subscribers."},
+	{subscribers.ErrTooManySecrets, "TOO_MANY_SECRETS", "Five secrets sign the deliveries of the subscriber."},
 	{subscribers.ErrNoSigningKey, "NO_WEBHOOK_KEYS", "There are no keys of this company."},
 	{certificate.ErrNotFound, "NO_EGRESS_CERTIFICATE", "The company has no egress certificate."},
 	{session.ErrNotFound, "NOT_FOUND", "There is no such session."},

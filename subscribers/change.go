@@ -138,24 +138,27 @@ func newSecret() secret.Text {
 	return secret.Text("whsec_" + base64.StdEncoding.EncodeToString(key[:]))
 }
 
-// maxSecrets bounds the signatures of a delivery after many rotations within the overlap.
+// maxSecrets bounds the signatures of a delivery.
 const maxSecrets = 5
 
 // RotateSecret adds a new current secret. Deliveries are also signed with the former one for
-// StoreOptions.SecretOverlap. RotateSecret drops secrets beyond the newest maxSecrets, and secrets that
-// cannot be decrypted.
+// StoreOptions.SecretOverlap. RotateSecret drops secrets that cannot be decrypted. The error may be
+// ErrNotFound, or ErrTooManySecrets when maxSecrets sign deliveries.
 func (s *Store) RotateSecret(ctx context.Context, company, id uuid.UUID) (Subscriber, error) {
 	fresh := SigningSecret{Key: newSecret()}
 	return s.change(ctx, company, id, func(sub *Subscriber) error {
-		sub.Secrets = slices.DeleteFunc(sub.Secrets, func(k SigningSecret) bool { return k.Locked != nil })
-		end := s.now().Add(s.opts.SecretOverlap)
+		now := s.now()
+		sub.Secrets = slices.DeleteFunc(sub.Secrets, func(k SigningSecret) bool { return k.Locked != nil || !k.liveAt(now) })
+		if len(sub.Secrets) >= maxSecrets {
+			return ErrTooManySecrets
+		}
+		end := now.Add(s.opts.SecretOverlap)
 		for i := range sub.Secrets {
 			if sub.Secrets[i].ExpiresAt == nil {
 				sub.Secrets[i].ExpiresAt = &end
 			}
 		}
 		sub.Secrets = slices.Insert(sub.Secrets, 0, fresh)
-		sub.Secrets = sub.Secrets[:min(len(sub.Secrets), maxSecrets)]
 		return nil
 	})
 }

@@ -276,19 +276,29 @@ func TestRotationDoesNotProlongAnOldSecret(t *testing.T) {
 	}
 }
 
+// Each secret signs until its overlap ends: a rotation that would need a sixth one is refused.
 func TestRotationsAreBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	s := b.Create(t, "https://example.com/")
 	first := s.Secrets[0].Key
-	for range 6 {
+	for range 4 {
 		var err error
 		s, err = b.Store.RotateSecret(t.Context(), b.Company, s.UUID)
 		noErr(t, err)
 	}
-	live := subscriberstest.LiveSecrets(&s, b.Now())
-	if len(live) != 5 || slices.Contains(live, first) || s.Secrets[0].ExpiresAt != nil {
+	_, err := b.Store.RotateSecret(t.Context(), b.Company, s.UUID)
+	wantErr(t, err, subscribers.ErrTooManySecrets)
+	s, err = b.Store.Get(t.Context(), b.Company, s.UUID)
+	noErr(t, err)
+	if live := subscriberstest.LiveSecrets(&s, b.Now()); len(live) != 5 || live[4] != first {
 		t.Errorf("%d secrets live, the first of them among: %v", len(live), slices.Contains(live, first))
+	}
+	b.Advance(24 * time.Hour)
+	s, err = b.Store.RotateSecret(t.Context(), b.Company, s.UUID)
+	noErr(t, err)
+	if live := subscriberstest.LiveSecrets(&s, b.Now()); len(live) != 2 || slices.Contains(live, first) {
+		t.Errorf("%d secrets live a day later", len(live))
 	}
 }
 

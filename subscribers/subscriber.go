@@ -32,6 +32,8 @@ var (
 	ErrChanged = errors.New("the subscriber was changed meanwhile")
 	// ErrQuota says that the company has reached its limit of subscribers.
 	ErrQuota = errors.New("too many subscribers")
+	// ErrTooManySecrets says that as many secrets sign the deliveries of a subscriber as may.
+	ErrTooManySecrets = errors.New("too many signing secrets")
 	// ErrNoSigningKey says that the company never had a subscriber.
 	ErrNoSigningKey = errors.New("the company has no signing key")
 	// ErrLocked says that a secret cannot be decrypted with the configured encryption keys, or that

@@ -3719,7 +3719,7 @@ type ClientInterface interface {
 
 	// RotateSubscriberSecret Rotate the signing secret of a subscriber
 	//
-	// Deliveries are signed with the old and the new secret for 24 hours (configurable), then with the new one.
+	// Deliveries are signed with the old and the new secret for 24 hours (configurable), then with the new one. While five secrets sign, the answer is 409 `TOO_MANY_SECRETS`.
 	//
 	// Corresponds with POST /api/v1/subscribers/{uuid}/rotate-secret (the `RotateSubscriberSecret` operationId).
 	RotateSubscriberSecret(ctx context.Context, uuid SubscriberPath, params *RotateSubscriberSecretParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -5266,7 +5266,7 @@ func (c *Client) ResumeSubscriber(ctx context.Context, uuid SubscriberPath, para
 
 // RotateSubscriberSecret Rotate the signing secret of a subscriber
 //
-// Deliveries are signed with the old and the new secret for 24 hours (configurable), then with the new one.
+// Deliveries are signed with the old and the new secret for 24 hours (configurable), then with the new one. While five secrets sign, the answer is 409 `TOO_MANY_SECRETS`.
 //
 // Corresponds with POST /api/v1/subscribers/{uuid}/rotate-secret (the `RotateSubscriberSecret` operationId).
 func (c *Client) RotateSubscriberSecret(ctx context.Context, uuid SubscriberPath, params *RotateSubscriberSecretParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -11764,7 +11764,7 @@ type ClientWithResponsesInterface interface {
 
 	// RotateSubscriberSecretWithResponse Rotate the signing secret of a subscriber
 	//
-	// Deliveries are signed with the old and the new secret for 24 hours (configurable), then with the new one.
+	// Deliveries are signed with the old and the new secret for 24 hours (configurable), then with the new one. While five secrets sign, the answer is 409 `TOO_MANY_SECRETS`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -15358,7 +15358,7 @@ func (c *ClientWithResponses) ResumeSubscriberWithResponse(ctx context.Context, 
 
 // RotateSubscriberSecretWithResponse Rotate the signing secret of a subscriber
 //
-// Deliveries are signed with the old and the new secret for 24 hours (configurable), then with the new one.
+// Deliveries are signed with the old and the new secret for 24 hours (configurable), then with the new one. While five secrets sign, the answer is 409 `TOO_MANY_SECRETS`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
