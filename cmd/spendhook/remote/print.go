@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -98,7 +101,8 @@ func indented(text []byte) []byte {
 	return b.Bytes()
 }
 
-// printYAML prints JSON as YAML, with the fields in the same order.
+// printYAML prints JSON as YAML that readers of YAML 1.1 and 1.2 read alike, with the fields in the same
+// order.
 func printYAML(out io.Writer, text []byte) error {
 	var whole yaml.Node
 	if err := yaml.Unmarshal(text, &whole); err != nil {
@@ -113,12 +117,42 @@ func printYAML(out io.Writer, text []byte) error {
 	return e.Close()
 }
 
+// plain changes the style of JSON to that of YAML. It quotes strings which YAML 1.1 could read as
+// something else: no is false, 12:30:45 is a number.
 func plain(n *yaml.Node) {
-	n.Style = 0
+	quoted := n.Style&yaml.DoubleQuotedStyle != 0
+	switch n.Style = 0; {
+	case quoted && (!plainText.MatchString(n.Value) || slices.Contains(wordsOfYAML, strings.ToLower(n.Value))):
+		n.Style = yaml.DoubleQuotedStyle
+	case n.Kind == yaml.ScalarNode && !quoted:
+		n.Value = exponentOfYAML(n.Value)
+	}
 	for _, child := range n.Content {
 		plain(child)
 	}
 }
+
+// exponentOfYAML adds what YAML 1.1 needs to read a number with an exponent as a number: the point and
+// the sign.
+func exponentOfYAML(number string) string {
+	mantissa, exponent, found := strings.Cut(strings.ToLower(number), "e")
+	if _, err := strconv.Atoi(exponent); !found || err != nil {
+		return number
+	}
+	if !strings.Contains(mantissa, ".") {
+		mantissa += ".0"
+	}
+	if exponent[0] != '-' && exponent[0] != '+' {
+		exponent = "+" + exponent
+	}
+	return mantissa + "e" + exponent
+}
+
+var (
+	// plainText matches strings that are no number, time or syntax in any version of YAML.
+	plainText   = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_./ -]*[A-Za-z0-9])?$`)
+	wordsOfYAML = []string{"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
+)
 
 // node is a JSON value of an answer.
 type node struct{ json.RawMessage }
