@@ -206,15 +206,29 @@ func (p *Payloads) cloudEvent() cloudEvent {
 	e := p.event
 	out := cloudEvent{
 		SpecVersion: "1.0", ID: e.ID, Source: p.publicURL + "/companies/" + e.CompanyUUID.String(), Type: e.Type, Subject: e.CompanyUUID.String(), Time: utc(e.Timestamp),
-		ErrorCode: attribute(e.ErrorCode), ErrorMessage: attribute(e.ErrorMessage), DataContentType: jsonType, Data: e.Metadata,
-	}
-	if len(out.Data) == 0 {
-		out.Data = jsontext.Value("{}")
+		ErrorCode: attribute(e.ErrorCode), ErrorMessage: attribute(e.ErrorMessage), DataContentType: jsonType, Data: p.cloudEventData(),
 	}
 	if e.Sequence > 0 {
 		out.Sequence = fmt.Sprintf("%019d", e.Sequence) // sorts as text like the numbers
 	}
 	return out
+}
+
+// cloudEventData returns the metadata, with the texts of an error as they are, unless the metadata have
+// fields of these names.
+func (p *Payloads) cloudEventData() jsontext.Value {
+	e := p.event
+	fields := map[string]jsontext.Value{}
+	if len(e.Metadata) > 0 && json.Unmarshal(e.Metadata, &fields) != nil {
+		return e.Metadata // the event cannot be accepted so
+	}
+	for name, text := range map[string]string{"errorCode": e.ErrorCode, "errorMessage": e.ErrorMessage} {
+		if _, taken := fields[name]; text != "" && !taken {
+			fields[name], _ = json.Marshal(text)
+		}
+	}
+	data, _ := json.Marshal(fields, json.Deterministic(true)) // the parts are valid
+	return data
 }
 
 // attribute replaces the control characters, which an attribute cannot have (CloudEvents 1.0.2, "Type

@@ -1,8 +1,11 @@
 package requests
 
 import (
+	"errors"
+	"reflect"
 	"testing"
 
+	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 
 	"spendhook/events"
@@ -24,4 +27,37 @@ func TestCloudEventAttributes(t *testing.T) {
 	if first.ErrorCode != "A B" || first.ErrorMessage != "line one line two  ä" {
 		t.Errorf("attributes %q and %q", first.ErrorCode, first.ErrorMessage)
 	}
+	if want := `{"errorCode":"A\tB","errorMessage":"line one\nline two\u007f\u0085ä"}`; !sameJSON(t, first.Data, want) {
+		t.Errorf("data %s, want %s", first.Data, want)
+	}
+}
+
+// The data are the metadata, byte for byte, also beside the texts of an error.
+func TestCloudEventData(t *testing.T) {
+	t.Parallel()
+	for metadata, want := range map[string]string{
+		"":                               `{"errorMessage":"lost"}`,
+		`{"a":1.50,"z":[{"y":1,"x":2}]}`: `{"a":1.50,"errorMessage":"lost","z":[{"y":1,"x":2}]}`,
+		`{"errorMessage":7}`:             `{"errorMessage":7}`,
+	} {
+		e := events.Stored{Event: events.Event{Metadata: []byte(metadata), ErrorMessage: "lost"}}
+		if got := (&Payloads{event: &e}).cloudEventData(); string(got) != want {
+			t.Errorf("%s: %s, want %s", metadata, got, want)
+		}
+		if e.ErrorMessage = ""; metadata != "" {
+			want = metadata
+			if got := (&Payloads{event: &e}).cloudEventData(); string(got) != want {
+				t.Errorf("without an error: %s, want %s", got, want)
+			}
+		}
+	}
+}
+
+func sameJSON(t *testing.T, got []byte, want string) bool {
+	t.Helper()
+	var a, b any
+	if err := errors.Join(json.Unmarshal(got, &a), json.Unmarshal([]byte(want), &b)); err != nil {
+		t.Fatal(err)
+	}
+	return reflect.DeepEqual(a, b)
 }
