@@ -269,7 +269,9 @@ func TestAuditPagesAndFilters(t *testing.T) {
 		for _, e := range page.Content {
 			ids = append(ids, e.Target.Ids...)
 		}
-		path, _, _ = strings.Cut(strings.TrimPrefix(a.Header().Get("Link"), "<"), ">")
+		if path = ""; page.NextCursor != "" {
+			path = "/api/v1/audit?size=3&cursor=" + page.NextCursor
+		}
 	}
 	if strings.Join(ids, "") != "gfedcba" {
 		t.Errorf("%v", ids)
@@ -351,7 +353,7 @@ func TestAFailedExportIsCutOff(t *testing.T) {
 	h := setupOn(t, client)
 	h.many(1200)
 	client.AddHook(faults{func(cmd redis.Cmder) error {
-		if cmd.Name() != "zrange" {
+		if cmd.Name() != "zrange" || cmd.Args()[1] != "sh:{audit}:log" {
 			return nil
 		}
 		if reads++; reads > 2 { // the first two are for the first part

@@ -174,6 +174,10 @@ var cardTests = suite{
 		if got := h.call("GET", cardsPath+"?page=9&size=2&status=ACTIVE", "").Header().Get("Link"); got != `</api/v3/cards?page=0&size=2&status=ACTIVE>; rel="first", </api/v3/cards?page=1&size=2&status=ACTIVE>; rel="prev", </api/v3/cards?page=1&size=2&status=ACTIVE>; rel="last"` {
 			h.t.Errorf("behind the end: %s", got)
 		}
+		long := "&username=" + strings.Repeat("%F0%9F%98%80", 255) // 3 KB
+		if got := h.call("GET", cardsPath+"?page=1&size=1"+long, "").Header().Values("Link"); len(got) > 0 {
+			h.t.Errorf("a header of three long links: %.100s", got)
+		}
 	},
 	"4.1 query userUuid, username and userErpId": func(h *spendHarness) {
 		anns, ivos := h.card(``), uuid.New()

@@ -116,11 +116,9 @@ func TestListEvents(t *testing.T) {
 		for _, e := range page.Content {
 			seen = append(seen, e.ID)
 		}
-		link := a.Header().Get("Link")
-		if (link == "") != (page.NextCursor == "") {
-			t.Fatalf("Link %q with cursor %q", link, page.NextCursor)
+		if target = ""; page.NextCursor != "" {
+			target = "/api/v1/events?size=3&event=PAYMENT_PAID&cursor=" + page.NextCursor
 		}
-		target = strings.TrimPrefix(strings.TrimSuffix(link, `>; rel="next"`), "<")
 	}
 	slices.Sort(seen)
 	if !slices.Equal(seen, ids) {

@@ -44,13 +44,7 @@ type cursorPage[T any] struct {
 
 // byCursor answers one page of a list that continues at next.
 func byCursor[I, T any](q *request, size int, items []I, next string, show func(I) T) reply {
-	rep := listed(cursorPage[T]{convertAll(items, show), next, next != "" && len(items) < size}, size, len(items))
-	if next == "" {
-		return rep
-	}
-	query := q.sent.URL.Query()
-	query.Set("cursor", next)
-	return rep.with("Link", link(q.sent.URL, query, "next"))
+	return listed(cursorPage[T]{convertAll(items, show), next, next != "" && len(items) < size}, size, len(items))
 }
 
 // numberedPage is one page of a list whose pages are numbered.
@@ -65,7 +59,7 @@ type numberedPage[T any] struct {
 // byNumber answers one page of a list of total items.
 func byNumber[I, T any](q *request, page storage.Page, items []I, total int64, show func(I) T) reply {
 	content := numberedPage[T]{convertAll(items, show), page.Number, page.Size, total, pages(total, page)}
-	return paged(listed(content, page.Size, len(items)), q, &page, total)
+	return counted(listed(content, page.Size, len(items)), total)
 }
 
 // inArray is byNumber for a list that is a bare array.
@@ -158,11 +152,37 @@ func pages(total int64, p storage.Page) int64 {
 	return (total + size - 1) / size
 }
 
+// counted adds X-Total-Count.
+func counted(rep reply, total int64) reply {
+	return rep.with("X-Total-Count", strconv.FormatInt(total, 10))
+}
+
 // paged adds X-Total-Count, and the RFC 8288 links to other pages after those that the answer has.
 // A nil page means the whole list.
 func paged(rep reply, q *request, page *storage.Page, total int64) reply {
 	links := append(slices.Clone(q.w.Header()["Link"]), pageLinks(q.sent.URL, page, total)...)
-	return rep.with("X-Total-Count", strconv.FormatInt(total, 10)).with("Link", strings.Join(links, ", "))
+	rep = counted(rep, total)
+	if all := joined(links); all != "" {
+		rep = rep.with("Link", all)
+	}
+	return rep
+}
+
+// maxLinks bounds the header of the links in bytes: many clients read no line of more than 8 KB.
+const maxLinks = 8000
+
+// joined is the header of the links. When that is too long, it is the header of the next one, or "" if that
+// is too long, too.
+func joined(links []string) string {
+	if all := strings.Join(links, ", "); len(all) <= maxLinks {
+		return all
+	}
+	for _, l := range links {
+		if strings.HasSuffix(l, `; rel="next"`) && len(l) <= maxLinks {
+			return l
+		}
+	}
+	return ""
 }
 
 func pageLinks(at *url.URL, page *storage.Page, total int64) []string {

@@ -50,7 +50,7 @@ const deprecatedPath = "/api/v1/locations"
 func deprecate(w http.ResponseWriter, r *http.Request) {
 	path := strings.Replace(r.URL.Path, "/api/v1/", "/api/v2/", 1)
 	w.Header().Set("Deprecation", locationsDeprecated)
-	w.Header().Set("Link", link(&url.URL{Path: path}, r.URL.Query(), "successor-version"))
+	w.Header().Set("Link", link(&url.URL{Path: path}, nil, "successor-version"))
 }
 
 // GetLocationV1 is GET /api/v1/locations/{uuid}.

@@ -1514,7 +1514,7 @@ type FilterVerdict struct {
 	Matches bool `json:"matches"`
 }
 
-// Format The body of deliveries: `standard` (the default) is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with its own token; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed in the same way.
+// Format The body of deliveries: `standard` (the default) is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with its own token; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata, and the texts of an error, as `data`. All are signed in the same way.
 type Format string
 
 // Health defines model for Health.
@@ -1969,7 +1969,7 @@ type Subscriber struct {
 	// Filter Absent without one.
 	Filter *string `json:"filter,omitempty"`
 
-	// Format The body of deliveries: `standard` (the default) is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with its own token; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed in the same way.
+	// Format The body of deliveries: `standard` (the default) is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with its own token; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata, and the texts of an error, as `data`. All are signed in the same way.
 	Format Format `json:"format"`
 
 	// Headers The names of the headers that deliveries carry, each with `***` for its value. Absent without any.
@@ -2072,7 +2072,7 @@ type SubscriberUpdate struct {
 	// Example: event == "PAYMENT_PAID" && decimal(metadata.amount) >= decimal("100")
 	Filter *string `json:"filter,omitempty"`
 
-	// Format The body of deliveries: `standard` (the default) is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with its own token; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed in the same way.
+	// Format The body of deliveries: `standard` (the default) is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with its own token; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata, and the texts of an error, as `data`. All are signed in the same way.
 	Format *Format `json:"format,omitempty"`
 
 	// Headers Changes the given headers: a value sets a header, null removes it (RFC 7396); the others stay. If `callbackUrl` changes to another scheme, host or port, every header must be given again, so that no value is sent to another receiver by mistake.
@@ -2102,7 +2102,7 @@ type SubscriberWithSecret struct {
 	// Filter Absent without one.
 	Filter *string `json:"filter,omitempty"`
 
-	// Format The body of deliveries: `standard` (the default) is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with its own token; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed in the same way.
+	// Format The body of deliveries: `standard` (the default) is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with its own token; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata, and the texts of an error, as `data`. All are signed in the same way.
 	Format Format `json:"format"`
 
 	// Headers The names of the headers that deliveries carry, each with `***` for its value. Absent without any.
