@@ -113,7 +113,7 @@ func (s *server) ListAudit(ctx context.Context, q *request, p gen.ListAuditParam
 		return reply{}, err
 	}
 	if !export {
-		return byCursor(q, f.Size, page.Items, page.Next, same[audit.Entry]), nil
+		return byCursor(f.Size, page.Items, page.Next, same[audit.Entry]), nil
 	}
 	all := inParts(s, q, page.Items, same[audit.Entry], func(ctx context.Context) (more []audit.Entry, err error) {
 		if f.Cursor = page.Next; f.Cursor == "" {

@@ -105,7 +105,7 @@ func (q *request) asker(ctx context.Context) session.Asker {
 func (s *server) ListConsoleSessions(ctx context.Context, q *request, p gen.ListConsoleSessionsParams) (reply, error) {
 	f := session.Filter{Company: q.companies, Cursor: textOf(p.Cursor), Size: or(p.Size, defaultSize), Asker: q.ownSessions(ctx)}
 	page, err := s.opts.Sessions.List(ctx, f)
-	return byCursor(q, f.Size, page.Items, page.Next, shownConsoleSession), err
+	return byCursor(f.Size, page.Items, page.Next, shownConsoleSession), err
 }
 
 // ownSessions restricts a caller to the sessions of its own links. It returns nil for a caller that

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/delivery/store"
+	"spendhook/subscribers"
 )
 
 // ListDeliveries is GET /api/v1/deliveries.
@@ -24,7 +26,7 @@ func (s *server) ListDeliveries(ctx context.Context, q *request, p gen.ListDeliv
 		return reply{}, err
 	}
 	page, err := s.opts.Dispatcher.Deliveries.List(ctx, f)
-	return byCursor(q, f.Size, page.Items, page.Next, shownDelivery), err
+	return byCursor(f.Size, page.Items, page.Next, shownDelivery), err
 }
 
 // checkDeliveries checks a filter of the deliveries of a company, except its lists. Nil means all
@@ -50,7 +52,14 @@ func valuesOf[T, G ~string](given *[]G) []T {
 // GetDelivery is GET /api/v1/deliveries/{id}.
 func (s *server) GetDelivery(ctx context.Context, q *request, id gen.DeliveryPath) (reply, error) {
 	d, err := s.opts.Dispatcher.Deliveries.Delivery(ctx, q.company, id)
-	return ok(shownDetail(d)), err
+	if err != nil {
+		return reply{}, err
+	}
+	sub, err := s.opts.Registry.Find(ctx, d.Company, d.Subscriber)
+	if err != nil && !errors.Is(err, subscribers.ErrNotFound) {
+		return reply{}, err
+	}
+	return ok(shownDetail(d, sub)), nil
 }
 
 // RetryDelivery is POST /api/v1/deliveries/{id}/retry.
@@ -77,13 +86,23 @@ type deliveryDetail struct {
 	Attempts []gen.Attempt `json:"attempts"`
 }
 
-func shownDetail(d delivery.Delivery) deliveryDetail {
-	return deliveryDetail{shownDelivery(d), convertAll(d.Attempts, func(a attempt.Attempt) gen.Attempt { return shownAttempt(d.ID, a) })}
+func shownDetail(d delivery.Delivery, sub *subscribers.Subscriber) deliveryDetail {
+	return deliveryDetail{shownDelivery(d), convertAll(d.Attempts, func(a attempt.Attempt) gen.Attempt { return shownAttempt(d.ID, a, sub) })}
 }
 
-func shownAttempt(eventID string, a attempt.Attempt) gen.Attempt {
+// shownAttempt is the published form of an attempt. sub is nil when it was deleted.
+func shownAttempt(eventID string, a attempt.Attempt, sub *subscribers.Subscriber) gen.Attempt {
 	startedAt := time.UnixMilli(a.StartedAt).UTC()
+	version, reached := a.Destination()
+	var url, address string
+	if sub != nil {
+		url = sub.URLAt(version)
+	}
+	if reached.IsValid() {
+		address = reached.String()
+	}
 	return gen.Attempt{
+		URL: url, URLVersion: version, Address: address,
 		Number: a.Number, StartedAt: startedAt, DurationMs: a.DurationMs, Error: gen.ErrorClass(a.Error),
 		ResponseBody: strings.ToValidUTF8(string(a.ResponseBody), "\uFFFD"), RequestHeaders: a.Headers(eventID), Timing: shownTiming(a),
 		TraceID: a.TraceID(), StatusCode: optional(a.StatusCode),

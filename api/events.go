@@ -223,7 +223,7 @@ func (s *server) ListEvents(ctx context.Context, q *request, p gen.ListEventsPar
 	if err != nil {
 		return reply{}, err
 	}
-	rep := byCursor(q, list.filter.Size, content, page.Next, same[gen.Event])
+	rep := byCursor(list.filter.Size, content, page.Next, same[gen.Event])
 	rep.bytes = 0
 	for _, e := range content {
 		rep.bytes += int64(len(e.Metadata) + len(e.ErrorMessage) + eventRest)

@@ -88,7 +88,7 @@ func (s *server) ListJobs(ctx context.Context, q *request, p gen.ListJobsParams)
 		Cursor: textOf(p.Cursor), Size: or(p.Size, defaultSize),
 	}
 	page, err := s.opts.Dispatcher.Redelivery.Jobs(ctx, f)
-	return byCursor(q, f.Size, page.Items, page.Next, shownJob), err
+	return byCursor(f.Size, page.Items, page.Next, shownJob), err
 }
 
 // GetJob is GET /api/v1/jobs/{jobUuid}.

@@ -43,7 +43,7 @@ type cursorPage[T any] struct {
 }
 
 // byCursor answers one page of a list that continues at next.
-func byCursor[I, T any](q *request, size int, items []I, next string, show func(I) T) reply {
+func byCursor[I, T any](size int, items []I, next string, show func(I) T) reply {
 	return listed(cursorPage[T]{convertAll(items, show), next, next != "" && len(items) < size}, size, len(items))
 }
 
@@ -57,7 +57,7 @@ type numberedPage[T any] struct {
 }
 
 // byNumber answers one page of a list of total items.
-func byNumber[I, T any](q *request, page storage.Page, items []I, total int64, show func(I) T) reply {
+func byNumber[I, T any](page storage.Page, items []I, total int64, show func(I) T) reply {
 	content := numberedPage[T]{convertAll(items, show), page.Number, page.Size, total, pages(total, page)}
 	return counted(listed(content, page.Size, len(items)), total)
 }

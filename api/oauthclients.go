@@ -15,7 +15,7 @@ import (
 func (s *server) ListClients(ctx context.Context, q *request, p gen.ListClientsParams) (reply, error) {
 	size := or(p.Size, defaultSize)
 	list, next, err := s.opts.Clients.List(ctx, textOf(p.Cursor), size)
-	return byCursor(q, size, list, next, shownClient), err
+	return byCursor(size, list, next, shownClient), err
 }
 
 // GetClient is GET /api/v1/oauth-clients/{clientId}.

@@ -11,7 +11,7 @@ import (
 func (s *server) ListQuarantine(ctx context.Context, q *request, p gen.ListQuarantineParams) (reply, error) {
 	f := quarantine.Filter{Company: q.companies, Size: or(p.Size, defaultSize), Cursor: textOf(p.Cursor)}
 	page, err := s.opts.Dispatcher.Quarantine.List(ctx, f)
-	return byCursor(q, f.Size, page.Items, page.Next, shownQuarantined), err
+	return byCursor(f.Size, page.Items, page.Next, shownQuarantined), err
 }
 
 // RetryQuarantined is POST /api/v1/quarantine/{id}/retry.

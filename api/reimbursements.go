@@ -23,7 +23,7 @@ func (s *server) ListReimbursements(ctx context.Context, q *request, p gen.ListR
 		Statuses: valuesOf[string](p.Statuses), RequesterName: textOf(p.RequesterName),
 	}
 	list, total, err := s.opts.Reimbursements.List(ctx, f)
-	return byNumber(q, f.Page, list, total, s.shownReimbursement), err
+	return byNumber(f.Page, list, total, s.shownReimbursement), err
 }
 
 func days(start, end *string) reimbursements.DateRange {

@@ -19,12 +19,13 @@ import (
 
 // TestSubscriber is POST /api/v1/subscribers/{uuid}/test.
 func (s *server) TestSubscriber(ctx context.Context, q *request, id gen.SubscriberPath, _ gen.CompanyScope) (reply, error) {
-	if _, err := s.opts.Subscribers.Get(ctx, q.company, id); err != nil {
+	sub, err := s.opts.Subscribers.Get(ctx, q.company, id)
+	if err != nil {
 		return reply{}, err
 	}
 	result, err := s.opts.Inspector.Test(ctx, q.company, id)
 	return ok(gen.TestResult{
-		EventID: result.EventID, Delivered: result.Delivered, Attempt: shownAttempt(result.EventID, result.Attempt),
+		EventID: result.EventID, Delivered: result.Delivered, Attempt: shownAttempt(result.EventID, result.Attempt, &sub),
 	}), err
 }
 

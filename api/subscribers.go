@@ -30,7 +30,7 @@ func (s *server) ListSubscribers(ctx context.Context, q *request, p gen.ListSubs
 		return reply{}, err
 	}
 	content, err := s.withHealth(ctx, items)
-	return byNumber(q, page, content, int64(total), same[gen.Subscriber]), err
+	return byNumber(page, content, int64(total), same[gen.Subscriber]), err
 }
 
 // CreateSubscriber is POST /api/v1/subscribers. The body has the fields of an update. Package

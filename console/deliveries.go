@@ -170,7 +170,7 @@ func (s *server) showDelivery(ctx context.Context, v *visit, company uuid.UUID, 
 		return err
 	}
 	for _, a := range slices.Backward(found.Attempts) {
-		page.Attempts = append(page.Attempts, newAttemptRow(found.ID, a))
+		page.Attempts = append(page.Attempts, newAttemptRow(found.ID, a, rows[0].Subscriber))
 	}
 	v.show("delivery", "Delivery of "+found.EventType, &page) // its methods need an address
 	return nil

@@ -6,12 +6,15 @@ import (
 	"time"
 
 	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/subscribers"
 )
 
 // attemptRow is an attempt with its headers, its waiting times and its parts.
 type attemptRow struct {
 	attempt.Attempt
 
+	URL     string // without its query; "" when it is not known any more
+	Address string // "" when none was reached
 	Headers []header
 	Waits   []wait
 	Parts   []part
@@ -44,8 +47,16 @@ var waitNames = map[string]string{
 	"paused": "the end of a pause", "breaker": "the circuit breaker", "schedule": "the retry schedule",
 }
 
-func newAttemptRow(eventID string, a attempt.Attempt) attemptRow {
+// newAttemptRow shows an attempt. sub is nil when it was deleted.
+func newAttemptRow(eventID string, a attempt.Attempt, sub *subscribers.Subscriber) attemptRow {
 	row, headers := attemptRow{Attempt: a}, a.Headers(eventID)
+	version, address := a.Destination()
+	if sub != nil {
+		row.URL = sub.URLAt(version)
+	}
+	if address.IsValid() {
+		row.Address = address.String()
+	}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		row.Headers = append(row.Headers, header{name, headers[name]})
 	}

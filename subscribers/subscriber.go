@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -62,7 +63,9 @@ type Subscriber struct {
 	UUID           uuid.UUID         `json:"-"`
 	CompanyUUID    uuid.UUID         `json:"-"`
 	Name           string            `json:"name"`
-	CallbackURL    string            `json:"callbackUrl"` // normalised by callback.Policy.Normalize, unique in the company
+	CallbackURL    string            `json:"callbackUrl"`          // normalised by callback.Policy.Normalize, unique in the company
+	URLVersion     int               `json:"urlVersion,omitzero"`  // how often CallbackURL was changed
+	FormerURLs     []string          `json:"formerUrls,omitempty"` // the last ones, newest first, without their queries
 	Events         []string          `json:"events"`
 	Enabled        bool              `json:"enabled"`
 	DisabledReason string            `json:"disabledReason,omitzero"`
@@ -238,6 +241,10 @@ func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Tim
 		callback.KeepAtOrigin(problems, sub.Headers, in.Headers, sub.CallbackURL, *in.CallbackURL)
 	}
 	set(&sub.Name, in.Name)
+	if in.CallbackURL != nil && sub.CallbackURL != "" && *in.CallbackURL != sub.CallbackURL {
+		former := slices.Insert(sub.FormerURLs, 0, withoutQuery(sub.CallbackURL))
+		sub.URLVersion, sub.FormerURLs = sub.URLVersion+1, former[:min(len(former), maxFormerURLs)]
+	}
 	set(&sub.CallbackURL, in.CallbackURL)
 	set(&sub.Events, in.Events)
 	if len(in.Headers) > 0 {
@@ -260,6 +267,26 @@ func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Tim
 	default:
 		sub.disable(ReasonManual, now)
 	}
+}
+
+// maxFormerURLs bounds the former URLs that a subscriber keeps.
+const maxFormerURLs = 10
+
+// withoutQuery returns the URL without its query, which may have a secret.
+func withoutQuery(url string) string {
+	before, _, _ := strings.Cut(url, "?")
+	return before
+}
+
+// URLAt returns the callback URL of a version without its query; "" when it is not kept any more.
+func (s *Subscriber) URLAt(version int) string {
+	switch i := s.URLVersion - version - 1; {
+	case i == -1:
+		return withoutQuery(s.CallbackURL)
+	case i >= 0 && i < len(s.FormerURLs):
+		return s.FormerURLs[i]
+	}
+	return ""
 }
 
 func set[T any](field, value *T) {

@@ -825,7 +825,9 @@ type Attachment struct {
 
 // Attempt defines model for Attempt.
 type Attempt struct {
-	DurationMs int64 `json:"durationMs"`
+	// Address The IP address that was reached. Absent if there was none, or an egress proxy made the connection.
+	Address    string `json:"address,omitempty"`
+	DurationMs int64  `json:"durationMs"`
 
 	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
 	// 4xx but 410 and 429. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
@@ -849,6 +851,12 @@ type Attempt struct {
 
 	// TraceID The trace of the attempt, as in its `traceparent`. Absent if the event was emitted without a trace, or in a trace that is not recorded.
 	TraceID string `json:"traceId,omitempty"`
+
+	// URL The callback URL that the request was for, without its query. Absent if the subscriber was deleted, or has had ten other URLs since.
+	URL string `json:"url,omitempty"`
+
+	// URLVersion How often the callback URL had been changed: attempts with the same number were for the same URL.
+	URLVersion int `json:"urlVersion"`
 }
 
 // AttemptTiming The waits before the attempt, and the duration of its parts. A part that was not needed, such as the handshake on a reused connection, has 0.

@@ -83,7 +83,7 @@ func (t *Target) Port() string {
 // Request returns the request of one attempt. A sequence of 0 is not sent.
 func (t *Target) Request(id string, sequence int64, p Payload) webhook.Request {
 	return webhook.Request{
-		URL: t.URL, EventID: id, Sequence: sequence, Body: p.Body, ContentType: p.ContentType, Signer: t.signer, Headers: t.headers,
+		URL: t.URL, URLVersion: t.Subscriber.URLVersion, EventID: id, Sequence: sequence, Body: p.Body, ContentType: p.ContentType, Signer: t.signer, Headers: t.headers,
 		Company: t.Subscriber.CompanyUUID, Certificate: t.Subscriber.Certificate, Locked: t.Locked,
 	}
 }

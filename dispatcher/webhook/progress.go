@@ -2,7 +2,9 @@ package webhook
 
 import (
 	"context"
+	"net"
 	"net/http/httptrace"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +25,7 @@ type progress struct {
 	stopped                             bool
 	resolving, connecting, began, first time.Time
 	resolved, connected, handshake      time.Duration
+	reached                             netip.Addr // of the receiver or proxy
 }
 
 type progressKey struct{}
@@ -39,6 +42,9 @@ func (p *progress) follow(ctx context.Context) context.Context {
 			p.noConnectionNeeded()
 			p.note(func(now time.Time) {
 				p.began, p.first = now, time.Time{}
+				if tcp, ok := info.Conn.RemoteAddr().(*net.TCPAddr); ok {
+					p.reached = tcp.AddrPort().Addr().Unmap().WithZone("")
+				}
 				if info.Reused { // the attempt does not use the connection that it began to dial
 					p.resolved, p.connected, p.handshake = 0, 0, 0
 				}

@@ -44,6 +44,7 @@ type SenderOptions struct {
 // Request is one attempt to be made. The Sender does not change or keep it.
 type Request struct {
 	URL         *url.URL // parsed once per subscriber, never modified
+	URLVersion  int      // for the log of attempts
 	EventID     string
 	Sequence    int64  // the event's number in its company; 0: none
 	Body        []byte // these bytes are signed and sent
@@ -112,7 +113,7 @@ func (s *Sender) Close() { s.transport.CloseIdleConnections() }
 // request is not sent.
 func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 	started := s.now()
-	res := attempt.Result{StartedAt: started}
+	res := attempt.Result{StartedAt: started, URLVersion: r.URLVersion}
 	if r.Locked != nil {
 		res.Class, res.Err = attempt.ClassLocked, r.Locked
 		return res
@@ -133,7 +134,10 @@ func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 	} else {
 		s.readAnswer(resp, r.Headers, &res)
 	}
-	res.Duration, res.Timing = s.now().Sub(started), p.stop()
+	res.Duration = s.now().Sub(started)
+	if res.Timing = p.stop(); s.transport.dialer.Proxy == nil {
+		res.Address = p.reached
+	}
 	return res
 }
 

@@ -209,8 +209,8 @@ func (r *Registry) keep(company uuid.UUID, s *snapshot) {
 // Memory of a copy besides its texts, in bytes.
 const (
 	copyBytes        = 280 // the copy of a company itself
-	subscriberBytes  = 440
-	eventBytes       = 16
+	subscriberBytes  = 480
+	textBytes        = 16 // an event type or a former URL
 	secretBytes      = 64
 	certificateBytes = 4 << 10 // a parsed certificate and its key
 	filterBytes      = 64      // a compiled filter, for each of its characters
@@ -228,8 +228,8 @@ func sizeOf(all []*subscribers.Subscriber) int64 {
 			}
 		}
 		n += subscriberBytes + len(s.Name) + len(s.CallbackURL) + filterBytes*len(s.Filter)
-		for _, e := range s.Events {
-			n += eventBytes + len(e)
+		for _, text := range slices.Concat(s.Events, s.FormerURLs) {
+			n += textBytes + len(text)
 		}
 		for _, k := range s.Secrets {
 			n += secretBytes + len(k.Key)

@@ -3,6 +3,9 @@
 package attempt
 
 import (
+	"encoding/binary"
+	"math"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -27,6 +30,7 @@ type Attempt struct {
 	Waited       Waited `json:"w,omitempty"`
 	Timing       Timing `json:"p,omitzero"`
 	Trace        string `json:"x,omitempty"` // the traceparent of the request; empty: none
+	To           []byte `json:"u,omitempty"` // packTo(version of the URL, reached address)
 
 	Unknown jsontext.Value `json:",embed"` // what a newer release wrote
 }
@@ -36,6 +40,7 @@ func New(number int, res Result) Attempt {
 	a := Attempt{
 		Number: number, StartedAt: res.StartedAt.UnixMilli(), DurationMs: res.Duration.Milliseconds(),
 		StatusCode: res.StatusCode, Error: string(res.Class), Sent: sentOf(res.Sent), Waited: res.Waited, Timing: res.Timing,
+		To: packTo(res.URLVersion, res.Address),
 	}
 	if trace := res.Sent[headerTrace]; len(trace) == 1 { //nolint:staticcheck // it is sent in lower case
 		a.Trace = trace[0]
@@ -55,6 +60,24 @@ func Append(log []Attempt, number int, res Result) []Attempt {
 	}
 	log = append(log, New(number, res))
 	return log[max(0, len(log)-maxLog):]
+}
+
+// packTo packs the version of a URL and the address that was reached into at most 20 bytes; nil for version
+// 0 without an address.
+func packTo(version int, address netip.Addr) []byte {
+	if version == 0 && !address.IsValid() {
+		return nil
+	}
+	packed := binary.AppendUvarint(nil, uint64(min(version, math.MaxUint16))) //nolint:gosec // not negative
+	return append(packed, address.Unmap().AsSlice()...)
+}
+
+// Destination returns the version of the subscriber's URL and the address that was reached; the zero
+// address when there was none, or a proxy made the connection.
+func (a *Attempt) Destination() (urlVersion int, address netip.Addr) {
+	version, n := binary.Uvarint(a.To)
+	address, _ = netip.AddrFromSlice(a.To[max(n, 0):])
+	return int(version), address //nolint:gosec // see packTo
 }
 
 // TraceID is the id of the attempt's trace; "" without a trace.

@@ -3,6 +3,7 @@ package attempt
 import (
 	"maps"
 	"net/http"
+	"net/netip"
 	"testing"
 	"time"
 )
@@ -29,6 +30,26 @@ func TestTheLogKeepsHeaders(t *testing.T) {
 		}
 		if shown["X-Key"] != "" && shown["X-Key"] != "[redacted]" {
 			t.Errorf("attempt %d shows a secret", i)
+		}
+	}
+}
+
+// The log keeps the version of the URL and the reached address in at most 20 bytes.
+func TestTheLogKeepsTheDestination(t *testing.T) {
+	t.Parallel()
+	for _, want := range []Result{
+		{}, {URLVersion: 7}, {Address: netip.MustParseAddr("192.0.2.1")}, {URLVersion: 300, Address: netip.MustParseAddr("2001:db8::1")},
+		{URLVersion: 65535, Address: netip.MustParseAddr("2001:db8::1")},
+	} {
+		a := New(1, want)
+		version, address := a.Destination()
+		if version != want.URLVersion || address != want.Address || len(a.To) > 20 {
+			t.Errorf("%d, %v in %d bytes, want %+v", version, address, len(a.To), want)
+		}
+	}
+	for _, damaged := range [][]byte{{0x80}, {1, 2, 3}} {
+		if _, address := (&Attempt{To: damaged}).Destination(); address.IsValid() {
+			t.Errorf("%v: %v", damaged, address)
 		}
 	}
 }

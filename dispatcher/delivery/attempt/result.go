@@ -2,6 +2,7 @@ package attempt
 
 import (
 	"net/http"
+	"net/netip"
 	"time"
 )
 
@@ -66,7 +67,9 @@ type Result struct {
 	StartedAt    time.Time
 	Duration     time.Duration // until the answer was read, or the failure
 	Timing       Timing
-	StatusCode   int // 0 when no answer came
+	URLVersion   int        // of the subscriber's URL
+	Address      netip.Addr // that was reached; zero: none, or by the egress proxy
+	StatusCode   int        // 0 when no answer came
 	Class        ErrorClass
 	RetryAfter   time.Duration // as asked by a 429 or 503, unclamped; 0: not asked
 	Sent         http.Header   // headers of the request, secrets included; nil when no request was sent
