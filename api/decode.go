@@ -53,7 +53,7 @@ func (s *server) receive(w http.ResponseWriter, r *http.Request, q *request) (er
 	if err != nil {
 		return newProblem("BODY_UNREADABLE", "The body could not be read.")
 	}
-	if len(raw) > 0 && (!isMedia(r.Header.Get("Content-Type"), media) || r.Header.Get("Content-Encoding") != "") {
+	if len(raw) > 0 && (!isMedia(r.Header.Get("Content-Type"), media) || !isPlain(r.Header)) {
 		return newProblem("UNSUPPORTED_MEDIA_TYPE", "The body must be %s in UTF-8, not compressed.", media)
 	}
 	if len(raw) == 0 && op.needsBody {
@@ -103,7 +103,13 @@ func isMedia(contentType, media string) bool {
 	}
 	kind, params, err := mime.ParseMediaType(contentType)
 	charset, given := params["charset"]
-	return err == nil && kind == media && (!given || strings.EqualFold(charset, "utf-8"))
+	return err == nil && kind == media && (!given || strings.EqualFold(charset, "utf-8") || strings.EqualFold(charset, "utf8"))
+}
+
+// isPlain reports whether the body is not compressed.
+func isPlain(h http.Header) bool {
+	coding := h.Get("Content-Encoding")
+	return coding == "" || strings.EqualFold(coding, "identity")
 }
 
 // decodeJSON reads text as one JSON value, strictly: no unknown or duplicate

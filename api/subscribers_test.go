@@ -339,6 +339,8 @@ func TestBadSubscriberBodies(t *testing.T) {
 	post(`{}`, header("Content-Encoding", "gzip")).want(http.StatusUnsupportedMediaType)
 	post(`{}`, header("Content-Type", "application/json; charset=latin1")).want(http.StatusUnsupportedMediaType)
 	post(`{}`, header("Content-Type", "application/json; charset=UTF-8")).want(http.StatusBadRequest, "VALIDATION_ERROR")
+	post(`{}`, header("Content-Type", "application/json; charset=utf8")).want(http.StatusBadRequest, "VALIDATION_ERROR")
+	post(`{}`, header("Content-Encoding", "Identity")).want(http.StatusBadRequest, "VALIDATION_ERROR")
 	post(`{}`, header("Accept", "text/html, application/json;q=0")).want(http.StatusNotAcceptable)
 	post(`{}`, header("Accept", "text/html, */*;q=0.1")).want(http.StatusBadRequest)
 	post(`"` + strings.Repeat("x", bodyLimit) + `"`).want(http.StatusRequestEntityTooLarge)

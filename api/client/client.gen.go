@@ -1292,15 +1292,19 @@ type EventExplanation struct {
 // EventInput defines model for EventInput.
 type EventInput struct {
 	// CompanyUUID Required if the token has no company.
-	CompanyUUID  *openapi_types.UUID `json:"companyUuid,omitempty"`
-	ErrorCode    *string             `json:"errorCode,omitempty"`
-	ErrorMessage *string             `json:"errorMessage,omitempty"`
+	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
+
+	// ErrorCode At most 128 bytes in UTF-8.
+	ErrorCode *string `json:"errorCode,omitempty"`
+
+	// ErrorMessage At most 4,096 bytes in UTF-8.
+	ErrorMessage *string `json:"errorMessage,omitempty"`
 
 	// Event Example: PAYMENT_PAID
 	Event EventName `json:"event"`
 	ID    string    `json:"id"`
 
-	// Metadata Any JSON object of at most 256 KiB and 63 levels of nesting; the default is empty.
+	// Metadata Any JSON object of at most 256 KiB and 63 levels of nesting; the default is empty. It is stored and delivered with its keys sorted by UTF-16 (RFC 8785, section 3.2.3) and without white space. Numbers stay as they are written.
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 
 	// Timestamp The time of the event at its source, RFC 3339 or epoch milliseconds. It must not change when the event is sent again.
