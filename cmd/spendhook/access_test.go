@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"spendhook/audit"
 )
 
 // adminTable lists the routes of the admin listener. They need no authentication: anyone who
@@ -19,7 +21,7 @@ var adminTable = []string{
 // adminOfAll returns an admin with all routes enabled.
 func adminOfAll() *admin {
 	a := newAdmin(nil, nil, newRegistry())
-	a.profiles, a.reload = true, func() (reloaded, error) { return reloaded{}, nil }
+	a.profiles, a.reload = true, func(audit.Actor, string) (reloaded, error) { return reloaded{}, nil }
 	return a
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"spendhook/audit"
 	"spendhook/internal/redisx"
 )
 
@@ -26,9 +28,9 @@ type admin struct {
 	check    func(context.Context) redisx.Status
 	warnings func() []string // problems that do not make the daemon unready
 	registry *prometheus.Registry
-	profiles bool                         // whether profiles are served
-	reload   func() (reloaded, error)     // nil: this listener has no reload
-	unready  atomic.Pointer[func() error] // returns why the daemon itself is not ready
+	profiles bool                                                   // whether profiles are served
+	reload   func(by audit.Actor, address string) (reloaded, error) // nil: this listener has no reload
+	unready  atomic.Pointer[func() error]                           // returns why the daemon itself is not ready
 }
 
 func newAdmin(check func(context.Context) redisx.Status, warnings func() []string, registry *prometheus.Registry) *admin {
@@ -72,24 +74,35 @@ func (a *admin) routes() map[string]http.Handler {
 		"GET /metrics": promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}),
 	}
 	if a.reload != nil {
-		routes["POST /-/reload"] = http.HandlerFunc(a.reloadSettings)
+		routes["POST /-/reload"] = sameSite(a.reloadSettings)
 	}
 	if a.profiles { // without cmdline, because a flag may contain the password of Redis
-		routes["GET /debug/pprof/"] = http.HandlerFunc(pprof.Index)
-		routes["GET /debug/pprof/profile"] = http.HandlerFunc(pprof.Profile)
-		routes["GET /debug/pprof/symbol"] = http.HandlerFunc(pprof.Symbol)
-		routes["GET /debug/pprof/trace"] = http.HandlerFunc(pprof.Trace)
+		routes["GET /debug/pprof/"] = sameSite(pprof.Index)
+		routes["GET /debug/pprof/profile"] = sameSite(pprof.Profile)
+		routes["GET /debug/pprof/symbol"] = sameSite(pprof.Symbol)
+		routes["GET /debug/pprof/trace"] = sameSite(pprof.Trace)
 	}
 	return routes
 }
 
+// sameSite refuses requests that a web page of another site makes in a browser, such as profiles, which
+// cost a core for as long as they say.
+func sameSite(next http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		site := r.Header.Get("Sec-Fetch-Site")
+		if r.Header.Get("Origin") != "" || site != "" && site != "none" && site != "same-origin" {
+			http.Error(w, "a web page may not do this", http.StatusForbidden)
+			return
+		}
+		next(w, r)
+	})
+}
+
 // reloadSettings handles POST /-/reload.
 func (a *admin) reloadSettings(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("Origin") != "" { // a browser adds this header to the requests of a page
-		http.Error(w, "a web page may not reload the settings", http.StatusForbidden)
-		return
-	}
-	done, err := a.reload()
+	user, _, _ := r.BasicAuth() // the listener has checked the password, if it needs one
+	address, _, _ := net.SplitHostPort(r.RemoteAddr)
+	done, err := a.reload(audit.Actor{Kind: audit.Admin, Subject: cmp.Or(user, "-")}, address)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
 		return

@@ -80,6 +80,17 @@ func TestAdminServesMetricsAndProfiles(t *testing.T) {
 			t.Errorf("%s: %d %.200s", path, code, body)
 		}
 	}
+	for header, value := range map[string]string{"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"} {
+		for _, path := range []string{"/debug/pprof/", "/debug/pprof/profile?seconds=300", "/debug/pprof/trace", "/debug/pprof/symbol"} {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
+			r.Header.Set(header, value)
+			rec := httptest.NewRecorder()
+			a.handler().ServeHTTP(rec, r)
+			if rec.Code != http.StatusForbidden {
+				t.Errorf("%s with %s: %d", path, header, rec.Code)
+			}
+		}
+	}
 	if code, _ := get(t, server.URL+"/debug/pprof/cmdline"); code != http.StatusNotFound {
 		t.Errorf("the command line, which may hold a password, is shown: %d", code)
 	}

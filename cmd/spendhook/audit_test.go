@@ -35,7 +35,10 @@ func TestAuditExport(t *testing.T) {
 		}
 		return list
 	}
-	eventually(t, patience, "the import's entry came from the data directory", func() bool { return len(export()) == 2 })
+	eventually(t, patience, "the entries of commands came from the data directory", func() bool { return len(export()) == 3 })
+	if minted := export("--action", "token"); len(minted) != 1 || minted[0].Target.Ids[0] != "cli" || *minted[0].Detail != "operator platform for 1h0m0s" {
+		t.Errorf("%+v", minted)
+	}
 	imported := export("--action", "spend")
 	if len(imported) != 1 || imported[0].Actor.Kind != gen.AuditActorKindCli || imported[0].Actor.Subject == "" ||
 		imported[0].Action != "spend.import" || imported[0].Target.Ids[0] != "-" || *imported[0].Detail != "imported 6, refused 0" {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"spendhook/audit"
 	"spendhook/auth"
 	"spendhook/auth/clients"
 	"spendhook/auth/keys"
@@ -123,6 +124,13 @@ func (c *tokenCmd) Run(ctx context.Context, term *stdio) error {
 	token, err := auth.Mint(signer, grant, time.Now())
 	if err != nil {
 		return usageError(err.Error())
+	}
+	err = c.record(ctx, term, audit.Entry{
+		Action: "token.create", Target: audit.Target{Kind: "token", IDs: []string{c.Subject}}, CompanyUUID: c.Company,
+		Detail: fmt.Sprintf("%s for %v", c.Scope, c.TTL),
+	})
+	if err != nil {
+		return err
 	}
 	_, err = fmt.Fprintln(term.Out, token)
 	return err

@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 
+	"spendhook/audit"
 	"spendhook/config"
 )
 
@@ -14,7 +15,7 @@ type reloaded struct {
 
 // reload reads the settings again and applies the changed ones that do not need a restart. Invalid
 // settings are an error and change nothing.
-func (d *daemon) reload() (reloaded, error) {
+func (d *daemon) reload(by audit.Actor, address string) (reloaded, error) {
 	running := d.running.Load()
 	if running == nil {
 		return reloaded{}, errStarting
@@ -39,6 +40,10 @@ func (d *daemon) reload() (reloaded, error) {
 	d.egress.Allow(next.Egress.AllowCIDRs)
 	d.limits.Change(rateLimits(next.Limits))
 	d.publisher.SetBacklog(next.Limits.CompanyBacklog)
+	d.audit.Record(audit.Entry{
+		Actor: by, Address: address, Action: "settings.reload", Target: audit.Target{Kind: "replica", IDs: []string{d.replica}},
+		Fields: done.Applied, Outcome: audit.Success,
+	})
 	d.log.Info("settings reloaded", "applied", done.Applied, "needs_restart", done.NeedsRestart)
 	return done, nil
 }

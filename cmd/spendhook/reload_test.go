@@ -65,6 +65,18 @@ func TestReload(t *testing.T) {
 	if code, body := d.reload(t); code != http.StatusOK || body != want {
 		t.Errorf("mended: %d %s", code, body)
 	}
+	token := command(t, "", "token", "--data-dir", h.dir, "--scope", "operator platform")
+	got := command(t, "", "audit", "export", "--url", d.api, "--token-file", secretFile(t, token.stdout), "--action", "settings")
+	who, _ := systemUser()
+	for _, want := range []string{
+		`"actor":{"kind":"cli","subject":"` + who.Subject + `"`, `"fields":["limits.company_burst","limits.company_rate"]`,
+		`"actor":{"kind":"admin","subject":"-"}`, `"fields":["egress.allow_cidrs","limits.company_burst","limits.company_rate"]`,
+	} {
+		got.want(t, exitOK, want, "")
+	}
+	if n := strings.Count(got.stdout, `"settings.reload"`); n != 3 { // refused settings change nothing
+		t.Errorf("%d entries: %s", n, got.stdout)
+	}
 	eventually(t, patience, "requests pass with the old rate again", func() bool {
 		code, _, _ := d.do(t, http.MethodGet, "/api/v1/event-types", "")
 		return code == http.StatusOK

@@ -79,7 +79,7 @@ func (c *serveCmd) Run(ctx context.Context, term *stdio) error {
 		for {
 			select {
 			case <-hangups:
-				_, _ = d.reload() // reload logs its error
+				_, _ = d.reload(systemUser()) // reload logs its error
 			case <-ctx.Done():
 				return
 			}
