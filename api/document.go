@@ -62,7 +62,7 @@ var timeouts = map[string]time.Duration{"testSubscriber": 20 * time.Second, read
 // findsCompany has the operations whose handlers find the company: items of the body may name it, or
 // the scopes of the token decide whether the request must name it.
 var findsCompany = map[string]bool{
-	ingestEvents: true, "createCards": true, "replayEvent": true, "createConsoleLink": true, "endConsoleSession": true,
+	ingestEvents: true, "createCards": true, "createConsoleLink": true, "endConsoleSession": true,
 }
 
 // routes are the operations by path template and method.

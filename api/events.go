@@ -2,7 +2,6 @@ package api
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +15,6 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
-	"spendhook/auth"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/inspect"
@@ -375,16 +373,8 @@ func shownExplanation(e inspect.Explanation) gen.SubscriberExplanation {
 // maxReplay is how many subscribers a replay may name.
 const maxReplay = 1000
 
-// ReplayEvent is POST /api/v1/events/{id}/replay. A caller with the scope operator may name any company.
+// ReplayEvent is POST /api/v1/events/{id}/replay.
 func (s *server) ReplayEvent(ctx context.Context, q *request, id gen.EventPath, in gen.ReplayRequest) (reply, error) {
-	token := q.Company
-	if q.May(auth.ScopeOperator) && cmp.Or(q.named, in.CompanyUUID) != nil {
-		token = nil
-	}
-	company, err := companyFor(token, q.named, in.CompanyUUID)
-	if err != nil {
-		return reply{}, err
-	}
 	only := or(in.SubscriberUuids, nil)
 	switch {
 	case in.SubscriberUuids != nil && len(only) == 0:
@@ -392,10 +382,9 @@ func (s *server) ReplayEvent(ctx context.Context, q *request, id gen.EventPath, 
 	case len(only) > maxReplay:
 		return reply{}, fieldProblem("subscriberUuids", "TOO_MANY", "must have at most %d subscribers", maxReplay)
 	}
-	q.auditTarget(&company, "event", id)
-	list, err := s.replay(ctx, q, events.Ref{Company: company, ID: id}, only)
+	list, err := s.replay(ctx, q, events.Ref{Company: q.company, ID: id}, only)
 	rep := accepted(gen.EventDeliveries{Content: convertAll(list, shownDelivery)})
-	return rep.withLocation("/api/v1/events/"+id+"/deliveries", company), err
+	return rep.withLocation("/api/v1/events/"+id+"/deliveries", q.company), err
 }
 
 // replay takes rate-limit tokens for the maximum number of deliveries of the replay, and returns the

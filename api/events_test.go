@@ -200,7 +200,8 @@ func TestDeliveryLife(t *testing.T) {
 		t.Errorf("it is not named: %s", refused.Body)
 	}
 	elsewhere, named := uuid.New(), "?companyUuid="+h.company.String()
-	h.call("POST", "/api/v1/events/e-1/replay"+named, "", bearer(h.mint(&elsewhere, "deliveries:write operator"))).want(http.StatusAccepted)
+	h.call("POST", "/api/v1/events/e-1/replay"+named, "", bearer(h.mint(&elsewhere, "deliveries:write operator"))).want(http.StatusForbidden, "COMPANY_MISMATCH")
+	h.call("POST", "/api/v1/events/e-1/replay"+named, "", bearer(h.mint(nil, "deliveries:write"))).want(http.StatusAccepted)
 	h.call("POST", "/api/v1/events/e-1/replay", "", bearer(h.mint(&elsewhere, "deliveries:write operator"))).want(http.StatusNotFound)
 	h.call("POST", "/api/v1/events/e-1/replay"+named, "", bearer(h.mint(&elsewhere, "deliveries:write"))).want(http.StatusForbidden, "COMPANY_MISMATCH")
 	h.call("POST", "/api/v1/events/e-1/replay", "").want(http.StatusAccepted)

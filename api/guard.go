@@ -38,9 +38,7 @@ func (s *server) guard(op *operation, next http.Handler) http.Handler {
 func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*request, error) {
 	q := &request{op: op, w: w}
 	if again := requestOf(r); again != nil {
-		caller := *again.Caller // see readAgain
-		caller.Company = nil    // the stored path names the company, which may differ from an operator's
-		q.Caller = &caller
+		q.Caller = again.Caller // see readAgain
 	} else if !op.public {
 		if err := s.admitCaller(w, r, q); err != nil {
 			return nil, err

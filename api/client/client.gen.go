@@ -3390,8 +3390,7 @@ type ClientInterface interface {
 	// ReplayEventWithBody Deliver an event again
 	//
 	// To all subscribers that match it now, or to the given ones; if the company lacks one of these, the answer is 422
-	// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
-	// any company.
+	// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3401,8 +3400,7 @@ type ClientInterface interface {
 	// ReplayEvent Deliver an event again
 	//
 	// To all subscribers that match it now, or to the given ones; if the company lacks one of these, the answer is 422
-	// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
-	// any company.
+	// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4559,8 +4557,7 @@ func (c *Client) EraseEventPayload(ctx context.Context, id EventPath, params *Er
 // ReplayEventWithBody Deliver an event again
 //
 // To all subscribers that match it now, or to the given ones; if the company lacks one of these, the answer is 422
-// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
-// any company.
+// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4580,8 +4577,7 @@ func (c *Client) ReplayEventWithBody(ctx context.Context, id EventPath, params *
 // ReplayEvent Deliver an event again
 //
 // To all subscribers that match it now, or to the given ones; if the company lacks one of these, the answer is 422
-// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
-// any company.
+// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -11403,8 +11399,7 @@ type ClientWithResponsesInterface interface {
 	// ReplayEventWithBodyWithResponse Deliver an event again
 	//
 	// To all subscribers that match it now, or to the given ones; if the company lacks one of these, the answer is 422
-	// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
-	// any company.
+	// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11414,8 +11409,7 @@ type ClientWithResponsesInterface interface {
 	// ReplayEventWithResponse Deliver an event again
 	//
 	// To all subscribers that match it now, or to the given ones; if the company lacks one of these, the answer is 422
-	// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
-	// any company.
+	// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14769,8 +14763,7 @@ func (c *ClientWithResponses) EraseEventPayloadWithResponse(ctx context.Context,
 // ReplayEventWithBodyWithResponse Deliver an event again
 //
 // To all subscribers that match it now, or to the given ones; if the company lacks one of these, the answer is 422
-// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
-// any company.
+// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -14786,8 +14779,7 @@ func (c *ClientWithResponses) ReplayEventWithBodyWithResponse(ctx context.Contex
 // ReplayEventWithResponse Deliver an event again
 //
 // To all subscribers that match it now, or to the given ones; if the company lacks one of these, the answer is 422
-// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same. With the scope `operator`, `companyUuid` may be
-// any company.
+// `UNKNOWN_SUBSCRIBERS`. The `webhook-id` stays the same.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
