@@ -79,7 +79,7 @@ func (c *serveCmd) Run(ctx context.Context, term *stdio) error {
 		for {
 			select {
 			case <-hangups:
-				_, _ = d.reload(systemUser()) // reload logs its error
+				_, _ = d.reload(systemUser()) //nolint:contextcheck // reload logs its error; the shutdown must not lose its audit entry
 			case <-ctx.Done():
 				return
 			}
