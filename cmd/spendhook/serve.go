@@ -145,6 +145,18 @@ func logLevel(cfg config.Log) slog.Level {
 	return level
 }
 
+// escaped replaces control characters in what receivers and emitters wrote: in colour, tint passes on those
+// that change a terminal.
+func escaped(_ []string, a slog.Attr) slog.Attr {
+	switch a.Value.Kind() {
+	case slog.KindString, slog.KindAny:
+		if text := a.Value.String(); terminal.Escape(text, "") != text {
+			return slog.String(a.Key, terminal.Escape(text, ""))
+		}
+	}
+	return a
+}
+
 // newLogger returns a logger with the configured format and level. The format "auto" is
 // coloured text on a terminal, and JSON elsewhere. If spans are exported, log records have the ids
 // of their spans.
@@ -152,7 +164,7 @@ func newLogger(out io.Writer, cfg config.Log, level slog.Leveler) *slog.Logger {
 	var handler slog.Handler = slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level})
 	if cfg.Format == "text" || cfg.Format == "color" || cfg.Format == "auto" && terminal.Is(out) {
 		colors := cfg.Format == "color" || cfg.Format == "auto" && terminal.Colors(out)
-		handler = tint.NewTextHandler(out, &tint.Options{Level: level, TimeFormat: "15:04:05.000", NoColor: !colors})
+		handler = tint.NewTextHandler(out, &tint.Options{Level: level, TimeFormat: "15:04:05.000", NoColor: !colors, ReplaceAttr: escaped})
 	}
 	if tracing.Enabled() {
 		handler = tracing.LogHandler(handler)

@@ -11,6 +11,7 @@ import (
 
 	"spendhook/api/client"
 	"spendhook/internal/pause"
+	"spendhook/internal/terminal"
 )
 
 // Feed reads a subscriber's feed, beginning after the event After. Use it from one goroutine.
@@ -155,7 +156,7 @@ func (s *session) feedPrinter() func(client.FeedEvent) error {
 		if s.output.Format == "yaml" {
 			return printYAML(out, fmt.Appendf(nil, "[%s]", text))
 		}
-		_, err = fmt.Fprintf(out, "%s\n", text)
+		_, err = fmt.Fprintln(out, terminal.Escape(string(text), ""))
 		return err
 	}
 }

@@ -1,7 +1,9 @@
 package remote
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -9,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/client"
+	"spendhook/internal/terminal"
 )
 
 type quarantineCmd struct {
@@ -102,10 +105,18 @@ func (c *auditExportCmd) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	defer resp.Body.Close()
-	if _, err := io.Copy(s.term.Out, resp.Body); err != nil {
-		return fmt.Errorf("the export is incomplete: %w", err)
+	for lines := bufio.NewReader(resp.Body); ; {
+		line, err := lines.ReadString('\n')
+		if _, err := io.WriteString(s.term.Out, terminal.Escape(line, "\n")); err != nil {
+			return err
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("the export is incomplete: %w", err)
+		}
 	}
-	return nil
 }
 
 type certificateCmd struct {

@@ -32,7 +32,7 @@ type table []column
 func (o output) print(out io.Writer, text []byte) error {
 	switch o.Format {
 	case "json":
-		_, err := fmt.Fprintf(out, "%s\n", indented(text))
+		_, err := fmt.Fprintln(out, terminal.Escape(string(indented(text)), "\n"))
 		return err
 	case "yaml":
 		return printYAML(out, text)
@@ -109,12 +109,14 @@ func printYAML(out io.Writer, text []byte) error {
 		return err
 	}
 	plain(&whole)
-	e := yaml.NewEncoder(out)
+	var b strings.Builder
+	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)
-	if err := e.Encode(&whole); err != nil {
+	if err := errors.Join(e.Encode(&whole), e.Close()); err != nil {
 		return err
 	}
-	return e.Close()
+	_, err := io.WriteString(out, terminal.Escape(b.String(), "\n")) // YAML has the same escapes in quotes
+	return err
 }
 
 // plain changes the style of JSON to that of YAML. It quotes strings which YAML 1.1 could read as
@@ -237,7 +239,7 @@ func (n node) lines(path string) (all []entry) {
 		name, _ := d.Token()
 		var value node
 		_ = d.Decode(&value)
-		all = append(all, value.lines(strings.TrimPrefix(fmt.Sprintf("%s.%s", path, name), "."))...)
+		all = append(all, value.lines(strings.TrimPrefix(path+"."+terminal.Escape(fmt.Sprint(name), ""), "."))...)
 	}
 	if all == nil {
 		return []entry{{path, ""}}
