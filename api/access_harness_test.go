@@ -317,7 +317,8 @@ func (w *twoCompanies) redisState() string {
 	}
 	keys = slices.DeleteFunc(keys, func(key string) bool {
 		heartbeats := strings.HasSuffix(key, "}:replicas")
-		return heartbeats || !strings.HasPrefix(key, "sh:{")
+		usedLinks := strings.HasPrefix(key, "sh:{console}:taken:") // they expire within the minute
+		return heartbeats || usedLinks || !strings.HasPrefix(key, "sh:{")
 	})
 	slices.Sort(keys)
 	dumps := make([]*redis.StringCmd, len(keys))

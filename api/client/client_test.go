@@ -39,7 +39,7 @@ func TestErrorsOfADaemon(t *testing.T) {
 	if e := asError(t, err); e.Status != http.StatusNotFound || e.RequestID == "" || !strings.HasSuffix(e.Type, strings.ToLower(e.Code)) {
 		t.Errorf("%+v", e)
 	}
-	_, err = api.CreateSubscriberWithResponse(t.Context(), &client.CreateSubscriberParams{}, client.SubscriberCreate{Name: "x", CallbackURL: "https://books.example.com/hooks", Events: []string{"lower"}})
+	_, err = api.CreateSubscriberWithResponse(t.Context(), &client.CreateSubscriberParams{}, client.SubscriberCreate{Name: "x", CallbackURL: "https://books.example.com/hooks", Events: []string{"not a type"}})
 	if e := asError(t, err); e.Status != http.StatusBadRequest || len(e.Errors) == 0 || e.Errors[0].Field != "/events/0" {
 		t.Errorf("%+v", e)
 	}
