@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -80,6 +82,9 @@ func (c *Connection) options(term *Terminal) (client.Options, error) {
 	}
 	known := c.URL == "" || strings.TrimRight(c.URL, "/") == p.URL // credentials of one daemon must not be sent to another
 	c.URL = cmp.Or(c.URL, p.URL, localDaemon)
+	if host := plainHost(c.URL); host != "" {
+		fmt.Fprintf(term.Err, "warning: the token goes to %s in clear, where others can read it: use https\n", terminal.Escape(host, ""))
+	}
 	if known {
 		c.CACert, c.Cert, c.Key = cmp.Or(c.CACert, p.CACert), cmp.Or(c.Cert, p.Cert), cmp.Or(c.Key, p.Key)
 		c.CompanyUUID = cmp.Or(c.CompanyUUID, p.CompanyUUID)
@@ -98,6 +103,18 @@ func (c *Connection) options(term *Terminal) (client.Options, error) {
 		o.Credentials = p.credentials(c.Profile, term.Err)
 	}
 	return o, err
+}
+
+// plainHost returns the host of a plain http URL, unless it is this machine; else "".
+func plainHost(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil || u.Scheme != "http" || u.Hostname() == "localhost" {
+		return ""
+	}
+	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && ip.IsLoopback() {
+		return ""
+	}
+	return u.Host
 }
 
 // retrying reports once that the daemon has not answered for about a second.
