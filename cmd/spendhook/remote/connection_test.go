@@ -14,7 +14,7 @@ func TestPlainHTTPToAnotherMachineIsWarnedOf(t *testing.T) {
 		t.Setenv("HOME", t.TempDir())
 		t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 		var err strings.Builder
-		c := &Connection{URL: url}
+		c := &Connection{URL: url, Profile: "default"}
 		if _, e := c.options(&Terminal{Err: &err}); e != nil {
 			t.Fatal(e)
 		}
