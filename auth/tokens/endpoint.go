@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
@@ -39,7 +40,13 @@ type Options struct {
 type Endpoint struct {
 	opts     Options
 	requests *prometheus.CounterVec
+	// limited has the clients that had too many tokens, and until when. Their requests are refused before
+	// they cost a query of the database.
+	limited *lru.Cache[string, time.Time]
 }
+
+// maxLimited bounds the clients that are refused without a query.
+const maxLimited = 1024
 
 const issued = "issued"
 
@@ -49,7 +56,8 @@ func NewEndpoint(opts Options) *Endpoint {
 	if opts.Limiter == nil {
 		opts.Limiter = ratelimit.New(nil, opts.Now)
 	}
-	e := &Endpoint{opts: opts, requests: promauto.With(opts.Registerer).NewCounterVec(prometheus.CounterOpts{
+	limited, _ := lru.New[string, time.Time](maxLimited) // fails only for a size < 1
+	e := &Endpoint{opts: opts, limited: limited, requests: promauto.With(opts.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "spendhook_token_requests_total",
 		Help: "Requests to the token endpoint by result: issued, or the reason of the refusal.",
 	}, []string{"result"})}
@@ -82,6 +90,11 @@ func (e *Endpoint) issue(ctx context.Context, r Request) (Token, *Error) {
 	if refusal != nil {
 		return Token{}, refusal
 	}
+	if until, ok := e.limited.Get(c.id); ok {
+		if wait := until.Sub(e.opts.Now()); wait > 0 {
+			return Token{}, tooManyTokens(wait)
+		}
+	}
 	client, refusal := e.authenticate(ctx, c, r)
 	if refusal != nil {
 		return Token{}, refusal
@@ -91,9 +104,8 @@ func (e *Endpoint) issue(ctx context.Context, r Request) (Token, *Error) {
 		return Token{}, refuse(InvalidScope, "A scope is unknown, or not one of this client's.")
 	}
 	if d := e.opts.Limiter.Take(ctx, tokenRate, client.ID, 1); !d.OK {
-		refusal := refuse(TooManyTokens, "The client requests too many tokens; a token is valid for an hour.")
-		refusal.RetryAfter = d.RetryAfter
-		return Token{}, refusal
+		e.limited.Add(client.ID, e.opts.Now().Add(d.RetryAfter))
+		return Token{}, tooManyTokens(d.RetryAfter)
 	}
 	grant := auth.Grant{
 		Subject: client.ID, ClientID: client.ID, Company: (*uuid.UUID)(client.Company),
@@ -104,6 +116,12 @@ func (e *Endpoint) issue(ctx context.Context, r Request) (Token, *Error) {
 		return Token{}, unavailable(err)
 	}
 	return Token{AccessToken: token, ExpiresIn: keys.TokenTTL, Scopes: scopes}, nil
+}
+
+func tooManyTokens(wait time.Duration) *Error {
+	refusal := refuse(TooManyTokens, "The client requests too many tokens; a token is valid for an hour.")
+	refusal.RetryAfter = wait
+	return refusal
 }
 
 // granted returns the scopes of a token: the requested ones, or all of the client's when

@@ -207,7 +207,8 @@ func TestGuessesBlockNoClient(t *testing.T) {
 func TestTokensOfAClientHaveARate(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
-	r := newReplica(t, storagetest.Open(t, storage.Options{}), c)
+	store := storagetest.Open(t, storage.Options{})
+	r := newReplica(t, store, c)
 	client, secret := r.client(clients.Registration{})
 	other, otherSecret := r.client(clients.Registration{})
 	for range tokenRate.Burst {
@@ -230,6 +231,9 @@ func TestTokensOfAClientHaveARate(t *testing.T) {
 	}
 	_, refusal = r.ask(client.ID, secret)
 	r.wantCode("past the rate", refusal, TooManyTokens)
+	_ = store.Close()
+	_, refusal = r.ask(client.ID, secret)
+	r.wantCode("past the rate, without a query", refusal, TooManyTokens)
 }
 
 func TestTokensAreUnavailableWithoutTheDatabase(t *testing.T) {
