@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -61,6 +62,9 @@ func isArray(body []byte) bool {
 // prepareEvent sets the trace of an event, and its company to that of the token or the query. It refuses
 // another company, and types that are reserved for operational events.
 func (q *request) prepareEvent(e *events.Event) error {
+	if strings.HasPrefix(e.ID, events.OwnPrefix) {
+		return fieldProblem("id", "RESERVED", "must not begin with %s: such ids belong to this service", events.OwnPrefix)
+	}
 	if eventtype.Reserved(e.Type) {
 		return fieldProblem("event", "EVENT_TYPE_RESERVED", "is reserved for the operational events of this service")
 	}

@@ -129,6 +129,7 @@ func TestCompactedEvent(t *testing.T) {
 func TestClientsCannotEmitOperationalEvents(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
+	h.call("POST", "/api/v1/events", event("spendhook-delivery-dead-1")).wantField("id", "RESERVED")
 	for _, name := range []string{
 		eventtype.SubscriberDisabled, eventtype.SubscriberFailing, eventtype.SubscriberRecovered, eventtype.DeliveryDead, "SUBSCRIBER_TEST", "SUBSCRIBER_NEW",
 	} {

@@ -49,7 +49,7 @@ func TestBadEvents(t *testing.T) {
 		`{"id":"x","event":"a*","timestamp":"` + now() + `"}`:              {"event", "INVALID"},
 		`{"id":"x","event":"A"}`:                                           {"timestamp", "REQUIRED"},
 		`{"id":"x","event":"A","timestamp":"2001-01-01T00:00:00Z"}`:        {"timestamp", "EVENT_TOO_OLD"},
-		`{"id":"x","event":"A","timestamp":"0001-01-01T00:00:00Z"}`:        {"timestamp", "EVENT_TOO_OLD"},
+		`{"id":"x","event":"A","timestamp":"0001-01-01T00:00:00Z"}`:        {"timestamp", "REQUIRED"},
 		`{"id":"x","event":"A","timestamp":"2101-01-01T00:00:00Z"}`:        {"timestamp", "EVENT_IN_FUTURE"},
 		`{"id":"x","event":"A","timestamp":true}`:                          {"timestamp", "INVALID"},
 		`{"id":"x","event":"A","timestamp":"` + now() + `","metadata":[]}`: {"metadata", "INVALID"},

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"slices"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 
 	"spendhook/api/gen"
 	"spendhook/events"
@@ -249,24 +247,6 @@ func documentedHeaders(t *testing.T, route, method string) (names []string) {
 		}
 	}
 	return names
-}
-
-// The company of a large answer is the one of the first request: an operator may replay events of any company.
-func TestALargeAnswerOfAnotherCompanyIsReadAgain(t *testing.T) {
-	t.Parallel()
-	other := uuid.New()
-	named := "?companyUuid=" + other.String()
-	client := redistest.New(t)
-	h := setupOn(t, client)
-	h.call("POST", "/api/v1/events", event("e"), bearer(h.mint(&other, allScopes))).want(http.StatusAccepted)
-	for range 2 {
-		h.call("POST", "/api/v1/events/e/replay"+named, "", header(idempotencyHeader, "k")).want(http.StatusAccepted)
-		place := client.Keys(t.Context(), "sh:*:idem:*").Val()[0]
-		saved := client.Get(t.Context(), place).Val()[:sha256.Size+16] + `{"status":202,"header":{"Location":["/x"]},"read":"/api/v1/events/e/deliveries` + named + `"}`
-		if err := client.Set(t.Context(), place, saved, redis.KeepTTL).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // panicking fails once.

@@ -83,7 +83,7 @@ func (s *server) RecoverSubscriber(ctx context.Context, q *request, id gen.Subsc
 func recoverRequest(in gen.RecoverRequest, now time.Time) (redelivery.RecoverRequest, error) {
 	switch {
 	case in.Since.IsZero():
-		return redelivery.RecoverRequest{}, fieldProblem("since", "REQUIRED", "is required")
+		return redelivery.RecoverRequest{}, fieldProblem("since", "REQUIRED", "is required, and must be later than 0001-01-01T00:00:00Z")
 	case in.Since.After(now):
 		return redelivery.RecoverRequest{}, fieldProblem("since", "INVALID", "must not be in the future")
 	}

@@ -178,7 +178,7 @@ func TestTokenErrorsAreThoseOfOAuth(t *testing.T) {
 		t.Errorf("%s, Retry-After %q", a.Body, a.Header().Get("Retry-After"))
 	}
 	_ = h.store.Close()
-	r := basicAuth(h.id, h.secret)
+	r := basicAuth("another", h.secret) // which has no allowance to exceed
 	a = h.post("", r, func(r *http.Request) { r.RemoteAddr = "192.0.2.77:1" })
 	if a.Code != http.StatusServiceUnavailable || as[gen.OAuthError](a).Error != "temporarily_unavailable" || a.Header().Get("Retry-After") == "" {
 		t.Errorf("without the database: %d %s", a.Code, a.Body)

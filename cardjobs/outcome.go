@@ -34,7 +34,7 @@ type metadata struct {
 // try and in every replica, so it is accepted once.
 func event(item *cards.Item) (events.Event, error) {
 	e := events.Event{
-		ID: "card-request-" + item.RequestUUID.String(), CompanyUUID: item.CompanyUUID,
+		ID: events.OwnPrefix + "card-request-" + item.RequestUUID.String(), CompanyUUID: item.CompanyUUID,
 		Type: typeCreated, Timestamp: *item.FinishedAt,
 	}
 	if item.Status == cards.ItemError {

@@ -62,7 +62,7 @@ func TestContractEventsOfCards(t *testing.T) {
 	item := cards.Item{
 		JobUUID: id(1), CompanyUUID: id(2), Index: 7, RequestUUID: id(4), Alias: "<Ann & co>", UserUUID: id(5), FinishedAt: &at,
 	}
-	const head = `{"id":"card-request-00000000-0000-0000-0000-000000000004","companyUuid":"00000000-0000-0000-0000-000000000002","event":"`
+	const head = `{"id":"spendhook-card-request-00000000-0000-0000-0000-000000000004","companyUuid":"00000000-0000-0000-0000-000000000002","event":"`
 	const metadata = `"index":7,"jobUuid":"00000000-0000-0000-0000-000000000001","requestUuid":"00000000-0000-0000-0000-000000000004","userUuid":"00000000-0000-0000-0000-000000000005"}`
 	created, failed := item, item
 	created.Status, created.CardUUID = cards.ItemCreated, &card

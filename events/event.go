@@ -18,6 +18,10 @@ import (
 	"spendhook/internal/tracing"
 )
 
+// OwnPrefix begins the ids of events that the daemon makes itself: operational events, and results of card
+// creations. Emitters cannot use it, or they could take the id of an event that is still to come.
+const OwnPrefix = "spendhook-"
+
 // Event is what a source system reports. Decode it with
 // github.com/go-json-experiment/json, whose options (such as
 // RejectUnknownMembers) apply inside it, and encode it with Body.
@@ -152,7 +156,7 @@ func (e *Event) checkNames(problems *invalid.Error, catalogue *eventtype.Catalog
 func (e *Event) checkTime(problems *invalid.Error, now time.Time, retention time.Duration) {
 	switch {
 	case e.Timestamp.IsZero():
-		problems.Add("timestamp", "REQUIRED", "is required")
+		problems.Add("timestamp", "REQUIRED", "is required, and must be later than 0001-01-01T00:00:00Z")
 	case e.Timestamp.Before(now.Add(-retention)):
 		problems.Add("timestamp", "EVENT_TOO_OLD", "is older than the retention time of %s", retention)
 	case e.Timestamp.After(now.Add(maxFuture)):

@@ -32,7 +32,9 @@ func TestUpdateChangesWhatIsNamed(t *testing.T) {
 	}{
 		{subscribers.Settings{Name: new("Cards")}, func() { want.Name = "Cards" }},
 		{subscribers.Settings{Events: new([]string{"A", "B"})}, func() { want.Events = []string{"A", "B"} }},
-		{subscribers.Settings{CallbackURL: new("https://EXAMPLE.com/b")}, func() { want.CallbackURL = "https://example.com/b" }},
+		{subscribers.Settings{CallbackURL: new("https://EXAMPLE.com/b")}, func() {
+			want.CallbackURL, want.URLVersion, want.FormerURLs = "https://example.com/b", 1, []string{"https://example.com/a"}
+		}},
 		{subscribers.Settings{Enabled: new(false)}, func() {
 			want.Enabled, want.DisabledReason, want.DisabledAt = false, subscribers.ReasonManual, new(b.Now().UTC())
 		}},

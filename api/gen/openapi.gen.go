@@ -1364,7 +1364,9 @@ type EventInput struct {
 
 	// Event Example: PAYMENT_PAID
 	Event EventName `json:"event"`
-	ID    string    `json:"id"`
+
+	// ID Unique in the company. It must not begin with `spendhook-`.
+	ID string `json:"id"`
 
 	// Metadata Any JSON object of at most 256 KiB and 63 levels of nesting; the default is empty. It is stored and delivered with its keys sorted by UTF-16 (RFC 8785, section 3.2.3) and without white space. Numbers stay as they are written.
 	Metadata jsontext.Value `json:"metadata,omitempty"`

@@ -46,7 +46,7 @@ var (
 // Event is an operational event about a subscriber. The script that makes the change also
 // accepts the event, in one atomic step.
 type Event struct {
-	ID       string // derived from the change, so that a repeated change has the same id
+	ID       string // derived from the change, so that a repeated change has the same id; events.OwnPrefix is added
 	Type     string
 	Company  uuid.UUID
 	About    string // id of the event that it is about; "": ID
@@ -90,7 +90,7 @@ func (s *Store) Encode(n Event) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("encode notice: %w", err)
 	}
-	e := events.Event{ID: n.ID, CompanyUUID: n.Company, Type: n.Type, Timestamp: n.At, Metadata: metadata}
+	e := events.Event{ID: events.OwnPrefix + n.ID, CompanyUUID: n.Company, Type: n.Type, Timestamp: n.At, Metadata: metadata}
 	body, err := e.Body()
 	if err != nil {
 		return "", fmt.Errorf("encode notice: %w", err)
@@ -100,10 +100,10 @@ func (s *Store) Encode(n Event) (string, error) {
 		operations = '1'
 	}
 	if n.About == "" {
-		n.About = n.ID
+		n.About = e.ID
 	}
 	kept := layout.Encode(&events.Stored{Event: e, Body: body})
-	return fmt.Sprintf("%d %d %c %s %s %s %s", s.opts.Retention.Milliseconds(), s.lead.Milliseconds(), operations, n.Type, n.ID, n.About, kept), nil
+	return fmt.Sprintf("%d %d %c %s %s %s %s", s.opts.Retention.Milliseconds(), s.lead.Milliseconds(), operations, n.Type, e.ID, n.About, kept), nil
 }
 
 // Operations is the company that gets copies of all operational events; the zero UUID when

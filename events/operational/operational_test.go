@@ -134,7 +134,7 @@ func TestNoticeIsAcceptedOnceLikeAnyEvent(t *testing.T) {
 		Client: b.client, Retention: retention, Wake: func(context.Context, []int) {}, Now: func() time.Time { return b.now },
 	})
 	t.Cleanup(publisher.Close)
-	emitted := events.Event{ID: "emitted", CompanyUUID: b.company, Type: "PAYMENT_PAID", Timestamp: b.now}
+	emitted := events.Event{ID: events.OwnPrefix + "emitted", CompanyUUID: b.company, Type: "PAYMENT_PAID", Timestamp: b.now}
 	if _, err := publisher.Accept(t.Context(), []events.Event{emitted}); err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestNoticeIsAcceptedOnceLikeAnyEvent(t *testing.T) {
 		b.notify("n1", "e1")
 	}
 	b.notify("emitted", "e1") // an id that is known
-	got, err := b.reader.Get(t.Context(), events.Ref{Company: b.company, ID: "n1"})
+	got, err := b.reader.Get(t.Context(), events.Ref{Company: b.company, ID: events.OwnPrefix + "n1"})
 	if err != nil || got.State != events.Ready || got.Sequence != 2 || !got.AcceptedAt.Equal(b.now) || got.Type != eventtype.DeliveryDead {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -156,7 +156,7 @@ func TestNoticeIsAcceptedOnceLikeAnyEvent(t *testing.T) {
 	queue := b.client.LRange(t.Context(), partition.Key(b.company, "q:"+b.company.String()), 0, -1).Val()
 	counts := b.client.HMGet(t.Context(), partition.Key(b.company, "c:"+b.company.String()), "pending", "seq").Val()
 	pending := b.client.Get(t.Context(), partition.Prefix(partition.Of(b.company))+"pending").Val()
-	if fmt.Sprint(queue) != "[emitted n1]" || fmt.Sprint(counts) != "[2 2]" || pending != "2" || len(b.list()) != 2 {
+	if fmt.Sprint(queue) != "[spendhook-emitted spendhook-n1]" || fmt.Sprint(counts) != "[2 2]" || pending != "2" || len(b.list()) != 2 {
 		t.Errorf("ready %v, counts %v, pending %s, listed %d", queue, counts, pending, len(b.list()))
 	}
 	if ttl := b.client.TTL(t.Context(), partition.Key(b.company, "ei:"+b.company.String())).Val(); ttl < 7*24*time.Hour {

@@ -21,17 +21,13 @@ const minMillis = 946684800000
 const MaxMillis = 253402300799999
 
 // Parse reads a date-time of RFC 3339, strictly but in either letter case, of the
-// years 0 to 9999 in UTC. It never returns the zero time: that becomes a millisecond later. The error is
-// Err.
+// years 0 to 9999 in UTC. The error is Err.
 func Parse(text string) (time.Time, error) {
 	text = strings.ToUpper(text)
 	t, err := time.Parse(time.RFC3339, text)
 	t = t.UTC()
 	if err != nil || !wellFormed(text) || t.Year() < 0 || t.Year() > 9999 {
 		return time.Time{}, Err
-	}
-	if t.IsZero() { // not the time that stands for none
-		t = t.Add(time.Millisecond)
 	}
 	return t, nil
 }
