@@ -194,7 +194,9 @@ func (d *daemon) openAdmin(ctx context.Context) error {
 	d.background(ctx, watch.run)
 	clocks := newClockWatch(map[string]clockReader{"redis": redisClock(d.redis.Client()), "database": d.storage.Now}, d.registry, d.log)
 	d.background(ctx, clocks.run)
-	warnings := func() []string { return slices.Concat(d.database.warnings(), d.memory.Warnings(), clocks.warnings()) }
+	warnings := func() []string {
+		return slices.Concat(d.database.warnings(), d.memory.Warnings(), clocks.warnings(), d.refusals())
+	}
 	d.admin = newAdmin(d.redis.Check, warnings, d.registry)
 	protected := !d.cfg.AdminPublic || d.cfg.AdminWeb != ""
 	d.admin.profiles = d.cfg.AdminProfiles && protected

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -172,6 +173,17 @@ func (w *databaseWatch) sample(ctx context.Context, check func(context.Context) 
 func (w *databaseWatch) warnings() []string {
 	if w.down.Load() {
 		return []string{"the spend database does not answer: cards, reimbursements, locations and statements answer 503"}
+	}
+	return nil
+}
+
+// refusals warns in /readyz of companies at their own share.
+func (d *daemon) refusals() []string {
+	if d.running.Load() == nil { // it has accepted nothing yet
+		return nil
+	}
+	if n := d.publisher.Refused(); n > 0 {
+		return []string{fmt.Sprintf("events of %d companies were refused within the last minute, because they are at their own share (BACKLOG_FULL, STORAGE_FULL): spendhook_company_backlog names the largest", n)}
 	}
 	return nil
 }

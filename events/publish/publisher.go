@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/events"
@@ -105,6 +106,7 @@ type Publisher struct {
 	lead    time.Duration // how far opts.Now may be ahead of Redis's clock
 	backlog atomic.Int64
 	metrics metrics
+	refused refusals
 	nonce   atomic.Uint32
 
 	mu     sync.Mutex
@@ -117,6 +119,10 @@ func New(o Options) *Publisher {
 	p := &Publisher{metrics: newMetrics(o.Registerer), shards: make(map[string]*committer)}
 	o.Now, p.lead = layout.Clock(o.Now)
 	p.opts = o
+	promauto.With(o.Registerer).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spendhook_companies_refused",
+		Help: "Companies whose events this replica refused within the last minute because they are at their own share of the backlog or of Redis's memory.",
+	}, func() float64 { return float64(p.Refused()) })
 	p.SetBacklog(cmp.Or(o.Backlog, 1_000_000))
 	p.nonce.Store(rand.Uint32()) //nolint:gosec // must differ between replicas, not be secret
 	return p
@@ -149,6 +155,9 @@ func (p *Publisher) Accept(ctx context.Context, batch []events.Event) ([]Result,
 		return nil, err
 	}
 	p.metrics.count(results)
+	for i := range results {
+		p.refused.note(batch[i].CompanyUUID, results[i], now)
+	}
 	return results, nil
 }
 
