@@ -18,6 +18,7 @@ import (
 	"spendhook/console/session"
 	"spendhook/internal/peer"
 	"spendhook/internal/requestmemory"
+	"spendhook/internal/timestamp"
 )
 
 // maxForm bounds the size of a form, in bytes: the longest filter, and a hundred ids.
@@ -312,11 +313,11 @@ func (v *visit) number(name string) int {
 func (v *visit) since() *time.Time {
 	for _, p := range periods {
 		if p.Value == v.Query("since") && p.length > 0 {
-			from, err := strconv.ParseInt(v.Query("from"), 10, 64) // set by next
+			from, err := timestamp.ParseMillis(v.Query("from")) // set by next
 			if err != nil {
-				from = v.server.opts.Now().Add(-p.length).UnixMilli()
+				from = v.server.opts.Now().Add(-p.length)
 			}
-			v.from = new(time.UnixMilli(from))
+			v.from = &from
 		}
 	}
 	return v.from
