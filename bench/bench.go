@@ -60,6 +60,7 @@ func scenarios() []scenario {
 		shape{name: "fanout", companies: 1, fanOut: 10, batch: 1, goal: 0.65}.scenario("one event a request, 10 subscribers"),
 		shape{name: "ports", companies: 256, fanOut: 1, batch: 1}.scenario("one event a request, 256 companies with a subscriber each on 256 ports"),
 		{"filters", "10 subscribers with filters, of which 5 match, against 5 without", filters},
+		{"hostilefilters", "one company has 50 filters of the highest cost, another sends 10 events/s", filtersHostile},
 		{"rate", "a backlog for a subscriber with a rate of 50/s", limited},
 		{"latency", "200 events/s, one subscriber; then idle", latency},
 		{"failing", "a receiver that fails half of the attempts", failing},

@@ -148,11 +148,11 @@ func logLevel(cfg config.Log) slog.Level {
 // escaped replaces control characters in what receivers and emitters wrote: in colour, tint passes on those
 // that change a terminal.
 func escaped(_ []string, a slog.Attr) slog.Attr {
-	switch a.Value.Kind() {
-	case slog.KindString, slog.KindAny:
-		if text := a.Value.String(); terminal.Escape(text, "") != text {
-			return slog.String(a.Key, terminal.Escape(text, ""))
-		}
+	if kind := a.Value.Kind(); kind != slog.KindString && kind != slog.KindAny {
+		return a
+	}
+	if text := a.Value.String(); terminal.Escape(text, "") != text {
+		return slog.String(a.Key, terminal.Escape(text, ""))
 	}
 	return a
 }
