@@ -124,7 +124,9 @@ func (s *server) TestSubscriberFilter(ctx context.Context, q *request, id gen.Su
 	if in.Filter == nil {
 		in.Filter = &sub.Filter
 	}
-	if sub, err = sub.WithFilter(*in.Filter); err != nil {
+	if sub, err = sub.WithFilter(ctx, *in.Filter); ctx.Err() != nil {
+		return reply{}, ctx.Err()
+	} else if err != nil {
 		return reply{}, fieldProblem("filter", "INVALID", "%s", err)
 	}
 	list, err := s.filterTestEvents(ctx, sub.CompanyUUID, in.EventID)

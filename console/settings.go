@@ -126,7 +126,7 @@ func (s *server) trial(ctx context.Context, v *visit, sub subscribers.Subscriber
 		return filterTrial{Problem: "Your session may not read events, so the filter cannot be tried on any."}, nil
 	}
 	set(&sub.Events, in.Events)
-	if sub, err = sub.WithFilter(strings.TrimSpace(strings.ReplaceAll(v.r.PostFormValue("filter"), "\r\n", "\n"))); err != nil {
+	if sub, err = sub.WithFilter(ctx, strings.TrimSpace(strings.ReplaceAll(v.r.PostFormValue("filter"), "\r\n", "\n"))); err != nil {
 		return filterTrial{Problem: err.Error()}, nil //nolint:nilerr // the page shows it
 	}
 	page, err := s.opts.Events.List(ctx, history.Filter{Company: &sub.CompanyUUID, Size: triedEvents})

@@ -47,7 +47,10 @@ func (s *Store) Update(ctx context.Context, company, id uuid.UUID, in Settings) 
 }
 
 func (s *Store) check(ctx context.Context, problems *invalid.Error, in *Settings) error {
-	in.check(problems, &s.opts)
+	in.check(ctx, problems, &s.opts)
+	if ctx.Err() != nil {
+		return ctx.Err() // not a problem of the settings
+	}
 	if err := problems.OrNil(); err != nil || in.CallbackURL == nil {
 		return err
 	}

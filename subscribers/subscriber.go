@@ -164,18 +164,18 @@ func (s *Subscriber) Matches(ctx context.Context, e *filter.Event) (matches bool
 }
 
 // WithFilter returns the subscriber with another, compiled filter; "" removes the filter. The
-// error has the position of the mistake.
-func (s Subscriber) WithFilter(text string) (Subscriber, error) {
+// error has the position of the mistake, or is that of ctx.
+func (s Subscriber) WithFilter(ctx context.Context, text string) (Subscriber, error) {
 	s.Filter, s.expression = text, nil
 	if text == "" {
 		return s, nil
 	}
-	x, err := filter.Compile(text)
+	x, err := filter.Compile(ctx, text)
 	s.expression = func() (*filter.Expression, error) { return x, nil }
 	return s, err
 }
 
-func (s *Subscriber) compile() (*filter.Expression, error) { return filter.Compile(s.Filter) }
+func (s *Subscriber) compile() (*filter.Expression, error) { return filter.Reload(s.Filter) }
 
 // Settings are the fields of a subscriber that a company sets. A nil field is not changed. In a
 // new subscriber, it has its default or is reported as missing. The named Headers are set or, with
@@ -209,7 +209,7 @@ func (in *Settings) require(problems *invalid.Error) {
 }
 
 // check adds to problems, and normalises the URL and the names of headers.
-func (in *Settings) check(problems *invalid.Error, opts *StoreOptions) {
+func (in *Settings) check(ctx context.Context, problems *invalid.Error, opts *StoreOptions) {
 	if in.Name != nil {
 		checkName(problems, *in.Name)
 	}
@@ -221,7 +221,7 @@ func (in *Settings) check(problems *invalid.Error, opts *StoreOptions) {
 	}
 	in.Headers = callback.CheckHeaders(problems, in.Headers)
 	if in.Filter != nil && *in.Filter != "" {
-		if _, err := filter.Compile(*in.Filter); err != nil {
+		if _, err := filter.Compile(ctx, *in.Filter); err != nil {
 			problems.Add("filter", "INVALID", "%s", err)
 		}
 	}

@@ -45,8 +45,9 @@ const (
 	checkSteps = 500
 )
 
-// compiling bounds the processors and the memory that compiling takes.
-var compiling = make(chan struct{}, 2)
+// compiling and reloading bound the processors and the memory that compiling takes, one expression at a
+// time each, in the order of asking. Expressions that companies try do not delay those that deliveries need.
+var compiling, reloading = make(chan struct{}, 1), make(chan struct{}, 1)
 
 // heavy gives turns, in the order of asking, to evaluations of more than lightSteps. So these, of all
 // companies together, take at most a quarter of the processors, or one.
@@ -58,17 +59,30 @@ type Expression struct {
 	slots int // variables of macros
 }
 
-// Compile compiles an expression. The error has the line and column of the mistake. At most two
-// expressions are compiled at a time; Compile waits for its turn.
-func Compile(text string) (*Expression, error) {
+// Compile compiles an expression. The error has the line and column of the mistake, or is that of ctx, which
+// may end before Compile has its turn.
+func Compile(ctx context.Context, text string) (*Expression, error) {
+	return compile(ctx, compiling, text)
+}
+
+// Reload is Compile for an expression that was accepted before. Its turns are not those of Compile.
+func Reload(text string) (*Expression, error) {
+	return compile(context.Background(), reloading, text)
+}
+
+func compile(ctx context.Context, turns chan struct{}, text string) (*Expression, error) {
 	if utf8.RuneCountInString(text) > maxLength {
 		return nil, fmt.Errorf("must be at most %d characters", maxLength)
 	}
 	if err := scan(text); err != nil {
 		return nil, err
 	}
-	compiling <- struct{}{}
-	defer func() { <-compiling }()
+	select {
+	case turns <- struct{}{}:
+		defer func() { <-turns }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	env, err := environment()
 	if err != nil {
 		return nil, fmt.Errorf("make filter environment: %w", err)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"cel.dev/cel-go/cel"
+	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 
 	"spendhook/events"
@@ -57,7 +59,7 @@ func TestMatches(t *testing.T) {
 		`string(metadata.count) + id == "3pay-1"`:                         true,
 		`has(metadata.refund) ? metadata.refund > 1 : event != ""`:        true,
 	} {
-		x, err := Compile(text)
+		x, err := Compile(t.Context(), text)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
@@ -96,7 +98,7 @@ func TestCompileSaysWhereItIsWrong(t *testing.T) {
 		``:                                                        "line 1",
 		strings.Repeat(" ", 1995) + `1 == 1`:                      "must be at most 2000 characters",
 	} {
-		if _, err := Compile(text); err == nil || !strings.HasPrefix(err.Error(), want) || len(err.Error()) > 200 {
+		if _, err := Compile(t.Context(), text); err == nil || !strings.HasPrefix(err.Error(), want) || len(err.Error()) > 200 {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
@@ -116,7 +118,7 @@ func TestMatchesFails(t *testing.T) {
 		`decimal(metadata.tags) > decimal("0")`: "no such overload",
 		`metadata.amount > 5`:                   "no such overload",
 	} {
-		x, err := Compile(text)
+		x, err := Compile(t.Context(), text)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
@@ -125,7 +127,7 @@ func TestMatchesFails(t *testing.T) {
 			t.Errorf("%.60s: %v, %v", text, got, err)
 		}
 	}
-	x, err := Compile(`event == "PAYMENT_PAID"`)
+	x, err := Compile(t.Context(), `event == "PAYMENT_PAID"`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +138,7 @@ func TestMatchesFails(t *testing.T) {
 
 // Filters of a company share what is decoded of an event.
 func BenchmarkMatches(b *testing.B) {
-	x, err := Compile(`event == "PAYMENT_PAID" && decimal(metadata.amount) >= decimal("100")`)
+	x, err := Compile(b.Context(), `event == "PAYMENT_PAID" && decimal(metadata.amount) >= decimal("100")`)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -177,7 +179,7 @@ func TestNumbers(t *testing.T) {
 		{`decimal(metadata.s) * 3 == 0.3 && string(1e2) == "100" && string(0.10) == "0.1"`, `{"s":"0.10"}`, true},
 		{`metadata.n == "5"`, `{"n":5}`, false},
 	} {
-		x, err := Compile(test.text)
+		x, err := Compile(t.Context(), test.text)
 		if err != nil {
 			t.Errorf("%s: %v", test.text, err)
 			continue
@@ -233,13 +235,13 @@ func hostileEvent() *Event {
 // No filter allocates more than 8 MiB when it is compiled, and an evaluation makes at most what its
 // limits allow: bytes twice, for slices that grow, and what the steps themselves allocate.
 func TestHostileFiltersAreBounded(t *testing.T) {
-	if _, err := Compile("true"); err != nil { // makes the environment
+	if _, err := Compile(t.Context(), "true"); err != nil { // makes the environment
 		t.Fatal(err)
 	}
 	for _, text := range hostile {
 		var x *Expression
 		began := time.Now()
-		bytes := allocated(func() { x, _ = Compile(text) })
+		bytes := allocated(func() { x, _ = Compile(t.Context(), text) })
 		took := time.Since(began)
 		if bytes > 8<<20 {
 			t.Errorf("%.60s: compiling allocates %d bytes", text, bytes)
@@ -274,7 +276,7 @@ func allocated(work func()) uint64 {
 
 // An evaluation ends with its context, also while it waits for its turn.
 func TestMatchesEndsWithItsContext(t *testing.T) {
-	x, err := Compile(`metadata.l.all(a, metadata.l.all(b, a + b > 0))`)
+	x, err := Compile(t.Context(), `metadata.l.all(a, metadata.l.all(b, a + b > 0))`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +294,7 @@ func TestMatchesEndsWithItsContext(t *testing.T) {
 		_, err := x.Matches(ctx, hostileEvent())
 		ended <- err
 	}()
-	light, err := Compile(`metadata.l.size() == 1000`)
+	light, err := Compile(t.Context(), `metadata.l.size() == 1000`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,6 +313,63 @@ func TestMatchesEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// A request gives up waiting for its turn to compile. What deliveries need has turns of its own.
+func TestCompileEndsWithItsContext(t *testing.T) {
+	compiling <- struct{}{}
+	defer func() { <-compiling }()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Compile(ctx, "true"); !errors.Is(err, context.Canceled) {
+		t.Errorf("while it waited: %v", err)
+	}
+	if _, err := Reload("true"); err != nil {
+		t.Errorf("a stored filter: %v", err)
+	}
+}
+
+// Without numbers, on which the two differ on purpose, expressions mean what they mean to cel-go.
+func TestExpressionsMeanWhatCELSays(t *testing.T) {
+	const metadata = `{"s":"payment paid","t":"Äpfel","e":"","b":true,"l":["a","b","b"],"o":{"k":"v","n":{"k":"w"}},"z":null}`
+	var fields map[string]any
+	if err := json.Unmarshal([]byte(metadata), &fields); err != nil {
+		t.Fatal(err)
+	}
+	env, err := cel.NewEnv(cel.Variable("id", cel.StringType), cel.Variable("metadata", cel.DynType), cel.Variable("timestamp", cel.TimestampType))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := event(metadata)
+	for _, text := range []string{
+		`metadata.s == "payment paid"`, `metadata.s != metadata.t`, `metadata.s < metadata.t`, `metadata.t >= "Ä"`, `metadata["s"] == metadata.s`,
+		`metadata.s.startsWith("pay") && metadata.s.endsWith("d")`, `metadata.s.contains("nt p")`, `metadata.s.matches("^pay.*d$")`, `metadata.t.matches("p+f")`,
+		`"a" in metadata.l`, `"c" in metadata.l || metadata.b`, `"k" in metadata.o`, `metadata.o.n.k == "w"`, `metadata.o == {"k": "v", "n": {"k": "w"}}`,
+		`has(metadata.s)`, `has(metadata.x)`, `has(metadata.o.n)`, `has(metadata.z)`, `metadata.z == null`, `metadata.x == "a"`, `metadata.o.x.y == "a"`,
+		`!metadata.b`, `metadata.b ? metadata.s == "" : true`, `metadata.x == "a" || true`, `false && metadata.x == "a"`, `metadata.x == "a" && false`, `metadata.x == "a" || false`,
+		`metadata.l.all(x, x != "c")`, `metadata.l.exists(x, x == "b")`, `metadata.l.exists_one(x, x == "b")`, `metadata.l.exists_one(x, x == "a")`,
+		`metadata.l.filter(x, x == "b") == ["b", "b"]`, `metadata.l.map(x, x + "!") == ["a!", "b!", "b!"]`, `metadata.l.all(x, metadata.o.exists(k, k == "n"))`,
+		`metadata.l.exists(x, metadata.y == x)`, `metadata.l.all(x, x == "b" || metadata.y == x)`, `metadata.s + metadata.t == "payment paidÄpfel"`,
+		`metadata.s == true`, `metadata.l == metadata.s`, `timestamp < timestamp("2100-01-01T00:00:00Z")`, `timestamp + duration("1h") > timestamp`,
+	} {
+		ast, issues := env.Compile(text)
+		if issues.Err() != nil {
+			t.Fatalf("%s: %v", text, issues.Err())
+		}
+		program, err := env.Program(ast)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, _, theirs := program.Eval(map[string]any{"id": e.of.ID, "metadata": fields, "timestamp": e.of.Timestamp})
+		x, ours := Compile(t.Context(), text)
+		var got bool
+		if ours == nil {
+			got, ours = x.Matches(t.Context(), e)
+		}
+		if (theirs != nil) != (ours != nil) || ours == nil && out.Value() != got {
+			t.Errorf("%s: %v, %v; cel-go says %v, %v", text, got, ours, out, theirs)
+		}
+	}
+}
+
 // FuzzFilter compiles an expression and evaluates it on an event, within the limits, twice alike.
 func FuzzFilter(f *testing.F) {
 	for _, text := range hostile {
@@ -320,7 +379,7 @@ func FuzzFilter(f *testing.F) {
 	f.Add(`metadata.tags.exists(t, t.startsWith("tra")) || timestamp.getHours("+01:00") > 1`, payment)
 	f.Add(`string(double(metadata.fee)) + string(timestamp) in {"a": int(1.5)}`, payment)
 	f.Fuzz(func(t *testing.T, text, metadata string) {
-		x, err := Compile(text)
+		x, err := Compile(t.Context(), text)
 		if err != nil || len(metadata) > 1<<16 {
 			return
 		}
