@@ -406,3 +406,32 @@ func TestFiltersSelectTheSubscribersOfAnEvent(t *testing.T) {
 		}
 	}
 }
+
+// An event whose filters were not all evaluated when the dispatcher stopped is matched again, by all of
+// them: the cut-off filter is not taken for one that failed.
+func TestAnEventWhoseMatchWasCutOffIsMatchedAgain(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	h := build(t, client, nil)
+	list := "[" + strings.Repeat("1,", 24) + "1]"
+	pairs := list + ".all(a, " + list + ".all(b, a + b == 2))" // thousands of steps, and true
+	rc := receive(t, nil)
+	for i := range 20 { // which delay the matches of others
+		costly := h.subscribeTo(h.company, rc.URL+"/"+strconv.Itoa(i), "OTHER", "PAYMENT_PAID")
+		filter := list + ".all(c, " + pairs + ") && false"
+		h.update(costly, subscribers.Settings{Filter: &filter})
+	}
+	sub := h.subscribe(rc.URL)
+	h.update(sub, subscribers.Settings{Filter: &pairs})
+	ids := h.emit(50)
+	h.start()
+	eventually(t, func() bool { return rc.count() > 0 }, "the first event is delivered")
+	h.stop(time.Millisecond)
+	if n := rc.count(); n == len(ids) {
+		t.Log("all were matched before the stop")
+	}
+	next := build(t, client, nil)
+	next.company = h.company
+	next.start()
+	next.reachAll(ids, sub, delivery.StatusDelivered)
+}
