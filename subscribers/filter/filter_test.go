@@ -402,3 +402,30 @@ func FuzzFilter(f *testing.F) {
 		}
 	})
 }
+
+// The registry counts 64 bytes for each character of a filter that it keeps.
+func TestCompiledFiltersAreAsSmallAsTheRegistryCounts(t *testing.T) { // not parallel: it measures the heap
+	if _, err := Compile(t.Context(), "true"); err != nil { // makes the environment
+		t.Fatal(err)
+	}
+	heap := func() int {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	for _, text := range append([]string{`metadata.amount >= 99.99`, `metadata.s.matches("(a{0,9}){1}[[:alpha:]]+")`}, hostile...) {
+		kept := make([]*Expression, 100)
+		before := heap()
+		for i := range kept {
+			if kept[i], _ = Compile(t.Context(), text); kept[i] == nil {
+				break // it is refused
+			}
+		}
+		if each := (heap() - before) / len(kept); kept[0] != nil && each > 64*len(text) {
+			t.Errorf("%.60s: %d bytes, %d characters", text, each, len(text))
+		}
+		runtime.KeepAlive(kept)
+	}
+}
