@@ -47,6 +47,7 @@ func testReceiver(t *testing.T, name string, command ...string) {
 		e := &exampleReceiver{command: command, inbox: t.TempDir(), daemon: d}
 		sub := e.register(t)
 
+		e.refusesShortKeys(t)
 		stop := e.start(t, "")
 		d.cli(t, "", "subscriber", "update", sub, "--callback-url", e.url).want(t, exitOK, "", "")
 		d.cli(t, eventLines(0, 3, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 3", "")
@@ -135,6 +136,18 @@ func (e *exampleReceiver) start(t *testing.T, subscriber string) (stop func()) {
 		t.Fatal("it does not listen")
 	}
 	return stop
+}
+
+// refusesShortKeys checks that the program does not start with a key with which anybody could sign.
+func (e *exampleReceiver) refusesShortKeys(t *testing.T) {
+	t.Helper()
+	for _, secret := range []string{"", "whsec_", "whsec_QUJD", "whsec_" + strings.Repeat("A", 28), e.secret + " whsec_"} {
+		cmd := exec.CommandContext(t.Context(), e.command[0], e.command[1:]...)
+		cmd.Env = append(os.Environ(), "SPENDHOOK_SECRET="+secret, "INBOX="+e.inbox, "PORT=0")
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "SPENDHOOK_SECRET") {
+			t.Errorf("with the secrets %q: %v, %s", secret, err, out)
+		}
+	}
 }
 
 // awaits waits until the folder has the events, and checks their bytes.
