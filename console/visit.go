@@ -315,7 +315,7 @@ func (v *visit) since() *time.Time {
 		if p.Value == v.Query("since") && p.length > 0 {
 			from, err := timestamp.ParseMillis(v.Query("from")) // set by next
 			if err != nil {
-				from = v.server.opts.Now().Add(-p.length)
+				from = v.server.opts.Now().Add(-p.length).Truncate(time.Millisecond).UTC() // as next writes it
 			}
 			v.from = &from
 		}

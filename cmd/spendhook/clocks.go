@@ -72,7 +72,7 @@ func (w *clockWatch) sample(ctx context.Context, server string, read clockReader
 	if text, wrong := w.wrong[server]; wrong && !known {
 		w.log.Warn("clocks differ", "warning", text)
 	} else if known && !wrong {
-		w.log.Info("clocks agree again", "server", server)
+		w.log.Info("clocks agree again")
 	}
 }
 

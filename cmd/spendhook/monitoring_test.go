@@ -20,7 +20,7 @@ import (
 const (
 	monitoringDir = "../../deploy/monitoring"
 	runbooksDir   = "../../docs/runbooks"
-	maxAlerts     = 14
+	maxAlerts     = 15
 )
 
 // consoleRoutes are the pages of the console.
