@@ -194,9 +194,10 @@ func (s *Store) replace(ctx context.Context, key, old, value string) (bool, erro
 	return replaceScript.Run(ctx, s.client, []string{key}, old, value).Bool()
 }
 
-// keyOf returns the Redis key. It hashes scope and key, which clients choose.
+// keyOf returns the Redis key. It hashes scope and key, which clients choose, and the company, since many
+// share a partition.
 func keyOf(r Request) string {
-	sum := sha256.Sum256([]byte(r.Scope + "\x00" + r.Key))
+	sum := sha256.Sum256([]byte(r.Company.String() + r.Scope + "\x00" + r.Key))
 	return partition.Key(r.Company, "idem:"+hex.EncodeToString(sum[:]))
 }
 

@@ -211,6 +211,19 @@ func (b *budget) Reserve(_ context.Context, _ string, n int64) (reserved, free i
 }
 
 // An answer that is not kept leaves the key free.
+// Companies of one partition may use the same scope and key.
+func TestCompaniesOfOnePartitionHaveTheirOwnKeys(t *testing.T) {
+	t.Parallel()
+	s := idempotency.New(redistest.New(t), nil, nil)
+	claim(t, s, one)
+	theirs := of(one)
+	for theirs.Company = uuid.New(); partition.Of(theirs.Company) != partition.Of(company); theirs.Company = uuid.New() {
+	}
+	if mine, _, err := s.Begin(t.Context(), theirs); mine == nil {
+		t.Errorf("the key of another company: %v", err)
+	}
+}
+
 func TestAnswersCountInTheShareOfTheCompany(t *testing.T) {
 	t.Parallel()
 	client, memory := redistest.New(t), &budget{math.MaxInt64, 100_000}
