@@ -94,15 +94,12 @@ func shownDetail(d delivery.Delivery, sub *subscribers.Subscriber) deliveryDetai
 func shownAttempt(eventID string, a attempt.Attempt, sub *subscribers.Subscriber) gen.Attempt {
 	startedAt := time.UnixMilli(a.StartedAt).UTC()
 	version, reached := a.Destination()
-	var url, address string
-	if sub != nil {
-		url = sub.URLAt(version)
-	}
+	var address string
 	if reached.IsValid() {
 		address = reached.String()
 	}
 	return gen.Attempt{
-		URL: url, URLVersion: version, Address: address,
+		URL: sub.URLAt(version), URLVersion: version, Address: address,
 		Number: a.Number, StartedAt: startedAt, DurationMs: a.DurationMs, Error: gen.ErrorClass(a.Error),
 		ResponseBody: strings.ToValidUTF8(string(a.ResponseBody), "\uFFFD"), RequestHeaders: a.Headers(eventID), Timing: shownTiming(a),
 		TraceID: a.TraceID(), StatusCode: optional(a.StatusCode),

@@ -49,11 +49,8 @@ var waitNames = map[string]string{
 
 // newAttemptRow shows an attempt. sub is nil when it was deleted.
 func newAttemptRow(eventID string, a attempt.Attempt, sub *subscribers.Subscriber) attemptRow {
-	row, headers := attemptRow{Attempt: a}, a.Headers(eventID)
 	version, address := a.Destination()
-	if sub != nil {
-		row.URL = sub.URLAt(version)
-	}
+	row, headers := attemptRow{Attempt: a, URL: sub.URLAt(version)}, a.Headers(eventID)
 	if address.IsValid() {
 		row.Address = address.String()
 	}

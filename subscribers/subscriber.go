@@ -278,8 +278,12 @@ func withoutQuery(url string) string {
 	return before
 }
 
-// URLAt returns the callback URL of a version without its query; "" when it is not kept any more.
+// URLAt returns the callback URL of a version without its query; "" when it is not kept any more, also of a
+// nil subscriber.
 func (s *Subscriber) URLAt(version int) string {
+	if s == nil {
+		return ""
+	}
 	switch i := s.URLVersion - version - 1; {
 	case i == -1:
 		return withoutQuery(s.CallbackURL)

@@ -63,16 +63,16 @@ func (w *clockWatch) sample(ctx context.Context, server string, read clockReader
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, known := w.wrong[server]
-	switch {
-	case ahead.Abs() <= maxClockOffset:
+	if ahead.Abs() <= maxClockOffset {
 		delete(w.wrong, server)
-	default:
-		w.wrong[server] = describeOffset(server, ahead)
+		if known {
+			w.log.Info("clocks agree again")
+		}
+		return
 	}
-	if text, wrong := w.wrong[server]; wrong && !known {
-		w.log.Warn("clocks differ", "warning", text)
-	} else if known && !wrong {
-		w.log.Info("clocks agree again")
+	w.wrong[server] = describeOffset(server, ahead)
+	if !known {
+		w.log.Warn("clocks differ", "warning", w.wrong[server])
 	}
 }
 
