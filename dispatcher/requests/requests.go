@@ -217,10 +217,13 @@ func (p *Payloads) cloudEvent() cloudEvent {
 // cloudEventData returns the metadata, with the texts of an error as they are, unless the metadata have
 // fields of these names.
 func (p *Payloads) cloudEventData() jsontext.Value {
-	e := p.event
-	fields := map[string]jsontext.Value{}
-	if len(e.Metadata) > 0 && json.Unmarshal(e.Metadata, &fields) != nil {
-		return e.Metadata // the event cannot be accepted so
+	e, metadata := p.event, p.event.Metadata
+	if len(metadata) == 0 {
+		metadata = jsontext.Value("{}")
+	}
+	var fields map[string]jsontext.Value
+	if e.ErrorCode+e.ErrorMessage == "" || json.Unmarshal(metadata, &fields) != nil { // an accepted event has an object
+		return metadata
 	}
 	for name, text := range map[string]string{"errorCode": e.ErrorCode, "errorMessage": e.ErrorMessage} {
 		if _, taken := fields[name]; text != "" && !taken {
