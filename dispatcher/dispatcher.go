@@ -250,9 +250,14 @@ func waitFor(ctx context.Context, wg *sync.WaitGroup) bool {
 	}
 }
 
+// wake has the partition of a company served.
+func (d *Dispatcher) wake(company uuid.UUID) {
+	d.Queue.Wake(d.publishing, []int{partition.Of(company)})
+}
+
 // claimAgain serves the partitions of companies that a claim skipped and that may claim again.
 func (d *Dispatcher) claimAgain(companies []uuid.UUID) {
 	for _, company := range companies {
-		d.Queue.Kick(partition.Of(company))
+		d.wake(company)
 	}
 }

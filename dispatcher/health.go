@@ -12,7 +12,6 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
-	"spendhook/internal/partition"
 	"spendhook/subscribers"
 	"spendhook/subscribers/health"
 )
@@ -57,7 +56,7 @@ func (d *Dispatcher) process(ctx context.Context, written []*outcome) {
 			changed, err := d.opts.Subscribers.DisableFailing(ctx, t.Company, t.Subscriber)
 			d.logDisabled(t.Company, t.Subscriber, subscribers.ReasonFailing, changed, err)
 		case t.Kind != health.None:
-			d.Queue.Kick(partition.Of(t.Company)) // the transition may have made a notice
+			d.wake(t.Company) // the transition may have made a notice
 		}
 	}
 }
@@ -125,7 +124,7 @@ func (d *Dispatcher) logDisabled(company, subscriber uuid.UUID, reason string, c
 	}
 	if changed {
 		d.opts.Logger.Warn("subscriber disabled", "company_uuid", company, "subscriber_uuid", subscriber, "reason", reason)
-		d.Queue.Kick(partition.Of(company)) // disabling may have made a notice
+		d.wake(company) // disabling may have made a notice
 	}
 }
 

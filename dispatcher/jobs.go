@@ -21,10 +21,10 @@ const jobRetry = time.Second
 // it, a company cannot fill Redis and the CPU with jobs: its jobs run a quarter of the time.
 func restAfter(step time.Duration) time.Duration { return min(3*step, time.Second) }
 
-// runJob runs one step of a job that replica has claimed, when a place for jobs is free. It frees
+// runJob runs one step of a job that was claimed under a token, when a place for jobs is free. It frees
 // the place, rests, and then ends the claim: while that fails, the company gets no other job. After
 // a crash the step runs again.
-func (d *Dispatcher) runJob(ctx context.Context, replica string, company, job uuid.UUID) {
+func (d *Dispatcher) runJob(ctx context.Context, token string, company, job uuid.UUID) {
 	slots, step := d.jobs, d.Redelivery.Step
 	switch job {
 	case operational.ForwardJob: // may wait for the shard of the operations company
@@ -52,7 +52,7 @@ func (d *Dispatcher) runJob(ctx context.Context, replica string, company, job uu
 	}
 	pause.For(ctx, restAfter(d.opts.Now().Sub(began)))
 	_ = pause.Until(ctx, jobRetry, func() error { // Stop requeues the job
-		return d.Queue.EndJob(context.WithoutCancel(ctx), replica, company, job, again)
+		return d.Queue.EndJob(context.WithoutCancel(ctx), token, company, job, again)
 	}, func(err error) {
 		d.opts.Logger.Error("claim of job not ended, trying again", "job_uuid", job, "exception.message", err)
 	})

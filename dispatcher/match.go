@@ -30,7 +30,7 @@ type work struct {
 	sequence   int64     // the event's number in its company
 	accepted   time.Time // when the event was accepted
 	to         *requests.Target
-	replica    string         // the replica id of the claim
+	token      string         // under which the partition's owner has noted the delivery or the event
 	event      *claimedEvent  // nil when the delivery was claimed from its endpoint queue
 	backlogged bool           // the delivery must go through its endpoint queue
 	trace      tracing.Parent // parent of the span of the attempt
@@ -53,7 +53,7 @@ type claimedEvent struct {
 }
 
 // take starts claimed work. The work queue calls it as its Take option.
-func (d *Dispatcher) take(ctx context.Context, replica string, batches []workqueue.Batch) {
+func (d *Dispatcher) take(ctx context.Context, batches []workqueue.Batch) {
 	wanted := make([]registry.CompanyVersion, len(batches))
 	for i, b := range batches {
 		wanted[i] = registry.CompanyVersion{Company: b.Company, Version: b.Version}
@@ -61,49 +61,49 @@ func (d *Dispatcher) take(ctx context.Context, replica string, batches []workque
 	for i, loaded := range d.opts.Registry.SubscribersOf(ctx, wanted...) {
 		b := batches[i]
 		for _, job := range b.Jobs {
-			d.working.Go(func() { d.runJob(d.intake, replica, b.Company, job) })
+			d.working.Go(func() { d.runJob(d.intake, b.Token, b.Company, job) })
 		}
 		b.Jobs = nil
 		if loaded.Err != nil {
-			d.requeueLater(replica, b, loaded.Err)
+			d.requeueLater(b, loaded.Err)
 			continue
 		}
 		d.quarantineDamaged(ctx, b.Company, loaded.Subscribers)
 		if slices.ContainsFunc(loaded.Subscribers, func(s *subscribers.Subscriber) bool { return s.Filter != "" }) {
-			d.matchFiltered(replica, b, loaded.Subscribers)
+			d.matchFiltered(b, loaded.Subscribers)
 		} else {
 			for _, e := range b.Events {
-				d.match(ctx, replica, b, e, loaded.Subscribers)
+				d.match(ctx, b, e, loaded.Subscribers)
 			}
 		}
 		for _, c := range b.Deliveries {
 			ref := delivery.Ref{Ref: events.Ref{Company: b.Company, ID: c.EventID}, Subscriber: c.Subscriber}
-			d.start(ctx, replica, ref, &c.Subscriber, workqueue.Batch{Deliveries: []workqueue.Delivery{c}}, func() error {
-				return d.takeDelivery(ctx, replica, b, c, loaded.Subscribers)
+			d.start(ctx, b.Token, ref, &c.Subscriber, workqueue.Batch{Deliveries: []workqueue.Delivery{c}}, func() error {
+				return d.takeDelivery(ctx, b, c, loaded.Subscribers)
 			})
 		}
 	}
 }
 
 // match starts the deliveries of an event.
-func (d *Dispatcher) match(ctx context.Context, replica string, b workqueue.Batch, e workqueue.Event, subs []*subscribers.Subscriber) {
+func (d *Dispatcher) match(ctx context.Context, b workqueue.Batch, e workqueue.Event, subs []*subscribers.Subscriber) {
 	ref := delivery.Ref{Ref: events.Ref{Company: b.Company, ID: e.ID}}
-	d.start(ctx, replica, ref, nil, workqueue.Batch{Events: []workqueue.Event{e}}, func() error {
-		return d.takeEvent(ctx, replica, b, e, subs)
+	d.start(ctx, b.Token, ref, nil, workqueue.Batch{Events: []workqueue.Event{e}}, func() error {
+		return d.takeEvent(ctx, b, e, subs)
 	})
 }
 
 // matchFiltered matches events for subscribers with filters, after the earlier events of the company,
 // on a goroutine of the company. It does not wait: 100 filters of 2 ms each would delay the claims of
 // other companies. The company claims nothing until its events are matched.
-func (d *Dispatcher) matchFiltered(replica string, b workqueue.Batch, subs []*subscribers.Subscriber) {
+func (d *Dispatcher) matchFiltered(b workqueue.Batch, subs []*subscribers.Subscriber) {
 	for range b.Events {
 		d.admission.BeginMatch(b.Company)
 	}
 	d.filtered.do(&d.working, b.Company, func() {
 		for _, e := range b.Events {
 			if d.intake.Err() == nil { // Stop requeues the other events
-				d.match(d.intake, replica, b, e, subs)
+				d.match(d.intake, b, e, subs)
 			}
 			d.claimAgain(d.admission.EndMatch(b.Company))
 			d.Queue.Freed()
@@ -154,14 +154,14 @@ const requeuePause = 500 * time.Millisecond
 
 // requeueLater requeues work that could not be started, after requeuePause. Until then
 // the work stays noted as in flight, so that a shutdown requeues it too.
-func (d *Dispatcher) requeueLater(replica string, b workqueue.Batch, why error) {
+func (d *Dispatcher) requeueLater(b workqueue.Batch, why error) {
 	d.opts.Logger.Error("work not started, requeuing it", "company_uuid", b.Company, "exception.message", why)
 	d.working.Go(func() {
 		if !pause.For(d.intake, requeuePause) {
 			return
 		}
 		_ = pause.Until(d.intake, requeuePause, func() error { // Stop requeues the work
-			return d.Queue.Requeue(d.intake, replica, b)
+			return d.Queue.Requeue(d.intake, b)
 		}, func(err error) {
 			d.opts.Logger.Error("work not requeued, trying again", "company_uuid", b.Company, "exception.message", err)
 		})
@@ -170,11 +170,11 @@ func (d *Dispatcher) requeueLater(replica string, b workqueue.Batch, why error) 
 
 // takeEvent starts a delivery of the event to each enabled subscriber that matches it
 // and has no delivery of it yet.
-func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.Batch, e workqueue.Event, subs []*subscribers.Subscriber) error {
+func (d *Dispatcher) takeEvent(ctx context.Context, b workqueue.Batch, e workqueue.Event, subs []*subscribers.Subscriber) error {
 	ref := events.Ref{Company: b.Company, ID: e.ID}
 	stored, err := layout.Parse(ref, e.Value)
 	if err != nil {
-		d.quarantine(ctx, replica, delivery.Ref{Ref: ref}, nil, err)
+		d.quarantine(ctx, b.Token, delivery.Ref{Ref: ref}, nil, err)
 		return nil
 	}
 	ev := &claimedEvent{recorder: d.records.ofCompany(b.Company), paused: b.Paused}
@@ -210,7 +210,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.
 		}
 		todo = append(todo, &work{
 			ref: delivery.Ref{Ref: ref, Subscriber: sub.UUID}, base: delivery.NewRecord(*stored),
-			payload: body, sequence: stored.Sequence, accepted: stored.AcceptedAt, to: d.target(sub), replica: replica, event: ev,
+			payload: body, sequence: stored.Sequence, accepted: stored.AcceptedAt, to: d.target(sub), token: b.Token, event: ev,
 			backlogged: slices.Contains(b.Backlogged, sub.UUID), trace: partOf(span, stored.Trace),
 		})
 	}
@@ -218,7 +218,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.
 	span.SetAttributes(attribute.Int("spendhook.deliveries", len(todo)))
 	if ev.left = len(todo); ev.left == 0 {
 		ev.left = 1
-		d.record(&outcome{work: &work{ref: delivery.Ref{Ref: ref}, replica: replica, event: ev}})
+		d.record(&outcome{work: &work{ref: delivery.Ref{Ref: ref}, token: b.Token, event: ev}})
 		return nil
 	}
 	for _, w := range todo {
@@ -235,12 +235,12 @@ func (d *Dispatcher) cancel(w *work, reason string) {
 
 // takeDelivery starts a delivery claimed from an endpoint queue, with the subscriber's current
 // settings.
-func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workqueue.Batch, c workqueue.Delivery, subs []*subscribers.Subscriber) error {
+func (d *Dispatcher) takeDelivery(ctx context.Context, b workqueue.Batch, c workqueue.Delivery, subs []*subscribers.Subscriber) error {
 	ref := delivery.Ref{Ref: events.Ref{Company: b.Company, ID: c.EventID}, Subscriber: c.Subscriber}
-	w := &work{ref: ref, replica: replica, asked: b.Asked}
+	w := &work{ref: ref, token: b.Token, asked: b.Asked}
 	var err error
 	if w.base, err = delivery.Decode(c.Record); err != nil {
-		d.quarantine(ctx, replica, ref, &c.Subscriber, err)
+		d.quarantine(ctx, b.Token, ref, &c.Subscriber, err)
 		return nil
 	}
 	if c.Value == "" {
@@ -252,7 +252,7 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workque
 		err = events.ErrCompacted
 	}
 	if err != nil {
-		d.quarantine(ctx, replica, ref, &c.Subscriber, err)
+		d.quarantine(ctx, b.Token, ref, &c.Subscriber, err)
 		return nil
 	}
 	i := slices.IndexFunc(subs, func(s *subscribers.Subscriber) bool { return s.UUID == c.Subscriber })
@@ -273,17 +273,17 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workque
 	return nil
 }
 
-func (d *Dispatcher) quarantine(ctx context.Context, replica string, r delivery.Ref, subscriber *uuid.UUID, why error) {
+func (d *Dispatcher) quarantine(ctx context.Context, token string, r delivery.Ref, subscriber *uuid.UUID, why error) {
 	d.metrics.quarantined.Inc()
 	d.opts.Logger.Error("event or delivery quarantined",
 		"company_uuid", r.Company, "event_id", r.ID, "exception.message", why)
 	e := quarantine.Entry{Company: r.Company, EventID: r.ID, Subscriber: subscriber}
-	if err := d.Quarantine.Move(ctx, replica, e); err == nil || d.intake.Err() != nil {
+	if err := d.Quarantine.Move(ctx, token, e); err == nil || d.intake.Err() != nil {
 		return
 	}
 	d.working.Go(func() {
 		_ = pause.Until(d.intake, requeuePause, func() error { // Stop requeues the work
-			return d.Quarantine.Move(d.intake, replica, e)
+			return d.Quarantine.Move(d.intake, token, e)
 		}, func(err error) {
 			d.opts.Logger.Error("damaged work not quarantined, trying again", "event_id", r.ID, "exception.message", err)
 		})

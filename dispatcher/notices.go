@@ -17,7 +17,6 @@ import (
 	"spendhook/events/operational"
 	"spendhook/events/publish"
 	"spendhook/internal/invalid"
-	"spendhook/internal/partition"
 	"spendhook/subscribers"
 )
 
@@ -142,7 +141,7 @@ func (d *Dispatcher) summarise(ctx context.Context, company, _ uuid.UUID) (again
 			return 0, err
 		}
 		if wake {
-			d.Queue.Kick(partition.Of(company))
+			d.wake(company)
 		}
 	}
 	return next, nil

@@ -216,7 +216,7 @@ func TestNoticeOfADeadLetterIsWrittenWithTheRecord(t *testing.T) {
 	}
 	ref := events.Ref{Company: b.company, ID: "e1"}
 	for range 2 {
-		recorded, _, err := b.Deliveries.Record(t.Context(), now, "lost", []store.Write{{
+		recorded, _, err := b.Deliveries.Record(t.Context(), now, []store.Write{{
 			Event: ref, Matched: true,
 			Changes: []store.Change{{
 				Ref:    delivery.Ref{Ref: ref, Subscriber: dead},

@@ -51,13 +51,13 @@ func (d *Dispatcher) contain(step string, r delivery.Ref, work func()) (panicked
 
 // start starts claimed work. It requeues work that fails, and quarantines work that panics: it would
 // panic again on each claim.
-func (d *Dispatcher) start(ctx context.Context, replica string, r delivery.Ref, subscriber *uuid.UUID, work workqueue.Batch, begin func() error) {
+func (d *Dispatcher) start(ctx context.Context, token string, r delivery.Ref, subscriber *uuid.UUID, work workqueue.Batch, begin func() error) {
 	var err error
 	if why := d.contain("match", r, func() { err = begin() }); why != nil {
-		d.quarantine(ctx, replica, r, subscriber, why)
+		d.quarantine(ctx, token, r, subscriber, why)
 	} else if err != nil {
-		work.Company = r.Company
-		d.requeueLater(replica, work, err)
+		work.Company, work.Token = r.Company, token
+		d.requeueLater(work, err)
 	}
 }
 
@@ -88,9 +88,9 @@ func (r *recorder) quarantineWrite(ctx context.Context, w *pendingWrite, why err
 			matched, o.event.quarantined = true, true
 			continue
 		}
-		r.d.quarantine(ctx, w.replica, o.ref, &o.ref.Subscriber, why)
+		r.d.quarantine(ctx, w.Token, o.ref, &o.ref.Subscriber, why)
 	}
 	if matched {
-		r.d.quarantine(ctx, w.replica, delivery.Ref{Ref: w.Event}, nil, why)
+		r.d.quarantine(ctx, w.Token, delivery.Ref{Ref: w.Event}, nil, why)
 	}
 }

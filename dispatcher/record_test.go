@@ -59,7 +59,7 @@ func (h *harness) writeUnmatched(sub uuid.UUID, id string) {
 	r := delivery.Ref{Ref: events.Ref{Company: h.company, ID: id}, Subscriber: sub}
 	next := &delivery.Record{Status: delivery.StatusDelivered, EventType: "PAYMENT_PAID", Created: time.Now().UnixMilli()}
 	write := store.Write{Event: r.Ref, Changes: []store.Change{{Ref: r, Base: &delivery.Record{}, Next: next}}}
-	recorded, _, err := h.Deliveries.Record(h.t.Context(), time.Now(), "", []store.Write{write})
+	recorded, _, err := h.Deliveries.Record(h.t.Context(), time.Now(), []store.Write{write})
 	if err != nil || recorded[0].Err != nil {
 		h.t.Fatalf("%v, %+v", err, recorded)
 	}

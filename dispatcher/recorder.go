@@ -256,7 +256,6 @@ func (r *recorder) write(ctx context.Context, writes []*pendingWrite, retry bool
 type pendingWrite struct {
 	store.Write
 
-	replica  string
 	outcomes []*outcome // each becomes a store.Change
 	places   int        // of outcomes, freed when the write is finished
 	refused  bool       // the last try failed in the script: a key may be damaged
@@ -267,16 +266,16 @@ type pendingWrite struct {
 // event's count of deliveries left.
 func (r *recorder) pending(batch []*outcome) []*pendingWrite {
 	type key struct {
-		event   events.Ref
-		replica string
+		event events.Ref
+		token string
 	}
 	var writes []*pendingWrite
 	index := make(map[key]*pendingWrite, len(batch))
 	for _, o := range batch {
-		k := key{o.ref.Ref, o.replica}
+		k := key{o.ref.Ref, o.token}
 		w := index[k]
 		if w == nil {
-			w = &pendingWrite{Write: store.Write{Event: o.ref.Ref}, replica: o.replica}
+			w = &pendingWrite{Write: store.Write{Event: o.ref.Ref, Token: o.token}}
 			index[k] = w
 			writes = append(writes, w)
 		}
@@ -319,30 +318,26 @@ func (r *recorder) finish(t tried) {
 
 // try sends writes to Redis once.
 func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (t tried) {
-	type call struct {
-		replica string
-		alone   uuid.UUID // the only company; uuid.Nil: there are several
-	}
 	now := r.d.opts.Now()
-	calls := map[call][]*pendingWrite{}
+	calls := map[uuid.UUID][]*pendingWrite{} // by the only company; uuid.Nil: of several
 	for _, w := range todo {
-		c := call{replica: w.replica}
+		var company uuid.UUID
 		if w.alone {
-			c.alone = w.Event.Company
+			company = w.Event.Company
 		}
-		calls[c] = append(calls[c], w)
+		calls[company] = append(calls[company], w)
 	}
-	for c, mine := range calls {
+	for _, mine := range calls {
 		writes := make([]store.Write, len(mine))
 		for i, w := range mine {
 			w.change(r.d, now)
 			writes[i] = w.Write
 		}
-		recorded, wakes, err := r.d.Deliveries.Record(ctx, now, c.replica, writes)
+		recorded, wakes, err := r.d.Deliveries.Record(ctx, now, writes)
 		if err != nil { // a record cannot be encoded: tryContained quarantines it
 			panic(err)
 		}
-		r.d.Queue.Kick(wakes...)
+		r.d.Queue.Wake(ctx, wakes)
 		for i, answer := range recorded {
 			w := mine[i]
 			if _, ok := errors.AsType[*partition.FormatError](answer.Err); ok {
@@ -372,7 +367,7 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (t tried) {
 func (r *recorder) quarantine(w *pendingWrite, found []*store.Found) {
 	for i, o := range w.outcomes {
 		if f := found[i]; f != nil && f.Damaged && o.event != nil {
-			r.d.quarantine(r.d.intake, w.replica, o.ref, nil, errDamaged)
+			r.d.quarantine(r.d.intake, w.Token, o.ref, nil, errDamaged)
 			return
 		}
 	}
@@ -422,7 +417,7 @@ func (w *pendingWrite) settle(found []*store.Found) (rest *pendingWrite, done []
 			}
 			o.base, o.next, o.rebased = base, nil, true
 			if rest == nil {
-				rest = &pendingWrite{Write: store.Write{Event: w.Event}, replica: w.replica, places: w.places, alone: w.alone}
+				rest = &pendingWrite{Write: store.Write{Event: w.Event, Token: w.Token}, places: w.places, alone: w.alone}
 			}
 			rest.outcomes = append(rest.outcomes, o)
 		}

@@ -37,7 +37,7 @@ func (h *harness) write(sub uuid.UUID, ids []string, at time.Time, as func(*deli
 				Changes: []store.Change{{Ref: r, Base: &delivery.Record{}, Next: next}},
 			})
 		}
-		recorded, _, err := h.Deliveries.Record(h.t.Context(), at, "", writes)
+		recorded, _, err := h.Deliveries.Record(h.t.Context(), at, writes)
 		if err != nil {
 			h.t.Fatal(err)
 		}

@@ -74,7 +74,7 @@ func TestRedisIsPaused(t *testing.T) {
 		tr.grow(200)
 	}
 	for _, d := range tr.daemons {
-		if _, metrics := get(t, d.admin+"/metrics"); !strings.Contains(metrics, "\nspendhook_takeovers_total 0\n") {
+		if _, metrics := get(t, d.admin+"/metrics"); !strings.Contains(metrics, "\nspendhook_partitions_taken_over_total 0\n") {
 			t.Error("work of a running replica was taken over")
 		}
 	}

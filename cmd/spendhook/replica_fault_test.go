@@ -48,6 +48,21 @@ func (tr *trial) replicaOf(h installation) string {
 	return found[0]
 }
 
+// owner returns the number of the installation whose daemon owns the company's partition, and its token,
+// once one of them does.
+func (tr *trial) owner(installations ...installation) (n int, token string) {
+	tr.t.Helper()
+	eventually(tr.t, patience, "a daemon owns the partition", func() bool {
+		token = tr.client.Get(tr.t.Context(), partition.Key(developerCompany, "owner")).Val()
+		n = slices.IndexFunc(installations, func(h installation) bool {
+			id := tr.replicaOf(h)
+			return id != "" && strings.HasPrefix(token, id+" ")
+		})
+		return n >= 0
+	})
+	return n, token
+}
+
 // ended sums the deliveries with a final status in the metrics of all daemons.
 func (tr *trial) ended(status string) (sum int) {
 	tr.t.Helper()
@@ -58,18 +73,18 @@ func (tr *trial) ended(status string) (sum int) {
 }
 
 // One of two replicas is stopped under load for longer than the heartbeat time-out. Its
-// attempts in flight are answered meanwhile. The other replica takes over its work. When the
-// stopped replica resumes, it is fenced, takes a new id and works on. No event is lost, and no
+// attempts in flight are answered meanwhile. The other replica takes over its partitions and its work. When
+// the stopped replica resumes, it gets its partitions back and works on. No event is lost, and no
 // delivery is settled twice.
 func TestReplicaIsStopped(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
 	url := server.URL()
-	live, stopped := newInstallation(t, url, briefRetries+sharedKey), newInstallation(t, url, briefRetries+sharedKey)
-	tr := newTrial(t, server.Client(), live, stopped)
-	d := tr.daemons[1]
-	old := tr.replicaOf(stopped)
-	notes := partition.Key(developerCompany, "n:"+old)
+	installations := []installation{newInstallation(t, url, briefRetries+sharedKey), newInstallation(t, url, briefRetries+sharedKey)}
+	tr := newTrial(t, server.Client(), installations...)
+	owner, token := tr.owner(installations...)
+	d, other := tr.daemons[owner], tr.daemons[1-owner]
+	notes := partition.Key(developerCompany, "n:"+token)
 
 	gate, held := make(chan struct{}), atomic.Int64{}
 	tr.endpoints[0].holdWith(func(_ string, gone <-chan struct{}) bool {
@@ -81,9 +96,8 @@ func TestReplicaIsStopped(t *testing.T) {
 			return false
 		}
 	})
-	eventually(t, patience, "both replicas have attempts in flight", func() bool {
-		return held.Load() > 20 && metric(t, tr.daemons[0], "spendhook_attempts_in_flight") > 5 &&
-			metric(t, d, "spendhook_attempts_in_flight") > 5 && tr.client.HLen(t.Context(), notes).Val() > 5
+	eventually(t, patience, "attempts are in flight", func() bool {
+		return held.Load() > 20 && metric(t, d, "spendhook_attempts_in_flight") > 5 && tr.client.HLen(t.Context(), notes).Val() > 5
 	})
 	d.signal(syscall.SIGSTOP)
 	began := time.Now()
@@ -91,7 +105,7 @@ func TestReplicaIsStopped(t *testing.T) {
 	close(gate) // its attempts are answered while the replica is stopped
 	tr.endpoints[0].holdWith(nil)
 	eventually(t, patience, "the work of the stopped replica is taken over", func() bool {
-		return metric(t, tr.daemons[0], "spendhook_takeovers_total") > 0 && tr.client.Exists(t.Context(), notes).Val() == 0
+		return metric(t, other, "spendhook_partitions_taken_over_total") > 0 && tr.client.Exists(t.Context(), notes).Val() == 0
 	})
 	t.Logf("%d notes were taken over %s after the stop", left, time.Since(began).Round(100*time.Millisecond))
 	tr.grow(200)
@@ -100,10 +114,11 @@ func TestReplicaIsStopped(t *testing.T) {
 	}
 	d.signal(syscall.SIGCONT)
 
-	eventually(t, patience, "the replica is fenced", func() bool { return metric(t, d, "spendhook_fenced_total") == 1 })
-	eventually(t, patience, "it has a new id, and the old one is gone", func() bool {
-		id := tr.replicaOf(stopped)
-		return id != "" && id != old && len(tr.replicas()) == 2
+	eventually(t, patience, "the replica has lost its partitions", func() bool { return metric(t, d, "spendhook_partitions_lost_total") > 0 })
+	lost := metric(t, d, "spendhook_partitions_lost_total")
+	eventually(t, patience, "it gets the partition back", func() bool {
+		again, other := tr.owner(installations...)
+		return again == owner && other != token
 	})
 	const successes = `spendhook_delivery_attempts_total{outcome="success"}`
 	before := metric(t, d, successes)
@@ -124,8 +139,8 @@ func TestReplicaIsStopped(t *testing.T) {
 	if delivered, dead := tr.ended("DELIVERED"), tr.ended("DEAD"); delivered != l.delivered || dead != l.dead {
 		t.Errorf("%d deliveries ended as delivered and %d as dead, there are %d and %d", delivered, dead, l.delivered, l.dead)
 	}
-	if n := metric(t, d, "spendhook_fenced_total"); n != 1 {
-		t.Errorf("the replica was fenced %v times", n)
+	if n := metric(t, d, "spendhook_partitions_lost_total"); n != lost {
+		t.Errorf("the replica lost %v partitions, after the stop %v", n, lost)
 	}
 	tr.end()
 }

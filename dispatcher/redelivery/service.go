@@ -66,7 +66,7 @@ func writeOf(r delivery.Ref, base, next *delivery.Record) store.Write {
 // write sends writes of one change each to Redis. For each it returns why the change was not
 // written; nil when it was.
 func (s *Service) write(ctx context.Context, writes ...store.Write) ([]*store.Found, error) {
-	recorded, wakes, err := s.Deliveries.Record(ctx, s.Now(), "", writes)
+	recorded, wakes, err := s.Deliveries.Record(ctx, s.Now(), writes)
 	if err != nil {
 		return nil, err
 	}

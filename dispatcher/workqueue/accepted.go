@@ -9,45 +9,45 @@ import (
 	"spendhook/internal/partition"
 )
 
-// BeginAccept returns the replica id and the call number with which one call of the accepting script may
-// claim the events that it accepts, and the number of deliveries that it may claim. The id is empty when
-// this replica may claim nothing: it is not started, is shutting down, cannot read the stored format, or
-// has too few places.
-func (q *Queue) BeginAccept() (replica string, number uint64, deliveries int) {
+// BeginAccept returns the number with which one call of the accepting script may claim the events that it
+// accepts, and the number of deliveries that it may claim: 0 when this replica is not started, is shutting
+// down, or has too few places.
+func (q *Queue) BeginAccept() (number uint64, deliveries int) {
 	q.mu.Lock()
-	off := !q.started || q.ctx.Err() != nil || q.refused.Load() != nil || q.full.Load()
+	off := !q.started || q.ctx.Err() != nil || q.full.Load()
 	q.mu.Unlock()
 	// Half of a free share, because several calls may see the same places.
 	deliveries = q.opts.Admission.Free(uuid.Nil)/2 - int(q.accepted.Load())
 	if off || deliveries <= 0 {
-		return "", 0, 0
+		return 0, 0
 	}
-	return *q.replica.Load(), q.calls.Add(1), deliveries
+	return q.calls.Add(1), deliveries
 }
 
-// AcceptFree returns how many deliveries of a company one call of the accepting script may
-// claim: no more than a quantum, and none while claims of the partition are being recovered, or
-// before its shard has a heartbeat under the id of this replica.
-func (q *Queue) AcceptFree(company uuid.UUID) int {
+// AcceptFree returns the token under which one call of the accepting script may claim events of a
+// company, and the number of deliveries: no more than a quantum. The token is "" when this replica may
+// claim nothing: it does not own the company's partition, or claims of it are being recovered.
+func (q *Queue) AcceptFree(company uuid.UUID) (token string, deliveries int) {
 	p := partition.Of(company)
-	address, err := partition.Shard(q.ctx, q.opts.Client, p)
 	q.mu.Lock()
-	off := err != nil || !q.isAnnounced(q.shards[address]) || q.isRecovering(p)
+	recovering := q.isRecovering(p)
 	q.mu.Unlock()
-	if off {
-		return 0
+	token, deliveries = q.owner.Token(p), min(q.opts.Admission.Free(company), claimQuantum)
+	if recovering || deliveries <= 0 {
+		return "", 0
 	}
-	return min(q.opts.Admission.Free(company), claimQuantum)
+	return token, deliveries
 }
 
-// StartAccepted starts the work of batches that the accepting script returned. deliveries is their
-// approximate number of deliveries. It does not wait. After StopClaiming it does nothing: Release requeues
-// the work.
-func (q *Queue) StartAccepted(replica string, deliveries int, batches []any) {
+// StartAccepted starts the work of batches that the accepting script returned. token returns the token
+// of a company that the script got. deliveries is the approximate number of their deliveries. It does not
+// wait. After StopClaiming it does nothing: Release requeues the work.
+func (q *Queue) StartAccepted(token func(company uuid.UUID) string, deliveries int, batches []any) {
 	var work []Batch
 	var partitions []int
 	for _, b := range batches {
-		read := readBatch(b, time.Time{})
+		read := readBatch(b, "", time.Time{})
+		read.Token = token(read.Company)
 		work, partitions = append(work, read), append(partitions, partition.Of(read.Company))
 	}
 	q.mu.Lock()
@@ -61,14 +61,12 @@ func (q *Queue) StartAccepted(replica string, deliveries int, batches []any) {
 		defer q.accepted.Add(-int64(deliveries))
 		ctx, cancel := context.WithTimeout(q.claimCtx, claimTimeout)
 		defer cancel()
-		q.opts.Take(ctx, replica, work)
+		q.opts.Take(ctx, work)
 	})
 }
 
-// LostAccepted requeues the events of partitions that a call of the accepting script may have
-// claimed. The answer of the call was lost. It does not wait.
-func (q *Queue) LostAccepted(replica string, number uint64, partitions []int) {
-	for _, p := range partitions {
-		q.claimLost(lostClaim{p, replica, number})
-	}
+// LostAccepted requeues the events of a company that a call of the accepting script may have claimed
+// under a token. The answer of the call was lost. It does not wait.
+func (q *Queue) LostAccepted(token string, number uint64, company uuid.UUID) {
+	q.claimLost(lostClaim{part{partition.Of(company), token}, number})
 }

@@ -19,31 +19,36 @@ import (
 // fixed is a claimer with the same claim for each call.
 type fixed struct {
 	*workqueue.Queue
-	replica string
+	token   string
 	number  uint64
 	free    int
 	started func([]any) // nil: the queue starts the work
 }
 
-func (f *fixed) BeginAccept() (replica string, number uint64, deliveries int) {
-	return f.replica, f.number, f.free
-}
+func (f *fixed) BeginAccept() (number uint64, deliveries int) { return f.number, f.free }
 
-func (f *fixed) AcceptFree(uuid.UUID) int { return f.free }
+func (f *fixed) AcceptFree(uuid.UUID) (token string, deliveries int) { return f.token, f.free }
 
-func (f *fixed) StartAccepted(replica string, deliveries int, batches []any) {
+func (f *fixed) StartAccepted(token func(uuid.UUID) string, deliveries int, batches []any) {
 	if f.started == nil {
-		f.Queue.StartAccepted(replica, deliveries, batches)
+		f.Queue.StartAccepted(token, deliveries, batches)
 		return
 	}
 	f.started(batches)
 }
 
-// acceptFor stores events that q may claim at once under a number, if it has free places, and
-// returns those that it claimed.
-func (b *bench) acceptFor(q *workqueue.Queue, number uint64, free int, company uuid.UUID, ids ...string) (claimed []workqueue.Batch) {
+// acceptFor stores events that q may claim at once, as the owner of the partition, if it has free places,
+// and returns those that it claimed.
+func (b *bench) acceptFor(q *workqueue.Queue, free int, company uuid.UUID, ids ...string) (claimed []workqueue.Batch) {
 	b.tb.Helper()
-	b.acceptWith(&fixed{Queue: q, replica: q.Name(), number: number, free: free, started: func(batches []any) {
+	token, number := q.Numbered(b.ctx, testPartition)
+	return b.acceptAs(q, token, number, free, company, ids...)
+}
+
+// acceptAs is acceptFor under a token and a number.
+func (b *bench) acceptAs(q *workqueue.Queue, token string, number uint64, free int, company uuid.UUID, ids ...string) (claimed []workqueue.Batch) {
+	b.tb.Helper()
+	b.acceptWith(&fixed{Queue: q, token: token, number: number, free: free, started: func(batches []any) {
 		claimed = workqueue.Read(batches)
 	}}, company, ids...)
 	return claimed
@@ -64,7 +69,7 @@ func TestNewEventsAreClaimedAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
 	q, all := b.queue("r"), companies(testPartition, 2)
-	got := b.acceptFor(q, 1, 10, all[0], "a", "b")
+	got := b.acceptFor(q, 10, all[0], "a", "b")
 	if len(got) != 1 || got[0].Company != all[0] || !slices.EqualFunc(got[0].Events, []string{"a", "b"}, func(e workqueue.Event, id string) bool {
 		return e.ID == id && e.Value != ""
 	}) {
@@ -76,10 +81,10 @@ func TestNewEventsAreClaimedAtOnce(t *testing.T) {
 	b.mustBeRight()
 
 	b.accept(all[1], "waits")
-	if got := b.acceptFor(q, 2, 10, all[1], "c"); len(got) > 0 {
+	if got := b.acceptFor(q, 10, all[1], "c"); len(got) > 0 {
 		t.Errorf("claimed %+v before an earlier event of the company", got)
 	}
-	if got := b.acceptFor(q, 3, 1, all[0], "d", "e"); len(got) > 0 {
+	if got := b.acceptFor(q, 1, all[0], "d", "e"); len(got) > 0 {
 		t.Errorf("claimed %+v without places", got)
 	}
 	b.takeOver(b.queue("s"), q.Name())
@@ -88,8 +93,8 @@ func TestNewEventsAreClaimedAtOnce(t *testing.T) {
 			t.Errorf("a was taken over as a new event: %+v", batch)
 		}
 	}
-	if got := b.acceptFor(q, 4, 10, all[0], "f"); len(got) > 0 {
-		t.Errorf("a fenced replica claimed %+v", got)
+	if got := b.acceptFor(q, 10, all[0], "f"); len(got) > 0 {
+		t.Errorf("a replica that is not the owner claimed %+v", got)
 	}
 	b.mustBeRight()
 }
@@ -102,14 +107,14 @@ func TestLateAcceptClaimsNothing(t *testing.T) {
 	if err := q.Recover(t.Context(), testPartition, 5); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.acceptFor(q, 5, 10, company, "a"); len(got) > 0 {
+	if got := b.acceptAs(q, q.Name(), 5, 10, company, "a"); len(got) > 0 {
 		t.Errorf("claim 5 took %+v", got)
 	}
 	if got := b.claim(b.queue("s")); len(got) != 1 {
 		t.Errorf("%+v waits in the ready queue", got)
 	}
-	if got := b.acceptFor(q, 6, 10, company, "b"); len(got) != 1 {
-		t.Errorf("claim 6 took %+v", got)
+	if got := b.acceptFor(b.queue("t"), 10, company, "b"); len(got) != 1 {
+		t.Errorf("another claim took %+v", got)
 	}
 	b.mustBeRight()
 }
@@ -163,12 +168,12 @@ func TestStoppedReplicaClaimsNoNewEvents(t *testing.T) {
 	company := companies(testPartition, 1)[0]
 	b.acceptWith(q, company, "a")
 	eventually(t, "the event is claimed", func() bool { return len(k.events()) == 1 })
-	replica, number, free := q.BeginAccept()
+	token, number := q.Token(testPartition), uint64(100)
 	q.StopClaiming(t.Context())
-	if again, _, _ := q.BeginAccept(); again != "" {
-		t.Errorf("claims as %s", again)
+	if _, free := q.BeginAccept(); free > 0 {
+		t.Errorf("may claim %d", free)
 	}
-	late := &fixed{Queue: q, replica: replica, number: number, free: free} // a commit that began before
+	late := &fixed{Queue: q, token: token, number: number, free: 50} // a commit that began before
 	b.acceptWith(late, company, "b")
 	if err := q.Release(t.Context()); err != nil {
 		t.Fatal(err)
@@ -197,18 +202,19 @@ func TestPlacesForNewEvents(t *testing.T) {
 	company := companies(testPartition, 1)[0]
 	k := &taker{others: 100}
 	q := start(t, b.client, k, slowly("r"))
-	if _, _, n := q.BeginAccept(); n != 50 || q.AcceptFree(company) != 50 {
-		t.Errorf("%d deliveries may be claimed, of a company %d", n, q.AcceptFree(company))
+	_, n := q.BeginAccept()
+	if token, free := q.AcceptFree(company); n != 50 || free != 50 || token == "" {
+		t.Errorf("%d deliveries may be claimed, of a company %d under %q", n, free, token)
 	}
 	k.set(1)
-	if replica, _, n := q.BeginAccept(); replica != "" || n != 0 {
+	if _, n := q.BeginAccept(); n != 0 {
 		t.Errorf("%d deliveries may be claimed in the last eighth", n)
 	}
 	k.set(0)
-	q.Kick(testPartition)
+	q.Wake(context.Background(), []int{testPartition})
 	eventually(t, "a partition waits for places", q.Full)
 	k.set(100)
-	if replica, _, _ := q.BeginAccept(); replica != "" {
+	if _, n := q.BeginAccept(); n > 0 {
 		t.Error("new events may be claimed before the work that waits")
 	}
 }

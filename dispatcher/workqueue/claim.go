@@ -41,9 +41,10 @@ type Delivery struct {
 }
 
 // Batch is the work of one company that one claim returned. Each item is noted as in
-// flight by this replica until it is recorded or requeued.
+// flight, under the token of the partition's owner, until it is recorded or requeued.
 type Batch struct {
 	Company    uuid.UUID
+	Token      string      // under which the partition's owner has noted the work
 	Version    int64       // of the company's subscribers
 	Backlogged []uuid.UUID // subscribers whose deliveries must go through their endpoint queue
 	Paused     []uuid.UUID // the paused ones among Backlogged
@@ -54,18 +55,24 @@ type Batch struct {
 }
 
 var (
-	errFenced     = errors.New("the replica is fenced: its work was taken over")
+	errNotOwner   = errors.New("another replica owns the partition")
 	errRanAlready = errors.New("the claim ran before, and its answer was lost")
 )
 
+// part is a partition that this replica owns.
+type part struct {
+	id    int
+	token string
+}
+
 // claimed is the answer of one claim.
 type claimed struct {
-	partition int
-	wake      bool          // work remains: a wake-up must be enqueued
-	skipped   []uuid.UUID   // companies that were skipped: they hold their share of this replica's memory
-	next      time.Duration // until the rate limit of an endpoint queue allows a delivery; negative: none waits
-	batches   []Batch
-	err       error
+	part
+	wake    bool          // work remains: a wake-up must be enqueued
+	skipped []uuid.UUID   // companies that were skipped: they hold their share of this replica's memory
+	next    time.Duration // until the rate limit of an endpoint queue allows a delivery; negative: none waits
+	batches []Batch
+	err     error
 
 	// damaged has the companies with a damaged key, and the error: none of their work was claimed,
 	// or only a part.
@@ -74,30 +81,30 @@ type claimed struct {
 
 // claim claims at most `most` deliveries of each partition, in one pipeline. Each answer
 // has its own error. number is unique to this call.
-func (q *Queue) claim(ctx context.Context, replica string, number uint64, partitions []int, most int, shares map[uuid.UUID]int, others int) []claimed {
+func (q *Queue) claim(ctx context.Context, number uint64, parts []part, most int, shares map[uuid.UUID]int, others int) []claimed {
 	listed := make(map[int][]any)
 	for company, share := range shares {
 		p := partition.Of(company)
 		listed[p] = append(listed[p], company.String(), share)
 	}
-	bytes := claimBytes * claimsFull / max(claimsFull, len(partitions))
-	calls := make([]*script.Call, len(partitions))
-	for i, p := range partitions {
+	bytes := claimBytes * claimsFull / max(claimsFull, len(parts))
+	calls := make([]*script.Call, len(parts))
+	for i, p := range parts {
 		calls[i] = &script.Call{
 			Script: claimScript,
-			Keys:   queues.Keys(p),
+			Keys:   queues.Keys(p.id),
 			Args: append([]any{
-				partition.Prefix(p), replica, number, most, bytes, claimQuantum,
+				partition.Prefix(p.id), p.token, number, most, bytes, claimQuantum,
 				q.opts.EndpointLimit, q.opts.BreakerFailures, others, q.opts.HostLimit,
-			}, listed[p]...),
+			}, listed[p.id]...),
 		}
 	}
 	asked := time.Now()                          //nolint:forbidigo // for the age of the claim
 	_ = script.Run(ctx, q.opts.Client, calls...) // each call keeps its own error
 	out := make([]claimed, len(calls))
-	for i, p := range partitions {
+	for i, p := range parts {
 		c := calls[i]
-		out[i] = claimed{partition: p}
+		out[i] = claimed{part: p}
 		if reply, err := c.Result(); err != nil {
 			out[i].err = fmt.Errorf("claim work: %w", err)
 		} else {
@@ -111,7 +118,7 @@ func (c *claimed) read(reply any, asked time.Time) {
 	list, _ := reply.([]any)
 	switch {
 	case len(list) == 1 && list[0] == int64(-1):
-		c.err = errFenced
+		c.err = errNotOwner
 		return
 	case len(list) == 1:
 		c.err = errRanAlready
@@ -128,14 +135,14 @@ func (c *claimed) read(reply any, asked time.Time) {
 		c.damaged[parseID(companies[i])] = text(companies[i+1])
 	}
 	for _, v := range list[4:] {
-		c.batches = append(c.batches, readBatch(v, asked))
+		c.batches = append(c.batches, readBatch(v, c.token, asked))
 	}
 }
 
 // readBatch reads the result of the Lua function batch.
-func readBatch(reply any, asked time.Time) Batch {
+func readBatch(reply any, token string, asked time.Time) Batch {
 	parts, _ := reply.([]any)
-	b := Batch{Company: parseID(parts[0]), Jobs: parseIDs(parts[5]), Asked: asked}
+	b := Batch{Company: parseID(parts[0]), Token: token, Jobs: parseIDs(parts[5]), Asked: asked}
 	queued, _ := parts[2].([]any)
 	for _, member := range queued {
 		if id, paused := strings.CutPrefix(text(member), queues.PausedMark); paused {

@@ -24,7 +24,6 @@ type taker struct {
 	others  int
 	skipped map[uuid.UUID]int
 	batches []workqueue.Batch
-	names   []string
 }
 
 func (k *taker) Holding() (map[uuid.UUID]int, int) {
@@ -52,10 +51,10 @@ func (k *taker) Skipped(company uuid.UUID) bool {
 	return false
 }
 
-func (k *taker) take(_ context.Context, replica string, batches []workqueue.Batch) {
+func (k *taker) take(_ context.Context, batches []workqueue.Batch) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.batches, k.names = append(k.batches, batches...), append(k.names, replica)
+	k.batches = append(k.batches, batches...)
 }
 
 // set changes how many deliveries each company may claim.
@@ -139,7 +138,7 @@ func TestAnswerOfAClaimIsLost(t *testing.T) {
 			})
 			k := &taker{others: 100}
 			q := start(t, client, k, nil)
-			q.Kick(testPartition)
+			q.Wake(context.Background(), []int{testPartition})
 			eventually(t, "all events are claimed", func() bool { return len(k.events()) == 10 })
 			b.mustBeRight()
 		})
@@ -260,16 +259,16 @@ func TestOneRecoveryPerPartition(t *testing.T) {
 	b := newBench(t, redisOf(t))
 	b.claim(b.queue("other")) // so that Redis knows the script
 	var q *workqueue.Queue
-	h := &lostAnswers{calls: make(map[string]int), during: func() { q.Kick(testPartition) }}
+	h := &lostAnswers{calls: make(map[string]int), during: func() { q.Wake(context.Background(), []int{testPartition}) }}
 	b.client.AddHook(h)
 	lines, k := &failedClaims{Handler: slog.DiscardHandler}, &taker{others: 100}
 	q = start(t, b.client, k, func(o *workqueue.Options) { o.Logger = slog.New(lines) })
 	h.set(true)
 	b.accept(companies(testPartition, 1)[0], ids("e", 10)...)
-	q.Kick(testPartition)
+	q.Wake(context.Background(), []int{testPartition})
 	eventually(t, "the recovery is tried twice", func() bool { return h.count(workqueue.RequeueHash(), testPartition) >= 2 })
 	for p := testPartition + 1; p <= testPartition+5; p++ {
-		q.Kick(testPartition, p) // in this order
+		q.Wake(context.Background(), []int{testPartition, p}) // in this order
 		eventually(t, "another partition is claimed from", func() bool { return h.count(workqueue.ClaimHash(), p) > 0 })
 	}
 	if n := h.count(workqueue.ClaimHash(), testPartition); n != 1 {
@@ -283,26 +282,22 @@ func TestOneRecoveryPerPartition(t *testing.T) {
 	b.mustBeRight()
 }
 
-// All claims whose answers were lost are recovered in one round.
+// All claims whose answers were lost are recovered together.
 func TestAllLostClaimsAreRecovered(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
-	q, company := b.queue("r"), companies(testPartition, 1)[0]
+	k := &taker{} // has no places: the replica claims nothing by itself
+	q, company := start(t, b.client, k, slowly("r")), companies(testPartition, 1)[0]
+	token, first, second := q.Token(testPartition), q.Number(), q.Number()
 	b.accept(company, "a")
-	q.Repeat(t.Context(), testPartition, 5)
+	q.ClaimAs(t.Context(), token, testPartition, first)
 	b.accept(company, "b")
-	q.Repeat(t.Context(), testPartition, 7)
-	q.Lose(testPartition, 5)
-	q.Lose(testPartition, 7)
-	if healthy := q.RecoverClaims(t.Context(), []int{testPartition, testPartition + 1}); len(healthy) != 2 {
-		t.Errorf("claims of other partitions than %v are recovered", healthy)
-	}
-	if n := b.do("LLEN", "q:"+company.String()); n != int64(2) {
-		t.Errorf("%v events are ready", n)
-	}
-	if c := q.Repeat(t.Context(), testPartition, 7); c.Err == nil {
-		t.Errorf("claim 7 took %+v", c)
+	q.ClaimAs(t.Context(), token, testPartition, second)
+	q.Lose(testPartition, first)
+	q.Lose(testPartition, second)
+	eventually(t, "both are ready", func() bool { return b.do("LLEN", "q:"+company.String()) == int64(2) })
+	if c := q.ClaimAs(t.Context(), token, testPartition, second); c.Err == nil {
+		t.Errorf("a recovered claim took %+v", c)
 	}
 	b.mustBeRight()
-	q.StopClaiming(t.Context())
 }

@@ -41,7 +41,7 @@ func TestCommandsOfAClaim(t *testing.T) {
 	b.succeed(q, all[0], b.claim(q))
 	b.accept(all[0], "one")
 	var got []workqueue.Batch
-	if n := b.commands(func() { got = b.claim(q) }); len(got) != 1 || len(got[0].Events) != 1 || n > 21 {
+	if n := b.commands(func() { got = q.ClaimAs(b.ctx, q.Name(), testPartition, q.Number()).Batches }); len(got) != 1 || len(got[0].Events) != 1 || n > 21 {
 		t.Errorf("%d commands for a claim of %+v", n, got)
 	}
 	b.overflowed(q, all[1], 100)
@@ -49,7 +49,7 @@ func TestCommandsOfAClaim(t *testing.T) {
 	for _, d := range work[:4] {
 		b.record(q.Name(), b.attempted(all[1], d, attempt.ClassNone, store.Reached))
 	}
-	if n := b.commands(func() { got = b.claim(q) }); len(work) != 64 || len(deliveriesOf(got)) != 4 || n > 35 {
+	if n := b.commands(func() { got = q.ClaimAs(b.ctx, q.Name(), testPartition, q.Number()).Batches }); len(work) != 64 || len(deliveriesOf(got)) != 4 || n > 35 {
 		t.Errorf("%d commands for a claim of %+v", n, got)
 	}
 	b.mustBeRight()

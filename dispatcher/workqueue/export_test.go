@@ -3,6 +3,7 @@ package workqueue
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,36 +17,68 @@ import (
 
 // Claimed is the answer of one claim.
 type Claimed struct {
-	Wake    bool
-	Fenced  bool
-	Skipped []uuid.UUID
-	Damaged []uuid.UUID
-	Next    time.Duration
-	Batches []Batch
-	Err     error
+	Wake     bool
+	NotOwner bool
+	Skipped  []uuid.UUID
+	Damaged  []uuid.UUID
+	Next     time.Duration
+	Batches  []Batch
+	Err      error
 }
 
-// ClaimOnce claims of one partition under the current name, as a wake-up does.
+// names are the tokens under which tests claim for queues that are not started, and stale the tokens of
+// which the partition was taken over.
+var (
+	names sync.Map // *Queue to string
+	stale sync.Map // string to true
+)
+
+// Name is the token under which tests claim for q.
+func (q *Queue) Name() string {
+	name, _ := names.LoadOrStore(q, q.opts.Replica+"."+uuid.NewString()+" 1")
+	return name.(string)
+}
+
+// Rename takes a new token, as a restarted process does.
+func (q *Queue) Rename() { names.Store(q, q.opts.Replica+"."+uuid.NewString()+" 1") }
+
+// own makes q the owner of a partition, whoever is it now, unless its token is stale.
+func (q *Queue) own(ctx context.Context, p int) part {
+	name := q.Name()
+	if _, taken := stale.Load(name); taken {
+		return part{p, name}
+	}
+	q.opts.Client.Eval(ctx, ownSource, nil, partition.Prefix(p), name)
+	return part{p, name}
+}
+
+const ownSource = `#!lua flags=allow-oom
+local P, token = ARGV[1], ARGV[2]
+local owner = redis.call('GET', P .. 'owner')
+if owner == token then return end
+if owner and redis.call('EXISTS', P .. 'n:' .. owner) == 1 then redis.call('SADD', P .. 'handover', owner) end
+redis.call('SET', P .. 'owner', token)`
+
+// ClaimOnce claims of one partition under the current name, as its owner.
 func (q *Queue) ClaimOnce(ctx context.Context, p, most int, shares map[uuid.UUID]int, others int) Claimed {
-	return exported(q.claim(ctx, q.Name(), q.calls.Add(1), []int{p}, most, shares, others)[0])
+	return exported(q.claim(ctx, q.calls.Add(1), []part{q.own(ctx, p)}, most, shares, others)[0])
 }
 
 func exported(c claimed) Claimed {
-	out := Claimed{Wake: c.wake, Fenced: errors.Is(c.err, errFenced), Skipped: c.skipped, Next: c.next, Batches: c.batches, Err: c.err}
+	out := Claimed{Wake: c.wake, NotOwner: errors.Is(c.err, errNotOwner), Skipped: c.skipped, Next: c.next, Batches: c.batches, Err: c.err}
 	for company := range c.damaged {
 		out.Damaged = append(out.Damaged, company)
 	}
 	return out
 }
 
-// Name is the replica id that claims are noted under now.
-func (q *Queue) Name() string { return *q.replica.Load() }
+// Numbered makes q the owner of a partition, and returns its token and a number for a claim.
+func (q *Queue) Numbered(ctx context.Context, p int) (string, uint64) {
+	return q.own(ctx, p).token, q.calls.Add(1)
+}
 
-// Numbered returns the replica id and a number for a claim.
-func (q *Queue) Numbered() (string, uint64) { return q.Name(), q.calls.Add(1) }
-
-// Rename takes a new name, as a restarted process does.
-func (q *Queue) Rename() { q.rename() }
+// Number is the number of another claim.
+func (q *Queue) Number() uint64 { return q.calls.Add(1) }
 
 // Promote runs promote.lua.
 func (q *Queue) Promote(ctx context.Context, p, most int) (bool, error) {
@@ -54,9 +87,15 @@ func (q *Queue) Promote(ctx context.Context, p, most int) (bool, error) {
 	return err == nil && call.Reply() == int64(1), err
 }
 
-// TakeOver fences a replica in one partition and requeues its notes.
-func (q *Queue) TakeOver(ctx context.Context, p int, replica string) (int, error) {
-	return q.requeueAll(ctx, []int{p}, replica)
+// TakeOver takes a partition from the owner with this token and requeues its notes.
+func (q *Queue) TakeOver(ctx context.Context, p int, token string) (int, error) {
+	stale.Store(token, true)
+	key := partition.Prefix(p) + "owner"
+	if q.opts.Client.Get(ctx, key).Val() == token {
+		q.opts.Client.Del(ctx, key)
+	}
+	_, n, err := q.requeueAll(ctx, []part{{p, token}})
+	return n, err
 }
 
 // ClaimHash is the SHA-1 by which Redis knows claim.lua.
@@ -65,23 +104,21 @@ func ClaimHash() string { return claimScript.Hash() }
 // Read decodes batches as scripts return them.
 func Read(batches []any) (out []Batch) {
 	for _, b := range batches {
-		out = append(out, readBatch(b, time.Time{}))
+		out = append(out, readBatch(b, "", time.Time{}))
 	}
 	return out
 }
 
 // Recover requeues the work of the claim with this number.
 func (q *Queue) Recover(ctx context.Context, p int, number uint64) error {
-	return script.Run(ctx, q.opts.Client, q.requeueCall(p, q.Name(), number))
+	return script.Run(ctx, q.opts.Client, q.requeueCall(q.own(ctx, p), number))
 }
 
 // Lose notes that the answer of the claim with this number was lost.
-func (q *Queue) Lose(p int, number uint64) { q.claimLost(lostClaim{p, q.Name(), number}) }
+func (q *Queue) Lose(p int, number uint64) { q.claimLost(lostClaim{part{p, q.owner.Token(p)}, number}) }
 
-// RecoverClaims recovers the lost claims of partitions, as the next round does.
-func (q *Queue) RecoverClaims(ctx context.Context, partitions []int) []int {
-	return q.recoverClaims(ctx, partitions)
-}
+// Token is that under which a started queue owns a partition.
+func (q *Queue) Token(p int) string { return q.owner.Token(p) }
 
 // Stopping reports whether no more claims start.
 func (q *Queue) Stopping() bool { return q.ctx.Err() != nil }
@@ -91,24 +128,16 @@ func (q *Queue) Full() bool { return q.full.Load() }
 
 // Repeat claims under a number.
 func (q *Queue) Repeat(ctx context.Context, p int, number uint64) Claimed {
-	return exported(q.claim(ctx, q.Name(), number, []int{p}, 400, nil, 400)[0])
+	return exported(q.claim(ctx, number, []part{q.own(ctx, p)}, 400, nil, 400)[0])
+}
+
+// ClaimAs claims under a token and a number.
+func (q *Queue) ClaimAs(ctx context.Context, token string, p int, number uint64) Claimed {
+	return exported(q.claim(ctx, number, []part{{p, token}}, 400, nil, 400)[0])
 }
 
 // RequeueHash is the SHA-1 by which Redis knows requeue.lua.
 func RequeueHash() string { return requeueScript.Hash() }
-
-// ReplicasKey is the heartbeats of a Redis that is no Cluster, and ReadsKey the formats of these
-// replicas.
-func ReplicasKey() string { return replicasKey(0) }
-func ReadsKey() string    { return readsKey(0) }
-
-// ReplicasKeyOf is the heartbeats of the shard whose first partition is p.
-func ReplicasKeyOf(p int) string { return replicasKey(p) }
-
-// Takeovers counts the replicas that this one took over, and Fenced how often it
-// was taken over itself.
-func (q *Queue) Takeovers() float64 { return valueOf(q.metrics.takeovers) }
-func (q *Queue) Fenced() float64    { return valueOf(q.metrics.fenced) }
 
 // Wakeups counts the wake-ups that this replica enqueued, or could not enqueue.
 func (q *Queue) Wakeups() float64 {
@@ -126,9 +155,8 @@ func valueOf(c prometheus.Counter) float64 {
 // NoteSkipped notes that a company was skipped, as a claim does.
 func (q *Queue) NoteSkipped(company uuid.UUID) { q.skipped.Add(company, time.Now()) }
 
-// Lag and Replicas are what the metrics show.
+// Lag is what the metric shows.
 func (q *Queue) Lag() time.Duration { return q.lag(time.Now()) }
-func (q *Queue) Replicas() int      { return q.replicas() }
 
 // AwaitWakeups waits until no partition is to be woken.
 func (q *Queue) AwaitWakeups() { q.enqueuing.Wait() }

@@ -3,34 +3,19 @@ package workqueue_test
 import (
 	"context"
 	"slices"
-	"strconv"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/workqueue"
+	"spendhook/internal/partition"
+	"spendhook/internal/redistest"
 )
 
-// What asynq keeps of wake-ups.
-const (
-	asynqPending = "asynq:{spendhook}:pending"
-	asynqActive  = "asynq:{spendhook}:active"
-	asynqPaused  = "asynq:{spendhook}:paused"
-)
-
-func deleteAsynq(ctx context.Context, client redis.UniversalClient) error {
-	keys, err := client.Keys(ctx, "asynq:*").Result()
-	if err == nil && len(keys) > 0 {
-		err = client.Del(ctx, keys...).Err()
-	}
-	return err
-}
-
-// A wake-up is lost at each step. The partition's owner serves the partition, with the
-// default intervals, and no event is claimed twice.
-func TestWakeUpIsLostAtEachStep(t *testing.T) {
+// A wake-up is lost. The partition's owner serves the partition, with the default intervals, and no event
+// is claimed twice.
+func TestLostWakeUp(t *testing.T) {
 	t.Parallel()
 	company := companies(testPartition, 1)[0]
 	asDaemon := func(o *workqueue.Options) { o.HeartbeatEvery, o.ServiceEvery = 0, 0 }
@@ -40,40 +25,6 @@ func TestWakeUpIsLostAtEachStep(t *testing.T) {
 			start(t, b.client, k, asDaemon)
 			b.accept(company, ids("e", 10)...)
 			return 10
-		},
-		"the task is deleted": func(t *testing.T, b *bench, k *taker) int {
-			t.Helper()
-			q := start(t, b.client, k, asDaemon)
-			if err := b.client.Set(t.Context(), asynqPaused, 1, 0).Err(); err != nil {
-				t.Fatal(err)
-			}
-			b.accept(company, ids("e", 10)...)
-			q.Wake(t.Context(), []int{testPartition})
-			eventually(t, "a wake-up is enqueued", func() bool { return b.client.LLen(t.Context(), asynqPending).Val() > 0 })
-			if err := deleteAsynq(t.Context(), b.client); err != nil {
-				t.Fatal(err)
-			}
-			return 10
-		},
-		"all keys are deleted while a task is active": func(t *testing.T, b *bench, k *taker) int {
-			t.Helper()
-			var deleted atomic.Bool
-			q := start(t, b.client, k, func(o *workqueue.Options) {
-				asDaemon(o)
-				o.Take = func(ctx context.Context, replica string, batches []workqueue.Batch) {
-					if !deleted.Load() && b.client.LLen(ctx, asynqActive).Val() > 0 {
-						deleted.Store(deleteAsynq(ctx, b.client) == nil)
-					}
-					k.take(ctx, replica, batches)
-				}
-			})
-			n := 0
-			for ; !deleted.Load(); n++ { // until a task is served before the owner serves the partition
-				b.accept(company, ids("e"+strconv.Itoa(n), 1000)...)
-				q.Wake(t.Context(), []int{testPartition})
-				eventually(t, "the events are claimed", func() bool { return deleted.Load() || len(k.events()) == 1000*(n+1) })
-			}
-			return 1000 * n
 		},
 		"a replica is lost after a claim that set the flag again": func(t *testing.T, b *bench, k *taker) int {
 			t.Helper()
@@ -103,6 +54,49 @@ func TestWakeUpIsLostAtEachStep(t *testing.T) {
 				t.Errorf("%d events were claimed, of %d", len(all), n)
 			}
 			b.mustBeRight()
+		})
+	}
+}
+
+// pair starts two replicas that serve partitions only after wake-ups, and returns the second one and a
+// partition of the first.
+func pair(t *testing.T, b *bench, k *taker) (second *workqueue.Queue, p int) {
+	t.Helper()
+	first := alone(t, b, "first", k, nil)
+	second = alone(t, b, "second", &taker{others: 100}, nil)
+	eventually(t, "both replicas own partitions", func() bool { n := len(first.Owned()); return n > 0 && n < partition.Count })
+	eventually(t, "all partitions are owned", func() bool { return len(first.Owned())+len(second.Owned()) == partition.Count })
+	return second, first.Owned()[0]
+}
+
+// A replica wakes the owner of a partition by a message, and by a task in case that the message is lost.
+func TestOwnersAreWoken(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(t *testing.T, b *bench){
+		"the message is lost": func(t *testing.T, b *bench) {
+			t.Helper()
+			b.client.AddHook(redistest.Hook{Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+				if cmd.Name() == "publish" {
+					return nil
+				}
+				return next(ctx, cmd)
+			}})
+		},
+		"the task is lost": func(t *testing.T, b *bench) {
+			t.Helper()
+			if err := b.client.Set(t.Context(), "asynq:{spendhook:first}:paused", 1, 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, k := newBench(t, redisOf(t)), &taker{others: 100}
+			q, p := pair(t, b, k)
+			lose(t, b)
+			b.accept(companies(p, 1)[0], "e")
+			q.Wake(t.Context(), []int{p})
+			eventually(t, "the event is claimed", func() bool { return len(k.events()) == 1 })
 		})
 	}
 }

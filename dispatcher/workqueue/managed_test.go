@@ -132,7 +132,7 @@ func TestOrderedIsClaimedInOrder(t *testing.T) {
 			return b.claim(q)
 		},
 		"claimed when accepted": func(b *bench, q *workqueue.Queue, company uuid.UUID, ids ...string) []workqueue.Batch {
-			return b.acceptFor(q, 1, 10, company, ids...)
+			return b.acceptFor(q, 10, company, ids...)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,12 +10,10 @@ import (
 type metrics struct {
 	claims        prometheus.Counter
 	skipped       prometheus.Counter
-	fenced        prometheus.Counter
 	enqueued      prometheus.Counter
 	served        prometheus.Counter
 	wakeupsFailed prometheus.Counter
 	requeued      prometheus.Counter
-	takeovers     prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
@@ -24,22 +22,14 @@ func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
 		return factory.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spendhook_replicas", Help: "Live replicas that this replica sees, itself included.",
-	}, func() float64 { return float64(q.replicas()) })
-	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spendhook_scheduler_lag_seconds", Help: "Time since this replica last served the partitions that it owns, in the slowest shard.",
-	}, func() float64 { return q.lag(time.Now()).Seconds() }) //nolint:forbidigo // as in shard.go
-	factory.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spendhook_partitions_owned", Help: "Partitions that this replica schedules. The sum over all replicas is 256, except briefly after a change of replicas.",
-	}, func() float64 { return float64(len(q.Owned())) })
+	}, func() float64 { return q.lag(time.Now()).Seconds() }) //nolint:forbidigo // as in service.go
 	return &metrics{
 		claims:        counter("spendhook_claims_total", "Claims of work, one per partition and call."),
 		skipped:       counter("spendhook_shares_refused_total", "Times that a claim skipped a company because it held its share of this replica's memory."),
-		fenced:        counter("spendhook_fenced_total", "Times that this replica was fenced because another replica had taken over its work."),
-		enqueued:      counter("spendhook_wakeups_enqueued_total", "Wake-ups that this replica enqueued."),
-		served:        counter("spendhook_wakeups_served_total", "Wake-ups that this replica took from the queue and served."),
-		wakeupsFailed: counter("spendhook_wakeups_failed_total", "Wake-ups that could not be enqueued and were served by this replica itself."),
+		enqueued:      counter("spendhook_wakeups_enqueued_total", "Wake-ups that this replica enqueued for the owners of partitions."),
+		served:        counter("spendhook_wakeups_served_total", "Wake-ups that this replica took from its queue."),
+		wakeupsFailed: counter("spendhook_wakeups_failed_total", "Wake-ups that could not be enqueued: the owners serve the partitions a moment later."),
 		requeued:      counter("spendhook_takeover_requeued_total", "Notes of lost replicas that this replica requeued."),
-		takeovers:     counter("spendhook_takeovers_total", "Lost replicas whose work this replica took over."),
 	}
 }

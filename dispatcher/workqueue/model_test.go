@@ -31,8 +31,8 @@ type model struct {
 	t         *rapid.T
 	companies []uuid.UUID
 	replicas  []*replica
-	ended     []string // replica ids whose process has ended and was not taken over yet
-	fenced    map[string]bool
+	ended     []string        // replica ids whose process has ended and was not taken over yet
+	stale     map[string]bool // tokens of which the partition was taken over
 	accepted  []events.Ref
 	seen      map[delivery.Ref]map[delivery.Status]bool // the statuses written for each delivery
 	jobs      map[uuid.UUID]bool                        // not done
@@ -108,7 +108,7 @@ func newModel(t *rapid.T, b *bench) *model {
 	copied.tb = t
 	m := &model{
 		bench: &copied, t: t, companies: companies(testPartition, modelCompanies),
-		fenced: map[string]bool{}, seen: map[delivery.Ref]map[delivery.Status]bool{}, jobs: map[uuid.UUID]bool{},
+		stale: map[string]bool{}, seen: map[delivery.Ref]map[delivery.Status]bool{}, jobs: map[uuid.UUID]bool{},
 		ordered: map[uuid.UUID]map[uuid.UUID]int{},
 	}
 	for i := range modelReplicas {
@@ -161,10 +161,9 @@ func (m *model) accepts(t *rapid.T) {
 		return
 	}
 	r := m.draw()
-	_, number := r.Numbered()
-	claimed := m.acceptFor(r.Queue, number, rapid.IntRange(0, 12).Draw(t, "free"), company, batch...)
-	if len(claimed) > 0 && m.fenced[r.Name()] {
-		t.Fatalf("%s is fenced, and claimed %+v", r.Name(), claimed)
+	claimed := m.acceptFor(r.Queue, rapid.IntRange(0, 12).Draw(t, "free"), company, batch...)
+	if len(claimed) > 0 && m.stale[r.Name()] {
+		t.Fatalf("%s does not own the partition, and claimed %+v", r.Name(), claimed)
 	}
 	m.keep(r, claimed)
 }
@@ -190,10 +189,10 @@ func (m *model) claimsAll(t *rapid.T) {
 
 func (m *model) claimed(r *replica, c workqueue.Claimed) {
 	name := r.Name()
-	if c.Fenced != m.fenced[name] {
-		m.t.Fatalf("claim of %s, fenced %v, answered %+v", name, m.fenced[name], c)
+	if c.NotOwner != m.stale[name] {
+		m.t.Fatalf("claim of %s, taken over %v, answered %+v", name, m.stale[name], c)
 	}
-	if c.Fenced {
+	if c.NotOwner {
 		r.Rename()
 		return
 	}
@@ -455,7 +454,7 @@ func (m *model) givesUp(t *rapid.T) {
 	}
 	i := rapid.IntRange(0, len(r.work)-1).Draw(t, "item")
 	it := r.work[i]
-	b := workqueue.Batch{Company: it.ref.Company}
+	b := workqueue.Batch{Company: it.ref.Company, Token: it.replica}
 	switch {
 	case it.job != uuid.Nil:
 		b.Jobs = []uuid.UUID{it.job}
@@ -467,7 +466,7 @@ func (m *model) givesUp(t *rapid.T) {
 		return
 	}
 	r.work = slices.Delete(r.work, i, i+1)
-	if err := r.Requeue(m.ctx, it.replica, b); err != nil {
+	if err := r.Requeue(m.ctx, b); err != nil {
 		t.Fatalf("requeue: %v", err)
 	}
 }
@@ -498,7 +497,7 @@ func (m *model) takesOver(t *rapid.T) {
 		name, m.ended = m.ended[0], m.ended[1:]
 	}
 	m.takeOver(m.draw().Queue, name)
-	m.fenced[name] = true
+	m.stale[name] = true
 }
 
 // changes requeues, cancels or replays a delivery, unless an attempt is under way.
@@ -576,7 +575,7 @@ func (m *model) drain() {
 	}
 	for _, name := range m.ended {
 		m.takeOver(m.replicas[0].Queue, name)
-		m.fenced[name] = true
+		m.stale[name] = true
 	}
 	for range 1000 {
 		m.hasten()

@@ -11,8 +11,6 @@ package workqueue
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"log/slog"
 	"sync"
@@ -24,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/dispatcher/owner"
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/pacedlog"
 	"spendhook/internal/partition"
@@ -47,9 +46,9 @@ type Options struct {
 	Client    redis.UniversalClient
 	Replica   string // unique name of this process; it should survive a restart
 	Admission Admission
-	// Take starts the work of batches that were claimed under the id replica.
-	// It may be called concurrently and must not wait for receivers.
-	Take func(ctx context.Context, replica string, batches []Batch)
+	// Take starts the work of batches that were claimed. It may be called concurrently and must not wait
+	// for receivers.
+	Take func(ctx context.Context, batches []Batch)
 
 	// Required, for endpoint queues.
 	EndpointLimit   int           // deliveries of a queue in flight, over all replicas
@@ -58,7 +57,7 @@ type Options struct {
 	AttemptTimeout  time.Duration // longest time of an attempt; default 15 s
 
 	HeartbeatEvery time.Duration // default 500 ms
-	ServiceEvery   time.Duration // how often owned partitions are checked for due work, and lost claims recovered; default 250 ms
+	ServiceEvery   time.Duration // how often owned partitions are checked for due and for lost work; default 250 ms
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -66,7 +65,6 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.AttemptTimeout = cmp.Or(o.AttemptTimeout, 15*time.Second)
-	o.HeartbeatEvery = cmp.Or(o.HeartbeatEvery, 500*time.Millisecond)
 	o.ServiceEvery = cmp.Or(o.ServiceEvery, 250*time.Millisecond)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -79,18 +77,17 @@ func (o Options) withDefaults() Options {
 // for concurrent use.
 type Queue struct {
 	opts    Options
+	owner   *owner.Owner
 	metrics *metrics
 	skipped *lru.Cache[uuid.UUID, time.Time] // when a claim last skipped a company
+	failed  *pacedlog.Problems               // claims that failed
 	wakeups
-	replica atomic.Pointer[string]                // the replica id that claims are noted under
-	refused atomic.Pointer[partition.FormatError] // why the replica stopped claiming; nil: it has not
-	failed  *pacedlog.Problems                    // claims that failed
 
 	mu      sync.Mutex // guards this group and the next, and the shards
 	started bool       // queued partitions may be served
 	shards  map[string]*shard
-	unwoken map[int]bool // partitions that the next wake-up names
-	waking  bool         // wake-ups are being enqueued
+	unwoken map[int]bool // partitions whose owners are to be woken
+	waking  bool         // owners are being woken
 
 	lost []lostClaim // claims that are to be recovered
 
@@ -101,14 +98,14 @@ type Queue struct {
 	lastPartition atomic.Int64  // the partition served last
 	othersUntil   atomic.Int64  // unix ms until which other partitions count as having work
 
-	claiming      sync.WaitGroup
-	background    sync.WaitGroup
-	ctx           context.Context //nolint:containedctx // StopClaiming ends it: no more claims start
-	cancel        context.CancelFunc
-	claimCtx      context.Context //nolint:containedctx // ends when running claims are cancelled
-	cancelClaims  context.CancelFunc
-	heartbeats    context.Context //nolint:containedctx // Release ends it: no more heartbeats
-	endHeartbeats context.CancelFunc
+	claiming     sync.WaitGroup
+	background   sync.WaitGroup
+	ctx          context.Context //nolint:containedctx // StopClaiming ends it: no more claims start
+	cancel       context.CancelFunc
+	claimCtx     context.Context //nolint:containedctx // ends when running claims are cancelled
+	cancelClaims context.CancelFunc
+	ticks        context.Context //nolint:containedctx // Release ends it: no more ticks
+	endTicks     context.CancelFunc
 }
 
 // maxSkipped is how many of the companies that claims skipped are remembered.
@@ -122,45 +119,34 @@ func New(o Options) *Queue {
 	}
 	q.skipped, _ = lru.New[uuid.UUID, time.Time](maxSkipped) // fails only for a size < 1
 	q.metrics = newMetrics(o.Registerer, q)
-	q.wakeups = newWakeups(o, q.full.Load)
+	q.wakeups = newWakeups(o)
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	q.claimCtx, q.cancelClaims = context.WithCancel(context.Background()) //nolint:gosec // StopClaiming ends it
-	q.heartbeats, q.endHeartbeats = context.WithCancel(context.Background())
-	q.rename()
+	q.ticks, q.endTicks = context.WithCancel(context.Background())
+	q.owner = owner.New(owner.Options{
+		Client: o.Client, Replica: o.Replica, Every: o.HeartbeatEvery, Logger: o.Logger, Registerer: o.Registerer,
+		Changed: func(partitions []int) { q.Wake(q.claimCtx, partitions) },
+		Gone:    q.deleteQueue,
+	})
 	return q
 }
 
-// rename takes a new replica id. The part before the last dot stays, so that a restarted
-// process recognises the ids of its former runs.
-func (q *Queue) rename() {
-	random := make([]byte, 8)
-	_, _ = rand.Read(random) // never fails
-	q.replica.Store(new(q.opts.Replica + "." + hex.EncodeToString(random)))
-}
-
-// Start requeues what former runs of this replica had in flight and begins to
-// claim. StopClaiming and Release must follow, also after an error.
+// Start begins to claim the work of the partitions that this replica owns. StopClaiming and Release must
+// follow, also after an error.
 func (q *Queue) Start(ctx context.Context) error {
-	if err := q.beginShards(ctx); err != nil {
+	if err := q.owner.Start(ctx); err != nil {
 		return err
 	}
-	q.background.Go(func() { q.runTicks(q.heartbeats) })
 	q.locked(func() {
 		q.started = true
 		q.beginAll()
 	})
-	if err := q.takeWakeups(); err != nil {
-		return err
-	}
-	if q.Refused() != nil { // stopIfRefused may have called Stop before the server started
-		q.server.Stop()
-	}
-	return nil
+	q.background.Go(func() { q.runTicks(q.ticks) })
+	return q.takeWakeups()
 }
 
-// StopClaiming prevents further claims, and returns when none is running. When ctx ends, it cancels the
-// claims that Redis has not answered; Release requeues their work. In the background it wakes other
-// replicas for the partitions that this replica had queued.
+// StopClaiming gives all partitions away, and returns when no claim is running. When ctx ends, it cancels
+// the claims that Redis has not answered; Release requeues their work.
 func (q *Queue) StopClaiming(ctx context.Context) {
 	stopping := false
 	q.locked(func() { // no claim begins from here on
@@ -173,96 +159,69 @@ func (q *Queue) StopClaiming(ctx context.Context) {
 	defer context.AfterFunc(ctx, q.cancelClaims)()
 	stopped := make(chan struct{})
 	q.background.Go(func() {
-		q.server.Shutdown()
-		q.enqueuing.Wait()
+		q.stopWakeups()
 		close(stopped)
-		q.claiming.Wait()
-		q.handOver(ctx) // after Shutdown: this replica takes no wake-up any more
 	})
+	if err := q.owner.Leave(ctx); err != nil { // the other replicas take them a moment later
+		q.opts.Logger.Warn("partitions not given away", "exception.message", err)
+	}
+	q.claiming.Wait()
 	select {
 	case <-stopped:
 	case <-ctx.Done(): // asynq waits for Redis: it may take wake-ups, which nothing serves
 	}
-	q.claiming.Wait()
-}
-
-// handOver wakes other replicas for the partitions that this replica had queued. If that fails,
-// their owners serve them soon.
-func (q *Queue) handOver(ctx context.Context) {
-	var partitions []int
-	q.locked(func() {
-		for _, s := range q.shards {
-			partitions = append(partitions, s.queued...)
-			s.queued = nil
-		}
-	})
-	_ = q.enqueueWakeup(ctx, partitions)
 }
 
 // Release requeues all work that this replica has noted as in flight, and removes its heartbeat. It
-// first fences the replica id, so that Redis refuses claims still under way. It returns when nothing uses
-// Redis any more, except that asynq may continue after ctx while Redis hangs. Call Release after
-// StopClaiming, once all outcomes are recorded.
+// returns when nothing uses Redis any more, except that asynq may continue after ctx while Redis hangs.
+// Call Release after StopClaiming, once all outcomes are recorded.
 func (q *Queue) Release(ctx context.Context) error {
-	q.endHeartbeats()
+	q.endTicks()
 	q.background.Wait()
 	shards, err := partition.ByShard(ctx, q.opts.Client, partition.All(), partition.Prefix)
 	var releasing sync.WaitGroup
 	for _, partitions := range shards {
 		releasing.Go(func() {
-			_, failed := q.requeueAll(ctx, partitions, *q.replica.Load())
+			failed := q.owner.Give(ctx, partitions) // in case that Redis did not answer before
+			if failed == nil {
+				failed = q.requeueOwn(ctx, partitions)
+			}
 			q.locked(func() { err = errors.Join(err, failed) })
 		})
 	}
 	releasing.Wait()
-	return err
+	q.deleteQueue(q.opts.Replica)
+	return errors.Join(err, q.owner.Close(ctx))
 }
 
-// renameFenced takes a new replica id after another replica took over the work under the old one.
-func (q *Queue) renameFenced(old string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if *q.replica.Load() == old {
-		q.rename()
-		q.metrics.fenced.Inc()
-		q.opts.Logger.Warn("another replica took over the work of this replica, claiming under a new id", "service.instance.id", old)
-	}
-}
-
-// stopIfRefused reports whether err says that this replica cannot read the stored format. If so,
-// the replica claims nothing more and leaves all wake-ups to other replicas.
-func (q *Queue) stopIfRefused(err error) bool {
-	format, ok := errors.AsType[*partition.FormatError](err)
-	if ok && q.refused.CompareAndSwap(nil, format) {
-		q.opts.Logger.Error("stored format not readable, claiming nothing more", "exception.message", format)
-		q.server.Stop()
-	}
-	return ok
-}
+// Owned lists the partitions that this replica owns.
+func (q *Queue) Owned() []int { return q.owner.Owned() }
 
 // Refused returns the *partition.FormatError that made this replica stop claiming; nil
 // while the replica can read the stored format.
-func (q *Queue) Refused() error {
-	if format := q.refused.Load(); format != nil {
-		return format
-	}
-	return nil
+func (q *Queue) Refused() error { return q.owner.Refused() }
+
+// locked calls f while it holds Queue.mu.
+func (q *Queue) locked(f func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	f()
 }
 
-// EndJob ends this replica's claim of a job. The job is due again after the time again; a
-// negative again ends the job.
-func (q *Queue) EndJob(ctx context.Context, replica string, company, job uuid.UUID, again time.Duration) error {
+// EndJob ends the claim of a job, which was noted under a token. The job is due again after the time
+// again; a negative again ends the job.
+func (q *Queue) EndJob(ctx context.Context, token string, company, job uuid.UUID, again time.Duration) error {
 	p := partition.Of(company)
 	delay := any("")
 	if again >= 0 {
 		delay = again.Milliseconds()
 	}
-	call := &script.Call{Script: endJobScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), replica, company.String(), job.String(), delay}}
+	call := &script.Call{Script: endJobScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), token, company.String(), job.String(), delay}}
 	if err := script.Run(ctx, q.opts.Client, call); err != nil {
 		return err
 	}
 	if call.Reply() == int64(1) {
-		q.Kick(p)
+		q.Wake(ctx, []int{p})
 	}
 	return nil
 }

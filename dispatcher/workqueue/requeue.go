@@ -6,8 +6,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
+	"spendhook/internal/pipeline"
 	"spendhook/internal/script"
 )
 
@@ -15,11 +18,17 @@ import (
 // replica that was suspended for longer may count as lost.
 const ClaimLife = 2 * time.Second
 
+// note is the hash of the work that is noted under the token.
+func (p part) note() string { return partition.Prefix(p.id) + "n:" + p.token }
+
+// handoverKey is the set of the tokens of former owners of a partition that have claimed work left.
+func handoverKey(p int) string { return partition.Prefix(p) + "handover" }
+
 // requeueCall is a call of the requeue script for the work of one claim, for the given notes, or, with
-// neither, for all notes of the replica. In the last case the script also fences the replica.
-func (q *Queue) requeueCall(p int, replica string, claim any, notes ...any) *script.Call {
-	args := []any{partition.Prefix(p), replica, claim, (q.opts.AttemptTimeout + ClaimLife).Milliseconds()}
-	return &script.Call{Script: requeueScript, Keys: queues.Keys(p), Args: append(args, notes...)}
+// neither, for all notes under the token.
+func (q *Queue) requeueCall(p part, claim any, notes ...any) *script.Call {
+	args := []any{partition.Prefix(p.id), p.token, claim, (q.opts.AttemptTimeout + ClaimLife).Milliseconds()}
+	return &script.Call{Script: requeueScript, Keys: queues.Keys(p.id), Args: append(args, notes...)}
 }
 
 // readRequeued reads the reply of the requeue script, and logs an error if the script quarantined work.
@@ -32,7 +41,7 @@ func (q *Queue) readRequeued(p int, call *script.Call) (done, left int64, wake b
 }
 
 // Requeue requeues claimed work of one company that was not started.
-func (q *Queue) Requeue(ctx context.Context, replica string, b Batch) error {
+func (q *Queue) Requeue(ctx context.Context, b Batch) error {
 	var notes []any
 	company := b.Company.String()
 	for _, e := range b.Events {
@@ -45,105 +54,110 @@ func (q *Queue) Requeue(ctx context.Context, replica string, b Batch) error {
 		notes = append(notes, "j:"+company+"/"+j.String())
 	}
 	if len(notes) == 0 {
-		return nil // the script would requeue everything that the replica has noted
+		return nil // the script would requeue everything that is noted under the token
 	}
 	p := partition.Of(b.Company)
-	call := q.requeueCall(p, replica, "", notes...)
+	call := q.requeueCall(part{p, b.Token}, "", notes...)
 	if err := script.Run(ctx, q.opts.Client, call); err != nil {
 		return fmt.Errorf("requeue work: %w", err)
 	}
 	q.readRequeued(p, call)
-	q.Kick(p)
+	q.Wake(ctx, []int{p})
 	return nil
 }
 
-// requeueAll fences a replica in the partitions of a shard, requeues all its notes there, wakes the
-// partitions and removes the replica's heartbeat. It returns the number of notes.
-func (q *Queue) requeueAll(ctx context.Context, partitions []int, replica string) (n int, err error) {
-	for rest := partitions; len(rest) > 0; {
-		calls := make([]*script.Call, len(rest))
-		for i, p := range rest {
-			calls[i] = q.requeueCall(p, replica, "")
+// requeueAll requeues all notes under tokens that claim nothing more, and wakes the partitions. It returns
+// the parts without notes left, and the number of notes.
+func (q *Queue) requeueAll(ctx context.Context, parts []part) (done []part, n int, err error) {
+	for len(parts) > 0 {
+		calls := make([]*script.Call, len(parts))
+		for i, p := range parts {
+			calls[i] = q.requeueCall(p, "")
 		}
-		if err := script.Run(ctx, q.opts.Client, calls...); err != nil {
-			return n, fmt.Errorf("requeue work: %w", err)
-		}
-		var more, woken []int
-		for i, p := range rest {
-			done, left, wake := q.readRequeued(p, calls[i])
-			n += int(done)
+		_ = script.Run(ctx, q.opts.Client, calls...) // each call has its own error
+		var more []part
+		var woken []int
+		for i, p := range parts {
+			if _, failed := calls[i].Result(); failed != nil {
+				err = fmt.Errorf("requeue work of partition %d: %w", p.id, failed)
+				continue
+			}
+			requeued, left, wake := q.readRequeued(p.id, calls[i])
+			n += int(requeued)
+			if wake {
+				woken = append(woken, p.id)
+			}
 			if left > 0 {
 				more = append(more, p)
-			}
-			if wake {
-				woken = append(woken, p)
+			} else {
+				done = append(done, p)
 			}
 		}
 		q.Wake(ctx, woken)
-		rest = more
+		parts = more
 	}
-	pipe := q.opts.Client.Pipeline()
-	pipe.ZRem(ctx, replicasKey(partitions[0]), replica)
-	pipe.HDel(ctx, readsKey(partitions[0]), replica)
-	if _, err := pipe.Exec(ctx); err != nil {
-		return n, fmt.Errorf("remove heartbeat: %w", err)
+	return done, n, err
+}
+
+// requeueOwn requeues all that this replica has noted in the partitions of a shard. It owns none of them.
+func (q *Queue) requeueOwn(ctx context.Context, partitions []int) error {
+	tokens, err := pipeline.Each(ctx, q.opts.Client, partitions, func(pipe redis.Pipeliner, p int) *redis.StringSliceCmd {
+		return pipe.SMembers(ctx, handoverKey(p))
+	})
+	if err != nil {
+		return fmt.Errorf("read claimed work: %w", err)
 	}
-	return n, nil
+	var own []part
+	for i, p := range partitions {
+		for _, token := range tokens[i].Val() {
+			if q.owner.Made(token) {
+				own = append(own, part{p, token})
+			}
+		}
+	}
+	_, _, err = q.requeueAll(ctx, own)
+	return err
 }
 
 // lostClaim is a claim whose answer was lost.
 type lostClaim struct {
-	partition int
-	replica   string
-	number    uint64
+	part
+	number uint64
 }
 
-// claimLost notes that the answer of a claim was lost. The replica requeues the work of the claim
-// before it claims from the partition again: the next tick serves the partition. After StopClaiming, Release
-// requeues the work.
+// claimLost notes that the answer of a claim was lost. The next tick requeues the work of the claim;
+// until then this replica claims nothing from the partition. After StopClaiming, Release requeues the work.
 func (q *Queue) claimLost(c lostClaim) {
-	q.locked(func() { q.lost = append(q.lost, c) })
-}
-
-// kickLost serves the partitions that have lost claims.
-func (q *Queue) kickLost() {
-	var partitions []int
-	q.locked(func() {
-		for _, c := range q.lost {
-			partitions = append(partitions, c.partition)
-		}
-	})
-	q.Kick(partitions...)
+	if c.token != "" {
+		q.locked(func() { q.lost = append(q.lost, c) })
+	}
 }
 
 // isRecovering reports whether a claim of the partition is to be recovered. Queue.mu is held.
 func (q *Queue) isRecovering(p int) bool {
-	return slices.ContainsFunc(q.lost, func(c lostClaim) bool { return c.partition == p })
+	return slices.ContainsFunc(q.lost, func(c lostClaim) bool { return c.id == p })
 }
 
-// recoverClaims requeues the work of the lost claims of partitions. It returns the partitions that
-// have no lost claims left.
-func (q *Queue) recoverClaims(ctx context.Context, partitions []int) []int {
+// recoverClaims requeues the work of the lost claims of partitions, and serves those that have none left.
+func (q *Queue) recoverClaims(ctx context.Context, partitions []int) {
 	var claims []lostClaim
 	var calls []*script.Call
 	q.locked(func() {
 		for _, c := range q.lost {
-			if slices.Contains(partitions, c.partition) {
-				claims, calls = append(claims, c), append(calls, q.requeueCall(c.partition, c.replica, c.number))
+			if slices.Contains(partitions, c.id) {
+				claims, calls = append(claims, c), append(calls, q.requeueCall(c.part, c.number))
 			}
 		}
 	})
 	if len(calls) == 0 {
-		return partitions
+		return
 	}
 	_ = script.Run(ctx, q.opts.Client, calls...) // each call has its own error
 	for i, c := range claims {
 		if _, err := calls[i].Result(); err == nil {
-			q.readRequeued(c.partition, calls[i])
+			q.readRequeued(c.id, calls[i])
 			q.locked(func() { q.lost = slices.DeleteFunc(q.lost, func(l lostClaim) bool { return l == c }) })
 		}
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(partitions), q.isRecovering)
+	q.Wake(ctx, partitions)
 }

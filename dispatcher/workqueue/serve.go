@@ -18,76 +18,31 @@ const (
 	roundTime = 6 * time.Millisecond
 	// roundLeast is the smallest budget of a round.
 	roundLeast = 32
-	// serveWait bounds how long a worker waits until the partitions of its wake-up are served.
-	// A busy replica whose workers all wait leaves further wake-ups to other replicas. Without
-	// the bound, a shard that does not answer would block the wake-ups of other shards.
-	serveWait = 100 * time.Millisecond
 	// claimTimeout bounds one round of claims.
 	claimTimeout = 10 * time.Second
 	// othersMemory is how long a partition counts as having work after it was served.
 	othersMemory = 250 * time.Millisecond
 )
 
-func (s *shard) has(p int) bool {
-	return slices.Contains(s.queued, p) || slices.Contains(s.serving, p)
-}
-
-// Kick makes this replica serve partitions soon. After StopClaiming it leaves them to other replicas.
-func (q *Queue) Kick(partitions ...int) { q.enqueue(partitions) }
-
-// serve queues partitions and waits until they are served, at most for serveWait.
+// serve queues partitions that this replica owns, and starts to serve them.
 func (q *Queue) serve(partitions []int) {
-	timeout := time.NewTimer(serveWait)
-	defer timeout.Stop()
-	for s, group := range q.enqueue(partitions) {
-		for {
-			q.mu.Lock()
-			served, done := s.served, !slices.ContainsFunc(group, s.has)
-			q.mu.Unlock()
-			if done {
-				break
-			}
-			select {
-			case <-served:
-			case <-timeout.C:
-				return
-			}
-		}
-	}
-}
-
-// enqueue queues partitions at their shards. It returns them by shard if they will be served.
-func (q *Queue) enqueue(partitions []int) map[*shard][]int {
-	groups, _ := partition.ByShard(q.ctx, q.opts.Client, partitions, partition.Prefix) // their owner serves partitions without a known shard
+	groups, _ := partition.ByShard(q.ctx, q.opts.Client, partitions, partition.Prefix) // a tick serves those without a known shard
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.refused.Load() != nil {
-		return nil
-	}
-	of := make(map[*shard][]int, len(groups))
 	for address, group := range groups {
-		s := q.shards[address]
-		if s == nil {
-			s = newShard(address, nil)
-			q.shards[address] = s
-		}
+		s := q.shardAt(address)
 		for _, p := range group {
 			if !slices.Contains(s.queued, p) {
 				s.queued = append(s.queued, p)
 			}
 		}
 		q.begin(s)
-		if s.running && q.ctx.Err() == nil { // else handOver hands them to other replicas
-			of[s] = group
-		}
 	}
-	return of
 }
 
-// mayClaim reports whether a shard has queued partitions and this replica may claim from it now. Queue.mu
-// is held.
+// mayClaim reports whether a shard has queued partitions and this replica may claim now. Queue.mu is held.
 func (q *Queue) mayClaim(s *shard) bool {
-	return len(s.queued) > 0 && q.started && q.ctx.Err() == nil && q.refused.Load() == nil && q.isAnnounced(s)
+	return len(s.queued) > 0 && q.started && q.ctx.Err() == nil
 }
 
 // begin starts to serve the queued partitions of a shard, unless that is under way. Queue.mu is held.
@@ -111,61 +66,49 @@ func (q *Queue) beginAll() {
 func (q *Queue) Freed() {
 	if q.full.Load() {
 		q.locked(q.beginAll)
-		q.waker.wake()
 	}
 }
 
 // run serves the queued partitions of a shard until none is left, or until this replica has no places
-// or must not claim.
+// or is shutting down.
 func (q *Queue) run(ctx context.Context, s *shard) {
 	for {
-		replica, shares, others := q.beginRound(s)
-		if replica == "" {
-			break
+		parts, shares, others := q.beginRound(s)
+		if parts == nil {
+			return
 		}
 		began := time.Now() //nolint:forbidigo // tunes a size, decides nothing
-		q.serveRound(ctx, s, replica, shares, others)
-		q.locked(func() {
-			s.adjust(time.Since(began)) //nolint:forbidigo // as above
-			close(s.served)
-			s.served, s.serving = make(chan struct{}), nil
-		})
-	}
-	if q.Refused() != nil { // other replicas may read the stored format
-		q.handOver(ctx)
+		q.serveRound(ctx, s, parts, shares, others)
+		q.locked(func() { s.adjust(time.Since(began)) }) //nolint:forbidigo // as above
 	}
 }
 
-// beginRound begins the next round of a shard. It returns the replica id to claim under, "" when there
-// is no round, and the shares of the companies. Without places the partitions stay queued until Freed
-// is called; until then the replica takes no wake-ups and leaves them to other replicas.
-func (q *Queue) beginRound(s *shard) (replica string, shares map[uuid.UUID]int, others int) {
-	running := false
-	q.locked(func() {
-		running = q.mayClaim(s)
-		s.running = running
-	})
-	if !running {
-		return "", nil, 0
-	}
+// beginRound begins the next round of a shard. It returns the partitions to serve, nil when there is no
+// round, and the shares of the companies. Without places the partitions stay queued until Freed is called.
+func (q *Queue) beginRound(s *shard) (parts []part, shares map[uuid.UUID]int, others int) {
 	shares, others = q.opts.Admission.Holding()
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if s.running = q.mayClaim(s); !s.running {
+		return nil, nil, 0
+	}
 	if !anyFree(shares, others) {
 		q.full.Store(true)
 		shares, others = q.opts.Admission.Holding() // places that were freed before full was set
 		if s.running = anyFree(shares, others); !s.running {
-			return "", nil, 0
+			return nil, nil, 0
 		}
 		q.beginAll()
 	}
-	if s.running = q.mayClaim(s); !s.running {
-		return "", nil, 0
-	}
+	parts = []part{}
 	n := min(len(s.queued), roundMost, max(1, 2*others)) // a claim takes at least one delivery
-	s.serving = slices.Sorted(slices.Values(s.queued[:n]))
+	for _, p := range slices.Sorted(slices.Values(s.queued[:n])) {
+		if token := q.owner.Token(p); token != "" && !q.isRecovering(p) { // else it is served once that has changed
+			parts = append(parts, part{p, token})
+		}
+	}
 	s.queued = slices.Delete(s.queued, 0, n)
-	return s.announced, shares, others
+	return parts, shares, others
 }
 
 // anyFree reports whether any company may claim.
@@ -189,48 +132,50 @@ func (s *shard) adjust(took time.Duration) {
 
 // serveRound claims work of the partitions of a round, as much as this replica has places for and
 // the budget allows, and starts the claimed work.
-func (q *Queue) serveRound(ctx context.Context, s *shard, replica string, shares map[uuid.UUID]int, others int) {
-	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
-	defer cancel()
-	partitions := q.recoverClaims(ctx, s.serving)
-	if len(partitions) == 0 {
+func (q *Queue) serveRound(ctx context.Context, s *shard, parts []part, shares map[uuid.UUID]int, others int) {
+	if len(parts) == 0 {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
 	var batches []Batch
 	var again []int
 	number := q.calls.Add(1)
+	partitions := make([]int, len(parts))
+	for i, p := range parts {
+		partitions[i] = p.id
+	}
 	size := q.claimSize(partitions, others, s.budget) / int(q.underway.Add(1)) // claims of other shards share the memory
 	defer q.underway.Add(-1)
-	for _, c := range q.claim(ctx, replica, number, partitions, max(size, 1), shares, others) {
+	for _, c := range q.claim(ctx, number, parts, max(size, 1), shares, others) {
 		q.metrics.claims.Inc()
 		switch {
-		case errors.Is(c.err, errFenced):
-			q.renameFenced(replica)
-			again = append(again, c.partition)
+		case errors.Is(c.err, errNotOwner):
+			q.owner.Lost(c.id, c.token)
 			continue
 		case c.err != nil:
-			if !q.stopIfRefused(c.err) {
-				q.failed.Log(ctx, "partition", c.partition, "exception.message", c.err)
-				q.claimLost(lostClaim{c.partition, replica, number})
+			if !q.owner.Refuses(c.err) {
+				q.failed.Log(ctx, "partition", c.id, "exception.message", c.err)
+				q.claimLost(lostClaim{c.part, number})
 			}
 			continue
 		}
 		if c.next >= 0 {
-			time.AfterFunc(c.next, func() { q.Kick(c.partition) })
+			time.AfterFunc(c.next, func() { q.serve([]int{c.id}) })
 		}
 		if c.wake {
-			again = append(again, c.partition)
+			again = append(again, c.id)
 		}
 		for company, why := range c.damaged {
-			q.failed.Log(ctx, "partition", c.partition, "exception.message", why, "company_uuid", company)
+			q.failed.Log(ctx, "partition", c.id, "exception.message", why, "company_uuid", company)
 		}
 		q.noteSkipped(c.skipped)
 		batches = append(batches, c.batches...)
 	}
 	q.served(partitions)
-	q.Wake(ctx, again)
+	q.serve(again)
 	if len(batches) > 0 {
-		q.opts.Take(ctx, replica, batches)
+		q.opts.Take(ctx, batches)
 	}
 }
 
@@ -242,7 +187,7 @@ func (q *Queue) noteSkipped(companies []uuid.UUID) {
 	for _, c := range companies {
 		q.skipped.Add(c, now)
 		if q.opts.Admission.Skipped(c) {
-			q.Kick(partition.Of(c))
+			q.serve([]int{partition.Of(c)})
 		}
 	}
 }

@@ -105,12 +105,12 @@ func TestSlotIsBeingMoved(t *testing.T) {
 	w := b.attempted(company, d, attempt.ClassHTTP5xx, store.Reached)
 	for name, refused := range map[string]error{
 		"claim":      q.ClaimOnce(t.Context(), testPartition, 10, nil, 10).Err,
-		"record":     b.recordErr(q, w),
-		"delivered":  b.recordErr(q, store.Write{Event: events.Ref{Company: company, ID: "a"}, Matched: true}),
+		"record":     b.recordErr(w),
+		"delivered":  b.recordErr(store.Write{Event: events.Ref{Company: company, ID: "a"}, Matched: true}),
 		"end job":    q.EndJob(t.Context(), q.Name(), company, uuid.New(), 0),
-		"give up":    q.Requeue(t.Context(), q.Name(), workqueue.Batch{Company: company, Deliveries: []workqueue.Delivery{d}}),
+		"give up":    q.Requeue(t.Context(), workqueue.Batch{Company: company, Token: q.Name(), Deliveries: []workqueue.Delivery{d}}),
 		"quarantine": b.quarantine().Move(t.Context(), q.Name(), quarantine.Entry{Company: company, EventID: d.EventID, Subscriber: &d.Subscriber}),
-		"take over":  second(q.TakeOver(t.Context(), testPartition, q.Name())),
+		"take over":  second(q.TakeOver(t.Context(), testPartition, "other.1 1")),
 		"promote":    second(q.Promote(t.Context(), testPartition, 10)),
 		"accept":     b.acceptErr(company, "late"),
 	} {
@@ -124,7 +124,7 @@ func TestSlotIsBeingMoved(t *testing.T) {
 		t.Errorf("a refused call changed the keys: %v, before %v", after, before)
 	}
 	done()
-	eventually(t, "the new server answers", func() bool { return b.recordErr(q, w) == nil })
+	eventually(t, "the new server answers", func() bool { return b.recordErr(w) == nil })
 	if len(b.claim(q)) == 0 {
 		t.Error("after the move nothing is claimed")
 	}
@@ -157,18 +157,18 @@ func TestHungShardDoesNotBlockOtherShards(t *testing.T) {
 	q := start(t, client, k, nil)
 	servers[0].Pause()
 	defer servers[0].Resume()
-	q.Kick(partition.Of(hung))
+	q.Wake(context.Background(), []int{partition.Of(hung)})
 	for n := range 3 {
 		b.accept(other, ids("e"+strconv.Itoa(n), 10)...)
-		q.Kick(partition.Of(other))
+		q.Wake(context.Background(), []int{partition.Of(other)})
 		eventually(t, "the events are claimed", func() bool { return len(k.events()) == 10*(n+1) })
 	}
 }
 
 func second[T any](_ T, err error) error { return err }
 
-func (b *bench) recordErr(q *workqueue.Queue, w store.Write) error {
-	recorded, _, err := b.deliveries.Record(b.ctx, time.Now(), q.Name(), []store.Write{w})
+func (b *bench) recordErr(w store.Write) error {
+	recorded, _, err := b.deliveries.Record(b.ctx, time.Now(), []store.Write{w})
 	if err != nil {
 		return err
 	}

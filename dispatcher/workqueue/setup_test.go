@@ -98,7 +98,7 @@ func (b *bench) breaker(pause time.Duration) {
 func (b *bench) queue(replica string) *workqueue.Queue {
 	return workqueue.New(workqueue.Options{
 		Client: b.client, Replica: replica, EndpointLimit: testLimit, HostLimit: testHost, BreakerFailures: testFailures,
-		Take: func(context.Context, string, []workqueue.Batch) {},
+		Take: func(context.Context, []workqueue.Batch) {},
 	})
 }
 
@@ -168,7 +168,10 @@ func (b *bench) claimMost(q *workqueue.Queue, most int) workqueue.Claimed {
 // record writes and fails the test on an error.
 func (b *bench) record(replica string, writes ...store.Write) [][]*store.Found {
 	b.tb.Helper()
-	recorded, _, err := b.deliveries.Record(b.ctx, time.Now(), replica, writes)
+	for i := range writes {
+		writes[i].Token = replica
+	}
+	recorded, _, err := b.deliveries.Record(b.ctx, time.Now(), writes)
 	if err != nil {
 		b.tb.Fatalf("record: %v", err)
 	}

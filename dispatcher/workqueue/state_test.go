@@ -198,7 +198,8 @@ func (s state) checkInFlight(places map[string][]string) error {
 		}
 		noted++
 		replica := strings.TrimPrefix(at[0], "note of ")
-		holder, _, _ := strings.Cut(s.pairs("ef:" + parts[0] + "/" + parts[2])[parts[1]], " ")
+		holder := s.pairs("ef:" + parts[0] + "/" + parts[2])[parts[1]]
+		holder = holder[:max(0, strings.LastIndex(holder, " "))] // without the version
 		if holder != replica {
 			return fmt.Errorf("%s is noted by %s and in flight by %q", thing, replica, holder)
 		}

@@ -2,75 +2,74 @@ package workqueue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/pacedlog"
+	"spendhook/internal/pause"
 )
 
 const (
-	wakeupTask  = "partitions:serve" // its payload names partitions
-	wakeupQueue = "spendhook"
+	wakeupTask = "partitions:serve" // its payload has a byte for each partition
 
-	// wakeupWorkers is how many wake-ups a replica serves at once. It leaves further ones to other
-	// replicas.
-	wakeupWorkers = 4
-
-	// wakeupMost is how many partitions a wake-up names at most, so that a burst is spread over
-	// the replicas.
-	wakeupMost = 16
-
+	// wakeupWorkers is how many wake-ups a replica takes at once.
+	wakeupWorkers  = 4
 	enqueueTimeout = 250 * time.Millisecond
-	// wakeupSlow is the time after which a replica serves the partitions of a wake-up
-	// itself, unless its asynq server has polled since then: the shard of another asynq
-	// key may hang.
-	wakeupSlow = 25 * time.Millisecond
-	// pollEvery is how often an idle replica polls for wake-ups of other replicas.
-	pollEvery = 200 * time.Millisecond
+	// pollEvery is how often a replica looks for wake-ups whose message was lost.
+	pollEvery = 250 * time.Millisecond
 )
 
-// wakeups distributes wake-ups over the replicas through asynq.
+// wakeups tell the owners of partitions that there is work. A wake-up is a message, which takes no time,
+// and an asynq task in the owner's queue, in case that the message is lost. If both are lost, the owner
+// serves the partition at one of its next ticks.
 type wakeups struct {
 	client    *asynq.Client
 	server    *asynq.Server
-	waker     *waker
+	receiving *sync.WaitGroup
 	enqueuing *sync.WaitGroup
 }
 
-// newWakeups returns wakeups. They take no tasks while full returns true.
-func newWakeups(o Options, full func() bool) wakeups {
-	w := &waker{UniversalClient: o.Client, full: full, nudge: make(chan struct{}, 1)}
-	return wakeups{asynq.NewClientFromRedisClient(o.Client), asynq.NewServerFromRedisClient(w, asynq.Config{
-		Queues:                   map[string]int{wakeupQueue: 1},
-		Concurrency:              wakeupWorkers,
-		TaskCheckInterval:        time.Millisecond, // waker delays the polls
-		DelayedTaskCheckInterval: 5 * time.Second,  // no wake-up is delayed
-		ShutdownTimeout:          10 * serveWait,
-		Logger:                   asynqLog{pacedlog.OfLibrary(o.Logger, "asynq")},
-		LogLevel:                 asynq.ErrorLevel,
-	}), w, new(sync.WaitGroup)}
+// queueOf is the asynq queue of a process.
+func queueOf(process string) string { return "spendhook:" + process }
+
+// channelOf is the channel of messages to a process. Its hash tag names the process: a Cluster then has
+// one server for it.
+func channelOf(process string) string { return "sh:to:{" + process + "}" }
+
+func newWakeups(o Options) wakeups {
+	return wakeups{
+		client: asynq.NewClientFromRedisClient(o.Client),
+		server: asynq.NewServerFromRedisClient(o.Client, asynq.Config{
+			Queues:                   map[string]int{queueOf(o.Replica): 1},
+			Concurrency:              wakeupWorkers,
+			TaskCheckInterval:        pollEvery,
+			DelayedTaskCheckInterval: 5 * time.Second, // no wake-up is delayed
+			ShutdownTimeout:          time.Second,
+			Logger:                   asynqLog{pacedlog.OfLibrary(o.Logger, "asynq")},
+			LogLevel:                 asynq.ErrorLevel,
+		}),
+		receiving: new(sync.WaitGroup), enqueuing: new(sync.WaitGroup),
+	}
 }
 
-// takeWakeups starts to take wake-ups, and serves their partitions. The payload of a task has a byte
-// for each partition.
+// takeWakeups starts to take wake-ups, and serves their partitions.
 func (q *Queue) takeWakeups() error {
+	q.receiving.Go(func() {
+		for q.ctx.Err() == nil {
+			q.takeMessages(q.subscribe())
+			pause.For(q.ctx, time.Second) // before it subscribes again
+		}
+	})
 	err := q.server.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
 		q.metrics.served.Inc()
-		var partitions []int
-		for _, p := range t.Payload() {
-			partitions = append(partitions, int(p))
-		}
-		q.serve(partitions)
+		q.takeWakeup(t.Payload())
 		return nil
 	}))
 	if err != nil {
@@ -79,61 +78,84 @@ func (q *Queue) takeWakeups() error {
 	return nil
 }
 
-// enqueueWakeup enqueues wake-ups for partitions. A replica may be killed while it serves one:
-// asynq then archives the task, and the owners serve its partitions.
-func (q *Queue) enqueueWakeup(ctx context.Context, partitions []int) error {
-	ctx, cancel := context.WithTimeout(ctx, enqueueTimeout)
-	defer cancel()
-	for part := range slices.Chunk(partitions, wakeupMost) {
-		payload := make([]byte, len(part))
-		for i, p := range part {
-			payload[i] = byte(p) //nolint:gosec // 0 to 255
-		}
-		_, err := q.client.EnqueueContext(ctx, asynq.NewTask(wakeupTask, payload),
-			asynq.Queue(wakeupQueue), asynq.MaxRetry(0), asynq.Timeout(time.Minute))
-		if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) { // task ids are random: a conflict is a repeat after a lost answer
-			q.metrics.wakeupsFailed.Inc()
-			return fmt.Errorf("enqueue wake-up: %w", err)
-		}
-		q.metrics.enqueued.Inc()
-		q.waker.wake()
+// subscribe subscribes to the messages to this process.
+func (q *Queue) subscribe() *redis.PubSub {
+	if _, ok := q.opts.Client.(*redis.ClusterClient); ok {
+		return q.opts.Client.SSubscribe(q.ctx, channelOf(q.opts.Replica))
 	}
-	return nil
+	return q.opts.Client.Subscribe(q.ctx, channelOf(q.opts.Replica))
 }
 
-// Wake enqueues a wake-up for partitions that have work. It does not wait: partitions that come
-// while a wake-up is being enqueued share the next one. If it cannot be enqueued, this replica
-// serves the partitions itself. After StopClaiming, Wake waits and only tries to enqueue.
+// takeMessages takes wake-ups until the subscription ends, at the latest with StopClaiming.
+func (q *Queue) takeMessages(from *redis.PubSub) {
+	closing := func() { _ = from.Close() } // it ends in any case
+	defer closing()
+	defer context.AfterFunc(q.ctx, closing)()
+	for m := range from.Channel() {
+		q.takeWakeup([]byte(m.Payload))
+	}
+}
+
+// takeWakeup serves the partitions of a wake-up. When this replica does not own one of them, another
+// replica may have given it away.
+func (q *Queue) takeWakeup(payload []byte) {
+	partitions := make([]int, len(payload))
+	for i, p := range payload {
+		partitions[i] = int(p)
+	}
+	own, others := q.divide(partitions)
+	q.serve(own)
+	if len(others) > 0 {
+		q.owner.Look()
+	}
+}
+
+// stopWakeups returns when no more wake-ups are taken.
+func (q *Queue) stopWakeups() {
+	q.server.Shutdown()
+	q.receiving.Wait()
+	q.enqueuing.Wait()
+}
+
+// divide returns the partitions that this replica owns, and the others.
+func (q *Queue) divide(partitions []int) (own, others []int) {
+	for _, p := range partitions {
+		if q.owner.Token(p) != "" {
+			own = append(own, p)
+		} else {
+			others = append(others, p)
+		}
+	}
+	return own, others
+}
+
+// Wake has partitions with work served: by this replica, or by their owners. It does not wait: owners are
+// woken together while a wake-up is being sent. After StopClaiming it waits until the owners are woken.
 func (q *Queue) Wake(ctx context.Context, partitions []int) {
-	if len(partitions) == 0 {
+	own, others := q.divide(partitions)
+	q.serve(own)
+	if len(others) == 0 {
 		return
 	}
-	polls := q.waker.polls.Load()
 	q.mu.Lock()
 	stopping := q.ctx.Err() != nil
 	if !stopping {
-		for _, p := range partitions {
+		for _, p := range others {
 			q.unwoken[p] = true
 		}
 		if !q.waking {
 			q.waking = true
-			q.enqueuing.Go(q.enqueueUnwoken)
+			q.enqueuing.Go(q.wakeOthers)
 		}
 	}
 	q.mu.Unlock()
-	if stopping { // if this fails, the owners serve the partitions soon
-		_ = q.enqueueWakeup(ctx, partitions)
-		return
+	if stopping {
+		q.wakeOwners(ctx, others)
 	}
-	time.AfterFunc(wakeupSlow, func() {
-		if q.waker.polls.Load() == polls { // asynq waits for Redis, or all its workers are busy
-			q.Kick(partitions...)
-		}
-	})
 }
 
-// enqueueUnwoken enqueues wake-ups until no partition is to be woken.
-func (q *Queue) enqueueUnwoken() {
+// wakeOthers wakes owners until no partition is to be woken.
+func (q *Queue) wakeOthers() {
 	for {
 		var partitions []int
 		q.locked(func() {
@@ -144,55 +166,39 @@ func (q *Queue) enqueueUnwoken() {
 		if len(partitions) == 0 {
 			return
 		}
-		if q.enqueueWakeup(context.Background(), partitions) != nil {
-			q.Kick(partitions...)
+		q.wakeOwners(context.Background(), partitions)
+	}
+}
+
+// wakeOwners sends wake-ups to the owners of partitions. If that fails, they serve them a moment later.
+func (q *Queue) wakeOwners(ctx context.Context, partitions []int) {
+	ctx, cancel := context.WithTimeout(ctx, enqueueTimeout)
+	defer cancel()
+	payloads := make(map[string][]byte)
+	for _, p := range partitions {
+		if process := q.owner.Server(p); process != "" && process != q.opts.Replica {
+			payloads[process] = append(payloads[process], byte(p)) //nolint:gosec // 0 to 255
+		}
+	}
+	for process, payload := range payloads {
+		if _, ok := q.opts.Client.(*redis.ClusterClient); ok {
+			q.opts.Client.SPublish(ctx, channelOf(process), payload)
+		} else {
+			q.opts.Client.Publish(ctx, channelOf(process), payload)
+		}
+		_, err := q.client.EnqueueContext(ctx, asynq.NewTask(wakeupTask, payload),
+			asynq.Queue(queueOf(process)), asynq.MaxRetry(0), asynq.Timeout(time.Minute))
+		if err != nil {
+			q.metrics.wakeupsFailed.Inc()
+		} else {
+			q.metrics.enqueued.Inc()
 		}
 	}
 }
 
-// waker is the Redis client of an asynq server. asynq polls an empty queue without pause.
-// After an empty poll, this client delays the next poll until this process enqueues a
-// wake-up, at most for pollEvery. While the replica has no places, each poll finds nothing.
-type waker struct {
-	redis.UniversalClient
-	full  func() bool   // the replica has no places
-	nudge chan struct{} // holds one
-	empty atomic.Bool   // the last poll found nothing, or failed
-	polls atomic.Uint64 // number of polls
-}
-
-func (w *waker) wake() {
-	select {
-	case w.nudge <- struct{}{}:
-	default:
-	}
-}
-
-// EvalSha delays asynq's dequeue script, recognised by its keys, and passes on all other
-// scripts.
-func (w *waker) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	if len(keys) != 4 || !strings.HasSuffix(keys[0], ":pending") || !strings.HasSuffix(keys[1], ":paused") {
-		return w.UniversalClient.EvalSha(ctx, sha, keys, args...)
-	}
-	if w.empty.Load() || w.full() {
-		poll := time.NewTimer(pollEvery)
-		select {
-		case <-w.nudge:
-		case <-poll.C:
-		}
-		poll.Stop()
-	}
-	if w.full() {
-		cmd := redis.NewCmd(ctx)
-		cmd.SetErr(redis.Nil)
-		return cmd
-	}
-	w.polls.Add(1)
-	cmd := w.UniversalClient.EvalSha(ctx, sha, keys, args...)
-	// An error counts as empty: asynq does not pause after errors, and gets one on each
-	// poll while Redis is at its memory limit.
-	w.empty.Store(cmd.Err() != nil)
-	return cmd
+// deleteQueue deletes the asynq queue of a process that is gone. Its wake-ups are of no use.
+func (q *Queue) deleteQueue(process string) {
+	_ = asynq.NewInspectorFromRedisClient(q.opts.Client).DeleteQueue(queueOf(process), true) // if it fails, the next run of the process takes them
 }
 
 // asynqLog logs asynq's errors at a limited pace: several of its loops report the same

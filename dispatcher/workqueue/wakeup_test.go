@@ -124,33 +124,17 @@ func TestPlacesAreFreed(t *testing.T) {
 	k := &taker{others: 100, shares: map[uuid.UUID]int{company: 0}}
 	q := start(t, b.client, k, slowly("r"))
 	b.accept(company, "a")
-	q.Kick(testPartition)
+	q.Wake(context.Background(), []int{testPartition})
 	eventually(t, "the company is skipped", func() bool {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		return k.skipped[company] > 0
 	})
 	k.set(0)
-	q.Kick(testPartition)
+	q.Wake(context.Background(), []int{testPartition})
 	b.accept(company, "b")
 	k.set(100)
 	eventually(t, "the work is claimed", func() bool { q.Freed(); return len(k.events()) == 2 })
-}
-
-// A replica without places leaves a wake-up to others, also when it owns the
-// partition.
-func TestFullReplicaLeavesWorkToOthers(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, redisOf(t))
-	full, free := &taker{}, &taker{others: 100}
-	queues := []*workqueue.Queue{start(t, b.client, full, slowly("full")), start(t, b.client, free, slowly("free"))}
-	for p := range 64 {
-		b.accept(companies(p, 1)[0], "e"+strconv.Itoa(p))
-	}
-	for _, q := range queues {
-		eventually(t, "both replicas own partitions", func() bool { n := len(q.Owned()); return n > 0 && n < 256 })
-	}
-	eventually(t, "the free replica has claimed all events", func() bool { return len(free.events()) == 64 })
 }
 
 // serviceOff keeps the owner from serving anything without a wake-up.
@@ -180,7 +164,7 @@ func TestStoppingReplicaLeavesWorkToOthers(t *testing.T) {
 	alone(t, b, "free", free, nil)
 	taking, release := make(chan struct{}), make(chan struct{})
 	q := alone(t, b, "r", here, func(o *workqueue.Options) {
-		o.Take = func(context.Context, string, []workqueue.Batch) {
+		o.Take = func(context.Context, []workqueue.Batch) {
 			close(taking)
 			<-release
 		}
@@ -188,16 +172,16 @@ func TestStoppingReplicaLeavesWorkToOthers(t *testing.T) {
 	for p := testPartition; p <= late; p++ {
 		b.accept(companies(p, 1)[0], "e"+strconv.Itoa(p))
 	}
-	q.Kick(testPartition)
+	q.Wake(context.Background(), []int{testPartition})
 	<-taking
-	q.Kick(queued)
+	q.Wake(context.Background(), []int{queued})
 	stopped := make(chan struct{})
 	go func() {
 		q.StopClaiming(context.Background())
 		close(stopped)
 	}()
 	eventually(t, "the replica stops", q.Stopping)
-	q.Kick(late)
+	q.Wake(context.Background(), []int{late})
 	close(release)
 	<-stopped
 	eventually(t, "the other replica has claimed the rest", func() bool { return len(free.events()) == 2 })
@@ -211,63 +195,40 @@ func TestStoppingReplicaWithoutPlacesLeavesWorkToOthers(t *testing.T) {
 	alone(t, b, "free", free, nil)
 	q := alone(t, b, "r", here, nil)
 	b.accept(companies(testPartition, 1)[0], "e")
-	q.Kick(testPartition)
+	q.Wake(context.Background(), []int{testPartition})
 	eventually(t, "the partition waits for places", q.Full)
 	q.StopClaiming(context.Background())
 	eventually(t, "the other replica has claimed", func() bool { return len(free.events()) == 1 })
 }
 
-// A replica that stops wakes other replicas for what becomes due in the partitions that it owns.
-func TestStoppingOwnerWakesOthers(t *testing.T) {
+// A replica that cannot read the stored format of one partition leaves all partitions to others.
+func TestRefusedReplicaLeavesItsPartitions(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
-	free := &taker{others: 100}
-	q := start(t, b.client, &taker{others: 100}, slowly("r"))
-	start(t, b.client, free, slowly("free"))
-	eventually(t, "both replicas own partitions", func() bool { n := len(q.Owned()); return n > 0 && n < partition.Count })
-	q.StopClaiming(context.Background())
-	owned := q.Owned()
-	for _, p := range owned {
-		b.accept(companies(p, 1)[0], "e"+strconv.Itoa(p))
-	}
-	eventually(t, "the other replica has claimed", func() bool { return len(free.events()) == len(owned) })
-}
-
-// A replica that cannot read the stored format of one partition leaves the partitions that were
-// queued to another replica.
-func TestRefusedReplicaLeavesWorkToOthers(t *testing.T) {
-	t.Parallel()
-	const unreadable = testPartition + 1
-	b := newBench(t, redisOf(t))
-	free, here := &taker{others: 100}, &taker{others: 100}
-	alone(t, b, "free", free, nil)
-	q := alone(t, b, "r", here, nil)
-	kick := sync.OnceFunc(func() { q.Kick(testPartition) })
-	b.client.AddHook(redistest.Hook{Pipeline: func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
-		if args := cmds[0].Args(); len(args) > 1 && args[1] == workqueue.ClaimHash() {
-			kick() // during the round
-		}
-		return next(ctx, cmds)
-	}})
-	b.accept(companies(testPartition, 1)[0], "e")
-	if err := b.client.Set(t.Context(), partition.Prefix(unreadable)+"format", partition.NewestFormat()+1, 0).Err(); err != nil {
+	q := alone(t, b, "r", &taker{others: 100}, nil)
+	token := q.Token(testPartition)
+	if err := b.client.Set(t.Context(), partition.Prefix(testPartition)+"format", partition.NewestFormat()+1, 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	q.Kick(unreadable)
-	eventually(t, "the other replica has claimed", func() bool { return len(free.events()) == 1 })
-	if q.Refused() == nil {
-		t.Error("the format was not refused")
+	q.Wake(t.Context(), []int{testPartition})
+	eventually(t, "the replica leaves", func() bool { return len(q.Owned()) == 0 && q.Refused() != nil })
+	eventually(t, "others see that", func() bool {
+		return b.client.SIsMember(t.Context(), "sh:{0}:leaving", run(token)).Val()
+	})
+	if owner := b.client.Get(t.Context(), partition.Prefix(testPartition+1)+"owner").Val(); owner != "" {
+		t.Errorf("another partition is still owned by %q", owner)
 	}
 }
 
-// Partitions that are to be woken while a wake-up is being enqueued share the next ones.
-func TestWakeUpsAreEnqueuedTogether(t *testing.T) {
+// Owners that are to be woken while a wake-up is being sent share the next ones.
+func TestWakeUpsAreSentTogether(t *testing.T) {
 	t.Parallel()
-	client := redisOf(t)
-	q := newBench(t, client).queue("r")
+	b, k := newBench(t, redisOf(t)), &taker{others: 100}
+	q, p := pair(t, b, k)
+	before := q.Wakeups()
 	entered, release := make(chan struct{}, 1), make(chan struct{})
-	client.AddHook(redistest.Hook{Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if args := cmd.Args(); cmd.Name() == "sadd" && args[1] == "asynq:queues" { // begins an enqueue
+	b.client.AddHook(redistest.Hook{Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if cmd.Name() == "publish" {
 			select {
 			case entered <- struct{}{}:
 			default:
@@ -276,14 +237,14 @@ func TestWakeUpsAreEnqueuedTogether(t *testing.T) {
 		}
 		return next(ctx, cmd)
 	}})
-	q.Wake(t.Context(), []int{0})
+	q.Wake(t.Context(), []int{p})
 	<-entered
-	for p := 1; p <= 64; p++ {
+	for range 64 {
 		q.Wake(t.Context(), []int{p})
 	}
 	close(release)
 	q.AwaitWakeups()
-	if n := q.Wakeups(); n != 1+64/16 {
-		t.Errorf("%v wake-ups were enqueued", n)
+	if n := q.Wakeups() - before; n != 2 {
+		t.Errorf("%v wake-ups were sent", n)
 	}
 }

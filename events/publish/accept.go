@@ -80,9 +80,8 @@ type acceptCall struct {
 	reserved  int64
 	release   func(bytes int64) // releases reserved bytes that no event took
 
-	replica  string // the replica that may claim the events; "": none
-	number   uint64 // number of the claim
-	claiming []int  // partitions of the companies that may claim
+	number uint64               // number of the claim
+	tokens map[uuid.UUID]string // companies whose events may be claimed, and the tokens of their partitions
 
 	wakes      []int // partitions that need a wake-up
 	batches    []any // claimed events
@@ -103,10 +102,10 @@ func (c *acceptCall) admit(bytes, free int64) {
 func (e *entry) bytes() int64 { return int64(layout.Overhead + len(e.kept)) }
 
 func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall {
-	c := &acceptCall{entries: group}
+	c := &acceptCall{entries: group, tokens: make(map[uuid.UUID]string)}
 	var most int
 	if p.opts.Claimer != nil {
-		c.replica, c.number, most = p.opts.Claimer.BeginAccept()
+		c.number, most = p.opts.Claimer.BeginAccept()
 	}
 	numbers := make(map[uuid.UUID]int, 1)
 	for _, e := range group {
@@ -115,18 +114,18 @@ func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall 
 			numbers[e.Company] = len(c.companies)
 		}
 	}
-	args := append(make([]any, 0, 10+3*len(c.companies)+4*len(group)),
+	args := append(make([]any, 0, 9+4*len(c.companies)+4*len(group)),
 		p.opts.Now().UnixMilli(), p.opts.Retention.Milliseconds(), p.lead.Milliseconds(),
-		p.backlog.Load(), int64(0), int64(0), c.replica, c.number, most, len(c.companies))
+		p.backlog.Load(), int64(0), int64(0), c.number, most, len(c.companies))
 	for _, company := range c.companies {
-		of, free := partition.Of(company), 0
-		if c.replica != "" {
-			free = p.opts.Claimer.AcceptFree(company)
+		token, free := "", 0
+		if most > 0 {
+			token, free = p.opts.Claimer.AcceptFree(company)
 		}
-		if free > 0 {
-			c.claiming = append(c.claiming, of)
+		if token != "" {
+			c.tokens[company] = token
 		}
-		args = append(args, partition.Prefix(of), company.String(), free)
+		args = append(args, partition.Prefix(partition.Of(company)), company.String(), free, token)
 	}
 	bytes := int64(0)
 	for _, e := range group {
@@ -171,7 +170,7 @@ func (c *acceptCall) readReply() {
 	}
 	if err != nil { // Redis may have admitted the events: the bytes stay reserved
 		_, refused := errors.AsType[*partition.FormatError](err) // refused calls claim nothing
-		c.lost = len(c.claiming) > 0 && !refused
+		c.lost = !refused
 		return
 	}
 	c.release(c.reserved - c.admitted())
@@ -189,11 +188,13 @@ func (c *acceptCall) readReply() {
 // startClaimed starts the events that the call claimed. If the answer was lost, it requeues the events
 // that the call may have claimed.
 func (c *acceptCall) startClaimed(claimer Claimer) {
-	if c.replica != "" && len(c.batches) > 0 {
-		claimer.StartAccepted(c.replica, c.deliveries, c.batches)
+	if len(c.batches) > 0 {
+		claimer.StartAccepted(func(company uuid.UUID) string { return c.tokens[company] }, c.deliveries, c.batches)
 	}
 	if c.lost {
-		claimer.LostAccepted(c.replica, c.number, c.claiming)
+		for company, token := range c.tokens {
+			claimer.LostAccepted(token, c.number, company)
+		}
 	}
 }
 

@@ -26,33 +26,45 @@ type counting struct {
 	numbers uint64
 	started []uint64 // numbers of events
 	lost    []uint64
-	at      []int // partitions of the lost calls
+	at      []uuid.UUID // companies of the lost calls
 }
 
-func (c *counting) BeginAccept() (replica string, number uint64, deliveries int) {
+const testToken = "r.1 token" // of the owner of all partitions
+
+func (c *counting) BeginAccept() (number uint64, deliveries int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.numbers++
-	return "r.1", c.numbers, 1000
+	return c.numbers, 1000
 }
 
-func (c *counting) AcceptFree(company uuid.UUID) int {
+func (c *counting) AcceptFree(company uuid.UUID) (token string, deliveries int) {
 	if slices.Contains(c.may, company) {
-		return 1000
+		return testToken, 1000
 	}
-	return 0
+	return "", 0
 }
 
-func (c *counting) StartAccepted(_ string, deliveries int, _ []any) {
+func (c *counting) StartAccepted(_ func(uuid.UUID) string, deliveries int, _ []any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.started = append(c.started, uint64(deliveries))
 }
 
-func (c *counting) LostAccepted(_ string, number uint64, partitions []int) {
+func (c *counting) LostAccepted(_ string, number uint64, company uuid.UUID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lost, c.at = append(c.lost, number), append(c.at, partitions...)
+	c.lost, c.at = append(c.lost, number), append(c.at, company)
+}
+
+// own makes the holder of testToken the owner of the partitions of companies.
+func (b *bundle) own(t *testing.T, companies ...uuid.UUID) {
+	t.Helper()
+	for _, company := range companies {
+		if err := b.Redis.Set(t.Context(), partition.Key(company, "owner"), testToken, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // of is an event of a company.
@@ -66,6 +78,7 @@ func TestEachCallHasItsOwnClaim(t *testing.T) {
 	t.Parallel()
 	c := &counting{may: []uuid.UUID{{1}, {2}}}
 	b := setupOn(t, redistest.New(t), func(o *options) { o.Claimer = c })
+	b.own(t, uuid.UUID{1}, uuid.UUID{2})
 	b.Redis.AddHook(redistest.Hook{Pipeline: func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
 		err := next(ctx, cmds)
 		for _, cmd := range cmds {
@@ -83,8 +96,8 @@ func TestEachCallHasItsOwnClaim(t *testing.T) {
 		t.Fatalf("events without an answer: %v", err)
 	}
 	b.Publisher.Close()
-	if !slices.Equal(c.started, []uint64{64}) || !slices.Equal(c.lost, []uint64{1}) || !slices.Equal(c.at, []int{partition.Of(uuid.UUID{1})}) {
-		t.Errorf("started %v, lost claims %v in partitions %v", c.started, c.lost, c.at)
+	if !slices.Equal(c.started, []uint64{64}) || !slices.Equal(c.lost, []uint64{1}) || !slices.Equal(c.at, []uuid.UUID{{1}}) {
+		t.Errorf("started %v, lost claims %v of companies %v", c.started, c.lost, c.at)
 	}
 }
 
@@ -120,6 +133,7 @@ func damagedCompanyFailsAlone(t *testing.T, key string) {
 	damaged := companies[1]
 	c := &counting{may: companies}
 	b, release := heldUp(t, func(o *options) { o.Claimer = c })
+	b.own(t, companies...)
 	b.Redis.HSet(t.Context(), StateKey(damaged), "ordered", 1)
 	b.damage(t, partition.Key(damaged, key+damaged.String()))
 	var answers sync.WaitGroup
@@ -136,7 +150,7 @@ func damagedCompanyFailsAlone(t *testing.T, key string) {
 	answers.Wait()
 	b.Publisher.Close()
 	for i, company := range companies {
-		claimed := b.Redis.HExists(t.Context(), partition.Key(company, "n:r.1"), company.String()+"/e0").Val()
+		claimed := b.Redis.HExists(t.Context(), partition.Key(company, "n:"+testToken), company.String()+"/e0").Val()
 		if claimed != (company != damaged) {
 			t.Errorf("the event of company %d is claimed: %v", i, claimed)
 		}
@@ -145,7 +159,7 @@ func damagedCompanyFailsAlone(t *testing.T, key string) {
 		t.Error("events of the damaged company wait to be matched")
 	}
 	if !slices.Equal(c.started, []uint64{6}) || len(c.lost) > 0 {
-		t.Errorf("started %v deliveries, lost claims %v in partitions %v; want 6, and none lost", c.started, c.lost, c.at)
+		t.Errorf("started %v deliveries, lost claims %v of companies %v; want 6, and none lost", c.started, c.lost, c.at)
 	}
 }
 
@@ -192,7 +206,7 @@ func TestNothingIsLostWithoutAClaim(t *testing.T) {
 		}
 	}
 	b.Publisher.Close()
-	if !slices.Equal(c.at, []int{partition.Of(uuid.UUID{2})}) {
-		t.Errorf("lost in partitions %v", c.at)
+	if !slices.Equal(c.at, []uuid.UUID{{2}}) {
+		t.Errorf("lost of companies %v", c.at)
 	}
 }

@@ -131,7 +131,7 @@ func (b *bundle) settle(t *testing.T, ids ...string) {
 	for _, id := range ids {
 		writes = append(writes, store.Write{Event: events.Ref{Company: company, ID: id}, Matched: true})
 	}
-	recorded, _, err := deliveries.Record(t.Context(), noon, "replica", writes)
+	recorded, _, err := deliveries.Record(t.Context(), noon, writes)
 	for _, r := range recorded {
 		err = errors.Join(err, r.Err)
 	}

@@ -68,16 +68,18 @@ type Memory interface {
 // Claimer claims new events for this replica in the script that accepts them, which saves the
 // round trip of a claim. It is used concurrently.
 type Claimer interface {
-	// BeginAccept returns the replica id and the call number with which one call of the script may
-	// claim, and how many deliveries it may claim. The id is empty when it may claim nothing.
-	BeginAccept() (replica string, number uint64, deliveries int)
-	// AcceptFree returns how many deliveries of a company a call may claim.
-	AcceptFree(company uuid.UUID) int
-	// StartAccepted starts the work of batches, as the script returns them. It does not wait.
-	StartAccepted(replica string, deliveries int, batches []any)
-	// LostAccepted requeues events of partitions that the call may have claimed. The answer of
-	// the call was lost. It does not wait.
-	LostAccepted(replica string, number uint64, partitions []int)
+	// BeginAccept returns the number with which one call of the script may claim, and how many
+	// deliveries it may claim; 0 when it may claim nothing.
+	BeginAccept() (number uint64, deliveries int)
+	// AcceptFree returns the token under which a call may claim events of a company, and how many
+	// deliveries; "" when it may claim nothing.
+	AcceptFree(company uuid.UUID) (token string, deliveries int)
+	// StartAccepted starts the work of batches, as the script returns them. token returns the token of
+	// a company that the script got. It does not wait.
+	StartAccepted(token func(company uuid.UUID) string, deliveries int, batches []any)
+	// LostAccepted requeues events of a company that a call may have claimed under the token. The answer
+	// of the call was lost. It does not wait.
+	LostAccepted(token string, number uint64, company uuid.UUID)
 }
 
 // Options are what a Publisher needs. Client, Retention and Wake are required.

@@ -75,7 +75,7 @@ var boards = []board{
 		{"Replicas", []panel{
 			graph("CPU", "short", query{`rate(process_cpu_seconds_total{job="spendhook"}[$__rate_interval])`, "{{instance}}"}),
 			graph("Memory", "bytes", query{`process_resident_memory_bytes{job="spendhook"}`, "{{instance}}"}),
-			graph("Takeovers", "short", query{`increase(spendhook_takeovers_total[$__rate_interval])`, "{{instance}}"}),
+			graph("Partitions taken over", "short", query{`increase(spendhook_partitions_taken_over_total[$__rate_interval])`, "{{instance}}"}),
 		}},
 	}},
 	{"endpoints", "Spendhook: endpoints", []row{
@@ -111,7 +111,7 @@ var boards = []board{
 			graph("Live replicas, as counted by each", "short", query{`spendhook_replicas`, "{{instance}}"}),
 			graph("Claims", "cps", query{`rate(spendhook_claims_total[$__rate_interval])`, "{{instance}}"}),
 			graph("Wake-ups", "cps", query{`sum(rate(spendhook_wakeups_enqueued_total[$__rate_interval]))`, "enqueued"}, query{`sum(rate(spendhook_wakeups_served_total[$__rate_interval]))`, "served"}, query{`sum(rate(spendhook_wakeups_failed_total[$__rate_interval]))`, "failed"}),
-			graph("Requeued by takeovers, and fenced replicas", "short", query{`increase(spendhook_takeover_requeued_total[$__rate_interval])`, "requeued by {{instance}}"}, query{`increase(spendhook_fenced_total[$__rate_interval])`, "fenced {{instance}}"}),
+			graph("Requeued by takeovers, and lost partitions", "short", query{`increase(spendhook_takeover_requeued_total[$__rate_interval])`, "requeued by {{instance}}"}, query{`increase(spendhook_partitions_lost_total[$__rate_interval])`, "lost by {{instance}}"}),
 			graph("Events compacted", "cps", query{`sum(rate(spendhook_events_compacted_total[$__rate_interval]))`, "events"}),
 		}},
 		{"Quarantine and audit log", []panel{

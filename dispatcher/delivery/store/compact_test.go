@@ -107,7 +107,7 @@ func (s *settled) record(t *testing.T, id string, subscriber uuid.UUID, status d
 
 func (s *settled) write(t *testing.T, w store.Write) []*store.Found {
 	t.Helper()
-	recorded, _, err := s.deliveries.Record(t.Context(), s.now, "replica", []store.Write{w})
+	recorded, _, err := s.deliveries.Record(t.Context(), s.now, []store.Write{w})
 	if err == nil {
 		err = recorded[0].Err
 	}
@@ -343,7 +343,7 @@ func TestBytesPerEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	pending := used(t, s.client)
-	if _, _, err := s.deliveries.Record(t.Context(), s.now, "replica", s.delivered(batch)); err != nil {
+	if _, _, err := s.deliveries.Record(t.Context(), s.now, s.delivered(batch)); err != nil {
 		t.Fatal(err)
 	}
 	s.client.Del(t.Context(), partition.Key(s.company, "q:"+s.company.String())) // they were claimed

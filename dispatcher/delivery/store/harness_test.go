@@ -69,6 +69,14 @@ func newHarness(t *testing.T) *harness {
 	return h
 }
 
+// under sets the token of writes.
+func under(token string, writes []Write) []Write {
+	for i := range writes {
+		writes[i].Token = token
+	}
+	return writes
+}
+
 func (h *harness) accept(t tester, id string) events.Ref {
 	t.Helper()
 	e := events.Event{ID: id, CompanyUUID: h.company, Type: "PAYMENT_PAID", Timestamp: h.now}
@@ -90,6 +98,7 @@ func (h *harness) claimOnce(t tester, n int) (out claimed) {
 	t.Helper()
 	p := partition.Of(h.company)
 	h.claims++
+	h.client.Set(t.Context(), partition.Prefix(p)+"owner", testReplica, 0)
 	reply, err := h.claim.Run(t.Context(), h.client, queues.Keys(p), partition.Prefix(p), testReplica, h.claims, n, 1<<20, n, 100, 1000, 4, n, 256).Slice()
 	if err != nil || len(reply) < 4 {
 		t.Fatalf("claim: %v, %v", reply, err)
@@ -112,7 +121,7 @@ func (h *harness) claimOnce(t tester, n int) (out claimed) {
 // record writes one write and returns what was found of each of its changes.
 func (h *harness) record(t tester, w Write) []*Found {
 	t.Helper()
-	recorded, _, err := h.Record(t.Context(), h.now, testReplica, []Write{w})
+	recorded, _, err := h.Record(t.Context(), h.now, under(testReplica, []Write{w}))
 	if err != nil || recorded[0].Err != nil {
 		t.Fatalf("record: %v, %+v", err, recorded)
 	}

@@ -54,7 +54,7 @@ func (s *listStore) write(sub uuid.UUID, ids []string, at time.Time, as func(*de
 			as(next)
 			writes = append(writes, store.Write{Event: r.Ref, Changes: []store.Change{{Ref: r, Base: &delivery.Record{}, Next: next}}})
 		}
-		recorded, _, err := s.Record(s.t.Context(), at, "", writes)
+		recorded, _, err := s.Record(s.t.Context(), at, writes)
 		if err != nil {
 			s.t.Fatal(err)
 		}

@@ -372,7 +372,7 @@ func TestManyWritesAreAsEachAlone(t *testing.T) {
 	for _, w := range writes {
 		one.mustWrite(t, w)
 	}
-	recorded, _, err := many.Record(t.Context(), many.now, testReplica, writes)
+	recorded, _, err := many.Record(t.Context(), many.now, under(testReplica, writes))
 	if len(found(t, recorded, err)) > 0 {
 		t.Errorf("not written: %+v", recorded)
 	}

@@ -92,7 +92,7 @@ func TestManyDeliveredAreWrittenAsEachAloneWouldBe(t *testing.T) {
 	for _, client := range []redis.UniversalClient{one, many} {
 		accept(t, client, "replica", now, writes)
 	}
-	recorded, wakes, err := storeOn(many).Record(t.Context(), now, "replica", writes)
+	recorded, wakes, err := storeOn(many).Record(t.Context(), now, under("replica", writes))
 	if err != nil || len(wakes) > 0 {
 		t.Fatal(wakes, err)
 	}
@@ -107,7 +107,7 @@ func TestManyDeliveredAreWrittenAsEachAloneWouldBe(t *testing.T) {
 		}
 	}
 	for i := range writes { // texts are encoded by now
-		call := storeOn(one).recordCall(writes, []int{i}, now, "replica")
+		call := storeOn(one).recordCall(under("replica", writes), []int{i}, now)
 		if err := script.Run(t.Context(), one, call); err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +160,7 @@ func TestDamagedDeliveriesDoNotBlockOthers(t *testing.T) {
 			if err := h.client.Set(t.Context(), deliveriesKey(writes[1].Event), "no hash", 0).Err(); err != nil {
 				t.Fatal(err)
 			}
-			recorded, _, err := h.Record(t.Context(), h.now, testReplica, writes)
+			recorded, _, err := h.Record(t.Context(), h.now, under(testReplica, writes))
 			if all := found(t, recorded, err); len(all) != 1 || !all[0].Damaged || recorded[1].Found[0] != all[0] {
 				t.Fatalf("found %+v", all)
 			}
@@ -183,7 +183,7 @@ func TestDamagedListOfSettledEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	write := Write{Event: e, Matched: true, Fanout: 1, Changes: []Change{h.first(delivery.Ref{Ref: e, Subscriber: uuid.New()}, h.succeed)}}
-	recorded, _, err := h.Record(t.Context(), h.now, testReplica, []Write{write})
+	recorded, _, err := h.Record(t.Context(), h.now, under(testReplica, []Write{write}))
 	if all := found(t, recorded, err); len(all) > 0 {
 		t.Fatalf("found %+v", all)
 	}
@@ -200,7 +200,7 @@ func TestConflictsOfDeliveredWritesAreReported(t *testing.T) {
 	s := storeOn(redistest.New(t))
 	writes := deliveredWrites(now)[:8]
 	for range 2 { // the second time as after a lost answer
-		recorded, _, err := s.Record(t.Context(), now, "replica", writes)
+		recorded, _, err := s.Record(t.Context(), now, under("replica", writes))
 		if conflicts := found(t, recorded, err); len(conflicts) > 0 {
 			t.Errorf("conflicts: %+v", conflicts)
 		}
@@ -213,7 +213,7 @@ func TestConflictsOfDeliveredWritesAreReported(t *testing.T) {
 			changes++
 		}
 	}
-	recorded, _, err := s.Record(t.Context(), now, "replica", other)
+	recorded, _, err := s.Record(t.Context(), now, under("replica", other))
 	conflicts := found(t, recorded, err)
 	if len(conflicts) != changes {
 		t.Errorf("%d conflicts of %d", len(conflicts), changes)
@@ -234,7 +234,7 @@ func TestWriteTriedAgainIsRecognised(t *testing.T) {
 	policy := delivery.Policy{Schedule: []time.Duration{time.Minute}}
 	next := delivery.Decide(delivery.Record{EventType: "PAYMENT_PAID", Created: now.UnixMilli()}, attempt.Result{StatusCode: 500, Class: attempt.ClassHTTP5xx, StartedAt: now}, policy, now, middle)
 	for range 2 {
-		recorded, _, err := s.Record(t.Context(), now, "replica", []Write{{Event: r.Ref, Changes: []Change{{Ref: r, Base: &delivery.Record{}, Next: &next}}}})
+		recorded, _, err := s.Record(t.Context(), now, under("replica", []Write{{Event: r.Ref, Changes: []Change{{Ref: r, Base: &delivery.Record{}, Next: &next}}}}))
 		if conflicts := found(t, recorded, err); len(conflicts) > 0 {
 			t.Fatalf("conflicts: %+v", conflicts[0].Record)
 		}
@@ -251,12 +251,12 @@ func TestChangeOfAnOlderVersionIsRefused(t *testing.T) {
 	now := time.Now()
 	r := delivery.Ref{Ref: events.Ref{Company: uuid.New(), ID: "e"}, Subscriber: uuid.New()}
 	dead := &delivery.Record{Status: delivery.StatusDead, Reason: delivery.ReasonExhausted, EventType: "PAYMENT_PAID", Created: now.UnixMilli()}
-	first, _, err := s.Record(t.Context(), now, "", []Write{{Event: r.Ref, Changes: []Change{{Ref: r, Base: &delivery.Record{}, Next: dead}}}})
+	first, _, err := s.Record(t.Context(), now, []Write{{Event: r.Ref, Changes: []Change{{Ref: r, Base: &delivery.Record{}, Next: dead}}}})
 	if err != nil || first[0].Err != nil || first[0].Found[0] != nil {
 		t.Fatalf("not written: %+v, %v", first, err)
 	}
 	late := delivery.Restart(delivery.Record{EventType: "PAYMENT_PAID", Created: now.UnixMilli()}, delivery.ReasonReplay, now)
-	recorded, _, err := s.Record(t.Context(), now, "", []Write{{Event: r.Ref, Changes: []Change{{Ref: r, Base: &delivery.Record{}, Next: &late}}}})
+	recorded, _, err := s.Record(t.Context(), now, []Write{{Event: r.Ref, Changes: []Change{{Ref: r, Base: &delivery.Record{}, Next: &late}}}})
 	if conflicts := found(t, recorded, err); len(conflicts) != 1 || conflicts[0].Record.Status != delivery.StatusDead {
 		t.Fatalf("conflicts: %+v", conflicts)
 	}

@@ -87,6 +87,7 @@ type Change struct {
 // when Held is set.
 type Write struct {
 	Event   events.Ref
+	Token   string // under which the work is noted; "": it is not
 	Changes []Change
 	Matched bool
 	Fanout  int // deliveries of the event, when Matched
@@ -123,10 +124,10 @@ type Recorded struct {
 // recordChunk bounds the writes of one script call, and so how long the call blocks Redis.
 const recordChunk = 64
 
-// Record sends writes to Redis in one pipeline. replica is the replica id of the claims. A failed
+// Record sends writes to Redis in one pipeline. A failed
 // write may be repeated: Record recognises changes that an earlier call wrote. wakes are the
 // partitions that need a wake-up.
-func (s *Store) Record(ctx context.Context, now time.Time, replica string, writes []Write) (recorded []Recorded, wakes []int, err error) {
+func (s *Store) Record(ctx context.Context, now time.Time, writes []Write) (recorded []Recorded, wakes []int, err error) {
 	for _, w := range writes {
 		for j := range w.Changes {
 			c := &w.Changes[j]
@@ -142,7 +143,7 @@ func (s *Store) Record(ctx context.Context, now time.Time, replica string, write
 	groups := script.Groups(s.client, indexes, recordChunk, func(i int) int { return partition.Of(writes[i].Event.Company) })
 	calls := make([]*script.Call, len(groups))
 	for i, g := range groups {
-		calls[i] = s.recordCall(writes, g, now, replica)
+		calls[i] = s.recordCall(writes, g, now)
 	}
 	_ = script.Run(ctx, s.client, calls...) // each call has its own error
 	recorded = make([]Recorded, len(writes))
@@ -173,16 +174,16 @@ func (s *Store) Record(ctx context.Context, now time.Time, replica string, write
 // keepEvent is how many ms an event is kept after it was accepted.
 func (s *Store) keepEvent() int64 { return (s.opts.Policy.Retention + layout.Grace).Milliseconds() }
 
-func (s *Store) recordCall(writes []Write, group []int, now time.Time, replica string) *script.Call {
+func (s *Store) recordCall(writes []Write, group []int, now time.Time) *script.Call {
 	p := s.opts.Policy
 	args := []any{
-		now.UnixMilli(), (p.Retention + deliverySlack).Milliseconds(), p.DeadRetention.Milliseconds(), s.keepEvent(), replica,
+		now.UnixMilli(), (p.Retention + deliverySlack).Milliseconds(), p.DeadRetention.Milliseconds(), s.keepEvent(),
 		s.opts.BreakerPause.Milliseconds(), s.opts.BreakerFailures, len(group),
 	}
 	for _, j := range group {
 		w := &writes[j]
 		args = append(args, partition.Prefix(partition.Of(w.Event.Company)), w.Event.Company.String(), w.Event.ID,
-			w.matched(), len(w.Changes))
+			w.Token, w.matched(), len(w.Changes))
 		for i := range w.Changes {
 			c := &w.Changes[i]
 			version, pause := "", ""

@@ -33,7 +33,7 @@ func TestUnknownFieldsOfARecordStay(t *testing.T) {
 	now := time.Now()
 	next := delivery.Decide(*base, attempt.Result{Class: attempt.ClassHTTP5xx, StartedAt: now}, policy, now, func() float64 { return 0 })
 	kept := store.New(store.Options{Client: client, Policy: policy})
-	recorded, _, err := kept.Record(ctx, now, "replica", []store.Write{{
+	recorded, _, err := kept.Record(ctx, now, []store.Write{{
 		Event: ref.Ref, Changes: []store.Change{{Ref: ref, Base: base, Next: &next}},
 	}})
 	if err != nil || recorded[0].Err != nil || recorded[0].Found[0] != nil {

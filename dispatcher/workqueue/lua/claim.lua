@@ -1,22 +1,22 @@
--- Claims work of one partition for a replica and notes the work under the replica's id, in
+-- Claims work of one partition for its owner and notes the work under the owner's token, in
 -- one step. Each company gets at most one quantum per call, the lowest virtual start time
 -- first (start-time fair queueing, Goyal et al. 1996).
 -- KEYS: 1 the partition's due set, 2 a key that never exists
--- ARGV: 1 key prefix, 2 replica, 3 number of the call, 4 maximum of deliveries, 5 maximum
+-- ARGV: 1 key prefix, 2 token of the owner, 3 number of the call, 4 maximum of deliveries, 5 maximum
 --   of bytes of events, 6 maximum of deliveries per company while other companies have
 --   work, 7 in-flight limit of an endpoint queue, 8 unreachable attempts in a row that open
 --   a breaker, 9 share of each company that is not listed, 10 in-flight limit of a company's
 --   endpoint queues of one host; then company and share in turn
 -- Returns {1 when a wake-up must be enqueued else 0, companies skipped because they hold
 --   their share, ms until an endpoint queue that waits for its rate may be served or -1,
---   {company with a damaged key, error, ...}, batches...}; {-1} when the replica is fenced; or
+--   {company with a damaged key, error, ...}, batches...}; {-1} when the partition has another owner; or
 --   {-2} when the notes have this number of a call or a higher one: then this call may have run
 --   before, and its answer was lost. Batches are results of batch.
-local P, replica = ARGV[1], ARGV[2]
+local P, token = ARGV[1], ARGV[2]
 check({P})
-if redis.call('ZSCORE', P .. 'fenced', replica) then return {-1} end
+if redis.call('GET', P .. 'owner') ~= token then return {-1} end
 
-local note, call = P .. 'n:' .. replica, tonumber(ARGV[3])
+local note, call = P .. 'n:' .. token, tonumber(ARGV[3])
 if call <= tonumber(redis.call('HGET', note, '') or 0) then return {-2} end
 
 local now = clock()
@@ -172,7 +172,7 @@ local function claim_endpoint(company, sub, want, out)
     local record = read('HGET', P .. 'd:' .. company .. '/' .. id, sub)
     taken[#taken + 1] = id
     notes[#notes + 1], notes[#notes + 2] = reference(company, id, sub), call
-    claims[#claims + 1], claims[#claims + 2] = id, claim_name(replica, version_of(record))
+    claims[#claims + 1], claims[#claims + 2] = id, claim_name(token, version_of(record))
     out[#out + 1], out[#out + 2], out[#out + 3], out[#out + 4] = sub, id, record, event
   end)
   if used > 0 then

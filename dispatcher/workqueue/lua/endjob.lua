@@ -1,17 +1,17 @@
--- Ends a replica's note of a job, and schedules the job again when it is not done.
+-- Ends an owner's note of a job, and schedules the job again when it is not done.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
--- ARGV: 1 key prefix, 2 replica, 3 company, 4 job, 5 ms until the job is due again, '' when
+-- ARGV: 1 key prefix, 2 token, 3 company, 4 job, 5 ms until the job is due again, '' when
 --   it is done
 -- Returns 1 when a wake-up must be enqueued.
-local P, replica, company, job = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local P, token, company, job = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 check({P})
 local now = clock()
 local note = 'j:' .. company .. '/' .. job
-if redis.call('HEXISTS', P .. 'n:' .. replica, note) == 0 then
-  return 0 -- taken over: another replica continues the job
+if redis.call('HEXISTS', P .. 'n:' .. token, note) == 0 then
+  return 0 -- taken over: the partition's owner continues the job
 end
 redis.call('HDEL', P .. 'c:' .. company, 'job') -- fails first if the key is damaged: the note stays
-redis.call('HDEL', P .. 'n:' .. replica, note)
+redis.call('HDEL', P .. 'n:' .. token, note)
 if ARGV[5] ~= '' then
   redis.call('ZADD', P .. 'due', now + ARGV[5], note)
 end

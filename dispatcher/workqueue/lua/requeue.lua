@@ -1,19 +1,19 @@
--- Requeues work that a replica has noted, so that other replicas may claim it: all work of
--- the replica (a page at a time), the work of one claim, or the notes in ARGV.
+-- Requeues work that is noted under a token, so that the partition's owner may claim it: all work of
+-- the token (a page at a time), the work of one claim, or the notes in ARGV.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
--- ARGV: 1 key prefix, 2 replica, 3 number of the claim to requeue, '' for all claims; if Redis receives
+-- ARGV: 1 key prefix, 2 token, 3 number of the claim to requeue, '' for all claims; if Redis receives
 --   that claim only later, it claims nothing, 4 longest time that an attempt may still run, in ms; then
 --   the notes to requeue, of work that was not begun. With neither a claim nor notes, the script requeues
---   all notes and fences the replica: Redis refuses its later claims.
+--   all notes. The token must then be that of a former owner.
 -- A damaged key of a company prevents the requeue. The script then quarantines the noted event or
 -- delivery, and postpones the noted job.
 -- Returns {number of notes that were removed, notes left, 1 when a wake-up must be enqueued else 0,
 --   number of quarantined events and deliveries}.
-local P, replica, call = ARGV[1], ARGV[2], ARGV[3]
+local P, token, call = ARGV[1], ARGV[2], ARGV[3]
 check({P})
 local MOST = 500 -- notes of one call
 local now = clock()
-local note = P .. 'n:' .. replica
+local note = P .. 'n:' .. token
 local refs, wakes = {}, 0
 -- An attempt of an ordered delivery may be under way. The delivery is not due before that
 -- attempt has ended.
@@ -23,10 +23,6 @@ if #ARGV > 4 then
   begun = 0
   for i = 5, #ARGV do refs[#refs + 1] = ARGV[i] end
 else
-  if call == '' then
-    redis.call('ZADD', P .. 'fenced', now, replica)
-    redis.call('ZREMRANGEBYSCORE', P .. 'fenced', '-inf', now - 86400000)
-  end
   local numbers = redis.call('HMGET', note, '', '-') -- numbers of calls, which are no notes
   redis.call('HDEL', note, '', '-')
   local cursor = '0'
@@ -37,7 +33,7 @@ else
       if call == '' or page[2][i + 1] == call then refs[#refs + 1] = page[2][i] end
     end
   until cursor == '0' or #refs >= MOST
-  if call ~= '' and not redis.call('ZSCORE', P .. 'fenced', replica) then
+  if call ~= '' and redis.call('GET', P .. 'owner') == token then
     redis.call('HSET', note, '', math.max(numbers[1] or 0, call), '-', math.max(numbers[2] or 0, call))
   end
 end
@@ -90,4 +86,6 @@ for i = 1, math.min(#refs, MOST) do
   end
 end
 for company in pairs(joins) do wakes = wakes + join(P, company, now) end
-return {n, redis.call('HLEN', note), wakes > 0 and 1 or 0, quarantined}
+local left = redis.call('HLEN', note)
+if left == 0 then redis.call('SREM', P .. 'handover', token) end
+return {n, left, wakes > 0 and 1 or 0, quarantined}

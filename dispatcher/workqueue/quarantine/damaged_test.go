@@ -32,13 +32,13 @@ func TestDamagedEventsAreClaimed(t *testing.T) {
 				t.Fatal(err)
 			}
 			b := q.next()
-			if err := q.queue.Requeue(t.Context(), b.replica, b.Batch); err != nil {
+			if err := q.queue.Requeue(t.Context(), b); err != nil {
 				t.Fatal(err)
 			}
 			if b = q.next(); len(b.Events) != 1 || b.Events[0].ID != "e" {
 				t.Fatalf("claimed %+v", b)
 			}
-			if err := q.Move(t.Context(), b.replica, e); err != nil {
+			if err := q.Move(t.Context(), b.Token, e); err != nil {
 				t.Fatal(err)
 			}
 			if got := q.list(&e.Company, 10); !slices.Equal(got, []string{e.Member()}) {

@@ -84,11 +84,11 @@ func New(client redis.UniversalClient, wake func(ctx context.Context, partitions
 	return &Store{client, wake}
 }
 
-// Move moves a claimed event or delivery that cannot be read from a replica's note to the
+// Move moves a claimed event or delivery that cannot be read from an owner's note to the
 // quarantine.
-func (s *Store) Move(ctx context.Context, replica string, e Entry) error {
+func (s *Store) Move(ctx context.Context, token string, e Entry) error {
 	p := partition.Of(e.Company)
-	call := &script.Call{Script: moveScript, Keys: queues.Keys(p), Args: append([]any{partition.Prefix(p), replica}, e.names()...)}
+	call := &script.Call{Script: moveScript, Keys: queues.Keys(p), Args: append([]any{partition.Prefix(p), token}, e.names()...)}
 	if err := script.Run(ctx, s.client, call); err != nil {
 		return fmt.Errorf("quarantine work: %w", err)
 	}

@@ -30,12 +30,7 @@ type bench struct {
 	queue  *workqueue.Queue
 	t      *testing.T
 	client redis.UniversalClient
-	taken  chan takenBatch
-}
-
-type takenBatch struct {
-	replica string
-	workqueue.Batch
+	taken  chan workqueue.Batch
 }
 
 // everything is an admission without limits.
@@ -47,13 +42,13 @@ func (everything) Free(uuid.UUID) int                { return 1000 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	q := &bench{t: t, client: redistest.New(t), taken: make(chan takenBatch, 100)}
+	q := &bench{t: t, client: redistest.New(t), taken: make(chan workqueue.Batch, 100)}
 	q.queue = workqueue.New(workqueue.Options{
 		Client: q.client, Replica: "one", Admission: everything{}, ServiceEvery: 10 * time.Millisecond,
 		EndpointLimit: 64, HostLimit: 256, BreakerFailures: 10,
-		Take: func(_ context.Context, replica string, batches []workqueue.Batch) {
+		Take: func(_ context.Context, batches []workqueue.Batch) {
 			for _, b := range batches {
-				q.taken <- takenBatch{replica, b}
+				q.taken <- b
 			}
 		},
 	})
@@ -76,14 +71,14 @@ func (q *bench) start() {
 }
 
 // next is the next batch that is claimed.
-func (q *bench) next() takenBatch {
+func (q *bench) next() workqueue.Batch {
 	q.t.Helper()
 	select {
 	case b := <-q.taken:
 		return b
 	case <-time.After(time.Minute):
 		q.t.Fatal("nothing is claimed")
-		return takenBatch{}
+		return workqueue.Batch{}
 	}
 }
 

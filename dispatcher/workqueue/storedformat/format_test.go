@@ -35,7 +35,7 @@ func newQueue(client redis.UniversalClient) (*workqueue.Queue, chan uuid.UUID) {
 	claimed := make(chan uuid.UUID, 100)
 	q := workqueue.New(workqueue.Options{
 		Client: client, Replica: uuid.NewString(), Admission: plenty{},
-		Take: func(_ context.Context, _ string, batches []workqueue.Batch) {
+		Take: func(_ context.Context, batches []workqueue.Batch) {
 			for _, b := range batches {
 				claimed <- b.Company
 			}
@@ -112,7 +112,7 @@ func TestNewerFormatIsNotChanged(t *testing.T) {
 		write := store.Write{Event: ref, Matched: true, Changes: []store.Change{
 			{Ref: delivery.Ref{Ref: ref, Subscriber: uuid.New()}, Base: record, Next: &next},
 		}}
-		recorded, _, err := kept.Record(ctx, time.Now(), "a replica", []store.Write{write})
+		recorded, _, err := kept.Record(ctx, time.Now(), []store.Write{write})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,12 +124,12 @@ func TestNewerFormatIsNotChanged(t *testing.T) {
 		Name: new("n"), CallbackURL: new("https://example.com/"), Events: new([]string{"PAYMENT_PAID"}),
 	})
 	wantRefused(t, "create subscriber", err, p)
-	wantRefused(t, "requeue", q.Requeue(ctx, "a replica", workqueue.Batch{Company: company, Events: []workqueue.Event{{ID: ref.ID}}}), p)
+	wantRefused(t, "requeue", q.Requeue(ctx, workqueue.Batch{Company: company, Token: "a.1 token", Events: []workqueue.Event{{ID: ref.ID}}}), p)
 	unreadable := quarantine.New(client, q.Wake)
 	wantRefused(t, "quarantine", unreadable.Move(ctx, "a replica", quarantine.Entry{Company: company, EventID: ref.ID}), p)
 	wantRefused(t, "end job", q.EndJob(ctx, "a replica", company, uuid.New(), 0), p)
 
-	q.Kick(p)
+	q.Wake(ctx, []int{p})
 	for late := time.Now().Add(time.Minute); q.Refused() == nil; runtime.Gosched() {
 		if time.Now().After(late) {
 			t.Fatal("the claim was not refused")

@@ -3,10 +3,10 @@
 -- KEYS: 1 a partition's due set, 2 a key that never exists
 -- ARGV: 1 now ms, 2 retention ms, 3 ms that now may be ahead of Redis's time, 4 maximum of
 --       pending events per company, 5 bytes of new events that may be admitted, 6 free
---       bytes below the high-water mark, 7 replica that may claim new events at once, '' for
---       none, 8 number of the claim, 9 deliveries that may be claimed, 10 number of companies;
---       then for each company: key prefix of its partition, id, deliveries that it may claim;
---       then for each event: number of its company, id, body without id and company but with
+--       bytes below the high-water mark, 7 number of the claim, 8 deliveries that may be claimed
+--       at once, 9 number of companies; then for each company: key prefix of its partition, id,
+--       deliveries that it may claim, token of the partition's owner, '' if the events may not be
+--       claimed; then for each event: number of its company, id, body without id and company but with
 --       its trace, nonce of this commit (8 hex digits)
 -- Returns the numbers of companies in partitions that need a wake-up; the batches of claimed
 -- events; their approximate number of deliveries; then for each event ACCEPTED, DUPLICATE (same
@@ -16,20 +16,21 @@
 -- after a lost reply gets the same reply. The same event in another commit gets DUPLICATE. A
 -- company that keeps more bytes than are free gets STORAGE_FULL.
 local now, retention, lead = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local limit, companies = tonumber(ARGV[4]), tonumber(ARGV[10])
+local limit, companies = tonumber(ARGV[4]), tonumber(ARGV[9])
 local admit, free = tonumber(ARGV[5]), tonumber(ARGV[6])
-local event0 = 10 + 3 * companies
-local claim = ARGV[7] ~= '' and {replica = ARGV[7], call = tonumber(ARGV[8]), left = tonumber(ARGV[9])}
+local event0 = 9 + 4 * companies
+local claim = {call = tonumber(ARGV[7]), left = tonumber(ARGV[8])}
 
-local function of_company(c) return ARGV[8 + 3 * c], ARGV[9 + 3 * c] end
+-- of_company returns key prefix, id, deliveries that may be claimed, and token, of company c.
+local function of_company(c) return unpack(ARGV, 6 + 4 * c, 9 + 4 * c) end
 
 -- claimed_again returns the batch of the events that this call claimed when Redis ran it before;
 -- nil when there are none.
-local function claimed_again(P, company, list)
+local function claimed_again(P, company, token, list)
   local refs, events = {}, {}
   for i, e in ipairs(list) do refs[i] = company .. '/' .. e.id end
-  for i, call in ipairs(redis.call('HMGET', P .. 'n:' .. ARGV[7], unpack(refs))) do
-    if call == ARGV[8] then
+  for i, call in ipairs(redis.call('HMGET', P .. 'n:' .. token, unpack(refs))) do
+    if call == ARGV[7] then
       events[#events + 1], events[#events + 2], events[#events + 3] = list[i].id, list[i].value, false
     end
   end
@@ -94,7 +95,7 @@ local wakes, batches = {}, {}
 
 -- accept accepts the new events of a company.
 local function accept(c, list)
-  local P, company = of_company(c)
+  local P, company, most_claimed, token = of_company(c)
   local counts = redis.call('HMGET', P .. 'c:' .. company, 'pending', 'seq', 'bytes', 'at')
   local pending, seq = tonumber(counts[1] or 0), tonumber(counts[2] or 0)
   local kept, last = tonumber(counts[3] or 0), tonumber(counts[4] or 0)
@@ -103,7 +104,7 @@ local function accept(c, list)
   local fits, bytes = take(P, company, list, kept)
   for i = most, fits + 1, -1 do out[list[i].at], list[i] = 'STORAGE_FULL', nil end
   if fits == 0 then return end
-  if claim then claim.free = math.min(tonumber(ARGV[10 + 3 * c]), claim.left) end
+  claim.free, claim.token = math.min(tonumber(most_claimed), claim.left), token
   local woken, claimed = append(P, company, list, pending, seq, last, now, retention, lead, claim)
   if woken == 1 then wakes[#wakes + 1] = c end
   batches[#batches + 1] = claimed
@@ -112,35 +113,33 @@ end
 
 -- fail answers the new events of a company that accept has not stored, and ends their claims.
 local function fail(c, list, why)
-  local P, company = of_company(c)
+  local P, company, _, token = of_company(c)
   local ids, refs = {}, {}
   for i, e in ipairs(list) do
     out[e.at] = 'FAILED ' .. (type(why) == 'table' and why.err or tostring(why))
     ids[i], refs[i] = e.id, company .. '/' .. e.id
   end
-  if claim and #ids > 0 then
-    redis.pcall('HDEL', P .. 'n:' .. claim.replica, unpack(refs))
+  if token ~= '' and #ids > 0 then
+    redis.pcall('HDEL', P .. 'n:' .. token, unpack(refs))
     redis.pcall('ZREM', P .. 'om:' .. company, unpack(ids))
   end
 end
 
 for c, list in pairs(new) do
-  local left = claim and claim.left
+  local left = claim.left
   local ok, why = pcall(accept, c, list)
   if not ok then
-    if claim then claim.left = left end
+    claim.left = left
     fail(c, list, why)
   end
 end
-if claim then
-  for c, list in pairs(again) do
-    local P, company = of_company(c)
-    batches[#batches + 1] = claimed_again(P, company, list)
-  end
+for c, list in pairs(again) do
+  local P, company, _, token = of_company(c)
+  if token ~= '' then batches[#batches + 1] = claimed_again(P, company, token, list) end
 end
 for i, said in ipairs(out) do
   if type(said) == 'table' then -- the event occurs earlier in this call
     out[i] = out[said.at] == 'ACCEPTED' and 'DUPLICATE' or out[said.at]
   end
 end
-return {wakes, batches, claim and math.ceil(ARGV[9] - claim.left) or 0, unpack(out)}
+return {wakes, batches, math.ceil(ARGV[8] - claim.left), unpack(out)}

@@ -7,7 +7,15 @@ local to_compact = {} -- the events of this call that may be compacted, by compa
 local matchings = {}  -- the events with a matching that this call completed, by company
 local woken = {}      -- the key prefixes of partitions that need a wake-up
 local pending = {}    -- the changes of the numbers of pending events, by company
+local notes = {}      -- notes that end with this call, by key
 local companies = {}  -- average deliveries per event, and whether subscribers are ordered, by company
+
+-- end_note ends a note under a token. end_settling writes it.
+local function end_note(P, token, note)
+  local key = P .. 'n:' .. token
+  notes[key] = notes[key] or {}
+  table.insert(notes[key], note)
+end
 
 -- wakes records the result of wake for a partition.
 local function wakes(P, n)
@@ -60,21 +68,21 @@ end
 --   records: subscriber and record in turn
 --   matched: '' while the matching is not complete; else the number of deliveries, with an
 --     'h' after it when a disabled subscriber was to have one. A complete matching also
---     ends the replica's note of the event, see end_settling.
+--     ends the note of the event under token.
 --   opened: change of the number of live deliveries
 --   dead: true when a delivery became dead
 --   marks: the fields '#', '!' and HELD before this call
 --   head: the first 14 bytes of the event, if the caller has read them
 -- Returns the change of the company's number of pending events: -1, 0 or 1, for count_pending.
 -- Call end_settling after the last event.
-local function settle(e, replica, now, keep, keep_dead, keep_event)
+local function settle(e, now, keep, keep_dead, keep_event)
   local P, company, matched, marks, fields = e.P, e.company, e.matched, e.marks, e.records
   local deliveries, event = P .. 'd:' .. company .. '/' .. e.id, P .. 'e:' .. company .. ':' .. e.id
   if matched ~= '' then
-    local m = matchings[P .. company] or {P = P, company = company, replica = replica, ids = {}, notes = {}, fanouts = {}}
+    local m = matchings[P .. company] or {P = P, company = company, ids = {}, fanouts = {}}
     matchings[P .. company] = m
     table.insert(m.ids, e.id)
-    table.insert(m.notes, company .. '/' .. e.id)
+    end_note(P, e.token, company .. '/' .. e.id)
     table.insert(m.fanouts, tonumber(string.match(matched, '^%d+')))
   end
   if e.opened ~= 0 then
@@ -154,7 +162,7 @@ local function company_of(P, company)
   return companies[state]
 end
 
--- end_settling ends the replica's notes of events with a complete matching, appends settled
+-- end_settling removes the ended notes, appends settled
 -- events to the lists that compact.lua reads, and writes the numbers of pending events. It skips
 -- the steps that a damaged key of a company prevents: the company's events are then not
 -- compacted, and its ordered subscribers wait.
@@ -166,8 +174,8 @@ local function end_settling(now)
       redis.call('INCRBY', of.P .. 'pending', of.change)
     end
   end
+  for key, ended in pairs(notes) do redis.call('HDEL', key, unpack(ended)) end
   for _, m in pairs(matchings) do
-    redis.call('HDEL', m.P .. 'n:' .. m.replica, unpack(m.notes))
     local of_company = company_of(m.P, m.company)
     weigh(m.P .. 'c:' .. m.company, of_company[1], m.fanouts)
     if of_company[2] then

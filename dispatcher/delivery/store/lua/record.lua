@@ -2,10 +2,10 @@
 -- moves the deliveries to the indexes of their status, and moves their work.
 -- KEYS: 1 a partition's due set, 2 a key that never exists
 -- ARGV: 1 now ms, 2 ms that a delivery is kept, 3 ms that a dead delivery is kept, 4 ms
---   that an event is kept after it was accepted, 5 replica, 6 pause of a breaker in ms,
---   7 unreachable attempts in a row that open a breaker, 8 number of events; then for each
---   event: key prefix, company, id, result of its matching (the field matched of settle),
---   number of changes; and for each of its changes: subscriber, expected version ('' for
+--   that an event is kept after it was accepted, 5 pause of a breaker in ms, 6 unreachable
+--   attempts in a row that open a breaker, 7 number of events; then for each event: key
+--   prefix, company, id, token under which its work is noted, result of its matching (the
+--   field matched of settle), number of changes; and for each of its changes: subscriber, expected version ('' for
 --   none), record, created ms, ms until the delivery is due ('' for never), flags, ms for
 --   which its endpoint queue is not served ('' for none), the notice of its death ('' for
 --   none)
@@ -17,7 +17,7 @@
 -- it was written, 0 when an attempt is under way, -1 when the event is compacted, the
 -- stored record when its version differs, or DAMAGED.
 local now, keep, keep_dead, keep_event = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local replica, breaker_pause, trips = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
+local breaker_pause, trips = tonumber(ARGV[5]), tonumber(ARGV[6])
 local t = clock()
 local LIVE = {P = true, R = true}
 
@@ -39,30 +39,30 @@ end
 --   s: its state, from the function endpoint; nil when no change may concern its queue
 --   queue: true when a change may concern its queue
 --   claimed: event ids of deliveries with a claim that may end
---   ended, notes: event ids of deliveries with an ended claim, and their notes
+--   ended: event ids of deliveries with an ended claim
 --   put: the deliveries to add to its queue: event id to due time
 local function endpoint_of(P, company, sub)
   local name = company .. '/' .. sub
   local x = endpoints[name]
   if not x then
-    x = {P = P, company = company, sub = sub, name = name, claimed = {}, ended = {}, notes = {}, put = {}}
+    x = {P = P, company = company, sub = sub, name = name, claimed = {}, ended = {}, put = {}}
     endpoints[name] = x
     endpoints[#endpoints + 1] = x
   end
   return x
 end
 
-local at = 9
-for _ = 1, tonumber(ARGV[8]) do
-  local P, company, id = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+local at = 8
+for _ = 1, tonumber(ARGV[7]) do
+  local P, company, id, token = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
   local e = event_of(P, company, id)
   if P ~= prefixes[#prefixes] then prefixes[#prefixes + 1] = P end
-  if ARGV[at + 3] ~= '' then e.matched = ARGV[at + 3] end
-  local first = at + 5
-  at = first + 8 * ARGV[at + 4]
+  if ARGV[at + 4] ~= '' then e.matched, e.token = ARGV[at + 4], token end
+  local first = at + 6
+  at = first + 8 * ARGV[at + 5]
   for a = first, at - 1, 8 do
     local x, flags = endpoint_of(P, company, ARGV[a]), ARGV[a + 5]
-    changes[#changes + 1] = {e = e, x = x, at = a}
+    changes[#changes + 1] = {e = e, x = x, at = a, token = token}
     e.subs[#e.subs + 1] = x.sub
     if flags ~= '' or ARGV[a + 1] ~= '' or ARGV[a + 6] ~= '' or string.sub(ARGV[a + 2], 1, 1) ~= 'D' then
       x.queue = true -- for all changes except a new delivery that succeeded at its first attempt
@@ -91,17 +91,16 @@ for _, x in ipairs(endpoints) do
   end
 end
 
--- ends ends this replica's claim of a delivery, and reports whether there was one. It does
--- not end the claim of a replica that took the delivery over, nor a later claim of this
--- replica.
-local function ends(x, id, version)
+-- ends ends the claim of a delivery under a token, and reports whether there was one. It does
+-- not end the claim of an owner that took the delivery over, nor a later claim under the token.
+local function ends(x, id, version, token)
   local note, by = reference(x.company, id, x.sub), x.by[id]
-  if by and by ~= claim_name(replica, version) then return false end
+  if by and by ~= claim_name(token, version) then return false end
   -- The in-flight hash expires before the notes do. Without an entry, the note decides.
-  if not by and redis.call('HDEL', x.P .. 'n:' .. replica, note) == 0 then return false end
+  if not by and redis.call('HDEL', x.P .. 'n:' .. token, note) == 0 then return false end
   x.by[id] = nil
   table.insert(x.ended, id)
-  table.insert(x.notes, note)
+  end_note(x.P, token, note)
   return true
 end
 
@@ -184,7 +183,7 @@ for i, change in ipairs(changes) do
   local e, x, a = change.e, change.x, change.at
   local expected, flags = ARGV[a + 1], ARGV[a + 5]
   local claimed, damaged = string.find(flags, 'c', 1, true), string.find(flags, 'd', 1, true)
-  local ended = claimed and ends(x, e.id, expected)
+  local ended = claimed and ends(x, e.id, expected, change.token)
   if x.s and (ended or not claimed) then learn(x, flags, ARGV[a + 6]) end
   local found = e.found[x.sub]
   if e.damaged then
@@ -213,7 +212,6 @@ local function serve_again(x)
     if s['until'] then redis.call('HSET', state, 'until', s['until']) end
   end
   if #x.ended > 0 then
-    redis.call('HDEL', P .. 'n:' .. replica, unpack(x.notes))
     redis.call('HDEL', P .. 'ef:' .. x.name, unpack(x.ended))
     freed(P, x.name, s, t)
   end
@@ -235,7 +233,7 @@ for _, x in ipairs(endpoints) do
   if x.s and not (x.s.full or x.s.paused) then wakes(x.P, offer(x.P, x.company, x.sub, t, x.s)) end
 end
 for _, e in ipairs(events) do
-  if not e.damaged then count_pending(e.P, e.company, settle(e, replica, now, keep, keep_dead, keep_event)) end
+  if not e.damaged then count_pending(e.P, e.company, settle(e, now, keep, keep_dead, keep_event)) end
 end
 out[1] = end_settling(now)
 return out

@@ -196,9 +196,10 @@ local function batch(P, company, events, deliveries, jobs)
     redis.call('SMEMBERS', P .. 'bl:' .. company), events, deliveries, jobs}
 end
 
--- claim_new claims events for the replica that accepts them. It does not if their company has
--- earlier work to claim, or may not claim so many deliveries. Fields of claim:
---   replica: its id
+-- claim_new claims events for the replica that accepts them. It does not if the replica does not own
+-- the partition, or their company has earlier work to claim, or may not claim so many deliveries.
+-- Fields of claim:
+--   token: that of the replica for the partition, '' for none
 --   call: number of the call; a call with the number in the note's field '-', or a lower one,
 --     claims nothing, since its answer counts as lost
 --   free: deliveries that the company may claim
@@ -206,11 +207,11 @@ end
 -- events are id and value in turn, number is that of the first one in its company. Returns
 -- their batch, or nil: then the caller must append the events to the ready queue.
 local function claim_new(P, company, claim, events, number)
-  local note = P .. 'n:' .. claim.replica
+  local note = P .. 'n:' .. claim.token
   local found = redis.call('HMGET', P .. 'c:' .. company, 'cost', 'ordered')
   local cost, ordered = cost_of(P, company, found[1]), found[2]
   if claim.free < cost * #events / 2 or redis.call('ZSCORE', P .. 'sched', company)
-    or redis.call('ZSCORE', P .. 'fenced', claim.replica)
+    or redis.call('GET', P .. 'owner') ~= claim.token
     or claim.call <= tonumber(redis.call('HGET', note, '-') or 0) then return nil end
   local out, notes, unmatched = {}, {}, {}
   for i = 1, #events, 2 do
@@ -295,10 +296,10 @@ local function in_flight(P, company, sub, id)
   return redis.call('HEXISTS', P .. 'ef:' .. company .. '/' .. sub, id) == 1
 end
 
--- claim_name identifies one claim of a delivery by the replica and the version of the
--- record at that time ('' for none). Other claims of the delivery by that replica have
+-- claim_name identifies one claim of a delivery by the owner's token and the version of the
+-- record at that time ('' for none). Other claims of the delivery under that token have
 -- other versions.
-local function claim_name(replica, version) return replica .. ' ' .. version end
+local function claim_name(token, version) return token .. ' ' .. version end
 
 -- freed updates an endpoint after places in its in-flight limit were freed. s is the result
 -- of endpoint. Call offer after it.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,17 +18,26 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// heartbeat writes one heartbeat of a replica that sends no others.
+// replicasKey is the heartbeats of a Redis that is no Cluster.
+const replicasKey = "sh:{0}:replicas"
+
+// run is the run that made a token.
+func run(token string) string {
+	name, _, _ := strings.Cut(token, " ")
+	return name
+}
+
+// heartbeat writes one heartbeat of the replica that made a token. It sends no others.
 func (b *bench) heartbeat(replica string) {
 	b.tb.Helper()
-	if err := b.client.ZAdd(b.ctx, workqueue.ReplicasKey(), redis.Z{Score: 1, Member: replica}).Err(); err != nil {
+	if err := b.client.ZAdd(b.ctx, replicasKey, redis.Z{Score: 1, Member: run(replica)}).Err(); err != nil {
 		b.tb.Fatalf("heartbeat: %v", err)
 	}
 }
 
-// score is the last heartbeat of a replica.
+// score is the last heartbeat of the replica that made a token.
 func (b *bench) score(replica string) float64 {
-	return b.client.ZScore(b.ctx, workqueue.ReplicasKey(), replica).Val()
+	return b.client.ZScore(b.ctx, replicasKey, run(replica)).Val()
 }
 
 // slowly sends heartbeats so seldom that no replica is lost on a busy machine.
@@ -51,11 +60,13 @@ func TestLostReplicaIsTakenOver(t *testing.T) {
 	one, two := start(t, b.client, k, slowly("one")), start(t, b.client, k, slowly("two"))
 	eventually(t, "the work is claimed", func() bool { return len(k.events()) == 10 })
 	eventually(t, "the lost replica is forgotten", func() bool { return b.score(lost.Name()) == 0 })
-	if c := lost.ClaimOnce(t.Context(), testPartition, 10, nil, 10); !c.Fenced {
+	if c := lost.ClaimAs(t.Context(), lost.Name(), testPartition, 100); !c.NotOwner {
 		t.Errorf("a claim of the lost replica answered %+v", c)
 	}
-	if n := one.Takeovers() + two.Takeovers(); n != 1 {
-		t.Errorf("%v replicas were taken over", n)
+	for _, q := range []*workqueue.Queue{one, two} {
+		if len(q.Owned()) == 0 {
+			t.Error("a live replica was taken over")
+		}
 	}
 	b.mustBeRight()
 }
@@ -75,59 +86,13 @@ func TestFormerRunIsTakenOver(t *testing.T) {
 	if err := q.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the former run is taken over", func() bool { return b.score(former.Name()) == 0 })
-	if b.score("other.1") == 0 || len(b.mustBeRight().under("n:")) > 0 {
-		t.Error("another replica was taken over, or notes are left")
+	eventually(t, "the former run is taken over", func() bool { return len(b.mustBeRight().under("n:")) == 0 })
+	if b.score("other.1") == 0 {
+		t.Error("another replica was taken over")
 	}
 	q.StopClaiming(context.Background())
 	if err := q.Release(t.Context()); err != nil {
 		t.Error(err)
-	}
-}
-
-// A replica that was taken over while it was suspended claims under a new id.
-func TestFencedReplicaTakesANewName(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, redisOf(t))
-	company := companies(testPartition, 1)[0]
-	k := &taker{others: 100}
-	q := start(t, b.client, k, nil)
-	old := q.Name()
-	b.takeOver(b.queue("other"), old)
-	b.accept(company, ids("e", 10)...)
-	q.Kick(testPartition)
-	eventually(t, "the work is claimed", func() bool { return len(k.events()) == 10 })
-	if k.names[0] == old || k.names[0] != q.Name() || q.Fenced() != 1 {
-		t.Errorf("claimed as %v, %v before, fenced %v times", k.names, old, q.Fenced())
-	}
-	b.mustBeRight()
-}
-
-// A replica claims under a new id only where the id has a heartbeat: if it is killed right after
-// the claim, another replica takes the work over.
-func TestNewNameIsKnownBeforeItClaims(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, redisOf(t))
-	company, k := companies(testPartition, 1)[0], &taker{others: 100}
-	q := start(t, b.client, k, func(o *workqueue.Options) {
-		o.HeartbeatEvery = time.Hour
-		o.Take = func(ctx context.Context, replica string, batches []workqueue.Batch) {
-			if b.score(replica) == 0 {
-				t.Errorf("%s has claimed without a heartbeat", replica)
-			}
-			k.take(ctx, replica, batches)
-		}
-	})
-	b.takeOver(b.queue("other"), q.Name())
-	b.accept(company, "e")
-	q.Kick(testPartition)
-	eventually(t, "the work is claimed", func() bool { return len(k.events()) == 1 })
-	if q.Fenced() != 1 {
-		t.Errorf("fenced %v times", q.Fenced())
-	}
-	q.Rename()
-	if n := q.AcceptFree(company); n != 0 {
-		t.Errorf("%d deliveries may be claimed under an id without a heartbeat", n)
 	}
 }
 
@@ -136,7 +101,7 @@ func TestHeartbeatsDoNotExpire(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
 	start(t, b.client, &taker{}, nil)
-	for _, key := range []string{workqueue.ReplicasKey(), workqueue.ReadsKey()} {
+	for _, key := range []string{replicasKey, "sh:{0}:reads"} {
 		if ttl := b.client.PTTL(t.Context(), key).Val(); ttl != -1 {
 			t.Errorf("%s expires in %v", key, ttl)
 		}
@@ -159,14 +124,14 @@ func TestReplicaStartsWhileAShardIsDown(t *testing.T) {
 	if c := former.ClaimOnce(t.Context(), p, 10, nil, 10); len(c.Batches) != 1 {
 		t.Fatalf("the former run claimed %+v", c)
 	}
-	if err := client.ZAdd(t.Context(), workqueue.ReplicasKeyOf(p), redis.Z{Score: 1, Member: former.Name()}).Err(); err != nil {
+	if err := client.ZAdd(t.Context(), partition.Prefix(p)+"replicas", redis.Z{Score: 1, Member: run(former.Name())}).Err(); err != nil {
 		t.Fatal(err)
 	}
 	b.accept(there, "b")
 	servers[0].Pause()
 	defer servers[0].Resume()
 	q := start(t, client, k, nil)
-	q.Kick(partition.Of(there))
+	q.Wake(context.Background(), []int{partition.Of(there)})
 	eventually(t, "the other shard is served", func() bool { return slices.Equal(k.events(), []string{"b"}) })
 	servers[0].Resume()
 	eventually(t, "the shard is served", func() bool { return slices.Equal(k.events(), []string{"a", "b"}) })
@@ -188,7 +153,7 @@ func TestReleaseOfAShardDoesNotWaitForAnother(t *testing.T) {
 	q := start(t, client, k, func(o *workqueue.Options) {
 		o.HeartbeatEvery, o.ServiceEvery = time.Hour, time.Hour // Release waits for a heartbeat that hangs
 	})
-	q.Kick(partition.Of(hung), partition.Of(other))
+	q.Wake(context.Background(), []int{partition.Of(hung), partition.Of(other)})
 	eventually(t, "the events are claimed", func() bool { return len(k.events()) == 2 })
 	q.StopClaiming(t.Context())
 	servers[0].Pause()
@@ -234,11 +199,18 @@ func TestNoReplicaIsLostWhileRedisIsDown(t *testing.T) {
 			o.Logger = slog.New(&failed[i])
 		}))
 	}
+	var owned [2]int
+	var tokens [2]string
+	for i, q := range queues {
+		eventually(t, "both replicas own partitions", func() bool { n := len(q.Owned()); return n > 0 && n < partition.Count })
+		owned[i] = q.Owned()[0]
+		tokens[i] = q.Token(owned[i])
+	}
 	beaten := func(times int) {
 		var last [2]float64
 		for range times {
 			eventually(t, "both replicas have sent a heartbeat", func() bool {
-				now := [2]float64{b.score(queues[0].Name()), b.score(queues[1].Name())}
+				now := [2]float64{b.score(tokens[0]), b.score(tokens[1])}
 				if now[0] <= last[0] || now[1] <= last[1] {
 					return false
 				}
@@ -256,8 +228,8 @@ func TestNoReplicaIsLostWhileRedisIsDown(t *testing.T) {
 	server.Resume()
 	beaten(10)
 	for i, q := range queues {
-		if q.Takeovers() > 0 || q.Fenced() > 0 {
-			t.Errorf("replica %d took over %v and was fenced %v times", i, q.Takeovers(), q.Fenced())
+		if after := q.Token(owned[i]); after != tokens[i] {
+			t.Errorf("replica %d owned partition %d under %q, now %q", i, owned[i], tokens[i], after)
 		}
 	}
 }
@@ -298,7 +270,7 @@ func TestHeartbeatGoesOnDuringATakeover(t *testing.T) {
 	none := ""
 	name.Store(&none)
 	q := start(t, client, k, nil)
-	own := q.Name()
+	own := q.Token(q.Owned()[0])
 	name.Store(&own)
 	eventually(t, "the work is claimed", func() bool { return len(k.events()) == 1 })
 }
@@ -341,71 +313,20 @@ func TestManyNotesAreTakenOver(t *testing.T) {
 	}
 }
 
-// Two replicas that both act as owner of a partition do no harm.
-func TestTwoOwners(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, redisOf(t))
-	lost, all := b.queue("lost"), companies(testPartition, 3)
-	for _, c := range all {
-		b.accept(c, ids("e", 500)...)
-	}
-	for range 4 {
-		b.claimMost(lost, 400)
-	}
-	noted := len(slices.Collect(keysOf(b.mustBeRight().pairs("n:" + lost.Name()))))
-	var owners sync.WaitGroup
-	var taken atomic.Int64
-	var woken atomic.Int64
-	for i := range 2 {
-		q := b.queue(fmt.Sprint("r", i))
-		owners.Go(func() {
-			n, err := q.TakeOver(t.Context(), testPartition, lost.Name())
-			if err != nil {
-				t.Error(err)
-			}
-			taken.Add(int64(n))
-			for range 20 {
-				if wake, err := q.Promote(t.Context(), testPartition, 200); err != nil {
-					t.Error(err)
-				} else if wake {
-					woken.Add(1)
-				}
-			}
-		})
-	}
-	owners.Wait()
-	if int(taken.Load()) != noted-1 { // one field is the number of the last claim
-		t.Errorf("%d of %d notes were taken over", taken.Load(), noted-1)
-	}
-	b.mustBeRight()
-}
-
-func keysOf(m map[string]string) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
-	}
-}
-
 // A replica that serves its partitions has no lag, and one alone sees itself.
 func TestSchedulerLag(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, redisOf(t))
-	q := b.queue("r")
+	q := workqueue.New(workqueue.Options{Client: redisOf(t), Replica: "r", Admission: &taker{}, Take: (&taker{}).take})
 	if q.Lag() != 0 {
 		t.Error("a replica that owns nothing lags")
 	}
 	if err := q.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it owns all partitions", func() bool { return len(q.Owned()) == partition.Count && q.Replicas() == 1 })
+	eventually(t, "it owns all partitions", func() bool { return len(q.Owned()) == partition.Count })
 	eventually(t, "it serves them", func() bool { return q.Lag() < time.Minute })
 	q.StopClaiming(t.Context())
 	if err := q.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the lag grows after the stop", func() bool { return q.Lag() > 0 })
 }

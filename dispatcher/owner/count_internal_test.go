@@ -1,30 +1,32 @@
-package workqueue
+package owner
 
 import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // heartbeats is a heartbeat reply: Redis's clock, and the last heartbeat of each replica.
 func heartbeats(now int64, last map[string]int64) []any {
 	out := []any{now}
 	for replica, at := range last {
-		out = append(out, replica, strconv.FormatInt(at, 10))
+		out = append(out, replica, strconv.FormatInt(at, 10), "")
 	}
 	return out
 }
 
 // replay feeds n heartbeat replies to a shard. With others, each reply has a new heartbeat of
 // the other replica.
-func replay(t *testing.T, s *shard, from, n int, others bool, last int64) int64 {
+func replay(t *testing.T, o *Owner, s *shard, from, n int, others bool, last int64) int64 {
 	t.Helper()
 	for i := range n {
-		now := int64(from + i)
+		now := int64(from+i) * 500
 		if others {
 			last = now
 		}
-		s.count(heartbeats(now, map[string]int64{"self.1": now, "other.1": last}), "self.1", time.UnixMilli(now))
+		o.count(s, heartbeats(now, map[string]int64{o.run: now, "other.1": last}), time.UnixMilli(now))
 	}
 	return last
 }
@@ -33,25 +35,26 @@ func replay(t *testing.T, s *shard, from, n int, others bool, last int64) int64 
 // may be missed, until the other replica's heartbeats were seen often enough.
 func TestReplicaIsLostAfterMissedHeartbeats(t *testing.T) {
 	t.Parallel()
+	o := New(Options{Replica: "self", Registerer: prometheus.NewRegistry()})
 	s := &shard{seen: make(map[string]*other)}
-	last := replay(t, s, 0, 10, true, 0)
-	last = replay(t, s, 10, lostHeartbeats-1, false, last)
+	last := replay(t, o, s, 0, 10, true, 0)
+	last = replay(t, o, s, 10, lostHeartbeats-1, false, last)
 	if s.seen["other.1"].missed >= lostHeartbeats {
 		t.Error("lost after too few heartbeats")
 	}
-	last = replay(t, s, 20, 1, true, last) // merely late
-	last = replay(t, s, 21, lostHeartbeats-1, false, last)
+	last = replay(t, o, s, 20, 1, true, last) // merely late
+	last = replay(t, o, s, 21, lostHeartbeats-1, false, last)
 	if s.seen["other.1"].missed >= lostHeartbeats {
 		t.Error("lost too soon after a late heartbeat")
 	}
 	s.waitLonger() // a heartbeat of this replica failed
-	last = replay(t, s, 30, lostHeartbeats+extraHeartbeats-1, false, last)
+	last = replay(t, o, s, 30, lostHeartbeats+extraHeartbeats-1, false, last)
 	if s.seen["other.1"].missed >= lostHeartbeats {
 		t.Error("lost too soon after a failed heartbeat")
 	}
 	s.waitLonger()
-	last = replay(t, s, 50, extraHeartbeats, true, last)
-	replay(t, s, 70, lostHeartbeats, false, last)
+	last = replay(t, o, s, 50, extraHeartbeats, true, last)
+	replay(t, o, s, 70, lostHeartbeats, false, last)
 	if s.seen["other.1"].missed < lostHeartbeats {
 		t.Error("not lost although Redis has long recovered")
 	}
@@ -62,12 +65,12 @@ func TestOwnersAgree(t *testing.T) {
 	t.Parallel()
 	owned := make(map[string]int)
 	for p := range 256 {
-		a := owner([]string{"a.1", "b.2", "c.3", "d.4"}, strconv.Itoa(p))
-		if b := owner([]string{"d.4", "c.3", "b.2", "a.1"}, strconv.Itoa(p)); a != b {
+		a := choose([]string{"a.1", "b.2", "c.3", "d.4"}, strconv.Itoa(p))
+		if b := choose([]string{"d.4", "c.3", "b.2", "a.1"}, strconv.Itoa(p)); a != b {
 			t.Fatalf("partition %d: %s or %s", p, a, b)
 		}
 		owned[a]++
-		if without := owner([]string{"a.1", "b.2", "c.3"}, strconv.Itoa(p)); a != "d.4" && without != a {
+		if without := choose([]string{"a.1", "b.2", "c.3"}, strconv.Itoa(p)); a != "d.4" && without != a {
 			t.Errorf("partition %d went from %s to %s, both of which are there", p, a, without)
 		}
 	}
