@@ -2,6 +2,8 @@
 
 IMAGE   ?= spendhook
 FUZZTIME ?= 10s
+# The time limit of the tests of a package; a busy machine needs more than 15 minutes.
+TIMEOUT ?= 15m
 ARGS    ?=
 ARCH    ?= amd64
 
@@ -43,7 +45,7 @@ test: ## Run the tests with the race detector (installs redis-server, postgresql
 	@scripts/ensure prometheus
 	@scripts/ensure chromium
 	@scripts/ensure openssl
-	$(GO) test $(RACE) $(PARALLEL) -vet=off -timeout 15m ./... # make lint vets
+	$(GO) test $(RACE) $(PARALLEL) -vet=off -timeout $(TIMEOUT) ./... # make lint vets
 	$(GO) test $(DASHBOARDS) ./...
 
 .PHONY: test-console

@@ -21,6 +21,7 @@ import (
 	"spendhook/api/gen"
 	"spendhook/audit"
 	"spendhook/internal/redistest"
+	"spendhook/internal/waittest"
 	"spendhook/storage"
 	"spendhook/storage/cards"
 	"spendhook/storage/storagetest"
@@ -304,7 +305,8 @@ func (h *harness) many(n int) {
 
 func TestAuditIsExportedAsLines(t *testing.T) {
 	t.Parallel()
-	h := setup(t)
+	client := redistest.New(t)
+	h := setupOn(t, client)
 	h.many(1200)
 	server := httptest.NewServer(h.handler)
 	defer server.Close()
@@ -321,6 +323,9 @@ func TestAuditIsExportedAsLines(t *testing.T) {
 		}
 		return resp
 	}
+	waittest.Until(t, "all entries are in Redis", func() bool { // a write that took too long is repeated later
+		return client.ZCard(t.Context(), "sh:{audit}:log").Val() >= 1200
+	})
 	resp := get("?actor=s")
 	defer resp.Body.Close()
 	var text bytes.Buffer

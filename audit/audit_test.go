@@ -300,16 +300,23 @@ func TestEntriesBeyondMaxEntriesAreTrimmedAndLogged(t *testing.T) {
 	})
 }
 
+// Record has written an entry to Redis when it returns, unless Redis took too long.
 func TestRecordIsInRedisWhenItReturns(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.New(t))
+	var slow atomic.Bool
 	var group sync.WaitGroup
 	for i := range 8 {
 		group.Go(func() {
 			for range 50 {
 				e := entry(strconv.Itoa(i), "a.b")
 				e.ID = uuid.NewString()
+				began := time.Now()
 				b.Record(e)
+				if time.Since(began) >= 500*time.Millisecond { // its limit: it writes the file instead
+					slow.Store(true)
+					return
+				}
 				for _, text := range b.client.ZRevRange(t.Context(), key, 0, 400).Val() {
 					if strings.Contains(text, e.ID) {
 						return
@@ -320,7 +327,7 @@ func TestRecordIsInRedisWhenItReturns(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if _, err := os.Stat(b.file()); err == nil {
+	if _, err := os.Stat(b.file()); err == nil && !slow.Load() {
 		t.Error("something was spooled")
 	}
 }

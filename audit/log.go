@@ -51,6 +51,7 @@ type Options struct {
 // Log is the audit log. It is safe for concurrent use.
 type Log struct {
 	opts    Options
+	clock   func() time.Time // of Options; nil: the real one
 	file    string
 	metrics *metrics
 	cancel  context.CancelFunc // stops tidy
@@ -62,7 +63,7 @@ type Log struct {
 func Open(opts Options) *Log {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Log{
-		opts: opts.withDefaults(), file: filepath.Join(opts.Dir, fileName),
+		opts: opts.withDefaults(), clock: opts.Now, file: filepath.Join(opts.Dir, fileName),
 		metrics: newMetrics(opts.Registerer, opts.Reports), cancel: cancel,
 	}
 	l.retryAt.Store(&time.Time{})

@@ -75,8 +75,11 @@ func decode(z redis.Z) (e Entry, place string, err error) {
 func (l *Log) trim(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, trimTimeout)
 	defer cancel()
-	oldest := l.opts.Now().Add(-l.opts.Retention).UnixMicro()
-	counts, err := trimScript.Run(ctx, l.opts.Client, []string{logKey}, oldest, l.opts.MaxEntries).Int64Slice()
+	now := any("") // Redis's time: the clock of a replica must not remove entries
+	if l.clock != nil {
+		now = l.clock().UnixMicro()
+	}
+	counts, err := trimScript.Run(ctx, l.opts.Client, []string{logKey}, now, l.opts.Retention.Microseconds(), l.opts.MaxEntries).Int64Slice()
 	if err != nil {
 		return // tidy calls trim again
 	}

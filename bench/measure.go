@@ -34,8 +34,10 @@ func (s *stack) sustain(ctx context.Context, spec loadSpec, fanOut int) (r susta
 	if spec.Run, err = s.newRun(ctx); err != nil {
 		return r, err
 	}
-	spec.Targets, spec.Clients = s.targets(), bareClients
-	recorded, err := s.daemons[0].delivered(ctx)
+	if spec.Clients = bareClients; spec.Targets == nil {
+		spec.Targets = s.targets()
+	}
+	recorded, err := s.delivered(ctx)
 	if err != nil {
 		return r, err
 	}

@@ -9,9 +9,10 @@ import (
 type shape struct {
 	name      string
 	companies int
-	fanOut    int  // subscribers of each company
-	batch     int  // events in a request
-	plain     bool // the load generator uses net/http's client
+	fanOut    int   // subscribers of each company
+	batch     int   // events in a request
+	count     int64 // events of a round, all at once; 0: as many as in the time of a round
+	plain     bool  // the load generator uses net/http's client
 	goal      float64
 	receiver  receiverOptions
 	bareHosts int // endpoints that the bare loop sends to; 0: one
@@ -43,6 +44,9 @@ func (s shape) run(ctx context.Context, b *bench) error {
 }
 
 func (s shape) load(length time.Duration) loadSpec {
+	if s.count > 0 {
+		return loadSpec{Companies: s.companies, Batch: s.batch, Count: s.count, For: drainTime}
+	}
 	return loadSpec{Companies: s.companies, Batch: s.batch, Plain: s.plain, Count: maxAhead, For: length}
 }
 

@@ -222,11 +222,20 @@ func (s *stack) awaitDistinct(ctx context.Context, n int64) error {
 	return nil
 }
 
-// awaitRecorded waits until the daemon has recorded exactly n deliveries as delivered.
+// delivered returns how many deliveries the daemons have recorded as delivered.
+func (s *stack) delivered(ctx context.Context) (n int64, err error) {
+	for _, d := range s.daemons {
+		of, failed := d.delivered(ctx)
+		n, err = n+of, errors.Join(err, failed)
+	}
+	return n, err
+}
+
+// awaitRecorded waits until the daemons have recorded exactly n deliveries as delivered.
 func (s *stack) awaitRecorded(ctx context.Context, n int64) error {
 	var got int64
 	err := await(ctx, drainTime, func() (done bool, err error) {
-		got, err = s.daemons[0].delivered(ctx)
+		got, err = s.delivered(ctx)
 		return got >= n, err
 	})
 	if err == nil && got != n {

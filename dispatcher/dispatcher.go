@@ -126,7 +126,8 @@ func New(o Options) *Dispatcher {
 	o.HostConcurrency = cmp.Or(o.HostConcurrency, 256)
 	o.BreakerFailures = cmp.Or(o.BreakerFailures, 10)
 	o.BreakerPause = cmp.Or(o.BreakerPause, 10*time.Second)
-	o.Now = clock.Or(o.Now)
+	given := o.Now
+	o.Now = clock.Or(given)
 	if o.Jitter == nil {
 		o.Jitter = rand.Float64
 	}
@@ -137,7 +138,7 @@ func New(o Options) *Dispatcher {
 			BreakerFailures: o.BreakerFailures, BreakerPause: o.BreakerPause, Now: o.Now,
 		}),
 		Deliveries: store.New(store.Options{
-			Client: o.Client, Policy: o.Policy, BreakerPause: o.BreakerPause, BreakerFailures: o.BreakerFailures, Now: o.Now,
+			Client: o.Client, Policy: o.Policy, BreakerPause: o.BreakerPause, BreakerFailures: o.BreakerFailures, Now: given,
 		}),
 		jobs:     make(chan struct{}, maxJobs),
 		forwards: make(chan struct{}, maxForwards),
@@ -155,7 +156,7 @@ func New(o Options) *Dispatcher {
 	d.Redelivery = redelivery.New(redelivery.Options{
 		Client: o.Client, Deliveries: d.Deliveries, Events: o.Events, Registry: o.Registry, Subscribers: o.Subscribers,
 		Certificates: o.Certificates, Wake: d.Queue.Wake, Quarantine: d.Quarantine,
-		Now: o.Now, NewID: uuid.New, Logger: o.Logger,
+		Now: given, NewID: uuid.New, Logger: o.Logger,
 	})
 	d.records = newRecorders(d)
 	d.metrics = newMetrics(o.Registerer, d.admission, d.records.lag)

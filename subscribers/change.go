@@ -18,6 +18,7 @@ import (
 	"spendhook/events/operational"
 	"spendhook/internal/invalid"
 	"spendhook/internal/partition"
+	"spendhook/internal/script"
 	"spendhook/internal/secret"
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/layout"
@@ -256,7 +257,7 @@ func (s *Store) replace(ctx context.Context, raw string, before, after *Subscrib
 	p := partition.Of(company)
 	args := []any{
 		id.String(), raw, next, before.CallbackURL, after.CallbackURL, switched,
-		partition.Prefix(p), company.String(), notice, after.UpdatedAt.UnixMilli(),
+		partition.Prefix(p), company.String(), notice, script.Now(s.clock),
 	}
 	reply, err := updateScript.Run(ctx, s.opts.Client,
 		append(queues.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), layout.HealthKey(company, id)),

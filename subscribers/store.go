@@ -65,6 +65,7 @@ type StoreOptions struct {
 // Every change is one atomic script and raises the company's version.
 type Store struct {
 	opts  StoreOptions
+	clock func() time.Time // of the changes that are listed; nil: Redis's
 	codec codec
 }
 
@@ -72,8 +73,9 @@ type Store struct {
 func NewStore(opts StoreOptions) *Store {
 	opts.MaxPerCompany = cmp.Or(opts.MaxPerCompany, 1000)
 	opts.SecretOverlap = cmp.Or(opts.SecretOverlap, 24*time.Hour)
-	opts.Now = clock.Or(opts.Now)
-	return &Store{opts: opts, codec: codec{opts.Keyring}}
+	given := opts.Now
+	opts.Now = clock.Or(given)
+	return &Store{opts: opts, clock: given, codec: codec{opts.Keyring}}
 }
 
 // now returns the time with the precision of stored times.

@@ -426,7 +426,13 @@ func (o *Owner) removeLost(ctx context.Context, s *shard) {
 		o.opts.Logger.Warn("replica is lost", "lost_replica", run)
 		if err := o.remove(ctx, []*shard{s}, run); err != nil && !errors.Is(err, context.Canceled) {
 			o.opts.Logger.Error("heartbeat of a lost replica not removed", "lost_replica", run, "exception.message", err)
+			continue
 		}
+		o.locked(func() {
+			if of := s.seen[run]; of != nil {
+				of.at = "" // it is still listed while it has claimed work left
+			}
+		})
 		if process := processOf(run); o.opts.Gone != nil && !o.isHere(process) {
 			o.opts.Gone(process)
 		}

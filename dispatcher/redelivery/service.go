@@ -19,13 +19,14 @@ import (
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/events/history"
+	"spendhook/internal/clock"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/filter"
 	"spendhook/subscribers/registry"
 )
 
-// Options configures a Service; all are required.
+// Options configures a Service; all but Now are required.
 type Options struct {
 	Client       redis.UniversalClient
 	Deliveries   *store.Store
@@ -35,7 +36,7 @@ type Options struct {
 	Certificates *certificate.Store
 	Wake         func(ctx context.Context, partitions []int) // wakes partitions that have work
 	Quarantine   *quarantine.Store
-	Now          func() time.Time
+	Now          func() time.Time // nil: the real clock, and Redis's for how long jobs are kept
 	NewID        func() uuid.UUID
 	Logger       *slog.Logger
 }
@@ -43,10 +44,16 @@ type Options struct {
 // Service is safe for concurrent use.
 type Service struct {
 	Options
+
+	clock func() time.Time // of how long jobs are kept; nil: Redis's
 }
 
 // New returns a Service.
-func New(o Options) *Service { return &Service{Options: o} }
+func New(o Options) *Service {
+	given := o.Now
+	o.Now = clock.Or(given)
+	return &Service{Options: o, clock: given}
+}
 
 // reachable returns subscribers.ErrNotFound or delivery.ErrSubscriberDisabled when no
 // deliveries can be made to a subscriber.

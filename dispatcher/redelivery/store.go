@@ -78,7 +78,7 @@ func (s *Service) save(ctx context.Context, j *Job) error {
 	}
 	p := partition.Of(j.CompanyUUID)
 	call := &script.Call{Script: saveScript, Keys: queues.Keys(p), Args: []any{
-		partition.Prefix(p), j.CompanyUUID.String(), j.UUID.String(), j.text, text, s.Now().UnixMilli(), finished,
+		partition.Prefix(p), j.CompanyUUID.String(), j.UUID.String(), j.text, text, script.Now(s.clock), finished,
 		jobRetention.Milliseconds(), keptJobs, most,
 	}}
 	if err := script.Run(ctx, s.Client, call); err != nil {

@@ -123,6 +123,18 @@ func (q *Queue) Token(p int) string { return q.owner.Token(p) }
 // Stopping reports whether no more claims start.
 func (q *Queue) Stopping() bool { return q.ctx.Err() != nil }
 
+// Idle reports whether no partition is being served.
+func (q *Queue) Idle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, s := range q.shards {
+		if s.running {
+			return false
+		}
+	}
+	return true
+}
+
 // Full reports whether partitions wait for places.
 func (q *Queue) Full() bool { return q.full.Load() }
 

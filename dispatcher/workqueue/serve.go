@@ -18,6 +18,10 @@ const (
 	roundTime = 6 * time.Millisecond
 	// roundLeast is the smallest budget of a round.
 	roundLeast = 32
+	// While others have work too, a partition that has more work rests for restFactor times as long as its
+	// round took, at most restMost: on a busy machine the requests and deliveries of others come first.
+	restFactor = 4
+	restMost   = 50 * time.Millisecond
 	// claimTimeout bounds one round of claims.
 	claimTimeout = 10 * time.Second
 	// othersMemory is how long a partition counts as having work after it was served.
@@ -138,6 +142,7 @@ func (q *Queue) serveRound(ctx context.Context, s *shard, parts []part, shares m
 	}
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
+	began := time.Now() //nolint:forbidigo // paces, decides nothing
 	var batches []Batch
 	var again []int
 	number := q.calls.Add(1)
@@ -173,10 +178,26 @@ func (q *Queue) serveRound(ctx context.Context, s *shard, parts []part, shares m
 		batches = append(batches, c.batches...)
 	}
 	q.served(partitions)
-	q.serve(again)
+	q.serveAgain(again, time.Since(began)) //nolint:forbidigo // as above
 	if len(batches) > 0 {
 		q.opts.Take(ctx, batches)
 	}
+}
+
+// serveAgain serves partitions again, after a rest while other partitions have work. It does not wait.
+func (q *Queue) serveAgain(partitions []int, took time.Duration) {
+	switch {
+	case len(partitions) == 0:
+	case q.othersHaveWork():
+		time.AfterFunc(min(restFactor*took, restMost), func() { q.serve(partitions) })
+	default:
+		q.serve(partitions)
+	}
+}
+
+// othersHaveWork reports whether several partitions had work just now.
+func (q *Queue) othersHaveWork() bool {
+	return time.Now().UnixMilli() < q.othersUntil.Load() //nolint:forbidigo // tunes a size and a pace, decides nothing
 }
 
 // noteSkipped notes that a claim skipped companies because they hold their share of this replica's
@@ -214,7 +235,7 @@ func (q *Queue) claimSize(partitions []int, share, budget int) int {
 	switch {
 	case n > 1:
 		most = min(max(budget/n, claimLeast), claimShort)
-	case int(q.lastPartition.Load()) != partitions[0] || time.Now().UnixMilli() < q.othersUntil.Load(): //nolint:forbidigo // as above
+	case int(q.lastPartition.Load()) != partitions[0] || q.othersHaveWork():
 		most = claimShort // another partition had work just now
 	}
 	return max(1, min(most, 2*share/n))

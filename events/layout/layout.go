@@ -44,22 +44,6 @@ func AppendLua() string { return Lua() + appendLua }
 // StubLua is code that stores stubs of compacted events; it needs Lua.
 func StubLua() string { return stubLua }
 
-// The times of acceptance in a company never decrease. If a wrong clock gives one event a time in
-// the future, the following events get that time too. maxLead bounds the error.
-const (
-	maxLead     = 24 * time.Hour
-	endlessLead = 100 * 365 * 24 * time.Hour
-)
-
-// Clock returns the clock for accepted events, and how far it may be ahead of Redis's clock. nil
-// means the real clock, which is bounded by maxLead; a given clock is not bounded.
-func Clock(now func() time.Time) (clock func() time.Time, lead time.Duration) {
-	if now == nil {
-		return time.Now, maxLead //nolint:forbidigo // the nil default
-	}
-	return now, endlessLead
-}
-
 // Grace is how much longer than retention a key is kept. An event may be sent again until its
 // timestamp is past retention. The timestamp may be 5 minutes ahead of the acceptance. The rest of
 // Grace allows for clocks that differ.

@@ -20,7 +20,9 @@ import (
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/layout"
+	"spendhook/internal/clock"
 	"spendhook/internal/partition"
+	"spendhook/internal/script"
 )
 
 var (
@@ -63,21 +65,21 @@ type Options struct {
 	// companies; the zero UUID: none.
 	Operations uuid.UUID
 
-	// Now is the clock; nil: the real clock, limited to one day ahead of Redis's clock.
+	// Now is the clock; nil: the real clock, and Redis's for the times of acceptance.
 	Now func() time.Time
 }
 
 // Store keeps the outboxes and the suppressed notices of companies. It is safe for concurrent use;
 // errors of Redis wrap events.ErrUnavailable.
 type Store struct {
-	opts Options
-	lead time.Duration // how far opts.Now may be ahead of Redis's clock
+	opts  Options
+	clock func() time.Time // of acceptance; nil: Redis's
 }
 
 // New returns a Store on the client, which it does not close.
 func New(o Options) *Store {
 	s := &Store{}
-	o.Now, s.lead = layout.Clock(o.Now)
+	s.clock, o.Now = o.Now, clock.Or(o.Now)
 	s.opts = o
 	return s
 }
@@ -103,7 +105,7 @@ func (s *Store) Encode(n Event) (string, error) {
 		n.About = e.ID
 	}
 	kept := layout.Encode(&events.Stored{Event: e, Body: body})
-	return fmt.Sprintf("%d %d %c %s %s %s %s", s.opts.Retention.Milliseconds(), s.lead.Milliseconds(), operations, n.Type, e.ID, n.About, kept), nil
+	return fmt.Sprintf("%d %c %s %s %s %s", s.opts.Retention.Milliseconds(), operations, n.Type, e.ID, n.About, kept), nil
 }
 
 // Operations is the company that gets copies of all operational events; the zero UUID when
@@ -221,7 +223,7 @@ func (s *Store) Summarise(ctx context.Context, n Suppressed) (wake bool, err err
 	}
 	p := partition.Of(n.Company)
 	wake, err = summaryScript.Run(ctx, s.opts.Client, queues.Keys(p),
-		partition.Prefix(p), n.Company.String(), n.key, n.value, text, now.UnixMilli()).Bool()
+		partition.Prefix(p), n.Company.String(), n.key, n.value, text, script.Now(s.clock)).Bool()
 	if err != nil {
 		return false, fmt.Errorf("%w: write summary: %w", events.ErrUnavailable, err)
 	}

@@ -91,7 +91,7 @@ type acceptCall struct {
 
 // admit sets how many bytes of new events the call may admit, and how many are free.
 func (c *acceptCall) admit(bytes, free int64) {
-	c.reserved, c.call.Args[4], c.call.Args[5] = bytes, bytes, free
+	c.reserved, c.call.Args[3], c.call.Args[4] = bytes, bytes, free
 	c.call.Script = acceptScript
 	if bytes == 0 {
 		c.call.Script = knownScript
@@ -114,8 +114,8 @@ func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall 
 			numbers[e.Company] = len(c.companies)
 		}
 	}
-	args := append(make([]any, 0, 9+4*len(c.companies)+4*len(group)),
-		p.opts.Now().UnixMilli(), p.opts.Retention.Milliseconds(), p.lead.Milliseconds(),
+	args := append(make([]any, 0, 8+4*len(c.companies)+4*len(group)),
+		script.Now(p.clock), p.opts.Retention.Milliseconds(),
 		p.backlog.Load(), int64(0), int64(0), c.number, most, len(c.companies))
 	for _, company := range c.companies {
 		token, free := "", 0

@@ -20,6 +20,7 @@ import (
 	"spendhook/events"
 	"spendhook/events/eventtype"
 	"spendhook/events/layout"
+	"spendhook/internal/clock"
 	"spendhook/internal/invalid"
 	"spendhook/internal/partition"
 )
@@ -93,7 +94,7 @@ type Options struct {
 	// concurrently. The events are durable even if it fails.
 	Wake      func(ctx context.Context, partitions []int)
 	Catalogue *eventtype.Catalogue // the types that events may have; nil: any
-	// Now is the clock; nil: the real clock, limited to one day ahead of Redis's clock.
+	// Now is the clock; nil: the real clock, and Redis's for the times of acceptance.
 	Now        func() time.Time
 	Registerer prometheus.Registerer // nil: not counted
 	// Counted is called after the answer with the number of accepted events of a company.
@@ -105,7 +106,7 @@ type Options struct {
 // Its methods are safe for concurrent use. Close it.
 type Publisher struct {
 	opts    Options
-	lead    time.Duration // how far opts.Now may be ahead of Redis's clock
+	clock   func() time.Time // of acceptance; nil: Redis's
 	backlog atomic.Int64
 	metrics metrics
 	refused refusals
@@ -119,7 +120,7 @@ type Publisher struct {
 // New returns a publisher that is ready to accept. It does not close the client.
 func New(o Options) *Publisher {
 	p := &Publisher{metrics: newMetrics(o.Registerer), shards: make(map[string]*committer)}
-	o.Now, p.lead = layout.Clock(o.Now)
+	p.clock, o.Now = o.Now, clock.Or(o.Now)
 	p.opts = o
 	promauto.With(o.Registerer).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spendhook_companies_refused",

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -85,6 +86,15 @@ func firstError(cmds []redis.Cmder) error {
 		}
 	}
 	return nil
+}
+
+// Now is the argument for the Lua function time_of: "" for Redis's own time, which a script uses without a
+// clock of a test.
+func Now(clock func() time.Time) any {
+	if clock == nil {
+		return ""
+	}
+	return clock().UnixMilli()
 }
 
 // Groups splits items into groups of at most size for one call each. In Cluster all items of a

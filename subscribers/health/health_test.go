@@ -201,6 +201,21 @@ func TestEachRunOfFailuresExpires(t *testing.T) {
 	}
 }
 
+// A replica whose clock is days ahead does not let the failures of a subscriber expire.
+func TestAWrongClockDisablesNobody(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.Create(t, "https://example.com/")
+	b.healths = health.New(health.Options{Client: b.Redis}) // as a daemon makes it
+	for _, want := range []health.Kind{health.Failing, health.None} {
+		got := b.healths.Record(t.Context(), []health.Sample{b.sample(s, false, 1)}, health.Policy{FailingAfter: 1})
+		if noErr(t, got[0].Err); got[0].Kind != want {
+			t.Errorf("%s, want %s", got[0].Kind, want)
+		}
+		b.Advance(6 * 24 * time.Hour)
+	}
+}
+
 func TestHealthStartsAnewWhenEnabled(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

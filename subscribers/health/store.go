@@ -47,12 +47,16 @@ type Options struct {
 
 // Store keeps the health of subscribers in Redis. It is safe for concurrent use; its
 // methods block for a round trip to Redis.
-type Store struct{ opts Options }
+type Store struct {
+	opts  Options
+	clock func() time.Time // of samples; nil: Redis's
+}
 
 // New returns a Store; it does not talk to Redis yet.
 func New(opts Options) *Store {
-	opts.Now = clock.Or(opts.Now)
-	return &Store{opts}
+	given := opts.Now
+	opts.Now = clock.Or(given)
+	return &Store{opts, given}
 }
 
 // Record adds samples, in one round trip to each shard, and returns a transition for each, in
@@ -92,11 +96,20 @@ func (s *Store) call(sample Sample, p Policy) (*script.Call, error) {
 		Script: recordScript,
 		Keys:   append(queues.Keys(at), layout.HealthKey(sample.Company, sample.Subscriber), layout.CompanyKey(sample.Company)),
 		Args: []any{
-			sample.Subscriber.String(), sample.Success, sample.TrailingFailures, sample.At.UnixMilli(),
+			sample.Subscriber.String(), sample.Success, sample.TrailingFailures, s.at(sample),
 			p.FailingAfter, p.DisableAfter.Milliseconds(), healthLife.Milliseconds(),
 			partition.Prefix(at), sample.Company.String(), sample.At.UTC().Format("2006-01-02T15:04:05.000Z"), failing, recovered,
 		},
 	}, err
+}
+
+// at is the time of a sample for the script. Without a clock of a test it is Redis's time: the clock of a
+// replica must not disable a subscriber.
+func (s *Store) at(sample Sample) any {
+	if s.clock == nil {
+		return ""
+	}
+	return sample.At.UnixMilli()
 }
 
 // Of returns the health of the company's subscribers with these ids, in one round trip. A

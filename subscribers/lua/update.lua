@@ -4,7 +4,7 @@
 --       subscribers, 4 company's URLs, 5 subscriber's health
 -- ARGV: 1 uuid, 2 JSON read, 3 JSON to write, 4 URL read, 5 URL to write, 6 "enabled" or
 --       "disabled" when this call changes that, else '', 7 key prefix, 8 company, 9 the
---       notice of the change ('' for none), 10 now (ms), 11 to 14 the settings of its
+--       notice of the change ('' for none), 10 now (ms) or '', 11 to 14 the settings of its
 --       endpoint, in the order of configure
 -- Returns {OK}, {GONE}, {TAKEN} (another subscriber has the URL) or {CHANGED, current
 --   JSON}.
@@ -34,8 +34,8 @@ elseif ARGV[6] == 'enabled' then -- delete its health
   redis.call('DEL', KEYS[5])
   redis.call('ZREM', ARGV[7] .. 'fs:' .. ARGV[8], ARGV[1])
 end
-if ARGV[6] ~= '' then changed(ARGV[7], ARGV[8] .. '/' .. ARGV[1], ARGV[6], ARGV[10]) end
+if ARGV[6] ~= '' then changed(ARGV[7], ARGV[8] .. '/' .. ARGV[1], ARGV[6], time_of(ARGV[10])) end
 touch(KEYS[3])
 configure(ARGV[7], ARGV[8], ARGV[1], ARGV[11], ARGV[12], ARGV[13], ARGV[14], clock())
-notice(ARGV[7], ARGV[8], ARGV[1], ARGV[9], ARGV[10])
+notice(ARGV[7], ARGV[8], ARGV[1], ARGV[9], time_of(ARGV[10]))
 return {'OK'}

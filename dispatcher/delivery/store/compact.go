@@ -40,7 +40,7 @@ func (s *Store) Compact(ctx context.Context, now time.Time, partitions []int) (c
 	calls := make([]*script.Call, len(partitions))
 	for i, p := range partitions {
 		calls[i] = &script.Call{Script: compactScript, Keys: queues.Keys(p), Args: []any{
-			partition.Prefix(p), now.UnixMilli(), s.opts.Policy.KeepDelivered.Milliseconds(), compactMost, compactBytes, s.keepEvent(),
+			partition.Prefix(p), s.at(now), s.opts.Policy.KeepDelivered.Milliseconds(), compactMost, compactBytes, s.keepEvent(),
 		}}
 	}
 	if err = script.Run(ctx, s.client, calls...); err != nil {
@@ -102,7 +102,7 @@ func (s *Store) erase(ctx context.Context, which string, refs ...events.Ref) (ma
 	for i, ref := range refs {
 		p := partition.Of(ref.Company)
 		calls[i] = &script.Call{Script: eraseScript, Keys: queues.Keys(p), Args: []any{
-			partition.Prefix(p), ref.Company.String(), ref.ID, s.opts.Now().UnixMilli(), s.keepEvent(), which,
+			partition.Prefix(p), ref.Company.String(), ref.ID, script.Now(s.clock), s.keepEvent(), which,
 		}}
 	}
 	if err := script.Run(ctx, s.client, calls...); err != nil {

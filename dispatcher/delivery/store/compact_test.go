@@ -34,6 +34,36 @@ const (
 	keepIDs       = 7 * 24 * time.Hour
 )
 
+// A replica whose clock is ahead compacts nothing early, forgets no id, and trims no dead letter.
+func TestAWrongClockDestroysNothing(t *testing.T) {
+	t.Parallel()
+	s := newSettled(t, redistest.New(t))
+	s.accept(t, "a", "delivered", "dead", "late", "early")
+	s.deliveries = store.New(store.Options{ // as a daemon makes it: the scripts use Redis's clock
+		Client: s.client, BreakerPause: time.Second, BreakerFailures: 10,
+		Policy: delivery.Policy{Retention: keepIDs, DeadRetention: 30 * 24 * time.Hour, KeepDelivered: keepDelivered},
+	})
+	dead, other := uuid.New(), uuid.New()
+	s.record(t, "dead", dead, delivery.StatusDead, false, false)
+	s.record(t, "early", other, delivery.StatusDelivered, false, false)
+	s.now = s.began.Add(60 * 24 * time.Hour) // from here on the clock is wrong
+	s.record(t, "delivered", other, delivery.StatusDelivered, false, false)
+	s.record(t, "late", dead, delivery.StatusDead, false, false) // trims the dead letters of its subscriber
+	if n := s.compact(t); n != 0 {
+		t.Errorf("%d events were compacted", n)
+	}
+	for _, id := range []string{"delivered", "dead", "late"} {
+		key := partition.Key(s.company, "e:"+s.company.String()+":"+id)
+		if left := s.client.PTTL(t.Context(), key).Val(); left < keepIDs-time.Hour {
+			t.Errorf("%s is kept for %v", id, left)
+		}
+	}
+	letters := partition.Key(s.company, "dd:"+s.company.String()+"/"+dead.String())
+	if n := s.client.ZCard(t.Context(), letters).Val(); n != 2 {
+		t.Errorf("%d dead letters are left", n)
+	}
+}
+
 // settled settles events of one company without a dispatcher, by a clock that only the test
 // moves.
 type settled struct {

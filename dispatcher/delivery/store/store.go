@@ -19,6 +19,7 @@ import (
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/events/operational"
+	"spendhook/internal/clock"
 	"spendhook/internal/partition"
 	"spendhook/internal/script"
 )
@@ -32,24 +33,28 @@ var (
 	recordScript = queues.Script(operational.Lua()+lib+recordSource, true)
 )
 
-// Options configures New; all are required.
+// Options configures New; all but Now are required.
 type Options struct {
 	Client          redis.UniversalClient
 	Policy          delivery.Policy
 	BreakerPause    time.Duration // how long an endpoint queue is not served once its breaker opens
 	BreakerFailures int           // unreachable attempts in a row that open the breaker
-	Now             func() time.Time
+	// Now is the clock; nil: Redis's for what the scripts keep and remove. A replica's clock must not decide that.
+	Now func() time.Time
 }
 
 // Store keeps deliveries in Redis. It is safe for concurrent use.
 type Store struct {
 	client redis.UniversalClient
 	opts   Options
+	clock  func() time.Time // of the scripts; nil: Redis's
 }
 
 // New returns a store on the client, which it does not close.
 func New(o Options) *Store {
-	return &Store{client: o.Client, opts: o}
+	given := o.Now
+	o.Now = clock.Or(given)
+	return &Store{client: o.Client, opts: o, clock: given}
 }
 
 // deliverySlack is how much longer than the retention a delivery is kept: longer than its event.
@@ -177,7 +182,7 @@ func (s *Store) keepEvent() int64 { return (s.opts.Policy.Retention + layout.Gra
 func (s *Store) recordCall(writes []Write, group []int, now time.Time) *script.Call {
 	p := s.opts.Policy
 	args := []any{
-		now.UnixMilli(), (p.Retention + deliverySlack).Milliseconds(), p.DeadRetention.Milliseconds(), s.keepEvent(),
+		s.at(now), (p.Retention + deliverySlack).Milliseconds(), p.DeadRetention.Milliseconds(), s.keepEvent(),
 		s.opts.BreakerPause.Milliseconds(), s.opts.BreakerFailures, len(group),
 	}
 	for _, j := range group {
@@ -197,6 +202,14 @@ func (s *Store) recordCall(writes []Write, group []int, now time.Time) *script.C
 		}
 	}
 	return &script.Call{Script: recordScript, Keys: queues.Keys(partition.Of(writes[group[0]].Event.Company)), Args: args}
+}
+
+// at is the time for the scripts.
+func (s *Store) at(now time.Time) any {
+	if s.clock == nil {
+		return ""
+	}
+	return now.UnixMilli()
 }
 
 // due returns in how many ms the delivery is due, "" for never. The script adds them to the time

@@ -3,12 +3,12 @@
 -- many are removed.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 company, 3 job id, 4 the job as it was read, '' for a new one, 5 the new
---   text of the job, 6 now ms, 7 '1' when the job is finished, 8 ms that a finished job is kept,
+--   text of the job, 6 now ms or '', 7 '1' when the job is finished, 8 ms that a finished job is kept,
 --   9 number of jobs of a company that are kept, 10 number of unfinished jobs of the company at
 --   which a new job is refused
 -- Returns the result of wake; 0 when the job is stored already, so that a client may send the call
 -- again; -1 when the job was refused; -2 when the stored job has changed or is missing.
-local P, company, job, before, text, now, keep = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[8]
+local P, company, job, before, text, now, keep = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], time_of(ARGV[6]), ARGV[8]
 check({P})
 local jobs, ends, finished = P .. 'jobs:' .. company, P .. 'je:' .. company, ARGV[7] == '1'
 local stored = redis.call('HGET', jobs, job) or ''

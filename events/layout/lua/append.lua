@@ -54,14 +54,13 @@ end
 
 -- append accepts new events of one company, in order: as READY, in the index and in the
 -- ready queue. Each event has id, body and nonce. pending and seq are the company's counts
--- before the call, last is the place of its last event. The time of acceptance is at most
--- lead ms ahead of Redis's time, unless the last event was accepted later than that. With
+-- before the call, last is the place of its last event. The times of acceptance in a company never
+-- decrease. With
 -- claim, the events may be claimed at once, see claim_new. Returns the result of wake, and the
 -- batch of claimed events.
-local function append(P, company, events, pending, seq, last, now, retention, lead, claim)
+local function append(P, company, events, pending, seq, last, now, retention, claim)
   local ids, scores, values, kept, bytes = {}, {}, {}, {}, 0
-  local ttl, redis_now = retention + GRACE, clock()
-  now = math.min(tonumber(now), redis_now + lead)
+  local ttl = retention + GRACE
   local cutoff, at = now - retention, first_place(now, last, #events)
   local accepted = math.floor(at)
   for i, e in ipairs(events) do
@@ -99,7 +98,7 @@ local function append(P, company, events, pending, seq, last, now, retention, le
   end
   local woken, claimed = 0, claim and claim_new(P, company, claim, kept, from)
   if not claimed then
-    woken = join(P, company, redis_now)
+    woken = join(P, company, clock())
     redis.call('RPUSH', P .. 'q:' .. company, unpack(ids))
   end
   redis.call('INCRBY', P .. 'pending', #ids)

@@ -1,7 +1,7 @@
 -- The script that makes a change also accepts the operational event ("notice") about it. A
--- notice is one text from Store.Encode, with spaces between its parts: retention ms, lead
--- ms (see append), '1' when the operations company must get a copy, type, id, the event id
--- that it is about, and the body without id and company. '' means no notice.
+-- notice is one text from Store.Encode, with spaces between its parts: retention ms, '1'
+-- when the operations company must get a copy, type, id, the event id that it is about, and the
+-- body without id and company. '' means no notice.
 local NOTICES = 60    -- per type, subscriber and minute; a summary counts the others
 local NOTICES_ALL = 300 -- per type, company and minute; summaries are not counted
 local NOTICE_MS = 60000
@@ -52,7 +52,7 @@ end
 local function read_notice(text)
   local n = {n = 1}
   local ops
-  n.retention, n.lead, ops, n.type, n.id, n.first, n.body = string.match(text, '^(%d+) (%d+) (%d) (%S+) (%S+) (%S+) (.*)$')
+  n.retention, ops, n.type, n.id, n.first, n.body = string.match(text, '^(%d+) (%d) (%S+) (%S+) (%S+) (.*)$')
   n.last, n.operations = n.first, ops == '1'
   return n
 end
@@ -64,7 +64,7 @@ local function write_notice(P, company, sub, n, now)
   if n.here and redis.call('EXISTS', P .. 'e:' .. company .. ':' .. n.id) == 0 then
     local counts = redis.call('HMGET', P .. 'c:' .. company, 'pending', 'seq', 'at')
     wakes = append(P, company, {{id = n.id, body = n.body, nonce = '00000000'}},
-      tonumber(counts[1] or 0), tonumber(counts[2] or 0), tonumber(counts[3] or 0), now, tonumber(n.retention), tonumber(n.lead))
+      tonumber(counts[1] or 0), tonumber(counts[2] or 0), tonumber(counts[3] or 0), now, tonumber(n.retention))
   end
   if n.operations then
     local outbox = P .. 'outbox:' .. company

@@ -2,7 +2,7 @@
 -- read the count.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 company, 3 field of the suppressed notices, 4 its value as the
---   caller read it, 5 the summary, as a notice, or '' for none, 6 now (ms)
+--   caller read it, 5 the summary, as a notice, or '' for none, 6 now (ms) or ''
 -- Returns the result of wake.
 local P, company, key, value = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 check({P})
@@ -14,4 +14,4 @@ local n = read_notice(ARGV[5])
 local _
 _, n.n, n.first, n.last = string.match(value, '^(%d+) (%d+) (%S+) (%S+)$')
 n.here = scope == 'c' and wanted(P, company, n.type)
-return write_notice(P, company, sub, n, ARGV[6])
+return write_notice(P, company, sub, n, time_of(ARGV[6]))

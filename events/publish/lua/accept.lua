@@ -1,10 +1,9 @@
 -- Accepts events, each id once. In the same step it claims them, or appends them to the ready
 -- queues of their companies.
 -- KEYS: 1 a partition's due set, 2 a key that never exists
--- ARGV: 1 now ms, 2 retention ms, 3 ms that now may be ahead of Redis's time, 4 maximum of
---       pending events per company, 5 bytes of new events that may be admitted, 6 free
---       bytes below the high-water mark, 7 number of the claim, 8 deliveries that may be claimed
---       at once, 9 number of companies; then for each company: key prefix of its partition, id,
+-- ARGV: 1 now ms or '', 2 retention ms, 3 maximum of pending events per company, 4 bytes of
+--       new events that may be admitted, 5 free bytes below the high-water mark, 6 number of
+--       the claim, 7 deliveries that may be claimed at once, 8 number of companies; then for each company: key prefix of its partition, id,
 --       deliveries that it may claim, token of the partition's owner, '' if the events may not be
 --       claimed; then for each event: number of its company, id, body without id and company but with
 --       its trace, nonce of this commit (8 hex digits)
@@ -15,14 +14,14 @@
 -- Nothing is written for a known id. The nonce identifies a commit. A commit that is sent again
 -- after a lost reply gets the same reply. The same event in another commit gets DUPLICATE. A
 -- company that keeps more bytes than are free gets STORAGE_FULL.
-local now, retention, lead = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local limit, companies = tonumber(ARGV[4]), tonumber(ARGV[9])
-local admit, free = tonumber(ARGV[5]), tonumber(ARGV[6])
-local event0 = 9 + 4 * companies
-local claim = {call = tonumber(ARGV[7]), left = tonumber(ARGV[8])}
+local now, retention = time_of(ARGV[1]), tonumber(ARGV[2])
+local limit, companies = tonumber(ARGV[3]), tonumber(ARGV[8])
+local admit, free = tonumber(ARGV[4]), tonumber(ARGV[5])
+local event0 = 8 + 4 * companies
+local claim = {call = tonumber(ARGV[6]), left = tonumber(ARGV[7])}
 
 -- of_company returns key prefix, id, deliveries that may be claimed, and token, of company c.
-local function of_company(c) return unpack(ARGV, 6 + 4 * c, 9 + 4 * c) end
+local function of_company(c) return unpack(ARGV, 5 + 4 * c, 8 + 4 * c) end
 
 -- claimed_again returns the batch of the events that this call claimed when Redis ran it before;
 -- nil when there are none.
@@ -30,7 +29,7 @@ local function claimed_again(P, company, token, list)
   local refs, events = {}, {}
   for i, e in ipairs(list) do refs[i] = company .. '/' .. e.id end
   for i, call in ipairs(redis.call('HMGET', P .. 'n:' .. token, unpack(refs))) do
-    if call == ARGV[7] then
+    if call == ARGV[6] then
       events[#events + 1], events[#events + 2], events[#events + 3] = list[i].id, list[i].value, false
     end
   end
@@ -105,7 +104,7 @@ local function accept(c, list)
   for i = most, fits + 1, -1 do out[list[i].at], list[i] = 'STORAGE_FULL', nil end
   if fits == 0 then return end
   claim.free, claim.token = math.min(tonumber(most_claimed), claim.left), token
-  local woken, claimed = append(P, company, list, pending, seq, last, now, retention, lead, claim)
+  local woken, claimed = append(P, company, list, pending, seq, last, now, retention, claim)
   if woken == 1 then wakes[#wakes + 1] = c end
   batches[#batches + 1] = claimed
   admit, free = admit - bytes, free - bytes
@@ -142,4 +141,4 @@ for i, said in ipairs(out) do
     out[i] = out[said.at] == 'ACCEPTED' and 'DUPLICATE' or out[said.at]
   end
 end
-return {wakes, batches, math.ceil(ARGV[8] - claim.left), unpack(out)}
+return {wakes, batches, math.ceil(ARGV[7] - claim.left), unpack(out)}

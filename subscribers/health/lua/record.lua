@@ -2,7 +2,7 @@
 -- KEYS: 1 the partition's due set, 2 a key that never exists, 3 subscriber's
 --       health, 4 company's subscribers
 -- ARGV: 1 uuid, 2 "1" when an attempt succeeded, 3 failures after the last success, 4 time
---       of the sample (ms), 5 failures in a row after which the state is failing, 6 ms of
+--       of the sample (ms) or '', 5 failures in a row after which the state is failing, 6 ms of
 --       failing after which it expires, 7 ms that the health is kept, 8 key prefix, 9
 --       company, 10 time of the sample (RFC 3339), 11 and 12 the notices for failing and for
 --       recovered ('' for none). In the notices, the script replaces @since by the ms of the
@@ -14,17 +14,18 @@ end
 local h = redis.call('HMGET', KEYS[3], 'state', 'fails', 'since', 'last', 'sincetext')
 local was, fails, since, last = h[1] or 'healthy', h[2] or 0, h[3], h[4]
 local began, text = since, h[5] or ''
-local at, failures, state = tonumber(ARGV[4]), tonumber(ARGV[3]), was
+local at, failures, state = time_of(ARGV[4]), tonumber(ARGV[3]), was
+local stamp = string.format('%.0f', at)
 
 if ARGV[2] == '1' then
   state, fails, since = 'healthy', 0, false
   if not last or at > tonumber(last) then
-    last = ARGV[4]
+    last = stamp
   end
 end
 fails = fails + failures
 if failures > 0 then
-  if not since then since, text = ARGV[4], ARGV[10] end
+  if not since then since, text = stamp, ARGV[10] end
   if fails >= tonumber(ARGV[5]) then
     state = 'failing'
   end
@@ -65,6 +66,6 @@ if change_notice then
   change_notice = string.gsub(change_notice, '@since', transition == 'failing' and since or began or '0')
   change_notice = string.gsub(change_notice, '@failingSince', text)
   change_notice = string.gsub(change_notice, '"@failures"', fails)
-  notice(ARGV[8], ARGV[9], ARGV[1], change_notice, ARGV[4])
+  notice(ARGV[8], ARGV[9], ARGV[1], change_notice, at)
 end
 return {transition, state, fails, since or '', last or ''}

@@ -2,11 +2,11 @@
 -- when it is not settled any more, when a delivery of it is dead, when a disabled subscriber was to
 -- have a delivery, or when it was settled again later: in the last case the event has a later entry.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
--- ARGV: 1 key prefix, 2 now ms, 3 ms between settling and compaction, 4 maximum of events
+-- ARGV: 1 key prefix, 2 now ms or '', 3 ms between settling and compaction, 4 maximum of events
 --   and deliveries to read, 5 maximum of bytes of events to read, 6 ms that an event is kept after
 --   it was accepted
 -- Returns {events compacted, 1 when more are due else 0}.
-local P, now, after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local P, now, after = ARGV[1], time_of(ARGV[2]), tonumber(ARGV[3])
 local left, bytes, count = tonumber(ARGV[4]), tonumber(ARGV[5]), 0
 check({P})
 

@@ -1,12 +1,12 @@
 -- Erases the payload of an event: the event becomes a compacted one. The script also deletes all
 -- deliveries of the event with the answers of receivers, and the mark of a disabled subscriber.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
--- ARGV: 1 key prefix, 2 company, 3 event id, 4 now ms, 5 ms that an event is kept after it was
+-- ARGV: 1 key prefix, 2 company, 3 event id, 4 now ms or '', 5 ms that an event is kept after it was
 --   accepted, 6 which events may be erased: '' settled events; 'unreadable' also unreadable events
 --   without a live delivery; 'quarantined' also events that are not matched, without their deliveries
 -- Returns ERASED; GONE when the event was compacted before; UNKNOWN when there is no event;
 -- OPEN when the event may not be erased.
-local P, company, id, now, which = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[6]
+local P, company, id, now, which = ARGV[1], ARGV[2], ARGV[3], time_of(ARGV[4]), ARGV[6]
 check({P})
 local event, deliveries = P .. 'e:' .. company .. ':' .. id, P .. 'd:' .. company .. '/' .. id
 local value, fields = redis.pcall('GET', event), redis.pcall('HGETALL', deliveries)

@@ -1,7 +1,7 @@
 -- Writes the outcomes of deliveries, each by compare-and-set on the version of its record,
 -- moves the deliveries to the indexes of their status, and moves their work.
 -- KEYS: 1 a partition's due set, 2 a key that never exists
--- ARGV: 1 now ms, 2 ms that a delivery is kept, 3 ms that a dead delivery is kept, 4 ms
+-- ARGV: 1 now ms or '', 2 ms that a delivery is kept, 3 ms that a dead delivery is kept, 4 ms
 --   that an event is kept after it was accepted, 5 pause of a breaker in ms, 6 unreachable
 --   attempts in a row that open a breaker, 7 number of events; then for each event: key
 --   prefix, company, id, token under which its work is noted, result of its matching (the
@@ -16,7 +16,7 @@
 -- Returns the key prefixes of partitions that need a wake-up; then for each change 1 when
 -- it was written, 0 when an attempt is under way, -1 when the event is compacted, the
 -- stored record when its version differs, or DAMAGED.
-local now, keep, keep_dead, keep_event = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local now, keep, keep_dead, keep_event = time_of(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local breaker_pause, trips = tonumber(ARGV[5]), tonumber(ARGV[6])
 local t = clock()
 local LIVE = {P = true, R = true}
