@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/requests"
+	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
@@ -142,25 +144,43 @@ func TestCustomHeadersDoNotReplaceOurs(t *testing.T) {
 	}
 }
 
-// Pending deliveries of a subscriber with a damaged record wait and are not cancelled. The
-// company's other subscribers are served.
+// Pending deliveries of a subscriber whose record is damaged, or has a value of a later release, wait and
+// are not cancelled. The company's other subscribers are served.
 func TestDeliveriesWaitForADamagedSubscriber(t *testing.T) {
 	t.Parallel()
+	for name, change := range map[string]func(record string) string{
+		"damaged":        func(string) string { return "{" },
+		"unknown format": func(record string) string { return strings.Replace(record, "{", `{"format":"avro2",`, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			deliveriesWaitForADamagedSubscriber(t, change)
+		})
+	}
+}
+
+func deliveriesWaitForADamagedSubscriber(t *testing.T, change func(record string) string) {
+	t.Helper()
 	h := build(t, redistest.New(t), func(o *Options) { o.Policy.Schedule = slices.Repeat([]time.Duration{200 * time.Millisecond}, 300) })
 	h.start()
 	broken, other := receive(t, status(http.StatusInternalServerError)), receive(t, nil)
 	sub, good := h.subscribe(broken.URL), h.subscribe(other.URL)
 	id := h.emit(1)[0]
 	h.reaches(id, sub, delivery.StatusRetrying)
-	subscriberstest.Overwrite(t, h.client, h.company, sub.UUID.String(), "{")
+	record := h.client.HGet(t.Context(), layout.CompanyKey(h.company), sub.UUID.String()).Val()
+	subscriberstest.Overwrite(t, h.client, h.company, sub.UUID.String(), change(record))
 	d := h.becomes(id, sub, "locked", func(d delivery.Delivery) bool { return d.Reason == delivery.ReasonLocked })
 	if d.Status != delivery.StatusRetrying || d.NextAttemptAt() == nil {
 		t.Errorf("%s, next attempt at %v", d.Status, d.NextAttemptAt())
 	}
 	missed := h.emit(1)[0]
 	h.reaches(missed, good, delivery.StatusDelivered)
-	record := partition.Key(h.company, "d:"+h.company.String()+"/"+missed)
-	if !h.client.HExists(t.Context(), record, "-").Val() {
+	deliveries := partition.Key(h.company, "d:"+h.company.String()+"/"+missed)
+	if !h.client.HExists(t.Context(), deliveries, "-").Val() {
 		t.Error("the event that the damaged subscriber missed is compacted before it can be recovered")
+	}
+	quarantined, err := h.Quarantine.Has(t.Context(), quarantine.Entry{Company: h.company, Subscriber: &sub.UUID})
+	if err != nil || !quarantined {
+		t.Errorf("the subscriber is in the quarantine: %v, %v", quarantined, err)
 	}
 }

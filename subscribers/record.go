@@ -77,6 +77,9 @@ func (c codec) decode(company, id uuid.UUID, raw string) (Subscriber, error) {
 	if err := json.Unmarshal([]byte(raw), &s); err != nil || s.CallbackURL == "" || len(s.Secrets) == 0 {
 		return Subscriber{}, fmt.Errorf("stored subscriber %s is damaged", id) // err may quote a secret
 	}
+	if s.Format != "" && !slices.Contains(formats, s.Format) {
+		return Subscriber{}, fmt.Errorf("stored subscriber %s has the format %q, which this release does not know", id, s.Format)
+	}
 	s.UUID, s.CompanyUUID, s.Revision, s.Change = id, company, revisionOf(raw), ""
 	for i := range s.Secrets {
 		k := &s.Secrets[i]
@@ -91,7 +94,7 @@ func (c codec) decode(company, id uuid.UUID, raw string) (Subscriber, error) {
 
 // DecodeAll decodes the whole hash of a company (layout.CompanyKey): its subscribers, oldest
 // first, with the certificate and the signing key they share, and their version. A damaged
-// subscriber is Locked; the others are read.
+// subscriber is Locked, and so is one that a later release has written; the others are read.
 func DecodeAll(keys *seal.Keyring, company uuid.UUID, hash map[string]string) ([]*Subscriber, int64) {
 	version, _ := strconv.ParseInt(hash[layout.VersionField], 10, 64) // only our scripts write it
 	client, err := certificate.Decode(keys, company, hash[layout.CertificateField])

@@ -56,6 +56,8 @@ const (
 	FormatCloudEvents = "cloudevents" // CloudEvents 1.0.2, structured mode, JSON
 )
 
+var formats = []string{FormatStandard, FormatThin, FormatCloudEvents}
+
 // Subscriber is one endpoint of a company and the events that it subscribes to. Times are UTC
 // with milliseconds. DisabledReason and DisabledAt are set exactly while Enabled is false.
 // Redis stores its JSON, with sealed secrets; the other fields are part of the key (see codec).
@@ -228,7 +230,7 @@ func (in *Settings) check(ctx context.Context, problems *invalid.Error, opts *St
 	if in.RateLimit != nil && *in.RateLimit != (RateLimit{}) {
 		in.RateLimit.check(problems)
 	}
-	if in.Format != nil && !slices.Contains([]string{FormatStandard, FormatThin, FormatCloudEvents}, *in.Format) {
+	if in.Format != nil && !slices.Contains(formats, *in.Format) {
 		problems.Add("format", "INVALID", "must be standard, thin or cloudevents")
 	}
 	if in.OnDead != nil && *in.OnDead != onDeadContinue && *in.OnDead != onDeadPause {
