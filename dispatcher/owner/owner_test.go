@@ -3,6 +3,7 @@ package owner_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -175,6 +176,24 @@ func TestForgottenOwner(t *testing.T) {
 	waittest.Until(t, "it owns the partition under a new token", func() bool {
 		now := r.Token(7)
 		return now != "" && now != before && now == ownerOf(t, client, 7)
+	})
+}
+
+// After a failover Redis may have the token of a former owner again. That replica gives the partition away.
+func TestFormerTokenComesBack(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	a, b := run(t, client, "a", 50*time.Millisecond), run(t, client, "b", 50*time.Millisecond)
+	share(t, a, b)
+	p := b.Owned()[0]
+	before := b.Token(p)
+	former, _, _ := strings.Cut(a.Token(a.Owned()[0]), " ")
+	if err := client.Set(t.Context(), partition.Prefix(p)+"owner", former+" forgotten", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, "the owner has a new token", func() bool {
+		now := b.Token(p)
+		return now != "" && now != before && now == ownerOf(t, client, p)
 	})
 }
 

@@ -350,7 +350,7 @@ func (o *Owner) changes(s *shard, first bool) (all []change) {
 		self, run := o.chosen(s, p) == o.run, runOf(place.stored)
 		self = self || first && !o.leaving && processOf(run) == o.opts.Replica
 		switch {
-		case place.token != "" && !self:
+		case !self && run == o.run: // also if Redis has brought back a former token, as after a failover
 			place.token = "" // from here on nothing is claimed
 			all = append(all, change{partition: p, seen: place.stored})
 		case place.token == "" && self && !s.isServing(run):
