@@ -251,8 +251,8 @@ func TestStopEndsThoughRedisHangs(t *testing.T) {
 	next.settled()
 }
 
-// A replica that is suspended until its partitions are taken over claims nothing more of them, until they
-// are given back. No event is lost, and none is settled twice.
+// A replica that is suspended until its partitions are taken over claims nothing more of them, until it owns
+// them again. No event is lost, and none is settled twice.
 func TestReplicaThatWasTakenOverClaimsNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})

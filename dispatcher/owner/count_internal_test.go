@@ -65,12 +65,12 @@ func TestOwnersAgree(t *testing.T) {
 	t.Parallel()
 	owned := make(map[string]int)
 	for p := range 256 {
-		a := choose([]string{"a.1", "b.2", "c.3", "d.4"}, strconv.Itoa(p))
-		if b := choose([]string{"d.4", "c.3", "b.2", "a.1"}, strconv.Itoa(p)); a != b {
+		a := choose([]string{"a.1", "b.2", "c.3", "d.4"}, p)
+		if b := choose([]string{"d.4", "c.3", "b.2", "a.1"}, p); a != b {
 			t.Fatalf("partition %d: %s or %s", p, a, b)
 		}
 		owned[a]++
-		if without := choose([]string{"a.1", "b.2", "c.3"}, strconv.Itoa(p)); a != "d.4" && without != a {
+		if without := choose([]string{"a.1", "b.2", "c.3"}, p); a != "d.4" && without != a {
 			t.Errorf("partition %d went from %s to %s, both of which are there", p, a, without)
 		}
 	}

@@ -29,7 +29,7 @@ import (
 type Options struct {
 	Client  redis.UniversalClient
 	Replica string // unique name of this process; it should survive a restart
-	// Changed is called when this replica has taken partitions or has given them away. It must not wait.
+	// Changed is called when this replica has taken partitions or has given them away. It must return soon.
 	Changed func(partitions []int)
 	Gone    func(process string) // called when no run of another process is left; nil: not called
 
@@ -156,10 +156,10 @@ func (o *Owner) Former(p int) (gone, working []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for token := range o.places[p].former {
-		if s := o.places[p].shard; s != nil && s.isAlive(runOf(token), o.run) {
-			working = append(working, token)
-		} else {
+		if s := o.places[p].shard; s != nil && !s.isAlive(runOf(token), o.run) {
 			gone = append(gone, token)
+		} else {
+			working = append(working, token)
 		}
 	}
 	return gone, working
@@ -184,7 +184,7 @@ func (o *Owner) Server(p int) string {
 	if run := runOf(o.places[p].stored); s.isServing(run) {
 		return processOf(run)
 	}
-	return processOf(o.chosen(s, p))
+	return processOf(choose(o.candidates(s), p))
 }
 
 // Clock returns Redis's time in the shard of partition p.

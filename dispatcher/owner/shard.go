@@ -309,10 +309,8 @@ func text(v any) string {
 	return s
 }
 
-// chosen returns the run that is to own partition p: all replicas that see the same live replicas choose
-// the same one. "" when there is none.
-func (o *Owner) chosen(s *shard, p int) string {
-	var runs []string
+// candidates lists the runs that may own partitions of a shard.
+func (o *Owner) candidates(s *shard) (runs []string) {
 	if !o.leaving && s.announced {
 		runs = append(runs, o.run)
 	}
@@ -321,13 +319,15 @@ func (o *Owner) chosen(s *shard, p int) string {
 			runs = append(runs, run)
 		}
 	}
-	return choose(runs, strconv.Itoa(p))
+	return runs
 }
 
-func choose(runs []string, name string) string {
-	best, highest := "", uint64(0)
+// choose returns the run that is to own partition p: all replicas that see the same live replicas choose
+// the same one. "" when there is none.
+func choose(runs []string, p int) string {
+	best, highest, name := "", uint64(0), "/"+strconv.Itoa(p)
 	for _, run := range runs {
-		sum := sha256.Sum256([]byte(run + "/" + name))
+		sum := sha256.Sum256([]byte(run + name))
 		if score := binary.BigEndian.Uint64(sum[:]); best == "" || score > highest || score == highest && run < best {
 			best, highest = run, score
 		}
@@ -345,9 +345,10 @@ type change struct {
 // changes lists the partitions that this replica is to take or to give away. With its first heartbeat it
 // takes all partitions of a former run of this process, since that can finish nothing.
 func (o *Owner) changes(s *shard, first bool) (all []change) {
+	runs := o.candidates(s)
 	for _, p := range s.partitions {
 		place := &o.places[p]
-		self, run := o.chosen(s, p) == o.run, runOf(place.stored)
+		self, run := choose(runs, p) == o.run, runOf(place.stored)
 		self = self || first && !o.leaving && processOf(run) == o.opts.Replica
 		switch {
 		case !self && run == o.run: // also if Redis has brought back a former token, as after a failover

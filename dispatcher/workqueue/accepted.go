@@ -29,11 +29,13 @@ func (q *Queue) BeginAccept() (number uint64, deliveries int) {
 // claim nothing: it does not own the company's partition, or claims of it are being recovered.
 func (q *Queue) AcceptFree(company uuid.UUID) (token string, deliveries int) {
 	p := partition.Of(company)
+	if token = q.owner.Token(p); token == "" {
+		return "", 0
+	}
 	q.mu.Lock()
 	recovering := q.isRecovering(p)
 	q.mu.Unlock()
-	token, deliveries = q.owner.Token(p), min(q.opts.Admission.Free(company), claimQuantum)
-	if recovering || deliveries <= 0 {
+	if deliveries = min(q.opts.Admission.Free(company), claimQuantum); recovering || deliveries <= 0 {
 		return "", 0
 	}
 	return token, deliveries
