@@ -90,7 +90,7 @@ func TestReleasesSideBySide(t *testing.T) {
 	}
 	tr.grow(300)
 	oldDaemon.stop(t)
-	if n := strings.Count(oldDaemon.stderr.String(), "claiming nothing more"); n != 1 {
+	if n := strings.Count(oldDaemon.stderr.String(), "owning nothing more"); n != 1 {
 		t.Errorf("the refusal was logged %d times", n)
 	}
 	oldDaemon = old.beginChild(t)
