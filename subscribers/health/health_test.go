@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
+	"spendhook/internal/redistest"
 	"spendhook/subscribers"
 	"spendhook/subscribers/health"
 )
@@ -180,6 +181,21 @@ func TestEachChangeOfStateIsReportedOnce(t *testing.T) {
 	}
 	if n := count(true, 0, health.Recovered); n != 1 {
 		t.Errorf("recovered was reported %d times", n)
+	}
+}
+
+// A call that Redis receives twice counts its failures once, and gets the same answer.
+func TestARepeatedSampleIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	client.AddHook(redistest.Repeats())
+	b := setupOn(client)
+	s := b.Create(t, "https://example.com/")
+	for i, want := range []health.Kind{health.None, health.None, health.Failing} {
+		got := b.healths.Record(redistest.Repeated(t.Context()), []health.Sample{b.sample(s, false, 1)}, health.Policy{FailingAfter: 3})
+		if noErr(t, got[0].Err); got[0].Kind != want || got[0].Health.ConsecutiveFailures != int64(i+1) {
+			t.Errorf("failure %d: %s, %d failures, want %s", i+1, got[0].Kind, got[0].Health.ConsecutiveFailures, want)
+		}
 	}
 }
 

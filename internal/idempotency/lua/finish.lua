@@ -5,6 +5,7 @@
 -- The script also writes a claim that has expired. Without the memory it frees the key.
 -- Returns 1 when the answer is kept, else 0.
 local value = redis.call('GET', KEYS[1])
+if value == ARGV[2] then return 1 end -- the call is repeated
 if value and value ~= ARGV[1] then return 0 end
 local hour, size = math.floor(redis.call('TIME')[1] / 3600), #ARGV[2] + 100
 local kept = tonumber(redis.call('HGET', KEYS[2], 'bytes') or 0)

@@ -6,13 +6,16 @@
 --       failing after which it expires, 7 ms that the health is kept, 8 key prefix, 9
 --       company, 10 time of the sample (RFC 3339), 11 and 12 the notices for failing and for
 --       recovered ('' for none). In the notices, the script replaces @since by the ms of the
---       first failure, "@failingSince" by its time and "@failures" by the failures in a row.
+--       first failure, "@failingSince" by its time and "@failures" by the failures in a row,
+--       13 number of the call: a call that is repeated after a lost reply changes nothing.
 -- Returns {transition, state, failures in a row, failing since, last success}.
 if redis.call('HEXISTS', KEYS[4], ARGV[1]) == 0 then
   return {'none', 'healthy', '0', '', ''}
 end
-local h = redis.call('HMGET', KEYS[3], 'state', 'fails', 'since', 'last', 'sincetext')
+local h = redis.call('HMGET', KEYS[3], 'state', 'fails', 'since', 'last', 'sincetext', 'call')
 local was, fails, since, last = h[1] or 'healthy', h[2] or 0, h[3], h[4]
+local call, said = string.match(h[6] or '', '^(%S+) (%S+)$')
+if call == ARGV[13] then return {said, was, fails, since or '', last or ''} end
 local began, text = since, h[5] or ''
 local at, failures, state = time_of(ARGV[4]), tonumber(ARGV[3]), was
 local stamp = string.format('%.0f', at)
@@ -53,7 +56,7 @@ end
 
 fails = string.format('%.0f', fails)
 redis.call('DEL', KEYS[3])
-redis.call('HSET', KEYS[3], 'state', state, 'fails', fails)
+redis.call('HSET', KEYS[3], 'state', state, 'fails', fails, 'call', ARGV[13] .. ' ' .. transition)
 for field, value in pairs({since = since, sincetext = since and text, last = last}) do
   if value then
     redis.call('HSET', KEYS[3], field, value)
