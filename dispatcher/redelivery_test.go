@@ -122,6 +122,49 @@ func TestReplaySendsTheSameIDAgain(t *testing.T) {
 	h.settled()
 }
 
+// A replay takes as many round trips for many subscribers as for one.
+func TestReplayToManySubscribersIsOneBatch(t *testing.T) {
+	t.Parallel()
+	type counted struct{}
+	var trips atomic.Int64
+	count := func(ctx context.Context) {
+		if ctx.Value(counted{}) != nil {
+			trips.Add(1)
+		}
+	}
+	client := redistest.New(t)
+	client.AddHook(redistest.Hook{
+		Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			count(ctx)
+			return next(ctx, cmd)
+		},
+		Pipeline: func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+			count(ctx)
+			return next(ctx, cmds)
+		},
+	})
+	h := build(t, client, nil)
+	h.start()
+	rc := receive(t, nil)
+	const many = 150
+	for n := range many {
+		h.subscribe(fmt.Sprintf("%s/%d", rc.URL, n))
+	}
+	id := h.emit(1)[0]
+	h.settled()
+	got, err := h.Redelivery.Replay(context.WithValue(t.Context(), counted{}, true), events.Ref{Company: h.company, ID: id}, nil)
+	if err != nil || len(got) != many {
+		t.Fatalf("replay: %d deliveries, %v", len(got), err)
+	}
+	if n := trips.Load(); n == 0 || n > 10 {
+		t.Errorf("%d round trips to Redis", n)
+	}
+	h.settled()
+	if n := rc.ids()[id]; n != 2*many {
+		t.Errorf("received %d times, want twice by each", n)
+	}
+}
+
 func TestDeliveryInFlightIsNotRetried(t *testing.T) {
 	t.Parallel()
 	h := setup(t)

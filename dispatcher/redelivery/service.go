@@ -70,20 +70,19 @@ func writeOf(r delivery.Ref, base, next *delivery.Record) store.Write {
 	return store.Write{Event: r.Ref, Changes: []store.Change{{Ref: r, Base: base, Next: next, Guarded: true}}}
 }
 
-// write sends writes of one change each to Redis. For each it returns why the change was not
-// written; nil when it was.
-func (s *Service) write(ctx context.Context, writes ...store.Write) ([]*store.Found, error) {
+// write sends writes to Redis. For each change, in order, it returns why the change was not written; nil
+// when it was.
+func (s *Service) write(ctx context.Context, writes ...store.Write) (out []*store.Found, err error) {
 	recorded, wakes, err := s.Deliveries.Record(ctx, s.Now(), writes)
 	if err != nil {
 		return nil, err
 	}
 	s.Wake(ctx, wakes)
-	out := make([]*store.Found, len(recorded))
-	for i, r := range recorded {
+	for _, r := range recorded {
 		if r.Err != nil {
 			return nil, r.Err
 		}
-		out[i] = r.Found[0]
+		out = append(out, r.Found...)
 	}
 	return out, nil
 }
@@ -116,15 +115,49 @@ func (s *Service) change(ctx context.Context, r delivery.Ref, rec *delivery.Reco
 		}
 		rec = found.Record
 	}
-	return delivery.Delivery{}, errors.New("the delivery keeps changing")
+	return delivery.Delivery{}, errChanging
 }
 
-// restart makes a delivery due at once with a fresh schedule.
-func (s *Service) restart(ctx context.Context, r delivery.Ref, rec *delivery.Record) (delivery.Delivery, error) {
-	return s.change(ctx, r, rec, func(rec delivery.Record) *delivery.Record {
-		return new(delivery.Restart(rec, delivery.ReasonReplay, s.Now()))
-	})
+// restartAll makes deliveries of an event due at once with fresh schedules, all in one call, and updates
+// their records. It does not change deliveries with an attempt under way.
+func (s *Service) restartAll(ctx context.Context, event events.Ref, all []delivery.Delivery) error {
+	todo := make([]*delivery.Delivery, len(all))
+	for i := range all {
+		todo[i] = &all[i]
+	}
+	for range changeTries {
+		w := store.Write{Event: event, Changes: make([]store.Change, len(todo))}
+		for i, d := range todo {
+			next := delivery.Restart(d.Record, delivery.ReasonReplay, s.Now())
+			w.Changes[i] = store.Change{Ref: d.Ref, Base: &d.Record, Next: &next, Guarded: true}
+		}
+		found, err := s.write(ctx, w)
+		if err != nil {
+			return err
+		}
+		var again []*delivery.Delivery
+		for i, d := range todo {
+			switch f := found[i]; {
+			case f == nil:
+				d.Record = *w.Changes[i].Next
+			case f.Compacted:
+				return events.ErrCompacted
+			case f.InFlight:
+			case f.Damaged, f.Record.Version == 0:
+				return delivery.ErrNotFound
+			default: // changed meanwhile
+				d.Record = *f.Record
+				again = append(again, d)
+			}
+		}
+		if todo = again; len(todo) == 0 {
+			return nil
+		}
+	}
+	return errChanging
 }
+
+var errChanging = errors.New("the delivery keeps changing")
 
 // Retry makes a delivery in any status due at once, with a fresh schedule. The error may
 // be delivery.ErrNotFound, ErrInFlight, ErrSubscriberGone or ErrSubscriberDisabled.
@@ -139,7 +172,9 @@ func (s *Service) Retry(ctx context.Context, company uuid.UUID, id string) (deli
 	if err != nil {
 		return delivery.Delivery{}, err
 	}
-	return s.restart(ctx, d.Ref, &d.Record)
+	return s.change(ctx, d.Ref, &d.Record, func(rec delivery.Record) *delivery.Record {
+		return new(delivery.Restart(rec, delivery.ReasonReplay, s.Now()))
+	})
 }
 
 // Replay sends an event again to every enabled subscriber that matches it now, or to those
@@ -164,31 +199,25 @@ func (s *Service) Replay(ctx context.Context, r events.Ref, only []uuid.UUID) (o
 	if len(unknown) > 0 {
 		return nil, UnknownSubscribersError(unknown)
 	}
+	var refs []delivery.Ref
 	candidate := filter.NewEvent(stored.Event)
 	for _, sub := range subs {
 		matches, _ := sub.Matches(ctx, candidate) // a filter that fails does not match
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if !sub.Enabled || !matches || len(only) > 0 && !slices.Contains(only, sub.UUID) {
-			continue
+		if sub.Enabled && matches && (len(only) == 0 || slices.Contains(only, sub.UUID)) {
+			refs = append(refs, delivery.Ref{Ref: r, Subscriber: sub.UUID})
 		}
-		ref := delivery.Ref{Ref: r, Subscriber: sub.UUID}
-		records, err := s.Deliveries.Get(ctx, []delivery.Ref{ref})
-		if err != nil {
-			return nil, err
-		}
-		rec := cmp.Or(records[0], delivery.NewRecord(stored))
-		d, err := s.restart(ctx, ref, rec)
-		if errors.Is(err, delivery.ErrInFlight) {
-			d, err = delivery.Delivery{Ref: ref, Record: *rec}, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, d)
 	}
-	return out, nil
+	records, err := s.Deliveries.Get(ctx, refs)
+	if err != nil || len(refs) == 0 {
+		return nil, err
+	}
+	for i, ref := range refs {
+		out = append(out, delivery.Delivery{Ref: ref, Record: *cmp.Or(records[i], delivery.NewRecord(stored))})
+	}
+	return out, s.restartAll(ctx, r, out)
 }
 
 // UnknownSubscribersError names subscribers that the company does not have.
