@@ -294,3 +294,80 @@ func TestEraseKeepsLaterEntriesOfTheQuarantine(t *testing.T) {
 	h.reachAll(ids, sub, delivery.StatusDelivered)
 	rc.once(t, ids)
 }
+
+// counted returns the bytes that are counted for the company.
+func (h *harness) counted() int64 {
+	h.t.Helper()
+	n, err := h.client.HGet(h.t.Context(), partition.Key(h.company, "c:"+h.company.String()), "bytes").Int64()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return n
+}
+
+// used returns the bytes that Redis needs for the keys of the company's partition, without the health of
+// its subscribers.
+func (h *harness) used() (n int64) {
+	h.t.Helper()
+	keys, err := h.client.Keys(h.t.Context(), partition.Key(h.company, "*")).Result()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, key := range keys {
+		if strings.Contains(key, "}:sh:") {
+			continue
+		}
+		if size, err := h.client.MemoryUsage(h.t.Context(), key, 0).Result(); err == nil { // else the key is gone
+			n += size
+		}
+	}
+	return n
+}
+
+// The deliveries of an event count in the bytes of its company, while they wait, once they are made, and
+// with long answers. An erased event keeps the bytes of a compacted one.
+func TestDeliveriesCountInTheBytesOfTheCompany(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	const many = 100
+	rc := receive(t, func(n int, w http.ResponseWriter, _ *http.Request) {
+		if n <= many {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		_, _ = w.Write([]byte(strings.Repeat("no answer ", 100)))
+	})
+	subs := make([]subscribers.Subscriber, many)
+	for i := range subs {
+		subs[i] = h.subscribeTo(h.company, fmt.Sprintf("%s/%d", rc.URL, i), "A")
+		if err := h.service.Pause(t.Context(), h.company, subs[i].UUID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := h.used()
+	check := func(what string) {
+		t.Helper()
+		counted, used := h.counted(), h.used()-before
+		t.Logf("%s: %d bytes counted, %d used", what, counted, used)
+		if counted < used*3/4 || counted > 2*used {
+			t.Errorf("%s: %d bytes are counted, Redis needs %d", what, counted, used)
+		}
+	}
+	id := h.emitPrivate(h.company, 1, "A", strings.Repeat("x", 900))[0]
+	for _, sub := range subs {
+		h.becomes(id, sub, "pending", func(d delivery.Delivery) bool { return d.Status.Live() })
+	}
+	check("pending")
+	for _, sub := range subs {
+		if err := h.service.Resume(t.Context(), h.company, sub.UUID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.settled()
+	check("delivered")
+	if err := h.Deliveries.Erase(t.Context(), events.Ref{Company: h.company, ID: id}); err != nil {
+		t.Fatal(err)
+	}
+	if n := h.counted(); n != 280 {
+		t.Errorf("erased: %d bytes are counted, want 280", n)
+	}
+}

@@ -32,10 +32,19 @@ const Overhead = 900
 // compactedBytes is the memory of Redis for a compacted event, in bytes.
 const compactedBytes = 280
 
+// The memory of Redis for a delivery, in bytes: each delivery of an event but the first has
+// deliveryBytes, a live one openBytes more, and a record what it is longer than shortRecord.
+const (
+	deliveryBytes = 360
+	openBytes     = 400
+	shortRecord   = 200
+)
+
 // Lua is code for scripts that read an event: functions for the parts of its value, the states, and
 // the bytes that count for an event.
 func Lua() string {
-	return fmt.Sprintf("local OVERHEAD, COMPACTED_BYTES, GRACE = %d, %d, %d\n", Overhead, compactedBytes, Grace.Milliseconds()) + libLua
+	return fmt.Sprintf("local OVERHEAD, COMPACTED_BYTES, GRACE = %d, %d, %d\n", Overhead, compactedBytes, Grace.Milliseconds()) +
+		fmt.Sprintf("local DELIVERY_BYTES, OPEN_BYTES, SHORT_RECORD = %d, %d, %d\n", deliveryBytes, openBytes, shortRecord) + libLua
 }
 
 // AppendLua is Lua plus code that adds events to a company.

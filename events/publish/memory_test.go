@@ -128,6 +128,23 @@ func (s *storage) counted(t *testing.T, company uuid.UUID) (total, hours int64, 
 	return total, hours, n
 }
 
+// An event is refused when the deliveries that the company's events have on average do not fit its share.
+func TestTheDeliveriesOfAnEventCountInTheShareOfItsCompany(t *testing.T) {
+	t.Parallel()
+	s, company := newStorage(t, redistest.New(t)), uuid.New()
+	s.memory.set(math.MaxInt64, 60_000)
+	for _, step := range []struct {
+		cost float64
+		id   string
+		want string
+	}{{100, "a", "STORAGE_FULL"}, {10, "b", "ACCEPTED"}} {
+		if err := s.client.HSet(t.Context(), partition.Key(company, "c:"+company.String()), "cost", step.cost).Err(); err != nil {
+			t.Fatal(err)
+		}
+		wantSaid(t, fmt.Sprintf("with %v deliveries", step.cost), s.send(t, company, step.id), step.want)
+	}
+}
+
 func TestNothingNewIsAdmittedAboveTheHighWaterMark(t *testing.T) {
 	t.Parallel()
 	s, company := newStorage(t, redistest.New(t)), uuid.New()

@@ -22,6 +22,14 @@ end
 local HOUR = 3600000
 local function hour_of(ms) return math.floor(ms / HOUR) end
 
+-- add_bytes adds to the bytes that a company keeps of an hour. An hour past retention has no count any
+-- more. A damaged key is left unchanged.
+local function add_bytes(P, company, hour, n)
+  if redis.pcall('HEXISTS', P .. 'cb:' .. company, hour) ~= 1 then return end
+  redis.pcall('HINCRBY', P .. 'cb:' .. company, hour, n)
+  redis.pcall('HINCRBY', P .. 'c:' .. company, 'bytes', n)
+end
+
 -- The numbers of a company's events are divided into blocks. For each block, the hash
 -- en:<company> holds the place where the block begins in the index (field <block>), and
 -- stubs of the block's compacted events, which are not in the index (field <block>c).

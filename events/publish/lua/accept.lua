@@ -49,13 +49,13 @@ local function same(known, body)
 end
 
 -- take returns how many events from the start of a company's list fit into memory, and
--- their bytes.
-local function take(P, company, list, kept)
-  local bytes = 0
+-- their bytes. In the company's share, the deliveries that an event has on average count as well.
+local function take(P, company, list, kept, cost)
+  local bytes, more = 0, math.max(cost_of(P, company, cost) - 1, 0) * (DELIVERY_BYTES + OPEN_BYTES)
   if kept > free then kept = recount(P, company, now, retention, retention + GRACE) end
   for i, e in ipairs(list) do
     local size = #e.body + OVERHEAD
-    if bytes + size > admit or kept + bytes > free - bytes then return i - 1, bytes end
+    if bytes + size > admit or kept + 2 * (bytes + i * more) > free then return i - 1, bytes end
     bytes = bytes + size
   end
   return #list, bytes
@@ -95,12 +95,12 @@ local wakes, batches = {}, {}
 -- accept accepts the new events of a company.
 local function accept(c, list)
   local P, company, most_claimed, token = of_company(c)
-  local counts = redis.call('HMGET', P .. 'c:' .. company, 'pending', 'seq', 'bytes', 'at')
+  local counts = redis.call('HMGET', P .. 'c:' .. company, 'pending', 'seq', 'bytes', 'at', 'cost')
   local pending, seq = tonumber(counts[1] or 0), tonumber(counts[2] or 0)
   local kept, last = tonumber(counts[3] or 0), tonumber(counts[4] or 0)
   local most = math.min(#list, math.max(limit - pending, 0))
   for i = #list, most + 1, -1 do out[list[i].at], list[i] = 'BACKLOG_FULL', nil end
-  local fits, bytes = take(P, company, list, kept)
+  local fits, bytes = take(P, company, list, kept, counts[5])
   for i = most, fits + 1, -1 do out[list[i].at], list[i] = 'STORAGE_FULL', nil end
   if fits == 0 then return end
   claim.free, claim.token = math.min(tonumber(most_claimed), claim.left), token

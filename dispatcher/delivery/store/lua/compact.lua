@@ -10,10 +10,10 @@ local P, now, after = ARGV[1], time_of(ARGV[2]), tonumber(ARGV[3])
 local left, bytes, count = tonumber(ARGV[4]), tonumber(ARGV[5]), 0
 check({P})
 
--- delivered lists the subscribers that have a delivery of the event; nil when the event
--- must not be compacted.
+-- delivered lists the subscribers that have a delivery of the event, and the records of these deliveries;
+-- nil when the event must not be compacted.
 local function delivered(deliveries)
-  local fields, subs = redis.pcall('HGETALL', deliveries), {}
+  local fields, subs, records = redis.pcall('HGETALL', deliveries), {}, {}
   if fields.err then return nil end
   for i = 1, #fields, 2 do
     local field, value = fields[i], fields[i + 1]
@@ -21,10 +21,10 @@ local function delivered(deliveries)
     if field ~= '#' then
       local status, updated = string.sub(value, 1, 1), tonumber(string.match(value, '"u":(%d+)'))
       if status ~= 'D' and status ~= 'C' or not updated or updated + after > now then return nil end
-      subs[#subs + 1] = field
+      subs[#subs + 1], records[#records + 1] = field, value
     end
   end
-  return subs
+  return subs, records
 end
 
 -- compact_company removes the first entries of a company's list of settled events and
@@ -38,10 +38,10 @@ local function compact_company(company)
     local deliveries = P .. 'd:' .. company .. '/' .. id
     local value = redis.pcall('GET', P .. 'e:' .. company .. ':' .. id)
     if type(value) == 'string' and string.sub(value, 1, 1) == SETTLED then
-      local subs = delivered(deliveries)
+      local subs, records = delivered(deliveries)
       bytes = bytes - #value
       if subs then
-        compact_event(P, company, id, value, now, ARGV[6])
+        compact_event(P, company, id, value, now, ARGV[6], records)
         redis.call('UNLINK', deliveries)
         for _, sub in ipairs(subs) do gather(P .. 'da:' .. company .. '/' .. sub, id, false) end
         left, count = left - #subs, count + 1

@@ -17,7 +17,7 @@ if state == COMPACTED then return 'GONE' end
 local unreadable, dropped = not state or fields.err ~= nil, which == 'quarantined'
 if unreadable and which == '' or not unreadable and state ~= SETTLED and not (dropped and state == READY) then return 'OPEN' end
 
-local subs = {}
+local subs, records = {}, {}
 for i = 1, #fields, 2 do
   local field, record = fields[i], fields[i + 1]
   if field == '#' then
@@ -25,10 +25,11 @@ for i = 1, #fields, 2 do
   elseif field ~= '!' and field ~= HELD then
     if not unreadable and not dropped and not finished(record) then return 'OPEN' end
     subs[#subs + 1] = field
+    if not dropped then records[#records + 1] = record end
   end
 end
 
-compact_event(P, company, id, value, now, ARGV[5])
+compact_event(P, company, id, value, now, ARGV[5], records)
 if not dropped or fields.err then
   redis.call('UNLINK', deliveries)
   for _, sub in ipairs(subs) do

@@ -3,6 +3,10 @@
 local HELD = '-'
 local DAMAGED = '?' -- the result for a delivery when the event's deliveries are unreadable
 
+-- longer returns the bytes of a record that are not in DELIVERY_BYTES.
+local function longer(record) return math.max(0, #record - SHORT_RECORD) end
+
+local kept = {}       -- changes of the bytes that companies keep, by company and hour
 local to_compact = {} -- the events of this call that may be compacted, by company
 local matchings = {}  -- the events with a matching that this call completed, by company
 local woken = {}      -- the key prefixes of partitions that need a wake-up
@@ -61,6 +65,13 @@ local function index_dead(P, company, id, sub, score, ms)
   gather(P .. 'dead', company .. '/' .. both, score, ms)
 end
 
+-- keep_bytes adds to the bytes that a company keeps. end_settling writes them.
+local function keep_bytes(P, company, hour, n)
+  local of = kept[P .. company] or {P = P, company = company, hours = {}}
+  kept[P .. company] = of
+  of.hours[hour] = (of.hours[hour] or 0) + n
+end
+
 -- settle writes the records of an event's deliveries, and moves the event to the state that
 -- follows from all its deliveries. A pending event and its deliveries have no expiry.
 -- Fields of e:
@@ -70,6 +81,8 @@ end
 --     'h' after it when a disabled subscriber was to have one. A complete matching also
 --     ends the note of the event under token.
 --   opened: change of the number of live deliveries
+--   created: number of new deliveries
+--   longer: change of longer over its records
 --   dead: true when a delivery became dead
 --   marks: the fields '#', '!' and HELD before this call
 --   head: the first 14 bytes of the event, if the caller has read them
@@ -107,6 +120,13 @@ local function settle(e, now, keep, keep_dead, keep_event)
     end
     return 0
   end
+  local bytes = e.opened * OPEN_BYTES + e.longer
+  if state ~= READY then
+    bytes = bytes + e.created * DELIVERY_BYTES
+  elseif matched ~= '' then
+    bytes = bytes + math.max(tonumber(string.match(matched, '^%d+')) - 1, 0) * DELIVERY_BYTES
+  end
+  if bytes ~= 0 then keep_bytes(P, company, hour_of(accepted), bytes) end
   if state == READY and matched == '' then return 0 end
   if string.sub(matched, -1) == 'h' then
     redis.call('HSET', deliveries, HELD, 1)
@@ -173,6 +193,9 @@ local function end_settling(now)
       redis.call('HINCRBY', of.P .. 'c:' .. of.company, 'pending', of.change)
       redis.call('INCRBY', of.P .. 'pending', of.change)
     end
+  end
+  for _, of in pairs(kept) do
+    for hour, n in pairs(of.hours) do add_bytes(of.P, of.company, hour, n) end
   end
   for key, ended in pairs(notes) do redis.call('HDEL', key, unpack(ended)) end
   for _, m in pairs(matchings) do

@@ -28,7 +28,7 @@ local function event_of(P, company, id)
   local key = P .. 'd:' .. company .. '/' .. id
   local e = events[key]
   if not e then
-    e = {P = P, company = company, id = id, key = key, matched = '', opened = 0, records = {}, subs = {}, found = {}}
+    e = {P = P, company = company, id = id, key = key, matched = '', opened = 0, created = 0, longer = 0, records = {}, subs = {}, found = {}}
     events[key] = e
     events[#events + 1] = e
   end
@@ -157,7 +157,11 @@ local function write(e, x, a, found, ended)
   if string.find(ARGV[a + 5], 'd', 1, true) then was = 'P' end
   e.found[x.sub] = record
   e.records[#e.records + 1], e.records[#e.records + 2] = x.sub, record
-  if not found then gather(e.P .. 'da:' .. x.name, e.id, created, keep) end
+  e.longer = e.longer + longer(record) - longer(found or '')
+  if not found then
+    e.created = e.created + 1
+    gather(e.P .. 'da:' .. x.name, e.id, created, keep)
+  end
   reindex(e, x.sub, was, is, created)
   if is == 'X' and was ~= 'X' then
     wakes(e.P, notice(e.P, e.company, x.sub, ARGV[a + 7], now))
