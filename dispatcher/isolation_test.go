@@ -179,6 +179,26 @@ func TestOpenBreakerLetsOneProbeThroughInEachPause(t *testing.T) {
 	h.settled()
 }
 
+// A new URL ends the pause of the breaker that the former URL has opened.
+func TestANewURLIsTriedAtOnce(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), func(o *Options) {
+		patient(o)
+		o.BreakerFailures, o.BreakerPause = 3, time.Hour
+	})
+	rc := receive(t, (&failing{}).answer)
+	sub := h.subscribe(rc.URL)
+	h.start()
+	ids := h.emit(20)
+	eventually(t, func() bool {
+		return h.client.HExists(t.Context(), queues.EndpointKey(h.company, sub.UUID), "until").Val() &&
+			h.client.ZCard(t.Context(), queues.EndpointQueueKey(h.company, sub.UUID)).Val() == int64(len(ids))
+	}, "the breaker is open, and nothing is in flight")
+	h.update(sub, subscribers.Settings{CallbackURL: new(receive(t, nil).URL)})
+	h.reachAll(ids, sub, delivery.StatusDelivered)
+	h.settled()
+}
+
 // While the breaker of an endpoint is open, another replica joins and the partition may change its owner.
 // Once the endpoint answers, each event is delivered, whichever replica accepts it.
 func TestOpenBreakerAndAnotherReplica(t *testing.T) {
