@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -135,11 +136,12 @@ func TestFilterOfASubscriber(t *testing.T) {
 	h := setup(t)
 	sub := create(h, hooks, "PAYMENT_PAID")
 	path := "/api/v1/subscribers/" + sub.UUID.String()
+	now := time.Now().UnixMilli()
 	for i, amount := range []string{"99.99", "100.00", "1000"} {
-		h.call("POST", "/api/v1/events", fmt.Sprintf(`{"id":"p-%d","event":"PAYMENT_PAID","timestamp":%d,"metadata":{"amount":%q}}`, i, 1795167000000+i, amount)).want(http.StatusAccepted)
+		h.call("POST", "/api/v1/events", fmt.Sprintf(`{"id":"p-%d","event":"PAYMENT_PAID","timestamp":%d,"metadata":{"amount":%q}}`, i, now+int64(i), amount)).want(http.StatusAccepted)
 	}
-	h.call("POST", "/api/v1/events", `{"id":"other","event":"OTHER","timestamp":1795167000000}`).want(http.StatusAccepted)
-	h.call("POST", "/api/v1/events", `{"id":"bare","event":"PAYMENT_PAID","timestamp":1795167000000}`).want(http.StatusAccepted)
+	h.call("POST", "/api/v1/events", fmt.Sprintf(`{"id":"other","event":"OTHER","timestamp":%d}`, now)).want(http.StatusAccepted)
+	h.call("POST", "/api/v1/events", fmt.Sprintf(`{"id":"bare","event":"PAYMENT_PAID","timestamp":%d}`, now)).want(http.StatusAccepted)
 	verdicts := func(body string) map[string]string {
 		out := map[string]string{}
 		for _, v := range as[gen.FilterTestResult](h.call("POST", path+"/filter-test", body).want(http.StatusOK)).Results {
@@ -174,7 +176,7 @@ func TestFilterOfASubscriber(t *testing.T) {
 	if got := verdicts(""); !maps.Equal(got, want) {
 		t.Errorf("of the subscriber: %v", got)
 	}
-	h.call("POST", "/api/v1/events", `{"id":"late","event":"PAYMENT_PAID","timestamp":1795167000000}`).want(http.StatusAccepted)
+	h.call("POST", "/api/v1/events", fmt.Sprintf(`{"id":"late","event":"PAYMENT_PAID","timestamp":%d}`, now)).want(http.StatusAccepted)
 	explained := as[gen.EventExplanation](h.call("GET", "/api/v1/events/late/explain", "").want(http.StatusOK)).Subscribers[0]
 	if explained.Outcome != "FILTERED" || explained.FilterError == nil {
 		t.Errorf("explained: %+v", explained)
