@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -162,12 +163,18 @@ func (h *harness) emitAs(company uuid.UUID, kind string, n int) []string {
 			ID: ids[i], CompanyUUID: company, Type: kind, Timestamp: time.Now(), Metadata: []byte(`{"n":1}`),
 		}
 	}
-	results, err := h.publisher.Accept(h.t.Context(), batch)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	var results []publish.Result
+	again := false // as a source does when Redis has not answered in time
+	eventually(h.t, func() bool {
+		var err error
+		if results, err = h.publisher.Accept(h.t.Context(), batch); err != nil && !errors.Is(err, events.ErrUnavailable) {
+			h.t.Fatal(err)
+		}
+		again = again || err != nil
+		return err == nil
+	}, "the events are accepted")
 	for _, r := range results {
-		if r.Err != nil || r.Status != publish.Accepted {
+		if r.Err != nil || r.Status != publish.Accepted && (!again || r.Status != publish.Duplicate) {
 			h.t.Fatalf("event %s: %s %v", r.ID, r.Status, r.Err)
 		}
 	}
