@@ -154,14 +154,23 @@ func alone(t *testing.T, b *bench, replica string, k *taker, change func(*workqu
 	return q
 }
 
+// shared waits until two replicas have shared all partitions and served them, and lists those of q.
+func shared(t *testing.T, q, other *workqueue.Queue) (owned []int) {
+	t.Helper()
+	eventually(t, "the partitions are shared", func() bool {
+		owned = q.Owned()
+		return len(owned)+len(other.Owned()) == partition.Count && q.Idle() && other.Idle()
+	})
+	return owned
+}
+
 // A replica that stops leaves the partitions that it still had to serve to another replica, which
 // knows nothing else of them: those that were queued, and those of wake-ups that came meanwhile.
 func TestStoppingReplicaLeavesWorkToOthers(t *testing.T) {
 	t.Parallel()
-	const queued, late = testPartition + 1, testPartition + 2
 	b := newBench(t, redisOf(t))
 	free, here := &taker{others: 100}, &taker{others: 100}
-	alone(t, b, "free", free, nil)
+	other := alone(t, b, "free", free, nil)
 	taking, release := make(chan struct{}), make(chan struct{})
 	q := alone(t, b, "r", here, func(o *workqueue.Options) {
 		o.Take = func(context.Context, []workqueue.Batch) {
@@ -169,10 +178,12 @@ func TestStoppingReplicaLeavesWorkToOthers(t *testing.T) {
 			<-release
 		}
 	})
-	for p := testPartition; p <= late; p++ {
+	owned := shared(t, q, other)
+	first, queued, late := owned[0], owned[1], owned[2]
+	for _, p := range owned[:3] {
 		b.accept(companies(p, 1)[0], "e"+strconv.Itoa(p))
 	}
-	q.Wake(context.Background(), []int{testPartition})
+	q.Wake(context.Background(), []int{first})
 	<-taking
 	q.Wake(context.Background(), []int{queued})
 	stopped := make(chan struct{})
@@ -192,10 +203,11 @@ func TestStoppingReplicaWithoutPlacesLeavesWorkToOthers(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
 	free, here := &taker{others: 100}, &taker{}
-	alone(t, b, "free", free, nil)
+	other := alone(t, b, "free", free, nil)
 	q := alone(t, b, "r", here, nil)
-	b.accept(companies(testPartition, 1)[0], "e")
-	q.Wake(context.Background(), []int{testPartition})
+	p := shared(t, q, other)[0]
+	b.accept(companies(p, 1)[0], "e")
+	q.Wake(context.Background(), []int{p})
 	eventually(t, "the partition waits for places", q.Full)
 	q.StopClaiming(context.Background())
 	eventually(t, "the other replica has claimed", func() bool { return len(free.events()) == 1 })
