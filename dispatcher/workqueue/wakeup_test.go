@@ -154,13 +154,22 @@ func alone(t *testing.T, b *bench, replica string, k *taker, change func(*workqu
 	return q
 }
 
-// shared waits until two replicas have shared all partitions and served them, and lists those of q.
-func shared(t *testing.T, q, other *workqueue.Queue) (owned []int) {
+// shared waits until two replicas have shared all partitions and served them, and lists those of q. A
+// replica serves what it has taken before its next heartbeat.
+func shared(t *testing.T, b *bench, q, other *workqueue.Queue) (owned []int) {
 	t.Helper()
 	eventually(t, "the partitions are shared", func() bool {
 		owned = q.Owned()
-		return len(owned)+len(other.Owned()) == partition.Count && q.Idle() && other.Idle()
+		return len(owned)+len(other.Owned()) == partition.Count
 	})
+	heartbeats := func() []redis.Z {
+		return b.client.ZRangeWithScores(t.Context(), partition.Prefix(0)+"replicas", 0, -1).Val()
+	}
+	before := heartbeats()
+	eventually(t, "both send a heartbeat", func() bool {
+		return !slices.ContainsFunc(heartbeats(), func(z redis.Z) bool { return slices.Contains(before, z) })
+	})
+	eventually(t, "what they took is served", func() bool { return q.Idle() && other.Idle() })
 	return owned
 }
 
@@ -178,7 +187,7 @@ func TestStoppingReplicaLeavesWorkToOthers(t *testing.T) {
 			<-release
 		}
 	})
-	owned := shared(t, q, other)
+	owned := shared(t, b, q, other)
 	first, queued, late := owned[0], owned[1], owned[2]
 	for _, p := range owned[:3] {
 		b.accept(companies(p, 1)[0], "e"+strconv.Itoa(p))
@@ -205,7 +214,7 @@ func TestStoppingReplicaWithoutPlacesLeavesWorkToOthers(t *testing.T) {
 	free, here := &taker{others: 100}, &taker{}
 	other := alone(t, b, "free", free, nil)
 	q := alone(t, b, "r", here, nil)
-	p := shared(t, q, other)[0]
+	p := shared(t, b, q, other)[0]
 	b.accept(companies(p, 1)[0], "e")
 	q.Wake(context.Background(), []int{p})
 	eventually(t, "the partition waits for places", q.Full)
