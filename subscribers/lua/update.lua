@@ -18,19 +18,18 @@ end
 if current ~= ARGV[2] then
   return {'CHANGED', current}
 end
+local state = ARGV[7] .. 'es:' .. ARGV[8] .. '/' .. ARGV[1]
 if ARGV[4] ~= ARGV[5] then
   if redis.call('HEXISTS', KEYS[4], ARGV[5]) == 1 then
     return {'TAKEN'}
   end
+  -- Another endpoint: what was learned of the former one does not hold.
+  redis.call('HDEL', state, 'fails')
+  if tonumber(redis.call('HGET', state, 'until') or 0) < IN_ORDER then redis.call('HDEL', state, 'until') end
   redis.call('HDEL', KEYS[4], ARGV[4])
   redis.call('HSET', KEYS[4], ARGV[5], ARGV[1])
 end
 redis.call('HSET', KEYS[3], ARGV[1], ARGV[3])
-local state = ARGV[7] .. 'es:' .. ARGV[8] .. '/' .. ARGV[1]
-if ARGV[4] ~= ARGV[5] then -- another endpoint: what was learned of the former one does not hold
-  redis.call('HDEL', state, 'fails')
-  if tonumber(redis.call('HGET', state, 'until') or 0) < IN_ORDER then redis.call('HDEL', state, 'until') end
-end
 if ARGV[6] == 'disabled' then -- the endpoint queue is not served: no time reaches IN_ORDER
   redis.call('HSET', state, 'until', IN_ORDER)
 elseif ARGV[6] == 'enabled' then -- delete its health
