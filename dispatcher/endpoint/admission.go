@@ -75,7 +75,7 @@ const (
 	OverflowQueue                   // append to the endpoint queue: the queue is not empty
 	OverflowBreaker                 // append to the endpoint queue: the breaker is open
 	OverflowPause                   // append to the endpoint queue: the receiver asked for a pause
-	OverflowHost                    // append to the endpoint queue: the company has no place at the host
+	OverflowHost                    // append to the endpoint queue: the wait for a place at the host would be long
 	OverflowShare                   // append to the endpoint queue: no memory, or the wait would delay the company's other endpoints
 	Stopped                         // the replica is shutting down
 )
@@ -143,7 +143,7 @@ func (a *Admission) enter(d *Delivery) (decision Decision, at time.Time, overflo
 		return Stopped, time.Time{}, decided{}
 	}
 	c, e := a.company(d.Company), a.endpoint(d.Endpoint)
-	decision, at = a.decide(d, e)
+	decision, at = a.decide(d, c, e)
 	switch decision {
 	case Start:
 		a.hold(c)
@@ -152,9 +152,12 @@ func (a *Admission) enter(d *Delivery) (decision Decision, at time.Time, overflo
 		a.hold(c)
 		if d.Queued {
 			h := a.hosts[keyOf(d)]
-			h.waiting = append(h.waiting, d)
-		} else {
-			e.waiting = append(e.waiting, d)
+			h.waiting = append(h.waiting, waiter{queued: d})
+			break
+		}
+		e.waiting = append(e.waiting, d)
+		if e.inFlight < a.limit(e) && a.hostFull(e.waiting[0]) {
+			a.waitAtHost(e)
 		}
 	default: // the waiting deliveries enter the queue first: in memory, those from the queue would overtake them
 		overflowed = a.overflowAll(c, e, decided{decision: decision, at: at})
@@ -164,7 +167,7 @@ func (a *Admission) enter(d *Delivery) (decision Decision, at time.Time, overflo
 }
 
 // decide decides on a new delivery, with the time that Enter returns.
-func (a *Admission) decide(d *Delivery, e *endpoint) (_ Decision, at time.Time) {
+func (a *Admission) decide(d *Delivery, c *company, e *endpoint) (_ Decision, at time.Time) {
 	free := a.o.Places - a.held
 	switch {
 	case d.Queued && a.hostFull(d):
@@ -179,11 +182,11 @@ func (a *Admission) decide(d *Delivery, e *endpoint) (_ Decision, at time.Time) 
 		return OverflowPause, e.pausedUntil
 	case free <= 0:
 		return OverflowShare, at
-	case !d.Alone && a.hostFull(d):
+	case a.hostFull(d) && !d.Alone && a.hostBusy(c, d):
 		return OverflowHost, at
 	case len(e.waiting) == 0 && e.inFlight < a.limit(e) && !a.hostFull(d):
 		return Start, at
-	case e.inFlight == 0, // only the end of an attempt starts a waiting delivery
+	case e.inFlight == 0 && (a.limit(e) == 0 || !a.hostFull(d)), // only the end of an attempt starts a waiting delivery
 		!d.Alone && a.expectedWait(e) > maxWait:
 		return OverflowShare, at
 	default:
@@ -257,11 +260,11 @@ func (a *Admission) leave(d *Delivery, r Result) ([]decided, []uuid.UUID) {
 	a.inFlight--
 	a.release(c)
 	a.learn(e, r)
-	waited := a.leaveHost(d) // after learn: it may forget e
+	a.leaveHost(d, r)
 	if !r.NotCounted {
 		c.failing = r.Unreachable
 	}
-	next := append(waited, a.next(c, e))
+	next := append([]decided{a.next(c, e)}, a.serveHost(d)...)
 	a.updateHolding(c)
 	return next, a.nowClaimable()
 }
@@ -356,12 +359,19 @@ func (a *Admission) next(c *company, e *endpoint) decided {
 		a.start(e.waiting[n], e)
 		n++
 	}
-	if e.inFlight == 0 {
-		if a.hostFull(e.waiting[0]) {
-			return a.overflowAll(c, e, decided{decision: OverflowHost})
-		}
+	started := takeWaiting(e, n)
+	switch {
+	case len(e.waiting) == 0:
+	case e.inFlight < a.limit(e): // the host is full
+		a.waitAtHost(e)
+	case e.inFlight == 0:
 		return a.overflowAll(c, e, decided{decision: OverflowShare})
 	}
+	return started
+}
+
+// takeWaiting removes the first n deliveries that wait for the endpoint, which have started.
+func takeWaiting(e *endpoint, n int) decided {
 	started := slices.Clone(e.waiting[:n])
 	clear(e.waiting[:n])
 	e.waiting = e.waiting[n:]

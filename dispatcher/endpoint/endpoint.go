@@ -8,10 +8,19 @@ import (
 
 const ewmaWeight = 8 // the newest latency has a weight of 1/ewmaWeight in the average
 
+// average is the new average of latencies; before is 0 for none.
+func average(before, latency time.Duration) time.Duration {
+	if before == 0 {
+		return latency
+	}
+	return before + (latency-before)/ewmaWeight
+}
+
 // endpoint is the state of one receiver.
 type endpoint struct {
 	inFlight int
 	waiting  []*Delivery // first come, first served; none while the breaker is open
+	atHost   bool        // in the waiting list of a host
 	failing  bool        // unreachable at the last attempt
 	latency  time.Duration
 	// progressAt is when the last attempt ended; before that, when the first attempt began.
@@ -39,10 +48,7 @@ func (a *Admission) learn(e *endpoint, r Result) {
 		e.pausedUntil = a.o.Now().Add(r.Pause)
 	}
 	e.failing = r.Unreachable
-	if e.latency == 0 {
-		e.latency = r.Latency
-	}
-	e.latency += (r.Latency - e.latency) / ewmaWeight
+	e.latency = average(e.latency, r.Latency)
 	if a.isOpen(e) {
 		a.open--
 	}

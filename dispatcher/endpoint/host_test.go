@@ -26,7 +26,6 @@ func TestACompanysPlacesAtAHost(t *testing.T) {
 	for endpoint := range 4 {
 		inFlight, _ = f.enterAt("h:443", 1, endpoint, false, Start)
 	}
-	f.enterAt("h:443", 1, 5, false, OverflowHost)
 	f.enterAt("h:8443", 1, 6, false, Start) // another port
 	f.enterAt("h:443", 2, 7, false, Start)  // another company has places of its own
 
@@ -42,16 +41,33 @@ func TestACompanysPlacesAtAHost(t *testing.T) {
 	}
 }
 
-// When all attempts of an endpoint have ended and its host is full, the waiting deliveries go
-// to the endpoint queue.
-func TestWaitingDeliveriesOverflowAtAFullHost(t *testing.T) {
+// Deliveries wait in memory for a full host. Its endpoints have turns.
+func TestEndpointsTakeTurnsAtAFullHost(t *testing.T) {
 	t.Parallel()
-	f := setup(t, Options{PerEndpoint: 1, PerHost: 2})
-	inFlight, _ := f.enterAt("h:443", 1, 1, false, Start)
-	_, later := f.enterAt("h:443", 1, 1, false, Wait)
-	f.enterAt("h:443", 1, 2, false, Start)
+	f := setup(t, Options{PerEndpoint: 2, PerHost: 2})
+	one, _ := f.enterAt("h:443", 1, 1, false, Start)
+	other, _ := f.enterAt("h:443", 1, 1, false, Start)
+	_, second := f.enterAt("h:443", 1, 2, false, Wait)
+	_, third := f.enterAt("h:443", 1, 2, false, Wait)
 	_, queued := f.enterAt("h:443", 1, 3, true, Wait)
-	f.Leave(inFlight, answered)
+	f.Leave(one, answered)
+	f.wantLater(second, Start)
+	f.Leave(other, answered)
 	f.wantLater(queued, Start)
-	f.wantLater(later, OverflowHost)
+	if len(third) != 0 {
+		t.Error("an endpoint starts a second one before the other's first")
+	}
+}
+
+// A delivery that would wait long for a host goes to the endpoint queue: the host answers slowly, or not
+// at all.
+func TestDeliveriesOverflowAtASlowHost(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{PerEndpoint: 2, PerHost: 1})
+	inFlight, _ := f.enterAt("h:443", 1, 1, false, Start)
+	f.enterAt("h:443", 1, 2, false, Wait)
+	f.now = f.now.Add(maxWait)
+	f.enterAt("h:443", 1, 3, false, OverflowHost)
+	f.Leave(inFlight, Result{Latency: 2 * maxWait})
+	f.enterAt("h:443", 1, 4, false, OverflowHost)
 }

@@ -332,8 +332,10 @@ func (m *model) check(t *rapid.T) {
 		}
 	}
 	for e, queue := range m.waiting {
-		if own, _ := m.count(to(e)); len(queue) > 0 && own == 0 {
-			t.Fatalf("%d wait for endpoint %d, and nothing is in flight there", len(queue), e)
+		own, _ := m.count(to(e))
+		atHost, _ := m.count(at(e))
+		if len(queue) > 0 && own == 0 && atHost < m.o.PerHost {
+			t.Fatalf("%d wait for endpoint %d, and nothing is in flight there, beside %d at its host", len(queue), e, atHost)
 		}
 		if len(queue) > 0 && m.isOpen(m.endpoints[id(e)]) {
 			t.Fatalf("%d wait for endpoint %d, whose breaker is open", len(queue), e)
@@ -368,6 +370,9 @@ func (m *model) drain(t *rapid.T) {
 	}
 	if m.stopped {
 		return
+	}
+	if _, waiting := m.count(all); waiting > 0 {
+		t.Fatalf("%d wait for ever", waiting)
 	}
 	if len(m.unnamed) > 0 {
 		t.Fatalf("skipped and never named: %v", m.unnamed)
