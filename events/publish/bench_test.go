@@ -39,7 +39,7 @@ func BenchmarkAccept(b *testing.B) {
 			})
 			var n atomic.Int64
 			b.SetParallelism(max(1, bench.callers/2)) // of 2 CPUs here
-			before := bundle.usedCPU(b)
+			before := redistest.UsedCPU(b, bundle.Redis)
 			b.ResetTimer()
 			if bench.callers == 1 {
 				for b.Loop() {
@@ -53,7 +53,7 @@ func BenchmarkAccept(b *testing.B) {
 				})
 			}
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
-			b.ReportMetric((bundle.usedCPU(b)-before)*1e6/float64(b.N), "redis-µs/event")
+			b.ReportMetric((redistest.UsedCPU(b, bundle.Redis)-before)*1e6/float64(b.N), "redis-µs/event")
 		})
 	}
 }
@@ -62,7 +62,7 @@ func BenchmarkAccept(b *testing.B) {
 func BenchmarkAcceptArray(b *testing.B) {
 	bundle := setupOn(b, redistest.Start(b, redistest.Options{AOF: true, Args: []string{"--appendfsync", "everysec"}}).Client(), func(o *options) { o.Backlog = math.MaxInt32 })
 	n := 0
-	before := bundle.usedCPU(b)
+	before := redistest.UsedCPU(b, bundle.Redis)
 	for b.Loop() {
 		batch := make([]events.Event, 1000)
 		for i := range batch {
@@ -72,14 +72,14 @@ func BenchmarkAcceptArray(b *testing.B) {
 		bundle.mustAccept(b, batch...)
 	}
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "events/s")
-	b.ReportMetric((bundle.usedCPU(b)-before)*1e6/float64(n), "redis-µs/event")
+	b.ReportMetric((redistest.UsedCPU(b, bundle.Redis)-before)*1e6/float64(n), "redis-µs/event")
 }
 
 // Each event belongs to another company, so no per-company work is shared.
 func BenchmarkAcceptOfManyCompanies(b *testing.B) {
 	bundle := setupOn(b, redistest.Start(b, redistest.Options{}).Client(), func(o *options) { o.Backlog = math.MaxInt32 })
 	n := 0
-	before := bundle.usedCPU(b)
+	before := redistest.UsedCPU(b, bundle.Redis)
 	for b.Loop() {
 		batch := make([]events.Event, 1000)
 		for i := range batch {
@@ -89,26 +89,7 @@ func BenchmarkAcceptOfManyCompanies(b *testing.B) {
 		}
 		bundle.mustAccept(b, batch...)
 	}
-	b.ReportMetric((bundle.usedCPU(b)-before)*1e6/float64(n), "redis-µs/event")
-}
-
-// usedCPU is the seconds of processor time that Redis has taken, which does not
-// depend on what else the machine does.
-func (b *bundle) usedCPU(tb testing.TB) float64 {
-	tb.Helper()
-	info, err := b.Redis.InfoMap(tb.Context(), "cpu").Result()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	sum := 0.0
-	for _, name := range []string{"used_cpu_user", "used_cpu_sys"} {
-		used, err := strconv.ParseFloat(info["CPU"][name], 64)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		sum += used
-	}
-	return sum
+	b.ReportMetric((redistest.UsedCPU(b, bundle.Redis)-before)*1e6/float64(n), "redis-µs/event")
 }
 
 func (b *bundle) mustAccept(tb testing.TB, batch ...events.Event) {

@@ -236,3 +236,21 @@ func (p *process) waitReady() error {
 	}
 	return nil
 }
+
+// UsedCPU is the seconds of processor time that the server has taken, which does not depend on what else
+// the machine does.
+func UsedCPU(tb testing.TB, client redis.UniversalClient) (seconds float64) {
+	tb.Helper()
+	info, err := client.InfoMap(tb.Context(), "cpu").Result()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, name := range []string{"used_cpu_user", "used_cpu_sys"} {
+		used, err := strconv.ParseFloat(info["CPU"][name], 64)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		seconds += used
+	}
+	return seconds
+}
