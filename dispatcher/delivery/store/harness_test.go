@@ -163,7 +163,7 @@ func (h *harness) standing(t tester, r events.Ref) (s standing) {
 	ofCompany := pipe.HGet(ctx, partition.Key(r.Company, "c:"+r.Company.String()), "pending")
 	ofPartition := pipe.Get(ctx, partition.Key(r.Company, "pending"))
 	eventFor, deliveriesFor := pipe.PTTL(ctx, layout.EventKey(r)), pipe.PTTL(ctx, deliveriesKey(r))
-	live, all := pipe.HGet(ctx, deliveriesKey(r), "#"), pipe.HKeys(ctx, deliveriesKey(r))
+	live := pipe.HGet(ctx, deliveriesKey(r), "#")
 	notes := pipe.HKeys(ctx, partition.Key(r.Company, "n:"+testReplica))
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		t.Fatalf("read how %s stands: %v", r, err)
@@ -173,10 +173,12 @@ func (h *harness) standing(t tester, r events.Ref) (s standing) {
 	s.ofPartition, _ = strconv.Atoi(ofPartition.Val())
 	s.eventFor, s.deliveriesFor = eventFor.Val(), deliveriesFor.Val()
 	s.live, _ = strconv.Atoi(live.Val())
-	for _, field := range all.Val() {
-		if _, err := uuid.Parse(field); err == nil {
-			s.deliveries++
-		}
+	all, err := h.OfEvent(ctx, r)
+	if err != nil {
+		t.Fatalf("read the deliveries of %s: %v", r, err)
+	}
+	if s.deliveries = len(all); s.deliveries > 0 && s.deliveriesFor == absent { // they are with the event
+		s.deliveriesFor = s.eventFor
 	}
 	s.inFlight = len(references(notes.Val()))
 	return s
@@ -235,15 +237,11 @@ func (h *harness) again(t tester, r delivery.Ref, next func(delivery.Record) del
 // stored reads a delivery as it is kept; an attempt under way is not shown.
 func (h *harness) stored(t tester, r delivery.Ref) *delivery.Record {
 	t.Helper()
-	text, err := h.client.HGet(t.Context(), deliveriesKey(r.Ref), r.Subscriber.String()).Result()
-	if err != nil {
+	records, err := h.Stored(t.Context(), []delivery.Ref{r})
+	if err != nil || records[0] == nil {
 		t.Fatalf("read %s: %v", r, err)
 	}
-	rec, err := delivery.Decode(text)
-	if err != nil {
-		t.Fatalf("read %s: %v", r, err)
-	}
-	return rec
+	return records[0]
 }
 
 func middle() float64 { return 0.5 }

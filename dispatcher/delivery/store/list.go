@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -17,7 +18,8 @@ import (
 	"spendhook/events/history"
 	"spendhook/events/layout"
 	"spendhook/internal/cursor"
-	"spendhook/internal/pipeline"
+	"spendhook/internal/partition"
+	"spendhook/internal/script"
 	"spendhook/internal/syntax"
 	"spendhook/internal/timestamp"
 )
@@ -51,6 +53,7 @@ const (
 	examineStep = 100
 	perEntry    = 8    // deliveries of an event that count as one more index entry
 	maxLoaded   = 1000 // deliveries that are loaded at once; the deliveries of one event may be more
+	readChunk   = 50   // events of one call of the script that reads
 )
 
 type position struct {
@@ -256,48 +259,80 @@ func (s *Store) Get(ctx context.Context, refs []delivery.Ref) ([]*delivery.Recor
 // Stored reads the records of deliveries as they are stored; nil for a delivery that is not kept or is
 // damaged.
 func (s *Store) Stored(ctx context.Context, refs []delivery.Ref) ([]*delivery.Record, error) {
-	texts, err := pipeline.Readable(ctx, s.client, refs, func(pipe redis.Pipeliner, r delivery.Ref) *redis.StringCmd {
-		return pipe.HGet(ctx, deliveriesKey(r.Ref), r.Subscriber.String())
-	})
+	fields, err := s.readFields(ctx, math.MaxInt32, refs)
 	if err != nil {
-		return nil, fmt.Errorf("read deliveries: %w", err)
+		return nil, err
 	}
 	records := make([]*delivery.Record, len(refs))
-	for i, text := range texts {
-		if rec, err := delivery.Decode(text.Val()); err == nil { // else it is quarantined when it is claimed
+	for i, found := range fields {
+		if len(found) < 2 {
+			continue
+		}
+		if rec, err := delivery.Decode(found[1]); err == nil { // else it is quarantined when it is claimed
 			records[i] = rec
 		}
 	}
 	return records, nil
 }
 
+// readFields reads fields of deliveriesKey, name and value in turn, also of events that have the records in
+// their own value: for each ref those of its subscriber, of all for uuid.Nil. It reads at most `most`
+// deliveries, but all of the first ref.
+func (s *Store) readFields(ctx context.Context, most int, refs []delivery.Ref) (fields [][]string, err error) {
+	groups := script.Groups(s.client, refs, readChunk, func(r delivery.Ref) int { return partition.Of(r.Company) })
+	calls := make([]*script.Call, len(groups))
+	for i, group := range groups {
+		args := []any{most, len(group)}
+		for _, r := range group {
+			sub := ""
+			if r.Subscriber != uuid.Nil {
+				sub = r.Subscriber.String()
+			}
+			args = append(args, partition.Prefix(partition.Of(r.Company)), r.Company.String(), r.ID, sub)
+		}
+		calls[i] = &script.Call{Script: readScript, Keys: queues.Keys(partition.Of(group[0].Company)), Args: args}
+	}
+	if err := script.Run(ctx, s.client, calls...); err != nil {
+		return nil, fmt.Errorf("read deliveries: %w", err)
+	}
+	read := make(map[delivery.Ref][]string, len(refs))
+	for i, group := range groups {
+		lists, _ := calls[i].Reply().([]any)
+		for j, list := range lists {
+			values, _ := list.([]any)
+			read[group[j]] = make([]string, len(values))
+			for k, v := range values {
+				read[group[j]][k], _ = v.(string)
+			}
+		}
+	}
+	for _, r := range refs {
+		found, ok := read[r]
+		if !ok {
+			break // beyond the bound
+		}
+		fields = append(fields, found)
+	}
+	return fields, nil
+}
+
 // ofEvents reads the deliveries of events, by subscriber: of at least the first event, and of as many
 // more as may be loaded at once. held says which events matched a disabled subscriber.
 func (s *Store) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]delivery.Delivery, held []bool, err error) {
-	lengths, err := pipeline.Readable(ctx, s.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.IntCmd {
-		return pipe.HLen(ctx, deliveriesKey(r))
-	})
+	asked := make([]delivery.Ref, min(len(refs), readChunk))
+	for i := range asked {
+		asked[i].Ref = refs[i]
+	}
+	fields, err := s.readFields(ctx, maxLoaded, asked)
 	if err != nil {
-		return nil, nil, fmt.Errorf("count deliveries: %w", err)
+		return nil, nil, err
 	}
-	counts := make([]int, len(refs))
-	for i, length := range lengths {
-		counts[i] = int(length.Val())
-	}
-	refs = refs[:history.Fitting(counts, maxLoaded)]
-	hashes, err := pipeline.Readable(ctx, s.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.MapStringStringCmd {
-		return pipe.HGetAll(ctx, deliveriesKey(r))
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("read deliveries: %w", err)
-	}
-	groups, held = make([][]delivery.Delivery, len(refs)), make([]bool, len(refs))
+	groups, held = make([][]delivery.Delivery, len(fields)), make([]bool, len(fields))
 	var all []delivery.Ref
 	var records []*delivery.Record
-	for i, ref := range refs {
-		fields := hashes[i].Val()
-		groups[i] = deliveriesOf(ref, fields)
-		_, held[i] = fields[heldMark]
+	for i, found := range fields {
+		groups[i] = deliveriesOf(refs[i], found)
+		held[i] = slices.Contains(found, heldMark)
 		for j := range groups[i] {
 			all, records = append(all, groups[i][j].Ref), append(records, &groups[i][j].Record)
 		}
@@ -335,14 +370,14 @@ func (s *Store) showWaiting(ctx context.Context, refs []delivery.Ref, records []
 	return nil
 }
 
-func deliveriesOf(r events.Ref, hash map[string]string) []delivery.Delivery {
-	all := make([]delivery.Delivery, 0, len(hash))
-	for field, text := range hash {
-		id, err := uuid.Parse(field)
+func deliveriesOf(r events.Ref, fields []string) []delivery.Delivery {
+	all := make([]delivery.Delivery, 0, len(fields)/2)
+	for i := 0; i+1 < len(fields); i += 2 {
+		id, err := uuid.Parse(fields[i])
 		if err != nil {
 			continue // a mark, see deliveriesKey
 		}
-		rec, err := delivery.Decode(text)
+		rec, err := delivery.Decode(fields[i+1])
 		if err != nil {
 			continue
 		}

@@ -1,13 +1,16 @@
 package store
 
 import (
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
+	"spendhook/events/publish"
 )
 
 const (
@@ -33,9 +36,8 @@ func (h *harness) expect(t *testing.T, what string, r events.Ref, want standing)
 
 // kept times of a settled event and its deliveries.
 const (
-	eventKept      = 7*day + 10*time.Minute
-	deliveriesKept = 7*day + 15*time.Minute
-	deadKept       = 30 * day
+	eventKept = 7*day + 10*time.Minute
+	deadKept  = 30 * day
 )
 
 func (h *harness) refs(r events.Ref, n int) []delivery.Ref {
@@ -93,7 +95,7 @@ func TestStatesOfAnEvent(t *testing.T) {
 	})
 	h.mustWrite(t, Write{Event: e, Changes: []Change{h.again(t, subs[1], h.drop)}})
 	h.expect(t, "the last one cancelled", e, standing{
-		state: events.Settled, eventFor: eventKept, deliveriesFor: deliveriesKept, deliveries: 3,
+		state: events.Settled, eventFor: eventKept, deliveriesFor: eventKept, deliveries: 3,
 	})
 }
 
@@ -103,7 +105,7 @@ func TestReplayOfASettledEvent(t *testing.T) {
 	e, other := h.accepted(t, "e"), h.accepted(t, "other")
 	sub, added := h.refs(e, 1)[0], h.refs(e, 1)[0]
 	h.mustWrite(t, Write{Event: e, Changes: []Change{h.first(sub, h.succeed)}, Matched: true})
-	settled := standing{state: events.Settled, ofCompany: 1, eventFor: eventKept, deliveriesFor: deliveriesKept, deliveries: 1, inFlight: 1}
+	settled := standing{state: events.Settled, ofCompany: 1, eventFor: eventKept, deliveriesFor: eventKept, deliveries: 1, inFlight: 1}
 	h.expect(t, "delivered", e, settled)
 
 	h.mustWrite(t, Write{Event: e, Changes: []Change{h.again(t, sub, h.retry), h.first(added, h.retry)}})
@@ -206,5 +208,48 @@ func TestTheSameWriteTwiceChangesNothing(t *testing.T) {
 	unknown.Ref = h.refs(e, 1)[0]
 	if f := h.record(t, Write{Event: e, Changes: []Change{unknown}})[0]; f == nil || f.Record.Version != 0 {
 		t.Errorf("found %+v, want none", f)
+	}
+}
+
+// A delivered event is one key with its records. It is read, accepted again and erased as before.
+func TestADeliveredEventIsOneKey(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	e := h.accepted(t, "e")
+	subs := h.refs(e, 2)
+	before, err := h.events.Get(t.Context(), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.mustWrite(t, Write{Event: e, Changes: []Change{h.first(subs[0], h.fail)}})
+	h.mustWrite(t, Write{Event: e, Changes: []Change{h.first(subs[1], h.succeed)}, Matched: true, Fanout: 2})
+	h.mustWrite(t, Write{Event: e, Changes: []Change{h.again(t, subs[0], h.succeed)}})
+	if n := h.client.Exists(t.Context(), deliveriesKey(e)).Val(); n != 0 {
+		t.Error("its deliveries have a key of their own")
+	}
+	all, err := h.OfEvent(t.Context(), e)
+	if err != nil || len(all) != 2 || len(h.stored(t, subs[0]).Attempts) != 2 || h.stored(t, subs[1]).Status != delivery.StatusDelivered {
+		t.Errorf("deliveries %+v, %v", all, err)
+	}
+	if rec := h.kept(t, h.refs(e, 1)[0]); rec != nil {
+		t.Errorf("a subscriber without a delivery has %+v", rec)
+	}
+	after, err := h.events.Get(t.Context(), e)
+	if err != nil || string(after.Body) != string(before.Body) || after.State != events.Settled {
+		t.Errorf("the event is %+v, %v", after, err)
+	}
+	again := before.Event
+	if got, err := h.publisher.Accept(t.Context(), []events.Event{again}); err != nil || got[0].Status != publish.Duplicate {
+		t.Errorf("accepted again: %+v, %v", got, err)
+	}
+	again.Metadata = jsontext.Value(`{"a":1}`)
+	if got, err := h.publisher.Accept(t.Context(), []events.Event{again}); err != nil || !errors.Is(got[0].Err, publish.ErrConflict) {
+		t.Errorf("accepted again with other content: %+v, %v", got, err)
+	}
+	if err := h.Erase(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := h.OfEvent(t.Context(), e); err != nil || len(all) != 0 {
+		t.Errorf("erased, it has %+v, %v", all, err)
 	}
 }

@@ -3,6 +3,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	_ "embed" // the scripts
 	"errors"
@@ -31,6 +32,10 @@ var (
 	recordSource string
 
 	recordScript = queues.Script(operational.Lua()+lib+recordSource, true)
+
+	//go:embed lua/read.lua
+	readSource string
+	readScript = queues.Script(layout.Lua()+lib+readSource, true)
 )
 
 // Options configures New; all but Now are required.
@@ -183,7 +188,7 @@ func (s *Store) recordCall(writes []Write, group []int, now time.Time) *script.C
 	p := s.opts.Policy
 	args := []any{
 		s.at(now), (p.Retention + deliverySlack).Milliseconds(), p.DeadRetention.Milliseconds(), s.keepEvent(),
-		s.opts.BreakerPause.Milliseconds(), s.opts.BreakerFailures, len(group),
+		cmp.Or(p.KeepDelivered, p.Retention).Milliseconds(), s.opts.BreakerPause.Milliseconds(), s.opts.BreakerFailures, len(group),
 	}
 	for _, j := range group {
 		w := &writes[j]

@@ -1,8 +1,17 @@
 -- The value of an event consists of its state, 13 digits of accepted ms, 8 hex digits of
 -- commit nonce, 10 hex digits of its number in the company, and the body without id and
--- company, then the trace if there is one. A compacted event has a digest of the body in
--- place of body and trace.
+-- company, then the trace if there is one. A settled event may have the records of its deliveries
+-- after that, the length of the records in 8 hex digits, and a P. A compacted event has a digest of the
+-- body in place of body and trace.
 local HEADER = 32
+
+-- split returns the value of an event without the records of its deliveries, and the records; nil when it
+-- has none.
+local function split(value)
+  local n = string.sub(value, 1, 1) == 'S' and string.sub(value, -1) == 'P' and tonumber(string.sub(value, -9, -2), 16)
+  if not n or n + 9 + HEADER > #value then return value, nil end
+  return string.sub(value, 1, -n - 10), string.sub(value, -n - 9, -10)
+end
 
 -- content returns the body without the trace. A trace is 25 bytes and a T after the body. A
 -- body ends with }.

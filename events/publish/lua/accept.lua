@@ -43,7 +43,7 @@ check(prefixes)
 -- same reports whether a stored event has this content. A compacted event is compared by
 -- its digest.
 local function same(known, body)
-  local kept = string.sub(known, HEADER + 1)
+  local kept = string.sub(split(known), HEADER + 1)
   if string.sub(known, 1, 1) == COMPACTED then return kept == digest(content(body)) end
   return content(kept) == content(body)
 end

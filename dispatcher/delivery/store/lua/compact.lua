@@ -12,8 +12,8 @@ check({P})
 
 -- delivered lists the subscribers that have a delivery of the event, and the records of these deliveries;
 -- nil when the event must not be compacted.
-local function delivered(deliveries)
-  local fields, subs, records = redis.pcall('HGETALL', deliveries), {}, {}
+local function delivered(company, id, value)
+  local fields, subs, records = deliveries_of(P, company, id, value), {}, {}
   if fields.err then return nil end
   for i = 1, #fields, 2 do
     local field, value = fields[i], fields[i + 1]
@@ -35,14 +35,13 @@ local function compact_company(company)
     if left <= 0 or bytes <= 0 or tonumber(string.sub(entry, 1, 8), 16) * 1000 + after > now then break end
     taken, left = taken + 1, left - 1
     local id = string.sub(entry, 9)
-    local deliveries = P .. 'd:' .. company .. '/' .. id
     local value = redis.pcall('GET', P .. 'e:' .. company .. ':' .. id)
     if type(value) == 'string' and string.sub(value, 1, 1) == SETTLED then
-      local subs, records = delivered(deliveries)
+      local subs, records = delivered(company, id, value)
       bytes = bytes - #value
       if subs then
         compact_event(P, company, id, value, now, ARGV[6], records)
-        redis.call('UNLINK', deliveries)
+        redis.call('UNLINK', P .. 'd:' .. company .. '/' .. id)
         for _, sub in ipairs(subs) do gather(P .. 'da:' .. company .. '/' .. sub, id, false) end
         left, count = left - #subs, count + 1
       end

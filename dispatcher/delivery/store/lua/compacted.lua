@@ -9,7 +9,7 @@ local HEAD = '^%u(' .. string.rep('%d', 13) .. string.rep('%x', 18) .. ')'
 local function compact_event(P, company, id, value, now, ms, records)
   local c = compacted[P .. company] or {P = P, company = company, stubs = {}, freed = {}}
   compacted[P .. company] = c
-  local head, body = string.match(value, HEAD), string.sub(value, HEADER + 1)
+  local head, body = string.match(value, HEAD), string.sub(split(value), HEADER + 1)
   local accepted = head and string.sub(head, 1, 13) or string.format('%013.0f', now)
   if head then
     local hour = hour_of(accepted)

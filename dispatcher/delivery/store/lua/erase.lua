@@ -9,7 +9,8 @@
 local P, company, id, now, which = ARGV[1], ARGV[2], ARGV[3], time_of(ARGV[4]), ARGV[6]
 check({P})
 local event, deliveries = P .. 'e:' .. company .. ':' .. id, P .. 'd:' .. company .. '/' .. id
-local value, fields = redis.pcall('GET', event), redis.pcall('HGETALL', deliveries)
+local value = redis.pcall('GET', event)
+local fields = deliveries_of(P, company, id, value)
 if not value then return 'UNKNOWN' end
 if type(value) ~= 'string' then value = '' end
 local state = string.match(value, HEAD) and string.match(value, '^[RMSC]')

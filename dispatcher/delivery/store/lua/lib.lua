@@ -3,6 +3,43 @@
 local HELD = '-'
 local DAMAGED = '?' -- the result for a delivery when the event's deliveries are unreadable
 
+-- A settled event has the records of its deliveries in its own value, unless one is dead or HELD is set.
+-- Each consists of the subscriber (36 bytes), the length of the record in 6 hex digits, and the record. pack
+-- returns them as the end of the value. records has them by subscriber.
+local function pack(subs, records)
+  local out = {}
+  for _, sub in ipairs(subs) do
+    out[#out + 1], out[#out + 2], out[#out + 3] = sub, string.format('%06x', #records[sub]), records[sub]
+  end
+  local text = table.concat(out)
+  return text .. string.format('%08xP', #text)
+end
+
+-- unpack_records returns subscriber and record in turn, from the result of split: all, or those of the
+-- subscriber only.
+local function unpack_records(text, only)
+  local out, at = {}, 1
+  while at <= #text do
+    local sub, from = string.sub(text, at, at + 35), at + 42
+    local n = tonumber(string.sub(text, at + 36, from - 1), 16) or #text -- damaged
+    if not only or sub == only then
+      out[#out + 1], out[#out + 2] = sub, string.sub(text, from, from + n - 1)
+    end
+    at = from + n
+  end
+  return out
+end
+
+-- deliveries_of returns the fields of the hash of an event's deliveries, name and value in turn, also when
+-- the event's value has the records; an error for a hash that cannot be read.
+local function deliveries_of(P, company, id, value)
+  local fields = redis.pcall('HGETALL', P .. 'd:' .. company .. '/' .. id)
+  if #fields > 0 or fields.err then return fields end
+  value = value or redis.pcall('GET', P .. 'e:' .. company .. ':' .. id)
+  local _, text = split(type(value) == 'string' and value or '')
+  return text and unpack_records(text) or fields
+end
+
 -- longer returns the bytes of a record that are not in DELIVERY_BYTES.
 local function longer(record) return math.max(0, #record - SHORT_RECORD) end
 
@@ -72,6 +109,36 @@ local function keep_bytes(P, company, hour, n)
   of.hours[hour] = (of.hours[hour] or 0) + n
 end
 
+-- pack_event settles an event, with the records of all its deliveries in its value.
+local function pack_event(e, event, deliveries, ms)
+  local subs, records = {}, {}
+  for i = 1, #e.records, 2 do
+    local sub = e.records[i]
+    if not records[sub] then subs[#subs + 1] = sub end
+    records[sub] = e.records[i + 1]
+  end
+  local earlier = redis.call('HGETALL', deliveries)
+  for i = 1, #earlier, 2 do
+    local sub = earlier[i]
+    if #sub == 36 and not records[sub] then subs[#subs + 1], records[sub] = sub, earlier[i + 1] end
+  end
+  if #earlier > 0 then redis.call('UNLINK', deliveries) end
+  local value = string.sub(redis.call('GET', event), 2)
+  if #subs > 0 then value = value .. pack(subs, records) end
+  redis.call('SET', event, SETTLED .. value, 'PX', ms)
+end
+
+-- unpack_event moves the records of a settled event back into the hash of its deliveries, because one of
+-- them may change. ms is how long the hash is kept.
+local function unpack_event(e, ms)
+  local event, deliveries = e.P .. 'e:' .. e.company .. ':' .. e.id, e.P .. 'd:' .. e.company .. '/' .. e.id
+  local value, records = split(redis.call('GET', event))
+  if not records then return end
+  redis.call('HSET', deliveries, unpack(unpack_records(records)))
+  redis.call('PEXPIRE', deliveries, ms)
+  redis.call('SET', event, value, 'KEEPTTL')
+end
+
 -- settle writes the records of an event's deliveries, and moves the event to the state that
 -- follows from all its deliveries. A pending event and its deliveries have no expiry.
 -- Fields of e:
@@ -88,7 +155,7 @@ end
 --   head: the first 14 bytes of the event, if the caller has read them
 -- Returns the change of the company's number of pending events: -1, 0 or 1, for count_pending.
 -- Call end_settling after the last event.
-local function settle(e, now, keep, keep_dead, keep_event)
+local function settle(e, now, keep, keep_dead, keep_event, keep_delivered)
   local P, company, matched, marks, fields = e.P, e.company, e.matched, e.marks, e.records
   local deliveries, event = P .. 'd:' .. company .. '/' .. e.id, P .. 'e:' .. company .. ':' .. e.id
   if matched ~= '' then
@@ -98,18 +165,25 @@ local function settle(e, now, keep, keep_dead, keep_event)
     end_note(P, e.token, company .. '/' .. e.id)
     table.insert(m.fanouts, tonumber(string.match(matched, '^%d+')))
   end
-  if e.opened ~= 0 then
-    marks[1] = math.max(tonumber(marks[1] or 0) + e.opened, 0)
-    fields[#fields + 1], fields[#fields + 2] = '#', marks[1]
-  end
-  if e.dead then
-    marks[2] = now
-    fields[#fields + 1], fields[#fields + 2] = '!', now
-  end
-  if #fields > 0 then redis.call('HSET', deliveries, unpack(fields)) end
+  if string.sub(matched, -1) == 'h' then marks[3] = '1' end
+  if e.opened ~= 0 then marks[1] = math.max(tonumber(marks[1] or 0) + e.opened, 0) end
+  if e.dead then marks[2] = now end
   local head = e.head or redis.pcall('GETRANGE', event, 0, 13)
-  if type(head) == 'table' then return 0 end -- wrong type: the event is damaged
-  local state, accepted = string.sub(head, 1, 1), tonumber(string.sub(head, 2))
+  local damaged = type(head) == 'table' -- wrong type
+  local state, accepted
+  if not damaged then state, accepted = string.sub(head, 1, 1), tonumber(string.sub(head, 2, 14)) end
+  local is = tonumber(marks[1] or 0) > 0 and MATCHED or SETTLED
+  local ends = is == SETTLED and accepted and (state == MATCHED or state == READY and matched ~= '')
+  local event_ms = accepted and math.max(accepted + keep_event - now, 1000)
+  local packs = ends and not marks[2] and not marks[3] and event_ms >= keep_delivered
+  if packs then
+    pack_event(e, event, deliveries, event_ms)
+  else
+    if e.opened ~= 0 then fields[#fields + 1], fields[#fields + 2] = '#', marks[1] end
+    if e.dead then fields[#fields + 1], fields[#fields + 2] = '!', now end
+    if #fields > 0 then redis.call('HSET', deliveries, unpack(fields)) end
+  end
+  if damaged then return 0 end
   -- The event is missing or compacted: nothing else would remove these late deliveries.
   if not accepted or state == COMPACTED then
     if tonumber(marks[1] or 0) > 0 then return 0 end
@@ -128,14 +202,15 @@ local function settle(e, now, keep, keep_dead, keep_event)
   end
   if bytes ~= 0 then keep_bytes(P, company, hour_of(accepted), bytes) end
   if state == READY and matched == '' then return 0 end
-  if string.sub(matched, -1) == 'h' then
-    redis.call('HSET', deliveries, HELD, 1)
-    marks[3] = '1'
+  if ends and not (marks[2] or marks[3]) then
+    local of = to_compact[P .. company] or {P = P, company = company}
+    of[#of + 1] = string.format('%08x', math.floor(now / 1000)) .. e.id
+    to_compact[P .. company] = of
   end
-  local is = SETTLED
-  if tonumber(marks[1] or 0) > 0 then is = MATCHED end
+  if packs then return -1 end
+  if marks[3] and string.sub(matched, -1) == 'h' then redis.call('HSET', deliveries, HELD, 1) end
   if is == SETTLED and (state ~= SETTLED or e.dead) then
-    local ms = math.max(accepted + keep_event - now, 1000)
+    local ms = event_ms
     if marks[2] then ms, keep = math.max(ms, keep_dead), math.max(keep, keep_dead) end
     redis.call('PEXPIRE', event, ms)
     redis.call('PEXPIRE', deliveries, keep)
@@ -144,14 +219,7 @@ local function settle(e, now, keep, keep_dead, keep_event)
   end
   if is == state then return 0 end
   redis.call('SETRANGE', event, 0, is)
-  if is == SETTLED then
-    if not (marks[2] or marks[3]) then
-      local of = to_compact[P .. company] or {P = P, company = company}
-      of[#of + 1] = string.format('%08x', math.floor(now / 1000)) .. e.id
-      to_compact[P .. company] = of
-    end
-    return -1
-  end
+  if is == SETTLED then return -1 end
   if state ~= SETTLED then return 0 end
   redis.call('PERSIST', event)
   redis.call('PERSIST', deliveries)

@@ -2,8 +2,9 @@
 -- moves the deliveries to the indexes of their status, and moves their work.
 -- KEYS: 1 a partition's due set, 2 a key that never exists
 -- ARGV: 1 now ms or '', 2 ms that a delivery is kept, 3 ms that a dead delivery is kept, 4 ms
---   that an event is kept after it was accepted, 5 pause of a breaker in ms, 6 unreachable
---   attempts in a row that open a breaker, 7 number of events; then for each event: key
+--   that an event is kept after it was accepted, 5 ms that a delivered event is kept before it is
+--   compacted, 6 pause of a breaker in ms, 7 unreachable
+--   attempts in a row that open a breaker, 8 number of events; then for each event: key
 --   prefix, company, id, token under which its work is noted, result of its matching (the
 --   field matched of settle), number of changes; and for each of its changes: subscriber, expected version ('' for
 --   none), record, created ms, ms until the delivery is due ('' for never), flags, ms for
@@ -17,7 +18,7 @@
 -- it was written, 0 when an attempt is under way, -1 when the event is compacted, the
 -- stored record when its version differs, or DAMAGED.
 local now, keep, keep_dead, keep_event = time_of(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local breaker_pause, trips = tonumber(ARGV[5]), tonumber(ARGV[6])
+local keep_delivered, breaker_pause, trips = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local t = clock()
 local LIVE = {P = true, R = true}
 
@@ -52,8 +53,8 @@ local function endpoint_of(P, company, sub)
   return x
 end
 
-local at = 8
-for _ = 1, tonumber(ARGV[7]) do
+local at = 9
+for _ = 1, tonumber(ARGV[8]) do
   local P, company, id, token = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
   local e = event_of(P, company, id)
   if P ~= prefixes[#prefixes] then prefixes[#prefixes + 1] = P end
@@ -74,13 +75,14 @@ check(prefixes)
 
 for _, e in ipairs(events) do
   company_of(e.P, e.company)
+  e.head = redis.pcall('GETRANGE', e.P .. 'e:' .. e.company .. ':' .. e.id, 0, 13)
+  if type(e.head) == 'string' and string.sub(e.head, 1, 1) == SETTLED then unpack_event(e, keep) end
   local n = #e.subs
   e.subs[n + 1], e.subs[n + 2], e.subs[n + 3] = '#', '!', HELD
   local found = redis.pcall('HMGET', e.key, unpack(e.subs))
   e.damaged = found.err ~= nil
   for i = 1, n do e.found[e.subs[i]] = found[i] or nil end
   e.marks = {found[n + 1], found[n + 2], found[n + 3]}
-  e.head = redis.pcall('GETRANGE', e.P .. 'e:' .. e.company .. ':' .. e.id, 0, 13)
 end
 for _, x in ipairs(endpoints) do
   x.by = {}
@@ -237,7 +239,7 @@ for _, x in ipairs(endpoints) do
   if x.s and not (x.s.full or x.s.paused) then wakes(x.P, offer(x.P, x.company, x.sub, t, x.s)) end
 end
 for _, e in ipairs(events) do
-  if not e.damaged then count_pending(e.P, e.company, settle(e, now, keep, keep_dead, keep_event)) end
+  if not e.damaged then count_pending(e.P, e.company, settle(e, now, keep, keep_dead, keep_event, keep_delivered)) end
 end
 out[1] = end_settling(now)
 return out

@@ -156,7 +156,8 @@ end
 local function put_back(P, company, sub, id, now, ms)
   local record = redis.pcall('HGET', P .. 'd:' .. company .. '/' .. id, sub)
   local e = company .. '/' .. sub
-  if finished(record) or redis.call('ZSCORE', P .. 'eq:' .. e, id) then return offer(P, company, sub, now) end
+  local settled = not record and redis.pcall('GETRANGE', P .. 'e:' .. company .. ':' .. id, 0, 0) == 'S' -- has the records
+  if finished(record) or settled or redis.call('ZSCORE', P .. 'eq:' .. e, id) then return offer(P, company, sub, now) end
   if redis.call('HEXISTS', P .. 'es:' .. e, 'ordered') == 0 then ms = 0 end
   return put(P, company, sub, id, now + ms, now)
 end
