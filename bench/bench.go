@@ -77,6 +77,7 @@ func scenarios() []scenario {
 		{"tenants1000", "1,000 companies, 10 of them with a backlog", tenants1000},
 		{"backlogged", "a fast subscriber beside a slow one with a backlog", backlogged},
 		{"blocked", "a backlog behind open breakers", blocked},
+		{"rare", "one of 1,000 subscribers matches few events and is paused", rare},
 		{"samehost", "10 subscribers on one https host", samehost},
 		{"https", "one and fanout over TLS", https},
 		{"replicas", "idle replicas on one Redis, and on a Cluster", replicas},

@@ -18,7 +18,7 @@ type smokeCmd struct {
 func (c *smokeCmd) Run(ctx context.Context, term *console) error {
 	chosen, err := choose([]string{
 		"one", "batch", "fanout", "ports", "backlog", "always", "failing", "spend", "takeover", "restart",
-		"tenants", "tenants1000", "backlogged", "lostqueue", "samehost", "replicas", "companies", "cluster",
+		"tenants", "tenants1000", "backlogged", "rare", "lostqueue", "samehost", "replicas", "companies", "cluster",
 	})
 	if err != nil {
 		return err
