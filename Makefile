@@ -154,6 +154,11 @@ binaries: bin/linux-amd64/spendhook bin/linux-arm64/spendhook
 bin/linux-amd64/spendhook bin/linux-arm64/spendhook: bin/linux-%/spendhook:
 	CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $@ ./cmd/spendhook
 
+.PHONY: release
+release: ## Build image and packages, unless a figure of docs/benchmarks.md is older than the core
+	$(GO) run ./bench publish --check
+	$(MAKE) image packages
+
 .PHONY: cross
 cross: ## Compile for the systems that the tests do not run on: macOS and Windows
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/spendhook

@@ -10,21 +10,26 @@ const (
 	less direction = "less"
 )
 
-// figure is one measured quantity, with its value in every round.
-type figure struct {
+// quantity is what a scenario measures.
+type quantity struct {
 	Scenario string    `json:"scenario"`
 	Name     string    `json:"name"`
 	Unit     string    `json:"unit"`
 	Better   direction `json:"better,omitempty"` // empty: neither way
 	Goal     *float64  `json:"goal,omitempty"`   // the worst acceptable median
-	Every    bool      `json:"every,omitempty"`  // the goal is for every value
-	Must     bool      `json:"must,omitempty"`   // the goal holds on any machine, however busy
-	Median   float64   `json:"median"`
-	Values   []float64 `json:"values"`
+}
+
+// figure is one measured quantity, with its value in every round.
+type figure struct {
+	quantity
+	Every  bool      `json:"every,omitempty"` // the goal is for every value
+	Must   bool      `json:"must,omitempty"`  // the goal holds on any machine, however busy
+	Median float64   `json:"median"`
+	Values []float64 `json:"values"`
 }
 
 func newFigure(scenario, name, unit string, way direction, values []float64) *figure {
-	return &figure{Scenario: scenario, Name: name, Unit: unit, Better: way, Median: median(values), Values: values}
+	return &figure{quantity: quantity{Scenario: scenario, Name: name, Unit: unit, Better: way}, Median: median(values), Values: values}
 }
 
 // goal sets the worst acceptable median.

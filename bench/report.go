@@ -51,7 +51,7 @@ func (r report) print(out io.Writer) {
 	fmt.Fprintln(w, "scenario\tfigure\tmedian\tspread\tunit\tgoal\t")
 	for _, f := range r.Figures {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s – %s\t%s\t%s\t%s\n", f.Scenario, f.Name, number(f.Median),
-			number(f.lowest()), number(f.highest()), f.Unit, goalText(f), verdict(f))
+			number(f.lowest()), number(f.highest()), f.Unit, f.goalText(), verdict(f))
 	}
 	_ = w.Flush()
 }
@@ -64,12 +64,12 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-func goalText(f *figure) string {
-	if f.Goal == nil {
+func (q quantity) goalText() string {
+	if q.Goal == nil {
 		return ""
 	}
-	sign := map[direction]string{more: "≥ ", less: "≤ "}[f.Better]
-	return sign + number(*f.Goal)
+	sign := map[direction]string{more: "≥ ", less: "≤ "}[q.Better]
+	return sign + number(*q.Goal)
 }
 
 func verdict(f *figure) string {
