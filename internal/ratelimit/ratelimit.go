@@ -10,6 +10,7 @@ package ratelimit
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	_ "embed" // the script
 	"encoding/base64"
@@ -261,7 +262,7 @@ func (l *Limiter) lease(ctx context.Context, limit Limit, key string, need int) 
 	defer cancel()
 	name := redisKey(limit.Name, key)
 	numbers, err := leaseScript.Run(ctx, l.client, []string{name},
-		1e6/limit.PerSecond, limit.Burst, need, max(need, limit.chunk())).Int64Slice()
+		1e6/limit.PerSecond, limit.Burst, need, max(need, limit.chunk()), rand.Text()).Int64Slice()
 	if err != nil || len(numbers) != 3 {
 		shard, _ := partition.ShardOf(ctx, l.client, name)
 		l.setUnreachable(shard)

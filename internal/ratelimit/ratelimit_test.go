@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -44,9 +45,14 @@ func pass(t *testing.T, c redis.UniversalClient, d time.Duration) {
 	if err != nil || len(keys) != 1 {
 		t.Fatalf("keys %v, %v", keys, err)
 	}
-	full, err := c.Get(t.Context(), keys[0]).Int64()
+	state, err := c.Get(t.Context(), keys[0]).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, call, _ := strings.Cut(state, " ")
+	full, err := strconv.ParseInt(at, 10, 64)
 	if err == nil {
-		err = c.Set(t.Context(), keys[0], full-d.Microseconds(), redis.KeepTTL).Err()
+		err = c.Set(t.Context(), keys[0], strconv.FormatInt(full-d.Microseconds(), 10)+" "+call, redis.KeepTTL).Err()
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -449,6 +455,22 @@ func TestNoWindowAdmitsMoreThanTheLimit(t *testing.T) {
 }
 
 // The same holds for the script, with simulated time.
+// A call that is repeated after a lost answer takes its tokens once, and returns them once.
+func TestARepeatedLeaseCountsOnce(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	client.AddHook(redistest.Repeats())
+	limit := ratelimit.Limit{Name: "n", PerSecond: 0.001, Burst: 9}
+	_, now := frozen()
+	l, ctx := ratelimit.New(client, now), redistest.Repeated(t.Context())
+	if got := l.Take(ctx, limit, "acme", 4); !got.OK || got.Remaining != 5 {
+		t.Errorf("4 of 9 taken: %+v", got)
+	}
+	if got := l.Give(ctx, limit, "acme", 2); got.Remaining != 7 {
+		t.Errorf("2 of 4 returned: %+v", got)
+	}
+}
+
 func TestTheScriptAdmitsNoMoreThanTheLimit(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
