@@ -30,7 +30,7 @@ var addScript = redis.NewScript(addSource)
 
 // The layout of a ring, as in lua/add.lua.
 const (
-	cellBytes, headBytes = 10, 4
+	cellBytes, headBytes = 10, 12
 	minutes, hours       = 180, 168
 )
 
@@ -142,7 +142,7 @@ func newCall(of scope, now time.Time, n [4]int64, last []any, ranks []rank) *scr
 	if of.company != uuid.Nil {
 		state = layout.StateKey(of.company)
 	}
-	args := append([]any{now.Unix(), rand.Float64(), n[0], n[1], n[2], n[3]}, last...) //nolint:gosec // for rounding
+	args := append([]any{now.Unix(), rand.Float64(), n[0], n[1], n[2], n[3]}, last...) //nolint:gosec // for rounding; also names the call
 	for _, r := range ranks {
 		args = append(args, r.name, r.failed, r.latency)
 	}

@@ -7,10 +7,13 @@
 -- add, ARGV[7] the kind of the last two bytes: 'latency' (ARGV[8] median, ARGV[9] 95th
 -- percentile, both encoded), 'pending' (from KEYS[5]) or 'number' (ARGV[8]; -1 means unknown);
 -- then, for KEYS[3] and KEYS[4]: name, failed attempts and latency in turn
--- KEYS[1] and KEYS[2] hold rings: the number of the latest minute or hour, then 10 bytes
--- for each minute or hour. docs/redis.md describes these bytes.
-local CELL, HEAD, RANKED = 10, 4, 100
+-- KEYS[1] and KEYS[2] hold rings: the number of the latest minute or hour, the random number of the last
+-- call, then 10 bytes for each minute or hour. docs/redis.md describes these bytes. A call that is repeated
+-- after a lost answer changes nothing.
+local CELL, HEAD, RANKED = 10, 12, 100
 local random = tonumber(ARGV[2])
+local call = struct.pack('<d', random)
+if redis.call('GETRANGE', KEYS[1], 4, HEAD - 1) == call then return 1 end
 
 local function decode(code)
   local exponent, rest = math.floor(code / 4096), code % 4096
@@ -78,7 +81,7 @@ local function put(key, at, size, life)
     end
   end
   redis.call('SETRANGE', key, place, struct.pack('<HHHHBB', counts[1], counts[2], counts[3], counts[4], low, high))
-  redis.call('SETRANGE', key, 0, struct.pack('<I4', math.max(at, latest)))
+  redis.call('SETRANGE', key, 0, struct.pack('<I4', math.max(at, latest)) .. call)
   redis.call('EXPIRE', key, life)
 end
 
