@@ -96,6 +96,9 @@ type Options struct {
 	// one. With a nil map no group does.
 	CertificateRequired map[string]bool
 
+	// Full reports whether the Redis of a company is above its high-water mark: then the company gets no
+	// new subscribers. Nil means never.
+	Full func(company uuid.UUID) bool
 	// SignEd25519 says that deliveries have v1a signatures. The API then publishes their public keys.
 	SignEd25519 bool
 	// Timeout bounds the wait for memory for an answer, and then the work for the answer.
@@ -175,6 +178,9 @@ func (o Options) withDefaults() Options {
 	o.PublicURL = strings.TrimRight(o.PublicURL, "/")
 	o.Now = clock.Or(o.Now)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
+	if o.Full == nil {
+		o.Full = func(uuid.UUID) bool { return false }
+	}
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(prometheus.NewRegistry())
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
+	"spendhook/events/publish"
 	"spendhook/internal/secret"
 	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
@@ -39,6 +40,9 @@ func (s *server) CreateSubscriber(ctx context.Context, q *request, in gen.Subscr
 	settings, err := settingsOf(in)
 	if err != nil {
 		return reply{}, err
+	}
+	if s.opts.Full(q.company) {
+		return reply{}, publish.ErrStorageFull
 	}
 	sub, err := s.opts.Subscribers.Create(ctx, q.company, settings)
 	if err != nil {

@@ -66,6 +66,7 @@ type Options struct {
 
 	Counted func(traffic.Attempt) // called for every recorded attempt, must return at once; nil: not called
 	Tail    *tail.Tail            // shows attempts in open live tails; nil: there are none
+	Full    func(uuid.UUID) bool  // reports whether the Redis of a company is above its high-water mark; nil: never
 
 	// Queue tunes the work queue for tests. New sets the fields that Queue shares with Options.
 	Queue workqueue.Options
@@ -155,7 +156,7 @@ func New(o Options) *Dispatcher {
 	d.Backlog = backlog.New(o.Client, o.Policy.DeadRetention, d.Queue.SkippedSince)
 	d.Redelivery = redelivery.New(redelivery.Options{
 		Client: o.Client, Deliveries: d.Deliveries, Events: o.Events, Registry: o.Registry, Subscribers: o.Subscribers,
-		Certificates: o.Certificates, Wake: d.Queue.Wake, Quarantine: d.Quarantine,
+		Certificates: o.Certificates, Wake: d.Queue.Wake, Quarantine: d.Quarantine, Full: o.Full,
 		Now: given, NewID: uuid.New, Logger: o.Logger,
 	})
 	d.records = newRecorders(d)

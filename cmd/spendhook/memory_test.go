@@ -96,7 +96,7 @@ func TestNewEventsAreRefusedAboveTheHighWaterMark(t *testing.T) {
 	client := server.Client()
 	d := newInstallation(t, server.URL(), "").start(t)
 	tn := &tenant{daemon: d, endpoint: newEndpoint(t, nil)}
-	tn.endpoint.subscribe(t, d, "PAYMENT_PAID")
+	sub := tn.endpoint.subscribe(t, d, "PAYMENT_PAID")
 	tn.one(t, "known")
 	tn.awaitAll(t, "the event is delivered")
 	warns := func() bool {
@@ -111,6 +111,19 @@ func TestNewEventsAreRefusedAboveTheHighWaterMark(t *testing.T) {
 	tn.wantRefused(t, "refused")
 	if status, code, _ := tn.one(t, "known"); status != http.StatusOK {
 		t.Errorf("a known event: %d %s", status, code)
+	}
+	for _, request := range []struct{ method, path, body string }{
+		{http.MethodPost, "/api/v1/subscribers", `{"name":"another","callbackUrl":"` + tn.endpoint.URL + `/other","events":["PAYMENT_PAID"]}`},
+		{http.MethodPost, "/api/v1/events/known/replay", `{}`},
+		{http.MethodPost, "/api/v1/deliveries/known." + sub.UUID.String() + "/retry", ""},
+		{http.MethodPost, "/api/v1/subscribers/" + sub.UUID.String() + "/recover", `{"since":"2026-01-01T00:00:00Z"}`},
+	} {
+		if status, _, answer := d.do(t, request.method, request.path, request.body); status != http.StatusServiceUnavailable || !strings.Contains(string(answer), "STORAGE_FULL") {
+			t.Errorf("%s %s: %d %s", request.method, request.path, status, answer)
+		}
+	}
+	if status, _, answer := d.do(t, http.MethodPatch, "/api/v1/subscribers/"+sub.UUID.String(), `{"name":"changed"}`); status != http.StatusOK {
+		t.Errorf("change a subscriber: %d %s", status, answer)
 	}
 	if n := metric(t, d, `spendhook_events_total{result="memory_full"}`); n != 1 {
 		t.Errorf("%v events were counted as refused", n)

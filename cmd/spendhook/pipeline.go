@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
+
 	"spendhook/api"
 	"spendhook/audit"
 	"spendhook/cardjobs"
@@ -27,6 +29,7 @@ import (
 	"spendhook/internal/connlimit"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
+	"spendhook/internal/partition"
 	"spendhook/internal/requestmemory"
 	"spendhook/storage/billing"
 	"spendhook/storage/locations"
@@ -122,7 +125,7 @@ func (d *daemon) openDispatcher() error {
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
 		TopCompanies: d.cfg.Metrics.TopCompanies,
-		Counted:      d.counter.Attempted, Tail: d.tail, Logger: d.log, Registerer: d.registry, Tracer: d.tracing.Tracer(),
+		Counted:      d.counter.Attempted, Tail: d.tail, Full: d.memoryFull, Logger: d.log, Registerer: d.registry, Tracer: d.tracing.Tracer(),
 	})
 	d.inspector = inspect.New(inspect.Options{
 		Events: d.events, Registry: d.subscriberRegistry, Deliveries: d.dispatcher.Deliveries, Requests: prepared, Send: sender.Send,
@@ -168,6 +171,12 @@ func (d *daemon) bindIntake(ctx context.Context) (err error) {
 	return nil
 }
 
+// memoryFull reports whether the Redis of a company is above its high-water mark.
+func (d *daemon) memoryFull(company uuid.UUID) bool {
+	shard, err := partition.Shard(context.Background(), d.redis.Client(), partition.Of(company))
+	return err == nil && d.memory.Full(shard)
+}
+
 func (d *daemon) openIntake(context.Context) error {
 	pages, err := d.webConsole()
 	if err != nil {
@@ -177,7 +186,7 @@ func (d *daemon) openIntake(context.Context) error {
 	client, company := rateLimits(d.cfg.Limits)
 	d.limits = api.NewLimits(d.limiter, client, company)
 	handler, err := api.New(api.Options{
-		Subscribers: d.subscribers, Registry: d.subscriberRegistry, SignEd25519: d.cfg.Delivery.SignEd25519, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
+		Subscribers: d.subscribers, Registry: d.subscriberRegistry, Full: d.memoryFull, SignEd25519: d.cfg.Delivery.SignEd25519, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
 		Dispatcher: d.dispatcher, Inspector: d.inspector, Feed: d.feed,
 		Idempotency: idempotency.New(d.redis.Client(), d.keyring, d.memory),
 		Cards:       d.cards, CardJobs: d.cardJobs, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Statements: billing.New(d.storage), PublicURL: d.publicURL(),

@@ -87,6 +87,11 @@ func (j *Job) reason() string {
 const countedAtOnce = 3
 
 func (s *Service) startJob(ctx context.Context, j Job) (Job, error) {
+	if j.makesDeliveries() {
+		if err := s.checkMemory(j.CompanyUUID); err != nil {
+			return Job{}, err
+		}
+	}
 	now := s.Now().UTC()
 	j.UUID, j.Status, j.CreatedAt, j.UpdatedAt = s.NewID(), JobQueued, now, now
 	if j.SubscriberUUID != uuid.Nil {
@@ -204,7 +209,7 @@ func (s *Service) step(ctx context.Context, j *Job) error {
 // A dry run only counts them.
 func (s *Service) redeliver(ctx context.Context, j *Job, n int, writes []store.Write) error {
 	if !j.DryRun && len(writes) > 0 {
-		if j.Kind != JobDrop {
+		if j.makesDeliveries() {
 			if err := s.hold(ctx, j, writes); err != nil {
 				return err
 			}
@@ -224,8 +229,17 @@ func (s *Service) redeliver(ctx context.Context, j *Job, n int, writes []store.W
 	return nil
 }
 
-// hold returns errHeld when one of the subscribers has many deliveries due.
+// makesDeliveries reports whether the job makes deliveries due.
+func (j *Job) makesDeliveries() bool {
+	return !j.DryRun && (j.Kind == JobRetry || j.Kind == JobRecover)
+}
+
+// hold returns errHeld when one of the subscribers has many deliveries due, or while Redis is above its
+// high-water mark.
 func (s *Service) hold(ctx context.Context, j *Job, writes []store.Write) error {
+	if s.checkMemory(j.CompanyUUID) != nil {
+		return errHeld
+	}
 	subs := map[uuid.UUID]bool{}
 	for _, w := range writes {
 		subs[w.Changes[0].Ref.Subscriber] = true

@@ -19,6 +19,7 @@ import (
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/events/history"
+	"spendhook/events/publish"
 	"spendhook/internal/clock"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
@@ -36,6 +37,7 @@ type Options struct {
 	Certificates *certificate.Store
 	Wake         func(ctx context.Context, partitions []int) // wakes partitions that have work
 	Quarantine   *quarantine.Store
+	Full         func(company uuid.UUID) bool // reports whether Redis is above its high-water mark; nil: never
 	Now          func() time.Time // nil: the real clock, and Redis's for how long jobs are kept
 	NewID        func() uuid.UUID
 	Logger       *slog.Logger
@@ -63,6 +65,15 @@ func (s *Service) reachable(ctx context.Context, company, id uuid.UUID) error {
 		err = delivery.ErrSubscriberDisabled
 	}
 	return err
+}
+
+// checkMemory returns publish.ErrStorageFull while Redis is above its high-water mark: its memory is left to
+// the deliveries of accepted events.
+func (s *Service) checkMemory(company uuid.UUID) error {
+	if s.Full != nil && s.Full(company) {
+		return publish.ErrStorageFull
+	}
+	return nil
 }
 
 // writeOf returns the write that replaces base by next, unless an attempt is under way.
@@ -160,8 +171,11 @@ func (s *Service) restartAll(ctx context.Context, event events.Ref, all []delive
 var errChanging = errors.New("the delivery keeps changing")
 
 // Retry makes a delivery in any status due at once, with a fresh schedule. The error may
-// be delivery.ErrNotFound, ErrInFlight, ErrSubscriberGone or ErrSubscriberDisabled.
+// be delivery.ErrNotFound, ErrInFlight, ErrSubscriberGone or ErrSubscriberDisabled, or publish.ErrStorageFull.
 func (s *Service) Retry(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error) {
+	if err := s.checkMemory(company); err != nil {
+		return delivery.Delivery{}, err
+	}
 	d, err := s.Deliveries.Delivery(ctx, company, id)
 	if err == nil {
 		err = s.reachable(ctx, company, d.Subscriber)
@@ -180,8 +194,11 @@ func (s *Service) Retry(ctx context.Context, company uuid.UUID, id string) (deli
 // Replay sends an event again to every enabled subscriber that matches it now, or to those
 // of them that only names, each with a fresh schedule and the same webhook-id. It does not
 // change deliveries with an attempt under way. The error may be an UnknownSubscribersError,
-// events.ErrNotFound or events.ErrCompacted.
+// events.ErrNotFound, events.ErrCompacted or publish.ErrStorageFull.
 func (s *Service) Replay(ctx context.Context, r events.Ref, only []uuid.UUID) (out []delivery.Delivery, err error) {
+	if err := s.checkMemory(r.Company); err != nil {
+		return nil, err
+	}
 	stored, err := s.Events.Get(ctx, r)
 	if err != nil {
 		return nil, err

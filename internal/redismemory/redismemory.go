@@ -152,6 +152,14 @@ func (m *Watch) Warnings() []string {
 	return nil
 }
 
+// Full reports whether a server was above its high-water mark when it was last read.
+func (m *Watch) Full(shard string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.shards[shard]
+	return s != nil && s.use.Limit > 0 && s.use.Used >= s.use.HighWater
+}
+
 // Reserve reserves up to n bytes of this replica's part of a server's free memory for new
 // events. It returns the reserved bytes and the bytes that were free before. release ends the
 // reservation of bytes that are not used. Without a known limit it reserves all.
