@@ -104,6 +104,9 @@ type Options struct {
 	// Timeout bounds the wait for memory for an answer, and then the work for the answer.
 	// Both begin after the request is read. 0 means 1.5 s.
 	Timeout time.Duration
+	// StoreTimeout bounds the wait until an answer is stored for its Idempotency-Key, after the work. The answer
+	// is then sent, and stored later. 0 means 400 ms.
+	StoreTimeout time.Duration
 
 	// AnswerBytes bounds the memory of the answers in progress; 0 means 64 MiB. A company
 	// reads at most half of that a second, with a burst of one second.
@@ -174,6 +177,7 @@ func newServer(opts Options) (*server, error) {
 
 func (o Options) withDefaults() Options {
 	o.Timeout = cmp.Or(o.Timeout, 1500*time.Millisecond)
+	o.StoreTimeout = cmp.Or(o.StoreTimeout, 400*time.Millisecond)
 	o.AnswerBytes = cmp.Or(o.AnswerBytes, 64<<20)
 	o.PublicURL = strings.TrimRight(o.PublicURL, "/")
 	o.Now = clock.Or(o.Now)

@@ -95,7 +95,7 @@ func setupOn(t *testing.T, client redis.UniversalClient, adjust ...func(*Options
 	log := audit.Open(audit.Options{Client: client, Dir: t.TempDir(), Logger: o.Logger})
 	t.Cleanup(log.Close)
 	o.Audit = log
-	o.Timeout = patient
+	o.Timeout, o.StoreTimeout = patient, patient
 	for _, f := range adjust {
 		f(&o)
 	}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -19,9 +18,7 @@ import (
 const (
 	idempotencyHeader = "Idempotency-Key"
 	keyReused         = "IDEMPOTENCY_KEY_REUSED"
-	// storeTimeout is the time-out to store an answer. It begins after the request.
-	storeTimeout = 400 * time.Millisecond
-	maxStored    = 64 << 10 // bytes of an answer
+	maxStored         = 64 << 10 // bytes of an answer
 )
 
 // once answers a request by run. With an Idempotency-Key the request is carried out once, and repeated
@@ -97,9 +94,9 @@ func validKey(key string) bool {
 
 // storeAnswer stores the answer of a successful request. After a failure it releases the key, so
 // that a retry can succeed. It also runs when the client has disconnected. An error is only
-// logged, since the request has been carried out.
+// logged, since the request has been carried out, and the key is stored or released later.
 func (s *server) storeAnswer(r *http.Request, claim *idempotency.Claim, rep reply) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), storeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.opts.StoreTimeout)
 	defer cancel()
 	var err error
 	if rep.status < http.StatusMultipleChoices {
@@ -112,7 +109,7 @@ func (s *server) storeAnswer(r *http.Request, claim *idempotency.Claim, rep repl
 		err = claim.Abort(ctx)
 	}
 	if err != nil {
-		s.opts.Logger.WarnContext(ctx, "idempotency key not stored or released", "exception.message", err)
+		s.opts.Logger.WarnContext(ctx, "idempotency key not stored or released in time", "exception.message", err)
 	}
 }
 

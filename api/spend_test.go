@@ -89,7 +89,7 @@ func spendSetup(t *testing.T, db *storage.DB) *spendHarness {
 	h.keys = newKeys(t)
 	var err error
 	h.options = withSpend(db, Options{
-		Idempotency: idempotency.New(redistest.New(t), sealtest.Keyring(), nil), Timeout: patient,
+		Idempotency: idempotency.New(redistest.New(t), sealtest.Keyring(), nil), Timeout: patient, StoreTimeout: patient,
 		Keys: h.keys, Verifier: verifierOf(h.keys), Logger: slog.New(slog.NewTextHandler(h.seen, nil)),
 		Peers: peer.New(peer.Options{}), Bodies: requestmemory.NewBodies(nil, nil),
 	})

@@ -59,13 +59,18 @@ type Store struct {
 	client  redis.UniversalClient
 	keyring *seal.Keyring
 	memory  memory
+	later   *later
 }
 
 // New returns a Store. The keyring seals the answers that contain a secret. Without a keyring, Finish
-// refuses these answers. Without a memory, all answers are kept.
+// refuses these answers. Without a memory, all answers are kept. End it with Close.
 func New(client redis.UniversalClient, keyring *seal.Keyring, m memory) *Store {
-	return &Store{client: client, keyring: keyring, memory: m}
+	return &Store{client: client, keyring: keyring, memory: m, later: newLater()}
 }
+
+// Close ends the attempts to store answers and to free keys that Redis did not store or free in time. It
+// waits for those that are under way, for at most 1.5 s. Call it after the last request.
+func (s *Store) Close() { s.later.close() }
 
 var (
 	//go:embed lua/replace.lua
@@ -109,6 +114,9 @@ func (s *Store) Begin(ctx context.Context, r Request) (*Claim, *Response, error)
 		return c, nil, nil
 	}
 	if err != nil {
+		if _, refused := errors.AsType[redis.Error](err); !refused { // Redis may have written the claim, and nobody would end it
+			s.later.add(c.abort)
+		}
 		return nil, nil, fmt.Errorf("claim the idempotency key: %w", err)
 	}
 	text, same := strings.CutPrefix(known, string(r.Fingerprint[:]))
@@ -150,38 +158,71 @@ func (s *Store) encode(place string, r Response) (string, error) {
 
 // Finish saves the answer of the request. The first answer stays. When the company holds its share of
 // Redis's memory, or Redis is above its high-water mark, the answer is not saved and the key is free:
-// a repeated request is carried out again.
+// a repeated request is carried out again. After an error of Redis the Store tries again for a minute, in the
+// background; meanwhile a repeated request gets ErrInProgress.
 func (c *Claim) Finish(ctx context.Context, r Response) error {
-	s := c.store
-	text, err := s.encode(c.place, r)
+	text, err := c.store.encode(c.place, r)
 	if err != nil {
 		return fmt.Errorf("write the response: %w", err)
 	}
-	value, free, release := c.value+text, int64(math.MaxInt64), func(int64) {}
-	if s.memory != nil {
-		shard, err := partition.ShardOf(ctx, s.client, c.place)
-		if err != nil {
+	a := &answer{Claim: c, value: c.value + text}
+	return c.store.later.unless(ctx, a.save)
+}
+
+// answer is an answer to be saved.
+type answer struct {
+	*Claim
+
+	value   string
+	free    int64       // bytes that were free on the server
+	release func(int64) // nil: no memory is reserved
+}
+
+// save may be called again after an error.
+func (a *answer) save(ctx context.Context) error {
+	s, size := a.store, int64(len(a.value))
+	if a.release == nil { // once: Redis may have kept the answer although a try failed
+		if reserved, err := a.reserve(ctx, size); err != nil {
 			return fmt.Errorf("save the response: %w", err)
-		}
-		var reserved int64
-		if reserved, free, release = s.memory.Reserve(ctx, shard, int64(len(value))); reserved < int64(len(value)) {
-			release(reserved)
-			return c.Abort(ctx)
+		} else if !reserved {
+			return a.abort(ctx)
 		}
 	}
-	kept, err := finishScript.Run(ctx, s.client, []string{c.place, partition.Key(c.company, "c:"+c.company.String()), bytesKey(c.company)},
-		c.value, value, answerTTL.Milliseconds(), free).Bool()
+	kept, err := finishScript.Run(ctx, s.client, []string{a.place, partition.Key(a.company, "c:"+a.company.String()), bytesKey(a.company)},
+		a.Claim.value, a.value, answerTTL.Milliseconds(), a.free).Bool()
 	switch {
-	case err != nil: // Redis may have kept it
+	case err != nil:
 		return fmt.Errorf("save the response: %w", err)
 	case !kept:
-		release(int64(len(value)))
+		a.release(size)
 	}
 	return nil
 }
 
-// Abort frees the key of a request that changed nothing (a 4xx or 5xx), so that it can be sent again.
-func (c *Claim) Abort(ctx context.Context) error {
+// reserve reports whether the server has the memory.
+func (a *answer) reserve(ctx context.Context, size int64) (bool, error) {
+	if a.store.memory == nil {
+		a.free, a.release = math.MaxInt64, func(int64) {}
+		return true, nil
+	}
+	shard, err := partition.ShardOf(ctx, a.store.client, a.place)
+	if err != nil {
+		return false, err
+	}
+	reserved, free, release := a.store.memory.Reserve(ctx, shard, size)
+	if reserved < size {
+		release(reserved)
+		return false, nil
+	}
+	a.free, a.release = free, release
+	return true, nil
+}
+
+// Abort frees the key of a request that changed nothing (a 4xx or 5xx), so that it can be sent again. After
+// an error the Store tries again, as after one of Finish.
+func (c *Claim) Abort(ctx context.Context) error { return c.store.later.unless(ctx, c.abort) }
+
+func (c *Claim) abort(ctx context.Context) error {
 	if _, err := c.store.replace(ctx, c.place, c.value, ""); err != nil {
 		return fmt.Errorf("free the idempotency key: %w", err)
 	}

@@ -20,6 +20,7 @@ import (
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
+	"spendhook/internal/waittest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -157,7 +158,9 @@ func TestScopesAreIndependent(t *testing.T) {
 func setup(t *testing.T) (*idempotency.Store, redis.UniversalClient) {
 	t.Helper()
 	c := redistest.New(t)
-	return idempotency.New(c, sealtest.Keyring(), nil), c
+	s := idempotency.New(c, sealtest.Keyring(), nil)
+	t.Cleanup(s.Close)
+	return s, c
 }
 
 var company = uuid.New()
@@ -195,6 +198,7 @@ func TestALostReplyDoesNotBlockTheKey(t *testing.T) {
 	t.Parallel()
 	c, memory := redistest.New(t), &budget{admit: math.MaxInt64, free: math.MaxInt64}
 	s := idempotency.New(c, nil, memory)
+	t.Cleanup(s.Close)
 	c.AddHook(lossy{})
 	if err := claim(t, s, one).Finish(t.Context(), answer); err != nil || memory.released != 0 {
 		t.Fatalf("%v, %d bytes released of an answer that is kept", err, memory.released)
@@ -204,14 +208,145 @@ func TestALostReplyDoesNotBlockTheKey(t *testing.T) {
 	}
 }
 
+// errLost is an error of the connection, after which nobody knows what Redis has done.
+var errLost = errors.New("connection lost")
+
+// interrupted loses the connection in the next n commands of a client: before Redis gets them, or after it has
+// carried them out. Failed counts them.
+type interrupted struct {
+	n, failed atomic.Int64
+	after     bool
+}
+
+func (i *interrupted) hook() redistest.Hook {
+	return redistest.Hook{Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if i.n.Add(-1) < 0 {
+			return next(ctx, cmd)
+		}
+		if i.after {
+			_ = next(ctx, cmd)
+		}
+		i.failed.Add(1)
+		cmd.SetErr(errLost)
+		return errLost
+	}}
+}
+
+// A request that was answered while Redis did not answer is not in progress until its claim expires, and is
+// not carried out again.
+func TestWhatRedisMissedIsDoneLater(t *testing.T) {
+	t.Parallel()
+	for name, after := range map[string]bool{"the call is lost": false, "the reply is lost": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, memory, lost := redistest.New(t), &budget{admit: math.MaxInt64, free: math.MaxInt64}, &interrupted{after: after}
+			s := idempotency.New(c, nil, memory)
+			t.Cleanup(s.Close)
+			c.AddHook(lost.hook())
+			mine := claim(t, s, one)
+			lost.n.Store(2)
+			if err := mine.Finish(t.Context(), answer); !errors.Is(err, errLost) {
+				t.Fatalf("Finish: %v, want %v", err, errLost)
+			}
+			waittest.Until(t, "the answer is kept", func() bool {
+				_, got, err := s.Begin(t.Context(), of(one))
+				return err == nil && cmp.Equal(got, &answer)
+			})
+			s.Close()
+			if memory.reservations != 1 || memory.released != 0 {
+				t.Errorf("reserved %d times, %d bytes released", memory.reservations, memory.released)
+			}
+		})
+		t.Run("abort: "+name, func(t *testing.T) {
+			t.Parallel()
+			s, c := setup(t)
+			lost := &interrupted{after: after}
+			c.AddHook(lost.hook())
+			mine := claim(t, s, one)
+			persist(t, c)
+			lost.n.Store(2)
+			if err := mine.Abort(t.Context()); !errors.Is(err, errLost) {
+				t.Fatalf("Abort: %v, want %v", err, errLost)
+			}
+			free(t, s)
+		})
+		t.Run("claim: "+name, func(t *testing.T) {
+			t.Parallel()
+			s, c := setup(t)
+			lost := &interrupted{after: after}
+			c.AddHook(lost.hook())
+			lost.n.Store(1)
+			if _, _, err := s.Begin(t.Context(), of(one)); !errors.Is(err, errLost) {
+				t.Fatalf("Begin: %v, want %v", err, errLost)
+			}
+			persist(t, c)
+			free(t, s)
+		})
+	}
+}
+
+// persist lets no claim expire.
+func persist(t *testing.T, c redis.UniversalClient) {
+	t.Helper()
+	for _, key := range c.Keys(t.Context(), "*").Val() {
+		c.Persist(t.Context(), key)
+	}
+}
+
+// free waits until another request can claim the key.
+func free(t *testing.T, s *idempotency.Store) {
+	t.Helper()
+	waittest.Until(t, "the key is free", func() bool {
+		mine, _, err := s.Begin(t.Context(), of(other))
+		return err == nil && mine != nil
+	})
+}
+
+// While Redis is down, what is tried again is bounded.
+func TestWhatIsDoneLaterIsBounded(t *testing.T) {
+	t.Parallel()
+	s, c := setup(t)
+	claims := make([]*idempotency.Claim, 200)
+	for i := range claims {
+		r := of(one)
+		r.Key = strconv.Itoa(i)
+		var err error
+		if claims[i], _, err = s.Begin(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lost := &interrupted{}
+	c.AddHook(lost.hook())
+	lost.n.Store(math.MaxInt64)
+	for _, mine := range claims {
+		if err := mine.Finish(t.Context(), answer); !errors.Is(err, errLost) {
+			t.Fatalf("Finish: %v, want %v", err, errLost)
+		}
+	}
+	lost.n.Store(0)
+	kept := func() (n int) {
+		for _, key := range c.Keys(t.Context(), "sh:*:idem:*").Val() {
+			if c.PTTL(t.Context(), key).Val() > time.Hour {
+				n++
+			}
+		}
+		return n
+	}
+	waittest.Until(t, "128 answers are kept", func() bool { return kept() >= 128 })
+	s.Close()
+	if n := kept(); n != 128 {
+		t.Errorf("%d answers are kept, want 128", n)
+	}
+}
+
 // budget is how many bytes are free on the server.
-type budget struct{ admit, free, released int64 }
+type budget struct{ admit, free, released, reservations int64 }
 
 func (b *budget) Reserve(_ context.Context, _ string, n int64) (reserved, free int64, release func(int64)) {
+	b.reservations++
 	return min(n, b.admit), b.free, func(n int64) { b.released += n }
 }
 
-// An answer that is not kept leaves the key free.
 // Companies of one partition may use the same scope and key.
 func TestCompaniesOfOnePartitionHaveTheirOwnKeys(t *testing.T) {
 	t.Parallel()
@@ -225,6 +360,7 @@ func TestCompaniesOfOnePartitionHaveTheirOwnKeys(t *testing.T) {
 	}
 }
 
+// An answer that is not kept leaves the key free.
 func TestAnswersCountInTheShareOfTheCompany(t *testing.T) {
 	t.Parallel()
 	client, memory := redistest.New(t), &budget{admit: math.MaxInt64, free: 100_000}
