@@ -60,6 +60,46 @@ func TestReplicaIsLostAfterMissedHeartbeats(t *testing.T) {
 	}
 }
 
+// While many heartbeats of this replica fail or are slow, as on a machine that is always busy, a replica that is
+// gone is still lost after a bounded number of heartbeats, and then stays lost.
+func TestSlowHeartbeatsDelayALossOnce(t *testing.T) {
+	t.Parallel()
+	o := New(Options{Replica: "self", Registerer: prometheus.NewRegistry()})
+	s := &shard{seen: make(map[string]*other)}
+	last := replay(t, o, s, 0, 10, true, 0)
+	lostAfter := func(from int) (n int) {
+		for n < 100 && s.seen["other.1"].missed < lostHeartbeats {
+			s.waitLonger()
+			n++
+			replay(t, o, s, from+n, 1, false, last)
+		}
+		return n
+	}
+	if n := lostAfter(10); n != lostHeartbeats+extraHeartbeats {
+		t.Errorf("lost after %d slow heartbeats, want %d", n, lostHeartbeats+extraHeartbeats)
+	}
+	s.waitLonger()
+	if s.isAlive("other.1", o.run) || s.isServing("other.1") {
+		t.Error("a slow heartbeat of this replica made the lost one alive")
+	}
+	last = replay(t, o, s, 200, 1, true, last) // it was only late
+	if n := lostAfter(201); n != lostHeartbeats+extraHeartbeats {
+		t.Errorf("lost after %d slow heartbeats the second time, want %d", n, lostHeartbeats+extraHeartbeats)
+	}
+}
+
+// A former run of this process is gone, however slow the heartbeats of the present run are.
+func TestAFormerRunStaysLost(t *testing.T) {
+	t.Parallel()
+	o := New(Options{Replica: "self", Registerer: prometheus.NewRegistry()})
+	s := &shard{seen: make(map[string]*other)}
+	o.count(s, heartbeats(0, map[string]int64{o.run: 0, "self.former": 0}), time.UnixMilli(0))
+	s.waitLonger()
+	if s.isAlive("self.former", o.run) {
+		t.Error("a slow heartbeat made the former run alive")
+	}
+}
+
 // The same replicas choose the same owner, and each owns about its part.
 func TestOwnersAgree(t *testing.T) {
 	t.Parallel()

@@ -25,7 +25,8 @@ import (
 const (
 	lostHeartbeats = 6
 	// extraHeartbeats are added to lostHeartbeats after a heartbeat of this replica failed or was slow:
-	// the other replicas may take longer to reach Redis again.
+	// the other replicas may take longer to reach Redis again. They are added once: on a machine that is
+	// always busy, no replica would become lost otherwise.
 	extraHeartbeats = 10
 	slowHeartbeat   = time.Second
 )
@@ -79,9 +80,10 @@ type shard struct {
 
 // other is another replica, as seen in one shard.
 type other struct {
-	at      string // its last heartbeat, unix ms of Redis's clock; "": none was seen
-	missed  int    // heartbeats of this replica since then; starts below 0 to allow more of them
-	leaving bool   // it owns nothing more
+	at       string // its last heartbeat, unix ms of Redis's clock; "": none was seen
+	missed   int    // heartbeats of this replica since then; starts below 0 to allow more of them
+	extended bool   // extraHeartbeats were added since then
+	leaving  bool   // it owns nothing more
 }
 
 // isAlive reports whether a run works on what it has claimed, as far as this replica knows.
@@ -228,10 +230,13 @@ func (o *Owner) locked(f func()) {
 	f()
 }
 
-// waitLonger lets extraHeartbeats of this replica pass before other replicas can miss any.
+// waitLonger lets extraHeartbeats of this replica pass before other replicas can miss any. A lost replica
+// stays lost until it sends a heartbeat.
 func (s *shard) waitLonger() {
 	for _, of := range s.seen {
-		of.missed = -extraHeartbeats
+		if !of.extended && of.missed < lostHeartbeats {
+			of.missed, of.extended = -extraHeartbeats, true
+		}
 	}
 }
 
@@ -263,7 +268,7 @@ func (o *Owner) count(s *shard, reply any, asked time.Time) {
 		}
 		of := &other{at: at, leaving: leaving}
 		if was := before[run]; was != nil && was.at == at {
-			of.missed = was.missed + one
+			of.missed, of.extended = was.missed+one, was.extended
 		} else if was != nil {
 			of.missed = min(was.missed+one, 0)
 		}
