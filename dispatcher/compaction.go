@@ -9,8 +9,7 @@ import (
 )
 
 const (
-	compactEvery = 10 * time.Second       // between the starts of two passes over all partitions
-	compactTurn  = 250 * time.Millisecond // pause before partitions with more events are compacted again
+	compactTurn = 250 * time.Millisecond // pause before partitions with more events are compacted again
 	// compactTogether is how many partitions one round trip compacts.
 	compactTogether = 32
 	// The pause after a round trip is compactRest times as long as the round trip, so that
@@ -21,15 +20,15 @@ const (
 // runCompaction compacts settled events of the partitions that this replica owns.
 func (d *Dispatcher) runCompaction(ctx context.Context) {
 	if d.opts.Policy.KeepDelivered > 0 {
-		compactInPasses(ctx, d.Queue.Owned, d.compact)
+		compactInPasses(ctx, d.opts.CompactEvery, d.Queue.Owned, d.compact)
 	}
 }
 
-// compactInPasses makes a pass over all partitions every compactEvery. In between it compacts the
+// compactInPasses starts a pass over all partitions every time every has passed. In between it compacts the
 // partitions that have more events: they do not delay the next pass.
-func compactInPasses(ctx context.Context, owned func() []int, compact func(context.Context, []int) (left []int)) {
+func compactInPasses(ctx context.Context, every time.Duration, owned func() []int, compact func(context.Context, []int) (left []int)) {
 	for ctx.Err() == nil {
-		next := time.Now().Add(compactEvery) //nolint:forbidigo // paces, decides nothing
+		next := time.Now().Add(every) //nolint:forbidigo // paces, decides nothing
 		left := compact(ctx, owned())
 		for len(left) > 0 && time.Now().Before(next) && pause.For(ctx, compactTurn) { //nolint:forbidigo // as above
 			left = compact(ctx, left)

@@ -15,7 +15,7 @@ func TestABusyPartitionDoesNotDelayTheCompactionOfOthers(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 55*time.Second)
 		defer cancel()
 		visits := map[int]int{}
-		compactInPasses(ctx, func() []int { return []int{1, 2} }, func(_ context.Context, partitions []int) []int {
+		compactInPasses(ctx, 10*time.Second, func() []int { return []int{1, 2} }, func(_ context.Context, partitions []int) []int {
 			for _, p := range partitions {
 				visits[p]++
 			}

@@ -62,6 +62,7 @@ type Options struct {
 	HostConcurrency     int           // attempts of one company in flight to one host and port; default 256
 	BreakerFailures     int           // unreachable attempts in a row that open an endpoint's breaker; default 10
 	BreakerPause        time.Duration // how long an open breaker blocks all attempts; default 10 s
+	CompactEvery        time.Duration // between the starts of two compactions of settled events; default 10 s
 	TopCompanies        int           // companies with the largest backlogs that metrics show; 0: none
 
 	Counted func(traffic.Attempt) // called for every recorded attempt, must return at once; nil: not called
@@ -127,6 +128,7 @@ func New(o Options) *Dispatcher {
 	o.HostConcurrency = cmp.Or(o.HostConcurrency, 256)
 	o.BreakerFailures = cmp.Or(o.BreakerFailures, 10)
 	o.BreakerPause = cmp.Or(o.BreakerPause, 10*time.Second)
+	o.CompactEvery = cmp.Or(o.CompactEvery, 10*time.Second)
 	given := o.Now
 	o.Now = clock.Or(given)
 	if o.Jitter == nil {

@@ -165,7 +165,7 @@ func TestEraseCompany(t *testing.T) {
 func TestEraseContinuesAfterALostReplica(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
-	h := build(t, client, nil)
+	h := build(t, client, quickHeartbeats)
 	gate := make(chan struct{})
 	slow := receive(t, func(int, http.ResponseWriter, *http.Request) { <-gate })
 	h.subscribe(slow.URL)
@@ -181,7 +181,7 @@ func TestEraseContinuesAfterALostReplica(t *testing.T) {
 		j, err := h.Redelivery.Job(t.Context(), h.company, job.UUID)
 		return err == nil && j.Phase == 2 && j.Redelivered > 0
 	}, func() string { return "the job has begun" })
-	next := build(t, client, nil)
+	next := build(t, client, quickHeartbeats)
 	next.company = h.company
 	next.start()
 	h.stop(time.Millisecond) // its attempt is cut off, and its notes are taken over

@@ -163,7 +163,9 @@ func TestFeedPagesAreBoundedInBytes(t *testing.T) {
 // Compacted events are listed as stubs if the subscriber wants their type.
 func TestFeedOfCompactedEvents(t *testing.T) {
 	t.Parallel()
-	h := build(t, redistest.New(t), func(o *Options) { o.Policy.KeepDelivered = time.Millisecond })
+	h := build(t, redistest.New(t), func(o *Options) {
+		o.Policy.KeepDelivered, o.CompactEvery = time.Millisecond, 50*time.Millisecond
+	})
 	in := receive(t, nil)
 	sub := h.subscribeTo(h.company, in.URL, "A")
 	for i := range 10 {

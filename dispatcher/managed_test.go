@@ -217,6 +217,7 @@ func cutOne(h *harness, cuts map[*harness]*atomic.Bool) bool {
 		in := "}:n:" + other.opts.Replica + "."
 		if !cut.Load() && slices.ContainsFunc(h.work(), func(key string) bool { return strings.Contains(key, in) }) {
 			cut.Store(true)
+			other.stop(time.Millisecond) // it can finish nothing
 			return true
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
+	"spendhook/internal/redisx"
 )
 
 // claimAndForget claims all events of the company for the replica of the harness and starts
@@ -67,6 +68,9 @@ func cutOff(client *redis.Client) {
 	})
 }
 
+// quickHeartbeats lets a lost replica be found sooner.
+func quickHeartbeats(o *Options) { o.Queue.HeartbeatEvery = 50 * time.Millisecond }
+
 // replicas lists the ids that have a heartbeat.
 func (h *harness) replicas() []string {
 	h.t.Helper()
@@ -88,7 +92,7 @@ func TestWorkOfALostReplicaIsTakenOver(t *testing.T) {
 	names := lost.replicas()
 	deleteWakeups(t, client)
 
-	h := build(t, client, nil)
+	h := build(t, client, quickHeartbeats)
 	h.company = lost.company
 	h.start()
 	h.reachAll(ids, sub, delivery.StatusDelivered)
@@ -231,7 +235,7 @@ func TestStopDoesNotCountCancelledAttempts(t *testing.T) {
 func TestStopEndsThoughRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
-	h := build(t, server.Client(), nil)
+	h := build(t, daemonClient(t, server.URL()), nil)
 	rc := receive(t, func(n int, _ http.ResponseWriter, _ *http.Request) {
 		if n == 300 {
 			server.Pause()
@@ -257,8 +261,8 @@ func TestReplicaThatWasTakenOverClaimsNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	proxy, slow := throughProxy(t, server, 0)
-	h := build(t, slow, nil)
-	other := build(t, server.Client(), nil)
+	h := build(t, slow, quickHeartbeats)
+	other := build(t, server.Client(), quickHeartbeats)
 	other.company = h.company
 	gate := make(chan struct{})
 	rc := receive(t, func(n int, _ http.ResponseWriter, _ *http.Request) {
@@ -320,6 +324,17 @@ func throughProxy(t *testing.T, server *redistest.Server, retries int) (*rediste
 	return proxy, client
 }
 
+// daemonClient is a client with the time-outs of the daemon, so that a stop ends soon while Redis hangs.
+func daemonClient(t *testing.T, url string) redis.UniversalClient {
+	t.Helper()
+	r, err := redisx.Open(t.Context(), redisx.Options{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	return r.Client()
+}
+
 // queueCounter finds a counter of the work queue by its name.
 func (h *harness) queueCounter(name string) float64 {
 	h.t.Helper()
@@ -340,8 +355,8 @@ func (h *harness) queueCounter(name string) float64 {
 func TestStopEndsThoughTheRecorderIsFull(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
-	proxy, client := throughProxy(t, server, 0)
-	h := build(t, client, nil)
+	proxy := redistest.NewProxy(t, server)
+	h := build(t, daemonClient(t, proxy.URL()), nil)
 	h.start()
 	unreachable := receive(t, (&failing{}).answer)
 	sub := h.subscribe(unreachable.URL)
