@@ -235,14 +235,15 @@ func TestStopDoesNotCountCancelledAttempts(t *testing.T) {
 func TestStopEndsThoughRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
-	h := build(t, daemonClient(t, server.URL()), nil)
+	h, direct := build(t, daemonClient(t, server.URL()), nil), build(t, server.Client(), nil)
+	direct.company = h.company
 	rc := receive(t, func(n int, _ http.ResponseWriter, _ *http.Request) {
 		if n == 300 {
 			server.Pause()
 		}
 	})
-	sub := h.subscribe(rc.URL)
-	ids := h.emit(2000)
+	sub := direct.subscribe(rc.URL)
+	ids := direct.emit(2000)
 	h.start()
 	eventually(t, func() bool { return rc.count() >= 300 }, "Redis is paused")
 	h.stop(2 * time.Second)
@@ -356,14 +357,15 @@ func TestStopEndsThoughTheRecorderIsFull(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	proxy := redistest.NewProxy(t, server)
-	h := build(t, daemonClient(t, proxy.URL()), nil)
+	h, other := build(t, daemonClient(t, proxy.URL()), nil), build(t, server.Client(), nil)
+	other.company = h.company
 	h.start()
 	unreachable := receive(t, (&failing{}).answer)
-	sub := h.subscribe(unreachable.URL)
+	sub := other.subscribe(unreachable.URL)
 	for i := range 20 {
-		h.subscribe(unreachable.URL + "/" + strconv.Itoa(i))
+		other.subscribe(unreachable.URL + "/" + strconv.Itoa(i))
 	}
-	h.reaches(h.emit(1)[0], sub, delivery.StatusDead) // so that the subscribers are known
+	other.reaches(other.emit(1)[0], sub, delivery.StatusDead) // so that the subscribers are known
 
 	hang := make(chan struct{})
 	t.Cleanup(func() { close(hang) })
@@ -377,8 +379,6 @@ func TestStopEndsThoughTheRecorderIsFull(t *testing.T) {
 		}
 		return true
 	})
-	other := build(t, server.Client(), nil)
-	other.company, other.seq = h.company, 1
 	other.emit(200)
 	h.Queue.Wake(t.Context(), []int{partition.Of(h.company)})
 	eventually(t, claimed.Load, "the events are claimed")
