@@ -63,6 +63,7 @@ type Options struct {
 	BreakerFailures     int           // unreachable attempts in a row that open an endpoint's breaker; default 10
 	BreakerPause        time.Duration // how long an open breaker blocks all attempts; default 10 s
 	CompactEvery        time.Duration // between the starts of two compactions of settled events; default 10 s
+	JobPage             int           // deliveries or events that one step of a job examines; default 500
 	TopCompanies        int           // companies with the largest backlogs that metrics show; 0: none
 
 	Counted func(traffic.Attempt) // called for every recorded attempt, must return at once; nil: not called
@@ -159,7 +160,7 @@ func New(o Options) *Dispatcher {
 	d.Redelivery = redelivery.New(redelivery.Options{
 		Client: o.Client, Deliveries: d.Deliveries, Events: o.Events, Registry: o.Registry, Subscribers: o.Subscribers,
 		Certificates: o.Certificates, Wake: d.Queue.Wake, Quarantine: d.Quarantine, Full: o.Full,
-		Now: given, NewID: uuid.New, Logger: o.Logger,
+		Now: given, NewID: uuid.New, Page: o.JobPage, Logger: o.Logger,
 	})
 	d.records = newRecorders(d)
 	d.metrics = newMetrics(o.Registerer, d.admission, d.records.lag)

@@ -267,7 +267,9 @@ func TestOrderHoldsWhileReplicasAreLost(t *testing.T) {
 // enabled, also before what comes then.
 func TestOrderHoldsWhenASubscriberIsEnabled(t *testing.T) {
 	t.Parallel()
-	h := build(t, redistest.New(t), func(o *Options) { o.Policy.Schedule = make([]time.Duration, 10) }) // the receiver fails at random
+	h := build(t, redistest.New(t), func(o *Options) {
+		o.Policy.Schedule, o.JobPage = make([]time.Duration, 10), 50 // the receiver fails at random
+	})
 	h.start()
 	order := &inOrder{t: t}
 	r := receive(t, order.answer)
@@ -276,7 +278,7 @@ func TestOrderHoldsWhenASubscriberIsEnabled(t *testing.T) {
 	if err := h.service.Pause(t.Context(), s.CompanyUUID, s.UUID); err != nil {
 		t.Fatal(err)
 	}
-	ids := h.emit(600) // more than one page of a job
+	ids := h.emit(60) // more than one page of a job
 	h.reachAll(ids, s, delivery.StatusPending)
 	h.enable(s, false)
 	if err := h.service.Resume(t.Context(), s.CompanyUUID, s.UUID); err != nil {

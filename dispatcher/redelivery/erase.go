@@ -69,7 +69,7 @@ const forceAfter = time.Minute
 // subscribers, each event settles soon: its deliveries are cancelled when they are claimed, and matching
 // creates none.
 func (s *Service) eraseEvents(ctx context.Context, j *Job) (string, error) {
-	ids, next, err := s.Events.Walk(ctx, j.CompanyUUID, time.UnixMilli(0), *j.Filter.To, j.Cursor, jobPage)
+	ids, next, err := s.Events.Walk(ctx, j.CompanyUUID, time.UnixMilli(0), *j.Filter.To, j.Cursor, s.Page)
 	if err != nil {
 		return "", err
 	}
@@ -135,7 +135,7 @@ func (s *Service) later(ctx context.Context, j *Job, e quarantine.Entry) (bool, 
 // eraseDead erases the events of dead letters, which are kept longer than the index that eraseEvents
 // reads.
 func (s *Service) eraseDead(ctx context.Context, j *Job) (string, error) {
-	page, err := s.Deliveries.List(ctx, j.page([]delivery.Status{delivery.StatusDead}))
+	page, err := s.Deliveries.List(ctx, j.page([]delivery.Status{delivery.StatusDead}, s.Page))
 	if err != nil {
 		return "", err
 	}

@@ -68,10 +68,10 @@ func (j *Job) end(as JobStatus, now time.Time) {
 	j.Status, j.UpdatedAt, j.FinishedAt = as, now, &now
 }
 
-// page selects the deliveries that the next step examines: those of the job in some statuses.
-func (j *Job) page(statuses []delivery.Status) store.Filter {
+// page selects the deliveries that the next step examines: up to size of the job in some statuses.
+func (j *Job) page(statuses []delivery.Status, size int) store.Filter {
 	f := j.Filter
-	f.Company, f.Statuses, f.Cursor, f.Size = &j.CompanyUUID, statuses, j.Cursor, jobPage
+	f.Company, f.Statuses, f.Cursor, f.Size = &j.CompanyUUID, statuses, j.Cursor, size
 	return f
 }
 
@@ -166,9 +166,6 @@ func (s *Service) overtaken(ctx context.Context, j Job) (again time.Duration, er
 	now.Examined, now.Redelivered = j.Examined, j.Redelivered
 	return -1, s.save(ctx, &now)
 }
-
-// jobPage is how many deliveries or events one step of a job examines.
-const jobPage = 500
 
 // phase processes one page and returns where the next begins, "" after the last.
 type phase func(context.Context, *Job) (next string, err error)

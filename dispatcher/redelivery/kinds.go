@@ -92,7 +92,7 @@ func (s *Service) walk(ctx context.Context, j *Job, dead bool) (string, error) {
 	if len(statuses) == 0 {
 		return "", nil
 	}
-	page, err := s.Deliveries.List(ctx, j.page(statuses))
+	page, err := s.Deliveries.List(ctx, j.page(statuses, s.Page))
 	if err != nil {
 		return "", err
 	}
@@ -133,7 +133,7 @@ func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	ids, next, err := s.Events.Walk(ctx, j.CompanyUUID, *j.Filter.From, *j.Filter.To, j.Cursor, jobPage)
+	ids, next, err := s.Events.Walk(ctx, j.CompanyUUID, *j.Filter.From, *j.Filter.To, j.Cursor, s.Page)
 	if err != nil {
 		return "", err
 	}

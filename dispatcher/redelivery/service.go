@@ -40,6 +40,7 @@ type Options struct {
 	Full         func(company uuid.UUID) bool // reports whether Redis is above its high-water mark; nil: never
 	Now          func() time.Time // nil: the real clock, and Redis's for how long jobs are kept
 	NewID        func() uuid.UUID
+	Page         int // how many deliveries or events one step of a job examines; default 500
 	Logger       *slog.Logger
 }
 
@@ -54,6 +55,7 @@ type Service struct {
 func New(o Options) *Service {
 	given := o.Now
 	o.Now = clock.Or(given)
+	o.Page = cmp.Or(o.Page, 500)
 	return &Service{Options: o, clock: given}
 }
 
