@@ -65,7 +65,7 @@ func TestHungEndpointDelaysNoOther(t *testing.T) {
 
 func TestFloodOfOneCompanyDelaysNoOther(t *testing.T) {
 	t.Parallel()
-	floodDelaysNoOther(t, 2000)
+	floodDelaysNoOther(t, 1200)
 }
 
 // floodDelaysNoOther checks that a company that posts many events to a slow receiver does
@@ -94,7 +94,7 @@ func floodDelaysNoOther(t *testing.T, flooding int) {
 
 func TestBacklogOfOneEndpointDelaysNoOther(t *testing.T) {
 	t.Parallel()
-	backlogDelaysNoOther(t, 2000)
+	backlogDelaysNoOther(t, 1200)
 }
 
 // backlogDelaysNoOther checks the same between two endpoints of one company.

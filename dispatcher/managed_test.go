@@ -426,7 +426,7 @@ func TestAnEventWhoseMatchWasCutOffIsMatchedAgain(t *testing.T) {
 	}
 	sub := h.subscribe(rc.URL)
 	h.update(sub, subscribers.Settings{Filter: &pairs})
-	ids := h.emit(50)
+	ids := h.emit(20)
 	h.start()
 	eventually(t, func() bool { return rc.count() > 0 }, "the first event is delivered")
 	h.stop(time.Millisecond)
