@@ -177,7 +177,7 @@ func TestEveryKeyExpiresOrIsTrimmed(t *testing.T) {
 	h.stop(patience)
 	owned := map[string]bool{ // docs/redis.md says how they are trimmed
 		"s": true, "su": true, "sc": true, // with the subscriber
-		"c": true, "v": true, "pending": true, "companies": true, // of a company, of a partition
+		"c": true, "v": true, "pending": true, "companies": true, "clock": true, // of a company, of a partition
 		"dead": true, "fenced": true, "quarantine": true,
 		"es":   true,                  // of a subscriber that had an endpoint queue
 		"done": true, "compact": true, // until the compaction

@@ -16,9 +16,9 @@ import (
 )
 
 var (
-	configureScript = queues.Script(`return configure(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], clock())`, true)
+	configureScript = queues.Script(`return configure(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], work_time(ARGV[1]))`, true)
 	pauseScript     = queues.Script(`return pause(ARGV[1], ARGV[2], ARGV[3], 'TEST', clock())`, true)
-	resumeScript    = queues.Script(`return resume(ARGV[1], ARGV[2], ARGV[3], clock())`, true)
+	resumeScript    = queues.Script(`return resume(ARGV[1], ARGV[2], ARGV[3], work_time(ARGV[1]))`, true)
 )
 
 // settings are how an endpoint queue is to be served.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -139,7 +140,9 @@ func (q *Queue) recoverFormer(ctx context.Context, partitions []int) {
 // serves wake-ups that were lost.
 func (q *Queue) promote(ctx context.Context, partitions []int) error {
 	owned := slices.DeleteFunc(slices.Clone(partitions), func(p int) bool { return q.owner.Token(p) == "" })
+	clocks := make(map[int]*redis.SliceCmd, len(owned))
 	firsts, err := pipeline.Each(ctx, q.opts.Client, owned, func(pipe redis.Pipeliner, p int) *redis.ZSliceCmd {
+		clocks[p] = pipe.HMGet(ctx, queues.ClockKey(p), "last", "ahead")
 		return pipe.ZRangeWithScores(ctx, queues.DueKey(p), 0, 0)
 	})
 	if err != nil {
@@ -148,7 +151,7 @@ func (q *Queue) promote(ctx context.Context, partitions []int) error {
 	var calls []*script.Call
 	var due []int
 	for i, p := range owned {
-		if z := firsts[i].Val(); len(z) > 0 && int64(z[0].Score) <= q.owner.Clock(p).UnixMilli() {
+		if z := firsts[i].Val(); len(z) > 0 && isDue(int64(z[0].Score), q.owner.Clock(p), clocks[p].Val()) {
 			due = append(due, p)
 			calls = append(calls, &script.Call{Script: promoteScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), promoteMost}})
 		}
@@ -167,6 +170,15 @@ func (q *Queue) promote(ctx context.Context, partitions []int) error {
 	}
 	q.serve(ready)
 	return nil
+}
+
+// isDue reports whether the first entry of a partition's due set may be due. noted is the partition's clock. It is
+// also true when Redis's clock is behind the noted time: then the script corrects the partition's clock.
+func isDue(at int64, redisTime time.Time, noted []any) bool {
+	last, _ := strconv.ParseInt(text(noted[0]), 10, 64) // a missing one is 0
+	ahead, _ := strconv.ParseInt(text(noted[1]), 10, 64)
+	now := redisTime.UnixMilli() + ahead
+	return at <= now || now < last
 }
 
 // lag is the time since the owned partitions were last served, in the shard where that is

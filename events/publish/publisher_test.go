@@ -127,7 +127,7 @@ func TestAcceptWritesTheEventAndItsPendingDispatch(t *testing.T) {
 		t.Errorf("woken: %v", got)
 	}
 	var keys []string
-	for _, rest := range []string{"c:" + company.String(), "cb:" + company.String(), "companies", "due", "e:" + company.String() + ":e1", "ei:" + company.String(), "en:" + company.String(), "pending", "q:" + company.String(), "sched"} {
+	for _, rest := range []string{"c:" + company.String(), "cb:" + company.String(), "clock", "companies", "due", "e:" + company.String() + ":e1", "ei:" + company.String(), "en:" + company.String(), "pending", "q:" + company.String(), "sched"} {
 		keys = append(keys, partition.Key(company, rest))
 	}
 	want(t, "keys", b.keys(t), keys...)

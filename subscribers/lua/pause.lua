@@ -6,7 +6,7 @@
 -- Returns 1, or 0 when there is no such subscriber.
 if redis.call('HEXISTS', KEYS[3], ARGV[1]) == 0 then return 0 end
 if ARGV[4] == '' then
-  resume(ARGV[2], ARGV[3], ARGV[1], clock())
+  resume(ARGV[2], ARGV[3], ARGV[1], work_time(ARGV[2]))
 else
   pause(ARGV[2], ARGV[3], ARGV[1], ARGV[4], clock())
 end

@@ -39,6 +39,6 @@ elseif ARGV[6] == 'enabled' then -- delete its health
 end
 if ARGV[6] ~= '' then changed(ARGV[7], ARGV[8] .. '/' .. ARGV[1], ARGV[6], time_of(ARGV[10])) end
 touch(KEYS[3])
-configure(ARGV[7], ARGV[8], ARGV[1], ARGV[11], ARGV[12], ARGV[13], ARGV[14], clock())
+configure(ARGV[7], ARGV[8], ARGV[1], ARGV[11], ARGV[12], ARGV[13], ARGV[14], work_time(ARGV[7]))
 notice(ARGV[7], ARGV[8], ARGV[1], ARGV[9], time_of(ARGV[10]))
 return {'OK'}

@@ -36,4 +36,4 @@ if finished then -- endjob.lua ends a claim under way
 end
 if before ~= '' then return 0 end
 redis.call('RPUSH', P .. 'jq:' .. company, job)
-return join(P, company, clock())
+return join(P, company, work_time(P))

@@ -19,7 +19,7 @@ if redis.call('GET', P .. 'owner') ~= token then return {-1} end
 local note, call = P .. 'n:' .. token, tonumber(ARGV[3])
 if call <= tonumber(redis.call('HGET', note, '') or 0) then return {-2} end
 
-local now = clock()
+local now = work_time(P)
 local budget, bytes, quantum = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local limit, trips, share_of_others, host_limit = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 local jobs = 4 -- that may still be claimed

@@ -5,7 +5,7 @@
 -- Returns 1 when a wake-up must be enqueued.
 local P, token, company, job = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 check({P})
-local now = clock()
+local now = work_time(P)
 local note = 'j:' .. company .. '/' .. job
 if redis.call('HEXISTS', P .. 'n:' .. token, note) == 0 then
   return 0 -- taken over: the partition's owner continues the job

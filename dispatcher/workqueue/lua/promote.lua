@@ -4,4 +4,4 @@
 -- Returns 1 when the caller must have the partition served.
 local P = ARGV[1]
 check({P})
-return promote(P, tonumber(ARGV[2]), clock()) > 0 and 1 or 0
+return promote(P, tonumber(ARGV[2]), work_time(P)) > 0 and 1 or 0

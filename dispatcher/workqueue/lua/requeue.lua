@@ -12,7 +12,7 @@
 local P, token, call = ARGV[1], ARGV[2], ARGV[3]
 check({P})
 local MOST = 500 -- notes of one call
-local now = clock()
+local now = work_time(P)
 local note = P .. 'n:' .. token
 local refs, wakes = {}, 0
 -- An attempt of an ordered delivery may be under way. The delivery is not due before that
@@ -61,7 +61,7 @@ end
 
 -- quarantine quarantines a noted event or delivery that cannot be requeued.
 local function quarantine(ref, company, id, sub)
-  redis.call('ZADD', P .. 'quarantine', now, ref)
+  redis.call('ZADD', P .. 'quarantine', clock(), ref)
   quarantined = quarantined + 1
   if sub == '' then -- ordered deliveries of later events do not wait for this event
     local ok, woken = pcall(end_order, P, company, {id}, now)

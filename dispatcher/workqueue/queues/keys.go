@@ -12,6 +12,10 @@ import (
 // DueKey is the sorted set of the wake-up, endpoint queues and jobs of a partition by due time.
 func DueKey(p int) string { return partition.Prefix(p) + "due" }
 
+// ClockKey is the hash with the time of a partition's work, see work_time in lua/lib.lua: the ms by which it was
+// ahead of Redis's time when it was last noted, and that time.
+func ClockKey(p int) string { return partition.Prefix(p) + "clock" }
+
 // AbsentKey never exists. While Redis moves the slot of a partition, it refuses a script that declares
 // this key and an existing one, before the script runs.
 func AbsentKey(p int) string { return partition.Prefix(p) + "absent" }

@@ -98,7 +98,7 @@ local function append(P, company, events, pending, seq, last, now, retention, cl
   end
   local woken, claimed = 0, claim and claim_new(P, company, claim, kept, from)
   if not claimed then
-    woken = join(P, company, clock())
+    woken = join(P, company, work_time(P))
     redis.call('RPUSH', P .. 'q:' .. company, unpack(ids))
   end
   redis.call('INCRBY', P .. 'pending', #ids)

@@ -44,7 +44,7 @@ local function suppress(P, company, key, n, first, last)
     n, first = n + count, from
   else -- there are none, or their count is damaged
     due = clock() + NOTICE_MS
-    schedule_job(P, company, SUMMARISE, due)
+    schedule_job(P, company, SUMMARISE, work_time(P) + NOTICE_MS)
   end
   redis.call('HSET', all, key, string.format('%.0f %.0f %s %s', due, n, first, last))
 end
@@ -72,7 +72,7 @@ local function write_notice(P, company, sub, n, now)
       suppress(P, company, 'o/' .. sub .. '/' .. n.type, n.n, n.first, n.last)
     else
       redis.call('ZADD', outbox, now, n.id .. ' ' .. n.body)
-      schedule_job(P, company, FORWARD, clock())
+      schedule_job(P, company, FORWARD, work_time(P))
     end
   end
   return wakes

@@ -270,7 +270,7 @@ local function end_settling(now)
     local of_company = company_of(m.P, m.company)
     weigh(m.P .. 'c:' .. m.company, of_company[1], m.fanouts)
     if of_company[2] then
-      local ok, n = pcall(end_order, m.P, m.company, m.ids, clock())
+      local ok, n = pcall(end_order, m.P, m.company, m.ids, work_time(m.P))
       if ok then wakes(m.P, n) end
     end
   end

@@ -19,7 +19,6 @@
 -- stored record when its version differs, or DAMAGED.
 local now, keep, keep_dead, keep_event = time_of(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local keep_delivered, breaker_pause, trips = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local t = clock()
 local LIVE = {P = true, R = true}
 
 -- The script reads each key once, and all keys before its first write.
@@ -38,6 +37,7 @@ end
 
 -- endpoint_of returns the data of this call about an endpoint:
 --   s: its state, from the function endpoint; nil when no change may concern its queue
+--   now: time of the work of its partition, with s
 --   queue: true when a change may concern its queue
 --   claimed: event ids of deliveries with a claim that may end
 --   ended: event ids of deliveries with an ended claim
@@ -86,7 +86,7 @@ for _, e in ipairs(events) do
 end
 for _, x in ipairs(endpoints) do
   x.by = {}
-  if x.queue then x.s = endpoint(x.P, x.name) end
+  if x.queue then x.s, x.now = endpoint(x.P, x.name), work_time(x.P) end
   if #x.claimed > 0 then
     local by = redis.call('HMGET', x.P .. 'ef:' .. x.name, unpack(x.claimed))
     for i, id in ipairs(x.claimed) do x.by[id] = by[i] or nil end
@@ -121,13 +121,13 @@ local function learn(x, flags, pause_ms)
   local fails = s.fails
   if string.find(flags, 'u', 1, true) then
     s.fails = (s.fails or 0) + 1
-    if s.fails >= trips then not_before = t + breaker_pause end
+    if s.fails >= trips then not_before = x.now + breaker_pause end
   elseif string.find(flags, 's', 1, true) then
     s.fails = nil
   elseif string.find(flags, 'o', 1, true) then
     s.fails = trips
   end
-  if pause_ms ~= '' then not_before = math.max(not_before, t + pause_ms) end
+  if pause_ms ~= '' then not_before = math.max(not_before, x.now + pause_ms) end
   if not_before > (s['until'] or 0) then s['until'], x.learned = not_before, true end
   if s.fails ~= fails then x.learned = true end
 end
@@ -168,15 +168,15 @@ local function write(e, x, a, found, ended)
   if is == 'X' and was ~= 'X' then
     wakes(e.P, notice(e.P, e.company, x.sub, ARGV[a + 7], now))
     if x.s.ondead then
-      pause(e.P, e.company, x.sub, 'DEAD', t)
-      x.s.paused = x.s.paused or t
+      pause(e.P, e.company, x.sub, 'DEAD', now)
+      x.s.paused = x.s.paused or now
     end
   end
   if LIVE[is] and due ~= '' then
     -- If an attempt is under way, its outcome adds the delivery to the queue.
     if ended or not found or not under_way(x, e.id) then
       x.backlog = x.backlog or string.find(ARGV[a + 5], 'b', 1, true)
-      x.put[e.id] = t + due
+      x.put[e.id] = x.now + due
     end
   elseif LIVE[was] and not ended then
     x.put[e.id] = nil
@@ -194,11 +194,11 @@ for i, change in ipairs(changes) do
   local found = e.found[x.sub]
   if e.damaged then
     out[i + 1] = DAMAGED
-    if ended then x.put[e.id] = t end -- the next claim quarantines the delivery
+    if ended then x.put[e.id] = x.now end -- the next claim quarantines the delivery
   elseif damaged and not found or not damaged and version_of(found) ~= expected then
     out[i + 1] = found or ''
     -- The caller may stop before its next write, or the record is damaged: queue it again.
-    if ended and found and not finished(found) then x.put[e.id] = t end
+    if ended and found and not finished(found) then x.put[e.id] = x.now end
   elseif expected == '' and type(e.head) == 'string' and string.sub(e.head, 1, 1) == COMPACTED then
     out[i + 1] = -1
   elseif string.find(flags, 'g', 1, true) and under_way(x, e.id) then
@@ -219,12 +219,12 @@ local function serve_again(x)
   end
   if #x.ended > 0 then
     redis.call('HDEL', P .. 'ef:' .. x.name, unpack(x.ended))
-    freed(P, x.name, s, t)
+    freed(P, x.name, s, x.now)
   end
   if x.backlog then redis.call('SADD', P .. 'bl:' .. x.company, x.sub) end
   for id, due in pairs(x.put) do
     if s.ordered then
-      wakes(P, put(P, x.company, x.sub, id, due, t))
+      wakes(P, put(P, x.company, x.sub, id, due, x.now))
     else
       gather(P .. 'eq:' .. x.name, id, due)
     end
@@ -236,7 +236,7 @@ for _, x in ipairs(endpoints) do
 end
 flush(now)
 for _, x in ipairs(endpoints) do
-  if x.s and not (x.s.full or x.s.paused) then wakes(x.P, offer(x.P, x.company, x.sub, t, x.s)) end
+  if x.s and not (x.s.full or x.s.paused) then wakes(x.P, offer(x.P, x.company, x.sub, x.now, x.s)) end
 end
 for _, e in ipairs(events) do
   if not e.damaged then count_pending(e.P, e.company, settle(e, now, keep, keep_dead, keep_event, keep_delivered)) end

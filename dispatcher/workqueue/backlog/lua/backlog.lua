@@ -10,10 +10,10 @@
 --   {company, pending events, ...} of the companies with the most, dead letters}. The wait of an
 --   endpoint queue begins when it may be served: until then its receiver, its rate or a pause delays it.
 local P, most = ARGV[1], tonumber(ARGV[2])
-local now = clock()
+local now, work = clock(), work_time(P)
 local waited = 0
 local due = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')
-if due[1] and due[1] ~= '' and due[1] ~= SKIPPED then waited = math.max(0, now - tonumber(due[2])) end
+if due[1] and due[1] ~= '' and due[1] ~= SKIPPED then waited = math.max(0, work - tonumber(due[2])) end
 local pending = tonumber(redis.call('GET', P .. 'pending') or 0)
 local waits, counts, companies, largest = {}, {}, {}, {}
 for _, company in ipairs(redis.call('ZRANGE', P .. 'sched', 0, 99)) do
@@ -24,7 +24,7 @@ for _, company in ipairs(redis.call('ZRANGE', P .. 'sched', 0, 99)) do
     if type(accepted) == 'string' then oldest = math.min(oldest, tonumber(accepted) or now) end
   end
   local turn = redis.pcall('ZRANGE', P .. 'dq:' .. company, 0, 0, 'WITHSCORES')
-  if turn[2] then oldest = math.min(oldest, tonumber(turn[2])) end
+  if turn[2] then oldest = math.min(oldest, now - work + turn[2]) end
   if oldest < now then waits[#waits + 1], waits[#waits + 2] = company, now - oldest end
 end
 if pending > 0 and most > 0 then

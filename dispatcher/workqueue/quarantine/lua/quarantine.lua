@@ -5,15 +5,15 @@
 -- Returns the result of wake.
 local P, token, company, id, sub = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 check({P})
-local now = clock()
+local now = work_time(P)
 if sub == '' then
   if redis.call('HDEL', P .. 'n:' .. token, company .. '/' .. id) == 1 then
-    redis.call('ZADD', P .. 'quarantine', now, company .. '/' .. id)
+    redis.call('ZADD', P .. 'quarantine', clock(), company .. '/' .. id)
   end
   return end_order(P, company, {id}, now)
 end
 local ref = reference(company, id, sub)
 if redis.call('HDEL', P .. 'n:' .. token, ref) == 0 then return 0 end
-redis.call('ZADD', P .. 'quarantine', now, ref)
+redis.call('ZADD', P .. 'quarantine', clock(), ref)
 release(P, company, sub, id)
 return offer(P, company, sub, now)

@@ -12,7 +12,7 @@ if sub ~= '' then member = reference(company, id, sub) end
 if redis.call('ZREM', P .. 'quarantine', member) == 0 then return 0 end
 
 if id == '' then return 0 end
-local now = clock()
+local now = work_time(P)
 if sub == '' then
   redis.call('RPUSH', P .. 'q:' .. company, '!' .. id)
   return join(P, company, now)
