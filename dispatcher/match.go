@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -89,8 +90,36 @@ func (d *Dispatcher) take(ctx context.Context, batches []workqueue.Batch) {
 func (d *Dispatcher) match(ctx context.Context, b workqueue.Batch, e workqueue.Event, subs []*subscribers.Subscriber) {
 	ref := delivery.Ref{Ref: events.Ref{Company: b.Company, ID: e.ID}}
 	d.start(ctx, b.Token, ref, nil, workqueue.Batch{Events: []workqueue.Event{e}}, func() error {
+		if e.Suspect {
+			return d.takeSuspect(ctx, b, e, subs)
+		}
 		return d.takeEvent(ctx, b, e, subs)
 	})
+}
+
+// maxDeaths is how many replicas may be lost while they match an event. It is more than one, since the loss may
+// have another cause. The loss that made the event a suspect does not count: many events were in flight then.
+const maxDeaths = 2
+
+var errDeadly = errors.New("replicas were lost while they matched the event")
+
+// takeSuspect is takeEvent for an event that a lost replica had in flight. An event that may have caused the loss
+// of several replicas is quarantined, else it would end each one that takes it over.
+func (d *Dispatcher) takeSuspect(ctx context.Context, b workqueue.Batch, e workqueue.Event, subs []*subscribers.Subscriber) error {
+	deaths, err := d.Queue.BeginMatch(ctx, b.Token, b.Company, e.ID)
+	if err != nil {
+		return err
+	}
+	if deaths >= maxDeaths {
+		d.quarantine(ctx, b.Token, delivery.Ref{Ref: events.Ref{Company: b.Company, ID: e.ID}}, nil, errDeadly)
+		return nil
+	}
+	defer func() { // also when a stop has interrupted the matching
+		if err := d.Queue.EndMatch(context.WithoutCancel(ctx), b.Company, e.ID); err != nil {
+			d.opts.Logger.Warn("the event still counts as a cause of a loss", "event_id", e.ID, "exception.message", err)
+		}
+	}()
+	return d.takeEvent(ctx, b, e, subs)
 }
 
 // matchFiltered matches events for subscribers with filters, after the earlier events of the company,

@@ -3,8 +3,10 @@ package dispatcher
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/redelivery"
+	"spendhook/dispatcher/workqueue"
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/events/layout"
@@ -220,6 +223,52 @@ func TestDamagedEventsOfALostReplicaAreQuarantined(t *testing.T) {
 	h.idle()
 	if found := h.quarantined(); len(found) != 1 || !found[h.company.String()+"/"+ids[7]] {
 		t.Errorf("quarantined %v", found)
+	}
+}
+
+// An event is quarantined when its matching was under way at two deaths of the process. The death before
+// does not count, at which many events were in flight, nor does the only death in the matching of another event.
+func TestAnEventThatEndsItsProcessIsQuarantined(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	lost := build(t, client, nil)
+	rc := receive(t, nil)
+	sub := lost.subscribe(rc.URL)
+	ids := lost.emit(20)
+	deadly := ids[7]
+	lost.claimAndForget()
+	for _, matched := range [][]string{{deadly, ids[8]}, {deadly}} {
+		var claimed atomic.Int64
+		lost.claimAndDie(func(q *workqueue.Queue, batches []workqueue.Batch) {
+			for _, e := range batches[0].Events {
+				if !e.Suspect {
+					t.Errorf("%s is no suspect", e.ID)
+				}
+				if slices.Contains(matched, e.ID) {
+					for range 2 { // the client may send it again
+						if _, err := q.BeginMatch(t.Context(), batches[0].Token, lost.company, e.ID); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+				claimed.Add(1)
+			}
+		}, func() bool { return claimed.Load() == int64(len(ids)) })
+	}
+	h := build(t, client, func(o *Options) { o.Replica = lost.opts.Replica })
+	h.company = lost.company
+	h.start()
+	h.reachAll(append(ids[:7:7], ids[8:]...), sub, delivery.StatusDelivered)
+	h.idle()
+	if found := h.quarantined(); len(found) != 1 || !found[h.company.String()+"/"+deadly] {
+		t.Errorf("quarantined %v", found)
+	}
+	h.retryQuarantined()
+	h.reaches(deadly, sub, delivery.StatusDelivered)
+	h.settled()
+	rc.once(t, ids)
+	if left := client.HGetAll(t.Context(), partition.Key(h.company, "suspects")).Val(); len(left) > 0 {
+		t.Errorf("suspects are left: %v", left)
 	}
 }
 

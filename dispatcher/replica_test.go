@@ -30,18 +30,25 @@ import (
 // none, like a process that is killed right after its claim.
 func (h *harness) claimAndForget() {
 	h.t.Helper()
+	ready := partition.Key(h.company, "q:"+h.company.String())
+	h.claimAndDie(func(*workqueue.Queue, []workqueue.Batch) {}, func() bool { return h.client.Exists(h.t.Context(), ready).Val() == 0 })
+}
+
+// claimAndDie claims for the replica of the harness until done, as a process that is killed then.
+func (h *harness) claimAndDie(take func(*workqueue.Queue, []workqueue.Batch), done func() bool) {
+	h.t.Helper()
 	options := *h.client.(*redis.Client).Options()
 	client := redis.NewClient(&options)
 	h.t.Cleanup(func() { _ = client.Close() })
-	q := workqueue.New(workqueue.Options{
+	var q *workqueue.Queue
+	q = workqueue.New(workqueue.Options{
 		Client: client, Replica: h.opts.Replica, Admission: h.admission, Logger: slog.New(slog.DiscardHandler),
-		Take: func(context.Context, []workqueue.Batch) {},
+		Take: func(_ context.Context, batches []workqueue.Batch) { take(q, batches) },
 	})
 	if err := q.Start(h.t.Context()); err != nil {
 		h.t.Fatal(err)
 	}
-	ready := partition.Key(h.company, "q:"+h.company.String())
-	eventually(h.t, func() bool { return h.client.Exists(h.t.Context(), ready).Val() == 0 }, "all are claimed")
+	eventually(h.t, done, "all are claimed")
 	cutOff(client)
 	q.StopClaiming(h.t.Context())
 	if err := q.Release(h.t.Context()); err == nil {

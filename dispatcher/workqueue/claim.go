@@ -30,6 +30,8 @@ type Event struct {
 	ID    string
 	Value string      // as package events stores it; "" when the event is gone or cannot be read
 	Known []uuid.UUID // subscribers that have a delivery of the event already
+	// Suspect: a replica was lost while the event was in flight. Call BeginMatch before and EndMatch after it is matched.
+	Suspect bool
 }
 
 // Delivery is a claimed delivery of an endpoint queue.
@@ -154,7 +156,8 @@ func readBatch(reply any, token string, asked time.Time) Batch {
 	b.Version, _ = strconv.ParseInt(text(parts[1]), 10, 64) // an absent version is 0
 	events, _ := parts[3].([]any)
 	for i := 0; i+2 < len(events); i += 3 {
-		b.Events = append(b.Events, Event{ID: text(events[i]), Value: text(events[i+1]), Known: parseIDs(events[i+2])})
+		id, suspect := strings.CutPrefix(text(events[i]), "!")
+		b.Events = append(b.Events, Event{ID: id, Value: text(events[i+1]), Known: parseIDs(events[i+2]), Suspect: suspect})
 	}
 	deliveries, _ := parts[4].([]any)
 	for i := 0; i+3 < len(deliveries); i += 4 {

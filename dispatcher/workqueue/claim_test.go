@@ -301,3 +301,34 @@ func TestAllLostClaimsAreRecovered(t *testing.T) {
 	}
 	b.mustBeRight()
 }
+
+// The events of a replica that stops are no suspects, unlike those of a lost one.
+func TestStopMakesNoSuspects(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	k := &taker{others: 100}
+	q := start(t, b.client, k, nil)
+	b.accept(companies(testPartition, 1)[0], ids("e", 3)...)
+	eventually(t, "the events are claimed", func() bool { return len(k.events()) == 3 })
+	q.StopClaiming(t.Context())
+	if err := q.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	suspects := func(batches []workqueue.Batch) (n int) {
+		for _, e := range batches[0].Events {
+			if e.Suspect {
+				n++
+			}
+		}
+		return n
+	}
+	next := b.queue("next")
+	if batches := b.claim(next); len(batches[0].Events) != 3 || suspects(batches) != 0 {
+		t.Errorf("after a stop %+v", batches)
+	}
+	b.takeOver(b.queue("last"), next.Name())
+	if batches := b.claim(b.queue("last")); len(batches[0].Events) != 3 || suspects(batches) != 3 {
+		t.Errorf("after a loss %+v", batches)
+	}
+	b.mustBeRight()
+}

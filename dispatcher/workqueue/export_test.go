@@ -94,7 +94,7 @@ func (q *Queue) TakeOver(ctx context.Context, p int, token string) (int, error) 
 	if q.opts.Client.Get(ctx, key).Val() == token {
 		q.opts.Client.Del(ctx, key)
 	}
-	_, n, err := q.requeueAll(ctx, []part{{p, token}})
+	_, n, err := q.requeueAll(ctx, []part{{p, token}}, true)
 	return n, err
 }
 
@@ -111,7 +111,7 @@ func Read(batches []any) (out []Batch) {
 
 // Recover requeues the work of the claim with this number.
 func (q *Queue) Recover(ctx context.Context, p int, number uint64) error {
-	return script.Run(ctx, q.opts.Client, q.requeueCall(q.own(ctx, p), number))
+	return script.Run(ctx, q.opts.Client, q.requeueCall(q.own(ctx, p), number, false))
 }
 
 // Lose notes that the answer of the claim with this number was lost.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/workqueue/queues"
@@ -25,9 +26,9 @@ func (p part) note() string { return partition.Prefix(p.id) + "n:" + p.token }
 func handoverKey(p int) string { return partition.Prefix(p) + "handover" }
 
 // requeueCall is a call of the requeue script for the work of one claim, for the given notes, or, with
-// neither, for all notes under the token.
-func (q *Queue) requeueCall(p part, claim any, notes ...any) *script.Call {
-	args := []any{partition.Prefix(p.id), p.token, claim, (q.opts.AttemptTimeout + ClaimLife).Milliseconds()}
+// neither, for all notes under the token. lost: the replica that made them is lost.
+func (q *Queue) requeueCall(p part, claim any, lost bool, notes ...any) *script.Call {
+	args := []any{partition.Prefix(p.id), p.token, claim, (q.opts.AttemptTimeout + ClaimLife).Milliseconds(), lost}
 	return &script.Call{Script: requeueScript, Keys: queues.Keys(p.id), Args: append(args, notes...)}
 }
 
@@ -57,7 +58,7 @@ func (q *Queue) Requeue(ctx context.Context, b Batch) error {
 		return nil // the script would requeue everything that is noted under the token
 	}
 	p := partition.Of(b.Company)
-	call := q.requeueCall(part{p, b.Token}, "", notes...)
+	call := q.requeueCall(part{p, b.Token}, "", false, notes...)
 	if err := script.Run(ctx, q.opts.Client, call); err != nil {
 		return fmt.Errorf("requeue work: %w", err)
 	}
@@ -67,12 +68,12 @@ func (q *Queue) Requeue(ctx context.Context, b Batch) error {
 }
 
 // requeueAll requeues all notes under tokens that claim nothing more, and wakes the partitions. It returns
-// the parts without notes left, and the number of notes.
-func (q *Queue) requeueAll(ctx context.Context, parts []part) (done []part, n int, err error) {
+// the parts without notes left, and the number of notes. lost: the replicas that made the notes are lost.
+func (q *Queue) requeueAll(ctx context.Context, parts []part, lost bool) (done []part, n int, err error) {
 	for len(parts) > 0 {
 		calls := make([]*script.Call, len(parts))
 		for i, p := range parts {
-			calls[i] = q.requeueCall(p, "")
+			calls[i] = q.requeueCall(p, "", lost)
 		}
 		_ = script.Run(ctx, q.opts.Client, calls...) // each call has its own error
 		var more []part
@@ -115,8 +116,28 @@ func (q *Queue) requeueOwn(ctx context.Context, partitions []int) error {
 			}
 		}
 	}
-	_, _, err = q.requeueAll(ctx, own)
+	_, _, err = q.requeueAll(ctx, own, false)
 	return err
+}
+
+// BeginMatch notes that the matching of a suspect begins, which was claimed under a token. It returns under
+// how many other tokens the matching began and did not end: so many replicas were lost meanwhile.
+func (q *Queue) BeginMatch(ctx context.Context, token string, company uuid.UUID, event string) (deaths int, err error) {
+	p := partition.Of(company)
+	call := &script.Call{Script: suspectScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), token, company.String(), event}}
+	if err := script.Run(ctx, q.opts.Client, call); err != nil {
+		return 0, fmt.Errorf("begin to match a suspect: %w", err)
+	}
+	n, _ := call.Reply().(int64)
+	return int(n), nil
+}
+
+// EndMatch notes that the matching of a suspect has ended: the event is none any more.
+func (q *Queue) EndMatch(ctx context.Context, company uuid.UUID, event string) error {
+	if err := q.opts.Client.HDel(ctx, partition.Key(company, "suspects"), company.String()+"/"+event).Err(); err != nil {
+		return fmt.Errorf("end to match a suspect: %w", err)
+	}
+	return nil
 }
 
 // lostClaim is a claim whose answer was lost.
@@ -145,7 +166,7 @@ func (q *Queue) recoverClaims(ctx context.Context, partitions []int) {
 	q.locked(func() {
 		for _, c := range q.lost {
 			if slices.Contains(partitions, c.id) {
-				claims, calls = append(claims, c), append(calls, q.requeueCall(c.part, c.number))
+				claims, calls = append(claims, c), append(calls, q.requeueCall(c.part, c.number, false))
 			}
 		}
 	})

@@ -15,6 +15,8 @@ var (
 	promoteSource string
 	//go:embed lua/endjob.lua
 	endJobSource string
+	//go:embed lua/suspect.lua
+	suspectSource string
 )
 
 var (
@@ -22,4 +24,5 @@ var (
 	requeueScript = queues.Script(requeueSource, true)
 	promoteScript = queues.Script(promoteSource, true)
 	endJobScript  = queues.Script(endJobSource, true)
+	suspectScript = queues.Script(suspectSource, true)
 )

@@ -115,7 +115,7 @@ func (q *Queue) recoverFormer(ctx context.Context, partitions []int) {
 			working = append(working, part{p, token})
 		}
 	}
-	done, n, err := q.requeueAll(ctx, lost)
+	done, n, err := q.requeueAll(ctx, lost, true)
 	q.metrics.requeued.Add(float64(n))
 	if err != nil && !errors.Is(err, context.Canceled) {
 		q.opts.Logger.Error("work of a lost replica not requeued", "exception.message", err)

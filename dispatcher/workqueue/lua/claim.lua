@@ -83,18 +83,19 @@ local function claim_events(company, want, cost, ordered, out)
   local used, notes, unmatched = 0, {}, {}
   local visited = each_event(company, ids, function(id, event)
     if matched(event) then return end
-    local known = false
+    local known, name = false, id
     if string.sub(id, 1, 1) == '!' then -- requeued: some deliveries may be recorded
       id = string.sub(id, 2)
       known = redis.pcall('HKEYS', P .. 'd:' .. company .. '/' .. id)
       if known.err then known = false end
+      if redis.pcall('HEXISTS', P .. 'suspects', company .. '/' .. id) ~= 1 then name = id end
     end
     notes[#notes + 1], notes[#notes + 2] = company .. '/' .. id, call
     if ordered and event then
       unmatched[#unmatched + 1], unmatched[#unmatched + 2] = tonumber(string.sub(event, 23, 32), 16) or 0, id
     end
     used = used + cost
-    out[#out + 1], out[#out + 2], out[#out + 3] = id, event, known
+    out[#out + 1], out[#out + 2], out[#out + 3] = name, event, known
   end)
   if visited < #ids then
     local rest = {}

@@ -2,7 +2,8 @@
 -- the token (a page at a time), the work of one claim, or the notes in ARGV.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 token, 3 number of the claim to requeue, '' for all claims; if Redis receives
---   that claim only later, it claims nothing, 4 longest time that an attempt may still run, in ms; then
+--   that claim only later, it claims nothing, 4 longest time that an attempt may still run, in ms, 5 '1' when
+--   the replica that made the notes is lost: matching their events may have ended it, so they are suspects; then
 --   the notes to requeue, of work that was not begun. With neither a claim nor notes, the script requeues
 --   all notes. The token must then be that of a former owner.
 -- A damaged key of a company prevents the requeue. The script then quarantines the noted event or
@@ -17,11 +18,12 @@ local note = P .. 'n:' .. token
 local refs, wakes = {}, 0
 -- An attempt of an ordered delivery may be under way. The delivery is not due before that
 -- attempt has ended.
-local begun = tonumber(ARGV[4])
+local begun, lost = tonumber(ARGV[4]), ARGV[5] == '1'
+local SUSPECT_S = 86400
 
-if #ARGV > 4 then
+if #ARGV > 5 then
   begun = 0
-  for i = 5, #ARGV do refs[#refs + 1] = ARGV[i] end
+  for i = 6, #ARGV do refs[#refs + 1] = ARGV[i] end
 else
   local numbers = redis.call('HMGET', note, '', '-') -- numbers of calls, which are no notes
   redis.call('HDEL', note, '', '-')
@@ -47,6 +49,7 @@ local function requeue(company, id, sub)
     if not matched(event) then
       redis.call('LPUSH', P .. 'q:' .. company, '!' .. id)
       joins[company] = true
+      if lost then redis.call('HSETNX', P .. 'suspects', company .. '/' .. id, '0 ') end
     end
   else
     release(P, company, sub, id)
@@ -86,6 +89,7 @@ for i = 1, math.min(#refs, MOST) do
   end
 end
 for company in pairs(joins) do wakes = wakes + join(P, company, now) end
+if lost then redis.call('EXPIRE', P .. 'suspects', SUSPECT_S) end
 local left = redis.call('HLEN', note)
 if left == 0 then redis.call('SREM', P .. 'handover', token) end
 return {n, left, wakes > 0 and 1 or 0, quarantined}

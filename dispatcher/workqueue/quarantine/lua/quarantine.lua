@@ -9,6 +9,7 @@ local now = work_time(P)
 if sub == '' then
   if redis.call('HDEL', P .. 'n:' .. token, company .. '/' .. id) == 1 then
     redis.call('ZADD', P .. 'quarantine', clock(), company .. '/' .. id)
+    redis.call('HDEL', P .. 'suspects', company .. '/' .. id) -- a retry is a new beginning
   end
   return end_order(P, company, {id}, now)
 end

@@ -209,7 +209,7 @@ local function cost_of(P, company, cost)
 end
 
 -- batch returns claimed work of one company, as a replica reads it: {company, version of its
--- subscribers, members of bl:<company>, events, deliveries, jobs}. Events are id, event or
+-- subscribers, members of bl:<company>, events, deliveries, jobs}. Events are id ('!' before that of a suspect), event or
 -- false, and the subscribers that have a delivery already (false: none), in turn. Deliveries
 -- are subscriber, id, record or false, and event or false, in turn. Jobs are ids.
 local function batch(P, company, events, deliveries, jobs)
