@@ -61,7 +61,7 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 			Name: "spendhook_deliveries_total", Help: "Deliveries that reached a final status.",
 		}, []string{"status"}),
 		pending:    gauge("spendhook_events_pending", "Events that are not settled, in the partitions this replica owns."),
-		oldest:     gauge("spendhook_oldest_pending_seconds", "Wait of the oldest due work, except work that a receiver, a rate limit or a pause holds, in the partitions this replica owns."),
+		oldest:     gauge("spendhook_oldest_pending_seconds", "Wait of the oldest due work, or of work that is claimed and put back again and again, except work that a receiver, a rate limit or a pause holds, in the partitions this replica owns."),
 		dead:       gauge("spendhook_dead_letters", "Dead letters kept, in the partitions this replica owns."),
 		quarantine: gauge("spendhook_quarantined", "Events, deliveries and subscribers in the quarantine, in the partitions this replica owns."),
 		largest: factory.NewGaugeVec(prometheus.GaugeOpts{

@@ -25,7 +25,7 @@ import (
 type Total struct {
 	Pending int64 // events that are not settled
 	// OldestDue is the longest that due work has waited, except work that its receiver
-	// delays; 0: there is none.
+	// delays, or has been claimed and put back again and again; 0: there is none.
 	OldestDue time.Duration
 
 	Quarantined int64     // entries of the quarantine

@@ -40,10 +40,11 @@ else
   end
 end
 
-local n, quarantined, joins = 0, 0, {}
+local n, quarantined, joins, back = 0, 0, {}, {}
 
 -- requeue requeues a noted event or delivery. It fails when a key of the company is damaged.
 local function requeue(company, id, sub)
+  back[company] = true
   if sub == '' then
     local event = redis.pcall('GETRANGE', P .. 'e:' .. company .. ':' .. id, 0, EVENT_HEADER - 1)
     if not matched(event) then
@@ -88,6 +89,7 @@ for i = 1, math.min(#refs, MOST) do
     end
   end
 end
+for company in pairs(back) do went_back(P, company, now) end
 for company in pairs(joins) do wakes = wakes + join(P, company, now) end
 if lost then redis.call('EXPIRE', P .. 'suspects', SUSPECT_S) end
 local left = redis.call('HLEN', note)

@@ -177,6 +177,7 @@ local function write(e, x, a, found, ended)
     if ended or not found or not under_way(x, e.id) then
       x.backlog = x.backlog or string.find(ARGV[a + 5], 'b', 1, true)
       x.put[e.id] = x.now + due
+      if ended and ARGV[a + 5] == 'c' and ARGV[a + 6] == '' then went_back(e.P, e.company, x.now) end -- it was not tried
     end
   elseif LIVE[was] and not ended then
     x.put[e.id] = nil

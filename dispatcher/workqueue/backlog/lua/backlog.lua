@@ -5,8 +5,8 @@
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 maximum of companies with the most pending events, 3 how many ms a dead
 -- letter is kept
--- Returns {pending events, ms that the oldest entry of the due set has waited, entries of
---   the quarantine, {company, ms that its oldest work has waited, ...} of at most 100 companies,
+-- Returns {pending events, ms that the oldest entry of the due set has waited or that a company's work has been
+--   put back again and again, entries of the quarantine, {company, ms that its oldest work has waited, ...} of at most 100 companies,
 --   {company, pending events, ...} of the companies with the most, dead letters}. The wait of an
 --   endpoint queue begins when it may be served: until then its receiver, its rate or a pause delays it.
 local P, most = ARGV[1], tonumber(ARGV[2])
@@ -14,6 +14,10 @@ local now, work = clock(), work_time(P)
 local waited = 0
 local due = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')
 if due[1] and due[1] ~= '' and due[1] ~= SKIPPED then waited = math.max(0, work - tonumber(due[2])) end
+for _, text in ipairs(redis.call('HVALS', P .. 'back')) do
+  local since, last = string.match(text, '^(%d+) (%d+)$')
+  if last and last + BACK_MS >= work then waited = math.max(waited, last - since) end
+end
 local pending = tonumber(redis.call('GET', P .. 'pending') or 0)
 local waits, counts, companies, largest = {}, {}, {}, {}
 for _, company in ipairs(redis.call('ZRANGE', P .. 'sched', 0, 99)) do
