@@ -40,15 +40,15 @@ type work struct {
 	asked      time.Time // when its claim from the endpoint queue was sent
 }
 
-// claimedEvent is a claimed event, until each of its deliveries has an outcome. All outcomes go to one
-// recorder, even if the partition moves to another shard meanwhile. Only that recorder uses left.
+// claimedEvent is a claimed event, until each of its deliveries has an outcome. All outcomes go to the
+// recorder of one shard, even if the partition moves to another shard meanwhile. Only that recorder uses left.
 type claimedEvent struct {
-	recorder *recorder
-	left     int         // outcomes still to be written
-	fanout   int         // deliveries in all
-	alone    bool        // the company has one enabled subscriber
-	paused   []uuid.UUID // the company's subscribers that are paused
-	held     bool        // the event matches a disabled subscriber, or may match one that cannot be read
+	shard  string
+	left   int         // outcomes still to be written
+	fanout int         // deliveries in all
+	alone  bool        // the company has one enabled subscriber
+	paused []uuid.UUID // the company's subscribers that are paused
+	held   bool        // the event matches a disabled subscriber, or may match one that cannot be read
 	// quarantined: an outcome could not be recorded. The event stays READY for the retry of the quarantine.
 	quarantined bool
 }
@@ -206,7 +206,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, b workqueue.Batch, e workque
 		d.quarantine(ctx, b.Token, delivery.Ref{Ref: ref}, nil, err)
 		return nil
 	}
-	ev := &claimedEvent{recorder: d.records.ofCompany(b.Company), paused: b.Paused}
+	ev := &claimedEvent{shard: d.records.shardOf(b.Company), paused: b.Paused}
 	span := d.dispatchSpan(stored)
 	defer span.End()
 	var todo []*work

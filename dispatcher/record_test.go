@@ -195,6 +195,31 @@ func TestEveryKeyExpiresOrIsTrimmed(t *testing.T) {
 	}
 }
 
+// A shard without outcomes to write has no recorder: addresses of shards that are gone leave nothing behind.
+// Later outcomes of an event start a recorder again.
+func TestAnIdleShardHasNoRecorder(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	idle := func() bool {
+		h.records.mu.Lock()
+		defer h.records.mu.Unlock()
+		return len(h.records.byShard) == 0
+	}
+	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	defer open()
+	first := h.subscribe(receive(t, nil).URL)
+	last := h.subscribe(receive(t, func(int, http.ResponseWriter, *http.Request) { <-gate }).URL)
+	h.start()
+	ids := h.emit(3)
+	h.reachAll(ids, first, delivery.StatusDelivered)
+	eventually(t, idle, "the recorder ends")
+	open()
+	h.reachAll(ids, last, delivery.StatusDelivered)
+	h.settled()
+	eventually(t, idle, "the recorder ends again")
+}
+
 // Outcomes that Redis does not take block nothing but the claims of their company.
 func TestOutcomesThatAreNotWrittenBlockNothing(t *testing.T) {
 	t.Parallel()
@@ -205,7 +230,7 @@ func TestOutcomesThatAreNotWrittenBlockNothing(t *testing.T) {
 	server.Pause()
 	defer server.Resume()
 	const n = 5000
-	ev := &claimedEvent{recorder: h.records.ofCompany(company), left: n}
+	ev := &claimedEvent{shard: h.records.shardOf(company), left: n}
 	for i := range n {
 		ref := delivery.Ref{Ref: events.Ref{Company: company, ID: "evt-" + strconv.Itoa(i)}}
 		h.record(&outcome{work: &work{ref: ref, event: ev}})

@@ -49,7 +49,8 @@ func (o *outcome) ended() bool {
 const consequencesQueue = 8
 
 // recorders write outcomes, and then process their consequences: logs, metrics, health. Each shard
-// has its own recorder, so that a shard that is down does not block the others.
+// has its own recorder, so that a shard that is down does not block the others. A recorder ends when it has
+// nothing to do, else those of addresses that are gone would remain.
 type recorders struct {
 	d            *Dispatcher
 	ctx          context.Context    //nolint:containedctx // end ends it
@@ -57,8 +58,9 @@ type recorders struct {
 	runs         sync.WaitGroup
 	consequences sync.WaitGroup
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards all below
 	byShard map[string]*recorder
+	closed  bool
 }
 
 func newRecorders(d *Dispatcher) *recorders {
@@ -72,34 +74,52 @@ func newRecorders(d *Dispatcher) *recorders {
 func (d *Dispatcher) record(o *outcome) {
 	d.admission.Hold(o.ref.Company)
 	if o.event != nil {
-		o.event.recorder.push(o)
-		return
+		d.records.push(o.event.shard, o)
+	} else {
+		d.records.push(d.records.shardOf(o.ref.Company), o)
 	}
-	d.records.ofCompany(o.ref.Company).push(o)
 }
 
-func (r *recorders) ofCompany(company uuid.UUID) *recorder {
+// shardOf is the address of a company's shard; "" when it is not known.
+func (r *recorders) shardOf(company uuid.UUID) string {
 	shard, err := partition.Shard(r.ctx, r.d.opts.Client, partition.Of(company))
 	if err != nil {
-		shard = ""
+		return ""
 	}
+	return shard
+}
+
+// push queues an outcome at the recorder of a shard, which it starts if there is none.
+func (r *recorders) push(shard string, o *outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.byShard[shard] == nil {
-		made := &recorder{
-			d: r.d, written: make(chan []*outcome, consequencesQueue),
+	one := r.byShard[shard]
+	if one == nil {
+		one = &recorder{
+			d: r.d, shard: shard, written: make(chan []*outcome, consequencesQueue),
 			more: make(chan struct{}, 1), refused: make(map[uuid.UUID][]*pendingWrite),
 		}
-		r.byShard[shard] = made
-		r.runs.Go(func() { made.run(r.ctx) })
-		r.consequences.Go(func() {
-			for written := range made.written {
-				// After a panic the rest of the batch is skipped: no accepted event depends on it.
-				_ = r.d.contain("process outcomes", written[0].ref, func() { r.d.process(r.d.publishing, written) })
-			}
-		})
+		r.byShard[shard] = one
+		r.runs.Go(func() { one.run(r.ctx) })
+		r.consequences.Go(one.runConsequences)
 	}
-	return r.byShard[shard]
+	one.queued = append(one.queued, o)
+	one.wake()
+}
+
+// take removes the first recorderBatch outcomes that are queued at a recorder. When there are none and the
+// recorder has nothing to do, take removes the recorder and reports that it has ended.
+func (r *recorders) take(one *recorder) (batch []*outcome, ended bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := min(len(one.queued), recorderBatch)
+	batch = slices.Clone(one.queued[:n])
+	one.queued = slices.Delete(one.queued, 0, n)
+	ended = n == 0 && len(one.refused) == 0 && (r.closed || one.unprocessed.Load() == 0)
+	if ended {
+		delete(r.byShard, one.shard)
+	}
+	return batch, ended
 }
 
 // lag returns how long the oldest write under way has taken; 0 when none is under way.
@@ -119,8 +139,9 @@ func (r *recorders) lag() (longest time.Duration) {
 func (r *recorders) close(ctx context.Context) bool {
 	defer context.AfterFunc(ctx, r.d.endPublishing)()
 	r.mu.Lock()
+	r.closed = true
 	for _, one := range r.byShard {
-		one.close()
+		one.wake()
 	}
 	r.mu.Unlock()
 	clean := waitFor(ctx, &r.runs) && r.ctx.Err() == nil
@@ -136,31 +157,17 @@ func (r *recorders) close(ctx context.Context) bool {
 // a call of its own, and what is refused again is repeated every recordRetry. Meanwhile the recorder
 // writes the outcomes of other companies.
 type recorder struct {
-	d       *Dispatcher
-	written chan []*outcome           // run closes it
-	more    chan struct{}             // something was queued, or the recorder is closed
-	began   atomic.Pointer[time.Time] // when the oldest write under way began; nil: none is under way
+	d      *Dispatcher
+	shard  string
+	queued []*outcome                // recorders.mu guards it
+	more   chan struct{}             // something was queued or processed, or the recorders are closed
+	began  atomic.Pointer[time.Time] // when the oldest write under way began; nil: none is under way
 
 	refused map[uuid.UUID][]*pendingWrite // by company; run alone uses it
 	retryAt time.Time                     // when refused writes are repeated
 
-	mu     sync.Mutex // guards all below
-	queued []*outcome
-	closed bool
-}
-
-func (r *recorder) push(o *outcome) {
-	r.mu.Lock()
-	r.queued = append(r.queued, o)
-	r.mu.Unlock()
-	r.wake()
-}
-
-func (r *recorder) close() {
-	r.mu.Lock()
-	r.closed = true
-	r.mu.Unlock()
-	r.wake()
+	written     chan []*outcome // run closes it
+	unprocessed atomic.Int64    // written batches whose consequences are not processed
 }
 
 func (r *recorder) wake() {
@@ -170,13 +177,13 @@ func (r *recorder) wake() {
 	}
 }
 
-// run writes outcomes until the recorder is closed. Once ctx has ended, it discards them: their
+// run writes outcomes until the recorder has nothing to do. Once ctx has ended, it discards them: their
 // deliveries stay noted as in flight, and the replica that takes them over repeats the
 // attempts.
 func (r *recorder) run(ctx context.Context) {
 	defer close(r.written)
 	for {
-		batch, closed := r.take()
+		batch, ended := r.d.records.take(r)
 		retry := len(r.refused) > 0 && time.Now().After(r.retryAt) //nolint:forbidigo // paces, decides nothing
 		switch {
 		case len(batch) > 0 || retry:
@@ -186,7 +193,7 @@ func (r *recorder) run(ctx context.Context) {
 			case <-r.more:
 			case <-time.After(recordRetry):
 			}
-		case closed:
+		case ended:
 			return
 		default:
 			<-r.more
@@ -194,14 +201,14 @@ func (r *recorder) run(ctx context.Context) {
 	}
 }
 
-// take removes the first recorderBatch queued outcomes, and reports whether the recorder is closed.
-func (r *recorder) take() (batch []*outcome, closed bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := min(len(r.queued), recorderBatch)
-	batch = slices.Clone(r.queued[:n])
-	r.queued = slices.Delete(r.queued, 0, n)
-	return batch, r.closed
+// runConsequences processes the consequences of written outcomes until the recorder has ended.
+func (r *recorder) runConsequences() {
+	for written := range r.written {
+		// After a panic the rest of the batch is skipped: no accepted event depends on it.
+		_ = r.d.contain("process outcomes", written[0].ref, func() { r.d.process(r.d.publishing, written) })
+		r.unprocessed.Add(-1)
+		r.wake()
+	}
 }
 
 // write sends writes to Redis, and with retry also the refused ones. It repeats them until Redis
@@ -306,6 +313,7 @@ func (r *recorder) finish(t tried) {
 		o.payload = requests.Payload{} // only the attempt needs it
 	}
 	if len(t.written) > 0 {
+		r.unprocessed.Add(1)
 		r.written <- t.written
 	}
 	for _, w := range t.finished {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -57,17 +56,12 @@ func (r *request) err() error {
 	return nil
 }
 
-// committer writes the events of one shard in group commits, one at a time. Events that arrive
-// during a commit are queued by company for the next one. Companies are served in turn.
+// committer has the events of one shard, which are written in group commits, one at a time. Events that arrive
+// during a commit are queued by company for the next one. Companies are served in turn. Publisher.mu guards it.
+// It exists while events of the shard are written.
 type committer struct {
-	p *Publisher
-
-	mu      sync.Mutex
-	ready   *sync.Cond // entries wait, or the committer is closed
 	waiting map[uuid.UUID]*companyQueue
 	turn    []*companyQueue // companies with entries, in the order in which they are served
-	closed  bool
-	running sync.WaitGroup
 }
 
 // companyQueue is the entries of one company that wait for their commit.
@@ -76,17 +70,8 @@ type companyQueue struct {
 	entries []*entry
 }
 
-func newCommitter(p *Publisher) *committer {
-	c := &committer{p: p, waiting: make(map[uuid.UUID]*companyQueue)}
-	c.ready = sync.NewCond(&c.mu)
-	c.running.Go(c.run)
-	return c
-}
-
-// push queues the entries, in order. It must not be called after close.
+// push queues the entries, in order.
 func (c *committer) push(entries []*entry) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for _, e := range entries {
 		b := c.waiting[e.Company]
 		if b == nil {
@@ -96,36 +81,29 @@ func (c *committer) push(entries []*entry) {
 		}
 		b.entries = append(b.entries, e)
 	}
-	c.ready.Signal()
 }
 
-// close returns when the waiting entries are answered.
-func (c *committer) close() {
-	c.mu.Lock()
-	c.closed = true
-	c.ready.Signal()
-	c.mu.Unlock()
-	c.running.Wait()
-}
-
-// run commits until the committer is closed and empty.
-func (c *committer) run() {
-	for batch := c.gather(); batch != nil; batch = c.gather() {
-		c.p.commit(batch)
+// commitAll commits until no event of a shard waits.
+func (p *Publisher) commitAll(shard string) {
+	for batch := p.next(shard); batch != nil; batch = p.next(shard) {
+		p.commit(batch)
 	}
 }
 
-// gather waits for entries and removes those of the next commit. It returns nil once the committer
-// is closed and empty.
+// next removes the entries of a shard's next commit. It returns nil, and removes the committer, when none wait.
+func (p *Publisher) next(shard string) []*entry {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.shards[shard]
+	if len(c.turn) == 0 {
+		delete(p.shards, shard)
+		return nil
+	}
+	return c.gather()
+}
+
+// gather removes the entries of the next commit.
 func (c *committer) gather() (batch []*entry) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for len(c.turn) == 0 {
-		if c.closed {
-			return nil
-		}
-		c.ready.Wait()
-	}
 	bytes, others, fair := 0, len(c.turn) > 1, maxBatch/len(c.turn)
 	for turns := len(c.turn); turns > 0 && len(batch) < maxBatch && bytes < maxBatchBytes; turns-- {
 		b := c.turn[0]

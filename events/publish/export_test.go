@@ -10,13 +10,18 @@ func (p *Publisher) Queued() int {
 	defer p.mu.Unlock()
 	n := 0
 	for _, c := range p.shards {
-		c.mu.Lock()
 		for _, b := range c.waiting {
 			n += len(b.entries)
 		}
-		c.mu.Unlock()
 	}
 	return n
+}
+
+// Committers is how many shards have a committer.
+func (p *Publisher) Committers() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.shards)
 }
 
 // SetClock sets the clock of this process. Redis's clock remains that of acceptance.

@@ -20,6 +20,7 @@ import (
 	"spendhook/events/publish"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
+	"spendhook/internal/waittest"
 )
 
 // mustBeNumbered checks that a company's events have the sequence numbers 1..n in
@@ -193,6 +194,16 @@ func TestArrayDoesNotDelayOtherCompanies(t *testing.T) {
 func (b *bundle) waitForQueued(n int) {
 	for b.Publisher.Queued() < n {
 		runtime.Gosched()
+	}
+}
+
+// A shard without events that wait has no committer: addresses of shards that are gone leave nothing behind.
+func TestAnIdleShardHasNoCommitter(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for i := range 3 {
+		want(t, "accept", b.Accept(t, newEvent(strconv.Itoa(i))), "ACCEPTED")
+		waittest.Until(t, "the committer ends", func() bool { return b.Publisher.Committers() == 0 })
 	}
 }
 

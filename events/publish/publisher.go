@@ -112,8 +112,10 @@ type Publisher struct {
 	refused refusals
 	nonce   atomic.Uint32
 
-	mu     sync.Mutex
-	shards map[string]*committer
+	committing sync.WaitGroup
+
+	mu     sync.Mutex            // guards all below
+	shards map[string]*committer // by address; without those of shards for which no event waits
 	closed bool
 }
 
@@ -212,10 +214,13 @@ func (p *Publisher) push(ctx context.Context, r *request) error {
 		return ErrClosed
 	}
 	for shard, entries := range groups {
-		if p.shards[shard] == nil {
-			p.shards[shard] = newCommitter(p)
+		c := p.shards[shard]
+		if c == nil {
+			c = &committer{waiting: make(map[uuid.UUID]*companyQueue)}
+			p.shards[shard] = c
+			p.committing.Go(func() { p.commitAll(shard) }) //nolint:contextcheck // a commit has the events of several callers
 		}
-		p.shards[shard].push(entries)
+		c.push(entries)
 	}
 	return nil
 }
@@ -225,12 +230,6 @@ func (p *Publisher) push(ctx context.Context, r *request) error {
 func (p *Publisher) Close() {
 	p.mu.Lock()
 	p.closed = true
-	shards := make([]*committer, 0, len(p.shards))
-	for _, c := range p.shards {
-		shards = append(shards, c)
-	}
 	p.mu.Unlock()
-	for _, c := range shards {
-		c.close()
-	}
+	p.committing.Wait()
 }
