@@ -3,7 +3,8 @@
 local HELD = '-'
 local DAMAGED = '?' -- the result for a delivery when the event's deliveries are unreadable
 
--- A settled event has the records of its deliveries in its own value, unless one is dead or HELD is set.
+-- A settled event whose deliveries all ended in one call of record.lua has their records in its own value, unless
+-- one is dead or HELD is set.
 -- Each consists of the subscriber (36 bytes), the length of the record in 6 hex digits, and the record. pack
 -- returns them as the end of the value. records has them by subscriber.
 local function pack(subs, records)
@@ -109,20 +110,15 @@ local function keep_bytes(P, company, hour, n)
   of.hours[hour] = (of.hours[hour] or 0) + n
 end
 
--- pack_event settles an event, with the records of all its deliveries in its value.
-local function pack_event(e, event, deliveries, ms)
+-- pack_event settles an event with the records of this call, which are those of all its deliveries, in its
+-- value. A hash of several deliveries costs less than to move it here.
+local function pack_event(e, event, ms)
   local subs, records = {}, {}
   for i = 1, #e.records, 2 do
     local sub = e.records[i]
     if not records[sub] then subs[#subs + 1] = sub end
     records[sub] = e.records[i + 1]
   end
-  local earlier = redis.call('HGETALL', deliveries)
-  for i = 1, #earlier, 2 do
-    local sub = earlier[i]
-    if #sub == 36 and not records[sub] then subs[#subs + 1], records[sub] = sub, earlier[i + 1] end
-  end
-  if #earlier > 0 then redis.call('UNLINK', deliveries) end
   local value = string.sub(redis.call('GET', event), 2)
   if #subs > 0 then value = value .. pack(subs, records) end
   redis.call('SET', event, SETTLED .. value, 'PX', ms)
@@ -152,7 +148,8 @@ end
 --   longer: change of longer over its records
 --   dead: true when a delivery became dead
 --   marks: the fields '#', '!' and HELD before this call
---   head: the first 14 bytes of the event, if the caller has read them
+--   head: the first 14 bytes of the event
+--   alone: the event has no deliveries of earlier calls
 -- Returns the change of the company's number of pending events: -1, 0 or 1, for count_pending.
 -- Call end_settling after the last event.
 local function settle(e, now, keep, keep_dead, keep_event, keep_delivered)
@@ -168,16 +165,16 @@ local function settle(e, now, keep, keep_dead, keep_event, keep_delivered)
   if string.sub(matched, -1) == 'h' then marks[3] = '1' end
   if e.opened ~= 0 then marks[1] = math.max(tonumber(marks[1] or 0) + e.opened, 0) end
   if e.dead then marks[2] = now end
-  local head = e.head or redis.pcall('GETRANGE', event, 0, 13)
+  local head = e.head
   local damaged = type(head) == 'table' -- wrong type
   local state, accepted
   if not damaged then state, accepted = string.sub(head, 1, 1), tonumber(string.sub(head, 2, 14)) end
   local is = tonumber(marks[1] or 0) > 0 and MATCHED or SETTLED
   local ends = is == SETTLED and accepted and (state == MATCHED or state == READY and matched ~= '')
   local event_ms = accepted and math.max(accepted + keep_event - now, 1000)
-  local packs = ends and not marks[2] and not marks[3] and event_ms >= keep_delivered
+  local packs = ends and state == READY and not marks[2] and not marks[3] and event_ms >= keep_delivered and e.alone
   if packs then
-    pack_event(e, event, deliveries, event_ms)
+    pack_event(e, event, event_ms)
   else
     if e.opened ~= 0 then fields[#fields + 1], fields[#fields + 2] = '#', marks[1] end
     if e.dead then fields[#fields + 1], fields[#fields + 2] = '!', now end

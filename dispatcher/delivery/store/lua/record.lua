@@ -77,9 +77,12 @@ for _, e in ipairs(events) do
   company_of(e.P, e.company)
   e.head = redis.pcall('GETRANGE', e.P .. 'e:' .. e.company .. ':' .. e.id, 0, 13)
   if type(e.head) == 'string' and string.sub(e.head, 1, 1) == SETTLED then unpack_event(e, keep) end
-  local n = #e.subs
-  e.subs[n + 1], e.subs[n + 2], e.subs[n + 3] = '#', '!', HELD
-  local found = redis.pcall('HMGET', e.key, unpack(e.subs))
+  local n, found = #e.subs, {}
+  e.alone = redis.call('EXISTS', e.key) == 0
+  if not e.alone then
+    e.subs[n + 1], e.subs[n + 2], e.subs[n + 3] = '#', '!', HELD
+    found = redis.pcall('HMGET', e.key, unpack(e.subs))
+  end
   e.damaged = found.err ~= nil
   for i = 1, n do e.found[e.subs[i]] = found[i] or nil end
   e.marks = {found[n + 1], found[n + 2], found[n + 3]}
