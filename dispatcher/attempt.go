@@ -27,7 +27,7 @@ func (d *Dispatcher) admit(w *work) {
 func (d *Dispatcher) decided(w *work, decision endpoint.Decision, notBefore time.Time) {
 	switch decision {
 	case endpoint.Start:
-		d.working.Go(func() { d.attempt(w) })
+		d.starts.add(&d.working, w)
 	case endpoint.OverflowQueue, endpoint.OverflowBreaker, endpoint.OverflowPause, endpoint.OverflowHost, endpoint.OverflowShare:
 		d.metrics.queued.Inc()
 		o := &outcome{work: w, backlog: true, open: decision == endpoint.OverflowBreaker}

@@ -99,6 +99,7 @@ type Dispatcher struct {
 	admission *endpoint.Admission
 	target    func(*subscribers.Subscriber) *requests.Target        // Options.Requests.Target; tests replace it
 	send      func(context.Context, webhook.Request) attempt.Result // Options.Sender.Send; tests replace it
+	starts    *starter
 	records   *recorders
 	sampled   *lru.Cache[uuid.UUID, lastSample] // by subscriber
 	publish   func(context.Context, []events.Event) ([]publish.Result, error)
@@ -162,6 +163,7 @@ func New(o Options) *Dispatcher {
 		Certificates: o.Certificates, Wake: d.Queue.Wake, Quarantine: d.Quarantine, Full: o.Full,
 		Now: given, NewID: uuid.New, Page: o.JobPage, Logger: o.Logger,
 	})
+	d.starts = newStarter(d.attempt)
 	d.records = newRecorders(d)
 	d.metrics = newMetrics(o.Registerer, d.admission, d.records.lag)
 	d.sampled, _ = lru.New[uuid.UUID, lastSample](maxSampled) // fails only for a size < 1
