@@ -8,7 +8,7 @@ import (
 )
 
 // startsPerTurn is how many attempts a starter begins before it lets other goroutines run.
-const startsPerTurn = 2
+const startsPerTurn = 16
 
 // starter begins attempts, those of each company in turn. After a few it lets all other goroutines run that
 // wait for a core. So a flood of attempts that fail or succeed fast delays neither requests nor the attempts of

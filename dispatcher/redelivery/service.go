@@ -38,7 +38,7 @@ type Options struct {
 	Wake         func(ctx context.Context, partitions []int) // wakes partitions that have work
 	Quarantine   *quarantine.Store
 	Full         func(company uuid.UUID) bool // reports whether Redis is above its high-water mark; nil: never
-	Now          func() time.Time // nil: the real clock, and Redis's for how long jobs are kept
+	Now          func() time.Time             // nil: the real clock, and Redis's for how long jobs are kept
 	NewID        func() uuid.UUID
 	Page         int // how many deliveries or events one step of a job examines; default 500
 	Logger       *slog.Logger
