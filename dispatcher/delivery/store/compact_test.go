@@ -373,8 +373,10 @@ func TestBytesPerEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	pending := used(t, s.client)
-	if _, _, err := s.deliveries.Record(t.Context(), s.now, s.delivered(batch)); err != nil {
-		t.Fatal(err)
+	for part := range slices.Chunk(s.delivered(batch), 1000) { // one call may take longer than the client waits
+		if _, _, err := s.deliveries.Record(t.Context(), s.now, part); err != nil {
+			t.Fatal(err)
+		}
 	}
 	s.client.Del(t.Context(), partition.Key(s.company, "q:"+s.company.String())) // they were claimed
 	delivered := used(t, s.client)
@@ -389,10 +391,9 @@ func TestBytesPerEvent(t *testing.T) {
 	empty := used(t, s.client) // with the server's own, for connections and scripts
 	got := [3]int64{(pending - empty) / n, (delivered - empty) / n, (compacted - empty) / n}
 	t.Logf("bytes of Redis for an event of 512, pending, delivered and compacted: %d", got)
-	// An allocator with steps of 16 bytes needs 50 bytes more for a delivered event
-	// than one with steps of 8.
-	if got[0] > 800 || got[1] > 1320 || got[2] > 290 {
-		t.Errorf("%d bytes, want at most 800, 1,320 and 290", got)
+	// The bounds leave a few percent to the allocators of other builds of Redis.
+	if got[0] > 800 || got[1] > 1150 || got[2] > 290 {
+		t.Errorf("%d bytes, want at most 800, 1,150 and 290", got)
 	}
 }
 
