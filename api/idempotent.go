@@ -94,7 +94,7 @@ func validKey(key string) bool {
 
 // storeAnswer stores the answer of a successful request. After a failure it releases the key, so
 // that a retry can succeed. It also runs when the client has disconnected. An error is only
-// logged, since the request has been carried out, and the key is stored or released later.
+// logged, since the request has been carried out; unless the answer cannot be encoded, it is stored later.
 func (s *server) storeAnswer(r *http.Request, claim *idempotency.Claim, rep reply) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.opts.StoreTimeout)
 	defer cancel()

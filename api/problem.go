@@ -118,7 +118,7 @@ var domainProblems = []struct {
 	{peer.ErrMalformed, "CLIENT_CERTIFICATE_MALFORMED", "The client certificate that the proxy forwards cannot be read."},
 	{peer.ErrInClear, "TLS_REQUIRED", "This request must come by TLS."},
 	{publish.ErrBacklogFull, "BACKLOG_FULL", "The company has the maximum number of pending events; send the event again after some are delivered."},
-	{publish.ErrStorageFull, "STORAGE_FULL", "No memory is left for this; try again after some events are delivered."},
+	{publish.ErrStorageFull, "STORAGE_FULL", "No memory is left for this request; send it again after some events are delivered."},
 	{idempotency.ErrInProgress, "IDEMPOTENCY_KEY_IN_PROGRESS", "The first request with this Idempotency-Key is still under way."},
 	{sequence.ErrTooManyWaiting, "TOO_MANY_WAITING", "Too many requests wait for new events."},
 	{redelivery.ErrTooManyJobs, "TOO_MANY_JOBS", "The company has too many unfinished jobs; try again after some have finished, or cancel some."},

@@ -70,8 +70,9 @@ func (d *Dispatcher) take(ctx context.Context, batches []workqueue.Batch) {
 			continue
 		}
 		d.quarantineDamaged(ctx, b.Company, loaded.Subscribers)
-		if slices.ContainsFunc(loaded.Subscribers, func(s *subscribers.Subscriber) bool { return s.Filter != "" }) {
-			d.matchFiltered(b, loaded.Subscribers)
+		filtered := slices.ContainsFunc(loaded.Subscribers, func(s *subscribers.Subscriber) bool { return s.Filter != "" })
+		if filtered || slices.ContainsFunc(b.Events, func(e workqueue.Event) bool { return e.Suspect }) {
+			d.matchLater(b, loaded.Subscribers)
 		} else {
 			for _, e := range b.Events {
 				d.match(ctx, b, e, loaded.Subscribers)
@@ -106,7 +107,7 @@ var errDeadly = errors.New("replicas were lost while they matched the event")
 // takeSuspect is takeEvent for an event that a lost replica had in flight. An event that may have caused the loss
 // of several replicas is quarantined, else it would end each one that takes it over.
 func (d *Dispatcher) takeSuspect(ctx context.Context, b workqueue.Batch, e workqueue.Event, subs []*subscribers.Subscriber) error {
-	deaths, err := d.Queue.BeginMatch(ctx, b.Token, b.Company, e.ID)
+	deaths, err := d.Queue.BeginSuspect(ctx, b.Token, b.Company, e.ID)
 	if err != nil {
 		return err
 	}
@@ -115,17 +116,16 @@ func (d *Dispatcher) takeSuspect(ctx context.Context, b workqueue.Batch, e workq
 		return nil
 	}
 	defer func() { // also when a stop has interrupted the matching
-		if err := d.Queue.EndMatch(context.WithoutCancel(ctx), b.Company, e.ID); err != nil {
+		if err := d.Queue.EndSuspect(context.WithoutCancel(ctx), b.Company, e.ID); err != nil {
 			d.opts.Logger.Warn("the event still counts as a cause of a loss", "event_id", e.ID, "exception.message", err)
 		}
 	}()
 	return d.takeEvent(ctx, b, e, subs)
 }
 
-// matchFiltered matches events for subscribers with filters, after the earlier events of the company,
-// on a goroutine of the company. It does not wait: 100 filters of 2 ms each would delay the claims of
-// other companies. The company claims nothing until its events are matched.
-func (d *Dispatcher) matchFiltered(b workqueue.Batch, subs []*subscribers.Subscriber) {
+// matchLater matches events after the earlier events of the company, on a goroutine of the company. It does not
+// wait: 100 filters of 2 ms each, or the round trips for suspects, would delay the claims of other companies. The company claims nothing until its events are matched.
+func (d *Dispatcher) matchLater(b workqueue.Batch, subs []*subscribers.Subscriber) {
 	for range b.Events {
 		d.admission.BeginMatch(b.Company)
 	}

@@ -246,7 +246,7 @@ func TestAnEventThatEndsItsProcessIsQuarantined(t *testing.T) {
 				}
 				if slices.Contains(matched, e.ID) {
 					for range 2 { // the client may send it again
-						if _, err := q.BeginMatch(t.Context(), batches[0].Token, lost.company, e.ID); err != nil {
+						if _, err := q.BeginSuspect(t.Context(), batches[0].Token, lost.company, e.ID); err != nil {
 							t.Error(err)
 						}
 					}

@@ -118,7 +118,7 @@ func TestNewEventsAreRefusedAboveTheHighWaterMark(t *testing.T) {
 		{http.MethodPost, "/api/v1/deliveries/known." + sub.UUID.String() + "/retry", ""},
 		{http.MethodPost, "/api/v1/subscribers/" + sub.UUID.String() + "/recover", `{"since":"2026-01-01T00:00:00Z"}`},
 	} {
-		if status, _, answer := d.do(t, request.method, request.path, request.body); status != http.StatusServiceUnavailable || !strings.Contains(string(answer), "STORAGE_FULL") {
+		if status, _, answer := d.do(t, request.method, request.path, request.body); status != http.StatusServiceUnavailable || !strings.Contains(answer, "STORAGE_FULL") {
 			t.Errorf("%s %s: %d %s", request.method, request.path, status, answer)
 		}
 	}

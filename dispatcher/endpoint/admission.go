@@ -342,8 +342,8 @@ func (w decided) call() {
 	}
 }
 
-// next takes the waiting deliveries that start now. When none can start and no attempt is in flight, all
-// overflow: only the end of an attempt starts waiting deliveries.
+// next takes the waiting deliveries that start now. The others wait for an attempt of the endpoint to end, or for
+// its turn at a full host; when it has neither, all overflow.
 func (a *Admission) next(c *company, e *endpoint) decided {
 	if len(e.waiting) == 0 || a.stopped {
 		return decided{}

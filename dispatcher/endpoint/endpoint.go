@@ -20,7 +20,7 @@ func average(before, latency time.Duration) time.Duration {
 type endpoint struct {
 	inFlight int
 	waiting  []*Delivery // first come, first served; none while the breaker is open
-	atHost   bool        // in the waiting list of a host
+	atHost   *host       // where the endpoint waits for its turn; nil: nowhere
 	failing  bool        // unreachable at the last attempt
 	latency  time.Duration
 	// progressAt is when the last attempt ended; before that, when the first attempt began.

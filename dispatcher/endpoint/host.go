@@ -47,10 +47,9 @@ func (a *Admission) hostBusy(c *company, d *Delivery) bool {
 // waitAtHost has the waiting deliveries of an endpoint started when their host, which is full, has places
 // again.
 func (a *Admission) waitAtHost(e *endpoint) {
-	if !e.atHost {
-		h := a.hosts[keyOf(e.waiting[0])]
+	if h := a.hosts[keyOf(e.waiting[0])]; e.atHost != h {
 		h.waiting = append(h.waiting, waiter{endpoint: e})
-		e.atHost = true
+		e.atHost = h
 	}
 }
 
@@ -81,8 +80,9 @@ func (a *Admission) leaveHost(d *Delivery, r Result) {
 }
 
 // serveHost starts what waits for the host of a delivery, each waiting endpoint in turn.
-func (a *Admission) serveHost(d *Delivery) (started []decided) {
-	h := a.hosts[keyOf(d)]
+func (a *Admission) serveHost(of *Delivery) (started []decided) {
+	key := keyOf(of)
+	h := a.hosts[key]
 	if h == nil {
 		return nil
 	}
@@ -96,19 +96,21 @@ func (a *Admission) serveHost(d *Delivery) (started []decided) {
 			continue
 		}
 		e := first.endpoint
-		e.atHost = false
-		if len(e.waiting) == 0 {
+		if e.atHost != h { // its URL has changed
+			continue
+		}
+		if e.atHost = nil; len(e.waiting) == 0 {
 			continue
 		}
 		c := a.companies[e.waiting[0].Company]
-		if e.inFlight < a.limit(e) {
+		if keyOf(e.waiting[0]) == key && e.inFlight < a.limit(e) {
 			a.start(e.waiting[0], e)
 			started = append(started, takeWaiting(e, 1))
 		}
 		started = append(started, a.next(c, e))
 	}
 	if h.inFlight == 0 {
-		delete(a.hosts, keyOf(d))
+		delete(a.hosts, key)
 	}
 	return started
 }

@@ -35,8 +35,8 @@ func (r *RetryRequest) Matching() store.Filter {
 // RetryAll starts a job that attempts the deliveries of the filter again, each with a fresh
 // schedule. It skips deliveries with an attempt under way, deliveries whose subscriber is disabled
 // or was deleted, and deliveries created after the call. A dry run over few deliveries is completed
-// when RetryAll returns. The error may be subscribers.ErrNotFound, delivery.ErrSubscriberDisabled or
-// ErrTooManyJobs.
+// when RetryAll returns. The error may be subscribers.ErrNotFound, delivery.ErrSubscriberDisabled,
+// publish.ErrStorageFull or ErrTooManyJobs.
 func (s *Service) RetryAll(ctx context.Context, r RetryRequest) (Job, error) {
 	f, now := r.Matching(), s.Now().UTC()
 	if f.To == nil || f.To.After(now) {
@@ -63,7 +63,8 @@ type RecoverRequest struct {
 
 // Recover starts a job that sends the failed deliveries of a time span again, and the events
 // that the subscriber missed while it was disabled.
-// subscribers.ErrNotFound, delivery.ErrSubscriberDisabled or ErrTooManyJobs.
+// The error may be subscribers.ErrNotFound, delivery.ErrSubscriberDisabled, publish.ErrStorageFull or
+// ErrTooManyJobs.
 func (s *Service) Recover(ctx context.Context, r RecoverRequest) (Job, error) {
 	if err := s.reachable(ctx, r.Company, r.Subscriber); err != nil {
 		return Job{}, err

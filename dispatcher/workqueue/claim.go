@@ -30,7 +30,7 @@ type Event struct {
 	ID    string
 	Value string      // as package events stores it; "" when the event is gone or cannot be read
 	Known []uuid.UUID // subscribers that have a delivery of the event already
-	// Suspect: a replica was lost while the event was in flight. Call BeginMatch before and EndMatch after it is matched.
+	// Suspect: a replica was lost while the event was in flight. Call BeginSuspect before and EndSuspect after it is matched.
 	Suspect bool
 }
 

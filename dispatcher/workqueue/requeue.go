@@ -120,9 +120,9 @@ func (q *Queue) requeueOwn(ctx context.Context, partitions []int) error {
 	return err
 }
 
-// BeginMatch notes that the matching of a suspect begins, which was claimed under a token. It returns under
+// BeginSuspect notes that the matching of a suspect begins, which was claimed under a token. It returns under
 // how many other tokens the matching began and did not end: so many replicas were lost meanwhile.
-func (q *Queue) BeginMatch(ctx context.Context, token string, company uuid.UUID, event string) (deaths int, err error) {
+func (q *Queue) BeginSuspect(ctx context.Context, token string, company uuid.UUID, event string) (deaths int, err error) {
 	p := partition.Of(company)
 	call := &script.Call{Script: suspectScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), token, company.String(), event}}
 	if err := script.Run(ctx, q.opts.Client, call); err != nil {
@@ -132,8 +132,8 @@ func (q *Queue) BeginMatch(ctx context.Context, token string, company uuid.UUID,
 	return int(n), nil
 }
 
-// EndMatch notes that the matching of a suspect has ended: the event is none any more.
-func (q *Queue) EndMatch(ctx context.Context, company uuid.UUID, event string) error {
+// EndSuspect notes that the matching of a suspect has ended: the event is none any more.
+func (q *Queue) EndSuspect(ctx context.Context, company uuid.UUID, event string) error {
 	if err := q.opts.Client.HDel(ctx, partition.Key(company, "suspects"), company.String()+"/"+event).Err(); err != nil {
 		return fmt.Errorf("end to match a suspect: %w", err)
 	}

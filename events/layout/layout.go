@@ -73,8 +73,7 @@ func Parse(ref events.Ref, raw string) (*events.Stored, error) {
 		stored.ID, stored.CompanyUUID = ref.ID, ref.Company
 		return stored, nil
 	}
-	raw, _ = Split(raw)
-	body, trace, err := cutTrace(raw[headerLen:])
+	body, trace, err := cutTrace(withoutRecords(raw)[headerLen:])
 	if err != nil {
 		return nil, err
 	}
@@ -89,18 +88,18 @@ func Parse(ref events.Ref, raw string) (*events.Stored, error) {
 // recordsMark is the last byte of the value of a settled event with the records of its deliveries.
 const recordsMark = 'P'
 
-// Split returns the value at an EventKey without the records of deliveries that a settled event may have,
-// and the records as package delivery/store packs them; "" when it has none.
-func Split(raw string) (event, records string) {
+// withoutRecords returns the value at an EventKey without the records of deliveries that a settled event may have
+// (package delivery/store).
+func withoutRecords(raw string) string {
 	end := len(raw) - len("00000000P")
 	if end < headerLen || events.State(raw[0]) != events.Settled || raw[len(raw)-1] != recordsMark {
-		return raw, ""
+		return raw
 	}
 	n, err := strconv.ParseUint(raw[end:len(raw)-1], 16, 32)
 	if err != nil || int(n) > end-headerLen {
-		return raw, ""
+		return raw
 	}
-	return raw[:end-int(n)], raw[end-int(n) : end]
+	return raw[:end-int(n)]
 }
 
 // traceMark is the last byte of a stored event with a trace. An event without a trace ends with }.

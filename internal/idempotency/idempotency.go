@@ -115,7 +115,7 @@ func (s *Store) Begin(ctx context.Context, r Request) (*Claim, *Response, error)
 	}
 	if err != nil {
 		if _, refused := errors.AsType[redis.Error](err); !refused { // Redis may have written the claim, and nobody would end it
-			s.later.add(c.abort)
+			s.later.add(c.abort) //nolint:contextcheck // it outlives the request
 		}
 		return nil, nil, fmt.Errorf("claim the idempotency key: %w", err)
 	}

@@ -40,7 +40,7 @@ func newLater() *later {
 func (l *later) unless(ctx context.Context, try func(context.Context) error) error {
 	err := try(ctx)
 	if err != nil {
-		l.add(try)
+		l.add(try) //nolint:contextcheck // it outlives the request
 	}
 	return err
 }

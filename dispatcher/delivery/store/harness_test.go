@@ -53,7 +53,11 @@ type harness struct {
 
 func newHarness(t *testing.T) *harness {
 	t.Helper()
-	client := redistest.New(t)
+	return newHarnessOn(t, redistest.New(t))
+}
+
+func newHarnessOn(t *testing.T, client redis.UniversalClient) *harness {
+	t.Helper()
 	source, err := os.ReadFile("../../workqueue/lua/claim.lua")
 	if err != nil {
 		t.Fatal(err)

@@ -53,7 +53,6 @@ const (
 	examineStep = 100
 	perEntry    = 8    // deliveries of an event that count as one more index entry
 	maxLoaded   = 1000 // deliveries that are loaded at once; the deliveries of one event may be more
-	readChunk   = 50   // events of one call of the script that reads
 )
 
 type position struct {
@@ -279,7 +278,7 @@ func (s *Store) Stored(ctx context.Context, refs []delivery.Ref) ([]*delivery.Re
 // their own value: for each ref those of its subscriber, of all for uuid.Nil. It reads at most `most`
 // deliveries, but all of the first ref.
 func (s *Store) readFields(ctx context.Context, most int, refs []delivery.Ref) (fields [][]string, err error) {
-	groups := script.Groups(s.client, refs, readChunk, func(r delivery.Ref) int { return partition.Of(r.Company) })
+	groups := script.Groups(s.client, refs, examineStep, func(r delivery.Ref) int { return partition.Of(r.Company) })
 	calls := make([]*script.Call, len(groups))
 	for i, group := range groups {
 		args := []any{most, len(group)}
@@ -319,9 +318,10 @@ func (s *Store) readFields(ctx context.Context, most int, refs []delivery.Ref) (
 // ofEvents reads the deliveries of events, by subscriber: of at least the first event, and of as many
 // more as may be loaded at once. held says which events matched a disabled subscriber.
 func (s *Store) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]delivery.Delivery, held []bool, err error) {
-	asked := make([]delivery.Ref, min(len(refs), readChunk))
-	for i := range asked {
-		asked[i].Ref = refs[i]
+	refs = refs[:min(len(refs), examineStep)]
+	asked := make([]delivery.Ref, len(refs))
+	for i, ref := range refs {
+		asked[i].Ref = ref
 	}
 	fields, err := s.readFields(ctx, maxLoaded, asked)
 	if err != nil {
@@ -330,8 +330,9 @@ func (s *Store) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]del
 	groups, held = make([][]delivery.Delivery, len(fields)), make([]bool, len(fields))
 	var all []delivery.Ref
 	var records []*delivery.Record
-	for i, found := range fields {
-		groups[i] = deliveriesOf(refs[i], found)
+	for i, ref := range refs[:len(fields)] {
+		found := fields[i]
+		groups[i] = deliveriesOf(ref, found)
 		held[i] = slices.Contains(found, heldMark)
 		for j := range groups[i] {
 			all, records = append(all, groups[i][j].Ref), append(records, &groups[i][j].Record)

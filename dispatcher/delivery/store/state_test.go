@@ -11,6 +11,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
 	"spendhook/events/publish"
+	"spendhook/internal/redistest"
 )
 
 const (
@@ -250,5 +251,23 @@ func TestADeliveredEventIsOneKey(t *testing.T) {
 	}
 	if all, err := h.OfEvent(t.Context(), e); err != nil || len(all) != 0 {
 		t.Errorf("erased, it has %+v, %v", all, err)
+	}
+}
+
+// Deliveries are read while Redis refuses writes, as without enough replicas.
+func TestDeliveriesAreReadWhileRedisRefusesWrites(t *testing.T) {
+	t.Parallel()
+	h := newHarnessOn(t, redistest.Start(t, redistest.Options{}).Client())
+	e, waiting := h.accepted(t, "e"), h.accepted(t, "waiting")
+	sub, other := h.refs(e, 1)[0], h.refs(waiting, 1)[0]
+	h.mustWrite(t, Write{Event: e, Changes: []Change{h.first(sub, h.succeed)}, Matched: true, Fanout: 1})
+	h.mustWrite(t, Write{Event: waiting, Changes: []Change{h.first(other, h.queue)}, Matched: true, Fanout: 1})
+	if err := h.client.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []delivery.Ref{sub, other} {
+		if all, err := h.OfEvent(t.Context(), r.Ref); err != nil || len(all) != 1 || h.kept(t, r) == nil {
+			t.Errorf("%s: %+v, %v", r, all, err)
+		}
 	}
 }

@@ -35,7 +35,7 @@ var (
 
 	//go:embed lua/read.lua
 	readSource string
-	readScript = queues.Script(layout.Lua()+lib+readSource, true)
+	readScript = queues.ReadScript(layout.Lua() + lib + readSource)
 )
 
 // Options configures New; all but Now are required.

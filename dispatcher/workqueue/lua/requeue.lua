@@ -50,7 +50,7 @@ local function requeue(company, id, sub)
     if not matched(event) then
       redis.call('LPUSH', P .. 'q:' .. company, '!' .. id)
       joins[company] = true
-      if lost then redis.call('HSETNX', P .. 'suspects', company .. '/' .. id, '0 ') end
+      if lost then redis.pcall('HSETNX', P .. 'suspects', company .. '/' .. id, '0 ') end
     end
   else
     release(P, company, sub, id)
@@ -89,8 +89,8 @@ for i = 1, math.min(#refs, MOST) do
     end
   end
 end
-for company in pairs(back) do went_back(P, company, now) end
 for company in pairs(joins) do wakes = wakes + join(P, company, now) end
+for company in pairs(back) do went_back(P, company, now) end
 if lost then redis.call('EXPIRE', P .. 'suspects', SUSPECT_S) end
 local left = redis.call('HLEN', note)
 if left == 0 then redis.call('SREM', P .. 'handover', token) end

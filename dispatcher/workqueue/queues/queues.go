@@ -23,6 +23,11 @@ func Script(source string, whenFull bool) *redis.Script {
 	return redis.NewScript(head + partition.FormatLua() + lib + source)
 }
 
+// ReadScript makes a script of source like Script. It only reads: Redis runs it also while it refuses writes.
+func ReadScript(source string) *redis.Script {
+	return redis.NewScript("#!lua flags=no-writes\n" + partition.FormatLua() + lib + source)
+}
+
 // Keys returns the first keys of each call of a script that moves work of partition p: its
 // due set, and a key that never exists.
 func Keys(p int) []string { return []string{DueKey(p), AbsentKey(p)} }

@@ -3,8 +3,8 @@
 local HELD = '-'
 local DAMAGED = '?' -- the result for a delivery when the event's deliveries are unreadable
 
--- A settled event whose deliveries all ended in one call of record.lua has their records in its own value, unless
--- one is dead or HELD is set.
+-- A settled event whose deliveries all ended in one call of record.lua has their records in its own value, unless one
+-- is dead, HELD is set, or the event expires so soon that it is not compacted.
 -- Each consists of the subscriber (36 bytes), the length of the record in 6 hex digits, and the record. pack
 -- returns them as the end of the value. records has them by subscriber.
 local function pack(subs, records)
@@ -110,8 +110,7 @@ local function keep_bytes(P, company, hour, n)
   of.hours[hour] = (of.hours[hour] or 0) + n
 end
 
--- pack_event settles an event with the records of this call, which are those of all its deliveries, in its
--- value. A hash of several deliveries costs less than to move it here.
+-- pack_event settles an event, with the records of this call in its value: those of all its deliveries.
 local function pack_event(e, event, ms)
   local subs, records = {}, {}
   for i = 1, #e.records, 2 do
@@ -119,9 +118,7 @@ local function pack_event(e, event, ms)
     if not records[sub] then subs[#subs + 1] = sub end
     records[sub] = e.records[i + 1]
   end
-  local value = string.sub(redis.call('GET', event), 2)
-  if #subs > 0 then value = value .. pack(subs, records) end
-  redis.call('SET', event, SETTLED .. value, 'PX', ms)
+  redis.call('SET', event, SETTLED .. string.sub(redis.call('GET', event), 2) .. pack(subs, records), 'PX', ms)
 end
 
 -- unpack_event moves the records of a settled event back into the hash of its deliveries, because one of
@@ -129,7 +126,7 @@ end
 local function unpack_event(e, ms)
   local event, deliveries = e.P .. 'e:' .. e.company .. ':' .. e.id, e.P .. 'd:' .. e.company .. '/' .. e.id
   local value, records = split(redis.call('GET', event))
-  if not records then return end
+  if not records or records == '' then return end -- damaged
   redis.call('HSET', deliveries, unpack(unpack_records(records)))
   redis.call('PEXPIRE', deliveries, ms)
   redis.call('SET', event, value, 'KEEPTTL')
@@ -172,7 +169,8 @@ local function settle(e, now, keep, keep_dead, keep_event, keep_delivered)
   local is = tonumber(marks[1] or 0) > 0 and MATCHED or SETTLED
   local ends = is == SETTLED and accepted and (state == MATCHED or state == READY and matched ~= '')
   local event_ms = accepted and math.max(accepted + keep_event - now, 1000)
-  local packs = ends and state == READY and not marks[2] and not marks[3] and event_ms >= keep_delivered and e.alone
+  -- Records in a hash stay there: to move them costs more than it saves.
+  local packs = ends and state == READY and e.alone and #e.records > 0 and not marks[2] and not marks[3] and event_ms >= keep_delivered
   if packs then
     pack_event(e, event, event_ms)
   else

@@ -21,7 +21,7 @@ local now, keep, keep_dead, keep_event = time_of(ARGV[1]), tonumber(ARGV[2]), to
 local keep_delivered, breaker_pause, trips = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local LIVE = {P = true, R = true}
 
--- The script reads each key once, and all keys before its first write.
+-- The script reads all keys before it writes anything but the records of settled events, which it moves.
 local changes, events, endpoints, prefixes = {}, {}, {}, {}
 
 local function event_of(P, company, id)
@@ -180,7 +180,7 @@ local function write(e, x, a, found, ended)
     if ended or not found or not under_way(x, e.id) then
       x.backlog = x.backlog or string.find(ARGV[a + 5], 'b', 1, true)
       x.put[e.id] = x.now + due
-      if ended and ARGV[a + 5] == 'c' and ARGV[a + 6] == '' then went_back(e.P, e.company, x.now) end -- it was not tried
+      if ended and ARGV[a + 5] == 'c' and ARGV[a + 6] == '' and due == '0' then went_back(e.P, e.company, x.now) end -- it was not tried
     end
   elseif LIVE[was] and not ended then
     x.put[e.id] = nil

@@ -14,7 +14,7 @@ local now, work = clock(), work_time(P)
 local waited = 0
 local due = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')
 if due[1] and due[1] ~= '' and due[1] ~= SKIPPED then waited = math.max(0, work - tonumber(due[2])) end
-for _, text in ipairs(redis.call('HVALS', P .. 'back')) do
+for _, text in ipairs(redis.pcall('HVALS', P .. 'back')) do
   local since, last = string.match(text, '^(%d+) (%d+)$')
   if last and last + BACK_MS >= work then waited = math.max(waited, last - since) end
 end

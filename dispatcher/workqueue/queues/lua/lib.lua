@@ -179,13 +179,14 @@ local function put_back(P, company, sub, id, now, ms)
 end
 
 -- went_back notes in back that claimed work of a company was put back before it was tried: since when that
--- happens, with no pause of BACK_MS, and when it last happened.
+-- happens, with no pause of BACK_MS, and when it last happened. The note is for display only: a damaged key must
+-- not fail the script.
 local BACK_MS = 30000
 local function went_back(P, company, now)
-  local since, last = string.match(redis.call('HGET', P .. 'back', company) or '', '^(%d+) (%d+)$')
+  local since, last = string.match(tostring(redis.pcall('HGET', P .. 'back', company)), '^(%d+) (%d+)$')
   if not last or last + BACK_MS < now then since = now end
-  redis.call('HSET', P .. 'back', company, string.format('%.0f %.0f', since, now))
-  redis.call('PEXPIRE', P .. 'back', BACK_MS)
+  redis.pcall('HSET', P .. 'back', company, string.format('%.0f %.0f', since, now))
+  redis.pcall('PEXPIRE', P .. 'back', BACK_MS)
 end
 
 -- take_out removes a delivery from its endpoint queue, if the queue has it. A queue that is
