@@ -27,7 +27,7 @@ var (
 	//go:embed lua/after.lua
 	afterSource string
 
-	afterScript = queues.Script(layout.Lua()+afterSource, true)
+	afterScript = queues.ReadScript(layout.Lua() + afterSource)
 )
 
 // blockSize is how many numbers a block has; see lua/lib.lua of package layout.

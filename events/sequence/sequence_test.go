@@ -16,6 +16,7 @@ import (
 	"spendhook/events/layout"
 	"spendhook/events/sequence"
 	"spendhook/internal/partition"
+	"spendhook/internal/redistest"
 )
 
 // follow reads all events of a company after a number, and how many are not kept.
@@ -172,5 +173,19 @@ func TestCompaniesHaveNumbersOfTheirOwn(t *testing.T) {
 		if len(found) != i+1 || found[0].Ref.Company != (uuid.UUID{byte(i), 7}) {
 			t.Errorf("company %d: %+v", i, found)
 		}
+	}
+}
+
+// Events are read while Redis refuses writes, as without enough replicas.
+func TestEventsAreReadWhileRedisRefusesWrites(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t, redistest.Options{}).Client()
+	if err := client.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	r := sequence.New(client)
+	t.Cleanup(r.Close)
+	if _, err := r.After(t.Context(), uuid.New(), 0); err != nil {
+		t.Error(err)
 	}
 }
