@@ -303,7 +303,7 @@ func statement(id string, month int, status string) string {
 		`"status":"%s","totalAmount":1,"currency":"EUR","closingDate":"2026-08-31"}`, id, month, status)
 }
 
-// state dumps Redis and the database, without heartbeats and messages between processes.
+// state dumps Redis and the database, without heartbeats, clocks and messages between processes.
 func (w *twoCompanies) state() string {
 	w.t.Helper()
 	return w.redisState() + w.databaseState()
@@ -316,7 +316,7 @@ func (w *twoCompanies) redisState() string {
 		w.t.Fatal(err)
 	}
 	keys = slices.DeleteFunc(keys, func(key string) bool {
-		heartbeats := strings.HasSuffix(key, "}:replicas")
+		heartbeats := strings.HasSuffix(key, "}:replicas") || strings.HasSuffix(key, "}:clock")
 		usedLinks := strings.HasPrefix(key, "sh:{console}:taken:") // they expire within the minute
 		return heartbeats || usedLinks || !strings.HasPrefix(key, "sh:{")
 	})
