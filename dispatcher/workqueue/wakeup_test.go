@@ -204,7 +204,10 @@ func TestStoppingReplicaLeavesWorkToOthers(t *testing.T) {
 	q.Wake(context.Background(), []int{late})
 	close(release)
 	<-stopped
-	eventually(t, "the other replica has claimed the rest", func() bool { return len(free.events()) == 2 })
+	eventually(t, "the other replica has claimed the rest", func() bool { // on a slow machine also the first, as of a lost replica
+		got := free.events()
+		return slices.Contains(got, "e"+strconv.Itoa(queued)) && slices.Contains(got, "e"+strconv.Itoa(late))
+	})
 }
 
 // A replica that stops leaves the partitions that wait for places to another replica.

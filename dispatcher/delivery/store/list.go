@@ -258,7 +258,7 @@ func (s *Store) Get(ctx context.Context, refs []delivery.Ref) ([]*delivery.Recor
 // Stored reads the records of deliveries as they are stored; nil for a delivery that is not kept or is
 // damaged.
 func (s *Store) Stored(ctx context.Context, refs []delivery.Ref) ([]*delivery.Record, error) {
-	fields, err := s.readFields(ctx, math.MaxInt32, refs)
+	fields, err := s.readFields(ctx, math.MaxInt32, refs, false)
 	if err != nil {
 		return nil, err
 	}
@@ -275,17 +275,17 @@ func (s *Store) Stored(ctx context.Context, refs []delivery.Ref) ([]*delivery.Re
 }
 
 // readFields reads fields of deliveriesKey, name and value in turn, also of events that have the records in
-// their own value: for each ref those of its subscriber, of all for uuid.Nil. It reads at most `most`
-// deliveries, but all of the first ref.
-func (s *Store) readFields(ctx context.Context, most int, refs []delivery.Ref) (fields [][]string, err error) {
+// their own value: for each ref those of its subscriber, or all of its event. It reads at most `most` deliveries,
+// but all of the first ref.
+func (s *Store) readFields(ctx context.Context, most int, refs []delivery.Ref, all bool) (fields [][]string, err error) {
 	groups := script.Groups(s.client, refs, examineStep, func(r delivery.Ref) int { return partition.Of(r.Company) })
 	calls := make([]*script.Call, len(groups))
 	for i, group := range groups {
 		args := []any{most, len(group)}
 		for _, r := range group {
-			sub := ""
-			if r.Subscriber != uuid.Nil {
-				sub = r.Subscriber.String()
+			sub := r.Subscriber.String()
+			if all {
+				sub = ""
 			}
 			args = append(args, partition.Prefix(partition.Of(r.Company)), r.Company.String(), r.ID, sub)
 		}
@@ -323,7 +323,7 @@ func (s *Store) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]del
 	for i, ref := range refs {
 		asked[i].Ref = ref
 	}
-	fields, err := s.readFields(ctx, maxLoaded, asked)
+	fields, err := s.readFields(ctx, maxLoaded, asked, true)
 	if err != nil {
 		return nil, nil, err
 	}
