@@ -168,9 +168,9 @@ func (a *Admission) enter(d *Delivery) (decision Decision, at time.Time, overflo
 
 // decide decides on a new delivery, with the time that Enter returns.
 func (a *Admission) decide(d *Delivery, c *company, e *endpoint) (_ Decision, at time.Time) {
-	free := a.o.Places - a.held
+	free, full := a.o.Places-a.held, a.hostFull(d)
 	switch {
-	case d.Queued && a.hostFull(d):
+	case d.Queued && full:
 		return Wait, at
 	case d.Queued:
 		return Start, at
@@ -182,11 +182,11 @@ func (a *Admission) decide(d *Delivery, c *company, e *endpoint) (_ Decision, at
 		return OverflowPause, e.pausedUntil
 	case free <= 0:
 		return OverflowShare, at
-	case a.hostFull(d) && !d.Alone && a.hostBusy(c, d):
+	case full && !d.Alone && a.hostBusy(c, d):
 		return OverflowHost, at
-	case len(e.waiting) == 0 && e.inFlight < a.limit(e) && !a.hostFull(d):
+	case len(e.waiting) == 0 && e.inFlight < a.limit(e) && !full:
 		return Start, at
-	case e.inFlight == 0 && (a.limit(e) == 0 || !a.hostFull(d)), // only the end of an attempt starts a waiting delivery
+	case e.inFlight == 0 && (a.limit(e) == 0 || !full), // only the end of an attempt starts a waiting delivery
 		!d.Alone && a.expectedWait(e) > maxWait:
 		return OverflowShare, at
 	default:

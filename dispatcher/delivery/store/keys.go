@@ -10,8 +10,8 @@ import (
 // docs/redis.md lists type, writer and time to live of each key.
 
 // deliveriesKey is the hash of one event, subscriber -> record. Field '#' counts the live
-// deliveries; '!' exists when one is dead, '-' when the event matched a disabled subscriber. Without the hash, the value of a
-// settled event may have the records: lua/lib.lua.
+// deliveries; '!' exists when one is dead, '-' when the event matched a disabled subscriber. Without the hash,
+// the value of a settled event may have the records: lua/lib.lua.
 func deliveriesKey(r events.Ref) string { return partition.Key(r.Company, "d:"+r.String()) }
 
 // heldMark is the field '-' of deliveriesKey.

@@ -9,7 +9,7 @@
 -- then, for KEYS[3] and KEYS[4]: name, failed attempts and latency in turn
 -- KEYS[1] and KEYS[2] hold rings: the number of the latest minute or hour, the random number of the last
 -- call, then 10 bytes for each minute or hour. docs/redis.md describes these bytes. A call that is repeated
--- after a lost answer changes nothing.
+-- after a lost answer changes nothing, unless another call came between.
 local CELL, HEAD, RANKED = 10, 12, 100
 local random = tonumber(ARGV[2])
 local call = struct.pack('<d', random)

@@ -64,7 +64,7 @@ func (t *Total) Keep(last Total, partitions []int) {
 //go:embed lua/backlog.lua
 var backlogSource string
 
-var backlogScript = queues.Script(backlogSource, true)
+var backlogScript = queues.ReadScript(backlogSource)
 
 // skippedFor is how long a company counts as delayed by its receivers after a claim has skipped it.
 const skippedFor = 15 * time.Second

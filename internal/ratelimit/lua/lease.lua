@@ -1,7 +1,8 @@
 -- Leases tokens of a bucket: as many as are free, up to the number wanted, and none when
 -- fewer than the number needed are free. With a negative number it returns tokens to the
 -- bucket. The state is the time when the bucket is full again (GCRA's theoretical arrival
--- time), then name and result of the last call: a call that is repeated after a lost answer changes nothing.
+-- time), then name and result of the last call: a call that is repeated
+-- after a lost answer changes nothing, unless another call came between.
 -- KEYS: 1 bucket
 -- ARGV: 1 µs per token, 2 tokens of a full bucket,
 --       3 tokens needed, negative to return tokens, 4 tokens wanted, 5 name of the call

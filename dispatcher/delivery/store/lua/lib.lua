@@ -31,13 +31,21 @@ local function unpack_records(text, only)
   return out
 end
 
+-- packed_of returns the result of split for an event, without value: as stored; '' and nil for one that is not
+-- settled or cannot be read.
+local function packed_of(P, company, id, value)
+  local event = P .. 'e:' .. company .. ':' .. id
+  if value == nil and redis.pcall('GETRANGE', event, 0, 0) == SETTLED then value = redis.call('GET', event) end
+  return split(type(value) == 'string' and value or '')
+end
+
 -- deliveries_of returns the fields of the hash of an event's deliveries, name and value in turn, also when
--- the event's value has the records; an error for a hash that cannot be read.
+-- the event's value has the records; an error for a hash that cannot be read. value is the event, if the
+-- caller has it.
 local function deliveries_of(P, company, id, value)
   local fields = redis.pcall('HGETALL', P .. 'd:' .. company .. '/' .. id)
   if #fields > 0 or fields.err then return fields end
-  value = value or redis.pcall('GET', P .. 'e:' .. company .. ':' .. id)
-  local _, text = split(type(value) == 'string' and value or '')
+  local _, text = packed_of(P, company, id, value)
   return text and unpack_records(text) or fields
 end
 

@@ -13,8 +13,7 @@ check(prefixes)
 local function one(P, company, id, sub)
   local record = redis.pcall('HGET', P .. 'd:' .. company .. '/' .. id, sub)
   if not record then
-    local value = redis.pcall('GET', P .. 'e:' .. company .. ':' .. id)
-    local _, text = split(type(value) == 'string' and value or '')
+    local _, text = packed_of(P, company, id)
     record = text and unpack_records(text, sub)[2]
   end
   return type(record) == 'string' and {sub, record} or {}

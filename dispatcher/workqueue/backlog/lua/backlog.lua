@@ -10,7 +10,7 @@
 --   {company, pending events, ...} of the companies with the most, dead letters}. The wait of an
 --   endpoint queue begins when it may be served: until then its receiver, its rate or a pause delays it.
 local P, most = ARGV[1], tonumber(ARGV[2])
-local now, work = clock(), work_time(P)
+local now, work = clock(), work_time(P, true)
 local waited = 0
 local due = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')
 if due[1] and due[1] ~= '' and due[1] ~= SKIPPED then waited = math.max(0, work - tonumber(due[2])) end

@@ -32,16 +32,17 @@ local function time_of(ms) return tonumber(ms) or clock() end
 
 -- work_time returns the time of a partition's work, in ms: all that is due at a time is stored and compared by
 -- it. It is Redis's time, but does not go back when that does, as after a failover to a server whose clock is
--- behind: the work would wait for as long. It then runs slower by a tenth, until it is Redis's time again.
+-- behind: the work would wait for as long. It then runs slower by a tenth, until it is Redis's time again. A
+-- script that only reads does not note the time.
 local NOTED_MS = 1000 -- the time is noted this often
 local times = {}
-local function work_time(P)
+local function work_time(P, reads)
   if times[P] then return times[P] end
   local noted = redis.call('HMGET', P .. 'clock', 'last', 'ahead')
   local now, last, ahead = clock(), tonumber(noted[1] or 0), tonumber(noted[2] or 0)
   local passed = now + ahead - last
   ahead = math.max(0, ahead - (passed < 0 and passed or math.floor(passed / 10)))
-  if passed < 0 or passed >= NOTED_MS then redis.call('HSET', P .. 'clock', 'last', now + ahead, 'ahead', ahead) end
+  if not reads and (passed < 0 or passed >= NOTED_MS) then redis.call('HSET', P .. 'clock', 'last', now + ahead, 'ahead', ahead) end
   times[P] = now + ahead
   return times[P]
 end
