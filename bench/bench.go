@@ -54,7 +54,7 @@ type scenario struct {
 // scenarios in the order in which they run.
 func scenarios() []scenario {
 	return []scenario{
-		shape{name: "one", companies: 1, fanOut: 1, batch: 1, goal: 0.32}.scenario("one event a request, one subscriber"),
+		shape{name: "one", companies: 1, fanOut: 1, batch: 1, goal: 0.34}.scenario("one event a request, one subscriber"),
 		shape{name: "plain", companies: 1, fanOut: 1, batch: 1, plain: true}.scenario("one event a request, with net/http's client as the load generator"),
 		shape{name: "batch", companies: 1, fanOut: 1, batch: 100, goal: 0.52}.scenario("arrays of 100 events, one subscriber"),
 		shape{name: "fanout", companies: 1, fanOut: 10, batch: 1, goal: 0.65}.scenario("one event a request, 10 subscribers"),
