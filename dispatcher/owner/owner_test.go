@@ -113,6 +113,25 @@ func TestPartitionsAreHandedOver(t *testing.T) {
 	waittest.Until(t, "the first owns all again", func() bool { return len(first.Owned()) == partition.Count })
 }
 
+// A replica that leaves still does so after another one counted it as lost, and removed what it had written.
+func TestLostReplicaIsStillLeaving(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	leaving := run(t, client, "leaving", seldom)
+	if err := leaving.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Del(t.Context(), "sh:{0}:replicas", "sh:{0}:leaving").Err(); err != nil {
+		t.Fatal(err)
+	}
+	leaving.Look()
+	waittest.Until(t, "it sends a heartbeat", func() bool { return client.ZCard(t.Context(), "sh:{0}:replicas").Val() == 1 })
+	other := run(t, client, "other", seldom)
+	if n := len(other.Owned()); n != partition.Count {
+		t.Errorf("the other owns %d of %d partitions", n, partition.Count)
+	}
+}
+
 // The successor of an owner knows what its predecessors, also those before the last one, have claimed
 // and not finished, and whether they still work on it.
 func TestClaimedWorkOfFormerOwnersIsKnown(t *testing.T) {

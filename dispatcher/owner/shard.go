@@ -187,8 +187,10 @@ func (o *Owner) beat(ctx context.Context, s *shard) error {
 	defer cancel()
 	p := s.partitions[0]
 	began := time.Now() //nolint:forbidigo // for the clock of Redis, and to recognise a slow heartbeat
+	leaving := false
+	o.locked(func() { leaving = o.leaving })
 	call := &script.Call{
-		Script: heartbeatScript, Keys: []string{replicasKey(p), queues.AbsentKey(p)}, Args: []any{partition.Prefix(p), o.run},
+		Script: heartbeatScript, Keys: []string{replicasKey(p), queues.AbsentKey(p)}, Args: []any{partition.Prefix(p), o.run, leaving},
 	}
 	err := script.Run(ctx, o.opts.Client, call)
 	var owners []*redis.StringCmd

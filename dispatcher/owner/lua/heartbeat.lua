@@ -1,13 +1,15 @@
 -- Writes a replica's heartbeat, and reads the heartbeats of all replicas. All times are Redis's,
 -- because the clocks of replicas may differ.
 -- KEYS: 1 a shard's heartbeats, 2 a key that never exists
--- ARGV: 1 key prefix, 2 replica
+-- ARGV: 1 key prefix, 2 replica, 3 '1' if it is leaving: another replica may have removed its mark with a
+--   heartbeat that came late
 -- Returns {now ms, replica, ms of its last heartbeat, '1' if it is leaving else '', ...}.
 local P, replica = ARGV[1], ARGV[2]
 check({P})
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 redis.call('ZADD', KEYS[1], now, replica)
+if ARGV[3] == '1' then redis.call('SADD', P .. 'leaving', replica) end
 redis.call('HSET', P .. 'reads', replica, OLDEST .. '-' .. NEWEST)
 local out = {now}
 local all = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
