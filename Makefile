@@ -58,7 +58,7 @@ test-console: ## Run the long tests of the web console in a browser (build tag b
 screenshots: ## Write the pages of the web console to docs/console/, light and dark
 	@scripts/ensure redis
 	@scripts/ensure chromium
-	CONSOLE_SCREENSHOTS=$(CURDIR)/docs/console $(GO) test -tags browser -count=1 -timeout 5m -run '^TestScreenshots$$' ./cmd/spendhook
+	CONSOLE_SCREENSHOTS=$(CURDIR)/docs/console $(GO) test -tags browser -count=1 -timeout 5m -run '^TestConsoleScreenshots$$' ./cmd/spendhook
 
 .PHONY: test-faults
 test-faults: ## Run the long tests that kill, pause and flood (build tag faults)

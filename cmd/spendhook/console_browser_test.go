@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"image"
@@ -28,11 +29,11 @@ import (
 	"spendhook/internal/partition"
 )
 
-// TestScreenshots writes pages to the folder that CONSOLE_SCREENSHOTS names.
-func TestScreenshots(t *testing.T) {
-	dir := os.Getenv("CONSOLE_SCREENSHOTS")
-	if dir == "" {
-		t.Skip("CONSOLE_SCREENSHOTS names no folder")
+// TestConsoleScreenshots writes pages to the folder that CONSOLE_SCREENSHOTS names, or to one that it deletes.
+func TestConsoleScreenshots(t *testing.T) {
+	dir := cmp.Or(os.Getenv("CONSOLE_SCREENSHOTS"), t.TempDir())
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		t.Fatal(err)
 	}
 	w := newStory(t)
 	w.fill()
