@@ -16,9 +16,9 @@ import (
 	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/workqueue/backlog"
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events/publish"
 	"spendhook/internal/partition"
+	"spendhook/internal/queues"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
 )

@@ -20,8 +20,8 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/workqueue"
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
+	"spendhook/internal/queues"
 	"spendhook/internal/redistest"
 	"spendhook/internal/redisx"
 )

@@ -13,11 +13,11 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events/eventtype"
 	"spendhook/events/operational"
 	"spendhook/internal/invalid"
 	"spendhook/internal/partition"
+	"spendhook/internal/queues"
 	"spendhook/internal/script"
 	"spendhook/internal/secret"
 	"spendhook/subscribers/callback"

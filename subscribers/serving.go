@@ -39,7 +39,7 @@ func (r *RateLimit) check(problems *invalid.Error) {
 	}
 }
 
-// serving returns the arguments of configure in dispatcher/workqueue/queues/lua/lib.lua, which
+// serving returns the arguments of configure in internal/queues/lua/lib.lua, which
 // sets how the subscriber's endpoint queue is served.
 func (s *Subscriber) serving() []any {
 	interval, burst, ordered, onDead := "", "", "", ""

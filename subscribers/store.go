@@ -12,12 +12,12 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events/eventtype"
 	"spendhook/events/operational"
 	"spendhook/internal/clock"
 	"spendhook/internal/invalid"
 	"spendhook/internal/partition"
+	"spendhook/internal/queues"
 	"spendhook/internal/seal"
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/layout"

@@ -25,8 +25,8 @@ import (
 
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/workqueue/quarantine"
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
+	"spendhook/internal/queues"
 )
 
 // TestConsoleScreenshots writes pages to the folder that CONSOLE_SCREENSHOTS names, or to one that it deletes.

@@ -14,9 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/cursor"
 	"spendhook/internal/partition"
+	"spendhook/internal/queues"
 	"spendhook/internal/script"
 )
 

@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
+	"spendhook/internal/queues"
 	"spendhook/internal/script"
 )
 

@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
+	"spendhook/internal/queues"
 	"spendhook/internal/script"
 )
 

@@ -11,8 +11,8 @@ import (
 	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/workqueue"
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
+	"spendhook/internal/queues"
 )
 
 var (

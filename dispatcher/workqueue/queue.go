@@ -23,9 +23,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/owner"
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/pacedlog"
 	"spendhook/internal/partition"
+	"spendhook/internal/queues"
 	"spendhook/internal/script"
 )
 

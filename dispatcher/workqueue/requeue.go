@@ -9,9 +9,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
 	"spendhook/internal/pipeline"
+	"spendhook/internal/queues"
 	"spendhook/internal/script"
 )
 

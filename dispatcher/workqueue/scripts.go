@@ -3,7 +3,7 @@ package workqueue
 import (
 	_ "embed" // the scripts
 
-	"spendhook/dispatcher/workqueue/queues"
+	"spendhook/internal/queues"
 )
 
 var (

@@ -11,9 +11,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
 	"spendhook/internal/pipeline"
+	"spendhook/internal/queues"
 	"spendhook/internal/script"
 )
 

@@ -11,13 +11,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/eventtype"
 	"spendhook/events/history"
 	"spendhook/events/operational"
 	"spendhook/events/publish"
 	"spendhook/internal/partition"
+	"spendhook/internal/queues"
 	"spendhook/internal/redistest"
 )
 

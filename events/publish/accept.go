@@ -11,10 +11,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
+	"spendhook/internal/queues"
 	"spendhook/internal/script"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue/queues"
+	"spendhook/internal/queues"
 )
 
 // Change is an entry in the history of a subscriber.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/dispatcher/workqueue/queues"
+	"spendhook/internal/queues"
 	"spendhook/subscribers"
 )
 

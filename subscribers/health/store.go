@@ -13,11 +13,11 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events/eventtype"
 	"spendhook/events/operational"
 	"spendhook/internal/clock"
 	"spendhook/internal/partition"
+	"spendhook/internal/queues"
 	"spendhook/internal/script"
 	"spendhook/subscribers/layout"
 )

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"time"
 
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
+	"spendhook/internal/queues"
 	"spendhook/internal/script"
 )
 

@@ -14,12 +14,12 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/events/layout"
 	"spendhook/events/publish"
 	"spendhook/internal/partition"
+	"spendhook/internal/queues"
 	"spendhook/internal/redistest"
 )
 

@@ -13,12 +13,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/events/layout"
 	"spendhook/internal/cursor"
 	"spendhook/internal/partition"
+	"spendhook/internal/queues"
 	"spendhook/internal/script"
 	"spendhook/internal/syntax"
 	"spendhook/internal/timestamp"

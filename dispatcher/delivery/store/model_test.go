@@ -11,10 +11,10 @@ import (
 	"pgregory.net/rapid"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
+	"spendhook/internal/queues"
 )
 
 // modelEvent is an event as the model has it.

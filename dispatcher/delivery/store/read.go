@@ -11,10 +11,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/pipeline"
+	"spendhook/internal/queues"
 )
 
 // Delivery reads one delivery of a company with its attempts; ErrNotFound when

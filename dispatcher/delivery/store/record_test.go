@@ -11,10 +11,10 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
+	"spendhook/internal/queues"
 	"spendhook/internal/redistest"
 	"spendhook/internal/script"
 )

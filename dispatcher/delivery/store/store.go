@@ -16,12 +16,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/events/operational"
 	"spendhook/internal/clock"
 	"spendhook/internal/partition"
+	"spendhook/internal/queues"
 	"spendhook/internal/script"
 )
 

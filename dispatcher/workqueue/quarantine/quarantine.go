@@ -15,10 +15,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/cursor"
 	"spendhook/internal/partition"
 	"spendhook/internal/pipeline"
+	"spendhook/internal/queues"
 	"spendhook/internal/script"
 )
 

@@ -16,9 +16,9 @@ import (
 	"spendhook/dispatcher/workqueue"
 	"spendhook/dispatcher/workqueue/backlog"
 	"spendhook/dispatcher/workqueue/quarantine"
-	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/cursor"
 	"spendhook/internal/partition"
+	"spendhook/internal/queues"
 	"spendhook/internal/redistest"
 )
 
