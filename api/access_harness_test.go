@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +38,8 @@ import (
 	"spendhook/storage"
 	"spendhook/storage/importer"
 	"spendhook/storage/storagetest"
+	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
 )
 
 // twoCompanies is an API whose stores hold the data of two companies, acme and bolt.
@@ -51,6 +54,7 @@ type twoCompanies struct {
 	dump                    string // the last dump of the database
 	signer                  *ecdsa.PrivateKey
 	receiver                string
+	later                   atomic.Bool // see now
 }
 
 // tenant is a company with one resource of each kind. Its texts begin with its name.
@@ -81,6 +85,15 @@ func (c *tenant) shownIn(text, request string) []string {
 	return found
 }
 
+// now is the clock of the subscribers' store: the tenants were set up an hour ago, so their signing keys can be
+// rotated.
+func (w *twoCompanies) now() time.Time {
+	if w.later.Load() {
+		return time.Now()
+	}
+	return time.Now().Add(-time.Hour)
+}
+
 func setupTwo(t *testing.T) *twoCompanies {
 	t.Helper()
 	w := &twoCompanies{client: redistest.New(t), signer: newSigner(t)}
@@ -94,6 +107,9 @@ func setupTwo(t *testing.T) *twoCompanies {
 		o.Peers = peer.New(peer.Options{Proxies: testProxies, Authorities: func() *x509.CertPool { return pool }, RefuseClear: true})
 		o.CertificateRequired = certificateSwitches()
 		o.Tokens = tokens.NewEndpoint(tokens.Options{Keys: keys, Clients: clients.NewStore(store, nil)})
+		o.Subscribers = subscribers.NewStore(subscribers.StoreOptions{
+			Client: w.client, Keyring: sealtest.Keyring(), Policy: callback.Policy{AllowHTTP: true}, Now: w.now,
+		})
 		*o = withSpend(store, *o)
 	})
 	w.keys = keys
@@ -110,6 +126,7 @@ func setupTwo(t *testing.T) *twoCompanies {
 	t.Cleanup(receiver.Close)
 	w.receiver = receiver.URL
 	w.acme, w.bolt = w.tenant("acme", store), w.tenant("bolt", store)
+	w.later.Store(true)
 	w.certify(w.acme)
 	client, _, err := w.options.Clients.Create(t.Context(), clients.Registration{Name: "acme's", Company: &w.acme.company, Scopes: []string{"events:read"}})
 	if err != nil {
@@ -252,13 +269,14 @@ func (w *twoCompanies) quarantine(e quarantine.Entry) {
 
 const newCertificate = `{"certificateChain":"{chain}","privateKey":"{key}"}`
 
-// certify sets an egress certificate for the company.
+// certify sets an egress certificate for the company, and reads one of its signing keys.
 func (w *twoCompanies) certify(c *tenant) {
 	w.t.Helper()
 	_, pair := certificateBody(w.t, c.name)
 	escape := strings.NewReplacer("\n", `\n`)
 	c.things["chain"], c.things["key"] = escape.Replace(string(pair.Cert)), escape.Replace(string(pair.Key))
 	w.callAs(c, "PUT", "/api/v1/egress-certificate", newCertificate).want(http.StatusOK)
+	c.things["webhookKey"] = as[gen.CompanyKeys](w.callAs(c, "GET", "/api/v1/webhook-keys", "").want(http.StatusOK)).Keys[0].Kid
 }
 
 // bound is a token of the company, with allScopes, that only cert may use.

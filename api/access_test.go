@@ -54,7 +54,7 @@ var table = []access{
 	{route: "GET /.well-known/jwks.json", status: 200},
 	{route: "GET /.well-known/oauth-authorization-server", status: 200},
 	{route: "POST /oauth/token", status: 401},
-	{route: "GET /.well-known/webhook-keys/{companyUuid}", target: "/.well-known/webhook-keys/{company}", status: 200},
+	{route: "GET /.well-known/webhook-keys/{companyUuid}", target: "/.well-known/webhook-keys/{company}", status: 200, shows: []string{"webhookKey"}},
 
 	{route: "GET /api/v1/subscribers", kind: list, status: 200, shows: []string{"subscriber", "callback"}, filter: "uuid={subscriber}"},
 	{route: "GET /api/v1/subscribers/{uuid}", kind: thing, target: "/api/v1/subscribers/{subscriber}", status: 200, shows: []string{"subscriber", "callback"}},
@@ -67,6 +67,7 @@ var table = []access{
 	{route: "GET /api/v1/events/{id}/deliveries", kind: thing, target: "/api/v1/events/{event}/deliveries", status: 200, shows: []string{"delivery"}},
 	{route: "GET /api/v1/events/{id}/explain", kind: thing, target: "/api/v1/events/{event}/explain", status: 200, shows: []string{"delivery", "callback"}},
 	{route: "GET /api/v1/egress-certificate", kind: thing, status: 200, shows: []string{"company"}},
+	{route: "GET /api/v1/webhook-keys", kind: makes, status: 200, shows: []string{"webhookKey"}},
 	{route: "GET /api/v1/audit", kind: list, status: 200, shows: []string{"subscriber"}, filter: "target={subscriber}"},
 	{route: "GET /api/v1/event-types", kind: shared, status: 200},
 	{route: "GET /api/v1/event-types/{name}", kind: shared, target: "/api/v1/event-types/PAYMENT_PAID", status: 200},
@@ -114,6 +115,8 @@ var table = []access{
 	{route: "DELETE /api/v1/subscribers/delete-event", kind: thing, body: `{"callbackUrl":"{callback}","event":"ANOTHER"}`, status: 204},
 	{route: "DELETE /api/v1/subscribers/{uuid}", kind: thing, target: "/api/v1/subscribers/{subscriber}", status: 204},
 	{route: "DELETE /api/v1/egress-certificate", kind: thing, status: 204},
+	{route: "POST /api/v1/webhook-keys/rotate", kind: makes, status: 200},
+	{route: "DELETE /api/v1/webhook-keys/{kid}", kind: thing, target: "/api/v1/webhook-keys/{webhookKey}", status: 204},
 	{route: "POST /api/v1/console-links", kind: makes, body: `{"readOnly":true}`, status: 201, shows: []string{"company"}},
 	{route: "DELETE /api/v1/console-sessions/{uuid}", kind: thing, target: "/api/v1/console-sessions/{consoleSession}", status: 204},
 	{route: "POST /api/v3/cards", kind: makes, body: newCard, status: 201, other: 422},
@@ -512,7 +515,8 @@ func (c *check) right() {
 			c.t.Errorf("%s without a token: %d %s", c.route, a.Code, a.Body)
 		}
 		text := a.Body.String()
-		if shown := append(c.acme.shownIn(text, c.path()), c.bolt.shownIn(text, "")...); len(shown) > 0 {
+		shown := append(c.acme.shownIn(text, c.path()), c.bolt.shownIn(text, "")...)
+		if shown = slices.DeleteFunc(shown, func(name string) bool { return slices.Contains(c.shows, name) }); len(shown) > 0 {
 			c.t.Errorf("%s shows everyone %v", c.route, shown)
 		}
 		return

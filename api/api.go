@@ -99,8 +99,6 @@ type Options struct {
 	// Full reports whether the Redis of a company is above its high-water mark: then the company gets no
 	// new subscribers. Nil means never.
 	Full func(company uuid.UUID) bool
-	// SignEd25519 says that deliveries have v1a signatures. The API then publishes their public keys.
-	SignEd25519 bool
 	// Timeout bounds the wait for memory for an answer, and then the work for the answer.
 	// Both begin after the request is read. 0 means 1.5 s.
 	Timeout time.Duration

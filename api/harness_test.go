@@ -146,10 +146,9 @@ func domainBehind(tb testing.TB, client redis.UniversalClient, logger *slog.Logg
 	tb.Cleanup(reader.Close)
 	return withSpend(storagetest.Open(tb, storage.Options{}), Options{
 		Subscribers: subs, Registry: copies, Certificates: certificates, Health: healths, Publisher: publisher, Events: store,
-		SignEd25519: true,
-		EventTypes:  eventtype.NewStore(client, nil, time.Now),
-		Sessions:    session.NewStore(client, nil),
-		Dispatcher:  d, Inspector: inspector, Feed: reader,
+		EventTypes: eventtype.NewStore(client, nil, time.Now),
+		Sessions:   session.NewStore(client, nil),
+		Dispatcher: d, Inspector: inspector, Feed: reader,
 		Idempotency: idempotency.New(client, sealtest.Keyring(), nil), Logger: logger,
 		Peers: peer.New(peer.Options{}), Bodies: requestmemory.NewBodies(nil, nil),
 	})

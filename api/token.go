@@ -3,21 +3,16 @@ package api
 import (
 	"cmp"
 	"context"
-	"crypto/ed25519"
-	"encoding/base64"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/google/uuid"
 
 	"spendhook/api/gen"
 	"spendhook/auth"
 	"spendhook/auth/tokens"
 	"spendhook/internal/clientcert"
 	"spendhook/internal/peer"
-	"spendhook/subscribers"
 )
 
 const tokenPath = "/oauth/token" //nolint:gosec // a path is no credential
@@ -132,23 +127,4 @@ func (s *server) GetJwks(context.Context, *request) (reply, error) {
 		return reply{}, err
 	}
 	return ok(map[string]any{"keys": keys}).with("Cache-Control", cacheable), nil
-}
-
-// GetWebhookKeys is GET /.well-known/webhook-keys/{companyUuid}.
-func (s *server) GetWebhookKeys(ctx context.Context, _ *request, company uuid.UUID) (reply, error) {
-	if !s.opts.SignEd25519 {
-		return reply{}, subscribers.ErrNoSigningKey
-	}
-	stored, err := s.opts.Subscribers.SigningKey(ctx, company)
-	if err != nil {
-		return reply{}, err
-	}
-	key, err := stored.Open()
-	if err != nil {
-		return reply{}, err
-	}
-	public := key[len(key)-ed25519.PublicKeySize:]
-	return ok(gen.WebhookKeys{Keys: []gen.WebhookKey{{
-		Algorithm: gen.WebhookKeyAlgorithmEd25519, PublicKey: "whpk_" + base64.StdEncoding.EncodeToString(public),
-	}}}).with("Cache-Control", cacheable), nil
 }

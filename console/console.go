@@ -157,6 +157,8 @@ func (s *server) routes() {
 	s.change("POST /console/subscribers/{uuid}/enable", writeSubscribers, forID(s.enable))
 	s.change("POST /console/subscribers/{uuid}/disable", writeSubscribers, forID(s.disable))
 	s.change("POST /console/subscribers/{uuid}/rotate-secret", writeSubscribers, forID(s.rotateSecret))
+	s.change("POST /console/webhook-keys/rotate", writeSubscribers, forCompany(s.rotateKeys))
+	s.change("POST /console/webhook-keys/{kid}/revoke", writeSubscribers, forCompany(s.revokeKey))
 	s.form("POST /console/subscribers/{uuid}/test", testTimeout, mayChange(writeSubscribers), forID(s.testSubscriber))
 	s.change("POST /console/subscribers/{uuid}/recover", writeSubscribers, forID(s.recover))
 	s.change("POST /console/events/{company}/{id}/replay", writeDeliveries, forEvent(s.replay))

@@ -13,6 +13,7 @@ import (
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
+	"spendhook/subscribers"
 )
 
 func (s *server) funcs() template.FuncMap {
@@ -133,6 +134,9 @@ var statusLabels = map[string]label{
 	string(delivery.StatusCancelled):  {"Cancelled", quiet},
 	string(store.EventHeld):           {"Held", warn},
 	string(store.EventNoSubscriber):   {"No subscriber", quiet},
+	string(subscribers.KeyNext):       {"Next", quiet},
+	string(subscribers.KeySigning):    {"Signing", good},
+	string(subscribers.KeyRetired):    {"Retired", quiet},
 	"healthy":                         {"Healthy", good},
 	"failing":                         {"Failing", bad},
 	"disabled":                        {"Disabled", quiet},

@@ -182,6 +182,23 @@ func (s *server) disable(ctx context.Context, v *visit, company, id uuid.UUID) e
 	return v.answerChange("subscriber.update", "disabled", "disabled", company, id, err)
 }
 
+func (s *server) rotateKeys(ctx context.Context, v *visit, company uuid.UUID) error {
+	v.setAuditEntry("webhook-key.rotate", "", &company, "webhook-key", company.String())
+	if _, err := s.opts.Subscribers.RotateSigningKeys(ctx, company); err != nil {
+		return err
+	}
+	return v.done("/console/subscribers", "rotated")
+}
+
+func (s *server) revokeKey(ctx context.Context, v *visit, company uuid.UUID) error {
+	id := v.r.PathValue("kid")
+	v.setAuditEntry("webhook-key.revoke", "", &company, "webhook-key", id)
+	if err := s.opts.Subscribers.RevokeSigningKey(ctx, company, id); err != nil {
+		return err
+	}
+	return v.done("/console/subscribers", "revoked")
+}
+
 // rotateSecret shows the new secret once. The form contains the subscriber's revision, so that
 // a reload of the answer does not rotate the secret again.
 func (s *server) rotateSecret(ctx context.Context, v *visit, company, id uuid.UUID) error {

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -41,6 +42,7 @@ func (r subscriberRow) Last() traffic.Point { return traffic.Sum(r.Hour) }
 
 type subscribersPage struct {
 	Rows       []subscriberRow
+	Keys       []subscribers.SigningKey // of the company; none when they cannot be read
 	Total      int
 	First      int // number of the first row; the first one of the list is 1
 	Back, Next string
@@ -77,6 +79,12 @@ func (s *server) subscribers(ctx context.Context, v *visit, company *uuid.UUID) 
 	}
 	if err := s.addTraffic(ctx, page.Rows); err != nil {
 		return err
+	}
+	if company != nil {
+		page.Keys, err = s.opts.Subscribers.SigningKeys(ctx, *company)
+		if err != nil && !errors.Is(err, subscribers.ErrNoSigningKey) && !errors.Is(err, subscribers.ErrLocked) {
+			return err
+		}
 	}
 	if f.Page > 0 {
 		page.Back = v.With("page", strconv.Itoa(f.Page-1))

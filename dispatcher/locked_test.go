@@ -108,7 +108,7 @@ func TestDeliveriesWaitForALockedV1aKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	subscriberstest.Overwrite(t, client, h.company, layout.SigningKeyField, sealed)
+	subscriberstest.Overwrite(t, client, h.company, layout.SigningKeysField, sealed)
 	h.start()
 	id := h.emit(1)[0]
 	h.becomes(id, sub, "locked", func(d delivery.Delivery) bool { return d.Reason == delivery.ReasonLocked })

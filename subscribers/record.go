@@ -93,7 +93,7 @@ func (c codec) decode(company, id uuid.UUID, raw string) (Subscriber, error) {
 }
 
 // DecodeAll decodes the whole hash of a company (layout.CompanyKey): its subscribers, oldest
-// first, with the certificate and the signing key they share, and their version. A damaged
+// first, with the certificate and the signing keys they share, and their version. A damaged
 // subscriber is Locked, and so is one that a later release has written; the others are read.
 func DecodeAll(keys *seal.Keyring, company uuid.UUID, hash map[string]string) ([]*Subscriber, int64) {
 	version, _ := strconv.ParseInt(hash[layout.VersionField], 10, 64) // only our scripts write it
@@ -101,7 +101,7 @@ func DecodeAll(keys *seal.Keyring, company uuid.UUID, hash map[string]string) ([
 	if err != nil {
 		client = &certificate.Certificate{Locked: err}
 	}
-	signing := codec{keys}.signingKey(company, hash[layout.SigningKeyField])
+	signing := codec{keys}.openKeys(company, hash[layout.SigningKeysField])
 	all := make([]*Subscriber, 0, len(hash))
 	for field, raw := range hash {
 		id, err := uuid.Parse(field)
@@ -112,7 +112,7 @@ func DecodeAll(keys *seal.Keyring, company uuid.UUID, hash map[string]string) ([
 		if err != nil {
 			s = Subscriber{UUID: id, CompanyUUID: company, Enabled: true, Locked: err}
 		}
-		s.Certificate, s.SigningKey = client, signing
+		s.Certificate, s.SigningKeys = client, signing
 		if s.Filter != "" {
 			s.expression = sync.OnceValues(s.compile)
 		}

@@ -2,9 +2,12 @@ package subscribers_test
 
 import (
 	"errors"
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -15,14 +18,35 @@ import (
 	"spendhook/subscribers/registry"
 )
 
-// signingKey reads the key of the company with an encryption key.
-func (b *bundle) signingKey(t *testing.T, keys *seal.Keyring) string {
+// signingKeys reads the keys of the company.
+func (b *bundle) signingKeys(t *testing.T) []subscribers.SigningKey {
 	t.Helper()
-	stored, err := b.withKeys(keys).SigningKey(t.Context(), b.Company)
+	keys, err := b.Store.SigningKeys(t.Context(), b.Company)
 	noErr(t, err)
-	key, err := stored.Open()
-	noErr(t, err)
-	return string(key)
+	return keys
+}
+
+// signing is the id of the key of an algorithm that signs.
+func (b *bundle) signing(t *testing.T, a subscribers.KeyAlgorithm) string {
+	t.Helper()
+	for _, k := range b.signingKeys(t) {
+		if k.Algorithm == a && k.State == subscribers.KeySigning {
+			return k.ID
+		}
+	}
+	t.Fatalf("no key of %s signs", a)
+	return ""
+}
+
+// states lists the keys of an algorithm: their ids with their states.
+func (b *bundle) states(t *testing.T, a subscribers.KeyAlgorithm) (out []string) {
+	t.Helper()
+	for _, k := range b.signingKeys(t) {
+		if k.Algorithm == a {
+			out = append(out, k.ID+" "+string(k.State))
+		}
+	}
+	return out
 }
 
 // Concurrent creates and later ones leave the company with one key, also after its last
@@ -36,20 +60,20 @@ func TestSigningKeyIsOneForAll(t *testing.T) {
 	for i := range all {
 		wg.Go(func() {
 			all[i] = b.Create(t, "https://example.com/"+uuid.NewString())
-			keys[i] = b.signingKey(t, sealtest.Keyring())
+			keys[i] = b.signing(t, subscribers.Ed25519)
 		})
 	}
 	wg.Wait()
 	matched, err := b.Registry().Current(t.Context(), b.Company)
 	noErr(t, err)
-	loaded, err := matched[0].SigningKey.Open()
+	loaded, err := matched[0].SigningKeys.Signing(subscribers.Ed25519)
 	noErr(t, err)
 	for _, s := range all {
 		noErr(t, b.Store.Delete(t.Context(), b.Company, s.UUID))
 	}
-	keys = append(keys, string(loaded), b.signingKey(t, sealtest.Keyring()))
+	keys = append(keys, loaded.ID, b.signing(t, subscribers.Ed25519))
 	for _, key := range keys {
-		if len(key) != 64 || key != keys[0] {
+		if key == "" || key != keys[0] {
 			t.Fatal("two replicas have two keys")
 		}
 	}
@@ -59,10 +83,10 @@ func TestSigningKeysDiffer(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	b.Create(t, "https://example.com/")
-	one := b.signingKey(t, sealtest.Keyring())
+	one := b.signing(t, subscribers.ES256)
 	b.Company = uuid.New()
 	b.Create(t, "https://example.com/")
-	if two := b.signingKey(t, sealtest.Keyring()); one == two {
+	if two := b.signing(t, subscribers.ES256); one == two {
 		t.Error("two companies have one key")
 	}
 }
@@ -71,7 +95,7 @@ func TestSigningKeysDiffer(t *testing.T) {
 func TestSigningKeyOfUnknownCompanyIsNotMade(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	_, err := b.Store.SigningKey(t.Context(), uuid.New())
+	_, err := b.Store.SigningKeys(t.Context(), uuid.New())
 	wantErr(t, err, subscribers.ErrNoSigningKey)
 	if n := b.Redis.DBSize(t.Context()).Val(); n != 0 {
 		t.Errorf("%d keys were written", n)
@@ -82,10 +106,9 @@ func TestSigningKeysAreSealed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	b.Create(t, "https://example.com/")
-	key := b.signingKey(t, sealtest.Keyring())
-	stored := b.Redis.HGet(t.Context(), layout.CompanyKey(b.Company), layout.SigningKeyField).Val()
-	if !seal.IsSealed(stored) || strings.Contains(stored, key[:32]) {
-		t.Errorf("the key is stored in clear")
+	stored := b.Redis.HGet(t.Context(), layout.CompanyKey(b.Company), layout.SigningKeysField).Val()
+	if !seal.IsSealed(stored) || strings.Contains(stored, "alg") {
+		t.Errorf("the keys are stored in clear")
 	}
 }
 
@@ -93,13 +116,101 @@ func TestALockedSigningKeyIsAnErrorThatNamesTheKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	b.Create(t, "https://example.com/")
-	stored, err := b.withKeys(sealtest.Ring("another")).SigningKey(t.Context(), b.Company)
-	noErr(t, err)
-	matched, err := registry.New(b.Redis, sealtest.Ring("another"), 0).Current(t.Context(), b.Company)
-	noErr(t, err)
-	for _, key := range []subscribers.SigningKey{stored, matched[0].SigningKey} {
-		if _, err := key.Open(); !errors.Is(err, subscribers.ErrLocked) || !strings.Contains(err.Error(), "test") {
+	_, err := b.withKeys(sealtest.Ring("another")).SigningKeys(t.Context(), b.Company)
+	matched, failed := registry.New(b.Redis, sealtest.Ring("another"), 0).Current(t.Context(), b.Company)
+	noErr(t, failed)
+	_, failed = matched[0].SigningKeys.Signing(subscribers.Ed25519)
+	for _, err := range []error{err, failed} {
+		if !errors.Is(err, subscribers.ErrLocked) || !strings.Contains(err.Error(), "test") {
 			t.Errorf("%v, want ErrLocked that names the key", err)
+		}
+	}
+}
+
+// After a rotation the key signs that was published before, and the former one stays published for a day.
+func TestSigningKeysRotate(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	b.Create(t, "https://example.com/")
+	for _, a := range []subscribers.KeyAlgorithm{subscribers.Ed25519, subscribers.ES256} {
+		if got := b.states(t, a); len(got) != 2 || !strings.HasSuffix(got[0], " SIGNING") || !strings.HasSuffix(got[1], " NEXT") {
+			t.Fatalf("first keys %q", got)
+		}
+	}
+	_, err := b.Store.RotateSigningKeys(t.Context(), b.Company)
+	wantErr(t, err, subscribers.ErrRotatedRecently) // receivers may not know the next key
+	first := b.signingKeys(t)
+	version := b.Version(t)
+	b.Advance(10 * time.Minute)
+	returned, err := b.Store.RotateSigningKeys(t.Context(), b.Company)
+	noErr(t, err)
+	got := b.signingKeys(t)
+	if !reflect.DeepEqual(returned, got) || len(got) != 6 {
+		t.Fatalf("%+v returned, %+v stored", returned, got)
+	}
+	for i := range first {
+		k, want := got[i+i/2], []subscribers.KeyState{subscribers.KeyRetired, subscribers.KeySigning}[i%2]
+		if k.ID != first[i].ID || k.State != want || (want == subscribers.KeyRetired) != k.RetiresAt.Equal(b.Now().Add(24*time.Hour)) {
+			t.Errorf("%s is %s until %v, want %s", first[i].ID, k.State, k.RetiresAt, want)
+		}
+	}
+	if b.Version(t) == version {
+		t.Error("replicas keep the former keys")
+	}
+	for range 3 {
+		b.Advance(10 * time.Minute)
+		_, err = b.Store.RotateSigningKeys(t.Context(), b.Company)
+		noErr(t, err)
+	}
+	b.Advance(10 * time.Minute)
+	_, err = b.Store.RotateSigningKeys(t.Context(), b.Company)
+	wantErr(t, err, subscribers.ErrRotatedRecently) // four are retired
+	b.Advance(24 * time.Hour)
+	if got := b.states(t, subscribers.ES256); len(got) != 2 {
+		t.Errorf("a day later %q", got)
+	}
+}
+
+// A revoked key is gone at once, and the next one takes its place.
+func TestSigningKeyIsRevoked(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	b.Create(t, "https://example.com/")
+	before := b.signingKeys(t)
+	noErr(t, b.Store.RevokeSigningKey(t.Context(), b.Company, before[0].ID))
+	after := b.signingKeys(t)
+	if len(after) != 4 || after[0].ID != before[1].ID || after[0].State != subscribers.KeySigning ||
+		after[1].State != subscribers.KeyNext || after[1].ID == before[0].ID || after[2].ID != before[2].ID {
+		t.Fatalf("%+v, then %+v", before, after)
+	}
+	wantErr(t, b.Store.RevokeSigningKey(t.Context(), b.Company, before[0].ID), subscribers.ErrNoSigningKey)
+	noErr(t, b.Store.RevokeSigningKey(t.Context(), b.Company, after[1].ID)) // the next one
+	if got := b.signingKeys(t); len(got) != 4 || got[0].ID != after[0].ID || got[1].ID == after[1].ID {
+		t.Errorf("after the next one was revoked: %+v", got)
+	}
+	b.Advance(10 * time.Minute)
+	_, err := b.Store.RotateSigningKeys(t.Context(), b.Company)
+	noErr(t, err)
+	noErr(t, b.Store.RevokeSigningKey(t.Context(), b.Company, after[0].ID)) // a retired one
+	if got := b.states(t, subscribers.Ed25519); len(got) != 2 {
+		t.Errorf("after the retired one was revoked: %q", got)
+	}
+}
+
+// Rotations and revocations at the same time lose none of each other.
+func TestSigningKeysChangeAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	b.Create(t, "https://example.com/")
+	first := b.signingKeys(t)
+	var wg sync.WaitGroup
+	for _, k := range first {
+		wg.Go(func() { noErr(t, b.Store.RevokeSigningKey(t.Context(), b.Company, k.ID)) })
+	}
+	wg.Wait()
+	for _, k := range b.signingKeys(t) {
+		if slices.ContainsFunc(first, func(f subscribers.SigningKey) bool { return f.ID == k.ID }) {
+			t.Errorf("%s came back", k.ID)
 		}
 	}
 }

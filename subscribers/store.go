@@ -111,13 +111,13 @@ func (s *Store) insert(ctx context.Context, sub *Subscriber) error {
 	if err != nil {
 		return err
 	}
-	seed, err := s.codec.newSigningKey(company)
+	signing, err := s.codec.sealKeys(company, firstKeys(s.now()))
 	if err != nil {
 		return err
 	}
 	p := partition.Of(company)
 	keys := append(queues.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), layout.CompaniesKey(p))
-	args := []any{sub.UUID.String(), sub.CallbackURL, raw, company.String(), s.opts.MaxPerCompany, partition.Prefix(p), seed}
+	args := []any{sub.UUID.String(), sub.CallbackURL, raw, company.String(), s.opts.MaxPerCompany, partition.Prefix(p), signing}
 	reply, err := createScript.Run(ctx, s.opts.Client, keys, append(args, sub.serving()...)...).Text()
 	switch {
 	case err != nil:

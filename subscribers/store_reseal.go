@@ -52,8 +52,8 @@ func (s *Store) resealCompany(ctx context.Context, key string, count *reseal.Cou
 }
 
 func (s *Store) resealField(ctx context.Context, company uuid.UUID, field, raw string, count *reseal.Count) error {
-	stored := reseal.Text(s.opts.Keyring, raw, signingKeyPlace(company))
-	if field != layout.SigningKeyField {
+	stored := reseal.Text(s.opts.Keyring, raw, signingKeysPlace(company))
+	if field != layout.SigningKeysField {
 		stored.Secrets = sealedSecrets
 		stored.Reseal = func(raw string) (string, error) { return s.resealed(company, field, raw) }
 	}

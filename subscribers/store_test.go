@@ -239,7 +239,7 @@ func TestDeleteLeavesTheVersionTheSigningKeyAndAMark(t *testing.T) {
 		t.Errorf("the mark expires in %v", ttl)
 	}
 	left := slices.Sorted(maps.Keys(b.Redis.HGetAll(t.Context(), keys[0]).Val()))
-	if !slices.Equal(left, []string{layout.SigningKeyField, layout.VersionField}) {
+	if !slices.Equal(left, []string{layout.SigningKeysField, layout.VersionField}) {
 		t.Errorf("fields left: %v", left)
 	}
 	b.Create(t, "https://example.com/?a=1&b=<2>")

@@ -35,8 +35,11 @@ var (
 	ErrQuota = errors.New("too many subscribers")
 	// ErrTooManySecrets says that as many secrets sign the deliveries of a subscriber as may.
 	ErrTooManySecrets = errors.New("too many signing secrets")
-	// ErrNoSigningKey says that the company never had a subscriber.
-	ErrNoSigningKey = errors.New("the company has no signing key")
+	// ErrNoSigningKey says that the company has no such signing key, or never had a subscriber.
+	ErrNoSigningKey = errors.New("the company has no such signing key")
+	// ErrRotatedRecently says that receivers may not know the next signing keys yet, or that as many former
+	// ones are published as may be.
+	ErrRotatedRecently = errors.New("the signing keys were rotated too recently")
 	// ErrLocked says that a secret cannot be decrypted with the configured encryption keys, or that
 	// a record is damaged. The error also names the missing key, but never any part of a secret.
 	ErrLocked = errors.New("cannot be read")
@@ -84,10 +87,10 @@ type Subscriber struct {
 	Change         string            `json:"change,omitzero"`   // only while it is encoded: see encode
 	// Revision identifies the stored version; each change gives a new one.
 	Revision string `json:"-"`
-	// Certificate is the company's egress certificate; nil when there is none. SigningKey is the
+	// Certificate is the company's egress certificate; nil when there is none. SigningKeys are the
 	// company's. Only DecodeAll sets both.
 	Certificate *certificate.Certificate `json:"-"`
-	SigningKey  SigningKey               `json:"-"`
+	SigningKeys SigningKeys              `json:"-"`
 	// Locked is set when the stored record is damaged. Such a subscriber has only its UUIDs. It
 	// counts as Enabled, so that its pending deliveries wait, but matches no event. Only
 	// DecodeAll returns it; methods of Store return an error for it, except Delete.

@@ -225,6 +225,27 @@ func (e CardType) Valid() bool {
 	}
 }
 
+// Defines values for CompanyKeyState.
+const (
+	CompanyKeyStateNEXT    CompanyKeyState = "NEXT"
+	CompanyKeyStateRETIRED CompanyKeyState = "RETIRED"
+	CompanyKeyStateSIGNING CompanyKeyState = "SIGNING"
+)
+
+// Valid indicates whether the value is a known member of the CompanyKeyState enum.
+func (e CompanyKeyState) Valid() bool {
+	switch e {
+	case CompanyKeyStateNEXT:
+		return true
+	case CompanyKeyStateRETIRED:
+		return true
+	case CompanyKeyStateSIGNING:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for DeliveryStatus.
 const (
 	DeliveryStatusCANCELLED  DeliveryStatus = "CANCELLED"
@@ -522,6 +543,24 @@ func (e JwkUse) Valid() bool {
 	}
 }
 
+// Defines values for KeyAlgorithm.
+const (
+	KeyAlgorithmEcdsaP256Sha256 KeyAlgorithm = "ecdsa-p256-sha256"
+	KeyAlgorithmEd25519         KeyAlgorithm = "ed25519"
+)
+
+// Valid indicates whether the value is a known member of the KeyAlgorithm enum.
+func (e KeyAlgorithm) Valid() bool {
+	switch e {
+	case KeyAlgorithmEcdsaP256Sha256:
+		return true
+	case KeyAlgorithmEd25519:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for LocationStatus.
 const (
 	LocationStatusACTIVE   LocationStatus = "ACTIVE"
@@ -729,15 +768,69 @@ func (e TokenRequestGrantType) Valid() bool {
 	}
 }
 
-// Defines values for WebhookKeyAlgorithm.
+// Defines values for WebhookKeyAlg.
 const (
-	WebhookKeyAlgorithmEd25519 WebhookKeyAlgorithm = "ed25519"
+	WebhookKeyAlgES256 WebhookKeyAlg = "ES256"
+	WebhookKeyAlgEdDSA WebhookKeyAlg = "EdDSA"
 )
 
-// Valid indicates whether the value is a known member of the WebhookKeyAlgorithm enum.
-func (e WebhookKeyAlgorithm) Valid() bool {
+// Valid indicates whether the value is a known member of the WebhookKeyAlg enum.
+func (e WebhookKeyAlg) Valid() bool {
 	switch e {
-	case WebhookKeyAlgorithmEd25519:
+	case WebhookKeyAlgES256:
+		return true
+	case WebhookKeyAlgEdDSA:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WebhookKeyCrv.
+const (
+	WebhookKeyCrvEd25519 WebhookKeyCrv = "Ed25519"
+	WebhookKeyCrvP256    WebhookKeyCrv = "P-256"
+)
+
+// Valid indicates whether the value is a known member of the WebhookKeyCrv enum.
+func (e WebhookKeyCrv) Valid() bool {
+	switch e {
+	case WebhookKeyCrvEd25519:
+		return true
+	case WebhookKeyCrvP256:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WebhookKeyKty.
+const (
+	WebhookKeyKtyEC  WebhookKeyKty = "EC"
+	WebhookKeyKtyOKP WebhookKeyKty = "OKP"
+)
+
+// Valid indicates whether the value is a known member of the WebhookKeyKty enum.
+func (e WebhookKeyKty) Valid() bool {
+	switch e {
+	case WebhookKeyKtyEC:
+		return true
+	case WebhookKeyKtyOKP:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WebhookKeyUse.
+const (
+	WebhookKeyUseSig WebhookKeyUse = "sig"
+)
+
+// Valid indicates whether the value is a known member of the WebhookKeyUse enum.
+func (e WebhookKeyUse) Valid() bool {
+	switch e {
+	case WebhookKeyUseSig:
 		return true
 	default:
 		return false
@@ -1082,6 +1175,30 @@ type CardsCancel struct {
 // CardsCancelled Example: {"results":[{"status":"CANCELLED","uuid":"3b2f0b57-6b2b-4b5e-8f57-3f0e3f3f7a10"}]}
 type CardsCancelled struct {
 	Results []CardCancelResult `json:"results"`
+}
+
+// CompanyKey defines model for CompanyKey.
+type CompanyKey struct {
+	// Algorithm How a key signs, a name of the HTTP Signature Algorithms registry (RFC 9421).
+	Algorithm KeyAlgorithm `json:"algorithm"`
+	CreatedAt time.Time    `json:"createdAt"`
+
+	// Kid The thumbprint of the key (RFC 7638).
+	Kid string `json:"kid"`
+
+	// RetiresAt When a `RETIRED` key is no longer published.
+	RetiresAt *time.Time `json:"retiresAt,omitempty"`
+
+	// State `NEXT` is published and signs after the next rotation. `RETIRED` does not sign any more.
+	State CompanyKeyState `json:"state"`
+}
+
+// CompanyKeyState `NEXT` is published and signs after the next rotation. `RETIRED` does not sign any more.
+type CompanyKeyState string
+
+// CompanyKeys Example: {"keys":[{"algorithm":"ed25519","createdAt":"2026-11-03T09:30:00.000Z","kid":"kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k","state":"SIGNING"}]}
+type CompanyKeys struct {
+	Keys []CompanyKey `json:"keys"`
 }
 
 // ConsoleAsker defines model for ConsoleAsker.
@@ -1570,6 +1687,9 @@ type JwkUse string
 type JwkSet struct {
 	Keys []Jwk `json:"keys"`
 }
+
+// KeyAlgorithm How a key signs, a name of the HTTP Signature Algorithms registry (RFC 9421).
+type KeyAlgorithm string
 
 // Location Example: {"code":"CC-100","name":"Berlin","status":"ACTIVE","uuid":"2f0c6b1e-7d0a-4c55-8b1f-93a1f1c7d201"}
 type Location struct {
@@ -2118,18 +2238,42 @@ type ValidationStatus struct {
 	Status  ReimbursementStatus `json:"status"`
 }
 
-// WebhookKey defines model for WebhookKey.
+// WebhookKey A JSON Web Key (RFC 7517; RFC 8037 for Ed25519) with the members `algorithm` and `publicKey` beside.
 type WebhookKey struct {
-	Algorithm WebhookKeyAlgorithm `json:"algorithm"`
+	Alg WebhookKeyAlg `json:"alg"`
 
-	// PublicKey `whpk_` and the base64 of the key.
-	PublicKey string `json:"publicKey"`
+	// Algorithm How a key signs, a name of the HTTP Signature Algorithms registry (RFC 9421).
+	Algorithm KeyAlgorithm  `json:"algorithm"`
+	Crv       WebhookKeyCrv `json:"crv"`
+
+	// Kid The thumbprint of the key (RFC 7638).
+	Kid string        `json:"kid"`
+	Kty WebhookKeyKty `json:"kty"`
+
+	// PublicKey Only of ed25519: `whpk_` and the base64 of the key (Standard Webhooks).
+	PublicKey *string       `json:"publicKey,omitempty"`
+	Use       WebhookKeyUse `json:"use"`
+	X         string        `json:"x"`
+
+	// Y Only of P-256.
+	Y *string `json:"y,omitempty"`
 }
 
-// WebhookKeyAlgorithm defines model for WebhookKey.Algorithm.
-type WebhookKeyAlgorithm string
+// WebhookKeyAlg defines model for WebhookKey.Alg.
+type WebhookKeyAlg string
 
-// WebhookKeys Example: {"keys":[{"algorithm":"ed25519","publicKey":"whpk_2b8Vv3m0qj6i3yQxW0o4nJ9cF7uR1tE5sA8dG2hK4pI="}]}
+// WebhookKeyCrv defines model for WebhookKey.Crv.
+type WebhookKeyCrv string
+
+// WebhookKeyKty defines model for WebhookKey.Kty.
+type WebhookKeyKty string
+
+// WebhookKeyUse defines model for WebhookKey.Use.
+type WebhookKeyUse string
+
+// WebhookKeys A JSON Web Key Set (RFC 7517).
+//
+// Example: {"keys":[{"alg":"EdDSA","algorithm":"ed25519","crv":"Ed25519","kid":"kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k","kty":"OKP","publicKey":"whpk_11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=","use":"sig","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}
 type WebhookKeys struct {
 	Keys []WebhookKey `json:"keys"`
 }
@@ -2748,6 +2892,31 @@ type TestSubscriberParams struct {
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
+// ListWebhookKeysParams defines parameters for ListWebhookKeys.
+type ListWebhookKeysParams struct {
+	// CompanyUUID The company; required if the token has none.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// RotateWebhookKeysParams defines parameters for RotateWebhookKeys.
+type RotateWebhookKeysParams struct {
+	// CompanyUUID The company; required if the token has none.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// RevokeWebhookKeyParams defines parameters for RevokeWebhookKey.
+type RevokeWebhookKeyParams struct {
+	// CompanyUUID The company; required if the token has none.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
 // GetCurrentStatementParams defines parameters for GetCurrentStatement.
 type GetCurrentStatementParams struct {
 	// CompanyUUID The company; required if the token has none.
@@ -3081,7 +3250,7 @@ type ClientInterface interface {
 	// Corresponds with GET /.well-known/oauth-authorization-server (the `GetAuthorizationServer` operationId).
 	GetAuthorizationServer(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetWebhookKeys The keys that verify a company's `v1a` signatures
+	// GetWebhookKeys The public keys of a company's signatures
 	//
 	// Corresponds with GET /.well-known/webhook-keys/{companyUuid} (the `GetWebhookKeys` operationId).
 	GetWebhookKeys(ctx context.Context, companyUUID openapi_types.UUID, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3751,6 +3920,27 @@ type ClientInterface interface {
 	// Corresponds with POST /api/v1/subscribers/{uuid}/test (the `TestSubscriber` operationId).
 	TestSubscriber(ctx context.Context, uuid SubscriberPath, params *TestSubscriberParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListWebhookKeys List the company's signing keys
+	//
+	// The keys that sign the company's messages with `v1a`. `/.well-known/webhook-keys/{companyUuid}` publishes the same keys without a token.
+	//
+	// Corresponds with GET /api/v1/webhook-keys (the `ListWebhookKeys` operationId).
+	ListWebhookKeys(ctx context.Context, params *ListWebhookKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RotateWebhookKeys Rotate the company's signing keys
+	//
+	// The `NEXT` key of each algorithm signs from the answer on, and a new one is published. The former key stays published for 24 hours (`subscribers.secret_overlap`). A receiver that fetches the published keys as their `Cache-Control` says knows each key before it signs. For ten minutes after a rotation, and while four former keys of an algorithm are published, the answer is 409 `KEYS_ROTATED_RECENTLY`.
+	//
+	// Corresponds with POST /api/v1/webhook-keys/rotate (the `RotateWebhookKeys` operationId).
+	RotateWebhookKeys(ctx context.Context, params *RotateWebhookKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RevokeWebhookKey Revoke a signing key of the company
+	//
+	// For a key that leaked. It signs nothing more and is no longer published. If it was `SIGNING`, the `NEXT` key signs from the answer on. A receiver that keeps the published keys accepts messages of the revoked key until it fetches them again, five minutes later at most. `companyUuid` may be in the body or in the query.
+	//
+	// Corresponds with DELETE /api/v1/webhook-keys/{kid} (the `RevokeWebhookKey` operationId).
+	RevokeWebhookKey(ctx context.Context, kid string, params *RevokeWebhookKeyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetCurrentStatement Read the current billing statement
 	//
 	// Corresponds with GET /api/v2/billing-statements/current (the `GetCurrentStatement` operationId).
@@ -3968,7 +4158,7 @@ func (c *Client) GetAuthorizationServer(ctx context.Context, reqEditors ...Reque
 	return c.Client.Do(req)
 }
 
-// GetWebhookKeys The keys that verify a company's `v1a` signatures
+// GetWebhookKeys The public keys of a company's signatures
 //
 // Corresponds with GET /.well-known/webhook-keys/{companyUuid} (the `GetWebhookKeys` operationId).
 func (c *Client) GetWebhookKeys(ctx context.Context, companyUUID openapi_types.UUID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5316,6 +5506,57 @@ func (c *Client) GetSubscriberStats(ctx context.Context, uuid SubscriberPath, pa
 // Corresponds with POST /api/v1/subscribers/{uuid}/test (the `TestSubscriber` operationId).
 func (c *Client) TestSubscriber(ctx context.Context, uuid SubscriberPath, params *TestSubscriberParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewTestSubscriberRequest(c.Server, uuid, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListWebhookKeys List the company's signing keys
+//
+// The keys that sign the company's messages with `v1a`. `/.well-known/webhook-keys/{companyUuid}` publishes the same keys without a token.
+//
+// Corresponds with GET /api/v1/webhook-keys (the `ListWebhookKeys` operationId).
+func (c *Client) ListWebhookKeys(ctx context.Context, params *ListWebhookKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListWebhookKeysRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RotateWebhookKeys Rotate the company's signing keys
+//
+// The `NEXT` key of each algorithm signs from the answer on, and a new one is published. The former key stays published for 24 hours (`subscribers.secret_overlap`). A receiver that fetches the published keys as their `Cache-Control` says knows each key before it signs. For ten minutes after a rotation, and while four former keys of an algorithm are published, the answer is 409 `KEYS_ROTATED_RECENTLY`.
+//
+// Corresponds with POST /api/v1/webhook-keys/rotate (the `RotateWebhookKeys` operationId).
+func (c *Client) RotateWebhookKeys(ctx context.Context, params *RotateWebhookKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRotateWebhookKeysRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RevokeWebhookKey Revoke a signing key of the company
+//
+// For a key that leaked. It signs nothing more and is no longer published. If it was `SIGNING`, the `NEXT` key signs from the answer on. A receiver that keeps the published keys accepts messages of the revoked key until it fetches them again, five minutes later at most. `companyUuid` may be in the body or in the query.
+//
+// Corresponds with DELETE /api/v1/webhook-keys/{kid} (the `RevokeWebhookKey` operationId).
+func (c *Client) RevokeWebhookKey(ctx context.Context, kid string, params *RevokeWebhookKeyParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRevokeWebhookKeyRequest(c.Server, kid, params)
 	if err != nil {
 		return nil, err
 	}
@@ -9696,6 +9937,190 @@ func NewTestSubscriberRequest(server string, uuid SubscriberPath, params *TestSu
 	return req, nil
 }
 
+// NewListWebhookKeysRequest constructs an http.Request for the ListWebhookKeys method
+func NewListWebhookKeysRequest(server string, params *ListWebhookKeysParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/webhook-keys")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.CompanyUUID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "companyUuid", *params.CompanyUUID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewRotateWebhookKeysRequest constructs an http.Request for the RotateWebhookKeys method
+func NewRotateWebhookKeysRequest(server string, params *RotateWebhookKeysParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/webhook-keys/rotate")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.CompanyUUID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "companyUuid", *params.CompanyUUID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewRevokeWebhookKeyRequest constructs an http.Request for the RevokeWebhookKey method
+func NewRevokeWebhookKeyRequest(server string, kid string, params *RevokeWebhookKeyParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "kid", kid, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/webhook-keys/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.CompanyUUID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "companyUuid", *params.CompanyUUID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetCurrentStatementRequest constructs an http.Request for the GetCurrentStatement method
 func NewGetCurrentStatementRequest(server string, params *GetCurrentStatementParams) (*http.Request, error) {
 	var err error
@@ -11054,7 +11479,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /.well-known/oauth-authorization-server (the `GetAuthorizationServer` operationId).
 	GetAuthorizationServerWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetAuthorizationServerResponse, error)
 
-	// GetWebhookKeysWithResponse The keys that verify a company's `v1a` signatures
+	// GetWebhookKeysWithResponse The public keys of a company's signatures
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11797,6 +12222,33 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /api/v1/subscribers/{uuid}/test (the `TestSubscriber` operationId).
 	TestSubscriberWithResponse(ctx context.Context, uuid SubscriberPath, params *TestSubscriberParams, reqEditors ...RequestEditorFn) (*TestSubscriberResponse, error)
+
+	// ListWebhookKeysWithResponse List the company's signing keys
+	//
+	// The keys that sign the company's messages with `v1a`. `/.well-known/webhook-keys/{companyUuid}` publishes the same keys without a token.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/webhook-keys (the `ListWebhookKeys` operationId).
+	ListWebhookKeysWithResponse(ctx context.Context, params *ListWebhookKeysParams, reqEditors ...RequestEditorFn) (*ListWebhookKeysResponse, error)
+
+	// RotateWebhookKeysWithResponse Rotate the company's signing keys
+	//
+	// The `NEXT` key of each algorithm signs from the answer on, and a new one is published. The former key stays published for 24 hours (`subscribers.secret_overlap`). A receiver that fetches the published keys as their `Cache-Control` says knows each key before it signs. For ten minutes after a rotation, and while four former keys of an algorithm are published, the answer is 409 `KEYS_ROTATED_RECENTLY`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/webhook-keys/rotate (the `RotateWebhookKeys` operationId).
+	RotateWebhookKeysWithResponse(ctx context.Context, params *RotateWebhookKeysParams, reqEditors ...RequestEditorFn) (*RotateWebhookKeysResponse, error)
+
+	// RevokeWebhookKeyWithResponse Revoke a signing key of the company
+	//
+	// For a key that leaked. It signs nothing more and is no longer published. If it was `SIGNING`, the `NEXT` key signs from the answer on. A receiver that keeps the published keys accepts messages of the revoked key until it fetches them again, five minutes later at most. `companyUuid` may be in the body or in the query.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /api/v1/webhook-keys/{kid} (the `RevokeWebhookKey` operationId).
+	RevokeWebhookKeyWithResponse(ctx context.Context, kid string, params *RevokeWebhookKeyParams, reqEditors ...RequestEditorFn) (*RevokeWebhookKeyResponse, error)
 
 	// GetCurrentStatementWithResponse Read the current billing statement
 	//
@@ -13752,6 +14204,104 @@ func (r TestSubscriberResponse) ContentType() string {
 	return ""
 }
 
+type ListWebhookKeysResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *CompanyKeys
+}
+
+// Status returns HTTPResponse.Status
+func (r ListWebhookKeysResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListWebhookKeysResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListWebhookKeysResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RotateWebhookKeysResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *CompanyKeys
+}
+
+// Status returns HTTPResponse.Status
+func (r RotateWebhookKeysResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RotateWebhookKeysResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RotateWebhookKeysResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// RevokeWebhookKeyResponse204Headers the declared response headers of an HTTP 204 response for RevokeWebhookKey
+type RevokeWebhookKeyResponse204Headers struct {
+	XRequestID string
+}
+
+type RevokeWebhookKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// Headers204 the parsed response headers for an HTTP 204 response
+	Headers204 *RevokeWebhookKeyResponse204Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r RevokeWebhookKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RevokeWebhookKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RevokeWebhookKeyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetCurrentStatementResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -14250,7 +14800,7 @@ func (c *ClientWithResponses) GetAuthorizationServerWithResponse(ctx context.Con
 	return ParseGetAuthorizationServerResponse(rsp)
 }
 
-// GetWebhookKeysWithResponse The keys that verify a company's `v1a` signatures
+// GetWebhookKeysWithResponse The public keys of a company's signatures
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -15406,6 +15956,51 @@ func (c *ClientWithResponses) TestSubscriberWithResponse(ctx context.Context, uu
 		return nil, err
 	}
 	return ParseTestSubscriberResponse(rsp)
+}
+
+// ListWebhookKeysWithResponse List the company's signing keys
+//
+// The keys that sign the company's messages with `v1a`. `/.well-known/webhook-keys/{companyUuid}` publishes the same keys without a token.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/webhook-keys (the `ListWebhookKeys` operationId).
+func (c *ClientWithResponses) ListWebhookKeysWithResponse(ctx context.Context, params *ListWebhookKeysParams, reqEditors ...RequestEditorFn) (*ListWebhookKeysResponse, error) {
+	rsp, err := c.ListWebhookKeys(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListWebhookKeysResponse(rsp)
+}
+
+// RotateWebhookKeysWithResponse Rotate the company's signing keys
+//
+// The `NEXT` key of each algorithm signs from the answer on, and a new one is published. The former key stays published for 24 hours (`subscribers.secret_overlap`). A receiver that fetches the published keys as their `Cache-Control` says knows each key before it signs. For ten minutes after a rotation, and while four former keys of an algorithm are published, the answer is 409 `KEYS_ROTATED_RECENTLY`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/webhook-keys/rotate (the `RotateWebhookKeys` operationId).
+func (c *ClientWithResponses) RotateWebhookKeysWithResponse(ctx context.Context, params *RotateWebhookKeysParams, reqEditors ...RequestEditorFn) (*RotateWebhookKeysResponse, error) {
+	rsp, err := c.RotateWebhookKeys(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRotateWebhookKeysResponse(rsp)
+}
+
+// RevokeWebhookKeyWithResponse Revoke a signing key of the company
+//
+// For a key that leaked. It signs nothing more and is no longer published. If it was `SIGNING`, the `NEXT` key signs from the answer on. A receiver that keeps the published keys accepts messages of the revoked key until it fetches them again, five minutes later at most. `companyUuid` may be in the body or in the query.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /api/v1/webhook-keys/{kid} (the `RevokeWebhookKey` operationId).
+func (c *ClientWithResponses) RevokeWebhookKeyWithResponse(ctx context.Context, kid string, params *RevokeWebhookKeyParams, reqEditors ...RequestEditorFn) (*RevokeWebhookKeyResponse, error) {
+	rsp, err := c.RevokeWebhookKey(ctx, kid, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRevokeWebhookKeyResponse(rsp)
 }
 
 // GetCurrentStatementWithResponse Read the current billing statement
@@ -17209,6 +17804,87 @@ func ParseTestSubscriberResponse(rsp *http.Response) (*TestSubscriberResponse, e
 		}
 		response.JSON200 = &dest
 
+	}
+
+	return response, nil
+}
+
+// ParseListWebhookKeysResponse parses an HTTP response from a ListWebhookKeysWithResponse call
+func ParseListWebhookKeysResponse(rsp *http.Response) (*ListWebhookKeysResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListWebhookKeysResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest CompanyKeys
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRotateWebhookKeysResponse parses an HTTP response from a RotateWebhookKeysWithResponse call
+func ParseRotateWebhookKeysResponse(rsp *http.Response) (*RotateWebhookKeysResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RotateWebhookKeysResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest CompanyKeys
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRevokeWebhookKeyResponse parses an HTTP response from a RevokeWebhookKeyWithResponse call
+func ParseRevokeWebhookKeyResponse(rsp *http.Response) (*RevokeWebhookKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RevokeWebhookKeyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		var headers RevokeWebhookKeyResponse204Headers
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestID = value
+		}
+		response.Headers204 = &headers
 	}
 
 	return response, nil

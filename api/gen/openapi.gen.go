@@ -225,6 +225,27 @@ func (e CardType) Valid() bool {
 	}
 }
 
+// Defines values for CompanyKeyState.
+const (
+	CompanyKeyStateNEXT    CompanyKeyState = "NEXT"
+	CompanyKeyStateRETIRED CompanyKeyState = "RETIRED"
+	CompanyKeyStateSIGNING CompanyKeyState = "SIGNING"
+)
+
+// Valid indicates whether the value is a known member of the CompanyKeyState enum.
+func (e CompanyKeyState) Valid() bool {
+	switch e {
+	case CompanyKeyStateNEXT:
+		return true
+	case CompanyKeyStateRETIRED:
+		return true
+	case CompanyKeyStateSIGNING:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for DeliveryStatus.
 const (
 	DeliveryStatusCANCELLED  DeliveryStatus = "CANCELLED"
@@ -540,6 +561,24 @@ func (e JwkUse) Valid() bool {
 	}
 }
 
+// Defines values for KeyAlgorithm.
+const (
+	KeyAlgorithmEcdsaP256Sha256 KeyAlgorithm = "ecdsa-p256-sha256"
+	KeyAlgorithmEd25519         KeyAlgorithm = "ed25519"
+)
+
+// Valid indicates whether the value is a known member of the KeyAlgorithm enum.
+func (e KeyAlgorithm) Valid() bool {
+	switch e {
+	case KeyAlgorithmEcdsaP256Sha256:
+		return true
+	case KeyAlgorithmEd25519:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for LocationStatus.
 const (
 	LocationStatusACTIVE   LocationStatus = "ACTIVE"
@@ -777,15 +816,69 @@ func (e TokenRequestGrantType) Valid() bool {
 	}
 }
 
-// Defines values for WebhookKeyAlgorithm.
+// Defines values for WebhookKeyAlg.
 const (
-	WebhookKeyAlgorithmEd25519 WebhookKeyAlgorithm = "ed25519"
+	WebhookKeyAlgES256 WebhookKeyAlg = "ES256"
+	WebhookKeyAlgEdDSA WebhookKeyAlg = "EdDSA"
 )
 
-// Valid indicates whether the value is a known member of the WebhookKeyAlgorithm enum.
-func (e WebhookKeyAlgorithm) Valid() bool {
+// Valid indicates whether the value is a known member of the WebhookKeyAlg enum.
+func (e WebhookKeyAlg) Valid() bool {
 	switch e {
-	case WebhookKeyAlgorithmEd25519:
+	case WebhookKeyAlgES256:
+		return true
+	case WebhookKeyAlgEdDSA:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WebhookKeyCrv.
+const (
+	WebhookKeyCrvEd25519 WebhookKeyCrv = "Ed25519"
+	WebhookKeyCrvP256    WebhookKeyCrv = "P-256"
+)
+
+// Valid indicates whether the value is a known member of the WebhookKeyCrv enum.
+func (e WebhookKeyCrv) Valid() bool {
+	switch e {
+	case WebhookKeyCrvEd25519:
+		return true
+	case WebhookKeyCrvP256:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WebhookKeyKty.
+const (
+	WebhookKeyKtyEC  WebhookKeyKty = "EC"
+	WebhookKeyKtyOKP WebhookKeyKty = "OKP"
+)
+
+// Valid indicates whether the value is a known member of the WebhookKeyKty enum.
+func (e WebhookKeyKty) Valid() bool {
+	switch e {
+	case WebhookKeyKtyEC:
+		return true
+	case WebhookKeyKtyOKP:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WebhookKeyUse.
+const (
+	WebhookKeyUseSig WebhookKeyUse = "sig"
+)
+
+// Valid indicates whether the value is a known member of the WebhookKeyUse enum.
+func (e WebhookKeyUse) Valid() bool {
+	switch e {
+	case WebhookKeyUseSig:
 		return true
 	default:
 		return false
@@ -1136,6 +1229,30 @@ type CardsCancel struct {
 // CardsCancelled Example: {"results":[{"status":"CANCELLED","uuid":"3b2f0b57-6b2b-4b5e-8f57-3f0e3f3f7a10"}]}
 type CardsCancelled struct {
 	Results []CardCancelResult `json:"results"`
+}
+
+// CompanyKey defines model for CompanyKey.
+type CompanyKey struct {
+	// Algorithm How a key signs, a name of the HTTP Signature Algorithms registry (RFC 9421).
+	Algorithm KeyAlgorithm `json:"algorithm"`
+	CreatedAt time.Time    `json:"createdAt"`
+
+	// Kid The thumbprint of the key (RFC 7638).
+	Kid string `json:"kid"`
+
+	// RetiresAt When a `RETIRED` key is no longer published.
+	RetiresAt *time.Time `json:"retiresAt,omitempty"`
+
+	// State `NEXT` is published and signs after the next rotation. `RETIRED` does not sign any more.
+	State CompanyKeyState `json:"state"`
+}
+
+// CompanyKeyState `NEXT` is published and signs after the next rotation. `RETIRED` does not sign any more.
+type CompanyKeyState string
+
+// CompanyKeys Example: {"keys":[{"algorithm":"ed25519","createdAt":"2026-11-03T09:30:00.000Z","kid":"kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k","state":"SIGNING"}]}
+type CompanyKeys struct {
+	Keys []CompanyKey `json:"keys"`
 }
 
 // CompanyScope defines model for CompanyScope.
@@ -1632,6 +1749,9 @@ type JwkUse string
 type JwkSet struct {
 	Keys []Jwk `json:"keys"`
 }
+
+// KeyAlgorithm How a key signs, a name of the HTTP Signature Algorithms registry (RFC 9421).
+type KeyAlgorithm string
 
 // Location Example: {"code":"CC-100","name":"Berlin","status":"ACTIVE","uuid":"2f0c6b1e-7d0a-4c55-8b1f-93a1f1c7d201"}
 type Location struct {
@@ -2199,18 +2319,42 @@ type WebhookEvent struct {
 	Timestamp time.Time              `json:"timestamp"`
 }
 
-// WebhookKey defines model for WebhookKey.
+// WebhookKey A JSON Web Key (RFC 7517; RFC 8037 for Ed25519) with the members `algorithm` and `publicKey` beside.
 type WebhookKey struct {
-	Algorithm WebhookKeyAlgorithm `json:"algorithm"`
+	Alg WebhookKeyAlg `json:"alg"`
 
-	// PublicKey `whpk_` and the base64 of the key.
-	PublicKey string `json:"publicKey"`
+	// Algorithm How a key signs, a name of the HTTP Signature Algorithms registry (RFC 9421).
+	Algorithm KeyAlgorithm  `json:"algorithm"`
+	Crv       WebhookKeyCrv `json:"crv"`
+
+	// Kid The thumbprint of the key (RFC 7638).
+	Kid string        `json:"kid"`
+	Kty WebhookKeyKty `json:"kty"`
+
+	// PublicKey Only of ed25519: `whpk_` and the base64 of the key (Standard Webhooks).
+	PublicKey *string       `json:"publicKey,omitempty"`
+	Use       WebhookKeyUse `json:"use"`
+	X         string        `json:"x"`
+
+	// Y Only of P-256.
+	Y *string `json:"y,omitempty"`
 }
 
-// WebhookKeyAlgorithm defines model for WebhookKey.Algorithm.
-type WebhookKeyAlgorithm string
+// WebhookKeyAlg defines model for WebhookKey.Alg.
+type WebhookKeyAlg string
 
-// WebhookKeys Example: {"keys":[{"algorithm":"ed25519","publicKey":"whpk_2b8Vv3m0qj6i3yQxW0o4nJ9cF7uR1tE5sA8dG2hK4pI="}]}
+// WebhookKeyCrv defines model for WebhookKey.Crv.
+type WebhookKeyCrv string
+
+// WebhookKeyKty defines model for WebhookKey.Kty.
+type WebhookKeyKty string
+
+// WebhookKeyUse defines model for WebhookKey.Use.
+type WebhookKeyUse string
+
+// WebhookKeys A JSON Web Key Set (RFC 7517).
+//
+// Example: {"keys":[{"alg":"EdDSA","algorithm":"ed25519","crv":"Ed25519","kid":"kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k","kty":"OKP","publicKey":"whpk_11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=","use":"sig","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}
 type WebhookKeys struct {
 	Keys []WebhookKey `json:"keys"`
 }
@@ -2903,6 +3047,31 @@ type TestSubscriberParams struct {
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
+// ListWebhookKeysParams defines parameters for ListWebhookKeys.
+type ListWebhookKeysParams struct {
+	// CompanyUUID The company; required if the token has none.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// RotateWebhookKeysParams defines parameters for RotateWebhookKeys.
+type RotateWebhookKeysParams struct {
+	// CompanyUUID The company; required if the token has none.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// RevokeWebhookKeyParams defines parameters for RevokeWebhookKey.
+type RevokeWebhookKeyParams struct {
+	// CompanyUUID The company; required if the token has none.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
 // GetCurrentStatementParams defines parameters for GetCurrentStatement.
 type GetCurrentStatementParams struct {
 	// CompanyUUID The company; required if the token has none.
@@ -3171,6 +3340,12 @@ type RotateSubscriberSecretJSONRequestBody = CompanyScope
 // TestSubscriberJSONRequestBody defines body for TestSubscriber for application/json ContentType.
 type TestSubscriberJSONRequestBody = CompanyScope
 
+// RotateWebhookKeysJSONRequestBody defines body for RotateWebhookKeys for application/json ContentType.
+type RotateWebhookKeysJSONRequestBody = CompanyScope
+
+// RevokeWebhookKeyJSONRequestBody defines body for RevokeWebhookKey for application/json ContentType.
+type RevokeWebhookKeyJSONRequestBody = CompanyScope
+
 // CreateCardJSONRequestBody defines body for CreateCard for application/json ContentType.
 type CreateCardJSONRequestBody = CardCreate
 
@@ -3268,7 +3443,7 @@ type ServerInterface[Q, R any] interface {
 	// (GET /.well-known/oauth-authorization-server)
 	GetAuthorizationServer(ctx context.Context, q Q) (R, error)
 
-	// GetWebhookKeys The keys that verify a company's `v1a` signatures
+	// GetWebhookKeys The public keys of a company's signatures
 	// (GET /.well-known/webhook-keys/{companyUuid})
 	GetWebhookKeys(ctx context.Context, q Q, companyUUID openapi_types.UUID) (R, error)
 
@@ -3479,6 +3654,18 @@ type ServerInterface[Q, R any] interface {
 	// TestSubscriber Send a signed test delivery and return its result
 	// (POST /api/v1/subscribers/{uuid}/test)
 	TestSubscriber(ctx context.Context, q Q, uuid SubscriberPath, body TestSubscriberJSONRequestBody) (R, error)
+
+	// ListWebhookKeys List the company's signing keys
+	// (GET /api/v1/webhook-keys)
+	ListWebhookKeys(ctx context.Context, q Q) (R, error)
+
+	// RotateWebhookKeys Rotate the company's signing keys
+	// (POST /api/v1/webhook-keys/rotate)
+	RotateWebhookKeys(ctx context.Context, q Q, body RotateWebhookKeysJSONRequestBody) (R, error)
+
+	// RevokeWebhookKey Revoke a signing key of the company
+	// (DELETE /api/v1/webhook-keys/{kid})
+	RevokeWebhookKey(ctx context.Context, q Q, kid string, body RevokeWebhookKeyJSONRequestBody) (R, error)
 
 	// GetCurrentStatement Read the current billing statement
 	// (GET /api/v2/billing-statements/current)
@@ -4662,6 +4849,56 @@ func (siw *ServerInterfaceWrapper[Q, R]) TestSubscriber(w http.ResponseWriter, r
 	})
 }
 
+// ListWebhookKeys reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) ListWebhookKeys(w http.ResponseWriter, r *http.Request) {
+	var params ListWebhookKeysParams
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
+		return
+	}
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.ListWebhookKeys(ctx, q)
+	})
+}
+
+// RotateWebhookKeys reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) RotateWebhookKeys(w http.ResponseWriter, r *http.Request) {
+	var params RotateWebhookKeysParams
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
+		return
+	}
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		siw.BadParameter(w, r, "Idempotency-Key")
+		return
+	}
+	var body RotateWebhookKeysJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.RotateWebhookKeys(ctx, q, body)
+	})
+}
+
+// RevokeWebhookKey reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) RevokeWebhookKey(w http.ResponseWriter, r *http.Request) {
+	var kid string
+	if err := runtime.BindStyledParameterWithOptions("simple", "kid", mux.Vars(r)["kid"], &kid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "kid")
+		return
+	}
+	var params RevokeWebhookKeyParams
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
+		return
+	}
+	var body RevokeWebhookKeyJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.RevokeWebhookKey(ctx, q, kid, body)
+	})
+}
+
 // GetCurrentStatement reads the parameters of the operation.
 func (siw *ServerInterfaceWrapper[Q, R]) GetCurrentStatement(w http.ResponseWriter, r *http.Request) {
 	var params GetCurrentStatementParams
@@ -5041,6 +5278,9 @@ func Register[Q, R any](r *mux.Router, si ServerInterface[Q, R], badParameter fu
 	r.HandleFunc("/api/v1/subscribers/{uuid}/feed", wrapper.ReadSubscriberFeed).Methods(http.MethodGet)
 	r.HandleFunc("/api/v1/subscribers/{uuid}/stats", wrapper.GetSubscriberStats).Methods(http.MethodGet)
 	r.HandleFunc("/api/v1/subscribers/{uuid}/recover", wrapper.RecoverSubscriber).Methods(http.MethodPost)
+	r.HandleFunc("/api/v1/webhook-keys", wrapper.ListWebhookKeys).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/webhook-keys/rotate", wrapper.RotateWebhookKeys).Methods(http.MethodPost)
+	r.HandleFunc("/api/v1/webhook-keys/{kid}", wrapper.RevokeWebhookKey).Methods(http.MethodDelete)
 	r.HandleFunc("/api/v1/egress-certificate", wrapper.DeleteEgressCertificate).Methods(http.MethodDelete)
 	r.HandleFunc("/api/v1/egress-certificate", wrapper.GetEgressCertificate).Methods(http.MethodGet)
 	r.HandleFunc("/api/v1/egress-certificate", wrapper.SetEgressCertificate).Methods(http.MethodPut)

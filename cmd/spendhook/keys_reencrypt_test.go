@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
@@ -171,15 +172,20 @@ func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
 		status, _, text := d.do(t, http.MethodGet, "/api/v1/deliveries?status=RETRYING&size=100", "")
 		return status == http.StatusOK && json.Unmarshal([]byte(text), &list) == nil && len(list.Content) == 10
 	})
-	stored, err := subscribers.NewStore(subscribers.StoreOptions{Client: server.Client(), Keyring: ringOf(t, key)}).SigningKey(t.Context(), sub.CompanyUUID)
+	signing, err := subscribers.NewStore(subscribers.StoreOptions{Client: server.Client(), Keyring: ringOf(t, key)}).SigningKeys(t.Context(), sub.CompanyUUID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	signing, err := stored.Open()
-	if err != nil {
-		t.Fatal(err)
+	for _, k := range signing {
+		switch private := k.Private.(type) {
+		case ed25519.PrivateKey:
+			secrets["the seed "+k.ID] = private.Seed()
+		case *ecdsa.PrivateKey:
+			if secrets["the scalar "+k.ID], err = private.Bytes(); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
-	secrets["the v1a seed"] = signing.Seed()
 
 	dump := everythingStored(t, server, h.dir)
 	for what, secret := range secrets {

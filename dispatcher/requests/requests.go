@@ -116,9 +116,11 @@ func (t *Target) open(signEd25519 bool) (err error) {
 	}
 	var key ed25519.PrivateKey // nil signs nothing
 	if signEd25519 {
-		if key, err = t.Subscriber.SigningKey.Open(); err != nil {
+		signing, err := t.Subscriber.SigningKeys.Signing(subscribers.Ed25519)
+		if err != nil {
 			return err
 		}
+		key, _ = signing.Private.(ed25519.PrivateKey)
 	}
 	t.signer, err = signature.New(t.Subscriber.Secrets, key)
 	return err

@@ -18,8 +18,8 @@ const (
 	VersionField = "v"
 	// CertificateField is the company's egress certificate, JSON.
 	CertificateField = "c"
-	// SigningKeyField is the company's ed25519 seed for v1a signatures, sealed.
-	SigningKeyField = "k"
+	// SigningKeysField is the list of the company's keys for asymmetric signatures, sealed.
+	SigningKeysField = "k"
 )
 
 // CompanyKey names the hash of a company's subscribers: uuid to JSON, and the fields above. The

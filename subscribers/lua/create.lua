@@ -2,7 +2,7 @@
 -- KEYS: 1 the partition's due set, 2 a key that never exists, 3 company's
 --       subscribers, 4 company's URLs, 5 companies of the partition
 -- ARGV: 1 uuid, 2 URL, 3 subscriber JSON, 4 company, 5 maximum of subscribers, 6 key
---       prefix, 7 signing key of the company, if it has none yet, 8 to 11 the settings of
+--       prefix, 7 signing keys of the company, if it has none yet, 8 to 11 the settings of
 --       its endpoint, in the order of configure
 -- Returns OK, TAKEN (another subscriber has the URL) or QUOTA.
 local owner = redis.call('HGET', KEYS[4], ARGV[2])

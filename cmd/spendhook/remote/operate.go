@@ -165,6 +165,45 @@ func (c *certificateDeleteCmd) Run(ctx context.Context, s *session) error {
 	return s.tell(resp, err, "deleted")
 }
 
+type webhookKeyCmd struct {
+	group
+
+	List   webhookKeyListCmd   `cmd:"" help:"List the keys." example:"spendhook webhook-key list"`
+	Rotate webhookKeyRotateCmd `cmd:"" help:"Have the next keys sign. The former ones stay published for a while." example:"spendhook webhook-key rotate --yes"`
+	Revoke webhookKeyRevokeCmd `cmd:"" help:"Remove a key that leaked. If it signed, the next one signs." example:"spendhook webhook-key revoke kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k --yes"`
+}
+
+type webhookKeyListCmd struct{}
+
+// Run lists the keys.
+func (c *webhookKeyListCmd) Run(ctx context.Context, s *session) error {
+	return s.show(s.ListWebhookKeys(ctx, fields[client.ListWebhookKeysParams](s)))
+}
+
+type webhookKeyRotateCmd struct{ confirmation }
+
+// Run rotates the keys of all algorithms.
+func (c *webhookKeyRotateCmd) Run(ctx context.Context, s *session) error {
+	if err := s.confirm(c.confirmation, "Have the company's next keys sign its messages?"); err != nil {
+		return err
+	}
+	return s.show(s.RotateWebhookKeys(ctx, fields[client.RotateWebhookKeysParams](s)))
+}
+
+type webhookKeyRevokeCmd struct {
+	confirmation
+	Kid string `arg:"" help:"The kid of the key."`
+}
+
+// Run removes the key.
+func (c *webhookKeyRevokeCmd) Run(ctx context.Context, s *session) error {
+	if err := s.confirm(c.confirmation, "Remove key %s? Receivers refuse what it signs.", c.Kid); err != nil {
+		return err
+	}
+	resp, err := s.RevokeWebhookKey(ctx, c.Kid, fields[client.RevokeWebhookKeyParams](s))
+	return s.tell(resp, err, "revoked")
+}
+
 type companyCmd struct {
 	group
 
