@@ -1,0 +1,131 @@
+// Package httpsig signs webhook requests with HTTP Message Signatures (RFC 9421) and a digest of the
+// body (RFC 9530), for senders, and verifies them, for receivers. It does no I/O and has no clock.
+package httpsig
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+	"golang.org/x/net/http/httpguts"
+)
+
+// The headers of a signed request (RFC 9530 section 2, RFC 9421 sections 4.1 and 4.2).
+const (
+	HeaderDigest    = "Content-Digest"
+	HeaderInput     = "Signature-Input"
+	HeaderSignature = "Signature"
+)
+
+const (
+	tag   = "webhook" // the parameter by which receivers know the signature
+	label = "webhook" // of the signature in both headers
+)
+
+// The parameters of a signature (RFC 9421 section 2.3).
+const (
+	paramCreated = "created"
+	paramExpires = "expires"
+	paramKeyID   = "keyid"
+	paramAlg     = "alg"
+	paramTag     = "tag"
+)
+
+// Message is what Sign signs of a request. Each member but Body is required, unless it says
+// otherwise, and is sent as it is.
+type Message struct {
+	Method      string
+	URL         *url.URL // that net/http gets; Sign does not change it
+	ContentType string   // the header Content-Type
+	Body        []byte   // may be empty
+	ID          string   // the header webhook-id
+	Timestamp   string   // the header webhook-timestamp: created, in unix seconds
+	Sequence    string   // the header webhook-sequence; "" for none, then it is not covered
+}
+
+// Headers are the values that Sign adds to a request.
+type Headers struct {
+	Digest    string // of HeaderDigest
+	Input     string // of HeaderInput
+	Signature string // of HeaderSignature
+}
+
+// Sign signs a request. The signature covers the method, the target URI, Content-Digest (SHA-256),
+// Content-Type, webhook-id, webhook-timestamp and webhook-sequence, in this order. Its tag and its label are
+// "webhook". It is valid from created for lifetime, at least a second; both are cut to seconds.
+//
+// An error is returned if a member of the message is missing, is not ASCII or has control characters, which
+// a signature base cannot have (RFC 9421 section 2.5), and if the key fails. Sign waits for the
+// key. Safe for concurrent use.
+func Sign(key Key, m Message, created time.Time, lifetime time.Duration) (Headers, error) {
+	if lifetime < time.Second {
+		return Headers{}, errors.New("sign a message: the lifetime is less than a second")
+	}
+	digest := contentDigest(m.Body)
+	covered, err := m.components(digest)
+	if err != nil {
+		return Headers{}, fmt.Errorf("sign a message: %w", err)
+	}
+	names := make([]httpsfv.Item, len(covered))
+	for i, c := range covered {
+		names[i] = httpsfv.NewItem(c.name)
+	}
+	params := httpsfv.NewParams()
+	params.Add(paramCreated, created.Unix())
+	params.Add(paramExpires, created.Unix()+int64(lifetime/time.Second))
+	params.Add(paramKeyID, key.ID())
+	params.Add(paramAlg, key.Algorithm())
+	params.Add(paramTag, tag)
+	input, err := httpsfv.Marshal(httpsfv.InnerList{Items: names, Params: params})
+	if err != nil {
+		return Headers{}, fmt.Errorf("sign a message: %w", err)
+	}
+	signature, err := key.Sign(signatureBase(covered, input))
+	switch {
+	case err != nil:
+		return Headers{}, fmt.Errorf("sign a message: %w", err)
+	case len(signature) != signatureSize: // for example DER, as many systems return it
+		return Headers{}, fmt.Errorf("sign a message: the key returned a signature of %d bytes, not %d", len(signature), signatureSize)
+	}
+	return Headers{digest, label + "=" + input, label + "=" + byteSequence(signature)}, nil
+}
+
+func (m *Message) components(digest string) ([]component, error) {
+	uri, err := sentURI(m.URL)
+	if err != nil {
+		return nil, err
+	}
+	if !httpguts.ValidHeaderFieldName(m.Method) { // a method is a token, too (RFC 9110 section 9.1)
+		return nil, errors.New("the method is not a token")
+	}
+	values := [...]string{m.Method, uri, digest, m.ContentType, m.ID, m.Timestamp}
+	covered := make([]component, 0, len(required)+1)
+	for i, name := range required {
+		covered = append(covered, component{name, values[i]})
+	}
+	if m.Sequence != "" {
+		covered = append(covered, component{componentSequence, m.Sequence})
+	}
+	for i, c := range covered {
+		if covered[i].value, err = fieldValue(c.value); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.name, err)
+		}
+		if covered[i].value == "" { // receivers may not tell this from a header that is missing
+			return nil, fmt.Errorf("%s is empty", c.name)
+		}
+	}
+	return covered, nil
+}
+
+// contentDigest is the value of Content-Digest for a body (RFC 9530 section 2).
+func contentDigest(body []byte) string {
+	sum := sha256.Sum256(body)
+	return digestSHA256 + "=" + byteSequence(sum[:])
+}
+
+// byteSequence serialises bytes (RFC 9651 section 4.1.8).
+func byteSequence(raw []byte) string { return ":" + base64.StdEncoding.EncodeToString(raw) + ":" }
