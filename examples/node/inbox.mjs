@@ -24,9 +24,18 @@ export async function receive(verified) {
     if (Buffer.from(secret.replace(/^whsec_/, ""), "base64").length < 24)
       throw new Error("SPENDHOOK_SECRET is not whsec_ and base64 of at least 24 bytes");
   }
+  await serve((req, body) => secrets.some((secret) => verified(secret, req.headers, body)));
+}
+
+/**
+ * Receives deliveries like receive, but does not use SPENDHOOK_SECRET.
+ * @param {(req: IncomingMessage, body: Buffer) => boolean | Promise<boolean>} accepted whether
+ *   the request was signed. If accepted throws, Spendhook retries.
+ */
+export async function serve(accepted) {
   await mkdir(inbox, { recursive: true, mode: 0o700 });
   const server = createServer(async (req, res) => {
-    res.writeHead(await answer(req, verified)).end();
+    res.writeHead(await answer(req, accepted)).end();
   });
   server.listen(Number(env.PORT ?? 3000), "127.0.0.1", () => {
     console.log(`listening on http://127.0.0.1:${server.address().port}`);
@@ -36,7 +45,7 @@ export async function receive(verified) {
 
 // answer stores the event of a delivery and returns the status code. Process the event
 // afterwards, from the inbox: Spendhook waits 15 s for an answer.
-async function answer(req, verified) {
+async function answer(req, accepted) {
   const chunks = [];
   let size = 0;
   try {
@@ -49,8 +58,8 @@ async function answer(req, verified) {
     return 400;
   }
   const body = Buffer.concat(chunks);
-  if (!secrets.some((secret) => verified(secret, req.headers, body))) return 401;
   try {
+    if (!(await accepted(req, body))) return 401;
     await store(req.headers["webhook-id"], body);
   } catch (error) {
     console.error(error.message);
