@@ -2,13 +2,13 @@ package api
 
 import (
 	"context"
-	"crypto/ecdsa"
 	"crypto/ed25519"
 	"encoding/base64"
 
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
+	"spendhook/internal/httpsig"
 	"spendhook/subscribers"
 )
 
@@ -27,27 +27,22 @@ func (s *server) GetWebhookKeys(ctx context.Context, _ *request, company uuid.UU
 	return ok(set).with("Cache-Control", cacheable), nil
 }
 
-// publishedKey returns a key as a JSON Web Key: members of RFC 7518 section 6.2.1, or of RFC 8037 section 2.
+// publishedKey returns a key as a JSON Web Key.
 func publishedKey(k subscribers.SigningKey) (gen.WebhookKey, error) {
-	out := gen.WebhookKey{Kid: k.ID, Use: gen.WebhookKeyUseSig, Algorithm: gen.KeyAlgorithm(k.Algorithm)}
-	switch public := k.Private.Public().(type) {
-	case ed25519.PublicKey:
-		out.Kty, out.Crv, out.Alg, out.X = gen.WebhookKeyKtyOKP, gen.WebhookKeyCrvEd25519, gen.WebhookKeyAlgEdDSA, member(public)
-		out.PublicKey = new("whpk_" + base64.StdEncoding.EncodeToString(public))
-	case *ecdsa.PublicKey:
-		point, err := public.Bytes() // 4, then both coordinates
-		if err != nil {
-			return out, err
-		}
-		half := len(point)/2 + 1
-		out.Kty, out.Crv, out.Alg = gen.WebhookKeyKtyEC, gen.WebhookKeyCrvP256, gen.WebhookKeyAlgES256
-		out.X, out.Y = member(point[1:half]), new(member(point[half:]))
+	public := k.Private.Public()
+	key, err := httpsig.PublicJWK(public)
+	if err != nil {
+		return gen.WebhookKey{}, err
+	}
+	out := gen.WebhookKey{
+		Kid: key.Kid, Kty: gen.WebhookKeyKty(key.Kty), Crv: gen.WebhookKeyCrv(key.Crv), X: key.X, Y: optional(key.Y),
+		Use: gen.WebhookKeyUse(key.Use), Alg: gen.WebhookKeyAlg(key.Alg), Algorithm: gen.KeyAlgorithm(k.Algorithm),
+	}
+	if raw, ok := public.(ed25519.PublicKey); ok {
+		out.PublicKey = new("whpk_" + base64.StdEncoding.EncodeToString(raw))
 	}
 	return out, nil
 }
-
-// member encodes a coordinate of a JSON Web Key.
-func member(coordinate []byte) string { return base64.RawURLEncoding.EncodeToString(coordinate) }
 
 // ListWebhookKeys is GET /api/v1/webhook-keys.
 func (s *server) ListWebhookKeys(ctx context.Context, q *request) (reply, error) {

@@ -31,6 +31,10 @@ func (v *visit) settings() (in subscribers.Settings, fields []string, err error)
 		in.Events = new(strings.FieldsFunc(*list, func(c rune) bool { return c == '\n' || c == ',' || c == ' ' || c == '\t' }))
 	}
 	in.Filter, in.Format, in.OnDead = text("filter"), text("format"), text("onDead")
+	if list := text("signatures"); list != nil {
+		in.Signatures = new(strings.Split(*list, " "))
+	}
+	in.SignatureAlgorithm = text("signatureAlgorithm")
 	if ordered := text("ordered"); ordered != nil {
 		in.Ordered = new(*ordered == "true")
 	}
@@ -70,6 +74,8 @@ func asEdited(sub subscribers.Subscriber, in subscribers.Settings) subscribers.S
 	set(&sub.Filter, in.Filter)
 	set(&sub.Format, in.Format)
 	set(&sub.OnDead, in.OnDead)
+	set(&sub.Signatures, in.Signatures)
+	set(&sub.SignatureAlgorithm, (*subscribers.KeyAlgorithm)(in.SignatureAlgorithm))
 	set(&sub.Ordered, in.Ordered)
 	if in.RateLimit != nil && *in.RateLimit != (subscribers.RateLimit{}) {
 		sub.RateLimit = in.RateLimit

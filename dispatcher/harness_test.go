@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -383,6 +384,7 @@ func receive(t *testing.T, answer func(n int, w http.ResponseWriter, r *http.Req
 
 func (rc *inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body)) // answer may read it, too
 	rc.mu.Lock()
 	rc.got = append(rc.got, received{header: r.Header.Clone(), body: body})
 	n, answer := len(rc.got), rc.answer

@@ -104,7 +104,7 @@ func TestDeliveriesWaitForALockedV1aKey(t *testing.T) {
 		o.Requests = requests.New(requests.Options{SignEd25519: true, Logger: o.Logger})
 	})
 	sub := h.subscribe(inbox.URL)
-	sealed, err := sealtest.Ring("lost").Seal(make([]byte, 32), "company/"+h.company.String()+"/signing-key")
+	sealed, err := sealtest.Ring("lost").Seal(make([]byte, 32), "company/"+h.company.String()+"/signing-keys")
 	if err != nil {
 		t.Fatal(err)
 	}

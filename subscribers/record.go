@@ -80,6 +80,9 @@ func (c codec) decode(company, id uuid.UUID, raw string) (Subscriber, error) {
 	if s.Format != "" && !slices.Contains(formats, s.Format) {
 		return Subscriber{}, fmt.Errorf("stored subscriber %s has the format %q, which this release does not know", id, s.Format)
 	}
+	if len(s.Signatures) > 0 && !areSignatures(s.Signatures) || s.SignatureAlgorithm != "" && !slices.Contains(algorithms, s.SignatureAlgorithm) {
+		return Subscriber{}, fmt.Errorf("stored subscriber %s is signed in a way that this release does not know", id)
+	}
 	s.UUID, s.CompanyUUID, s.Revision, s.Change = id, company, revisionOf(raw), ""
 	for i := range s.Secrets {
 		k := &s.Secrets[i]

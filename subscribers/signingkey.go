@@ -7,7 +7,6 @@ import (
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"math"
@@ -16,8 +15,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
-	"github.com/lestrrat-go/jwx/v3/jwk"
 
+	"spendhook/internal/httpsig"
 	"spendhook/internal/secret"
 	"spendhook/subscribers/layout"
 )
@@ -142,21 +141,9 @@ func (k storedKey) open() (out SigningKey, err error) {
 	default:
 		return SigningKey{}, errors.New("a stored key is damaged")
 	}
-	out.ID, err = Thumbprint(out.Private.Public())
+	public, err := httpsig.PublicJWK(out.Private.Public())
+	out.ID = public.Kid
 	return out, err
-}
-
-// Thumbprint returns the id of a public key: its JWK thumbprint (RFC 7638), SHA-256 in base64url.
-func Thumbprint(public crypto.PublicKey) (string, error) {
-	key, err := jwk.Import(public)
-	if err != nil {
-		return "", fmt.Errorf("public key: %w", err)
-	}
-	sum, err := key.Thumbprint(crypto.SHA256)
-	if err != nil {
-		return "", fmt.Errorf("public key: %w", err)
-	}
-	return base64.RawURLEncoding.EncodeToString(sum), nil
 }
 
 var algorithms = []KeyAlgorithm{Ed25519, ES256}

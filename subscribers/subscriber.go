@@ -61,30 +61,41 @@ const (
 
 var formats = []string{FormatStandard, FormatThin, FormatCloudEvents}
 
+// Ways in which deliveries are signed.
+const (
+	SignatureStandard    = "standard"     // Standard Webhooks 1.0.0
+	SignatureHTTPMessage = "http-message" // HTTP Message Signatures (RFC 9421), with a key of the company
+)
+
+var signatures = []string{SignatureStandard, SignatureHTTPMessage}
+
 // Subscriber is one endpoint of a company and the events that it subscribes to. Times are UTC
 // with milliseconds. DisabledReason and DisabledAt are set exactly while Enabled is false.
 // Redis stores its JSON, with sealed secrets; the other fields are part of the key (see codec).
 type Subscriber struct {
-	UUID           uuid.UUID         `json:"-"`
-	CompanyUUID    uuid.UUID         `json:"-"`
-	Name           string            `json:"name"`
-	CallbackURL    string            `json:"callbackUrl"`          // normalised by callback.Policy.Normalize, unique in the company
-	URLVersion     int               `json:"urlVersion,omitzero"`  // how often CallbackURL was changed
-	FormerURLs     []string          `json:"formerUrls,omitempty"` // the last ones, newest first, without their queries
-	Events         []string          `json:"events"`
-	Enabled        bool              `json:"enabled"`
-	DisabledReason string            `json:"disabledReason,omitzero"`
-	DisabledAt     *time.Time        `json:"disabledAt,omitzero"`
-	Filter         string            `json:"filter,omitzero"`    // see package filter; empty: none
-	Format         string            `json:"format,omitzero"`    // format of delivered events; empty: FormatStandard
-	RateLimit      *RateLimit        `json:"rateLimit,omitzero"` // nil: none
-	Ordered        bool              `json:"ordered,omitzero"`   // one delivery at a time, in the order of the events
-	OnDead         string            `json:"onDead,omitzero"`    // onDeadContinue (also when empty) or onDeadPause
-	CreatedAt      time.Time         `json:"createdAt"`
-	UpdatedAt      time.Time         `json:"updatedAt"`
-	Secrets        []SigningSecret   `json:"secrets"`           // newest first
-	Headers        []callback.Header `json:"headers,omitempty"` // sent with every delivery, by name
-	Change         string            `json:"change,omitzero"`   // only while it is encoded: see encode
+	UUID           uuid.UUID  `json:"-"`
+	CompanyUUID    uuid.UUID  `json:"-"`
+	Name           string     `json:"name"`
+	CallbackURL    string     `json:"callbackUrl"`          // normalised by callback.Policy.Normalize, unique in the company
+	URLVersion     int        `json:"urlVersion,omitzero"`  // how often CallbackURL was changed
+	FormerURLs     []string   `json:"formerUrls,omitempty"` // the last ones, newest first, without their queries
+	Events         []string   `json:"events"`
+	Enabled        bool       `json:"enabled"`
+	DisabledReason string     `json:"disabledReason,omitzero"`
+	DisabledAt     *time.Time `json:"disabledAt,omitzero"`
+	Filter         string     `json:"filter,omitzero"`      // see package filter; empty: none
+	Format         string     `json:"format,omitzero"`      // format of delivered events; empty: FormatStandard
+	Signatures     []string   `json:"signatures,omitempty"` // how deliveries are signed; empty: SignatureStandard alone
+	// SignatureAlgorithm is that of SignatureHTTPMessage; empty: Ed25519.
+	SignatureAlgorithm KeyAlgorithm      `json:"signatureAlgorithm,omitzero"`
+	RateLimit          *RateLimit        `json:"rateLimit,omitzero"` // nil: none
+	Ordered            bool              `json:"ordered,omitzero"`   // one delivery at a time, in the order of the events
+	OnDead             string            `json:"onDead,omitzero"`    // onDeadContinue (also when empty) or onDeadPause
+	CreatedAt          time.Time         `json:"createdAt"`
+	UpdatedAt          time.Time         `json:"updatedAt"`
+	Secrets            []SigningSecret   `json:"secrets"`           // newest first
+	Headers            []callback.Header `json:"headers,omitempty"` // sent with every delivery, by name
+	Change             string            `json:"change,omitzero"`   // only while it is encoded: see encode
 	// Revision identifies the stored version; each change gives a new one.
 	Revision string `json:"-"`
 	// Certificate is the company's egress certificate; nil when there is none. SigningKeys are the
@@ -180,6 +191,14 @@ func (s Subscriber) WithFilter(ctx context.Context, text string) (Subscriber, er
 	return s, err
 }
 
+// SignedBy lists how deliveries of the subscriber are signed: Signature constants.
+func (s *Subscriber) SignedBy() []string {
+	if len(s.Signatures) == 0 {
+		return []string{SignatureStandard}
+	}
+	return s.Signatures
+}
+
 func (s *Subscriber) compile() (*filter.Expression, error) { return filter.Reload(s.Filter) }
 
 // Settings are the fields of a subscriber that a company sets. A nil field is not changed. In a
@@ -193,11 +212,14 @@ type Settings struct {
 	// Revisions, if any: the change fails with ErrChanged unless the subscriber has one of them.
 	Revisions []string
 	Headers   map[string]*secret.Text
-	Filter    *string    // "" removes it
-	Format    *string    // one of the Format constants
-	RateLimit *RateLimit // the zero value removes it
-	Ordered   *bool
-	OnDead    *string
+	Filter    *string // "" removes it
+	Format    *string // one of the Format constants
+	// Signatures are Signature constants, at least one, each once. SignatureAlgorithm is a KeyAlgorithm.
+	Signatures         *[]string
+	SignatureAlgorithm *string
+	RateLimit          *RateLimit // the zero value removes it
+	Ordered            *bool
+	OnDead             *string
 }
 
 // require sets missing required fields to empty values, so that check reports them, and reports
@@ -236,9 +258,24 @@ func (in *Settings) check(ctx context.Context, problems *invalid.Error, opts *St
 	if in.Format != nil && !slices.Contains(formats, *in.Format) {
 		problems.Add("format", "INVALID", "must be standard, thin or cloudevents")
 	}
+	if in.Signatures != nil && !areSignatures(*in.Signatures) {
+		problems.Add("signatures", "INVALID", "must be standard, http-message or both")
+	}
+	if in.SignatureAlgorithm != nil && !slices.Contains(algorithms, KeyAlgorithm(*in.SignatureAlgorithm)) {
+		problems.Add("signatureAlgorithm", "INVALID", "must be ed25519 or ecdsa-p256-sha256")
+	}
 	if in.OnDead != nil && *in.OnDead != onDeadContinue && *in.OnDead != onDeadPause {
 		problems.Add("onDead", "INVALID", "must be continue or pause")
 	}
+}
+
+func areSignatures(all []string) bool {
+	for i, s := range all {
+		if !slices.Contains(signatures, s) || slices.Contains(all[:i], s) {
+			return false
+		}
+	}
+	return len(all) > 0
 }
 
 func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Time) {
@@ -257,6 +294,8 @@ func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Tim
 	}
 	set(&sub.Filter, in.Filter)
 	set(&sub.Format, in.Format)
+	set(&sub.Signatures, in.Signatures)
+	set(&sub.SignatureAlgorithm, (*KeyAlgorithm)(in.SignatureAlgorithm))
 	set(&sub.Ordered, in.Ordered)
 	set(&sub.OnDead, in.OnDead)
 	if in.RateLimit != nil {

@@ -1233,7 +1233,7 @@ type CardsCancelled struct {
 
 // CompanyKey defines model for CompanyKey.
 type CompanyKey struct {
-	// Algorithm How a key signs, a name of the HTTP Signature Algorithms registry (RFC 9421).
+	// Algorithm How a key signs, a name of the HTTP Signature Algorithms registry (RFC 9421). Of a subscriber, the one of `http-message`; the default is `ed25519`.
 	Algorithm KeyAlgorithm `json:"algorithm"`
 	CreatedAt time.Time    `json:"createdAt"`
 
@@ -1750,7 +1750,7 @@ type JwkSet struct {
 	Keys []Jwk `json:"keys"`
 }
 
-// KeyAlgorithm How a key signs, a name of the HTTP Signature Algorithms registry (RFC 9421).
+// KeyAlgorithm How a key signs, a name of the HTTP Signature Algorithms registry (RFC 9421). Of a subscriber, the one of `http-message`; the default is `ed25519`.
 type KeyAlgorithm string
 
 // Location Example: {"code":"CC-100","name":"Berlin","status":"ACTIVE","uuid":"2f0c6b1e-7d0a-4c55-8b1f-93a1f1c7d201"}
@@ -2075,6 +2075,11 @@ type RetryRequest struct {
 	To *time.Time `json:"to,omitempty"`
 }
 
+// Signatures How deliveries are signed: `standard` (the default) is Standard Webhooks 1.0.0; `http-message` is HTTP Message Signatures (RFC 9421) with a key of `/.well-known/webhook-keys/{companyUuid}`, over the method, the URL, `Content-Digest` (RFC 9530), `Content-Type` and the `webhook-*` headers.
+//
+// Example: ["standard","http-message"]
+type Signatures = []string
+
 // Statement Example: {"closingDate":"2026-11-30","currency":"EUR","month":11,"statementUuid":"77b0c1d2-5e6f-4a70-8b91-a2b3c4d5e6f7","status":"OPEN","totalAmount":1834.25,"year":2026}
 type Statement struct {
 	ClosingDate   Day                `json:"closingDate"`
@@ -2128,9 +2133,17 @@ type Subscriber struct {
 	// RateLimit The limit of attempts to the subscriber, over all replicas: in any t seconds at most `perSecond` × t + `burst` attempts begin. Further deliveries wait.
 	//
 	// Example: {"burst":10,"perSecond":5}
-	RateLimit *RateLimit         `json:"rateLimit,omitempty"`
-	UpdatedAt time.Time          `json:"updatedAt"`
-	UUID      openapi_types.UUID `json:"uuid"`
+	RateLimit *RateLimit `json:"rateLimit,omitempty"`
+
+	// SignatureAlgorithm How a key signs, a name of the HTTP Signature Algorithms registry (RFC 9421). Of a subscriber, the one of `http-message`; the default is `ed25519`.
+	SignatureAlgorithm *KeyAlgorithm `json:"signatureAlgorithm,omitempty"`
+
+	// Signatures How deliveries are signed: `standard` (the default) is Standard Webhooks 1.0.0; `http-message` is HTTP Message Signatures (RFC 9421) with a key of `/.well-known/webhook-keys/{companyUuid}`, over the method, the URL, `Content-Digest` (RFC 9530), `Content-Type` and the `webhook-*` headers.
+	//
+	// Example: ["standard","http-message"]
+	Signatures *Signatures        `json:"signatures,omitempty"`
+	UpdatedAt  time.Time          `json:"updatedAt"`
+	UUID       openapi_types.UUID `json:"uuid"`
 }
 
 // SubscriberPausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
@@ -2224,6 +2237,14 @@ type SubscriberUpdate struct {
 
 	// RateLimit A new rate; null removes it.
 	RateLimit jsontext.Value `json:"rateLimit,omitempty"`
+
+	// SignatureAlgorithm How a key signs, a name of the HTTP Signature Algorithms registry (RFC 9421). Of a subscriber, the one of `http-message`; the default is `ed25519`.
+	SignatureAlgorithm *KeyAlgorithm `json:"signatureAlgorithm,omitempty"`
+
+	// Signatures How deliveries are signed: `standard` (the default) is Standard Webhooks 1.0.0; `http-message` is HTTP Message Signatures (RFC 9421) with a key of `/.well-known/webhook-keys/{companyUuid}`, over the method, the URL, `Content-Digest` (RFC 9530), `Content-Type` and the `webhook-*` headers.
+	//
+	// Example: ["standard","http-message"]
+	Signatures *Signatures `json:"signatures,omitempty"`
 }
 
 // SubscriberWithSecret defines model for SubscriberWithSecret.
@@ -2266,9 +2287,17 @@ type SubscriberWithSecret struct {
 	// Secret The secret that signs deliveries, `whsec_` and the base64 of 32 random bytes.
 	//
 	// Example: whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
-	Secret    string             `json:"secret"`
-	UpdatedAt time.Time          `json:"updatedAt"`
-	UUID      openapi_types.UUID `json:"uuid"`
+	Secret string `json:"secret"`
+
+	// SignatureAlgorithm How a key signs, a name of the HTTP Signature Algorithms registry (RFC 9421). Of a subscriber, the one of `http-message`; the default is `ed25519`.
+	SignatureAlgorithm *KeyAlgorithm `json:"signatureAlgorithm,omitempty"`
+
+	// Signatures How deliveries are signed: `standard` (the default) is Standard Webhooks 1.0.0; `http-message` is HTTP Message Signatures (RFC 9421) with a key of `/.well-known/webhook-keys/{companyUuid}`, over the method, the URL, `Content-Digest` (RFC 9530), `Content-Type` and the `webhook-*` headers.
+	//
+	// Example: ["standard","http-message"]
+	Signatures *Signatures        `json:"signatures,omitempty"`
+	UpdatedAt  time.Time          `json:"updatedAt"`
+	UUID       openapi_types.UUID `json:"uuid"`
 }
 
 // SubscriberWithSecretPausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
@@ -2323,7 +2352,7 @@ type WebhookEvent struct {
 type WebhookKey struct {
 	Alg WebhookKeyAlg `json:"alg"`
 
-	// Algorithm How a key signs, a name of the HTTP Signature Algorithms registry (RFC 9421).
+	// Algorithm How a key signs, a name of the HTTP Signature Algorithms registry (RFC 9421). Of a subscriber, the one of `http-message`; the default is `ed25519`.
 	Algorithm KeyAlgorithm  `json:"algorithm"`
 	Crv       WebhookKeyCrv `json:"crv"`
 

@@ -3,6 +3,7 @@
 package requests
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"fmt"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/webhook/signature"
 	"spendhook/events"
+	"spendhook/internal/httpsig"
 	"spendhook/subscribers"
 )
 
@@ -57,8 +59,9 @@ type Target struct {
 	URL        *url.URL // nil while it cannot be read
 	Locked     error    // why no attempt is possible; else nil
 
-	signer  *signature.Signer
-	headers http.Header
+	signer     *signature.Signer // nil: no such signature
+	messageKey httpsig.Key       // nil: no HTTP message signature
+	headers    http.Header
 }
 
 // Address is the host and port that requests are sent to, "" while the URL cannot be read.
@@ -83,7 +86,8 @@ func (t *Target) Port() string {
 // Request returns the request of one attempt. A sequence of 0 is not sent.
 func (t *Target) Request(id string, sequence int64, p Payload) webhook.Request {
 	return webhook.Request{
-		URL: t.URL, URLVersion: t.Subscriber.URLVersion, EventID: id, Sequence: sequence, Body: p.Body, ContentType: p.ContentType, Signer: t.signer, Headers: t.headers,
+		URL: t.URL, URLVersion: t.Subscriber.URLVersion, EventID: id, Sequence: sequence, Body: p.Body, ContentType: p.ContentType, Signer: t.signer,
+		MessageKey: t.messageKey, Headers: t.headers,
 		Company: t.Subscriber.CompanyUUID, Certificate: t.Subscriber.Certificate, Locked: t.Locked,
 	}
 }
@@ -114,6 +118,20 @@ func (t *Target) open(signEd25519 bool) (err error) {
 	if t.URL, err = url.Parse(t.Subscriber.CallbackURL); err != nil {
 		return fmt.Errorf("callback URL of %s: %w", t.Subscriber.UUID, err)
 	}
+	for _, s := range t.Subscriber.SignedBy() {
+		if s == subscribers.SignatureHTTPMessage {
+			err = t.openMessageKey()
+		} else {
+			err = t.openSigner(signEd25519)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Target) openSigner(signEd25519 bool) (err error) {
 	var key ed25519.PrivateKey // nil signs nothing
 	if signEd25519 {
 		signing, err := t.Subscriber.SigningKeys.Signing(subscribers.Ed25519)
@@ -123,6 +141,15 @@ func (t *Target) open(signEd25519 bool) (err error) {
 		key, _ = signing.Private.(ed25519.PrivateKey)
 	}
 	t.signer, err = signature.New(t.Subscriber.Secrets, key)
+	return err
+}
+
+func (t *Target) openMessageKey() error {
+	signing, err := t.Subscriber.SigningKeys.Signing(cmp.Or(t.Subscriber.SignatureAlgorithm, subscribers.Ed25519))
+	if err != nil {
+		return err
+	}
+	t.messageKey, err = httpsig.NewKey(signing.Private)
 	return err
 }
 

@@ -19,6 +19,7 @@ import (
 	"spendhook/dispatcher/webhook/signature"
 	"spendhook/internal/clock"
 	"spendhook/internal/egress"
+	"spendhook/internal/httpsig"
 	"spendhook/internal/tracing"
 	"spendhook/subscribers/certificate"
 )
@@ -49,32 +50,60 @@ type Request struct {
 	Sequence    int64  // the event's number in its company; 0: none
 	Body        []byte // these bytes are signed and sent
 	ContentType string
-	Traceparent string // of the attempt's span; "": none
-	Signer      *signature.Signer
-	Headers     http.Header // additional ones; those that the Sender sets take precedence
+	Traceparent string            // of the attempt's span; "": none
+	Signer      *signature.Signer // Standard Webhooks; nil: no such signature
+	MessageKey  httpsig.Key       // HTTP Message Signatures (RFC 9421); nil: no such signature
+	Headers     http.Header       // additional ones; those that the Sender sets take precedence
 
 	Company     uuid.UUID
 	Certificate *certificate.Certificate // of the company, for receivers that ask for one; nil: none
 	Locked      error                    // why nothing may be sent; else nil
 }
 
-// Signed returns the Standard Webhooks headers of an attempt at a time: id, timestamp,
-// signature and sequence.
+// Signed returns the Standard Webhooks headers of an attempt at a time: id, timestamp, sequence, and the
+// signature if the request has a Signer.
 func (r Request) Signed(at time.Time) map[string]string {
 	values := r.signed(at.Unix())
-	headers := map[string]string{signature.HeaderID: values[0], signature.HeaderTimestamp: values[1], signature.HeaderSignature: values[2]}
+	headers := map[string]string{signature.HeaderID: values[0], signature.HeaderTimestamp: values[1]}
+	if r.Signer != nil {
+		headers[signature.HeaderSignature] = values[2]
+	}
 	if r.Sequence > 0 {
 		headers[signature.HeaderSequence] = values[3]
 	}
 	return headers
 }
 
-// signed are the values of the headers of package signature, in the order of Signed,
-// at ts, in unix seconds.
-func (r *Request) signed(ts int64) [4]string {
-	return [...]string{
-		r.EventID, strconv.FormatInt(ts, 10), r.Signer.Sign(r.EventID, ts, r.Body), strconv.FormatInt(r.Sequence, 10),
+// signed are the values of the headers of package signature: id, timestamp, signature and sequence, at ts,
+// in unix seconds.
+func (r *Request) signed(ts int64) (values [4]string) {
+	values[0], values[1], values[3] = r.EventID, strconv.FormatInt(ts, 10), strconv.FormatInt(r.Sequence, 10)
+	if r.Signer != nil {
+		values[2] = r.Signer.Sign(r.EventID, ts, r.Body)
 	}
+	return values
+}
+
+// messageLifetime is how long after an attempt its HTTP message signature is valid: as long as receivers of
+// Standard Webhooks accept a timestamp.
+const messageLifetime = 5 * time.Minute
+
+// signMessage adds the headers of an HTTP message signature to the others, which it covers.
+func (r *Request) signMessage(header http.Header, values [4]string, at time.Time) error {
+	m := httpsig.Message{
+		Method: http.MethodPost, URL: r.URL, ContentType: r.ContentType, Body: r.Body, ID: values[0], Timestamp: values[1],
+	}
+	if r.Sequence > 0 {
+		m.Sequence = values[3]
+	}
+	signed, err := httpsig.Sign(r.MessageKey, m, at, messageLifetime)
+	if err != nil {
+		return err
+	}
+	header[httpsig.HeaderDigest] = []string{signed.Digest}
+	header[httpsig.HeaderInput] = []string{signed.Input}
+	header[httpsig.HeaderSignature] = []string{signed.Signature}
+	return nil
 }
 
 // Sender makes delivery attempts: one signed POST each, over shared keep-alive
@@ -121,7 +150,11 @@ func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, errAttemptTimeout)
 	defer cancel()
 	to := s.transport.destination(&r)
-	req := s.request(r, started.Unix())
+	req, err := s.request(r, started)
+	if err != nil { // the key did not sign
+		res.Class, res.Err = attempt.ClassLocked, err
+		return res
+	}
 	res.Sent = req.Header
 	resp, p, err := s.roundTrip(ctx, req, to) //nolint:bodyclose // readAnswer does
 	if err != nil && !to.http1 && refusesHTTP2(err) {
@@ -153,17 +186,24 @@ func (s *Sender) roundTrip(ctx context.Context, req *http.Request, to destinatio
 }
 
 // request does not use http.NewRequest, which would parse and copy the URL each time.
-func (s *Sender) request(r Request, ts int64) *http.Request {
-	values := r.signed(ts)
+func (s *Sender) request(r Request, at time.Time) (*http.Request, error) {
+	values := r.signed(at.Unix())
 	header := make(http.Header, len(r.Headers)+8)
 	maps.Copy(header, r.Headers)
 	header["Content-Type"] = []string{r.ContentType}
 	header["User-Agent"] = s.userAgent
 	header[signature.HeaderID] = values[0:1:1]
 	header[signature.HeaderTimestamp] = values[1:2:2]
-	header[signature.HeaderSignature] = values[2:3:3]
+	if r.Signer != nil {
+		header[signature.HeaderSignature] = values[2:3:3]
+	}
 	if r.Sequence > 0 {
 		header[signature.HeaderSequence] = values[3:4:4]
+	}
+	if r.MessageKey != nil {
+		if err := r.signMessage(header, values, at); err != nil {
+			return nil, err
+		}
 	}
 	if r.Traceparent != "" {
 		header[tracing.Header] = []string{r.Traceparent}
@@ -176,7 +216,7 @@ func (s *Sender) request(r Request, ts int64) *http.Request {
 		Header:        header,
 		GetBody:       func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(r.Body)), nil },
 		ContentLength: int64(len(r.Body)),
-	}
+	}, nil
 }
 
 // readAnswer sets the result by the status. It keeps the body of a failure for the attempt

@@ -521,7 +521,11 @@ func TestStatusBeforeTheAbortCounts(t *testing.T) {
 	})
 	s := newTestSender(t, nil)
 	r := requestTo(t, address)
-	resp, _, err := s.roundTrip(ctx, s.request(r, 1), s.transport.destination(&r))
+	req, err := s.request(r, time.Unix(1, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, _, err := s.roundTrip(ctx, req, s.transport.destination(&r))
 	if err != nil {
 		t.Fatal(err)
 	}

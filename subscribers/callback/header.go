@@ -41,9 +41,9 @@ const HiddenValue = "***"
 // connection (RFC 9110, 7.6.1), or to proxies. Cookies are state of
 // a browser's session. A fixed Idempotency-Key would make all events duplicates.
 var reservedHeaders = []string{
-	"Accept-Encoding", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Cookie", "Cookie2",
+	"Accept-Encoding", "Connection", "Content-Digest", "Content-Encoding", "Content-Length", "Content-Type", "Cookie", "Cookie2",
 	"Date", "Expect", "Forwarded", "Host", "Http2-Settings", "Idempotency-Key", "Keep-Alive", "Set-Cookie",
-	"Te", "Traceparent", "Tracestate", "Trailer", "Transfer-Encoding", "Upgrade", "User-Agent", "Via",
+	"Signature", "Signature-Input", "Te", "Traceparent", "Tracestate", "Trailer", "Transfer-Encoding", "Upgrade", "User-Agent", "Via",
 }
 
 // reservedPrefixes are headers of Standard Webhooks, and headers in which proxies name

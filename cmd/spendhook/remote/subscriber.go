@@ -73,6 +73,8 @@ type subscriberFields struct {
 	Events      []string `name:"event" predictor:"event-type" help:"Event type to receive; may repeat."`
 	Enabled     *bool    `negatable:"" help:"Whether deliveries are sent."`
 	Format      *string  `name:"event-format" local:"" help:"Payload format: standard, thin or cloudevents."`
+	Signatures  []string `name:"signature" local:"" help:"How deliveries are signed: standard, http-message (RFC 9421); may repeat."`
+	Algorithm   *string  `name:"signature-algorithm" local:"" help:"Algorithm of http-message: ed25519 or ecdsa-p256-sha256."`
 	Filter      *string  `help:"CEL expression. Only events for which it is true are delivered."`
 	Ordered     *bool    `negatable:"" help:"One delivery at a time, in the order of acceptance."`
 	OnDead      *string  `help:"With --ordered: continue or pause after a delivery is dead."`
@@ -89,6 +91,13 @@ func (f subscriberFields) rate() *client.RateLimit {
 	return &client.RateLimit{PerSecond: json.Number(*f.PerSecond), Burst: f.Burst}
 }
 
+func (f subscriberFields) signatures() *client.Signatures {
+	if len(f.Signatures) == 0 {
+		return nil
+	}
+	return (*client.Signatures)(&f.Signatures)
+}
+
 type subscriberCreateCmd struct {
 	confirmation
 	subscriberFields
@@ -101,6 +110,7 @@ func (c *subscriberCreateCmd) Run(ctx context.Context, s *session) error {
 	}
 	body := fields[client.SubscriberCreate](s, c.subscriberFields)
 	body.RateLimit, body.Format = c.rate(), (*client.Format)(c.Format)
+	body.Signatures, body.SignatureAlgorithm = c.signatures(), (*client.KeyAlgorithm)(c.Algorithm)
 	if err := s.load(c.HeadersFile, &body.Headers); err != nil {
 		return err
 	}
@@ -143,6 +153,7 @@ type subscriberUpdateCmd struct {
 func (c *subscriberUpdateCmd) Run(ctx context.Context, s *session) error {
 	body := fields[client.SubscriberUpdate](s, c.subscriberFields)
 	body.Format = (*client.Format)(c.Format)
+	body.Signatures, body.SignatureAlgorithm = c.signatures(), (*client.KeyAlgorithm)(c.Algorithm)
 	if rate := c.rate(); rate != nil {
 		body.RateLimit, _ = json.Marshal(rate) // encoding cannot fail
 	}

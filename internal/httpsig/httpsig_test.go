@@ -30,7 +30,7 @@ const (
 
 func ed25519KeyOf(tb testing.TB, seed byte) Key {
 	tb.Helper()
-	key, err := NewEd25519(ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, ed25519.SeedSize)))
+	key, err := NewKey(ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, ed25519.SeedSize)))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func es256Key1(tb testing.TB) *es256Key {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	key, err := NewES256(private)
+	key, err := NewKey(private)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestTheRFCsEd25519VectorReproduces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := NewEd25519(ed25519.NewKeyFromSeed(seed))
+	key, err := NewKey(ed25519.NewKeyFromSeed(seed))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"math/big"
 )
 
@@ -36,17 +37,23 @@ type ed25519Key struct {
 	private ed25519.PrivateKey
 }
 
-// NewEd25519 returns a Key for ed25519 (RFC 9421 section 3.3.6). Its id is the thumbprint of its
-// public key (RFC 7638). An error is returned if the key has a wrong length.
-func NewEd25519(private ed25519.PrivateKey) (Key, error) {
-	if len(private) != ed25519.PrivateKeySize {
+// NewKey returns a Key of an ed25519.PrivateKey (RFC 9421 section 3.3.6), or of an *ecdsa.PrivateKey of the curve
+// P-256 (section 3.3.4). Its id is the kid of PublicJWK. Other keys are an error.
+func NewKey(private crypto.Signer) (Key, error) {
+	if k, ok := private.(ed25519.PrivateKey); ok && len(k) != ed25519.PrivateKeySize {
 		return nil, errors.New("an ed25519 private key has 64 bytes")
 	}
 	jwk, err := PublicJWK(private.Public())
 	if err != nil {
 		return nil, err
 	}
-	return &ed25519Key{jwk.Kid, private}, nil
+	switch private := private.(type) {
+	case ed25519.PrivateKey:
+		return &ed25519Key{jwk.Kid, private}, nil
+	case *ecdsa.PrivateKey:
+		return &es256Key{jwk.Kid, private}, nil
+	}
+	return nil, fmt.Errorf("a %T cannot make HTTP message signatures", private)
 }
 
 func (k *ed25519Key) ID() string                       { return k.id }
@@ -56,16 +63,6 @@ func (k *ed25519Key) Sign(base []byte) ([]byte, error) { return ed25519.Sign(k.p
 type es256Key struct {
 	id      string
 	private *ecdsa.PrivateKey
-}
-
-// NewES256 returns a Key for ecdsa-p256-sha256 (RFC 9421 section 3.3.4). Its id is the thumbprint of its
-// public key (RFC 7638). An error is returned if the key is not one of the curve P-256.
-func NewES256(private *ecdsa.PrivateKey) (Key, error) {
-	jwk, err := PublicJWK(&private.PublicKey)
-	if err != nil {
-		return nil, err
-	}
-	return &es256Key{jwk.Kid, private}, nil
 }
 
 func (k *es256Key) ID() string        { return k.id }
