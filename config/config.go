@@ -129,13 +129,14 @@ type delivery struct {
 	SignEd25519         bool            `yaml:"sign_ed25519"`
 }
 
-// egressRules configures which internal addresses deliveries may call, and the proxy for
-// deliveries; an empty ProxyURL means no proxy.
+// egressRules configures which internal addresses deliveries may call, the proxy for deliveries, and
+// the addresses that are published to receivers; an empty ProxyURL means no proxy.
 type egressRules struct {
-	AllowCIDRs   []netip.Prefix `yaml:"allow_cidrs"`
-	ProxyURL     secret.Text    `yaml:"proxy_url"`
-	ProxyURLFile string         `yaml:"proxy_url_file"`
-	ProxyCAFile  string         `yaml:"proxy_ca_file"`
+	AllowCIDRs   []netip.Prefix  `yaml:"allow_cidrs"`
+	ProxyURL     secret.Text     `yaml:"proxy_url"`
+	ProxyURLFile string          `yaml:"proxy_url_file"`
+	ProxyCAFile  string          `yaml:"proxy_ca_file"`
+	Addresses    []egressAddress `yaml:"addresses"`
 }
 
 // Encryption has the keys that encrypt the secrets in Redis and in the database, each as text or as

@@ -237,6 +237,7 @@ var wanted = map[reflect.Type]string{
 	reflect.TypeFor[int]():           "a whole number",
 	reflect.TypeFor[float64]():       "a number",
 	reflect.TypeFor[trustedIssuer](): "keys with values",
+	reflect.TypeFor[egressAddress](): "cidr, and if wanted valid_from and valid_until, as in {cidr: 203.0.113.7}",
 }
 
 // parse reads a value of type t.

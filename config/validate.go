@@ -252,6 +252,7 @@ func (v checker) mutualTLS(c *Config) {
 func (v checker) egress(c *Config) {
 	v.prefixes("egress.allow_cidrs", c.Egress.AllowCIDRs, c.Dev,
 		"lets every company call all internal addresses: list only the ranges that are needed")
+	v.egressAddresses(c.Egress.Addresses)
 	if c.Egress.ProxyURL == "" {
 		return
 	}
