@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,6 +32,7 @@ import (
 	"spendhook/console/session"
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/internal/clientcert"
+	"spendhook/internal/egress"
 	"spendhook/internal/partition"
 	"spendhook/internal/peer"
 	"spendhook/internal/redistest"
@@ -106,6 +108,7 @@ func setupTwo(t *testing.T) *twoCompanies {
 		o.Keys, o.Verifier, o.Timeout = keys, verifierOf(keys), patient
 		o.Peers = peer.New(peer.Options{Proxies: testProxies, Authorities: func() *x509.CertPool { return pool }, RefuseClear: true})
 		o.CertificateRequired = certificateSwitches()
+		o.EgressAddresses = func() []egress.Source { return []egress.Source{{Range: netip.MustParsePrefix("203.0.113.7/32")}} }
 		o.Tokens = tokens.NewEndpoint(tokens.Options{Keys: keys, Clients: clients.NewStore(store, nil)})
 		o.Subscribers = subscribers.NewStore(subscribers.StoreOptions{
 			Client: w.client, Keyring: sealtest.Keyring(), Policy: callback.Policy{AllowHTTP: true}, Now: w.now,

@@ -53,6 +53,7 @@ var table = []access{
 	{route: "GET /webhooks.json", status: 200},
 	{route: "GET /.well-known/jwks.json", status: 200},
 	{route: "GET /.well-known/oauth-authorization-server", status: 200},
+	{route: "GET /.well-known/egress-addresses.json", status: 200},
 	{route: "POST /oauth/token", status: 401},
 	{route: "GET /.well-known/webhook-keys/{companyUuid}", target: "/.well-known/webhook-keys/{company}", status: 200, shows: []string{"webhookKey"}},
 
@@ -66,6 +67,7 @@ var table = []access{
 	{route: "GET /api/v1/events/{id}", kind: thing, target: "/api/v1/events/{event}", status: 200, shows: []string{"event", "name"}},
 	{route: "GET /api/v1/events/{id}/deliveries", kind: thing, target: "/api/v1/events/{event}/deliveries", status: 200, shows: []string{"delivery"}},
 	{route: "GET /api/v1/events/{id}/explain", kind: thing, target: "/api/v1/events/{event}/explain", status: 200, shows: []string{"delivery", "callback"}},
+	{route: "GET /api/v1/egress-addresses", kind: shared, status: 200},
 	{route: "GET /api/v1/egress-certificate", kind: thing, status: 200, shows: []string{"company"}},
 	{route: "GET /api/v1/webhook-keys", kind: makes, status: 200, shows: []string{"webhookKey"}},
 	{route: "GET /api/v1/audit", kind: list, status: 200, shows: []string{"subscriber"}, filter: "target={subscriber}"},

@@ -33,6 +33,7 @@ import (
 	"spendhook/events/history"
 	"spendhook/events/publish"
 	"spendhook/internal/clock"
+	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/peer"
 	"spendhook/internal/requestmemory"
@@ -99,6 +100,9 @@ type Options struct {
 	// Full reports whether the Redis of a company is above its high-water mark: then the company gets no
 	// new subscribers. Nil means never.
 	Full func(company uuid.UUID) bool
+	// EgressAddresses returns the addresses from which deliveries come. Nil, or an empty list, means
+	// that none are published.
+	EgressAddresses func() []egress.Source
 	// Timeout bounds the wait for memory for an answer, and then the work for the answer.
 	// Both begin after the request is read. 0 means 1.5 s.
 	Timeout time.Duration
@@ -182,6 +186,9 @@ func (o Options) withDefaults() Options {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Full == nil {
 		o.Full = func(uuid.UUID) bool { return false }
+	}
+	if o.EgressAddresses == nil {
+		o.EgressAddresses = func() []egress.Source { return nil }
 	}
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(prometheus.NewRegistry())

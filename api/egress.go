@@ -2,12 +2,47 @@ package api
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
 	"spendhook/subscribers/certificate"
 )
+
+// ListEgressAddresses is GET /api/v1/egress-addresses.
+func (s *server) ListEgressAddresses(context.Context, *request) (reply, error) {
+	return s.egressAddresses()
+}
+
+// GetPublicEgressAddresses is GET /.well-known/egress-addresses.json.
+func (s *server) GetPublicEgressAddresses(context.Context, *request) (reply, error) {
+	rep, err := s.egressAddresses()
+	return rep.with("Cache-Control", cacheable), err
+}
+
+// egressAddresses answers with the published addresses that have not ended.
+func (s *server) egressAddresses() (reply, error) {
+	all := s.opts.EgressAddresses()
+	if len(all) == 0 {
+		return reply{}, newProblem("NO_EGRESS_ADDRESSES", "The operator publishes no addresses from which deliveries come.")
+	}
+	now, shown := s.opts.Now(), []gen.EgressAddress{}
+	for _, source := range all {
+		if !source.Ended(now) {
+			shown = append(shown, gen.EgressAddress{Cidr: source.Range.String(), ValidFrom: shownTime(source.From), ValidUntil: shownTime(source.Until)})
+		}
+	}
+	return ok(gen.EgressAddresses{Addresses: shown}), nil
+}
+
+// shownTime returns nil for the zero time, so that it is left out.
+func shownTime(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
 
 // GetEgressCertificate is GET /api/v1/egress-certificate.
 func (s *server) GetEgressCertificate(ctx context.Context, q *request) (reply, error) {

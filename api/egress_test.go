@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -208,5 +209,52 @@ func TestAKeptAnswerWithASecretIsSealed(t *testing.T) {
 		if saved := client.Get(t.Context(), key).Val()[sha256.Size+16:]; !seal.IsSealed(saved) {
 			t.Errorf("kept in clear: %s", saved)
 		}
+	}
+}
+
+// Any valid token reads the addresses, and so does a request without a token at the well-known path.
+func TestEgressAddresses(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
+	var list atomic.Pointer[[]egress.Source]
+	list.Store(&[]egress.Source{})
+	h := setup(t, func(o *Options) {
+		o.Now = func() time.Time { return now }
+		o.EgressAddresses = func() []egress.Source { return *list.Load() }
+	})
+	const path, wellKnown = "/api/v1/egress-addresses", "/.well-known/egress-addresses.json"
+	h.call("GET", path, "").want(http.StatusNotFound, "NO_EGRESS_ADDRESSES")
+	h.call("GET", wellKnown, "", noToken).want(http.StatusNotFound, "NO_EGRESS_ADDRESSES")
+
+	one := netip.MustParsePrefix("203.0.113.7/32")
+	list.Store(&[]egress.Source{
+		{Range: one, Until: now.Add(time.Millisecond)},
+		{Range: netip.MustParsePrefix("203.0.113.6/32"), Until: now},
+		{Range: netip.MustParsePrefix("2001:db8::/64"), From: now.Add(time.Hour).In(time.FixedZone("", 3600))},
+	})
+	const want = `{"addresses":[{"cidr":"203.0.113.7/32","validUntil":"2026-12-01T00:00:00.001Z"},{"cidr":"2001:db8::/64","validFrom":"2026-12-01T01:00:00.000Z"}]}`
+	for what, a := range map[string]answer{
+		"a company's token":                  h.call("GET", path, ""),
+		"a company's token with one scope":   h.call("GET", path, "", bearer(h.mint(&h.company, "billing:read"))),
+		"a token of no company":              h.call("GET", path, "", bearer(h.mint(nil, "platform"))),
+		"no token, at the well-known path":   h.call("GET", wellKnown, "", noToken),
+		"a bad token at the well-known path": h.call("GET", wellKnown, "", bearer("x")),
+	} {
+		if got := a.want(http.StatusOK).Body.String(); got != want {
+			t.Errorf("%s: %s", what, got)
+		}
+	}
+	h.call("GET", path, "", noToken).want(http.StatusUnauthorized, "TOKEN_REQUIRED")
+	public, jwks := h.call("GET", wellKnown, "", noToken), h.call("GET", "/.well-known/jwks.json", "", noToken)
+	if got := public.Header().Get("Cache-Control"); got == "" || got != jwks.Header().Get("Cache-Control") {
+		t.Errorf("Cache-Control %q, of the keys %q", got, jwks.Header().Get("Cache-Control"))
+	}
+	if got := h.call("GET", path, "").Header().Get("Cache-Control"); got != "no-store" {
+		t.Errorf("Cache-Control %q of an answer to a token", got)
+	}
+
+	list.Store(&[]egress.Source{{Range: one, Until: now}})
+	if got := h.call("GET", path, "").want(http.StatusOK).Body.String(); got != `{"addresses":[]}` {
+		t.Errorf("after the end of the last range: %s", got)
 	}
 }

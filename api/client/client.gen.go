@@ -1344,6 +1344,25 @@ type DeliveryList struct {
 // DeliveryStatus defines model for DeliveryStatus.
 type DeliveryStatus string
 
+// EgressAddress defines model for EgressAddress.
+type EgressAddress struct {
+	// Cidr A range of IPv4 or IPv6 addresses; `/32` or `/128` is a single one.
+	//
+	// Example: 203.0.113.7/32
+	Cidr string `json:"cidr"`
+
+	// ValidFrom No delivery comes from the range before. Absent: it is valid already.
+	ValidFrom *time.Time `json:"validFrom,omitempty"`
+
+	// ValidUntil No delivery comes from the range from then on. Absent: it has no end.
+	ValidUntil *time.Time `json:"validUntil,omitempty"`
+}
+
+// EgressAddresses Example: {"addresses":[{"cidr":"203.0.113.7/32","validUntil":"2026-12-01T00:00:00.000Z"},{"cidr":"203.0.113.8/32","validFrom":"2026-12-01T00:00:00.000Z"}]}
+type EgressAddresses struct {
+	Addresses []EgressAddress `json:"addresses"`
+}
+
 // EgressCertificate Example: {"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","issuer":"CN=Acme Issuing CA","notAfter":"2027-11-20T19:00:00.000Z","notBefore":"2026-11-20T19:00:00.000Z","subject":"CN=spendhook for Acme","thumbprint":"Zk4r0cC3vX8o2mG6uJ1qL5wT9yB7nE4sA0dF2hK8pI0","updatedAt":"2026-11-20T19:00:00.000Z"}
 type EgressCertificate struct {
 	CompanyUUID openapi_types.UUID `json:"companyUuid"`
@@ -3275,6 +3294,13 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 // The interface specification for the client above.
 type ClientInterface interface {
 
+	// GetPublicEgressAddresses The addresses from which deliveries come
+	//
+	// The list of `GET /api/v1/egress-addresses`, without a token.
+	//
+	// Corresponds with GET /.well-known/egress-addresses.json (the `GetPublicEgressAddresses` operationId).
+	GetPublicEgressAddresses(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetJwks The keys that verify this daemon's access tokens
 	//
 	// Corresponds with GET /.well-known/jwks.json (the `GetJwks` operationId).
@@ -3418,6 +3444,17 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /api/v1/deliveries/{id}/retry (the `RetryDelivery` operationId).
 	RetryDelivery(ctx context.Context, id DeliveryPath, params *RetryDeliveryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListEgressAddresses List the addresses from which deliveries come
+	//
+	// For the firewalls of receivers. `/.well-known/egress-addresses.json` has the same list and needs no token.
+	// The operator sets the list (`egress.addresses`), and announces changes by `validFrom` and `validUntil`.
+	// An address past its `validUntil` is not listed. 404 `NO_EGRESS_ADDRESSES` if the operator publishes none.
+	//
+	// An address proves nothing: verify the signature of each delivery.
+	//
+	// Corresponds with GET /api/v1/egress-addresses (the `ListEgressAddresses` operationId).
+	ListEgressAddresses(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteEgressCertificate Remove the company's client certificate
 	//
@@ -4163,6 +4200,23 @@ type ClientInterface interface {
 	IssueTokenWithFormdataBody(ctx context.Context, body IssueTokenFormdataRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
+// GetPublicEgressAddresses The addresses from which deliveries come
+//
+// The list of `GET /api/v1/egress-addresses`, without a token.
+//
+// Corresponds with GET /.well-known/egress-addresses.json (the `GetPublicEgressAddresses` operationId).
+func (c *Client) GetPublicEgressAddresses(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetPublicEgressAddressesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetJwks The keys that verify this daemon's access tokens
 //
 // Corresponds with GET /.well-known/jwks.json (the `GetJwks` operationId).
@@ -4437,6 +4491,27 @@ func (c *Client) GetDelivery(ctx context.Context, id DeliveryPath, params *GetDe
 // Corresponds with POST /api/v1/deliveries/{id}/retry (the `RetryDelivery` operationId).
 func (c *Client) RetryDelivery(ctx context.Context, id DeliveryPath, params *RetryDeliveryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRetryDeliveryRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListEgressAddresses List the addresses from which deliveries come
+//
+// For the firewalls of receivers. `/.well-known/egress-addresses.json` has the same list and needs no token.
+// The operator sets the list (`egress.addresses`), and announces changes by `validFrom` and `validUntil`.
+// An address past its `validUntil` is not listed. 404 `NO_EGRESS_ADDRESSES` if the operator publishes none.
+//
+// An address proves nothing: verify the signature of each delivery.
+//
+// Corresponds with GET /api/v1/egress-addresses (the `ListEgressAddresses` operationId).
+func (c *Client) ListEgressAddresses(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListEgressAddressesRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -5998,6 +6073,33 @@ func (c *Client) IssueTokenWithFormdataBody(ctx context.Context, body IssueToken
 	return c.Client.Do(req)
 }
 
+// NewGetPublicEgressAddressesRequest constructs an http.Request for the GetPublicEgressAddresses method
+func NewGetPublicEgressAddressesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/.well-known/egress-addresses.json")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetJwksRequest constructs an http.Request for the GetJwks method
 func NewGetJwksRequest(server string) (*http.Request, error) {
 	var err error
@@ -6879,6 +6981,33 @@ func NewRetryDeliveryRequest(server string, id DeliveryPath, params *RetryDelive
 			req.Header.Set("Idempotency-Key", headerParam0)
 		}
 
+	}
+
+	return req, nil
+}
+
+// NewListEgressAddressesRequest constructs an http.Request for the ListEgressAddresses method
+func NewListEgressAddressesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/egress-addresses")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
 	}
 
 	return req, nil
@@ -11500,6 +11629,15 @@ func WithBaseURL(baseURL string) ClientOption {
 // ClientWithResponsesInterface is the interface specification for the client with responses above.
 type ClientWithResponsesInterface interface {
 
+	// GetPublicEgressAddressesWithResponse The addresses from which deliveries come
+	//
+	// The list of `GET /api/v1/egress-addresses`, without a token.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /.well-known/egress-addresses.json (the `GetPublicEgressAddresses` operationId).
+	GetPublicEgressAddressesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetPublicEgressAddressesResponse, error)
+
 	// GetJwksWithResponse The keys that verify this daemon's access tokens
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -11663,6 +11801,19 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /api/v1/deliveries/{id}/retry (the `RetryDelivery` operationId).
 	RetryDeliveryWithResponse(ctx context.Context, id DeliveryPath, params *RetryDeliveryParams, reqEditors ...RequestEditorFn) (*RetryDeliveryResponse, error)
+
+	// ListEgressAddressesWithResponse List the addresses from which deliveries come
+	//
+	// For the firewalls of receivers. `/.well-known/egress-addresses.json` has the same list and needs no token.
+	// The operator sets the list (`egress.addresses`), and announces changes by `validFrom` and `validUntil`.
+	// An address past its `validUntil` is not listed. 404 `NO_EGRESS_ADDRESSES` if the operator publishes none.
+	//
+	// An address proves nothing: verify the signature of each delivery.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/egress-addresses (the `ListEgressAddresses` operationId).
+	ListEgressAddressesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListEgressAddressesResponse, error)
 
 	// DeleteEgressCertificateWithResponse Remove the company's client certificate
 	//
@@ -12490,6 +12641,37 @@ type ClientWithResponsesInterface interface {
 	IssueTokenWithFormdataBodyWithResponse(ctx context.Context, body IssueTokenFormdataRequestBody, reqEditors ...RequestEditorFn) (*IssueTokenResponse, error)
 }
 
+type GetPublicEgressAddressesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *EgressAddresses
+}
+
+// Status returns HTTPResponse.Status
+func (r GetPublicEgressAddressesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetPublicEgressAddressesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetPublicEgressAddressesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetJwksResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -12863,6 +13045,37 @@ func (r RetryDeliveryResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r RetryDeliveryResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListEgressAddressesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *EgressAddresses
+}
+
+// Status returns HTTPResponse.Status
+func (r ListEgressAddressesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListEgressAddressesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListEgressAddressesResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -14809,6 +15022,21 @@ func (r IssueTokenResponse) ContentType() string {
 	return ""
 }
 
+// GetPublicEgressAddressesWithResponse The addresses from which deliveries come
+//
+// The list of `GET /api/v1/egress-addresses`, without a token.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /.well-known/egress-addresses.json (the `GetPublicEgressAddresses` operationId).
+func (c *ClientWithResponses) GetPublicEgressAddressesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetPublicEgressAddressesResponse, error) {
+	rsp, err := c.GetPublicEgressAddresses(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetPublicEgressAddressesResponse(rsp)
+}
+
 // GetJwksWithResponse The keys that verify this daemon's access tokens
 //
 // Returns a wrapper object for the known response body format(s).
@@ -15055,6 +15283,25 @@ func (c *ClientWithResponses) RetryDeliveryWithResponse(ctx context.Context, id 
 		return nil, err
 	}
 	return ParseRetryDeliveryResponse(rsp)
+}
+
+// ListEgressAddressesWithResponse List the addresses from which deliveries come
+//
+// For the firewalls of receivers. `/.well-known/egress-addresses.json` has the same list and needs no token.
+// The operator sets the list (`egress.addresses`), and announces changes by `validFrom` and `validUntil`.
+// An address past its `validUntil` is not listed. 404 `NO_EGRESS_ADDRESSES` if the operator publishes none.
+//
+// An address proves nothing: verify the signature of each delivery.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/egress-addresses (the `ListEgressAddresses` operationId).
+func (c *ClientWithResponses) ListEgressAddressesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListEgressAddressesResponse, error) {
+	rsp, err := c.ListEgressAddresses(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListEgressAddressesResponse(rsp)
 }
 
 // DeleteEgressCertificateWithResponse Remove the company's client certificate
@@ -16368,6 +16615,32 @@ func (c *ClientWithResponses) IssueTokenWithFormdataBodyWithResponse(ctx context
 	return ParseIssueTokenResponse(rsp)
 }
 
+// ParseGetPublicEgressAddressesResponse parses an HTTP response from a GetPublicEgressAddressesWithResponse call
+func ParseGetPublicEgressAddressesResponse(rsp *http.Response) (*GetPublicEgressAddressesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetPublicEgressAddressesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest EgressAddresses
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetJwksResponse parses an HTTP response from a GetJwksWithResponse call
 func ParseGetJwksResponse(rsp *http.Response) (*GetJwksResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -16687,6 +16960,32 @@ func ParseRetryDeliveryResponse(rsp *http.Response) (*RetryDeliveryResponse, err
 			return nil, err
 		}
 		response.JSON202 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListEgressAddressesResponse parses an HTTP response from a ListEgressAddressesWithResponse call
+func ParseListEgressAddressesResponse(rsp *http.Response) (*ListEgressAddressesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListEgressAddressesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest EgressAddresses
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
 
 	}
 

@@ -1403,6 +1403,25 @@ type DeliveryList struct {
 // DeliveryStatus defines model for DeliveryStatus.
 type DeliveryStatus string
 
+// EgressAddress defines model for EgressAddress.
+type EgressAddress struct {
+	// Cidr A range of IPv4 or IPv6 addresses; `/32` or `/128` is a single one.
+	//
+	// Example: 203.0.113.7/32
+	Cidr string `json:"cidr"`
+
+	// ValidFrom No delivery comes from the range before. Absent: it is valid already.
+	ValidFrom *time.Time `json:"validFrom,omitempty"`
+
+	// ValidUntil No delivery comes from the range from then on. Absent: it has no end.
+	ValidUntil *time.Time `json:"validUntil,omitempty"`
+}
+
+// EgressAddresses Example: {"addresses":[{"cidr":"203.0.113.7/32","validUntil":"2026-12-01T00:00:00.000Z"},{"cidr":"203.0.113.8/32","validFrom":"2026-12-01T00:00:00.000Z"}]}
+type EgressAddresses struct {
+	Addresses []EgressAddress `json:"addresses"`
+}
+
 // EgressCertificate Example: {"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","issuer":"CN=Acme Issuing CA","notAfter":"2027-11-20T19:00:00.000Z","notBefore":"2026-11-20T19:00:00.000Z","subject":"CN=spendhook for Acme","thumbprint":"Zk4r0cC3vX8o2mG6uJ1qL5wT9yB7nE4sA0dF2hK8pI0","updatedAt":"2026-11-20T19:00:00.000Z"}
 type EgressCertificate struct {
 	CompanyUUID openapi_types.UUID `json:"companyUuid"`
@@ -3464,6 +3483,10 @@ type ServerInterface[Q, R any] interface {
 	// the body is decoded into; it is nil when the operation has no JSON body.
 	Answer(w http.ResponseWriter, r *http.Request, company *openapi_types.UUID, body any, handle func(context.Context, Q) (R, error))
 
+	// GetPublicEgressAddresses The addresses from which deliveries come
+	// (GET /.well-known/egress-addresses.json)
+	GetPublicEgressAddresses(ctx context.Context, q Q) (R, error)
+
 	// GetJwks The keys that verify this daemon's access tokens
 	// (GET /.well-known/jwks.json)
 	GetJwks(ctx context.Context, q Q) (R, error)
@@ -3511,6 +3534,10 @@ type ServerInterface[Q, R any] interface {
 	// RetryDelivery Attempt a delivery again, now
 	// (POST /api/v1/deliveries/{id}/retry)
 	RetryDelivery(ctx context.Context, q Q, id DeliveryPath, body RetryDeliveryJSONRequestBody) (R, error)
+
+	// ListEgressAddresses List the addresses from which deliveries come
+	// (GET /api/v1/egress-addresses)
+	ListEgressAddresses(ctx context.Context, q Q) (R, error)
 
 	// DeleteEgressCertificate Remove the company's client certificate
 	// (DELETE /api/v1/egress-certificate)
@@ -3764,6 +3791,13 @@ type ServerInterfaceWrapper[Q, R any] struct {
 	BadParameter func(w http.ResponseWriter, r *http.Request, name string)
 }
 
+// GetPublicEgressAddresses reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) GetPublicEgressAddresses(w http.ResponseWriter, r *http.Request) {
+	siw.Handler.Answer(w, r, nil, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.GetPublicEgressAddresses(ctx, q)
+	})
+}
+
 // GetJwks reads the parameters of the operation.
 func (siw *ServerInterfaceWrapper[Q, R]) GetJwks(w http.ResponseWriter, r *http.Request) {
 	siw.Handler.Answer(w, r, nil, nil, func(ctx context.Context, q Q) (R, error) {
@@ -4013,6 +4047,13 @@ func (siw *ServerInterfaceWrapper[Q, R]) RetryDelivery(w http.ResponseWriter, r 
 	var body RetryDeliveryJSONRequestBody
 	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
 		return siw.Handler.RetryDelivery(ctx, q, id, body)
+	})
+}
+
+// ListEgressAddresses reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) ListEgressAddresses(w http.ResponseWriter, r *http.Request) {
+	siw.Handler.Answer(w, r, nil, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.ListEgressAddresses(ctx, q)
 	})
 }
 
@@ -5310,6 +5351,7 @@ func Register[Q, R any](r *mux.Router, si ServerInterface[Q, R], badParameter fu
 	r.HandleFunc("/api/v1/webhook-keys", wrapper.ListWebhookKeys).Methods(http.MethodGet)
 	r.HandleFunc("/api/v1/webhook-keys/rotate", wrapper.RotateWebhookKeys).Methods(http.MethodPost)
 	r.HandleFunc("/api/v1/webhook-keys/{kid}", wrapper.RevokeWebhookKey).Methods(http.MethodDelete)
+	r.HandleFunc("/api/v1/egress-addresses", wrapper.ListEgressAddresses).Methods(http.MethodGet)
 	r.HandleFunc("/api/v1/egress-certificate", wrapper.DeleteEgressCertificate).Methods(http.MethodDelete)
 	r.HandleFunc("/api/v1/egress-certificate", wrapper.GetEgressCertificate).Methods(http.MethodGet)
 	r.HandleFunc("/api/v1/egress-certificate", wrapper.SetEgressCertificate).Methods(http.MethodPut)
@@ -5361,6 +5403,7 @@ func Register[Q, R any](r *mux.Router, si ServerInterface[Q, R], badParameter fu
 	r.HandleFunc("/api/v1/console-sessions/{uuid}", wrapper.EndConsoleSession).Methods(http.MethodDelete)
 	r.HandleFunc("/.well-known/webhook-keys/{companyUuid}", wrapper.GetWebhookKeys).Methods(http.MethodGet)
 	r.HandleFunc("/.well-known/jwks.json", wrapper.GetJwks).Methods(http.MethodGet)
+	r.HandleFunc("/.well-known/egress-addresses.json", wrapper.GetPublicEgressAddresses).Methods(http.MethodGet)
 	r.HandleFunc("/.well-known/oauth-authorization-server", wrapper.GetAuthorizationServer).Methods(http.MethodGet)
 	r.HandleFunc("/oauth/token", wrapper.IssueToken).Methods(http.MethodPost)
 

@@ -68,6 +68,7 @@ type daemon struct {
 	running            atomic.Pointer[config.Config] // the settings, with those of reloads; nil during the start
 	tracing            *tracing.Tracing              // nil while it is off
 	egress             *egress.Guard
+	egressAddresses    atomic.Pointer[[]egress.Source] // that are published
 	limits             *api.Limits
 	tlsFiles           *servertls.Files
 	peers              *peer.Resolver
@@ -116,6 +117,7 @@ func (d *daemon) start(ctx context.Context) error {
 	d.failed, d.registry = make(chan error, 2), newRegistry()
 	d.connections = connlimit.NewMetrics(d.registry)
 	d.egress = egress.New(egress.Options{AllowLoopback: d.cfg.Dev, AllowCIDRs: d.cfg.Egress.AllowCIDRs, Proxied: d.cfg.Egress.ProxyURL != ""})
+	d.publishAddresses(d.cfg)
 	for _, step := range []func(context.Context) error{
 		d.openTLS, d.openDataDir, d.openTracing, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.awaitDatabase, d.openAuth,
 		d.openStores, d.watchCertificates, d.bindIntake, d.openPipeline, d.openCardJobs, d.openIntake,
@@ -126,6 +128,17 @@ func (d *daemon) start(ctx context.Context) error {
 	}
 	d.running.Store(new(*d.cfg))
 	return nil
+}
+
+// publishAddresses publishes the addresses from which deliveries come.
+func (d *daemon) publishAddresses(cfg *config.Config) {
+	list := cfg.EgressAddresses()
+	for _, source := range list {
+		if !egress.IsPublic(source.Range.Addr()) {
+			d.log.Warn("egress.addresses has a range that is not public: receivers on the internet see another address", "range", source.Range.String())
+		}
+	}
+	d.egressAddresses.Store(&list)
 }
 
 // close shuts the daemon down within shutdown_grace, also when ctx has ended. It ends

@@ -188,7 +188,7 @@ func (d *daemon) openIntake(context.Context) error {
 	answers := idempotency.New(d.redis.Client(), d.keyring, d.memory)
 	d.stop.addFunc(func(context.Context) { answers.Close() })
 	handler, err := api.New(api.Options{
-		Subscribers: d.subscribers, Registry: d.subscriberRegistry, Full: d.memoryFull, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
+		Subscribers: d.subscribers, Registry: d.subscriberRegistry, Full: d.memoryFull, EgressAddresses: func() []egress.Source { return *d.egressAddresses.Load() }, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
 		Dispatcher: d.dispatcher, Inspector: d.inspector, Feed: d.feed,
 		Idempotency: answers,
 		Cards:       d.cards, CardJobs: d.cardJobs, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Statements: billing.New(d.storage), PublicURL: d.publicURL(),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"spendhook/audit"
@@ -29,7 +30,7 @@ func (d *daemon) reload(by audit.Actor, address string) (reloaded, error) {
 	}
 	done := reloaded{Applied: []string{}, NeedsRestart: []string{}}
 	for _, key := range config.Changed(running, next) {
-		if key == "log.level" || key == "egress.allow_cidrs" || strings.HasPrefix(key, "limits.") {
+		if slices.Contains([]string{"log.level", "egress.allow_cidrs", "egress.addresses"}, key) || strings.HasPrefix(key, "limits.") {
 			config.Adopt(running, next, key) // the next reload reports the other settings again
 			done.Applied = append(done.Applied, key)
 		} else {
@@ -38,6 +39,7 @@ func (d *daemon) reload(by audit.Actor, address string) (reloaded, error) {
 	}
 	d.level.Set(logLevel(next.Log))
 	d.egress.Allow(next.Egress.AllowCIDRs)
+	d.publishAddresses(next)
 	d.limits.Change(rateLimits(next.Limits))
 	d.publisher.SetBacklog(next.Limits.CompanyBacklog)
 	d.audit.Record(audit.Entry{

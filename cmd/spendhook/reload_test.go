@@ -83,6 +83,35 @@ func TestReload(t *testing.T) {
 	})
 }
 
+// A reload publishes other addresses of deliveries at once.
+func TestReloadOfEgressAddresses(t *testing.T) {
+	t.Parallel()
+	h := newInstallation(t, sharedRedis(t), "")
+	d := h.start(t)
+	const path = "/.well-known/egress-addresses.json"
+	if code, body := get(t, d.api+path); code != http.StatusNotFound || !strings.Contains(body, "NO_EGRESS_ADDRESSES") {
+		t.Errorf("without the setting: %d %s", code, body)
+	}
+	h.settings(t, "egress: {addresses: [{cidr: 93.184.216.34}, {cidr: 10.0.0.0/8}, {cidr: 93.184.216.33, valid_until: '2026-01-01T00:00:00Z'}]}\n")
+	if code, body := d.reload(t); code != http.StatusOK || body != `{"applied":["egress.addresses"],"needsRestart":[]}` {
+		t.Errorf("reload: %d %s", code, body)
+	}
+	if code, body := get(t, d.api+path); code != http.StatusOK || body != `{"addresses":[{"cidr":"93.184.216.34/32"},{"cidr":"10.0.0.0/8"}]}` {
+		t.Errorf("after the reload: %d %s", code, body)
+	}
+	if log := d.stderr.String(); strings.Count(log, "has a range that is not public") != 1 || !strings.Contains(log, `"range":"10.0.0.0/8"`) {
+		t.Errorf("no warning of the private range, or too many, in the log:\n%s", log)
+	}
+	h.settings(t, "egress: {addresses: [{cidr: 10.0.0.1/8}]}\n")
+	if code, body := d.reload(t); code != http.StatusUnprocessableEntity || !strings.Contains(body, "egress.addresses[0].cidr") {
+		t.Errorf("a bad range: %d %s", code, body)
+	}
+	if code, _, body := d.do(t, http.MethodGet, "/api/v1/egress-addresses", ""); code != http.StatusOK || !strings.Contains(body, "93.184.216.34/32") {
+		t.Errorf("after a refused reload: %d %s", code, body)
+	}
+	d.stop(t)
+}
+
 // A public admin listener has TLS and passwords by a web configuration file, and only
 // then profiles and reloads.
 func TestPublicAdminListener(t *testing.T) {
