@@ -133,6 +133,7 @@ func (d *doctor) checkAll(ctx context.Context) {
 	d.check(ctx, "certificates", "none expires within 30 days", d.certificates)
 	d.check(ctx, "spend database", "it answers, and its schema is current", d.database)
 	d.check(ctx, "egress", "public names resolve, or the proxy accepts connections", d.egress)
+	d.check(ctx, "egress addresses", "", d.egressAddresses)
 	d.check(ctx, "Redis", "it persists all writes, and evicts nothing", d.connect)
 	if d.redis == nil {
 		return
