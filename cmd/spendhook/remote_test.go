@@ -152,6 +152,32 @@ func TestResourceCommands(t *testing.T) {
 	d.stop(t)
 }
 
+func TestEgressAddressCommand(t *testing.T) {
+	t.Parallel()
+	h := newInstallation(t, sharedRedis(t), "egress: {addresses: [{cidr: 93.184.216.34, valid_until: '2099-12-01T00:00:00Z'}, {cidr: 93.184.216.33, valid_until: '2026-01-01T00:00:00Z'}, {cidr: '2606:2800:220:1::/64', valid_from: '2099-12-01T00:00:00Z'}]}\n")
+	d := h.start(t)
+	for _, args := range [][]string{{"list"}, {}} {
+		r := d.cli(t, "", "egress-address", args...)
+		r.want(t, exitOK, "", "")
+		const want = "CIDR VALID FROM VALID UNTIL\n93.184.216.34/32 2099-12-01T00:00:00.000Z\n2606:2800:220:1::/64 2099-12-01T00:00:00.000Z \n"
+		if got := squeezed(r.stdout); got != want {
+			t.Errorf("%v: %q, want %q", args, got, want)
+		}
+	}
+	d.cli(t, "", "egress-address", "list", "-o", "name").want(t, exitOK, "93.184.216.34/32\n2606:2800:220:1::/64\n", "")
+	var list []gen.EgressAddress
+	text := d.cli(t, "", "egress-address", "list", "-o", "json").stdout
+	if err := json.Unmarshal([]byte(text), &list); err != nil || len(list) != 2 || list[0].ValidFrom != nil || list[0].ValidUntil == nil {
+		t.Errorf("%v: %s", err, text)
+	}
+	h.settings(t, "")
+	if code, body := d.reload(t); code != http.StatusOK {
+		t.Fatalf("%d %s", code, body)
+	}
+	d.cli(t, "", "egress-address", "list").want(t, exitNotFound, "", "NO_EGRESS_ADDRESSES")
+	d.stop(t)
+}
+
 func TestSpendCommands(t *testing.T) {
 	t.Parallel()
 	h := newInstallation(t, sharedRedis(t), "")

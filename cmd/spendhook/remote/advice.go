@@ -93,6 +93,8 @@ func adviceOn(e *client.Error) string {
 		return "Is --url (SPENDHOOK_URL, or the profile's) the address of a daemon? The URL has no path, except behind a proxy."
 	case e.Code == "NO_EGRESS_CERTIFICATE":
 		return "Set a certificate with 'spendhook certificate set'."
+	case e.Code == "NO_EGRESS_ADDRESSES":
+		return "Ask the operator of the daemon: the setting egress.addresses has none."
 	case e.Status == http.StatusNotFound:
 		return "The list command shows the ids. Check --company-uuid and --profile too."
 	case KindOf(e) == Unavailable:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 
 	"github.com/google/uuid"
@@ -202,6 +203,20 @@ func (c *webhookKeyRevokeCmd) Run(ctx context.Context, s *session) error {
 	}
 	resp, err := s.RevokeWebhookKey(ctx, c.Kid, fields[client.RevokeWebhookKeyParams](s))
 	return s.tell(resp, err, "revoked")
+}
+
+type egressAddressCmd struct {
+	group
+
+	List egressAddressListCmd `cmd:"" default:"withargs" help:"List the addresses that are valid now or later." example:"spendhook egress-address list -o name"`
+}
+
+type egressAddressListCmd struct{}
+
+// Run lists the addresses from which deliveries come.
+func (c *egressAddressListCmd) Run(ctx context.Context, s *session) error {
+	t := table{{"CIDR", "cidr"}, {"VALID FROM", "validFrom"}, {"VALID UNTIL", "validUntil"}}
+	return s.list(ctx, listFlags{}, t, func(ctx context.Context, _ page) (*http.Response, error) { return s.ListEgressAddresses(ctx) })
 }
 
 type companyCmd struct {

@@ -182,7 +182,7 @@ func (n node) array() (items []node) {
 
 // items returns the items of a list, which is an array or an object with an array.
 func (n node) items() []node {
-	for _, name := range []string{"content", "results", "subscribers", "keys", "items"} {
+	for _, name := range []string{"content", "results", "subscribers", "keys", "addresses", "items"} {
 		if list := n.get(name); list.RawMessage != nil {
 			return list.array()
 		}
