@@ -3,6 +3,8 @@ package console
 import (
 	"context"
 	"time"
+
+	"spendhook/internal/egress"
 )
 
 // systemStatus returns the state of the daemon's parts.
@@ -18,6 +20,8 @@ type Status struct {
 	Redis, Database  Part
 	Memory           Memory
 	Formats          string // stored formats of the partitions
+
+	EgressAddresses []egress.Source // that are published
 }
 
 // Part is a component that the daemon depends on.

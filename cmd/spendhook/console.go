@@ -15,6 +15,7 @@ import (
 	"spendhook/console"
 	"spendhook/console/session"
 	"spendhook/dispatcher/workqueue/storedformat"
+	"spendhook/internal/egress"
 )
 
 type consoleCmd struct {
@@ -109,9 +110,10 @@ func (s *systemStatus) Status(ctx context.Context) (console.Status, error) {
 	memory := s.memory.Fullest()
 	status := console.Status{
 		Version: readBuild().Version, Replica: s.replica, Since: s.since,
-		Redis:    console.Part{Up: redis.Up, Problems: slices.Concat(redis.Problems, redis.Down), Warnings: append(redis.Warnings, s.memory.Warnings()...)},
-		Database: console.Part{Up: !s.database.down.Load(), Warnings: s.database.warnings()},
-		Memory:   console.Memory{Used: memory.Used, Limit: memory.Limit, HighWater: memory.HighWater},
+		Redis:           console.Part{Up: redis.Up, Problems: slices.Concat(redis.Problems, redis.Down), Warnings: append(redis.Warnings, s.memory.Warnings()...)},
+		Database:        console.Part{Up: !s.database.down.Load(), Warnings: s.database.warnings()},
+		EgressAddresses: slices.DeleteFunc(slices.Clone(*s.egressAddresses.Load()), func(a egress.Source) bool { return a.Ended(time.Now()) }),
+		Memory:          console.Memory{Used: memory.Used, Limit: memory.Limit, HighWater: memory.HighWater},
 	}
 	formats, err := storedformat.Read(ctx, s.redis.Client())
 	if err != nil {

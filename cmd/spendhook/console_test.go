@@ -449,7 +449,7 @@ func TestConsoleListsOfAPeriod(t *testing.T) {
 // TestConsoleOfAllCompanies: a platform session can choose the company.
 func TestConsoleOfAllCompanies(t *testing.T) {
 	t.Parallel()
-	w := newStory(t)
+	w := newStory(t, "egress: {addresses: [{cidr: 93.184.216.34, valid_from: '2099-12-01T00:00:00Z'}, {cidr: 93.184.216.33, valid_until: '2026-01-01T00:00:00Z'}]}\n")
 	w.well = w.subscribe("Ours", "/well/x", "PAYMENT_PAID")
 	w.emit("evt_1", "PAYMENT_PAID", nil)
 	printed := command(t, "", "console", "--url", w.daemon.api, "--token-file", secretFile(t, w.mint("")), "--all-companies")
@@ -476,6 +476,9 @@ func TestConsoleOfAllCompanies(t *testing.T) {
 		if status, _, page := v.get(path); status != http.StatusOK || !strings.Contains(page, says) {
 			t.Errorf("%s: %d does not say %q:\n%s", path, status, says, page)
 		}
+	}
+	if _, _, page := v.get("/console/system"); !strings.Contains(page, "93.184.216.34/32") || !strings.Contains(page, "2099-12-01 00:00:00 UTC") || strings.Contains(page, "93.184.216.33") {
+		t.Errorf("the addresses of deliveries are not, or not only the coming one:\n%s", page)
 	}
 	form := url.Values{"token": {v.token()}, "company": {developerCompany.String()}}
 	if status, header, page := v.post("/console/subscribers/"+w.well+"/pause", form); status != http.StatusSeeOther || !strings.Contains(header.Get("Location"), query) {
