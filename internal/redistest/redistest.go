@@ -32,7 +32,7 @@ func New(tb testing.TB) redis.UniversalClient {
 	if err != nil {
 		tb.Fatalf("redistest: %v", err)
 	}
-	c := server.client(db)
+	c := server.client(db, time.Minute) // a machine that is busy with other tests may be slow
 	tb.Cleanup(func() {
 		_ = c.Close() // the test may have closed it already
 		release(tb, server, db)
@@ -79,7 +79,7 @@ func release(tb testing.TB, server *process, db int) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	c := server.client(db)
+	c := server.client(db, 0)
 	defer c.Close()
 	if err := c.FlushDB(ctx).Err(); err != nil {
 		tb.Errorf("redistest: flush database %d: %v", db, err)

@@ -85,7 +85,7 @@ func (s *Server) URL() string {
 func (s *Server) Client() redis.UniversalClient {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.process.client(0)
+	c := s.process.client(0, 0)
 	s.tb.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -213,8 +213,11 @@ func findServer() (string, error) {
 	return "", errNoServer
 }
 
-func (p *process) client(db int) *redis.Client {
+// client returns a client that waits for the server at most for the time, 0 for go-redis's default.
+func (p *process) client(db int, wait time.Duration) *redis.Client {
 	return redis.NewClient(&redis.Options{
+		ReadTimeout:           wait,
+		WriteTimeout:          wait,
 		Network:               "unix",
 		Addr:                  filepath.Join(p.dir, "redis.sock"),
 		DB:                    db,
@@ -227,7 +230,7 @@ func (p *process) client(db int) *redis.Client {
 func (p *process) waitReady() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	c := p.client(0)
+	c := p.client(0, 0)
 	defer c.Close()
 	if err := p.child.Await(ctx, 5*time.Millisecond, func() bool { return c.Ping(ctx).Err() == nil }); err != nil {
 		p.child.Kill()
