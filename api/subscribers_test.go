@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -99,6 +100,14 @@ func TestHowASubscriberIsServed(t *testing.T) {
 	h.call("PATCH", path, `{"rateLimit":{"perSecond":1,"per":2}}`).wantField("rateLimit", "INVALID")
 	h.call("PATCH", path, `{"onDead":"stop"}`).wantField("onDead", "INVALID")
 	h.call("PATCH", path, `{"format":"xml"}`).wantField("format", "INVALID")
+	for _, bad := range []string{`[]`, `["v1"]`, `["standard","standard"]`, `null`} {
+		h.call("PATCH", path, `{"signatures":`+bad+`}`).want(http.StatusBadRequest)
+	}
+	h.call("PATCH", path, `{"signatureAlgorithm":"rsa"}`).wantField("signatureAlgorithm", "INVALID")
+	if changed = as[gen.Subscriber](h.call("PATCH", path, `{"signatures":["http-message"],"signatureAlgorithm":"ecdsa-p256-sha256"}`).want(http.StatusOK)); !slices.Equal(*sub.Signatures, []string{"standard"}) || sub.SignatureAlgorithm != nil ||
+		!slices.Equal(*changed.Signatures, []string{"http-message"}) || *changed.SignatureAlgorithm != gen.KeyAlgorithmEcdsaP256Sha256 {
+		t.Errorf("signatures %v, then %v of %v", sub.Signatures, changed.Signatures, changed.SignatureAlgorithm)
+	}
 	if changed = as[gen.Subscriber](h.call("PATCH", path, `{"format":"thin"}`).want(http.StatusOK)); sub.Format != gen.FormatStandard || changed.Format != gen.FormatThin {
 		t.Errorf("format %s, then %s", sub.Format, changed.Format)
 	}

@@ -65,6 +65,32 @@ func testReceiver(t *testing.T, name string, command ...string) {
 	})
 }
 
+// The receiver of HTTP message signatures accepts what the daemon signs, with either algorithm, and nothing else.
+func TestExampleMessageReceiver(t *testing.T) {
+	t.Parallel()
+	d := newInstallation(t, sharedRedis(t), "delivery: {schedule: [100ms]}\n").start(t)
+	e := &exampleReceiver{
+		command: []string{"node", filepath.Join("..", "..", "examples", "node", "receiver-httpmessage.mjs")}, inbox: t.TempDir(), daemon: d,
+		env: []string{"SPENDHOOK_JWKS=" + d.api + "/.well-known/webhook-keys/" + developerCompany.String()},
+	}
+	sub := e.register(t)
+	e.start(t, "")
+	d.cli(t, "", "subscriber", "update", sub, "--callback-url", e.url, "--signature", "http-message").want(t, exitOK, "", "")
+	d.cli(t, eventLines(0, 3, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 3", "")
+	e.awaits(t, "evt_0", "evt_1", "evt_2")
+	d.cli(t, "", "subscriber", "update", sub, "--signature", "http-message", "--signature", "standard", "--signature-algorithm", "ecdsa-p256-sha256").want(t, exitOK, "", "")
+	d.cli(t, "", "webhook-key", "rotate", "--yes").want(t, exitFailure, "", "KEYS_ROTATED_RECENTLY")
+	d.cli(t, eventLines(3, 2, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 2", "")
+	e.awaits(t, "evt_3", "evt_4")
+	signed, err := signature.V1(e.secret, "forged", time.Now().Unix(), []byte("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := e.post(t, "forged", strconv.FormatInt(time.Now().Unix(), 10), signed, []byte("{}")); got != http.StatusUnauthorized {
+		t.Errorf("without a message signature: answered %d", got)
+	}
+}
+
 // exampleReceiver is one of the programs, and the folder that it fills.
 type exampleReceiver struct {
 	command []string
@@ -72,6 +98,7 @@ type exampleReceiver struct {
 	url     string // where it listens
 	daemon  *running
 	secret  string
+	env     []string // more variables
 	lines   lockedBuffer
 }
 
@@ -94,6 +121,7 @@ func (e *exampleReceiver) start(t *testing.T, subscriber string) (stop func()) {
 	cmd := exec.CommandContext(t.Context(), e.command[0], e.command[1:]...)
 	// Of two secrets either may have signed.
 	cmd.Env = append(os.Environ(), "SPENDHOOK_SECRET="+otherSecret+" "+e.secret, "INBOX="+e.inbox, "PORT=0")
+	cmd.Env = append(cmd.Env, e.env...)
 	if subscriber != "" {
 		cmd.Env = append(cmd.Env, "SPENDHOOK_URL="+e.daemon.api, "SPENDHOOK_TOKEN="+e.daemon.token, "SPENDHOOK_SUBSCRIBER="+subscriber)
 	}

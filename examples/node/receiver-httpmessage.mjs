@@ -56,7 +56,7 @@ function digestMatches(header, body) {
   return digest === createHash("sha256").update(body).digest("base64");
 }
 
-const readAgain = 10 * 60_000; // ms after which the JWK Set is read again, to notice revoked keys
+const readAgain = 5 * 60_000; // ms after which the JWK Set is read again, to notice revoked keys: its max-age
 const readAtMost = 5_000; // ms between two readings for unknown keys: anybody can send those
 let keys = new Map();
 let readAt = 0;
