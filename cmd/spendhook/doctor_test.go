@@ -54,7 +54,7 @@ func TestDoctor(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{Args: []string{"--appendonly", "yes", "--appendfsync", "always", "--maxmemory", "100mb"}})
 	h := newInstallation(t, server.URL(), "")
 	file := filepath.Join(h.dir, "config.yml")
-	h.settings(t, "dev: true\nredis: "+server.URL()+"\n")
+	h.settings(t, "dev: true\nredis: "+server.URL()+"?read_timeout=20s\n") // on a busy machine
 	args := []string{"--config", file, "--data-dir", h.dir}
 	wantFound(t, found(t, exitOK, args...), map[string]string{"Redis": findingOK, "replicas": findingWarning}) // no daemon
 	d := h.start(t)
