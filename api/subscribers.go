@@ -202,7 +202,7 @@ func (s *server) withHealth(ctx context.Context, items []subscribers.Subscriber)
 func settingsOf(in gen.SubscriberUpdate) (subscribers.Settings, error) {
 	settings := subscribers.Settings{
 		Name: in.Name, CallbackURL: in.CallbackURL, Events: in.Events, Enabled: in.Enabled,
-		Filter: in.Filter, Format: (*string)(in.Format), Signatures: (*[]string)(in.Signatures),
+		Filter: in.Filter, Format: (*string)(in.Format), Signatures: in.Signatures,
 		SignatureAlgorithm: (*string)(in.SignatureAlgorithm), Ordered: in.Ordered, OnDead: (*string)(in.OnDead),
 	}
 	if in.Headers != nil {
@@ -248,7 +248,7 @@ func shownSubscriber(sub subscribers.Subscriber, h health.Health) gen.Subscriber
 		Events: sub.Events, Enabled: sub.Enabled, CreatedAt: sub.CreatedAt, UpdatedAt: sub.UpdatedAt,
 		Health: shownHealth(sub, h), Headers: shownHeaders(sub.Headers),
 		Filter: optional(sub.Filter), Format: gen.Format(cmp.Or(sub.Format, subscribers.FormatStandard)),
-		Signatures: new(gen.Signatures(sub.SignedBy())), SignatureAlgorithm: (*gen.KeyAlgorithm)(optional(string(sub.SignatureAlgorithm))),
+		Signatures: new(sub.SignedBy()), SignatureAlgorithm: (*gen.KeyAlgorithm)(optional(string(sub.SignatureAlgorithm))),
 		RateLimit: shownRateLimit(sub.RateLimit), Ordered: sub.Ordered, OnDead: (*gen.OnDead)(optional(sub.OnDead)),
 		Paused: h.PausedAt != nil, PausedAt: h.PausedAt,
 		PausedReason: (*gen.SubscriberPausedReason)(optional(h.PausedReason)),

@@ -95,7 +95,7 @@ func (f subscriberFields) signatures() *client.Signatures {
 	if len(f.Signatures) == 0 {
 		return nil
 	}
-	return (*client.Signatures)(&f.Signatures)
+	return &f.Signatures
 }
 
 type subscriberCreateCmd struct {
