@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -77,7 +78,7 @@ func TestReceiversWithCachedKeysAcceptAllMessages(t *testing.T) {
 				inbox := receive(t, func(_ int, w http.ResponseWriter, r *http.Request) {
 					body, _ := io.ReadAll(r.Body)
 					if err := verifier.Verify(r, body); err != nil {
-						t.Errorf("%s: %v", r.Header.Get(signature.HeaderID), err)
+						t.Errorf("%s: %v (forged: %t)", r.Header.Get(signature.HeaderID), err, errors.Is(err, client.ErrInvalidMessage))
 						w.WriteHeader(http.StatusUnauthorized)
 					}
 					mu.Lock()

@@ -42,8 +42,12 @@ type MessageVerifier struct {
 	readAt time.Time
 }
 
-// Verify returns an error unless the request was signed by one of the company's keys, at most about five minutes
-// ago, for this URL. body is all of the request's body.
+// ErrInvalidMessage says that a message has no valid signature: answer 401.
+var ErrInvalidMessage = errors.New("no valid message signature")
+
+// Verify returns nil if the request was signed by one of the company's keys, at most about five minutes ago, for
+// this URL. body is all of the request's body. An error is ErrInvalidMessage, or else the keys cannot be read now:
+// answer 503, so that the delivery is repeated.
 func (v *MessageVerifier) Verify(r *http.Request, body []byte) error {
 	clock := v.Now
 	if clock == nil {
@@ -59,11 +63,15 @@ func (v *MessageVerifier) Verify(r *http.Request, body []byte) error {
 	}
 	err = check()
 	if errors.Is(err, httpsig.ErrUnknownKey) { // of a rotation since the keys were read
-		if keys, err = v.known(r.Context(), now, keysPause); err == nil {
-			err = check()
+		if keys, err = v.known(r.Context(), now, keysPause); err != nil {
+			return err
 		}
+		err = check()
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalidMessage, err)
+	}
+	return nil
 }
 
 // known returns the keys. It reads them when they are older than life.

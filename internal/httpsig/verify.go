@@ -18,18 +18,18 @@ import (
 
 // Why Verify refuses a message (errors.Is).
 var (
-	// ErrUnsigned: no signature has the tag "webhook".
-	ErrUnsigned = errors.New("the message has no webhook signature")
-	// ErrUnacceptable: a header is malformed, or the signature does not cover what it must.
-	ErrUnacceptable = errors.New("the webhook signature is not acceptable")
+	// errUnsigned: no signature has the tag "webhook".
+	errUnsigned = errors.New("the message has no webhook signature")
+	// errUnacceptable: a header is malformed, or the signature does not cover what it must.
+	errUnacceptable = errors.New("the webhook signature is not acceptable")
 	// ErrUnknownKey: no key has the keyid. The sender may have a new key: read its JWK Set again,
 	// but not for each such message, since anybody can send them.
 	ErrUnknownKey = errors.New("the key of the webhook signature is not known")
-	// ErrTime: the signature is not valid yet, or not any more, or webhook-timestamp is not
+	// errTime: the signature is not valid yet, or not any more, or webhook-timestamp is not
 	// the time of the signature.
-	ErrTime = errors.New("the webhook signature is of another time")
-	// ErrMismatch: the message is not what was signed.
-	ErrMismatch = errors.New("the webhook signature does not match the message")
+	errTime = errors.New("the webhook signature is of another time")
+	// errMismatch: the message is not what was signed.
+	errMismatch = errors.New("the webhook signature does not match the message")
 )
 
 // Algorithms of Content-Digest (RFC 9530 section 5).
@@ -77,17 +77,17 @@ func Verify(header http.Header, method, targetURI string, body []byte, keys []JW
 		return refuse(HeaderInput, err)
 	}
 	if !valid(public, signatureBase(covered, params), s.signature) {
-		return ErrMismatch
+		return errMismatch
 	}
 	return checkDigest(header.Values(HeaderDigest), body)
 }
 
 func refuse(what string, err error) error {
-	return fmt.Errorf("%w: %s: %w", ErrUnacceptable, what, err)
+	return fmt.Errorf("%w: %s: %w", errUnacceptable, what, err)
 }
 
 func refusef(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrUnacceptable, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w: %s", errUnacceptable, fmt.Sprintf(format, args...))
 }
 
 // received is the signature of a request, not verified.
@@ -121,7 +121,7 @@ func find(header http.Header) (*received, error) {
 		found, s.input = name, list
 	}
 	if found == "" {
-		return nil, ErrUnsigned
+		return nil, errUnsigned
 	}
 	signatures, err := httpsfv.UnmarshalDictionary(header.Values(HeaderSignature))
 	if err != nil {
@@ -230,14 +230,14 @@ func componentValue(name string, header http.Header, method, targetURI string) (
 func (s *received) inTime(header http.Header, tolerance time.Duration, now time.Time) error {
 	created, expires := time.Unix(s.created, 0), time.Unix(s.expires, 0)
 	if created.Sub(now) > tolerance || now.Sub(expires) > tolerance {
-		return ErrTime
+		return errTime
 	}
 	seconds, err := strconv.ParseInt(strings.Trim(strings.Join(header.Values(componentTimestamp), ", "), " \t"), 10, 64)
 	if err != nil {
 		return refuse(componentTimestamp, err)
 	}
 	if age := time.Unix(seconds, 0).Sub(created); age > tolerance || age < -tolerance {
-		return fmt.Errorf("%w: %s is not created", ErrTime, componentTimestamp)
+		return fmt.Errorf("%w: %s is not created", errTime, componentTimestamp)
 	}
 	return nil
 }
@@ -252,7 +252,7 @@ func checkDigest(lines []string, body []byte) error {
 		return refuse(HeaderDigest, err)
 	}
 	if sum := sha256.Sum256(body); !bytes.Equal(want, sum[:]) {
-		return fmt.Errorf("%w: %s", ErrMismatch, HeaderDigest)
+		return fmt.Errorf("%w: %s", errMismatch, HeaderDigest)
 	}
 	if _, given := digests.Get(digestSHA512); !given {
 		return nil
@@ -261,7 +261,7 @@ func checkDigest(lines []string, body []byte) error {
 		return refuse(HeaderDigest, err)
 	}
 	if sum := sha512.Sum512(body); !bytes.Equal(want, sum[:]) {
-		return fmt.Errorf("%w: %s", ErrMismatch, HeaderDigest)
+		return fmt.Errorf("%w: %s", errMismatch, HeaderDigest)
 	}
 	return nil
 }
