@@ -103,6 +103,9 @@ func TestHowASubscriberIsServed(t *testing.T) {
 	for _, bad := range []string{`[]`, `["v1"]`, `["standard","standard"]`, `null`} {
 		h.call("PATCH", path, `{"signatures":`+bad+`}`).want(http.StatusBadRequest)
 	}
+	if both := as[gen.Subscriber](h.call("PATCH", path, `{"signatures":["http-message","standard"]}`).want(http.StatusOK)); !slices.Equal(*both.Signatures, []string{"standard", "http-message"}) {
+		t.Errorf("signatures %v, want them in one order", *both.Signatures)
+	}
 	h.call("PATCH", path, `{"signatureAlgorithm":"rsa"}`).wantField("signatureAlgorithm", "INVALID")
 	if changed = as[gen.Subscriber](h.call("PATCH", path, `{"signatures":["http-message"],"signatureAlgorithm":"ecdsa-p256-sha256"}`).want(http.StatusOK)); !slices.Equal(*sub.Signatures, []string{"standard"}) || sub.SignatureAlgorithm != nil ||
 		!slices.Equal(*changed.Signatures, []string{"http-message"}) || *changed.SignatureAlgorithm != gen.KeyAlgorithmEcdsaP256Sha256 {

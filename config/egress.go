@@ -74,12 +74,20 @@ func (v checker) addressRange(key, text string) netip.Prefix {
 		v.Add(key, "INVALID", "want an address or a range, as in 203.0.113.7 or 203.0.113.0/24")
 	case prefix != prefix.Masked():
 		v.Add(key, "INVALID", "has bits set after the length of its prefix: want %v, or a longer prefix", prefix.Masked())
-	case prefix.Bits() == 0:
-		v.unsafe(key, "%v would make receivers allow every address: list only those that deliveries come from", prefix)
+	case prefix.Bits() < leastBits(prefix.Addr()):
+		v.unsafe(key, "%v would make receivers allow far too many addresses: list only those that deliveries come from", prefix)
 	default:
 		return prefix
 	}
 	return netip.Prefix{}
+}
+
+// leastBits is the length of the prefix of the largest range that one owner may have.
+func leastBits(address netip.Addr) int {
+	if address.Is4() {
+		return 8
+	}
+	return 16
 }
 
 // time parses a time; "" is the zero time.

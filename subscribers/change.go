@@ -28,7 +28,7 @@ import (
 // subscriber succeeds, so maxRounds concurrent changes succeed.
 const maxRounds = 200
 
-var errContended = errors.New("change subscriber: too many concurrent changes")
+var errContended = errors.New("change subscriber or signing keys: too many concurrent changes")
 
 // Update changes the fields that in sets. ErrNotFound, ErrChanged and ErrConflict change nothing. Enabling a subscriber clears its disabled reason and its health. Disabling
 // one sets ReasonManual; its endpoint queue keeps the waiting deliveries and is not served until the

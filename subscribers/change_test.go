@@ -49,12 +49,12 @@ func TestUpdateChangesWhatIsNamed(t *testing.T) {
 			t.Errorf("the revision stays %s", got.Revision)
 		}
 		want.Revision = got.Revision
-		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" {
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(subscribers.Subscriber{}, subscribers.SigningKeys{})); diff != "" {
 			t.Fatalf("updated (-want +got):\n%s", diff)
 		}
 		read, err := b.Store.Get(t.Context(), b.Company, want.UUID)
 		noErr(t, err)
-		if diff := cmp.Diff(got, read, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" {
+		if diff := cmp.Diff(got, read, cmpopts.IgnoreUnexported(subscribers.Subscriber{}, subscribers.SigningKeys{})); diff != "" {
 			t.Fatalf("read (-updated +read):\n%s", diff)
 		}
 	}
@@ -69,7 +69,7 @@ func TestUpdateThatChangesNothingWritesNothing(t *testing.T) {
 	for _, u := range []subscribers.Settings{{}, {Name: &made.Name, CallbackURL: &made.CallbackURL, Events: &made.Events, Enabled: new(true)}} {
 		got, err := b.Store.Update(t.Context(), b.Company, made.UUID, u)
 		noErr(t, err)
-		if diff := cmp.Diff(made, got, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" {
+		if diff := cmp.Diff(made, got, cmpopts.IgnoreUnexported(subscribers.Subscriber{}, subscribers.SigningKeys{})); diff != "" {
 			t.Errorf("(-made +got):\n%s", diff)
 		}
 	}
@@ -90,7 +90,7 @@ func TestUpdateRefuses(t *testing.T) {
 	}
 	read, err := b.Store.Get(t.Context(), b.Company, s.UUID)
 	noErr(t, err)
-	if diff := cmp.Diff(s, read, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" {
+	if diff := cmp.Diff(s, read, cmpopts.IgnoreUnexported(subscribers.Subscriber{}, subscribers.SigningKeys{})); diff != "" {
 		t.Errorf("changed (-before +after):\n%s", diff)
 	}
 }

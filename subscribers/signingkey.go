@@ -105,16 +105,19 @@ func (k SigningKeys) Open(now time.Time) ([]SigningKey, error) {
 
 // Signing returns the key of an algorithm that signs. The error is ErrLocked when it cannot be decrypted.
 func (k SigningKeys) Signing(a KeyAlgorithm) (SigningKey, error) {
-	all, err := k.Open(time.Time{})
+	if k.locked != nil {
+		return SigningKey{}, fmt.Errorf("signing keys: %w: %w", ErrLocked, k.locked)
+	}
+	keys := ofAlgorithm(k.all, a, forever)
+	if len(keys) == 0 {
+		return SigningKey{}, fmt.Errorf("signing keys: %w: none of %s", ErrLocked, a)
+	}
+	key, err := keys[0].open()
 	if err != nil {
-		return SigningKey{}, err
+		return SigningKey{}, fmt.Errorf("signing keys: %w: %w", ErrLocked, err)
 	}
-	for _, key := range all {
-		if key.Algorithm == a && key.State == KeySigning {
-			return key, nil
-		}
-	}
-	return SigningKey{}, fmt.Errorf("signing keys: %w: none of %s signs", ErrLocked, a)
+	key.State = KeySigning
+	return key, nil
 }
 
 func newKey(a KeyAlgorithm, now time.Time) storedKey {
@@ -147,6 +150,9 @@ func (k storedKey) open() (out SigningKey, err error) {
 }
 
 var algorithms = []KeyAlgorithm{Ed25519, ES256}
+
+// forever is past the end of every key that has one.
+var forever = time.UnixMilli(math.MaxInt64)
 
 // firstKeys returns the keys of a new company.
 func firstKeys(now time.Time) (all []storedKey) {
@@ -229,8 +235,7 @@ func (c codec) openKeys(company uuid.UUID, sealed string) (k SigningKeys) {
 // whole reports whether each algorithm has a key that signs and a next one.
 func (k SigningKeys) whole() bool {
 	return !slices.ContainsFunc(algorithms, func(a KeyAlgorithm) bool {
-		keys := ofAlgorithm(k.all, a, time.UnixMilli(math.MaxInt64))
-		return len(keys) != 2
+		return len(ofAlgorithm(k.all, a, forever)) != 2
 	})
 }
 
@@ -254,7 +259,7 @@ func (s *Store) signingKeys(ctx context.Context, company uuid.UUID) (sealed stri
 	return sealed, s.codec.openKeys(company, sealed), nil
 }
 
-// RotateSigningKeys has the next keys of a company sign from now on, makes new next ones, and returns all
+// RotateSigningKeys has the next keys of a company sign what is dispatched from now on, makes new next ones, and returns all
 // keys. Those that signed are published for StoreOptions.SecretOverlap. The error may be ErrNoSigningKey,
 // ErrRotatedRecently or ErrLocked.
 func (s *Store) RotateSigningKeys(ctx context.Context, company uuid.UUID) ([]SigningKey, error) {
@@ -263,8 +268,8 @@ func (s *Store) RotateSigningKeys(ctx context.Context, company uuid.UUID) ([]Sig
 	})
 }
 
-// RevokeSigningKey removes a key of a company: it signs nothing more and is no longer published. The next
-// one signs in its place. The error may be ErrNoSigningKey or ErrLocked.
+// RevokeSigningKey removes a key of a company: it is no longer published, and signs no delivery that is dispatched
+// from now on. The next one signs in its place. The error may be ErrNoSigningKey or ErrLocked.
 func (s *Store) RevokeSigningKey(ctx context.Context, company uuid.UUID, id string) error {
 	_, err := s.changeKeys(ctx, company, func(all []storedKey, now time.Time) ([]storedKey, error) {
 		return revoked(all, id, now)
@@ -274,7 +279,7 @@ func (s *Store) RevokeSigningKey(ctx context.Context, company uuid.UUID, id stri
 
 // changeKeys replaces the keys of a company, and starts again when somebody else has replaced them meanwhile.
 func (s *Store) changeKeys(ctx context.Context, company uuid.UUID, change func([]storedKey, time.Time) ([]storedKey, error)) ([]SigningKey, error) {
-	for {
+	for range maxRounds {
 		now := s.now()
 		before, stored, err := s.signingKeys(ctx, company)
 		if err == nil {
@@ -299,4 +304,5 @@ func (s *Store) changeKeys(ctx context.Context, company uuid.UUID, change func([
 			return SigningKeys{all: after}.Open(now)
 		}
 	}
+	return nil, errContended
 }

@@ -41,12 +41,12 @@ func TestCreatedSubscriberIsRead(t *testing.T) {
 		Events: *in.Events, Enabled: true, Secrets: made.Secrets,
 		CreatedAt: b.Now().UTC(), UpdatedAt: b.Now().UTC(), Revision: made.Revision,
 	}
-	if diff := cmp.Diff(want, made, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" {
+	if diff := cmp.Diff(want, made, cmpopts.IgnoreUnexported(subscribers.Subscriber{}, subscribers.SigningKeys{})); diff != "" {
 		t.Errorf("created (-want +got):\n%s", diff)
 	}
 	read, err := b.Store.Get(t.Context(), b.Company, made.UUID)
 	noErr(t, err)
-	if diff := cmp.Diff(made, read, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" {
+	if diff := cmp.Diff(made, read, cmpopts.IgnoreUnexported(subscribers.Subscriber{}, subscribers.SigningKeys{})); diff != "" {
 		t.Errorf("read (-created +read):\n%s", diff)
 	}
 	if made.Secrets[0].Key.Reveal() != read.Secrets[0].Key.Reveal() {
@@ -61,7 +61,7 @@ func TestTimesHaveTheStoredPrecision(t *testing.T) {
 	made := b.Create(t, "https://example.com/")
 	read, err := b.Store.Get(t.Context(), b.Company, made.UUID)
 	noErr(t, err)
-	if diff := cmp.Diff(made, read, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" {
+	if diff := cmp.Diff(made, read, cmpopts.IgnoreUnexported(subscribers.Subscriber{}, subscribers.SigningKeys{})); diff != "" {
 		t.Errorf("read (-created +read):\n%s", diff)
 	}
 }
@@ -307,7 +307,7 @@ func TestUnavailableRedisIsAWrappedError(t *testing.T) {
 	server.Restart()
 	after, err := server.Client().HGetAll(t.Context(), layout.CompanyKey(b.Company)).Result()
 	noErr(t, err)
-	if diff := cmp.Diff(before, after, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" || len(after) != 3 {
+	if diff := cmp.Diff(before, after, cmpopts.IgnoreUnexported(subscribers.Subscriber{}, subscribers.SigningKeys{})); diff != "" || len(after) != 3 {
 		t.Errorf("stored (-before +after):\n%s", diff)
 	}
 }

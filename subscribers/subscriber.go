@@ -192,7 +192,7 @@ func (s Subscriber) WithFilter(ctx context.Context, text string) (Subscriber, er
 }
 
 // SignedBy lists how deliveries of the subscriber are signed: Signature constants.
-func (s *Subscriber) SignedBy() []string {
+func (s Subscriber) SignedBy() []string {
 	if len(s.Signatures) == 0 {
 		return []string{SignatureStandard}
 	}
@@ -294,7 +294,9 @@ func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Tim
 	}
 	set(&sub.Filter, in.Filter)
 	set(&sub.Format, in.Format)
-	set(&sub.Signatures, in.Signatures)
+	if in.Signatures != nil { // in one order, whatever the order that was given
+		sub.Signatures = slices.DeleteFunc(slices.Clone(signatures), func(s string) bool { return !slices.Contains(*in.Signatures, s) })
+	}
 	set(&sub.SignatureAlgorithm, (*KeyAlgorithm)(in.SignatureAlgorithm))
 	set(&sub.Ordered, in.Ordered)
 	set(&sub.OnDead, in.OnDead)

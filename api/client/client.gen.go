@@ -884,7 +884,7 @@ type Attempt struct {
 	Error  *ErrorClass `json:"error,omitempty"`
 	Number int         `json:"number"`
 
-	// RequestHeaders The headers of the request, by name. The signature and the subscriber's own headers are `[redacted]`. Empty if no request could be made.
+	// RequestHeaders The headers of the request, by name. The signatures and the subscriber's own headers are `[redacted]`. Empty if no request could be made.
 	RequestHeaders map[string]string `json:"requestHeaders"`
 
 	// ResponseBody The first 1 KiB of the answer to a failed attempt, absent after a success; invalid UTF-8 is replaced.
@@ -3341,8 +3341,8 @@ type ClientInterface interface {
 	//
 	// The job erases events that were accepted, and subscribers that were created, before the call. The company
 	// may send further events, and its access tokens stay valid. If the company leaves, erase it again after its
-	// last event. Stored answers of `Idempotency-Key` expire within 24 hours. The audit log, the keys of `v1a`
-	// signatures and the data of the spend API, whose source is another system, stay.
+	// last event. Stored answers of `Idempotency-Key` expire within 24 hours. The audit log, the company's
+	// signing keys and the data of the spend API, whose source is another system, stay.
 	//
 	// The token must have the scope `platform` and no company. To read the job, give the company as `companyUuid`.
 	//
@@ -3907,7 +3907,7 @@ type ClientInterface interface {
 	//
 	// The payload of an event is removed some time after the event is settled (`events.keep_delivered`). Then the
 	// feed has the event without a body if the subscriber lists its type; the filter is not evaluated. Two scopes are needed,
-	// since the answer has payloads, and with `signatures` the signatures of the subscriber.
+	// since the answer has payloads, and with `signatures` the signatures of the subscriber (Standard Webhooks; none of RFC 9421, which cover a URL).
 	//
 	// Corresponds with GET /api/v1/subscribers/{uuid}/feed (the `ReadSubscriberFeed` operationId).
 	ReadSubscriberFeed(ctx context.Context, uuid SubscriberPath, params *ReadSubscriberFeedParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3996,21 +3996,21 @@ type ClientInterface interface {
 
 	// ListWebhookKeys List the company's signing keys
 	//
-	// The keys that sign the company's messages with `v1a`. `/.well-known/webhook-keys/{companyUuid}` publishes the same keys without a token.
+	// The keys of `v1a` and of HTTP message signatures. `/.well-known/webhook-keys/{companyUuid}` publishes the same keys without a token.
 	//
 	// Corresponds with GET /api/v1/webhook-keys (the `ListWebhookKeys` operationId).
 	ListWebhookKeys(ctx context.Context, params *ListWebhookKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RotateWebhookKeys Rotate the company's signing keys
 	//
-	// The `NEXT` key of each algorithm signs from the answer on, and a new one is published. The former key stays published for 24 hours (`subscribers.secret_overlap`). A receiver that fetches the published keys as their `Cache-Control` says knows each key before it signs. For ten minutes after a rotation, and while four former keys of an algorithm are published, the answer is 409 `KEYS_ROTATED_RECENTLY`.
+	// The `NEXT` key of each algorithm signs what is dispatched from the answer on, and a new one is published. The former key stays published for 24 hours (`subscribers.secret_overlap`). A receiver that fetches the published keys as their `Cache-Control` says knows each key before it signs. For ten minutes after a rotation, and while four former keys of an algorithm are published, the answer is 409 `KEYS_ROTATED_RECENTLY`.
 	//
 	// Corresponds with POST /api/v1/webhook-keys/rotate (the `RotateWebhookKeys` operationId).
 	RotateWebhookKeys(ctx context.Context, params *RotateWebhookKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RevokeWebhookKey Revoke a signing key of the company
 	//
-	// For a key that leaked. It signs nothing more and is no longer published. If it was `SIGNING`, the `NEXT` key signs from the answer on. A receiver that keeps the published keys accepts messages of the revoked key until it fetches them again, five minutes later at most. `companyUuid` may be in the body or in the query.
+	// For a key that leaked. It is no longer published. If it was `SIGNING`, the `NEXT` key signs what is dispatched from the answer on. A receiver that keeps the published keys accepts messages of the revoked key until it fetches them again, ten minutes later at most. `companyUuid` may be in the body or in the query.
 	//
 	// Corresponds with DELETE /api/v1/webhook-keys/{kid} (the `RevokeWebhookKey` operationId).
 	RevokeWebhookKey(ctx context.Context, kid string, params *RevokeWebhookKeyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4297,8 +4297,8 @@ func (c *Client) ListAudit(ctx context.Context, params *ListAuditParams, reqEdit
 //
 // The job erases events that were accepted, and subscribers that were created, before the call. The company
 // may send further events, and its access tokens stay valid. If the company leaves, erase it again after its
-// last event. Stored answers of `Idempotency-Key` expire within 24 hours. The audit log, the keys of `v1a`
-// signatures and the data of the spend API, whose source is another system, stay.
+// last event. Stored answers of `Idempotency-Key` expire within 24 hours. The audit log, the company's
+// signing keys and the data of the spend API, whose source is another system, stay.
 //
 // The token must have the scope `platform` and no company. To read the job, give the company as `companyUuid`.
 //
@@ -5431,7 +5431,7 @@ func (c *Client) UpdateSubscriber(ctx context.Context, uuid SubscriberPath, para
 //
 // The payload of an event is removed some time after the event is settled (`events.keep_delivered`). Then the
 // feed has the event without a body if the subscriber lists its type; the filter is not evaluated. Two scopes are needed,
-// since the answer has payloads, and with `signatures` the signatures of the subscriber.
+// since the answer has payloads, and with `signatures` the signatures of the subscriber (Standard Webhooks; none of RFC 9421, which cover a URL).
 //
 // Corresponds with GET /api/v1/subscribers/{uuid}/feed (the `ReadSubscriberFeed` operationId).
 func (c *Client) ReadSubscriberFeed(ctx context.Context, uuid SubscriberPath, params *ReadSubscriberFeedParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5630,7 +5630,7 @@ func (c *Client) TestSubscriber(ctx context.Context, uuid SubscriberPath, params
 
 // ListWebhookKeys List the company's signing keys
 //
-// The keys that sign the company's messages with `v1a`. `/.well-known/webhook-keys/{companyUuid}` publishes the same keys without a token.
+// The keys of `v1a` and of HTTP message signatures. `/.well-known/webhook-keys/{companyUuid}` publishes the same keys without a token.
 //
 // Corresponds with GET /api/v1/webhook-keys (the `ListWebhookKeys` operationId).
 func (c *Client) ListWebhookKeys(ctx context.Context, params *ListWebhookKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5647,7 +5647,7 @@ func (c *Client) ListWebhookKeys(ctx context.Context, params *ListWebhookKeysPar
 
 // RotateWebhookKeys Rotate the company's signing keys
 //
-// The `NEXT` key of each algorithm signs from the answer on, and a new one is published. The former key stays published for 24 hours (`subscribers.secret_overlap`). A receiver that fetches the published keys as their `Cache-Control` says knows each key before it signs. For ten minutes after a rotation, and while four former keys of an algorithm are published, the answer is 409 `KEYS_ROTATED_RECENTLY`.
+// The `NEXT` key of each algorithm signs what is dispatched from the answer on, and a new one is published. The former key stays published for 24 hours (`subscribers.secret_overlap`). A receiver that fetches the published keys as their `Cache-Control` says knows each key before it signs. For ten minutes after a rotation, and while four former keys of an algorithm are published, the answer is 409 `KEYS_ROTATED_RECENTLY`.
 //
 // Corresponds with POST /api/v1/webhook-keys/rotate (the `RotateWebhookKeys` operationId).
 func (c *Client) RotateWebhookKeys(ctx context.Context, params *RotateWebhookKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5664,7 +5664,7 @@ func (c *Client) RotateWebhookKeys(ctx context.Context, params *RotateWebhookKey
 
 // RevokeWebhookKey Revoke a signing key of the company
 //
-// For a key that leaked. It signs nothing more and is no longer published. If it was `SIGNING`, the `NEXT` key signs from the answer on. A receiver that keeps the published keys accepts messages of the revoked key until it fetches them again, five minutes later at most. `companyUuid` may be in the body or in the query.
+// For a key that leaked. It is no longer published. If it was `SIGNING`, the `NEXT` key signs what is dispatched from the answer on. A receiver that keeps the published keys accepts messages of the revoked key until it fetches them again, ten minutes later at most. `companyUuid` may be in the body or in the query.
 //
 // Corresponds with DELETE /api/v1/webhook-keys/{kid} (the `RevokeWebhookKey` operationId).
 func (c *Client) RevokeWebhookKey(ctx context.Context, kid string, params *RevokeWebhookKeyParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -11686,8 +11686,8 @@ type ClientWithResponsesInterface interface {
 	//
 	// The job erases events that were accepted, and subscribers that were created, before the call. The company
 	// may send further events, and its access tokens stay valid. If the company leaves, erase it again after its
-	// last event. Stored answers of `Idempotency-Key` expire within 24 hours. The audit log, the keys of `v1a`
-	// signatures and the data of the spend API, whose source is another system, stay.
+	// last event. Stored answers of `Idempotency-Key` expire within 24 hours. The audit log, the company's
+	// signing keys and the data of the spend API, whose source is another system, stay.
 	//
 	// The token must have the scope `platform` and no company. To read the job, give the company as `companyUuid`.
 	//
@@ -12314,7 +12314,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// The payload of an event is removed some time after the event is settled (`events.keep_delivered`). Then the
 	// feed has the event without a body if the subscriber lists its type; the filter is not evaluated. Two scopes are needed,
-	// since the answer has payloads, and with `signatures` the signatures of the subscriber.
+	// since the answer has payloads, and with `signatures` the signatures of the subscriber (Standard Webhooks; none of RFC 9421, which cover a URL).
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -12413,7 +12413,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListWebhookKeysWithResponse List the company's signing keys
 	//
-	// The keys that sign the company's messages with `v1a`. `/.well-known/webhook-keys/{companyUuid}` publishes the same keys without a token.
+	// The keys of `v1a` and of HTTP message signatures. `/.well-known/webhook-keys/{companyUuid}` publishes the same keys without a token.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -12422,7 +12422,7 @@ type ClientWithResponsesInterface interface {
 
 	// RotateWebhookKeysWithResponse Rotate the company's signing keys
 	//
-	// The `NEXT` key of each algorithm signs from the answer on, and a new one is published. The former key stays published for 24 hours (`subscribers.secret_overlap`). A receiver that fetches the published keys as their `Cache-Control` says knows each key before it signs. For ten minutes after a rotation, and while four former keys of an algorithm are published, the answer is 409 `KEYS_ROTATED_RECENTLY`.
+	// The `NEXT` key of each algorithm signs what is dispatched from the answer on, and a new one is published. The former key stays published for 24 hours (`subscribers.secret_overlap`). A receiver that fetches the published keys as their `Cache-Control` says knows each key before it signs. For ten minutes after a rotation, and while four former keys of an algorithm are published, the answer is 409 `KEYS_ROTATED_RECENTLY`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -12431,7 +12431,7 @@ type ClientWithResponsesInterface interface {
 
 	// RevokeWebhookKeyWithResponse Revoke a signing key of the company
 	//
-	// For a key that leaked. It signs nothing more and is no longer published. If it was `SIGNING`, the `NEXT` key signs from the answer on. A receiver that keeps the published keys accepts messages of the revoked key until it fetches them again, five minutes later at most. `companyUuid` may be in the body or in the query.
+	// For a key that leaked. It is no longer published. If it was `SIGNING`, the `NEXT` key signs what is dispatched from the answer on. A receiver that keeps the published keys accepts messages of the revoked key until it fetches them again, ten minutes later at most. `companyUuid` may be in the body or in the query.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -15109,8 +15109,8 @@ func (c *ClientWithResponses) ListAuditWithResponse(ctx context.Context, params 
 //
 // The job erases events that were accepted, and subscribers that were created, before the call. The company
 // may send further events, and its access tokens stay valid. If the company leaves, erase it again after its
-// last event. Stored answers of `Idempotency-Key` expire within 24 hours. The audit log, the keys of `v1a`
-// signatures and the data of the spend API, whose source is another system, stay.
+// last event. Stored answers of `Idempotency-Key` expire within 24 hours. The audit log, the company's
+// signing keys and the data of the spend API, whose source is another system, stay.
 //
 // The token must have the scope `platform` and no company. To read the job, give the company as `companyUuid`.
 //
@@ -16079,7 +16079,7 @@ func (c *ClientWithResponses) UpdateSubscriberWithResponse(ctx context.Context, 
 //
 // The payload of an event is removed some time after the event is settled (`events.keep_delivered`). Then the
 // feed has the event without a body if the subscriber lists its type; the filter is not evaluated. Two scopes are needed,
-// since the answer has payloads, and with `signatures` the signatures of the subscriber.
+// since the answer has payloads, and with `signatures` the signatures of the subscriber (Standard Webhooks; none of RFC 9421, which cover a URL).
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -16244,7 +16244,7 @@ func (c *ClientWithResponses) TestSubscriberWithResponse(ctx context.Context, uu
 
 // ListWebhookKeysWithResponse List the company's signing keys
 //
-// The keys that sign the company's messages with `v1a`. `/.well-known/webhook-keys/{companyUuid}` publishes the same keys without a token.
+// The keys of `v1a` and of HTTP message signatures. `/.well-known/webhook-keys/{companyUuid}` publishes the same keys without a token.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -16259,7 +16259,7 @@ func (c *ClientWithResponses) ListWebhookKeysWithResponse(ctx context.Context, p
 
 // RotateWebhookKeysWithResponse Rotate the company's signing keys
 //
-// The `NEXT` key of each algorithm signs from the answer on, and a new one is published. The former key stays published for 24 hours (`subscribers.secret_overlap`). A receiver that fetches the published keys as their `Cache-Control` says knows each key before it signs. For ten minutes after a rotation, and while four former keys of an algorithm are published, the answer is 409 `KEYS_ROTATED_RECENTLY`.
+// The `NEXT` key of each algorithm signs what is dispatched from the answer on, and a new one is published. The former key stays published for 24 hours (`subscribers.secret_overlap`). A receiver that fetches the published keys as their `Cache-Control` says knows each key before it signs. For ten minutes after a rotation, and while four former keys of an algorithm are published, the answer is 409 `KEYS_ROTATED_RECENTLY`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -16274,7 +16274,7 @@ func (c *ClientWithResponses) RotateWebhookKeysWithResponse(ctx context.Context,
 
 // RevokeWebhookKeyWithResponse Revoke a signing key of the company
 //
-// For a key that leaked. It signs nothing more and is no longer published. If it was `SIGNING`, the `NEXT` key signs from the answer on. A receiver that keeps the published keys accepts messages of the revoked key until it fetches them again, five minutes later at most. `companyUuid` may be in the body or in the query.
+// For a key that leaked. It is no longer published. If it was `SIGNING`, the `NEXT` key signs what is dispatched from the answer on. A receiver that keeps the published keys accepts messages of the revoked key until it fetches them again, ten minutes later at most. `companyUuid` may be in the body or in the query.
 //
 // Returns a wrapper object for the known response body format(s).
 //

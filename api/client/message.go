@@ -16,8 +16,10 @@ import (
 const (
 	// keysLife is how long published keys are used: as long as their Cache-Control says.
 	keysLife = 5 * time.Minute
-	// keysPause is the least time between two reads of the published keys because of an unknown key.
+	// keysPause is the least time between two reads of the published keys, after an unknown key or a failure.
 	keysPause = 5 * time.Second
+	// keysTimeout bounds a read.
+	keysTimeout = 5 * time.Second
 	// maxKeys bounds the answer with the published keys, in bytes.
 	maxKeys = 1 << 16
 	// clockDifference is how far the clocks of the daemon and the receiver may differ.
@@ -37,9 +39,11 @@ type MessageVerifier struct {
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
 
-	mu     sync.Mutex
-	keys   []httpsig.JWK
-	readAt time.Time
+	mu      sync.Mutex
+	keys    []httpsig.JWK
+	readAt  time.Time // when keys were read
+	triedAt time.Time // when they were last to be read
+	failed  error     // why that failed
 }
 
 // ErrInvalidMessage says that a message has no valid signature: answer 401.
@@ -59,7 +63,7 @@ func (v *MessageVerifier) Verify(r *http.Request, body []byte) error {
 		return err
 	}
 	check := func() error {
-		return httpsig.Verify(r.Header, r.Method, v.Origin+r.URL.RequestURI(), body, keys, clockDifference, now)
+		return httpsig.Verify(r.Header, r.Method, v.Origin+r.RequestURI, body, keys, clockDifference, now)
 	}
 	err = check()
 	if errors.Is(err, httpsig.ErrUnknownKey) { // of a rotation since the keys were read
@@ -78,9 +82,24 @@ func (v *MessageVerifier) Verify(r *http.Request, body []byte) error {
 func (v *MessageVerifier) known(ctx context.Context, now time.Time, life time.Duration) ([]httpsig.JWK, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.keys != nil && now.Sub(v.readAt) < life {
+	switch {
+	case v.keys != nil && now.Sub(v.readAt) < life:
 		return v.keys, nil
+	case v.failed != nil && now.Sub(v.triedAt) < keysPause:
+		return nil, v.failed
 	}
+	keys, err := v.read(ctx)
+	v.triedAt, v.failed = now, err
+	if err != nil {
+		return nil, err
+	}
+	v.keys, v.readAt = keys, now
+	return keys, nil
+}
+
+func (v *MessageVerifier) read(ctx context.Context) ([]httpsig.JWK, error) {
+	ctx, cancel := context.WithTimeout(ctx, keysTimeout)
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, v.KeysURL, nil)
 	if err != nil {
 		return nil, err
@@ -94,12 +113,14 @@ func (v *MessageVerifier) known(ctx context.Context, now time.Time, life time.Du
 		return nil, fmt.Errorf("read the published keys: %w", err)
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("read the published keys: %s", resp.Status)
+	}
 	var set struct {
 		Keys []httpsig.JWK `json:"keys"`
 	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxKeys)).Decode(&set); err != nil || resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("read the published keys: %s, %w", resp.Status, err)
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxKeys)).Decode(&set); err != nil {
+		return nil, fmt.Errorf("read the published keys: %w", err)
 	}
-	v.keys, v.readAt = set.Keys, now
-	return v.keys, nil
+	return set.Keys, nil
 }

@@ -932,7 +932,7 @@ type Attempt struct {
 	Error  ErrorClass `json:"error,omitempty"`
 	Number int        `json:"number"`
 
-	// RequestHeaders The headers of the request, by name. The signature and the subscriber's own headers are `[redacted]`. Empty if no request could be made.
+	// RequestHeaders The headers of the request, by name. The signatures and the subscriber's own headers are `[redacted]`. Empty if no request could be made.
 	RequestHeaders map[string]string `json:"requestHeaders"`
 
 	// ResponseBody The first 1 KiB of the answer to a failed attempt, absent after a success; invalid UTF-8 is replaced.
@@ -3309,10 +3309,10 @@ type ReceiveEventParams struct {
 	// WebhookTimestamp The attempt's time in unix seconds.
 	WebhookTimestamp string `json:"webhook-timestamp"`
 
-	// WebhookSignature Space-separated `v1,<base64>` and `v1a,<base64>` signatures.
-	WebhookSignature string `json:"webhook-signature"`
+	// WebhookSignature Space-separated `v1,<base64>` and `v1a,<base64>` signatures, unless the subscriber has `http-message` signatures alone.
+	WebhookSignature *string `json:"webhook-signature,omitempty"`
 
-	// WebhookSequence The number of the event in its company, in the order in which events were accepted. Not signed.
+	// WebhookSequence The number of the event in its company, in the order in which events were accepted.
 	WebhookSequence *string `json:"webhook-sequence,omitempty"`
 }
 

@@ -16,8 +16,8 @@ import (
 // errForwarded ends the feed after --count events.
 var errForwarded = errors.New("all events were forwarded")
 
-// forward follows the subscriber's feed and posts each event to the local receiver, signed
-// like a delivery. It prints a failed POST and does not retry it.
+// forward follows the subscriber's feed and posts each event to the local receiver, with the Standard
+// Webhooks signature of a delivery. It prints a failed POST and does not retry it.
 func (c *listenCmd) forward(ctx context.Context, term *stdio) error {
 	api, err := c.Open(term)
 	if err != nil {

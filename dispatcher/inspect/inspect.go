@@ -61,6 +61,7 @@ func (i *Inspector) request(ctx context.Context, e *events.Stored, subscriber uu
 // Sent is the request of a delivery with the current settings of its subscriber, without
 // signatures.
 type Sent struct {
+	Standard                  bool // it has a signature of Standard Webhooks
 	URL, ContentType, EventID string
 	Sequence                  int64 // of the event in its company; 0: not sent
 	Body                      []byte
@@ -73,7 +74,7 @@ func (i *Inspector) Sent(ctx context.Context, company uuid.UUID, id string) (Sen
 	if err != nil {
 		return Sent{}, err
 	}
-	sent := Sent{ContentType: r.ContentType, EventID: r.EventID, Sequence: r.Sequence, Body: r.Body}
+	sent := Sent{Standard: r.Signer != nil, ContentType: r.ContentType, EventID: r.EventID, Sequence: r.Sequence, Body: r.Body}
 	if r.URL != nil {
 		sent.URL = r.URL.String()
 	}

@@ -151,7 +151,7 @@ func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 	defer cancel()
 	to := s.transport.destination(&r)
 	req, err := s.request(r, started)
-	if err != nil { // the key did not sign
+	if err != nil { // it could not be signed
 		res.Class, res.Err = attempt.ClassLocked, err
 		return res
 	}

@@ -70,9 +70,7 @@ async function findKey(id) {
     readAt = Date.now();
     reading = readKeys();
   }
-  await reading.catch((error) => {
-    if (!keys.has(id)) throw error;
-  });
+  await reading; // a revoked key is not accepted because the set cannot be read
   return keys.get(id);
 }
 

@@ -1,5 +1,5 @@
 -- Replaces a field of a company's hash if it still has the value that the caller read. The
--- script raises the version, so that replicas read again what they could not decrypt.
+-- script raises the version, so that replicas read changed keys, and again what they could not decrypt.
 -- KEYS: 1 company's subscribers
 -- ARGV: 1 field, 2 value read, 3 value to write
 -- Returns 1, also when the field has the new value already, or 0 when it has changed meanwhile.

@@ -213,11 +213,15 @@ const (
 	textBytes        = 16 // an event type or a former URL
 	secretBytes      = 64
 	certificateBytes = 4 << 10 // a parsed certificate and its key
+	signingKeysBytes = 1 << 10 // a company's
 	filterBytes      = 64      // a compiled filter, for each of its characters
 )
 
 func sizeOf(all []*subscribers.Subscriber) int64 {
 	n := copyBytes
+	if len(all) > 0 {
+		n += signingKeysBytes
+	}
 	for i, s := range all {
 		if i == 0 && s.Certificate != nil { // all have the same
 			n += certificateBytes

@@ -25,7 +25,7 @@ type Commands struct {
 	Reimbursement  reimbursementCmd  `cmd:"" help:"List reimbursement requests."`
 	Location       locationCmd       `cmd:"" help:"List locations: cost centers, offices, departments and teams."`
 	Statement      statementCmd      `cmd:"" help:"Show billing statements."`
-	WebhookKey     webhookKeyCmd     `cmd:"" help:"Manage the keys with which a company's messages are signed (v1a)."`
+	WebhookKey     webhookKeyCmd     `cmd:"" help:"Manage the keys with which a company's messages are signed."`
 	EgressAddress  egressAddressCmd  `cmd:"" help:"List the addresses from which deliveries come, for firewalls."`
 	Certificate    certificateCmd    `cmd:"" help:"Manage the client certificate that is presented to receivers."`
 	Quarantine     quarantineCmd     `cmd:"" help:"Manage quarantined events, deliveries and subscribers (scope operator)."`

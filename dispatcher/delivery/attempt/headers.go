@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"spendhook/internal/httpsig"
 	"spendhook/internal/tracing"
 )
 
-// Headers of an attempt that are shown with their values. All other headers were set by the
-// subscriber: their values are secret.
+// Headers that Spendhook sets. All other headers were set by the subscriber: their values are secret.
 const (
 	headerAgent     = "User-Agent"
 	headerType      = "Content-Type"
@@ -20,16 +20,23 @@ const (
 	headerSignature = "webhook-signature"
 	headerSequence  = "webhook-sequence"
 	headerTrace     = tracing.Header
+	// Those of an HTTP message signature.
+	headerDigest  = httpsig.HeaderDigest
+	headerInput   = httpsig.HeaderInput
+	headerMessage = httpsig.HeaderSignature
 )
 
 const (
 	usualType = "application/json"
 	redacted  = "[redacted]"
+	// messageAlone stands for headerMessage without headerSignature. It is no name of a header.
+	messageAlone = headerMessage + " only"
 )
 
 // sentOf encodes the headers of an attempt for the log, one per line: user agent, sequence,
-// content type unless it is usualType, and the names of the subscriber's headers. The trace has
-// its own field. Headers derives the other headers from the event and the time.
+// content type unless it is usualType, and the names of the subscriber's headers; with an HTTP message signature
+// also headerMessage, or messageAlone. The trace has its own field. Headers derives the other headers from the event
+// and the time.
 func sentOf(header http.Header) string {
 	if header == nil {
 		return ""
@@ -48,7 +55,12 @@ func sentOf(header http.Header) string {
 			if values[0] != usualType {
 				lines[2] = values[0]
 			}
-		case headerID, headerTimestamp, headerSignature, headerTrace:
+		case headerID, headerTimestamp, headerSignature, headerTrace, headerDigest, headerInput:
+		case headerMessage:
+			if _, both := header[headerSignature]; !both {
+				name = messageAlone
+			}
+			lines = append(lines, name)
 		default:
 			lines = append(lines, name)
 		}
@@ -78,7 +90,14 @@ func (a *Attempt) Headers(eventID string) map[string]string {
 		shown[headerTrace] = a.Trace
 	}
 	for _, name := range lines[3:] {
-		if name != "" {
+		switch name {
+		case "":
+		case headerMessage, messageAlone:
+			shown[headerDigest], shown[headerInput], shown[headerMessage] = redacted, redacted, redacted
+			if name == messageAlone {
+				delete(shown, headerSignature)
+			}
+		default:
 			shown[name] = redacted
 		}
 	}

@@ -34,6 +34,26 @@ func TestTheLogKeepsHeaders(t *testing.T) {
 	}
 }
 
+// The log tells an attempt with an HTTP message signature from one with both signatures.
+func TestTheLogKeepsHowAnAttemptWasSigned(t *testing.T) {
+	t.Parallel()
+	message := http.Header{"User-Agent": {"spendhook/1"}, "Content-Digest": {"d"}, "Signature-Input": {"i"}, "Signature": {"s"}}
+	both := maps.Clone(message)
+	both["webhook-signature"] = []string{"v1,x"}
+	for _, c := range []struct {
+		sent http.Header
+		kept string
+		n    int
+	}{{message, "spendhook/1\n\n\nSignature only", 7}, {both, "spendhook/1\n\n\nSignature", 8}} {
+		a := New(1, Result{Class: ClassHTTP5xx, Sent: c.sent})
+		shown := a.Headers("e")
+		_, standard := shown["webhook-signature"]
+		if a.Sent != c.kept || len(shown) != c.n || standard != (c.n == 8) || shown["Signature"] != "[redacted]" || shown["Content-Digest"] != "[redacted]" {
+			t.Errorf("kept %q, shown %v", a.Sent, shown)
+		}
+	}
+}
+
 // The log keeps the version of the URL and the reached address in at most 20 bytes.
 func TestTheLogKeepsTheDestination(t *testing.T) {
 	t.Parallel()

@@ -30,7 +30,7 @@ const (
 	ClassProxy          ErrorClass = "proxy"           // the egress proxy was unreachable, or its answer is invalid
 	ClassProxyRefused   ErrorClass = "proxy_refused"   // the egress proxy refused to connect, failed to connect, or rejected the credentials
 	ClassAborted        ErrorClass = "aborted"         // this daemon cancelled the attempt: not counted
-	ClassLocked         ErrorClass = "locked"          // a secret of the subscriber cannot be decrypted: nothing was sent, not counted
+	ClassLocked         ErrorClass = "locked"          // a secret or key cannot be decrypted, or does not sign: nothing was sent, not counted
 	ClassPanic          ErrorClass = "panic"           // the attempt panicked: an error in this daemon
 )
 

@@ -27,7 +27,7 @@ const (
 	HeaderID        = "webhook-id"
 	HeaderTimestamp = "webhook-timestamp"
 	HeaderSignature = "webhook-signature"
-	HeaderSequence  = "webhook-sequence" // not of Standard Webhooks, and not signed: the event's number in its company
+	HeaderSequence  = "webhook-sequence" // not of Standard Webhooks, and not covered by its signatures: the event's number in its company
 )
 
 // Prefixes of keys and signatures (Standard Webhooks 1.0.0, "Signature scheme").
