@@ -106,7 +106,7 @@ func TestCertificateIsRequiredByGroup(t *testing.T) {
 				h.call(method, concrete(route), "", noToken)
 				continue
 			}
-			need := strings.HasPrefix(route, "/api/v1/subscribers") || route == "/api/v1/egress-certificate" || strings.HasPrefix(route, "/api/v3/reimbursements") ||
+			need := strings.HasPrefix(route, "/api/v1/subscribers") || strings.HasPrefix(route, "/api/v1/webhook-keys") || route == "/api/v1/egress-certificate" || strings.HasPrefix(route, "/api/v3/reimbursements") ||
 				route == "/api/v1/console-links" // the token's scopes reach subscribers
 			right := bearer(h.tokenFor(op))
 			a := h.call(method, concrete(route), "", right)

@@ -57,7 +57,7 @@ func sentOf(header http.Header) string {
 			}
 		case headerID, headerTimestamp, headerSignature, headerTrace, headerDigest, headerInput:
 		case headerMessage:
-			if _, both := header[headerSignature]; !both {
+			if _, both := map[string][]string(header)[headerSignature]; !both { // not in canonical form
 				name = messageAlone
 			}
 			lines = append(lines, name)
