@@ -62,6 +62,7 @@ func scenarios() []scenario {
 		{"filters", "10 subscribers with filters, of which 5 match, against 5 without", filters},
 		{"hostilefilters", "one company has 50 filters of the highest cost, another sends 10 events/s", filtersHostile},
 		{"burst", "all events at once, ten subscribers on one host", burst},
+		{"signatures", "HTTP message signatures against Standard Webhooks", signatures},
 		{"rate", "a backlog for a subscriber with a rate of 50/s", limited},
 		{"latency", "200 events/s, one subscriber; then idle", latency},
 		{"failing", "a receiver that fails half of the attempts", failing},
