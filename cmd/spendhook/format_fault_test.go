@@ -35,8 +35,9 @@ func (h installation) format(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-// refusal is this release's error about a partition with the stored format of the next release.
-var refusal = (&partition.FormatError{Partition: 0, Format: 2}).Error()
+// refusal is this release's error about a partition with the stored format of the next release, whichever
+// partition it met first.
+var refusal = strings.TrimPrefix((&partition.FormatError{Format: 2}).Error(), "partition 0 ")
 
 // This release and the next one run side by side. The stored format is raised
 // once the old daemon is lost; when that comes back, it claims and accepts
