@@ -18,7 +18,7 @@ func signatures(ctx context.Context, b *bench) error {
 	}
 	signed := func(algorithm string, by ...string) (sustained, error) {
 		in := map[string]any{"signatures": by, "signatureAlgorithm": algorithm}
-		if err := st.daemons[0].call(ctx, http.MethodPatch, "/api/v1/subscribers/"+ids[0]+"?companyUuid="+company(0), in, nil); err != nil {
+		if err := st.daemons[0].call(ctx, http.MethodPatch, "/api/v1/subscribers/"+ids[0]+"?companyUuid="+company(0), in, &struct{}{}); err != nil {
 			return sustained{}, err
 		}
 		return st.sustain(ctx, loadSpec{Companies: 1, Batch: 1, Count: maxAhead, For: b.LoadFor}, 1)
