@@ -132,6 +132,34 @@ func baseOf(t *testing.T, input string, values ...component) []byte {
 	return signatureBase(values, params)
 }
 
+// What Sign writes by itself is what the library for structured fields writes.
+func TestTheSignatureInputIsAStructuredField(t *testing.T) {
+	t.Parallel()
+	for _, sequence := range []string{"", "4711"} {
+		for _, key := range []Key{ed25519KeyOf(t, 1), es256Key1(t)} {
+			m := message(t)
+			m.Sequence = sequence
+			covered, err := m.components("d")
+			if err != nil {
+				t.Fatal(err)
+			}
+			list := httpsfv.InnerList{Params: httpsfv.NewParams()}
+			for _, c := range covered {
+				list.Items = append(list.Items, httpsfv.NewItem(c.name))
+			}
+			list.Params.Add("created", int64(createdAt))
+			list.Params.Add("expires", int64(createdAt+300))
+			list.Params.Add("keyid", key.ID())
+			list.Params.Add("alg", key.Algorithm())
+			list.Params.Add("tag", "webhook")
+			want, err := httpsfv.Marshal(list)
+			if got := signatureInput(covered, createdAt, createdAt+300, key); err != nil || got != want {
+				t.Errorf("%s, %v, want %s", got, err, want)
+			}
+		}
+	}
+}
+
 // RFC 9421 appendix B.2.6.
 func TestTheRFCsEd25519VectorReproduces(t *testing.T) {
 	t.Parallel()

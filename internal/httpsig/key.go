@@ -23,7 +23,7 @@ const signatureSize = 64
 // Key signs. What it signs has a digest of the body, not the body, so that a key may be kept
 // in another system. Implementations are safe for concurrent use.
 type Key interface {
-	// ID is the keyid, by which receivers find the public key: printable ASCII.
+	// ID is the keyid, by which receivers find the public key: letters, digits, - and _.
 	ID() string
 	// Algorithm is "ed25519" or "ecdsa-p256-sha256" (RFC 9421 section 6.2.2).
 	Algorithm() string
