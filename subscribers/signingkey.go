@@ -75,9 +75,9 @@ type storedKey struct {
 	End       int64        `json:"end,omitzero"`
 }
 
-// Open returns the keys that are not past their end at a time, in the order of SigningKeys. The error is
+// open returns the keys that are not past their end at a time, in the order of SigningKeys. The error is
 // ErrLocked when they cannot be decrypted.
-func (k SigningKeys) Open(now time.Time) ([]SigningKey, error) {
+func (k SigningKeys) open(now time.Time) ([]SigningKey, error) {
 	if k.locked != nil {
 		return nil, fmt.Errorf("signing keys: %w: %w", ErrLocked, k.locked)
 	}
@@ -245,7 +245,7 @@ func (s *Store) SigningKeys(ctx context.Context, company uuid.UUID) ([]SigningKe
 	if err != nil {
 		return nil, err
 	}
-	return stored.Open(s.now())
+	return stored.open(s.now())
 }
 
 func (s *Store) signingKeys(ctx context.Context, company uuid.UUID) (sealed string, k SigningKeys, err error) {
@@ -283,7 +283,7 @@ func (s *Store) changeKeys(ctx context.Context, company uuid.UUID, change func([
 		now := s.now()
 		before, stored, err := s.signingKeys(ctx, company)
 		if err == nil {
-			_, err = stored.Open(now)
+			_, err = stored.open(now)
 		}
 		if err != nil {
 			return nil, err
@@ -301,7 +301,7 @@ func (s *Store) changeKeys(ctx context.Context, company uuid.UUID, change func([
 			return nil, fmt.Errorf("change signing keys: %w", err)
 		}
 		if done {
-			return SigningKeys{all: after}.Open(now)
+			return SigningKeys{all: after}.open(now)
 		}
 	}
 	return nil, errContended
