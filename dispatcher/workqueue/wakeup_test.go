@@ -189,11 +189,14 @@ func TestStoppingReplicaLeavesWorkToOthers(t *testing.T) {
 	})
 	owned := shared(t, b, q, other)
 	first, queued, late := owned[0], owned[1], owned[2]
-	for _, p := range owned[:3] {
-		b.accept(companies(p, 1)[0], "e"+strconv.Itoa(p))
-	}
+	accept := func(p int) { b.accept(companies(p, 1)[0], "e"+strconv.Itoa(p)) }
+	accept(first)
 	q.Wake(context.Background(), []int{first})
 	<-taking
+	// From here on the replica claims nothing, also not because of a wake-up that the other replica sent when it gave
+	// partitions away, and that came late.
+	accept(queued)
+	accept(late)
 	q.Wake(context.Background(), []int{queued})
 	stopped := make(chan struct{})
 	go func() {
