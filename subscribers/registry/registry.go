@@ -25,7 +25,7 @@ import (
 
 const (
 	defaultBytes = 192 << 20
-	loadTimeout  = 10 * time.Second
+	loadTimeout  = 30 * time.Second
 )
 
 // Registry keeps copies of the subscribers of the companies used last. It is safe for
