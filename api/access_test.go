@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gorilla/mux"
 
@@ -106,7 +107,7 @@ var table = []access{
 	{route: "DELETE /api/v1/quarantine/{id}", kind: thing, target: "/api/v1/quarantine/{quarantined}", status: 204},
 	{route: "POST /api/v1/events/{id}/replay", kind: thing, target: "/api/v1/events/{event}/replay", body: `{"subscriberUuids":["{subscriber}"]}`, status: 202, shows: []string{"delivery"}},
 	{route: "POST /api/v1/subscribers/{uuid}/recover", kind: thing, target: "/api/v1/subscribers/{subscriber}/recover", body: `{"since":"2026-01-01T00:00:00Z","dryRun":true}`, status: 202, shows: []string{"subscriber"}},
-	{route: "POST /api/v1/events", kind: makes, body: `{"id":"another","event":"PAYMENT_PAID","timestamp":"2026-11-21T00:00:00Z"}`, status: 202},
+	{route: "POST /api/v1/events", kind: makes, body: `{"id":"another","event":"PAYMENT_PAID","timestamp":"` + time.Now().UTC().Format(time.RFC3339) + `"}`, status: 202},
 	{route: "POST /api/v1/subscribers", kind: makes, body: `{"name":"n","callbackUrl":"https://hooks.example.com/n","events":["PAYMENT_PAID"]}`, status: 201, shows: []string{"company"}},
 	{route: "PATCH /api/v1/subscribers/{uuid}", kind: thing, target: "/api/v1/subscribers/{subscriber}", body: `{"enabled":true}`, status: 200, shows: []string{"subscriber"}},
 	{route: "POST /api/v1/subscribers/{uuid}/filter-test", kind: thing, target: "/api/v1/subscribers/{subscriber}/filter-test", status: 200, shows: []string{"event"}},

@@ -48,7 +48,6 @@ func TestReplayDeadLetters(t *testing.T) {
 		want(t, exitOK, "redelivered     1", "")
 	d.cli(t, "", "subscriber", "recover", sub, "--since", began.Add(-time.Minute).Format(time.RFC3339), "--wait").
 		want(t, exitOK, "COMPLETED", "")
-	e.awaits(t, 3)
 }
 
 const testCompany = "6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11"
@@ -109,6 +108,9 @@ func TestResourceCommands(t *testing.T) {
 	ok("total           1", "subscriber", "stats", id)
 	ok("POST "+d.api+"/api/v1/events/evt_1/replay", "event", "replay", "evt_1", "--dry-run")
 	ok("evt_1."+id, "event", "replay", "evt_1", "--subscriber-uuid", id, "-o", "name")
+	eventually(t, patience, "it is delivered again", func() bool {
+		return strings.Contains(d.cli(t, "", "delivery", "get", "evt_1."+id).stdout, "DELIVERED")
+	})
 	ok("redelivered     1", "delivery", "retry", "--status", "DELIVERED", "--since", "1h", "--dry-run")
 	ok("PAYMENT_PAID", "event-type", "list", "-o", "name")
 	ok("fixed true", "event-type", "get", "DELIVERY_DEAD")
