@@ -3,8 +3,11 @@ package api
 import (
 	"cmp"
 	"context"
+	"errors"
+	"maps"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -212,8 +215,38 @@ func settingsOf(in gen.SubscriberUpdate) (subscribers.Settings, error) {
 		}
 	}
 	var err error
-	settings.RateLimit, err = rateLimitOf(in.RateLimit)
+	if settings.RateLimit, err = rateLimitOf(in.RateLimit); err != nil {
+		return settings, err
+	}
+	settings.OAuth, err = oauthOf(in.OAuth)
 	return settings, err
+}
+
+// oauthOf reads a change of oauth. null removes it.
+func oauthOf(raw jsontext.Value) (*callback.OAuthChange, error) {
+	if len(raw) == 0 {
+		return nil, nil //nolint:nilnil // it is not changed
+	}
+	if raw.Kind() == jsontext.KindNull {
+		return &callback.OAuthChange{Remove: true}, nil
+	}
+	var in gen.OAuthInput
+	var given map[string]*string // of nulls, in does not tell that they were given
+	err := errors.Join(json.Unmarshal(raw, &in, json.RejectUnknownMembers(true)), json.Unmarshal(raw, &given))
+	if err != nil || slices.Contains(slices.Collect(maps.Values(given)), nil) { // err may quote the secret
+		return nil, fieldProblem("oauth", "INVALID", "must be an object of tokenUrl, clientId, clientSecret, scope and audience, all texts, or null")
+	}
+	return &callback.OAuthChange{
+		TokenURL: in.TokenURL, ClientID: in.ClientID, ClientSecret: (*secret.Text)(in.ClientSecret), Scope: in.Scope, Audience: in.Audience,
+	}, nil
+}
+
+// shownOAuth leaves out the secret.
+func shownOAuth(o *callback.OAuth) *gen.OAuth {
+	if o == nil {
+		return nil
+	}
+	return &gen.OAuth{TokenURL: o.TokenURL, ClientID: o.ClientID, Scope: optional(o.Scope), Audience: optional(o.Audience)}
 }
 
 // rateLimitOf reads a rate limit. It returns the zero value for null, which removes the limit.
@@ -249,7 +282,7 @@ func shownSubscriber(sub subscribers.Subscriber, h health.Health) gen.Subscriber
 		Health: shownHealth(sub, h), Headers: shownHeaders(sub.Headers),
 		Filter: optional(sub.Filter), Format: gen.Format(cmp.Or(sub.Format, subscribers.FormatStandard)),
 		Signatures: new(sub.SignedBy()), SignatureAlgorithm: (*gen.KeyAlgorithm)(optional(string(sub.SignatureAlgorithm))),
-		RateLimit: shownRateLimit(sub.RateLimit), Ordered: sub.Ordered, OnDead: (*gen.OnDead)(optional(sub.OnDead)),
+		OAuth: shownOAuth(sub.OAuth), RateLimit: shownRateLimit(sub.RateLimit), Ordered: sub.Ordered, OnDead: (*gen.OnDead)(optional(sub.OnDead)),
 		Paused: h.PausedAt != nil, PausedAt: h.PausedAt,
 		PausedReason: (*gen.SubscriberPausedReason)(optional(h.PausedReason)),
 	}

@@ -78,6 +78,50 @@ func TestSubscriberLife(t *testing.T) {
 	h.call("POST", path+"/recover", `{"since":"2026-11-01T00:00:00Z"}`).want(http.StatusNotFound)
 }
 
+// The client secret of oauth is in no answer and no error.
+func TestDeliveriesWithAnAccessToken(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	const oauth = `{"tokenUrl":"https://LOGIN.example.com/token","clientId":"us","clientSecret":"hunter22-hunter22","scope":"hooks","audience":"api"}`
+	body := `{"name":"n","callbackUrl":"` + hooks + `","events":["PAYMENT_PAID"],"oauth":%s}`
+	quiet := func(a answer) answer {
+		t.Helper()
+		if strings.Contains(a.Body.String(), "hunter22") {
+			t.Errorf("the answer has the secret: %s", a.Body)
+		}
+		return a
+	}
+	for field, bad := range map[string]string{
+		"oauth":               `{"tokenUrl":"https://login.example.com/token","clientId":"us","clientSecret":"hunter22","other":"x"}`,
+		"/oauth/clientSecret": `{"tokenUrl":"https://login.example.com/token","clientId":"us"}`,
+		"/oauth/clientId":     `{"tokenUrl":"https://login.example.com/token","clientSecret":"hunter22"}`,
+		"/oauth/tokenUrl":     `{"tokenUrl":"ftp://login.example.com/token","clientId":"us","clientSecret":"hunter22"}`,
+	} {
+		if a := quiet(h.call("POST", "/api/v1/subscribers", fmt.Sprintf(body, bad))); !names(a, strings.TrimPrefix(field, "/")) {
+			t.Errorf("%s: %d %s", bad, a.Code, a.Body)
+		}
+	}
+	made := quiet(h.call("POST", "/api/v1/subscribers", fmt.Sprintf(body, oauth))).want(http.StatusCreated)
+	sub := as[gen.SubscriberWithSecret](made)
+	if o := sub.OAuth; o.TokenURL != "https://login.example.com/token" || o.ClientID != "us" || *o.Scope != "hooks" || *o.Audience != "api" {
+		t.Errorf("created %+v", o)
+	}
+	path := "/api/v1/subscribers/" + sub.UUID.String()
+	for _, bad := range []string{`5`, `{"scope":null}`, `{"scope":5}`, `{"clientSecret":"***"}`, `{"tokenUrl":"https://evil.example/"}`} {
+		quiet(h.call("PATCH", path, `{"oauth":`+bad+`}`)).want(http.StatusBadRequest)
+	}
+	h.call("PATCH", path, `{"headers":{"Authorization":"Bearer x"}}`).wantField("oauth", "INVALID")
+	changed := as[gen.Subscriber](quiet(h.call("PATCH", path, `{"oauth":{"scope":"","clientSecret":"hunter22-2"}}`)).want(http.StatusOK))
+	if o := changed.OAuth; o.Scope != nil || o.ClientID != "us" {
+		t.Errorf("changed %+v", o)
+	}
+	quiet(h.call("GET", "/api/v1/subscribers", ""))
+	if without := as[gen.Subscriber](h.call("PATCH", path, `{"oauth":null}`).want(http.StatusOK)); without.OAuth != nil {
+		t.Errorf("removed: %+v", without.OAuth)
+	}
+	quiet(h.call("GET", "/api/v1/audit?action=subscriber.update", "")).want(http.StatusOK)
+}
+
 func TestHowASubscriberIsServed(t *testing.T) {
 	t.Parallel()
 	h := setup(t)

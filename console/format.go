@@ -205,6 +205,7 @@ var classes = map[string]string{
 	"connect_timeout": "no connection within the time-out", "connect": "connection refused, or no route", "dns": "the name does not resolve",
 	"tls": "TLS failed", "reset": "the connection ended before the answer", "refused_address": "the address is not allowed",
 	"proxy": "the egress proxy cannot be reached", "proxy_refused": "the egress proxy did not connect to the endpoint",
+	"token": "no access token: its endpoint cannot be reached or gave no valid answer", "token_refused": "no access token: its endpoint refused the credentials",
 	"aborted": "interrupted by the daemon", "locked": "a secret of the subscriber cannot be decrypted", "panic": "an internal error of the daemon",
 }
 

@@ -11,7 +11,9 @@ import (
 	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/internal/invalid"
+	"spendhook/internal/secret"
 	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
 	"spendhook/subscribers/filter"
 )
 
@@ -38,6 +40,7 @@ func (v *visit) settings() (in subscribers.Settings, fields []string, err error)
 	if ordered := text("ordered"); ordered != nil {
 		in.Ordered = new(*ordered == "true")
 	}
+	in.OAuth = oauthOf(text)
 	if revision := form.Get("revision"); revision != "" {
 		in.Revisions = []string{revision}
 	}
@@ -47,6 +50,22 @@ func (v *visit) settings() (in subscribers.Settings, fields []string, err error)
 		}
 	}
 	return in, fields, nil
+}
+
+// oauthOf reads where an access token is fetched: nowhere without a URL. Without a secret, the stored one stays.
+func oauthOf(text func(field string) *string) *callback.OAuthChange {
+	change := &callback.OAuthChange{
+		TokenURL: text("tokenUrl"), ClientID: text("clientId"), ClientSecret: (*secret.Text)(text("clientSecret")),
+		Scope: text("scope"), Audience: text("audience"),
+	}
+	if change.TokenURL == nil {
+		return nil
+	}
+	change.Remove = *change.TokenURL == ""
+	if change.ClientSecret != nil && *change.ClientSecret == "" {
+		change.ClientSecret = nil
+	}
+	return change
 }
 
 func readRate(perSecond, burst string) (*subscribers.RateLimit, error) {
@@ -77,6 +96,13 @@ func asEdited(sub subscribers.Subscriber, in subscribers.Settings) subscribers.S
 	set(&sub.Signatures, in.Signatures)
 	set(&sub.SignatureAlgorithm, (*subscribers.KeyAlgorithm)(in.SignatureAlgorithm))
 	set(&sub.Ordered, in.Ordered)
+	if in.OAuth != nil {
+		sub.OAuth = &callback.OAuth{}
+		set(&sub.OAuth.TokenURL, in.OAuth.TokenURL)
+		set(&sub.OAuth.ClientID, in.OAuth.ClientID)
+		set(&sub.OAuth.Scope, in.OAuth.Scope)
+		set(&sub.OAuth.Audience, in.OAuth.Audience)
+	}
 	if in.RateLimit != nil && *in.RateLimit != (subscribers.RateLimit{}) {
 		sub.RateLimit = in.RateLimit
 	}

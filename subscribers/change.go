@@ -52,10 +52,15 @@ func (s *Store) check(ctx context.Context, problems *invalid.Error, in *Settings
 	if ctx.Err() != nil {
 		return ctx.Err() // not a problem of the settings
 	}
-	if err := problems.OrNil(); err != nil || in.CallbackURL == nil {
+	if err := problems.OrNil(); err != nil {
 		return err
 	}
-	return s.opts.Policy.CheckHost(ctx, *in.CallbackURL)
+	if in.CallbackURL != nil {
+		if err := s.opts.Policy.CheckHost(ctx, *in.CallbackURL); err != nil {
+			return err
+		}
+	}
+	return s.opts.Policy.CheckTokenHost(ctx, in.OAuth)
 }
 
 // DisableFailing disables a subscriber with ReasonFailing. It reports false, and changes nothing, when

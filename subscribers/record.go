@@ -23,13 +23,17 @@ import (
 // secrets.
 type codec struct{ keys *seal.Keyring }
 
-// secretPlace and headerPlace bind a sealed value to where it is kept.
+// secretPlace, headerPlace and oauthPlace bind a sealed value to where it is kept.
 func secretPlace(company, subscriber uuid.UUID) string {
 	return "subscriber/" + company.String() + "/" + subscriber.String() + "/secret"
 }
 
 func headerPlace(company, subscriber uuid.UUID, name string) string {
 	return "subscriber/" + company.String() + "/" + subscriber.String() + "/header/" + name
+}
+
+func oauthPlace(company, subscriber uuid.UUID) string {
+	return "subscriber/" + company.String() + "/" + subscriber.String() + "/oauth"
 }
 
 // encode seals every secret under the current key. It adds a random mark of the change, so that
@@ -45,6 +49,10 @@ func (c codec) encode(s *Subscriber, change string) (string, error) {
 	for i := range r.Headers {
 		h := &r.Headers[i]
 		failed = errors.Join(failed, c.seal(&h.Sealed, h.Locked, h.Value, headerPlace(s.CompanyUUID, s.UUID, h.Name)))
+	}
+	if s.OAuth != nil {
+		r.OAuth = new(*s.OAuth)
+		failed = errors.Join(failed, c.seal(&r.OAuth.Sealed, r.OAuth.Locked, r.OAuth.ClientSecret, oauthPlace(s.CompanyUUID, s.UUID)))
 	}
 	raw, err := json.Marshal(r)
 	if err = errors.Join(failed, err); err != nil {
@@ -91,6 +99,9 @@ func (c codec) decode(company, id uuid.UUID, raw string) (Subscriber, error) {
 	for i := range s.Headers {
 		h := &s.Headers[i]
 		h.Value, h.Locked = c.open(&h.Sealed, headerPlace(company, id, h.Name))
+	}
+	if o := s.OAuth; o != nil {
+		o.ClientSecret, o.Locked = c.open(&o.Sealed, oauthPlace(company, id))
 	}
 	return s, nil
 }

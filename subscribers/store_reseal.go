@@ -17,7 +17,7 @@ import (
 	"spendhook/subscribers/layout"
 )
 
-// Reseal seals every secret, header, signing key and egress certificate that is not sealed under the
+// Reseal seals every secret, header, client secret, signing key and egress certificate that is not sealed under the
 // current key, and counts them. It reads every company. It may be interrupted at any time and repeated.
 // It does not overwrite concurrent changes.
 func (s *Store) Reseal(ctx context.Context, count *reseal.Count) error {
@@ -88,6 +88,7 @@ func sealedSecrets(raw string) ([]string, error) {
 	var r struct {
 		Secrets []SigningSecret   `json:"secrets"`
 		Headers []callback.Header `json:"headers"`
+		OAuth   *callback.OAuth   `json:"oauth"`
 		Key     *string           `json:"key"`
 	}
 	if json.Unmarshal([]byte(raw), &r) != nil { // its error may quote a secret
@@ -99,6 +100,9 @@ func sealedSecrets(raw string) ([]string, error) {
 	}
 	for _, h := range r.Headers {
 		all = append(all, h.Sealed)
+	}
+	if r.OAuth != nil {
+		all = append(all, r.OAuth.Sealed)
 	}
 	if r.Key != nil {
 		all = append(all, *r.Key)

@@ -95,6 +95,7 @@ type Subscriber struct {
 	UpdatedAt          time.Time         `json:"updatedAt"`
 	Secrets            []SigningSecret   `json:"secrets"`           // newest first
 	Headers            []callback.Header `json:"headers,omitempty"` // sent with every delivery, by name
+	OAuth              *callback.OAuth   `json:"oauth,omitzero"`    // where deliveries get an access token; nil: they carry none
 	Change             string            `json:"change,omitzero"`   // only while it is encoded: see encode
 	// Revision identifies the stored version; each change gives a new one.
 	Revision string `json:"-"`
@@ -138,6 +139,9 @@ func (s *Subscriber) Unusable() error {
 		if h.Locked != nil {
 			return fmt.Errorf("header %s: %w: %w", h.Name, ErrLocked, h.Locked)
 		}
+	}
+	if s.OAuth != nil && s.OAuth.Locked != nil {
+		return fmt.Errorf("client secret: %w: %w", ErrLocked, s.OAuth.Locked)
 	}
 	if s.Certificate != nil && s.Certificate.Locked != nil {
 		return fmt.Errorf("egress certificate: %w: %w", ErrLocked, s.Certificate.Locked)
@@ -212,6 +216,7 @@ type Settings struct {
 	// Revisions, if any: the change fails with ErrChanged unless the subscriber has one of them.
 	Revisions []string
 	Headers   map[string]*secret.Text
+	OAuth     *callback.OAuthChange
 	Filter    *string // "" removes it
 	Format    *string // one of the Format constants
 	// Signatures are Signature constants, at least one, each once. SignatureAlgorithm is a KeyAlgorithm.
@@ -247,6 +252,7 @@ func (in *Settings) check(ctx context.Context, problems *invalid.Error, opts *St
 		checkEvents(problems, opts.Catalogue, *in.Events)
 	}
 	in.Headers = callback.CheckHeaders(problems, in.Headers)
+	in.OAuth.Check(problems, opts.Policy)
 	if in.Filter != nil && *in.Filter != "" {
 		if _, err := filter.Compile(ctx, *in.Filter); err != nil {
 			problems.Add("filter", "INVALID", "%s", err)
@@ -279,9 +285,7 @@ func areSignatures(all []string) bool {
 }
 
 func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Time) {
-	if in.CallbackURL != nil {
-		callback.KeepAtOrigin(problems, sub.Headers, in.Headers, sub.CallbackURL, *in.CallbackURL)
-	}
+	in.applyCredentials(problems, sub)
 	set(&sub.Name, in.Name)
 	if in.CallbackURL != nil && sub.CallbackURL != "" && *in.CallbackURL != sub.CallbackURL {
 		former := slices.Insert(sub.FormerURLs, 0, withoutQuery(sub.CallbackURL))
@@ -289,9 +293,6 @@ func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Tim
 	}
 	set(&sub.CallbackURL, in.CallbackURL)
 	set(&sub.Events, in.Events)
-	if len(in.Headers) > 0 {
-		sub.Headers = callback.ChangeHeaders(problems, sub.Headers, in.Headers)
-	}
 	set(&sub.Filter, in.Filter)
 	set(&sub.Format, in.Format)
 	if in.Signatures != nil { // in one order, whatever the order that was given
@@ -312,6 +313,19 @@ func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Tim
 		sub.Enabled, sub.DisabledReason, sub.DisabledAt = true, "", nil
 	default:
 		sub.disable(ReasonManual, now)
+	}
+}
+
+// applyCredentials changes what authenticates deliveries at the receiver, before the URL is changed.
+func (in *Settings) applyCredentials(problems *invalid.Error, sub *Subscriber) {
+	to := *cmp.Or(in.CallbackURL, &sub.CallbackURL)
+	callback.KeepAtOrigin(problems, sub.Headers, in.Headers, sub.CallbackURL, to)
+	sub.OAuth = callback.ChangeOAuth(problems, sub.OAuth, in.OAuth, sub.CallbackURL, to)
+	if len(in.Headers) > 0 {
+		sub.Headers = callback.ChangeHeaders(problems, sub.Headers, in.Headers)
+	}
+	if sub.OAuth != nil && slices.ContainsFunc(sub.Headers, func(h callback.Header) bool { return h.Name == "Authorization" }) {
+		problems.Add("oauth", "INVALID", "cannot be set beside the header Authorization, which carries its token: remove one of them")
 	}
 }
 

@@ -295,6 +295,8 @@ const (
 	ErrorClassReset             ErrorClass = "reset"
 	ErrorClassTLS               ErrorClass = "tls"
 	ErrorClassTimeout           ErrorClass = "timeout"
+	ErrorClassToken             ErrorClass = "token"
+	ErrorClassTokenRefused      ErrorClass = "token_refused"
 )
 
 // Valid indicates whether the value is a known member of the ErrorClass enum.
@@ -333,6 +335,10 @@ func (e ErrorClass) Valid() bool {
 	case ErrorClassTLS:
 		return true
 	case ErrorClassTimeout:
+		return true
+	case ErrorClassToken:
+		return true
+	case ErrorClassTokenRefused:
 		return true
 	default:
 		return false
@@ -878,7 +884,8 @@ type Attempt struct {
 	DurationMs int64   `json:"durationMs"`
 
 	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-	// 4xx but 410 and 429. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
+	// 4xx but 410 and 429. `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
+	// answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 	// address. `panic`: an error of this service.
 	Error  *ErrorClass `json:"error,omitempty"`
@@ -1280,7 +1287,8 @@ type Delivery struct {
 	CreatedAt    time.Time          `json:"createdAt"`
 
 	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-	// 4xx but 410 and 429. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
+	// 4xx but 410 and 429. `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
+	// answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 	// address. `panic`: an error of this service.
 	Error *ErrorClass `json:"error,omitempty"`
@@ -1309,7 +1317,8 @@ type DeliveryDetail struct {
 	CreatedAt    time.Time          `json:"createdAt"`
 
 	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-	// 4xx but 410 and 429. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
+	// 4xx but 410 and 429. `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
+	// answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 	// address. `panic`: an error of this service.
 	Error *ErrorClass `json:"error,omitempty"`
@@ -1389,7 +1398,8 @@ type EgressCertificateInput struct {
 }
 
 // ErrorClass The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-// 4xx but 410 and 429. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
+// 4xx but 410 and 429. `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
+// answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 // answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 // address. `panic`: an error of this service.
 type ErrorClass string
@@ -1746,6 +1756,16 @@ type Merchant struct {
 // Example: 1500.5
 type Money = json.Number
 
+// OAuth Where deliveries get their access token. Absent without one.
+//
+// Example: {"clientId":"spendhook","scope":"hooks","tokenUrl":"https://login.books.example.com/oauth/token"}
+type OAuth struct {
+	Audience *string `json:"audience,omitempty"`
+	ClientID string  `json:"clientId"`
+	Scope    *string `json:"scope,omitempty"`
+	TokenURL string  `json:"tokenUrl"`
+}
+
 // OAuthClient Example: {"certificates":[],"clientId":"shc_df359699887e0c772d5757c5","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","disabled":false,"hasSecret":true,"name":"ledger","scopes":["deliveries:read","events:write"],"updatedAt":"2026-11-20T19:00:00.412Z"}
 type OAuthClient struct {
 	// Certificates The `x5t#S256` of the certificates of which the client must present one.
@@ -1825,6 +1845,24 @@ type OAuthClientWithSecret struct {
 	OldSecretUntil *time.Time `json:"oldSecretUntil,omitempty"`
 	Scopes         []string   `json:"scopes"`
 	UpdatedAt      time.Time  `json:"updatedAt"`
+}
+
+// OAuthInput A new subscriber needs `tokenUrl`, `clientId` and `clientSecret`. All texts are printable ASCII.
+//
+// Example: {"clientId":"spendhook","clientSecret":"7Fjfp0ZBr1KtDRbnfVdmIw","scope":"hooks","tokenUrl":"https://login.books.example.com/oauth/token"}
+type OAuthInput struct {
+	// Audience The parameter `audience` of that request, which some endpoints need; an empty one removes it.
+	Audience *string `json:"audience,omitempty"`
+	ClientID *string `json:"clientId,omitempty"`
+
+	// ClientSecret Stored encrypted and never shown.
+	ClientSecret *string `json:"clientSecret,omitempty"`
+
+	// Scope Sent with the request for a token; an empty one removes it.
+	Scope *string `json:"scope,omitempty"`
+
+	// TokenURL The token endpoint; the same rules as of `callbackUrl`.
+	TokenURL *string `json:"tokenUrl,omitempty"`
 }
 
 // OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
@@ -2044,6 +2082,7 @@ type Subscriber struct {
 	Headers *map[string]string `json:"headers,omitempty"`
 	Health  Health             `json:"health"`
 	Name    string             `json:"name"`
+	OAuth   *OAuth             `json:"oauth,omitempty"`
 
 	// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
 	OnDead   *OnDead    `json:"onDead,omitempty"`
@@ -2094,6 +2133,9 @@ type SubscriberCreate struct {
 	// Example: {"Authorization":"Bearer 4f1c"}
 	Headers *map[string]string `json:"headers,omitempty"`
 	Name    string             `json:"name"`
+
+	// OAuth Deliveries carry an access token of this endpoint (`Authorization: Bearer`), fetched by client credentials (RFC 6749, 4.4). Null or absent: none. The header `Authorization` cannot be set beside it.
+	OAuth *OAuthInput `json:"oauth,omitempty"`
 
 	// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
 	OnDead *OnDead `json:"onDead,omitempty"`
@@ -2192,6 +2234,9 @@ type SubscriberUpdate struct {
 	Headers *map[string]*string `json:"headers,omitempty"`
 	Name    *string             `json:"name,omitempty"`
 
+	// OAuth Changes the given fields; the others stay. Null removes it. `clientSecret` must be given again if `callbackUrl` or `tokenUrl` changes to another scheme, host or port.
+	OAuth json.RawMessage `json:"oauth,omitempty"`
+
 	// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
 	OnDead  *OnDead `json:"onDead,omitempty"`
 	Ordered *bool   `json:"ordered,omitempty"`
@@ -2230,6 +2275,7 @@ type SubscriberWithSecret struct {
 	Headers *map[string]string `json:"headers,omitempty"`
 	Health  Health             `json:"health"`
 	Name    string             `json:"name"`
+	OAuth   *OAuth             `json:"oauth,omitempty"`
 
 	// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
 	OnDead   *OnDead    `json:"onDead,omitempty"`

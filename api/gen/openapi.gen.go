@@ -295,6 +295,8 @@ const (
 	ErrorClassReset             ErrorClass = "reset"
 	ErrorClassTLS               ErrorClass = "tls"
 	ErrorClassTimeout           ErrorClass = "timeout"
+	ErrorClassToken             ErrorClass = "token"
+	ErrorClassTokenRefused      ErrorClass = "token_refused"
 )
 
 // Valid indicates whether the value is a known member of the ErrorClass enum.
@@ -333,6 +335,10 @@ func (e ErrorClass) Valid() bool {
 	case ErrorClassTLS:
 		return true
 	case ErrorClassTimeout:
+		return true
+	case ErrorClassToken:
+		return true
+	case ErrorClassTokenRefused:
 		return true
 	default:
 		return false
@@ -926,7 +932,8 @@ type Attempt struct {
 	DurationMs int64  `json:"durationMs"`
 
 	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-	// 4xx but 410 and 429. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
+	// 4xx but 410 and 429. `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
+	// answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 	// address. `panic`: an error of this service.
 	Error  ErrorClass `json:"error,omitempty"`
@@ -1339,7 +1346,8 @@ type Delivery struct {
 	CreatedAt    time.Time          `json:"createdAt"`
 
 	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-	// 4xx but 410 and 429. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
+	// 4xx but 410 and 429. `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
+	// answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 	// address. `panic`: an error of this service.
 	Error ErrorClass `json:"error,omitempty"`
@@ -1368,7 +1376,8 @@ type DeliveryDetail struct {
 	CreatedAt    time.Time          `json:"createdAt"`
 
 	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-	// 4xx but 410 and 429. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
+	// 4xx but 410 and 429. `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
+	// answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 	// address. `panic`: an error of this service.
 	Error ErrorClass `json:"error,omitempty"`
@@ -1448,7 +1457,8 @@ type EgressCertificateInput struct {
 }
 
 // ErrorClass The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-// 4xx but 410 and 429. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
+// 4xx but 410 and 429. `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
+// answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 // answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 // address. `panic`: an error of this service.
 type ErrorClass string
@@ -1808,6 +1818,16 @@ type Merchant struct {
 // Example: 1500.5
 type Money = jsontext.Value
 
+// OAuth Where deliveries get their access token. Absent without one.
+//
+// Example: {"clientId":"spendhook","scope":"hooks","tokenUrl":"https://login.books.example.com/oauth/token"}
+type OAuth struct {
+	Audience *string `json:"audience,omitempty"`
+	ClientID string  `json:"clientId"`
+	Scope    *string `json:"scope,omitempty"`
+	TokenURL string  `json:"tokenUrl"`
+}
+
 // OAuthClient Example: {"certificates":[],"clientId":"shc_df359699887e0c772d5757c5","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","disabled":false,"hasSecret":true,"name":"ledger","scopes":["deliveries:read","events:write"],"updatedAt":"2026-11-20T19:00:00.412Z"}
 type OAuthClient struct {
 	// Certificates The `x5t#S256` of the certificates of which the client must present one.
@@ -1897,6 +1917,24 @@ type OAuthError struct {
 
 // OAuthErrorError defines model for OAuthError.Error.
 type OAuthErrorError string
+
+// OAuthInput A new subscriber needs `tokenUrl`, `clientId` and `clientSecret`. All texts are printable ASCII.
+//
+// Example: {"clientId":"spendhook","clientSecret":"7Fjfp0ZBr1KtDRbnfVdmIw","scope":"hooks","tokenUrl":"https://login.books.example.com/oauth/token"}
+type OAuthInput struct {
+	// Audience The parameter `audience` of that request, which some endpoints need; an empty one removes it.
+	Audience *string `json:"audience,omitempty"`
+	ClientID *string `json:"clientId,omitempty"`
+
+	// ClientSecret Stored encrypted and never shown.
+	ClientSecret *string `json:"clientSecret,omitempty"`
+
+	// Scope Sent with the request for a token; an empty one removes it.
+	Scope *string `json:"scope,omitempty"`
+
+	// TokenURL The token endpoint; the same rules as of `callbackUrl`.
+	TokenURL *string `json:"tokenUrl,omitempty"`
+}
 
 // OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
 type OnDead string
@@ -2139,6 +2177,7 @@ type Subscriber struct {
 	Headers *map[string]string `json:"headers,omitempty"`
 	Health  Health             `json:"health"`
 	Name    string             `json:"name"`
+	OAuth   *OAuth             `json:"oauth,omitempty"`
 
 	// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
 	OnDead   *OnDead    `json:"onDead,omitempty"`
@@ -2250,6 +2289,9 @@ type SubscriberUpdate struct {
 	Headers *map[string]*string `json:"headers,omitempty"`
 	Name    *string             `json:"name,omitempty"`
 
+	// OAuth Changes the given fields; the others stay. Null removes it. `clientSecret` must be given again if `callbackUrl` or `tokenUrl` changes to another scheme, host or port.
+	OAuth jsontext.Value `json:"oauth,omitempty"`
+
 	// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
 	OnDead  *OnDead `json:"onDead,omitempty"`
 	Ordered *bool   `json:"ordered,omitempty"`
@@ -2288,6 +2330,7 @@ type SubscriberWithSecret struct {
 	Headers *map[string]string `json:"headers,omitempty"`
 	Health  Health             `json:"health"`
 	Name    string             `json:"name"`
+	OAuth   *OAuth             `json:"oauth,omitempty"`
 
 	// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
 	OnDead   *OnDead    `json:"onDead,omitempty"`

@@ -17,6 +17,8 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+
+	"spendhook/api/gen"
 )
 
 // TestConsoleStory: a receiver fails; its cause is found in three clicks; it is
@@ -273,6 +275,59 @@ func TestConsoleChangesNeedTheirForm(t *testing.T) {
 	}
 	_, _, log := w.daemon.do(t, http.MethodGet, "/api/v1/audit?action=subscriber.pause", "")
 	if !strings.Contains(log, `"kind":"console"`) || !strings.Contains(log, `"subject":"developer"`) || strings.Count(log, "subscriber.pause") != 1 {
+		t.Errorf("the audit log: %s", log)
+	}
+}
+
+// TestConsoleSetsAnAccessToken: the form sets, keeps and removes a client secret, and never shows it.
+func TestConsoleSetsAnAccessToken(t *testing.T) {
+	t.Parallel()
+	w := newStory(t)
+	id := w.subscribe("Ledger", "/well/ledger", "PAYMENT_PAID")
+	path := "/console/subscribers/" + id
+	v := newVisitor(t, w.daemon.api)
+	v.enter(w.daemon.consoleLink(t))
+	save := func(wanted int, fields url.Values) string {
+		t.Helper()
+		fields.Set("token", v.token())
+		status, _, page := v.post(path+"/edit", fields, "Sec-Fetch-Site", "same-origin")
+		if status != wanted || strings.Contains(page, "hunter22") {
+			t.Fatalf("%v: %d %s", fields, status, page)
+		}
+		return page
+	}
+	shown := func() (oauth *gen.OAuth) {
+		t.Helper()
+		var sub gen.Subscriber
+		w.daemon.read(t, "/api/v1/subscribers/"+id, &sub)
+		return sub.OAuth
+	}
+	form := func(tokenURL, clientID, secret string) url.Values {
+		return url.Values{"tokenUrl": {tokenURL}, "clientId": {clientID}, "clientSecret": {secret}, "scope": {"hooks"}, "audience": {""}}
+	}
+	save(http.StatusSeeOther, form("", "", "")) // none, as before
+	save(http.StatusSeeOther, form("https://login.example.com/token", "us", "hunter22"))
+	if o := shown(); o == nil || o.ClientID != "us" || *o.Scope != "hooks" || o.Audience != nil {
+		t.Fatalf("%+v", o)
+	}
+	for _, page := range []string{path, path + "/edit"} {
+		if _, _, text := v.get(page); !strings.Contains(text, "https://login.example.com/token") || strings.Contains(text, "hunter22") {
+			t.Errorf("%s: %s", page, text)
+		}
+	}
+	save(http.StatusSeeOther, form("https://login.example.com/token", "we", "")) // the secret stays
+	if page := save(http.StatusBadRequest, form("https://evil.example/token", "we", "")); !strings.Contains(page, "must be given again") || !strings.Contains(page, "https://evil.example/token") {
+		t.Errorf("another origin: %s", page)
+	}
+	if o := shown(); o == nil || o.ClientID != "we" || o.TokenURL != "https://login.example.com/token" {
+		t.Errorf("%+v", o)
+	}
+	save(http.StatusSeeOther, form("", "we", ""))
+	if o := shown(); o != nil {
+		t.Errorf("removed: %+v", o)
+	}
+	_, _, log := w.daemon.do(t, http.MethodGet, "/api/v1/audit?action=subscriber.update", "")
+	if strings.Contains(log, "hunter22") || !strings.Contains(log, "tokenUrl") {
 		t.Errorf("the audit log: %s", log)
 	}
 }

@@ -117,7 +117,13 @@ func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
 	d := h.start(t)
 
 	// A receiver that repeats what it was sent, and fails, so that it is kept.
+	accessToken := "access-token-" + uuid.NewString()
 	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/token" {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"access_token":"`+accessToken+`"}`)
+			return
+		}
 		w.WriteHeader(http.StatusInternalServerError)
 		_, _ = io.WriteString(w, "control-answer "+r.Header.Get("Authorization")+" "+r.Header.Get("X-Api-Key"))
 	}))
@@ -125,6 +131,7 @@ func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
 
 	secrets := map[string][]byte{
 		"the bearer token": []byte("bearer-token-" + uuid.NewString()), "the API key": []byte("api-key-" + uuid.NewString()),
+		"the client secret": []byte("client-secret-" + uuid.NewString()), "the access token": []byte(accessToken),
 		"the encryption key": func() []byte { k := parsedKey(t, key); return k.Secret[:] }(),
 	}
 	keep := func(what, secret string) {
@@ -142,6 +149,10 @@ func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
 		sendWithKey(t, d, "/api/v1/subscribers", body, fmt.Sprint("create", i), &sub)
 		keep(fmt.Sprint("secret ", i), sub.Secret)
 	}
+	body := fmt.Sprintf(`{"name":"n","callbackUrl":"%[1]s/oauth","events":["PAYMENT_PAID"],"oauth":{"tokenUrl":"%[1]s/token","clientId":"us","clientSecret":"%[2]s"}}`,
+		echo.URL, secrets["the client secret"])
+	sendWithKey(t, d, "/api/v1/subscribers", body, "create oauth", &sub)
+	keep("secret with oauth", sub.Secret)
 	for i := range 2 {
 		sendWithKey(t, d, "/api/v1/subscribers/"+sub.UUID.String()+"/rotate-secret", "", fmt.Sprint("rotate", i), &sub)
 		keep(fmt.Sprint("rotated secret ", i), sub.Secret)
@@ -157,20 +168,20 @@ func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	body, err := json.Marshal(map[string]string{
+	certificate, err := json.Marshal(map[string]string{
 		"certificateChain": pemText("CERTIFICATE", pair.Certificate[0]), "privateKey": pemText("PRIVATE KEY", pkcs8),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status, _, answer := d.do(t, http.MethodPut, "/api/v1/egress-certificate", string(body)); status != http.StatusOK {
+	if status, _, answer := d.do(t, http.MethodPut, "/api/v1/egress-certificate", string(certificate)); status != http.StatusOK {
 		t.Fatalf("%d %s", status, answer)
 	}
 	d.cli(t, eventLines(0, 5, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 5", "")
 	eventually(t, patience, "all attempts are recorded", func() bool {
 		var list gen.DeliveryList
 		status, _, text := d.do(t, http.MethodGet, "/api/v1/deliveries?status=RETRYING&size=100", "")
-		return status == http.StatusOK && json.Unmarshal([]byte(text), &list) == nil && len(list.Content) == 10
+		return status == http.StatusOK && json.Unmarshal([]byte(text), &list) == nil && len(list.Content) == 15
 	})
 	signing, err := subscribers.NewStore(subscribers.StoreOptions{Client: server.Client(), Keyring: ringOf(t, key)}).SigningKeys(t.Context(), sub.CompanyUUID)
 	if err != nil {

@@ -112,7 +112,7 @@ func (d *daemon) openDispatcher() error {
 	}
 	sender := webhook.NewSender(webhook.SenderOptions{
 		Guard: d.egress, Proxy: proxy, Version: readBuild().Version,
-		Timeout: d.cfg.Delivery.AttemptTimeout, ConnectTimeout: d.cfg.Delivery.ConnectTimeout,
+		Timeout: d.cfg.Delivery.AttemptTimeout, ConnectTimeout: d.cfg.Delivery.ConnectTimeout, Registerer: d.registry,
 	})
 	d.stop.addFunc(func(context.Context) { sender.Close() })
 	prepared := requests.New(requests.Options{

@@ -90,6 +90,17 @@ func TestResourceCommands(t *testing.T) {
 	ok("[]", "subscriber", "list", "--enabled=false", "-o", "json")
 	ok("name: Books\n", "subscriber", "get", id, "-o", "yaml")
 	ok("name                       Ledger\n", "subscriber", "update", id, "--name", "Ledger", "--no-rate-limit")
+	oauth := secretFile(t, `{"tokenUrl":"https://login.example.com/token","clientId":"us","clientSecret":"hunter22"}`)
+	if r := d.cli(t, "", "subscriber", "update", id, "--oauth-file", oauth); !strings.Contains(r.stderr, "Authorization") {
+		t.Errorf("oauth beside a header: %+v", r)
+	}
+	without := secretFile(t, `{"Authorization":null}`)
+	if got := ok(`"tokenUrl": "https://login.example.com/token"`, "subscriber", "update", id, "--oauth-file", oauth, "--headers-file", without, "-o", "json"); strings.Contains(got, "hunter22") {
+		t.Errorf("the secret is shown: %s", got)
+	}
+	if got := ok("", "subscriber", "update", id, "--no-oauth", "-o", "json"); strings.Contains(got, "oauth") {
+		t.Errorf("not removed: %s", got)
+	}
 	ok("paused                     true", "subscriber", "pause", id)
 	ok("paused                     false", "subscriber", "resume", id)
 	ok("delivered                                 true", "subscriber", "test", id)

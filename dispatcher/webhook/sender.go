@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/webhook/signature"
@@ -21,6 +22,7 @@ import (
 	"spendhook/internal/egress"
 	"spendhook/internal/httpsig"
 	"spendhook/internal/tracing"
+	"spendhook/subscribers/callback"
 	"spendhook/subscribers/certificate"
 )
 
@@ -33,12 +35,13 @@ const (
 
 // SenderOptions configures a Sender. Guard, Timeout and ConnectTimeout are required.
 type SenderOptions struct {
-	Guard          *egress.Guard    // which addresses may be reached
-	Proxy          *egress.Proxy    // makes the connections and guards addresses itself; nil: none
-	Version        string           // for the User-Agent
-	Timeout        time.Duration    // of a whole attempt, the body of the answer included
-	ConnectTimeout time.Duration    // for name resolution and TCP, then again for the TLS handshake
-	TLS            *tls.Config      // roots; nil: the system's
+	Guard          *egress.Guard // which addresses may be reached
+	Proxy          *egress.Proxy // makes the connections and guards addresses itself; nil: none
+	Version        string        // for the User-Agent
+	Timeout        time.Duration // of a whole attempt, the body of the answer included
+	ConnectTimeout time.Duration // for name resolution and TCP, then again for the TLS handshake
+	TLS            *tls.Config   // roots; nil: the system's
+	Registerer     prometheus.Registerer
 	Now            func() time.Time // nil: time.Now
 }
 
@@ -56,6 +59,8 @@ type Request struct {
 	Headers     http.Header       // additional ones; those that the Sender sets take precedence
 
 	Company     uuid.UUID
+	Subscriber  uuid.UUID
+	OAuth       *callback.OAuth          // where the subscriber's access token is fetched; nil: none is sent
 	Certificate *certificate.Certificate // of the company, for receivers that ask for one; nil: none
 	Locked      error                    // why nothing may be sent; else nil
 }
@@ -112,6 +117,7 @@ func (r *Request) signMessage(header http.Header, values [4]string, at time.Time
 // for concurrent use; Close it at the end.
 type Sender struct {
 	transport *transport
+	tokens    *tokens
 	timeout   time.Duration
 	userAgent []string
 	now       func() time.Time
@@ -121,8 +127,10 @@ type Sender struct {
 // NewSender makes a Sender.
 func NewSender(o SenderOptions) *Sender {
 	o.Now = clock.Or(o.Now)
+	transport := newTransport(o)
 	return &Sender{
-		transport: newTransport(o),
+		transport: transport,
+		tokens:    newTokens(o, transport),
 		timeout:   o.Timeout,
 		userAgent: []string{"spendhook/" + o.Version},
 		now:       o.Now,
@@ -134,8 +142,11 @@ func NewSender(o SenderOptions) *Sender {
 // Timeout is the maximum duration of an attempt.
 func (s *Sender) Timeout() time.Duration { return s.timeout }
 
-// Close closes the idle connections. Attempts under way continue.
-func (s *Sender) Close() { s.transport.CloseIdleConnections() }
+// Close closes the idle connections, and ends the requests for access tokens. Attempts under way continue.
+func (s *Sender) Close() {
+	s.tokens.end()
+	s.transport.CloseIdleConnections()
+}
 
 // Send makes one attempt and returns its result, at the latest after the attempt's timeout. If
 // ctx is cancelled before the status of the answer came, the class is attempt.ClassAborted. A Locked
@@ -149,6 +160,17 @@ func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, errAttemptTimeout)
 	defer cancel()
+	var key tokenKey
+	var token string
+	if r.OAuth != nil {
+		var err error
+		key = keyOf(r.Subscriber, r.OAuth)
+		if token, err = s.tokens.get(ctx, key); err != nil {
+			res.Class, res.Err, res.Duration = classifyToken(ctx, err), err, s.now().Sub(started)
+			return res
+		}
+		r.Headers = withToken(r.Headers, token)
+	}
 	to := s.transport.destination(&r)
 	req, err := s.request(r, started)
 	if err != nil { // it could not be signed
@@ -166,6 +188,9 @@ func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 		res.Class, res.Err = classifyError(ctx, err), err
 	} else {
 		s.readAnswer(resp, r.Headers, &res)
+	}
+	if token != "" && res.StatusCode == http.StatusUnauthorized {
+		s.tokens.reject(key, token)
 	}
 	res.Duration = s.now().Sub(started)
 	if res.Timing = p.stop(); s.transport.dialer.Proxy == nil {

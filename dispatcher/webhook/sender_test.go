@@ -654,7 +654,7 @@ func TestEveryClassIsListedOnceWithAnOutcome(t *testing.T) {
 			seen[label] = true
 		}
 	}
-	unreachable := []attempt.ErrorClass{attempt.ClassTimeout, attempt.ClassConnectTimeout, attempt.ClassConnect, attempt.ClassDNS, attempt.ClassTLS, attempt.ClassReset, attempt.ClassProxy, attempt.ClassProxyRefused}
+	unreachable := []attempt.ErrorClass{attempt.ClassTimeout, attempt.ClassConnectTimeout, attempt.ClassConnect, attempt.ClassDNS, attempt.ClassTLS, attempt.ClassReset, attempt.ClassProxy, attempt.ClassProxyRefused, attempt.ClassToken, attempt.ClassTokenRefused}
 	for _, c := range attempt.ErrorClasses() {
 		if c.Unreachable() != slices.Contains(unreachable, c) {
 			t.Errorf("class %q: unreachable = %v", c, c.Unreachable())

@@ -1,5 +1,5 @@
-// Package callback has the rules for the callback URL of a subscriber and for the headers that are
-// sent with every delivery to it. It does not use Redis.
+// Package callback has the rules for the callback URL of a subscriber and for the headers and access tokens
+// that are sent with every delivery to it. It does not use Redis.
 package callback
 
 import (
@@ -38,17 +38,21 @@ var Any = Policy{AllowHTTP: true}
 // of at most 2,048 bytes without user information, white space and control characters.
 // Normalising twice changes nothing.
 func (p Policy) Normalize(problems *invalid.Error, raw string) string {
+	return p.normalize(problems, "callbackUrl", raw)
+}
+
+func (p Policy) normalize(problems *invalid.Error, field, raw string) string {
 	if raw == "" {
-		problems.Add("callbackUrl", "REQUIRED", "is required")
+		problems.Add(field, "REQUIRED", "is required")
 		return ""
 	}
 	normal, err := p.parse(raw)
 	switch {
 	case len(raw) > maxURL || len(normal) > maxURL:
-		problems.Add("callbackUrl", "TOO_LONG", "must be at most %d bytes", maxURL)
+		problems.Add(field, "TOO_LONG", "must be at most %d bytes", maxURL)
 		return ""
 	case err != nil:
-		problems.Add("callbackUrl", "INVALID", "%v", err)
+		problems.Add(field, "INVALID", "%v", err)
 		return ""
 	}
 	return normal
@@ -160,6 +164,10 @@ func normalizeAddr(host string) (string, error) {
 
 // CheckHost checks the host of a normalised URL with Resolve. An *invalid.Error refuses the URL.
 func (p Policy) CheckHost(ctx context.Context, normal string) error {
+	return p.checkHost(ctx, normal, "callbackUrl", "CALLBACK_URL_REFUSED")
+}
+
+func (p Policy) checkHost(ctx context.Context, normal, field, code string) error {
 	if p.Resolve == nil {
 		return nil
 	}
@@ -172,9 +180,9 @@ func (p Policy) CheckHost(ctx context.Context, normal string) error {
 		return nil
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("resolve callback URL: %w", err)
+		return fmt.Errorf("resolve %s: %w", field, err)
 	}
 	var refused invalid.Error
-	refused.Add("callbackUrl", "CALLBACK_URL_REFUSED", "its host is not, or does not resolve to, a public address")
+	refused.Add(field, code, "its host is not, or does not resolve to, a public address")
 	return refused.OrNil()
 }

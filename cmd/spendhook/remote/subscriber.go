@@ -79,6 +79,7 @@ type subscriberFields struct {
 	Ordered     *bool    `negatable:"" help:"One delivery at a time, in the order of acceptance."`
 	OnDead      *string  `help:"With --ordered: continue or pause after a delivery is dead."`
 	HeadersFile string   `local:"" placeholder:"FILE|-" help:"File with a JSON object of headers for each delivery. They are not flags, because headers may be secrets."`
+	OAuthFile   string   `name:"oauth-file" local:"" placeholder:"FILE|-" help:"File with a JSON object of tokenUrl, clientId, clientSecret, scope and audience: each delivery carries an access token of that endpoint."`
 	PerSecond   *string  `name:"rate-limit-per-second" local:"" help:"Rate limit in attempts per second."`
 	Burst       *int     `name:"rate-limit-burst" local:"" help:"Burst of the rate limit."`
 	File        string   `short:"f" local:"" placeholder:"FILE|-" help:"JSON file with the fields of the API, instead of flags."`
@@ -114,6 +115,9 @@ func (c *subscriberCreateCmd) Run(ctx context.Context, s *session) error {
 	if err := s.load(c.HeadersFile, &body.Headers); err != nil {
 		return err
 	}
+	if err := s.load(c.OAuthFile, &body.OAuth); err != nil {
+		return err
+	}
 	if err := s.load(c.File, body); err != nil {
 		return err
 	}
@@ -146,6 +150,7 @@ type subscriberUpdateCmd struct {
 	oneSubscriber
 	subscriberFields
 	NoRateLimit bool    `help:"Remove the rate limit."`
+	NoOAuth     bool    `name:"no-oauth" help:"Send no access token any more."`
 	IfMatch     *string `help:"Fail unless the current ETag is this one."`
 }
 
@@ -160,7 +165,13 @@ func (c *subscriberUpdateCmd) Run(ctx context.Context, s *session) error {
 	if c.NoRateLimit {
 		body.RateLimit = json.RawMessage("null")
 	}
+	if c.NoOAuth {
+		body.OAuth = json.RawMessage("null")
+	}
 	if err := s.load(c.HeadersFile, &body.Headers); err != nil {
+		return err
+	}
+	if err := s.load(c.OAuthFile, &body.OAuth); err != nil {
 		return err
 	}
 	if err := s.load(c.File, body); err != nil {

@@ -29,6 +29,8 @@ const (
 	ClassRefusedAddress ErrorClass = "refused_address" // the egress guard refused the address
 	ClassProxy          ErrorClass = "proxy"           // the egress proxy was unreachable, or its answer is invalid
 	ClassProxyRefused   ErrorClass = "proxy_refused"   // the egress proxy refused to connect, failed to connect, or rejected the credentials
+	ClassToken          ErrorClass = "token"           // no access token: its endpoint was unreachable or too slow, or its answer is invalid
+	ClassTokenRefused   ErrorClass = "token_refused"   // the token endpoint answered with an error
 	ClassAborted        ErrorClass = "aborted"         // this daemon cancelled the attempt: not counted
 	ClassLocked         ErrorClass = "locked"          // a secret or key cannot be decrypted, or does not sign: nothing was sent, not counted
 	ClassPanic          ErrorClass = "panic"           // the attempt panicked: an error in this daemon
@@ -39,7 +41,7 @@ func ErrorClasses() []ErrorClass {
 	return []ErrorClass{
 		ClassNone, ClassOversized, ClassRedirect, ClassHTTP4xx, ClassGone, ClassTooMany, ClassHTTP5xx,
 		ClassProtocol, ClassTimeout, ClassConnectTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset,
-		ClassRefusedAddress, ClassProxy, ClassProxyRefused, ClassAborted, ClassLocked, ClassPanic,
+		ClassRefusedAddress, ClassProxy, ClassProxyRefused, ClassToken, ClassTokenRefused, ClassAborted, ClassLocked, ClassPanic,
 	}
 }
 
@@ -51,11 +53,12 @@ func (c ErrorClass) Outcome() string {
 	return string(c)
 }
 
-// Unreachable reports whether no HTTP answer came because of the endpoint or the network. The
+// Unreachable reports whether no HTTP answer came because of the endpoint, its token endpoint or the network. The
 // circuit breaker counts these. An error status is an answer.
 func (c ErrorClass) Unreachable() bool {
 	switch c {
-	case ClassTimeout, ClassConnectTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset, ClassProxy, ClassProxyRefused:
+	case ClassTimeout, ClassConnectTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset, ClassProxy, ClassProxyRefused,
+		ClassToken, ClassTokenRefused:
 		return true
 	default:
 		return false

@@ -1,0 +1,303 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/clientcredentials"
+
+	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/subscribers/callback"
+)
+
+const (
+	maxTokens      = 1 << 14          // kept
+	maxToken       = 4096             // bytes, as of the value of a custom header
+	maxTokenAnswer = 16 << 10         // bytes
+	tokenTimeout   = 10 * time.Second // of a fetch: less than an attempt has
+	// minTokenLife and maxTokenLife bound how long a token is used, whatever its endpoint says: so an endpoint
+	// cannot have one fetched for each delivery. unknownTokenLife is that of a token without a lifetime.
+	minTokenLife     = time.Minute
+	maxTokenLife     = 24 * time.Hour
+	unknownTokenLife = 5 * time.Minute
+	maxTokenAhead    = 5 * time.Minute // a token is replaced this long before its end, or a fifth of its life
+	firstTokenPause  = 5 * time.Second // after a failed fetch; doubled by each further one
+	maxTokenPause    = time.Minute
+	rejectionPause   = time.Minute // between two tokens that are dropped because the receiver answered 401
+)
+
+// Results of a fetch, values of the label of spendhook_receiver_tokens_total.
+const (
+	tokenFetched = "fetched"
+	tokenRefused = "refused"
+	tokenFailed  = "failed"
+)
+
+// errTokenRefused says that a token endpoint answered with an error.
+var errTokenRefused = errors.New("the token endpoint refused")
+
+// tokenKey is a subscriber with what its token is requested with: changed settings have another token.
+type tokenKey struct {
+	subscriber uuid.UUID
+	settings   callback.OAuth // comparable: without the fields of its stored form
+}
+
+func keyOf(subscriber uuid.UUID, c *callback.OAuth) tokenKey {
+	return tokenKey{subscriber, callback.OAuth{
+		TokenURL: c.TokenURL, ClientID: c.ClientID, ClientSecret: c.ClientSecret, Scope: c.Scope, Audience: c.Audience,
+	}}
+}
+
+// tokens fetches the access tokens of subscribers and keeps them in memory. Fetches share no connection
+// with anything, and wait for each other only within a subscriber. Safe for concurrent use.
+type tokens struct {
+	client  *http.Client
+	timeout time.Duration
+	now     func() time.Time
+	sources *lru.Cache[tokenKey, *tokenSource]
+	fetches *prometheus.CounterVec
+
+	fetching context.Context //nolint:containedctx // ends when the Sender is closed
+	end      context.CancelFunc
+}
+
+func newTokens(o SenderOptions, t *transport) *tokens {
+	sources, _ := lru.New[tokenKey, *tokenSource](maxTokens) // fails only for a size < 1
+	all := &tokens{timeout: min(tokenTimeout, o.Timeout), now: o.Now, sources: sources}
+	all.client = &http.Client{
+		Transport: &tokenTransport{"spendhook/" + o.Version, &http.Transport{
+			DialContext: t.dialer.DialContext, TLSClientConfig: t.tls.Clone(), TLSHandshakeTimeout: o.ConnectTimeout,
+			ForceAttemptHTTP2: true, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxResponseHeader,
+		}},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	all.fetches = promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
+		Name: "spendhook_receiver_tokens_total", Help: "Requests for access tokens of subscribers with oauth, by result: fetched, refused by the token endpoint, failed otherwise.",
+	}, []string{"result"})
+	for _, result := range []string{tokenFetched, tokenRefused, tokenFailed} {
+		all.fetches.WithLabelValues(result)
+	}
+	all.fetching, all.end = context.WithCancel(context.Background())
+	return all
+}
+
+// tokenTransport bounds the answers of token endpoints.
+type tokenTransport struct {
+	userAgent string
+	http      *http.Transport
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	req.Header.Set("User-Agent", t.userAgent)
+	req.Header.Set("Accept", "application/json")
+	resp, err := t.http.RoundTrip(req)
+	if err == nil {
+		resp.Body = http.MaxBytesReader(nil, resp.Body, maxTokenAnswer)
+	}
+	return resp, err
+}
+
+// tokenSource is the token of one tokenKey.
+type tokenSource struct {
+	mu       sync.Mutex
+	token    string
+	ends     time.Time
+	renewAt  time.Time     // when the next one is fetched, while this one is used
+	fetch    chan struct{} // closed when the fetch under way ends; nil: none
+	failures int           // fetches in a row
+	failed   error         // of the last fetch; nil: none
+	pausedTo time.Time     // no fetch begins before
+	rejected time.Time     // when a token was last dropped
+	inBody   bool          // the endpoint wants the credentials in the body (RFC 6749, 2.3.1)
+}
+
+// source never fails: a source that was dropped meanwhile only fetches once more.
+func (t *tokens) source(key tokenKey) *tokenSource {
+	if known, ok := t.sources.Get(key); ok {
+		return known
+	}
+	made := &tokenSource{}
+	if known, ok, _ := t.sources.PeekOrAdd(key, made); ok {
+		return known
+	}
+	return made
+}
+
+// get returns the token of a subscriber. It waits for a fetch only without a usable token.
+func (t *tokens) get(ctx context.Context, key tokenKey) (string, error) {
+	s := t.source(key)
+	for {
+		token, fetch, err := t.current(s, key) //nolint:contextcheck // other attempts wait for the fetch, too
+		if fetch == nil {
+			return token, err
+		}
+		select {
+		case <-fetch:
+		case <-ctx.Done():
+			return "", fmt.Errorf("wait for an access token: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// current returns the token, or the fetch to wait for, or why there is no token. It begins a fetch that is due.
+func (t *tokens) current(s *tokenSource, key tokenKey) (token string, fetch chan struct{}, err error) {
+	now := t.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	usable := s.token != "" && now.Before(s.ends)
+	due := !usable || !now.Before(s.renewAt)
+	if s.fetch == nil && due && !now.Before(s.pausedTo) {
+		s.fetch = make(chan struct{})
+		go t.fetch(s, key, s.inBody)
+	}
+	switch {
+	case usable:
+		return s.token, nil, nil
+	case s.fetch != nil:
+		return "", s.fetch, nil
+	}
+	return "", nil, s.failed
+}
+
+// reject drops a token that the receiver answered with 401, so that the next attempt fetches another one.
+func (t *tokens) reject(key tokenKey, token string) {
+	s, now := t.source(key), t.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.token == token && now.Sub(s.rejected) >= rejectionPause {
+		s.token, s.rejected = "", now
+	}
+}
+
+func (t *tokens) fetch(s *tokenSource, key tokenKey, inBody bool) {
+	ctx, cancel := context.WithTimeout(t.fetching, t.timeout)
+	defer cancel()
+	began := t.now()
+	token, life, inBody, err := t.request(ctx, key, inBody)
+	t.fetches.WithLabelValues(tokenResult(err)).Inc()
+	now := t.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.token, s.ends, s.renewAt = token, began.Add(life), began.Add(life-min(life/5, maxTokenAhead))
+		s.failures, s.failed, s.pausedTo, s.inBody = 0, nil, time.Time{}, inBody
+	} else {
+		s.failed, s.pausedTo = err, now.Add(min(maxTokenPause, firstTokenPause<<min(s.failures, 8)))
+		s.failures++
+	}
+	close(s.fetch)
+	s.fetch = nil
+}
+
+func tokenResult(err error) string {
+	switch {
+	case err == nil:
+		return tokenFetched
+	case errors.Is(err, errTokenRefused):
+		return tokenRefused
+	}
+	return tokenFailed
+}
+
+// request requests a token with the credentials in the body or else in a header, and the other way if the
+// endpoint refuses that. It returns which way it accepted.
+func (t *tokens) request(ctx context.Context, key tokenKey, inBody bool) (token string, life time.Duration, accepted bool, err error) {
+	defer func() { // an answer must not end the daemon, whatever it is
+		if v := recover(); v != nil {
+			err = fmt.Errorf("request an access token: panic: %v", v)
+		}
+	}()
+	answer, err := t.ask(ctx, key, inBody)
+	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok &&
+		(refused.Response.StatusCode == http.StatusBadRequest || refused.Response.StatusCode == http.StatusUnauthorized) {
+		inBody = !inBody
+		answer, err = t.ask(ctx, key, inBody)
+	}
+	if err != nil {
+		return "", 0, false, tokenError(err)
+	}
+	if !strings.EqualFold(answer.Type(), "Bearer") {
+		return "", 0, false, errors.New("the token endpoint answered with another type of token than Bearer")
+	}
+	if !isToken(answer.AccessToken) {
+		return "", 0, false, errors.New("the token endpoint answered with a token that cannot be sent")
+	}
+	return answer.AccessToken, lifeOf(answer), inBody, nil
+}
+
+func (t *tokens) ask(ctx context.Context, key tokenKey, inBody bool) (*oauth2.Token, error) {
+	c := &key.settings
+	config := clientcredentials.Config{
+		ClientID: c.ClientID, ClientSecret: c.ClientSecret.Reveal(), TokenURL: c.TokenURL,
+		AuthStyle: oauth2.AuthStyleInHeader, EndpointParams: url.Values{},
+	}
+	if inBody {
+		config.AuthStyle = oauth2.AuthStyleInParams
+	}
+	if c.Scope != "" {
+		config.Scopes = []string{c.Scope}
+	}
+	if c.Audience != "" {
+		config.EndpointParams.Set("audience", c.Audience)
+	}
+	return config.Token(context.WithValue(ctx, oauth2.HTTPClient, t.client))
+}
+
+// tokenError leaves out the body of an answer and the URL, which may have secrets.
+func tokenError(err error) error {
+	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
+		return fmt.Errorf("%w: status %d, error %.64q", errTokenRefused, refused.Response.StatusCode, refused.ErrorCode)
+	}
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		err = failed.Err
+	}
+	return fmt.Errorf("request an access token: %w", err)
+}
+
+// isToken accepts more than RFC 6750 does, since some endpoints do not keep to its alphabet.
+func isToken(token string) bool {
+	return token != "" && len(token) <= maxToken && !strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' })
+}
+
+// lifeOf is how long a token is used. The endpoint gives the seconds as a number or as text.
+func lifeOf(answer *oauth2.Token) time.Duration {
+	seconds, err := strconv.ParseFloat(fmt.Sprint(answer.Extra("expires_in")), 64)
+	if err != nil || !(seconds > 0) { // NaN too
+		return unknownTokenLife
+	}
+	return max(minTokenLife, time.Duration(min(seconds, maxTokenLife.Seconds()))*time.Second)
+}
+
+// withToken adds the token to the headers of a subscriber, which have no other Authorization.
+func withToken(headers http.Header, token string) http.Header {
+	all := make(http.Header, len(headers)+1)
+	maps.Copy(all, headers)
+	all["Authorization"] = []string{"Bearer " + token}
+	return all
+}
+
+// classifyToken is the class of an attempt without a token; ctx is the attempt's context.
+func classifyToken(ctx context.Context, err error) attempt.ErrorClass {
+	switch {
+	case errors.Is(err, errTokenRefused):
+		return attempt.ClassTokenRefused
+	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), errAttemptTimeout):
+		return attempt.ClassAborted
+	}
+	return attempt.ClassToken
+}
