@@ -41,6 +41,8 @@ func documents(tb testing.TB) map[string]string {
 var (
 	codeBlock = regexp.MustCompile("(?ms)^```.*?^```$")
 	mdLink    = regexp.MustCompile(`\]\(([^)\s]+)\)|(?:src|href)="([^"]+)"`)
+	testFunc  = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	testName  = regexp.MustCompile("`(Test[A-Za-z0-9_]+)`")
 	mdHeading = regexp.MustCompile(`(?m)^#+ (.+)$`)
 )
 
@@ -55,6 +57,37 @@ func anchor(heading string) string {
 		}
 		return -1
 	}, heading)
+}
+
+// Each test that these pages name as evidence exists.
+func TestTestsOfDocumentsExist(t *testing.T) {
+	t.Parallel()
+	root, exists := filepath.Join("..", ".."), map[string]bool{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, found := range testFunc.FindAllStringSubmatch(string(text), -1) {
+			exists[found[1]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := documents(t)
+	for _, page := range []string{"docs/compliance.md", "docs/security.md"} {
+		named := testName.FindAllStringSubmatch(all[page], -1)
+		if len(named) < 30 {
+			t.Errorf("%s names %d tests", page, len(named))
+		}
+		for _, found := range named {
+			if !exists[found[1]] {
+				t.Errorf("%s names %s, which does not exist", page, found[1])
+			}
+		}
+	}
 }
 
 func TestLinksOfDocuments(t *testing.T) {
