@@ -110,7 +110,7 @@ func TestDeliveriesWithAnAccessToken(t *testing.T) {
 	for _, bad := range []string{`5`, `{"scope":null}`, `{"scope":5}`, `{"clientSecret":"***"}`, `{"tokenUrl":"https://evil.example/"}`} {
 		quiet(h.call("PATCH", path, `{"oauth":`+bad+`}`)).want(http.StatusBadRequest)
 	}
-	h.call("PATCH", path, `{"headers":{"Authorization":"Bearer x"}}`).wantField("oauth", "INVALID")
+	h.call("PATCH", path, `{"headers":{"Authorization":"Bearer x"}}`).wantField("oauth", "CONFLICT")
 	changed := as[gen.Subscriber](quiet(h.call("PATCH", path, `{"oauth":{"scope":"","clientSecret":"hunter22-2"}}`)).want(http.StatusOK))
 	if o := changed.OAuth; o.Scope != nil || o.ClientID != "us" {
 		t.Errorf("changed %+v", o)

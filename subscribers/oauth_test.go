@@ -183,7 +183,7 @@ func TestOAuthAndTheHeaderAuthorizationExcludeEachOther(t *testing.T) {
 	refused := func(what string, err error) {
 		t.Helper()
 		var problems *invalid.Error
-		if !errors.As(err, &problems) || subscriberstest.Codes(t, err) != "oauth INVALID" {
+		if !errors.As(err, &problems) || subscriberstest.Codes(t, err) != "oauth CONFLICT" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -325,7 +325,7 @@ func (in *Settings) applyCredentials(problems *invalid.Error, sub *Subscriber) {
 		sub.Headers = callback.ChangeHeaders(problems, sub.Headers, in.Headers)
 	}
 	if sub.OAuth != nil && slices.ContainsFunc(sub.Headers, func(h callback.Header) bool { return h.Name == "Authorization" }) {
-		problems.Add("oauth", "INVALID", "cannot be set beside the header Authorization, which carries its token: remove one of them")
+		problems.Add("oauth", "CONFLICT", "cannot be set beside the header Authorization, which carries its token: remove one of them")
 	}
 }
 

@@ -83,7 +83,12 @@ func (p Policy) CheckTokenHost(ctx context.Context, change *OAuthChange) error {
 	if change == nil || change.Remove || change.TokenURL == nil {
 		return nil
 	}
-	return p.checkHost(ctx, *change.TokenURL, "/oauth/tokenUrl", "TOKEN_URL_REFUSED")
+	var problems invalid.Error
+	refused, err := p.refuses(ctx, *change.TokenURL)
+	if refused {
+		problems.Add("/oauth/tokenUrl", "TOKEN_URL_REFUSED", notPublic)
+	}
+	return cmp.Or(err, problems.OrNil())
 }
 
 // ChangeOAuth returns an OAuth, which may be nil, after a change that Check has passed; nil changes nothing. The

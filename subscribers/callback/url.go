@@ -3,6 +3,7 @@
 package callback
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -164,25 +165,27 @@ func normalizeAddr(host string) (string, error) {
 
 // CheckHost checks the host of a normalised URL with Resolve. An *invalid.Error refuses the URL.
 func (p Policy) CheckHost(ctx context.Context, normal string) error {
-	return p.checkHost(ctx, normal, "callbackUrl", "CALLBACK_URL_REFUSED")
+	var problems invalid.Error
+	refused, err := p.refuses(ctx, normal)
+	if refused {
+		problems.Add("callbackUrl", "CALLBACK_URL_REFUSED", notPublic)
+	}
+	return cmp.Or(err, problems.OrNil())
 }
 
-func (p Policy) checkHost(ctx context.Context, normal, field, code string) error {
+const notPublic = "its host is not, or does not resolve to, a public address"
+
+// refuses reports whether Resolve refuses the host of a normalised URL.
+func (p Policy) refuses(ctx context.Context, normal string) (bool, error) {
 	if p.Resolve == nil {
-		return nil
+		return false, nil
 	}
 	u, err := url.Parse(normal)
 	if err != nil {
-		return err
+		return false, err
 	}
-	err = p.Resolve(ctx, u.Hostname())
-	if err == nil {
-		return nil
+	if err = p.Resolve(ctx, u.Hostname()); err != nil && ctx.Err() != nil {
+		return false, fmt.Errorf("resolve the host of a URL: %w", err)
 	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("resolve %s: %w", field, err)
-	}
-	var refused invalid.Error
-	refused.Add(field, code, "its host is not, or does not resolve to, a public address")
-	return refused.OrNil()
+	return err != nil, nil
 }
