@@ -279,6 +279,7 @@ func (w *twoCompanies) certify(c *tenant) {
 	escape := strings.NewReplacer("\n", `\n`)
 	c.things["chain"], c.things["key"] = escape.Replace(string(pair.Cert)), escape.Replace(string(pair.Key))
 	w.callAs(c, "PUT", "/api/v1/egress-certificate", newCertificate).want(http.StatusOK)
+	w.callAs(c, "PUT", "/api/v1/subscribers/{subscriber}/egress-certificate", newCertificate).want(http.StatusOK)
 	c.things["webhookKey"] = as[gen.CompanyKeys](w.callAs(c, "GET", "/api/v1/webhook-keys", "").want(http.StatusOK)).Keys[0].Kid
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
+	"spendhook/events/publish"
 	"spendhook/subscribers/certificate"
 )
 
@@ -50,7 +51,7 @@ func (s *server) GetEgressCertificate(ctx context.Context, q *request) (reply, e
 	if err != nil {
 		return reply{}, err
 	}
-	return ok(shownCertificate(q.company, found)), nil
+	return ok(shownCertificate(q.company, uuid.Nil, found)), nil
 }
 
 // SetEgressCertificate is PUT /api/v1/egress-certificate.
@@ -61,7 +62,7 @@ func (s *server) SetEgressCertificate(ctx context.Context, q *request, in gen.Eg
 		return reply{}, err
 	}
 	q.auditDetail("x5t#S256 " + set.Thumbprint)
-	return ok(shownCertificate(q.company, set)), nil
+	return ok(shownCertificate(q.company, uuid.Nil, set)), nil
 }
 
 // DeleteEgressCertificate is DELETE /api/v1/egress-certificate.
@@ -70,10 +71,48 @@ func (s *server) DeleteEgressCertificate(ctx context.Context, q *request, _ gen.
 	return noContent(), s.opts.Certificates.Remove(ctx, q.company)
 }
 
-// shownCertificate returns the published form, without the private key.
-func shownCertificate(company uuid.UUID, c *certificate.Certificate) gen.EgressCertificate {
-	return gen.EgressCertificate{
+// GetSubscriberCertificate is GET /api/v1/subscribers/{uuid}/egress-certificate.
+func (s *server) GetSubscriberCertificate(ctx context.Context, q *request, id gen.SubscriberPath) (reply, error) {
+	if _, err := s.opts.Subscribers.Get(ctx, q.company, id); err != nil {
+		return reply{}, err
+	}
+	found, err := s.opts.Certificates.Of(id).Get(ctx, q.company)
+	if err != nil {
+		return reply{}, err
+	}
+	return ok(shownCertificate(q.company, id, found)), nil
+}
+
+// SetSubscriberCertificate is PUT /api/v1/subscribers/{uuid}/egress-certificate.
+func (s *server) SetSubscriberCertificate(ctx context.Context, q *request, id gen.SubscriberPath, in gen.EgressCertificateInput) (reply, error) {
+	if s.opts.Full(q.company) {
+		return reply{}, publish.ErrStorageFull
+	}
+	set, err := s.opts.Certificates.Of(id).Set(ctx, q.company, certificate.Input{Chain: in.CertificateChain, PrivateKey: in.PrivateKey})
+	if err != nil {
+		return reply{}, err
+	}
+	q.auditDetail("x5t#S256 " + set.Thumbprint)
+	return ok(shownCertificate(q.company, id, set)), nil
+}
+
+// DeleteSubscriberCertificate is DELETE /api/v1/subscribers/{uuid}/egress-certificate.
+func (s *server) DeleteSubscriberCertificate(ctx context.Context, q *request, id gen.SubscriberPath, _ gen.CompanyScope) (reply, error) {
+	if _, err := s.opts.Subscribers.Get(ctx, q.company, id); err != nil {
+		return reply{}, err
+	}
+	return noContent(), s.opts.Certificates.Of(id).Remove(ctx, q.company)
+}
+
+// shownCertificate returns the published form, without the private key. The subscriber is uuid.Nil for the
+// company's certificate.
+func shownCertificate(company, subscriber uuid.UUID, c *certificate.Certificate) gen.EgressCertificate {
+	shown := gen.EgressCertificate{
 		CompanyUUID: company, Subject: c.Subject, Issuer: c.Issuer, Thumbprint: c.Thumbprint,
 		NotBefore: c.NotBefore, NotAfter: c.NotAfter, UpdatedAt: c.UpdatedAt,
 	}
+	if subscriber != uuid.Nil {
+		shown.SubscriberUUID = &subscriber
+	}
+	return shown
 }

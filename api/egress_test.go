@@ -8,12 +8,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
 
 	"spendhook/api/gen"
 	"spendhook/dispatcher/delivery/attempt"
@@ -167,6 +169,38 @@ func TestEgressCertificate(t *testing.T) {
 	h.call("GET", path, "").want(http.StatusNotFound)
 	if key := strings.Split(string(pair.Key), "\n")[1]; h.seen.count(key) > 0 {
 		t.Error("the key stands in an answer or in the log")
+	}
+}
+
+func TestCertificateOfASubscriber(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	sub := create(h, hooks)
+	path := "/api/v1/subscribers/" + sub.UUID.String() + "/egress-certificate"
+	unknown := "/api/v1/subscribers/" + uuid.NewString() + "/egress-certificate"
+	body, pair := certificateBody(t, "spendhook for Books")
+	for method, sent := range map[string]string{"GET": "", "PUT": body, "DELETE": ""} {
+		h.call(method, unknown, sent).want(http.StatusNotFound, "SUBSCRIBER_NOT_FOUND")
+	}
+	h.call("GET", path, "").want(http.StatusNotFound, "NO_EGRESS_CERTIFICATE")
+	h.call("DELETE", path, "").want(http.StatusNotFound, "NO_EGRESS_CERTIFICATE")
+	set := as[gen.EgressCertificate](h.call("PUT", path, body).want(http.StatusOK))
+	got := as[gen.EgressCertificate](h.call("GET", path, "").want(http.StatusOK))
+	if got.Thumbprint != set.Thumbprint || got.Subject != "CN=spendhook for Books" || *got.SubscriberUUID != sub.UUID {
+		t.Errorf("set %+v, read %+v", set, got)
+	}
+	h.call("GET", "/api/v1/egress-certificate", "").want(http.StatusNotFound, "NO_EGRESS_CERTIFICATE")
+	h.call("DELETE", path, "").want(http.StatusNoContent)
+	if key := strings.Split(string(pair.Key), "\n")[1]; h.seen.count(key) > 0 {
+		t.Error("the key stands in an answer or in the log")
+	}
+	entries := h.audited("target=" + sub.UUID.String())
+	var actions []string
+	for _, e := range entries {
+		actions = append(actions, e.Action)
+	}
+	if !slices.Contains(actions, "egress-certificate.set") || !slices.Contains(actions, "egress-certificate.delete") {
+		t.Errorf("audited %v", actions)
 	}
 }
 

@@ -29,6 +29,7 @@ import (
 	"spendhook/internal/requestmemory"
 	"spendhook/storage/cards"
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
 	"spendhook/subscribers/registry"
 )
@@ -51,6 +52,9 @@ type Options struct {
 	CardJobs    *cards.Store
 	System      systemStatus
 	Audit       *audit.Log
+
+	// Certificates are the client certificates that deliveries present.
+	Certificates *certificate.Store
 
 	// Accepts reports whether tokens like the one that asked for a link are still accepted. If not, the
 	// sessions of its links end.

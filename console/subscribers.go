@@ -15,6 +15,7 @@ import (
 	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/traffic"
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
 	"spendhook/subscribers/registry"
 )
@@ -211,6 +212,10 @@ func (s *server) readSubscriber(ctx context.Context, v *visit, company, id uuid.
 		return page, err
 	}
 	page.subscriberRow = rows[0]
+	page.Certificate, err = s.opts.Certificates.Of(id).Get(ctx, company)
+	if err != nil && !errors.Is(err, certificate.ErrNotFound) {
+		return page, err
+	}
 	series, err := s.opts.Traffic.Read(ctx, &company, &id)
 	if err != nil {
 		return page, err

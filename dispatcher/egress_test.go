@@ -92,6 +92,42 @@ func proxyTo(t *testing.T, address, except string) *egress.Proxy {
 	return proxy
 }
 
+// A subscriber's own certificate is presented instead of the company's.
+func TestASubscribersOwnCertificateIsUsed(t *testing.T) {
+	t.Parallel()
+	ca := authority(t)
+	receiver := notingNames(t, ca)
+	h := build(t, redistest.New(t), func(o *Options) { o.Sender = senderTo(receiver.Server) })
+	h.start()
+	sub := h.subscribe(receiver.URL)
+	takenFor := func(want string) {
+		t.Helper()
+		h.reaches(h.emit(1)[0], sub, delivery.StatusDelivered)
+		if got := receiver.last.Load(); got != want {
+			t.Errorf("the receiver saw %v, want %s", got, want)
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		store *certificate.Store
+	}{{"ours", h.opts.Certificates}, {"its own", h.opts.Certificates.Of(sub.UUID)}} {
+		pair, err := ca.Issue(devca.Leaf{
+			Name: c.name, Usage: x509.ExtKeyUsageClientAuth, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
+		})
+		if err == nil {
+			_, err = c.store.Set(t.Context(), h.company, certificate.Input{Chain: string(pair.Cert), PrivateKey: string(pair.Key)})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		takenFor(c.name)
+	}
+	if err := h.opts.Certificates.Of(sub.UUID).Remove(t.Context(), h.company); err != nil {
+		t.Fatal(err)
+	}
+	takenFor("ours")
+}
+
 // Each attempt uses the certificate that is stored at that moment, and none after its
 // removal.
 func TestCertificateAppliesToTheNextAttempt(t *testing.T) {

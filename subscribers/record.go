@@ -107,14 +107,18 @@ func (c codec) decode(company, id uuid.UUID, raw string) (Subscriber, error) {
 }
 
 // DecodeAll decodes the whole hash of a company (layout.CompanyKey): its subscribers, oldest
-// first, with the certificate and the signing keys they share, and their version. A damaged
+// first, with their own certificate or the one they share, the signing keys, and their version. A damaged
 // subscriber is Locked, and so is one that a later release has written; the others are read.
 func DecodeAll(keys *seal.Keyring, company uuid.UUID, hash map[string]string) ([]*Subscriber, int64) {
 	version, _ := strconv.ParseInt(hash[layout.VersionField], 10, 64) // only our scripts write it
-	client, err := certificate.Decode(keys, company, hash[layout.CertificateField])
-	if err != nil {
-		client = &certificate.Certificate{Locked: err}
+	certificateOf := func(subscriber uuid.UUID) *certificate.Certificate {
+		c, err := certificate.Decode(keys, company, subscriber, hash[layout.CertificateFieldOf(subscriber)])
+		if err != nil {
+			return &certificate.Certificate{Locked: err}
+		}
+		return c
 	}
+	client := certificateOf(uuid.Nil)
 	signing := codec{keys}.openKeys(company, hash[layout.SigningKeysField])
 	all := make([]*Subscriber, 0, len(hash))
 	for field, raw := range hash {
@@ -126,7 +130,7 @@ func DecodeAll(keys *seal.Keyring, company uuid.UUID, hash map[string]string) ([
 		if err != nil {
 			s = Subscriber{UUID: id, CompanyUUID: company, Enabled: true, Locked: err}
 		}
-		s.Certificate, s.SigningKeys = client, signing
+		s.Certificate, s.SigningKeys = cmp.Or(certificateOf(id), client), signing
 		if s.Filter != "" {
 			s.expression = sync.OnceValues(s.compile)
 		}

@@ -116,6 +116,21 @@ func TestResealSealsEverythingUnderTheCurrentKey(t *testing.T) {
 	}
 }
 
+func TestResealSealsTheCertificateOfASubscriber(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	s := b.Create(t, "https://example.com/")
+	_, err := b.certificates(sealtest.Keyring()).Of(s.UUID).Set(t.Context(), b.Company, subscriberstest.ClientCertificate(t, b.Now()))
+	noErr(t, err)
+	var count reseal.Count
+	noErr(t, b.withKeys(sealtest.Ring("new", "test")).Reseal(t.Context(), &count))
+	c, err := b.certificates(sealtest.Ring("new")).Of(s.UUID).Get(t.Context(), b.Company)
+	noErr(t, err)
+	if c.Locked != nil || count.Resealed != 3 || len(count.Left) != 0 {
+		t.Errorf("%v, %+v", c.Locked, count)
+	}
+}
+
 func TestResealCountsLockedValuesByKey(t *testing.T) {
 	t.Parallel()
 	b, all := furnished(t)

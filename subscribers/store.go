@@ -155,7 +155,7 @@ func (s *Store) field(ctx context.Context, key, name string) (string, error) {
 	return text, nil
 }
 
-// Delete removes a subscriber and its health. The dispatcher then cancels its pending deliveries.
+// Delete removes a subscriber, its own egress certificate and its health. The dispatcher then cancels its pending deliveries.
 // The error may be ErrNotFound, or ErrChanged when the subscriber has none of the given revisions.
 func (s *Store) Delete(ctx context.Context, company, id uuid.UUID, revisions ...string) error {
 	if _, err := s.read(ctx, company, id); err != nil {

@@ -69,8 +69,8 @@ func (s *Store) resealField(ctx context.Context, company uuid.UUID, field, raw s
 // resealed returns a field of a company's hash with its secrets sealed under the current key. It
 // does not change secrets that cannot be decrypted.
 func (s *Store) resealed(company uuid.UUID, field, raw string) (string, error) {
-	if field == layout.CertificateField {
-		return certificate.Resealed(s.opts.Keyring, company, raw)
+	if subscriber, ok := layout.ParseCertificateField(field); ok {
+		return certificate.Resealed(s.opts.Keyring, company, subscriber, raw)
 	}
 	id, err := uuid.Parse(field)
 	if err != nil {

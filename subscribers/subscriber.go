@@ -1,6 +1,6 @@
 // Package subscribers stores the subscribers of each company with their signing secrets. The
-// packages below it list and cache subscribers, evaluate their filters, and keep their health and the
-// client certificates of companies.
+// packages below it list and cache subscribers, evaluate their filters, and keep their health and client
+// certificates.
 package subscribers
 
 import (
@@ -99,8 +99,8 @@ type Subscriber struct {
 	Change             string            `json:"change,omitzero"`   // only while it is encoded: see encode
 	// Revision identifies the stored version; each change gives a new one.
 	Revision string `json:"-"`
-	// Certificate is the company's egress certificate; nil when there is none. SigningKeys are the
-	// company's. Only DecodeAll sets both.
+	// Certificate is the subscriber's own egress certificate, or else the company's; nil when there is none.
+	// SigningKeys are the company's. Only DecodeAll sets both.
 	Certificate *certificate.Certificate `json:"-"`
 	SigningKeys SigningKeys              `json:"-"`
 	// Locked is set when the stored record is damaged. Such a subscriber has only its UUIDs. It

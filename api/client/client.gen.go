@@ -1382,6 +1382,9 @@ type EgressCertificate struct {
 	// Subject Example: CN=spendhook for Acme
 	Subject string `json:"subject"`
 
+	// SubscriberUUID Absent of the company's certificate.
+	SubscriberUUID *openapi_types.UUID `json:"subscriberUuid,omitempty"`
+
 	// Thumbprint SHA-256 of the certificate, base64url (RFC 8705, x5t#S256).
 	Thumbprint string    `json:"thumbprint"`
 	UpdatedAt  time.Time `json:"updatedAt"`
@@ -1393,7 +1396,7 @@ type EgressCertificateInput struct {
 	CertificateChain string              `json:"certificateChain"`
 	CompanyUUID      *openapi_types.UUID `json:"companyUuid,omitempty"`
 
-	// PrivateKey PEM, not encrypted; an ECDSA or Ed25519 key, or RSA of 2,048 to 8,192 bits.
+	// PrivateKey PEM, not encrypted; an ECDSA or Ed25519 key, or RSA of 2,048 to 4,096 bits.
 	PrivateKey string `json:"privateKey"`
 }
 
@@ -2899,6 +2902,24 @@ type UpdateSubscriberParams struct {
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
+// DeleteSubscriberCertificateParams defines parameters for DeleteSubscriberCertificate.
+type DeleteSubscriberCertificateParams struct {
+	// CompanyUUID The company; required if the token has none.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// GetSubscriberCertificateParams defines parameters for GetSubscriberCertificate.
+type GetSubscriberCertificateParams struct {
+	// CompanyUUID The company; required if the token has none.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// SetSubscriberCertificateParams defines parameters for SetSubscriberCertificate.
+type SetSubscriberCertificateParams struct {
+	// CompanyUUID The company; required if the token has none.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
 // ReadSubscriberFeedParams defines parameters for ReadSubscriberFeed.
 type ReadSubscriberFeedParams struct {
 	// CompanyUUID The company; required if the token has none.
@@ -3238,6 +3259,9 @@ type DeleteSubscriberEventJSONRequestBody = SubscriberEventChange
 
 // UpdateSubscriberJSONRequestBody defines body for UpdateSubscriber for application/json ContentType.
 type UpdateSubscriberJSONRequestBody = SubscriberUpdate
+
+// SetSubscriberCertificateJSONRequestBody defines body for SetSubscriberCertificate for application/json ContentType.
+type SetSubscriberCertificateJSONRequestBody = EgressCertificateInput
 
 // TestSubscriberFilterJSONRequestBody defines body for TestSubscriberFilter for application/json ContentType.
 type TestSubscriberFilterJSONRequestBody = FilterTest
@@ -3936,6 +3960,36 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /api/v1/subscribers/{uuid} (the `UpdateSubscriber` operationId).
 	UpdateSubscriber(ctx context.Context, uuid SubscriberPath, params *UpdateSubscriberParams, body UpdateSubscriberJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteSubscriberCertificate Remove a subscriber's own client certificate
+	//
+	// `companyUuid` may be in the body or in the query.
+	//
+	// Corresponds with DELETE /api/v1/subscribers/{uuid}/egress-certificate (the `DeleteSubscriberCertificate` operationId).
+	DeleteSubscriberCertificate(ctx context.Context, uuid SubscriberPath, params *DeleteSubscriberCertificateParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetSubscriberCertificate Read a subscriber's own client certificate
+	//
+	// Corresponds with GET /api/v1/subscribers/{uuid}/egress-certificate (the `GetSubscriberCertificate` operationId).
+	GetSubscriberCertificate(ctx context.Context, uuid SubscriberPath, params *GetSubscriberCertificateParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetSubscriberCertificateWithBody Set a subscriber's own client certificate
+	//
+	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one: 409 `TOO_MANY_CERTIFICATES`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /api/v1/subscribers/{uuid}/egress-certificate (the `SetSubscriberCertificate` operationId).
+	SetSubscriberCertificateWithBody(ctx context.Context, uuid SubscriberPath, params *SetSubscriberCertificateParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetSubscriberCertificate Set a subscriber's own client certificate
+	//
+	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one: 409 `TOO_MANY_CERTIFICATES`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /api/v1/subscribers/{uuid}/egress-certificate (the `SetSubscriberCertificate` operationId).
+	SetSubscriberCertificate(ctx context.Context, uuid SubscriberPath, params *SetSubscriberCertificateParams, body SetSubscriberCertificateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReadSubscriberFeed Read the events that a subscriber gets, in their order
 	//
@@ -5451,6 +5505,76 @@ func (c *Client) UpdateSubscriberWithBody(ctx context.Context, uuid SubscriberPa
 // Corresponds with PATCH /api/v1/subscribers/{uuid} (the `UpdateSubscriber` operationId).
 func (c *Client) UpdateSubscriber(ctx context.Context, uuid SubscriberPath, params *UpdateSubscriberParams, body UpdateSubscriberJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateSubscriberRequest(c.Server, uuid, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteSubscriberCertificate Remove a subscriber's own client certificate
+//
+// `companyUuid` may be in the body or in the query.
+//
+// Corresponds with DELETE /api/v1/subscribers/{uuid}/egress-certificate (the `DeleteSubscriberCertificate` operationId).
+func (c *Client) DeleteSubscriberCertificate(ctx context.Context, uuid SubscriberPath, params *DeleteSubscriberCertificateParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteSubscriberCertificateRequest(c.Server, uuid, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetSubscriberCertificate Read a subscriber's own client certificate
+//
+// Corresponds with GET /api/v1/subscribers/{uuid}/egress-certificate (the `GetSubscriberCertificate` operationId).
+func (c *Client) GetSubscriberCertificate(ctx context.Context, uuid SubscriberPath, params *GetSubscriberCertificateParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetSubscriberCertificateRequest(c.Server, uuid, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetSubscriberCertificateWithBody Set a subscriber's own client certificate
+//
+// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one: 409 `TOO_MANY_CERTIFICATES`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /api/v1/subscribers/{uuid}/egress-certificate (the `SetSubscriberCertificate` operationId).
+func (c *Client) SetSubscriberCertificateWithBody(ctx context.Context, uuid SubscriberPath, params *SetSubscriberCertificateParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetSubscriberCertificateRequestWithBody(c.Server, uuid, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetSubscriberCertificate Set a subscriber's own client certificate
+//
+// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one: 409 `TOO_MANY_CERTIFICATES`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /api/v1/subscribers/{uuid}/egress-certificate (the `SetSubscriberCertificate` operationId).
+func (c *Client) SetSubscriberCertificate(ctx context.Context, uuid SubscriberPath, params *SetSubscriberCertificateParams, body SetSubscriberCertificateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetSubscriberCertificateRequest(c.Server, uuid, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -9499,6 +9623,202 @@ func NewUpdateSubscriberRequestWithBody(server string, uuid SubscriberPath, para
 	return req, nil
 }
 
+// NewDeleteSubscriberCertificateRequest constructs an http.Request for the DeleteSubscriberCertificate method
+func NewDeleteSubscriberCertificateRequest(server string, uuid SubscriberPath, params *DeleteSubscriberCertificateParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "uuid", uuid, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/subscribers/%s/egress-certificate", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.CompanyUUID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "companyUuid", *params.CompanyUUID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetSubscriberCertificateRequest constructs an http.Request for the GetSubscriberCertificate method
+func NewGetSubscriberCertificateRequest(server string, uuid SubscriberPath, params *GetSubscriberCertificateParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "uuid", uuid, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/subscribers/%s/egress-certificate", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.CompanyUUID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "companyUuid", *params.CompanyUUID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewSetSubscriberCertificateRequest calls the generic SetSubscriberCertificate builder with application/json body
+func NewSetSubscriberCertificateRequest(server string, uuid SubscriberPath, params *SetSubscriberCertificateParams, body SetSubscriberCertificateJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSetSubscriberCertificateRequestWithBody(server, uuid, params, "application/json", bodyReader)
+}
+
+// NewSetSubscriberCertificateRequestWithBody constructs an http.Request for the SetSubscriberCertificate method, with any body, and a specified content type
+func NewSetSubscriberCertificateRequestWithBody(server string, uuid SubscriberPath, params *SetSubscriberCertificateParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "uuid", uuid, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/subscribers/%s/egress-certificate", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.CompanyUUID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "companyUuid", *params.CompanyUUID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewReadSubscriberFeedRequest constructs an http.Request for the ReadSubscriberFeed method
 func NewReadSubscriberFeedRequest(server string, uuid SubscriberPath, params *ReadSubscriberFeedParams) (*http.Request, error) {
 	var err error
@@ -12344,6 +12664,40 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /api/v1/subscribers/{uuid} (the `UpdateSubscriber` operationId).
 	UpdateSubscriberWithResponse(ctx context.Context, uuid SubscriberPath, params *UpdateSubscriberParams, body UpdateSubscriberJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateSubscriberResponse, error)
 
+	// DeleteSubscriberCertificateWithResponse Remove a subscriber's own client certificate
+	//
+	// `companyUuid` may be in the body or in the query.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /api/v1/subscribers/{uuid}/egress-certificate (the `DeleteSubscriberCertificate` operationId).
+	DeleteSubscriberCertificateWithResponse(ctx context.Context, uuid SubscriberPath, params *DeleteSubscriberCertificateParams, reqEditors ...RequestEditorFn) (*DeleteSubscriberCertificateResponse, error)
+
+	// GetSubscriberCertificateWithResponse Read a subscriber's own client certificate
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/subscribers/{uuid}/egress-certificate (the `GetSubscriberCertificate` operationId).
+	GetSubscriberCertificateWithResponse(ctx context.Context, uuid SubscriberPath, params *GetSubscriberCertificateParams, reqEditors ...RequestEditorFn) (*GetSubscriberCertificateResponse, error)
+
+	// SetSubscriberCertificateWithBodyWithResponse Set a subscriber's own client certificate
+	//
+	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one: 409 `TOO_MANY_CERTIFICATES`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/subscribers/{uuid}/egress-certificate (the `SetSubscriberCertificate` operationId).
+	SetSubscriberCertificateWithBodyWithResponse(ctx context.Context, uuid SubscriberPath, params *SetSubscriberCertificateParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetSubscriberCertificateResponse, error)
+
+	// SetSubscriberCertificateWithResponse Set a subscriber's own client certificate
+	//
+	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one: 409 `TOO_MANY_CERTIFICATES`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/subscribers/{uuid}/egress-certificate (the `SetSubscriberCertificate` operationId).
+	SetSubscriberCertificateWithResponse(ctx context.Context, uuid SubscriberPath, params *SetSubscriberCertificateParams, body SetSubscriberCertificateJSONRequestBody, reqEditors ...RequestEditorFn) (*SetSubscriberCertificateResponse, error)
+
 	// ReadSubscriberFeedWithResponse Read the events that a subscriber gets, in their order
 	//
 	// The events of the company that match the subscriber's present `events` and `filter`, in the order of
@@ -14250,6 +14604,104 @@ func (r UpdateSubscriberResponse) ContentType() string {
 	return ""
 }
 
+// DeleteSubscriberCertificateResponse204Headers the declared response headers of an HTTP 204 response for DeleteSubscriberCertificate
+type DeleteSubscriberCertificateResponse204Headers struct {
+	XRequestID string
+}
+
+type DeleteSubscriberCertificateResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// Headers204 the parsed response headers for an HTTP 204 response
+	Headers204 *DeleteSubscriberCertificateResponse204Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteSubscriberCertificateResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteSubscriberCertificateResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteSubscriberCertificateResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetSubscriberCertificateResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *EgressCertificate
+}
+
+// Status returns HTTPResponse.Status
+func (r GetSubscriberCertificateResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetSubscriberCertificateResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetSubscriberCertificateResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SetSubscriberCertificateResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *EgressCertificate
+}
+
+// Status returns HTTPResponse.Status
+func (r SetSubscriberCertificateResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SetSubscriberCertificateResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SetSubscriberCertificateResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ReadSubscriberFeedResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -16109,6 +16561,64 @@ func (c *ClientWithResponses) UpdateSubscriberWithResponse(ctx context.Context, 
 	return ParseUpdateSubscriberResponse(rsp)
 }
 
+// DeleteSubscriberCertificateWithResponse Remove a subscriber's own client certificate
+//
+// `companyUuid` may be in the body or in the query.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /api/v1/subscribers/{uuid}/egress-certificate (the `DeleteSubscriberCertificate` operationId).
+func (c *ClientWithResponses) DeleteSubscriberCertificateWithResponse(ctx context.Context, uuid SubscriberPath, params *DeleteSubscriberCertificateParams, reqEditors ...RequestEditorFn) (*DeleteSubscriberCertificateResponse, error) {
+	rsp, err := c.DeleteSubscriberCertificate(ctx, uuid, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteSubscriberCertificateResponse(rsp)
+}
+
+// GetSubscriberCertificateWithResponse Read a subscriber's own client certificate
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/subscribers/{uuid}/egress-certificate (the `GetSubscriberCertificate` operationId).
+func (c *ClientWithResponses) GetSubscriberCertificateWithResponse(ctx context.Context, uuid SubscriberPath, params *GetSubscriberCertificateParams, reqEditors ...RequestEditorFn) (*GetSubscriberCertificateResponse, error) {
+	rsp, err := c.GetSubscriberCertificate(ctx, uuid, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetSubscriberCertificateResponse(rsp)
+}
+
+// SetSubscriberCertificateWithBodyWithResponse Set a subscriber's own client certificate
+//
+// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one: 409 `TOO_MANY_CERTIFICATES`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/subscribers/{uuid}/egress-certificate (the `SetSubscriberCertificate` operationId).
+func (c *ClientWithResponses) SetSubscriberCertificateWithBodyWithResponse(ctx context.Context, uuid SubscriberPath, params *SetSubscriberCertificateParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetSubscriberCertificateResponse, error) {
+	rsp, err := c.SetSubscriberCertificateWithBody(ctx, uuid, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetSubscriberCertificateResponse(rsp)
+}
+
+// SetSubscriberCertificateWithResponse Set a subscriber's own client certificate
+//
+// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one: 409 `TOO_MANY_CERTIFICATES`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/subscribers/{uuid}/egress-certificate (the `SetSubscriberCertificate` operationId).
+func (c *ClientWithResponses) SetSubscriberCertificateWithResponse(ctx context.Context, uuid SubscriberPath, params *SetSubscriberCertificateParams, body SetSubscriberCertificateJSONRequestBody, reqEditors ...RequestEditorFn) (*SetSubscriberCertificateResponse, error) {
+	rsp, err := c.SetSubscriberCertificate(ctx, uuid, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetSubscriberCertificateResponse(rsp)
+}
+
 // ReadSubscriberFeedWithResponse Read the events that a subscriber gets, in their order
 //
 // The events of the company that match the subscriber's present `events` and `filter`, in the order of
@@ -17966,6 +18476,87 @@ func ParseUpdateSubscriberResponse(rsp *http.Response) (*UpdateSubscriberRespons
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Subscriber
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteSubscriberCertificateResponse parses an HTTP response from a DeleteSubscriberCertificateWithResponse call
+func ParseDeleteSubscriberCertificateResponse(rsp *http.Response) (*DeleteSubscriberCertificateResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteSubscriberCertificateResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		var headers DeleteSubscriberCertificateResponse204Headers
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestID = value
+		}
+		response.Headers204 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetSubscriberCertificateResponse parses an HTTP response from a GetSubscriberCertificateWithResponse call
+func ParseGetSubscriberCertificateResponse(rsp *http.Response) (*GetSubscriberCertificateResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetSubscriberCertificateResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest EgressCertificate
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSetSubscriberCertificateResponse parses an HTTP response from a SetSubscriberCertificateWithResponse call
+func ParseSetSubscriberCertificateResponse(rsp *http.Response) (*SetSubscriberCertificateResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SetSubscriberCertificateResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest EgressCertificate
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

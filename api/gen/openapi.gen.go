@@ -1441,6 +1441,9 @@ type EgressCertificate struct {
 	// Subject Example: CN=spendhook for Acme
 	Subject string `json:"subject"`
 
+	// SubscriberUUID Absent of the company's certificate.
+	SubscriberUUID *openapi_types.UUID `json:"subscriberUuid,omitempty"`
+
 	// Thumbprint SHA-256 of the certificate, base64url (RFC 8705, x5t#S256).
 	Thumbprint string    `json:"thumbprint"`
 	UpdatedAt  time.Time `json:"updatedAt"`
@@ -1452,7 +1455,7 @@ type EgressCertificateInput struct {
 	CertificateChain string              `json:"certificateChain"`
 	CompanyUUID      *openapi_types.UUID `json:"companyUuid,omitempty"`
 
-	// PrivateKey PEM, not encrypted; an ECDSA or Ed25519 key, or RSA of 2,048 to 8,192 bits.
+	// PrivateKey PEM, not encrypted; an ECDSA or Ed25519 key, or RSA of 2,048 to 4,096 bits.
 	PrivateKey string `json:"privateKey"`
 }
 
@@ -3043,6 +3046,24 @@ type UpdateSubscriberParams struct {
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
+// DeleteSubscriberCertificateParams defines parameters for DeleteSubscriberCertificate.
+type DeleteSubscriberCertificateParams struct {
+	// CompanyUUID The company; required if the token has none.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// GetSubscriberCertificateParams defines parameters for GetSubscriberCertificate.
+type GetSubscriberCertificateParams struct {
+	// CompanyUUID The company; required if the token has none.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// SetSubscriberCertificateParams defines parameters for SetSubscriberCertificate.
+type SetSubscriberCertificateParams struct {
+	// CompanyUUID The company; required if the token has none.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
 // ReadSubscriberFeedParams defines parameters for ReadSubscriberFeed.
 type ReadSubscriberFeedParams struct {
 	// CompanyUUID The company; required if the token has none.
@@ -3413,6 +3434,12 @@ type DeleteSubscriberJSONRequestBody = CompanyScope
 // UpdateSubscriberJSONRequestBody defines body for UpdateSubscriber for application/json ContentType.
 type UpdateSubscriberJSONRequestBody = SubscriberUpdate
 
+// DeleteSubscriberCertificateJSONRequestBody defines body for DeleteSubscriberCertificate for application/json ContentType.
+type DeleteSubscriberCertificateJSONRequestBody = CompanyScope
+
+// SetSubscriberCertificateJSONRequestBody defines body for SetSubscriberCertificate for application/json ContentType.
+type SetSubscriberCertificateJSONRequestBody = EgressCertificateInput
+
 // TestSubscriberFilterJSONRequestBody defines body for TestSubscriberFilter for application/json ContentType.
 type TestSubscriberFilterJSONRequestBody = FilterTest
 
@@ -3721,6 +3748,18 @@ type ServerInterface[Q, R any] interface {
 	// UpdateSubscriber Change a subscriber
 	// (PATCH /api/v1/subscribers/{uuid})
 	UpdateSubscriber(ctx context.Context, q Q, uuid SubscriberPath, body UpdateSubscriberJSONRequestBody) (R, error)
+
+	// DeleteSubscriberCertificate Remove a subscriber's own client certificate
+	// (DELETE /api/v1/subscribers/{uuid}/egress-certificate)
+	DeleteSubscriberCertificate(ctx context.Context, q Q, uuid SubscriberPath, body DeleteSubscriberCertificateJSONRequestBody) (R, error)
+
+	// GetSubscriberCertificate Read a subscriber's own client certificate
+	// (GET /api/v1/subscribers/{uuid}/egress-certificate)
+	GetSubscriberCertificate(ctx context.Context, q Q, uuid SubscriberPath) (R, error)
+
+	// SetSubscriberCertificate Set a subscriber's own client certificate
+	// (PUT /api/v1/subscribers/{uuid}/egress-certificate)
+	SetSubscriberCertificate(ctx context.Context, q Q, uuid SubscriberPath, body SetSubscriberCertificateJSONRequestBody) (R, error)
 
 	// ReadSubscriberFeed Read the events that a subscriber gets, in their order
 	// (GET /api/v1/subscribers/{uuid}/feed)
@@ -4776,6 +4815,62 @@ func (siw *ServerInterfaceWrapper[Q, R]) UpdateSubscriber(w http.ResponseWriter,
 	})
 }
 
+// DeleteSubscriberCertificate reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) DeleteSubscriberCertificate(w http.ResponseWriter, r *http.Request) {
+	var uuid SubscriberPath
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
+		return
+	}
+	var params DeleteSubscriberCertificateParams
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
+		return
+	}
+	var body DeleteSubscriberCertificateJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.DeleteSubscriberCertificate(ctx, q, uuid, body)
+	})
+}
+
+// GetSubscriberCertificate reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) GetSubscriberCertificate(w http.ResponseWriter, r *http.Request) {
+	var uuid SubscriberPath
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
+		return
+	}
+	var params GetSubscriberCertificateParams
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
+		return
+	}
+	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.GetSubscriberCertificate(ctx, q, uuid)
+	})
+}
+
+// SetSubscriberCertificate reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) SetSubscriberCertificate(w http.ResponseWriter, r *http.Request) {
+	var uuid SubscriberPath
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
+		return
+	}
+	var params SetSubscriberCertificateParams
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
+		return
+	}
+	var body SetSubscriberCertificateJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.SetSubscriberCertificate(ctx, q, uuid, body)
+	})
+}
+
 // ReadSubscriberFeed reads the parameters of the operation.
 func (siw *ServerInterfaceWrapper[Q, R]) ReadSubscriberFeed(w http.ResponseWriter, r *http.Request) {
 	var uuid SubscriberPath
@@ -5398,6 +5493,9 @@ func Register[Q, R any](r *mux.Router, si ServerInterface[Q, R], badParameter fu
 	r.HandleFunc("/api/v1/egress-certificate", wrapper.DeleteEgressCertificate).Methods(http.MethodDelete)
 	r.HandleFunc("/api/v1/egress-certificate", wrapper.GetEgressCertificate).Methods(http.MethodGet)
 	r.HandleFunc("/api/v1/egress-certificate", wrapper.SetEgressCertificate).Methods(http.MethodPut)
+	r.HandleFunc("/api/v1/subscribers/{uuid}/egress-certificate", wrapper.DeleteSubscriberCertificate).Methods(http.MethodDelete)
+	r.HandleFunc("/api/v1/subscribers/{uuid}/egress-certificate", wrapper.GetSubscriberCertificate).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/subscribers/{uuid}/egress-certificate", wrapper.SetSubscriberCertificate).Methods(http.MethodPut)
 	r.HandleFunc("/api/v1/events/{id}", wrapper.GetEvent).Methods(http.MethodGet)
 	r.HandleFunc("/api/v1/events/{id}/deliveries", wrapper.ListEventDeliveries).Methods(http.MethodGet)
 	r.HandleFunc("/api/v1/events/{id}/explain", wrapper.ExplainEvent).Methods(http.MethodGet)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/config"
@@ -29,6 +30,7 @@ import (
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
 	"spendhook/internal/servertls"
+	"spendhook/subscribers/certificate"
 )
 
 type doctorCmd struct {
@@ -142,6 +144,7 @@ func (d *doctor) checkAll(ctx context.Context) {
 	d.check(ctx, "Redis servers", "their versions are supported, they answer fast, and their clocks agree with this machine's", d.servers)
 	d.check(ctx, "Redis memory", "", d.memory)
 	d.check(ctx, "work", "none is overdue, none is in the quarantine, no company is near its limit", d.work)
+	d.check(ctx, "egress certificates", "none expires within 30 days", d.egressCertificates)
 	d.check(ctx, "replicas", "daemons run, and all of them read the stored format", d.replicas)
 	if ring == nil {
 		return
@@ -180,6 +183,29 @@ func (d *doctor) certificates(context.Context) {
 		case left < certificateNotice:
 			d.warn(renew, "%s expires at %s", f.setting, ends.Format(time.RFC3339))
 		}
+	}
+}
+
+// mostCertificates is how many egress certificates that expire are named.
+const mostCertificates = 5
+
+// egressCertificates checks when the client certificates of companies and subscribers expire.
+func (d *doctor) egressCertificates(ctx context.Context) {
+	ending, err := certificate.New(d.redis.Client(), nil, nil).ExpiringBefore(ctx, time.Now().Add(certificateNotice))
+	if err != nil {
+		d.problem("make Redis answer, then run this again", "%v", err)
+		return
+	}
+	for i, c := range ending {
+		owner := "company " + c.Company.String()
+		if c.Subscriber != uuid.Nil {
+			owner = "subscriber " + c.Subscriber.String() + " of " + owner
+		}
+		if i == mostCertificates {
+			d.warn("'spendhook certificate get' shows them", "%d more expire within 30 days or have expired", len(ending)-i)
+			return
+		}
+		d.warn("ask for a new one: 'spendhook certificate set'", "that of %s ends at %s", owner, c.NotAfter.Format(time.RFC3339))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"spendhook/internal/devca"
 	"spendhook/internal/redistest"
+	"spendhook/subscribers/certificate"
 )
 
 // found runs the doctor and returns the worst finding of each check.
@@ -61,10 +62,18 @@ func TestDoctor(t *testing.T) {
 	wantFound(t, found(t, exitOK, args...), map[string]string{
 		"configuration": findingOK, "data directory": findingOK, "encryption key files": findingOK, "encryption keys": findingOK,
 		"certificates": findingOK, "spend database": findingOK, "Redis": findingOK, "Redis servers": findingOK, "Redis memory": findingOK,
-		"work": findingOK, "replicas": findingOK,
+		"work": findingOK, "egress certificates": findingOK, "replicas": findingOK,
 	})
 	command(t, "", append([]string{"doctor"}, args...)...).want(t, exitOK, "ok    configuration: the settings are valid\n", "")
 	d.stop(t)
+	certificates := certificate.New(server.Client(), ringOf(t, otherKey), nil)
+	if _, err := certificates.Set(t.Context(), developerCompany, clientInput(t)); err != nil { // it ends within the hour
+		t.Fatal(err)
+	}
+	ending := found(t, exitOK, args...)["egress certificates"]
+	if ending.Result != findingWarning || !strings.Contains(ending.Message, developerCompany.String()) {
+		t.Errorf("a certificate that ends: %+v", ending)
+	}
 
 	now := time.Now()
 	ca, err := devca.New("test", now.Add(-2*time.Hour), now.Add(time.Hour))

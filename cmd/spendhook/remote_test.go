@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/x509"
 	"io/fs"
 	"net/http"
 	"os"
@@ -139,6 +140,16 @@ func TestResourceCommands(t *testing.T) {
 	ok(job, "job", "list", "--subscriber-uuid", id, "--kind", "RECOVER", "-o", "name")
 	d.cli(t, "", "job", "cancel", job, "--yes").want(t, exitFailure, "", "JOB_FINISHED")
 
+	pair := clientPair(t)
+	private, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain, key := secretFile(t, pemText("CERTIFICATE", pair.Certificate[0])), secretFile(t, pemText("PRIVATE KEY", private))
+	ok(id, "certificate", "set", chain, key, "--subscriber", id)
+	ok(id, "certificate", "get", "--subscriber", id)
+	d.cli(t, "", "certificate", "get").want(t, exitNotFound, "", "NO_EGRESS_CERTIFICATE")
+	ok("deleted", "certificate", "delete", "--subscriber", id, "--yes")
 	r := d.cli(t, "", "subscriber", "rotate-secret", id)
 	r.want(t, exitUsage, "", "--yes")
 	ok("whsec_", "subscriber", "rotate-secret", id, "--yes")

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
@@ -202,7 +203,7 @@ func (d *daemon) watchCertificates(ctx context.Context) error {
 	var ending atomic.Int64
 	d.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spendhook_egress_certificates_ending",
-		Help: "Egress certificates of companies that expire within 30 days or have expired, shown by the owner of partition 0.",
+		Help: "Egress certificates of companies and of subscribers that expire within 30 days or have expired, shown by the owner of partition 0.",
 	}, func() float64 {
 		if !d.reports() {
 			return 0
@@ -225,7 +226,11 @@ func (d *daemon) checkCertificates(ctx context.Context, ending *atomic.Int64) ti
 	}
 	ending.Store(int64(len(expiring)))
 	for _, c := range expiring {
-		d.log.Warn("an egress certificate expires soon or has expired", "company_uuid", c.Company, "not_after", c.NotAfter)
+		log := d.log
+		if c.Subscriber != uuid.Nil {
+			log = log.With("subscriber_uuid", c.Subscriber)
+		}
+		log.Warn("an egress certificate expires soon or has expired", "company_uuid", c.Company, "not_after", c.NotAfter)
 	}
 	return certificateEvery
 }

@@ -1,5 +1,5 @@
-// Package certificate keeps the client certificate of each company, for receivers that ask
-// for one (mutual TLS).
+// Package certificate keeps the client certificates of companies, and of single subscribers, for receivers that
+// ask for one (mutual TLS).
 package certificate
 
 import (
@@ -27,7 +27,7 @@ const (
 	maxRSA        = 4096 // bits: each handshake costs a signature, of 244 ms with 8192 bits
 )
 
-// Certificate is the client certificate of a company (RFC 8446 section 4.4.2). It is immutable.
+// Certificate is the client certificate of a company or a subscriber (RFC 8446 section 4.4.2). It is immutable.
 type Certificate struct {
 	Subject, Issuer     string
 	Thumbprint          string // SHA-256 of the certificate, base64url (RFC 8705, x5t#S256)

@@ -7,7 +7,9 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"math/big"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -203,6 +205,99 @@ func pkcs8(t *testing.T, key any) string {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	noErr(t, err)
 	return pemOf("PRIVATE KEY", der)
+}
+
+// A subscriber's own certificate is used instead of the company's, and is removed with the subscriber.
+func TestASubscribersOwnCertificate(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first := b.Create(t, "https://example.com/1")
+	b.Advance(time.Second) // the oldest comes first
+	second := b.Create(t, "https://example.com/2")
+	own := b.certificates.Of(first.UUID)
+	_, err := own.Get(t.Context(), b.Company)
+	wantErr(t, err, certificate.ErrNotFound)
+	copies := b.Registry()
+	want := func(what string, thumbprints ...string) {
+		t.Helper()
+		matched, err := copies.Current(t.Context(), b.Company)
+		noErr(t, err)
+		for i, s := range matched {
+			if s.Certificate == nil || s.Certificate.Locked != nil || s.Certificate.Thumbprint != thumbprints[i] {
+				t.Errorf("%s: subscriber %d has %+v", what, i, s.Certificate)
+			}
+		}
+	}
+	company, err := b.certificates.Set(t.Context(), b.Company, subscriberstest.ClientCertificate(t, b.Now()))
+	noErr(t, err)
+	want("the company's", company.Thumbprint, company.Thumbprint)
+	set, err := own.Set(t.Context(), b.Company, subscriberstest.ClientCertificate(t, b.Now()))
+	noErr(t, err)
+	want("one's own", set.Thumbprint, company.Thumbprint)
+	if read, err := own.Get(t.Context(), b.Company); err != nil || read.Thumbprint != set.Thumbprint || !public(read).Equal(public(set)) {
+		t.Errorf("read %+v, %v", read, err)
+	}
+	ending, err := b.certificates.ExpiringBefore(t.Context(), set.NotAfter.Add(time.Second))
+	noErr(t, err)
+	if len(ending) != 2 || !slices.ContainsFunc(ending, func(e certificate.Expiring) bool { return e.Company == b.Company && e.Subscriber == first.UUID }) {
+		t.Errorf("ending: %+v", ending)
+	}
+
+	// Its key opens at its own place only.
+	key := layout.CompanyKey(b.Company)
+	raw := b.Redis.HGet(t.Context(), key, layout.CertificateFieldOf(first.UUID)).Val()
+	for _, field := range []string{layout.CertificateField, layout.CertificateFieldOf(second.UUID)} {
+		var mend func()
+		if b.Redis.HExists(t.Context(), key, field).Val() {
+			mend = subscriberstest.Overwrite(t, b.Redis, b.Company, field, raw)
+		} else {
+			noErr(t, b.Redis.HSet(t.Context(), key, field, raw).Err())
+			mend = func() { noErr(t, b.Redis.HDel(t.Context(), key, field).Err()) }
+		}
+		subscriber, ok := layout.ParseCertificateField(field)
+		if c, err := b.certificates.Of(subscriber).Get(t.Context(), b.Company); !ok || err != nil || c.Locked == nil {
+			t.Errorf("%s: %+v, %v", field, c, err)
+		}
+		mend()
+	}
+
+	noErr(t, own.Remove(t.Context(), b.Company))
+	wantErr(t, own.Remove(t.Context(), b.Company), certificate.ErrNotFound)
+	want("after its removal", company.Thumbprint, company.Thumbprint)
+	_, err = own.Set(t.Context(), b.Company, subscriberstest.ClientCertificate(t, b.Now()))
+	noErr(t, err)
+	noErr(t, b.Store.Delete(t.Context(), b.Company, first.UUID))
+	want("after the removal of its subscriber", company.Thumbprint)
+	ending, err = b.certificates.ExpiringBefore(t.Context(), set.NotAfter.Add(time.Second))
+	noErr(t, err)
+	if len(ending) != 1 || b.Redis.HExists(t.Context(), key, layout.CertificateFieldOf(first.UUID)).Val() {
+		t.Errorf("it is left: %+v", ending)
+	}
+	_, err = own.Set(t.Context(), b.Company, subscriberstest.ClientCertificate(t, b.Now()))
+	wantErr(t, err, certificate.ErrNoSubscriber)
+}
+
+// Every replica reads all certificates of a company with each change of its subscribers.
+func TestCertificatesOfSubscribersAreBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	in := subscriberstest.ClientCertificate(t, b.Now())
+	var last *certificate.Store
+	for i := range 101 {
+		last = b.certificates.Of(b.Create(t, fmt.Sprintf("https://example.com/%d", i)).UUID)
+		_, err := last.Set(t.Context(), b.Company, in)
+		if i < 100 {
+			noErr(t, err)
+			_, err = last.Set(t.Context(), b.Company, in) // a new one replaces it
+			noErr(t, err)
+		} else {
+			wantErr(t, err, certificate.ErrTooMany)
+		}
+	}
+	_, err := last.Get(t.Context(), b.Company)
+	wantErr(t, err, certificate.ErrNotFound)
+	_, err = b.certificates.Set(t.Context(), b.Company, in)
+	noErr(t, err)
 }
 
 func TestExpiringCertificatesAreFound(t *testing.T) {

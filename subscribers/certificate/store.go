@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -20,8 +21,19 @@ import (
 	"spendhook/subscribers/layout"
 )
 
-// ErrNotFound says that the company has no egress certificate.
-var ErrNotFound = errors.New("company has no egress certificate")
+// Errors that callers check for. Invalid input is an *invalid.Error.
+var (
+	// ErrNotFound says that the company, or the subscriber, has no egress certificate.
+	ErrNotFound = errors.New("there is no egress certificate")
+	// ErrNoSubscriber says that the company has no such subscriber.
+	ErrNoSubscriber = errors.New("no subscriber for the egress certificate")
+	// ErrTooMany says that as many subscribers of the company have a certificate of their own as may.
+	ErrTooMany = errors.New("too many egress certificates")
+)
+
+// maxOwn bounds the subscribers of a company with a certificate of their own: a change of any subscriber has
+// every replica read all of them.
+const maxOwn = 100
 
 var (
 	//go:embed lua/set.lua
@@ -30,25 +42,43 @@ var (
 	setScript = layout.NewScript(layout.VersionLua() + setLua)
 )
 
-// endsKey names the sorted set of the companies of a partition that have
-// an egress certificate, by its end in unix ms.
+// endsKey names the sorted set of the companies of a partition, and of their subscribers, that have
+// an egress certificate, by its end in unix ms. Its members are made by member.
 func endsKey(p int) string { return partition.Prefix(p) + "ec" }
 
-// place binds a sealed private key to its company.
-func place(company uuid.UUID) string { return "company/" + company.String() + "/egress-key" }
+func member(company, subscriber uuid.UUID) string {
+	if subscriber == uuid.Nil {
+		return company.String()
+	}
+	return company.String() + "/" + subscriber.String()
+}
+
+// place binds a sealed private key to its company or subscriber.
+func place(company, subscriber uuid.UUID) string {
+	return "company/" + member(company, subscriber) + "/egress-key"
+}
 
 // Store keeps egress certificates in Redis, beside the company's subscribers: each change
 // raises their version. It is safe for concurrent use; its methods block for a round trip
 // to Redis.
 type Store struct {
-	client redis.UniversalClient
-	keys   *seal.Keyring
-	now    func() time.Time
+	client     redis.UniversalClient
+	keys       *seal.Keyring
+	now        func() time.Time
+	subscriber uuid.UUID // whose certificates they are; uuid.Nil: the companies'
 }
 
 // New returns a Store that seals private keys under the keyring; now is time.Now when nil.
 func New(client redis.UniversalClient, keyring *seal.Keyring, now func() time.Time) *Store {
 	return &Store{client: client, keys: keyring, now: clock.Or(now)}
+}
+
+// Of returns the store of the certificate of one subscriber, which its deliveries present instead of the
+// company's. It is removed with the subscriber.
+func (s *Store) Of(subscriber uuid.UUID) *Store {
+	of := *s
+	of.subscriber = subscriber
+	return &of
 }
 
 type record struct {
@@ -57,14 +87,14 @@ type record struct {
 	UpdatedAt int64  `json:"updatedAt"`
 }
 
-// Set stores or replaces the company's egress certificate. Every match that starts after Set has
-// returned uses the new certificate. Invalid input is an *invalid.Error.
+// Set stores or replaces the egress certificate. Every match that starts after Set has returned uses the new
+// certificate. Of a subscriber, the error may be ErrNoSubscriber or ErrTooMany.
 func (s *Store) Set(ctx context.Context, company uuid.UUID, in Input) (*Certificate, error) {
 	c, err := in.parse(s.now().UTC().Truncate(time.Millisecond))
 	if err != nil {
 		return nil, err
 	}
-	raw, err := encode(s.keys, company, c)
+	raw, err := encode(s.keys, company, s.subscriber, c)
 	if err != nil {
 		return nil, err
 	}
@@ -74,27 +104,37 @@ func (s *Store) Set(ctx context.Context, company uuid.UUID, in Input) (*Certific
 // set stores raw, or removes the certificate, if any, when raw is "".
 func (s *Store) set(ctx context.Context, company uuid.UUID, raw string, end int64) error {
 	keys := []string{layout.CompanyKey(company), endsKey(partition.Of(company))}
-	if err := setScript.Run(ctx, s.client, keys, raw, company.String(), end).Err(); err != nil {
+	field, needed := layout.CertificateFieldOf(s.subscriber), ""
+	if s.subscriber != uuid.Nil {
+		needed = s.subscriber.String()
+	}
+	done, err := setScript.Run(ctx, s.client, keys, raw, member(company, s.subscriber), end, field, needed, maxOwn).Int()
+	switch {
+	case err != nil:
 		return fmt.Errorf("change egress certificate: %w", err)
+	case done == 0:
+		return ErrNoSubscriber
+	case done < 0:
+		return ErrTooMany
 	}
 	return nil
 }
 
-// Get returns the company's egress certificate, or ErrNotFound.
+// Get returns the egress certificate, or ErrNotFound.
 func (s *Store) Get(ctx context.Context, company uuid.UUID) (*Certificate, error) {
-	raw, err := s.client.HGet(ctx, layout.CompanyKey(company), layout.CertificateField).Result()
+	raw, err := s.client.HGet(ctx, layout.CompanyKey(company), layout.CertificateFieldOf(s.subscriber)).Result()
 	if errors.Is(err, redis.Nil) {
 		return nil, ErrNotFound
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read egress certificate: %w", err)
 	}
-	return Decode(s.keys, company, raw)
+	return Decode(s.keys, company, s.subscriber, raw)
 }
 
-// Remove removes the company's egress certificate, or returns ErrNotFound.
+// Remove removes the egress certificate, or returns ErrNotFound.
 func (s *Store) Remove(ctx context.Context, company uuid.UUID) error {
-	known, err := s.client.HExists(ctx, layout.CompanyKey(company), layout.CertificateField).Result()
+	known, err := s.client.HExists(ctx, layout.CompanyKey(company), layout.CertificateFieldOf(s.subscriber)).Result()
 	if err != nil {
 		return fmt.Errorf("read egress certificate: %w", err)
 	}
@@ -104,17 +144,18 @@ func (s *Store) Remove(ctx context.Context, company uuid.UUID) error {
 	return s.set(ctx, company, "", 0)
 }
 
-// Expiring is a company with an egress certificate that expires soon or has expired.
+// Expiring is a company or a subscriber with an egress certificate that expires soon or has expired.
 type Expiring struct {
-	Company  uuid.UUID
-	NotAfter time.Time
+	Company    uuid.UUID
+	Subscriber uuid.UUID // uuid.Nil: it is the company's certificate
+	NotAfter   time.Time
 }
 
 // maxExpiring bounds what ExpiringBefore returns of each partition.
 const maxExpiring = 100
 
 // ExpiringBefore returns the egress certificates that expire before a time, also expired ones: of
-// each partition the hundred that expire first.
+// each partition the hundred that expire first. They are those of all companies and subscribers.
 func (s *Store) ExpiringBefore(ctx context.Context, before time.Time) ([]Expiring, error) {
 	span := &redis.ZRangeBy{Min: "-inf", Max: "(" + strconv.FormatInt(before.UnixMilli(), 10), Count: maxExpiring}
 	ends, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -129,20 +170,25 @@ func (s *Store) ExpiringBefore(ctx context.Context, before time.Time) ([]Expirin
 	var all []Expiring
 	for _, c := range ends {
 		for _, z := range c.(*redis.ZSliceCmd).Val() {
-			if company, err := uuid.Parse(z.Member.(string)); err == nil {
-				all = append(all, Expiring{company, time.UnixMilli(int64(z.Score)).UTC()})
+			company, subscriber, own := strings.Cut(z.Member.(string), "/")
+			found := Expiring{NotAfter: time.UnixMilli(int64(z.Score)).UTC()}
+			if found.Company, err = uuid.Parse(company); err == nil && own {
+				found.Subscriber, err = uuid.Parse(subscriber)
+			}
+			if err == nil {
+				all = append(all, found)
 			}
 		}
 	}
 	return all, nil
 }
 
-func encode(keys *seal.Keyring, company uuid.UUID, c *Certificate) (string, error) {
+func encode(keys *seal.Keyring, company, subscriber uuid.UUID, c *Certificate) (string, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(c.TLS.PrivateKey.(*oneByOne).Signer)
 	if err != nil {
 		return "", fmt.Errorf("encode egress certificate: %w", err)
 	}
-	sealed, err := keys.Seal(der, place(company))
+	sealed, err := keys.Seal(der, place(company, subscriber))
 	if err != nil {
 		return "", fmt.Errorf("encode egress certificate: %w", err)
 	}
@@ -159,21 +205,21 @@ func encode(keys *seal.Keyring, company uuid.UUID, c *Certificate) (string, erro
 
 // Resealed returns a stored certificate with its key sealed under the current encryption key. It
 // does not change a key that cannot be decrypted.
-func Resealed(keys *seal.Keyring, company uuid.UUID, raw string) (string, error) {
-	c, err := Decode(keys, company, raw)
+func Resealed(keys *seal.Keyring, company, subscriber uuid.UUID, raw string) (string, error) {
+	c, err := Decode(keys, company, subscriber, raw)
 	if err != nil || c.Locked != nil {
 		return raw, err
 	}
-	return encode(keys, company, c)
+	return encode(keys, company, subscriber, c)
 }
 
-// Decode reads a stored certificate; nil for none. The certificate is Locked when its key cannot be
-// decrypted.
-func Decode(keys *seal.Keyring, company uuid.UUID, raw string) (*Certificate, error) {
+// Decode reads the stored certificate of a subscriber, or of the company for uuid.Nil; nil for none. The
+// certificate is Locked when its key cannot be decrypted.
+func Decode(keys *seal.Keyring, company, subscriber uuid.UUID, raw string) (*Certificate, error) {
 	if raw == "" {
 		return nil, nil
 	}
-	damaged := fmt.Errorf("stored egress certificate of company %s is damaged", company)
+	damaged := fmt.Errorf("stored egress certificate of company %s is damaged", member(company, subscriber))
 	var r record
 	if err := json.Unmarshal([]byte(raw), &r); err != nil {
 		return nil, damaged
@@ -184,7 +230,7 @@ func Decode(keys *seal.Keyring, company uuid.UUID, raw string) (*Certificate, er
 	}
 	c := newCertificate(chain, time.UnixMilli(r.UpdatedAt).UTC())
 	var der []byte
-	if der, c.Locked = keys.Open(r.Key, place(company)); c.Locked != nil {
+	if der, c.Locked = keys.Open(r.Key, place(company, subscriber)); c.Locked != nil {
 		c.TLS = nil
 		return c, nil //nolint:nilerr // c says why
 	}

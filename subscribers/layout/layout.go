@@ -4,6 +4,7 @@ package layout
 
 import (
 	_ "embed" // the Lua
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
@@ -22,7 +23,29 @@ const (
 	SigningKeysField = "k"
 )
 
-// CompanyKey names the hash of a company's subscribers: uuid to JSON, and the fields above. The
+// ownCertificate begins the fields with the egress certificates of single subscribers.
+const ownCertificate = "cs:"
+
+// CertificateFieldOf names the egress certificate of a subscriber; that of the company for uuid.Nil.
+func CertificateFieldOf(subscriber uuid.UUID) string {
+	if subscriber == uuid.Nil {
+		return CertificateField
+	}
+	return ownCertificate + subscriber.String()
+}
+
+// ParseCertificateField returns the subscriber of a field of CertificateFieldOf. It reports whether the field
+// is one.
+func ParseCertificateField(field string) (subscriber uuid.UUID, ok bool) {
+	if field == CertificateField {
+		return uuid.Nil, true
+	}
+	id, own := strings.CutPrefix(field, ownCertificate)
+	subscriber, err := uuid.Parse(id)
+	return subscriber, own && err == nil
+}
+
+// CompanyKey names the hash of a company's subscribers: uuid to JSON, and the fields above and of CertificateFieldOf. The
 // script that claims an event also reads the version.
 func CompanyKey(company uuid.UUID) string { return partition.Key(company, "s:"+company.String()) }
 

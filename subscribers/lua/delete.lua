@@ -1,5 +1,5 @@
--- Removes a subscriber. The version of the company's subscribers, its signing key and its
--- egress certificate stay.
+-- Removes a subscriber and its own egress certificate. The version of the company's subscribers, its signing
+-- keys and its egress certificate stay.
 -- KEYS: 1 the partition's due set, 2 a key that never exists, 3 company's
 --       subscribers, 4 company's URLs, 5 companies of the partition, 6 subscriber's
 --       health
@@ -21,6 +21,7 @@ for i = 1, #urls, 2 do
   end
 end
 redis.call('DEL', KEYS[6])
+if redis.call('HDEL', KEYS[3], 'cs:' .. ARGV[1]) == 1 then redis.call('ZREM', ARGV[3] .. 'ec', ARGV[2] .. '/' .. ARGV[1]) end
 redis.call('ZREM', ARGV[3] .. 'fs:' .. ARGV[2], ARGV[1])
 touch(KEYS[3])
 -- All waiting deliveries become due, without rate, order and pause, also those of a disabled

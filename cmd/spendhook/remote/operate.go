@@ -128,14 +128,23 @@ type certificateCmd struct {
 	Delete certificateDeleteCmd `cmd:"" help:"Remove the certificate." example:"spendhook certificate delete --yes"`
 }
 
-type certificateGetCmd struct{}
+// certificateOwner selects whose certificate it is.
+type certificateOwner struct {
+	Subscriber *uuid.UUID `local:"" predictor:"subscriber" help:"UUID of a subscriber with a certificate of its own (default: the certificate of the company)."`
+}
+
+type certificateGetCmd struct{ certificateOwner }
 
 // Run shows the certificate.
 func (c *certificateGetCmd) Run(ctx context.Context, s *session) error {
+	if c.Subscriber != nil {
+		return s.show(s.GetSubscriberCertificate(ctx, *c.Subscriber, fields[client.GetSubscriberCertificateParams](s)))
+	}
 	return s.show(s.GetEgressCertificate(ctx, fields[client.GetEgressCertificateParams](s)))
 }
 
 type certificateSetCmd struct {
+	certificateOwner
 	CertificateChain string `arg:"" type:"existingfile" help:"File with the certificate and its intermediates (PEM)."`
 	PrivateKey       string `arg:"" type:"existingfile" help:"File with its key (PEM)."`
 }
@@ -150,17 +159,26 @@ func (c *certificateSetCmd) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	return s.show(s.SetEgressCertificate(ctx, fields[client.SetEgressCertificateParams](s), client.EgressCertificateInput{
-		CertificateChain: string(chain), PrivateKey: string(key),
-	}))
+	in := client.EgressCertificateInput{CertificateChain: string(chain), PrivateKey: string(key)}
+	if c.Subscriber != nil {
+		return s.show(s.SetSubscriberCertificate(ctx, *c.Subscriber, fields[client.SetSubscriberCertificateParams](s), in))
+	}
+	return s.show(s.SetEgressCertificate(ctx, fields[client.SetEgressCertificateParams](s), in))
 }
 
-type certificateDeleteCmd struct{ confirmation }
+type certificateDeleteCmd struct {
+	confirmation
+	certificateOwner
+}
 
 // Run removes the certificate.
 func (c *certificateDeleteCmd) Run(ctx context.Context, s *session) error {
 	if err := s.confirm(c.confirmation, "Remove the certificate that is presented to receivers?"); err != nil {
 		return err
+	}
+	if c.Subscriber != nil {
+		resp, err := s.DeleteSubscriberCertificate(ctx, *c.Subscriber, fields[client.DeleteSubscriberCertificateParams](s))
+		return s.tell(resp, err, "deleted")
 	}
 	resp, err := s.DeleteEgressCertificate(ctx, fields[client.DeleteEgressCertificateParams](s))
 	return s.tell(resp, err, "deleted")
