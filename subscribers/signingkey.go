@@ -263,7 +263,7 @@ func (s *Store) signingKeys(ctx context.Context, company uuid.UUID) (sealed stri
 // keys. Those that signed are published for StoreOptions.SecretOverlap. The error may be ErrNoSigningKey,
 // ErrRotatedRecently or ErrLocked.
 func (s *Store) RotateSigningKeys(ctx context.Context, company uuid.UUID) ([]SigningKey, error) {
-	return s.changeKeys(ctx, company, func(all []storedKey, now time.Time) ([]storedKey, error) {
+	return s.changeKeys(ctx, company, keysRotated, func(all []storedKey, now time.Time) ([]storedKey, error) {
 		return rotated(all, now, s.opts.SecretOverlap)
 	})
 }
@@ -271,14 +271,14 @@ func (s *Store) RotateSigningKeys(ctx context.Context, company uuid.UUID) ([]Sig
 // RevokeSigningKey removes a key of a company: it is no longer published, and signs no delivery that is dispatched
 // from now on. The next one signs in its place. The error may be ErrNoSigningKey or ErrLocked.
 func (s *Store) RevokeSigningKey(ctx context.Context, company uuid.UUID, id string) error {
-	_, err := s.changeKeys(ctx, company, func(all []storedKey, now time.Time) ([]storedKey, error) {
+	_, err := s.changeKeys(ctx, company, keyRevoked, func(all []storedKey, now time.Time) ([]storedKey, error) {
 		return revoked(all, id, now)
 	})
 	return err
 }
 
-// changeKeys replaces the keys of a company, and starts again when somebody else has replaced them meanwhile.
-func (s *Store) changeKeys(ctx context.Context, company uuid.UUID, change func([]storedKey, time.Time) ([]storedKey, error)) ([]SigningKey, error) {
+// changeKeys replaces the keys of a company, counts that, and starts again when somebody else has replaced them meanwhile.
+func (s *Store) changeKeys(ctx context.Context, company uuid.UUID, counted string, change func([]storedKey, time.Time) ([]storedKey, error)) ([]SigningKey, error) {
 	for range maxRounds {
 		now := s.now()
 		before, stored, err := s.signingKeys(ctx, company)
@@ -301,6 +301,7 @@ func (s *Store) changeKeys(ctx context.Context, company uuid.UUID, change func([
 			return nil, fmt.Errorf("change signing keys: %w", err)
 		}
 		if done {
+			s.keyChanges.WithLabelValues(counted).Inc()
 			return SigningKeys{all: after}.open(now)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"spendhook/internal/seal"
 	"spendhook/internal/seal/sealtest"
@@ -172,6 +174,24 @@ func TestSigningKeysRotate(t *testing.T) {
 }
 
 // A revoked key is gone at once, and the next one takes its place.
+func TestChangesOfSigningKeysAreCounted(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	b := setup(t, subscribers.StoreOptions{Registerer: registry})
+	b.Create(t, "https://example.com/")
+	b.Advance(10 * time.Minute)
+	keys, err := b.Store.RotateSigningKeys(t.Context(), b.Company)
+	noErr(t, err)
+	_, err = b.Store.RotateSigningKeys(t.Context(), b.Company)
+	wantErr(t, err, subscribers.ErrRotatedRecently)
+	noErr(t, b.Store.RevokeSigningKey(t.Context(), b.Company, keys[0].ID))
+	noErr(t, b.Store.RevokeSigningKey(t.Context(), b.Company, keys[1].ID))
+	wantErr(t, b.Store.RevokeSigningKey(t.Context(), b.Company, keys[1].ID), subscribers.ErrNoSigningKey)
+	want := "# HELP spendhook_signing_key_changes_total Changes of the signing keys of companies: all keys of a company rotated, or one revoked.\n" +
+		"# TYPE spendhook_signing_key_changes_total counter\nspendhook_signing_key_changes_total{change=\"revoked\"} 2\nspendhook_signing_key_changes_total{change=\"rotated\"} 1\n"
+	noErr(t, testutil.GatherAndCompare(registry, strings.NewReader(want)))
+}
+
 func TestSigningKeyIsRevoked(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/events/eventtype"
@@ -56,8 +58,16 @@ type StoreOptions struct {
 	MaxPerCompany int           // subscribers of one company; 0 means 1,000
 	SecretOverlap time.Duration // how long deliveries are also signed with a rotated secret; 0 means 24 h
 
+	Registerer prometheus.Registerer // nil: changes of signing keys are not shown
+
 	Now func() time.Time // nil means time.Now
 }
+
+// The changes of signing keys, values of the label of spendhook_signing_key_changes_total.
+const (
+	keysRotated = "rotated"
+	keyRevoked  = "revoked"
+)
 
 // Store keeps subscribers in Redis. Its methods are safe for concurrent use. They block for round
 // trips to Redis and, when a callback URL is set, for callback.Policy.Resolve. Invalid input is an
@@ -67,6 +77,8 @@ type Store struct {
 	opts  StoreOptions
 	clock func() time.Time // of the changes that are listed; nil: Redis's
 	codec codec
+
+	keyChanges *prometheus.CounterVec
 }
 
 // NewStore returns a Store; it does not talk to Redis yet.
@@ -75,7 +87,13 @@ func NewStore(opts StoreOptions) *Store {
 	opts.SecretOverlap = cmp.Or(opts.SecretOverlap, 24*time.Hour)
 	given := opts.Now
 	opts.Now = clock.Or(given)
-	return &Store{opts: opts, clock: given, codec: codec{opts.Keyring}}
+	s := &Store{opts: opts, clock: given, codec: codec{opts.Keyring}}
+	s.keyChanges = promauto.With(opts.Registerer).NewCounterVec(prometheus.CounterOpts{
+		Name: "spendhook_signing_key_changes_total", Help: "Changes of the signing keys of companies: all keys of a company rotated, or one revoked.",
+	}, []string{"change"})
+	s.keyChanges.WithLabelValues(keysRotated)
+	s.keyChanges.WithLabelValues(keyRevoked)
+	return s
 }
 
 // now returns the time with the precision of stored times.

@@ -30,6 +30,7 @@ import (
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
 	"spendhook/internal/servertls"
+	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 )
 
@@ -149,6 +150,7 @@ func (d *doctor) checkAll(ctx context.Context) {
 	if ring == nil {
 		return
 	}
+	d.check(ctx, "signing keys", "", func(ctx context.Context) { d.signingKeys(ctx, ring) })
 	d.check(ctx, "encryption keys", "all are configured", func(ctx context.Context) {
 		if err := keycheck.Check(ctx, d.redis.Client(), ring); err != nil {
 			d.problem("set the missing key, also as one of encryption.old_keys (docs/secrets.md)", "%v", err)
@@ -206,6 +208,23 @@ func (d *doctor) egressCertificates(ctx context.Context) {
 			return
 		}
 		d.warn("ask for a new one: 'spendhook certificate set'", "that of %s ends at %s", owner, c.NotAfter.Format(time.RFC3339))
+	}
+}
+
+// mostCompanies is how many companies' signing keys are read.
+const mostCompanies = 1000
+
+// signingKeys checks that the signing keys of companies can be decrypted.
+func (d *doctor) signingKeys(ctx context.Context, ring *seal.Keyring) {
+	store := subscribers.NewStore(subscribers.StoreOptions{Client: d.redis.Client(), Keyring: ring})
+	read, locked, err := store.CheckSigningKeys(ctx, mostCompanies)
+	switch {
+	case err != nil:
+		d.problem("make Redis answer, then run this again", "%v", err)
+	case locked > 0:
+		d.problem("set the missing key, also as one of encryption.old_keys (docs/secrets.md)", "those of %d of %d companies cannot be decrypted, and the deliveries that they sign wait", locked, read)
+	default:
+		d.okText = fmt.Sprintf("those of %d companies can be decrypted", read)
 	}
 }
 

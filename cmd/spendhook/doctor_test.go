@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
 
 	"spendhook/internal/devca"
 	"spendhook/internal/redistest"
+	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 )
 
@@ -62,7 +64,7 @@ func TestDoctor(t *testing.T) {
 	wantFound(t, found(t, exitOK, args...), map[string]string{
 		"configuration": findingOK, "data directory": findingOK, "encryption key files": findingOK, "encryption keys": findingOK,
 		"certificates": findingOK, "spend database": findingOK, "Redis": findingOK, "Redis servers": findingOK, "Redis memory": findingOK,
-		"work": findingOK, "egress certificates": findingOK, "replicas": findingOK,
+		"work": findingOK, "egress certificates": findingOK, "signing keys": findingOK, "replicas": findingOK,
 	})
 	command(t, "", append([]string{"doctor"}, args...)...).want(t, exitOK, "ok    configuration: the settings are valid\n", "")
 	d.stop(t)
@@ -74,6 +76,14 @@ func TestDoctor(t *testing.T) {
 	if ending.Result != findingWarning || !strings.Contains(ending.Message, developerCompany.String()) {
 		t.Errorf("a certificate that ends: %+v", ending)
 	}
+	elsewhere := subscribers.NewStore(subscribers.StoreOptions{Client: server.Client(), Keyring: ringOf(t, otherKey)})
+	_, err := elsewhere.Create(t.Context(), uuid.New(), subscribers.Settings{
+		Name: new("n"), CallbackURL: new("https://hooks.example.com/"), Events: new([]string{"A"}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantFound(t, found(t, exitFailure, args...), map[string]string{"signing keys": findingProblem})
 
 	now := time.Now()
 	ca, err := devca.New("test", now.Add(-2*time.Hour), now.Add(time.Hour))

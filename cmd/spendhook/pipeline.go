@@ -63,6 +63,7 @@ func (d *daemon) openStores(context.Context) error {
 		Catalogue:     d.catalogue,
 		MaxPerCompany: d.cfg.Subscribers.MaxPerCompany,
 		SecretOverlap: d.cfg.Subscribers.SecretOverlap,
+		Registerer:    d.registry,
 	})
 	d.health = health.New(health.Options{Client: client, Operational: d.operational})
 	d.subscriberRegistry = registry.New(client, d.keyring, 0)
@@ -116,7 +117,7 @@ func (d *daemon) openDispatcher() error {
 	})
 	d.stop.addFunc(func(context.Context) { sender.Close() })
 	prepared := requests.New(requests.Options{
-		SignEd25519: d.cfg.Delivery.SignEd25519, PublicURL: d.publicURL(), Logger: d.log,
+		SignEd25519: d.cfg.Delivery.SignEd25519, PublicURL: d.publicURL(), Logger: d.log, Registerer: d.registry,
 	})
 	d.dispatcher = dispatcher.New(dispatcher.Options{
 		Client: d.redis.Client(), Events: d.events, Operational: d.operational,

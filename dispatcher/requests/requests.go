@@ -5,6 +5,7 @@ package requests
 import (
 	"cmp"
 	"crypto/ed25519"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -17,6 +18,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/webhook/signature"
@@ -30,6 +33,7 @@ type Options struct {
 	SignEd25519 bool   // add v1a signatures
 	PublicURL   string // of the API, for links and with the company, as the source of CloudEvents
 	Logger      *slog.Logger
+	Registerer  prometheus.Registerer // nil: no metrics
 }
 
 const maxTargets = 1 << 14
@@ -39,13 +43,17 @@ const maxTargets = 1 << 14
 type Maker struct {
 	opts    Options
 	targets *lru.Cache[*subscribers.Subscriber, *Target]
+	locked  prometheus.Counter
 }
 
 // New returns a Maker.
 func New(o Options) *Maker {
 	o.PublicURL = strings.TrimSuffix(o.PublicURL, "/")
 	targets, _ := lru.New[*subscribers.Subscriber, *Target](maxTargets) // fails only for a size < 1
-	return &Maker{opts: o, targets: targets}
+	locked := promauto.With(o.Registerer).NewCounter(prometheus.CounterOpts{
+		Name: "spendhook_signing_keys_locked_total", Help: "Subscribers, each time that they were read, whose deliveries wait because the signing keys of their company cannot be decrypted.",
+	})
+	return &Maker{opts: o, targets: targets, locked: locked}
 }
 
 // Payloads encodes an event as its subscribers get it.
@@ -104,7 +112,9 @@ func (m *Maker) Target(sub *subscribers.Subscriber) *Target {
 		made.headers[h.Name] = []string{h.Value.Reveal()}
 	}
 	if made.Locked == nil {
-		made.Locked = made.open(m.opts.SignEd25519)
+		if made.Locked = made.open(m.opts.SignEd25519); errors.Is(made.Locked, subscribers.ErrLocked) { // Unusable has the other secrets
+			m.locked.Inc()
+		}
 	}
 	if made.Locked != nil {
 		m.opts.Logger.Error("deliveries wait: the subscriber's secrets cannot be decrypted, check the encryption keys",

@@ -2,13 +2,16 @@ package requests
 
 import (
 	"errors"
+	"log/slog"
 	"reflect"
 	"testing"
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"spendhook/events"
+	"spendhook/subscribers"
 )
 
 // Two companies may use one id, and an attribute has no control characters (CloudEvents 1.0.2).
@@ -60,4 +63,22 @@ func sameJSON(t *testing.T, got []byte, want string) bool {
 		t.Fatal(err)
 	}
 	return reflect.DeepEqual(a, b)
+}
+
+func TestLockedSigningKeysAreCounted(t *testing.T) {
+	t.Parallel()
+	m := New(Options{Logger: slog.New(slog.DiscardHandler)})
+	sub := subscribers.Subscriber{
+		CallbackURL: "https://hooks.example.com/", Secrets: []subscribers.SigningSecret{{Key: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}},
+	}
+	if m.Target(&sub).Locked != nil || testutil.ToFloat64(m.locked) != 0 {
+		t.Errorf("without keys of the company: %v", m.Target(&sub).Locked)
+	}
+	signed := sub
+	signed.Signatures = []string{subscribers.SignatureHTTPMessage}
+	for range 2 { // it is read once
+		if m.Target(&signed).Locked == nil || testutil.ToFloat64(m.locked) != 1 {
+			t.Errorf("%v, %v counted", m.Target(&signed).Locked, testutil.ToFloat64(m.locked))
+		}
+	}
 }
