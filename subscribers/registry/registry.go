@@ -212,9 +212,10 @@ const (
 	subscriberBytes  = 480
 	textBytes        = 16 // an event type or a former URL
 	secretBytes      = 64
-	certificateBytes = 4 << 10 // a parsed certificate and its key
-	signingKeysBytes = 1 << 10 // a company's
-	filterBytes      = 64      // a compiled filter, for each of its characters
+	oauthBytes       = 2 * secretBytes // besides the secret, four texts and an error
+	certificateBytes = 4 << 10         // a parsed certificate and its key
+	signingKeysBytes = 1 << 10         // a company's
+	filterBytes      = 64              // a compiled filter, for each of its characters
 )
 
 func sizeOf(all []*subscribers.Subscriber) int64 {
@@ -222,8 +223,10 @@ func sizeOf(all []*subscribers.Subscriber) int64 {
 	if len(all) > 0 {
 		n += signingKeysBytes
 	}
-	for i, s := range all {
-		if i == 0 && s.Certificate != nil { // all have the same
+	counted := map[any]bool{} // certificates: several subscribers may have the same
+	for _, s := range all {
+		if s.Certificate != nil && !counted[s.Certificate] {
+			counted[s.Certificate] = true
 			n += certificateBytes
 			if pair := s.Certificate.TLS; pair != nil {
 				for _, link := range pair.Certificate {
@@ -240,6 +243,9 @@ func sizeOf(all []*subscribers.Subscriber) int64 {
 		}
 		for _, h := range s.Headers {
 			n += secretBytes + len(h.Name) + len(h.Value)
+		}
+		if o := s.OAuth; o != nil {
+			n += oauthBytes + len(o.TokenURL) + len(o.ClientID) + len(o.ClientSecret) + len(o.Scope) + len(o.Audience)
 		}
 	}
 	return int64(n)

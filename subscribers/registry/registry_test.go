@@ -17,7 +17,9 @@ import (
 
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
+	"spendhook/internal/secret"
 	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/layout"
 	"spendhook/subscribers/registry"
@@ -234,10 +236,11 @@ func TestRegistryIsBoundedInBytes(t *testing.T) { // not parallel: it measures t
 	const limit = 2 << 20
 	for what, test := range map[string]struct {
 		companies, subscribers int
-		certificate            bool
+		certificate, own       bool
 	}{
-		"subscribers":  {2000, 3, false},
-		"certificates": {600, 1, true},
+		"subscribers":                 {2000, 3, false, false},
+		"certificates":                {600, 1, true, false},
+		"certificates of subscribers": {300, 2, false, true},
 	} {
 		t.Run(what, func(t *testing.T) {
 			b := setup(t)
@@ -251,6 +254,9 @@ func TestRegistryIsBoundedInBytes(t *testing.T) { // not parallel: it measures t
 					b.Company = w.Company
 					wanted[i].Version = b.Version(t)
 				}
+			}
+			if test.own {
+				b.ownCertificates(t, wanted)
 			}
 			r := registry.New(b.Redis, sealtest.Keyring(), limit)
 			loads, before := b.loadsOf(), heapInUse()
@@ -276,6 +282,28 @@ func TestRegistryIsBoundedInBytes(t *testing.T) { // not parallel: it measures t
 				t.Errorf("%d of the companies used last are kept", kept)
 			}
 		})
+	}
+}
+
+// ownCertificates gives each subscriber a certificate of its own and an OAuth.
+func (b *bundle) ownCertificates(t *testing.T, wanted []registry.CompanyVersion) {
+	t.Helper()
+	certificates := certificate.New(b.Redis, sealtest.Keyring(), b.Now)
+	in := subscriberstest.ClientCertificate(t, b.Now())
+	for i, w := range wanted {
+		all, err := b.Registry().Current(t.Context(), w.Company)
+		noErr(t, err)
+		for _, s := range all {
+			_, err := certificates.Of(s.UUID).Set(t.Context(), w.Company, in)
+			noErr(t, err)
+			_, err = b.Store.Update(t.Context(), w.Company, s.UUID, subscribers.Settings{OAuth: &callback.OAuthChange{
+				TokenURL: new("https://example.com/token"), ClientID: new("us"), ClientSecret: new(secret.Text("p")),
+				Scope: new(strings.Repeat("s", 1000)), Audience: new(strings.Repeat("a", 2000)),
+			}})
+			noErr(t, err)
+		}
+		b.Company = w.Company
+		wanted[i].Version = b.Version(t)
 	}
 }
 
