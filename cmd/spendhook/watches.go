@@ -203,7 +203,7 @@ func (d *daemon) watchCertificates(ctx context.Context) error {
 	var ending atomic.Int64
 	d.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spendhook_egress_certificates_ending",
-		Help: "Egress certificates of companies and of subscribers that expire within 30 days or have expired, shown by the owner of partition 0.",
+		Help: "Egress certificates of companies and of subscribers that expire within 30 days or have expired, at most five of a company, shown by the owner of partition 0.",
 	}, func() float64 {
 		if !d.reports() {
 			return 0

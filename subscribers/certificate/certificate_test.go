@@ -20,6 +20,7 @@ import (
 
 	"spendhook/internal/clientcert"
 	"spendhook/internal/devca"
+	"spendhook/internal/partition"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/layout"
@@ -318,5 +319,28 @@ func TestExpiringCertificatesAreFound(t *testing.T) {
 	noErr(t, err)
 	if len(some) != 1 || some[0].Company != companies[1] || !some[0].NotAfter.Equal(now.Add(2*24*time.Hour)) {
 		t.Errorf("%+v", some)
+	}
+}
+
+// A company whose certificates have all expired does not hide those of others.
+func TestACompanyHidesNoExpiringCertificateOfOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	in := subscriberstest.ClientCertificate(t, b.Now())
+	for i := range 100 {
+		_, err := b.certificates.Of(b.Create(t, fmt.Sprintf("https://example.com/%d", i)).UUID).Set(t.Context(), b.Company, in)
+		noErr(t, err)
+	}
+	other := uuid.New()
+	for partition.Of(other) != partition.Of(b.Company) {
+		other = uuid.New()
+	}
+	b.Advance(time.Second)
+	last, err := b.certificates.Set(t.Context(), other, subscriberstest.ClientCertificate(t, b.Now()))
+	noErr(t, err)
+	ending, err := b.certificates.ExpiringBefore(t.Context(), last.NotAfter.Add(time.Second))
+	noErr(t, err)
+	if len(ending) != 6 || ending[5].Company != other || ending[4].Company != b.Company {
+		t.Errorf("%d: %+v", len(ending), ending)
 	}
 }

@@ -151,36 +151,63 @@ type Expiring struct {
 	NotAfter   time.Time
 }
 
-// maxExpiring bounds what ExpiringBefore returns of each partition.
-const maxExpiring = 100
+// Bounds of what ExpiringBefore returns: of each partition, and of each company.
+const (
+	maxExpiring          = 100
+	maxExpiringOfCompany = 5
+)
 
 // ExpiringBefore returns the egress certificates that expire before a time, also expired ones: of
-// each partition the hundred that expire first. They are those of all companies and subscribers.
+// each partition the hundred that expire first, where only the first five of a company count. They are those of
+// all companies and subscribers.
 func (s *Store) ExpiringBefore(ctx context.Context, before time.Time) ([]Expiring, error) {
-	span := &redis.ZRangeBy{Min: "-inf", Max: "(" + strconv.FormatInt(before.UnixMilli(), 10), Count: maxExpiring}
-	ends, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for p := range partition.Count {
-			pipe.ZRangeByScoreWithScores(ctx, endsKey(p), span)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read ends of egress certificates: %w", err)
-	}
+	span := redis.ZRangeBy{Min: "-inf", Max: "(" + strconv.FormatInt(before.UnixMilli(), 10), Count: maxExpiring}
 	var all []Expiring
-	for _, c := range ends {
-		for _, z := range c.(*redis.ZSliceCmd).Val() {
-			company, subscriber, own := strings.Cut(z.Member.(string), "/")
-			found := Expiring{NotAfter: time.UnixMilli(int64(z.Score)).UTC()}
-			if found.Company, err = uuid.Parse(company); err == nil && own {
-				found.Subscriber, err = uuid.Parse(subscriber)
+	taken := map[uuid.UUID]int{} // of each company
+	var found [partition.Count]int
+	unread := make([]int, partition.Count) // partitions
+	for p := range unread {
+		unread[p] = p
+	}
+	for ; len(unread) > 0; span.Offset += span.Count {
+		pages, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for _, p := range unread {
+				pipe.ZRangeByScoreWithScores(ctx, endsKey(p), &span)
 			}
-			if err == nil {
-				all = append(all, found)
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read ends of egress certificates: %w", err)
+		}
+		var more []int
+		for i, p := range unread {
+			page := pages[i].(*redis.ZSliceCmd).Val()
+			for _, z := range page {
+				c, ok := expiringOf(z)
+				if ok && found[p] < maxExpiring && taken[c.Company] < maxExpiringOfCompany {
+					all = append(all, c)
+					found[p]++
+					taken[c.Company]++
+				}
+			}
+			if len(page) == maxExpiring && found[p] < maxExpiring {
+				more = append(more, p)
 			}
 		}
+		unread = more
 	}
 	return all, nil
+}
+
+// expiringOf reads a member of endsKey. It reports whether it is one.
+func expiringOf(z redis.Z) (c Expiring, ok bool) {
+	company, subscriber, own := strings.Cut(z.Member.(string), "/")
+	c.NotAfter = time.UnixMilli(int64(z.Score)).UTC()
+	var err error
+	if c.Company, err = uuid.Parse(company); err == nil && own {
+		c.Subscriber, err = uuid.Parse(subscriber)
+	}
+	return c, err == nil
 }
 
 func encode(keys *seal.Keyring, company, subscriber uuid.UUID, c *Certificate) (string, error) {
