@@ -131,6 +131,33 @@ func TestResealSealsTheCertificateOfASubscriber(t *testing.T) {
 	}
 }
 
+func TestSigningKeysAreChecked(t *testing.T) {
+	t.Parallel()
+	b, _ := furnished(t) // three companies
+	_, err := b.certificates(sealtest.Ring("old")).Set(t.Context(), uuid.New(), subscriberstest.ClientCertificate(t, b.Now()))
+	noErr(t, err) // a company without keys
+	b.Redis.AddHook(redistest.Hook{Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if cmd.Name() == "scan" {
+			t.Error("all keys are scanned")
+		}
+		return next(ctx, cmd)
+	}})
+	for _, c := range []struct {
+		keys               *seal.Keyring
+		most, read, locked int
+	}{
+		{sealtest.Ring("old"), 10, 3, 0},
+		{sealtest.Ring("new"), 10, 3, 3},
+		{sealtest.Ring("new"), 3, 3, 3},
+		{sealtest.Ring("new"), 2, 2, 2},
+	} {
+		read, locked, err := b.withKeys(c.keys).CheckSigningKeys(t.Context(), c.most)
+		if err != nil || read != c.read || locked != c.locked {
+			t.Errorf("%+v: %d, %d, %v", c, read, locked, err)
+		}
+	}
+}
+
 func TestResealCountsLockedValuesByKey(t *testing.T) {
 	t.Parallel()
 	b, all := furnished(t)

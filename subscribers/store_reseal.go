@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 
+	"spendhook/internal/partition"
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal/reseal"
 	"spendhook/subscribers/callback"
@@ -30,48 +31,42 @@ func (s *Store) Reseal(ctx context.Context, count *reseal.Count) error {
 	return nil
 }
 
-// companyOf returns the company of a key of layout.CompanyKey. It reports whether the key is one.
-func companyOf(key string) (uuid.UUID, bool) {
-	_, text, _ := strings.Cut(key, "}:s:")
-	company, err := uuid.Parse(text)
-	return company, err == nil && key == layout.CompanyKey(company)
-}
-
-var errEnough = errors.New("enough companies")
-
-// CheckSigningKeys reads the signing keys of as many companies as there are, at most a given number, and returns
-// how many it read, and how many of them cannot be decrypted.
+// CheckSigningKeys reads the signing keys of companies with subscribers, at most a given number, and returns how many
+// it read, and how many of them cannot be decrypted.
 func (s *Store) CheckSigningKeys(ctx context.Context, most int) (read, locked int, err error) {
-	err = redisx.Scan(ctx, s.opts.Client, "sh:{*}:s:*", func(ctx context.Context, key string) error {
-		company, ok := companyOf(key)
-		if !ok {
-			return nil
+	for p := range partition.Count {
+		companies, err := s.opts.Client.SMembers(ctx, layout.CompaniesKey(p)).Result()
+		if err != nil {
+			return read, locked, fmt.Errorf("list companies: %w", err)
 		}
-		if read >= most {
-			return errEnough
+		for _, text := range companies {
+			company, err := uuid.Parse(text)
+			if err != nil {
+				return read, locked, fmt.Errorf("list companies: %w", err)
+			}
+			if read >= most {
+				return read, locked, nil
+			}
+			_, keys, err := s.signingKeys(ctx, company)
+			switch {
+			case errors.Is(err, ErrNoSigningKey): // its last subscriber was deleted meanwhile
+				continue
+			case err != nil:
+				return read, locked, err
+			case keys.locked != nil:
+				locked++
+			}
+			read++
 		}
-		_, keys, err := s.signingKeys(ctx, company)
-		switch {
-		case errors.Is(err, ErrNoSigningKey): // it has a certificate only
-			return nil
-		case err != nil:
-			return err
-		case keys.locked != nil:
-			locked++
-		}
-		read++
-		return nil
-	})
-	if errors.Is(err, errEnough) {
-		err = nil
 	}
-	return read, locked, err
+	return read, locked, nil
 }
 
 func (s *Store) resealCompany(ctx context.Context, key string, count *reseal.Count) error {
-	company, ok := companyOf(key)
-	if !ok {
-		return nil
+	_, text, _ := strings.Cut(key, "}:s:")
+	company, err := uuid.Parse(text)
+	if err != nil || key != layout.CompanyKey(company) {
+		return nil //nolint:nilerr // a key of another kind
 	}
 	hash, err := s.opts.Client.HGetAll(ctx, key).Result()
 	if err != nil {

@@ -223,6 +223,8 @@ func (d *doctor) signingKeys(ctx context.Context, ring *seal.Keyring) {
 		d.problem("make Redis answer, then run this again", "%v", err)
 	case locked > 0:
 		d.problem("set the missing key, also as one of encryption.old_keys (docs/secrets.md)", "those of %d of %d companies cannot be decrypted, and the deliveries that they sign wait", locked, read)
+	case read == mostCompanies:
+		d.okText = fmt.Sprintf("those of the first %d companies can be decrypted; no more were read", read)
 	default:
 		d.okText = fmt.Sprintf("those of %d companies can be decrypted", read)
 	}
