@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -258,15 +259,22 @@ func (t *tokens) ask(ctx context.Context, key tokenKey, inBody bool) (*oauth2.To
 	return config.Token(context.WithValue(ctx, oauth2.HTTPClient, t.client))
 }
 
-// tokenError leaves out the body of an answer and the URL, which may have secrets.
+// errorCode is the form of the error codes of RFC 6749: another text of a token endpoint is not shown.
+var errorCode = regexp.MustCompile(`^[a-z_]{1,64}$`)
+
+// tokenError leaves out the body of an answer and the URL, which may have secrets. What is left of an answer
+// that is not HTTP is short.
 func tokenError(err error) error {
 	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
-		return fmt.Errorf("%w: status %d, error %.64q", errTokenRefused, refused.Response.StatusCode, refused.ErrorCode)
+		if code := refused.ErrorCode; errorCode.MatchString(code) {
+			return fmt.Errorf("%w: status %d, error %s", errTokenRefused, refused.Response.StatusCode, code)
+		}
+		return fmt.Errorf("%w: status %d", errTokenRefused, refused.Response.StatusCode)
 	}
 	if failed, ok := errors.AsType[*url.Error](err); ok {
-		err = failed.Err
+		return fmt.Errorf("request an access token: %.200s", failed.Err.Error())
 	}
-	return fmt.Errorf("request an access token: %w", err)
+	return errors.New("the token endpoint's answer is not valid")
 }
 
 // isToken accepts more than RFC 6750 does, since some endpoints do not keep to its alphabet.

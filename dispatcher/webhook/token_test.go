@@ -308,6 +308,8 @@ func TestAFailingTokenEndpointIsAskedAfterPauses(t *testing.T) {
 func TestHostileTokenEndpoints(t *testing.T) {
 	t.Parallel()
 	port, inside := insideListener(t)
+	const leak = "A-SECRET"
+	long := strings.Repeat("x", 15000) + leak
 	token := func(text string) func(int64, http.ResponseWriter, *http.Request) {
 		return func(_ int64, w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
@@ -340,8 +342,18 @@ func TestHostileTokenEndpoints(t *testing.T) {
 		"a token of another type":   {token(`{"access_token":"t","token_type":"DPoP"}`), attempt.ClassToken},
 		"deep JSON":                 {token(strings.Repeat(`[`, maxTokenAnswer-1)), attempt.ClassToken},
 		"no JSON":                   {token(`hello`), attempt.ClassToken},
-		"an error with status 200":  {token(`{"error":"invalid_client"}`), attempt.ClassTokenRefused},
-		"an error":                  {func(_ int64, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, attempt.ClassTokenRefused},
+		"a long text as lifetime":   {token(`{"access_token":"t","expires_in":"` + long + `"}`), attempt.ClassToken},
+		"a long number as lifetime": {token(`{"access_token":"t","expires_in":` + strings.Repeat("9", 15000) + `}`), attempt.ClassToken},
+		"no number as lifetime":     {token(`{"access_token":"t","expires_in":"abc` + leak + `"}`), attempt.ClassToken},
+		"a long error":              {token(`{"error":"` + long + `"}`), attempt.ClassTokenRefused},
+		"an error that is no code":  {token(`{"error":"the ` + leak + `"}`), attempt.ClassTokenRefused},
+		"a long status line": {func(_ int64, w http.ResponseWriter, _ *http.Request) {
+			conn, _, _ := http.NewResponseController(w).Hijack()
+			_, _ = io.WriteString(conn, long+"\r\n\r\n")
+			_ = conn.Close()
+		}, attempt.ClassToken},
+		"an error with status 200": {token(`{"error":"invalid_client"}`), attempt.ClassTokenRefused},
+		"an error":                 {func(_ int64, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, attempt.ClassTokenRefused},
 		"an answer that never comes": {func(_ int64, _ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			<-r.Context().Done()
@@ -355,7 +367,7 @@ func TestHostileTokenEndpoints(t *testing.T) {
 				s.tokens.timeout = 50 * time.Millisecond
 			}
 			res := s.Send(t.Context(), withOAuth(t, receiver.URL, endpoint.URL))
-			if _, n := receiver.last(); res.Class != c.want || n != 0 || res.Err == nil || len(res.Err.Error()) > 300 {
+			if _, n := receiver.last(); res.Class != c.want || n != 0 || res.Err == nil || len(res.Err.Error()) > 300 || strings.Contains(res.Err.Error(), leak) {
 				t.Errorf("%q %v, %d deliveries, want %q and none", res.Class, res.Err, n, c.want)
 			}
 		})
