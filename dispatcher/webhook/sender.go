@@ -160,12 +160,10 @@ func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, errAttemptTimeout)
 	defer cancel()
-	var key tokenKey
 	var token string
 	if r.OAuth != nil {
 		var err error
-		key = keyOf(r.Subscriber, r.OAuth)
-		if token, err = s.tokens.get(ctx, key); err != nil {
+		if token, err = s.tokens.get(ctx, r.Subscriber, r.OAuth); err != nil {
 			res.Class, res.Err, res.Duration = classifyToken(ctx, err), err, s.now().Sub(started)
 			return res
 		}
@@ -190,7 +188,7 @@ func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 		s.readAnswer(resp, r.Headers, &res)
 	}
 	if token != "" && res.StatusCode == http.StatusUnauthorized {
-		s.tokens.reject(key, token)
+		s.tokens.reject(r.Subscriber, token)
 	}
 	res.Duration = s.now().Sub(started)
 	if res.Timing = p.stop(); s.transport.dialer.Proxy == nil {

@@ -31,7 +31,7 @@ const (
 	tokenTimeout   = 10 * time.Second // of a fetch: less than an attempt has
 	// minTokenLife and maxTokenLife bound how long a token is used, whatever its endpoint says: so an endpoint
 	// cannot have one fetched for each delivery. unknownTokenLife is that of a token without a lifetime.
-	minTokenLife     = time.Minute
+	minTokenLife     = 10 * time.Second
 	maxTokenLife     = 24 * time.Hour
 	unknownTokenLife = 5 * time.Minute
 	maxTokenAhead    = 5 * time.Minute // a token is replaced this long before its end, or a fifth of its life
@@ -50,16 +50,11 @@ const (
 // errTokenRefused says that a token endpoint answered with an error.
 var errTokenRefused = errors.New("the token endpoint refused")
 
-// tokenKey is a subscriber with what its token is requested with: changed settings have another token.
-type tokenKey struct {
-	subscriber uuid.UUID
-	settings   callback.OAuth // comparable: without the fields of its stored form
-}
-
-func keyOf(subscriber uuid.UUID, c *callback.OAuth) tokenKey {
-	return tokenKey{subscriber, callback.OAuth{
+// tokenSettings returns what a token is requested with, without the fields of its stored form: it is comparable.
+func tokenSettings(c *callback.OAuth) callback.OAuth {
+	return callback.OAuth{
 		TokenURL: c.TokenURL, ClientID: c.ClientID, ClientSecret: c.ClientSecret, Scope: c.Scope, Audience: c.Audience,
-	}}
+	}
 }
 
 // tokens fetches the access tokens of subscribers and keeps them in memory. Fetches share no connection
@@ -68,7 +63,8 @@ type tokens struct {
 	client  *http.Client
 	timeout time.Duration
 	now     func() time.Time
-	sources *lru.Cache[tokenKey, *tokenSource]
+	making  sync.Mutex                          // of a source
+	sources *lru.Cache[uuid.UUID, *tokenSource] // by subscriber
 	fetches *prometheus.CounterVec
 
 	fetching context.Context //nolint:containedctx // ends when the Sender is closed
@@ -76,10 +72,10 @@ type tokens struct {
 }
 
 func newTokens(o SenderOptions, t *transport) *tokens {
-	sources, _ := lru.New[tokenKey, *tokenSource](maxTokens) // fails only for a size < 1
+	sources, _ := lru.New[uuid.UUID, *tokenSource](maxTokens) // fails only for a size < 1
 	all := &tokens{timeout: min(tokenTimeout, o.Timeout), now: o.Now, sources: sources}
 	all.client = &http.Client{
-		Transport: &tokenTransport{"spendhook/" + o.Version, &http.Transport{
+		Transport: &tokenTransport{userAgent: "spendhook/" + o.Version, http: &http.Transport{
 			DialContext: t.dialer.DialContext, TLSClientConfig: t.tls.Clone(), TLSHandshakeTimeout: o.ConnectTimeout,
 			ForceAttemptHTTP2: true, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxResponseHeader,
 		}},
@@ -113,9 +109,11 @@ func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// tokenSource is the token of one tokenKey.
+// tokenSource is the token of a subscriber. Changed settings have another source.
 type tokenSource struct {
-	mu       sync.Mutex
+	settings callback.OAuth // of tokenSettings
+
+	mu       sync.Mutex // guards this group
 	token    string
 	ends     time.Time
 	renewAt  time.Time     // when the next one is fetched, while this one is used
@@ -127,23 +125,23 @@ type tokenSource struct {
 	inBody   bool          // the endpoint wants the credentials in the body (RFC 6749, 2.3.1)
 }
 
-// source never fails: a source that was dropped meanwhile only fetches once more.
-func (t *tokens) source(key tokenKey) *tokenSource {
-	if known, ok := t.sources.Get(key); ok {
+// source returns the source of a subscriber with its settings. It drops one with other settings.
+func (t *tokens) source(subscriber uuid.UUID, settings callback.OAuth) *tokenSource {
+	t.making.Lock()
+	defer t.making.Unlock()
+	if known, ok := t.sources.Get(subscriber); ok && known.settings == settings {
 		return known
 	}
-	made := &tokenSource{}
-	if known, ok, _ := t.sources.PeekOrAdd(key, made); ok {
-		return known
-	}
+	made := &tokenSource{settings: settings}
+	t.sources.Add(subscriber, made)
 	return made
 }
 
 // get returns the token of a subscriber. It waits for a fetch only without a usable token.
-func (t *tokens) get(ctx context.Context, key tokenKey) (string, error) {
-	s := t.source(key)
+func (t *tokens) get(ctx context.Context, subscriber uuid.UUID, c *callback.OAuth) (string, error) {
+	s := t.source(subscriber, tokenSettings(c))
 	for {
-		token, fetch, err := t.current(s, key) //nolint:contextcheck // other attempts wait for the fetch, too
+		token, fetch, err := t.current(s) //nolint:contextcheck // other attempts wait for the fetch, too
 		if fetch == nil {
 			return token, err
 		}
@@ -156,7 +154,7 @@ func (t *tokens) get(ctx context.Context, key tokenKey) (string, error) {
 }
 
 // current returns the token, or the fetch to wait for, or why there is no token. It begins a fetch that is due.
-func (t *tokens) current(s *tokenSource, key tokenKey) (token string, fetch chan struct{}, err error) {
+func (t *tokens) current(s *tokenSource) (token string, fetch chan struct{}, err error) {
 	now := t.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +162,7 @@ func (t *tokens) current(s *tokenSource, key tokenKey) (token string, fetch chan
 	due := !usable || !now.Before(s.renewAt)
 	if s.fetch == nil && due && !now.Before(s.pausedTo) {
 		s.fetch = make(chan struct{})
-		go t.fetch(s, key, s.inBody)
+		go t.fetch(s, s.inBody)
 	}
 	switch {
 	case usable:
@@ -176,8 +174,12 @@ func (t *tokens) current(s *tokenSource, key tokenKey) (token string, fetch chan
 }
 
 // reject drops a token that the receiver answered with 401, so that the next attempt fetches another one.
-func (t *tokens) reject(key tokenKey, token string) {
-	s, now := t.source(key), t.now()
+func (t *tokens) reject(subscriber uuid.UUID, token string) {
+	s, ok := t.sources.Peek(subscriber)
+	if !ok {
+		return
+	}
+	now := t.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.token == token && now.Sub(s.rejected) >= rejectionPause {
@@ -185,11 +187,11 @@ func (t *tokens) reject(key tokenKey, token string) {
 	}
 }
 
-func (t *tokens) fetch(s *tokenSource, key tokenKey, inBody bool) {
+func (t *tokens) fetch(s *tokenSource, inBody bool) {
 	ctx, cancel := context.WithTimeout(t.fetching, t.timeout)
 	defer cancel()
 	began := t.now()
-	token, life, inBody, err := t.request(ctx, key, inBody)
+	token, life, inBody, err := t.request(ctx, &s.settings, inBody)
 	t.fetches.WithLabelValues(tokenResult(err)).Inc()
 	now := t.now()
 	s.mu.Lock()
@@ -217,17 +219,17 @@ func tokenResult(err error) string {
 
 // request requests a token with the credentials in the body or else in a header, and the other way if the
 // endpoint refuses that. It returns which way it accepted.
-func (t *tokens) request(ctx context.Context, key tokenKey, inBody bool) (token string, life time.Duration, accepted bool, err error) {
+func (t *tokens) request(ctx context.Context, c *callback.OAuth, inBody bool) (token string, life time.Duration, accepted bool, err error) {
 	defer func() { // an answer must not end the daemon, whatever it is
 		if v := recover(); v != nil {
 			err = fmt.Errorf("request an access token: panic: %v", v)
 		}
 	}()
-	answer, err := t.ask(ctx, key, inBody)
+	answer, err := t.ask(ctx, c, inBody)
 	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok &&
 		(refused.Response.StatusCode == http.StatusBadRequest || refused.Response.StatusCode == http.StatusUnauthorized) {
 		inBody = !inBody
-		answer, err = t.ask(ctx, key, inBody)
+		answer, err = t.ask(ctx, c, inBody)
 	}
 	if err != nil {
 		return "", 0, false, tokenError(err)
@@ -238,11 +240,10 @@ func (t *tokens) request(ctx context.Context, key tokenKey, inBody bool) (token 
 	if !isToken(answer.AccessToken) {
 		return "", 0, false, errors.New("the token endpoint answered with a token that cannot be sent")
 	}
-	return answer.AccessToken, lifeOf(answer), inBody, nil
+	return strings.Clone(answer.AccessToken), lifeOf(answer), inBody, nil // it may be a part of the whole answer
 }
 
-func (t *tokens) ask(ctx context.Context, key tokenKey, inBody bool) (*oauth2.Token, error) {
-	c := &key.settings
+func (t *tokens) ask(ctx context.Context, c *callback.OAuth, inBody bool) (*oauth2.Token, error) {
 	config := clientcredentials.Config{
 		ClientID: c.ClientID, ClientSecret: c.ClientSecret.Reveal(), TokenURL: c.TokenURL,
 		AuthStyle: oauth2.AuthStyleInHeader, EndpointParams: url.Values{},
@@ -282,10 +283,11 @@ func isToken(token string) bool {
 	return token != "" && len(token) <= maxToken && !strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' })
 }
 
-// lifeOf is how long a token is used. The endpoint gives the seconds as a number or as text.
+// lifeOf is how long a token is used. The endpoint gives whole seconds, in JSON as a number or as text. A form may
+// have anything.
 func lifeOf(answer *oauth2.Token) time.Duration {
 	seconds, err := strconv.ParseFloat(fmt.Sprint(answer.Extra("expires_in")), 64)
-	if err != nil || !(seconds > 0) { // NaN too
+	if err != nil || !(seconds > 0) { // NaN of a form too
 		return unknownTokenLife
 	}
 	return max(minTokenLife, time.Duration(min(seconds, maxTokenLife.Seconds()))*time.Second)

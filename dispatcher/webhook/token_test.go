@@ -136,6 +136,9 @@ func TestDeliveriesCarryAnAccessToken(t *testing.T) {
 	if got, _ := receiver.last(); got != "Bearer token-2" {
 		t.Errorf("after a change of the scope: %q", got)
 	}
+	if n := s.tokens.sources.Len(); n != 1 {
+		t.Errorf("%d tokens are kept, also that of the former scope", n)
+	}
 	if n := testutil.ToFloat64(s.tokens.fetches.WithLabelValues(tokenFetched)); n != 2 {
 		t.Errorf("%v fetched", n)
 	}
@@ -182,7 +185,7 @@ func TestATokenIsRenewedAheadOfItsEnd(t *testing.T) {
 	if got, n := receiver.last(); got != "Bearer token-1" || n != 2 {
 		t.Errorf("during the renewal: %q", got)
 	}
-	source := s.tokens.source(keyOf(r.Subscriber, r.OAuth))
+	source := s.tokens.source(r.Subscriber, tokenSettings(r.OAuth))
 	source.mu.Lock()
 	fetch := source.fetch
 	source.mu.Unlock()
@@ -202,21 +205,39 @@ func TestATokenIsRenewedAheadOfItsEnd(t *testing.T) {
 	}
 }
 
-// A token is used for a minute at least, and a day at most, whatever its endpoint says.
+// A token is used for ten seconds at least, and a day at most, whatever its endpoint says.
 func TestTheLifeOfATokenHasBounds(t *testing.T) {
 	t.Parallel()
-	for answer, want := range map[string]time.Duration{
-		`"expires_in":1`: time.Minute, `"expires_in":-5`: unknownTokenLife, `"expires_in":0`: unknownTokenLife, `"x":1`: unknownTokenLife,
-		`"expires_in":"120"`: 2 * time.Minute, `"expires_in":2147483647`: 24 * time.Hour,
+	const asJSON, form = "application/json", "application/x-www-form-urlencoded"
+	for _, c := range []struct {
+		kind, answer string
+		want         time.Duration
+	}{
+		{asJSON, `"expires_in":1`, 10 * time.Second},
+		{asJSON, `"expires_in":11`, 11 * time.Second},
+		{asJSON, `"expires_in":-5`, unknownTokenLife},
+		{asJSON, `"expires_in":0`, unknownTokenLife},
+		{asJSON, `"x":1`, unknownTokenLife},
+		{asJSON, `"expires_in":"120"`, 2 * time.Minute},
+		{asJSON, `"expires_in":2147483647`, 24 * time.Hour},
+		{form, "expires_in=120", 2 * time.Minute},
+		{form, "expires_in=9223372036854775807", 24 * time.Hour},
+		{form, "expires_in=1", 10 * time.Second},
+		{form, "expires_in=-1", unknownTokenLife},
+		{form, "expires_in=NaN", unknownTokenLife},
 	} {
 		endpoint := newIssuer(t, func(_ int64, w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			_, _ = io.WriteString(w, `{"access_token":"t",`+answer+`}`)
+			w.Header().Set("Content-Type", c.kind)
+			if c.kind == form {
+				_, _ = io.WriteString(w, "access_token=t&"+c.answer)
+			} else {
+				_, _ = io.WriteString(w, `{"access_token":"t",`+c.answer+`}`)
+			}
 		})
 		s := newTestSender(t, nil)
-		_, life, _, err := s.tokens.request(t.Context(), keyOf(uuid.New(), withOAuth(t, "http://x.example", endpoint.URL).OAuth), false)
-		if err != nil || life != want {
-			t.Errorf("%s: %v, %v, want %v", answer, life, err, want)
+		_, life, _, err := s.tokens.request(t.Context(), withOAuth(t, "http://x.example", endpoint.URL).OAuth, false)
+		if err != nil || life != c.want {
+			t.Errorf("%s: %v, %v, want %v", c.answer, life, err, c.want)
 		}
 	}
 }
@@ -428,7 +449,7 @@ func TestTheNumberOfTokensHasABound(t *testing.T) {
 	t.Parallel()
 	s := newTestSender(t, nil)
 	for range maxTokens + 1000 {
-		s.tokens.source(tokenKey{subscriber: uuid.New()})
+		s.tokens.source(uuid.New(), callback.OAuth{})
 	}
 	if n := s.tokens.sources.Len(); n != maxTokens {
 		t.Errorf("%d are kept", n)
