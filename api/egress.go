@@ -2,12 +2,12 @@ package api
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
-	"spendhook/events/publish"
 	"spendhook/subscribers/certificate"
 )
 
@@ -85,9 +85,7 @@ func (s *server) GetSubscriberCertificate(ctx context.Context, q *request, id ge
 
 // SetSubscriberCertificate is PUT /api/v1/subscribers/{uuid}/egress-certificate.
 func (s *server) SetSubscriberCertificate(ctx context.Context, q *request, id gen.SubscriberPath, in gen.EgressCertificateInput) (reply, error) {
-	if s.opts.Full(q.company) {
-		return reply{}, publish.ErrStorageFull
-	}
+	q.auditTarget(&q.company, "egress_certificate", id.String())
 	set, err := s.opts.Certificates.Of(id).Set(ctx, q.company, certificate.Input{Chain: in.CertificateChain, PrivateKey: in.PrivateKey})
 	if err != nil {
 		return reply{}, err
@@ -98,10 +96,14 @@ func (s *server) SetSubscriberCertificate(ctx context.Context, q *request, id ge
 
 // DeleteSubscriberCertificate is DELETE /api/v1/subscribers/{uuid}/egress-certificate.
 func (s *server) DeleteSubscriberCertificate(ctx context.Context, q *request, id gen.SubscriberPath, _ gen.CompanyScope) (reply, error) {
-	if _, err := s.opts.Subscribers.Get(ctx, q.company, id); err != nil {
-		return reply{}, err
+	q.auditTarget(&q.company, "egress_certificate", id.String())
+	err := s.opts.Certificates.Of(id).Remove(ctx, q.company)
+	if errors.Is(err, certificate.ErrNotFound) {
+		if _, missing := s.opts.Subscribers.Get(ctx, q.company, id); missing != nil {
+			err = missing
+		}
 	}
-	return noContent(), s.opts.Certificates.Of(id).Remove(ctx, q.company)
+	return noContent(), err
 }
 
 // shownCertificate returns the published form, without the private key. The subscriber is uuid.Nil for the

@@ -174,8 +174,10 @@ func TestEgressCertificate(t *testing.T) {
 
 func TestCertificateOfASubscriber(t *testing.T) {
 	t.Parallel()
-	h := setup(t)
+	var full atomic.Bool
+	h := setup(t, func(o *Options) { o.Full = func(uuid.UUID) bool { return full.Load() } })
 	sub := create(h, hooks)
+	full.Store(true) // a certificate that ends can be replaced all the same
 	path := "/api/v1/subscribers/" + sub.UUID.String() + "/egress-certificate"
 	unknown := "/api/v1/subscribers/" + uuid.NewString() + "/egress-certificate"
 	body, pair := certificateBody(t, "spendhook for Books")
@@ -198,6 +200,9 @@ func TestCertificateOfASubscriber(t *testing.T) {
 	var actions []string
 	for _, e := range entries {
 		actions = append(actions, e.Action)
+		if strings.HasPrefix(e.Action, "egress-certificate.") && (e.Target.Kind != "egress_certificate" || !slices.Equal(e.Target.Ids, []string{sub.UUID.String()})) {
+			t.Errorf("%s: target %+v", e.Action, e.Target)
+		}
 	}
 	if !slices.Contains(actions, "egress-certificate.set") || !slices.Contains(actions, "egress-certificate.delete") {
 		t.Errorf("audited %v", actions)
