@@ -183,6 +183,7 @@ func stateOf(sub *subscribers.Subscriber, h health.Health) string {
 type subscriberPage struct {
 	subscriberRow
 
+	Damaged bool // the certificate
 	Recent  []deliveryRow
 	Test    *inspect.TestResult
 	Secret  string // just rotated
@@ -213,7 +214,8 @@ func (s *server) readSubscriber(ctx context.Context, v *visit, company, id uuid.
 	}
 	page.subscriberRow = rows[0]
 	page.Certificate, err = s.opts.Certificates.Of(id).Get(ctx, company)
-	if err != nil && !errors.Is(err, certificate.ErrNotFound) {
+	page.Damaged = errors.Is(err, certificate.ErrDamaged)
+	if err != nil && !page.Damaged && !errors.Is(err, certificate.ErrNotFound) {
 		return page, err
 	}
 	series, err := s.opts.Traffic.Read(ctx, &company, &id)

@@ -17,8 +17,10 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/api/gen"
+	"spendhook/subscribers/layout"
 )
 
 // TestConsoleStory: a receiver fails; its cause is found in three clicks; it is
@@ -329,6 +331,27 @@ func TestConsoleSetsAnAccessToken(t *testing.T) {
 	_, _, log := w.daemon.do(t, http.MethodGet, "/api/v1/audit?action=subscriber.update", "")
 	if strings.Contains(log, "hunter22") || !strings.Contains(log, "tokenUrl") {
 		t.Errorf("the audit log: %s", log)
+	}
+}
+
+// TestConsoleShowsADamagedCertificate: its subscriber's page is still shown.
+func TestConsoleShowsADamagedCertificate(t *testing.T) {
+	t.Parallel()
+	w := newStory(t)
+	id := uuid.MustParse(w.subscribe("Ledger", "/well/ledger", "PAYMENT_PAID"))
+	options, err := redis.ParseURL(w.home.redis)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(options)
+	defer func() { _ = client.Close() }()
+	if err := client.HSet(t.Context(), layout.CompanyKey(developerCompany), layout.CertificateFieldOf(id), "{").Err(); err != nil {
+		t.Fatal(err)
+	}
+	v := newVisitor(t, w.daemon.api)
+	v.enter(w.daemon.consoleLink(t))
+	if status, _, page := v.get("/console/subscribers/" + id.String()); status != http.StatusOK || !strings.Contains(page, "cannot be read") {
+		t.Errorf("%d %s", status, page)
 	}
 }
 

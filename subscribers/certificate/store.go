@@ -29,6 +29,8 @@ var (
 	ErrNoSubscriber = errors.New("no subscriber for the egress certificate")
 	// ErrTooMany says that as many subscribers of the company have a certificate of their own as may.
 	ErrTooMany = errors.New("too many egress certificates")
+	// ErrDamaged says that a stored certificate cannot be read.
+	ErrDamaged = errors.New("the stored egress certificate is damaged")
 )
 
 // maxOwn bounds the subscribers of a company with a certificate of their own: a change of any subscriber has
@@ -246,7 +248,7 @@ func Decode(keys *seal.Keyring, company, subscriber uuid.UUID, raw string) (*Cer
 	if raw == "" {
 		return nil, nil
 	}
-	damaged := fmt.Errorf("stored egress certificate of company %s is damaged", member(company, subscriber))
+	damaged := fmt.Errorf("%w: of company %s", ErrDamaged, member(company, subscriber))
 	var r record
 	if err := json.Unmarshal([]byte(raw), &r); err != nil {
 		return nil, damaged
