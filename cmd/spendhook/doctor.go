@@ -198,16 +198,18 @@ func (d *doctor) egressCertificates(ctx context.Context) {
 		d.problem("make Redis answer, then run this again", "%v", err)
 		return
 	}
+	slices.SortFunc(ending, func(a, b certificate.Expiring) int { return a.NotAfter.Compare(b.NotAfter) })
 	for i, c := range ending {
-		owner := "company " + c.Company.String()
-		if c.Subscriber != uuid.Nil {
-			owner = "subscriber " + c.Subscriber.String() + " of " + owner
-		}
 		if i == mostCertificates {
-			d.warn("'spendhook certificate get' shows them", "%d more expire within 30 days or have expired", len(ending)-i)
+			d.warn("the daemon's log names them, once an hour", "%d more expire within 30 days or have expired", len(ending)-i)
 			return
 		}
-		d.warn("ask for a new one: 'spendhook certificate set'", "that of %s ends at %s", owner, c.NotAfter.Format(time.RFC3339))
+		owner, remedy := "company "+c.Company.String(), "set a new one: spendhook certificate set client.pem client.key --company-uuid "+c.Company.String()
+		if c.Subscriber != uuid.Nil {
+			owner = "subscriber " + c.Subscriber.String() + " of " + owner
+			remedy += " --subscriber " + c.Subscriber.String()
+		}
+		d.warn(remedy, "that of %s ends at %s", owner, c.NotAfter.Format(time.RFC3339))
 	}
 }
 
