@@ -3403,9 +3403,9 @@ type ClientInterface interface {
 
 	// EraseCompany Erase the data of a company
 	//
-	// Starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets, and
-	// its egress certificate; its pending deliveries, which are cancelled; the payloads of its events, with the
-	// answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
+	// Starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets and
+	// certificates, and its egress certificate; its pending deliveries, which are cancelled; the payloads of its
+	// events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 	// is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
 	// after a crash, and waits for attempts under way.
 	//
@@ -4389,9 +4389,9 @@ func (c *Client) ListAudit(ctx context.Context, params *ListAuditParams, reqEdit
 
 // EraseCompany Erase the data of a company
 //
-// Starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets, and
-// its egress certificate; its pending deliveries, which are cancelled; the payloads of its events, with the
-// answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
+// Starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets and
+// certificates, and its egress certificate; its pending deliveries, which are cancelled; the payloads of its
+// events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 // is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
 // after a crash, and waits for attempts under way.
 //
@@ -12044,9 +12044,9 @@ type ClientWithResponsesInterface interface {
 
 	// EraseCompanyWithResponse Erase the data of a company
 	//
-	// Starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets, and
-	// its egress certificate; its pending deliveries, which are cancelled; the payloads of its events, with the
-	// answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
+	// Starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets and
+	// certificates, and its egress certificate; its pending deliveries, which are cancelled; the payloads of its
+	// events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 	// is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
 	// after a crash, and waits for attempts under way.
 	//
@@ -15599,9 +15599,9 @@ func (c *ClientWithResponses) ListAuditWithResponse(ctx context.Context, params 
 
 // EraseCompanyWithResponse Erase the data of a company
 //
-// Starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets, and
-// its egress certificate; its pending deliveries, which are cancelled; the payloads of its events, with the
-// answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
+// Starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets and
+// certificates, and its egress certificate; its pending deliveries, which are cancelled; the payloads of its
+// events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 // is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
 // after a crash, and waits for attempts under way.
 //
