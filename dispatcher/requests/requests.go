@@ -51,7 +51,7 @@ func New(o Options) *Maker {
 	o.PublicURL = strings.TrimSuffix(o.PublicURL, "/")
 	targets, _ := lru.New[*subscribers.Subscriber, *Target](maxTargets) // fails only for a size < 1
 	locked := promauto.With(o.Registerer).NewCounter(prometheus.CounterOpts{
-		Name: "spendhook_signing_keys_locked_total", Help: "Subscribers, each time that they were read, whose deliveries wait because the signing keys of their company cannot be decrypted.",
+		Name: "spendhook_signing_keys_locked_total", Help: "Times that a subscriber was read whose deliveries wait because the signing keys of its company cannot be decrypted.",
 	})
 	return &Maker{opts: o, targets: targets, locked: locked}
 }
