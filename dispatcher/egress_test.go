@@ -92,6 +92,20 @@ func proxyTo(t *testing.T, address, except string) *egress.Proxy {
 	return proxy
 }
 
+// present has the company or one of its subscribers present a client certificate with that name.
+func (h *harness) present(to *certificate.Store, ca *devca.Authority, name string) {
+	h.t.Helper()
+	pair, err := ca.Issue(devca.Leaf{
+		Name: name, Usage: x509.ExtKeyUsageClientAuth, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
+	})
+	if err == nil {
+		_, err = to.Set(h.t.Context(), h.company, certificate.Input{Chain: string(pair.Cert), PrivateKey: string(pair.Key)})
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
 // A subscriber's own certificate is presented instead of the company's.
 func TestASubscribersOwnCertificateIsUsed(t *testing.T) {
 	t.Parallel()
@@ -111,15 +125,7 @@ func TestASubscribersOwnCertificateIsUsed(t *testing.T) {
 		name  string
 		store *certificate.Store
 	}{{"ours", h.opts.Certificates}, {"its own", h.opts.Certificates.Of(sub.UUID)}} {
-		pair, err := ca.Issue(devca.Leaf{
-			Name: c.name, Usage: x509.ExtKeyUsageClientAuth, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
-		})
-		if err == nil {
-			_, err = c.store.Set(t.Context(), h.company, certificate.Input{Chain: string(pair.Cert), PrivateKey: string(pair.Key)})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		h.present(c.store, ca, c.name)
 		takenFor(c.name)
 	}
 	if err := h.opts.Certificates.Of(sub.UUID).Remove(t.Context(), h.company); err != nil {
@@ -142,17 +148,7 @@ func TestCertificateAppliesToTheNextAttempt(t *testing.T) {
 		return receiver.last.Load()
 	}
 	for _, name := range []string{"first", "second"} {
-		pair, err := ca.Issue(devca.Leaf{
-			Name: name, Usage: x509.ExtKeyUsageClientAuth,
-			NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		in := certificate.Input{Chain: string(pair.Cert), PrivateKey: string(pair.Key)}
-		if _, err := h.opts.Certificates.Set(t.Context(), h.company, in); err != nil {
-			t.Fatal(err)
-		}
+		h.present(h.opts.Certificates, ca, name)
 		if got := takenFor(); got != name {
 			t.Errorf("the receiver saw the names %v, want %q", got, name)
 		}
