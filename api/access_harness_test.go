@@ -35,6 +35,7 @@ import (
 	"spendhook/internal/egress"
 	"spendhook/internal/partition"
 	"spendhook/internal/peer"
+	"spendhook/internal/queues"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/storage"
@@ -235,11 +236,11 @@ func (w *twoCompanies) startJobs(c *tenant) {
 	})
 	more := as[gen.Job](w.callAs(c, "POST", "/api/v1/deliveries/retry", `{"dryRun":true,"subscriberUuid":"{subscriber}"}`).want(http.StatusOK))
 	c.things["job"] = more.UUID.String()
-	eventually(w.t, func() bool { // a job stays claimed while it rests
-		claimed, err := w.client.HExists(w.t.Context(), partition.Key(c.company, "c:"+c.company.String()), "job").Result()
-		return err == nil && !claimed
+	eventually(w.t, func() bool { // a job stays due while it rests
+		due, err := w.client.ZRange(w.t.Context(), queues.DueKey(partition.Of(c.company)), 0, -1).Result()
+		return err == nil && !slices.ContainsFunc(due, func(entry string) bool { return strings.HasPrefix(entry, "j:"+c.company.String()) })
 	})
-	// This job is in no queue. No replica claims it, so it stays QUEUED.
+	// This job is in no queue. No replica runs it, so it stays QUEUED.
 	c.things["waitingJob"] = uuid.NewString()
 	text := `{"uuid":"` + c.things["waitingJob"] + `","company":"` + c.company.String() + `","kind":"RETRY","status":"QUEUED","examined":0,"redelivered":0,"createdAt":"` + now() + `","updatedAt":"` + now() + `"}`
 	if err := w.client.HSet(w.t.Context(), partition.Key(c.company, "jobs:"+c.company.String()), c.things["waitingJob"], text).Err(); err != nil {

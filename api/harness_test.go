@@ -135,10 +135,10 @@ func domainBehind(tb testing.TB, client redis.UniversalClient, logger *slog.Logg
 		Client: client, Events: store, Operational: operational.New(operational.Options{Client: client, Retention: policy.Retention}), Subscribers: subs,
 		Certificates: certificates, Health: healths,
 		Registry: copies, Requests: made, Sender: sender, Policy: policy, Replica: uuid.NewString(),
-		Queue:  workqueue.Options{ServiceEvery: 10 * time.Millisecond},
+		Queue:  workqueue.Options{LookEvery: 10 * time.Millisecond},
 		Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
-	publisher := publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Queue.Wake, Claimer: d.Queue})
+	publisher := publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Queue.Wake, Owner: d.Queue})
 	tb.Cleanup(publisher.Close)
 	start(tb, d, publisher)
 	inspector := inspect.New(inspect.Options{Events: store, Registry: copies, Deliveries: d.Deliveries, Requests: made, Send: sender.Send})

@@ -88,7 +88,7 @@ func (w *damaged) overwrite(id, value string) (was string) {
 	return was
 }
 
-// unread stores a damaged event and waits until a claim has quarantined it. It returns the
+// unread stores a damaged event and waits until it is in the quarantine. It returns the
 // undamaged form of the event.
 func (w *damaged) unread(id, damage string) (good string) {
 	w.t.Helper()
@@ -171,7 +171,7 @@ func (w *damaged) quarantined(id string, damage func()) (delivery string) {
 		a := w.call("GET", "/api/v1/deliveries/"+delivery, "")
 		return a.Code == http.StatusOK && as[gen.DeliveryDetail](a).Status == "DELIVERED"
 	})
-	// The retried delivery waits in its endpoint queue until damage was called.
+	// The retried delivery waits in its retry set until damage was called.
 	state := partition.Key(w.company, "es:"+w.company.String()+"/"+w.sub.String())
 	if err := w.client.HSet(w.t.Context(), state, "until", 1<<50).Err(); err != nil {
 		w.t.Fatal(err)
@@ -183,7 +183,7 @@ func (w *damaged) quarantined(id string, damage func()) (delivery string) {
 	damage()
 	pipe := w.client.TxPipeline() // the endpoint is served again
 	pipe.HDel(w.t.Context(), state, "until")
-	pipe.ZAdd(w.t.Context(), partition.Prefix(partition.Of(w.company))+"due", redis.Z{Score: 1, Member: "e:" + w.company.String() + "/" + w.sub.String()})
+	pipe.SAdd(w.t.Context(), partition.Prefix(partition.Of(w.company))+"told", "e:"+w.company.String()+"/"+w.sub.String())
 	if _, err := pipe.Exec(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // redisServer is a private redis-server with an append-only file.
@@ -69,10 +70,15 @@ func (r *redisServer) pending(ctx context.Context) (int64, error) {
 }
 
 const readyScript = `local n = 0
-for _, queue in ipairs(redis.call('KEYS', 'sh:{*}:q:*')) do n = n + redis.call('LLEN', queue) end
+for _, active in ipairs(redis.call('KEYS', 'sh:{*}:active')) do
+  local P = string.sub(active, 1, -7)
+  for _, company in ipairs(redis.call('SMEMBERS', active)) do
+    n = n + redis.call('ZCOUNT', P .. 'ei:' .. company, '(' .. (redis.call('HGET', P .. 'c:' .. company, 'cursor') or '0'), '+inf')
+  end
+end
 return n`
 
-// ready returns how many events wait in ready queues.
+// ready returns how many events are beyond the cursors of their companies.
 func (r *redisServer) ready(ctx context.Context) (int64, error) {
 	answer, err := r.ask(ctx, "EVAL", readyScript, "0")
 	if err != nil {
@@ -81,11 +87,21 @@ func (r *redisServer) ready(ctx context.Context) (int64, error) {
 	return strconv.ParseInt(answer, 10, 64)
 }
 
-// inFlightScript finds the ids of the events in the in-flight notes of a replica.
+// inFlightScript finds the ids of the events in the partitions of a replica that it had not matched, and of the
+// deliveries of retry sets that it had in flight.
 const inFlightScript = `local ids = {}
-for _, note in ipairs(redis.call('KEYS', 'sh:{*}:n:' .. ARGV[1] .. '.*')) do
-  for _, noted in ipairs(redis.call('HKEYS', note)) do
-    for id in string.gmatch(noted, 'bench%-%d+%-%d+%-%d+') do ids[#ids + 1] = id end
+for _, owner in ipairs(redis.call('KEYS', 'sh:{*}:owner')) do
+  if string.sub(redis.call('GET', owner), 1, #ARGV[1] + 1) == ARGV[1] .. '.' then
+    local P = string.sub(owner, 1, -6)
+    for _, company in ipairs(redis.call('SMEMBERS', P .. 'active')) do
+      local cursor = redis.call('HGET', P .. 'c:' .. company, 'cursor') or '0'
+      for _, id in ipairs(redis.call('ZRANGEBYSCORE', P .. 'ei:' .. company, '(' .. cursor, '+inf')) do
+        if redis.call('GETRANGE', P .. 'e:' .. company .. ':' .. id, 0, 0) == 'R' then ids[#ids + 1] = id end
+      end
+    end
+    for _, marks in ipairs(redis.call('KEYS', P .. 'ef:*')) do
+      for _, id in ipairs(redis.call('HKEYS', marks)) do ids[#ids + 1] = id end
+    end
   end
 end
 return ids`
@@ -164,16 +180,23 @@ func (r *redisServer) rewriteAgain(ctx context.Context) error {
 	return err
 }
 
-// forbidClaims makes Redis refuse the command by which claims take events from ready queues, so
-// that a backlog builds up. allowClaims ends that. The script that accepts events claims none of
-// an array of 100 events either: the first part is larger than what it may claim, and afterwards
-// the company has a ready queue.
-func (r *redisServer) forbidClaims(ctx context.Context) error {
-	_, err := r.ask(ctx, "ACL", "SETUSER", "default", "-lpop")
-	return err
+// tellScript tells the owners of partitions that an endpoint of each company is to be served.
+const tellScript = `for _, key in ipairs(redis.call('KEYS', 'sh:{*}:c:*')) do
+  local prefix, company = string.match(key, '^(.*:)c:(.*)$')
+  redis.call('SADD', prefix .. 'told', 'e:' .. company .. '/' .. company)
+end`
+
+// forbidTurns makes Redis refuse the command by which turns read events from the log, so that a backlog builds up: it
+// has a turn of each company fail, and from then on the events of the company wait for their turn. allowTurns ends that.
+func (r *redisServer) forbidTurns(ctx context.Context) error {
+	if _, err := r.ask(ctx, "ACL", "SETUSER", "default", "-zrangebyscore"); err != nil {
+		return err
+	}
+	_, err := r.ask(ctx, "EVAL", tellScript, "0")
+	return errors.Join(err, pause(ctx, time.Second)) // until the owners have looked
 }
 
-func (r *redisServer) allowClaims(ctx context.Context) error {
-	_, err := r.ask(ctx, "ACL", "SETUSER", "default", "+lpop")
+func (r *redisServer) allowTurns(ctx context.Context) error {
+	_, err := r.ask(ctx, "ACL", "SETUSER", "default", "+zrangebyscore")
 	return err
 }

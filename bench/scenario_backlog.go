@@ -10,7 +10,7 @@ import (
 // probeShare: the rates at the end of a backlog are measured over one event in so many.
 const probeShare = 10
 
-// backlog accepts events while none can be claimed, and then drains the backlog.
+// backlog accepts events while none can be started, and then drains the backlog.
 func backlog(ctx context.Context, b *bench) error {
 	var list []backlogResult
 	for range b.Rounds {
@@ -92,7 +92,7 @@ func arrayLoad(count, first int64) loadSpec {
 	return loadSpec{Companies: 1, Batch: 100, First: first, Count: count, For: drainTime}
 }
 
-// heldBacklog is a backlog that grows by fill, while no event can be claimed, until drain.
+// heldBacklog is a backlog that grows by fill, while no event can be started, until drain.
 type heldBacklog struct {
 	st      *stack
 	run     int64
@@ -104,7 +104,7 @@ type heldBacklog struct {
 	pendingBytes, deliveredBytes float64
 }
 
-// fill adds n events while none can be claimed. It replaces the rate and the CPU times of flow.
+// fill adds n events while none can be started. It replaces the rate and the CPU times of flow.
 func (p *heldBacklog) fill(ctx context.Context, n int64) (err error) {
 	if p.size == 0 {
 		if err := p.begin(ctx); err != nil {
@@ -147,12 +147,12 @@ func (p *heldBacklog) begin(ctx context.Context) (err error) {
 	if p.memory, err = p.st.redis.usedMemory(ctx); err != nil {
 		return err
 	}
-	return p.st.redis.forbidClaims(ctx)
+	return p.st.redis.forbidTurns(ctx)
 }
 
 // drain starts the delivery of the backlog and waits until all of it is recorded.
 func (p *heldBacklog) drain(ctx context.Context) error {
-	if err := p.st.redis.allowClaims(ctx); err != nil {
+	if err := p.st.redis.allowTurns(ctx); err != nil {
 		return err
 	}
 	start := time.Now()

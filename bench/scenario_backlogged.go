@@ -94,7 +94,7 @@ func (b *bench) backloggedRound(ctx context.Context) (r backloggedResult, err er
 	return r, errors.Join(err, st.stillPending(ctx, &r.pending))
 }
 
-// slowBacklog posts X's backlog and returns when all of it is in X's endpoint queue. Its ids
+// slowBacklog posts X's backlog and returns when all of it is in X's retry set. Its ids
 // differ from those of Y's events.
 func (b *bench) slowBacklog(ctx context.Context, st *stack, run int64, r *backloggedResult) error {
 	load, err := st.postArrays(ctx, loadSpec{

@@ -23,17 +23,14 @@ func (d *Dispatcher) admit(w *work) {
 	}
 }
 
-// decided starts a delivery, or appends it to its endpoint queue.
-func (d *Dispatcher) decided(w *work, decision endpoint.Decision, notBefore time.Time) {
+// decided starts a delivery, or has it wait in the retry set of its endpoint.
+func (d *Dispatcher) decided(w *work, decision endpoint.Decision, _ time.Time) {
 	switch decision {
 	case endpoint.Start:
 		d.starts.add(&d.working, w)
 	case endpoint.OverflowQueue, endpoint.OverflowBreaker, endpoint.OverflowPause, endpoint.OverflowHost, endpoint.OverflowShare:
 		d.metrics.queued.Inc()
-		o := &outcome{work: w, backlog: true, open: decision == endpoint.OverflowBreaker}
-		if !notBefore.IsZero() {
-			o.pause = max(0, notBefore.Sub(d.opts.Now()))
-		}
+		o := &outcome{work: w}
 		reason := w.queueReason(decision)
 		o.apply = func(r delivery.Record, now time.Time) delivery.Record { return delivery.Queue(r, reason, now) }
 		d.record(o)
@@ -42,7 +39,7 @@ func (d *Dispatcher) decided(w *work, decision endpoint.Decision, notBefore time
 	}
 }
 
-// queueReason is the reason for which a delivery goes to its endpoint queue.
+// queueReason is the reason for which a delivery goes to its retry set.
 func (w *work) queueReason(decision endpoint.Decision) string {
 	switch {
 	case decision == endpoint.OverflowBreaker:
@@ -71,23 +68,28 @@ const maxEndpointPause = 15 * time.Minute
 func (d *Dispatcher) attempt(w *work) {
 	waited := d.metrics.waited(w, d.opts.Now())
 	res := attempt.Result{Class: attempt.ClassAborted}
-	if !w.claimExpired() {
+	if !w.beganLate() {
 		res = d.post(w)
 	}
 	res.Waited = waited
-	pause := min(res.RetryAfter, maxEndpointPause)
-	d.record(&outcome{work: w, result: &res, pause: pause, apply: func(r delivery.Record, now time.Time) delivery.Record {
+	result := endpoint.Result{
+		Latency: res.Duration, Unreachable: res.Class.Unreachable(), NotCounted: res.Aborted(), Pause: min(res.RetryAfter, maxEndpointPause),
+	}
+	o := &outcome{work: w, result: &res, apply: func(r delivery.Record, now time.Time) delivery.Record {
 		return delivery.Decide(r, res, d.opts.Policy, now, d.opts.Jitter)
-	}})
-	d.claimAgain(d.admission.Leave(&w.place, endpoint.Result{
-		Latency: res.Duration, Unreachable: res.Class.Unreachable(), NotCounted: res.Aborted(), Pause: pause,
-	}))
+	}}
+	if failures, wait, news := d.admission.Learn(&w.place, result); news {
+		o.learned = &store.Learned{Failures: failures, Wait: wait}
+	}
+	d.record(o)
+	d.Queue.Again(d.admission.Leave(&w.place, result))
+	d.Queue.Left(w.ref.Company, w.ref.Subscriber)
 }
 
-// claimExpired reports whether a delivery of an ordered subscriber was claimed more than
-// workqueue.ClaimLife ago. Another replica may have taken the delivery over.
-func (w *work) claimExpired() bool {
-	return w.to.Subscriber.Ordered && time.Since(w.asked) > workqueue.ClaimLife //nolint:forbidigo // as in package workqueue
+// beganLate reports whether a delivery of an ordered subscriber was marked as in flight more than
+// workqueue.BeginWithin ago. Another replica may have taken the delivery over.
+func (w *work) beganLate() bool {
+	return w.to.Subscriber.Ordered && time.Since(w.asked) > workqueue.BeginWithin //nolint:forbidigo // as in package workqueue
 }
 
 // post POSTs one delivery. A panic counts as a failed attempt: otherwise it would end this
@@ -104,14 +106,4 @@ func (d *Dispatcher) post(w *work) (res attempt.Result) {
 	}
 	endAttempt(span, &res)
 	return res
-}
-
-func reach(res *attempt.Result) store.Reach {
-	switch {
-	case res == nil, res.Aborted():
-		return store.ReachUnknown
-	case res.Class.Unreachable():
-		return store.Unreachable
-	}
-	return store.Reached
 }

@@ -1,4 +1,4 @@
-// Package dispatcher turns accepted events into deliveries: it claims work, matches
+// Package dispatcher turns accepted events into deliveries: it takes work, matches
 // each event with its company's subscribers, attempts the deliveries and records
 // their outcomes. Package workqueue keeps the waiting work, package delivery/store
 // the deliveries.
@@ -88,7 +88,7 @@ type Dispatcher struct {
 	Deliveries *store.Store
 	// Redelivery retries, replays and recovers.
 	Redelivery *redelivery.Service
-	// Queue is the work queue. The publisher claims new events from it, and wakes it.
+	// Queue is the work queue. The publisher tells it of new events, and wakes it.
 	Queue *workqueue.Queue
 	// Backlog measures the waiting work.
 	Backlog *backlog.Meter
@@ -116,7 +116,7 @@ type Dispatcher struct {
 	publishing    context.Context //nolint:containedctx // ends when the consequences of outcomes are cut short
 	endPublishing context.CancelFunc
 
-	working    sync.WaitGroup // attempts, job steps, and matching beside the claims
+	working    sync.WaitGroup // attempts, job steps, and matching beside the turns
 	background sync.WaitGroup
 	endLoops   context.CancelFunc
 }
@@ -143,7 +143,7 @@ func New(o Options) *Dispatcher {
 			BreakerFailures: o.BreakerFailures, BreakerPause: o.BreakerPause, Now: o.Now,
 		}),
 		Deliveries: store.New(store.Options{
-			Client: o.Client, Policy: o.Policy, BreakerPause: o.BreakerPause, BreakerFailures: o.BreakerFailures, Now: given,
+			Client: o.Client, Policy: o.Policy, Now: given,
 		}),
 		jobs:     make(chan struct{}, maxJobs),
 		forwards: make(chan struct{}, maxForwards),
@@ -152,8 +152,7 @@ func New(o Options) *Dispatcher {
 	}
 	q := o.Queue
 	q.Client, q.Replica, q.Admission, q.Take = o.Client, o.Replica, d.admission, d.take
-	q.EndpointLimit, q.HostLimit = o.EndpointConcurrency, o.HostConcurrency
-	q.BreakerFailures, q.AttemptTimeout = o.BreakerFailures, o.Sender.Timeout()
+	q.AttemptTimeout = o.Sender.Timeout()
 	q.Logger, q.Registerer = o.Logger, o.Registerer
 	d.Queue = workqueue.New(q)
 	d.Quarantine = quarantine.New(o.Client, d.Queue.Wake)
@@ -191,7 +190,7 @@ func (d *Dispatcher) Start(ctx context.Context, publish func(context.Context, []
 // errStopping is the cancel cause of the attempts that a shutdown interrupts.
 var errStopping = fmt.Errorf("the daemon is shutting down: %w", context.Canceled)
 
-// Stop drains the dispatcher: it stops claiming, lets running attempts finish until
+// Stop drains the dispatcher: it stops starting work, lets running attempts finish until
 // shortly before ctx ends, records their outcomes, and requeues all other work without
 // counting an attempt.
 func (d *Dispatcher) Stop(ctx context.Context) {
@@ -199,7 +198,7 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	attempts, last, cancel := splitDrain(ctx)
 	defer cancel()
 	defer context.AfterFunc(attempts, func() { d.endSending(errStopping) })()
-	d.Queue.StopClaiming(last)
+	d.Queue.Leave(last)
 	d.admission.Stop()
 	waitFor(attempts, &d.working)
 	d.endSending(errStopping)
@@ -260,11 +259,4 @@ func waitFor(ctx context.Context, wg *sync.WaitGroup) bool {
 // wake has the partition of a company served.
 func (d *Dispatcher) wake(company uuid.UUID) {
 	d.Queue.Wake(d.publishing, []int{partition.Of(company)})
-}
-
-// claimAgain serves the partitions of companies that a claim skipped and that may claim again.
-func (d *Dispatcher) claimAgain(companies []uuid.UUID) {
-	for _, company := range companies {
-		d.wake(company)
-	}
 }

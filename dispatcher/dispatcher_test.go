@@ -247,9 +247,9 @@ func TestDeletedSubscribersDeliveriesAreCancelled(t *testing.T) {
 	}
 }
 
-// A delivery of a deleted subscriber is cancelled when it is claimed, also when its subscriber was
+// A delivery of a deleted subscriber is cancelled in its turn, also when its subscriber was
 // disabled.
-func TestDeliveryOfADeletedSubscriberEndsWhenItIsClaimed(t *testing.T) {
+func TestDeliveryOfADeletedSubscriberEndsInItsTurn(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), nil)
 	rc := receive(t, nil)
@@ -345,6 +345,7 @@ func TestTestDeliveryIgnoresTheBreaker(t *testing.T) {
 		if decision, _ := h.admission.Enter(place); decision == endpoint.OverflowBreaker || decision == endpoint.OverflowQueue {
 			break
 		}
+		h.admission.Learn(place, endpoint.Result{Unreachable: true})
 		h.admission.Leave(place, endpoint.Result{Unreachable: true})
 	}
 	done := make(chan error, 1)

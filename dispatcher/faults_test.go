@@ -312,7 +312,7 @@ func TestTheClockIsStepped(t *testing.T) {
 	l.counted(rc, sub)
 }
 
-// Claimed work that cannot be started while Redis fails is started once Redis works again.
+// Work that cannot be started while Redis fails is started once Redis works again.
 // This includes jobs and damaged work.
 func TestWorkIsStartedOnceRedisWorksAgain(t *testing.T) {
 	t.Parallel()

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -78,7 +77,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 		Policy:   policy, Replica: uuid.NewString(),
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}
-	o.Queue.ServiceEvery = 50 * time.Millisecond
+	o.Queue.LookEvery = 50 * time.Millisecond
 	if adjust != nil {
 		adjust(&o)
 	}
@@ -90,7 +89,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 	}
 	d := New(o)
 	h := &harness{Dispatcher: d, t: t, client: client, company: uuid.New()}
-	h.publisher = publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Queue.Wake, Claimer: d.Queue})
+	h.publisher = publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Queue.Wake, Owner: d.Queue})
 	h.service = o.Subscribers
 	t.Cleanup(h.publisher.Close)
 	h.inspector = inspect.New(inspect.Options{
@@ -255,9 +254,9 @@ func held(d delivery.Delivery) bool {
 	return d.Reason == delivery.ReasonSubscriberDisabled && d.Status.Live() && d.NextAttemptAt() == nil
 }
 
-// workKeys are the kinds of keys that hold work: ready queues, endpoint queues,
-// jobs, and what is in flight.
-var workKeys = []string{"q:", "eq:", "dq:", "jq:", "ef:", "n:"}
+// workKeys are the kinds of keys that hold work: retry sets, what is in flight, companies with events that
+// are not matched, and what owners were told.
+var workKeys = []string{"eq:", "ef:", "active", "told", "handover", "begun:"}
 
 // work lists the keys that hold work, and the entries of the due sets.
 func (h *harness) work() []string {
@@ -270,7 +269,7 @@ func (h *harness) work() []string {
 	for _, key := range keys {
 		_, kind, _ := strings.Cut(key, "}:")
 		for _, work := range workKeys {
-			if strings.HasPrefix(kind, work) && !h.onlyNumbers(key, work) {
+			if strings.HasPrefix(kind, work) {
 				found = append(found, key)
 			}
 		}
@@ -283,19 +282,6 @@ func (h *harness) work() []string {
 		}
 	}
 	return found
-}
-
-// onlyNumbers reports whether a note contains only the numbers of claims.
-func (h *harness) onlyNumbers(key, kind string) bool {
-	h.t.Helper()
-	if kind != "n:" {
-		return false
-	}
-	fields, err := h.client.HKeys(h.t.Context(), key).Result()
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return !slices.ContainsFunc(fields, func(field string) bool { return field != "" && field != "-" })
 }
 
 // keysOf lists the keys of a pattern, of all masters of a Cluster.

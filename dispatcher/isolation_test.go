@@ -152,7 +152,7 @@ func (f *failing) probes(pause time.Duration) int {
 	return n
 }
 
-// While a breaker is open its deliveries wait in the endpoint queue, and one
+// While a breaker is open its deliveries wait in the retry set, and one
 // probe goes out in each pause.
 func TestOpenBreakerLetsOneProbeThroughInEachPause(t *testing.T) {
 	t.Parallel()
@@ -169,7 +169,7 @@ func TestOpenBreakerLetsOneProbeThroughInEachPause(t *testing.T) {
 	eventually(t, func() bool { return f.probes(pause) >= 5 }, "only probes are sent")
 	queue := queues.EndpointQueueKey(h.company, sub.UUID)
 	if n := h.client.ZCard(t.Context(), queue).Val(); n < 299 {
-		t.Errorf("%d wait in the endpoint queue", n)
+		t.Errorf("%d wait in the retry set", n)
 	}
 	ids = append(ids, h.emit(100)...)
 	before := f.probes(pause)
@@ -327,12 +327,12 @@ func TestConsequencesOfOneShardBlockNoOther(t *testing.T) {
 	eventually(t, func() bool { return counted.Load() == batches }, "all outcomes of the other shard are counted")
 }
 
-// While the filters of a company take long, events of other companies are claimed and delivered.
+// While the filters of a company take long, events of other companies are started and delivered.
 // The events that are being matched have places in memory.
 func TestFiltersOfOneCompanyDelayNoOther(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), nil)
-	h.publisher = publish.New(publish.Options{Client: h.client, Retention: h.opts.Policy.Retention, Wake: h.Queue.Wake}) // all events wait for claims
+	h.publisher = publish.New(publish.Options{Client: h.client, Retention: h.opts.Policy.Retention, Wake: h.Queue.Wake}) // all events wait for turns
 	t.Cleanup(h.publisher.Close)
 	rc := receive(t, nil)
 	slow, other := h.subscribe(rc.URL), h.subscribeTo(uuid.New(), rc.URL, "PAYMENT_PAID")
@@ -355,7 +355,7 @@ func TestFiltersOfOneCompanyDelayNoOther(t *testing.T) {
 	h.reachAll(ofOther, other, delivery.StatusDelivered)
 	eventually(t, func() bool { return h.admission.Counts().Held > 0 && h.admission.Counts().Held <= len(ids) }, "the events that are matched have places")
 	if free := h.admission.Free(h.company); free != 0 {
-		t.Errorf("%d deliveries may be claimed before the events are matched", free)
+		t.Errorf("%d deliveries may be started before the events are matched", free)
 	}
 	end()
 	h.reachAll(ids, slow, delivery.StatusDelivered)

@@ -13,16 +13,16 @@ import (
 	"spendhook/internal/pause"
 )
 
-// jobRetry is the delay of the next step after a step failed, and between two tries to end the
-// claim of a job.
+// jobRetry is the delay of the next step after a step failed, and between two tries to note
+// that a step has ended.
 const jobRetry = time.Second
 
 // restAfter returns how long a company's jobs rest after a step that took the given time. With
 // it, a company cannot fill Redis and the CPU with jobs: its jobs run a quarter of the time.
 func restAfter(step time.Duration) time.Duration { return min(3*step, time.Second) }
 
-// runJob runs one step of a job that was claimed under a token, when a place for jobs is free. It frees
-// the place, rests, and then ends the claim: while that fails, the company gets no other job. After
+// runJob runs one step of a job, whose turn was under a token, when a place for jobs is free. It frees
+// the place, rests, and then notes the end of the step: while that fails, the company gets no other job. After
 // a crash the step runs again.
 func (d *Dispatcher) runJob(ctx context.Context, token string, company, job uuid.UUID) {
 	slots, step := d.jobs, d.Redelivery.Step
@@ -54,6 +54,6 @@ func (d *Dispatcher) runJob(ctx context.Context, token string, company, job uuid
 	_ = pause.Until(ctx, jobRetry, func() error { // Stop requeues the job
 		return d.Queue.EndJob(context.WithoutCancel(ctx), token, company, job, again)
 	}, func(err error) {
-		d.opts.Logger.Error("claim of job not ended, trying again", "job_uuid", job, "exception.message", err)
+		d.opts.Logger.Error("end of job step not noted, trying again", "job_uuid", job, "exception.message", err)
 	})
 }

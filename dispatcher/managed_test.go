@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -214,11 +213,26 @@ func (o *inOrder) answer(_ int, w http.ResponseWriter, r *http.Request) {
 // is one.
 func cutOne(h *harness, cuts map[*harness]*atomic.Bool) bool {
 	for other, cut := range cuts {
-		in := "}:n:" + other.opts.Replica + "."
-		if !cut.Load() && slices.ContainsFunc(h.work(), func(key string) bool { return strings.Contains(key, in) }) {
+		if !cut.Load() && h.hasInFlight(other.opts.Replica) {
 			cut.Store(true)
 			other.stop(time.Millisecond) // it can finish nothing
 			return true
+		}
+	}
+	return false
+}
+
+// hasInFlight reports whether a replica has deliveries in flight that waited before.
+func (h *harness) hasInFlight(replica string) bool {
+	h.t.Helper()
+	for _, key := range h.work() {
+		if !strings.Contains(key, "}:ef:") {
+			continue
+		}
+		for _, mark := range h.client.HVals(h.t.Context(), key).Val() {
+			if strings.HasPrefix(mark, replica+".") {
+				return true
+			}
 		}
 	}
 	return false

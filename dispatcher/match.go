@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/workqueue"
@@ -32,28 +33,28 @@ type work struct {
 	accepted   time.Time // when the event was accepted
 	to         *requests.Target
 	token      string         // under which the partition's owner has noted the delivery or the event
-	event      *claimedEvent  // nil when the delivery was claimed from its endpoint queue
-	backlogged bool           // the delivery must go through its endpoint queue
+	event      *openEvent     // nil when the delivery was in its retry set
+	backlogged bool           // the delivery must go through its retry set
 	trace      tracing.Parent // parent of the span of the attempt
 	place      endpoint.Delivery
 	entered    time.Time // when the delivery asked for a place in memory
-	asked      time.Time // when its claim from the endpoint queue was sent
+	asked      time.Time // when its turn was asked for
 }
 
-// claimedEvent is a claimed event, until each of its deliveries has an outcome. All outcomes go to the
+// openEvent is an event that is being matched, until each of its deliveries has an outcome. All outcomes go to the
 // recorder of one shard, even if the partition moves to another shard meanwhile. Only that recorder uses left.
-type claimedEvent struct {
+type openEvent struct {
 	shard  string
 	left   int         // outcomes still to be written
 	fanout int         // deliveries in all
-	alone  bool        // the company has one enabled subscriber
+	alone  bool        // the company has one enabled subscriber, or all are busy
 	paused []uuid.UUID // the company's subscribers that are paused
 	held   bool        // the event matches a disabled subscriber, or may match one that cannot be read
 	// quarantined: an outcome could not be recorded. The event stays READY for the retry of the quarantine.
 	quarantined bool
 }
 
-// take starts claimed work. The work queue calls it as its Take option.
+// take starts work. The work queue calls it as its Take option.
 func (d *Dispatcher) take(ctx context.Context, batches []workqueue.Batch) {
 	wanted := make([]registry.CompanyVersion, len(batches))
 	for i, b := range batches {
@@ -124,7 +125,7 @@ func (d *Dispatcher) takeSuspect(ctx context.Context, b workqueue.Batch, e workq
 }
 
 // matchLater matches events after the earlier events of the company, on a goroutine of the company. It does not
-// wait: 100 filters of 2 ms each, or the round trips for suspects, would delay the claims of other companies. The company claims nothing until its events are matched.
+// wait: 100 filters of 2 ms each, or the round trips for suspects, would delay the turns of other companies. The company starts nothing until its events are matched.
 func (d *Dispatcher) matchLater(b workqueue.Batch, subs []*subscribers.Subscriber) {
 	for range b.Events {
 		d.admission.BeginMatch(b.Company)
@@ -134,7 +135,7 @@ func (d *Dispatcher) matchLater(b workqueue.Batch, subs []*subscribers.Subscribe
 			if d.intake.Err() == nil { // Stop requeues the other events
 				d.match(d.intake, b, e, subs)
 			}
-			d.claimAgain(d.admission.EndMatch(b.Company))
+			d.Queue.Again(d.admission.EndMatch(b.Company))
 			d.Queue.Freed()
 		}
 	})
@@ -206,15 +207,15 @@ func (d *Dispatcher) takeEvent(ctx context.Context, b workqueue.Batch, e workque
 		d.quarantine(ctx, b.Token, delivery.Ref{Ref: ref}, nil, err)
 		return nil
 	}
-	ev := &claimedEvent{shard: d.records.shardOf(b.Company), paused: b.Paused}
+	ev := &openEvent{shard: d.records.shardOf(b.Company), paused: b.Paused}
 	span := d.dispatchSpan(stored)
 	defer span.End()
 	var todo []*work
-	enabled := 0
+	var enabled []uuid.UUID
 	candidate, bodies := filter.NewEvent(stored.Event), d.opts.Requests.Payloads(stored)
 	for _, sub := range subs {
 		if sub.Enabled {
-			enabled++
+			enabled = append(enabled, sub.UUID)
 		}
 		if sub.Locked != nil { // its event types cannot be read: keep the event for a recover job
 			ev.held = true
@@ -243,7 +244,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, b workqueue.Batch, e workque
 			backlogged: slices.Contains(b.Backlogged, sub.UUID), trace: partOf(span, stored.Trace),
 		})
 	}
-	ev.fanout, ev.alone = len(e.Known)+len(todo), enabled == 1
+	ev.fanout, ev.alone = len(e.Known)+len(todo), len(enabled) == 1 || d.admission.Busy(b.Company, slices.Values(enabled))
 	span.SetAttributes(attribute.Int("spendhook.deliveries", len(todo)))
 	if ev.left = len(todo); ev.left == 0 {
 		ev.left = 1
@@ -262,7 +263,7 @@ func (d *Dispatcher) cancel(w *work, reason string) {
 	}})
 }
 
-// takeDelivery starts a delivery claimed from an endpoint queue, with the subscriber's current
+// takeDelivery starts a delivery of a retry set, with the subscriber's current
 // settings.
 func (d *Dispatcher) takeDelivery(ctx context.Context, b workqueue.Batch, c workqueue.Delivery, subs []*subscribers.Subscriber) error {
 	ref := delivery.Ref{Ref: events.Ref{Company: b.Company, ID: c.EventID}, Subscriber: c.Subscriber}
@@ -289,8 +290,8 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, b workqueue.Batch, c work
 	case i < 0:
 		d.cancel(w, delivery.ReasonSubscriberDeleted)
 		return nil
-	case !subs[i].Enabled: // disabled since the claim
-		d.record(&outcome{work: w, apply: delivery.Requeue, pause: requeuePause})
+	case !subs[i].Enabled: // disabled since its turn
+		d.record(&outcome{work: w, apply: delivery.Requeue, learned: &store.Learned{Wait: requeuePause}})
 		return nil
 	}
 	w.sequence, w.accepted, w.trace = stored.Sequence, stored.AcceptedAt, stored.Trace
@@ -307,12 +308,23 @@ func (d *Dispatcher) quarantine(ctx context.Context, token string, r delivery.Re
 	d.opts.Logger.Error("event or delivery quarantined",
 		"company_uuid", r.Company, "event_id", r.ID, "exception.message", why)
 	e := quarantine.Entry{Company: r.Company, EventID: r.ID, Subscriber: subscriber}
-	if err := d.Quarantine.Move(ctx, token, e); err == nil || d.intake.Err() != nil {
+	move := func(ctx context.Context) error {
+		if err := d.Quarantine.Move(ctx, e); err != nil {
+			return err
+		}
+		if subscriber == nil {
+			d.Queue.Matched(token, r.Company, r.ID, 0)
+		} else {
+			d.Queue.Ended(token, r.Company, *subscriber, -1)
+		}
+		return nil
+	}
+	if move(ctx) == nil || d.intake.Err() != nil {
 		return
 	}
 	d.working.Go(func() {
-		_ = pause.Until(d.intake, requeuePause, func() error { // Stop requeues the work
-			return d.Quarantine.Move(d.intake, token, e)
+		_ = pause.Until(d.intake, requeuePause, func() error { // Stop leaves the work to the next owner
+			return move(d.intake)
 		}, func(err error) {
 			d.opts.Logger.Error("damaged work not quarantined, trying again", "event_id", r.ID, "exception.message", err)
 		})

@@ -53,7 +53,7 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 			"Time from the acceptance of an event to the first successful attempt of a delivery, by what held the delivery: nothing (none), a receiver that failed, was busy or asked for a pause (receiver), a rate limit (rate_limit), a pause of the subscriber (paused)."), []string{"held"}),
 		wait: factory.NewHistogramVec(histogramOpts("spendhook_delivery_wait_seconds",
 			"Time that a delivery waited before an attempt, by what it waited for: its turn (queue), the in-flight limit or the order of its endpoint (endpoint_limit), the in-flight limit of its host (host_limit), a rate limit or Retry-After (rate_limit), a pause of the subscriber (paused), an open breaker (breaker), the schedule of retries (schedule)."), []string{"reason"}),
-		queued:       counter("spendhook_deliveries_queued_total", "Deliveries appended to their endpoint queue because the endpoint had no place in memory or could not be reached."),
+		queued:       counter("spendhook_deliveries_queued_total", "Deliveries appended to their retry set because the endpoint had no place in memory or could not be reached."),
 		quarantined:  counter("spendhook_quarantined_total", "Events, deliveries and subscribers that could not be read and were quarantined."),
 		filterErrors: counter("spendhook_filter_errors_total", "Evaluations of a filter that failed; the event then does not match."),
 		compacted:    counter("spendhook_events_compacted_total", "Settled events that were compacted to a digest."),
@@ -61,7 +61,7 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 			Name: "spendhook_deliveries_total", Help: "Deliveries that reached a final status.",
 		}, []string{"status"}),
 		pending:    gauge("spendhook_events_pending", "Events that are not settled, in the partitions this replica owns."),
-		oldest:     gauge("spendhook_oldest_pending_seconds", "Wait of the oldest due work, or of work that is claimed and put back again and again, except work that a receiver, a rate limit or a pause holds, in the partitions this replica owns."),
+		oldest:     gauge("spendhook_oldest_pending_seconds", "Wait of the oldest due work, or of work that is started and put back again and again, except work that a receiver, a rate limit or a pause holds, in the partitions this replica owns."),
 		dead:       gauge("spendhook_dead_letters", "Dead letters kept, in the partitions this replica owns."),
 		quarantine: gauge("spendhook_quarantined", "Events, deliveries and subscribers in the quarantine, in the partitions this replica owns."),
 		largest: factory.NewGaugeVec(prometheus.GaugeOpts{
@@ -106,7 +106,7 @@ func histogramOpts(name, help string) prometheus.HistogramOpts {
 	}
 }
 
-// cause is why a delivery was in its endpoint queue, as labels of metrics: wait for the time before an
+// cause is why a delivery was in its retry set, as labels of metrics: wait for the time before an
 // attempt, held for the time from the acceptance of its event to its success.
 type cause struct{ wait, held string }
 

@@ -75,9 +75,9 @@ func newNoticeBench(t *testing.T) *noticeBench {
 		Registry: registry.New(b.client, sealtest.Keyring(), 0), Requests: requests.New(requests.Options{Logger: slog.New(slog.DiscardHandler)}),
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}
-	o.Queue.ServiceEvery = 50 * time.Millisecond
+	o.Queue.LookEvery = 50 * time.Millisecond
 	b.Dispatcher = dispatcher.New(o)
-	b.publisher = publish.New(publish.Options{Client: b.client, Retention: policy.Retention, Wake: b.Queue.Wake, Claimer: b.Queue})
+	b.publisher = publish.New(publish.Options{Client: b.client, Retention: policy.Retention, Wake: b.Queue.Wake, Owner: b.Queue})
 	t.Cleanup(b.publisher.Close)
 	return b
 }
@@ -300,8 +300,8 @@ func TestOperationsIsNotifiedOnceDespiteFailures(t *testing.T) {
 	}
 }
 
-// The jobs of a company go on though Redis failed when the claim of one was to be ended.
-func TestJobsGoOnAfterAClaimCouldNotBeEnded(t *testing.T) {
+// The jobs of a company go on though Redis failed when a step of one was to be ended.
+func TestJobsGoOnAfterAStepCouldNotBeEnded(t *testing.T) {
 	t.Parallel()
 	b := newNoticeBench(t)
 	in := newInbox(t, answer(http.StatusOK))
@@ -315,7 +315,7 @@ func TestJobsGoOnAfterAClaimCouldNotBeEnded(t *testing.T) {
 	disable("first")
 	var published, failed atomic.Bool
 	b.client.AddHook(redistest.Hook{Pipeline: func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
-		ends := slices.Contains(cmds[0].Args(), any(operational.ForwardJob.String()))
+		ends := slices.Contains(cmds[0].Args(), any("j:"+b.company.String()+"/"+operational.ForwardJob.String()))
 		if ends && published.Load() && !failed.Swap(true) {
 			err := errors.New("Redis is unavailable")
 			for _, cmd := range cmds {
@@ -329,7 +329,7 @@ func TestJobsGoOnAfterAClaimCouldNotBeEnded(t *testing.T) {
 		defer published.Store(true)
 		return b.publisher.Accept(ctx, batch)
 	})
-	b.until("the end of the claim has failed", failed.Load)
+	b.until("the end of the step has failed", failed.Load)
 	disable("second")
 	b.until("operations gets the second notice", func() bool { return len(in.of(eventtype.SubscriberDisabled)) == 2 })
 }

@@ -214,7 +214,7 @@ func TestDamagedEventsOfALostReplicaAreQuarantined(t *testing.T) {
 	lost := build(t, client, nil)
 	sub := lost.subscribe(receive(t, nil).URL)
 	ids := lost.emit(20)
-	lost.claimAndForget()
+	lost.beginAndForget()
 	lost.damageEvent(ids[7], "garbage")
 	h := build(t, client, func(o *Options) { o.Replica = lost.opts.Replica })
 	h.company = lost.company
@@ -236,10 +236,10 @@ func TestAnEventThatEndsItsProcessIsQuarantined(t *testing.T) {
 	sub := lost.subscribe(rc.URL)
 	ids := lost.emit(20)
 	deadly := ids[7]
-	lost.claimAndForget()
+	lost.beginAndForget()
 	for _, matched := range [][]string{{deadly, ids[8]}, {deadly}} {
-		var claimed atomic.Int64
-		lost.claimAndDie(func(q *workqueue.Queue, batches []workqueue.Batch) {
+		var begun atomic.Int64
+		lost.beginAndDie(func(q *workqueue.Queue, batches []workqueue.Batch) {
 			for _, e := range batches[0].Events {
 				if !e.Suspect {
 					t.Errorf("%s is no suspect", e.ID)
@@ -251,9 +251,9 @@ func TestAnEventThatEndsItsProcessIsQuarantined(t *testing.T) {
 						}
 					}
 				}
-				claimed.Add(1)
+				begun.Add(1)
 			}
-		}, func() bool { return claimed.Load() == int64(len(ids)) })
+		}, func() bool { return begun.Load() == int64(len(ids)) })
 	}
 	h := build(t, client, func(o *Options) { o.Replica = lost.opts.Replica })
 	h.company = lost.company

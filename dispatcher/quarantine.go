@@ -49,8 +49,8 @@ func (d *Dispatcher) contain(step string, r delivery.Ref, work func()) (panicked
 	return nil
 }
 
-// start starts claimed work. It requeues work that fails, and quarantines work that panics: it would
-// panic again on each claim.
+// start starts work. It requeues work that fails, and quarantines work that panics: it would
+// panic again in each turn.
 func (d *Dispatcher) start(ctx context.Context, token string, r delivery.Ref, subscriber *uuid.UUID, work workqueue.Batch, begin func() error) {
 	var err error
 	if why := d.contain("match", r, func() { err = begin() }); why != nil {

@@ -35,11 +35,11 @@ func allPartitions() []int {
 func TestEventMatchedAgainSkipsExistingDeliveries(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
-	lost := build(t, client, nil) // claims, but begins nothing: as if killed right after the claim
+	lost := build(t, client, nil) // takes work, but begins nothing: as if killed right then
 	served, missing := receive(t, nil), receive(t, nil)
 	first, second := lost.subscribe(served.URL), lost.subscribe(missing.URL)
 	id := lost.emit(1)[0]
-	lost.claimAndForget()
+	lost.beginAndForget()
 	lost.writeUnmatched(first.UUID, id)
 
 	h := build(t, client, func(o *Options) { o.Replica = lost.opts.Replica })
@@ -179,7 +179,7 @@ func TestEveryKeyExpiresOrIsTrimmed(t *testing.T) {
 		"s": true, "su": true, "sc": true, // with the subscriber
 		"c": true, "v": true, "pending": true, "companies": true, "clock": true, // of a company, of a partition
 		"dead": true, "fenced": true, "quarantine": true,
-		"es":   true,                  // of a subscriber that had an endpoint queue
+		"es":   true,                  // of a subscriber that had a retry set
 		"done": true, "compact": true, // until the compaction
 	}
 	keys, err := h.client.Keys(t.Context(), "sh:*").Result()
@@ -220,7 +220,7 @@ func TestAnIdleShardHasNoRecorder(t *testing.T) {
 	eventually(t, idle, "the recorder ends again")
 }
 
-// Outcomes that Redis does not take block nothing but the claims of their company.
+// Outcomes that Redis does not take block nothing but the turns of their company.
 func TestOutcomesThatAreNotWrittenBlockNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
@@ -230,7 +230,7 @@ func TestOutcomesThatAreNotWrittenBlockNothing(t *testing.T) {
 	server.Pause()
 	defer server.Resume()
 	const n = 5000
-	ev := &claimedEvent{shard: h.records.shardOf(company), left: n}
+	ev := &openEvent{shard: h.records.shardOf(company), left: n}
 	for i := range n {
 		ref := delivery.Ref{Ref: events.Ref{Company: company, ID: "evt-" + strconv.Itoa(i)}}
 		h.record(&outcome{work: &work{ref: ref, event: ev}})
@@ -239,7 +239,7 @@ func TestOutcomesThatAreNotWrittenBlockNothing(t *testing.T) {
 		t.Errorf("%d outcomes wait, want %d", c.Held, n)
 	}
 	if shares, others := h.admission.Holding(); shares[company] != 0 || others == 0 {
-		t.Errorf("%d may be claimed of the company, %d of each other", shares[company], others)
+		t.Errorf("%d may be started of the company, %d of each other", shares[company], others)
 	}
 	server.Resume()
 	eventually(t, func() bool { return h.admission.Counts().Held == 0 }, "all outcomes are written")

@@ -31,9 +31,7 @@ type outcome struct {
 	apply   func(delivery.Record, time.Time) delivery.Record
 	next    *delivery.Record // the result of apply on base; set by the recorder
 	result  *attempt.Result  // nil when nothing was sent
-	backlog bool             // the delivery goes to its endpoint queue
-	open    bool             // the delivery goes to its endpoint queue, because the breaker is open
-	pause   time.Duration    // how long the endpoint queue must not be served
+	learned *store.Learned   // of the endpoint; nil: nothing new
 	rebased bool             // applied again, to a record that was written meanwhile
 }
 
@@ -70,7 +68,7 @@ func newRecorders(d *Dispatcher) *recorders {
 }
 
 // record queues an outcome at the recorder of its shard. It does not wait. Each outcome takes a
-// place in memory: a company whose outcomes take its share claims no more until they are recorded.
+// place in memory: a company whose outcomes take its share starts no more until they are recorded.
 func (d *Dispatcher) record(o *outcome) {
 	d.admission.Hold(o.ref.Company)
 	if o.event != nil {
@@ -318,7 +316,7 @@ func (r *recorder) finish(t tried) {
 	}
 	for _, w := range t.finished {
 		for range w.places {
-			r.d.claimAgain(r.d.admission.Release(w.Event.Company))
+			r.d.Queue.Again(r.d.admission.Release(w.Event.Company))
 		}
 	}
 	r.d.Queue.Freed()
@@ -357,6 +355,7 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (t tried) {
 				continue
 			}
 			r.quarantine(w, answer.Found)
+			r.tell(w, answer.Found, now)
 			rest, written := w.settle(answer.Found)
 			t.written = append(t.written, written...)
 			if rest != nil {
@@ -369,9 +368,29 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (t tried) {
 	return t
 }
 
+// tell tells the queue what has become of the work of a write.
+func (r *recorder) tell(w *pendingWrite, found []*store.Found, now time.Time) {
+	for i, o := range w.outcomes {
+		wait := time.Duration(-1)
+		if found[i] == nil && o.next.Status.Live() && o.next.Due != 0 {
+			wait = max(0, time.UnixMilli(o.next.Due).Sub(now))
+		} else if found[i] != nil && !found[i].Compacted {
+			wait = 0 // it has changed meanwhile
+		}
+		switch {
+		case o.event == nil && !o.rebased:
+			r.d.Queue.Ended(w.Token, o.ref.Company, o.ref.Subscriber, wait)
+		case wait >= 0:
+			r.d.Queue.Waits(w.Token, o.ref.Company, o.ref.Subscriber, wait)
+		}
+	}
+	if w.Matched {
+		r.d.Queue.Matched(w.Token, w.Event.Company, w.Event.ID, w.Fanout)
+	}
+}
+
 // quarantine moves an event with unreadable deliveries to the quarantine. A delivery that
-// was claimed from its endpoint queue is back in that queue, and is quarantined on its next
-// claim.
+// was in its retry set is there again, and is quarantined by its next turn.
 func (r *recorder) quarantine(w *pendingWrite, found []*store.Found) {
 	for i, o := range w.outcomes {
 		if f := found[i]; f != nil && f.Damaged && o.event != nil {
@@ -392,11 +411,7 @@ func (w *pendingWrite) change(d *Dispatcher, now time.Time) {
 			o.next = &next
 		}
 		c := store.Change{
-			Ref: o.ref, Base: o.base, Next: o.next, Claimed: o.event == nil,
-			Backlog: o.backlog, Open: o.open, Pause: o.pause, Notice: d.deathNotice(o),
-		}
-		if c.Claimed && !o.rebased {
-			c.Reach = reach(o.result)
+			Ref: o.ref, Base: o.base, Next: o.next, InFlight: o.event == nil, Learned: o.learned, Notice: d.deathNotice(o),
 		}
 		w.Changes[i] = c
 	}
@@ -409,7 +424,7 @@ func (w *pendingWrite) settle(found []*store.Found) (rest *pendingWrite, done []
 		f := found[i]
 		switch {
 		case f != nil && f.Damaged:
-			// It is in the quarantine now, or its next claim puts it there.
+			// It is in the quarantine now, or its next turn puts it there.
 		case f == nil, o.result != nil && f.Record.Has(*o.result): // has the attempt: an earlier try wrote it, its answer was lost
 			done = append(done, o)
 		case f.Compacted:

@@ -26,16 +26,21 @@ import (
 	"spendhook/internal/redisx"
 )
 
-// claimAndForget claims all events of the company for the replica of the harness and starts
-// none, like a process that is killed right after its claim.
-func (h *harness) claimAndForget() {
+// beginAndForget takes all events of the company for the replica of the harness and starts
+// none, like a process that is killed right then.
+func (h *harness) beginAndForget() {
 	h.t.Helper()
-	ready := partition.Key(h.company, "q:"+h.company.String())
-	h.claimAndDie(func(*workqueue.Queue, []workqueue.Batch) {}, func() bool { return h.client.Exists(h.t.Context(), ready).Val() == 0 })
+	all, _ := h.client.HGet(h.t.Context(), partition.Key(h.company, "c:"+h.company.String()), "seq").Int64()
+	var read atomic.Int64
+	h.beginAndDie(func(_ *workqueue.Queue, batches []workqueue.Batch) {
+		for _, b := range batches {
+			read.Add(int64(len(b.Events)))
+		}
+	}, func() bool { return read.Load() == all })
 }
 
-// claimAndDie claims for the replica of the harness until done, as a process that is killed then.
-func (h *harness) claimAndDie(take func(*workqueue.Queue, []workqueue.Batch), done func() bool) {
+// beginAndDie takes work for the replica of the harness until done, as a process that is killed then.
+func (h *harness) beginAndDie(take func(*workqueue.Queue, []workqueue.Batch), done func() bool) {
 	h.t.Helper()
 	options := *h.client.(*redis.Client).Options()
 	client := redis.NewClient(&options)
@@ -48,14 +53,11 @@ func (h *harness) claimAndDie(take func(*workqueue.Queue, []workqueue.Batch), do
 	if err := q.Start(h.t.Context()); err != nil {
 		h.t.Fatal(err)
 	}
-	eventually(h.t, done, "all are claimed")
+	eventually(h.t, done, "all are taken")
 	cutOff(client)
-	q.StopClaiming(h.t.Context())
+	q.Leave(h.t.Context())
 	if err := q.Release(h.t.Context()); err == nil {
 		h.t.Fatal("a replica without Redis has released its work")
-	}
-	if !slices.ContainsFunc(h.work(), func(key string) bool { return strings.Contains(key, "}:n:") }) {
-		h.t.Fatal("nothing is in flight")
 	}
 }
 
@@ -95,7 +97,7 @@ func TestWorkOfALostReplicaIsTakenOver(t *testing.T) {
 	rc := receive(t, nil)
 	sub := lost.subscribe(rc.URL)
 	ids := lost.emit(700) // more than one page of notes
-	lost.claimAndForget()
+	lost.beginAndForget()
 	names := lost.replicas()
 	deleteWakeups(t, client)
 
@@ -117,7 +119,7 @@ func TestRestartedReplicaTakesItsOwnWorkAtOnce(t *testing.T) {
 	rc := receive(t, nil)
 	sub := former.subscribe(rc.URL)
 	ids := former.emit(20)
-	former.claimAndForget()
+	former.beginAndForget()
 
 	h := build(t, client, func(o *Options) {
 		o.Replica = former.opts.Replica
@@ -153,7 +155,7 @@ func TestReplicasWithSimilarNamesAreDistinct(t *testing.T) {
 	rc.once(t, ids)
 }
 
-// A shutdown while 2,000 events are in flight or wait in memory, in endpoint queues and in
+// A shutdown while 2,000 events are in flight or wait in memory, in retry sets and in
 // the ready queue: attempts in flight end, and no event is sent twice.
 func TestStoppingSendsNothingTwice(t *testing.T) {
 	t.Parallel()
@@ -180,7 +182,8 @@ func stopAmidst(t *testing.T, hold bool) {
 	t.Cleanup(open)
 	subA, subB := h.subscribe(a.URL), h.subscribe(b.URL)
 	other := uuid.New()
-	subC := h.subscribeTo(other, c.URL, "PAYMENT_PAID") // it is alone, so what is more than its limit waits in memory
+	subC := h.subscribeTo(other, c.URL, "PAYMENT_PAID")           // it is alone, so what is more than its limit waits in memory
+	h.subscribeTo(h.company, c.URL+"/idle", "REIMBURSEMENT_PAID") // it is not busy, so deliveries to the others use retry sets
 	ids, others := h.emit(2000), h.emitOf(other, 200)
 	h.start()
 	eventually(t, func() bool {
@@ -195,7 +198,7 @@ func stopAmidst(t *testing.T, hold bool) {
 	}()
 	h.stop(patience)
 	for _, key := range h.work() {
-		if strings.Contains(key, "}:n:") || strings.Contains(key, "}:ef:") {
+		if strings.Contains(key, "}:begun:") || strings.Contains(key, "}:handover") {
 			t.Errorf("after the stop there is %s", key)
 		}
 	}
@@ -263,9 +266,9 @@ func TestStopEndsThoughRedisHangs(t *testing.T) {
 	next.settled()
 }
 
-// A replica that is suspended until its partitions are taken over claims nothing more of them, until it owns
+// A replica that is suspended until its partitions are taken over begins nothing more of them, until it owns
 // them again. No event is lost, and none is settled twice.
-func TestReplicaThatWasTakenOverClaimsNothing(t *testing.T) {
+func TestReplicaThatWasTakenOverBeginsNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	proxy, slow := throughProxy(t, server, 0)
@@ -297,7 +300,7 @@ func TestReplicaThatWasTakenOverClaimsNothing(t *testing.T) {
 	proxy.Follow(nil)
 	h.seq = 1_000_000 // other ids than those of the other replica
 	eventually(t, func() bool {
-		ids = append(ids, h.emit(20)...) // so that it claims
+		ids = append(ids, h.emit(20)...) // so that it has turns
 		return h.queueCounter("spendhook_partitions_lost_total") == partition.Count
 	}, "the first replica has lost its partitions")
 	other.reachAll(ids, sub, delivery.StatusDelivered)
@@ -359,7 +362,7 @@ func (h *harness) queueCounter(name string) float64 {
 	return 0
 }
 
-// A shutdown ends although the last claimed work waits for a recorder that waits for Redis.
+// A shutdown ends although the last work waits for a recorder that waits for Redis.
 func TestStopEndsThoughTheRecorderIsFull(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
@@ -376,18 +379,18 @@ func TestStopEndsThoughTheRecorderIsFull(t *testing.T) {
 
 	hang := make(chan struct{})
 	t.Cleanup(func() { close(hang) })
-	var claimed atomic.Bool
+	var taken atomic.Bool
 	proxy.Follow(func(_ [][]string, reply []byte) bool {
-		if bytes.Contains(reply, []byte("PAYMENT_PAID")) { // it gives claimed events
-			claimed.Store(true)
+		if bytes.Contains(reply, []byte("PAYMENT_PAID")) { // it gives events
+			taken.Store(true)
 		}
-		if reply == nil && claimed.Load() {
+		if reply == nil && taken.Load() {
 			<-hang
 		}
 		return true
 	})
 	other.emit(200)
 	h.Queue.Wake(t.Context(), []int{partition.Of(h.company)})
-	eventually(t, claimed.Load, "the events are claimed")
+	eventually(t, taken.Load, "the events are taken")
 	h.stop(2 * time.Second)
 }

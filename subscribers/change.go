@@ -31,7 +31,7 @@ const maxRounds = 200
 var errContended = errors.New("change subscriber or signing keys: too many concurrent changes")
 
 // Update changes the fields that in sets. ErrNotFound, ErrChanged and ErrConflict change nothing. Enabling a subscriber clears its disabled reason and its health. Disabling
-// one sets ReasonManual; its endpoint queue keeps the waiting deliveries and is not served until the
+// one sets ReasonManual; its retry set keeps the waiting deliveries and is not served until the
 // subscriber is enabled.
 func (s *Store) Update(ctx context.Context, company, id uuid.UUID, in Settings) (Subscriber, error) {
 	if err := s.check(ctx, &invalid.Error{}, &in); err != nil {
@@ -176,7 +176,7 @@ func (s *Store) RotateSecret(ctx context.Context, company, id uuid.UUID) (Subscr
 // DEAD, which record.lua of delivery/store gives.
 const pausedManually = "MANUAL"
 
-// Pause pauses a subscriber: from now on none of its deliveries is claimed until Resume. A
+// Pause pauses a subscriber: from now on none of its deliveries is started until Resume. A
 // paused subscriber keeps its first reason. ErrNotFound.
 func (s *Store) Pause(ctx context.Context, company, id uuid.UUID) error {
 	return s.pause(ctx, company, id, pausedManually)

@@ -40,7 +40,7 @@ func (r *RateLimit) check(problems *invalid.Error) {
 }
 
 // serving returns the arguments of configure in internal/queues/lua/lib.lua, which
-// sets how the subscriber's endpoint queue is served.
+// sets how the subscriber's retry set is served.
 func (s *Subscriber) serving() []any {
 	interval, burst, ordered, onDead := "", "", "", ""
 	if s.RateLimit != nil {

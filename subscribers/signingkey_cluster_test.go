@@ -16,7 +16,7 @@ import (
 	"spendhook/subscribers/subscriberstest"
 )
 
-// In a Cluster, a replica signs with the keys that another replica has rotated or revoked, from its next claim on. Of two
+// In a Cluster, a replica signs with the keys that another replica has rotated or revoked, from its next turn on. Of two
 // rotations at once one is made.
 func TestReplicasShareSigningKeysInACluster(t *testing.T) {
 	t.Parallel()

@@ -4032,7 +4032,7 @@ type ClientInterface interface {
 
 	// PauseSubscriber Pause a subscriber
 	//
-	// New deliveries wait, `PENDING` with the reason `PAUSED`, until the subscriber is resumed. Its health does not change. Deliveries that a replica has already claimed are still attempted.
+	// New deliveries wait, `PENDING` with the reason `PAUSED`, until the subscriber is resumed. Its health does not change. Deliveries that a replica has already started are still attempted.
 	//
 	// Corresponds with POST /api/v1/subscribers/{uuid}/pause (the `PauseSubscriber` operationId).
 	PauseSubscriber(ctx context.Context, uuid SubscriberPath, params *PauseSubscriberParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -5656,7 +5656,7 @@ func (c *Client) TestSubscriberFilter(ctx context.Context, uuid SubscriberPath, 
 
 // PauseSubscriber Pause a subscriber
 //
-// New deliveries wait, `PENDING` with the reason `PAUSED`, until the subscriber is resumed. Its health does not change. Deliveries that a replica has already claimed are still attempted.
+// New deliveries wait, `PENDING` with the reason `PAUSED`, until the subscriber is resumed. Its health does not change. Deliveries that a replica has already started are still attempted.
 //
 // Corresponds with POST /api/v1/subscribers/{uuid}/pause (the `PauseSubscriber` operationId).
 func (c *Client) PauseSubscriber(ctx context.Context, uuid SubscriberPath, params *PauseSubscriberParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12741,7 +12741,7 @@ type ClientWithResponsesInterface interface {
 
 	// PauseSubscriberWithResponse Pause a subscriber
 	//
-	// New deliveries wait, `PENDING` with the reason `PAUSED`, until the subscriber is resumed. Its health does not change. Deliveries that a replica has already claimed are still attempted.
+	// New deliveries wait, `PENDING` with the reason `PAUSED`, until the subscriber is resumed. Its health does not change. Deliveries that a replica has already started are still attempted.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16680,7 +16680,7 @@ func (c *ClientWithResponses) TestSubscriberFilterWithResponse(ctx context.Conte
 
 // PauseSubscriberWithResponse Pause a subscriber
 //
-// New deliveries wait, `PENDING` with the reason `PAUSED`, until the subscriber is resumed. Its health does not change. Deliveries that a replica has already claimed are still attempted.
+// New deliveries wait, `PENDING` with the reason `PAUSED`, until the subscriber is resumed. Its health does not change. Deliveries that a replica has already started are still attempted.
 //
 // Returns a wrapper object for the known response body format(s).
 //

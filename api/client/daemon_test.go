@@ -94,7 +94,7 @@ func startPipeline(t *testing.T) api.Options {
 		Registry: copies, Requests: made,
 		Queue: workqueue.Options{}, Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
-	publisher := publish.New(publish.Options{Client: redis, Retention: policy.Retention, Wake: d.Queue.Wake, Claimer: d.Queue})
+	publisher := publish.New(publish.Options{Client: redis, Retention: policy.Retention, Wake: d.Queue.Wake, Owner: d.Queue})
 	t.Cleanup(publisher.Close)
 	if err := d.Start(t.Context(), publisher.Accept); err != nil {
 		t.Fatal(err)

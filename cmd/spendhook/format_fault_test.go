@@ -40,7 +40,7 @@ func (h installation) format(t *testing.T, args ...string) (string, error) {
 var refusal = strings.TrimPrefix((&partition.FormatError{Format: 2}).Error(), "partition 0 ")
 
 // This release and the next one run side by side. The stored format is raised
-// once the old daemon is lost; when that comes back, it claims and accepts
+// once the old daemon is lost; when that comes back, it begins and accepts
 // nothing any more, and nothing is lost.
 func TestReleasesSideBySide(t *testing.T) {
 	t.Parallel()

@@ -85,7 +85,7 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 		Backlog:    d.cfg.Limits.CompanyBacklog,
 		Memory:     d.memory,
 		Wake:       d.dispatcher.Queue.Wake,
-		Claimer:    d.dispatcher.Queue,
+		Owner:      d.dispatcher.Queue,
 		Catalogue:  d.catalogue,
 		Registerer: d.registry,
 		Counted:    d.counter.Accepted,

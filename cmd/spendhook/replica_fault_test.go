@@ -84,7 +84,6 @@ func TestReplicaIsStopped(t *testing.T) {
 	tr := newTrial(t, server.Client(), installations...)
 	owner, token := tr.owner(installations...)
 	d, other := tr.daemons[owner], tr.daemons[1-owner]
-	notes := partition.Key(developerCompany, "n:"+token)
 
 	gate, held := make(chan struct{}), atomic.Int64{}
 	tr.endpoints[0].holdWith(func(_ string, gone <-chan struct{}) bool {
@@ -97,17 +96,16 @@ func TestReplicaIsStopped(t *testing.T) {
 		}
 	})
 	eventually(t, patience, "attempts are in flight", func() bool {
-		return held.Load() > 20 && metric(t, d, "spendhook_attempts_in_flight") > 5 && tr.client.HLen(t.Context(), notes).Val() > 5
+		return held.Load() > 20 && metric(t, d, "spendhook_attempts_in_flight") > 5
 	})
 	d.signal(syscall.SIGSTOP)
 	began := time.Now()
-	left := tr.client.HLen(t.Context(), notes).Val()
 	close(gate) // its attempts are answered while the replica is stopped
 	tr.endpoints[0].holdWith(nil)
 	eventually(t, patience, "the work of the stopped replica is taken over", func() bool {
-		return metric(t, other, "spendhook_partitions_taken_over_total") > 0 && tr.client.Exists(t.Context(), notes).Val() == 0
+		return metric(t, other, "spendhook_partitions_taken_over_total") > 0
 	})
-	t.Logf("%d notes were taken over %s after the stop", left, time.Since(began).Round(100*time.Millisecond))
+	t.Logf("the partition was taken over %s after the stop", time.Since(began).Round(100*time.Millisecond))
 	tr.grow(200)
 	if rest := stoppedFor - time.Since(began); rest > 0 {
 		pause.For(t.Context(), rest)

@@ -58,7 +58,7 @@ func TestServeAnswersHealthcheckAndMetrics(t *testing.T) {
 		`spendhook_delivery_attempts_total{outcome="`, `spendhook_delivery_duration_seconds_bucket{`,
 		`spendhook_delivery_latency_seconds_bucket{`, `spendhook_events_pending `, `spendhook_oldest_pending_seconds `,
 		`spendhook_dead_letters `, `spendhook_attempts_in_flight `, `spendhook_endpoints{state="`,
-		`spendhook_claims_total `, `spendhook_partitions_taken_over_total 0`, `spendhook_quarantined_total 0`, `spendhook_quarantined `, `spendhook_partitions_owned `,
+		`spendhook_turns_total `, `spendhook_partitions_taken_over_total 0`, `spendhook_quarantined_total 0`, `spendhook_quarantined `, `spendhook_partitions_owned `,
 		`go_goroutines `, `process_open_fds `,
 	} {
 		if !strings.Contains(metrics, "\n"+name) {

@@ -235,18 +235,10 @@ func (tr *trial) pending() int {
 	return total
 }
 
-// noted counts the work that Redis notes as in flight.
-func (tr *trial) noted() int {
+// marked counts the deliveries that Redis has marked as in flight.
+func (tr *trial) marked() int {
 	tr.t.Helper()
-	total := 0
-	for _, key := range keysLike(tr.t, tr.client, partition.Prefix(partition.Of(developerCompany))+"n:*") {
-		for _, ref := range tr.client.HKeys(tr.t.Context(), key).Val() {
-			if ref != "" && ref != "-" { // numbers of claims
-				total++
-			}
-		}
-	}
-	return total
+	return len(keysLike(tr.t, tr.client, partition.Prefix(partition.Of(developerCompany))+"ef:*"))
 }
 
 // keysLike lists keys, those of all masters of a Cluster.
@@ -291,12 +283,12 @@ func (tr *trial) startedLate() int {
 	return 3 * int(masters.Load())
 }
 
-// wantNothingLeft waits until Redis notes no work in flight, and daemons and
+// wantNothingLeft waits until Redis has nothing marked as in flight, and daemons and
 // connections are what they were at rest.
 func (tr *trial) wantNothingLeft() {
 	tr.t.Helper()
-	eventually(tr.t, patience, "no work is noted in flight", func() bool {
-		return tr.noted() == 0
+	eventually(tr.t, patience, "nothing is marked as in flight", func() bool {
+		return tr.marked() == 0
 	})
 	for i, d := range tr.daemons {
 		now := 0

@@ -64,7 +64,7 @@ func (p Policy) backoff(k int, rnd func() float64) time.Duration {
 	return time.Duration(float64(p.Schedule[k-1]) * (1 + p.Jitter*(2*rnd()-1)))
 }
 
-// Queue moves a delivery to its endpoint queue, because there is no place in memory, the
+// Queue moves a delivery to its retry set, because there is no place in memory, the
 // breaker is open, or this daemon cancelled its attempt. The delivery is due at once.
 func Queue(r Record, reason string, now time.Time) Record {
 	return again(r, reason, now, now)

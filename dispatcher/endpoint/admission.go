@@ -1,6 +1,6 @@
 // Package endpoint keeps one replica's state of receivers: in-flight limits, latencies and breakers. It
 // decides which deliveries the replica takes into its memory, when each may start, and which are
-// appended to an endpoint queue instead. It uses neither Redis nor the network.
+// appended to a retry set instead. It uses neither Redis nor the network.
 //
 // A company that holds more places than are left free gets no more (dynamic
 // thresholds, Choudhury and Hahne 1998). The last eighth is assigned one by one, and not to
@@ -28,7 +28,7 @@ const (
 
 	freePerAttempt = 32 // an endpoint may have one attempt in flight for so many free places
 	reservedShare  = 8  // the last 1/8 of all places is assigned one by one
-	minClaim       = 25 // a company that was skipped claims again when it may claim this many
+	minAgain       = 25 // a company that was skipped starts more when it may start this many
 )
 
 // Options configure an Admission. All but Places and MaxEndpoints are required.
@@ -38,7 +38,7 @@ type Options struct {
 	PerHost         int           // of one company in flight to one host
 	MaxEndpoints    int           // idle endpoints kept, and as many companies; default 65,536
 	BreakerFailures int           // unreachable attempts in a row that open the breaker
-	BreakerPause    time.Duration // until the endpoint queue probes the endpoint
+	BreakerPause    time.Duration // until the retry set probes the endpoint
 	Now             func() time.Time
 }
 
@@ -48,14 +48,13 @@ type Delivery struct {
 	Company  uuid.UUID
 	Endpoint uuid.UUID // of one company only
 	Host     string    // host and port of the endpoint; "": unknown, without a limit
-	// Alone: the company has no other endpoint that this one could delay. Its deliveries wait in memory,
-	// and its events in the ready queue: both cost less than an endpoint queue.
+	// Alone: the company has no other endpoint that this one could delay, because it has none or none could start a
+	// delivery (Busy). Its deliveries wait in memory, and its events in the log: both cost less than a retry set.
 	Alone bool
-	// Queued: claimed from the endpoint queue. The claim has enforced the endpoint's limits, so the
-	// delivery starts as soon as its host has a place.
+	// Queued: the delivery has waited. Room has enforced the endpoint's limits, so it starts as soon as its
+	// host has a place.
 	Queued bool
-	// Backlogged: the claim found that the endpoint has a queue, or that its deliveries must go
-	// through one.
+	// Backlogged: the endpoint has deliveries that wait, or all its deliveries must wait first.
 	Backlogged bool
 	// Decided is called once for a delivery that waits, with the final decision (never Wait) and
 	// the time that Enter would return. The caller is Leave, or Enter for another delivery. Neither
@@ -72,11 +71,11 @@ type Decision int
 const (
 	Start           Decision = iota // the attempt starts now
 	Wait                            // Decided is called later
-	OverflowQueue                   // append to the endpoint queue: the queue is not empty
-	OverflowBreaker                 // append to the endpoint queue: the breaker is open
-	OverflowPause                   // append to the endpoint queue: the receiver asked for a pause
-	OverflowHost                    // append to the endpoint queue: the wait for a place at the host would be long
-	OverflowShare                   // append to the endpoint queue: no memory, or the wait would delay the company's other endpoints
+	OverflowQueue                   // append to the retry set: the queue is not empty
+	OverflowBreaker                 // append to the retry set: the breaker is open
+	OverflowPause                   // append to the retry set: the receiver asked for a pause
+	OverflowHost                    // append to the retry set: the wait for a place at the host would be long
+	OverflowShare                   // append to the retry set: no memory, or the wait would delay the company's other endpoints
 	Stopped                         // the replica is shutting down
 )
 
@@ -108,7 +107,7 @@ type Admission struct {
 	companies map[uuid.UUID]*company
 	holding   map[uuid.UUID]*company // those that hold something
 	hosts     map[hostKey]*host      // where something is in flight
-	skipped   list.List              // *company: those that wait until they may claim more
+	skipped   list.List              // *company: those that wait until they may start more
 	held      int                    // places that are taken
 	inFlight  int
 	extra     int // outcomes of Hold without a place
@@ -128,7 +127,7 @@ func New(o Options) *Admission {
 	}
 }
 
-// Enter asks for a place for one delivery. The time is when the endpoint queue may probe the endpoint
+// Enter asks for a place for one delivery. The time is when the retry set may probe the endpoint
 // (it may have passed) with OverflowBreaker, when the pause ends with OverflowPause, else zero.
 func (a *Admission) Enter(d *Delivery) (Decision, time.Time) {
 	decision, at, overflowed := a.enter(d)
@@ -143,6 +142,7 @@ func (a *Admission) enter(d *Delivery) (decision Decision, at time.Time, overflo
 		return Stopped, time.Time{}, decided{}
 	}
 	c, e := a.company(d.Company), a.endpoint(d.Endpoint)
+	e.host = keyOf(d)
 	decision, at = a.decide(d, c, e)
 	switch decision {
 	case Start:
@@ -241,9 +241,9 @@ func (a *Admission) start(d *Delivery, e *endpoint) {
 	a.startAtHost(d)
 }
 
-// Leave notes the result of a started attempt and frees its place. Call it once. It calls
+// Leave frees the place of a started attempt, after Learn. Call it once. It calls
 // Decided for the deliveries that start now, or that overflow because the breaker opened. The
-// returned companies were skipped and may now claim again.
+// returned companies were skipped and may start more now.
 func (a *Admission) Leave(d *Delivery, r Result) []uuid.UUID {
 	decided, again := a.leave(d, r)
 	for _, w := range decided {
@@ -259,17 +259,19 @@ func (a *Admission) leave(d *Delivery, r Result) ([]decided, []uuid.UUID) {
 	e.inFlight--
 	a.inFlight--
 	a.release(c)
-	a.learn(e, r)
 	a.leaveHost(d, r)
 	if !r.NotCounted {
 		c.failing = r.Unreachable
 	}
 	next := append([]decided{a.next(c, e)}, a.serveHost(d)...)
+	if c.skipped != nil && !a.busy(e) {
+		next = append(next, a.makeRoom(c)...)
+	}
 	a.updateHolding(c)
-	return next, a.nowClaimable()
+	return next, a.nextAgain()
 }
 
-// Hold notes an outcome that is to be recorded. A company with many outcomes may claim less. An
+// Hold notes an outcome that is to be recorded. A company with many outcomes may start less. An
 // outcome takes a place, except of the last eighth: that is left to other companies.
 func (a *Admission) Hold(company uuid.UUID) {
 	a.mu.Lock()
@@ -278,8 +280,8 @@ func (a *Admission) Hold(company uuid.UUID) {
 }
 
 // BeginMatch notes an event that is to be matched. The event takes a place like an outcome of Hold.
-// The company may claim nothing until all its events are matched: only then the number of places
-// that their deliveries take is known. A later claim reads the company's subscribers again.
+// The company may start nothing until all its events are matched: only then the number of places
+// that their deliveries take is known. A later turn reads the company's subscribers again.
 func (a *Admission) BeginMatch(company uuid.UUID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -289,7 +291,7 @@ func (a *Admission) BeginMatch(company uuid.UUID) {
 }
 
 // EndMatch notes that an event was matched. Call it once for each BeginMatch. The returned
-// companies were skipped and may now claim again.
+// companies were skipped and may start more now.
 func (a *Admission) EndMatch(company uuid.UUID) []uuid.UUID {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -310,7 +312,7 @@ func (a *Admission) holdOutcome(c *company) {
 }
 
 // Release notes that an outcome was recorded. Call it once for each Hold. The returned companies
-// were skipped and may now claim again.
+// were skipped and may start more now.
 func (a *Admission) Release(company uuid.UUID) []uuid.UUID {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -326,7 +328,7 @@ func (a *Admission) releaseOutcome(c *company) []uuid.UUID {
 		a.release(c)
 	}
 	a.updateHolding(c)
-	return a.nowClaimable()
+	return a.nextAgain()
 }
 
 // decided has deliveries that waited, and the decision on them.
@@ -387,7 +389,7 @@ func (a *Admission) overflowAll(c *company, e *endpoint, w decided) decided {
 	return w
 }
 
-// Stop ends all starts and claims. Leave still works. Waiting deliveries are not decided.
+// Stop ends all starts. Leave still works. Waiting deliveries are not decided.
 func (a *Admission) Stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -83,7 +83,13 @@ func (f *fixture) hold(company, endpoint, n int) (held []*Delivery) {
 	return held
 }
 
-// leaveAll ends answered deliveries. It returns the companies that may claim again.
+// Leave is that of Admission, after Learn.
+func (f *fixture) Leave(d *Delivery, r Result) []uuid.UUID {
+	f.Learn(d, r)
+	return f.Admission.Leave(d, r)
+}
+
+// leaveAll ends answered deliveries. It returns the companies that may start more.
 func (f *fixture) leaveAll(deliveries []*Delivery) (again []uuid.UUID) {
 	for _, d := range deliveries {
 		again = append(again, f.Leave(d, answered)...)
@@ -91,7 +97,7 @@ func (f *fixture) leaveAll(deliveries []*Delivery) (again []uuid.UUID) {
 	return again
 }
 
-// holdOutcomes holds n outcomes of a company. release returns the companies that may claim again.
+// holdOutcomes holds n outcomes of a company. release returns the companies that may start more.
 func (f *fixture) holdOutcomes(company, n int) (release func() (again []uuid.UUID)) {
 	for range n {
 		f.Hold(id(company))
@@ -288,7 +294,7 @@ func TestACompanyWithOneEndpointOverflowsOnlyWhenMemoryIsFull(t *testing.T) {
 		waiting = append(waiting, later)
 	}
 	f.enter(1, 1, OverflowShare)
-	for _, later := range waiting { // deliveries claimed from the queue would always start before them
+	for _, later := range waiting { // deliveries of the retry set would always start before them
 		f.wantLater(later, OverflowShare)
 	}
 	if c := f.Counts(); c.Held != 1 {
@@ -296,7 +302,7 @@ func TestACompanyWithOneEndpointOverflowsOnlyWhenMemoryIsFull(t *testing.T) {
 	}
 }
 
-// Once a claim finds a queue of the endpoint, waiting deliveries go to the queue too.
+// Once a turn finds a retry set of the endpoint, waiting deliveries go there too.
 func TestWaitingDeliveriesFollowIntoTheQueue(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{PerEndpoint: 1})
@@ -325,7 +331,7 @@ func TestNothingWaitsForAFailingEndpointInTheLastEighth(t *testing.T) {
 	}
 }
 
-// An open breaker lets no direct delivery through: the endpoint queue probes the endpoint.
+// An open breaker lets no direct delivery through: the retry set probes the endpoint.
 func TestTheBreakerOpens(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{})
@@ -440,10 +446,10 @@ func TestStop(t *testing.T) {
 		t.Errorf("a queued delivery: decision %d", got)
 	}
 	if f.Skipped(id(1)) || f.Free(id(1)) != 0 {
-		t.Error("a company may claim")
+		t.Error("a company may start")
 	}
 	if again := f.leaveAll(started); len(again) != 0 {
-		t.Errorf("may claim again: %v", again)
+		t.Errorf("may start more: %v", again)
 	}
 	for _, later := range waiting {
 		if len(later) != 0 {
@@ -464,7 +470,7 @@ func TestASkippedCompanyIsNamedOnce(t *testing.T) {
 	held := f.hold(1, 1, 1024)
 	for range 2 {
 		if f.Skipped(id(1)) {
-			t.Error("a company that holds its share may claim")
+			t.Error("a company that holds its share may start")
 		}
 	}
 	left := 0
@@ -475,7 +481,7 @@ func TestASkippedCompanyIsNamedOnce(t *testing.T) {
 			continue
 		}
 		if left != 230 || !slices.Equal(again, []uuid.UUID{id(1)}) { // 2048*2/5 - 794 = 25
-			t.Errorf("after %d left: %v may claim", left, again)
+			t.Errorf("after %d left: %v may start", left, again)
 		}
 	}
 }
@@ -487,7 +493,7 @@ func TestTheLastLeaveNamesAllSkippedCompanies(t *testing.T) {
 	held := f.hold(1, 1, 8)
 	for n := 1; n <= 100; n++ {
 		if f.Skipped(id(n)) {
-			t.Fatalf("company %d may claim", n)
+			t.Fatalf("company %d may start", n)
 		}
 	}
 	var again []uuid.UUID
@@ -500,12 +506,12 @@ func TestTheLastLeaveNamesAllSkippedCompanies(t *testing.T) {
 	}
 	slices.SortFunc(again, func(a, b uuid.UUID) int { return int(a[15]) - int(b[15]) })
 	if len(again) != 100 || len(slices.Compact(again)) != 100 {
-		t.Errorf("%d companies may claim, want 100", len(again))
+		t.Errorf("%d companies may start, want 100", len(again))
 	}
 	f.wantForgotten(1)
 }
 
-// Outcomes hold places until they are recorded. Then their company may claim again.
+// Outcomes hold places until they are recorded. Then their company may start more.
 func TestOutcomesHoldPlaces(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 64})
@@ -514,13 +520,13 @@ func TestOutcomesHoldPlaces(t *testing.T) {
 		t.Errorf("counts %+v, want 40 outcomes", c)
 	}
 	if f.Skipped(id(1)) {
-		t.Error("a company may claim beside 40 outcomes")
+		t.Error("a company may start beside 40 outcomes")
 	}
 	if f.Free(id(2)) == 0 {
-		t.Error("another company may not claim")
+		t.Error("another company may start nothing")
 	}
 	if again := release(); !slices.Equal(again, []uuid.UUID{id(1)}) {
-		t.Errorf("may claim again: %v", again)
+		t.Errorf("may start more: %v", again)
 	}
 	f.wantForgotten(0)
 }
@@ -531,7 +537,7 @@ func TestOutcomesLeaveTheLastEighth(t *testing.T) {
 	f := setup(t, Options{Places: 64})
 	release := f.holdOutcomes(1, 1000)
 	if f.Free(id(2)) != 1 || f.Free(id(1)) != 0 {
-		t.Errorf("%d may be claimed, of the company with the outcomes %d", f.Free(id(2)), f.Free(id(1)))
+		t.Errorf("%d may be started, of the company with the outcomes %d", f.Free(id(2)), f.Free(id(1)))
 	}
 	release()
 	if c := f.Counts(); c.Held != 0 {
@@ -549,7 +555,7 @@ func TestSkippedCompaniesAreCheckedInTurn(t *testing.T) {
 	f.Skipped(id(1))
 	f.Skipped(id(3))
 	if again := f.leaveAll(held); !slices.Equal(again, []uuid.UUID{id(3)}) {
-		t.Errorf("may claim again: %v", again)
+		t.Errorf("may start more: %v", again)
 	}
 }
 
@@ -607,14 +613,16 @@ func TestConcurrentUse(t *testing.T) {
 	var attempts sync.WaitGroup
 	attempt := func(d *Delivery) {
 		attempts.Go(func() {
-			for _, company := range a.Leave(d, Result{Unreachable: rand.N(3) == 0, NotCounted: rand.N(9) == 0}) {
+			r := Result{Unreachable: rand.N(3) == 0, NotCounted: rand.N(9) == 0}
+			a.Learn(d, r)
+			for _, company := range a.Leave(d, r) {
 				a.Free(company)
 			}
 		})
 	}
-	var claims sync.WaitGroup
+	var turns sync.WaitGroup
 	for range 8 {
-		claims.Go(func() {
+		turns.Go(func() {
 			for range 2000 {
 				n := rand.N(20)
 				d := &Delivery{Company: id(n % 5), Endpoint: id(n), Queued: rand.N(5) == 0}
@@ -631,7 +639,7 @@ func TestConcurrentUse(t *testing.T) {
 			}
 		})
 	}
-	claims.Wait()
+	turns.Wait()
 	a.Stop()
 	attempts.Wait()
 	if c := a.Counts(); c.InFlight != 0 {
@@ -646,6 +654,7 @@ func BenchmarkEnterLeave(b *testing.B) {
 		if got, _ := a.Enter(d); got != Start {
 			b.Fatalf("decision %d", got)
 		}
+		a.Learn(d, answered)
 		a.Leave(d, answered)
 	}
 }
@@ -665,13 +674,14 @@ func BenchmarkEnterLeaveMany(b *testing.B) {
 		if got, _ := a.Enter(deliveries[n%10_000]); got != Start {
 			b.Fatalf("decision %d", got)
 		}
+		a.Learn(deliveries[(n-1000)%10_000], answered)
 		a.Leave(deliveries[(n-1000)%10_000], answered)
 		n++
 	}
 }
 
-// A company claims nothing while its events are matched, and is named when all are.
-func TestCompanyWhoseEventsAreMatchedClaimsNothing(t *testing.T) {
+// A company starts nothing while its events are matched, and is named when all are.
+func TestCompanyWhoseEventsAreMatchedStartsNothing(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 800})
 	f.BeginMatch(id(1))
@@ -680,9 +690,45 @@ func TestCompanyWhoseEventsAreMatchedClaimsNothing(t *testing.T) {
 		t.Errorf("%d free for it, %d for another company", f.Free(id(1)), f.Free(id(2)))
 	}
 	if again := f.EndMatch(id(1)); len(again) != 0 || f.Free(id(1)) != 0 {
-		t.Errorf("one event is left: %v may claim, %d free", again, f.Free(id(1)))
+		t.Errorf("one event is left: %v may start, %d free", again, f.Free(id(1)))
 	}
 	if again := f.EndMatch(id(1)); !slices.Equal(again, []uuid.UUID{id(1)}) || f.Counts().Held != 0 {
-		t.Errorf("all are matched: %v may claim, %+v", again, f.Counts())
+		t.Errorf("all are matched: %v may start, %+v", again, f.Counts())
+	}
+}
+
+// While all endpoints of a company are busy, deliveries to a slow one wait in memory. Once another endpoint could start a
+// delivery and the company may start no more, they overflow.
+func TestWaitingDeliveriesMakeRoomForAnotherEndpoint(t *testing.T) {
+	t.Parallel()
+	both := slices.Values([]uuid.UUID{id(1), id(2)})
+	for name, frees := range map[string]func(*fixture, *Delivery){
+		"an attempt ends while the company is skipped": func(f *fixture, d *Delivery) { f.Skipped(id(1)); f.Leave(d, answered) },
+		"the company is skipped after an attempt":      func(f *fixture, d *Delivery) { f.Leave(d, answered); f.Skipped(id(1)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, Options{Places: 16, PerEndpoint: 2})
+			f.enter(1, 1, Start)
+			f.enter(1, 1, Start)
+			one, _ := f.enter(1, 2, Start)
+			if f.Busy(id(1), both) {
+				t.Error("an endpoint with a place is busy")
+			}
+			other, _ := f.enter(1, 2, Start)
+			if !f.Busy(id(1), both) {
+				t.Error("endpoints without places are not busy")
+			}
+			f.now = f.now.Add(time.Minute) // nothing has ended since then
+			f.alone = true
+			_, later := f.enter(1, 1, Wait)
+			if f.Skipped(id(1)); len(later) > 0 {
+				t.Error("it waits no more, and all are busy")
+			}
+			f.forgetSkipped(f.companies[id(1)])
+			frees(f, one)
+			f.wantLater(later, OverflowShare)
+			f.Leave(other, answered)
+		})
 	}
 }

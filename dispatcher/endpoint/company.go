@@ -2,6 +2,8 @@ package endpoint
 
 import (
 	"container/list"
+	"iter"
+	"slices"
 
 	"github.com/google/uuid"
 )
@@ -18,19 +20,55 @@ type company struct {
 	failing  bool          // its last attempt did not reach the endpoint
 	skipped  *list.Element // in Admission.skipped; nil: the company is not in the list
 	matching int           // events that are to be matched; they have places too
+	all      []uuid.UUID   // its endpoints, as Busy last found all of them busy
 }
 
-// Free returns how many more deliveries the company may claim; 0 when it holds its share, and while its
+// Busy reports whether none of a company's endpoints, in any order, can start a delivery now. If so, deliveries that
+// wait in memory delay none of them; once one can start a delivery, and the company may start no more, they overflow.
+func (a *Admission) Busy(id uuid.UUID, endpoints iter.Seq[uuid.UUID]) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for id := range endpoints {
+		if e := a.endpoints[id]; e == nil || !a.busy(e) {
+			return false
+		}
+	}
+	c := a.company(id)
+	c.all = slices.AppendSeq(c.all[:0], endpoints)
+	a.updateHolding(c)
+	return true
+}
+
+// makeRoom has the waiting deliveries of slow endpoints of a company overflow, if another one could start a delivery.
+func (a *Admission) makeRoom(c *company) (overflowed []decided) {
+	idle := slices.ContainsFunc(c.all, func(id uuid.UUID) bool { return a.endpoints[id] == nil || !a.busy(a.endpoints[id]) })
+	if !idle {
+		return nil
+	}
+	for _, id := range c.all {
+		e := a.endpoints[id]
+		switch {
+		case e == nil || len(e.waiting) == 0:
+		case a.hostFull(e.waiting[0]) && a.hostBusy(c, e.waiting[0]):
+			overflowed = append(overflowed, a.overflowAll(c, e, decided{decision: OverflowHost}))
+		case a.expectedWait(e) > maxWait:
+			overflowed = append(overflowed, a.overflowAll(c, e, decided{decision: OverflowShare}))
+		}
+	}
+	return overflowed
+}
+
+// Free returns how many more deliveries the company may start; 0 when it holds its share, and while its
 // events are being matched. The share is two fifths of the sum of the free places and the company's own
-// places. So more places stay free than the company holds, even after it has claimed a few too many.
+// places. So more places stay free than the company holds, even after it has started a few too many.
 func (a *Admission) Free(company uuid.UUID) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.freeFor(a.companies[company])
 }
 
-// Holding returns how many more deliveries each company that has places may claim, and how many
-// any other company may claim. When only the last eighth of the places is left, shares also has
+// Holding returns how many more deliveries each company that has places may start, and how many
+// any other company may start. When only the last eighth of the places is left, shares also has
 // the failing companies without places (0), up to 4,096 companies in all. Its time is linear in
 // these companies.
 func (a *Admission) Holding() (shares map[uuid.UUID]int, others int) {
@@ -74,31 +112,39 @@ func (a *Admission) freeFor(c *company) int {
 	}
 }
 
-// Skipped notes that work of the company was not claimed because of its share. It reports whether the
-// company may claim again at once. If not, a later Leave, EndMatch or Release returns the company, once.
+// Skipped notes that work of the company was not started because of its share. It reports whether the
+// company may start more at once. If not, a later Leave, EndMatch or Release returns the company, once.
 // Of more than MaxEndpoints such companies that hold nothing, some are forgotten.
 func (a *Admission) Skipped(company uuid.UUID) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	c := a.company(company)
-	worth := a.worthClaiming(c)
-	if !worth && c.skipped == nil {
-		c.skipped = a.skipped.PushBack(c)
+	worth, overflowed := a.skip(company)
+	for _, w := range overflowed {
+		w.call()
 	}
-	a.updateHolding(c)
 	return worth
 }
 
-func (a *Admission) worthClaiming(c *company) bool {
-	return a.freeFor(c) >= max(1, min(minClaim, a.o.Places/reservedShare))
+func (a *Admission) skip(company uuid.UUID) (worth bool, overflowed []decided) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := a.company(company)
+	overflowed = a.makeRoom(c)
+	if worth = a.worthATurn(c); !worth && c.skipped == nil {
+		c.skipped = a.skipped.PushBack(c)
+	}
+	a.updateHolding(c)
+	return worth, overflowed
 }
 
-// nowClaimable returns one company that was skipped and may claim again. When memory is empty, it returns
+func (a *Admission) worthATurn(c *company) bool {
+	return a.freeFor(c) >= max(1, min(minAgain, a.o.Places/reservedShare))
+}
+
+// nextAgain returns one company that was skipped and may start more. When memory is empty, it returns
 // all of them: no later Leave or Release would return the others.
-func (a *Admission) nowClaimable() (again []uuid.UUID) {
+func (a *Admission) nextAgain() (again []uuid.UUID) {
 	for at := a.skipped.Front(); at != nil && (len(again) == 0 || a.held == 0); at = a.skipped.Front() {
 		c := at.Value.(*company)
-		if !a.worthClaiming(c) {
+		if !a.worthATurn(c) {
 			a.skipped.MoveToBack(at)
 			break
 		}

@@ -19,6 +19,7 @@ func average(before, latency time.Duration) time.Duration {
 // endpoint is the state of one receiver.
 type endpoint struct {
 	inFlight int
+	host     hostKey     // of its last delivery
 	waiting  []*Delivery // first come, first served; none while the breaker is open
 	atHost   *host       // where the endpoint waits for its turn; nil: nowhere
 	failing  bool        // unreachable at the last attempt
@@ -28,14 +29,70 @@ type endpoint struct {
 	pausedUntil time.Time // end of the pause that the receiver asked for
 
 	failures  int       // unreachable attempts in a row; the breaker is open from BreakerFailures on
-	openUntil time.Time // when the endpoint queue may probe the endpoint, while the breaker is open
+	openUntil time.Time // when the retry set may probe the endpoint, while the breaker is open
 }
 
-// isOpen reports whether the breaker of an endpoint is open. An open breaker makes all direct deliveries
-// overflow. The endpoint queue has its own breaker: it makes one attempt at a time once a direct delivery
-// has overflowed, or once BreakerFailures of its own attempts have failed. An answer to one of these attempts
-// closes it. The breaker here closes when this replica gets an answer.
+// isOpen reports whether the breaker of an endpoint is open. An open breaker makes all direct deliveries wait. One
+// waiting delivery at a time probes the endpoint, after each BreakerPause. An answer closes the breaker.
 func (a *Admission) isOpen(e *endpoint) bool { return e.failures >= a.o.BreakerFailures }
+
+// busy reports whether the endpoint cannot start a delivery now.
+func (a *Admission) busy(e *endpoint) bool {
+	h, now := a.hosts[e.host], a.o.Now()
+	return len(e.waiting) > 0 || e.inFlight >= a.limit(e) || h != nil && (h.inFlight >= a.o.PerHost || len(h.waiting) > 0) ||
+		now.Before(e.pausedUntil) || a.isOpen(e) && now.Before(e.openUntil)
+}
+
+// Room returns how many attempts of deliveries that wait for an endpoint may start now. When there are none because the
+// breaker is open or the receiver asked for a pause, it returns when that ends, else a zero time.
+func (a *Admission) Room(_, id uuid.UUID) (int, time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e, now := a.endpoints[id], a.o.Now()
+	switch {
+	case a.stopped:
+		return 0, time.Time{}
+	case e == nil:
+		return a.limit(&endpoint{}), time.Time{}
+	case now.Before(e.pausedUntil):
+		return 0, e.pausedUntil
+	case a.isOpen(e) && now.Before(e.openUntil):
+		return 0, e.openUntil
+	case a.isOpen(e):
+		return max(0, 1-e.inFlight), time.Time{}
+	}
+	return max(0, a.limit(e)-e.inFlight-len(e.waiting)), time.Time{}
+}
+
+// Learned sets what is known of an endpoint: unreachable attempts in a row, and for how long it is not to be attempted.
+func (a *Admission) Learned(_, id uuid.UUID, failures int, wait time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := a.endpoint(id)
+	if a.isOpen(e) {
+		a.open--
+	}
+	until := a.o.Now().Add(wait)
+	e.failures, e.failing, e.openUntil, e.pausedUntil = failures, failures > 0, until, until
+	if a.isOpen(e) {
+		a.open++
+	}
+}
+
+// Learn notes the result of an attempt as far as it concerns the endpoint, before Leave. It returns the unreachable
+// attempts in a row and for how long the endpoint is not to be attempted, and whether that is new.
+func (a *Admission) Learn(d *Delivery, r Result) (failures int, wait time.Duration, news bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := a.endpoints[d.Endpoint]
+	before := e.failures
+	a.learn(e, r)
+	now, until := a.o.Now(), e.pausedUntil
+	if a.isOpen(e) && e.openUntil.After(until) {
+		until = e.openUntil
+	}
+	return e.failures, max(0, until.Sub(now)), e.failures != before || !r.NotCounted && r.Pause > 0
+}
 
 // learn applies the result of an attempt to latency and breaker. A failure extends an open breaker by
 // another BreakerPause.

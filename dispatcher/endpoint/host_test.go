@@ -29,7 +29,7 @@ func TestACompanysPlacesAtAHost(t *testing.T) {
 	f.enterAt("h:8443", 1, 6, false, Start) // another port
 	f.enterAt("h:443", 2, 7, false, Start)  // another company has places of its own
 
-	_, first := f.enterAt("h:443", 1, 5, true, Wait) // claimed from the endpoint queue
+	_, first := f.enterAt("h:443", 1, 5, true, Wait) // of the retry set
 	_, second := f.enterAt("h:443", 1, 5, true, Wait)
 	if c := f.Counts(); c.InFlight != 6 || c.Held != 8 {
 		t.Errorf("counts %+v", c)
@@ -59,7 +59,7 @@ func TestEndpointsTakeTurnsAtAFullHost(t *testing.T) {
 	}
 }
 
-// A delivery that would wait long for a host goes to the endpoint queue: the host answers slowly, or not
+// A delivery that would wait long for a host goes to the retry set: the host answers slowly, or not
 // at all.
 func TestDeliveriesOverflowAtASlowHost(t *testing.T) {
 	t.Parallel()

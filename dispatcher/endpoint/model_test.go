@@ -207,17 +207,17 @@ func (m *model) unparked(t *rapid.T, d *modelDelivery, decision Decision) {
 	}
 }
 
-// claim admits as many deliveries as may be claimed.
-func (m *model) claim(t *rapid.T) {
+// take admits as many deliveries as may be started.
+func (m *model) take(t *rapid.T) {
 	company := rapid.IntRange(0, modelCompanies-1).Draw(t, "company")
 	free, was := m.Free(id(company)), m.used()
 	switch {
 	case free < 0 || m.stopped && free > 0:
-		t.Fatalf("%d may be claimed", free)
+		t.Fatalf("%d may be started", free)
 	case m.lastEighth(was) && (free > 1 || free == 1 && m.last[company]):
-		t.Fatalf("%d of the last eighth may be claimed, failing: %v", free, m.last[company])
+		t.Fatalf("%d of the last eighth may be started, failing: %v", free, m.last[company])
 	}
-	n := rapid.IntRange(0, free).Draw(t, "claimed")
+	n := rapid.IntRange(0, free).Draw(t, "taken")
 	for range n {
 		if held, left := m.placesOf(company), m.places-m.used(); held >= left {
 			t.Fatalf("one more for a company that holds %d beside %d free", held, left)
@@ -230,7 +230,7 @@ func (m *model) claim(t *rapid.T) {
 		}
 	}
 	if held, left := m.placesOf(company), m.places-m.used(); n > 1 && (held > left || left < m.reserve()) {
-		t.Fatalf("%d claimed: now it holds %d beside %d free", n, held, left)
+		t.Fatalf("%d taken: now it holds %d beside %d free", n, held, left)
 	}
 }
 
@@ -250,10 +250,11 @@ func (m *model) leaveAt(t *rapid.T, i int, r Result) {
 		m.failing[d.endpoint] = r.Unreachable
 		m.last[modelCompany(d.endpoint)] = r.Unreachable
 	}
+	m.Learn(d.Delivery, r)
 	m.named(t, m.Leave(d.Delivery, r))
 }
 
-// named checks the companies that may claim again.
+// named checks the companies that may start more.
 func (m *model) named(t *rapid.T, again []uuid.UUID) {
 	for _, company := range again {
 		if !m.unnamed[company] || m.Free(company) == 0 {
@@ -290,13 +291,13 @@ func (m *model) pass(t *rapid.T) {
 	company := id(rapid.IntRange(0, modelCompanies-1).Draw(t, "company"))
 	switch may := m.Skipped(company); {
 	case may && m.Free(company) == 0:
-		t.Fatal("a company may claim nothing")
+		t.Fatal("a company may start nothing")
 	case !may:
 		m.unnamed[company] = true
 	}
 }
 
-// backlogged enters a delivery whose claim found a queue of the endpoint.
+// backlogged enters a delivery whose turn found a retry set of the endpoint.
 func (m *model) backlogged(t *rapid.T) {
 	endpoint := rapid.IntRange(0, modelEndpoints-1).Draw(t, "endpoint")
 	d := &Delivery{Company: id(modelCompany(endpoint)), Endpoint: id(endpoint), Host: modelHost(endpoint), Backlogged: true}
@@ -348,7 +349,7 @@ func (m *model) check(t *rapid.T) {
 			want = others
 		}
 		if got := m.Free(id(company)); got != want {
-			t.Fatalf("company %d: free %d, the claim gets %d", company, got, want)
+			t.Fatalf("company %d: free %d, the turn gets %d", company, got, want)
 		}
 	}
 }
@@ -389,8 +390,8 @@ func TestAdmissionFollowsTheModel(t *testing.T) {
 		endpoint := rapid.IntRange(0, modelEndpoints-1)
 		t.Repeat(map[string]func(*rapid.T){
 			"":       m.check,
-			"claim":  m.claim,
-			"claim2": m.claim,
+			"take":   m.take,
+			"take2":  m.take,
 			"direct": func(t *rapid.T) { m.enter(t, endpoint.Draw(t, "endpoint"), false) },
 			"burst": func(t *rapid.T) {
 				e := endpoint.Draw(t, "endpoint")

@@ -10,7 +10,7 @@ import (
 
 // heartbeats is a heartbeat reply: Redis's clock, and the last heartbeat of each replica.
 func heartbeats(now int64, last map[string]int64) []any {
-	out := []any{now}
+	out := []any{now, "server"}
 	for replica, at := range last {
 		out = append(out, replica, strconv.FormatInt(at, 10), "")
 	}

@@ -2,8 +2,8 @@
 //
 // The replicas of a shard see each other by heartbeats, and choose the owner of each partition by
 // rendezvous hashing over those that are alive (Thaler and Ravishankar 1998). Redis stores the owner's
-// token with the partition. A script that claims work compares the token, so a replica that has lost a
-// partition claims nothing of it, whatever the replica believes.
+// token with the partition. A script that reads work compares the token, so a replica that has lost a
+// partition begins nothing of it, whatever the replica believes.
 package owner
 
 import (
@@ -32,6 +32,10 @@ type Options struct {
 	// Changed is called when this replica has taken partitions or has given them away. It must return soon.
 	Changed func(partitions []int)
 	Gone    func(process string) // called when no run of another process is left; nil: not called
+	// Giving is called before partitions are given away, with their tokens, under which nothing may begin any more. It
+	// returns the partitions in which this replica finishes what it has begun, with the events that it is matching,
+	// <company>/<id>. nil: nothing is begun.
+	Giving func(ctx context.Context, tokens map[int]string) map[int][]any
 
 	Every time.Duration // between two heartbeats; default 500 ms
 
@@ -63,7 +67,9 @@ type place struct {
 	shard  *shard          // nil: not known yet
 	stored string          // the owner's token when it was last read; "": none
 	token  string          // this replica's token; "": this replica is not the owner
-	former map[string]bool // tokens of former owners that have claimed work left
+	server string          // run id of the Redis server that has the partition, as of the last heartbeat
+	former map[string]bool // tokens of former owners that finish what they have begun
+	lost   bool            // the replica that owned the partition before was lost
 }
 
 // New returns an Owner that owns nothing before Start.
@@ -91,9 +97,6 @@ func processOf(run string) string { return run[:max(0, strings.LastIndexByte(run
 // a number would repeat after a failover of Redis.
 func runOf(token string) string { return token[:max(0, strings.LastIndexByte(token, ' '))] }
 
-// Made reports whether this run made a token.
-func (o *Owner) Made(token string) bool { return runOf(token) == o.run }
-
 // Start sends the first heartbeats and takes the partitions that no other replica owns, also those of a
 // former run of this process. It fails when a shard refuses the stored format, and when no shard answers.
 func (o *Owner) Start(ctx context.Context) error {
@@ -120,6 +123,13 @@ func (o *Owner) Token(p int) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.places[p].token
+}
+
+// ServerRun returns the run id of the Redis server that has partition p, as of the last heartbeat.
+func (o *Owner) ServerRun(p int) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.places[p].server
 }
 
 // Lost notes that Redis refused a token of partition p: another replica owns the partition. The next
@@ -150,8 +160,8 @@ func (o *Owner) Owned() (owned []int) {
 	return owned
 }
 
-// Former lists the tokens of partition p's former owners that have claimed work left: those of replicas
-// that are gone, and those of replicas that still work on it.
+// Former lists the tokens of partition p's former owners that had begun work: those of replicas that are gone, and
+// those of replicas that finish it.
 func (o *Owner) Former(p int) (gone, working []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -165,7 +175,14 @@ func (o *Owner) Former(p int) (gone, working []string) {
 	return gone, working
 }
 
-// Finished notes that a former owner of partition p has no claimed work left.
+// TakenFromLost reports whether the replica that owned partition p before was lost.
+func (o *Owner) TakenFromLost(p int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.places[p].lost
+}
+
+// Finished notes that a former owner of partition p has nothing left that it had begun.
 func (o *Owner) Finished(p int, token string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -216,7 +233,7 @@ func (o *Owner) Refused() error {
 }
 
 // Leave gives all partitions away. From then on this replica owns none, and the others choose their
-// owners without it. It still sends heartbeats: what it has claimed is left to it.
+// owners without it. It still sends heartbeats: what it has begun is left to it.
 func (o *Owner) Leave(ctx context.Context) error {
 	given := o.Owned()
 	o.locked(func() {
@@ -252,7 +269,7 @@ func (o *Owner) Give(ctx context.Context, partitions []int) error {
 	return err
 }
 
-// Close ends the heartbeats and removes the last ones: what this replica has claimed and not finished is
+// Close ends the heartbeats and removes the last ones: what this replica has begun and not finished is
 // left to others. Call it after Leave.
 func (o *Owner) Close(ctx context.Context) error {
 	o.endBeats()

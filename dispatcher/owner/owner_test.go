@@ -25,6 +25,7 @@ type replica struct {
 
 	mu      sync.Mutex
 	changed []int
+	begun   map[int]bool // partitions in which it finishes what it has begun
 }
 
 // seldom is the time between heartbeats of tests that need none.
@@ -32,13 +33,22 @@ const seldom = time.Hour
 
 func run(t *testing.T, client redis.UniversalClient, name string, every time.Duration) *replica {
 	t.Helper()
-	r := &replica{}
+	r := &replica{begun: make(map[int]bool)}
 	r.Owner = owner.New(owner.Options{
 		Client: client, Replica: name, Every: every, Registerer: prometheus.NewRegistry(),
 		Changed: func(partitions []int) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.changed = append(r.changed, partitions...)
+		},
+		Giving: func(_ context.Context, tokens map[int]string) map[int][]any {
+			working := make(map[int][]any)
+			for p := range tokens {
+				if r.begun[p] {
+					working[p] = []any{"company/event"}
+				}
+			}
+			return working
 		},
 	})
 	if err := r.Start(t.Context()); err != nil {
@@ -70,14 +80,6 @@ func share(t *testing.T, a, b *replica) {
 func ownerOf(t *testing.T, client redis.UniversalClient, p int) string {
 	t.Helper()
 	return client.Get(t.Context(), partition.Prefix(p)+"owner").Val()
-}
-
-// note claims something under a token, as the script of a claim does.
-func note(t *testing.T, client redis.UniversalClient, p int, token string) {
-	t.Helper()
-	if err := client.HSet(t.Context(), partition.Prefix(p)+"n:"+token, "company/event", 1).Err(); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // A replica that joins gets its part of the partitions from the owner, and one that leaves gives its part
@@ -132,14 +134,14 @@ func TestLostReplicaIsStillLeaving(t *testing.T) {
 	}
 }
 
-// The successor of an owner knows what its predecessors, also those before the last one, have claimed
-// and not finished, and whether they still work on it.
-func TestClaimedWorkOfFormerOwnersIsKnown(t *testing.T) {
+// The successor of an owner knows which of its predecessors, also those before the last one, have begun something
+// and not finished it, and whether they still work on it.
+func TestFormerOwnersAreKnown(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
 	first := run(t, client, "first", 50*time.Millisecond)
 	token := first.Token(7)
-	note(t, client, 7, token)
+	first.begun[7] = true
 	if err := first.Leave(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -148,12 +150,15 @@ func TestClaimedWorkOfFormerOwnersIsKnown(t *testing.T) {
 		t.Errorf("after a hand-over: gone %q, working %q", gone, working)
 	}
 	other := second.Token(7)
-	note(t, client, 7, other)
+	second.begun[7] = true
 	if err := second.Leave(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := second.Close(t.Context()); err != nil { // it is not there any more
 		t.Fatal(err)
+	}
+	if events := client.SMembers(t.Context(), partition.Prefix(7)+"begun:"+other).Val(); !slices.Equal(events, []string{"company/event"}) {
+		t.Errorf("the second is said to match %v", events)
 	}
 	third := run(t, client, "third", 50*time.Millisecond)
 	waittest.Until(t, "the second counts as gone", func() bool {
@@ -235,14 +240,13 @@ func TestRefusedOwner(t *testing.T) {
 func TestFormerRunOwnsNothing(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
-	former := run(t, client, "r", seldom)
+	run(t, client, "r", seldom)
 	run(t, client, "other", seldom) // alive: it is to own some of them
-	note(t, client, 7, former.Token(7))
 	again := run(t, client, "r", seldom)
 	if n := len(again.Owned()); n != partition.Count {
 		t.Errorf("the new run owns %d partitions", n)
 	}
-	if gone, working := again.Former(7); !slices.Equal(gone, []string{former.Token(7)}) || len(working) > 0 {
-		t.Errorf("gone %q, working %q", gone, working)
+	if gone, working := again.Former(7); len(gone)+len(working) > 0 || !again.TakenFromLost(7) {
+		t.Errorf("gone %q, working %q, taken from a lost replica: %v", gone, working, again.TakenFromLost(7))
 	}
 }

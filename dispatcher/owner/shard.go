@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -86,7 +87,7 @@ type other struct {
 	leaving  bool   // it owns nothing more
 }
 
-// isAlive reports whether a run works on what it has claimed, as far as this replica knows.
+// isAlive reports whether a run works on what it has begun, as far as this replica knows.
 func (s *shard) isAlive(run, self string) bool {
 	o := s.seen[run]
 	return run == self || o == nil || o.missed < lostHeartbeats
@@ -205,8 +206,17 @@ func (o *Owner) beat(ctx context.Context, s *shard) error {
 	if err != nil {
 		return fmt.Errorf("write heartbeat: %w", err)
 	}
+	reply, _ := call.Reply().([]any)
+	if o.replaced(p, text(reply[1])) { // or only this partition has moved to another server
+		if err := o.locate(ctx); err != nil {
+			return fmt.Errorf("find the shards of the partitions: %w", err)
+		}
+	}
 	var changes []change
 	o.locked(func() {
+		if !slices.Contains(slices.Collect(maps.Values(o.shards)), s) { // the next heartbeat is to the new shards
+			return
+		}
 		for i, p := range s.partitions {
 			o.read(p, owners[i].Val())
 		}
@@ -261,9 +271,10 @@ func (o *Owner) count(s *shard, reply any, asked time.Time) {
 	list, _ := reply.([]any)
 	now, _ := list[0].(int64)
 	s.ahead = time.UnixMilli(now).Sub(asked)
+	o.served(s, text(list[1]))
 	before := s.seen
 	s.seen = make(map[string]*other)
-	for i := 1; i+2 < len(list); i += 3 {
+	for i := 2; i+2 < len(list); i += 3 {
 		run, at, leaving := text(list[i]), text(list[i+1]), text(list[i+2]) == "1"
 		if run == o.run {
 			continue
@@ -289,6 +300,25 @@ func (o *Owner) count(s *shard, reply any, asked time.Time) {
 	s.announced = true
 }
 
+// replaced reports whether another run of a Redis server has a partition than at the last heartbeat.
+func (o *Owner) replaced(p int, server string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.places[p].server != "" && o.places[p].server != server
+}
+
+// served notes which run of a Redis server has the partitions of a shard. Another one than before may have forgotten
+// writes: this replica takes its partitions there under new tokens, and reads them again.
+func (o *Owner) served(s *shard, server string) {
+	for _, p := range s.partitions {
+		place := &o.places[p]
+		if place.server != "" && place.server != server {
+			place.token = ""
+		}
+		place.server = server
+	}
+}
+
 // see notes another replica. A former run of this process is lost.
 func (s *shard) see(run string, of *other, self string) {
 	if !s.announced && processOf(run) == processOf(self) {
@@ -297,7 +327,7 @@ func (s *shard) see(run string, of *other, self string) {
 	s.seen[run] = of
 }
 
-// mentioned returns the runs, except this one, that own partitions of a shard or have claimed work there.
+// mentioned returns the runs, except this one, that own partitions of a shard or have begun work there.
 func (o *Owner) mentioned(s *shard) map[string]bool {
 	runs := make(map[string]bool)
 	for _, p := range s.partitions {
@@ -359,9 +389,9 @@ func (o *Owner) changes(s *shard, first bool) (all []change) {
 		self = self || first && !o.leaving && processOf(run) == o.opts.Replica
 		switch {
 		case !self && run == o.run: // also if Redis has brought back a former token, as after a failover
-			place.token = "" // from here on nothing is claimed
+			place.token = "" // from here on nothing begins
 			all = append(all, change{partition: p, seen: place.stored})
-		case place.token == "" && self && !s.isServing(run):
+		case place.token == "" && self && (run == "" || run == o.run || !s.isAlive(run, o.run)): // a leaving one gives it away
 			former := s.seen[run]
 			all = append(all, change{
 				partition: p, seen: place.stored, token: o.run + " " + random(), lost: former != nil && !former.leaving,
@@ -376,10 +406,24 @@ func (o *Owner) change(ctx context.Context, changes []change) (changed []int, er
 	if len(changes) == 0 {
 		return nil, nil
 	}
+	own := make(map[int]string) // partitions that this replica gives away, or takes under another token
+	for _, c := range changes {
+		if runOf(c.seen) == o.run {
+			own[c.partition] = c.seen
+		}
+	}
+	var begun map[int][]any
+	if o.opts.Giving != nil && len(own) > 0 {
+		begun = o.opts.Giving(ctx, own)
+	}
 	calls := make([]*script.Call, len(changes))
 	for i, c := range changes {
 		p := c.partition
-		calls[i] = &script.Call{Script: ownScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), c.seen, c.token}}
+		args := []any{partition.Prefix(p), c.seen, c.token, ""}
+		if events, working := begun[p]; working {
+			args = append(append(args[:3], "1"), events...)
+		}
+		calls[i] = &script.Call{Script: ownScript, Keys: queues.Keys(p), Args: args}
 	}
 	err = script.Run(ctx, o.opts.Client, calls...)
 	o.locked(func() {
@@ -397,7 +441,7 @@ func (o *Owner) change(ctx context.Context, changes []change) (changed []int, er
 			if c.token == "" || o.leaving {
 				continue
 			}
-			place.token, place.former = c.token, make(map[string]bool)
+			place.token, place.former, place.lost = c.token, make(map[string]bool), c.lost
 			for _, token := range reply[1:] {
 				place.former[token] = true
 			}
@@ -438,7 +482,7 @@ func (o *Owner) removeLost(ctx context.Context, s *shard) {
 		}
 		o.locked(func() {
 			if of := s.seen[run]; of != nil {
-				of.at = "" // it is still listed while it has claimed work left
+				of.at = "" // it is still listed while it has work left
 			}
 		})
 		if process := processOf(run); o.opts.Gone != nil && !o.isHere(process) {

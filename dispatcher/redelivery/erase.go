@@ -66,7 +66,7 @@ func (s *Service) eraseSubscribers(ctx context.Context, j *Job) (string, error) 
 const forceAfter = time.Minute
 
 // eraseEvents erases a page of events, oldest first. It waits while an event of the page is open. Without
-// subscribers, each event settles soon: its deliveries are cancelled when they are claimed, and matching
+// subscribers, each event settles soon: its deliveries are cancelled in their turn, and matching
 // creates none.
 func (s *Service) eraseEvents(ctx context.Context, j *Job) (string, error) {
 	ids, next, err := s.Events.Walk(ctx, j.CompanyUUID, time.UnixMilli(0), *j.Filter.To, j.Cursor, s.Page)

@@ -117,11 +117,11 @@ const (
 	maxHeld = 30 * time.Second
 )
 
-// errHeld says that a step must wait: for shorter endpoint queues, or for events to settle before the
+// errHeld says that a step must wait: for shorter retry sets, or for events to settle before the
 // job erases them.
 var errHeld = errors.New("the job must wait")
 
-// Step runs one step of a job that the caller has claimed. It returns the delay of the next step;
+// Step runs one step of a job whose turn it is. It returns the delay of the next step;
 // negative when the job is finished. A crash may repeat the step: its changes are compare-and-set.
 func (s *Service) Step(ctx context.Context, company, id uuid.UUID) (again time.Duration, err error) {
 	j, err := s.Job(ctx, company, id)

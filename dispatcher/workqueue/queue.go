@@ -1,11 +1,10 @@
-// Package workqueue claims the work of all companies for replicas: events of ready
-// queues, deliveries of endpoint queues, and jobs. It does not decode their records.
+// Package workqueue is the owner's side of the log: it reads what companies have waiting in the partitions that this
+// replica owns, and starts it. It does not decode records.
 //
-// Work is in exactly one place: a ready queue, an endpoint queue, a job list, the note
-// of one replica, or the quarantine, and every move is one script. Companies are served in turn
-// (start-time fair queueing), so none waits behind another's backlog. A wake-up
-// is an asynq task that names partitions with work, and nothing else: a lost wake-up
-// delays work by a moment, and loses none.
+// A company's events are a log, which one cursor moves over. What was attempted, or must wait, is in the retry set of
+// its endpoint. Whose turn it is, and what may start, package schedule decides in memory; Redis has what a next owner
+// needs. A wake-up is a message or an asynq task that names partitions about which their owner was told something, and
+// nothing else: a lost wake-up delays work by a moment, and loses none.
 package workqueue
 
 import (
@@ -25,20 +24,21 @@ import (
 	"spendhook/dispatcher/owner"
 	"spendhook/internal/pacedlog"
 	"spendhook/internal/partition"
-	"spendhook/internal/queues"
-	"spendhook/internal/script"
 )
 
 // Admission decides how much of a replica's memory each company may hold.
 type Admission interface {
 	// Holding returns how many deliveries each company with deliveries in memory may
-	// claim, and how many any other company may claim.
+	// start, and how many any other company may start.
 	Holding() (shares map[uuid.UUID]int, others int)
-	// Skipped notes that a claim skipped a company because the company had no places
-	// left. It reports whether the company has places again.
+	// Skipped notes that a company got no turn because it had no places left. It reports whether the company has
+	// places again.
 	Skipped(company uuid.UUID) bool
-	// Free returns how many deliveries a company may claim.
+	// Free returns how many deliveries a company may start.
 	Free(company uuid.UUID) int
+	// Room and Learned are as in schedule.Options.
+	Room(company, endpoint uuid.UUID) (int, time.Time)
+	Learned(company, endpoint uuid.UUID, fails int, wait time.Duration)
 }
 
 // Options configures a Queue.
@@ -46,18 +46,12 @@ type Options struct {
 	Client    redis.UniversalClient
 	Replica   string // unique name of this process; it should survive a restart
 	Admission Admission
-	// Take starts the work of batches that were claimed. It may be called concurrently and must not wait
-	// for receivers.
+	// Take starts the work of batches. It may be called concurrently and must not wait for receivers.
 	Take func(ctx context.Context, batches []Batch)
 
-	// Required, for endpoint queues.
-	EndpointLimit   int           // deliveries of a queue in flight, over all replicas
-	HostLimit       int           // deliveries in flight of all queues of a company on one host
-	BreakerFailures int           // unreachable attempts in a row that open the breaker of a queue
-	AttemptTimeout  time.Duration // longest time of an attempt; default 15 s
-
+	AttemptTimeout time.Duration // longest time of an attempt; default 15 s
 	HeartbeatEvery time.Duration // default 500 ms
-	ServiceEvery   time.Duration // how often owned partitions are checked for due and for lost work; default 250 ms
+	LookEvery      time.Duration // how often the owned partitions are looked at; default 250 ms
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -65,7 +59,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.AttemptTimeout = cmp.Or(o.AttemptTimeout, 15*time.Second)
-	o.ServiceEvery = cmp.Or(o.ServiceEvery, 250*time.Millisecond)
+	o.LookEvery = cmp.Or(o.LookEvery, 250*time.Millisecond)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -73,66 +67,71 @@ func (o Options) withDefaults() Options {
 }
 
 // Queue is one replica's side of the work queue. Make it with New, call Start
-// once, then StopClaiming and Release in this order. Its other methods are safe
+// once, then Leave and Release in this order. Its other methods are safe
 // for concurrent use.
 type Queue struct {
 	opts    Options
 	owner   *owner.Owner
 	metrics *metrics
-	skipped *lru.Cache[uuid.UUID, time.Time] // when a claim last skipped a company
-	failed  *pacedlog.Problems               // claims that failed
+	skipped *lru.Cache[uuid.UUID, time.Time] // when a company was last left out because of its share
+	failed  *pacedlog.Problems               // turns that failed
 	wakeups
 
-	mu      sync.Mutex // guards this group and the next, and the shards
-	started bool       // queued partitions may be served
+	mu      sync.Mutex // guards all below, and the shards
+	started bool       // work may begin
 	shards  map[string]*shard
-	unwoken map[int]bool // partitions whose owners are to be woken
-	waking  bool         // owners are being woken
+	owned   map[int]*owned    // loaded partitions
+	given   map[string]*given // by token
+	early   early
+	unsure  map[uuid.UUID]unsure // companies whose log is to be read again
+	unwoken map[int]bool         // partitions whose owners are to be woken
+	waking  bool                 // owners are being woken
 
-	lost []lostClaim // claims that are to be recovered
+	calls    atomic.Uint64 // number of the last call of turn.lua
+	accepted atomic.Int64  // deliveries of accepted events that were started, and hold no places yet
+	full     atomic.Bool   // work waits until this replica has places
 
-	calls         atomic.Uint64 // number of the last claim
-	underway      atomic.Int64  // claims
-	accepted      atomic.Int64  // deliveries that were claimed when they were accepted, and hold no places yet
-	full          atomic.Bool   // partitions are queued until this replica has places
-	lastPartition atomic.Int64  // the partition served last
-	othersUntil   atomic.Int64  // unix ms until which other partitions count as having work
-
-	claiming     sync.WaitGroup
-	background   sync.WaitGroup
-	ctx          context.Context //nolint:containedctx // StopClaiming ends it: no more claims start
-	cancel       context.CancelFunc
-	claimCtx     context.Context //nolint:containedctx // ends when running claims are cancelled
-	cancelClaims context.CancelFunc
-	ticks        context.Context //nolint:containedctx // Release ends it: no more ticks
-	endTicks     context.CancelFunc
+	serving     sync.WaitGroup
+	background  sync.WaitGroup
+	ctx         context.Context //nolint:containedctx // Leave ends it: nothing more begins
+	cancel      context.CancelFunc
+	turnCtx     context.Context //nolint:containedctx // ends when running turns are cancelled
+	cancelTurns context.CancelFunc
+	looks       context.Context //nolint:containedctx // Release ends it: no more looks
+	endLooks    context.CancelFunc
 }
 
-// maxSkipped is how many of the companies that claims skipped are remembered.
+// maxSkipped is how many of the companies that were left out are remembered.
 const maxSkipped = 1 << 16
 
-// New returns a queue. It takes no wake-ups and claims nothing before Start.
+// New returns a queue. It takes no wake-ups and begins nothing before Start.
 func New(o Options) *Queue {
 	o = o.withDefaults()
 	q := &Queue{
-		opts: o, shards: make(map[string]*shard), unwoken: make(map[int]bool), failed: pacedlog.New(o.Logger, slog.LevelError, "claim failed"),
+		opts: o, shards: make(map[string]*shard), owned: make(map[int]*owned), given: make(map[string]*given), early: make(early),
+		unsure: make(map[uuid.UUID]unsure), unwoken: make(map[int]bool), failed: pacedlog.New(o.Logger, slog.LevelError, "turn failed"),
 	}
 	q.skipped, _ = lru.New[uuid.UUID, time.Time](maxSkipped) // fails only for a size < 1
 	q.metrics = newMetrics(o.Registerer, q)
 	q.wakeups = newWakeups(o)
 	q.ctx, q.cancel = context.WithCancel(context.Background())
-	q.claimCtx, q.cancelClaims = context.WithCancel(context.Background()) //nolint:gosec // StopClaiming ends it
-	q.ticks, q.endTicks = context.WithCancel(context.Background())
+	q.turnCtx, q.cancelTurns = context.WithCancel(context.Background()) //nolint:gosec // Leave ends it
+	q.looks, q.endLooks = context.WithCancel(context.Background())
 	q.owner = owner.New(owner.Options{
 		Client: o.Client, Replica: o.Replica, Every: o.HeartbeatEvery, Logger: o.Logger, Registerer: o.Registerer,
-		Changed: func(partitions []int) { q.Wake(q.claimCtx, partitions) },
-		Gone:    q.deleteQueue,
+		Changed: q.changed, Gone: q.deleteQueue, Giving: q.giving,
 	})
 	return q
 }
 
-// Start begins to claim the work of the partitions that this replica owns. StopClaiming and Release must
-// follow, also after an error.
+// changed looks at the partitions that this replica has taken, and wakes the owners of those that it has given away.
+func (q *Queue) changed(partitions []int) { q.Wake(q.turnCtx, partitions) }
+
+// now is this replica's clock. It measures intervals only: what Redis keeps is by Redis's clock.
+func (q *Queue) now() time.Time { return time.Now() } //nolint:forbidigo // as above
+
+// Start begins to serve the partitions that this replica owns. Leave and Release must follow, also after an
+// error.
 func (q *Queue) Start(ctx context.Context) error {
 	if err := q.owner.Start(ctx); err != nil {
 		return err
@@ -141,22 +140,22 @@ func (q *Queue) Start(ctx context.Context) error {
 		q.started = true
 		q.beginAll()
 	})
-	q.background.Go(func() { q.runTicks(q.ticks) })
+	q.background.Go(func() { q.runLooks(q.looks) })
 	return q.takeWakeups()
 }
 
-// StopClaiming gives all partitions away, and returns when no claim is running. When ctx ends, it cancels
-// the claims that Redis has not answered; Release requeues their work.
-func (q *Queue) StopClaiming(ctx context.Context) {
+// Leave gives all partitions away, and returns when no turn is running. When ctx ends, it cancels
+// the turns that Redis has not answered.
+func (q *Queue) Leave(ctx context.Context) {
 	stopping := false
-	q.locked(func() { // no claim begins from here on
+	q.locked(func() { // nothing begins from here on
 		stopping = q.ctx.Err() != nil
 		q.cancel()
 	})
 	if stopping {
 		return
 	}
-	defer context.AfterFunc(ctx, q.cancelClaims)()
+	defer context.AfterFunc(ctx, q.cancelTurns)()
 	stopped := make(chan struct{})
 	q.background.Go(func() {
 		q.stopWakeups()
@@ -165,31 +164,20 @@ func (q *Queue) StopClaiming(ctx context.Context) {
 	if err := q.owner.Leave(ctx); err != nil { // the other replicas take them a moment later
 		q.opts.Logger.Warn("partitions not given away", "exception.message", err)
 	}
-	q.claiming.Wait()
+	q.serving.Wait()
 	select {
 	case <-stopped:
 	case <-ctx.Done(): // asynq waits for Redis: it may take wake-ups, which nothing serves
 	}
 }
 
-// Release requeues all work that this replica has noted as in flight, and removes its heartbeat. It
-// returns when nothing uses Redis any more, except that asynq may continue after ctx while Redis hangs.
-// Call Release after StopClaiming, once all outcomes are recorded.
+// Release leaves all work that this replica has begun and not finished to the next owners, and removes its
+// heartbeat. It returns when nothing uses Redis any more, except that asynq may continue after ctx while Redis hangs.
+// Call Release after Leave, once all outcomes are recorded.
 func (q *Queue) Release(ctx context.Context) error {
-	q.endTicks()
+	q.endLooks()
 	q.background.Wait()
-	shards, err := partition.ByShard(ctx, q.opts.Client, partition.All(), partition.Prefix)
-	var releasing sync.WaitGroup
-	for _, partitions := range shards {
-		releasing.Go(func() {
-			failed := q.owner.Give(ctx, partitions) // in case that Redis did not answer before
-			if failed == nil {
-				failed = q.requeueOwn(ctx, partitions)
-			}
-			q.locked(func() { err = errors.Join(err, failed) })
-		})
-	}
-	releasing.Wait()
+	err := errors.Join(q.owner.Give(ctx, partition.All()), q.release(ctx)) // gives, in case that Redis did not answer before
 	q.deleteQueue(q.opts.Replica)
 	return errors.Join(err, q.owner.Close(ctx))
 }
@@ -197,7 +185,7 @@ func (q *Queue) Release(ctx context.Context) error {
 // Owned lists the partitions that this replica owns.
 func (q *Queue) Owned() []int { return q.owner.Owned() }
 
-// Refused returns the *partition.FormatError that made this replica stop claiming; nil
+// Refused returns the *partition.FormatError that made this replica stop serving; nil
 // while the replica can read the stored format.
 func (q *Queue) Refused() error { return q.owner.Refused() }
 
@@ -206,22 +194,4 @@ func (q *Queue) locked(f func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	f()
-}
-
-// EndJob ends the claim of a job, which was noted under a token. The job is due again after the time
-// again; a negative again ends the job.
-func (q *Queue) EndJob(ctx context.Context, token string, company, job uuid.UUID, again time.Duration) error {
-	p := partition.Of(company)
-	delay := any("")
-	if again >= 0 {
-		delay = again.Milliseconds()
-	}
-	call := &script.Call{Script: endJobScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), token, company.String(), job.String(), delay}}
-	if err := script.Run(ctx, q.opts.Client, call); err != nil {
-		return err
-	}
-	if call.Reply() == int64(1) {
-		q.Wake(ctx, []int{p})
-	}
-	return nil
 }

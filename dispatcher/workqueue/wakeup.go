@@ -59,7 +59,7 @@ func newWakeups(o Options) wakeups {
 	}
 }
 
-// takeWakeups starts to take wake-ups, and serves their partitions.
+// takeWakeups starts to take wake-ups, and looks at their partitions.
 func (q *Queue) takeWakeups() error {
 	q.receiving.Go(func() {
 		for q.ctx.Err() == nil {
@@ -86,7 +86,7 @@ func (q *Queue) subscribe() *redis.PubSub {
 	return q.opts.Client.Subscribe(q.ctx, channelOf(q.opts.Replica))
 }
 
-// takeMessages takes wake-ups until the subscription ends, at the latest with StopClaiming.
+// takeMessages takes wake-ups until the subscription ends, at the latest with Leave.
 func (q *Queue) takeMessages(from *redis.PubSub) {
 	closing := func() { _ = from.Close() } // it ends in any case
 	defer closing()
@@ -96,7 +96,7 @@ func (q *Queue) takeMessages(from *redis.PubSub) {
 	}
 }
 
-// takeWakeup serves the partitions of a wake-up. When this replica does not own one of them, another
+// takeWakeup looks at the partitions of a wake-up. When this replica does not own one of them, another
 // replica may have given it away.
 func (q *Queue) takeWakeup(payload []byte) {
 	partitions := make([]int, len(payload))
@@ -104,7 +104,7 @@ func (q *Queue) takeWakeup(payload []byte) {
 		partitions[i] = int(p)
 	}
 	own, others := q.divide(partitions)
-	q.serve(own)
+	q.lookAt(own)
 	if len(others) > 0 {
 		q.owner.Look()
 	}
@@ -130,10 +130,10 @@ func (q *Queue) divide(partitions []int) (own, others []int) {
 }
 
 // Wake has partitions with work served: by this replica, or by their owners. It does not wait: owners are
-// woken together while a wake-up is being sent. After StopClaiming it waits until the owners are woken.
+// woken together while a wake-up is being sent. After Leave it waits until the owners are woken.
 func (q *Queue) Wake(ctx context.Context, partitions []int) {
 	own, others := q.divide(partitions)
-	q.serve(own)
+	q.lookAt(own)
 	if len(others) == 0 {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	_ "embed" // the Lua
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -159,6 +160,19 @@ func parseHeader(raw string) (*events.Stored, error) {
 // leaves the head out.
 func bodyHead(ref events.Ref) string {
 	return `{"id":"` + ref.ID + `","companyUuid":"` + ref.Company.String() + `",`
+}
+
+// placeStep is the difference between the places of two events of a company that are accepted in the same call, as in
+// lua/append.lua.
+const placeStep = 1.0 / 1024
+
+// Value returns the place and the stored value of event i of those of a company that were just accepted in one call.
+// first is the place of event 0, number that of the event in its company, nonce that of its commit, and kept the result
+// of Encode.
+func Value(first float64, i int, nonce uint32, number int64, kept []byte) (place float64, value string) {
+	place = first + float64(i)*placeStep
+	head := fmt.Appendf(make([]byte, 0, headerLen+len(kept)), "%c%013.0f%08x%010x", events.Ready, math.Floor(place), nonce, number)
+	return place, string(append(head, kept...))
 }
 
 // Encode encodes an event for its stored value, without the header.

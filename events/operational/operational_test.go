@@ -153,7 +153,7 @@ func TestNoticeIsAcceptedOnceLikeAnyEvent(t *testing.T) {
 	if err != nil || results[0].Status != publish.Duplicate {
 		t.Errorf("sent again it is %+v, %v", results, err)
 	}
-	queue := b.client.LRange(t.Context(), partition.Key(b.company, "q:"+b.company.String()), 0, -1).Val()
+	queue := b.client.ZRange(t.Context(), partition.Key(b.company, "ei:"+b.company.String()), 0, -1).Val()
 	counts := b.client.HMGet(t.Context(), partition.Key(b.company, "c:"+b.company.String()), "pending", "seq").Val()
 	pending := b.client.Get(t.Context(), partition.Prefix(partition.Of(b.company))+"pending").Val()
 	if fmt.Sprint(queue) != "[spendhook-emitted spendhook-n1]" || fmt.Sprint(counts) != "[2 2]" || pending != "2" || len(b.list()) != 2 {
@@ -242,7 +242,7 @@ func TestNoticesOfACompanyAreBounded(t *testing.T) {
 	b := newNotifier(t, uuid.Nil)
 	b.lists(eventtype.DeliveryDead, eventtype.SubscriberDisabled)
 	queued := func() int64 {
-		return b.client.LLen(t.Context(), partition.Key(b.company, "q:"+b.company.String())).Val()
+		return b.client.ZCard(t.Context(), partition.Key(b.company, "ei:"+b.company.String())).Val()
 	}
 	for s := range 8 {
 		b.sub = uuid.New()
@@ -282,7 +282,7 @@ func TestTheOutboxIsBounded(t *testing.T) {
 			b.notify(fmt.Sprintf("n%d-%d", s, i), fmt.Sprintf("e%d-%d", s, i))
 		}
 	}
-	queued := b.client.LLen(t.Context(), partition.Key(b.company, "q:"+b.company.String())).Val()
+	queued := b.client.ZCard(t.Context(), partition.Key(b.company, "ei:"+b.company.String())).Val()
 	waiting := b.client.ZCard(t.Context(), partition.Key(b.company, "outbox:"+b.company.String())).Val()
 	all, err := b.store.Suppressed(t.Context(), b.company)
 	var suppressed int64
@@ -313,7 +313,7 @@ func TestTheOutboxIsBounded(t *testing.T) {
 	if err != nil || len(page) != len(again) {
 		t.Errorf("%d summaries in the outbox, want %d, %v", len(page), len(again), err)
 	}
-	if queued := b.client.LLen(t.Context(), partition.Key(b.company, "q:"+b.company.String())).Val(); queued != 300 {
+	if queued := b.client.ZCard(t.Context(), partition.Key(b.company, "ei:"+b.company.String())).Val(); queued != 300 {
 		t.Errorf("the company has %d notices", queued)
 	}
 }

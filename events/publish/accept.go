@@ -5,7 +5,10 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -80,13 +83,11 @@ type acceptCall struct {
 	reserved  int64
 	release   func(bytes int64) // releases reserved bytes that no event took
 
-	number uint64               // number of the claim
-	tokens map[uuid.UUID]string // companies whose events may be claimed, and the tokens of their partitions
+	tokens map[uuid.UUID]string // companies whose partitions this replica owns, and the tokens
 
-	wakes      []int // partitions that need a wake-up
-	batches    []any // claimed events
-	deliveries int   // approximate number of their deliveries
-	lost       bool  // events may be claimed, but the answer was lost
+	wakes []int   // partitions whose owners are to be woken
+	begun []Begun // accepted events of the others
+	lost  bool    // events may have been accepted, but the answer was lost
 }
 
 // admit sets how many bytes of new events the call may admit, and how many are free.
@@ -103,10 +104,6 @@ func (e *entry) bytes() int64 { return int64(layout.Overhead + len(e.kept)) }
 
 func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall {
 	c := &acceptCall{entries: group, tokens: make(map[uuid.UUID]string)}
-	var most int
-	if p.opts.Claimer != nil {
-		c.number, most = p.opts.Claimer.BeginAccept()
-	}
 	numbers := make(map[uuid.UUID]int, 1)
 	for _, e := range group {
 		if _, ok := numbers[e.Company]; !ok {
@@ -114,18 +111,18 @@ func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall 
 			numbers[e.Company] = len(c.companies)
 		}
 	}
-	args := append(make([]any, 0, 8+4*len(c.companies)+4*len(group)),
+	args := append(make([]any, 0, 6+3*len(c.companies)+4*len(group)),
 		script.Now(p.clock), p.opts.Retention.Milliseconds(),
-		p.backlog.Load(), int64(0), int64(0), c.number, most, len(c.companies))
+		p.backlog.Load(), int64(0), int64(0), len(c.companies))
 	for _, company := range c.companies {
-		token, free := "", 0
-		if most > 0 {
-			token, free = p.opts.Claimer.AcceptFree(company)
+		token := ""
+		if p.opts.Owner != nil {
+			token = p.opts.Owner.Token(company)
 		}
 		if token != "" {
 			c.tokens[company] = token
 		}
-		args = append(args, partition.Prefix(partition.Of(company)), company.String(), free, token)
+		args = append(args, partition.Prefix(partition.Of(company)), company.String(), token)
 	}
 	bytes := int64(0)
 	for _, e := range group {
@@ -150,18 +147,18 @@ func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall 
 var errReply = errors.New("unexpected reply of the accept script")
 
 // readReply reads the reply of the script: the result of each entry, the partitions to wake and
-// the claimed events.
+// the events to start.
 func (c *acceptCall) readReply() {
 	reply, err := c.call.Result()
 	list, _ := reply.([]any)
-	if err == nil && len(list) != 3+len(c.entries) {
+	if err == nil && len(list) != 2+len(c.entries) {
 		err = errReply
 	}
 	for i, e := range c.entries {
 		if err != nil {
 			e.result.Err = fmt.Errorf("%w: accept event: %w", events.ErrUnavailable, err)
 		} else {
-			said, _ := list[3+i].(string)
+			said, _ := list[2+i].(string)
 			e.result.Status, e.result.Err = verdict(said)
 			if errors.Is(e.result.Err, ErrStorageFull) && c.reserved < c.bytes {
 				e.result.Err = errMemoryFull
@@ -169,7 +166,7 @@ func (c *acceptCall) readReply() {
 		}
 	}
 	if err != nil { // Redis may have admitted the events: the bytes stay reserved
-		_, refused := errors.AsType[*partition.FormatError](err) // refused calls claim nothing
+		_, refused := errors.AsType[*partition.FormatError](err)
 		c.lost = !refused
 		return
 	}
@@ -180,21 +177,44 @@ func (c *acceptCall) readReply() {
 			c.wakes = append(c.wakes, partition.Of(c.companies[i-1]))
 		}
 	}
-	c.batches, _ = list[1].([]any)
-	claimed, _ := list[2].(int64)
-	c.deliveries = int(claimed)
+	begun, _ := list[1].([]any)
+	for _, b := range begun {
+		if of, _ := b.([]any); len(of) == 8 {
+			c.begun = append(c.begun, c.readBegun(of))
+		}
+	}
 }
 
-// startClaimed starts the events that the call claimed. If the answer was lost, it requeues the events
-// that the call may have claimed.
-func (c *acceptCall) startClaimed(claimer Claimer) {
-	if len(c.batches) > 0 {
-		claimer.StartAccepted(func(company uuid.UUID) string { return c.tokens[company] }, c.deliveries, c.batches)
-	}
-	if c.lost {
-		for company, token := range c.tokens {
-			claimer.LostAccepted(token, c.number, company)
+// readBegun reads what the script returned of a company whose partition this replica owns.
+func (c *acceptCall) readBegun(reply []any) (b Begun) {
+	n, _ := reply[0].(int64)
+	b.Company = c.companies[n-1]
+	b.Token, b.After, b.Cost = c.tokens[b.Company], number(reply[1]), number(reply[4])
+	first, seq := number(reply[2]), int64(number(reply[3]))
+	b.Cursor, b.Version, b.Managed = number(reply[5]), reply[6], reply[7]
+	for _, e := range c.entries {
+		if e.Company == b.Company && e.result.Status == Accepted {
+			seq++
+			place, value := layout.Value(first, len(b.Events), e.nonce, seq, e.kept)
+			b.Events = append(b.Events, BegunEvent{ID: e.ID, Place: place, Number: seq, Value: value})
 		}
+	}
+	return b
+}
+
+func number(v any) float64 {
+	text, _ := v.(string)
+	f, _ := strconv.ParseFloat(text, 64) // our script writes it
+	return f
+}
+
+// start has the events started that were accepted in partitions that this replica owns.
+func (c *acceptCall) start(owner Owner) {
+	if len(c.begun) > 0 {
+		owner.Accepted(c.begun)
+	}
+	if c.lost && len(c.tokens) > 0 {
+		owner.Unsure(slices.Collect(maps.Keys(c.tokens)))
 	}
 }
 

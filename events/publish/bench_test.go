@@ -13,6 +13,7 @@ import (
 
 	"spendhook/events"
 	"spendhook/events/publish"
+	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 )
 
@@ -115,7 +116,7 @@ func TestMemoryPerEvent(t *testing.T) {
 		b.mustAccept(t, all...)
 	}
 	pending := (b.usedMemory(t) - empty) / count
-	b.Redis.Del(t.Context(), readyKey(company))
+	b.Redis.Del(t.Context(), partition.Key(company, "active"), partition.Key(company, "told"))
 	kept := (b.usedMemory(t) - empty) / count
 	t.Logf("a body of 512 bytes takes %d bytes of Redis while pending, %d bytes kept", pending, kept)
 	if pending > 950 {

@@ -127,9 +127,9 @@ func (c *committer) gather() (batch []*entry) {
 	return batch
 }
 
-// commit writes entries and answers them. Then it wakes the partitions with new events in ready
-// queues, and starts the claimed events. Answers need not wait for that: the events are already
-// durable, with their place in the ready queue or their claim.
+// commit writes entries and answers them. Then it starts the events of partitions that this replica owns, and wakes
+// the owners of the others. Answers need not wait for that: the events are already durable, with their place in the
+// log.
 func (p *Publisher) commit(entries []*entry) {
 	var calls []*acceptCall
 	if live := wanted(entries); len(live) > 0 {
@@ -143,7 +143,7 @@ func (p *Publisher) commit(entries []*entry) {
 	}
 	var wakes []int
 	for _, c := range calls {
-		c.startClaimed(p.opts.Claimer)
+		c.start(p.opts.Owner)
 		wakes = append(wakes, c.wakes...)
 	}
 	slices.Sort(wakes)

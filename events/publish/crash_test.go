@@ -45,7 +45,7 @@ func waitForDialers(t *testing.T) {
 }
 
 // The server is killed under load. Invariant 1: each event that was answered ACCEPTED is still
-// stored, with its place in the ready queue. Invariant 2: when all events are sent again, no
+// stored, with its place in the log. Invariant 2: when all events are sent again, no
 // event is accepted twice and none is lost.
 func TestAcceptedSurvivesAKilledServer(t *testing.T) {
 	t.Parallel()
@@ -54,14 +54,14 @@ func TestAcceptedSurvivesAKilledServer(t *testing.T) {
 	server.Restart()
 	b.waitForRedis(t)
 
-	pending := sorted(b.ready(t, company))
+	pending := sorted(b.log(t, company))
 	b.mustBeWhole(t, pending)
 	for _, id := range accepted {
 		if _, err := b.Reader.Get(t.Context(), events.Ref{Company: company, ID: id}); err != nil {
 			t.Errorf("%s was accepted and is gone: %v", id, err)
 		}
 		if _, ok := slices.BinarySearch(pending, id); !ok {
-			t.Errorf("%s was accepted and its place in the ready queue is gone", id)
+			t.Errorf("%s was accepted and its place in the log is gone", id)
 		}
 	}
 	for _, id := range sent {
@@ -70,14 +70,14 @@ func TestAcceptedSurvivesAKilledServer(t *testing.T) {
 			t.Errorf("%s was accepted, then sent again it is %s", id, said)
 		}
 	}
-	if got := b.ready(t, company); len(got) != len(sent) {
+	if got := b.log(t, company); len(got) != len(sent) {
 		t.Errorf("%d pending after sending all %d again", len(got), len(sent))
 	} else {
 		b.mustBeWhole(t, got)
 	}
 }
 
-// mustBeWhole checks that the ready queue, the stored events, the index and the counters agree.
+// mustBeWhole checks that the log, the stored events, the index and the counters agree.
 func (b *bundle) mustBeWhole(t *testing.T, pending []string) {
 	t.Helper()
 	var stored []string
@@ -87,12 +87,12 @@ func (b *bundle) mustBeWhole(t *testing.T, pending []string) {
 		}
 	}
 	if !slices.Equal(sorted(slices.Clone(pending)), sorted(stored)) {
-		t.Errorf("%d in the ready queue, %d events", len(pending), len(stored))
+		t.Errorf("%d in the log, %d events", len(pending), len(stored))
 	}
 	ofCompany, ofPartition := b.pending(t, company)
 	indexed := b.Redis.ZCard(t.Context(), layout.IndexKey(company)).Val()
 	if n := len(pending); ofCompany != n || ofPartition != n || int(indexed) != n {
-		t.Errorf("%d in the ready queue, but %d and %d are counted as pending and %d are in the index", n, ofCompany, ofPartition, indexed)
+		t.Errorf("%d in the log, but %d and %d are counted as pending and %d are in the index", n, ofCompany, ofPartition, indexed)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestALostReplyIsNotADuplicate(t *testing.T) {
 	if lossy.lose.Load() {
 		t.Error("no reply was lost")
 	}
-	want(t, "ready queue", b.ready(t, company), "e0", "e1")
+	want(t, "log", b.log(t, company), "e0", "e1")
 }
 
 // lossyNetwork drops a connection in place of its next reply once lose is set.
@@ -263,8 +263,8 @@ func TestAcceptObeysItsContext(t *testing.T) {
 func TestAHalfRefusedCommitCanBeSentAgain(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{
-		layout.IndexKey(company), partition.Key(company, "companies"), readyKey(company), StateKey(company),
-		partition.Key(company, "pending"), partition.Key(company, "sched"), partition.Key(company, "due"),
+		layout.IndexKey(company), partition.Key(company, "companies"), StateKey(company),
+		partition.Key(company, "pending"), partition.Key(company, "active"), partition.Key(company, "told"),
 	} {
 		b := setup(t)
 		b.damage(t, key)
@@ -273,8 +273,8 @@ func TestAHalfRefusedCommitCanBeSentAgain(t *testing.T) {
 		}
 		b.Redis.Del(t.Context(), key)
 		want(t, "again", b.Accept(t, newEvent("e1")), "ACCEPTED")
-		if got := b.ready(t, company); !slices.Contains(got, "e1") {
-			t.Errorf("with %s mended: ready queue %q", key, got)
+		if got := b.log(t, company); !slices.Contains(got, "e1") {
+			t.Errorf("with %s mended: log %q", key, got)
 		}
 	}
 }
@@ -300,5 +300,5 @@ func TestFullRedisAcceptsNothing(t *testing.T) {
 	}
 	b.Redis.ConfigSet(t.Context(), "maxmemory", "0")
 	want(t, "after", b.Accept(t, newEvent("e2")), "ACCEPTED")
-	want(t, "ready queue", b.ready(t, company), "e1", "e2")
+	want(t, "log", b.log(t, company), "e1", "e2")
 }

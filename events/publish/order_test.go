@@ -17,6 +17,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/events"
+	"spendhook/events/layout"
 	"spendhook/events/publish"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
@@ -24,21 +25,21 @@ import (
 )
 
 // mustBeNumbered checks that a company's events have the sequence numbers 1..n in
-// the order of its ready queue, and returns that.
+// the order of its log, and returns that.
 func (b *bundle) mustBeNumbered(t *testing.T, company uuid.UUID, n int) []string {
 	t.Helper()
-	ready := b.ready(t, company)
+	ready := b.log(t, company)
 	refs := make([]events.Ref, len(ready))
 	for i, id := range ready {
 		refs[i] = events.Ref{Company: company, ID: id}
 	}
 	stored, err := b.Reader.GetMany(t.Context(), refs)
 	if err != nil || len(stored) != n {
-		t.Fatalf("%d in the ready queue, want %d, %v", len(stored), n, err)
+		t.Fatalf("%d in the log, want %d, %v", len(stored), n, err)
 	}
 	for i, s := range stored {
 		if s == nil || s.Sequence != int64(i+1) {
-			t.Fatalf("number %d of the ready queue is %+v", i+1, s)
+			t.Fatalf("number %d of the log is %+v", i+1, s)
 		}
 	}
 	return ready
@@ -57,7 +58,7 @@ func TestSequenceNumbersAreTheOrderOfAcceptance(t *testing.T) {
 		want = append(want, e.ID)
 	}
 	if got := b.mustBeNumbered(t, company, 206); !slices.Equal(got, append(want, "last")) {
-		t.Errorf("ready queue %q", got)
+		t.Errorf("log %q", got)
 	}
 }
 
@@ -170,10 +171,10 @@ func TestArrayDoesNotDelayOtherCompanies(t *testing.T) {
 				close(busy)
 				<-release
 			case 2:
-				if b.Redis.LLen(ctx, readyKey(other)).Val() != 1 {
+				if b.Redis.ZCard(ctx, layout.IndexKey(other)).Val() != 1 {
 					t.Error("the first possible commit left out the other company's event")
 				}
-				if n := b.Redis.LLen(ctx, readyKey(company)).Val(); n > 1+64 {
+				if n := b.Redis.ZCard(ctx, layout.IndexKey(company)).Val(); n > 1+64 {
 					t.Errorf("%d events of the array were committed before another company's event", n-1)
 				}
 			}
@@ -222,7 +223,7 @@ func TestACommitIsBounded(t *testing.T) {
 			}
 			now := int64(0)
 			for _, c := range companies {
-				now += b.Redis.LLen(ctx, readyKey(c)).Val()
+				now += b.Redis.ZCard(ctx, layout.IndexKey(c)).Val()
 			}
 			if now-before > 128 {
 				t.Errorf("commit %d wrote %d events", commits, now-before)

@@ -1,5 +1,5 @@
 // Package publish accepts each event id exactly once. One script stores the event together
-// with its place in the ready queue or its claim, so an accepted event is durable.
+// with its place in the log of its company, so an accepted event is durable.
 package publish
 
 import (
@@ -45,7 +45,7 @@ type Status string
 
 // The statuses.
 const (
-	Accepted  Status = "ACCEPTED"  // new and durable, with its place in the ready queue or its claim
+	Accepted  Status = "ACCEPTED"  // new and durable, with its place in the log of its company
 	Duplicate Status = "DUPLICATE" // already known with the same content; nothing changes
 )
 
@@ -66,21 +66,35 @@ type Memory interface {
 	Reserve(ctx context.Context, shard string, n int64) (reserved, free int64, release func(bytes int64))
 }
 
-// Claimer claims new events for this replica in the script that accepts them, which saves the
-// round trip of a claim. It is used concurrently.
-type Claimer interface {
-	// BeginAccept returns the number with which one call of the script may claim, and how many
-	// deliveries it may claim; 0 when it may claim nothing.
-	BeginAccept() (number uint64, deliveries int)
-	// AcceptFree returns the token under which a call may claim events of a company, and how many
-	// deliveries; "" when it may claim nothing.
-	AcceptFree(company uuid.UUID) (token string, deliveries int)
-	// StartAccepted starts the work of batches, as the script returns them. token returns the token of
-	// a company that the script got. It does not wait.
-	StartAccepted(token func(company uuid.UUID) string, deliveries int, batches []any)
-	// LostAccepted requeues events of a company that a call may have claimed under the token. The answer
-	// of the call was lost. It does not wait.
-	LostAccepted(token string, number uint64, company uuid.UUID)
+// Owner is this replica as the owner of partitions. It is used concurrently.
+type Owner interface {
+	// Token is that under which this replica owns the partition of a company; "" when it does not.
+	Token(company uuid.UUID) string
+	// Accepted has accepted events matched, of companies whose partitions this replica owns. It does not wait.
+	Accepted(events []Begun)
+	// Unsure is called with companies with accepted events when it is not known whether Redis has them: the
+	// answer was lost. It does not wait.
+	Unsure(companies []uuid.UUID)
+}
+
+// Begun is the events of a company that one call has accepted.
+type Begun struct {
+	Company uuid.UUID
+	Token   string  // that the script found with the partition
+	After   float64 // place in the company's log of the event before
+	Cursor  float64 // place up to which all events are known to be matched
+	Cost    float64 // average number of deliveries of an event
+	Version any     // of the company's subscribers, as Redis returns it
+	Managed any     // subscribers whose deliveries wait, as Redis returns them
+	Events  []BegunEvent
+}
+
+// BegunEvent is an accepted event.
+type BegunEvent struct {
+	ID     string
+	Place  float64 // in the company's log
+	Number int64   // in the company
+	Value  string  // as package events/layout stores it
 }
 
 // Options are what a Publisher needs. Client, Retention and Wake are required.
@@ -89,8 +103,8 @@ type Options struct {
 	Retention time.Duration // how long ids are remembered; positive
 	Backlog   int           // pending events a company may have; default 1,000,000
 	Memory    Memory        // nil: no limit
-	Claimer   Claimer       // nil: new events wait in the ready queue for a claim
-	// Wake wakes partitions with new events in their ready queues. It may be called
+	Owner     Owner         // nil: the owners of the partitions are told
+	// Wake wakes the owners of partitions, which were told of new events. It may be called
 	// concurrently. The events are durable even if it fails.
 	Wake      func(ctx context.Context, partitions []int)
 	Catalogue *eventtype.Catalogue // the types that events may have; nil: any
@@ -137,7 +151,7 @@ func New(o Options) *Publisher {
 func (p *Publisher) SetBacklog(n int) { p.backlog.Store(int64(n)) }
 
 // Accept validates the events and writes the valid ones durably, in order, each
-// with its place in the ready queue or its claim. Results are in the order of batch; one bad event
+// with its place in the log of its company. Results are in the order of batch; one bad event
 // does not fail the others. The error is ErrClosed, or wraps events.ErrUnavailable
 // when Redis did not answer before ctx ended. Then some of the events may have been
 // accepted; sending all of them again is safe.

@@ -83,10 +83,10 @@ func (b *bundle) wakes() []int {
 	return slices.Sorted(slices.Values(b.woken))
 }
 
-// ready is the ready queue of a company.
-func (b *bundle) ready(t *testing.T, company uuid.UUID) []string {
+// log lists the events of a company, in their order.
+func (b *bundle) log(t *testing.T, company uuid.UUID) []string {
 	t.Helper()
-	ids, err := b.Redis.LRange(t.Context(), readyKey(company), 0, -1).Result()
+	ids, err := b.Redis.ZRange(t.Context(), layout.IndexKey(company), 0, -1).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,6 @@ func (b *bundle) ready(t *testing.T, company uuid.UUID) []string {
 }
 
 // The keys of other packages that accepting writes; see docs/redis.md.
-func readyKey(company uuid.UUID) string { return partition.Key(company, "q:"+company.String()) }
 func StateKey(company uuid.UUID) string { return partition.Key(company, "c:"+company.String()) }
 
 // pending are the counts of a company and of its partition.
@@ -122,12 +121,12 @@ func TestAcceptWritesTheEventAndItsPendingDispatch(t *testing.T) {
 	if stored.State != events.Ready || stored.Sequence != 1 {
 		t.Errorf("state %c, sequence %d", stored.State, stored.Sequence)
 	}
-	want(t, "ready queue", b.ready(t, company), "e1")
+	want(t, "log", b.log(t, company), "e1")
 	if got := b.wakes(); !slices.Equal(got, []int{partition.Of(company)}) {
 		t.Errorf("woken: %v", got)
 	}
 	var keys []string
-	for _, rest := range []string{"c:" + company.String(), "cb:" + company.String(), "clock", "companies", "due", "e:" + company.String() + ":e1", "ei:" + company.String(), "en:" + company.String(), "pending", "q:" + company.String(), "sched"} {
+	for _, rest := range []string{"active", "c:" + company.String(), "cb:" + company.String(), "companies", "e:" + company.String() + ":e1", "ei:" + company.String(), "en:" + company.String(), "pending", "told"} {
 		keys = append(keys, partition.Key(company, rest))
 	}
 	want(t, "keys", b.keys(t), keys...)
@@ -156,8 +155,8 @@ func TestAcceptTwice(t *testing.T) {
 	}
 	foreign.CompanyUUID = uuid.New()
 	want(t, "the id at another company", b.Accept(t, foreign), "ACCEPTED")
-	want(t, "ready queue", b.ready(t, company), "e1")
-	want(t, "ready queue of the other", b.ready(t, foreign.CompanyUUID), "e1")
+	want(t, "log", b.log(t, company), "e1")
+	want(t, "log of the other", b.log(t, foreign.CompanyUUID), "e1")
 }
 
 // dump is all that Redis holds, without times to live.
@@ -185,7 +184,7 @@ func TestAnArrayIsAnsweredInOrder(t *testing.T) {
 	want(t, "answer",
 		b.Accept(t, newEvent("e1"), bad, newEvent("e2"), newEvent("e1"), old, twice, binary, truncated),
 		"ACCEPTED", "INVALID", "ACCEPTED", "DUPLICATE", "INVALID", "CONFLICT", "INVALID", "INVALID")
-	want(t, "ready queue", b.ready(t, company), "e1", "e2")
+	want(t, "log", b.log(t, company), "e1", "e2")
 	const metrics = `# HELP spendhook_events_total Events submitted, by result: storage_full when the company holds its share of Redis's memory, memory_full when Redis has none left for any company.
 # TYPE spendhook_events_total counter
 spendhook_events_total{result="accepted"} 2
@@ -210,7 +209,7 @@ func TestNothingValidWritesNothing(t *testing.T) {
 	want(t, "keys", b.keys(t))
 }
 
-// An answer waits only until the event and its place in the ready queue are written.
+// An answer waits only until the event and its place in the log are written.
 func TestTheAnswerDoesNotWaitForTheWakeUp(t *testing.T) {
 	t.Parallel()
 	answered := make(chan struct{})
@@ -222,21 +221,21 @@ func TestTheAnswerDoesNotWaitForTheWakeUp(t *testing.T) {
 		}
 	})
 	want(t, "answer", b.Accept(t, newEvent("e1")), "ACCEPTED")
-	want(t, "ready queue", b.ready(t, company), "e1")
+	want(t, "log", b.log(t, company), "e1")
 	close(answered)
 	if got := b.wakes(); !slices.Equal(got, []int{partition.Of(company)}) {
 		t.Errorf("woken: %v", got)
 	}
 }
 
-// While a partition has a wake-up under way, Accept asks for no other.
+// Until the owner of a partition has read what it was told, Accept asks for no other wake-up.
 func TestAPartitionIsWokenOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for i := range 5 {
 		b.Accept(t, newEvent(strconv.Itoa(i)))
 	}
-	b.Redis.ZRem(t.Context(), partition.Key(company, "due"), "") // as a claim does
+	b.Redis.Del(t.Context(), partition.Key(company, "told")) // as the owner does
 	b.Accept(t, newEvent("again"))
 	if got := b.wakes(); len(got) != 2 {
 		t.Errorf("woken: %v", got)
@@ -258,8 +257,8 @@ func TestConcurrentAcceptsOfOneID(t *testing.T) {
 			t.Fatalf("answers %v, want one ACCEPTED and the rest DUPLICATE", count)
 		}
 	}
-	if got := b.ready(t, company); len(got) != rounds {
-		t.Errorf("%d in the ready queue, want %d", len(got), rounds)
+	if got := b.log(t, company); len(got) != rounds {
+		t.Errorf("%d in the log, want %d", len(got), rounds)
 	}
 }
 
@@ -347,7 +346,7 @@ func TestScriptFlushIsMended(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, "flushed server", b.Accept(t, newEvent("e2"), newEvent("e3")), "DUPLICATE", "ACCEPTED")
-	want(t, "ready queue", b.ready(t, company), "e1", "e2", "e3")
+	want(t, "log", b.log(t, company), "e1", "e2", "e3")
 }
 
 func TestClosedPublisherRefuses(t *testing.T) {
@@ -384,8 +383,8 @@ func TestCloseCommitsTheQueue(t *testing.T) {
 	}
 	close(release)
 	wg.Wait()
-	if got := len(b.ready(t, company)); got != 5 {
-		t.Errorf("%d in the ready queue, want 5", got)
+	if got := len(b.log(t, company)); got != 5 {
+		t.Errorf("%d in the log, want 5", got)
 	}
 }
 
@@ -421,7 +420,7 @@ func TestCloseDrains(t *testing.T) {
 	}
 	b.Publisher.Close()
 	wg.Wait()
-	want(t, "ready queue", sorted(b.ready(t, company)), sorted(accepted)...)
+	want(t, "log", sorted(b.log(t, company)), sorted(accepted)...)
 }
 
 // Pending events do not expire. The index and the byte counters expire once no more events
@@ -460,6 +459,7 @@ func TestAcceptTrimsTheIndexes(t *testing.T) {
 		b.Redis.ZAdd(t.Context(), companies, expired)
 	}
 	b.Redis.ZAdd(t.Context(), index, redis.Z{Score: float64(noon.Add(-retention).UnixMilli()), Member: "kept"})
+	b.Redis.HSet(t.Context(), StateKey(company), "cursor", noon.UnixMilli()) // all are matched
 	for i, left := range []int64{25 - 10 + 2, 25 - 20 + 3, 4, 5} {
 		b.Accept(t, newEvent(fmt.Sprintf("e%d", i)))
 		if got := b.Redis.ZCard(t.Context(), index).Val(); got != left {

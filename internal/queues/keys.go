@@ -9,7 +9,7 @@ import (
 // docs/redis.md lists type, content, writer and time to live of every key. The scripts build the
 // keys that have no function here from a partition's prefix.
 
-// DueKey is the sorted set of the wake-up, endpoint queues and jobs of a partition by due time.
+// DueKey is the sorted set of the wake-up, retry sets and jobs of a partition by due time.
 func DueKey(p int) string { return partition.Prefix(p) + "due" }
 
 // ClockKey is the hash with the time of a partition's work, see work_time in lua/lib.lua: the ms by which it was
@@ -20,17 +20,17 @@ func ClockKey(p int) string { return partition.Prefix(p) + "clock" }
 // this key and an existing one, before the script runs.
 func AbsentKey(p int) string { return partition.Prefix(p) + "absent" }
 
-// InOrder is IN_ORDER of lua/lib.lua: from this score on, an endpoint queue has deliveries in
+// InOrder is IN_ORDER of lua/lib.lua: from this score on, a retry set has deliveries in
 // the order of their events.
 const InOrder = "10000000000000"
 
 // EndpointQueueKey is the deliveries that wait for one endpoint, by due time or from InOrder on.
 func EndpointQueueKey(company, subscriber uuid.UUID) string { return key("eq:", company, subscriber) }
 
-// EndpointKey is the hash with the state of an endpoint queue; lua/lib.lua lists the fields.
+// EndpointKey is the hash with the state of a retry set; lua/lib.lua lists the fields.
 func EndpointKey(company, subscriber uuid.UUID) string { return key("es:", company, subscriber) }
 
-// InFlightKey is the hash of the claimed deliveries of an endpoint queue: event id to claim_name, the
+// InFlightKey is the hash of the claimed deliveries of a retry set: event id to claim_name, the
 // replica and the version of the record at the claim.
 func InFlightKey(company, subscriber uuid.UUID) string { return key("ef:", company, subscriber) }
 

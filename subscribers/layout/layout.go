@@ -46,7 +46,7 @@ func ParseCertificateField(field string) (subscriber uuid.UUID, ok bool) {
 }
 
 // CompanyKey names the hash of a company's subscribers: uuid to JSON, and the fields above and of CertificateFieldOf. The
-// script that claims an event also reads the version.
+// script that reads an event for its owner also reads the version.
 func CompanyKey(company uuid.UUID) string { return partition.Key(company, "s:"+company.String()) }
 
 // URLsKey names the hash of a company's callback URLs to subscriber uuids.

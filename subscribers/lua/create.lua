@@ -17,5 +17,5 @@ redis.call('HSETNX', KEYS[3], 'k', ARGV[7])
 redis.call('HSET', KEYS[4], ARGV[2], ARGV[1])
 redis.call('SADD', KEYS[5], ARGV[4])
 touch(KEYS[3])
-if ARGV[8] .. ARGV[10] ~= '' then configure(ARGV[6], ARGV[4], ARGV[1], ARGV[8], ARGV[9], ARGV[10], ARGV[11], work_time(ARGV[6])) end
+if ARGV[8] .. ARGV[10] ~= '' then configure(ARGV[6], ARGV[4], ARGV[1], ARGV[8], ARGV[9], ARGV[10], ARGV[11]) end
 return 'OK'

@@ -25,10 +25,10 @@ if redis.call('HDEL', KEYS[3], 'cs:' .. ARGV[1]) == 1 then redis.call('ZREM', AR
 redis.call('ZREM', ARGV[3] .. 'fs:' .. ARGV[2], ARGV[1])
 touch(KEYS[3])
 -- All waiting deliveries become due, without rate, order and pause, also those of a disabled
--- subscriber. They are claimed and then cancelled.
+-- subscriber. The owner cancels them.
 redis.call('HSET', ARGV[3] .. 'es:' .. ARGV[2] .. '/' .. ARGV[1], 'gone', 1)
-configure(ARGV[3], ARGV[2], ARGV[1], '', '', '', '', work_time(ARGV[3]))
-resume(ARGV[3], ARGV[2], ARGV[1], work_time(ARGV[3]))
+configure(ARGV[3], ARGV[2], ARGV[1], '', '', '', '')
+resume(ARGV[3], ARGV[2], ARGV[1])
 redis.call('DEL', ARGV[3] .. 'hs:' .. ARGV[2] .. '/' .. ARGV[1])
 redis.call('EXPIRE', ARGV[3] .. 'es:' .. ARGV[2] .. '/' .. ARGV[1], 2592000)
 if redis.call('EXISTS', KEYS[4]) == 0 then redis.call('SREM', KEYS[5], ARGV[2]) end

@@ -30,7 +30,7 @@ if ARGV[4] ~= ARGV[5] then
   redis.call('HSET', KEYS[4], ARGV[5], ARGV[1])
 end
 redis.call('HSET', KEYS[3], ARGV[1], ARGV[3])
-if ARGV[6] == 'disabled' then -- the endpoint queue is not served: no time reaches IN_ORDER
+if ARGV[6] == 'disabled' then -- its deliveries wait: no time reaches IN_ORDER
   redis.call('HSET', state, 'until', IN_ORDER)
 elseif ARGV[6] == 'enabled' then -- delete its health
   redis.call('HDEL', state, 'until')
@@ -39,6 +39,6 @@ elseif ARGV[6] == 'enabled' then -- delete its health
 end
 if ARGV[6] ~= '' then changed(ARGV[7], ARGV[8] .. '/' .. ARGV[1], ARGV[6], time_of(ARGV[10])) end
 touch(KEYS[3])
-configure(ARGV[7], ARGV[8], ARGV[1], ARGV[11], ARGV[12], ARGV[13], ARGV[14], work_time(ARGV[7]))
+configure(ARGV[7], ARGV[8], ARGV[1], ARGV[11], ARGV[12], ARGV[13], ARGV[14])
 notice(ARGV[7], ARGV[8], ARGV[1], ARGV[9], time_of(ARGV[10]))
 return {'OK'}

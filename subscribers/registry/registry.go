@@ -77,7 +77,7 @@ func New(client redis.UniversalClient, keyring *seal.Keyring, maxBytes int64) *R
 	return &Registry{client: client, keys: keyring, maxBytes: cmp.Or(maxBytes, defaultBytes), copies: copies, loads: map[uuid.UUID]*load{}}
 }
 
-// CompanyVersion is a company and the version of its subscribers that a claim has read; 0 when
+// CompanyVersion is a company and the version of its subscribers that a turn has read; 0 when
 // the company has none.
 type CompanyVersion struct {
 	Company uuid.UUID

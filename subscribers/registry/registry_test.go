@@ -407,9 +407,9 @@ func BenchmarkLoadOf100Subscribers(bench *testing.B) {
 	}
 }
 
-// A company without a copy is loaded once, however many claims wait for it. The end of one
+// A company without a copy is loaded once, however many turns wait for it. The end of one
 // caller's context does not end the load.
-func TestClaimsOfOneCompanyShareItsLoad(t *testing.T) {
+func TestTurnsOfOneCompanyShareItsLoad(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		answer, loads := make(chan struct{}), 0
@@ -432,7 +432,7 @@ func TestClaimsOfOneCompanyShareItsLoad(t *testing.T) {
 			if i == 0 {
 				ctx = first
 			}
-			version := 7 - int64(i%2) // some claims have read an earlier version
+			version := 7 - int64(i%2) // some turns have read an earlier version
 			go func() {
 				errs[i] = r.SubscribersOf(ctx, registry.CompanyVersion{Company: company, Version: version}, registry.CompanyVersion{Company: company, Version: 7})[0].Err
 			}()

@@ -70,7 +70,7 @@ func (b *Bundle) Create(tb testing.TB, url string) subscribers.Subscriber {
 	return s
 }
 
-// Version returns the version of the company's subscribers, which a claim reads.
+// Version returns the version of the company's subscribers, which a turn reads.
 func (b *Bundle) Version(tb testing.TB) int64 {
 	tb.Helper()
 	v, err := b.Redis.HGet(tb.Context(), layout.CompanyKey(b.Company), layout.VersionField).Int64()

@@ -21,7 +21,7 @@ func BenchmarkRecord(b *testing.B) {
 		b.Run(fmt.Sprintf("fanout %d", fanout), func(b *testing.B) {
 			server := redistest.Start(b, redistest.Options{AOF: true, Args: []string{"--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0"}})
 			client := server.Client()
-			s := New(Options{Client: client, Policy: harnessPolicy, BreakerFailures: 10})
+			s := New(Options{Client: client, Policy: harnessPolicy})
 			company := uuid.New()
 			subs := make([]uuid.UUID, fanout)
 			for i := range subs {

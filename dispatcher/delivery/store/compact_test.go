@@ -40,7 +40,7 @@ func TestAWrongClockDestroysNothing(t *testing.T) {
 	s := newSettled(t, redistest.New(t))
 	s.accept(t, "a", "delivered", "dead", "late", "early")
 	s.deliveries = store.New(store.Options{ // as a daemon makes it: the scripts use Redis's clock
-		Client: s.client, BreakerPause: time.Second, BreakerFailures: 10,
+		Client: s.client,
 		Policy: delivery.Policy{Retention: keepIDs, DeadRetention: 30 * 24 * time.Hour, KeepDelivered: keepDelivered},
 	})
 	dead, other := uuid.New(), uuid.New()
@@ -87,7 +87,7 @@ func newSettled(t *testing.T, client redis.UniversalClient) *settled {
 	s.numbers = sequence.New(client)
 	t.Cleanup(s.numbers.Close)
 	s.deliveries = store.New(store.Options{
-		Client: client, BreakerPause: time.Second, BreakerFailures: 10, Now: clock,
+		Client: client, Now: clock,
 		Policy: delivery.Policy{Retention: keepIDs, DeadRetention: 30 * 24 * time.Hour, KeepDelivered: keepDelivered},
 	})
 	return s
@@ -378,7 +378,6 @@ func TestBytesPerEvent(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.client.Del(t.Context(), partition.Key(s.company, "q:"+s.company.String())) // they were claimed
 	delivered := used(t, s.client)
 	s.now = s.began.Add(keepDelivered)
 	if compacted := s.compact(t); compacted != n {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"os"
-	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,7 +38,7 @@ type tester interface {
 	Context() context.Context
 }
 
-// harness accepts events, claims and records as a dispatcher does, one step at a
+// harness accepts events, begins work and records as a dispatcher does, one step at a
 // time, with the scripts that do it in production.
 type harness struct {
 	*Store
@@ -47,8 +47,9 @@ type harness struct {
 	publisher *publish.Publisher
 	company   uuid.UUID
 	now       time.Time
-	claim     *redis.Script
-	claims    int // made so far
+	turn      *redis.Script
+	turns     int    // made so far
+	read      string // place in the log up to which events were read
 }
 
 func newHarness(t *testing.T) *harness {
@@ -58,14 +59,14 @@ func newHarness(t *testing.T) *harness {
 
 func newHarnessOn(t *testing.T, client redis.UniversalClient) *harness {
 	t.Helper()
-	source, err := os.ReadFile("../../workqueue/lua/claim.lua")
+	source, err := os.ReadFile("../../workqueue/lua/turn.lua")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &harness{company: uuid.New(), now: time.Now().Truncate(time.Millisecond), claim: queues.Script(string(source), true)}
+	h := &harness{company: uuid.New(), now: time.Now().Truncate(time.Millisecond), turn: queues.Script(string(source), true), read: "0"}
 	clock := func() time.Time { return h.now }
 	h.Store = New(Options{
-		Client: client, Policy: harnessPolicy, BreakerPause: time.Hour, BreakerFailures: 1000, Now: clock,
+		Client: client, Policy: harnessPolicy, Now: clock,
 	})
 	h.events = history.New(history.Options{Client: client, Retention: harnessPolicy.Retention, Now: clock})
 	h.publisher = publish.New(publish.Options{Client: client, Retention: harnessPolicy.Retention, Wake: func(context.Context, []int) {}, Now: clock})
@@ -91,31 +92,45 @@ func (h *harness) accept(t tester, id string) events.Ref {
 	return events.Ref{Company: h.company, ID: id}
 }
 
-// claimed is what one claim gave.
-type claimed struct {
+// begun is what one turn has begun.
+type begun struct {
 	events     []events.Ref
 	deliveries []delivery.Ref
 }
 
-// claimOnce claims up to n events or deliveries.
-func (h *harness) claimOnce(t tester, n int) (out claimed) {
+// begin reads up to n events, and begins up to n deliveries of each endpoint.
+func (h *harness) begin(t tester, n int) (out begun) {
 	t.Helper()
 	p := partition.Of(h.company)
-	h.claims++
+	h.turns++
 	h.client.Set(t.Context(), partition.Prefix(p)+"owner", testReplica, 0)
-	reply, err := h.claim.Run(t.Context(), h.client, queues.Keys(p), partition.Prefix(p), testReplica, h.claims, n, 1<<20, n, 100, 1000, 4, n, 256).Slice()
-	if err != nil || len(reply) < 4 {
-		t.Fatalf("claim: %v, %v", reply, err)
-	}
-	for _, batch := range reply[4:] {
-		parts, _ := batch.([]any)
-		for e, _ := parts[3].([]any); len(e) > 0; e = e[3:] {
-			id, _ := e[0].(string)
-			out.events = append(out.events, events.Ref{Company: h.company, ID: id})
+	var subs []string
+	for _, entry := range h.client.ZRange(t.Context(), queues.DueKey(p), 0, -1).Val() {
+		if sub, found := strings.CutPrefix(entry, "e:"+h.company.String()+"/"); found {
+			subs = append(subs, sub)
 		}
-		for d, _ := parts[4].([]any); len(d) > 0; d = d[4:] {
-			sub, _ := d[0].(string)
-			id, _ := d[1].(string)
+	}
+	args := []any{partition.Prefix(p), testReplica, "", 1 << 20, 0, h.turns, 1, h.company.String(), h.read, n, 0, "", 0, len(subs)}
+	for _, sub := range subs {
+		args = append(args, sub, n)
+	}
+	reply, err := h.turn.Run(t.Context(), h.client, queues.Keys(p), args...).Slice()
+	if err != nil || len(reply) != 1 {
+		t.Fatalf("turn: %v, %v", reply, err)
+	}
+	parts, _ := reply[0].([]any)
+	if len(parts) < 6 {
+		t.Fatalf("turn: %v", parts)
+	}
+	for e, _ := parts[3].([]any); len(e) > 0; e = e[4:] {
+		h.read, _ = e[0].(string)
+		id, _ := e[1].(string)
+		out.events = append(out.events, events.Ref{Company: h.company, ID: id})
+	}
+	endpoints, _ := parts[4].([]any)
+	for i, sub := range subs {
+		for d, _ := endpoints[8*i+7].([]any); len(d) > 0; d = d[3:] {
+			id, _ := d[0].(string)
 			out.deliveries = append(out.deliveries, delivery.Ref{Ref: events.Ref{Company: h.company, ID: id}, Subscriber: uuid.MustParse(sub)})
 		}
 	}
@@ -154,10 +169,10 @@ func (h *harness) kept(t tester, r delivery.Ref) *delivery.Record {
 
 // standing is the state of an event in Redis.
 type standing struct {
-	state                      events.State
-	ofCompany, ofPartition     int
-	eventFor, deliveriesFor    time.Duration // time to live; -1 none
-	live, deliveries, inFlight int
+	state                   events.State
+	ofCompany, ofPartition  int
+	eventFor, deliveriesFor time.Duration // time to live; -1 none
+	live, deliveries        int
 }
 
 func (h *harness) standing(t tester, r events.Ref) (s standing) {
@@ -168,7 +183,6 @@ func (h *harness) standing(t tester, r events.Ref) (s standing) {
 	ofPartition := pipe.Get(ctx, partition.Key(r.Company, "pending"))
 	eventFor, deliveriesFor := pipe.PTTL(ctx, layout.EventKey(r)), pipe.PTTL(ctx, deliveriesKey(r))
 	live := pipe.HGet(ctx, deliveriesKey(r), "#")
-	notes := pipe.HKeys(ctx, partition.Key(r.Company, "n:"+testReplica))
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		t.Fatalf("read how %s stands: %v", r, err)
 	}
@@ -184,14 +198,7 @@ func (h *harness) standing(t tester, r events.Ref) (s standing) {
 	if s.deliveries = len(all); s.deliveries > 0 && s.deliveriesFor == absent { // they are with the event
 		s.deliveriesFor = s.eventFor
 	}
-	s.inFlight = len(references(notes.Val()))
 	return s
-}
-
-// references leaves out the number of the last claim, which a replica's notes hold
-// as well.
-func references(notes []string) []string {
-	return slices.DeleteFunc(notes, func(note string) bool { return note == "" })
 }
 
 // Outcomes of attempts.
@@ -253,6 +260,6 @@ func middle() float64 { return 0.5 }
 func storeOn(client redis.UniversalClient) *Store {
 	return New(Options{
 		Client: client, Policy: delivery.Policy{Retention: 7 * 24 * time.Hour, DeadRetention: 30 * 24 * time.Hour},
-		BreakerPause: time.Second, BreakerFailures: 3, Now: time.Now,
+		Now: time.Now,
 	})
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -267,7 +268,7 @@ func (s *Store) Stored(ctx context.Context, refs []delivery.Ref) ([]*delivery.Re
 		if len(found) < 2 {
 			continue
 		}
-		if rec, err := delivery.Decode(found[1]); err == nil { // else it is quarantined when it is claimed
+		if rec, err := delivery.Decode(found[1]); err == nil { // else it is quarantined in its turn
 			records[i] = rec
 		}
 	}
@@ -341,26 +342,31 @@ func (s *Store) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]del
 	return groups, held, s.showWaiting(ctx, all, records)
 }
 
-// showWaiting corrects status and reason of live deliveries by their endpoint queues, which
+// showWaiting corrects status and reason of live deliveries by what is in flight and what is paused, which
 // their records do not contain.
 func (s *Store) showWaiting(ctx context.Context, refs []delivery.Ref, records []*delivery.Record) error {
-	busy, endpoints := make([]*redis.BoolCmd, len(refs)), make([]*redis.SliceCmd, len(refs))
+	marks, endpoints := make([]*redis.StringCmd, len(refs)), make([]*redis.SliceCmd, len(refs))
+	owners := make(map[int]*redis.StringCmd)      // by partition
+	former := make(map[int]*redis.StringSliceCmd) // that still work
 	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, ref := range refs {
 			if records[i] != nil && records[i].Status.Live() {
-				busy[i] = pipe.HExists(ctx, queues.InFlightKey(ref.Company, ref.Subscriber), ref.ID)
+				if p := partition.Of(ref.Company); owners[p] == nil {
+					owners[p], former[p] = pipe.Get(ctx, partition.Prefix(p)+"owner"), pipe.SMembers(ctx, partition.Prefix(p)+"handover")
+				}
+				marks[i] = pipe.HGet(ctx, queues.InFlightKey(ref.Company, ref.Subscriber), ref.ID)
 				endpoints[i] = pipe.HMGet(ctx, queues.EndpointKey(ref.Company, ref.Subscriber), "until", "paused")
 			}
 		}
 		return nil
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("read deliveries in flight: %w", err)
 	}
 	for i, rec := range records {
 		switch {
-		case busy[i] == nil:
-		case busy[i].Val():
+		case marks[i] == nil:
+		case isInFlight(marks[i].Val(), owners[partition.Of(refs[i].Company)].Val(), former[partition.Of(refs[i].Company)].Val()):
 			rec.Status = delivery.StatusDelivering
 		case endpoints[i].Val()[0] == queues.InOrder: // subscribers/lua/update.lua sets it
 			rec.Reason = delivery.ReasonSubscriberDisabled
@@ -369,6 +375,12 @@ func (s *Store) showWaiting(ctx context.Context, refs []delivery.Ref, records []
 		}
 	}
 	return nil
+}
+
+// isInFlight is as the function in_flight of the scripts.
+func isInFlight(mark, owner string, former []string) bool {
+	token := mark[:max(0, strings.LastIndexByte(mark, ' '))]
+	return token != "" && (token == owner || slices.Contains(former, token))
 }
 
 func deliveriesOf(r events.Ref, fields []string) []delivery.Delivery {

@@ -38,7 +38,7 @@ func newListStore(t *testing.T) *listStore {
 func storeOn(client redis.UniversalClient) *store.Store {
 	return store.New(store.Options{
 		Client: client, Policy: delivery.Policy{Retention: 7 * 24 * time.Hour, DeadRetention: 30 * 24 * time.Hour},
-		BreakerPause: time.Second, BreakerFailures: 3, Now: time.Now,
+		Now: time.Now,
 	})
 }
 

@@ -19,18 +19,18 @@ import (
 
 // modelEvent is an event as the model has it.
 type modelEvent struct {
-	ref     events.Ref
-	state   events.State
-	claimed bool // noted, to be matched
-	dead    bool
-	of      map[uuid.UUID]*modelDelivery
+	ref   events.Ref
+	state events.State
+	begun bool // being matched
+	dead  bool
+	of    map[uuid.UUID]*modelDelivery
 }
 
 type modelDelivery struct {
 	delivery.Record
 
-	text             string // as it was written
-	queued, inFlight bool
+	text            string // as it was written
+	waits, inFlight bool
 }
 
 // model is what a company's work should look like.
@@ -42,18 +42,19 @@ type model struct {
 	last   *Write // the last one that was written
 }
 
-// TestRecordAgainstModel takes events through random steps: accepted, claimed,
+// TestRecordAgainstModel takes events through random steps: accepted, read,
 // matched, attempted, replayed, held, cancelled, and written twice. States,
-// counts, indexes, queues and notes are those of a plain model after each step.
+// counts, indexes, retry sets and marks are those of a plain model after each step.
 func TestRecordAgainstModel(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		h.client.FlushDB(t.Context()) // this test's own database
+		h.read = "0"
 		m := &model{h: h, t: rt, subs: []uuid.UUID{{1}, {2}, {3}}}
 		rt.Repeat(map[string]func(*rapid.T){
 			"accept": func(*rapid.T) { m.accept() },
-			"claim":  func(*rapid.T) { m.claim() },
+			"begin":  func(*rapid.T) { m.begin() },
 			"match":  func(*rapid.T) { m.match() },
 			"end":    func(*rapid.T) { m.end() },
 			"change": func(*rapid.T) { m.change() },
@@ -73,24 +74,24 @@ func (m *model) accept() {
 	m.events = append(m.events, &modelEvent{ref: ref, state: events.Ready, of: map[uuid.UUID]*modelDelivery{}})
 }
 
-func (m *model) claim() {
+func (m *model) begin() {
 	n := rapid.IntRange(1, 3).Draw(m.t, "how many")
-	got := m.h.claimOnce(m.t, n)
+	got := m.h.begin(m.t, n)
 	for _, ref := range got.events {
 		e := m.event(ref)
-		if e.state != events.Ready || e.claimed {
-			m.t.Fatalf("%s was claimed: it is %c, claimed: %v", ref, e.state, e.claimed)
+		if e.state != events.Ready || e.begun {
+			m.t.Fatalf("%s was begun: it is %c, begun: %v", ref, e.state, e.begun)
 		}
-		e.claimed = true
+		e.begun = true
 	}
 	for _, ref := range got.deliveries {
 		d := m.event(ref.Ref).of[ref.Subscriber]
-		if d == nil || !d.queued || d.inFlight {
-			m.t.Fatalf("%s was claimed: %+v", ref, d)
+		if d == nil || !d.waits || d.inFlight {
+			m.t.Fatalf("%s was begun: %+v", ref, d)
 		}
-		d.queued, d.inFlight = false, true
+		d.inFlight = true
 	}
-	m.last = nil // what was claimed may be of it
+	m.last = nil // what was begun may be of it
 }
 
 func (m *model) event(ref events.Ref) *modelEvent {
@@ -117,10 +118,10 @@ func draw[T any](t *rapid.T, all []T, is func(T) bool) T {
 	return rapid.SampledFrom(fit).Draw(t, "which")
 }
 
-// match records the outcomes of some or all subscribers of a claimed event. Some
+// match records the outcomes of some or all subscribers of an event that was begun. Some
 // may have a delivery already: their outcomes are not written.
 func (m *model) match() {
-	e := draw(m.t, m.events, func(e *modelEvent) bool { return e.claimed })
+	e := draw(m.t, m.events, func(e *modelEvent) bool { return e.begun })
 	outcomes := []func(delivery.Record) delivery.Record{m.h.succeed, m.h.succeed, m.h.succeed, m.h.fail, m.h.gone, m.h.queue, m.h.requeue}
 	if rapid.Bool().Draw(m.t, "all well") {
 		outcomes = outcomes[:3]
@@ -152,13 +153,13 @@ func (m *model) deliveries() []modelRef {
 	return all
 }
 
-// end ends an attempt of a delivery that was claimed from its endpoint queue.
+// end ends an attempt of a delivery that waited.
 func (m *model) end() {
 	r := draw(m.t, m.deliveries(), func(r modelRef) bool { return r.d.inFlight })
 	outcome := rapid.SampledFrom([]func(delivery.Record) delivery.Record{m.h.succeed, m.h.fail, m.h.gone, m.h.queue, m.h.requeue, m.h.drop}).Draw(m.t, "outcome")
 	base := r.d.Record
 	c := m.h.change(delivery.Ref{Ref: r.e.ref, Subscriber: r.sub}, &base, outcome)
-	c.Claimed = true
+	c.InFlight = true
 	m.write(r.e, Write{Event: r.e.ref, Changes: []Change{c}})
 }
 
@@ -236,12 +237,12 @@ func (m *model) write(e *modelEvent, w Write) {
 		}
 		next := &modelDelivery{Record: *c.Next, text: c.text}
 		next.Version++
-		next.queued = next.Status.Live() && next.Due > 0
+		next.waits = next.Status.Live() && next.Due > 0
 		e.of[c.Ref.Subscriber] = next
 		e.dead = e.dead || next.Status == delivery.StatusDead
 	}
 	if w.Matched {
-		e.claimed = false
+		e.begun = false
 	}
 	if e.state != events.Ready || w.Matched {
 		e.state = events.Settled
@@ -259,25 +260,14 @@ func (m *model) write(e *modelEvent, w Write) {
 
 func (m *model) check() {
 	ofCompany := 0
-	var notes []string
 	for _, e := range m.events {
 		if e.state != events.Settled {
 			ofCompany++
-		}
-		if e.claimed {
-			notes = append(notes, e.ref.String())
-		}
-		for sub, d := range e.of {
-			if d.inFlight {
-				notes = append(notes, delivery.Ref{Ref: e.ref, Subscriber: sub}.String())
-			}
 		}
 	}
 	for _, e := range m.events {
 		m.checkEvent(e, ofCompany)
 	}
-	noted := m.h.client.HKeys(m.t.Context(), partition.Key(m.h.company, "n:"+testReplica)).Val()
-	m.same("notes", references(noted), notes)
 	m.checkIndexes()
 }
 
@@ -304,7 +294,7 @@ func (m *model) checkEvent(e *modelEvent, ofCompany int) {
 	}
 }
 
-// checkIndexes compares the indexes, endpoint queues and in-flight hashes.
+// checkIndexes compares the indexes, retry sets and marks of attempts under way.
 func (m *model) checkIndexes() {
 	all, live, dead := map[uuid.UUID][]string{}, map[uuid.UUID][]string{}, map[uuid.UUID][]string{}
 	queued, inFlight := map[uuid.UUID][]string{}, map[uuid.UUID][]string{}
@@ -318,7 +308,7 @@ func (m *model) checkIndexes() {
 		add(all, r, true)
 		add(live, r, r.d.Status.Live())
 		add(dead, r, r.d.Status == delivery.StatusDead)
-		add(queued, r, r.d.queued)
+		add(queued, r, r.d.waits)
 		add(inFlight, r, r.d.inFlight)
 		both := r.e.ref.ID + "/" + r.sub.String()
 		if r.d.Status.Live() {

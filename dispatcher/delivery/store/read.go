@@ -114,9 +114,9 @@ func sumUp(unmatched, held bool, deliveries []delivery.Delivery) EventStatus {
 // Stats are the numbers of a subscriber's deliveries that are kept.
 type Stats struct {
 	Total, Live, Dead int64      // Live: PENDING, DELIVERING, RETRYING, held ones included
-	Waiting           int64      // of Live: in the endpoint queue, and due
+	Waiting           int64      // of Live: in the retry set, and due
 	OldestLiveAt      *time.Time // when the oldest live delivery was created; nil when there is none
-	NextAt            *time.Time // when the first delivery in the endpoint queue is due; nil without one, and for an ordered subscriber
+	NextAt            *time.Time // when the first delivery in the retry set is due; nil without one, and for an ordered subscriber
 }
 
 // Stats counts the deliveries of subscribers of a company, in their order and in one round trip.

@@ -68,14 +68,13 @@ func deliveredWrites(now time.Time) []Write {
 	return writes
 }
 
-// accept stores the events of writes as claimed by a replica.
-func accept(t *testing.T, client redis.UniversalClient, replica string, now time.Time, writes []Write) {
+// accept stores the events of writes.
+func accept(t *testing.T, client redis.UniversalClient, now time.Time, writes []Write) {
 	t.Helper()
 	pipe := client.Pipeline()
 	for _, w := range writes {
 		p := partition.Of(w.Event.Company)
 		pipe.Set(t.Context(), layout.EventKey(w.Event), fmt.Sprintf("R%013d%08x%010x{}", now.UnixMilli(), 1, 1), 0)
-		pipe.HSet(t.Context(), partition.Prefix(p)+"n:"+replica, w.Event.String(), "")
 		pipe.HIncrBy(t.Context(), partition.Key(w.Event.Company, "c:"+w.Event.Company.String()), "pending", 1)
 		pipe.Incr(t.Context(), partition.Prefix(p)+"pending")
 	}
@@ -90,7 +89,7 @@ func TestManyDeliveredAreWrittenAsEachAloneWouldBe(t *testing.T) {
 	one, many := redistest.New(t), redistest.New(t)
 	writes := deliveredWrites(now)
 	for _, client := range []redis.UniversalClient{one, many} {
-		accept(t, client, "replica", now, writes)
+		accept(t, client, now, writes)
 	}
 	recorded, wakes, err := storeOn(many).Record(t.Context(), now, under("replica", writes))
 	if err != nil || len(wakes) > 0 {
@@ -264,6 +263,33 @@ func TestChangeOfAnOlderVersionIsRefused(t *testing.T) {
 		t.Errorf("record = %+v, %v", records[0], err)
 	}
 	if n := s.client.Exists(t.Context(), queues.EndpointQueueKey(r.Company, r.Subscriber)).Val(); n != 0 {
-		t.Error("it waits in the endpoint queue")
+		t.Error("it waits in the retry set")
+	}
+}
+
+// What is learned of an endpoint is kept for the next owner, unless its subscriber is disabled: then nothing of it is due
+// before it is enabled.
+func TestWhatIsLearnedOfAnEndpoint(t *testing.T) {
+	t.Parallel()
+	for name, disabled := range map[string]bool{"enabled": false, "disabled": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t)
+			e := h.accepted(t, "e")
+			sub := h.refs(e, 1)[0]
+			state := partition.Key(h.company, "es:"+h.company.String()+"/"+sub.Subscriber.String())
+			if disabled {
+				h.client.HSet(t.Context(), state, "until", 1e13)
+			}
+			change := h.first(sub, h.fail)
+			change.Learned = &Learned{Failures: 3, Wait: time.Minute}
+			if _, _, err := h.Record(t.Context(), h.now, under(testReplica, []Write{{Event: e, Changes: []Change{change}, Matched: true}})); err != nil {
+				t.Fatal(err)
+			}
+			until, _ := h.client.HGet(t.Context(), state, "until").Float64()
+			if fails := h.client.HGet(t.Context(), state, "fails").Val(); disabled != (until == 1e13) || disabled == (fails == "3") {
+				t.Errorf("until %.0f, fails %q", until, fails)
+			}
+		})
 	}
 }

@@ -50,12 +50,12 @@ func (h *harness) refs(r events.Ref, n int) []delivery.Ref {
 	return all
 }
 
-// accepted is one event, claimed to be matched.
+// accepted is one event, which is being matched.
 func (h *harness) accepted(t *testing.T, id string) events.Ref {
 	t.Helper()
 	r := h.accept(t, id)
-	if got := h.claimOnce(t, 1); len(got.events) != 1 || got.events[0] != r {
-		t.Fatalf("claimed %+v, want %s", got, r)
+	if got := h.begin(t, 1); len(got.events) != 1 || got.events[0] != r {
+		t.Fatalf("begun %+v, want %s", got, r)
 	}
 	return r
 }
@@ -65,8 +65,8 @@ func TestAnEventForNobodySettlesAtOnce(t *testing.T) {
 	h := newHarness(t)
 	e := h.accept(t, "e")
 	h.expect(t, "accepted", e, standing{state: events.Ready, ofCompany: 1, eventFor: forever, deliveriesFor: absent})
-	h.claimOnce(t, 1)
-	h.expect(t, "claimed", e, standing{state: events.Ready, ofCompany: 1, eventFor: forever, deliveriesFor: absent, inFlight: 1})
+	h.begin(t, 1)
+	h.expect(t, "read", e, standing{state: events.Ready, ofCompany: 1, eventFor: forever, deliveriesFor: absent})
 	h.mustWrite(t, Write{Event: e, Matched: true})
 	h.expect(t, "matched", e, standing{state: events.Settled, eventFor: eventKept, deliveriesFor: absent})
 }
@@ -80,17 +80,17 @@ func TestStatesOfAnEvent(t *testing.T) {
 	subs := h.refs(e, 3)
 	h.mustWrite(t, Write{Event: e, Changes: []Change{h.first(subs[0], h.succeed)}})
 	h.expect(t, "one delivered while it is matched", e, standing{
-		state: events.Ready, ofCompany: 1, eventFor: forever, deliveriesFor: forever, deliveries: 1, inFlight: 1,
+		state: events.Ready, ofCompany: 1, eventFor: forever, deliveriesFor: forever, deliveries: 1,
 	})
 	h.mustWrite(t, Write{Event: e, Changes: []Change{h.first(subs[1], h.fail), h.first(subs[2], h.queue)}, Matched: true})
 	h.expect(t, "matched", e, standing{
 		state: events.Matched, ofCompany: 1, eventFor: forever, deliveriesFor: forever, deliveries: 3, live: 2,
 	})
-	if got := h.claimOnce(t, 5); len(got.deliveries) != 1 || got.deliveries[0] != subs[2] {
-		t.Fatalf("claimed %+v, want the one that is due", got)
+	if got := h.begin(t, 5); len(got.deliveries) != 1 || got.deliveries[0] != subs[2] {
+		t.Fatalf("begun %+v, want the one that is due", got)
 	}
 	won := h.again(t, subs[2], h.succeed)
-	won.Claimed = true
+	won.InFlight = true
 	h.mustWrite(t, Write{Event: e, Changes: []Change{won}})
 	h.expect(t, "two delivered", e, standing{
 		state: events.Matched, ofCompany: 1, eventFor: forever, deliveriesFor: forever, deliveries: 3, live: 1,
@@ -107,16 +107,16 @@ func TestReplayOfASettledEvent(t *testing.T) {
 	e, other := h.accepted(t, "e"), h.accepted(t, "other")
 	sub, added := h.refs(e, 1)[0], h.refs(e, 1)[0]
 	h.mustWrite(t, Write{Event: e, Changes: []Change{h.first(sub, h.succeed)}, Matched: true})
-	settled := standing{state: events.Settled, ofCompany: 1, eventFor: eventKept, deliveriesFor: eventKept, deliveries: 1, inFlight: 1}
+	settled := standing{state: events.Settled, ofCompany: 1, eventFor: eventKept, deliveriesFor: eventKept, deliveries: 1}
 	h.expect(t, "delivered", e, settled)
 
 	h.mustWrite(t, Write{Event: e, Changes: []Change{h.again(t, sub, h.retry), h.first(added, h.retry)}})
 	h.expect(t, "replayed", e, standing{
-		state: events.Matched, ofCompany: 2, eventFor: forever, deliveriesFor: forever, deliveries: 2, live: 2, inFlight: 1,
+		state: events.Matched, ofCompany: 2, eventFor: forever, deliveriesFor: forever, deliveries: 2, live: 2,
 	})
 	h.mustWrite(t, Write{Event: e, Changes: []Change{h.again(t, sub, h.gone), h.again(t, added, h.succeed)}})
 	h.expect(t, "dead", e, standing{
-		state: events.Settled, ofCompany: 1, eventFor: deadKept, deliveriesFor: deadKept, deliveries: 2, inFlight: 1,
+		state: events.Settled, ofCompany: 1, eventFor: deadKept, deliveriesFor: deadKept, deliveries: 2,
 	})
 	h.mustWrite(t, Write{Event: other, Matched: true})
 	h.mustWrite(t, Write{Event: e, Changes: []Change{h.again(t, sub, h.retry)}})
@@ -154,7 +154,7 @@ func TestOnlyTheAttemptInFlightChangesItsDelivery(t *testing.T) {
 	if rec := h.kept(t, sub); rec.Status != delivery.StatusPending {
 		t.Errorf("waiting, it is %s", rec.Status)
 	}
-	h.claimOnce(t, 1)
+	h.begin(t, 1)
 	if rec := h.kept(t, sub); rec.Status != delivery.StatusDelivering {
 		t.Errorf("in flight, it is %s", rec.Status)
 	}
@@ -168,7 +168,7 @@ func TestOnlyTheAttemptInFlightChangesItsDelivery(t *testing.T) {
 		t.Errorf("a guarded change of it is answered %+v", f)
 	}
 	ended := h.again(t, sub, h.fail)
-	ended.Claimed = true
+	ended.InFlight = true
 	h.mustWrite(t, Write{Event: e, Changes: []Change{ended}})
 	if rec := h.kept(t, sub); rec.Status != delivery.StatusRetrying || rec.Count != 1 {
 		t.Errorf("ended, it is %+v", rec)
@@ -176,8 +176,8 @@ func TestOnlyTheAttemptInFlightChangesItsDelivery(t *testing.T) {
 	guarded = h.again(t, sub, h.retry)
 	guarded.Guarded = true
 	h.mustWrite(t, Write{Event: e, Changes: []Change{guarded}})
-	if got := h.claimOnce(t, 1); len(got.deliveries) != 1 {
-		t.Errorf("made due at once, it is not claimed: %+v", got)
+	if got := h.begin(t, 1); len(got.deliveries) != 1 {
+		t.Errorf("made due at once, it is not begun: %+v", got)
 	}
 }
 

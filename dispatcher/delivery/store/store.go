@@ -1,5 +1,5 @@
 // Package store writes deliveries, and reads them: one, those of an event, lists. Its scripts write a
-// record and move its work in one atomic step.
+// record, and where the delivery waits, in one atomic step.
 package store
 
 import (
@@ -40,10 +40,8 @@ var (
 
 // Options configures New; all but Now are required.
 type Options struct {
-	Client          redis.UniversalClient
-	Policy          delivery.Policy
-	BreakerPause    time.Duration // how long an endpoint queue is not served once its breaker opens
-	BreakerFailures int           // unreachable attempts in a row that open the breaker
+	Client redis.UniversalClient
+	Policy delivery.Policy
 	// Now is the clock; nil: Redis's for what the scripts keep and remove. A replica's clock must not decide that.
 	Now func() time.Time
 }
@@ -65,31 +63,24 @@ func New(o Options) *Store {
 // deliverySlack is how much longer than the retention a delivery is kept: longer than its event.
 const deliverySlack = layout.Grace + 5*time.Minute
 
-// Reach says whether an attempt reached its endpoint.
-type Reach int
-
-// The values of Reach.
-const (
-	ReachUnknown Reach = iota
-	Reached
-	Unreachable
-)
-
 // Change changes one delivery: Next replaces Base if Base is still the stored version. A
 // Base.Version of 0 means that the delivery does not exist yet.
 type Change struct {
 	Ref        delivery.Ref
 	Base, Next *delivery.Record
-	Claimed    bool          // the delivery was claimed from its endpoint queue; writing ends the claim
-	Reach      Reach         // only if Claimed
-	Backlog    bool          // the delivery goes to its endpoint queue, because the endpoint has no place
-	Open       bool          // the endpoint's breaker is open
-	Guarded    bool          // do not write while an attempt is under way
-	Damaged    bool          // the stored record of a live delivery cannot be read: replace it
-	Pause      time.Duration // how long the endpoint queue must not be served
-	Notice     string        // the notice of its death, see operational.Store.Encode; "" for none
+	InFlight   bool     // the delivery was marked as in flight under Write.Token; the mark ends
+	Guarded    bool     // do not write while an attempt is under way
+	Damaged    bool     // the stored record of a live delivery cannot be read: replace it
+	Learned    *Learned // of its endpoint; nil: nothing new
+	Notice     string   // the notice of its death, see operational.Store.Encode; "" for none
 
 	text string // Next as it was written
+}
+
+// Learned is what the owner of a partition has learned of an endpoint.
+type Learned struct {
+	Failures int           // unreachable attempts in a row
+	Wait     time.Duration // for which the endpoint is not to be attempted
 }
 
 // Write is an atomic write of deliveries of one event. Matched ends its matching: with these
@@ -97,7 +88,7 @@ type Change struct {
 // when Held is set.
 type Write struct {
 	Event   events.Ref
-	Token   string // under which the work is noted; "": it is not
+	Token   string // of the writer as the owner of the partition; "": it is not
 	Changes []Change
 	Matched bool
 	Fanout  int // deliveries of the event, when Matched
@@ -136,7 +127,7 @@ const recordChunk = 64
 
 // Record sends writes to Redis in one pipeline. A failed
 // write may be repeated: Record recognises changes that an earlier call wrote. wakes are the
-// partitions that need a wake-up.
+// partitions whose owners are to be woken.
 func (s *Store) Record(ctx context.Context, now time.Time, writes []Write) (recorded []Recorded, wakes []int, err error) {
 	for _, w := range writes {
 		for j := range w.Changes {
@@ -188,7 +179,7 @@ func (s *Store) recordCall(writes []Write, group []int, now time.Time) *script.C
 	p := s.opts.Policy
 	args := []any{
 		s.at(now), (p.Retention + deliverySlack).Milliseconds(), p.DeadRetention.Milliseconds(), s.keepEvent(),
-		cmp.Or(p.KeepDelivered, p.Retention).Milliseconds(), s.opts.BreakerPause.Milliseconds(), s.opts.BreakerFailures, len(group),
+		cmp.Or(p.KeepDelivered, p.Retention).Milliseconds(), len(group),
 	}
 	for _, j := range group {
 		w := &writes[j]
@@ -196,14 +187,15 @@ func (s *Store) recordCall(writes []Write, group []int, now time.Time) *script.C
 			w.Token, w.matched(), len(w.Changes))
 		for i := range w.Changes {
 			c := &w.Changes[i]
-			version, pause := "", ""
+			version := ""
+			var failures, wait any = "", ""
 			if c.Base.Version > 0 {
 				version = strconv.FormatInt(c.Base.Version, 10)
 			}
-			if c.Pause > 0 {
-				pause = strconv.FormatInt(c.Pause.Milliseconds(), 10)
+			if c.Learned != nil {
+				failures, wait = c.Learned.Failures, c.Learned.Wait.Milliseconds()
 			}
-			args = append(args, c.Ref.Subscriber.String(), version, c.text, c.Next.Created, c.due(now), c.flags(), pause, c.Notice)
+			args = append(args, c.Ref.Subscriber.String(), version, c.text, c.Next.Created, c.due(now), c.flags(), failures, wait, c.Notice)
 		}
 	}
 	return &script.Call{Script: recordScript, Keys: queues.Keys(partition.Of(writes[group[0]].Event.Company)), Args: args}
@@ -233,11 +225,7 @@ func (c *Change) flags() string {
 			out = append(out, name)
 		}
 	}
-	flag(c.Claimed, 'c')
-	flag(c.Reach == Reached, 's')
-	flag(c.Reach == Unreachable, 'u')
-	flag(c.Open, 'o')
-	flag(c.Backlog, 'b')
+	flag(c.InFlight, 'c')
 	flag(c.Guarded, 'g')
 	flag(c.Damaged, 'd')
 	return string(out)

@@ -6,7 +6,7 @@
 --   text of the job, 6 now ms or '', 7 '1' when the job is finished, 8 ms that a finished job is kept,
 --   9 number of jobs of a company that are kept, 10 number of unfinished jobs of the company at
 --   which a new job is refused
--- Returns the result of wake; 0 when the job is stored already, so that a client may send the call
+-- Returns 1 when the owner is to be woken; 0 when the job is stored already, so that a client may send the call
 -- again; -1 when the job was refused; -2 when the stored job has changed or is missing.
 local P, company, job, before, text, now, keep = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], time_of(ARGV[6]), ARGV[8]
 check({P})
@@ -29,11 +29,8 @@ for _, key in ipairs({jobs, ends}) do
   if unfinished then redis.call('PERSIST', key) else redis.call('PEXPIRE', key, keep) end
 end
 
-if finished then -- endjob.lua ends a claim under way
-  redis.call('LREM', P .. 'jq:' .. company, 0, job)
-  redis.call('ZREM', P .. 'due', 'j:' .. company .. '/' .. job)
-  return 0
-end
-if before ~= '' then return 0 end
-redis.call('RPUSH', P .. 'jq:' .. company, job)
-return join(P, company, work_time(P))
+local entry = 'j:' .. company .. '/' .. job
+if finished then redis.call('ZREM', P .. 'due', entry) end
+if finished or before ~= '' then return 0 end
+redis.call('ZADD', P .. 'due', work_time(P), entry)
+return tell(P, entry)

@@ -25,7 +25,7 @@ import (
 type Total struct {
 	Pending int64 // events that are not settled
 	// OldestDue is the longest that due work has waited, except work that its receiver
-	// delays, or has been claimed and put back again and again; 0: there is none.
+	// delays, or has been started and put back again and again; 0: there is none.
 	OldestDue time.Duration
 
 	Quarantined int64     // entries of the quarantine
@@ -66,7 +66,7 @@ var backlogSource string
 
 var backlogScript = queues.ReadScript(backlogSource)
 
-// skippedFor is how long a company counts as delayed by its receivers after a claim has skipped it.
+// skippedFor is how long a company counts as delayed by its receivers after it was left out.
 const skippedFor = 15 * time.Second
 
 // Meter measures the work that waits in Redis. Make it with New. It is safe for concurrent use.
@@ -76,7 +76,7 @@ type Meter struct {
 	skippedSince func(company uuid.UUID, at time.Time) bool
 }
 
-// New returns a Meter. Dead letters are kept for keepDead. skippedSince reports whether claims skipped
+// New returns a Meter. Dead letters are kept for keepDead. skippedSince reports whether turns left out
 // a company at the time or later, because its receivers delay its work; nil: no company was skipped.
 func New(client redis.UniversalClient, keepDead time.Duration, skippedSince func(company uuid.UUID, at time.Time) bool) *Meter {
 	if skippedSince == nil {

@@ -8,16 +8,17 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/workqueue/quarantine"
+	"spendhook/internal/partition"
+	"spendhook/internal/waittest"
 )
 
-// A damaged, wrongly typed or missing event is claimed like any other, so that a replica
-// can quarantine it. It can also be requeued.
-func TestDamagedEventsAreClaimed(t *testing.T) {
+// A damaged or wrongly typed event is begun like any other, so that the owner can quarantine it. It can also be put
+// back.
+func TestDamagedEventsAreBegun(t *testing.T) {
 	t.Parallel()
 	for what, damage := range map[string]func(redis.UniversalClient, string) error{
 		"first byte":   func(c redis.UniversalClient, key string) error { return c.Set(t.Context(), key, "Xgarbage", 0).Err() },
 		"another type": func(c redis.UniversalClient, key string) error { return c.LPush(t.Context(), key, "x").Err() },
-		"gone":         func(redis.UniversalClient, string) error { return nil },
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -36,14 +37,32 @@ func TestDamagedEventsAreClaimed(t *testing.T) {
 				t.Fatal(err)
 			}
 			if b = q.next(); len(b.Events) != 1 || b.Events[0].ID != "e" {
-				t.Fatalf("claimed %+v", b)
+				t.Fatalf("begun %+v", b)
 			}
-			if err := q.Move(t.Context(), b.Token, e); err != nil {
+			if err := q.Move(t.Context(), e); err != nil {
 				t.Fatal(err)
 			}
 			if got := q.list(&e.Company, 10); !slices.Equal(got, []string{e.Member()}) {
 				t.Errorf("quarantined %v", got)
 			}
 		})
+	}
+}
+
+// An event that has expired meanwhile is not begun.
+func TestRetryOfAnEventThatIsGone(t *testing.T) {
+	t.Parallel()
+	q := newBench(t)
+	gone := quarantine.Entry{Company: uuid.New(), EventID: "e"}
+	q.add(1000, gone)
+	q.start()
+	if err := q.Retry(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, "nothing waits", func() bool {
+		return q.client.ZCard(t.Context(), partition.Key(gone.Company, "due")).Val() == 0
+	})
+	if len(q.taken) > 0 {
+		t.Errorf("begun %+v", q.next())
 	}
 }

@@ -84,16 +84,12 @@ func New(client redis.UniversalClient, wake func(ctx context.Context, partitions
 	return &Store{client, wake}
 }
 
-// Move moves a claimed event or delivery that cannot be read from an owner's note to the
-// quarantine.
-func (s *Store) Move(ctx context.Context, token string, e Entry) error {
+// Move moves an event or a delivery that cannot be read to the quarantine.
+func (s *Store) Move(ctx context.Context, e Entry) error {
 	p := partition.Of(e.Company)
-	call := &script.Call{Script: moveScript, Keys: queues.Keys(p), Args: append([]any{partition.Prefix(p), token}, e.names()...)}
+	call := &script.Call{Script: moveScript, Keys: queues.Keys(p), Args: append([]any{partition.Prefix(p)}, e.names()...)}
 	if err := script.Run(ctx, s.client, call); err != nil {
 		return fmt.Errorf("quarantine work: %w", err)
-	}
-	if call.Reply() == int64(1) {
-		s.wake(ctx, []int{p})
 	}
 	return nil
 }

@@ -22,8 +22,7 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// bench is a quarantine and a work queue. Batches that the queue claims arrive at taken, with
-// the replica id of the claim.
+// bench is a quarantine and a work queue. Batches that the queue begins arrive at taken.
 type bench struct {
 	*quarantine.Store
 
@@ -40,12 +39,15 @@ func (everything) Holding() (map[uuid.UUID]int, int) { return nil, 100 }
 func (everything) Skipped(uuid.UUID) bool            { return false }
 func (everything) Free(uuid.UUID) int                { return 1000 }
 
+func (everything) Room(_, _ uuid.UUID) (int, time.Time) { return 64, time.Time{} }
+
+func (everything) Learned(_, _ uuid.UUID, _ int, _ time.Duration) {}
+
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	q := &bench{t: t, client: redistest.New(t), taken: make(chan workqueue.Batch, 100)}
 	q.queue = workqueue.New(workqueue.Options{
-		Client: q.client, Replica: "one", Admission: everything{}, ServiceEvery: 10 * time.Millisecond,
-		EndpointLimit: 64, HostLimit: 256, BreakerFailures: 10,
+		Client: q.client, Replica: "one", Admission: everything{}, LookEvery: 10 * time.Millisecond,
 		Take: func(_ context.Context, batches []workqueue.Batch) {
 			for _, b := range batches {
 				q.taken <- b
@@ -56,28 +58,28 @@ func newBench(t *testing.T) *bench {
 	return q
 }
 
-// start begins to claim, until the test ends.
+// start starts the queue, until the test ends.
 func (q *bench) start() {
 	q.t.Helper()
 	if err := q.queue.Start(q.t.Context()); err != nil {
 		q.t.Fatal(err)
 	}
 	q.t.Cleanup(func() {
-		q.queue.StopClaiming(context.Background())
+		q.queue.Leave(context.Background())
 		if err := q.queue.Release(context.Background()); err != nil {
 			q.t.Error(err)
 		}
 	})
 }
 
-// next is the next batch that is claimed.
+// next is the next batch that is begun.
 func (q *bench) next() workqueue.Batch {
 	q.t.Helper()
 	select {
 	case b := <-q.taken:
 		return b
 	case <-time.After(time.Minute):
-		q.t.Fatal("nothing is claimed")
+		q.t.Fatal("nothing is begun")
 		return workqueue.Batch{}
 	}
 }
@@ -187,7 +189,7 @@ func TestQuarantineOfOneCompanyAmongManyEntries(t *testing.T) {
 	}
 }
 
-func TestRetriedEventIsClaimedAgain(t *testing.T) {
+func TestRetriedEventIsMatchedAgain(t *testing.T) {
 	t.Parallel()
 	q := newBench(t)
 	e := quarantine.Entry{Company: uuid.New(), EventID: "e"}
@@ -208,14 +210,14 @@ func TestRetriedEventIsClaimedAgain(t *testing.T) {
 	}
 	b := q.next()
 	if len(b.Events) != 1 || b.Company != e.Company || b.Events[0].Value != "Rmended" || !slices.Equal(b.Events[0].Known, []uuid.UUID{sub}) {
-		t.Errorf("claimed %+v", b)
+		t.Errorf("begun %+v", b)
 	}
 	if err := q.Retry(t.Context(), e); !errors.Is(err, quarantine.ErrNotFound) {
 		t.Errorf("again: %v", err)
 	}
 }
 
-func TestRetriedDeliveryIsClaimedAgain(t *testing.T) {
+func TestRetriedDeliveryIsAttemptedAgain(t *testing.T) {
 	t.Parallel()
 	q := newBench(t)
 	company, sub := uuid.New(), uuid.New()
@@ -225,7 +227,10 @@ func TestRetriedDeliveryIsClaimedAgain(t *testing.T) {
 		}
 		q.add(1000, quarantine.Entry{Company: company, EventID: id, Subscriber: &sub})
 	}
-	if err := q.client.HSet(t.Context(), queues.InFlightKey(company, sub), "in-flight", "another").Err(); err != nil {
+	if err := q.client.HSet(t.Context(), queues.InFlightKey(company, sub), "in-flight", "another 1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.client.SAdd(t.Context(), partition.Key(company, "handover"), "another").Err(); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"waits", "damaged", "delivered", "in-flight"} {
@@ -242,15 +247,15 @@ func TestRetriedDeliveryIsClaimedAgain(t *testing.T) {
 		t.Errorf("left %v", left)
 	}
 	q.start()
-	var claimed []string
-	for len(claimed) < 2 {
+	var begun []string
+	for len(begun) < 2 {
 		for _, d := range q.next().Deliveries {
-			claimed = append(claimed, d.EventID)
+			begun = append(begun, d.EventID)
 		}
 	}
-	slices.Sort(claimed)
-	if !slices.Equal(claimed, []string{"damaged", "waits"}) {
-		t.Errorf("claimed %v", claimed)
+	slices.Sort(begun)
+	if !slices.Equal(begun, []string{"damaged", "waits"}) {
+		t.Errorf("begun %v", begun)
 	}
 }
 

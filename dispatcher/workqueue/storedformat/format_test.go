@@ -23,25 +23,29 @@ import (
 	"spendhook/subscribers"
 )
 
-// plenty lets every company claim.
+// plenty lets every company start work.
 type plenty struct{}
 
 func (plenty) Holding() (map[uuid.UUID]int, int) { return nil, 1000 }
 func (plenty) Skipped(uuid.UUID) bool            { return false }
 func (plenty) Free(uuid.UUID) int                { return 1000 }
 
-// newQueue makes a replica and a channel of the companies whose work it claimed.
+func (plenty) Room(_, _ uuid.UUID) (int, time.Time) { return 1000, time.Time{} }
+
+func (plenty) Learned(_, _ uuid.UUID, _ int, _ time.Duration) {}
+
+// newQueue makes a replica and a channel of the companies whose work it began.
 func newQueue(client redis.UniversalClient) (*workqueue.Queue, chan uuid.UUID) {
-	claimed := make(chan uuid.UUID, 100)
+	begun := make(chan uuid.UUID, 100)
 	q := workqueue.New(workqueue.Options{
 		Client: client, Replica: uuid.NewString(), Admission: plenty{},
 		Take: func(_ context.Context, batches []workqueue.Batch) {
 			for _, b := range batches {
-				claimed <- b.Company
+				begun <- b.Company
 			}
 		},
 	})
-	return q, claimed
+	return q, begun
 }
 
 // formatKey is the number of the format that partition p is stored in.
@@ -49,7 +53,7 @@ func formatKey(p int) string { return partition.Prefix(p) + "format" }
 
 func stop(t *testing.T, q *workqueue.Queue) {
 	t.Helper()
-	q.StopClaiming(t.Context())
+	q.Leave(t.Context())
 	_ = q.Release(context.Background()) // a refused replica cannot release
 }
 
@@ -83,7 +87,7 @@ func TestNewerFormatIsNotChanged(t *testing.T) {
 	client := redistest.Start(t, redistest.Options{}).Client()
 	company := uuid.New()
 	p := partition.Of(company)
-	q, claimed := newQueue(client)
+	q, begun := newQueue(client)
 	if err := q.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -124,35 +128,34 @@ func TestNewerFormatIsNotChanged(t *testing.T) {
 		Name: new("n"), CallbackURL: new("https://example.com/"), Events: new([]string{"PAYMENT_PAID"}),
 	})
 	wantRefused(t, "create subscriber", err, p)
-	wantRefused(t, "requeue", q.Requeue(ctx, workqueue.Batch{Company: company, Token: "a.1 token", Events: []workqueue.Event{{ID: ref.ID}}}), p)
 	unreadable := quarantine.New(client, q.Wake)
-	wantRefused(t, "quarantine", unreadable.Move(ctx, "a replica", quarantine.Entry{Company: company, EventID: ref.ID}), p)
+	wantRefused(t, "quarantine", unreadable.Move(ctx, quarantine.Entry{Company: company, EventID: ref.ID}), p)
 	wantRefused(t, "end job", q.EndJob(ctx, "a replica", company, uuid.New(), 0), p)
 
 	q.Wake(ctx, []int{p})
 	for late := time.Now().Add(time.Minute); q.Refused() == nil; runtime.Gosched() {
 		if time.Now().After(late) {
-			t.Fatal("the claim was not refused")
+			t.Fatal("the turn was not refused")
 		}
 	}
-	wantRefused(t, "claim", q.Refused(), p)
-	if len(claimed) > 0 {
-		t.Error("work was claimed")
+	wantRefused(t, "turn", q.Refused(), p)
+	if len(begun) > 0 {
+		t.Error("work was begun")
 	}
-	if n := client.LLen(ctx, partition.Key(company, "q:"+company.String())).Val(); n != 1 {
-		t.Errorf("%d events in the ready queue", n)
+	if !client.SIsMember(ctx, partition.Prefix(p)+"active", company.String()).Val() {
+		t.Error("the company has no open event")
 	}
 
 	client.Del(ctx, formatKey(p)) // as a replica that reads it
-	other, claimed := newQueue(client)
+	other, begun := newQueue(client)
 	if err := other.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
 	defer stop(t, other)
 	select {
-	case <-claimed:
+	case <-begun:
 	case <-time.After(time.Minute):
-		t.Error("the event was not claimed")
+		t.Error("the event was not begun")
 	}
 }
 
@@ -204,7 +207,7 @@ func TestRaiseFormat(t *testing.T) {
 	late, _ := newQueue(client)
 	err = late.Start(ctx)
 	wantRefused(t, "start", err, 0)
-	late.StopClaiming(t.Context())
+	late.Leave(t.Context())
 	_ = late.Release(ctx)
 	if n := client.ZCard(ctx, partition.Prefix(0)+"replicas").Val(); n != 1 {
 		t.Errorf("%d replicas have a heartbeat", n)

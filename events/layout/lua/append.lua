@@ -52,14 +52,12 @@ local function open_block(numbers, state, number, at, cutoff, ttl)
   if kept > first then redis.call('HSET', state, 'first', kept) end
 end
 
--- append accepts new events of one company, in order: as READY, in the index and in the
--- ready queue. Each event has id, body and nonce. pending and seq are the company's counts
--- before the call, last is the place of its last event. The times of acceptance in a company never
--- decrease. With
--- claim, the events may be claimed at once, see claim_new. Returns the result of wake, and the
--- batch of claimed events.
-local function append(P, company, events, pending, seq, last, now, retention, claim)
-  local ids, scores, values, kept, bytes = {}, {}, {}, {}, 0
+-- append accepts new events of one company, in order: as READY, and in the index. Each event has id, body and
+-- nonce. pending and seq are the company's counts before the call, last is the place of its last event. The times of
+-- acceptance in a company never decrease. mine: the caller is the partition's owner, and gets the events in the
+-- answer; else the owner is told. Returns the place of the first event, and the result of tell.
+local function append(P, company, events, pending, seq, last, now, retention, mine)
+  local ids, scores, values, bytes = {}, {}, {}, 0
   local ttl = retention + GRACE
   local cutoff, at = now - retention, first_place(now, last, #events)
   local accepted = math.floor(at)
@@ -68,7 +66,6 @@ local function append(P, company, events, pending, seq, last, now, retention, cl
     scores[2 * i - 1], scores[2 * i] = at + (i - 1) * PLACE, e.id
     values[2 * i - 1] = P .. 'e:' .. company .. ':' .. e.id
     values[2 * i] = string.format('%s%013.0f%s%010x', READY, accepted, e.nonce, seq + i) .. e.body
-    kept[2 * i - 1], kept[2 * i] = e.id, values[2 * i]
     bytes = bytes + #e.body + OVERHEAD
   end
   -- The events are written last: if Redis refuses an earlier command, their ids stay
@@ -77,6 +74,9 @@ local function append(P, company, events, pending, seq, last, now, retention, cl
   redis.call('ZADD', index, unpack(scores))
   redis.call('PEXPIRE', index, ttl)
   local old = redis.call('ZRANGEBYSCORE', index, '-inf', '(' .. cutoff, 'LIMIT', 0, 9 + #ids)
+  if #old > 0 then -- the owner reads what is beyond the cursor by the index
+    old = redis.call('ZRANGEBYSCORE', index, '-inf', '(' .. math.min(cutoff, redis.call('HGET', state, 'cursor') or 0), 'LIMIT', 0, #old)
+  end
   if #old > 0 then redis.call('ZREM', index, unpack(old)) end
   -- The first event of a block opens the block. So does the first event after an hour
   -- without events, because the block may have been removed in that time.
@@ -96,13 +96,10 @@ local function append(P, company, events, pending, seq, last, now, retention, cl
   if redis.call('ZADD', all, 'GT', accepted, company) == 1 then
     redis.call('ZREMRANGEBYSCORE', all, '-inf', '(' .. cutoff)
   end
-  local woken, claimed = 0, claim and claim_new(P, company, claim, kept, from)
-  if not claimed then
-    woken = join(P, company, work_time(P))
-    redis.call('RPUSH', P .. 'q:' .. company, unpack(ids))
-  end
+  redis.call('SADD', P .. 'active', company)
+  local told = mine and 0 or tell(P, 'c:' .. company)
   redis.call('INCRBY', P .. 'pending', #ids)
   redis.call('HSET', state, 'pending', pending + #ids, 'seq', seq + #ids, 'at', at + (#ids - 1) * PLACE)
   redis.call('MSET', unpack(values))
-  return woken, claimed
+  return at, told
 end

@@ -32,6 +32,7 @@ end
 -- schedule_job makes a job of notices due at the time at, unless the job is due earlier.
 local function schedule_job(P, company, job, at)
   redis.call('ZADD', P .. 'due', 'LT', at, 'j:' .. company .. '/' .. job)
+  tell(P, 'j:' .. company .. '/' .. job)
 end
 
 -- suppress counts n notices that are not written. A summary is due NOTICE_MS after the first.
@@ -58,12 +59,13 @@ local function read_notice(text)
 end
 
 -- write_notice accepts a notice in its company if n.here is set, and adds a copy to the outbox for
--- the operations company if n.operations is set. Returns the result of wake.
+-- the operations company if n.operations is set. Returns more than 0 when the owner is to be woken.
 local function write_notice(P, company, sub, n, now)
-  local wakes = 0
+  local told = 0
   if n.here and redis.call('EXISTS', P .. 'e:' .. company .. ':' .. n.id) == 0 then
     local counts = redis.call('HMGET', P .. 'c:' .. company, 'pending', 'seq', 'at')
-    wakes = append(P, company, {{id = n.id, body = n.body, nonce = '00000000'}},
+    local _
+    _, told = append(P, company, {{id = n.id, body = n.body, nonce = '00000000'}},
       tonumber(counts[1] or 0), tonumber(counts[2] or 0), tonumber(counts[3] or 0), now, tonumber(n.retention))
   end
   if n.operations then
@@ -75,7 +77,7 @@ local function write_notice(P, company, sub, n, now)
       schedule_job(P, company, FORWARD, work_time(P))
     end
   end
-  return wakes
+  return told
 end
 
 -- within counts a notice about a company or a subscriber. It reports whether the type has at most
@@ -100,9 +102,10 @@ end
 
 -- notice accepts an operational event about a subscriber, if its company or the operations company
 -- wants the type. Beyond NOTICES or NOTICES_ALL a minute it only counts the event for a summary. A
--- damaged key of the company loses the notice, but not the change itself. Returns the result of wake.
+-- damaged key of the company loses the notice, but not the change itself. Returns more than 0 when the owner is to be
+-- woken.
 local function notice(P, company, sub, text, now)
   if text == '' then return 0 end
-  local ok, wakes = pcall(limited, P, company, sub, text, now)
-  return ok and wakes or 0
+  local ok, told = pcall(limited, P, company, sub, text, now)
+  return ok and told or 0
 end

@@ -3,7 +3,7 @@
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 company, 3 field of the suppressed notices, 4 its value as the
 --   caller read it, 5 the summary, as a notice, or '' for none, 6 now (ms) or ''
--- Returns the result of wake.
+-- Returns 1 when the owner is to be woken.
 local P, company, key, value = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 check({P})
 if redis.call('HGET', P .. 'ns:' .. company, key) ~= value then return 0 end

@@ -54,20 +54,10 @@ local function longer(record) return math.max(0, #record - SHORT_RECORD) end
 
 local kept = {}       -- changes of the bytes that companies keep, by company and hour
 local to_compact = {} -- the events of this call that may be compacted, by company
-local matchings = {}  -- the events with a matching that this call completed, by company
-local woken = {}      -- the key prefixes of partitions that need a wake-up
+local woken = {}      -- the key prefixes of partitions whose owner is to be woken
 local pending = {}    -- the changes of the numbers of pending events, by company
-local notes = {}      -- notes that end with this call, by key
-local companies = {}  -- average deliveries per event, and whether subscribers are ordered, by company
 
--- end_note ends a note under a token. end_settling writes it.
-local function end_note(P, token, note)
-  local key = P .. 'n:' .. token
-  notes[key] = notes[key] or {}
-  table.insert(notes[key], note)
-end
-
--- wakes records the result of wake for a partition.
+-- wakes notes that the owner of a partition is to be woken, if n is more than 0.
 local function wakes(P, n)
   if n > 0 then woken[P] = true end
 end
@@ -146,8 +136,7 @@ end
 --   P, company, id
 --   records: subscriber and record in turn
 --   matched: '' while the matching is not complete; else the number of deliveries, with an
---     'h' after it when a disabled subscriber was to have one. A complete matching also
---     ends the note of the event under token.
+--     'h' after it when a disabled subscriber was to have one
 --   opened: change of the number of live deliveries
 --   created: number of new deliveries
 --   longer: change of longer over its records
@@ -160,13 +149,6 @@ end
 local function settle(e, now, keep, keep_dead, keep_event, keep_delivered)
   local P, company, matched, marks, fields = e.P, e.company, e.matched, e.marks, e.records
   local deliveries, event = P .. 'd:' .. company .. '/' .. e.id, P .. 'e:' .. company .. ':' .. e.id
-  if matched ~= '' then
-    local m = matchings[P .. company] or {P = P, company = company, ids = {}, fanouts = {}}
-    matchings[P .. company] = m
-    table.insert(m.ids, e.id)
-    end_note(P, e.token, company .. '/' .. e.id)
-    table.insert(m.fanouts, tonumber(string.match(matched, '^%d+')))
-  end
   if string.sub(matched, -1) == 'h' then marks[3] = '1' end
   if e.opened ~= 0 then marks[1] = math.max(tonumber(marks[1] or 0) + e.opened, 0) end
   if e.dead then marks[2] = now end
@@ -236,28 +218,9 @@ local function count_pending(P, company, change)
   of.change = of.change + change
 end
 
--- weigh updates the average number of deliveries per event of a company. A claim charges
--- that cost for each event. fanouts has the numbers of deliveries of newly matched events.
-local function weigh(state, cost, fanouts)
-  local before = tonumber(cost or 0)
-  cost = before > 0 and before or math.max(fanouts[1], 1)
-  for _, n in ipairs(fanouts) do cost = cost + (math.max(n, 1) - cost) / 8 end
-  if math.abs(cost - before) > before / 1000 then redis.call('HSET', state, 'cost', cost) end
-end
-
--- company_of reads the fields cost and ordered of a company, once. Call it before the first
--- write, so that a damaged key fails the script before the script changes anything.
-local function company_of(P, company)
-  local state = P .. 'c:' .. company
-  companies[state] = companies[state] or redis.call('HMGET', state, 'cost', 'ordered')
-  return companies[state]
-end
-
--- end_settling removes the ended notes, appends settled
--- events to the lists that compact.lua reads, and writes the numbers of pending events. It skips
--- the steps that a damaged key of a company prevents: the company's events are then not
--- compacted, and its ordered subscribers wait.
--- Returns the key prefixes of partitions that need a wake-up.
+-- end_settling appends settled events to the lists that compact.lua reads, and writes the numbers of pending events.
+-- With a damaged list, the events are not compacted.
+-- Returns the key prefixes of partitions whose owner is to be woken.
 local function end_settling(now)
   for _, of in pairs(pending) do
     if of.change ~= 0 then
@@ -267,15 +230,6 @@ local function end_settling(now)
   end
   for _, of in pairs(kept) do
     for hour, n in pairs(of.hours) do add_bytes(of.P, of.company, hour, n) end
-  end
-  for key, ended in pairs(notes) do redis.call('HDEL', key, unpack(ended)) end
-  for _, m in pairs(matchings) do
-    local of_company = company_of(m.P, m.company)
-    weigh(m.P .. 'c:' .. m.company, of_company[1], m.fanouts)
-    if of_company[2] then
-      local ok, n = pcall(end_order, m.P, m.company, m.ids, work_time(m.P))
-      if ok then wakes(m.P, n) end
-    end
   end
   for _, of in pairs(to_compact) do
     local length = redis.pcall('RPUSH', of.P .. 'done:' .. of.company, unpack(of))

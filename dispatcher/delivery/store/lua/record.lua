@@ -1,28 +1,26 @@
 -- Writes the outcomes of deliveries, each by compare-and-set on the version of its record,
--- moves the deliveries to the indexes of their status, and moves their work.
+-- and moves the deliveries to the indexes of their status. A live delivery is in the retry set of its endpoint.
 -- KEYS: 1 a partition's due set, 2 a key that never exists
 -- ARGV: 1 now ms or '', 2 ms that a delivery is kept, 3 ms that a dead delivery is kept, 4 ms
 --   that an event is kept after it was accepted, 5 ms that a delivered event is kept before it is
---   compacted, 6 pause of a breaker in ms, 7 unreachable
---   attempts in a row that open a breaker, 8 number of events; then for each event: key
---   prefix, company, id, token under which its work is noted, result of its matching (the
+--   compacted, 6 number of events; then for each event: key
+--   prefix, company, id, token of the writer as owner of the partition ('' for none), result of its matching (the
 --   field matched of settle), number of changes; and for each of its changes: subscriber, expected version ('' for
---   none), record, created ms, ms until the delivery is due ('' for never), flags, ms for
---   which its endpoint queue is not served ('' for none), the notice of its death ('' for
+--   none), record, created ms, ms until the delivery is due ('' for never), flags, unreachable attempts of its endpoint
+--   in a row and ms until the endpoint is served again ('' for both: as before), the notice of its death ('' for
 --   none)
--- Flags: c the delivery was claimed from its endpoint queue, s the endpoint was reached, u
---   the endpoint was not reached, o the breaker is open, b the endpoint has no place for
---   the delivery, g do not change the delivery while an attempt is under way, d replace a
---   record that cannot be read, of a delivery that was live
--- Returns the key prefixes of partitions that need a wake-up; then for each change 1 when
+-- Flags: c the delivery was marked as in flight under the token, g do not change the delivery while an attempt is
+--   under way, d replace a record that cannot be read, of a delivery that was live
+-- Returns the key prefixes of partitions whose owner is to be woken; then for each change 1 when
 -- it was written, 0 when an attempt is under way, -1 when the event is compacted, the
 -- stored record when its version differs, or DAMAGED.
 local now, keep, keep_dead, keep_event = time_of(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local keep_delivered, breaker_pause, trips = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local keep_delivered = tonumber(ARGV[5])
 local LIVE = {P = true, R = true}
 
 -- The script reads all keys before it writes anything but the records of settled events, which it moves.
-local changes, events, endpoints, prefixes = {}, {}, {}, {}
+local changes, events, prefixes, owners, companies = {}, {}, {}, {}, {}
+local waiting, left = {}, {} -- endpoints whose deliveries wait, and those of which some may have left, by company/subscriber
 
 local function event_of(P, company, id)
   local key = P .. 'd:' .. company .. '/' .. id
@@ -35,46 +33,26 @@ local function event_of(P, company, id)
   return e
 end
 
--- endpoint_of returns the data of this call about an endpoint:
---   s: its state, from the function endpoint; nil when no change may concern its queue
---   now: time of the work of its partition, with s
---   queue: true when a change may concern its queue
---   claimed: event ids of deliveries with a claim that may end
---   ended: event ids of deliveries with an ended claim
---   put: the deliveries to add to its queue: event id to due time
-local function endpoint_of(P, company, sub)
-  local name = company .. '/' .. sub
-  local x = endpoints[name]
-  if not x then
-    x = {P = P, company = company, sub = sub, name = name, claimed = {}, ended = {}, put = {}}
-    endpoints[name] = x
-    endpoints[#endpoints + 1] = x
-  end
-  return x
-end
-
-local at = 9
-for _ = 1, tonumber(ARGV[8]) do
+local at = 7
+for _ = 1, tonumber(ARGV[6]) do
   local P, company, id, token = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
   local e = event_of(P, company, id)
   if P ~= prefixes[#prefixes] then prefixes[#prefixes + 1] = P end
-  if ARGV[at + 4] ~= '' then e.matched, e.token = ARGV[at + 4], token end
+  if ARGV[at + 4] ~= '' then e.matched = ARGV[at + 4] end
   local first = at + 6
-  at = first + 8 * ARGV[at + 5]
-  for a = first, at - 1, 8 do
-    local x, flags = endpoint_of(P, company, ARGV[a]), ARGV[a + 5]
-    changes[#changes + 1] = {e = e, x = x, at = a, token = token}
-    e.subs[#e.subs + 1] = x.sub
-    if flags ~= '' or ARGV[a + 1] ~= '' or ARGV[a + 6] ~= '' or string.sub(ARGV[a + 2], 1, 1) ~= 'D' then
-      x.queue = true -- for all changes except a new delivery that succeeded at its first attempt
-      if string.find(flags, 'c', 1, true) then x.claimed[#x.claimed + 1] = id end
-    end
+  at = first + 9 * ARGV[at + 5]
+  for a = first, at - 1, 9 do
+    changes[#changes + 1] = {e = e, sub = ARGV[a], endpoint = company .. '/' .. ARGV[a], at = a, token = token}
+    e.subs[#e.subs + 1] = ARGV[a]
   end
 end
 check(prefixes)
+for _, P in ipairs(prefixes) do owners[P] = redis.call('GET', P .. 'owner') end
 
 for _, e in ipairs(events) do
-  company_of(e.P, e.company)
+  if not companies[e.company] then -- fails for a damaged key, before anything is written
+    companies[e.company] = redis.call('HEXISTS', e.P .. 'c:' .. e.company, 'pending')
+  end
   e.head = redis.pcall('GETRANGE', e.P .. 'e:' .. e.company .. ':' .. e.id, 0, 13)
   if type(e.head) == 'string' and string.sub(e.head, 1, 1) == SETTLED then unpack_event(e, keep) end
   local n, found = #e.subs, {}
@@ -87,52 +65,26 @@ for _, e in ipairs(events) do
   for i = 1, n do e.found[e.subs[i]] = found[i] or nil end
   e.marks = {found[n + 1], found[n + 2], found[n + 3]}
 end
-for _, x in ipairs(endpoints) do
-  x.by = {}
-  if x.queue then x.s, x.now = endpoint(x.P, x.name), work_time(x.P) end
-  if #x.claimed > 0 then
-    local by = redis.call('HMGET', x.P .. 'ef:' .. x.name, unpack(x.claimed))
-    for i, id in ipairs(x.claimed) do x.by[id] = by[i] or nil end
-  end
+
+-- ends removes the mark of an attempt under a token, and reports whether there was one. The mark of another owner,
+-- which has taken the delivery over, stays.
+local function ends(change)
+  local marks = change.e.P .. 'ef:' .. change.endpoint
+  local mark = redis.call('HGET', marks, change.e.id)
+  return mark and owner_of(mark) == change.token and redis.call('HDEL', marks, change.e.id) == 1
 end
 
--- ends ends the claim of a delivery under a token, and reports whether there was one. It does
--- not end the claim of an owner that took the delivery over, nor a later claim under the token.
-local function ends(x, id, version, token)
-  local note, by = reference(x.company, id, x.sub), x.by[id]
-  if by and by ~= claim_name(token, version) then return false end
-  -- The in-flight hash expires before the notes do. Without an entry, the note decides.
-  if not by and redis.call('HDEL', x.P .. 'n:' .. token, note) == 0 then return false end
-  x.by[id] = nil
-  table.insert(x.ended, id)
-  end_note(x.P, token, note)
-  return true
-end
-
--- under_way reports whether an attempt of a delivery from an endpoint queue is under way.
-local function under_way(x, id)
-  for _, ended in ipairs(x.ended) do
-    if ended == id then return false end
+-- learn notes what the owner of the partition has learned of an endpoint.
+local function learn(change)
+  local P, fails, ms = change.e.P, ARGV[change.at + 6], ARGV[change.at + 7]
+  if fails == '' or owners[P] ~= change.token then return end
+  local state = P .. 'es:' .. change.endpoint
+  if tonumber(redis.call('HGET', state, 'until') or 0) >= IN_ORDER then return end -- its subscriber is disabled
+  if fails == '0' and ms == '0' then
+    redis.call('HDEL', state, 'fails')
+  else
+    redis.call('HSET', state, 'fails', fails, 'until', work_time(P) + ms)
   end
-  return in_flight(x.P, x.company, x.sub, id)
-end
-
--- learn updates the state of an endpoint after an attempt: the number of unreachable
--- attempts in a row, and the time before which its queue is not served.
-local function learn(x, flags, pause_ms)
-  local s, not_before = x.s, 0
-  local fails = s.fails
-  if string.find(flags, 'u', 1, true) then
-    s.fails = (s.fails or 0) + 1
-    if s.fails >= trips then not_before = x.now + breaker_pause end
-  elseif string.find(flags, 's', 1, true) then
-    s.fails = nil
-  elseif string.find(flags, 'o', 1, true) then
-    s.fails = trips
-  end
-  if pause_ms ~= '' then not_before = math.max(not_before, x.now + pause_ms) end
-  if not_before > (s['until'] or 0) then s['until'], x.learned = not_before, true end
-  if s.fails ~= fails then x.learned = true end
 end
 
 -- reindex moves a delivery between the indexes of live and of dead deliveries. A delivery
@@ -154,93 +106,61 @@ local function reindex(e, sub, was, is, created)
   end
 end
 
--- write writes a change with the expected version. ended is true when this call ended the
--- claim of the delivery.
-local function write(e, x, a, found, ended)
+-- write writes a change with the expected version.
+local function write(change, found)
+  local e, sub, a = change.e, change.sub, change.at
   local record, created, due = ARGV[a + 2], ARGV[a + 3], ARGV[a + 4]
   local was, is = found and string.sub(found, 1, 1), string.sub(record, 1, 1)
   if string.find(ARGV[a + 5], 'd', 1, true) then was = 'P' end
-  e.found[x.sub] = record
-  e.records[#e.records + 1], e.records[#e.records + 2] = x.sub, record
+  e.found[sub] = record
+  e.records[#e.records + 1], e.records[#e.records + 2] = sub, record
   e.longer = e.longer + longer(record) - longer(found or '')
   if not found then
     e.created = e.created + 1
-    gather(e.P .. 'da:' .. x.name, e.id, created, keep)
+    gather(e.P .. 'da:' .. change.endpoint, e.id, created, keep)
   end
-  reindex(e, x.sub, was, is, created)
+  reindex(e, sub, was, is, created)
   if is == 'X' and was ~= 'X' then
-    wakes(e.P, notice(e.P, e.company, x.sub, ARGV[a + 7], now))
-    if x.s.ondead then
-      pause(e.P, e.company, x.sub, 'DEAD', now)
-      x.s.paused = x.s.paused or now
-    end
+    wakes(e.P, notice(e.P, e.company, sub, ARGV[a + 8], now))
+    if redis.call('HEXISTS', e.P .. 'es:' .. change.endpoint, 'ondead') == 1 then pause(e.P, e.company, sub, 'DEAD', now) end
   end
   if LIVE[is] and due ~= '' then
-    -- If an attempt is under way, its outcome adds the delivery to the queue.
-    if ended or not found or not under_way(x, e.id) then
-      x.backlog = x.backlog or string.find(ARGV[a + 5], 'b', 1, true)
-      x.put[e.id] = x.now + due
-      if ended and ARGV[a + 5] == 'c' and ARGV[a + 6] == '' and due == '0' then went_back(e.P, e.company, x.now) end -- it was not tried
-    end
-  elseif LIVE[was] and not ended then
-    x.put[e.id] = nil
-    take_out(e.P, e.company, x.sub, e.id)
+    local x = waiting[change.endpoint] or {P = e.P, company = e.company, sub = sub}
+    waiting[change.endpoint] = x
+    x[#x + 1], x[#x + 2] = e.id, work_time(e.P) + due
+    if owners[e.P] ~= change.token then wakes(e.P, tell(e.P, 'e:' .. change.endpoint)) end
+  elseif found then
+    gather(e.P .. 'eq:' .. change.endpoint, e.id, false)
+    left[change.endpoint] = e.P
+    if owners[e.P] ~= change.token then wakes(e.P, tell(e.P, 'e:' .. change.endpoint)) end
   end
 end
 
 local out = {0}
 for i, change in ipairs(changes) do
-  local e, x, a = change.e, change.x, change.at
+  local e, a = change.e, change.at
   local expected, flags = ARGV[a + 1], ARGV[a + 5]
-  local claimed, damaged = string.find(flags, 'c', 1, true), string.find(flags, 'd', 1, true)
-  local ended = claimed and ends(x, e.id, expected, change.token)
-  if x.s and (ended or not claimed) then learn(x, flags, ARGV[a + 6]) end
-  local found = e.found[x.sub]
+  local damaged = string.find(flags, 'd', 1, true)
+  if string.find(flags, 'c', 1, true) then ends(change) end
+  learn(change)
+  local found = e.found[change.sub]
   if e.damaged then
     out[i + 1] = DAMAGED
-    if ended then x.put[e.id] = x.now end -- the next claim quarantines the delivery
   elseif damaged and not found or not damaged and version_of(found) ~= expected then
     out[i + 1] = found or ''
-    -- The caller may stop before its next write, or the record is damaged: queue it again.
-    if ended and found and not finished(found) then x.put[e.id] = x.now end
   elseif expected == '' and type(e.head) == 'string' and string.sub(e.head, 1, 1) == COMPACTED then
     out[i + 1] = -1
-  elseif string.find(flags, 'g', 1, true) and under_way(x, e.id) then
+  elseif string.find(flags, 'g', 1, true) and in_flight(e.P, e.company, change.sub, e.id) then
     out[i + 1] = 0
   else
     out[i + 1] = 1
-    write(e, x, a, found, ended)
+    write(change, found)
   end
-end
-
--- serve_again writes the state of an endpoint, ends its claims and adds deliveries to its
--- queue. The caller then offers the queue.
-local function serve_again(x)
-  local P, s, state = x.P, x.s, x.P .. 'es:' .. x.name
-  if x.learned then
-    if s.fails then redis.call('HSET', state, 'fails', s.fails) else redis.call('HDEL', state, 'fails') end
-    if s['until'] then redis.call('HSET', state, 'until', s['until']) end
-  end
-  if #x.ended > 0 then
-    redis.call('HDEL', P .. 'ef:' .. x.name, unpack(x.ended))
-    freed(P, x.name, s, x.now)
-  end
-  if x.backlog then redis.call('SADD', P .. 'bl:' .. x.company, x.sub) end
-  for id, due in pairs(x.put) do
-    if s.ordered then
-      wakes(P, put(P, x.company, x.sub, id, due, x.now))
-    else
-      gather(P .. 'eq:' .. x.name, id, due)
-    end
-  end
-end
-
-for _, x in ipairs(endpoints) do
-  if x.s then serve_again(x) end
 end
 flush(now)
-for _, x in ipairs(endpoints) do
-  if x.s and not (x.s.full or x.s.paused) then wakes(x.P, offer(x.P, x.company, x.sub, x.now, x.s)) end
+for _, x in pairs(waiting) do put(x.P, x.company, x.sub, x) end
+for endpoint, P in pairs(left) do -- nothing waits any more
+  if redis.call('EXISTS', P .. 'eq:' .. endpoint) == 0 then redis.call('ZREM', P .. 'due', 'e:' .. endpoint) end
 end
 for _, e in ipairs(events) do
   if not e.damaged then count_pending(e.P, e.company, settle(e, now, keep, keep_dead, keep_event, keep_delivered)) end

@@ -1,35 +1,31 @@
--- Measures the waiting work of a partition. The script reads at most 100 companies, the
--- next in turn first, and of each company the endpoint queue that is next in turn. Among the 500
--- companies with the latest events it finds those with the most pending events. It leaves out
+-- Measures the waiting work of a partition. The script reads at most 100 companies with events that are not matched.
+-- Among the 500 companies with the latest events it finds those with the most pending events. It leaves out
 -- damaged keys of companies.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 maximum of companies with the most pending events, 3 how many ms a dead
 -- letter is kept
--- Returns {pending events, ms that the oldest entry of the due set has waited or that a company's work has been
---   put back again and again, entries of the quarantine, {company, ms that its oldest work has waited, ...} of at most 100 companies,
---   {company, pending events, ...} of the companies with the most, dead letters}. The wait of an
---   endpoint queue begins when it may be served: until then its receiver, its rate or a pause delays it.
+-- Returns {pending events, ms that a job or an event that is to be matched again has waited, entries of the quarantine,
+--   {company, ms that its first event that is not matched has waited, ...} of at most 100 companies,
+--   {company, pending events, ...} of the companies with the most, dead letters}.
 local P, most = ARGV[1], tonumber(ARGV[2])
 local now, work = clock(), work_time(P, true)
 local waited = 0
-local due = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')
-if due[1] and due[1] ~= '' and due[1] ~= SKIPPED then waited = math.max(0, work - tonumber(due[2])) end
-for _, text in ipairs(redis.pcall('HVALS', P .. 'back')) do
-  local since, last = string.match(text, '^(%d+) (%d+)$')
-  if last and last + BACK_MS >= work then waited = math.max(waited, last - since) end
+local due = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', work, 'WITHSCORES', 'LIMIT', 0, 100)
+for i = 1, #due, 2 do
+  if string.sub(due[i], 1, 1) ~= 'e' then waited = math.max(waited, work - tonumber(due[i + 1])) end
 end
 local pending = tonumber(redis.call('GET', P .. 'pending') or 0)
 local waits, counts, companies, largest = {}, {}, {}, {}
-for _, company in ipairs(redis.call('ZRANGE', P .. 'sched', 0, 99)) do
-  local oldest = now
-  local id = redis.pcall('LINDEX', P .. 'q:' .. company, 0)
-  if type(id) == 'string' then
-    local accepted = redis.pcall('GETRANGE', P .. 'e:' .. company .. ':' .. string.gsub(id, '^!', ''), 1, 13)
-    if type(accepted) == 'string' then oldest = math.min(oldest, tonumber(accepted) or now) end
+for _, company in ipairs(redis.call('SRANDMEMBER', P .. 'active', 100)) do
+  local cursor = redis.pcall('HGET', P .. 'c:' .. company, 'cursor')
+  local first = redis.pcall('ZRANGEBYSCORE', P .. 'ei:' .. company, '(' .. (type(cursor) == 'string' and cursor or '0'), '+inf', 'LIMIT', 0, 100)
+  for i = 1, #first do
+    local head = redis.pcall('GETRANGE', P .. 'e:' .. company .. ':' .. first[i], 0, 13)
+    if type(head) == 'string' and string.sub(head, 1, 1) == 'R' then
+      waits[#waits + 1], waits[#waits + 2] = company, math.max(0, now - tonumber(string.sub(head, 2)))
+      break
+    end
   end
-  local turn = redis.pcall('ZRANGE', P .. 'dq:' .. company, 0, 0, 'WITHSCORES')
-  if turn[2] then oldest = math.min(oldest, now - work + turn[2]) end
-  if oldest < now then waits[#waits + 1], waits[#waits + 2] = company, now - oldest end
 end
 if pending > 0 and most > 0 then
   for _, company in ipairs(redis.call('ZREVRANGE', P .. 'companies', 0, 499)) do

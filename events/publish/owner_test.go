@@ -14,47 +14,51 @@ import (
 
 	"spendhook/events"
 	"spendhook/events/eventtest"
+	"spendhook/events/layout"
 	"spendhook/events/publish"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 )
 
-// counting is a Claimer that lets only some companies claim, and records its calls.
-type counting struct {
-	mu      sync.Mutex
-	may     []uuid.UUID
-	numbers uint64
-	started []uint64 // numbers of events
-	lost    []uint64
-	at      []uuid.UUID // companies of the lost calls
+// owner is an Owner of the partitions of some companies. It records its calls.
+type owner struct {
+	mu     sync.Mutex
+	owns   []uuid.UUID
+	begun  []publish.Begun
+	unsure []uuid.UUID
 }
 
 const testToken = "r.1 token" // of the owner of all partitions
 
-func (c *counting) BeginAccept() (number uint64, deliveries int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.numbers++
-	return c.numbers, 1000
-}
-
-func (c *counting) AcceptFree(company uuid.UUID) (token string, deliveries int) {
-	if slices.Contains(c.may, company) {
-		return testToken, 1000
+func (o *owner) Token(company uuid.UUID) string {
+	if slices.Contains(o.owns, company) {
+		return testToken
 	}
-	return "", 0
+	return ""
 }
 
-func (c *counting) StartAccepted(_ func(uuid.UUID) string, deliveries int, _ []any) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.started = append(c.started, uint64(deliveries))
+func (o *owner) Accepted(events []publish.Begun) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.begun = append(o.begun, events...)
 }
 
-func (c *counting) LostAccepted(_ string, number uint64, company uuid.UUID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.lost, c.at = append(c.lost, number), append(c.at, company)
+func (o *owner) Unsure(companies []uuid.UUID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.unsure = append(o.unsure, companies...)
+}
+
+// ids lists the events that the owner got.
+func (o *owner) ids(company uuid.UUID) (ids []string) {
+	for _, b := range o.begun {
+		if b.Company == company {
+			for _, e := range b.Events {
+				ids = append(ids, e.ID)
+			}
+		}
+	}
+	return ids
 }
 
 // own makes the holder of testToken the owner of the partitions of companies.
@@ -72,12 +76,12 @@ func of(company uuid.UUID, n int) events.Event {
 	return events.Event{ID: "e" + strconv.Itoa(n), CompanyUUID: company, Type: "PAYMENT_PAID", Timestamp: eventtest.Noon}
 }
 
-// Each call of the script has a claim of its own: what one call claimed is not requeued because
-// the answer of another was lost.
-func TestEachCallHasItsOwnClaim(t *testing.T) {
+// The owner gets the events of its companies as they are stored. Of those whose answer was lost it knows that they may
+// have been accepted.
+func TestOwnerGetsAcceptedEvents(t *testing.T) {
 	t.Parallel()
-	c := &counting{may: []uuid.UUID{{1}, {2}}}
-	b := setupOn(t, redistest.New(t), func(o *options) { o.Claimer = c })
+	c := &owner{owns: []uuid.UUID{{1}, {2}}}
+	b := setupOn(t, redistest.New(t), func(o *options) { o.Owner = c })
 	b.own(t, uuid.UUID{1}, uuid.UUID{2})
 	b.Redis.AddHook(redistest.Hook{Pipeline: func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
 		err := next(ctx, cmds)
@@ -96,8 +100,19 @@ func TestEachCallHasItsOwnClaim(t *testing.T) {
 		t.Fatalf("events without an answer: %v", err)
 	}
 	b.Publisher.Close()
-	if !slices.Equal(c.started, []uint64{64}) || !slices.Equal(c.lost, []uint64{1}) || !slices.Equal(c.at, []uuid.UUID{{1}}) {
-		t.Errorf("started %v, lost claims %v of companies %v", c.started, c.lost, c.at)
+	if len(c.begun) != 1 || len(c.begun[0].Events) != 64 || !slices.Equal(c.unsure, []uuid.UUID{{1}}) {
+		t.Fatalf("got %+v, unsure of %v", c.begun, c.unsure)
+	}
+	b2 := c.begun[0]
+	places := b.Redis.ZRangeWithScores(t.Context(), layout.IndexKey(b2.Company), 0, -1).Val()
+	for i, e := range b2.Events {
+		stored := b.Redis.Get(t.Context(), layout.EventKey(events.Ref{Company: b2.Company, ID: e.ID})).Val()
+		if e.Value != stored || e.Number != int64(i+1) || places[i].Member != e.ID || places[i].Score != e.Place {
+			t.Errorf("event %d is %+v, stored as %q at %v", i, e, stored, places[i])
+		}
+	}
+	if b2.After != 0 || b2.Cursor != 0 || b2.Token != testToken {
+		t.Errorf("got %+v", b2)
 	}
 }
 
@@ -115,11 +130,10 @@ func heldUp(t *testing.T, change func(*options)) (b *bundle, release func()) {
 	return b, func() { close(goOn) }
 }
 
-// A damaged key of a company fails its own events only. Other events of the same call are accepted
-// and claimed at once. No claim is left of the company's events, and none is to be recovered.
+// A damaged key of a company fails its own events only. The owner gets the other events of the same call.
 func TestDamagedCompanyFailsAlone(t *testing.T) {
 	t.Parallel()
-	for _, key := range []string{"c:", "ei:", "bl:", "cb:"} { // before its events are claimed, and after that
+	for _, key := range []string{"c:", "ei:", "bl:", "cb:"} {
 		t.Run(key, func(t *testing.T) {
 			t.Parallel()
 			damagedCompanyFailsAlone(t, key)
@@ -131,10 +145,9 @@ func damagedCompanyFailsAlone(t *testing.T, key string) {
 	t.Helper()
 	companies := []uuid.UUID{{1}, {2}, {3}, {4}}
 	damaged := companies[1]
-	c := &counting{may: companies}
-	b, release := heldUp(t, func(o *options) { o.Claimer = c })
+	c := &owner{owns: companies}
+	b, release := heldUp(t, func(o *options) { o.Owner = c })
 	b.own(t, companies...)
-	b.Redis.HSet(t.Context(), StateKey(damaged), "ordered", 1)
 	b.damage(t, partition.Key(damaged, key+damaged.String()))
 	var answers sync.WaitGroup
 	for i, company := range companies {
@@ -150,16 +163,12 @@ func damagedCompanyFailsAlone(t *testing.T, key string) {
 	answers.Wait()
 	b.Publisher.Close()
 	for i, company := range companies {
-		claimed := b.Redis.HExists(t.Context(), partition.Key(company, "n:"+testToken), company.String()+"/e0").Val()
-		if claimed != (company != damaged) {
-			t.Errorf("the event of company %d is claimed: %v", i, claimed)
+		if got := c.ids(company); (len(got) == 2) != (company != damaged) {
+			t.Errorf("the owner got %v of company %d", got, i)
 		}
 	}
-	if n := b.Redis.Exists(t.Context(), partition.Key(damaged, "om:"+damaged.String())).Val(); n > 0 {
-		t.Error("events of the damaged company wait to be matched")
-	}
-	if !slices.Equal(c.started, []uint64{6}) || len(c.lost) > 0 {
-		t.Errorf("started %v deliveries, lost claims %v of companies %v; want 6, and none lost", c.started, c.lost, c.at)
+	if stored := b.Redis.Exists(t.Context(), layout.EventKey(events.Ref{Company: damaged, ID: "e0"})).Val(); stored > 0 || len(c.unsure) > 0 {
+		t.Errorf("%d events of the damaged company are stored, unsure of %v", stored, c.unsure)
 	}
 }
 
@@ -192,13 +201,13 @@ func TestArrayBesideADamagedCompanyStaysInOrder(t *testing.T) {
 	b.acceptAgain(t, array[0])
 }
 
-// While Redis is down, nothing is noted as lost for companies that may claim nothing.
-func TestNothingIsLostWithoutAClaim(t *testing.T) {
+// While Redis is down, the owner is told only of the companies of its partitions.
+func TestOwnerIsUnsureOfItsOwnCompanies(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	t.Cleanup(func() { waitForDialers(t) })
-	c := &counting{may: []uuid.UUID{{2}}}
-	b := setupOn(t, server.Client(), func(o *options) { o.Claimer = c })
+	c := &owner{owns: []uuid.UUID{{2}}}
+	b := setupOn(t, server.Client(), func(o *options) { o.Owner = c })
 	server.Kill()
 	for i, company := range []uuid.UUID{{1}, {2}} {
 		if _, err := b.Publisher.Accept(t.Context(), []events.Event{of(company, i)}); err == nil {
@@ -206,7 +215,7 @@ func TestNothingIsLostWithoutAClaim(t *testing.T) {
 		}
 	}
 	b.Publisher.Close()
-	if !slices.Equal(c.at, []uuid.UUID{{2}}) {
-		t.Errorf("lost of companies %v", c.at)
+	if !slices.Equal(c.unsure, []uuid.UUID{{2}}) {
+		t.Errorf("unsure of %v", c.unsure)
 	}
 }
