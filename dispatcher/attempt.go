@@ -16,15 +16,15 @@ func (d *Dispatcher) admit(w *work) {
 	w.entered = d.opts.Now()
 	w.place = endpoint.Delivery{
 		Company: w.ref.Company, Endpoint: w.ref.Subscriber, Host: w.to.Address(), Alone: w.event != nil && w.event.alone, Queued: w.event == nil, Backlogged: w.backlogged,
-		Decided: func(decision endpoint.Decision, notBefore time.Time) { d.decided(w, decision, notBefore) },
+		Decided: func(decision endpoint.Decision) { d.decided(w, decision) },
 	}
-	if decision, notBefore := d.admission.Enter(&w.place); decision != endpoint.Wait {
-		d.decided(w, decision, notBefore)
+	if decision := d.admission.Enter(&w.place); decision != endpoint.Wait {
+		d.decided(w, decision)
 	}
 }
 
 // decided starts a delivery, or has it wait in the retry set of its endpoint.
-func (d *Dispatcher) decided(w *work, decision endpoint.Decision, _ time.Time) {
+func (d *Dispatcher) decided(w *work, decision endpoint.Decision) {
 	switch decision {
 	case endpoint.Start:
 		d.starts.add(&d.working, w)

@@ -342,7 +342,7 @@ func TestTestDeliveryIgnoresTheBreaker(t *testing.T) {
 	}).URL)
 	for { // until the breaker is open
 		place := &endpoint.Delivery{Company: h.company, Endpoint: sub.UUID}
-		if decision, _ := h.admission.Enter(place); decision == endpoint.OverflowBreaker || decision == endpoint.OverflowQueue {
+		if decision := h.admission.Enter(place); decision == endpoint.OverflowBreaker || decision == endpoint.OverflowQueue {
 			break
 		}
 		h.admission.Learn(place, endpoint.Result{Unreachable: true})

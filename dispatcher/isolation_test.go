@@ -167,7 +167,7 @@ func TestOpenBreakerLetsOneProbeThroughInEachPause(t *testing.T) {
 	ids := h.emit(300)
 	h.start()
 	eventually(t, func() bool { return f.probes(pause) >= 5 }, "only probes are sent")
-	queue := queues.EndpointQueueKey(h.company, sub.UUID)
+	queue := queues.RetrySetKey(h.company, sub.UUID)
 	if n := h.client.ZCard(t.Context(), queue).Val(); n < 299 {
 		t.Errorf("%d wait in the retry set", n)
 	}
@@ -192,7 +192,7 @@ func TestANewURLIsTriedAtOnce(t *testing.T) {
 	ids := h.emit(20)
 	eventually(t, func() bool {
 		return h.client.HExists(t.Context(), queues.EndpointKey(h.company, sub.UUID), "until").Val() &&
-			h.client.ZCard(t.Context(), queues.EndpointQueueKey(h.company, sub.UUID)).Val() == int64(len(ids))
+			h.client.ZCard(t.Context(), queues.RetrySetKey(h.company, sub.UUID)).Val() == int64(len(ids))
 	}, "the breaker is open, and nothing is in flight")
 	h.update(sub, subscribers.Settings{CallbackURL: new(receive(t, nil).URL)})
 	h.reachAll(ids, sub, delivery.StatusDelivered)

@@ -84,7 +84,7 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 // makeDue ends the waits of deliveries in their retry set.
 func (h *harness) makeDue(sub subscribers.Subscriber, ids []string) {
 	h.t.Helper()
-	queue, due := queues.EndpointQueueKey(sub.CompanyUUID, sub.UUID), partition.Key(sub.CompanyUUID, "due")
+	queue, due := queues.RetrySetKey(sub.CompanyUUID, sub.UUID), partition.Key(sub.CompanyUUID, "due")
 	for _, id := range ids {
 		if h.client.ZAddXX(h.t.Context(), queue, redis.Z{Member: id}).Err() != nil {
 			h.t.Fatal("the retry set is not written")

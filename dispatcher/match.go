@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/workqueue"
@@ -211,12 +210,8 @@ func (d *Dispatcher) takeEvent(ctx context.Context, b workqueue.Batch, e workque
 	span := d.dispatchSpan(stored)
 	defer span.End()
 	var todo []*work
-	var enabled []uuid.UUID
 	candidate, bodies := filter.NewEvent(stored.Event), d.opts.Requests.Payloads(stored)
 	for _, sub := range subs {
-		if sub.Enabled {
-			enabled = append(enabled, sub.UUID)
-		}
 		if sub.Locked != nil { // its event types cannot be read: keep the event for a recover job
 			ev.held = true
 		}
@@ -244,17 +239,36 @@ func (d *Dispatcher) takeEvent(ctx context.Context, b workqueue.Batch, e workque
 			backlogged: slices.Contains(b.Backlogged, sub.UUID), trace: partOf(span, stored.Trace),
 		})
 	}
-	ev.fanout, ev.alone = len(e.Known)+len(todo), len(enabled) == 1 || d.admission.Busy(b.Company, slices.Values(enabled))
+	ev.fanout = len(e.Known) + len(todo)
 	span.SetAttributes(attribute.Int("spendhook.deliveries", len(todo)))
 	if ev.left = len(todo); ev.left == 0 {
 		ev.left = 1
 		d.record(&outcome{work: &work{ref: delivery.Ref{Ref: ref}, token: b.Token, event: ev}})
 		return nil
 	}
+	ev.alone = d.alone(b.Company, subs)
 	for _, w := range todo {
 		d.admit(w)
 	}
 	return nil
+}
+
+// alone reports whether a company has one enabled subscriber, or all of them are busy.
+func (d *Dispatcher) alone(company uuid.UUID, subs []*subscribers.Subscriber) bool {
+	enabled := func(yield func(uuid.UUID) bool) {
+		for _, sub := range subs {
+			if sub.Enabled && !yield(sub.UUID) {
+				return
+			}
+		}
+	}
+	n := 0
+	for range enabled {
+		if n++; n > 1 {
+			return d.admission.Busy(company, enabled)
+		}
+	}
+	return true
 }
 
 func (d *Dispatcher) cancel(w *work, reason string) {
@@ -291,7 +305,7 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, b workqueue.Batch, c work
 		d.cancel(w, delivery.ReasonSubscriberDeleted)
 		return nil
 	case !subs[i].Enabled: // disabled since its turn
-		d.record(&outcome{work: w, apply: delivery.Requeue, learned: &store.Learned{Wait: requeuePause}})
+		d.record(&outcome{work: w, apply: delivery.Requeue})
 		return nil
 	}
 	w.sequence, w.accepted, w.trace = stored.Sequence, stored.AcceptedAt, stored.Trace

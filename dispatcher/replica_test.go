@@ -188,8 +188,8 @@ func stopAmidst(t *testing.T, hold bool) {
 	h.start()
 	eventually(t, func() bool {
 		counts := h.admission.Counts()
-		queued := client.ZCard(t.Context(), queues.EndpointQueueKey(h.company, subA.UUID)).Val() +
-			client.ZCard(t.Context(), queues.EndpointQueueKey(h.company, subB.UUID)).Val()
+		queued := client.ZCard(t.Context(), queues.RetrySetKey(h.company, subA.UUID)).Val() +
+			client.ZCard(t.Context(), queues.RetrySetKey(h.company, subB.UUID)).Val()
 		return a.count() > 30 && b.count() > 30 && (!hold || queued > 0 && counts.Held > counts.InFlight)
 	}, "some are in flight and others wait")
 	go func() {

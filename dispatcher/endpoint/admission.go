@@ -51,16 +51,15 @@ type Delivery struct {
 	// Alone: the company has no other endpoint that this one could delay, because it has none or none could start a
 	// delivery (Busy). Its deliveries wait in memory, and its events in the log: both cost less than a retry set.
 	Alone bool
-	// Queued: the delivery has waited. Room has enforced the endpoint's limits, so it starts as soon as its
+	// Queued: the delivery has waited. MayStart has enforced the endpoint's limits, so it starts as soon as its
 	// host has a place.
 	Queued bool
 	// Backlogged: the endpoint has deliveries that wait, or all its deliveries must wait first.
 	Backlogged bool
-	// Decided is called once for a delivery that waits, with the final decision (never Wait) and
-	// the time that Enter would return. The caller is Leave, or Enter for another delivery. Neither
-	// holds a lock then, and Enter for this delivery may not have returned yet. Decided is not
-	// called after Stop.
-	Decided func(Decision, time.Time)
+	// Decided is called once for a delivery that waits, with the final decision (never Wait). The
+	// caller is Leave, Skipped, or Enter for another delivery. None holds a lock then, and Enter for this
+	// delivery may not have returned yet. Decided is not called after Stop.
+	Decided func(Decision)
 }
 
 // Decision is what to do with a delivery. Only deliveries that start or wait hold a place in
@@ -127,23 +126,22 @@ func New(o Options) *Admission {
 	}
 }
 
-// Enter asks for a place for one delivery. The time is when the retry set may probe the endpoint
-// (it may have passed) with OverflowBreaker, when the pause ends with OverflowPause, else zero.
-func (a *Admission) Enter(d *Delivery) (Decision, time.Time) {
-	decision, at, overflowed := a.enter(d)
+// Enter asks for a place for one delivery.
+func (a *Admission) Enter(d *Delivery) Decision {
+	decision, overflowed := a.enter(d)
 	overflowed.call()
-	return decision, at
+	return decision
 }
 
-func (a *Admission) enter(d *Delivery) (decision Decision, at time.Time, overflowed decided) {
+func (a *Admission) enter(d *Delivery) (decision Decision, overflowed decided) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.stopped {
-		return Stopped, time.Time{}, decided{}
+		return Stopped, decided{}
 	}
 	c, e := a.company(d.Company), a.endpoint(d.Endpoint)
 	e.host = keyOf(d)
-	decision, at = a.decide(d, c, e)
+	decision = a.decide(d, c, e)
 	switch decision {
 	case Start:
 		a.hold(c)
@@ -160,37 +158,37 @@ func (a *Admission) enter(d *Delivery) (decision Decision, at time.Time, overflo
 			a.waitAtHost(e)
 		}
 	default: // the waiting deliveries enter the queue first: in memory, those from the queue would overtake them
-		overflowed = a.overflowAll(c, e, decided{decision: decision, at: at})
+		overflowed = a.overflowAll(c, e, decided{decision: decision})
 	}
 	a.updateHolding(c)
-	return decision, at, overflowed
+	return decision, overflowed
 }
 
-// decide decides on a new delivery, with the time that Enter returns.
-func (a *Admission) decide(d *Delivery, c *company, e *endpoint) (_ Decision, at time.Time) {
+// decide decides on a new delivery.
+func (a *Admission) decide(d *Delivery, c *company, e *endpoint) Decision {
 	free, full := a.o.Places-a.held, a.hostFull(d)
 	switch {
 	case d.Queued && full:
-		return Wait, at
+		return Wait
 	case d.Queued:
-		return Start, at
+		return Start
 	case d.Backlogged:
-		return OverflowQueue, at
+		return OverflowQueue
 	case a.isOpen(e):
-		return OverflowBreaker, e.openUntil
+		return OverflowBreaker
 	case a.o.Now().Before(e.pausedUntil):
-		return OverflowPause, e.pausedUntil
+		return OverflowPause
 	case free <= 0:
-		return OverflowShare, at
+		return OverflowShare
 	case full && !d.Alone && a.hostBusy(c, d):
-		return OverflowHost, at
+		return OverflowHost
 	case len(e.waiting) == 0 && e.inFlight < a.limit(e) && !full:
-		return Start, at
+		return Start
 	case e.inFlight == 0 && (a.limit(e) == 0 || !full), // only the end of an attempt starts a waiting delivery
 		!d.Alone && a.expectedWait(e) > maxWait:
-		return OverflowShare, at
+		return OverflowShare
 	default:
-		return Wait, at
+		return Wait
 	}
 }
 
@@ -265,7 +263,7 @@ func (a *Admission) leave(d *Delivery, r Result) ([]decided, []uuid.UUID) {
 	}
 	next := append([]decided{a.next(c, e)}, a.serveHost(d)...)
 	if c.skipped != nil && !a.busy(e) {
-		next = append(next, a.makeRoom(c)...)
+		next = append(next, a.overflowSlow(c)...)
 	}
 	a.updateHolding(c)
 	return next, a.nextAgain()
@@ -335,12 +333,11 @@ func (a *Admission) releaseOutcome(c *company) []uuid.UUID {
 type decided struct {
 	deliveries []*Delivery
 	decision   Decision
-	at         time.Time
 }
 
 func (w decided) call() {
 	for _, d := range w.deliveries {
-		d.Decided(w.decision, w.at)
+		d.Decided(w.decision)
 	}
 }
 
@@ -352,9 +349,9 @@ func (a *Admission) next(c *company, e *endpoint) decided {
 	}
 	switch {
 	case a.isOpen(e):
-		return a.overflowAll(c, e, decided{decision: OverflowBreaker, at: e.openUntil})
+		return a.overflowAll(c, e, decided{decision: OverflowBreaker})
 	case a.o.Now().Before(e.pausedUntil):
-		return a.overflowAll(c, e, decided{decision: OverflowPause, at: e.pausedUntil})
+		return a.overflowAll(c, e, decided{decision: OverflowPause})
 	}
 	n := 0
 	for n < len(e.waiting) && e.inFlight < a.limit(e) && !a.hostFull(e.waiting[n]) {

@@ -62,9 +62,9 @@ func (f *fixture) enter(company, endpoint int, want Decision) (*Delivery, <-chan
 	later := make(chan Decision, 2)
 	d := &Delivery{
 		Company: id(company), Endpoint: id(endpoint), Alone: f.alone,
-		Decided: func(decision Decision, _ time.Time) { later <- decision },
+		Decided: func(decision Decision) { later <- decision },
 	}
-	if got, _ := f.Enter(d); got != want {
+	if got := f.Enter(d); got != want {
 		f.t.Fatalf("company %d, endpoint %d: decision %d, want %d", company, endpoint, got, want)
 	}
 	return d, later
@@ -75,7 +75,7 @@ func (f *fixture) hold(company, endpoint, n int) (held []*Delivery) {
 	f.t.Helper()
 	for range n {
 		d := &Delivery{Company: id(company), Endpoint: id(endpoint), Queued: true}
-		if got, _ := f.Enter(d); got != Start {
+		if got := f.Enter(d); got != Start {
 			f.t.Fatalf("a queued delivery: decision %d", got)
 		}
 		held = append(held, d)
@@ -222,7 +222,7 @@ func TestInFlightLimit(t *testing.T) {
 				f.enter(1, 1, Start)
 			}
 			d := &Delivery{Company: id(1), Endpoint: id(1)}
-			if got, _ := f.Enter(d); got == Start {
+			if got := f.Enter(d); got == Start {
 				t.Errorf("more than %d start", c.want)
 			}
 		})
@@ -309,7 +309,7 @@ func TestWaitingDeliveriesFollowIntoTheQueue(t *testing.T) {
 	f.enter(1, 1, Start)
 	_, later := f.enter(1, 1, Wait)
 	for endpoint := range 2 {
-		if got, _ := f.Enter(&Delivery{Company: id(1), Endpoint: id(endpoint), Backlogged: true}); got != OverflowQueue {
+		if got := f.Enter(&Delivery{Company: id(1), Endpoint: id(endpoint), Backlogged: true}); got != OverflowQueue {
 			t.Errorf("endpoint %d: decision %d", endpoint, got)
 		}
 	}
@@ -347,7 +347,8 @@ func TestTheBreakerOpens(t *testing.T) {
 	f.wantBreakers(0, 1)
 	wantOpenUntil := func(want time.Time) {
 		t.Helper()
-		if got, at := f.Enter(&Delivery{Company: id(1), Endpoint: id(1)}); got != OverflowBreaker || !at.Equal(want) {
+		got := f.Enter(&Delivery{Company: id(1), Endpoint: id(1)})
+		if at := f.endpoints[id(1)].openUntil; got != OverflowBreaker || !at.Equal(want) {
 			t.Errorf("decision %d, open until %v, want %v", got, at, want)
 		}
 	}
@@ -376,7 +377,8 @@ func TestDeliveriesOverflowDuringAPause(t *testing.T) {
 	f.Leave(d, Result{Latency: time.Millisecond, Pause: time.Minute})
 	f.wantLater(later, OverflowPause)
 	ends := f.now.Add(time.Minute)
-	if got, at := f.Enter(&Delivery{Company: id(1), Endpoint: id(1)}); got != OverflowPause || !at.Equal(ends) {
+	got := f.Enter(&Delivery{Company: id(1), Endpoint: id(1)})
+	if at := f.endpoints[id(1)].pausedUntil; got != OverflowPause || !at.Equal(ends) {
 		t.Errorf("decision %d, the pause ends at %v", got, at)
 	}
 	f.enter(1, 2, Start)
@@ -442,7 +444,7 @@ func TestStop(t *testing.T) {
 	}
 	f.Stop()
 	f.enter(1, 1, Stopped)
-	if got, _ := f.Enter(&Delivery{Company: id(1), Endpoint: id(1), Queued: true}); got != Stopped {
+	if got := f.Enter(&Delivery{Company: id(1), Endpoint: id(1), Queued: true}); got != Stopped {
 		t.Errorf("a queued delivery: decision %d", got)
 	}
 	if f.Skipped(id(1)) || f.Free(id(1)) != 0 {
@@ -626,12 +628,12 @@ func TestConcurrentUse(t *testing.T) {
 			for range 2000 {
 				n := rand.N(20)
 				d := &Delivery{Company: id(n % 5), Endpoint: id(n), Queued: rand.N(5) == 0}
-				d.Decided = func(decision Decision, _ time.Time) {
+				d.Decided = func(decision Decision) {
 					if decision == Start {
 						attempt(d)
 					}
 				}
-				if decision, _ := a.Enter(d); decision == Start {
+				if decision := a.Enter(d); decision == Start {
 					attempt(d)
 				}
 				a.Skipped(d.Company)
@@ -651,7 +653,7 @@ func BenchmarkEnterLeave(b *testing.B) {
 	a := New(usual(Options{}))
 	d := &Delivery{Company: id(1), Endpoint: id(1)}
 	for b.Loop() {
-		if got, _ := a.Enter(d); got != Start {
+		if got := a.Enter(d); got != Start {
 			b.Fatalf("decision %d", got)
 		}
 		a.Learn(d, answered)
@@ -671,7 +673,7 @@ func BenchmarkEnterLeaveMany(b *testing.B) {
 		a.Enter(deliveries[n])
 	}
 	for b.Loop() {
-		if got, _ := a.Enter(deliveries[n%10_000]); got != Start {
+		if got := a.Enter(deliveries[n%10_000]); got != Start {
 			b.Fatalf("decision %d", got)
 		}
 		a.Learn(deliveries[(n-1000)%10_000], answered)
@@ -699,7 +701,7 @@ func TestCompanyWhoseEventsAreMatchedStartsNothing(t *testing.T) {
 
 // While all endpoints of a company are busy, deliveries to a slow one wait in memory. Once another endpoint could start a
 // delivery and the company may start no more, they overflow.
-func TestWaitingDeliveriesMakeRoomForAnotherEndpoint(t *testing.T) {
+func TestWaitingDeliveriesOverflowForAnotherEndpoint(t *testing.T) {
 	t.Parallel()
 	both := slices.Values([]uuid.UUID{id(1), id(2)})
 	for name, frees := range map[string]func(*fixture, *Delivery){

@@ -39,8 +39,8 @@ func (a *Admission) Busy(id uuid.UUID, endpoints iter.Seq[uuid.UUID]) bool {
 	return true
 }
 
-// makeRoom has the waiting deliveries of slow endpoints of a company overflow, if another one could start a delivery.
-func (a *Admission) makeRoom(c *company) (overflowed []decided) {
+// overflowSlow has the waiting deliveries of slow endpoints of a company overflow, if another one could start a delivery.
+func (a *Admission) overflowSlow(c *company) (overflowed []decided) {
 	idle := slices.ContainsFunc(c.all, func(id uuid.UUID) bool { return a.endpoints[id] == nil || !a.busy(a.endpoints[id]) })
 	if !idle {
 		return nil
@@ -127,7 +127,7 @@ func (a *Admission) skip(company uuid.UUID) (worth bool, overflowed []decided) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c := a.company(company)
-	overflowed = a.makeRoom(c)
+	overflowed = a.overflowSlow(c)
 	if worth = a.worthATurn(c); !worth && c.skipped == nil {
 		c.skipped = a.skipped.PushBack(c)
 	}

@@ -43,9 +43,9 @@ func (a *Admission) busy(e *endpoint) bool {
 		now.Before(e.pausedUntil) || a.isOpen(e) && now.Before(e.openUntil)
 }
 
-// Room returns how many attempts of deliveries that wait for an endpoint may start now. When there are none because the
+// MayStart returns how many attempts of deliveries that wait for an endpoint may start now. When there are none because the
 // breaker is open or the receiver asked for a pause, it returns when that ends, else a zero time.
-func (a *Admission) Room(_, id uuid.UUID) (int, time.Time) {
+func (a *Admission) MayStart(_, id uuid.UUID) (int, time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e, now := a.endpoints[id], a.o.Now()

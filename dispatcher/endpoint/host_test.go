@@ -2,7 +2,6 @@ package endpoint
 
 import (
 	"testing"
-	"time"
 )
 
 // enterAt is enter for a delivery to a host; its later decision is sent on the channel.
@@ -11,9 +10,9 @@ func (f *fixture) enterAt(host string, company, endpoint int, queued bool, want 
 	later := make(chan Decision, 2)
 	d := &Delivery{
 		Company: id(company), Endpoint: id(endpoint), Host: host, Queued: queued,
-		Decided: func(decision Decision, _ time.Time) { later <- decision },
+		Decided: func(decision Decision) { later <- decision },
 	}
-	if got, _ := f.Enter(d); got != want {
+	if got := f.Enter(d); got != want {
 		f.t.Fatalf("company %d, endpoint %d: decision %d, want %d", company, endpoint, got, want)
 	}
 	return d, later

@@ -17,9 +17,9 @@ import (
 
 // Options configures a Schedule. All are required.
 type Options struct {
-	// Room returns how many attempts of waiting deliveries an endpoint may start now. When there are none because of a
+	// MayStart returns how many attempts of waiting deliveries an endpoint may start now. When there are none because of a
 	// time, it returns that time; else the time is zero, and Left follows once there may be some.
-	Room func(company, endpoint uuid.UUID) (int, time.Time)
+	MayStart func(company, endpoint uuid.UUID) (int, time.Time)
 	// Learned sets what is known of an endpoint: unreachable attempts in a row, and for how long it is not to be
 	// attempted.
 	Learned func(company, endpoint uuid.UUID, fails int, wait time.Duration)
@@ -352,11 +352,11 @@ func (s *Schedule) Left(company, id uuid.UUID, now time.Time) {
 		return
 	}
 	e := c.endpoints[id]
-	switch room, _ := s.o.Room(company, id); {
+	switch n, _ := s.o.MayStart(company, id); {
 	case e.held && e.inFlight == 0:
 		s.serve(e)
 	case !e.full:
-	case room >= freedLeast || e.inFlight == 0 && room > 0:
+	case n >= freedLeast || e.inFlight == 0 && n > 0:
 		s.serve(e)
 	default:
 		s.later(e, now, fullWait)
@@ -548,21 +548,21 @@ func (s *Schedule) chooseEndpoints(c *company, now time.Time, want float64, t *T
 			break
 		}
 		e.ready = false
-		room, at := s.o.Room(c.id, e.id)
+		n, at := s.o.MayStart(c.id, e.id)
 		rate, again := e.rate(now)
-		most := min(room, rate, int(want-used))
+		most := min(n, rate, int(want-used))
 		switch {
-		case e.fresh && room < 1: // its state is read
+		case e.fresh && n < 1: // its state is read
 			most = 0
 		case e.fresh:
 			most = -1
 		case e.ordered && e.inFlight > 0:
 			e.held = true
 			continue
-		case room < 1 && !at.IsZero():
+		case n < 1 && !at.IsZero():
 			s.later(e, now, at.Sub(now))
 			continue
-		case room < 1:
+		case n < 1:
 			e.full = true
 			s.set(&e.timer, now.Add(10*fullWait)) // in case that nothing leaves
 			continue

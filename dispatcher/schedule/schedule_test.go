@@ -14,26 +14,26 @@ func id(n int) uuid.UUID { return uuid.UUID{15: byte(n)} }
 // start is the time at which tests begin.
 var start = time.Unix(1_000_000, 0)
 
-// fixture is a Schedule with its own clock, and with room for any number of attempts unless a test says otherwise.
+// fixture is a Schedule with its own clock, and lets any number of attempts start unless a test says otherwise.
 type fixture struct {
 	*Schedule
 
 	t       *testing.T
 	now     time.Time
-	room    map[uuid.UUID]int       // of endpoints; without an entry: 64
+	limits  map[uuid.UUID]int       // of endpoints; without an entry: 64
 	closed  map[uuid.UUID]time.Time // endpoints that may not be attempted before a time
 	learned []string
 }
 
 func setup(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{t: t, now: start, room: make(map[uuid.UUID]int), closed: make(map[uuid.UUID]time.Time)}
+	f := &fixture{t: t, now: start, limits: make(map[uuid.UUID]int), closed: make(map[uuid.UUID]time.Time)}
 	f.Schedule = New(Options{
-		Room: func(_, endpoint uuid.UUID) (int, time.Time) {
+		MayStart: func(_, endpoint uuid.UUID) (int, time.Time) {
 			if at, ok := f.closed[endpoint]; ok && f.now.Before(at) {
 				return 0, at
 			}
-			if n, ok := f.room[endpoint]; ok {
+			if n, ok := f.limits[endpoint]; ok {
 				return n, time.Time{}
 			}
 			return 64, time.Time{}
@@ -284,19 +284,19 @@ func (f *fixture) endpoint(s State) {
 	f.serve(f.wantMost(-1), s)
 }
 
-// An endpoint starts as many deliveries as it has room for. A full one is served again once some places are free.
-func TestRoom(t *testing.T) {
+// An endpoint starts as many deliveries as it may. A full one is served again once some places are free.
+func TestMayStart(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	f.room[id(9)] = 10
+	f.limits[id(9)] = 10
 	f.endpoint(State{Started: 1, Next: 0})
 	f.serve(f.wantMost(10), State{Started: 10, Next: 0})
-	f.room[id(9)] = 0
+	f.limits[id(9)] = 0
 	f.none()
-	f.room[id(9)] = 1
+	f.limits[id(9)] = 1
 	f.Ended(id(1), id(9), f.now, -1)
 	f.none()
-	f.room[id(9)] = freedLeast
+	f.limits[id(9)] = freedLeast
 	f.Ended(id(1), id(9), f.now, -1)
 	f.wantMost(freedLeast)
 }
@@ -306,9 +306,9 @@ func TestFullEndpointIsServedAfterAMoment(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	f.endpoint(State{Started: 1, Next: 0})
-	f.room[id(9)] = 0
+	f.limits[id(9)] = 0
 	f.none()
-	f.room[id(9)] = 1
+	f.limits[id(9)] = 1
 	f.Left(id(1), id(9), f.now)
 	f.Ended(id(1), id(9), f.now, -1)
 	f.now = f.now.Add(fullWait)
@@ -326,9 +326,9 @@ func TestClosedEndpoint(t *testing.T) {
 	f.closed[id(9)] = f.now.Add(time.Minute)
 	f.none()
 	f.Changed(id(1), id(9)) // its URL
-	f.room[id(9)] = 0
+	f.limits[id(9)] = 0
 	f.serve(f.wantMost(0), State{Next: 0})
-	delete(f.room, id(9))
+	delete(f.limits, id(9))
 	if len(f.learned) != 2 || f.learned[1] != "9 0 0s" {
 		t.Errorf("learned %v", f.learned)
 	}

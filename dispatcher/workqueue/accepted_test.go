@@ -18,9 +18,9 @@ import (
 func seldom(o *workqueue.Options) { o.LookEvery = time.Hour }
 
 // loaded starts a process that has loaded all partitions, and looks only when it is woken.
-func (b *bench) loaded(t *testing.T, name string) *process {
+func (b *bench) loaded(t *testing.T) *process {
 	t.Helper()
-	p := b.start(t, name, seldom)
+	p := b.start(t, "r", seldom)
 	eventually(t, "all partitions are loaded", func() bool { return p.Loaded() == 256 })
 	return p
 }
@@ -29,7 +29,7 @@ func (b *bench) loaded(t *testing.T, name string) *process {
 func TestAcceptedEventsBeginAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	p, all := b.loaded(t, "r"), companies(testPartition, 2)
+	p, all := b.loaded(t), companies(testPartition, 2)
 	p.accept(all[0], "a", "b")
 	p.accept(all[1], "c")
 	p.accept(all[0], "d")
@@ -96,7 +96,7 @@ func TestAnswerOfAnAcceptIsLost(t *testing.T) {
 func TestStoppedReplicaBeginsNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	p, company := b.loaded(t, "r"), companies(testPartition, 1)[0]
+	p, company := b.loaded(t), companies(testPartition, 1)[0]
 	p.Leave(t.Context())
 	p.accept(company, "e")
 	p.settle()
@@ -111,7 +111,7 @@ func TestStoppedReplicaBeginsNothing(t *testing.T) {
 func TestEventsWaitForPlaces(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	p, company := b.loaded(t, "r"), companies(testPartition, 1)[0]
+	p, company := b.loaded(t), companies(testPartition, 1)[0]
 	p.allow(0)
 	p.accept(company, ids(30)...)
 	eventually(t, "the replica is full", p.Full)

@@ -312,26 +312,11 @@ func (q *Queue) backlogged(s *shard, company uuid.UUID, managed []uuid.UUID) []u
 	return append(managed, s.schedule.Backlogged(company)...)
 }
 
-// orderedWait is for how long the ordered subscribers of a partition wait after a takeover: attempts of the lost owner
-// may be under way.
-func (q *Queue) orderedWait(p int) time.Duration {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if o := q.owned[p]; o != nil {
-		return max(0, o.orderedAt.Sub(q.now()))
-	}
-	return 0
-}
-
-// lostCallsOf lists the calls of a partition whose answers were lost, as turn.lua reads them.
-func (q *Queue) lostCallsOf(p int) string {
+// lostRanges lists the calls whose answers were lost, as turn.lua reads them.
+func (o *owned) lostRanges() string {
 	var ranges strings.Builder
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if o := q.owned[p]; o != nil {
-		for _, c := range o.lostCalls {
-			fmt.Fprintf(&ranges, " %d-%d", c.first, c.last)
-		}
+	for _, c := range o.lostCalls {
+		fmt.Fprintf(&ranges, " %d-%d", c.first, c.last)
 	}
 	return ranges.String()
 }

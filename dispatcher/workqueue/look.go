@@ -48,7 +48,7 @@ type owned struct {
 	server    string // run id of the Redis server when it was loaded
 	shard     *shard
 	elsewhere map[string]map[string]bool // events that former owners are matching, by token, <company>/<id>
-	orderedAt time.Time                  // before this, ordered subscribers wait
+	orderedAt time.Time                  // before this, ordered subscribers wait: attempts of a lost owner may be under way
 	lostCalls []calls                    // those whose answers were lost, and perhaps ones of other partitions between them
 	answered  bool                       // the answer of the last call was not lost
 	unserved  []string                   // what its owner was told, and could not be served
@@ -68,7 +68,7 @@ func (q *Queue) shardAt(address string) *shard {
 	s := q.shards[address]
 	if s == nil {
 		s = &shard{budget: roundBudget, lookedAt: q.now(), wanted: make(map[int]bool)}
-		s.schedule = schedule.New(schedule.Options{Room: q.opts.Admission.Room, Learned: q.opts.Admission.Learned})
+		s.schedule = schedule.New(schedule.Options{MayStart: q.opts.Admission.MayStart, Learned: q.opts.Admission.Learned})
 		q.shards[address] = s
 	}
 	return s

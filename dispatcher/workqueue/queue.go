@@ -36,8 +36,8 @@ type Admission interface {
 	Skipped(company uuid.UUID) bool
 	// Free returns how many deliveries a company may start.
 	Free(company uuid.UUID) int
-	// Room and Learned are as in schedule.Options.
-	Room(company, endpoint uuid.UUID) (int, time.Time)
+	// MayStart and Learned are as in schedule.Options.
+	MayStart(company, endpoint uuid.UUID) (int, time.Time)
 	Learned(company, endpoint uuid.UUID, fails int, wait time.Duration)
 }
 

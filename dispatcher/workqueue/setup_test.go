@@ -219,7 +219,7 @@ func (p *process) take(_ context.Context, batches []workqueue.Batch) {
 	}
 }
 
-// Holding, Skipped, Free, Room and Learned make p an Admission.
+// Holding, Skipped, Free, MayStart and Learned make p an Admission.
 func (p *process) Holding() (map[uuid.UUID]int, int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -238,8 +238,8 @@ func (p *process) free() int {
 	return p.most
 }
 
-// Room is testLimit less what is in flight.
-func (p *process) Room(_, endpoint uuid.UUID) (int, time.Time) {
+// MayStart is testLimit less what is in flight.
+func (p *process) MayStart(_, endpoint uuid.UUID) (int, time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := testLimit

@@ -172,6 +172,8 @@ func (q *Queue) Again(companies []uuid.UUID) {
 type partTurns struct {
 	id     int
 	token  string
+	lost   string        // calls whose answers were lost, as turn.lua reads them
+	wait   time.Duration // of ordered subscribers, after a takeover
 	turns  []schedule.Turn
 	call   *script.Call
 	number uint64 // of the call
@@ -183,7 +185,8 @@ func (q *Queue) byPartition(turns []schedule.Turn) (parts []*partTurns) {
 	for _, t := range turns {
 		p := byID[t.Partition]
 		if p == nil {
-			p = &partTurns{id: t.Partition, token: q.owned[t.Partition].token}
+			o := q.owned[t.Partition]
+			p = &partTurns{id: t.Partition, token: o.token, lost: o.lostRanges(), wait: max(0, o.orderedAt.Sub(q.now()))}
 			byID[t.Partition] = p
 			parts = append(parts, p)
 		}
@@ -216,7 +219,7 @@ func (q *Queue) serve(ctx context.Context, s *shard, parts []*partTurns) {
 func (q *Queue) turnCall(p *partTurns, bytes int) *script.Call {
 	_, working := q.owner.Former(p.id)
 	p.number = q.calls.Add(1)
-	args := []any{partition.Prefix(p.id), p.token, "\n" + strings.Join(working, "\n\n") + "\n" + q.lostCallsOf(p.id), bytes, q.orderedWait(p.id).Milliseconds(), p.number, len(p.turns)}
+	args := []any{partition.Prefix(p.id), p.token, "\n" + strings.Join(working, "\n\n") + "\n" + p.lost, bytes, p.wait.Milliseconds(), p.number, len(p.turns)}
 	for _, t := range p.turns {
 		var unmatched any = t.Unmatched
 		if t.Unmatched < 0 {

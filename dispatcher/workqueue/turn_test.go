@@ -16,58 +16,43 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// Work is begun once when the answer of the call that read it was lost.
-func TestAnswerOfATurnIsLost(t *testing.T) {
+// Work is begun once when the answer of the call that read it was lost, and when the client has sent the call twice.
+func TestTurnIsRepeated(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	company := companies(testPartition, 1)[0]
-	p := b.start(t, "r")
-	p.accept(company, "first")
-	eventually(t, "it is begun", func() bool { return len(p.ids()) == 1 })
-	var lost atomic.Int64
-	p.client.AddHook(redistest.Hook{Pipeline: func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
-		err := next(ctx, cmds)
-		if answer, _ := cmds[0].(*redis.Cmd); answer != nil && lost.Load() < 3 && begins(answer) {
-			lost.Add(1)
-			for _, cmd := range cmds {
-				cmd.SetErr(io.ErrUnexpectedEOF)
+	for name, lost := range map[string]bool{"the answer is lost": true, "the client sends it twice": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			company := companies(testPartition, 1)[0]
+			p := b.start(t, "r")
+			p.accept(company, "first")
+			eventually(t, "it is begun", func() bool { return len(p.ids()) == 1 })
+			var repeated atomic.Int64
+			p.client.AddHook(redistest.Hook{Pipeline: func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+				err := next(ctx, cmds)
+				answer, _ := cmds[0].(*redis.Cmd)
+				switch {
+				case err != nil || answer == nil || repeated.Load() == 3 || !begins(answer):
+					return err
+				case lost:
+					for _, cmd := range cmds {
+						cmd.SetErr(io.ErrUnexpectedEOF)
+					}
+					err = io.ErrUnexpectedEOF
+				default:
+					err = next(ctx, cmds)
+				}
+				repeated.Add(1)
+				return err
+			}})
+			p.match(event(company, "first"), waits, waits) // two deliveries
+			b.accept(company, ids(20)...)
+			eventually(t, "all is begun", func() bool { return len(p.has()) == 22 })
+			p.settle()
+			if got := p.has(); len(got) != 22 || repeated.Load() != 3 {
+				t.Errorf("%d are begun after %d repeated calls: %v", len(got), repeated.Load(), got)
 			}
-			return io.ErrUnexpectedEOF
-		}
-		return err
-	}})
-	p.match(event(company, "first"), waits, waits) // two deliveries
-	b.accept(company, ids(20)...)
-	eventually(t, "all is begun", func() bool { return len(p.has()) == 22 })
-	p.settle()
-	if got := p.has(); len(got) != 22 || lost.Load() != 3 {
-		t.Errorf("%d are begun after %d lost answers: %v", len(got), lost.Load(), got)
-	}
-}
-
-// Work is begun once when the client has sent the call that reads it twice.
-func TestTurnIsSentTwice(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	company := companies(testPartition, 1)[0]
-	p := b.start(t, "r")
-	p.accept(company, "first")
-	eventually(t, "it is begun", func() bool { return len(p.ids()) == 1 })
-	var twice atomic.Int64
-	p.client.AddHook(redistest.Hook{Pipeline: func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
-		err := next(ctx, cmds)
-		if answer, _ := cmds[0].(*redis.Cmd); err == nil && answer != nil && twice.Load() < 3 && begins(answer) {
-			twice.Add(1)
-			return next(ctx, cmds)
-		}
-		return err
-	}})
-	p.match(event(company, "first"), waits, waits)
-	b.accept(company, ids(20)...)
-	eventually(t, "all is begun", func() bool { return twice.Load() > 0 && len(p.has()) == 22 })
-	p.settle()
-	if got := p.has(); len(got) != 22 {
-		t.Errorf("%d are begun: %v", len(got), got)
+		})
 	}
 }
 
@@ -115,7 +100,7 @@ func begins(answer *redis.Cmd) bool {
 	return len(events)+len(endpoints) > 0
 }
 
-// No more deliveries of an endpoint are in flight than it has room for. One that ends makes room for another.
+// No more deliveries of an endpoint are in flight than its limit allows. Once one ends, another starts.
 func TestEndpointLimit(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -129,7 +114,7 @@ func TestEndpointLimit(t *testing.T) {
 	}
 	for left := 10; left > 0; left-- {
 		want := min(left, testLimit)
-		eventually(t, "as many as there is room for are in flight", func() bool { return len(p.has()) == want })
+		eventually(t, "as many as the limit allows are in flight", func() bool { return len(p.has()) == want })
 		p.settle()
 		if got := p.has(); len(got) != want {
 			t.Fatalf("%d in flight, %v", len(got), got)
@@ -283,31 +268,26 @@ func TestJobs(t *testing.T) {
 	entry := "j:" + company.String() + "/" + job.String()
 	b.do("ZADD", "due", 1, entry)
 	p := b.start(t, "r")
-	runs := func() (n int) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return len(p.jobs)
-	}
 	end := func(again time.Duration) {
 		if err := p.EndJob(t.Context(), p.token, company, job, again); err != nil {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "it runs", func() bool { return runs() == 1 })
+	eventually(t, "it runs", func() bool { return p.jobCount() == 1 })
 	end(time.Millisecond)
-	eventually(t, "it runs again", func() bool { return runs() == 2 })
+	eventually(t, "it runs again", func() bool { return p.jobCount() == 2 })
 	b.do("ZADD", "due", "LT", 1, entry)
 	b.do("SADD", "told", entry)
 	p.settle()
-	if runs() != 2 {
+	if p.jobCount() != 2 {
 		t.Error("it runs beside itself")
 	}
 	end(-1)
-	eventually(t, "it runs a third time", func() bool { return runs() == 3 })
+	eventually(t, "it runs a third time", func() bool { return p.jobCount() == 3 })
 	end(-1)
 	p.settle()
-	if n := b.do("ZCARD", "due"); n != int64(0) || runs() != 3 {
-		t.Errorf("%v entries are due, after %d runs", n, runs())
+	if n := b.do("ZCARD", "due"); n != int64(0) || p.jobCount() != 3 {
+		t.Errorf("%v entries are due, after %d runs", n, p.jobCount())
 	}
 }
 
@@ -317,7 +297,7 @@ func TestJobEndsBeforeItsOwnerLooks(t *testing.T) {
 	b := newBench(t)
 	company := companies(testPartition, 1)[0]
 	ended, other := "j:"+company.String()+"/"+subscriber(company, 8).String(), "j:"+company.String()+"/"+subscriber(company, 9).String()
-	p := b.loaded(t, "r")
+	p := b.loaded(t)
 	b.do("ZADD", "due", 1, other)
 	b.do("SADD", "told", ended, other)
 	p.Look()

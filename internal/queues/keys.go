@@ -9,7 +9,7 @@ import (
 // docs/redis.md lists type, content, writer and time to live of every key. The scripts build the
 // keys that have no function here from a partition's prefix.
 
-// DueKey is the sorted set of the wake-up, retry sets and jobs of a partition by due time.
+// DueKey is the sorted set of the retry sets, the jobs, and the events to be matched again of a partition, by due time.
 func DueKey(p int) string { return partition.Prefix(p) + "due" }
 
 // ClockKey is the hash with the time of a partition's work, see work_time in lua/lib.lua: the ms by which it was
@@ -24,22 +24,22 @@ func AbsentKey(p int) string { return partition.Prefix(p) + "absent" }
 // the order of their events.
 const InOrder = "10000000000000"
 
-// EndpointQueueKey is the deliveries that wait for one endpoint, by due time or from InOrder on.
-func EndpointQueueKey(company, subscriber uuid.UUID) string { return key("eq:", company, subscriber) }
+// RetrySetKey is the sorted set of the deliveries that wait for one endpoint, by due time or from InOrder on.
+func RetrySetKey(company, subscriber uuid.UUID) string { return key("eq:", company, subscriber) }
 
-// EndpointKey is the hash with the state of a retry set; lua/lib.lua lists the fields.
+// EndpointKey is the hash with the state of an endpoint; docs/redis.md lists the fields.
 func EndpointKey(company, subscriber uuid.UUID) string { return key("es:", company, subscriber) }
 
-// InFlightKey is the hash of the claimed deliveries of a retry set: event id to claim_name, the
-// replica and the version of the record at the claim.
+// InFlightKey is the hash of the deliveries of a retry set that are in flight: event id to the owner's token and the
+// number of the call that began it.
 func InFlightKey(company, subscriber uuid.UUID) string { return key("ef:", company, subscriber) }
 
 // ChangesKey is the list of the last changes of a subscriber's state, latest first: the unix ms, a
 // space, and paused, resumed, disabled, enabled, failing or recovered.
 func ChangesKey(company, subscriber uuid.UUID) string { return key("hs:", company, subscriber) }
 
-// ManagedKey is the subscribers of a company whose deliveries all go through their endpoint
-// queue. A paused one is in it a second time, after PausedMark.
+// ManagedKey is the subscribers of a company whose deliveries all go through their
+// retry set. A paused one is in it a second time, after PausedMark.
 func ManagedKey(company uuid.UUID) string { return partition.Key(company, "bl:"+company.String()) }
 
 // PausedMark stands before a paused subscriber in ManagedKey, as in lua/lib.lua.

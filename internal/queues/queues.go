@@ -1,4 +1,4 @@
-// Package queues has the Redis keys of ready queues and retry sets, and the Lua functions of all
+// Package queues has the Redis keys of retry sets, and the Lua functions of all
 // scripts that move work.
 package queues
 

@@ -324,7 +324,7 @@ func (m *model) checkIndexes() {
 		m.sameSet(layout.OfSubscriberKey(c, sub), all[sub])
 		m.sameSet(indexKey(liveIndex, c, &sub), live[sub])
 		m.sameSet(indexKey(deadIndex, c, &sub), dead[sub])
-		m.sameSet(queues.EndpointQueueKey(c, sub), queued[sub])
+		m.sameSet(queues.RetrySetKey(c, sub), queued[sub])
 		m.same("in flight", m.h.client.HKeys(m.t.Context(), queues.InFlightKey(c, sub)).Val(), inFlight[sub])
 	}
 	m.sameSet(indexKey(liveIndex, c, nil), liveOfAll)

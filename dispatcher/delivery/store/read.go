@@ -126,7 +126,7 @@ func (s *Store) Stats(ctx context.Context, company uuid.UUID, subs ...uuid.UUID)
 	for i, sub := range subs {
 		all := pipe.ZCard(ctx, layout.OfSubscriberKey(company, sub))
 		rest := askStats(ctx, pipe, company, &sub)
-		queue := queues.EndpointQueueKey(company, sub)
+		queue := queues.RetrySetKey(company, sub)
 		queued, later := pipe.ZCard(ctx, queue), pipe.ZCount(ctx, queue, "("+now, "("+queues.InOrder)
 		first := pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
 			Key: queue, ByScore: true, Start: "-inf", Stop: "(" + queues.InOrder, Count: 1,

@@ -262,7 +262,7 @@ func TestChangeOfAnOlderVersionIsRefused(t *testing.T) {
 	if records, err := s.Get(t.Context(), []delivery.Ref{r}); err != nil || records[0].Status != delivery.StatusDead {
 		t.Errorf("record = %+v, %v", records[0], err)
 	}
-	if n := s.client.Exists(t.Context(), queues.EndpointQueueKey(r.Company, r.Subscriber)).Val(); n != 0 {
+	if n := s.client.Exists(t.Context(), queues.RetrySetKey(r.Company, r.Subscriber)).Val(); n != 0 {
 		t.Error("it waits in the retry set")
 	}
 }

@@ -39,7 +39,7 @@ func (everything) Holding() (map[uuid.UUID]int, int) { return nil, 100 }
 func (everything) Skipped(uuid.UUID) bool            { return false }
 func (everything) Free(uuid.UUID) int                { return 1000 }
 
-func (everything) Room(_, _ uuid.UUID) (int, time.Time) { return 64, time.Time{} }
+func (everything) MayStart(_, _ uuid.UUID) (int, time.Time) { return 64, time.Time{} }
 
 func (everything) Learned(_, _ uuid.UUID, _ int, _ time.Duration) {}
 
@@ -238,7 +238,7 @@ func TestRetriedDeliveryIsAttemptedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	queued, err := q.client.ZRange(t.Context(), queues.EndpointQueueKey(company, sub), 0, -1).Result()
+	queued, err := q.client.ZRange(t.Context(), queues.RetrySetKey(company, sub), 0, -1).Result()
 	slices.Sort(queued)
 	if err != nil || !slices.Equal(queued, []string{"damaged", "waits"}) {
 		t.Errorf("queued %v %v", queued, err)

@@ -30,7 +30,7 @@ func (plenty) Holding() (map[uuid.UUID]int, int) { return nil, 1000 }
 func (plenty) Skipped(uuid.UUID) bool            { return false }
 func (plenty) Free(uuid.UUID) int                { return 1000 }
 
-func (plenty) Room(_, _ uuid.UUID) (int, time.Time) { return 1000, time.Time{} }
+func (plenty) MayStart(_, _ uuid.UUID) (int, time.Time) { return 1000, time.Time{} }
 
 func (plenty) Learned(_, _ uuid.UUID, _ int, _ time.Duration) {}
 
