@@ -431,7 +431,12 @@ func (b *bench) accept(company uuid.UUID, ids ...string) {
 func (b *bench) acceptBy(p *publish.Publisher, company uuid.UUID, ids ...string) {
 	b.tb.Helper()
 	for chunk := range slices.Chunk(ids, 500) {
-		results, err := p.Accept(b.ctx, eventsOf(company, chunk...))
+		var results []publish.Result
+		var err error
+		eventually(b.tb, "Redis answers", func() bool { // a source sends events again
+			results, err = p.Accept(b.ctx, eventsOf(company, chunk...))
+			return !errors.Is(err, events.ErrUnavailable)
+		})
 		if err != nil {
 			b.tb.Fatalf("accept: %v", err)
 		}
