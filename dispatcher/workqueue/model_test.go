@@ -38,7 +38,7 @@ type model struct {
 }
 
 // TestWorkIsBegunOnce takes the work of a partition through random steps: accepted by the owner or by another replica,
-// matched, attempted, put back, paused, ordered, handed over, and lost with its owner. After each step, all that may be
+// matched, attempted, requeued, paused, ordered, handed over, and lost with its owner. After each step, all that may be
 // begun is begun, once, and nothing else.
 func TestWorkIsBegunOnce(t *testing.T) {
 	t.Parallel()
@@ -60,7 +60,7 @@ func TestWorkIsBegunOnce(t *testing.T) {
 			"accept":       func(*rapid.T) { m.accepts() },
 			"match":        func(*rapid.T) { m.matches() },
 			"attempt":      func(*rapid.T) { m.attempts() },
-			"put back":     func(*rapid.T) { m.putsBack() },
+			"requeue":      func(*rapid.T) { m.requeues() },
 			"pause":        func(*rapid.T) { m.pauses() },
 			"order":        func(*rapid.T) { m.orders() },
 			"hand over":    func(*rapid.T) { m.handsOver() },
@@ -164,8 +164,8 @@ func (m *model) attempts() {
 	}
 }
 
-// putsBack gives back a task that could not be started.
-func (m *model) putsBack() {
+// requeues requeues a task that could not be started.
+func (m *model) requeues() {
 	p, t := m.draw(rapid.Bool().Draw(m.t, "event"))
 	p.remove(t)
 	if err := p.Requeue(m.ctx, t.batch()); err != nil {

@@ -146,7 +146,7 @@ func TestOrderedSubscriber(t *testing.T) {
 		t.Errorf("begun %v before an earlier event is matched", got)
 	}
 	p.match(event(company, all[0]), waits)
-	for n, id := range all {
+	for _, id := range all {
 		for _, o := range []outcome{fails, succeeds} {
 			eventually(t, "the next is in flight", func() bool { return slices.Equal(p.has(), []string{of(company, id, 0)}) })
 			p.settle()
@@ -155,7 +155,6 @@ func TestOrderedSubscriber(t *testing.T) {
 			}
 			p.end(of(company, id, 0), o)
 		}
-		_ = n
 	}
 	p.settle()
 	if got := p.has(); len(got) > 0 {
