@@ -68,11 +68,11 @@ test-faults: ## Run the long tests that kill, pause and flood (build tag faults)
 		set -x; $(GO) test $(RACE) -vet=off -tags faults -p 1 -timeout 40m -run "^($$tests)$$" $$(dirname $$files | sort -u)
 
 .PHONY: test-alerts
-test-alerts: ## Cause each outage and check that exactly its alert fires and ends, ~4 min (build tag alerts)
+test-alerts: ## Cause each outage and check that exactly its alert fires and ends, ~5 min (build tag alerts)
 	@scripts/ensure redis
 	@scripts/ensure postgresql
 	@scripts/ensure prometheus
-	$(GO) test -tags alerts -parallel 6 -timeout 40m -v -run TestAlertsOfOutages ./cmd/spendhook
+	$(GO) test -tags alerts -parallel 4 -timeout 40m -v -run TestAlertsOfOutages ./cmd/spendhook
 
 .PHONY: test-examples
 test-examples: ## Deliver to the receivers of examples/, run the shell blocks of the documents (needs node, python3, java; build tag examples)

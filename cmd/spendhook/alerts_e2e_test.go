@@ -49,13 +49,13 @@ const (
 )
 
 // monitoring is a Prometheus with the shipped rules, shortened, and an Alertmanager
-// with the shipped inhibition rules. Both end with the test.
+// with the shipped inhibition rules, for some daemons. Both end with the test.
 type monitoring struct {
 	dir                      string
 	prometheus, alertmanager string // base addresses
 }
 
-func startMonitoring(t *testing.T) *monitoring {
+func startMonitoring(t *testing.T, daemons ...*running) *monitoring {
 	t.Helper()
 	m := &monitoring{dir: t.TempDir()}
 	for _, file := range []string{"rules.yaml", "alerts.yaml"} {
@@ -65,7 +65,7 @@ func startMonitoring(t *testing.T) *monitoring {
 	m.write(t, "alertmanager.yml", routes)
 	manager := freeAddress(t)
 	m.alertmanager = "http://" + manager
-	m.aim(t)
+	m.aim(t, daemons...)
 	m.write(t, "prometheus.yml", fmt.Sprintf(`
 global: {scrape_interval: %[1]s, scrape_timeout: %[1]s, evaluation_interval: %[1]s}
 rule_files: [rules.yaml, alerts.yaml]
@@ -197,7 +197,8 @@ func (m *monitoring) told(t *testing.T, inhibited bool) (map[string]string, bool
 	return told, true
 }
 
-// quiet waits until all daemons are scraped and healthy, and no alert is active.
+// quiet waits until all daemons are scraped and healthy, and no alert is active or was active
+// in the last seconds: Prometheus tells Alertmanager of an alert a moment after it fires.
 func (m *monitoring) quiet(t *testing.T, seen map[string]string, daemons int) {
 	t.Helper()
 	var last map[string]string
@@ -215,7 +216,8 @@ func (m *monitoring) quiet(t *testing.T, seen map[string]string, daemons int) {
 		last, all = m.told(t, true)
 		delete(last, "SpendhookSLOBurnSlow") // it looks back for three days
 		return ok && all && len(last) == 0 && m.is(t, `sum(up{job="spendhook"})`, float64(daemons)) &&
-			m.is(t, "sum(spendhook_partitions_owned)", partition.Count)
+			m.is(t, "sum(spendhook_partitions_owned)", partition.Count) &&
+			m.is(t, `absent(max_over_time(ALERTS{alertname!="SpendhookSLOBurnSlow",alertstate="firing"}[3s]))`, 1)
 	})
 }
 
@@ -322,8 +324,7 @@ func (o drill) run(t *testing.T, during func(*monitoring)) map[string]string {
 			s.daemons = append(s.daemons, in.start(t, flags...))
 		}
 	}
-	s.monitoring = startMonitoring(t)
-	s.aim(t, s.daemons...)
+	s.monitoring = startMonitoring(t, s.daemons...)
 	s.quiet(t, nil, len(s.daemons))
 	seen := map[string]string{}
 	end := o.begin(s)
