@@ -198,6 +198,29 @@ func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
 		}
 	}
 
+	keepBase64URL := func(what, secret string) {
+		secrets[what] = []byte(secret)
+		raw, err := base64.RawURLEncoding.DecodeString(secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		secrets[what+", decoded"] = raw
+	}
+	_, unused, _ := strings.Cut(d.consoleLink(t), "?link=")
+	keepBase64URL("the secret of a link", unused)
+	used := d.consoleLink(t)
+	_, header := newVisitor(t, d.api).enter(used)
+	cookie, err := http.ParseSetCookie(header.Get("Set-Cookie"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keepBase64URL("the secret of a session", cookie.Value)
+	_, used, _ = strings.Cut(used, "?link=")
+	keepBase64URL("the secret of a used link", used)
+
+	lines := strings.NewReplacer(`"Ann"`, `"control-user"`, `"Fuel"`, `"control-card"`, `"Taxi"`, `"control-reimbursement"`).Replace(spendLines())
+	h.importData(t, lines, "-").want(t, exitOK, "imported 6  refused 0", "")
+
 	dump := everythingStored(t, server, h.dir)
 	for what, secret := range secrets {
 		if holds(dump, secret) {
@@ -205,7 +228,11 @@ func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
 		}
 	}
 	// The search finds these texts in plain and within base64, as a control.
-	for _, control := range []string{"control-name", "PAYMENT_PAID", "control-answer"} {
+	statement := uuid.MustParse(statementUUID)
+	for _, control := range []string{
+		"control-name", "PAYMENT_PAID", "control-answer", "control-user", "control-card", "control-reimbursement",
+		string(statement[:]), "console-session.open",
+	} {
 		if !holds(dump, []byte(control)) {
 			t.Errorf("the search misses %s", control)
 		}
