@@ -603,7 +603,7 @@ func certificateOutage() drill {
 			ca, err := devca.New("test", time.Now().Add(-time.Hour), time.Now().Add(365*24*time.Hour))
 			install = func(valid time.Duration) {
 				pair, err := ca.Issue(devca.Leaf{Name: "spendhook", Hosts: []string{"127.0.0.1"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(valid)})
-				for file, text := range map[string][]byte{"cert.pem": pair.Cert, "key.pem": pair.Key} {
+				for file, text := range map[string][]byte{"ca.pem": ca.PEM(), "cert.pem": pair.Cert, "key.pem": pair.Key} {
 					temp := filepath.Join(dir, file+".new")
 					err = errors.Join(err, os.WriteFile(temp, text, 0o600), os.Rename(temp, filepath.Join(dir, file)))
 				}
@@ -615,7 +615,7 @@ func certificateOutage() drill {
 				s.t.Fatal(err)
 			}
 			install(90 * 24 * time.Hour)
-			return []string{"--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "key.pem")}
+			return []string{"--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "key.pem"), "--client-ca", filepath.Join(dir, "ca.pem")}
 		},
 		begin: func(*site) func() {
 			install(3 * 24 * time.Hour)

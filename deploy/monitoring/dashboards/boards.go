@@ -76,6 +76,9 @@ var boards = []board{
 			graph("CPU", "short", query{`rate(process_cpu_seconds_total{job="spendhook"}[$__rate_interval])`, "{{instance}}"}),
 			graph("Memory", "bytes", query{`process_resident_memory_bytes{job="spendhook"}`, "{{instance}}"}),
 			graph("Partitions taken over", "short", query{`increase(spendhook_partitions_taken_over_total[$__rate_interval])`, "{{instance}}"}),
+			graph("Replicas by version", "short", query{`count by (version) (spendhook_build_info)`, "{{version}}"}),
+			graph("Clocks ahead of the replica's", "s", query{`spendhook_clock_ahead_seconds`, "{{server}}, {{instance}}"}),
+			graph("Companies refused at their share", "short", query{`spendhook_companies_refused`, "{{instance}}"}),
 		}},
 	}},
 	{"endpoints", "Spendhook: endpoints", []row{
@@ -93,6 +96,11 @@ var boards = []board{
 			graph("Companies skipped at their share of memory", "cps", query{`rate(spendhook_shares_refused_total[$__rate_interval])`, "{{instance}}"}),
 			graph("Appended to retry sets", "cps", query{`rate(spendhook_deliveries_queued_total[$__rate_interval])`, "{{instance}}"}),
 			graph("Failed evaluations of filters", "cps", query{`sum(rate(spendhook_filter_errors_total[$__rate_interval]))`, "failed"}),
+		}},
+		{"Signatures, tokens and certificates for receivers", []panel{
+			graph("Requests for access tokens of receivers", "cps", query{`sum by (result) (rate(spendhook_receiver_tokens_total[$__rate_interval]))`, "{{result}}"}),
+			graph("Changes of signing keys", "short", query{`sum by (change) (increase(spendhook_signing_key_changes_total[$__rate_interval]))`, "{{change}}"}),
+			graph("Reads of subscribers with signing keys that cannot be decrypted", "cps", query{`sum(rate(spendhook_signing_keys_locked_total[$__rate_interval]))`, "reads"}),
 			number("Egress certificates that expire soon", "short", `sum(spendhook_egress_certificates_ending)`),
 		}},
 	}},
@@ -127,7 +135,12 @@ var boards = []board{
 			graph("Requests by route", "reqps", query{`sum by (method, route) (rate(spendhook_http_request_duration_seconds_count` + spendRoutes + `[$__rate_interval]))`, "{{method}} {{route}}"}),
 			graph("Time to answer", "s", quantiles("spendhook_http_request_duration_seconds", spendRoutes, "")...),
 			graph("Requests refused by a rate limit", "cps", query{`sum by (limit) (rate(spendhook_http_throttled_total[$__rate_interval]))`, "{{limit}}"}),
+		}},
+		{"Tokens and certificates of the API", []panel{
 			graph("Token requests", "cps", query{`sum by (result) (rate(spendhook_token_requests_total[$__rate_interval]))`, "{{result}}"}),
+			number("Age of the key that signs access tokens", "s", `max(spendhook_token_key_age_seconds)`),
+			graph("Time until certificates expire", "s", query{`min((spendhook_tls_certificate_expiry_timestamp_seconds > 0) - time())`, "server"}, query{`min((spendhook_tls_client_ca_expiry_timestamp_seconds > 0) - time())`, "CA of clients"}),
+			graph("TLS files that were invalid", "short", query{`sum by (files) (increase(spendhook_tls_reload_failures_total[$__rate_interval]))`, "{{files}}"}),
 		}},
 		{"Bulk creations", []panel{
 			graph("Items without an outcome", "short", query{`sum(spendhook_card_items_unfinished)`, "items"}),
