@@ -64,7 +64,7 @@ func (d *daemon) demo(ctx context.Context, s *show, token string) (err error) {
 	}
 	printTo := func(out io.Writer) func(received) {
 		return func(e received) {
-			fmt.Fprintf(out, "  POST %d   %-29s %s   signature %s\n", e.Answered, typeOf(e.Body), e.ID, verification(e.Verified))
+			fmt.Fprintf(out, "  POST %d   %-29s %s   signature %s\n", e.Answered, typeOf(e.Body), e.ID, verification(e))
 		}
 	}
 	var arrived bytes.Buffer // the output of the receiver until the events are printed

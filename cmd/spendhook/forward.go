@@ -47,7 +47,7 @@ func (c *listenCmd) forward(ctx context.Context, term *stdio) error {
 		case err != nil:
 			fmt.Fprintf(term.Err, "event %s (%d) was not accepted: %v\n", e.ID, e.Sequence, err)
 		default:
-			printed(received{At: time.Now(), ID: e.ID, Body: []byte(*e.Body), Verified: errNoSecret, Answered: status})
+			printed(received{At: time.Now(), ID: e.ID, Body: []byte(*e.Body), Verified: errNoKey, Answered: status})
 		}
 		if left--; left == 0 {
 			return errForwarded

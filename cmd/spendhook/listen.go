@@ -1,14 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -40,7 +43,9 @@ type listenCmd struct {
 	Count      int           `help:"Stop after this many deliveries."`
 	Subscribe  bool          `xor:"subscribe" help:"Create a subscriber for this receiver, and delete it at the end."`
 	Events     []string      `aliases:"event" default:"PAYMENT_PAID,CARD_CREATION_REQUEST_CREATED,CARD_CREATION_REQUEST_ERROR" help:"With --subscribe: event types to receive."`
-	PublicURL  string        `xor:"public" help:"With --subscribe: the address at which the daemon reaches this receiver (default: the listen address)."`
+	Signature  []string      `help:"With --subscribe: how deliveries are signed: standard, http-message (RFC 9421); may repeat."`
+	KeysURL    string        `placeholder:"URL" xor:"subscribe" help:"Verify HTTP message signatures (RFC 9421) with the keys that the daemon publishes at /.well-known/webhook-keys/{companyUuid}."`
+	PublicURL  string        `xor:"public" help:"With --subscribe or --keys-url: the address at which the daemon reaches this receiver (default: the listen address)."`
 }
 
 // Validate checks the status and the scheme of --forward-to.
@@ -51,11 +56,14 @@ func (c *listenCmd) Validate() error {
 	if c.ForwardTo != "" && !strings.HasPrefix(c.ForwardTo, "http://") && !strings.HasPrefix(c.ForwardTo, "https://") {
 		return errors.New("--forward-to must begin with http:// or https://")
 	}
+	if len(c.Signature) > 0 && !c.Subscribe {
+		return errors.New("--signature needs --subscribe")
+	}
 	return nil
 }
 
 // Run receives or forwards deliveries until it is interrupted or has handled Count of them. It
-// fails if a received delivery was not signed with one of the secrets.
+// fails if a received delivery could not be verified with the secrets and keys.
 func (c *listenCmd) Run(ctx context.Context, term *stdio) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -80,7 +88,14 @@ func (c *listenCmd) Run(ctx context.Context, term *stdio) error {
 		address = "https://" + listener.Addr().String()
 	}
 	fmt.Fprintf(term.Err, "listening on %s\n", address)
-	unsubscribe, err := c.subscribe(ctx, r, address, term)
+	address = cmp.Or(c.PublicURL, address)
+	unsubscribe := func() {}
+	switch {
+	case c.Subscribe:
+		unsubscribe, err = c.subscribe(ctx, r, address, term)
+	case c.KeysURL != "":
+		r.messages, err = c.messageVerifier(address)
+	}
 	if err != nil {
 		listener.Close()
 		return err
@@ -95,27 +110,35 @@ func (c *listenCmd) Run(ctx context.Context, term *stdio) error {
 	}, server.Shutdown)
 }
 
-// subscribe creates a subscriber for the receiver if --subscribe is set; unsubscribe deletes it.
+// subscribe creates a subscriber for the receiver; unsubscribe deletes it.
 func (c *listenCmd) subscribe(ctx context.Context, r *receiver, address string, term *stdio) (unsubscribe func(), err error) {
-	if !c.Subscribe {
-		return func() {}, nil
-	}
 	api, err := c.Open(term)
 	if err != nil {
 		return nil, err
 	}
-	if c.PublicURL != "" {
-		address = c.PublicURL
+	messages, err := c.messageVerifier(address)
+	if err != nil {
+		return nil, err
 	}
-	created, err := api.CreateSubscriberWithResponse(ctx, &client.CreateSubscriberParams{CompanyUUID: c.CompanyUUID}, client.SubscriberCreate{
-		Name: "spendhook listen", CallbackURL: address, Events: c.Events,
-	})
+	settings := client.SubscriberCreate{Name: "spendhook listen", CallbackURL: address, Events: c.Events}
+	if len(c.Signature) > 0 {
+		settings.Signatures = &c.Signature
+	}
+	created, err := api.CreateSubscriberWithResponse(ctx, &client.CreateSubscriberParams{CompanyUUID: c.CompanyUUID}, settings)
 	if err != nil {
 		return nil, err
 	}
 	id, secret := created.JSON201.UUID, created.JSON201.Secret
-	r.addSecret(secret)
+	if len(c.Signature) == 0 || slices.Contains(c.Signature, byStandard) {
+		r.addSecret(secret)
+	} else {
+		r.secrets = nil
+	}
 	fmt.Fprintf(term.Err, "subscribed; the signing secret is %s\n", secret)
+	if slices.Contains(c.Signature, byMessage) {
+		messages.KeysURL = strings.TrimRight(c.URL, "/") + "/.well-known/webhook-keys/" + created.JSON201.CompanyUUID.String()
+		r.messages = messages
+	}
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
@@ -125,17 +148,37 @@ func (c *listenCmd) subscribe(ctx context.Context, r *receiver, address string, 
 	}, nil
 }
 
+// messageVerifier verifies HTTP message signatures to an address, with the keys of --keys-url.
+func (c *listenCmd) messageVerifier(address string) (*client.MessageVerifier, error) {
+	to, err := url.Parse(address)
+	if err != nil {
+		return nil, usageError("--public-url: " + err.Error())
+	}
+	transport, err := c.Transport()
+	return &client.MessageVerifier{
+		KeysURL: c.KeysURL, Origin: to.Scheme + "://" + to.Host, Client: &http.Client{Transport: transport},
+	}, err
+}
+
+// The names of the kinds of signatures, as in signatures of a subscriber.
+const (
+	byStandard = "standard"
+	byMessage  = "http-message"
+)
+
 // receiver answers deliveries and passes each to print.
 type receiver struct {
 	delay  time.Duration
-	status int // of the answer, unless the signature is wrong
+	status int // of the answer, unless a signature is wrong
 	print  func(received)
 	done   context.CancelFunc // called when left reaches 0
 
+	messages *client.MessageVerifier // nil: HTTP message signatures are not checked
+
 	mu         sync.Mutex
-	secrets    []string
-	left       int // deliveries until done is called; 0 at the start means no limit
-	unverified int // deliveries without a valid signature
+	secrets    []string // none: Standard Webhooks is not checked
+	left       int      // deliveries until done is called; 0 at the start means no limit
+	unverified int      // deliveries that were not verified
 }
 
 // received is one delivery as it came in.
@@ -143,11 +186,15 @@ type received struct {
 	At       time.Time
 	ID       string
 	Body     []byte
-	Verified error // nil: verified; errNoSecret: not checked, for lack of a secret
+	Valid    []string // kinds of signatures that were checked; none if not Verified
+	Verified error    // nil: verified; errNoKey: not checked, for lack of a key
 	Answered int
 }
 
-var errNoSecret = errors.New("no secret given")
+var (
+	errNoKey        = errors.New("no secret and no keys given")
+	errBadSignature = errors.New("no valid signature of Standard Webhooks")
+)
 
 func (r *receiver) addSecret(s string) {
 	r.mu.Lock()
@@ -170,26 +217,49 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	got := received{At: time.Now(), ID: req.Header.Get(signature.HeaderID), Body: body}
-	got.Verified = r.verify(req.Header, body)
-	if got.Verified == nil || errors.Is(got.Verified, errNoSecret) {
-		got.Answered = r.status
-	} else {
-		got.Answered = http.StatusUnauthorized
-	}
+	got.Valid, got.Verified = r.verify(req, body)
+	got.Answered = r.answer(got.Verified)
 	w.WriteHeader(got.Answered)
 	r.count(got)
 }
 
-func (r *receiver) verify(h http.Header, body []byte) error {
+// verify checks the kinds of signatures for which there are keys. All of them must be valid.
+func (r *receiver) verify(req *http.Request, body []byte) (valid []string, err error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	err := errNoSecret
-	for _, secret := range r.secrets {
-		if err = signature.Verify(secret, h, body, 5*time.Minute, time.Now()); err == nil {
-			return nil
+	secrets := slices.Clone(r.secrets)
+	r.mu.Unlock()
+	if len(secrets) > 0 {
+		for _, secret := range secrets {
+			if err = signature.Verify(secret, req.Header, body, 5*time.Minute, time.Now()); err == nil {
+				break
+			}
 		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errBadSignature, err)
+		}
+		valid = append(valid, byStandard)
 	}
-	return err
+	if r.messages != nil {
+		if err := r.messages.Verify(req, body); err != nil {
+			return nil, err
+		}
+		valid = append(valid, byMessage)
+	}
+	if len(valid) == 0 {
+		return nil, errNoKey
+	}
+	return valid, nil
+}
+
+// answer is the status for a delivery. If the published keys cannot be read, the daemon is to send it again.
+func (r *receiver) answer(verified error) int {
+	switch {
+	case verified == nil, errors.Is(verified, errNoKey):
+		return r.status
+	case errors.Is(verified, errBadSignature), errors.Is(verified, client.ErrInvalidMessage):
+		return http.StatusUnauthorized
+	}
+	return http.StatusServiceUnavailable
 }
 
 // count prints and counts a delivery. After the last one it calls done.
@@ -197,7 +267,7 @@ func (r *receiver) count(got received) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.print(got)
-	if got.Answered == http.StatusUnauthorized {
+	if got.Verified != nil && !errors.Is(got.Verified, errNoKey) {
 		r.unverified++
 	}
 	if r.left == 0 {
@@ -223,7 +293,7 @@ func (r *receiver) serve(ctx context.Context, serve func() error, shutdown func(
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.unverified > 0 {
-		return fmt.Errorf("%d deliveries had no valid signature", r.unverified)
+		return fmt.Errorf("%d deliveries were not verified", r.unverified)
 	}
 	return err
 }
@@ -232,7 +302,7 @@ func (r *receiver) serve(ctx context.Context, serve func() error, shutdown func(
 func printer(out io.Writer) func(received) {
 	return func(r received) {
 		fmt.Fprintf(out, "%s  %d  %s  %s  %s\n", r.At.Format("15:04:05.000"), r.Answered,
-			terminal.Escape(typeOf(r.Body), ""), terminal.Escape(r.ID, ""), verification(r.Verified))
+			terminal.Escape(typeOf(r.Body), ""), terminal.Escape(r.ID, ""), verification(r))
 		body, keep := jsontext.Value(r.Body), "\n" // line breaks of the indentation
 		if err := body.Indent(jsontext.WithIndentPrefix("    "), jsontext.WithIndent("  ")); err != nil {
 			body, keep = r.Body, ""
@@ -241,12 +311,12 @@ func printer(out io.Writer) func(received) {
 	}
 }
 
-func verification(verified error) string {
+func verification(r received) string {
 	switch {
-	case verified == nil:
-		return "verified"
-	case errors.Is(verified, errNoSecret):
+	case r.Verified == nil:
+		return "verified (" + strings.Join(r.Valid, ", ") + ")"
+	case errors.Is(r.Verified, errNoKey):
 		return "not checked"
 	}
-	return "REFUSED: " + verified.Error()
+	return "REFUSED: " + r.Verified.Error()
 }

@@ -64,7 +64,7 @@ func TestListenVerifiesAndPrints(t *testing.T) {
 	}
 	deliver(t, url, otherSecret, "evt_2", body)
 	r := <-ended
-	r.want(t, exitOK, "204  PAYMENT_PAID  evt_1  verified\n", "")
+	r.want(t, exitOK, "204  PAYMENT_PAID  evt_1  verified (standard)\n", "")
 	r.want(t, exitOK, "\n      \"event\": \"PAYMENT_PAID\",\n", "")
 }
 
@@ -74,7 +74,75 @@ func TestListenRefusesABadSignature(t *testing.T) {
 	if got := deliver(t, url, otherSecret, "evt_1", `{}`); got != http.StatusUnauthorized {
 		t.Errorf("answered %d", got)
 	}
-	(<-ended).want(t, exitFailure, "REFUSED: ", "1 deliveries had no valid signature")
+	(<-ended).want(t, exitFailure, "REFUSED: ", "1 deliveries were not verified")
+}
+
+// With --subscribe, each kind of signature that was asked for is verified.
+func TestListenVerifiesMessageSignatures(t *testing.T) {
+	t.Parallel()
+	d := newInstallation(t, sharedRedis(t), "").start(t)
+	for i, kinds := range []string{"http-message", "standard,http-message"} {
+		url, ended := startListen(t, "--subscribe", "--url", d.api, "--token-file", secretFile(t, d.token), "--signature", kinds, "--count", "2")
+		eventually(t, patience, "it is subscribed", func() bool {
+			_, _, list := d.do(t, http.MethodGet, "/api/v1/subscribers", "")
+			return strings.Contains(list, url)
+		})
+		if got := deliver(t, url, testSecret, "forged", "{}"); got != http.StatusUnauthorized {
+			t.Errorf("answered %d", got)
+		}
+		d.cli(t, eventLines(i, 1, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 1", "")
+		r := <-ended
+		r.want(t, exitFailure, "204  PAYMENT_PAID  evt_"+strconv.Itoa(i)+"  verified ("+strings.ReplaceAll(kinds, ",", ", ")+")\n", "1 deliveries were not verified")
+		if !strings.Contains(r.stdout, "forged  REFUSED: no valid ") {
+			t.Errorf("%s", r.stdout)
+		}
+	}
+	command(t, "", "listen", "--signature", "http-message").want(t, exitUsage, "", "--signature needs --subscribe")
+}
+
+// With --keys-url, the message signatures of an existing subscriber are verified, for the public address of the receiver.
+func TestListenVerifiesWithPublishedKeys(t *testing.T) {
+	t.Parallel()
+	d := newInstallation(t, sharedRedis(t), "").start(t)
+	arrived, bodies := make(chan http.Header, 1), make(chan string, 1)
+	public := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		arrived <- r.Header
+		bodies <- string(body)
+	}))
+	defer public.Close()
+	status, _, answer := d.do(t, http.MethodPost, "/api/v1/subscribers",
+		`{"name":"n","callbackUrl":"`+public.URL+`/hook?a=b","events":["PAYMENT_PAID"],"signatures":["http-message"]}`)
+	if status != http.StatusCreated {
+		t.Fatalf("%d %s", status, answer)
+	}
+	d.cli(t, eventLines(0, 1, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 1", "")
+	header, body := <-arrived, <-bodies
+
+	keys := d.api + "/.well-known/webhook-keys/" + developerCompany.String()
+	for what, c := range map[string]struct {
+		args   []string
+		body   string
+		status int
+		says   string
+	}{
+		"as sent":         {[]string{"--keys-url", keys, "--public-url", public.URL}, body, http.StatusNoContent, "verified (http-message)\n"},
+		"another body":    {[]string{"--keys-url", keys, "--public-url", public.URL}, body + " ", http.StatusUnauthorized, "REFUSED: no valid message signature"},
+		"another address": {[]string{"--keys-url", keys}, body, http.StatusUnauthorized, "REFUSED: no valid message signature"},
+		"no keys":         {[]string{"--keys-url", d.api + "/none", "--public-url", public.URL}, body, http.StatusServiceUnavailable, "REFUSED: read the published keys: 404"},
+	} {
+		url, ended := startListen(t, append(c.args, "--count", "1")...)
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/hook?a=b", strings.NewReader(c.body))
+		req.Header = header.Clone()
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if r := <-ended; resp.StatusCode != c.status || !strings.Contains(r.stdout, c.says) || (r.code == exitOK) != (c.status == http.StatusNoContent) {
+			t.Errorf("%s: answered %d, exit code %d\n%s", what, resp.StatusCode, r.code, r.stdout)
+		}
+	}
 }
 
 // A request cannot write control characters to the terminal.
@@ -131,7 +199,7 @@ func TestListenSubscribes(t *testing.T) {
 	defer api.Close()
 	url, ended := startListen(t, "--subscribe", "--url", api.URL, "--token-file", secretFile(t, "t"), "--events", "A,B", "--count", "1")
 	deliver(t, url, testSecret, "evt_1", "{}")
-	(<-ended).want(t, exitOK, "verified", testSecret)
+	(<-ended).want(t, exitOK, "verified (standard)", testSecret)
 	want := `POST /api/v1/subscribers {"callbackUrl":"` + url + `","events":["A","B"],"name":"spendhook listen"}` +
 		"\nDELETE /api/v1/subscribers/0b9d1f7e-0000-4000-8000-000000000001 "
 	if got := strings.Join(calls, "\n"); got != want {

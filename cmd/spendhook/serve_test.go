@@ -93,7 +93,7 @@ func TestDemo(t *testing.T) {
 		for pattern, n := range map[string]int{
 			`(  ACCEPTED .+\n){3}(  POST 204 .+\n){3}\nTheir deliveries\n(  DELIVERED .+\n){3}\nTry it`:            1,
 			`(?m)^  ACCEPTED   [A-Z_]+ +demo-\w+-[123]$`:                                                           3,
-			`(?m)^  POST 204   [A-Z_]+ +demo-\w+-[123]   signature verified$`:                                      3,
+			`(?m)^  POST 204   [A-Z_]+ +demo-\w+-[123]   signature verified \(standard\)$`:                         3,
 			`(?m)^  DELIVERED  [A-Z_]+ +demo-\w+-[123]   attempt 1: 204$`:                                          3,
 			`(?m)^curl -sS -H "Authorization: Bearer \$TOKEN" http://127.0.0.1:\d+/api/v1/`:                        4,
 			`(?m)^curl -sS -H "Authorization: Bearer \$TOKEN" http://127.0.0.1:\d+/api/v3/(cards|reimbursements)$`: 2,

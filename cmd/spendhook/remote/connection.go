@@ -89,7 +89,7 @@ func (c *Connection) options(term *Terminal) (client.Options, error) {
 		c.CACert, c.Cert, c.Key = cmp.Or(c.CACert, p.CACert), cmp.Or(c.Cert, p.Cert), cmp.Or(c.Key, p.Key)
 		c.CompanyUUID = cmp.Or(c.CompanyUUID, p.CompanyUUID)
 	}
-	if o.Transport, err = c.transport(); err != nil {
+	if o.Transport, err = c.Transport(); err != nil {
 		return o, err
 	}
 	switch token := os.Getenv("SPENDHOOK_TOKEN"); {
@@ -138,9 +138,9 @@ func readSecret(name string, stdin io.Reader) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// transport returns a transport with the files of the TLS flags. Without these flags it returns
+// Transport returns a transport with the files of the TLS flags. Without these flags it returns
 // nil, which means the default transport.
-func (c *Connection) transport() (http.RoundTripper, error) {
+func (c *Connection) Transport() (http.RoundTripper, error) {
 	files := clienttls.Files{CA: c.CACert, Cert: c.Cert, Key: c.Key}
 	if files == (clienttls.Files{}) {
 		return nil, nil //nolint:nilnil // http.Client has a default

@@ -161,7 +161,7 @@ func (c *loginCmd) Run(ctx context.Context, t *Terminal) error {
 	if p.ClientSecret, err = c.secret(t); err != nil {
 		return err
 	}
-	transport, err := c.transport()
+	transport, err := c.Transport()
 	if err != nil {
 		return err
 	}
