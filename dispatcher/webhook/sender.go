@@ -148,7 +148,8 @@ func (s *Sender) Close() {
 	s.transport.CloseIdleConnections()
 }
 
-// Send makes one attempt and returns its result, at the latest after the attempt's timeout. If
+// Send makes one attempt and returns its result, at the latest after the attempt's timeout. It signs once it has
+// the access token. If
 // ctx is cancelled before the status of the answer came, the class is attempt.ClassAborted. A Locked
 // request is not sent.
 func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
@@ -161,6 +162,7 @@ func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, errAttemptTimeout)
 	defer cancel()
 	var token string
+	signed := started
 	if r.OAuth != nil {
 		var err error
 		if token, err = s.tokens.get(ctx, r.Subscriber, r.OAuth); err != nil {
@@ -168,9 +170,10 @@ func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 			return res
 		}
 		r.Headers = withToken(r.Headers, token)
+		signed = s.now()
 	}
 	to := s.transport.destination(&r)
-	req, err := s.request(r, started)
+	req, err := s.request(r, signed)
 	if err != nil { // it could not be signed
 		res.Class, res.Err = attempt.ClassLocked, err
 		return res

@@ -2,12 +2,14 @@ package webhook
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,8 +21,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/dispatcher/webhook/signature"
 	"spendhook/internal/dnstest"
 	"spendhook/internal/egress"
+	"spendhook/internal/httpsig"
 	"spendhook/subscribers/callback"
 )
 
@@ -441,6 +445,50 @@ func TestAnAttemptDoesNotWaitLongForAToken(t *testing.T) {
 	s = newTestSender(t, nil) // closed before its endpoint is
 	if res := s.Send(ctx, withOAuth(t, "http://127.0.0.1:1/", endpoint.URL)); res.Class != attempt.ClassAborted {
 		t.Errorf("%q %v", res.Class, res.Err)
+	}
+}
+
+// A token endpoint that is slow does not make the signatures old, and the log shows the time that was signed.
+func TestAnAttemptIsSignedOnceItHasItsToken(t *testing.T) {
+	t.Parallel()
+	clock := newMovedClock()
+	began := clock.now()
+	endpoint := newIssuer(t, func(n int64, w http.ResponseWriter, _ *http.Request) {
+		clock.advance(9 * time.Second)
+		issue(w, n, 3600)
+	})
+	private := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+	key, err := httpsig.NewKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	jwk, err := httpsig.PublicJWK(private.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed := began.Add(9 * time.Second)
+	r := withOAuth(t, "", endpoint.URL)
+	r.MessageKey = key
+	address := listening(t, func(_ http.ResponseWriter, got *http.Request) {
+		if ts := got.Header.Get("webhook-timestamp"); ts != strconv.FormatInt(signed.Unix(), 10) {
+			t.Errorf("the timestamp is %s, want %d", ts, signed.Unix())
+		}
+		if err := signature.Verify(testSecret, got.Header, r.Body, time.Minute, signed); err != nil {
+			t.Error(err)
+		}
+		// valid from the time of the signature on, without any tolerance
+		if err := httpsig.Verify(got.Header, got.Method, r.URL.String(), r.Body, []httpsig.JWK{jwk}, 0, signed); err != nil {
+			t.Error(err)
+		}
+	})
+	if r.URL, err = url.Parse(address); err != nil {
+		t.Fatal(err)
+	}
+	s := newTestSender(t, func(o *SenderOptions) { o.Now = clock.now })
+	res := s.Send(t.Context(), r)
+	logged := attempt.New(1, res)
+	if !res.Success() || !res.StartedAt.Equal(began) || res.Duration != 9*time.Second || logged.Headers("e")["webhook-timestamp"] != strconv.FormatInt(signed.Unix(), 10) {
+		t.Errorf("%v; began at %v, took %v, logged %v", res.Err, res.StartedAt, res.Duration, logged.Headers("e"))
 	}
 }
 

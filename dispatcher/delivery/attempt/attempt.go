@@ -3,10 +3,12 @@
 package attempt
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math"
 	"net/netip"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -27,6 +29,7 @@ type Attempt struct {
 	Error        string `json:"e,omitempty"` // the class of the failure; empty: none
 	ResponseBody []byte `json:"b,omitempty"` // at most the first 1 KiB, of the last attempt only
 	Sent         string `json:"h,omitempty"` // sentOf(headers of the request); empty: no request was sent
+	Signed       int64  `json:"s,omitzero"`  // webhook-timestamp, if it is not the second of StartedAt
 	Waited       Waited `json:"w,omitempty"`
 	Timing       Timing `json:"p,omitzero"`
 	Trace        string `json:"x,omitempty"` // the traceparent of the request; empty: none
@@ -45,10 +48,18 @@ func New(number int, res Result) Attempt {
 	if trace := res.Sent[headerTrace]; len(trace) == 1 { //nolint:staticcheck // it is sent in lower case
 		a.Trace = trace[0]
 	}
+	if signed := res.Sent[headerTimestamp]; len(signed) == 1 && signed[0] != a.timestamp() { //nolint:staticcheck // it is sent in lower case
+		a.Signed, _ = strconv.ParseInt(signed[0], 10, 64) // the Sender made it
+	}
 	if !res.Success() {
 		a.ResponseBody = res.ResponseBody
 	}
 	return a
+}
+
+// timestamp is the webhook-timestamp of the attempt.
+func (a *Attempt) timestamp() string {
+	return strconv.FormatInt(cmp.Or(a.Signed, time.UnixMilli(a.StartedAt).Unix()), 10)
 }
 
 // Append returns a log with one more attempt. The log has the latest maxLog attempts, and

@@ -3,9 +3,7 @@ package attempt
 import (
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"spendhook/internal/httpsig"
 	"spendhook/internal/tracing"
@@ -35,8 +33,8 @@ const (
 
 // sentOf encodes the headers of an attempt for the log, one per line: user agent, sequence,
 // content type unless it is usualType, and the names of the subscriber's headers; with an HTTP message signature
-// also headerMessage, or messageAlone. The trace has its own field. Headers derives the other headers from the event
-// and the time.
+// also headerMessage, or messageAlone. The trace has its own field, as has the timestamp unless it is the time of
+// the start. Headers derives the other headers from the event.
 func sentOf(header http.Header) string {
 	if header == nil {
 		return ""
@@ -78,7 +76,7 @@ func (a *Attempt) Headers(eventID string) map[string]string {
 	lines := append(strings.Split(a.Sent, "\n"), "", "")
 	shown := map[string]string{
 		headerAgent: lines[0], headerType: usualType, headerID: eventID, headerSignature: redacted,
-		headerTimestamp: strconv.FormatInt(time.UnixMilli(a.StartedAt).Unix(), 10),
+		headerTimestamp: a.timestamp(),
 	}
 	if lines[1] != "" {
 		shown[headerSequence] = lines[1]
