@@ -81,17 +81,7 @@ func (c codec) open(sealed *string, place string) (secret.Text, error) {
 
 // decode decodes a record and decrypts its secrets. Secrets that cannot be decrypted are Locked.
 func (c codec) decode(company, id uuid.UUID, raw string) (Subscriber, error) {
-	var s Subscriber
-	if err := json.Unmarshal([]byte(raw), &s); err != nil || s.CallbackURL == "" || len(s.Secrets) == 0 {
-		return Subscriber{}, fmt.Errorf("stored subscriber %s is damaged", id) // err may quote a secret
-	}
-	if s.Format != "" && !slices.Contains(formats, s.Format) {
-		return Subscriber{}, fmt.Errorf("stored subscriber %s has the format %q, which this release does not know", id, s.Format)
-	}
-	if len(s.Signatures) > 0 && !areSignatures(s.Signatures) || s.SignatureAlgorithm != "" && !slices.Contains(algorithms, s.SignatureAlgorithm) {
-		return Subscriber{}, fmt.Errorf("stored subscriber %s is signed in a way that this release does not know", id)
-	}
-	s.UUID, s.CompanyUUID, s.Revision, s.Change = id, company, revisionOf(raw), ""
+	s, err := parse(company, id, raw)
 	for i := range s.Secrets {
 		k := &s.Secrets[i]
 		k.Key, k.Locked = c.open(&k.Sealed, secretPlace(company, id))
@@ -103,6 +93,22 @@ func (c codec) decode(company, id uuid.UUID, raw string) (Subscriber, error) {
 	if o := s.OAuth; o != nil {
 		o.ClientSecret, o.Locked = c.open(&o.Sealed, oauthPlace(company, id))
 	}
+	return s, err
+}
+
+// parse decodes a record without decrypting its secrets.
+func parse(company, id uuid.UUID, raw string) (Subscriber, error) {
+	var s Subscriber
+	if err := json.Unmarshal([]byte(raw), &s); err != nil || s.CallbackURL == "" || len(s.Secrets) == 0 {
+		return Subscriber{}, fmt.Errorf("stored subscriber %s is damaged", id) // err may quote a secret
+	}
+	if s.Format != "" && !slices.Contains(formats, s.Format) {
+		return Subscriber{}, fmt.Errorf("stored subscriber %s has the format %q, which this release does not know", id, s.Format)
+	}
+	if len(s.Signatures) > 0 && !areSignatures(s.Signatures) || s.SignatureAlgorithm != "" && !slices.Contains(algorithms, s.SignatureAlgorithm) {
+		return Subscriber{}, fmt.Errorf("stored subscriber %s is signed in a way that this release does not know", id)
+	}
+	s.UUID, s.CompanyUUID, s.Revision, s.Change = id, company, revisionOf(raw), ""
 	return s, nil
 }
 
@@ -120,26 +126,41 @@ func DecodeAll(keys *seal.Keyring, company uuid.UUID, hash map[string]string) ([
 	}
 	client := certificateOf(uuid.Nil)
 	signing := codec{keys}.openKeys(company, hash[layout.SigningKeysField])
+	all := decodeEach(company, hash, codec{keys}.decode)
+	for _, s := range all {
+		s.Certificate, s.SigningKeys = cmp.Or(certificateOf(s.UUID), client), signing
+		if s.Filter != "" {
+			s.expression = sync.OnceValues(s.compile)
+		}
+	}
+	return all, version
+}
+
+// DecodeShown is DecodeAll for subscribers that are only shown: it decrypts nothing, and they are WithoutSecrets.
+func DecodeShown(company uuid.UUID, hash map[string]string) []*Subscriber {
+	return decodeEach(company, hash, func(company, id uuid.UUID, raw string) (Subscriber, error) {
+		s, err := parse(company, id, raw)
+		return s.WithoutSecrets(), err
+	})
+}
+
+func decodeEach(company uuid.UUID, hash map[string]string, decode func(company, id uuid.UUID, raw string) (Subscriber, error)) []*Subscriber {
 	all := make([]*Subscriber, 0, len(hash))
 	for field, raw := range hash {
 		id, err := uuid.Parse(field)
 		if err != nil { // not a subscriber
 			continue
 		}
-		s, err := codec{keys}.decode(company, id, raw)
+		s, err := decode(company, id, raw)
 		if err != nil {
 			s = Subscriber{UUID: id, CompanyUUID: company, Enabled: true, Locked: err}
-		}
-		s.Certificate, s.SigningKeys = cmp.Or(certificateOf(id), client), signing
-		if s.Filter != "" {
-			s.expression = sync.OnceValues(s.compile)
 		}
 		all = append(all, &s)
 	}
 	slices.SortFunc(all, func(a, b *Subscriber) int {
 		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), slices.Compare(a.UUID[:], b.UUID[:]))
 	})
-	return all, version
+	return all
 }
 
 // revisionOf is the SHA-1 of a record: short enough for a header, and available in delete.lua.

@@ -149,6 +149,20 @@ func (s *Subscriber) Unusable() error {
 	return nil
 }
 
+// WithoutSecrets returns the subscriber to be shown: without secrets, also in their stored form, certificate and
+// signing keys. It shares nothing that is secret with s.
+func (s Subscriber) WithoutSecrets() Subscriber {
+	s.Secrets, s.Certificate, s.SigningKeys = nil, nil, SigningKeys{}
+	s.Headers = slices.Clone(s.Headers)
+	for i := range s.Headers {
+		s.Headers[i] = callback.Header{Name: s.Headers[i].Name}
+	}
+	if s.OAuth != nil {
+		s.OAuth = &callback.OAuth{TokenURL: s.OAuth.TokenURL, ClientID: s.OAuth.ClientID, Scope: s.OAuth.Scope, Audience: s.OAuth.Audience}
+	}
+	return s
+}
+
 func (s SigningSecret) liveAt(now time.Time) bool {
 	return s.ExpiresAt == nil || now.Before(*s.ExpiresAt)
 }

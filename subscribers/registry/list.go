@@ -27,10 +27,13 @@ const (
 	countChunk = 1000
 )
 
+// decoder decodes the hash of a company.
+type decoder func(company uuid.UUID, hash map[string]string) (all []*subscribers.Subscriber, version int64)
+
 // read reads all subscribers of companies with their version in one pipeline, oldest first, also
 // disabled ones. It calls done for each company. A company that cannot be read does not affect the
 // others.
-func (r *Registry) read(ctx context.Context, companies []uuid.UUID, done func(company uuid.UUID, all []*subscribers.Subscriber, version int64, err error)) {
+func (r *Registry) read(ctx context.Context, companies []uuid.UUID, decode decoder, done func(company uuid.UUID, all []*subscribers.Subscriber, version int64, err error)) {
 	hashes, _ := pipeline.Each(ctx, r.client, companies, func(pipe redis.Pipeliner, company uuid.UUID) *redis.MapStringStringCmd {
 		return pipe.HGetAll(ctx, layout.CompanyKey(company))
 	}) // each command has its own error
@@ -40,21 +43,31 @@ func (r *Registry) read(ctx context.Context, companies []uuid.UUID, done func(co
 			done(companies[i], nil, 0, fmt.Errorf("load subscribers: %w", err))
 			continue
 		}
-		all, version, err := r.decode(companies[i], hash)
+		all, version, err := decode.safely(companies[i], hash)
 		done(companies[i], all, version, err)
 	}
 }
 
-// decode returns a panic as an error. Otherwise the panic would end this replica, and then each replica
+// safely returns a panic as an error. Otherwise the panic would end this replica, and then each replica
 // that loads the company.
-func (r *Registry) decode(company uuid.UUID, hash map[string]string) (all []*subscribers.Subscriber, version int64, err error) {
+func (d decoder) safely(company uuid.UUID, hash map[string]string) (all []*subscribers.Subscriber, version int64, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = fmt.Errorf("decode subscribers: panic: %v", cause)
 		}
 	}()
-	all, version = subscribers.DecodeAll(r.keys, company, hash)
+	all, version = d(company, hash)
 	return all, version, nil
+}
+
+// complete decrypts secrets. Its version is that of the copies.
+func (r *Registry) complete(company uuid.UUID, hash map[string]string) ([]*subscribers.Subscriber, int64) {
+	return subscribers.DecodeAll(r.keys, company, hash)
+}
+
+// shown decrypts nothing, and has no version.
+func shown(company uuid.UUID, hash map[string]string) ([]*subscribers.Subscriber, int64) {
+	return subscribers.DecodeShown(company, hash), 0
 }
 
 // List returns one page, without secrets, and the number of all subscribers that match. Companies
@@ -124,7 +137,7 @@ func (r *Registry) countCompanies(ctx context.Context, companies []uuid.UUID, p 
 }
 
 func (r *Registry) readCompanies(ctx context.Context, companies []uuid.UUID, p *page) (err error) {
-	r.read(ctx, companies, func(_ uuid.UUID, all []*subscribers.Subscriber, _ int64, failed error) {
+	r.read(ctx, companies, shown, func(_ uuid.UUID, all []*subscribers.Subscriber, _ int64, failed error) {
 		err = errors.Join(err, failed)
 		p.add(all)
 	})
@@ -174,9 +187,7 @@ func (p *page) add(all []*subscribers.Subscriber) {
 			continue
 		}
 		if p.total/p.Size == p.Page && s.Locked == nil {
-			shown := *s // it may be shared
-			shown.Secrets, shown.Certificate = nil, nil
-			p.items = append(p.items, shown)
+			p.items = append(p.items, s.WithoutSecrets()) // it may be shared
 		}
 		p.total++
 	}

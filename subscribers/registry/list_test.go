@@ -3,6 +3,7 @@ package registry_test
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -12,8 +13,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/redistest"
+	"spendhook/internal/seal/sealtest"
+	"spendhook/internal/secret"
 	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
+	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/registry"
+	"spendhook/subscribers/subscriberstest"
 )
 
 func names(all []subscribers.Subscriber) []string {
@@ -83,24 +89,44 @@ func TestListFilters(t *testing.T) {
 	}
 }
 
+// A list has no secrets, and does not take them from the copies.
 func TestListShowsNoSecrets(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Create(t, "https://example.com/")
-	all, _, err := b.Registry().List(t.Context(), registry.Filter{})
-	noErr(t, err)
-	if len(all) != 1 || all[0].Secrets != nil {
-		t.Errorf("listed %d with secrets %v", len(all), all[0].Secrets)
+	settings := b.Settings("https://example.com/")
+	settings.Headers = map[string]*secret.Text{"X-Api-Key": new(secret.Text("hunter22"))}
+	settings.OAuth = &callback.OAuthChange{
+		TokenURL: new("https://login.example.com/"), ClientID: new("us"), ClientSecret: new(secret.Text("hunter23")),
 	}
-	copies := b.Registry()
-	all, _, err = copies.List(t.Context(), registry.Filter{Company: &b.Company})
+	made, err := b.Store.Create(t.Context(), b.Company, settings)
 	noErr(t, err)
-	if len(all) != 1 || all[0].Secrets != nil {
-		t.Errorf("copies: listed %d with secrets %v", len(all), all[0].Secrets)
+	_, err = certificate.New(b.Redis, sealtest.Keyring(), nil).Set(t.Context(), b.Company, subscriberstest.ClientCertificate(t, time.Now()))
+	noErr(t, err)
+	copies := b.Registry()
+	for what, list := range map[string]func() ([]subscribers.Subscriber, int, error){
+		"all companies": func() ([]subscribers.Subscriber, int, error) { return copies.List(t.Context(), registry.Filter{}) },
+		"all, by a name": func() ([]subscribers.Subscriber, int, error) {
+			return copies.List(t.Context(), registry.Filter{Name: "pay"})
+		},
+		"a company's, kept": func() ([]subscribers.Subscriber, int, error) {
+			return copies.List(t.Context(), registry.Filter{Company: &b.Company})
+		},
+	} {
+		all, _, err := list()
+		noErr(t, err)
+		if len(all) != 1 {
+			t.Fatalf("%s: %d are listed", what, len(all))
+		}
+		s := all[0]
+		if s.Secrets != nil || s.Certificate != nil || !reflect.DeepEqual(s.SigningKeys, subscribers.SigningKeys{}) ||
+			!slices.Equal(s.Headers, []callback.Header{{Name: "X-Api-Key"}}) ||
+			*s.OAuth != (callback.OAuth{TokenURL: "https://login.example.com/", ClientID: "us"}) {
+			t.Errorf("%s: %+v %+v", what, s, s.OAuth)
+		}
 	}
 	kept, err := copies.Current(t.Context(), b.Company)
 	noErr(t, err)
-	if len(kept) != 1 || len(kept[0].Secrets) != 1 {
+	if k := kept[0]; len(k.Secrets) != 1 || k.Certificate == nil || k.Headers[0].Value != "hunter22" || k.OAuth.ClientSecret != made.OAuth.ClientSecret {
 		t.Error("a list took the secrets of the copies")
 	}
 }

@@ -185,7 +185,7 @@ func (r *Registry) load(ctx context.Context, companies []uuid.UUID, loads map[uu
 	for _, shard := range groups {
 		shards.Go(func() {
 			for chunk := range slices.Chunk(shard, loadChunk) {
-				r.read(ctx, chunk, done)
+				r.read(ctx, chunk, r.complete, done)
 			}
 		})
 	}
