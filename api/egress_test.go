@@ -24,6 +24,7 @@ import (
 	"spendhook/internal/egress"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal"
+	"spendhook/subscribers/layout"
 )
 
 func TestHeadersAreTakenAndNeverShown(t *testing.T) {
@@ -206,6 +207,39 @@ func TestCertificateOfASubscriber(t *testing.T) {
 	}
 	if !slices.Contains(actions, "egress-certificate.set") || !slices.Contains(actions, "egress-certificate.delete") {
 		t.Errorf("audited %v", actions)
+	}
+}
+
+// A stored certificate that is damaged can be replaced or deleted, and its subscriber is shown.
+func TestADamagedCertificate(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	h := setupOn(t, client)
+	sub := create(h, hooks)
+	subscriber := "/api/v1/subscribers/" + sub.UUID.String()
+	body, _ := certificateBody(t, "spendhook for Books")
+	for path, field := range map[string]string{
+		"/api/v1/egress-certificate":       layout.CertificateFieldOf(uuid.Nil),
+		subscriber + "/egress-certificate": layout.CertificateFieldOf(sub.UUID),
+	} {
+		damage := func() {
+			if err := client.HSet(t.Context(), layout.CompanyKey(h.company), field, "{").Err(); err != nil {
+				t.Fatal(err)
+			}
+			h.call("GET", path, "").want(http.StatusConflict, "EGRESS_CERTIFICATE_DAMAGED")
+		}
+		damage()
+		if shown := as[gen.Subscriber](h.call("GET", subscriber, "").want(http.StatusOK)); shown.UUID != sub.UUID {
+			t.Errorf("%+v", shown)
+		}
+		if list := as[gen.SubscriberPage](h.call("GET", "/api/v1/subscribers", "").want(http.StatusOK)); len(list.Content) != 1 {
+			t.Errorf("%+v", list)
+		}
+		h.call("PUT", path, body).want(http.StatusOK)
+		h.call("GET", path, "").want(http.StatusOK)
+		damage()
+		h.call("DELETE", path, "").want(http.StatusNoContent)
+		h.call("GET", path, "").want(http.StatusNotFound, "NO_EGRESS_CERTIFICATE")
 	}
 }
 

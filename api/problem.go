@@ -99,6 +99,7 @@ var domainProblems = []struct {
 	{subscribers.ErrNoSigningKey, "NO_WEBHOOK_KEYS", "The company has no such signing key."},
 	{subscribers.ErrRotatedRecently, "KEYS_ROTATED_RECENTLY", "The signing keys were rotated too recently."},
 	{certificate.ErrNotFound, "NO_EGRESS_CERTIFICATE", "There is no egress certificate."},
+	{certificate.ErrDamaged, "EGRESS_CERTIFICATE_DAMAGED", "The stored client certificate cannot be read: set it again, or delete it."},
 	{certificate.ErrNoSubscriber, "SUBSCRIBER_NOT_FOUND", "There is no such subscriber."},
 	{certificate.ErrTooMany, "TOO_MANY_CERTIFICATES", "100 subscribers of the company have a certificate of their own."},
 	{session.ErrNotFound, "NOT_FOUND", "There is no such session."},
