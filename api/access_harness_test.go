@@ -9,6 +9,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -18,6 +19,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"spendhook/dispatcher/challenge"
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
@@ -126,7 +129,14 @@ func setupTwo(t *testing.T) *twoCompanies {
 	}
 	w.database.SetMaxOpenConns(1) // data_version is a connection's own
 	t.Cleanup(func() { _ = w.database.Close() })
-	receiver := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusTeapot) }))
+	receiver := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if text := challenge.Text(body); text != "" {
+			_, _ = io.WriteString(rw, text)
+			return
+		}
+		rw.WriteHeader(http.StatusTeapot)
+	}))
 	t.Cleanup(receiver.Close)
 	w.receiver = receiver.URL
 	w.acme, w.bolt = w.tenant("acme", store), w.tenant("bolt", store)

@@ -100,6 +100,7 @@ var table = []access{
 	{route: "DELETE /api/v1/oauth-clients/{clientId}", kind: global, target: "/api/v1/oauth-clients/{client}", status: 204},
 	{route: "PUT /api/v1/egress-certificate", kind: makes, body: newCertificate, status: 200, shows: []string{"company"}},
 	{route: "PUT /api/v1/subscribers/{uuid}/egress-certificate", kind: thing, target: "/api/v1/subscribers/{subscriber}/egress-certificate", body: newCertificate, status: 200, shows: []string{"subscriber"}},
+	{route: "POST /api/v1/subscribers/{uuid}/verify", kind: thing, target: "/api/v1/subscribers/{subscriber}/verify", status: 200, shows: []string{"subscriber"}},
 	{route: "POST /api/v1/subscribers/{uuid}/test", kind: thing, target: "/api/v1/subscribers/{subscriber}/test", status: 200},
 	{route: "POST /api/v1/deliveries/{id}/retry", kind: thing, target: "/api/v1/deliveries/{delivery}/retry", status: 202, shows: []string{"delivery"}},
 	{route: "POST /api/v1/deliveries/retry", kind: thing, body: `{"subscriberUuid":"{subscriber}","dryRun":true}`, status: 200, shows: []string{"subscriber"}},

@@ -26,6 +26,7 @@ import (
 	"spendhook/auth/tokens"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/challenge"
 	"spendhook/dispatcher/feed"
 	"spendhook/dispatcher/inspect"
 	"spendhook/events"
@@ -59,6 +60,7 @@ type Options struct {
 	Events         *history.Reader
 	EventTypes     *eventtype.Store
 	Inspector      *inspect.Inspector
+	Challenger     *challenge.Challenger
 	Feed           *feed.Reader
 	Dispatcher     *dispatcher.Dispatcher
 	Idempotency    *idempotency.Store

@@ -57,7 +57,9 @@ const (
 
 // timeouts has the operations that wait for a receiver, or up to 30 s for events. The other operations
 // have the time-out of Options.
-var timeouts = map[string]time.Duration{"testSubscriber": 20 * time.Second, readFeed: 35 * time.Second}
+var timeouts = map[string]time.Duration{
+	"testSubscriber": 20 * time.Second, "verifySubscriber": 20 * time.Second, "updateSubscriber": 20 * time.Second, readFeed: 35 * time.Second,
+}
 
 // findsCompany has the operations whose handlers find the company: items of the body may name it, or
 // the scopes of the token decide whether the request must name it.

@@ -30,6 +30,7 @@ import (
 	"spendhook/auth/keys"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/challenge"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/feed"
 	"spendhook/dispatcher/inspect"
@@ -45,6 +46,7 @@ import (
 	"spendhook/internal/idempotency"
 	"spendhook/internal/peer"
 	"spendhook/internal/pgtest"
+	"spendhook/internal/ratelimit"
 	"spendhook/internal/redistest"
 	"spendhook/internal/requestmemory"
 	"spendhook/internal/seal/sealtest"
@@ -117,12 +119,19 @@ func domainOf(tb testing.TB, client redis.UniversalClient, logger *slog.Logger) 
 // checks the hosts of callback URLs; nil accepts all.
 func domainBehind(tb testing.TB, client redis.UniversalClient, logger *slog.Logger, guard *egress.Guard, resolve func(context.Context, string) error) Options {
 	tb.Helper()
+	return domainWith(tb, client, logger, guard, subscribers.StoreOptions{Policy: callback.Policy{AllowHTTP: true, Resolve: resolve}})
+}
+
+// domainWith is a started domain with some options of its subscribers.
+func domainWith(tb testing.TB, client redis.UniversalClient, logger *slog.Logger, guard *egress.Guard, o subscribers.StoreOptions) Options {
+	tb.Helper()
 	policy := delivery.Policy{
 		Schedule: []time.Duration{20 * time.Millisecond}, DeadRetention: 30 * 24 * time.Hour,
 		Retention: 7 * 24 * time.Hour, FailingAfter: 4, DisableAfter: time.Hour,
 	}
 	store := history.New(history.Options{Client: client, Retention: policy.Retention})
-	subs := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring(), Policy: callback.Policy{AllowHTTP: true, Resolve: resolve}})
+	o.Client, o.Keyring = client, sealtest.Keyring()
+	subs := subscribers.NewStore(o)
 	healths := health.New(health.Options{Client: client})
 	certificates := certificate.New(client, sealtest.Keyring(), nil)
 	sender := webhook.NewSender(webhook.SenderOptions{
@@ -141,14 +150,18 @@ func domainBehind(tb testing.TB, client redis.UniversalClient, logger *slog.Logg
 	publisher := publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Queue.Wake, Owner: d.Queue})
 	tb.Cleanup(publisher.Close)
 	start(tb, d, publisher)
-	inspector := inspect.New(inspect.Options{Events: store, Registry: copies, Deliveries: d.Deliveries, Requests: made, Send: sender.Send})
+	inspector := inspect.New(inspect.Options{Events: store, Subscribers: subs, Registry: copies, Deliveries: d.Deliveries, Requests: made, Send: sender.Send})
+	challenger := challenge.New(challenge.Options{
+		Client: client, Subscribers: subs, Registry: copies, Requests: made, Send: sender.Send, Timeout: sender.Timeout(),
+		Limiter: ratelimit.New(client, nil), Origin: "api.spendhook.test",
+	})
 	reader := feed.New(feed.Options{Numbers: sequence.New(client), Events: store, Registry: copies, Requests: made})
 	tb.Cleanup(reader.Close)
 	return withSpend(storagetest.Open(tb, storage.Options{}), Options{
 		Subscribers: subs, Registry: copies, Certificates: certificates, Health: healths, Publisher: publisher, Events: store,
 		EventTypes: eventtype.NewStore(client, nil, time.Now),
 		Sessions:   session.NewStore(client, nil),
-		Dispatcher: d, Inspector: inspector, Feed: reader,
+		Dispatcher: d, Inspector: inspector, Challenger: challenger, Feed: reader,
 		Idempotency: idempotency.New(client, sealtest.Keyring(), nil), Logger: logger,
 		Peers: peer.New(peer.Options{}), Bodies: requestmemory.NewBodies(nil, nil),
 	})

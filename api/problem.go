@@ -18,6 +18,7 @@ import (
 	"spendhook/auth"
 	"spendhook/auth/tokens"
 	"spendhook/console/session"
+	"spendhook/dispatcher/challenge"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/inspect"
@@ -95,6 +96,8 @@ var domainProblems = []struct {
 	{subscribers.ErrConflict, "CALLBACK_URL_TAKEN", "Another subscriber of the company has this callbackUrl."},
 	{subscribers.ErrChanged, "PRECONDITION_FAILED", "If-Match is not the current ETag: the subscriber was changed meanwhile."},
 	{subscribers.ErrQuota, "TOO_MANY_SUBSCRIBERS", "The company has the maximum number of subscribers."},
+	{subscribers.ErrUnverified, "SUBSCRIBER_UNVERIFIED", "The callback URL of the subscriber must be verified first."},
+	{challenge.ErrUnderWay, "CHALLENGE_IN_FLIGHT", "A challenge of this subscriber is under way."},
 	{subscribers.ErrTooManySecrets, "TOO_MANY_SECRETS", "Five secrets sign the deliveries of the subscriber."},
 	{subscribers.ErrNoSigningKey, "NO_WEBHOOK_KEYS", "The company has no such signing key."},
 	{subscribers.ErrRotatedRecently, "KEYS_ROTATED_RECENTLY", "The signing keys were rotated too recently."},
@@ -136,6 +139,13 @@ func problemOf(err error) *problem {
 	}
 	if e, ok := errors.AsType[*invalid.Error](err); ok {
 		return invalidProblem(e)
+	}
+	if e, ok := errors.AsType[*challenge.FailedError](err); ok {
+		return newProblem("CHALLENGE_FAILED", "The receiver is not verified: %s.", e.Reason)
+	}
+	if e, ok := errors.AsType[*challenge.LimitError](err); ok {
+		return newProblem("TOO_MANY_CHALLENGES", "The host of the callback URL was challenged 10 times within an hour.").
+			with("Retry-After", strconv.Itoa(wholeSeconds(e.RetryAfter)))
 	}
 	if e, ok := errors.AsType[*tokens.Error](err); ok {
 		return refusalProblem(e)

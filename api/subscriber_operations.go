@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/google/uuid"
@@ -27,6 +28,15 @@ func (s *server) TestSubscriber(ctx context.Context, q *request, id gen.Subscrib
 	return ok(gen.TestResult{
 		EventID: result.EventID, Delivered: result.Delivered, Attempt: shownAttempt(result.EventID, result.Attempt, &sub),
 	}), err
+}
+
+// VerifySubscriber is POST /api/v1/subscribers/{uuid}/verify.
+func (s *server) VerifySubscriber(ctx context.Context, q *request, id gen.SubscriberPath, _ gen.CompanyScope) (reply, error) {
+	sub, err := s.opts.Challenger.Verify(ctx, q.company, id)
+	if err != nil {
+		return reply{}, err
+	}
+	return s.answerWith(ctx, http.StatusOK, sub)
 }
 
 // GetSubscriberStats is GET /api/v1/subscribers/{uuid}/stats.

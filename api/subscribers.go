@@ -76,7 +76,7 @@ func (s *server) UpdateSubscriber(ctx context.Context, q *request, id gen.Subscr
 	if settings.Revisions, err = q.ifMatch(); err != nil {
 		return reply{}, err
 	}
-	sub, err := s.opts.Subscribers.Update(ctx, q.company, id, settings)
+	sub, err := s.opts.Challenger.Update(ctx, q.company, id, settings)
 	if err != nil {
 		return reply{}, err
 	}
@@ -284,8 +284,15 @@ func shownSubscriber(sub subscribers.Subscriber, h health.Health) gen.Subscriber
 		Signatures: new(sub.SignedBy()), SignatureAlgorithm: (*gen.KeyAlgorithm)(optional(string(sub.SignatureAlgorithm))),
 		OAuth: shownOAuth(sub.OAuth), RateLimit: shownRateLimit(sub.RateLimit), Ordered: sub.Ordered, OnDead: (*gen.OnDead)(optional(sub.OnDead)),
 		Paused: h.PausedAt != nil, PausedAt: h.PausedAt,
-		PausedReason: (*gen.SubscriberPausedReason)(optional(h.PausedReason)),
+		PausedReason: (*gen.SubscriberPausedReason)(optional(h.PausedReason)), Verification: shownVerification(sub.Verification),
 	}
+}
+
+func shownVerification(v *subscribers.Verification) *gen.Verification {
+	if v == nil {
+		return nil
+	}
+	return &gen.Verification{State: gen.VerificationState(v.State), ChallengedAt: v.At, Reason: optional(v.Reason), AllowedPerMinute: optional(v.PerMinute)}
 }
 
 func shownRateLimit(limit *subscribers.RateLimit) *gen.RateLimit {

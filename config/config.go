@@ -107,8 +107,10 @@ type operations struct {
 	Company uuid.UUID `yaml:"company"`
 }
 
-// subscribers limits the subscribers of a company.
+// subscribers limits the subscribers of a company. Challenge says which callback URLs must be verified before they
+// get deliveries: none, those that are set from now on, or all.
 type subscribers struct {
+	Challenge     string        `yaml:"challenge" default:"off" enum:"off,new,all"`
 	MaxPerCompany int           `yaml:"max_per_company" default:"100" range:"1..10000"`
 	SecretOverlap time.Duration `yaml:"secret_overlap" default:"24h" range:"1s..30d"`
 }

@@ -16,6 +16,7 @@ import (
 	"spendhook/audit"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/challenge"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
@@ -46,6 +47,7 @@ type Options struct {
 	Deliveries  *store.Store
 	Redelivery  *redelivery.Service
 	Inspector   *inspect.Inspector
+	Challenger  *challenge.Challenger
 	Dispatcher  *dispatcher.Dispatcher
 	Traffic     *traffic.Store
 	Tail        *tail.Tail
@@ -70,7 +72,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Time limits of a page, and of a page with a test delivery.
+// Time limits of a page, and of a page that waits for a receiver.
 const (
 	pageTimeout = 5 * time.Second
 	testTimeout = 20 * time.Second
@@ -154,7 +156,7 @@ func (s *server) routes() {
 	s.page("GET /console/", anyone, func(context.Context, *visit) error { return errNoPage })
 
 	s.form("POST /console/leave", pageTimeout, func(*session.Grant) bool { return true }, s.signOut)
-	s.change("POST /console/subscribers/{uuid}/edit", writeSubscribers, forID(s.updateSubscriber))
+	s.form("POST /console/subscribers/{uuid}/edit", testTimeout, mayChange(writeSubscribers), forID(s.updateSubscriber))
 	s.change("POST /console/subscribers/{uuid}/filter-test", writeSubscribers, forID(s.tryFilter))
 	s.change("POST /console/subscribers/{uuid}/pause", writeSubscribers, forID(s.pause))
 	s.change("POST /console/subscribers/{uuid}/resume", writeSubscribers, forID(s.resume))
@@ -164,6 +166,7 @@ func (s *server) routes() {
 	s.change("POST /console/webhook-keys/rotate", writeSubscribers, forCompany(s.rotateKeys))
 	s.change("POST /console/webhook-keys/{kid}/revoke", writeSubscribers, forCompany(s.revokeKey))
 	s.form("POST /console/subscribers/{uuid}/test", testTimeout, mayChange(writeSubscribers), forID(s.testSubscriber))
+	s.form("POST /console/subscribers/{uuid}/verify", testTimeout, mayChange(writeSubscribers), forID(s.verifySubscriber))
 	s.change("POST /console/subscribers/{uuid}/recover", writeSubscribers, forID(s.recover))
 	s.change("POST /console/events/{company}/{id}/replay", writeDeliveries, forEvent(s.replay))
 	s.form("POST /console/deliveries/{id}/verify", pageTimeout, func(g *session.Grant) bool { return g.May(readDeliveries) }, forCompany(s.verify))

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"spendhook/dispatcher/challenge"
 
 	"spendhook/console/session"
 	"spendhook/dispatcher/delivery"
@@ -52,6 +53,8 @@ var known = []struct {
 	{events.ErrCompacted, http.StatusGone, "The payload was removed", "The event settled long ago, and only its id is kept. Its source may still have the payload."},
 	{subscribers.ErrNotFound, http.StatusNotFound, "There is no such subscriber", "The subscriber was deleted, or never existed."},
 	{subscribers.ErrConflict, http.StatusConflict, "Nothing was changed", "Another subscriber of the company has this callback URL."},
+	{subscribers.ErrUnverified, http.StatusConflict, "Not verified", "The callback URL of the subscriber must be verified first."},
+	{challenge.ErrUnderWay, http.StatusConflict, "A challenge is in progress", "Wait until it has ended."},
 	{subscribers.ErrTooManySecrets, http.StatusConflict, "Nothing was changed", "Five secrets sign the deliveries of this subscriber. Rotate again once the oldest one has expired."},
 	{subscribers.ErrNoSigningKey, http.StatusNotFound, "There is no such key", "The key was revoked meanwhile, or the company never had a subscriber."},
 	{subscribers.ErrRotatedRecently, http.StatusConflict, "Nothing was changed", "Receivers may not know the next keys yet: rotate ten minutes after the last rotation, and at most four times within a day. A key that leaked can be revoked at any time."},
@@ -75,6 +78,12 @@ var known = []struct {
 func problemOf(err error) problem {
 	if e, ok := errors.AsType[*invalid.Error](err); ok {
 		return problem{Status: http.StatusBadRequest, Title: "Nothing was changed", Detail: "Some of what you entered is not valid.", Fields: e.Fields}
+	}
+	if e, ok := errors.AsType[*challenge.FailedError](err); ok {
+		return problem{Status: http.StatusUnprocessableEntity, Title: "Nothing was changed", Detail: "The receiver at the new callback URL is not verified: " + e.Reason + "."}
+	}
+	if e, ok := errors.AsType[*challenge.LimitError](err); ok {
+		return problem{Status: http.StatusTooManyRequests, Title: "Challenged too often", Detail: "The host of the callback URL was challenged ten times within an hour. Try again in " + shortDuration(e.RetryAfter) + "."}
 	}
 	for _, k := range known {
 		if errors.Is(err, k.err) {

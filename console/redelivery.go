@@ -2,7 +2,9 @@ package console
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"spendhook/dispatcher/challenge"
 	"strconv"
 	"time"
 
@@ -26,6 +28,25 @@ func (s *server) testSubscriber(ctx context.Context, v *visit, company, id uuid.
 		return err
 	}
 	page.Test = &result
+	v.show("subscriber", page.Name, page)
+	return nil
+}
+
+// verifySubscriber challenges the receiver, and shows why it is not verified.
+func (s *server) verifySubscriber(ctx context.Context, v *visit, company, id uuid.UUID) error {
+	v.setAuditEntry("subscriber.verify", "", &company, "subscriber", id.String())
+	_, err := s.opts.Challenger.Verify(ctx, company, id)
+	failed, ok := errors.AsType[*challenge.FailedError](err)
+	if err == nil {
+		return v.done("/console/subscribers/"+id.String(), "verified")
+	} else if !ok {
+		return err
+	}
+	page, err := s.readSubscriber(ctx, v, company, id)
+	if err != nil {
+		return err
+	}
+	page.Refused = failed.Reason
 	v.show("subscriber", page.Name, page)
 	return nil
 }

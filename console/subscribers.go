@@ -186,6 +186,7 @@ type subscriberPage struct {
 	Damaged bool // the certificate
 	Recent  []deliveryRow
 	Test    *inspect.TestResult
+	Refused string // why the receiver was not verified just now
 	Secret  string // just rotated
 	Range   chartRange
 	Results []resultStretch
@@ -296,7 +297,7 @@ func (s *server) updateSubscriber(ctx context.Context, v *visit, company, id uui
 	settings, fields, err := v.settings()
 	if err == nil {
 		v.setAuditEntry("subscriber.update", "", &company, "subscriber", id.String(), fields...)
-		_, err = s.opts.Subscribers.Update(ctx, company, id, settings)
+		_, err = s.opts.Challenger.Update(ctx, company, id, settings)
 	}
 	if err == nil {
 		return v.done("/console/subscribers/"+id.String(), "updated")

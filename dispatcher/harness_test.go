@@ -93,7 +93,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 	h.service = o.Subscribers
 	t.Cleanup(h.publisher.Close)
 	h.inspector = inspect.New(inspect.Options{
-		Events: o.Events, Registry: o.Registry, Deliveries: d.Deliveries, Requests: o.Requests, Send: o.Sender.Send,
+		Events: o.Events, Subscribers: o.Subscribers, Registry: o.Registry, Deliveries: d.Deliveries, Requests: o.Requests, Send: o.Sender.Send,
 	})
 	h.feed = feed.New(feed.Options{Numbers: sequence.New(client), Events: o.Events, Registry: o.Registry, Requests: o.Requests})
 	t.Cleanup(h.feed.Close)

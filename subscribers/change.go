@@ -30,7 +30,7 @@ const maxRounds = 200
 
 var errContended = errors.New("change subscriber or signing keys: too many concurrent changes")
 
-// Update changes the fields that in sets. ErrNotFound, ErrChanged and ErrConflict change nothing. Enabling a subscriber clears its disabled reason and its health. Disabling
+// Update changes the fields that in sets. ErrNotFound, ErrChanged, ErrConflict and ErrUnverified change nothing. Enabling a subscriber clears its disabled reason and its health. Disabling
 // one sets ReasonManual; its retry set keeps the waiting deliveries and is not served until the
 // subscriber is enabled.
 func (s *Store) Update(ctx context.Context, company, id uuid.UUID, in Settings) (Subscriber, error) {
@@ -38,13 +38,21 @@ func (s *Store) Update(ctx context.Context, company, id uuid.UUID, in Settings) 
 		return Subscriber{}, err
 	}
 	return s.change(ctx, company, id, func(sub *Subscriber) error {
-		if len(in.Revisions) > 0 && !slices.Contains(in.Revisions, sub.Revision) {
-			return ErrChanged
+		if s.asksProof(sub, &in) && in.Verified == nil {
+			return ErrUnverified
 		}
-		var problems invalid.Error
-		in.apply(&problems, sub, s.now())
-		return problems.OrNil()
+		return s.apply(sub, &in)
 	})
+}
+
+// apply applies settings that were checked.
+func (s *Store) apply(sub *Subscriber, in *Settings) error {
+	if len(in.Revisions) > 0 && !slices.Contains(in.Revisions, sub.Revision) {
+		return ErrChanged
+	}
+	var problems invalid.Error
+	in.apply(&problems, sub, s.now())
+	return problems.OrNil()
 }
 
 func (s *Store) check(ctx context.Context, problems *invalid.Error, in *Settings) error {
@@ -172,7 +180,7 @@ func (s *Store) RotateSecret(ctx context.Context, company, id uuid.UUID) (Subscr
 	})
 }
 
-// pausedManually is the reason of a pause that the company asked for. The only other reason is
+// pausedManually is the reason of a pause that the company asked for. The others are pausedUnverified, and
 // DEAD, which record.lua of delivery/store gives.
 const pausedManually = "MANUAL"
 
@@ -182,8 +190,18 @@ func (s *Store) Pause(ctx context.Context, company, id uuid.UUID) error {
 	return s.pause(ctx, company, id, pausedManually)
 }
 
-// Resume ends a pause. It does nothing when the subscriber is not paused. ErrNotFound.
+// Resume ends a pause. It does nothing when the subscriber is not paused. The error may be ErrNotFound, or
+// ErrUnverified for a subscriber whose URL must be verified first.
 func (s *Store) Resume(ctx context.Context, company, id uuid.UUID) error {
+	if s.opts.Challenge.on() {
+		sub, err := s.Get(ctx, company, id)
+		if err != nil {
+			return err
+		}
+		if sub.Unverified() {
+			return ErrUnverified
+		}
+	}
 	return s.pause(ctx, company, id, "")
 }
 
@@ -266,7 +284,7 @@ func (s *Store) replace(ctx context.Context, raw string, before, after *Subscrib
 	}
 	reply, err := updateScript.Run(ctx, s.opts.Client,
 		append(queues.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), layout.HealthKey(company, id)),
-		append(args, after.serving()...)...).StringSlice()
+		append(append(args, after.serving()...), proof(before, after))...).StringSlice()
 	if err != nil {
 		return "", fmt.Errorf("change subscriber: %w", err)
 	}

@@ -108,6 +108,9 @@ func parse(company, id uuid.UUID, raw string) (Subscriber, error) {
 	if len(s.Signatures) > 0 && !areSignatures(s.Signatures) || s.SignatureAlgorithm != "" && !slices.Contains(algorithms, s.SignatureAlgorithm) {
 		return Subscriber{}, fmt.Errorf("stored subscriber %s is signed in a way that this release does not know", id)
 	}
+	if !knownState(s.Verification) {
+		return Subscriber{}, fmt.Errorf("stored subscriber %s has a state of verification that this release does not know", id)
+	}
 	s.UUID, s.CompanyUUID, s.Revision, s.Change = id, company, revisionOf(raw), ""
 	return s, nil
 }

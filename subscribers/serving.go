@@ -39,13 +39,25 @@ func (r *RateLimit) check(problems *invalid.Error) {
 	}
 }
 
+// rate is the subscriber's RateLimit, or the rate that its receiver allows if that is lower; nil: none.
+func (s *Subscriber) rate() *RateLimit {
+	if s.Verification == nil || s.Verification.PerMinute == 0 {
+		return s.RateLimit
+	}
+	allowed := &RateLimit{PerSecond: float64(s.Verification.PerMinute) / 60, Burst: 1}
+	if s.RateLimit != nil && s.RateLimit.PerSecond <= allowed.PerSecond {
+		return s.RateLimit
+	}
+	return allowed
+}
+
 // serving returns the arguments of configure in internal/queues/lua/lib.lua, which
 // sets how the subscriber's retry set is served.
 func (s *Subscriber) serving() []any {
 	interval, burst, ordered, onDead := "", "", "", ""
-	if s.RateLimit != nil {
-		interval = strconv.FormatFloat(1000/s.RateLimit.PerSecond, 'f', -1, 64)
-		burst = strconv.Itoa(s.RateLimit.Burst)
+	if rate := s.rate(); rate != nil {
+		interval = strconv.FormatFloat(1000/rate.PerSecond, 'f', -1, 64)
+		burst = strconv.Itoa(rate.Burst)
 	}
 	if s.Ordered {
 		ordered = "1"

@@ -55,6 +55,7 @@ type StoreOptions struct {
 	// write them. nil: none.
 	Operational *operational.Store
 
+	Challenge     Challenge     // which callback URLs must be verified; "" means ChallengeOff
 	MaxPerCompany int           // subscribers of one company; 0 means 1,000
 	SecretOverlap time.Duration // how long deliveries are also signed with a rotated secret; 0 means 24 h
 
@@ -99,8 +100,8 @@ func NewStore(opts StoreOptions) *Store {
 // now returns the time with the precision of stored times.
 func (s *Store) now() time.Time { return s.opts.Now().UTC().Truncate(time.Millisecond) }
 
-// Create adds a subscriber with a new secret. ErrConflict and ErrQuota change
-// nothing.
+// Create adds a subscriber with a new secret. Where its URL must be verified, its deliveries wait until then.
+// ErrConflict and ErrQuota change nothing.
 func (s *Store) Create(ctx context.Context, company uuid.UUID, in Settings) (Subscriber, error) {
 	var problems invalid.Error
 	if company == uuid.Nil {
@@ -114,6 +115,9 @@ func (s *Store) Create(ctx context.Context, company uuid.UUID, in Settings) (Sub
 	sub := Subscriber{
 		UUID: uuid.New(), CompanyUUID: company, Enabled: true, CreatedAt: now, UpdatedAt: now,
 		Secrets: []SigningSecret{{Key: newSecret()}},
+	}
+	if s.opts.Challenge.on() {
+		sub.Verification = &Verification{State: StateUnverified}
 	}
 	in.apply(&problems, &sub, now)
 	if err := problems.OrNil(); err != nil {
@@ -136,7 +140,7 @@ func (s *Store) insert(ctx context.Context, sub *Subscriber) error {
 	p := partition.Of(company)
 	keys := append(queues.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), layout.CompaniesKey(p))
 	args := []any{sub.UUID.String(), sub.CallbackURL, raw, company.String(), s.opts.MaxPerCompany, partition.Prefix(p), signing}
-	reply, err := createScript.Run(ctx, s.opts.Client, keys, append(args, sub.serving()...)...).Text()
+	reply, err := createScript.Run(ctx, s.opts.Client, keys, append(append(args, sub.serving()...), proof(&Subscriber{}, sub))...).Text()
 	switch {
 	case err != nil:
 		return fmt.Errorf("create subscriber: %w", err)

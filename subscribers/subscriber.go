@@ -96,7 +96,9 @@ type Subscriber struct {
 	Secrets            []SigningSecret   `json:"secrets"`           // newest first
 	Headers            []callback.Header `json:"headers,omitempty"` // sent with every delivery, by name
 	OAuth              *callback.OAuth   `json:"oauth,omitzero"`    // where deliveries get an access token; nil: they carry none
-	Change             string            `json:"change,omitzero"`   // only while it is encoded: see encode
+	// Verification of CallbackURL; nil: it was never asked for.
+	Verification *Verification `json:"verification,omitzero"`
+	Change       string        `json:"change,omitzero"` // only while it is encoded: see encode
 	// Revision identifies the stored version; each change gives a new one.
 	Revision string `json:"-"`
 	// Certificate is the subscriber's own egress certificate, or else the company's; nil when there is none.
@@ -227,6 +229,8 @@ type Settings struct {
 	CallbackURL *string
 	Events      *[]string
 	Enabled     *bool // true by default
+	// Verified is the Verification of CallbackURL, if it was challenged. Update needs one where Prepare says so.
+	Verified *Verification
 	// Revisions, if any: the change fails with ErrChanged unless the subscriber has one of them.
 	Revisions []string
 	Headers   map[string]*secret.Text
@@ -304,6 +308,14 @@ func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Tim
 	if in.CallbackURL != nil && sub.CallbackURL != "" && *in.CallbackURL != sub.CallbackURL {
 		former := slices.Insert(sub.FormerURLs, 0, withoutQuery(sub.CallbackURL))
 		sub.URLVersion, sub.FormerURLs = sub.URLVersion+1, former[:min(len(former), maxFormerURLs)]
+		switch {
+		case in.Verified != nil:
+			sub.Verification = in.Verified
+		case sub.Unverified():
+			sub.Verification = &Verification{State: StateUnverified}
+		default:
+			sub.Verification = nil
+		}
 	}
 	set(&sub.CallbackURL, in.CallbackURL)
 	set(&sub.Events, in.Events)

@@ -686,8 +686,9 @@ func (e StatementStatus) Valid() bool {
 
 // Defines values for SubscriberPausedReason.
 const (
-	SubscriberPausedReasonDEAD   SubscriberPausedReason = "DEAD"
-	SubscriberPausedReasonMANUAL SubscriberPausedReason = "MANUAL"
+	SubscriberPausedReasonDEAD       SubscriberPausedReason = "DEAD"
+	SubscriberPausedReasonMANUAL     SubscriberPausedReason = "MANUAL"
+	SubscriberPausedReasonUNVERIFIED SubscriberPausedReason = "UNVERIFIED"
 )
 
 // Valid indicates whether the value is a known member of the SubscriberPausedReason enum.
@@ -696,6 +697,8 @@ func (e SubscriberPausedReason) Valid() bool {
 	case SubscriberPausedReasonDEAD:
 		return true
 	case SubscriberPausedReasonMANUAL:
+		return true
+	case SubscriberPausedReasonUNVERIFIED:
 		return true
 	default:
 		return false
@@ -743,8 +746,9 @@ func (e SubscriberExplanationOutcome) Valid() bool {
 
 // Defines values for SubscriberWithSecretPausedReason.
 const (
-	SubscriberWithSecretPausedReasonDEAD   SubscriberWithSecretPausedReason = "DEAD"
-	SubscriberWithSecretPausedReasonMANUAL SubscriberWithSecretPausedReason = "MANUAL"
+	SubscriberWithSecretPausedReasonDEAD       SubscriberWithSecretPausedReason = "DEAD"
+	SubscriberWithSecretPausedReasonMANUAL     SubscriberWithSecretPausedReason = "MANUAL"
+	SubscriberWithSecretPausedReasonUNVERIFIED SubscriberWithSecretPausedReason = "UNVERIFIED"
 )
 
 // Valid indicates whether the value is a known member of the SubscriberWithSecretPausedReason enum.
@@ -753,6 +757,8 @@ func (e SubscriberWithSecretPausedReason) Valid() bool {
 	case SubscriberWithSecretPausedReasonDEAD:
 		return true
 	case SubscriberWithSecretPausedReasonMANUAL:
+		return true
+	case SubscriberWithSecretPausedReasonUNVERIFIED:
 		return true
 	default:
 		return false
@@ -768,6 +774,27 @@ const (
 func (e TokenRequestGrantType) Valid() bool {
 	switch e {
 	case TokenRequestGrantTypeClientCredentials:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for VerificationState.
+const (
+	VerificationStateFailed     VerificationState = "failed"
+	VerificationStateUnverified VerificationState = "unverified"
+	VerificationStateVerified   VerificationState = "verified"
+)
+
+// Valid indicates whether the value is a known member of the VerificationState enum.
+func (e VerificationState) Valid() bool {
+	switch e {
+	case VerificationStateFailed:
+		return true
+	case VerificationStateUnverified:
+		return true
+	case VerificationStateVerified:
 		return true
 	default:
 		return false
@@ -2093,7 +2120,7 @@ type Subscriber struct {
 	Paused   bool       `json:"paused"`
 	PausedAt *time.Time `json:"pausedAt,omitempty"`
 
-	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
+	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`. `UNVERIFIED`: the callback URL must be verified first.
 	PausedReason *SubscriberPausedReason `json:"pausedReason,omitempty"`
 
 	// RateLimit The limit of attempts to the subscriber, over all replicas: in any t seconds at most `perSecond` × t + `burst` attempts begin. Further deliveries wait.
@@ -2110,9 +2137,14 @@ type Subscriber struct {
 	Signatures *Signatures        `json:"signatures,omitempty"`
 	UpdatedAt  time.Time          `json:"updatedAt"`
 	UUID       openapi_types.UUID `json:"uuid"`
+
+	// Verification Whether the receiver at `callbackUrl` has agreed to get the deliveries. Missing while nobody asked for it.
+	//
+	// Example: {"challengedAt":"2026-11-20T19:00:00.000Z","state":"verified"}
+	Verification *Verification `json:"verification,omitempty"`
 }
 
-// SubscriberPausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
+// SubscriberPausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`. `UNVERIFIED`: the callback URL must be verified first.
 type SubscriberPausedReason string
 
 // SubscriberCreate Example: {"callbackUrl":"https://books.example.com/hooks","events":["PAYMENT_PAID","CARD_CREATION_REQUEST_CREATED"],"name":"Bookkeeping"}
@@ -2286,7 +2318,7 @@ type SubscriberWithSecret struct {
 	Paused   bool       `json:"paused"`
 	PausedAt *time.Time `json:"pausedAt,omitempty"`
 
-	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
+	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`. `UNVERIFIED`: the callback URL must be verified first.
 	PausedReason *SubscriberWithSecretPausedReason `json:"pausedReason,omitempty"`
 
 	// RateLimit The limit of attempts to the subscriber, over all replicas: in any t seconds at most `perSecond` × t + `burst` attempts begin. Further deliveries wait.
@@ -2308,9 +2340,14 @@ type SubscriberWithSecret struct {
 	Signatures *Signatures        `json:"signatures,omitempty"`
 	UpdatedAt  time.Time          `json:"updatedAt"`
 	UUID       openapi_types.UUID `json:"uuid"`
+
+	// Verification Whether the receiver at `callbackUrl` has agreed to get the deliveries. Missing while nobody asked for it.
+	//
+	// Example: {"challengedAt":"2026-11-20T19:00:00.000Z","state":"verified"}
+	Verification *Verification `json:"verification,omitempty"`
 }
 
-// SubscriberWithSecretPausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
+// SubscriberWithSecretPausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`. `UNVERIFIED`: the callback URL must be verified first.
 type SubscriberWithSecretPausedReason string
 
 // TestResult Example: {"attempt":{"address":"203.0.113.9","durationMs":38,"error":"http_5xx","number":1,"requestHeaders":{"user-agent":"spendhook/1.0.0","webhook-id":"evt_01J9ZK3V5Q","webhook-timestamp":"1795201200"},"responseBody":"down for maintenance","startedAt":"2026-11-20T19:00:00.412Z","statusCode":503,"timing":{"bodyMs":0.203,"connectMs":8.41,"connectionMs":0,"dnsMs":1.204,"firstByteMs":15.92,"tlsMs":12.137,"waitedMs":{"queue":3}},"url":"https://books.example.com/hooks","urlVersion":0},"delivered":false,"eventId":"test_8f3a"}
@@ -2342,6 +2379,28 @@ type ValidationStatus struct {
 	Comment *string             `json:"comment,omitempty"`
 	Status  ReimbursementStatus `json:"status"`
 }
+
+// Verification Whether the receiver at `callbackUrl` has agreed to get the deliveries. Missing while nobody asked for it.
+//
+// Example: {"challengedAt":"2026-11-20T19:00:00.000Z","state":"verified"}
+type Verification struct {
+	// AllowedPerMinute The rate of attempts that a CloudEvents receiver allows (`WebHook-Allowed-Rate`); it is kept to beside `rateLimit`.
+	AllowedPerMinute *int `json:"allowedPerMinute,omitempty"`
+
+	// ChallengedAt The time of the last challenge.
+	ChallengedAt *time.Time `json:"challengedAt,omitempty"`
+
+	// Reason Why the last challenge failed.
+	//
+	// Example: the answer does not repeat the challenge
+	Reason *string `json:"reason,omitempty"`
+
+	// State The deliveries of an `unverified` subscriber, and of one whose challenge `failed`, wait.
+	State VerificationState `json:"state"`
+}
+
+// VerificationState The deliveries of an `unverified` subscriber, and of one whose challenge `failed`, wait.
+type VerificationState string
 
 // WebhookKey A JSON Web Key (RFC 7517; RFC 8037 for Ed25519) with the members `algorithm` and `publicKey` beside.
 type WebhookKey struct {
@@ -3004,6 +3063,19 @@ type GetSubscriberStatsParams struct {
 
 // TestSubscriberParams defines parameters for TestSubscriber.
 type TestSubscriberParams struct {
+	// CompanyUUID The company; required if the token has none.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// VerifySubscriberParams defines parameters for VerifySubscriber.
+type VerifySubscriberParams struct {
 	// CompanyUUID The company; required if the token has none.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
@@ -4093,6 +4165,20 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /api/v1/subscribers/{uuid}/test (the `TestSubscriber` operationId).
 	TestSubscriber(ctx context.Context, uuid SubscriberPath, params *TestSubscriberParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// VerifySubscriber Challenge the receiver of a subscriber, and verify its callback URL
+	//
+	// The receiver gets a signed `SUBSCRIBER_CHALLENGE` whose `metadata.challenge` it must repeat in its answer: 2xx, with
+	// the text alone or as the member `challenge` of a JSON object, at most 1 KiB. A subscriber of the format
+	// `cloudevents` gets the handshake of CloudEvents instead (`OPTIONS` with `WebHook-Request-Origin`). If it
+	// answers so, its deliveries begin (`verification.state` is `verified`); else the answer is 422 `CHALLENGE_FAILED`
+	// with the reason. A verified subscriber is not challenged again.
+	//
+	// Whether subscribers must be verified is a setting of the operator (`subscribers.challenge`). One challenge of a
+	// subscriber is made at a time, and a host gets at most ten within an hour, from all companies.
+	//
+	// Corresponds with POST /api/v1/subscribers/{uuid}/verify (the `VerifySubscriber` operationId).
+	VerifySubscriber(ctx context.Context, uuid SubscriberPath, params *VerifySubscriberParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListWebhookKeys List the company's signing keys
 	//
@@ -5788,6 +5874,30 @@ func (c *Client) GetSubscriberStats(ctx context.Context, uuid SubscriberPath, pa
 // Corresponds with POST /api/v1/subscribers/{uuid}/test (the `TestSubscriber` operationId).
 func (c *Client) TestSubscriber(ctx context.Context, uuid SubscriberPath, params *TestSubscriberParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewTestSubscriberRequest(c.Server, uuid, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// VerifySubscriber Challenge the receiver of a subscriber, and verify its callback URL
+//
+// The receiver gets a signed `SUBSCRIBER_CHALLENGE` whose `metadata.challenge` it must repeat in its answer: 2xx, with
+// the text alone or as the member `challenge` of a JSON object, at most 1 KiB. A subscriber of the format
+// `cloudevents` gets the handshake of CloudEvents instead (`OPTIONS` with `WebHook-Request-Origin`). If it
+// answers so, its deliveries begin (`verification.state` is `verified`); else the answer is 422 `CHALLENGE_FAILED`
+// with the reason. A verified subscriber is not challenged again.
+//
+// Whether subscribers must be verified is a setting of the operator (`subscribers.challenge`). One challenge of a
+// subscriber is made at a time, and a host gets at most ten within an hour, from all companies.
+//
+// Corresponds with POST /api/v1/subscribers/{uuid}/verify (the `VerifySubscriber` operationId).
+func (c *Client) VerifySubscriber(ctx context.Context, uuid SubscriberPath, params *VerifySubscriberParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewVerifySubscriberRequest(c.Server, uuid, params)
 	if err != nil {
 		return nil, err
 	}
@@ -10469,6 +10579,82 @@ func NewTestSubscriberRequest(server string, uuid SubscriberPath, params *TestSu
 	return req, nil
 }
 
+// NewVerifySubscriberRequest constructs an http.Request for the VerifySubscriber method
+func NewVerifySubscriberRequest(server string, uuid SubscriberPath, params *VerifySubscriberParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "uuid", uuid, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/subscribers/%s/verify", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.CompanyUUID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "companyUuid", *params.CompanyUUID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewListWebhookKeysRequest constructs an http.Request for the ListWebhookKeys method
 func NewListWebhookKeysRequest(server string, params *ListWebhookKeysParams) (*http.Request, error) {
 	var err error
@@ -12811,6 +12997,22 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /api/v1/subscribers/{uuid}/test (the `TestSubscriber` operationId).
 	TestSubscriberWithResponse(ctx context.Context, uuid SubscriberPath, params *TestSubscriberParams, reqEditors ...RequestEditorFn) (*TestSubscriberResponse, error)
 
+	// VerifySubscriberWithResponse Challenge the receiver of a subscriber, and verify its callback URL
+	//
+	// The receiver gets a signed `SUBSCRIBER_CHALLENGE` whose `metadata.challenge` it must repeat in its answer: 2xx, with
+	// the text alone or as the member `challenge` of a JSON object, at most 1 KiB. A subscriber of the format
+	// `cloudevents` gets the handshake of CloudEvents instead (`OPTIONS` with `WebHook-Request-Origin`). If it
+	// answers so, its deliveries begin (`verification.state` is `verified`); else the answer is 422 `CHALLENGE_FAILED`
+	// with the reason. A verified subscriber is not challenged again.
+	//
+	// Whether subscribers must be verified is a setting of the operator (`subscribers.challenge`). One challenge of a
+	// subscriber is made at a time, and a host gets at most ten within an hour, from all companies.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/subscribers/{uuid}/verify (the `VerifySubscriber` operationId).
+	VerifySubscriberWithResponse(ctx context.Context, uuid SubscriberPath, params *VerifySubscriberParams, reqEditors ...RequestEditorFn) (*VerifySubscriberResponse, error)
+
 	// ListWebhookKeysWithResponse List the company's signing keys
 	//
 	// The keys of `v1a` and of HTTP message signatures. `/.well-known/webhook-keys/{companyUuid}` publishes the same keys without a token.
@@ -14952,6 +15154,37 @@ func (r TestSubscriberResponse) ContentType() string {
 	return ""
 }
 
+type VerifySubscriberResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Subscriber
+}
+
+// Status returns HTTPResponse.Status
+func (r VerifySubscriberResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r VerifySubscriberResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r VerifySubscriberResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListWebhookKeysResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -16796,6 +17029,28 @@ func (c *ClientWithResponses) TestSubscriberWithResponse(ctx context.Context, uu
 		return nil, err
 	}
 	return ParseTestSubscriberResponse(rsp)
+}
+
+// VerifySubscriberWithResponse Challenge the receiver of a subscriber, and verify its callback URL
+//
+// The receiver gets a signed `SUBSCRIBER_CHALLENGE` whose `metadata.challenge` it must repeat in its answer: 2xx, with
+// the text alone or as the member `challenge` of a JSON object, at most 1 KiB. A subscriber of the format
+// `cloudevents` gets the handshake of CloudEvents instead (`OPTIONS` with `WebHook-Request-Origin`). If it
+// answers so, its deliveries begin (`verification.state` is `verified`); else the answer is 422 `CHALLENGE_FAILED`
+// with the reason. A verified subscriber is not challenged again.
+//
+// Whether subscribers must be verified is a setting of the operator (`subscribers.challenge`). One challenge of a
+// subscriber is made at a time, and a host gets at most ten within an hour, from all companies.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/subscribers/{uuid}/verify (the `VerifySubscriber` operationId).
+func (c *ClientWithResponses) VerifySubscriberWithResponse(ctx context.Context, uuid SubscriberPath, params *VerifySubscriberParams, reqEditors ...RequestEditorFn) (*VerifySubscriberResponse, error) {
+	rsp, err := c.VerifySubscriber(ctx, uuid, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseVerifySubscriberResponse(rsp)
 }
 
 // ListWebhookKeysWithResponse List the company's signing keys
@@ -18772,6 +19027,32 @@ func ParseTestSubscriberResponse(rsp *http.Response) (*TestSubscriberResponse, e
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest TestResult
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseVerifySubscriberResponse parses an HTTP response from a VerifySubscriberWithResponse call
+func ParseVerifySubscriberResponse(rsp *http.Response) (*VerifySubscriberResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &VerifySubscriberResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Subscriber
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

@@ -734,8 +734,9 @@ func (e StatementStatus) Valid() bool {
 
 // Defines values for SubscriberPausedReason.
 const (
-	SubscriberPausedReasonDEAD   SubscriberPausedReason = "DEAD"
-	SubscriberPausedReasonMANUAL SubscriberPausedReason = "MANUAL"
+	SubscriberPausedReasonDEAD       SubscriberPausedReason = "DEAD"
+	SubscriberPausedReasonMANUAL     SubscriberPausedReason = "MANUAL"
+	SubscriberPausedReasonUNVERIFIED SubscriberPausedReason = "UNVERIFIED"
 )
 
 // Valid indicates whether the value is a known member of the SubscriberPausedReason enum.
@@ -744,6 +745,8 @@ func (e SubscriberPausedReason) Valid() bool {
 	case SubscriberPausedReasonDEAD:
 		return true
 	case SubscriberPausedReasonMANUAL:
+		return true
+	case SubscriberPausedReasonUNVERIFIED:
 		return true
 	default:
 		return false
@@ -791,8 +794,9 @@ func (e SubscriberExplanationOutcome) Valid() bool {
 
 // Defines values for SubscriberWithSecretPausedReason.
 const (
-	SubscriberWithSecretPausedReasonDEAD   SubscriberWithSecretPausedReason = "DEAD"
-	SubscriberWithSecretPausedReasonMANUAL SubscriberWithSecretPausedReason = "MANUAL"
+	SubscriberWithSecretPausedReasonDEAD       SubscriberWithSecretPausedReason = "DEAD"
+	SubscriberWithSecretPausedReasonMANUAL     SubscriberWithSecretPausedReason = "MANUAL"
+	SubscriberWithSecretPausedReasonUNVERIFIED SubscriberWithSecretPausedReason = "UNVERIFIED"
 )
 
 // Valid indicates whether the value is a known member of the SubscriberWithSecretPausedReason enum.
@@ -801,6 +805,8 @@ func (e SubscriberWithSecretPausedReason) Valid() bool {
 	case SubscriberWithSecretPausedReasonDEAD:
 		return true
 	case SubscriberWithSecretPausedReasonMANUAL:
+		return true
+	case SubscriberWithSecretPausedReasonUNVERIFIED:
 		return true
 	default:
 		return false
@@ -816,6 +822,27 @@ const (
 func (e TokenRequestGrantType) Valid() bool {
 	switch e {
 	case TokenRequestGrantTypeClientCredentials:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for VerificationState.
+const (
+	VerificationStateFailed     VerificationState = "failed"
+	VerificationStateUnverified VerificationState = "unverified"
+	VerificationStateVerified   VerificationState = "verified"
+)
+
+// Valid indicates whether the value is a known member of the VerificationState enum.
+func (e VerificationState) Valid() bool {
+	switch e {
+	case VerificationStateFailed:
+		return true
+	case VerificationStateUnverified:
+		return true
+	case VerificationStateVerified:
 		return true
 	default:
 		return false
@@ -2188,7 +2215,7 @@ type Subscriber struct {
 	Paused   bool       `json:"paused"`
 	PausedAt *time.Time `json:"pausedAt,omitempty"`
 
-	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
+	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`. `UNVERIFIED`: the callback URL must be verified first.
 	PausedReason *SubscriberPausedReason `json:"pausedReason,omitempty"`
 
 	// RateLimit The limit of attempts to the subscriber, over all replicas: in any t seconds at most `perSecond` × t + `burst` attempts begin. Further deliveries wait.
@@ -2205,9 +2232,14 @@ type Subscriber struct {
 	Signatures *Signatures        `json:"signatures,omitempty"`
 	UpdatedAt  time.Time          `json:"updatedAt"`
 	UUID       openapi_types.UUID `json:"uuid"`
+
+	// Verification Whether the receiver at `callbackUrl` has agreed to get the deliveries. Missing while nobody asked for it.
+	//
+	// Example: {"challengedAt":"2026-11-20T19:00:00.000Z","state":"verified"}
+	Verification *Verification `json:"verification,omitempty"`
 }
 
-// SubscriberPausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
+// SubscriberPausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`. `UNVERIFIED`: the callback URL must be verified first.
 type SubscriberPausedReason string
 
 // SubscriberCreate Example: {"callbackUrl":"https://books.example.com/hooks","events":["PAYMENT_PAID","CARD_CREATION_REQUEST_CREATED"],"name":"Bookkeeping"}
@@ -2341,7 +2373,7 @@ type SubscriberWithSecret struct {
 	Paused   bool       `json:"paused"`
 	PausedAt *time.Time `json:"pausedAt,omitempty"`
 
-	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
+	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`. `UNVERIFIED`: the callback URL must be verified first.
 	PausedReason *SubscriberWithSecretPausedReason `json:"pausedReason,omitempty"`
 
 	// RateLimit The limit of attempts to the subscriber, over all replicas: in any t seconds at most `perSecond` × t + `burst` attempts begin. Further deliveries wait.
@@ -2363,9 +2395,14 @@ type SubscriberWithSecret struct {
 	Signatures *Signatures        `json:"signatures,omitempty"`
 	UpdatedAt  time.Time          `json:"updatedAt"`
 	UUID       openapi_types.UUID `json:"uuid"`
+
+	// Verification Whether the receiver at `callbackUrl` has agreed to get the deliveries. Missing while nobody asked for it.
+	//
+	// Example: {"challengedAt":"2026-11-20T19:00:00.000Z","state":"verified"}
+	Verification *Verification `json:"verification,omitempty"`
 }
 
-// SubscriberWithSecretPausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
+// SubscriberWithSecretPausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`. `UNVERIFIED`: the callback URL must be verified first.
 type SubscriberWithSecretPausedReason string
 
 // TestResult Example: {"attempt":{"address":"203.0.113.9","durationMs":38,"error":"http_5xx","number":1,"requestHeaders":{"user-agent":"spendhook/1.0.0","webhook-id":"evt_01J9ZK3V5Q","webhook-timestamp":"1795201200"},"responseBody":"down for maintenance","startedAt":"2026-11-20T19:00:00.412Z","statusCode":503,"timing":{"bodyMs":0.203,"connectMs":8.41,"connectionMs":0,"dnsMs":1.204,"firstByteMs":15.92,"tlsMs":12.137,"waitedMs":{"queue":3}},"url":"https://books.example.com/hooks","urlVersion":0},"delivered":false,"eventId":"test_8f3a"}
@@ -2397,6 +2434,28 @@ type ValidationStatus struct {
 	Comment string              `json:"comment,omitempty"`
 	Status  ReimbursementStatus `json:"status"`
 }
+
+// Verification Whether the receiver at `callbackUrl` has agreed to get the deliveries. Missing while nobody asked for it.
+//
+// Example: {"challengedAt":"2026-11-20T19:00:00.000Z","state":"verified"}
+type Verification struct {
+	// AllowedPerMinute The rate of attempts that a CloudEvents receiver allows (`WebHook-Allowed-Rate`); it is kept to beside `rateLimit`.
+	AllowedPerMinute *int `json:"allowedPerMinute,omitempty"`
+
+	// ChallengedAt The time of the last challenge.
+	ChallengedAt *time.Time `json:"challengedAt,omitempty"`
+
+	// Reason Why the last challenge failed.
+	//
+	// Example: the answer does not repeat the challenge
+	Reason *string `json:"reason,omitempty"`
+
+	// State The deliveries of an `unverified` subscriber, and of one whose challenge `failed`, wait.
+	State VerificationState `json:"state"`
+}
+
+// VerificationState The deliveries of an `unverified` subscriber, and of one whose challenge `failed`, wait.
+type VerificationState string
 
 // WebhookEvent The body of a delivery.
 //
@@ -2536,6 +2595,9 @@ type YearPath = int
 
 // BadRequest RFC 9457 problem details.
 type BadRequest = Problem
+
+// ChallengeFailed RFC 9457 problem details.
+type ChallengeFailed = Problem
 
 // Conflict RFC 9457 problem details.
 type Conflict = Problem
@@ -3159,6 +3221,19 @@ type TestSubscriberParams struct {
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
+// VerifySubscriberParams defines parameters for VerifySubscriber.
+type VerifySubscriberParams struct {
+	// CompanyUUID The company; required if the token has none.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
 // ListWebhookKeysParams defines parameters for ListWebhookKeys.
 type ListWebhookKeysParams struct {
 	// CompanyUUID The company; required if the token has none.
@@ -3457,6 +3532,9 @@ type RotateSubscriberSecretJSONRequestBody = CompanyScope
 
 // TestSubscriberJSONRequestBody defines body for TestSubscriber for application/json ContentType.
 type TestSubscriberJSONRequestBody = CompanyScope
+
+// VerifySubscriberJSONRequestBody defines body for VerifySubscriber for application/json ContentType.
+type VerifySubscriberJSONRequestBody = CompanyScope
 
 // RotateWebhookKeysJSONRequestBody defines body for RotateWebhookKeys for application/json ContentType.
 type RotateWebhookKeysJSONRequestBody = CompanyScope
@@ -3792,6 +3870,10 @@ type ServerInterface[Q, R any] interface {
 	// TestSubscriber Send a signed test delivery and return its result
 	// (POST /api/v1/subscribers/{uuid}/test)
 	TestSubscriber(ctx context.Context, q Q, uuid SubscriberPath, body TestSubscriberJSONRequestBody) (R, error)
+
+	// VerifySubscriber Challenge the receiver of a subscriber, and verify its callback URL
+	// (POST /api/v1/subscribers/{uuid}/verify)
+	VerifySubscriber(ctx context.Context, q Q, uuid SubscriberPath, body VerifySubscriberJSONRequestBody) (R, error)
 
 	// ListWebhookKeys List the company's signing keys
 	// (GET /api/v1/webhook-keys)
@@ -5057,6 +5139,29 @@ func (siw *ServerInterfaceWrapper[Q, R]) TestSubscriber(w http.ResponseWriter, r
 	})
 }
 
+// VerifySubscriber reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) VerifySubscriber(w http.ResponseWriter, r *http.Request) {
+	var uuid SubscriberPath
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
+		return
+	}
+	var params VerifySubscriberParams
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
+		return
+	}
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		siw.BadParameter(w, r, "Idempotency-Key")
+		return
+	}
+	var body VerifySubscriberJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.VerifySubscriber(ctx, q, uuid, body)
+	})
+}
+
 // ListWebhookKeys reads the parameters of the operation.
 func (siw *ServerInterfaceWrapper[Q, R]) ListWebhookKeys(w http.ResponseWriter, r *http.Request) {
 	var params ListWebhookKeysParams
@@ -5483,6 +5588,7 @@ func Register[Q, R any](r *mux.Router, si ServerInterface[Q, R], badParameter fu
 	r.HandleFunc("/api/v1/subscribers/{uuid}/resume", wrapper.ResumeSubscriber).Methods(http.MethodPost)
 	r.HandleFunc("/api/v1/subscribers/{uuid}/filter-test", wrapper.TestSubscriberFilter).Methods(http.MethodPost)
 	r.HandleFunc("/api/v1/subscribers/{uuid}/test", wrapper.TestSubscriber).Methods(http.MethodPost)
+	r.HandleFunc("/api/v1/subscribers/{uuid}/verify", wrapper.VerifySubscriber).Methods(http.MethodPost)
 	r.HandleFunc("/api/v1/subscribers/{uuid}/feed", wrapper.ReadSubscriberFeed).Methods(http.MethodGet)
 	r.HandleFunc("/api/v1/subscribers/{uuid}/stats", wrapper.GetSubscriberStats).Methods(http.MethodGet)
 	r.HandleFunc("/api/v1/subscribers/{uuid}/recover", wrapper.RecoverSubscriber).Methods(http.MethodPost)

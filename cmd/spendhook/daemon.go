@@ -26,6 +26,7 @@ import (
 	"spendhook/config"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/challenge"
 	"spendhook/dispatcher/feed"
 	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/tail"
@@ -91,6 +92,7 @@ type daemon struct {
 	health             *health.Store // of subscribers
 	dispatcher         *dispatcher.Dispatcher
 	inspector          *inspect.Inspector
+	challenger         *challenge.Challenger
 	feed               *feed.Reader
 	subscriberRegistry *registry.Registry // in memory
 	publisher          *publish.Publisher

@@ -22,6 +22,7 @@ import (
 
 	"spendhook/api/client"
 	"spendhook/cmd/spendhook/remote"
+	"spendhook/dispatcher/challenge"
 	"spendhook/dispatcher/webhook/signature"
 	"spendhook/internal/pause"
 	"spendhook/internal/terminal"
@@ -204,6 +205,10 @@ func (r *receiver) addSecret(s string) {
 
 // ServeHTTP answers one delivery.
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if origin := req.Header.Get("WebHook-Request-Origin"); req.Method == http.MethodOptions && origin != "" {
+		w.Header().Set("WebHook-Allowed-Origin", origin) // the handshake of CloudEvents
+		return
+	}
 	if req.Method != http.MethodPost {
 		http.Error(w, "this receiver accepts webhook deliveries by POST only", http.StatusMethodNotAllowed)
 		return
@@ -219,7 +224,14 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	got := received{At: time.Now(), ID: req.Header.Get(signature.HeaderID), Body: body}
 	got.Valid, got.Verified = r.verify(req, body)
 	got.Answered = r.answer(got.Verified)
+	text := ""
+	if got.Verified == nil && r.status < 300 {
+		if text = challenge.Text(body); text != "" {
+			got.Answered = http.StatusOK // 204 has no body
+		}
+	}
 	w.WriteHeader(got.Answered)
+	_, _ = io.WriteString(w, text)
 	r.count(got)
 }
 

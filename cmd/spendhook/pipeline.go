@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/url"
+	"spendhook/internal/pause"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,6 +16,7 @@ import (
 	"spendhook/cardjobs"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/challenge"
 	"spendhook/dispatcher/feed"
 	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/requests"
@@ -63,6 +66,7 @@ func (d *daemon) openStores(context.Context) error {
 		Catalogue:     d.catalogue,
 		MaxPerCompany: d.cfg.Subscribers.MaxPerCompany,
 		SecretOverlap: d.cfg.Subscribers.SecretOverlap,
+		Challenge:     subscribers.Challenge(d.cfg.Subscribers.Challenge),
 		Registerer:    d.registry,
 	})
 	d.health = health.New(health.Options{Client: client, Operational: d.operational})
@@ -95,7 +99,33 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 		return err
 	}
 	d.stop.addFunc(d.dispatcher.Stop)
+	if subscribers.Challenge(d.cfg.Subscribers.Challenge) == subscribers.ChallengeAll {
+		d.background(ctx, d.requireVerification)
+	}
 	return nil
+}
+
+// requireVerification has the subscribers that were never asked for a verification wait for it.
+func (d *daemon) requireVerification(ctx context.Context) {
+	var n int
+	err := pause.Until(ctx, time.Minute, func() (err error) {
+		n, err = d.subscribers.RequireVerification(ctx)
+		return err
+	}, func(err error) {
+		d.log.Error("subscribers not read for subscribers.challenge, trying again", "exception.message", err)
+	})
+	if err == nil && n > 0 {
+		d.log.Warn("subscribers wait until their callback URL is verified (subscribers.challenge: all)", "subscribers", n)
+	}
+}
+
+// hostOf is the host name of a URL.
+func hostOf(base string) string {
+	u, err := url.Parse(base)
+	if err != nil {
+		return ""
+	}
+	return u.Hostname()
 }
 
 // openDispatcher opens the dispatcher, the inspector and the feed.
@@ -129,7 +159,11 @@ func (d *daemon) openDispatcher() error {
 		Counted:      d.counter.Attempted, Tail: d.tail, Full: d.memoryFull, Logger: d.log, Registerer: d.registry, Tracer: d.tracing.Tracer(),
 	})
 	d.inspector = inspect.New(inspect.Options{
-		Events: d.events, Registry: d.subscriberRegistry, Deliveries: d.dispatcher.Deliveries, Requests: prepared, Send: sender.Send,
+		Events: d.events, Subscribers: d.subscribers, Registry: d.subscriberRegistry, Deliveries: d.dispatcher.Deliveries, Requests: prepared, Send: sender.Send,
+	})
+	d.challenger = challenge.New(challenge.Options{
+		Client: d.redis.Client(), Subscribers: d.subscribers, Registry: d.subscriberRegistry, Requests: prepared,
+		Send: sender.Send, Timeout: sender.Timeout(), Limiter: d.limiter, Origin: hostOf(d.publicURL()), Registerer: d.registry,
 	})
 	d.feed = feed.New(feed.Options{Numbers: sequence.New(d.redis.Client()), Events: d.events, Registry: d.subscriberRegistry, Requests: prepared})
 	return nil
@@ -190,7 +224,7 @@ func (d *daemon) openIntake(context.Context) error {
 	d.stop.addFunc(func(context.Context) { answers.Close() })
 	handler, err := api.New(api.Options{
 		Subscribers: d.subscribers, Registry: d.subscriberRegistry, Full: d.memoryFull, EgressAddresses: func() []egress.Source { return *d.egressAddresses.Load() }, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
-		Dispatcher: d.dispatcher, Inspector: d.inspector, Feed: d.feed,
+		Dispatcher: d.dispatcher, Inspector: d.inspector, Challenger: d.challenger, Feed: d.feed,
 		Idempotency: answers,
 		Cards:       d.cards, CardJobs: d.cardJobs, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Statements: billing.New(d.storage), PublicURL: d.publicURL(),
 		Keys: d.keys, Tokens: d.tokens, Clients: d.clients, Verifier: d.verifier,

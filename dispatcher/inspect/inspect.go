@@ -29,11 +29,12 @@ import (
 
 // Options configures an Inspector. All are required.
 type Options struct {
-	Events     *history.Reader
-	Registry   *registry.Registry
-	Deliveries *store.Store
-	Requests   *requests.Maker
-	Send       func(context.Context, webhook.Request) attempt.Result // webhook.Sender.Send
+	Events      *history.Reader
+	Subscribers *subscribers.Store
+	Registry    *registry.Registry
+	Deliveries  *store.Store
+	Requests    *requests.Maker
+	Send        func(context.Context, webhook.Request) attempt.Result // webhook.Sender.Send
 }
 
 // Inspector is safe for concurrent use. Make it with New.
@@ -46,16 +47,16 @@ type Inspector struct {
 func New(o Options) *Inspector { return &Inspector{opts: o} }
 
 // request returns the request that sends an event to a subscriber with its current settings.
-func (i *Inspector) request(ctx context.Context, e *events.Stored, subscriber uuid.UUID) (r webhook.Request, err error) {
-	sub, err := i.opts.Registry.Find(ctx, e.CompanyUUID, subscriber)
+func (i *Inspector) request(ctx context.Context, e *events.Stored, subscriber uuid.UUID) (r webhook.Request, sub *subscribers.Subscriber, err error) {
+	sub, err = i.opts.Registry.Find(ctx, e.CompanyUUID, subscriber)
 	if errors.Is(err, subscribers.ErrNotFound) {
 		err = delivery.ErrSubscriberGone
 	}
 	if err != nil {
-		return r, err
+		return r, nil, err
 	}
 	body, err := i.opts.Requests.Payloads(e).In(sub.Format)
-	return i.opts.Requests.Target(sub).Request(e.ID, e.Sequence, body), err
+	return i.opts.Requests.Target(sub).Request(e.ID, e.Sequence, body), sub, err
 }
 
 // Sent is the request of a delivery with the current settings of its subscriber, without
@@ -114,7 +115,8 @@ func (i *Inspector) requestOf(ctx context.Context, company uuid.UUID, id string)
 	if stored.State == events.Compacted {
 		return r, events.ErrCompacted
 	}
-	return i.request(ctx, &stored, found.Subscriber)
+	r, _, err = i.request(ctx, &stored, found.Subscriber)
+	return r, err
 }
 
 // Verdict is the outcome of an event for one subscriber.
@@ -226,16 +228,19 @@ type TestResult struct {
 // Test sends one signed test event to a subscriber, enabled or not, waits for the answer
 // (at most the attempt's timeout) and stores nothing. It ignores the endpoint's limit and
 // breaker, because it shows whether a failing endpoint works again. The error may be
-// delivery.ErrSubscriberGone, or ErrTesting while this replica runs another test of the
-// subscriber.
+// delivery.ErrSubscriberGone, subscribers.ErrUnverified for a URL that must be verified first, or
+// ErrTesting while this replica runs another test of the subscriber.
 func (i *Inspector) Test(ctx context.Context, company, subscriber uuid.UUID) (TestResult, error) {
 	test, err := testEvent(company, subscriber)
 	if err != nil {
 		return TestResult{}, err
 	}
-	request, err := i.request(ctx, test, subscriber)
-	if err != nil {
+	request, sub, err := i.request(ctx, test, subscriber)
+	switch {
+	case err != nil:
 		return TestResult{}, err
+	case i.opts.Subscribers.MustVerify(sub):
+		return TestResult{}, subscribers.ErrUnverified
 	}
 	if _, busy := i.testing.LoadOrStore(subscriber, struct{}{}); busy {
 		return TestResult{}, ErrTesting

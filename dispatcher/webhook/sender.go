@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"io"
@@ -58,11 +59,20 @@ type Request struct {
 	MessageKey  httpsig.Key       // HTTP Message Signatures (RFC 9421); nil: no such signature
 	Headers     http.Header       // additional ones; those that the Sender sets take precedence
 
+	Method string  // "": POST
+	Answer *Answer // where the answer is kept, whatever its status; nil: it is not kept
+
 	Company     uuid.UUID
 	Subscriber  uuid.UUID
 	OAuth       *callback.OAuth          // where the subscriber's access token is fetched; nil: none is sent
 	Certificate *certificate.Certificate // of the company, for receivers that ask for one; nil: none
 	Locked      error                    // why nothing may be sent; else nil
+}
+
+// Answer is the head and the beginning of the answer to a Request.
+type Answer struct {
+	Header http.Header
+	Body   []byte // at most 1 KiB and one byte, if the answer is longer
 }
 
 // Signed returns the Standard Webhooks headers of an attempt at a time: id, timestamp, sequence, and the
@@ -188,7 +198,7 @@ func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 	if err != nil {
 		res.Class, res.Err = classifyError(ctx, err), err
 	} else {
-		s.readAnswer(resp, r.Headers, &res)
+		s.readAnswer(resp, &r, &res)
 	}
 	if token != "" && res.StatusCode == http.StatusUnauthorized {
 		s.tokens.reject(r.Subscriber, token)
@@ -216,7 +226,9 @@ func (s *Sender) request(r Request, at time.Time) (*http.Request, error) {
 	values := r.signed(at.Unix())
 	header := make(http.Header, len(r.Headers)+8)
 	maps.Copy(header, r.Headers)
-	header["Content-Type"] = []string{r.ContentType}
+	if r.ContentType != "" {
+		header["Content-Type"] = []string{r.ContentType}
+	}
 	header["User-Agent"] = s.userAgent
 	header[signature.HeaderID] = values[0:1:1]
 	header[signature.HeaderTimestamp] = values[1:2:2]
@@ -238,7 +250,7 @@ func (s *Sender) request(r Request, at time.Time) (*http.Request, error) {
 	// connection turns out to be closed. Receivers recognise duplicates by webhook-id.
 	header["Idempotency-Key"] = nil
 	return &http.Request{
-		Method: http.MethodPost, URL: r.URL, Host: r.URL.Host,
+		Method: cmp.Or(r.Method, http.MethodPost), URL: r.URL, Host: r.URL.Host,
 		Header:        header,
 		GetBody:       func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(r.Body)), nil },
 		ContentLength: int64(len(r.Body)),
@@ -249,8 +261,11 @@ func (s *Sender) request(r Request, at time.Time) (*http.Request, error) {
 // log, with the values of sent headers redacted. The status decides, whether or not the body ends
 // well: a body that is too long is cut and its connection closed, one that breaks off or is
 // incomplete at the attempt's timeout changes nothing.
-func (s *Sender) readAnswer(resp *http.Response, sent http.Header, res *attempt.Result) {
+func (s *Sender) readAnswer(resp *http.Response, r *Request, res *attempt.Result) {
 	defer resp.Body.Close()
+	if r.Answer != nil {
+		r.Answer.Header = resp.Header
+	}
 	res.StatusCode, res.Class = resp.StatusCode, classifyStatus(resp.StatusCode)
 	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable {
 		res.RetryAfter = parseRetryAfter(resp.Header.Get("Retry-After"), s.now())
@@ -264,8 +279,11 @@ func (s *Sender) readAnswer(resp *http.Response, sent http.Header, res *attempt.
 	if err == nil && res.Class == attempt.ClassNone {
 		res.Class = attempt.ClassOversized
 	}
+	if r.Answer != nil {
+		r.Answer.Body = bytes.Clone(buf[:min(n, maxStoredBody+1)])
+	}
 	if !res.Success() {
-		seen := withoutValues(buf[:n], sent)
+		seen := withoutValues(buf[:n], r.Headers)
 		res.ResponseBody = bytes.Clone(seen[:min(len(seen), maxStoredBody)])
 	}
 }

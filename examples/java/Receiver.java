@@ -64,8 +64,25 @@ public final class Receiver {
   private static void receive(HttpExchange exchange) throws IOException {
     try (exchange) {
       byte[] body = exchange.getRequestBody().readNBytes(MAX_BODY + 1);
-      exchange.sendResponseHeaders(answer(exchange, body), -1);
+      int status = answer(exchange, body);
+      byte[] text = status == 200 ? challenge(body).getBytes(StandardCharsets.UTF_8) : new byte[0];
+      exchange.sendResponseHeaders(status, text.length == 0 ? -1 : text.length);
+      if (text.length > 0) {
+        exchange.getResponseBody().write(text);
+      }
     }
+  }
+
+  /**
+   * Returns the text that the answer to a challenge repeats; "" for any other message. Answer no
+   * challenge whose signature is not valid.
+   */
+  private static String challenge(byte[] body) {
+    return new Json(new String(body, StandardCharsets.UTF_8)).value() instanceof Map<?, ?> message
+            && "SUBSCRIBER_CHALLENGE".equals(message.get("event"))
+            && message.get("metadata") instanceof Map<?, ?> metadata
+        ? (String) metadata.get("challenge")
+        : "";
   }
 
   private static int answer(HttpExchange exchange, byte[] body) {
@@ -76,6 +93,9 @@ public final class Receiver {
     try {
       if (!verified(id, header(exchange, "webhook-timestamp"), header(exchange, "webhook-signature"), body)) {
         return 401;
+      }
+      if (!challenge(body).isEmpty()) {
+        return 200;
       }
       store(id, body);
       return 204;

@@ -35,7 +35,8 @@ export async function receive(verified) {
 export async function serve(accepted) {
   await mkdir(inbox, { recursive: true, mode: 0o700 });
   const server = createServer(async (req, res) => {
-    res.writeHead(await answer(req, accepted)).end();
+    const [status, text] = await answer(req, accepted);
+    res.writeHead(status).end(text);
   });
   server.listen(Number(env.PORT ?? 3000), "127.0.0.1", () => {
     console.log(`listening on http://127.0.0.1:${server.address().port}`);
@@ -43,7 +44,7 @@ export async function serve(accepted) {
   });
 }
 
-// answer stores the event of a delivery and returns the status code. Process the event
+// answer stores the event of a delivery and returns the status code and the text of the answer. Process the event
 // afterwards, from the inbox: Spendhook waits 15 s for an answer.
 async function answer(req, accepted) {
   const chunks = [];
@@ -51,21 +52,30 @@ async function answer(req, accepted) {
   try {
     for await (const chunk of req) {
       size += chunk.length;
-      if (size > maxBody) return 400;
+      if (size > maxBody) return [400];
       chunks.push(chunk);
     }
   } catch {
-    return 400;
+    return [400];
   }
   const body = Buffer.concat(chunks);
   try {
-    if (!(await accepted(req, body))) return 401;
+    if (!(await accepted(req, body))) return [401];
+    const text = challenge(body);
+    if (text) return [200, text];
     await store(req.headers["webhook-id"], body);
   } catch (error) {
     console.error(error.message);
-    return 500; // Spendhook retries
+    return [500]; // Spendhook retries
   }
-  return 204;
+  return [204];
+}
+
+// challenge returns the text that the answer to a challenge repeats; undefined for any other message. Answer no
+// challenge whose signature is not valid.
+function challenge(body) {
+  const message = JSON.parse(body);
+  return message.event === "SUBSCRIBER_CHALLENGE" ? message.metadata.challenge : undefined;
 }
 
 // store writes the file of an event unless the file exists: an event may be delivered more than

@@ -55,6 +55,18 @@ def store(event_id, body):
     print(f"received {event_id}\n", end="", flush=True)  # one write, because other threads print too
 
 
+def challenge(body):
+    """Returns the text that the answer to a challenge repeats; "" for any other message. Answer no
+    challenge whose signature is not valid."""
+    try:
+        message = json.loads(body)
+    except ValueError:
+        return ""
+    if not isinstance(message, dict) or message.get("event") != "SUBSCRIBER_CHALLENGE":
+        return ""
+    return message["metadata"]["challenge"]
+
+
 class Receiver(BaseHTTPRequestHandler):
     """Stores the event of a delivery, then answers. Process the event afterwards, from the
     inbox: Spendhook waits 15 s for an answer."""
@@ -68,6 +80,8 @@ class Receiver(BaseHTTPRequestHandler):
         body = self.rfile.read(int(length))
         if not verified(self.headers, body):
             return self.answer(401)
+        if text := challenge(body):
+            return self.answer(200, text)
         try:
             store(self.headers["webhook-id"], body)
         except Exception as error:
@@ -75,11 +89,12 @@ class Receiver(BaseHTTPRequestHandler):
             return self.answer(500)  # Spendhook retries
         self.answer(204)
 
-    def answer(self, status):
+    def answer(self, status, text=""):
         self.send_response(status)
         if status != 204:
-            self.send_header("Content-Length", "0")
+            self.send_header("Content-Length", str(len(text)))
         self.end_headers()
+        self.wfile.write(text.encode())
 
     def log_message(self, *_):
         pass

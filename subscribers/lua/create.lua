@@ -3,7 +3,7 @@
 --       subscribers, 4 company's URLs, 5 companies of the partition
 -- ARGV: 1 uuid, 2 URL, 3 subscriber JSON, 4 company, 5 maximum of subscribers, 6 key
 --       prefix, 7 signing keys of the company, if it has none yet, 8 to 11 the settings of
---       its endpoint, in the order of configure
+--       its endpoint, in the order of configure, 12 proof ('unverified': its deliveries wait)
 -- Returns OK, TAKEN (another subscriber has the URL) or QUOTA.
 local owner = redis.call('HGET', KEYS[4], ARGV[2])
 if owner then
@@ -18,4 +18,5 @@ redis.call('HSET', KEYS[4], ARGV[2], ARGV[1])
 redis.call('SADD', KEYS[5], ARGV[4])
 touch(KEYS[3])
 if ARGV[8] .. ARGV[10] ~= '' then configure(ARGV[6], ARGV[4], ARGV[1], ARGV[8], ARGV[9], ARGV[10], ARGV[11]) end
+if ARGV[12] ~= '' then pause(ARGV[6], ARGV[4], ARGV[1], UNVERIFIED, clock()) end
 return 'OK'

@@ -46,6 +46,13 @@ func On(client redis.UniversalClient, o subscribers.StoreOptions) *Bundle {
 	return b
 }
 
+// With returns a Bundle with the same company and Redis, and a store with other options.
+func (b *Bundle) With(o subscribers.StoreOptions) *Bundle {
+	other := On(b.Redis, o)
+	other.Company = b.Company
+	return other
+}
+
 // Registry returns an empty registry of the subscribers.
 func (b *Bundle) Registry() *registry.Registry { return registry.New(b.Redis, sealtest.Keyring(), 0) }
 

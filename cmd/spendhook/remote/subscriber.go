@@ -24,6 +24,7 @@ type subscriberCmd struct {
 	Resume       subscriberResumeCmd  `cmd:"" help:"Resume a subscriber: send waiting deliveries, or cancel them with --drop." example:"spendhook subscriber resume 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
 	RotateSecret subscriberRotateCmd  `cmd:"" help:"Create a new signing secret, printed once. For a while, deliveries are signed with both secrets." example:"spendhook subscriber rotate-secret 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --yes"`
 	Test         subscriberTestCmd    `cmd:"" help:"Send a signed test delivery, and show its result." example:"spendhook subscriber test 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
+	Verify       subscriberVerifyCmd  `cmd:"" help:"Challenge the receiver, and verify its callback URL." example:"spendhook subscriber verify 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
 	FilterTest   subscriberFilterCmd  `cmd:"" help:"Test a filter expression on accepted events." example:"spendhook subscriber filter-test 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --filter 'decimal(metadata.amount) >= decimal(\"100\")'"`
 	Stats        subscriberStatsCmd   `cmd:"" help:"Show delivery counts of a subscriber." example:"spendhook subscriber stats 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
 	Recover      subscriberRecoverCmd `cmd:"" help:"Deliver events again that failed or were never sent." example:"spendhook subscriber recover 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --since 5d --wait"`
@@ -244,6 +245,13 @@ func (c *subscriberTestCmd) Run(ctx context.Context, s *session) error {
 		return errors.New("the test was not delivered")
 	}
 	return nil
+}
+
+type subscriberVerifyCmd struct{ oneSubscriber }
+
+// Run challenges the receiver.
+func (c *subscriberVerifyCmd) Run(ctx context.Context, s *session) error {
+	return s.show(s.VerifySubscriber(ctx, c.UUID, fields[client.VerifySubscriberParams](s)))
 }
 
 type subscriberFilterCmd struct {

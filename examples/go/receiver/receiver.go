@@ -69,6 +69,10 @@ func receive(box inbox, secrets []string, verify Verify) http.HandlerFunc {
 			http.Error(w, "the signature is not valid", http.StatusUnauthorized)
 			return
 		}
+		if text := challenge(body); text != "" {
+			_, _ = io.WriteString(w, text)
+			return
+		}
 		if err := box.store(r.Header.Get("webhook-id"), body); err != nil {
 			log.Print(err)
 			http.Error(w, "try again later", http.StatusInternalServerError) // Spendhook retries
@@ -76,6 +80,19 @@ func receive(box inbox, secrets []string, verify Verify) http.HandlerFunc {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	}
+}
+
+// challenge returns the text that the answer to a challenge repeats; "" for any other message. Answer no challenge whose
+// signature is not valid.
+func challenge(body []byte) string {
+	var message struct {
+		Event    string
+		Metadata struct{ Challenge string }
+	}
+	if json.Unmarshal(body, &message) != nil || message.Event != "SUBSCRIBER_CHALLENGE" {
+		return ""
+	}
+	return message.Metadata.Challenge
 }
 
 // inbox is a folder with one file for each event.

@@ -109,11 +109,18 @@ end
 
 local PAUSED = '!' -- prefix of the second entry of a paused subscriber in bl:<company>
 
--- pause has all deliveries of an endpoint wait, and records the reason.
+local UNVERIFIED = 'UNVERIFIED' -- reason of a pause that the verification of the callback URL ends
+
+-- pause has all deliveries of an endpoint wait, and records the reason. A paused one keeps its first reason, but
+-- another one replaces UNVERIFIED: the verification does not end that pause.
 local function pause(P, company, sub, why, now)
   local e = company .. '/' .. sub
-  if redis.call('HSETNX', P .. 'es:' .. e, 'paused', now) == 0 then return end
-  redis.call('HSET', P .. 'es:' .. e, 'why', why)
+  local state = P .. 'es:' .. e
+  if redis.call('HSETNX', state, 'paused', now) == 0 then
+    if redis.call('HGET', state, 'why') == UNVERIFIED then redis.call('HSET', state, 'why', why) end
+    return
+  end
+  redis.call('HSET', state, 'why', why)
   changed(P, e, 'paused', now)
   redis.call('SADD', P .. 'bl:' .. company, sub, PAUSED .. sub)
   tell(P, 'e:' .. e)

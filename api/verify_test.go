@@ -1,0 +1,76 @@
+package api
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"spendhook/api/gen"
+	"spendhook/dispatcher/challenge"
+	"spendhook/internal/egress"
+	"spendhook/internal/redistest"
+	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
+)
+
+// echo answers challenges, and all else with 204.
+func echo(t *testing.T) *httptest.Server {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if text := challenge.Text(body); text != "" {
+			_, _ = io.WriteString(w, text)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// The way of a subscriber whose URL must be verified, by the API.
+func TestASubscriberIsVerified(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	h := setupOn(t, client, func(o *Options) {
+		domain := domainWith(t, redistest.New(t), slog.New(slog.DiscardHandler), egress.New(egress.Options{AllowLoopback: true}),
+			subscribers.StoreOptions{Policy: callback.Policy{AllowHTTP: true}, Challenge: subscribers.ChallengeNew})
+		o.Subscribers, o.Registry, o.Health, o.Certificates = domain.Subscribers, domain.Registry, domain.Health, domain.Certificates
+		o.Dispatcher, o.Inspector, o.Challenger, o.Publisher, o.Events = domain.Dispatcher, domain.Inspector, domain.Challenger, domain.Publisher, domain.Events
+	})
+	good, silent := echo(t), httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(silent.Close)
+	made := as[gen.Subscriber](h.call("POST", "/api/v1/subscribers", `{"name":"A","callbackUrl":"`+silent.URL+`","events":["A"]}`).want(http.StatusCreated))
+	if made.Verification == nil || made.Verification.State != "unverified" {
+		t.Fatalf("created: %+v", made.Verification)
+	}
+	path := "/api/v1/subscribers/" + made.UUID.String()
+	if got := as[gen.Subscriber](h.call("GET", path, "").want(http.StatusOK)); !got.Paused || got.PausedReason == nil || *got.PausedReason != "UNVERIFIED" {
+		t.Errorf("paused: %t, %v", got.Paused, got.PausedReason)
+	}
+	h.call("POST", path+"/resume", "").want(http.StatusConflict, "SUBSCRIBER_UNVERIFIED")
+	h.call("POST", path+"/test", "").want(http.StatusConflict, "SUBSCRIBER_UNVERIFIED")
+	h.call("POST", path+"/verify", "").want(http.StatusUnprocessableEntity, "CHALLENGE_FAILED")
+	if got := as[gen.Subscriber](h.call("GET", path, "").want(http.StatusOK)).Verification; got.State != "failed" || got.Reason == nil || *got.Reason != "the answer does not repeat the challenge" {
+		t.Errorf("after a failure: %+v", got)
+	}
+	h.call("PATCH", path, `{"callbackUrl":"`+good.URL+`"}`).want(http.StatusOK) // nothing is sent to it yet
+	if got := as[gen.Subscriber](h.call("POST", path+"/verify", "").want(http.StatusOK)); got.Verification.State != "verified" || got.Paused {
+		t.Errorf("verified: %+v, paused %t", got.Verification, got.Paused)
+	}
+	h.call("POST", path+"/test", "").want(http.StatusOK)
+	h.call("PATCH", path, `{"callbackUrl":"`+silent.URL+`"}`).want(http.StatusUnprocessableEntity, "CHALLENGE_FAILED")
+	if got := as[gen.Subscriber](h.call("GET", path, "").want(http.StatusOK)); got.CallbackURL != good.URL+"/" && got.CallbackURL != good.URL {
+		t.Errorf("moved to %s", got.CallbackURL)
+	}
+	h.call("PATCH", path, `{"callbackUrl":"`+good.URL+`/other"}`).want(http.StatusOK)
+	for range 7 { // four challenges were sent to the host of both, 127.0.0.1
+		h.call("PATCH", path, `{"callbackUrl":"`+silent.URL+`"}`)
+	}
+	a := h.call("PATCH", path, `{"callbackUrl":"`+silent.URL+`"}`).want(http.StatusTooManyRequests, "TOO_MANY_CHALLENGES")
+	if a.Header().Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+}

@@ -1,0 +1,273 @@
+package dispatcher
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"spendhook/dispatcher/challenge"
+	"spendhook/dispatcher/delivery"
+	"spendhook/internal/ratelimit"
+	"spendhook/internal/redistest"
+	"spendhook/internal/seal/sealtest"
+	"spendhook/internal/secret"
+	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
+)
+
+// verifying is a harness whose callback URLs must be verified, with what verifies them.
+func verifying(t *testing.T) (*harness, *challenge.Challenger) {
+	t.Helper()
+	client := redistest.New(t)
+	var c *challenge.Challenger
+	h := build(t, client, func(o *Options) {
+		o.Sender = testSender(2 * time.Second)
+		o.Subscribers = subscribers.NewStore(subscribers.StoreOptions{
+			Client: client, Keyring: sealtest.Keyring(), Policy: callback.Policy{AllowHTTP: true}, Challenge: subscribers.ChallengeNew,
+		})
+	})
+	c = challenge.New(challenge.Options{
+		Client: client, Subscribers: h.opts.Subscribers, Registry: h.opts.Registry, Requests: h.opts.Requests,
+		Send: h.opts.Sender.Send, Timeout: h.opts.Sender.Timeout(), Limiter: ratelimit.New(client, nil), Origin: "hooks.example.com",
+	})
+	h.start()
+	return h, c
+}
+
+// answering answers challenges with what form makes of their text, and other deliveries with 204.
+func answering(form func(text string) string) func(int, http.ResponseWriter, *http.Request) {
+	return func(_ int, w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if text := challenge.Text(body); text != "" {
+			_, _ = io.WriteString(w, form(text))
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+func same(text string) string { return text }
+
+// reasonOf is why a receiver was not verified.
+func reasonOf(t *testing.T, err error) string {
+	t.Helper()
+	failed, ok := errors.AsType[*challenge.FailedError](err)
+	if !ok {
+		t.Fatalf("error = %v, want a FailedError", err)
+	}
+	return failed.Reason
+}
+
+func TestDeliveriesWaitForTheVerification(t *testing.T) {
+	t.Parallel()
+	h, c := verifying(t)
+	rc := receive(t, answering(same))
+	sub := h.subscribe(rc.URL)
+	ids := h.emit(3)
+	h.reachAll(ids, sub, delivery.StatusPending)
+	if _, err := h.inspector.Test(t.Context(), h.company, sub.UUID); !errors.Is(err, subscribers.ErrUnverified) {
+		t.Errorf("a test delivery: %v", err)
+	}
+	if n := rc.count(); n != 0 {
+		t.Fatalf("%d requests before the challenge", n)
+	}
+	got, err := c.Verify(t.Context(), h.company, sub.UUID)
+	if err != nil || got.Verification.State != subscribers.StateVerified || got.Verification.At == nil {
+		t.Fatalf("%+v, %v", got.Verification, err)
+	}
+	rc.mu.Lock()
+	asked := rc.got[0]
+	rc.mu.Unlock()
+	wh, err := standardwebhooks.NewWebhook(sub.Secrets[0].Key.Reveal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := wh.Verify(asked.body, asked.header); err != nil {
+		t.Errorf("the challenge: %v", err)
+	}
+	h.reachAll(ids, sub, delivery.StatusDelivered)
+	n := rc.count()
+	if _, err := c.Verify(t.Context(), h.company, sub.UUID); err != nil || rc.count() != n {
+		t.Errorf("a verified subscriber was challenged again: %d requests, %v", rc.count()-n, err)
+	}
+	if _, err := h.inspector.Test(t.Context(), h.company, sub.UUID); err != nil {
+		t.Errorf("a test delivery afterwards: %v", err)
+	}
+	h.settled()
+}
+
+// Of what a receiver answers, only the status is shown.
+func TestTheAnswerToAChallengeIsNotShown(t *testing.T) {
+	t.Parallel()
+	h, c := verifying(t)
+	refuse := func(status int) func(int, http.ResponseWriter, *http.Request) {
+		return func(_ int, w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "http://127.0.0.1:1/")
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, "a secret of the receiver")
+		}
+	}
+	for _, answer := range []struct {
+		name, reason string
+		is           func(int, http.ResponseWriter, *http.Request)
+	}{
+		{"another text", "the answer does not repeat the challenge", answering(func(string) string { return "a secret of the receiver" })},
+		{"nothing", "the answer does not repeat the challenge", answering(func(string) string { return "" })},
+		{"its text within others", "the answer does not repeat the challenge", answering(func(text string) string { return "x" + text })},
+		{"too much", "the answer is longer than 1 KiB", answering(func(text string) string { return text + strings.Repeat(" ", 1<<10) })},
+		{"404", "http_4xx (status 404)", refuse(http.StatusNotFound)},
+		{"500", "http_5xx (status 500)", refuse(http.StatusInternalServerError)},
+		{"a redirect", "http_3xx (status 307)", refuse(http.StatusTemporaryRedirect)},
+	} {
+		rc := receive(t, answer.is)
+		sub := h.subscribe(rc.URL)
+		got, err := c.Verify(t.Context(), h.company, sub.UUID)
+		if reason := reasonOf(t, err); reason != answer.reason || got.Verification.Reason != reason || got.Verification.State != subscribers.StateFailed {
+			t.Errorf("%s: %+v, %v", answer.name, got.Verification, err)
+		}
+		if n := rc.count(); n != 1 {
+			t.Errorf("%s: %d requests", answer.name, n)
+		}
+	}
+	sub := h.subscribe("http://127.0.0.1:1/")
+	if _, err := c.Verify(t.Context(), h.company, sub.UUID); reasonOf(t, err) != "connect" {
+		t.Errorf("nobody listens: %v", err)
+	}
+	rc := receive(t, answering(func(text string) string { return `{"challenge":"` + text + `"}` }))
+	if _, err := c.Verify(t.Context(), h.company, h.subscribe(rc.URL).UUID); err != nil {
+		t.Errorf("a JSON answer: %v", err)
+	}
+}
+
+// The former URL gets the deliveries until the new one is verified, and headers that are set for the new one go there
+// only.
+func TestAChangedURLIsChallengedFirst(t *testing.T) {
+	t.Parallel()
+	h, c := verifying(t)
+	former, silent, next := receive(t, answering(same)), receive(t, nil), receive(t, answering(same))
+	sub := h.subscribe(former.URL)
+	if _, err := c.Verify(t.Context(), h.company, sub.UUID); err != nil {
+		t.Fatal(err)
+	}
+	move := func(to string) error {
+		_, err := c.Update(t.Context(), h.company, sub.UUID, subscribers.Settings{
+			CallbackURL: &to, Headers: map[string]*secret.Text{"X-Key": new(secret.Text("for the new one"))},
+		})
+		return err
+	}
+	if reason := reasonOf(t, move(silent.URL)); reason != "the answer does not repeat the challenge" {
+		t.Errorf("reason %q", reason)
+	}
+	h.reachAll(h.emit(1), sub, delivery.StatusDelivered)
+	if n := silent.count(); n != 1 {
+		t.Errorf("%d requests to the receiver that did not answer", n)
+	}
+	if err := move(next.URL); err != nil {
+		t.Fatal(err)
+	}
+	before := former.count()
+	h.reachAll(h.emit(1), sub, delivery.StatusDelivered)
+	if former.count() != before || next.count() != 2 {
+		t.Errorf("%d requests to the former URL, %d to the new one", former.count()-before, next.count())
+	}
+	for _, rc := range []*inbox{former, next} {
+		rc.mu.Lock()
+		for _, got := range rc.got {
+			if has := got.header.Get("X-Key") != ""; has != (rc == next) {
+				t.Errorf("X-Key: %t, at the new URL: %t", has, rc == next)
+			}
+		}
+		rc.mu.Unlock()
+	}
+	// Other changes are not challenged.
+	if _, err := c.Update(t.Context(), h.company, sub.UUID, subscribers.Settings{Name: new("Other")}); err != nil || next.count() != 2 {
+		t.Errorf("%d requests, %v", next.count(), err)
+	}
+}
+
+func TestTheHandshakeOfCloudEvents(t *testing.T) {
+	t.Parallel()
+	h, c := verifying(t)
+	for _, answer := range []struct {
+		origin, rate string
+		want         int // requests per minute; -1: refused
+	}{
+		{"hooks.example.com", "", 0}, {"*", "*", 0}, {"HOOKS.example.com", "120", 120},
+		{"", "", -1}, {"other.example.com", "", -1}, {"*", "many", -1}, {"*", "0", -1},
+	} {
+		var method, origin, rate atomic.Value
+		rc := receive(t, func(_ int, w http.ResponseWriter, r *http.Request) {
+			method.Store(r.Method)
+			origin.Store(r.Header.Get("WebHook-Request-Origin"))
+			rate.Store(r.Header.Get("WebHook-Request-Rate"))
+			if answer.origin != "" {
+				w.Header().Set("WebHook-Allowed-Origin", answer.origin)
+			}
+			if answer.rate != "" {
+				w.Header().Set("WebHook-Allowed-Rate", answer.rate)
+			}
+		})
+		sub := h.subscribe(rc.URL)
+		h.update(sub, subscribers.Settings{Format: new(subscribers.FormatCloudEvents), RateLimit: &subscribers.RateLimit{PerSecond: 2}})
+		got, err := c.Verify(t.Context(), h.company, sub.UUID)
+		if answer.want < 0 {
+			if reason := reasonOf(t, err); !strings.HasPrefix(reason, "WebHook-Allowed-") || strings.Contains(reason, "other") || strings.Contains(reason, "many") {
+				t.Errorf("%+v: %q", answer, reason)
+			}
+		} else if err != nil || got.Verification.PerMinute != answer.want {
+			t.Errorf("%+v: %+v, %v", answer, got.Verification, err)
+		}
+		if method.Load() != http.MethodOptions || origin.Load() != "hooks.example.com" || rate.Load() != "120" {
+			t.Errorf("asked by %v for %v, %v", method.Load(), origin.Load(), rate.Load())
+		}
+	}
+}
+
+// All companies together challenge a host ten times an hour.
+func TestChallengesOfAHostAreLimited(t *testing.T) {
+	t.Parallel()
+	h, c := verifying(t)
+	rc := receive(t, nil)
+	for i := range 12 {
+		sub := h.subscribeTo(h.company, rc.URL+"/"+strings.Repeat("x", i), "PAYMENT_PAID")
+		_, err := c.Verify(t.Context(), sub.CompanyUUID, sub.UUID)
+		limited, ok := errors.AsType[*challenge.LimitError](err)
+		if ok != (i >= 10) || ok && (limited.RetryAfter <= 0 || limited.RetryAfter > 6*time.Minute) {
+			t.Errorf("challenge %d: %v", i+1, err)
+		}
+	}
+	if n := rc.count(); n != 10 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+func TestASubscriberHasOneChallengeAtATime(t *testing.T) {
+	t.Parallel()
+	h, c := verifying(t)
+	arrived, release := make(chan struct{}), make(chan struct{})
+	rc := receive(t, func(n int, w http.ResponseWriter, r *http.Request) {
+		close(arrived)
+		<-release
+		answering(same)(n, w, r)
+	})
+	sub := h.subscribe(rc.URL)
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.Verify(t.Context(), h.company, sub.UUID)
+		done <- err
+	}()
+	<-arrived
+	if _, err := c.Verify(t.Context(), h.company, sub.UUID); !errors.Is(err, challenge.ErrUnderWay) {
+		t.Errorf("a second challenge: %v", err)
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
