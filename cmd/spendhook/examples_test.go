@@ -43,13 +43,14 @@ func testReceiver(t *testing.T, name string, command ...string) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
-		d := newInstallation(t, sharedRedis(t), "delivery: {schedule: [100ms]}\n").start(t)
+		d := newInstallation(t, sharedRedis(t), "delivery: {schedule: [100ms]}\nsubscribers: {challenge: new}\n").start(t)
 		e := &exampleReceiver{command: command, inbox: t.TempDir(), daemon: d}
 		sub := e.register(t)
 
 		e.refusesShortKeys(t)
 		stop := e.start(t, "")
 		d.cli(t, "", "subscriber", "update", sub, "--callback-url", e.url).want(t, exitOK, "", "")
+		d.cli(t, "", "subscriber", "verify", sub).want(t, exitOK, "verified", "")
 		d.cli(t, eventLines(0, 3, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 3", "")
 		e.awaits(t, "evt_0", "evt_1", "evt_2")
 		e.judges(t)
@@ -68,7 +69,7 @@ func testReceiver(t *testing.T, name string, command ...string) {
 // The receiver of HTTP message signatures accepts what the daemon signs, with either algorithm, and nothing else.
 func TestExampleMessageReceiver(t *testing.T) {
 	t.Parallel()
-	d := newInstallation(t, sharedRedis(t), "delivery: {schedule: [100ms]}\n").start(t)
+	d := newInstallation(t, sharedRedis(t), "delivery: {schedule: [100ms]}\nsubscribers: {challenge: new}\n").start(t)
 	e := &exampleReceiver{
 		command: []string{"node", filepath.Join("..", "..", "examples", "node", "receiver-httpmessage.mjs")}, inbox: t.TempDir(), daemon: d,
 		env: []string{"SPENDHOOK_JWKS=" + d.api + "/.well-known/webhook-keys/" + developerCompany.String()},
@@ -76,6 +77,7 @@ func TestExampleMessageReceiver(t *testing.T) {
 	sub := e.register(t)
 	e.start(t, "")
 	d.cli(t, "", "subscriber", "update", sub, "--callback-url", e.url, "--signature", "http-message").want(t, exitOK, "", "")
+	d.cli(t, "", "subscriber", "verify", sub).want(t, exitOK, "verified", "")
 	d.cli(t, eventLines(0, 3, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 3", "")
 	e.awaits(t, "evt_0", "evt_1", "evt_2")
 	d.cli(t, "", "subscriber", "update", sub, "--signature", "http-message", "--signature", "standard", "--signature-algorithm", "ecdsa-p256-sha256").want(t, exitOK, "", "")

@@ -140,6 +140,13 @@ func (c *listenCmd) subscribe(ctx context.Context, r *receiver, address string, 
 		messages.KeysURL = strings.TrimRight(c.URL, "/") + "/.well-known/webhook-keys/" + created.JSON201.CompanyUUID.String()
 		r.messages = messages
 	}
+	if created.JSON201.Verification != nil { // the receiver answers the challenge once it serves
+		go func() {
+			if _, err := api.VerifySubscriberWithResponse(ctx, id, &client.VerifySubscriberParams{CompanyUUID: c.CompanyUUID}); err != nil {
+				fmt.Fprintf(term.Err, "verify: %v\n", err)
+			}
+		}()
+	}
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()

@@ -207,6 +207,22 @@ func TestListenSubscribes(t *testing.T) {
 	}
 }
 
+// A subscriber that must be verified first is verified by the receiver itself.
+func TestListenAnswersAChallenge(t *testing.T) {
+	t.Parallel()
+	d := newInstallation(t, sharedRedis(t), "subscribers: {challenge: new}\n").start(t)
+	_, ended := startListen(t, "--url", d.api, "--token-file", secretFile(t, d.token), "--subscribe", "--events", "PAYMENT_PAID", "--count", "2")
+	eventually(t, patience, "it has subscribed", func() bool {
+		return strings.Contains(d.cli(t, "", "subscriber", "list").stdout, "spendhook listen")
+	})
+	d.cli(t, eventLines(0, 1, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 1", "")
+	got := <-ended
+	got.want(t, exitOK, "SUBSCRIBER_CHALLENGE", "")
+	if !strings.Contains(got.stdout, "evt_0") {
+		t.Errorf("the event was not delivered:\n%s", got.stdout)
+	}
+}
+
 func TestListenAddressInUse(t *testing.T) {
 	t.Parallel()
 	busy := httptest.NewServer(http.NotFoundHandler())
