@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+
 	"spendhook/dispatcher/challenge"
 
 	"spendhook/console/session"

@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"spendhook/dispatcher/challenge"
 	"strconv"
 	"time"
+
+	"spendhook/dispatcher/challenge"
 
 	"github.com/google/uuid"
 

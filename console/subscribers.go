@@ -184,6 +184,7 @@ type subscriberPage struct {
 	subscriberRow
 
 	Damaged bool // the certificate
+	MustVerify bool // nothing but a challenge may be sent
 	Recent  []deliveryRow
 	Test    *inspect.TestResult
 	Refused string // why the receiver was not verified just now
@@ -213,7 +214,7 @@ func (s *server) readSubscriber(ctx context.Context, v *visit, company, id uuid.
 	if err != nil {
 		return page, err
 	}
-	page.subscriberRow = rows[0]
+	page.subscriberRow, page.MustVerify = rows[0], s.opts.Subscribers.MustVerify(&sub)
 	page.Certificate, err = s.opts.Certificates.Of(id).Get(ctx, company)
 	page.Damaged = errors.Is(err, certificate.ErrDamaged)
 	if err != nil && !page.Damaged && !errors.Is(err, certificate.ErrNotFound) {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"spendhook/dispatcher/challenge"
@@ -24,20 +26,24 @@ import (
 // verifying is a harness whose callback URLs must be verified, with what verifies them.
 func verifying(t *testing.T) (*harness, *challenge.Challenger) {
 	t.Helper()
-	client := redistest.New(t)
-	var c *challenge.Challenger
+	h, c := buildVerifying(t, redistest.New(t))
+	h.start()
+	return h, c
+}
+
+// buildVerifying makes the harness without starting it.
+func buildVerifying(t *testing.T, client redis.UniversalClient) (*harness, *challenge.Challenger) {
+	t.Helper()
 	h := build(t, client, func(o *Options) {
 		o.Sender = testSender(2 * time.Second)
 		o.Subscribers = subscribers.NewStore(subscribers.StoreOptions{
 			Client: client, Keyring: sealtest.Keyring(), Policy: callback.Policy{AllowHTTP: true}, Challenge: subscribers.ChallengeNew,
 		})
 	})
-	c = challenge.New(challenge.Options{
+	return h, challenge.New(challenge.Options{
 		Client: client, Subscribers: h.opts.Subscribers, Registry: h.opts.Registry, Requests: h.opts.Requests,
 		Send: h.opts.Sender.Send, Timeout: h.opts.Sender.Timeout(), Limiter: ratelimit.New(client, nil), Origin: "hooks.example.com",
 	})
-	h.start()
-	return h, c
 }
 
 // answering answers challenges with what form makes of their text, and other deliveries with 204.
@@ -198,8 +204,13 @@ func TestTheHandshakeOfCloudEvents(t *testing.T) {
 		origin, rate string
 		want         int // requests per minute; -1: refused
 	}{
-		{"hooks.example.com", "", 0}, {"*", "*", 0}, {"HOOKS.example.com", "120", 120},
-		{"", "", -1}, {"other.example.com", "", -1}, {"*", "many", -1}, {"*", "0", -1},
+		{"hooks.example.com", "", 0},
+		{"*", "*", 0},
+		{"HOOKS.example.com", "120", 120},
+		{"", "", -1},
+		{"other.example.com", "", -1},
+		{"*", "many", -1},
+		{"*", "0", -1},
 	} {
 		var method, origin, rate atomic.Value
 		rc := receive(t, func(_ int, w http.ResponseWriter, r *http.Request) {
@@ -270,4 +281,54 @@ func TestASubscriberHasOneChallengeAtATime(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+}
+
+// What one replica verifies, another one delivers. A subscriber has one challenge at a time in both.
+func TestReplicasShareVerifications(t *testing.T) {
+	t.Parallel()
+	ofTwoReplicas(t, func(t *testing.T, clients [2]redis.UniversalClient, companies ...uuid.UUID) {
+		t.Helper()
+		delivers, _ := buildVerifying(t, clients[0])
+		_, one := buildVerifying(t, clients[0])
+		_, other := buildVerifying(t, clients[1])
+		delivers.start()
+		for _, company := range companies {
+			arrived, release := make(chan struct{}), make(chan struct{})
+			former := receive(t, func(n int, w http.ResponseWriter, r *http.Request) {
+				if n == 1 {
+					close(arrived)
+					<-release
+				}
+				answering(same)(n, w, r)
+			})
+			sub := delivers.subscribeTo(company, former.URL, "PAYMENT_PAID")
+			ids := delivers.emitOf(company, 1)
+			delivers.reachAll(ids, sub, delivery.StatusPending)
+			done := make(chan error, 1)
+			go func() {
+				_, err := one.Verify(t.Context(), company, sub.UUID)
+				done <- err
+			}()
+			<-arrived
+			if _, err := other.Verify(t.Context(), company, sub.UUID); !errors.Is(err, challenge.ErrUnderWay) {
+				t.Errorf("a second challenge: %v", err)
+			}
+			close(release)
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			delivers.reachAll(ids, sub, delivery.StatusDelivered)
+			if again, err := other.Verify(t.Context(), company, sub.UUID); err != nil || again.Verification.State != subscribers.StateVerified {
+				t.Errorf("at the other replica: %+v, %v", again.Verification, err)
+			}
+			next := receive(t, answering(same))
+			if _, err := other.Update(t.Context(), company, sub.UUID, subscribers.Settings{CallbackURL: &next.URL}); err != nil {
+				t.Fatal(err)
+			}
+			delivers.reachAll(delivers.emitOf(company, 1), sub, delivery.StatusDelivered)
+			if got, moved := former.count(), next.count(); got != 2 || moved != 2 { // a challenge and a delivery each
+				t.Errorf("%d requests to the former URL, %d to the new one", got, moved)
+			}
+		}
+	})
 }

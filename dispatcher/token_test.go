@@ -66,10 +66,16 @@ func TestATokenEndpointDelaysOnlyItsSubscriber(t *testing.T) {
 // Each replica fetches a token of its own and keeps it, and fetches another one once any replica has changed the secret.
 func TestReplicasFetchTokensOfTheirOwn(t *testing.T) {
 	t.Parallel()
+	ofTwoReplicas(t, replicasFetchTokens)
+}
+
+// ofTwoReplicas runs a test with the clients of two replicas, of one server, and of a Cluster with a company on each shard.
+func ofTwoReplicas(t *testing.T, test func(t *testing.T, clients [2]redis.UniversalClient, companies ...uuid.UUID)) {
+	t.Helper()
 	t.Run("one server", func(t *testing.T) {
 		t.Parallel()
 		client := redistest.New(t)
-		replicasFetchTokens(t, [2]redis.UniversalClient{client, client}, uuid.New())
+		test(t, [2]redis.UniversalClient{client, client}, uuid.New())
 	})
 	t.Run("Cluster", func(t *testing.T) {
 		t.Parallel()
@@ -79,7 +85,7 @@ func TestReplicasFetchTokensOfTheirOwn(t *testing.T) {
 			clients[i] = redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].Addr(), servers[1].Addr()}})
 			t.Cleanup(func() { _ = clients[i].Close() })
 		}
-		replicasFetchTokens(t, clients, companyAt(t, clients[0], servers[0]), companyAt(t, clients[0], servers[1]))
+		test(t, clients, companyAt(t, clients[0], servers[0]), companyAt(t, clients[0], servers[1]))
 	})
 }
 

@@ -31,35 +31,51 @@ func (s *Store) Reseal(ctx context.Context, count *reseal.Count) error {
 	return nil
 }
 
-// CheckSigningKeys reads the signing keys of companies with subscribers, at most a given number, and returns how many
-// it read, and how many of them cannot be decrypted.
-func (s *Store) CheckSigningKeys(ctx context.Context, most int) (read, locked int, err error) {
+// errEnough ends eachCompany.
+var errEnough = errors.New("enough")
+
+// eachCompany calls do for each company with subscribers. It ends with the first error, but errEnough.
+func (s *Store) eachCompany(ctx context.Context, do func(company uuid.UUID) error) error {
 	for p := range partition.Count {
 		companies, err := s.opts.Client.SMembers(ctx, layout.CompaniesKey(p)).Result()
 		if err != nil {
-			return read, locked, fmt.Errorf("list companies: %w", err)
+			return fmt.Errorf("list companies: %w", err)
 		}
 		for _, text := range companies {
 			company, err := uuid.Parse(text)
 			if err != nil {
-				return read, locked, fmt.Errorf("list companies: %w", err)
+				return fmt.Errorf("list companies: %w", err)
 			}
-			if read >= most {
-				return read, locked, nil
+			if err := do(company); errors.Is(err, errEnough) {
+				return nil
+			} else if err != nil {
+				return err
 			}
-			_, keys, err := s.signingKeys(ctx, company)
-			switch {
-			case errors.Is(err, ErrNoSigningKey): // its last subscriber was deleted meanwhile
-				continue
-			case err != nil:
-				return read, locked, err
-			case keys.locked != nil:
-				locked++
-			}
-			read++
 		}
 	}
-	return read, locked, nil
+	return nil
+}
+
+// CheckSigningKeys reads the signing keys of companies with subscribers, at most a given number, and returns how many
+// it read, and how many of them cannot be decrypted.
+func (s *Store) CheckSigningKeys(ctx context.Context, most int) (read, locked int, err error) {
+	err = s.eachCompany(ctx, func(company uuid.UUID) error {
+		if read >= most {
+			return errEnough
+		}
+		_, keys, err := s.signingKeys(ctx, company)
+		switch {
+		case errors.Is(err, ErrNoSigningKey): // its last subscriber was deleted meanwhile
+			return nil
+		case err != nil:
+			return err
+		case keys.locked != nil:
+			locked++
+		}
+		read++
+		return nil
+	})
+	return read, locked, err
 }
 
 func (s *Store) resealCompany(ctx context.Context, key string, count *reseal.Count) error {

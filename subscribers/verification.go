@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
 	"spendhook/internal/invalid"
-	"spendhook/internal/redisx"
 	"spendhook/subscribers/layout"
 )
 
@@ -37,9 +35,6 @@ const (
 )
 
 var verificationStates = []string{StateUnverified, StateVerified, StateFailed}
-
-// pausedUnverified is the reason of the pause of a subscriber that is not verified.
-const pausedUnverified = "UNVERIFIED"
 
 // ErrUnverified says that the receiver has not answered a challenge.
 var ErrUnverified = errors.New("the callback URL is not verified")
@@ -99,29 +94,29 @@ func (s *Store) NoteChallenge(ctx context.Context, company, id uuid.UUID, url st
 	})
 }
 
+// shown returns the subscribers of a company without secrets.
+func (s *Store) shown(ctx context.Context, company uuid.UUID) ([]*Subscriber, error) {
+	hash, err := s.opts.Client.HGetAll(ctx, layout.CompanyKey(company)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read subscribers: %w", err)
+	}
+	return DecodeShown(company, hash), nil
+}
+
 // RequireVerification has the deliveries of each subscriber that was never asked for a verification wait for it, and returns how many
 // these are. It reads every company, and may be interrupted and repeated. A damaged subscriber is left out.
 func (s *Store) RequireVerification(ctx context.Context) (n int, err error) {
-	err = redisx.Scan(ctx, s.opts.Client, "sh:{*}:s:*", func(ctx context.Context, key string) error {
-		_, text, _ := strings.Cut(key, "}:s:")
-		company, err := uuid.Parse(text)
-		if err != nil || key != layout.CompanyKey(company) {
-			return nil //nolint:nilerr // a key of another kind
-		}
-		hash, err := s.opts.Client.HGetAll(ctx, key).Result()
+	err = s.eachCompany(ctx, func(company uuid.UUID) error {
+		all, err := s.shown(ctx, company)
 		if err != nil {
 			return err
 		}
-		for field, raw := range hash {
-			id, err := uuid.Parse(field)
-			if err != nil {
-				continue // not a subscriber
-			}
-			if sub, err := s.codec.decode(company, id, raw); err != nil || sub.Verification != nil {
+		for _, sub := range all {
+			if sub.Verification != nil || sub.Locked != nil {
 				continue
 			}
 			changed := false
-			_, err = s.change(ctx, company, id, func(sub *Subscriber) error {
+			_, err := s.change(ctx, company, sub.UUID, func(sub *Subscriber) error {
 				if changed = sub.Verification == nil; changed {
 					sub.Verification = &Verification{State: StateUnverified}
 				}
@@ -137,10 +132,26 @@ func (s *Store) RequireVerification(ctx context.Context) (n int, err error) {
 		}
 		return nil
 	})
-	if err != nil {
-		return n, fmt.Errorf("require verification: %w", err)
-	}
-	return n, nil
+	return n, err
+}
+
+// CountUnverified returns how many subscribers wait for the verification of their callback URL in the first companies, at
+// most a given number, and how many companies these are.
+func (s *Store) CountUnverified(ctx context.Context, most int) (companies, n int, err error) {
+	err = s.eachCompany(ctx, func(company uuid.UUID) error {
+		if companies >= most {
+			return errEnough
+		}
+		companies++
+		all, err := s.shown(ctx, company)
+		for _, sub := range all {
+			if sub.Unverified() {
+				n++
+			}
+		}
+		return err
+	})
+	return companies, n, err
 }
 
 // proof is the argument of update.lua by which a subscriber begins to wait for its verification, or ends to.

@@ -4,14 +4,19 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/challenge"
 )
 
 // TestConsoleChartsZoom: dragging over a chart zooms it. The zoom survives a refresh of the
@@ -112,6 +117,43 @@ func TestConsoleSurvivesARestart(t *testing.T) {
 	shows("it shows an event of the new one")
 	b.goes("Overview")
 	b.says("Events pending")
+}
+
+// TestConsoleVerifiesACallbackURL: the console says that deliveries wait for a challenge, why the receiver failed it, and
+// that it answered.
+func TestConsoleVerifiesACallbackURL(t *testing.T) {
+	w := newStory(t, "subscribers: {challenge: new}\n")
+	var answers atomic.Bool
+	receiver := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if text := challenge.Text(body); text != "" && answers.Load() {
+			_, _ = io.WriteString(rw, text)
+			return
+		}
+		w.came.Add(1)
+		rw.WriteHeader(http.StatusNoContent)
+	}))
+	t.Cleanup(receiver.Close)
+	w.receiver = receiver.URL
+	id := w.subscribe("Ledger of Nordwind GmbH", "/ledger", "PAYMENT_PAID")
+	w.emit("evt_1", "PAYMENT_PAID", nil)
+	b := openBrowserAt(t, w.daemon.api)
+	b.enter(w.daemon)
+	b.visit("/console/subscribers/" + id)
+	b.says("Its callback URL is not verified")
+	b.goes("Verify")
+	b.says("The receiver is not verified")
+	b.says("the answer does not repeat the challenge")
+	answers.Store(true)
+	b.goes("Verify")
+	b.says("The callback URL is verified. Its deliveries are sent.")
+	if text := b.text(); !strings.Contains(text, "verified, ") || strings.Contains(text, "not verified") {
+		t.Errorf("the page says %q", text)
+	}
+	eventually(t, browserPatience, "the delivery has arrived", func() bool {
+		_, _, text := w.daemon.do(t, "GET", "/api/v1/deliveries/evt_1."+id, "")
+		return strings.Contains(text, `"status":"DELIVERED"`)
+	})
 }
 
 // TestConsoleSessionsExpire: a session ends when it is idle too long, at the end of its

@@ -64,10 +64,26 @@ func TestDoctor(t *testing.T) {
 	wantFound(t, found(t, exitOK, args...), map[string]string{
 		"configuration": findingOK, "data directory": findingOK, "encryption key files": findingOK, "encryption keys": findingOK,
 		"certificates": findingOK, "spend database": findingOK, "Redis": findingOK, "Redis servers": findingOK, "Redis memory": findingOK,
-		"work": findingOK, "egress certificates": findingOK, "signing keys": findingOK, "replicas": findingOK,
+		"work": findingOK, "egress certificates": findingOK, "signing keys": findingOK, "callback URLs": findingOK, "replicas": findingOK,
 	})
 	command(t, "", append([]string{"doctor"}, args...)...).want(t, exitOK, "ok    configuration: the settings are valid\n", "")
 	d.stop(t)
+	challenging := subscribers.NewStore(subscribers.StoreOptions{Client: server.Client(), Keyring: ringOf(t, strings.TrimSpace(readText(t, filepath.Join(h.dir, encryptionKeyFile)))), Challenge: subscribers.ChallengeNew})
+	asked, err := challenging.Create(t.Context(), developerCompany, subscribers.Settings{
+		Name: new("n"), CallbackURL: new("https://hooks.example.com/"), Events: new([]string{"A"}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.settings(t, "dev: true\nredis: "+server.URL()+"?read_timeout=20s\nsubscribers: {challenge: new}\n")
+	if waits := found(t, exitOK, args...)["callback URLs"]; waits.Result != findingWarning || !strings.Contains(waits.Message, "1 subscribers of 1 companies are not verified") {
+		t.Errorf("a subscriber that is not verified: %+v", waits)
+	}
+	verified := subscribers.Verification{State: subscribers.StateVerified}
+	if _, err := challenging.NoteChallenge(t.Context(), developerCompany, asked.UUID, asked.CallbackURL, verified); err != nil {
+		t.Fatal(err)
+	}
+	wantFound(t, found(t, exitOK, args...), map[string]string{"callback URLs": findingOK})
 	certificates := certificate.New(server.Client(), ringOf(t, otherKey), nil)
 	if _, err := certificates.Set(t.Context(), developerCompany, clientInput(t)); err != nil { // it ends within the hour
 		t.Fatal(err)
@@ -77,7 +93,7 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("a certificate that ends: %+v", ending)
 	}
 	elsewhere := subscribers.NewStore(subscribers.StoreOptions{Client: server.Client(), Keyring: ringOf(t, otherKey)})
-	_, err := elsewhere.Create(t.Context(), uuid.New(), subscribers.Settings{
+	_, err = elsewhere.Create(t.Context(), uuid.New(), subscribers.Settings{
 		Name: new("n"), CallbackURL: new("https://hooks.example.com/"), Events: new([]string{"A"}),
 	})
 	if err != nil {

@@ -6,8 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"spendhook/internal/pause"
 	"time"
+
+	"spendhook/internal/pause"
 
 	"github.com/google/uuid"
 

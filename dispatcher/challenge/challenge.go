@@ -257,14 +257,20 @@ func (c *Challenger) handshake(ctx context.Context, sub *subscribers.Subscriber,
 	if origin := answer.Header.Get("WebHook-Allowed-Origin"); origin != "*" && !strings.EqualFold(origin, c.opts.Origin) {
 		return 0, "WebHook-Allowed-Origin of the answer is neither * nor " + c.opts.Origin, nil
 	}
-	rate := answer.Header.Get("WebHook-Allowed-Rate")
-	if rate == "" || rate == "*" {
-		return 0, "", nil
-	}
-	if perMinute, err = strconv.Atoi(rate); err != nil || perMinute < 1 {
+	perMinute, ok := rateOf(answer.Header.Get("WebHook-Allowed-Rate"))
+	if !ok {
 		return 0, "WebHook-Allowed-Rate of the answer is neither * nor a number of requests per minute", nil
 	}
 	return min(perMinute, maxPerMinute), "", nil
+}
+
+// rateOf parses WebHook-Allowed-Rate; 0 is any.
+func rateOf(text string) (perMinute int, ok bool) {
+	if text == "" || text == "*" {
+		return 0, true
+	}
+	perMinute, err := strconv.Atoi(text)
+	return perMinute, err == nil && perMinute > 0
 }
 
 // maxPerMinute is the highest rate of a subscriber, per minute.
