@@ -183,17 +183,17 @@ func stateOf(sub *subscribers.Subscriber, h health.Health) string {
 type subscriberPage struct {
 	subscriberRow
 
-	Damaged bool // the certificate
+	Damaged    bool // the certificate
 	MustVerify bool // nothing but a challenge may be sent
-	Recent  []deliveryRow
-	Test    *inspect.TestResult
-	Refused string // why the receiver was not verified just now
-	Secret  string // just rotated
-	Range   chartRange
-	Results []resultStretch
-	States  []stateStretch
-	Changes []health.Change // the latest first
-	Charts  []chart
+	Recent     []deliveryRow
+	Test       *inspect.TestResult
+	Refused    string // why the receiver was not verified just now
+	Secret     string // just rotated
+	Range      chartRange
+	Results    []resultStretch
+	States     []stateStretch
+	Changes    []health.Change // the latest first
+	Charts     []chart
 }
 
 func (s *server) subscriber(ctx context.Context, v *visit, company, id uuid.UUID) error {
