@@ -174,12 +174,13 @@ func (c *Challenger) ask(ctx context.Context, sub *subscribers.Subscriber) (subs
 
 // begin notes that a challenge of a subscriber is under way, in all replicas, until end is called, or the time of a challenge is past.
 func (c *Challenger) begin(ctx context.Context, sub *subscribers.Subscriber) (end func(), err error) {
-	key := partition.Key(sub.CompanyUUID, "vc:"+sub.UUID.String())
-	began, err := c.opts.Client.SetNX(ctx, key, 1, c.opts.Timeout+5*time.Second).Result()
+	key, mine := partition.Key(sub.CompanyUUID, "vc:"+sub.UUID.String()), rand.Text()
+	// The answer may be lost, and the command sent again.
+	other, err := c.opts.Client.SetArgs(ctx, key, mine, redis.SetArgs{Mode: "NX", Get: true, TTL: c.opts.Timeout + 5*time.Second}).Result()
 	switch {
-	case err != nil:
+	case err != nil && !errors.Is(err, redis.Nil):
 		return nil, fmt.Errorf("begin challenge: %w", err)
-	case !began:
+	case err == nil && other != mine:
 		return nil, ErrUnderWay
 	}
 	return func() { _ = c.opts.Client.Del(context.WithoutCancel(ctx), key).Err() }, nil // else it expires
