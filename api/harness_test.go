@@ -152,7 +152,7 @@ func domainWith(tb testing.TB, client redis.UniversalClient, logger *slog.Logger
 	start(tb, d, publisher)
 	inspector := inspect.New(inspect.Options{Events: store, Subscribers: subs, Registry: copies, Deliveries: d.Deliveries, Requests: made, Send: sender.Send})
 	challenger := challenge.New(challenge.Options{
-		Client: client, Subscribers: subs, Registry: copies, Requests: made, Send: sender.Send, Timeout: sender.Timeout(),
+		Client: client, Subscribers: subs, Registry: copies, Requests: made, Send: sender.Send,
 		Limiter: ratelimit.New(client, nil), Origin: "api.spendhook.test",
 	})
 	reader := feed.New(feed.Options{Numbers: sequence.New(client), Events: store, Registry: copies, Requests: made})

@@ -144,7 +144,7 @@ func problemOf(err error) *problem {
 		return newProblem("CHALLENGE_FAILED", "The receiver is not verified: %s.", e.Reason)
 	}
 	if e, ok := errors.AsType[*challenge.LimitError](err); ok {
-		return newProblem("TOO_MANY_CHALLENGES", "The host of the callback URL was challenged 10 times within an hour.").
+		return newProblem("TOO_MANY_CHALLENGES", "The host of the callback URL was challenged too often within an hour, or by this company.").
 			with("Retry-After", strconv.Itoa(wholeSeconds(e.RetryAfter)))
 	}
 	if e, ok := errors.AsType[*tokens.Error](err); ok {

@@ -47,10 +47,7 @@ func TestASubscriberIsVerified(t *testing.T) {
 		t.Fatalf("created: %+v", made.Verification)
 	}
 	path := "/api/v1/subscribers/" + made.UUID.String()
-	if got := as[gen.Subscriber](h.call("GET", path, "").want(http.StatusOK)); !got.Paused || got.PausedReason == nil || *got.PausedReason != "UNVERIFIED" {
-		t.Errorf("paused: %t, %v", got.Paused, got.PausedReason)
-	}
-	h.call("POST", path+"/resume", "").want(http.StatusConflict, "SUBSCRIBER_UNVERIFIED")
+	h.call("POST", path+"/resume", "").want(http.StatusOK) // it is not paused, and goes on waiting
 	h.call("POST", path+"/test", "").want(http.StatusConflict, "SUBSCRIBER_UNVERIFIED")
 	h.call("POST", path+"/verify", "").want(http.StatusUnprocessableEntity, "CHALLENGE_FAILED")
 	if got := as[gen.Subscriber](h.call("GET", path, "").want(http.StatusOK)).Verification; got.State != "failed" || got.Reason == nil || *got.Reason != "the answer does not repeat the challenge" {
@@ -66,9 +63,7 @@ func TestASubscriberIsVerified(t *testing.T) {
 		t.Errorf("moved to %s", got.CallbackURL)
 	}
 	h.call("PATCH", path, `{"callbackUrl":"`+good.URL+`/other"}`).want(http.StatusOK)
-	for range 7 { // four challenges were sent to the host of both, 127.0.0.1
-		h.call("PATCH", path, `{"callbackUrl":"`+silent.URL+`"}`)
-	}
+	h.call("PATCH", path, `{"callbackUrl":"`+silent.URL+`"}`) // the fifth challenge of the host of both, 127.0.0.1
 	a := h.call("PATCH", path, `{"callbackUrl":"`+silent.URL+`"}`).want(http.StatusTooManyRequests, "TOO_MANY_CHALLENGES")
 	if a.Header().Get("Retry-After") == "" {
 		t.Error("no Retry-After")

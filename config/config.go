@@ -107,8 +107,8 @@ type operations struct {
 	Company uuid.UUID `yaml:"company"`
 }
 
-// subscribers limits the subscribers of a company. Challenge says which callback URLs must be verified before they
-// get deliveries: none, those that are set from now on, or all.
+// subscribers limits the subscribers of a company. Challenge says which of them get no deliveries until their receiver
+// has answered a challenge: none, those that are created or moved from now on, or all.
 type subscribers struct {
 	Challenge     string        `yaml:"challenge" default:"off" enum:"off,new,all"`
 	MaxPerCompany int           `yaml:"max_per_company" default:"100" range:"1..10000"`

@@ -39,6 +39,9 @@ func (c *Config) validate(p *invalid.Error) {
 	v.listeners(c)
 	v.tls(c)
 	v.egress(c)
+	if c.Subscribers.Challenge != "off" && c.PublicURL == "" && !c.Dev {
+		v.Add("subscribers.challenge", "INVALID", "needs public_url, whose host name receivers are told")
+	}
 	if c.Encryption.Key != "" && c.Encryption.KeyFile != "" {
 		v.Add("encryption.key_file", "INVALID", "encryption.key is set too: set only one of them")
 	}

@@ -183,17 +183,16 @@ func stateOf(sub *subscribers.Subscriber, h health.Health) string {
 type subscriberPage struct {
 	subscriberRow
 
-	Damaged    bool // the certificate
-	MustVerify bool // nothing but a challenge may be sent
-	Recent     []deliveryRow
-	Test       *inspect.TestResult
-	Refused    string // why the receiver was not verified just now
-	Secret     string // just rotated
-	Range      chartRange
-	Results    []resultStretch
-	States     []stateStretch
-	Changes    []health.Change // the latest first
-	Charts     []chart
+	Damaged bool // the certificate
+	Recent  []deliveryRow
+	Test    *inspect.TestResult
+	Refused string // why the receiver was not verified just now
+	Secret  string // just rotated
+	Range   chartRange
+	Results []resultStretch
+	States  []stateStretch
+	Changes []health.Change // the latest first
+	Charts  []chart
 }
 
 func (s *server) subscriber(ctx context.Context, v *visit, company, id uuid.UUID) error {
@@ -214,7 +213,7 @@ func (s *server) readSubscriber(ctx context.Context, v *visit, company, id uuid.
 	if err != nil {
 		return page, err
 	}
-	page.subscriberRow, page.MustVerify = rows[0], s.opts.Subscribers.MustVerify(&sub)
+	page.subscriberRow = rows[0]
 	page.Certificate, err = s.opts.Certificates.Of(id).Get(ctx, company)
 	page.Damaged = errors.Is(err, certificate.ErrDamaged)
 	if err != nil && !page.Damaged && !errors.Is(err, certificate.ErrNotFound) {

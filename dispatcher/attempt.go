@@ -50,7 +50,7 @@ func (w *work) queueReason(decision endpoint.Decision) string {
 		return delivery.ReasonHostBusy
 	case slices.Contains(w.event.paused, w.ref.Subscriber):
 		return delivery.ReasonPaused
-	case w.to.Subscriber.RateLimit != nil:
+	case w.to.Subscriber.Rate() != nil:
 		return delivery.ReasonRateLimit
 	case w.to.Subscriber.Ordered:
 		return delivery.ReasonOrder

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"spendhook/dispatcher/challenge"
 	"spendhook/dispatcher/delivery"
+	"spendhook/internal/partition"
 	"spendhook/internal/ratelimit"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
@@ -40,9 +42,14 @@ func buildVerifying(t *testing.T, client redis.UniversalClient) (*harness, *chal
 			Client: client, Keyring: sealtest.Keyring(), Policy: callback.Policy{AllowHTTP: true}, Challenge: subscribers.ChallengeNew,
 		})
 	})
-	return h, challenge.New(challenge.Options{
-		Client: client, Subscribers: h.opts.Subscribers, Registry: h.opts.Registry, Requests: h.opts.Requests,
-		Send: h.opts.Sender.Send, Timeout: h.opts.Sender.Timeout(), Limiter: ratelimit.New(client, nil), Origin: "hooks.example.com",
+	return h, challengerOf(h, client)
+}
+
+// challengerOf makes what verifies the callback URLs of a harness. Those of one client share their limits.
+func challengerOf(h *harness, limits redis.UniversalClient) *challenge.Challenger {
+	return challenge.New(challenge.Options{
+		Client: h.client, Subscribers: h.opts.Subscribers, Registry: h.opts.Registry, Requests: h.opts.Requests,
+		Send: h.opts.Sender.Send, Limiter: ratelimit.New(limits, nil), Origin: "hooks.example.com",
 	})
 }
 
@@ -133,7 +140,7 @@ func TestTheAnswerToAChallengeIsNotShown(t *testing.T) {
 	} {
 		rc := receive(t, answer.is)
 		sub := h.subscribe(rc.URL)
-		got, err := c.Verify(t.Context(), h.company, sub.UUID)
+		got, err := challengerOf(h, redistest.New(t)).Verify(t.Context(), h.company, sub.UUID)
 		if reason := reasonOf(t, err); reason != answer.reason || got.Verification.Reason != reason || got.Verification.State != subscribers.StateFailed {
 			t.Errorf("%s: %+v, %v", answer.name, got.Verification, err)
 		}
@@ -199,7 +206,7 @@ func TestAChangedURLIsChallengedFirst(t *testing.T) {
 
 func TestTheHandshakeOfCloudEvents(t *testing.T) {
 	t.Parallel()
-	h, c := verifying(t)
+	h, _ := verifying(t)
 	for _, answer := range []struct {
 		origin, rate string
 		want         int // requests per minute; -1: refused
@@ -226,7 +233,7 @@ func TestTheHandshakeOfCloudEvents(t *testing.T) {
 		})
 		sub := h.subscribe(rc.URL)
 		h.update(sub, subscribers.Settings{Format: new(subscribers.FormatCloudEvents), RateLimit: &subscribers.RateLimit{PerSecond: 2}})
-		got, err := c.Verify(t.Context(), h.company, sub.UUID)
+		got, err := challengerOf(h, redistest.New(t)).Verify(t.Context(), h.company, sub.UUID)
 		if answer.want < 0 {
 			if reason := reasonOf(t, err); !strings.HasPrefix(reason, "WebHook-Allowed-") || strings.Contains(reason, "other") || strings.Contains(reason, "many") {
 				t.Errorf("%+v: %q", answer, reason)
@@ -240,21 +247,48 @@ func TestTheHandshakeOfCloudEvents(t *testing.T) {
 	}
 }
 
-// All companies together challenge a host ten times an hour.
+// A company challenges a host five times at once, all companies together six times, whoever asks.
 func TestChallengesOfAHostAreLimited(t *testing.T) {
 	t.Parallel()
 	h, c := verifying(t)
 	rc := receive(t, nil)
-	for i := range 12 {
-		sub := h.subscribeTo(h.company, rc.URL+"/"+strings.Repeat("x", i), "PAYMENT_PAID")
+	other, third := uuid.New(), uuid.New()
+	for i, who := range []struct {
+		company uuid.UUID
+		sent    bool
+	}{
+		{h.company, true},
+		{h.company, true},
+		{h.company, true},
+		{h.company, true},
+		{h.company, true},
+		{h.company, false},
+		{other, true},
+		{other, false},
+		{third, false},
+	} {
+		sub := h.subscribeTo(who.company, rc.URL+"/"+strings.Repeat("x", i), "PAYMENT_PAID")
 		_, err := c.Verify(t.Context(), sub.CompanyUUID, sub.UUID)
 		limited, ok := errors.AsType[*challenge.LimitError](err)
-		if ok != (i >= 10) || ok && (limited.RetryAfter <= 0 || limited.RetryAfter > 6*time.Minute) {
+		if ok == who.sent || ok && (limited.RetryAfter <= 0 || limited.RetryAfter > time.Hour) {
 			t.Errorf("challenge %d: %v", i+1, err)
 		}
 	}
-	if n := rc.count(); n != 10 {
+	if n := rc.count(); n != 6 {
 		t.Errorf("%d requests", n)
+	}
+}
+
+// A company makes 15 challenges at once, whatever the names of the hosts are.
+func TestChallengesOfACompanyAreLimited(t *testing.T) {
+	t.Parallel()
+	h, c := verifying(t)
+	for i := range 16 {
+		sub := h.subscribe(fmt.Sprintf("http://127.0.0.%d:1/", i+1))
+		_, err := c.Verify(t.Context(), h.company, sub.UUID)
+		if _, limited := errors.AsType[*challenge.LimitError](err); limited != (i >= 15) {
+			t.Errorf("challenge %d: %v", i+1, err)
+		}
 	}
 }
 
@@ -331,4 +365,21 @@ func TestReplicasShareVerifications(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An event that was read just before its subscriber was created, and is matched just after, is not sent to it either.
+func TestAnEventReadBeforeItsSubscriberWaits(t *testing.T) {
+	t.Parallel()
+	h, _ := verifying(t)
+	rc := receive(t, answering(same))
+	sub := h.subscribe(rc.URL)
+	listed := partition.Key(h.company, "bl:"+h.company.String())
+	if n, err := h.client.SRem(t.Context(), listed, sub.UUID.String(), "!"+sub.UUID.String()).Result(); n != 2 || err != nil {
+		t.Fatal(n, err) // what the owner knew of the company's subscribers when it read the event
+	}
+	h.idle()
+	h.reachAll(h.emit(3), sub, delivery.StatusPending)
+	if n := rc.count(); n != 0 {
+		t.Errorf("%d requests before the challenge", n)
+	}
 }

@@ -236,7 +236,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, b workqueue.Batch, e workque
 		todo = append(todo, &work{
 			ref: delivery.Ref{Ref: ref, Subscriber: sub.UUID}, base: delivery.NewRecord(*stored),
 			payload: body, sequence: stored.Sequence, accepted: stored.AcceptedAt, to: d.target(sub), token: b.Token, event: ev,
-			backlogged: slices.Contains(b.Backlogged, sub.UUID), trace: partOf(span, stored.Trace),
+			backlogged: slices.Contains(b.Backlogged, sub.UUID) || sub.Unverified(), trace: partOf(span, stored.Trace),
 		})
 	}
 	ev.fanout = len(e.Known) + len(todo)

@@ -180,7 +180,7 @@ func (s *Store) RotateSecret(ctx context.Context, company, id uuid.UUID) (Subscr
 	})
 }
 
-// pausedManually is the reason of a pause that the company asked for. The others are pausedUnverified, and
+// pausedManually is the reason of a pause that the company asked for. The only other reason is
 // DEAD, which record.lua of delivery/store gives.
 const pausedManually = "MANUAL"
 
@@ -190,18 +190,8 @@ func (s *Store) Pause(ctx context.Context, company, id uuid.UUID) error {
 	return s.pause(ctx, company, id, pausedManually)
 }
 
-// Resume ends a pause. It does nothing when the subscriber is not paused. The error may be ErrNotFound, or
-// ErrUnverified for a subscriber whose URL must be verified first.
+// Resume ends a pause. It does nothing when the subscriber is not paused. ErrNotFound.
 func (s *Store) Resume(ctx context.Context, company, id uuid.UUID) error {
-	if s.opts.Challenge.on() {
-		sub, err := s.Get(ctx, company, id)
-		if err != nil {
-			return err
-		}
-		if sub.Unverified() {
-			return ErrUnverified
-		}
-	}
 	return s.pause(ctx, company, id, "")
 }
 
@@ -284,7 +274,7 @@ func (s *Store) replace(ctx context.Context, raw string, before, after *Subscrib
 	}
 	reply, err := updateScript.Run(ctx, s.opts.Client,
 		append(queues.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), layout.HealthKey(company, id)),
-		append(append(args, after.serving()...), proof(before, after))...).StringSlice()
+		append(args, after.serving()...)...).StringSlice()
 	if err != nil {
 		return "", fmt.Errorf("change subscriber: %w", err)
 	}

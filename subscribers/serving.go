@@ -39,14 +39,14 @@ func (r *RateLimit) check(problems *invalid.Error) {
 	}
 }
 
-// rate is the subscriber's RateLimit, or the rate that its receiver allows if that is lower; nil: none.
-func (s *Subscriber) rate() *RateLimit {
+// Rate is the rate of the subscriber's attempts: its RateLimit, and what its receiver allows; nil: none.
+func (s *Subscriber) Rate() *RateLimit {
 	if s.Verification == nil || s.Verification.PerMinute == 0 {
 		return s.RateLimit
 	}
 	allowed := &RateLimit{PerSecond: float64(s.Verification.PerMinute) / 60, Burst: 1}
-	if s.RateLimit != nil && s.RateLimit.PerSecond <= allowed.PerSecond {
-		return s.RateLimit
+	if s.RateLimit != nil {
+		allowed.PerSecond = min(allowed.PerSecond, s.RateLimit.PerSecond)
 	}
 	return allowed
 }
@@ -54,8 +54,8 @@ func (s *Subscriber) rate() *RateLimit {
 // serving returns the arguments of configure in internal/queues/lua/lib.lua, which
 // sets how the subscriber's retry set is served.
 func (s *Subscriber) serving() []any {
-	interval, burst, ordered, onDead := "", "", "", ""
-	if rate := s.rate(); rate != nil {
+	interval, burst, ordered, onDead, unverified := "", "", "", "", ""
+	if rate := s.Rate(); rate != nil {
 		interval = strconv.FormatFloat(1000/rate.PerSecond, 'f', -1, 64)
 		burst = strconv.Itoa(rate.Burst)
 	}
@@ -65,5 +65,8 @@ func (s *Subscriber) serving() []any {
 			onDead = "1"
 		}
 	}
-	return []any{interval, burst, ordered, onDead}
+	if s.Unverified() {
+		unverified = "1"
+	}
+	return []any{interval, burst, ordered, onDead, unverified}
 }

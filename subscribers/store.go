@@ -140,7 +140,7 @@ func (s *Store) insert(ctx context.Context, sub *Subscriber) error {
 	p := partition.Of(company)
 	keys := append(queues.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), layout.CompaniesKey(p))
 	args := []any{sub.UUID.String(), sub.CallbackURL, raw, company.String(), s.opts.MaxPerCompany, partition.Prefix(p), signing}
-	reply, err := createScript.Run(ctx, s.opts.Client, keys, append(append(args, sub.serving()...), proof(&Subscriber{}, sub))...).Text()
+	reply, err := createScript.Run(ctx, s.opts.Client, keys, append(args, sub.serving()...)...).Text()
 	switch {
 	case err != nil:
 		return fmt.Errorf("create subscriber: %w", err)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -31,51 +32,47 @@ func (s *Store) Reseal(ctx context.Context, count *reseal.Count) error {
 	return nil
 }
 
-// errEnough ends eachCompany.
-var errEnough = errors.New("enough")
-
-// eachCompany calls do for each company with subscribers. It ends with the first error, but errEnough.
-func (s *Store) eachCompany(ctx context.Context, do func(company uuid.UUID) error) error {
-	for p := range partition.Count {
-		companies, err := s.opts.Client.SMembers(ctx, layout.CompaniesKey(p)).Result()
-		if err != nil {
-			return fmt.Errorf("list companies: %w", err)
-		}
-		for _, text := range companies {
-			company, err := uuid.Parse(text)
-			if err != nil {
-				return fmt.Errorf("list companies: %w", err)
+// companies yields the companies with subscribers. It ends after an error.
+func (s *Store) companies(ctx context.Context) iter.Seq2[uuid.UUID, error] {
+	return func(yield func(uuid.UUID, error) bool) {
+		for p := range partition.Count {
+			of, err := s.opts.Client.SMembers(ctx, layout.CompaniesKey(p)).Result()
+			for i := 0; err == nil && i < len(of); i++ {
+				var company uuid.UUID
+				if company, err = uuid.Parse(of[i]); err == nil && !yield(company, nil) {
+					return
+				}
 			}
-			if err := do(company); errors.Is(err, errEnough) {
-				return nil
-			} else if err != nil {
-				return err
+			if err != nil {
+				yield(uuid.Nil, fmt.Errorf("list companies: %w", err))
+				return
 			}
 		}
 	}
-	return nil
 }
 
 // CheckSigningKeys reads the signing keys of companies with subscribers, at most a given number, and returns how many
 // it read, and how many of them cannot be decrypted.
 func (s *Store) CheckSigningKeys(ctx context.Context, most int) (read, locked int, err error) {
-	err = s.eachCompany(ctx, func(company uuid.UUID) error {
+	for company, err := range s.companies(ctx) {
+		if err != nil {
+			return read, locked, err
+		}
 		if read >= most {
-			return errEnough
+			break
 		}
 		_, keys, err := s.signingKeys(ctx, company)
 		switch {
 		case errors.Is(err, ErrNoSigningKey): // its last subscriber was deleted meanwhile
-			return nil
+			continue
 		case err != nil:
-			return err
+			return read, locked, err
 		case keys.locked != nil:
 			locked++
 		}
 		read++
-		return nil
-	})
-	return read, locked, err
+	}
+	return read, locked, nil
 }
 
 func (s *Store) resealCompany(ctx context.Context, key string, count *reseal.Count) error {

@@ -308,6 +308,8 @@ func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Tim
 	if in.CallbackURL != nil && sub.CallbackURL != "" && *in.CallbackURL != sub.CallbackURL {
 		former := slices.Insert(sub.FormerURLs, 0, withoutQuery(sub.CallbackURL))
 		sub.URLVersion, sub.FormerURLs = sub.URLVersion+1, former[:min(len(former), maxFormerURLs)]
+	}
+	if in.movesReceiver(sub) {
 		switch {
 		case in.Verified != nil:
 			sub.Verification = in.Verified

@@ -5,24 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
 	"spendhook/internal/invalid"
+	"spendhook/internal/partition"
 	"spendhook/subscribers/layout"
 )
 
-// Challenge says which callback URLs must be verified before they get deliveries: their receiver has answered a
-// challenge (package challenge of the dispatcher).
+// Challenge says which subscribers get no deliveries until their receiver has answered a challenge (package challenge
+// of the dispatcher).
 type Challenge string
 
 // The values of Challenge.
 const (
-	ChallengeOff Challenge = "off" // none; so does ""
-	ChallengeNew Challenge = "new" // those of subscribers that are created, and URLs that are changed, from now on
-	ChallengeAll Challenge = "all" // also those of the subscribers that exist
+	ChallengeOff Challenge = "off" // none; "" is the same
+	ChallengeNew Challenge = "new" // those that are created or moved to another URL from now on
+	ChallengeAll Challenge = "all" // all
 )
 
 func (c Challenge) on() bool { return c == ChallengeNew || c == ChallengeAll }
@@ -50,23 +52,26 @@ type Verification struct {
 	Unknown *jsontext.Value `json:",embed"` // as of a Subscriber
 }
 
-// Unverified reports whether a verification of the subscriber's URL was asked for, and it has none.
+// Unverified reports whether the subscriber's deliveries wait for the verification of its callback URL.
 func (s *Subscriber) Unverified() bool {
 	return s.Verification != nil && s.Verification.State != StateVerified
 }
 
-// MustVerify reports whether the subscriber may be sent nothing but a challenge.
-func (s *Store) MustVerify(sub *Subscriber) bool { return s.opts.Challenge.on() && sub.Unverified() }
-
-// asksProof reports whether a change needs a verified URL: it moves a subscriber that gets deliveries.
-func (s *Store) asksProof(sub *Subscriber, in *Settings) bool {
-	return s.opts.Challenge.on() && in.CallbackURL != nil && *in.CallbackURL != sub.CallbackURL && !sub.Unverified()
+// movesReceiver reports whether a change needs another verification: of another URL, or by another kind of challenge.
+func (in *Settings) movesReceiver(sub *Subscriber) bool {
+	return in.CallbackURL != nil && *in.CallbackURL != sub.CallbackURL ||
+		in.Format != nil && (*in.Format == FormatCloudEvents) != (sub.Format == FormatCloudEvents)
 }
 
-// Prepare returns the subscriber as Update would write it, and whether Update needs a Verification of its callback
-// URL. It writes nothing; its errors are those of Update, but ErrConflict.
+// asksProof reports whether a change needs a verification first: it moves the receiver of a subscriber that gets deliveries.
+func (s *Store) asksProof(sub *Subscriber, in *Settings) bool {
+	return s.opts.Challenge.on() && !sub.Unverified() && in.movesReceiver(sub)
+}
+
+// Prepare returns the subscriber as Update would write it, and whether Update needs a Verification of its receiver. It
+// writes nothing; its errors are those of Update, but ErrConflict.
 func (s *Store) Prepare(ctx context.Context, company, id uuid.UUID, in Settings) (next Subscriber, prove bool, err error) {
-	if in.CallbackURL == nil || !s.opts.Challenge.on() {
+	if in.CallbackURL == nil && in.Format == nil || !s.opts.Challenge.on() {
 		return Subscriber{}, false, nil
 	}
 	if next, err = s.Get(ctx, company, id); err != nil {
@@ -79,13 +84,13 @@ func (s *Store) Prepare(ctx context.Context, company, id uuid.UUID, in Settings)
 	return next, prove, s.apply(&next, &in)
 }
 
-// NoteChallenge stores the result of a challenge at a URL, and ends the wait of a subscriber that is verified now. A failure
-// changes only a subscriber that is not verified. The error may be ErrNotFound, or ErrChanged when the subscriber has
-// another URL.
-func (s *Store) NoteChallenge(ctx context.Context, company, id uuid.UUID, url string, v Verification) (Subscriber, error) {
-	return s.change(ctx, company, id, func(sub *Subscriber) error {
+// NoteChallenge stores the result of the challenge of a subscriber. A failure changes only one that waits for its
+// verification. The error may be ErrNotFound, or ErrChanged when the receiver is another one now.
+func (s *Store) NoteChallenge(ctx context.Context, asked *Subscriber, v Verification) (Subscriber, error) {
+	was := Settings{CallbackURL: &asked.CallbackURL, Format: &asked.Format}
+	return s.change(ctx, asked.CompanyUUID, asked.UUID, func(sub *Subscriber) error {
 		switch {
-		case sub.CallbackURL != url:
+		case was.movesReceiver(sub):
 			return ErrChanged
 		case v.State == StateVerified || sub.Unverified():
 			sub.Verification = &v
@@ -94,75 +99,95 @@ func (s *Store) NoteChallenge(ctx context.Context, company, id uuid.UUID, url st
 	})
 }
 
-// shown returns the subscribers of a company without secrets.
-func (s *Store) shown(ctx context.Context, company uuid.UUID) ([]*Subscriber, error) {
-	hash, err := s.opts.Client.HGetAll(ctx, layout.CompanyKey(company)).Result()
-	if err != nil {
-		return nil, fmt.Errorf("read subscribers: %w", err)
+// ApplyChallenge brings the subscribers that exist in line with Options.Challenge, and returns how many it changed. With
+// ChallengeAll it reads all of them, and those that were never asked for a verification wait for it. With ChallengeOff
+// none waits any longer. It may be interrupted and repeated. A damaged subscriber is left as it is.
+func (s *Store) ApplyChallenge(ctx context.Context) (n int, err error) {
+	switch s.opts.Challenge {
+	case ChallengeNew:
+		return 0, nil
+	case ChallengeAll:
+		err = s.requireVerification(ctx, &n)
+	default:
+		err = s.endVerification(ctx, &n)
 	}
-	return DecodeShown(company, hash), nil
+	if err != nil {
+		return n, fmt.Errorf("apply subscribers.challenge: %w", err)
+	}
+	return n, nil
 }
 
-// RequireVerification has the deliveries of each subscriber that was never asked for a verification wait for it, and returns how many
-// these are. It reads every company, and may be interrupted and repeated. A damaged subscriber is left out.
-func (s *Store) RequireVerification(ctx context.Context) (n int, err error) {
-	err = s.eachCompany(ctx, func(company uuid.UUID) error {
-		all, err := s.shown(ctx, company)
+func (s *Store) requireVerification(ctx context.Context, n *int) error {
+	for company, err := range s.companies(ctx) {
 		if err != nil {
 			return err
 		}
-		for _, sub := range all {
+		hash, err := s.opts.Client.HGetAll(ctx, layout.CompanyKey(company)).Result()
+		if err != nil {
+			return err
+		}
+		for _, sub := range DecodeShown(company, hash) {
 			if sub.Verification != nil || sub.Locked != nil {
 				continue
 			}
-			changed := false
-			_, err := s.change(ctx, company, sub.UUID, func(sub *Subscriber) error {
-				if changed = sub.Verification == nil; changed {
-					sub.Verification = &Verification{State: StateUnverified}
-				}
-				return nil
-			})
-			switch {
-			case errors.Is(err, ErrNotFound): // deleted meanwhile
-			case err != nil:
+			if err := s.setWaiting(ctx, company, sub.UUID, true, n); err != nil {
 				return err
-			case changed:
-				n++
 			}
+		}
+	}
+	return nil
+}
+
+func (s *Store) endVerification(ctx context.Context, n *int) (err error) {
+	for p := range partition.Count {
+		waiting, readErr := s.opts.Client.SMembers(ctx, layout.UnverifiedKey(p)).Result()
+		if readErr != nil {
+			return readErr
+		}
+		for _, member := range waiting {
+			company, sub, _ := strings.Cut(member, "/")
+			companyID, parseErr := uuid.Parse(company)
+			id, otherErr := uuid.Parse(sub)
+			err = errors.Join(err, parseErr, otherErr, s.setWaiting(ctx, companyID, id, false, n))
+		}
+	}
+	return err
+}
+
+// setWaiting has the deliveries of a subscriber wait for its verification if it was never asked for, or no longer.
+func (s *Store) setWaiting(ctx context.Context, company, id uuid.UUID, waits bool, n *int) error {
+	changed := false
+	_, err := s.change(ctx, company, id, func(sub *Subscriber) error {
+		changed = true
+		switch {
+		case waits && sub.Verification == nil:
+			sub.Verification = &Verification{State: StateUnverified}
+		case !waits && sub.Unverified():
+			sub.Verification = nil
+		default:
+			changed = false
 		}
 		return nil
 	})
-	return n, err
-}
-
-// CountUnverified returns how many subscribers wait for the verification of their callback URL in the first companies, at
-// most a given number, and how many companies these are.
-func (s *Store) CountUnverified(ctx context.Context, most int) (companies, n int, err error) {
-	err = s.eachCompany(ctx, func(company uuid.UUID) error {
-		if companies >= most {
-			return errEnough
-		}
-		companies++
-		all, err := s.shown(ctx, company)
-		for _, sub := range all {
-			if sub.Unverified() {
-				n++
-			}
-		}
-		return err
-	})
-	return companies, n, err
-}
-
-// proof is the argument of update.lua by which a subscriber begins to wait for its verification, or ends to.
-func proof(before, after *Subscriber) string {
-	switch {
-	case after.Unverified() && !before.Unverified():
-		return StateUnverified
-	case before.Unverified() && !after.Unverified():
-		return StateVerified
+	if errors.Is(err, ErrNotFound) { // deleted meanwhile
+		return nil
 	}
-	return ""
+	if err == nil && changed {
+		*n++
+	}
+	return err
+}
+
+// CountUnverified returns how many subscribers wait for the verification of their callback URL.
+func (s *Store) CountUnverified(ctx context.Context) (n int64, err error) {
+	for p := range partition.Count {
+		of, err := s.opts.Client.SCard(ctx, layout.UnverifiedKey(p)).Result()
+		if err != nil {
+			return n, fmt.Errorf("count subscribers that are not verified: %w", err)
+		}
+		n += of
+	}
+	return n, nil
 }
 
 func knownState(v *Verification) bool {

@@ -686,9 +686,8 @@ func (e StatementStatus) Valid() bool {
 
 // Defines values for SubscriberPausedReason.
 const (
-	SubscriberPausedReasonDEAD       SubscriberPausedReason = "DEAD"
-	SubscriberPausedReasonMANUAL     SubscriberPausedReason = "MANUAL"
-	SubscriberPausedReasonUNVERIFIED SubscriberPausedReason = "UNVERIFIED"
+	SubscriberPausedReasonDEAD   SubscriberPausedReason = "DEAD"
+	SubscriberPausedReasonMANUAL SubscriberPausedReason = "MANUAL"
 )
 
 // Valid indicates whether the value is a known member of the SubscriberPausedReason enum.
@@ -697,8 +696,6 @@ func (e SubscriberPausedReason) Valid() bool {
 	case SubscriberPausedReasonDEAD:
 		return true
 	case SubscriberPausedReasonMANUAL:
-		return true
-	case SubscriberPausedReasonUNVERIFIED:
 		return true
 	default:
 		return false
@@ -746,9 +743,8 @@ func (e SubscriberExplanationOutcome) Valid() bool {
 
 // Defines values for SubscriberWithSecretPausedReason.
 const (
-	SubscriberWithSecretPausedReasonDEAD       SubscriberWithSecretPausedReason = "DEAD"
-	SubscriberWithSecretPausedReasonMANUAL     SubscriberWithSecretPausedReason = "MANUAL"
-	SubscriberWithSecretPausedReasonUNVERIFIED SubscriberWithSecretPausedReason = "UNVERIFIED"
+	SubscriberWithSecretPausedReasonDEAD   SubscriberWithSecretPausedReason = "DEAD"
+	SubscriberWithSecretPausedReasonMANUAL SubscriberWithSecretPausedReason = "MANUAL"
 )
 
 // Valid indicates whether the value is a known member of the SubscriberWithSecretPausedReason enum.
@@ -757,8 +753,6 @@ func (e SubscriberWithSecretPausedReason) Valid() bool {
 	case SubscriberWithSecretPausedReasonDEAD:
 		return true
 	case SubscriberWithSecretPausedReasonMANUAL:
-		return true
-	case SubscriberWithSecretPausedReasonUNVERIFIED:
 		return true
 	default:
 		return false
@@ -2120,7 +2114,7 @@ type Subscriber struct {
 	Paused   bool       `json:"paused"`
 	PausedAt *time.Time `json:"pausedAt,omitempty"`
 
-	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`. `UNVERIFIED`: the callback URL must be verified first.
+	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
 	PausedReason *SubscriberPausedReason `json:"pausedReason,omitempty"`
 
 	// RateLimit The limit of attempts to the subscriber, over all replicas: in any t seconds at most `perSecond` × t + `burst` attempts begin. Further deliveries wait.
@@ -2144,7 +2138,7 @@ type Subscriber struct {
 	Verification *Verification `json:"verification,omitempty"`
 }
 
-// SubscriberPausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`. `UNVERIFIED`: the callback URL must be verified first.
+// SubscriberPausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
 type SubscriberPausedReason string
 
 // SubscriberCreate Example: {"callbackUrl":"https://books.example.com/hooks","events":["PAYMENT_PAID","CARD_CREATION_REQUEST_CREATED"],"name":"Bookkeeping"}
@@ -2318,7 +2312,7 @@ type SubscriberWithSecret struct {
 	Paused   bool       `json:"paused"`
 	PausedAt *time.Time `json:"pausedAt,omitempty"`
 
-	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`. `UNVERIFIED`: the callback URL must be verified first.
+	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
 	PausedReason *SubscriberWithSecretPausedReason `json:"pausedReason,omitempty"`
 
 	// RateLimit The limit of attempts to the subscriber, over all replicas: in any t seconds at most `perSecond` × t + `burst` attempts begin. Further deliveries wait.
@@ -2347,7 +2341,7 @@ type SubscriberWithSecret struct {
 	Verification *Verification `json:"verification,omitempty"`
 }
 
-// SubscriberWithSecretPausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`. `UNVERIFIED`: the callback URL must be verified first.
+// SubscriberWithSecretPausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
 type SubscriberWithSecretPausedReason string
 
 // TestResult Example: {"attempt":{"address":"203.0.113.9","durationMs":38,"error":"http_5xx","number":1,"requestHeaders":{"user-agent":"spendhook/1.0.0","webhook-id":"evt_01J9ZK3V5Q","webhook-timestamp":"1795201200"},"responseBody":"down for maintenance","startedAt":"2026-11-20T19:00:00.412Z","statusCode":503,"timing":{"bodyMs":0.203,"connectMs":8.41,"connectionMs":0,"dnsMs":1.204,"firstByteMs":15.92,"tlsMs":12.137,"waitedMs":{"queue":3}},"url":"https://books.example.com/hooks","urlVersion":0},"delivered":false,"eventId":"test_8f3a"}
@@ -2395,11 +2389,11 @@ type Verification struct {
 	// Example: the answer does not repeat the challenge
 	Reason *string `json:"reason,omitempty"`
 
-	// State The deliveries of an `unverified` subscriber, and of one whose challenge `failed`, wait.
+	// State The deliveries wait (`PENDING` with the reason `PAUSED`) while the state is `unverified` or `failed`.
 	State VerificationState `json:"state"`
 }
 
-// VerificationState The deliveries of an `unverified` subscriber, and of one whose challenge `failed`, wait.
+// VerificationState The deliveries wait (`PENDING` with the reason `PAUSED`) while the state is `unverified` or `failed`.
 type VerificationState string
 
 // WebhookKey A JSON Web Key (RFC 7517; RFC 8037 for Ed25519) with the members `algorithm` and `publicKey` beside.
@@ -3949,7 +3943,7 @@ type ClientInterface interface {
 
 	// CreateSubscriberWithBody Create a subscriber
 	//
-	// The answer has the signing secret, which no other answer has except that of a rotation.
+	// The answer has the signing secret, which no other answer has except that of a rotation. Where callback URLs must be verified, the deliveries wait until `verify` has succeeded.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3958,7 +3952,7 @@ type ClientInterface interface {
 
 	// CreateSubscriber Create a subscriber
 	//
-	// The answer has the signing secret, which no other answer has except that of a rotation.
+	// The answer has the signing secret, which no other answer has except that of a rotation. Where callback URLs must be verified, the deliveries wait until `verify` has succeeded.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4017,7 +4011,7 @@ type ClientInterface interface {
 
 	// UpdateSubscriberWithBody Change a subscriber
 	//
-	// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled.
+	// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled. Where callback URLs must be verified, a new `callbackUrl` is challenged first, and so is a change from or to the format `cloudevents`; if the challenge fails, the answer is 422 `CHALLENGE_FAILED`, and nothing was changed.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4026,7 +4020,7 @@ type ClientInterface interface {
 
 	// UpdateSubscriber Change a subscriber
 	//
-	// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled.
+	// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled. Where callback URLs must be verified, a new `callbackUrl` is challenged first, and so is a change from or to the format `cloudevents`; if the challenge fails, the answer is 422 `CHALLENGE_FAILED`, and nothing was changed.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4170,12 +4164,13 @@ type ClientInterface interface {
 	//
 	// The receiver gets a signed `SUBSCRIBER_CHALLENGE` whose `metadata.challenge` it must repeat in its answer: 2xx, with
 	// the text alone or as the member `challenge` of a JSON object, at most 1 KiB. A subscriber of the format
-	// `cloudevents` gets the handshake of CloudEvents instead (`OPTIONS` with `WebHook-Request-Origin`). If it
-	// answers so, its deliveries begin (`verification.state` is `verified`); else the answer is 422 `CHALLENGE_FAILED`
-	// with the reason. A verified subscriber is not challenged again.
+	// `cloudevents` gets the handshake of CloudEvents instead (`OPTIONS` with `WebHook-Request-Origin`). If it answers
+	// so within 15 seconds, `verification.state` becomes `verified`, and its deliveries wait for that no longer; else the
+	// answer is 422 `CHALLENGE_FAILED` with the reason. A verified subscriber is not challenged again.
 	//
 	// Whether subscribers must be verified is a setting of the operator (`subscribers.challenge`). One challenge of a
-	// subscriber is made at a time, and a host gets at most ten within an hour, from all companies.
+	// subscriber is made at a time. A host gets at most ten within an hour, of which one company makes at most six; a
+	// company makes at most 30.
 	//
 	// Corresponds with POST /api/v1/subscribers/{uuid}/verify (the `VerifySubscriber` operationId).
 	VerifySubscriber(ctx context.Context, uuid SubscriberPath, params *VerifySubscriberParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -5417,7 +5412,7 @@ func (c *Client) ListSubscribers(ctx context.Context, params *ListSubscribersPar
 
 // CreateSubscriberWithBody Create a subscriber
 //
-// The answer has the signing secret, which no other answer has except that of a rotation.
+// The answer has the signing secret, which no other answer has except that of a rotation. Where callback URLs must be verified, the deliveries wait until `verify` has succeeded.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5436,7 +5431,7 @@ func (c *Client) CreateSubscriberWithBody(ctx context.Context, params *CreateSub
 
 // CreateSubscriber Create a subscriber
 //
-// The answer has the signing secret, which no other answer has except that of a rotation.
+// The answer has the signing secret, which no other answer has except that of a rotation. Where callback URLs must be verified, the deliveries wait until `verify` has succeeded.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5565,7 +5560,7 @@ func (c *Client) GetSubscriber(ctx context.Context, uuid SubscriberPath, params 
 
 // UpdateSubscriberWithBody Change a subscriber
 //
-// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled.
+// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled. Where callback URLs must be verified, a new `callbackUrl` is challenged first, and so is a change from or to the format `cloudevents`; if the challenge fails, the answer is 422 `CHALLENGE_FAILED`, and nothing was changed.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5584,7 +5579,7 @@ func (c *Client) UpdateSubscriberWithBody(ctx context.Context, uuid SubscriberPa
 
 // UpdateSubscriber Change a subscriber
 //
-// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled.
+// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled. Where callback URLs must be verified, a new `callbackUrl` is challenged first, and so is a change from or to the format `cloudevents`; if the challenge fails, the answer is 422 `CHALLENGE_FAILED`, and nothing was changed.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5888,12 +5883,13 @@ func (c *Client) TestSubscriber(ctx context.Context, uuid SubscriberPath, params
 //
 // The receiver gets a signed `SUBSCRIBER_CHALLENGE` whose `metadata.challenge` it must repeat in its answer: 2xx, with
 // the text alone or as the member `challenge` of a JSON object, at most 1 KiB. A subscriber of the format
-// `cloudevents` gets the handshake of CloudEvents instead (`OPTIONS` with `WebHook-Request-Origin`). If it
-// answers so, its deliveries begin (`verification.state` is `verified`); else the answer is 422 `CHALLENGE_FAILED`
-// with the reason. A verified subscriber is not challenged again.
+// `cloudevents` gets the handshake of CloudEvents instead (`OPTIONS` with `WebHook-Request-Origin`). If it answers
+// so within 15 seconds, `verification.state` becomes `verified`, and its deliveries wait for that no longer; else the
+// answer is 422 `CHALLENGE_FAILED` with the reason. A verified subscriber is not challenged again.
 //
 // Whether subscribers must be verified is a setting of the operator (`subscribers.challenge`). One challenge of a
-// subscriber is made at a time, and a host gets at most ten within an hour, from all companies.
+// subscriber is made at a time. A host gets at most ten within an hour, of which one company makes at most six; a
+// company makes at most 30.
 //
 // Corresponds with POST /api/v1/subscribers/{uuid}/verify (the `VerifySubscriber` operationId).
 func (c *Client) VerifySubscriber(ctx context.Context, uuid SubscriberPath, params *VerifySubscriberParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12762,7 +12758,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateSubscriberWithBodyWithResponse Create a subscriber
 	//
-	// The answer has the signing secret, which no other answer has except that of a rotation.
+	// The answer has the signing secret, which no other answer has except that of a rotation. Where callback URLs must be verified, the deliveries wait until `verify` has succeeded.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -12771,7 +12767,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateSubscriberWithResponse Create a subscriber
 	//
-	// The answer has the signing secret, which no other answer has except that of a rotation.
+	// The answer has the signing secret, which no other answer has except that of a rotation. Where callback URLs must be verified, the deliveries wait until `verify` has succeeded.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -12834,7 +12830,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateSubscriberWithBodyWithResponse Change a subscriber
 	//
-	// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled.
+	// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled. Where callback URLs must be verified, a new `callbackUrl` is challenged first, and so is a change from or to the format `cloudevents`; if the challenge fails, the answer is 422 `CHALLENGE_FAILED`, and nothing was changed.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -12843,7 +12839,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateSubscriberWithResponse Change a subscriber
 	//
-	// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled.
+	// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled. Where callback URLs must be verified, a new `callbackUrl` is challenged first, and so is a change from or to the format `cloudevents`; if the challenge fails, the answer is 422 `CHALLENGE_FAILED`, and nothing was changed.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -13001,12 +12997,13 @@ type ClientWithResponsesInterface interface {
 	//
 	// The receiver gets a signed `SUBSCRIBER_CHALLENGE` whose `metadata.challenge` it must repeat in its answer: 2xx, with
 	// the text alone or as the member `challenge` of a JSON object, at most 1 KiB. A subscriber of the format
-	// `cloudevents` gets the handshake of CloudEvents instead (`OPTIONS` with `WebHook-Request-Origin`). If it
-	// answers so, its deliveries begin (`verification.state` is `verified`); else the answer is 422 `CHALLENGE_FAILED`
-	// with the reason. A verified subscriber is not challenged again.
+	// `cloudevents` gets the handshake of CloudEvents instead (`OPTIONS` with `WebHook-Request-Origin`). If it answers
+	// so within 15 seconds, `verification.state` becomes `verified`, and its deliveries wait for that no longer; else the
+	// answer is 422 `CHALLENGE_FAILED` with the reason. A verified subscriber is not challenged again.
 	//
 	// Whether subscribers must be verified is a setting of the operator (`subscribers.challenge`). One challenge of a
-	// subscriber is made at a time, and a host gets at most ten within an hour, from all companies.
+	// subscriber is made at a time. A host gets at most ten within an hour, of which one company makes at most six; a
+	// company makes at most 30.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16646,7 +16643,7 @@ func (c *ClientWithResponses) ListSubscribersWithResponse(ctx context.Context, p
 
 // CreateSubscriberWithBodyWithResponse Create a subscriber
 //
-// The answer has the signing secret, which no other answer has except that of a rotation.
+// The answer has the signing secret, which no other answer has except that of a rotation. Where callback URLs must be verified, the deliveries wait until `verify` has succeeded.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -16661,7 +16658,7 @@ func (c *ClientWithResponses) CreateSubscriberWithBodyWithResponse(ctx context.C
 
 // CreateSubscriberWithResponse Create a subscriber
 //
-// The answer has the signing secret, which no other answer has except that of a rotation.
+// The answer has the signing secret, which no other answer has except that of a rotation. Where callback URLs must be verified, the deliveries wait until `verify` has succeeded.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -16766,7 +16763,7 @@ func (c *ClientWithResponses) GetSubscriberWithResponse(ctx context.Context, uui
 
 // UpdateSubscriberWithBodyWithResponse Change a subscriber
 //
-// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled.
+// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled. Where callback URLs must be verified, a new `callbackUrl` is challenged first, and so is a change from or to the format `cloudevents`; if the challenge fails, the answer is 422 `CHALLENGE_FAILED`, and nothing was changed.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -16781,7 +16778,7 @@ func (c *ClientWithResponses) UpdateSubscriberWithBodyWithResponse(ctx context.C
 
 // UpdateSubscriberWithResponse Change a subscriber
 //
-// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled.
+// Only the given fields change. Enabling a disabled subscriber sends its waiting deliveries. `recover` delivers the events that were accepted while it was disabled. Where callback URLs must be verified, a new `callbackUrl` is challenged first, and so is a change from or to the format `cloudevents`; if the challenge fails, the answer is 422 `CHALLENGE_FAILED`, and nothing was changed.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -17035,12 +17032,13 @@ func (c *ClientWithResponses) TestSubscriberWithResponse(ctx context.Context, uu
 //
 // The receiver gets a signed `SUBSCRIBER_CHALLENGE` whose `metadata.challenge` it must repeat in its answer: 2xx, with
 // the text alone or as the member `challenge` of a JSON object, at most 1 KiB. A subscriber of the format
-// `cloudevents` gets the handshake of CloudEvents instead (`OPTIONS` with `WebHook-Request-Origin`). If it
-// answers so, its deliveries begin (`verification.state` is `verified`); else the answer is 422 `CHALLENGE_FAILED`
-// with the reason. A verified subscriber is not challenged again.
+// `cloudevents` gets the handshake of CloudEvents instead (`OPTIONS` with `WebHook-Request-Origin`). If it answers
+// so within 15 seconds, `verification.state` becomes `verified`, and its deliveries wait for that no longer; else the
+// answer is 422 `CHALLENGE_FAILED` with the reason. A verified subscriber is not challenged again.
 //
 // Whether subscribers must be verified is a setting of the operator (`subscribers.challenge`). One challenge of a
-// subscriber is made at a time, and a host gets at most ten within an hour, from all companies.
+// subscriber is made at a time. A host gets at most ten within an hour, of which one company makes at most six; a
+// company makes at most 30.
 //
 // Returns a wrapper object for the known response body format(s).
 //

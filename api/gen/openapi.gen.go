@@ -734,9 +734,8 @@ func (e StatementStatus) Valid() bool {
 
 // Defines values for SubscriberPausedReason.
 const (
-	SubscriberPausedReasonDEAD       SubscriberPausedReason = "DEAD"
-	SubscriberPausedReasonMANUAL     SubscriberPausedReason = "MANUAL"
-	SubscriberPausedReasonUNVERIFIED SubscriberPausedReason = "UNVERIFIED"
+	SubscriberPausedReasonDEAD   SubscriberPausedReason = "DEAD"
+	SubscriberPausedReasonMANUAL SubscriberPausedReason = "MANUAL"
 )
 
 // Valid indicates whether the value is a known member of the SubscriberPausedReason enum.
@@ -745,8 +744,6 @@ func (e SubscriberPausedReason) Valid() bool {
 	case SubscriberPausedReasonDEAD:
 		return true
 	case SubscriberPausedReasonMANUAL:
-		return true
-	case SubscriberPausedReasonUNVERIFIED:
 		return true
 	default:
 		return false
@@ -794,9 +791,8 @@ func (e SubscriberExplanationOutcome) Valid() bool {
 
 // Defines values for SubscriberWithSecretPausedReason.
 const (
-	SubscriberWithSecretPausedReasonDEAD       SubscriberWithSecretPausedReason = "DEAD"
-	SubscriberWithSecretPausedReasonMANUAL     SubscriberWithSecretPausedReason = "MANUAL"
-	SubscriberWithSecretPausedReasonUNVERIFIED SubscriberWithSecretPausedReason = "UNVERIFIED"
+	SubscriberWithSecretPausedReasonDEAD   SubscriberWithSecretPausedReason = "DEAD"
+	SubscriberWithSecretPausedReasonMANUAL SubscriberWithSecretPausedReason = "MANUAL"
 )
 
 // Valid indicates whether the value is a known member of the SubscriberWithSecretPausedReason enum.
@@ -805,8 +801,6 @@ func (e SubscriberWithSecretPausedReason) Valid() bool {
 	case SubscriberWithSecretPausedReasonDEAD:
 		return true
 	case SubscriberWithSecretPausedReasonMANUAL:
-		return true
-	case SubscriberWithSecretPausedReasonUNVERIFIED:
 		return true
 	default:
 		return false
@@ -2215,7 +2209,7 @@ type Subscriber struct {
 	Paused   bool       `json:"paused"`
 	PausedAt *time.Time `json:"pausedAt,omitempty"`
 
-	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`. `UNVERIFIED`: the callback URL must be verified first.
+	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
 	PausedReason *SubscriberPausedReason `json:"pausedReason,omitempty"`
 
 	// RateLimit The limit of attempts to the subscriber, over all replicas: in any t seconds at most `perSecond` × t + `burst` attempts begin. Further deliveries wait.
@@ -2239,7 +2233,7 @@ type Subscriber struct {
 	Verification *Verification `json:"verification,omitempty"`
 }
 
-// SubscriberPausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`. `UNVERIFIED`: the callback URL must be verified first.
+// SubscriberPausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
 type SubscriberPausedReason string
 
 // SubscriberCreate Example: {"callbackUrl":"https://books.example.com/hooks","events":["PAYMENT_PAID","CARD_CREATION_REQUEST_CREATED"],"name":"Bookkeeping"}
@@ -2373,7 +2367,7 @@ type SubscriberWithSecret struct {
 	Paused   bool       `json:"paused"`
 	PausedAt *time.Time `json:"pausedAt,omitempty"`
 
-	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`. `UNVERIFIED`: the callback URL must be verified first.
+	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
 	PausedReason *SubscriberWithSecretPausedReason `json:"pausedReason,omitempty"`
 
 	// RateLimit The limit of attempts to the subscriber, over all replicas: in any t seconds at most `perSecond` × t + `burst` attempts begin. Further deliveries wait.
@@ -2402,7 +2396,7 @@ type SubscriberWithSecret struct {
 	Verification *Verification `json:"verification,omitempty"`
 }
 
-// SubscriberWithSecretPausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`. `UNVERIFIED`: the callback URL must be verified first.
+// SubscriberWithSecretPausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
 type SubscriberWithSecretPausedReason string
 
 // TestResult Example: {"attempt":{"address":"203.0.113.9","durationMs":38,"error":"http_5xx","number":1,"requestHeaders":{"user-agent":"spendhook/1.0.0","webhook-id":"evt_01J9ZK3V5Q","webhook-timestamp":"1795201200"},"responseBody":"down for maintenance","startedAt":"2026-11-20T19:00:00.412Z","statusCode":503,"timing":{"bodyMs":0.203,"connectMs":8.41,"connectionMs":0,"dnsMs":1.204,"firstByteMs":15.92,"tlsMs":12.137,"waitedMs":{"queue":3}},"url":"https://books.example.com/hooks","urlVersion":0},"delivered":false,"eventId":"test_8f3a"}
@@ -2450,11 +2444,11 @@ type Verification struct {
 	// Example: the answer does not repeat the challenge
 	Reason *string `json:"reason,omitempty"`
 
-	// State The deliveries of an `unverified` subscriber, and of one whose challenge `failed`, wait.
+	// State The deliveries wait (`PENDING` with the reason `PAUSED`) while the state is `unverified` or `failed`.
 	State VerificationState `json:"state"`
 }
 
-// VerificationState The deliveries of an `unverified` subscriber, and of one whose challenge `failed`, wait.
+// VerificationState The deliveries wait (`PENDING` with the reason `PAUSED`) while the state is `unverified` or `failed`.
 type VerificationState string
 
 // WebhookEvent The body of a delivery.

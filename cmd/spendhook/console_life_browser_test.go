@@ -146,7 +146,7 @@ func TestConsoleVerifiesACallbackURL(t *testing.T) {
 	b.says("the answer does not repeat the challenge")
 	answers.Store(true)
 	b.goes("Verify")
-	b.says("The callback URL is verified. Its deliveries are sent.")
+	b.says("The callback URL is verified.")
 	if text := b.text(); !strings.Contains(text, "verified, ") || strings.Contains(text, "not verified") {
 		t.Errorf("the page says %q", text)
 	}

@@ -117,11 +117,12 @@ func (d *daemon) demoSubscriber(ctx context.Context, url string) (subscribers.Su
 	if err != nil {
 		return subscribers.Subscriber{}, err
 	}
+	ours := &subscribers.Verification{State: subscribers.StateVerified} // the receiver is of this process
 	if len(found) > 0 {
-		return d.subscribers.Update(ctx, developerCompany, found[0].UUID, subscribers.Settings{CallbackURL: &url, Enabled: new(true)})
+		return d.subscribers.Update(ctx, developerCompany, found[0].UUID, subscribers.Settings{CallbackURL: &url, Enabled: new(true), Verified: ours})
 	}
 	return d.subscribers.Create(ctx, developerCompany, subscribers.Settings{
-		Name: new(demoName), CallbackURL: new(url),
+		Name: new(demoName), CallbackURL: new(url), Verified: ours,
 		Events: new([]string{"PAYMENT_PAID", "CARD_CREATION_REQUEST_CREATED", "CARD_CREATION_REQUEST_ERROR"}),
 	})
 }

@@ -75,12 +75,11 @@ func TestDoctor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.settings(t, "dev: true\nredis: "+server.URL()+"?read_timeout=20s\nsubscribers: {challenge: new}\n")
-	if waits := found(t, exitOK, args...)["callback URLs"]; waits.Result != findingWarning || !strings.Contains(waits.Message, "1 subscribers of 1 companies are not verified") {
+	if waits := found(t, exitOK, args...)["callback URLs"]; waits.Result != findingWarning || !strings.Contains(waits.Message, "1 subscribers are not verified") {
 		t.Errorf("a subscriber that is not verified: %+v", waits)
 	}
 	verified := subscribers.Verification{State: subscribers.StateVerified}
-	if _, err := challenging.NoteChallenge(t.Context(), developerCompany, asked.UUID, asked.CallbackURL, verified); err != nil {
+	if _, err := challenging.NoteChallenge(t.Context(), &asked, verified); err != nil {
 		t.Fatal(err)
 	}
 	wantFound(t, found(t, exitOK, args...), map[string]string{"callback URLs": findingOK})

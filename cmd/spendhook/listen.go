@@ -232,14 +232,15 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	got.Valid, got.Verified = r.verify(req, body)
 	got.Answered = r.answer(got.Verified)
 	text := ""
-	if got.Verified == nil && r.status < 300 {
-		if text = challenge.Text(body); text != "" {
-			got.Answered = http.StatusOK // 204 has no body
-		}
+	if got.Verified == nil {
+		text = challenge.Text(body)
+	}
+	if text != "" { // not a delivery: --status and --count do not concern it
+		got.Answered = http.StatusOK
 	}
 	w.WriteHeader(got.Answered)
 	_, _ = io.WriteString(w, text)
-	r.count(got)
+	r.note(got, text == "")
 }
 
 // verify checks the kinds of signatures for which there are keys. All of them must be valid.
@@ -281,15 +282,15 @@ func (r *receiver) answer(verified error) int {
 	return http.StatusServiceUnavailable
 }
 
-// count prints and counts a delivery. After the last one it calls done.
-func (r *receiver) count(got received) {
+// note prints a request, and counts a delivery. After the last one it calls done.
+func (r *receiver) note(got received, delivery bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.print(got)
 	if got.Verified != nil && !errors.Is(got.Verified, errNoKey) {
 		r.unverified++
 	}
-	if r.left == 0 {
+	if r.left == 0 || !delivery {
 		return
 	}
 	if r.left--; r.left == 0 {

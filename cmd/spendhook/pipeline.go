@@ -100,24 +100,33 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 		return err
 	}
 	d.stop.addFunc(d.dispatcher.Stop)
-	if subscribers.Challenge(d.cfg.Subscribers.Challenge) == subscribers.ChallengeAll {
-		d.background(ctx, d.requireVerification)
-	}
+	d.background(ctx, func(ctx context.Context) {
+		for pause.For(ctx, d.applyChallenge(ctx)) {
+		}
+	})
 	return nil
 }
 
-// requireVerification has the subscribers that were never asked for a verification wait for it.
-func (d *daemon) requireVerification(ctx context.Context) {
-	var n int
-	err := pause.Until(ctx, time.Minute, func() (err error) {
-		n, err = d.subscribers.RequireVerification(ctx)
-		return err
-	}, func(err error) {
-		d.log.Error("subscribers not read for subscribers.challenge, trying again", "exception.message", err)
-	})
-	if err == nil && n > 0 {
-		d.log.Warn("subscribers wait until their callback URL is verified (subscribers.challenge: all)", "subscribers", n)
+// The interval between two applications of subscribers.challenge, after one that failed and otherwise: a replica with the
+// former setting may have changed subscribers meanwhile.
+const (
+	challengeRetry = time.Minute
+	challengeEvery = time.Hour
+)
+
+// applyChallenge applies subscribers.challenge to the subscribers that exist, and returns the wait until the next time.
+func (d *daemon) applyChallenge(ctx context.Context) time.Duration {
+	n, err := d.subscribers.ApplyChallenge(ctx)
+	if n > 0 {
+		d.log.Warn("subscribers wait for the verification of their callback URL, or wait no longer (subscribers.challenge)", "changed", n)
 	}
+	if err != nil {
+		if ctx.Err() == nil {
+			d.log.Error("subscribers.challenge not applied to all subscribers, trying again", "exception.message", err)
+		}
+		return challengeRetry
+	}
+	return challengeEvery
 }
 
 // hostOf is the host name of a URL.
@@ -164,7 +173,7 @@ func (d *daemon) openDispatcher() error {
 	})
 	d.challenger = challenge.New(challenge.Options{
 		Client: d.redis.Client(), Subscribers: d.subscribers, Registry: d.subscriberRegistry, Requests: prepared,
-		Send: sender.Send, Timeout: sender.Timeout(), Limiter: d.limiter, Origin: hostOf(d.publicURL()), Registerer: d.registry,
+		Send: sender.Send, Limiter: d.limiter, Origin: hostOf(d.publicURL()), Registerer: d.registry,
 	})
 	d.feed = feed.New(feed.Options{Numbers: sequence.New(d.redis.Client()), Events: d.events, Registry: d.subscriberRegistry, Requests: prepared})
 	return nil

@@ -1,7 +1,7 @@
 // Package challenge verifies callback URLs: it asks the receiver whether it agrees to get deliveries. A receiver of the
 // format cloudevents is asked by the handshake of CloudEvents (HTTP 1.1 Web Hooks for Event Delivery 1.0, 4). Any other
 // gets a signed message with a random text, and must repeat the text. It is no tool against a third party: it is guarded
-// like a delivery, a subscriber has one challenge at a time and a host few an hour, and nobody is shown the answer.
+// like a delivery, a subscriber has one challenge at a time, companies and hosts have few an hour, and nobody is shown the answer.
 package challenge
 
 import (
@@ -39,27 +39,34 @@ type Options struct {
 	Registry    *registry.Registry
 	Requests    *requests.Maker
 	Send        func(context.Context, webhook.Request) attempt.Result // webhook.Sender.Send
-	Timeout     time.Duration                                         // of Send
 	Limiter     *ratelimit.Limiter
 	Origin      string // the host name by which CloudEvents receivers know this system
 	Registerer  prometheus.Registerer
 	Now         func() time.Time // nil: time.Now
 }
 
-// perHost limits the challenges of a host, of all companies together.
-var perHost = ratelimit.Limit{Name: "challenge", PerSecond: 10.0 / 3600, Burst: 10}
+// Limits of challenges. In an hour at most the burst and what was gained meanwhile are sent: 10 to a host, of all companies
+// together, of which 6 by one, so that it does not keep the others from verifying; and 30 by a company.
+var (
+	ofHost          = ratelimit.Limit{Name: "challenge", PerSecond: 4.0 / 3600, Burst: 6}
+	ofCompanyAtHost = ratelimit.Limit{Name: "challenge-host", PerSecond: 1.0 / 3600, Burst: 5}
+	ofCompany       = ratelimit.Limit{Name: "challenge-company", PerSecond: 15.0 / 3600, Burst: 15}
+)
 
 // maxAnswer is the maximum size of the answer to a challenge, in bytes.
 const maxAnswer = 1 << 10
 
+// maxDuration is the maximum duration of a challenge, if an attempt may take longer.
+const maxDuration = 15 * time.Second
+
 // ErrUnderWay says that another challenge of the subscriber is under way.
 var ErrUnderWay = errors.New("a challenge of this subscriber is under way")
 
-// LimitError says that the host of the URL was challenged often, and how long to wait.
+// LimitError says that the host was challenged often, or by the company, and how long to wait.
 type LimitError struct{ RetryAfter time.Duration }
 
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("the host was challenged 10 times within an hour: try again in %s", e.RetryAfter.Round(time.Second))
+	return fmt.Sprintf("too many challenges of the host or of the company: try again in %s", e.RetryAfter.Round(time.Second))
 }
 
 // FailedError says why a receiver is not verified. It has nothing of the receiver's answer but its status.
@@ -96,7 +103,7 @@ func New(o Options) *Challenger {
 }
 
 // Verify challenges the receiver of a subscriber, and notes the result. It does nothing for one that is verified. The error may be
-// subscribers.ErrNotFound, a FailedError, a LimitError, ErrUnderWay, or subscribers.ErrChanged when the URL was changed meanwhile.
+// subscribers.ErrNotFound, a FailedError, a LimitError or ErrUnderWay.
 func (c *Challenger) Verify(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error) {
 	sub, err := c.opts.Registry.Find(ctx, company, id)
 	if err != nil {
@@ -109,15 +116,18 @@ func (c *Challenger) Verify(ctx context.Context, company, id uuid.UUID) (subscri
 	if failed != nil && !errors.Is(failed, subscribers.ErrUnverified) {
 		return subscribers.Subscriber{}, failed
 	}
-	noted, err := c.opts.Subscribers.NoteChallenge(ctx, company, id, sub.CallbackURL, v)
-	if err != nil {
+	noted, err := c.opts.Subscribers.NoteChallenge(ctx, sub, v)
+	switch {
+	case errors.Is(err, subscribers.ErrChanged):
+		return noted, &FailedError{"its callback URL or format was changed meanwhile"}
+	case err != nil:
 		return noted, err
 	}
 	return noted, failed
 }
 
-// Update is Update of subscribers.Store. It challenges a new callback URL first if that must be verified: the
-// former one is used until then. Its errors are those of both.
+// Update is Update of subscribers.Store. Where a new receiver must be verified, it is challenged first, and the former one
+// gets the deliveries until then. Its errors are those of both.
 func (c *Challenger) Update(ctx context.Context, company, id uuid.UUID, in subscribers.Settings) (subscribers.Subscriber, error) {
 	next, prove, err := c.opts.Subscribers.Prepare(ctx, company, id, in)
 	if err != nil {
@@ -142,16 +152,15 @@ func (c *Challenger) Update(ctx context.Context, company, id uuid.UUID, in subsc
 func (c *Challenger) ask(ctx context.Context, sub *subscribers.Subscriber) (subscribers.Verification, error) {
 	target := c.opts.Requests.Target(sub)
 	if target.Locked != nil {
-		return subscribers.Verification{}, target.Locked
+		return subscribers.Verification{State: subscribers.StateFailed}, &FailedError{"its secrets cannot be decrypted"}
 	}
 	end, err := c.begin(ctx, sub)
 	if err != nil {
 		return subscribers.Verification{}, err
 	}
 	defer end()
-	if may := c.opts.Limiter.Take(ctx, perHost, target.URL.Hostname(), 1); !may.OK {
-		c.results.WithLabelValues(resultLimited).Inc()
-		return subscribers.Verification{}, &LimitError{may.RetryAfter}
+	if err := c.take(ctx, sub.CompanyUUID.String(), target.URL.Hostname()); err != nil {
+		return subscribers.Verification{}, err
 	}
 	v := subscribers.Verification{State: subscribers.StateVerified}
 	if sub.Format == subscribers.FormatCloudEvents {
@@ -172,18 +181,39 @@ func (c *Challenger) ask(ctx context.Context, sub *subscribers.Subscriber) (subs
 	return v, &FailedError{v.Reason}
 }
 
+// take counts a challenge.
+func (c *Challenger) take(ctx context.Context, company, host string) error {
+	for _, of := range []struct {
+		ratelimit.Limit
+		key string
+	}{{ofCompany, company}, {ofCompanyAtHost, company + "/" + host}, {ofHost, host}} {
+		if may := c.opts.Limiter.Take(ctx, of.Limit, of.key, 1); !may.OK {
+			c.results.WithLabelValues(resultLimited).Inc()
+			return &LimitError{may.RetryAfter}
+		}
+	}
+	return nil
+}
+
 // begin notes that a challenge of a subscriber is under way, in all replicas, until end is called, or the time of a challenge is past.
 func (c *Challenger) begin(ctx context.Context, sub *subscribers.Subscriber) (end func(), err error) {
 	key, mine := partition.Key(sub.CompanyUUID, "vc:"+sub.UUID.String()), rand.Text()
 	// The answer may be lost, and the command sent again.
-	other, err := c.opts.Client.SetArgs(ctx, key, mine, redis.SetArgs{Mode: "NX", Get: true, TTL: c.opts.Timeout + 5*time.Second}).Result()
+	const life = 2 * maxDuration
+	until, cancel := context.WithTimeout(context.WithoutCancel(ctx), life)
+	other, err := c.opts.Client.SetArgs(ctx, key, mine, redis.SetArgs{Mode: "NX", Get: true, TTL: life}).Result()
 	switch {
 	case err != nil && !errors.Is(err, redis.Nil):
+		cancel()
 		return nil, fmt.Errorf("begin challenge: %w", err)
 	case err == nil && other != mine:
+		cancel()
 		return nil, ErrUnderWay
 	}
-	return func() { _ = c.opts.Client.Del(context.WithoutCancel(ctx), key).Err() }, nil // else it expires
+	return func() {
+		_ = c.opts.Client.Del(until, key).Err() // else it expires; afterwards it may be another one's
+		cancel()
+	}, nil
 }
 
 // eventType is the type of the message with a challenge. No emitter can send it.
@@ -281,8 +311,12 @@ const maxPerMinute = 600_000
 // is an error.
 func (c *Challenger) send(ctx context.Context, r webhook.Request) (answer webhook.Answer, reason string, err error) {
 	r.Answer = &answer
-	res := c.opts.Send(ctx, r)
+	sending, cancel := context.WithTimeout(ctx, maxDuration)
+	defer cancel()
+	res := c.opts.Send(sending, r)
 	switch {
+	case res.Aborted() && ctx.Err() == nil && sending.Err() != nil:
+		return answer, string(attempt.ClassTimeout), nil
 	case res.Aborted():
 		return answer, "", fmt.Errorf("challenge: %w", res.Err)
 	case res.StatusCode != 0 && !res.Success():

@@ -239,7 +239,7 @@ func (i *Inspector) Test(ctx context.Context, company, subscriber uuid.UUID) (Te
 	switch {
 	case err != nil:
 		return TestResult{}, err
-	case i.opts.Subscribers.MustVerify(sub):
+	case sub.Unverified():
 		return TestResult{}, subscribers.ErrUnverified
 	}
 	if _, busy := i.testing.LoadOrStore(subscriber, struct{}{}); busy {

@@ -210,10 +210,10 @@ func (s *Service) Drop(ctx context.Context, company, subscriber uuid.UUID) (Job,
 	})
 }
 
-// resume ends the pause of the job's subscriber, if it still exists and needs no verification first.
+// resume ends the pause of the job's subscriber, if it still exists.
 func (s *Service) resume(ctx context.Context, j *Job) (string, error) {
 	err := s.Subscribers.Resume(ctx, j.CompanyUUID, j.SubscriberUUID)
-	if errors.Is(err, subscribers.ErrNotFound) || errors.Is(err, subscribers.ErrUnverified) {
+	if errors.Is(err, subscribers.ErrNotFound) {
 		err = nil
 	}
 	return "", err

@@ -121,7 +121,7 @@ func (r *Request) signMessage(header http.Header, values [4]string, at time.Time
 	return nil
 }
 
-// Sender makes delivery attempts: one signed POST each, over shared keep-alive
+// Sender makes delivery attempts: one request each, a signed POST unless the request says otherwise, over shared keep-alive
 // connections, HTTP/2 where the receiver speaks it. It follows no redirect, uses
 // no proxy but its own, decompresses nothing and reads a bounded answer. Safe
 // for concurrent use; Close it at the end.
@@ -159,8 +159,7 @@ func (s *Sender) Close() {
 }
 
 // Send makes one attempt and returns its result, at the latest after the attempt's timeout. It signs once it has
-// the access token. If
-// ctx is cancelled before the status of the answer came, the class is attempt.ClassAborted. A Locked
+// the access token. If ctx is cancelled before the status of the answer came, the class is attempt.ClassAborted. A Locked
 // request is not sent.
 func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 	started := s.now()

@@ -56,6 +56,10 @@ func URLsKey(company uuid.UUID) string { return partition.Key(company, "su:"+com
 // subscribers.
 func CompaniesKey(p int) string { return partition.Prefix(p) + "sc" }
 
+// UnverifiedKey names the set of the subscribers of a partition, as <company>/<subscriber>, that wait for the
+// verification of their callback URL.
+func UnverifiedKey(p int) string { return partition.Prefix(p) + "uv" }
+
 // HealthKey names the hash with the health of a subscriber.
 func HealthKey(company, subscriber uuid.UUID) string {
 	return partition.Key(company, "sh:"+subscriber.String())

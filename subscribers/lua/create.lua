@@ -2,8 +2,8 @@
 -- KEYS: 1 the partition's due set, 2 a key that never exists, 3 company's
 --       subscribers, 4 company's URLs, 5 companies of the partition
 -- ARGV: 1 uuid, 2 URL, 3 subscriber JSON, 4 company, 5 maximum of subscribers, 6 key
---       prefix, 7 signing keys of the company, if it has none yet, 8 to 11 the settings of
---       its endpoint, in the order of configure, 12 proof ('unverified': its deliveries wait)
+--       prefix, 7 signing keys of the company, if it has none yet, 8 to 12 the settings of
+--       its endpoint, in the order of configure
 -- Returns OK, TAKEN (another subscriber has the URL) or QUOTA.
 local owner = redis.call('HGET', KEYS[4], ARGV[2])
 if owner then
@@ -17,6 +17,5 @@ redis.call('HSETNX', KEYS[3], 'k', ARGV[7])
 redis.call('HSET', KEYS[4], ARGV[2], ARGV[1])
 redis.call('SADD', KEYS[5], ARGV[4])
 touch(KEYS[3])
-if ARGV[8] .. ARGV[10] ~= '' then configure(ARGV[6], ARGV[4], ARGV[1], ARGV[8], ARGV[9], ARGV[10], ARGV[11]) end
-if ARGV[12] ~= '' then pause(ARGV[6], ARGV[4], ARGV[1], UNVERIFIED, clock()) end
+if ARGV[8] .. ARGV[10] .. ARGV[12] ~= '' then configure(ARGV[6], ARGV[4], ARGV[1], ARGV[8], ARGV[9], ARGV[10], ARGV[11], ARGV[12]) end
 return 'OK'

@@ -27,7 +27,7 @@ touch(KEYS[3])
 -- All waiting deliveries become due, without rate, order and pause, also those of a disabled
 -- subscriber. The owner cancels them.
 redis.call('HSET', ARGV[3] .. 'es:' .. ARGV[2] .. '/' .. ARGV[1], 'gone', 1)
-configure(ARGV[3], ARGV[2], ARGV[1], '', '', '', '')
+configure(ARGV[3], ARGV[2], ARGV[1], '', '', '', '', '')
 resume(ARGV[3], ARGV[2], ARGV[1])
 redis.call('DEL', ARGV[3] .. 'hs:' .. ARGV[2] .. '/' .. ARGV[1])
 redis.call('EXPIRE', ARGV[3] .. 'es:' .. ARGV[2] .. '/' .. ARGV[1], 2592000)

@@ -4,9 +4,8 @@
 --       subscribers, 4 company's URLs, 5 subscriber's health
 -- ARGV: 1 uuid, 2 JSON read, 3 JSON to write, 4 URL read, 5 URL to write, 6 "enabled" or
 --       "disabled" when this call changes that, else '', 7 key prefix, 8 company, 9 the
---       notice of the change ('' for none), 10 now (ms) or '', 11 to 14 the settings of its
---       endpoint, in the order of configure, 15 "unverified" when its deliveries wait for its verification from now on,
---       "verified" when they do so no longer, else ''
+--       notice of the change ('' for none), 10 now (ms) or '', 11 to 15 the settings of its
+--       endpoint, in the order of configure
 -- Returns {OK}, {GONE}, {TAKEN} (another subscriber has the URL) or {CHANGED, current
 --   JSON}.
 local current = redis.call('HGET', KEYS[3], ARGV[1])
@@ -40,11 +39,6 @@ elseif ARGV[6] == 'enabled' then -- delete its health
 end
 if ARGV[6] ~= '' then changed(ARGV[7], ARGV[8] .. '/' .. ARGV[1], ARGV[6], time_of(ARGV[10])) end
 touch(KEYS[3])
-configure(ARGV[7], ARGV[8], ARGV[1], ARGV[11], ARGV[12], ARGV[13], ARGV[14])
-if ARGV[15] == 'unverified' then
-  pause(ARGV[7], ARGV[8], ARGV[1], UNVERIFIED, time_of(ARGV[10]))
-elseif ARGV[15] == 'verified' and redis.call('HGET', state, 'why') == UNVERIFIED then
-  resume(ARGV[7], ARGV[8], ARGV[1])
-end
+configure(ARGV[7], ARGV[8], ARGV[1], ARGV[11], ARGV[12], ARGV[13], ARGV[14], ARGV[15])
 notice(ARGV[7], ARGV[8], ARGV[1], ARGV[9], time_of(ARGV[10]))
 return {'OK'}

@@ -342,7 +342,7 @@ func (s *Store) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]del
 	return groups, held, s.showWaiting(ctx, all, records)
 }
 
-// showWaiting corrects status and reason of live deliveries by what is in flight and what is paused, which
+// showWaiting corrects status and reason of live deliveries by what is in flight, paused or not verified, which
 // their records do not contain.
 func (s *Store) showWaiting(ctx context.Context, refs []delivery.Ref, records []*delivery.Record) error {
 	marks, endpoints := make([]*redis.StringCmd, len(refs)), make([]*redis.SliceCmd, len(refs))
@@ -355,7 +355,7 @@ func (s *Store) showWaiting(ctx context.Context, refs []delivery.Ref, records []
 					owners[p], former[p] = pipe.Get(ctx, partition.Prefix(p)+"owner"), pipe.SMembers(ctx, partition.Prefix(p)+"handover")
 				}
 				marks[i] = pipe.HGet(ctx, queues.InFlightKey(ref.Company, ref.Subscriber), ref.ID)
-				endpoints[i] = pipe.HMGet(ctx, queues.EndpointKey(ref.Company, ref.Subscriber), "until", "paused")
+				endpoints[i] = pipe.HMGet(ctx, queues.EndpointKey(ref.Company, ref.Subscriber), "until", "paused", "unverified")
 			}
 		}
 		return nil
@@ -370,7 +370,7 @@ func (s *Store) showWaiting(ctx context.Context, refs []delivery.Ref, records []
 			rec.Status = delivery.StatusDelivering
 		case endpoints[i].Val()[0] == queues.InOrder: // subscribers/lua/update.lua sets it
 			rec.Reason = delivery.ReasonSubscriberDisabled
-		case endpoints[i].Val()[1] != nil:
+		case endpoints[i].Val()[1] != nil, endpoints[i].Val()[2] != nil:
 			rec.Reason = delivery.ReasonPaused
 		}
 	}

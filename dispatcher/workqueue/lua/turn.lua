@@ -48,7 +48,7 @@ local function add_event(out, company, place, id, known)
   out[n + 1], out[n + 2], out[n + 3], out[n + 4] = place, id, event_of(company, id), known and known_of(company, id)
 end
 
-local FIELDS = {'until', 'fails', 'interval', 'burst', 'tat', 'ordered', 'held', 'paused', 'gone'}
+local FIELDS = {'until', 'fails', 'interval', 'burst', 'tat', 'ordered', 'held', 'paused', 'unverified', 'gone'}
 local ORDERED_MS = tonumber(ARGV[5])
 
 local lost = {} -- the calls whose answers were lost
@@ -89,6 +89,7 @@ local function serve(company, sub, most, unmatched, out, marked)
   for i, value in ipairs(redis.call('HMGET', P .. 'es:' .. e, unpack(FIELDS))) do s[FIELDS[i]] = tonumber(value) end
   local n, wait, deliveries = #out, -1, {}
   local not_before = math.max(s['until'] or 0, s.ordered and math.max(s.held or 0, now + ORDERED_MS) or 0)
+  s.paused = s.paused or s.unverified
   if s.gone then s.ordered, s.paused, s.interval, s['until'], s.fails, not_before = nil, nil, nil, nil, nil, 0 end
   if most < 0 then most = s.interval and 0 or 1 end
   if s.ordered then most = math.min(most, 1) end

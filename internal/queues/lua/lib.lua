@@ -75,26 +75,6 @@ local function version_of(record)
   return bar and string.sub(record, 2, bar - 1) or ''
 end
 
--- configure sets how an endpoint is served: interval in ms and burst ('' for no rate), '1' for ordered, '1' for a
--- pause after a dead delivery.
-local function configure(P, company, sub, interval, burst, ordered, pause_on_dead)
-  local e = company .. '/' .. sub
-  local state = P .. 'es:' .. e
-  local function set(field, value)
-    if value ~= '' then redis.call('HSET', state, field, value) else redis.call('HDEL', state, field) end
-  end
-  set('interval', interval)
-  set('burst', burst)
-  set('ordered', ordered)
-  set('ondead', pause_on_dead)
-  if interval .. ordered ~= '' or redis.call('HEXISTS', state, 'paused') == 1 then
-    redis.call('SADD', P .. 'bl:' .. company, sub)
-  else
-    redis.call('SREM', P .. 'bl:' .. company, sub)
-  end
-  tell(P, 'e:' .. e)
-end
-
 local CHANGES, CHANGES_S = 50, 691200 -- maximum of changes per subscriber, kept for 8 days
 
 -- changed records that an endpoint's subscriber was paused, resumed, disabled or enabled,
@@ -107,34 +87,49 @@ local function changed(P, e, what, now)
   redis.pcall('EXPIRE', key, CHANGES_S)
 end
 
-local PAUSED = '!' -- prefix of the second entry of a paused subscriber in bl:<company>
+local WAITS = '!' -- prefix of the second entry in bl:<company> of a subscriber that is paused or not verified
 
-local UNVERIFIED = 'UNVERIFIED' -- reason of a pause that the verification of the callback URL ends
+-- list notes in bl:<company> whether the deliveries of an endpoint go to its retry set, and whether they wait there.
+local function list(P, company, sub)
+  local e, listed = company .. '/' .. sub, P .. 'bl:' .. company
+  local of = redis.call('HMGET', P .. 'es:' .. e, 'paused', 'unverified', 'interval', 'ordered')
+  local waits = of[1] or of[2]
+  redis.call(waits and 'SADD' or 'SREM', listed, WAITS .. sub)
+  redis.call((waits or of[3] or of[4]) and 'SADD' or 'SREM', listed, sub)
+  tell(P, 'e:' .. e)
+end
 
--- pause has all deliveries of an endpoint wait, and records the reason. A paused one keeps its first reason, but
--- another one replaces UNVERIFIED: the verification does not end that pause.
-local function pause(P, company, sub, why, now)
+-- configure sets how an endpoint is served: interval in ms and burst ('' for no rate), '1' for ordered, '1' for a
+-- pause after a dead delivery, '1' if its callback URL must be verified first.
+local function configure(P, company, sub, interval, burst, ordered, pause_on_dead, unverified)
   local e = company .. '/' .. sub
   local state = P .. 'es:' .. e
-  if redis.call('HSETNX', state, 'paused', now) == 0 then
-    if redis.call('HGET', state, 'why') == UNVERIFIED then redis.call('HSET', state, 'why', why) end
-    return
+  local function set(field, value)
+    if value ~= '' then redis.call('HSET', state, field, value) else redis.call('HDEL', state, field) end
   end
-  redis.call('HSET', state, 'why', why)
+  set('interval', interval)
+  set('burst', burst)
+  set('ordered', ordered)
+  set('ondead', pause_on_dead)
+  set('unverified', unverified)
+  redis.call(unverified ~= '' and 'SADD' or 'SREM', P .. 'uv', e)
+  list(P, company, sub)
+end
+
+-- pause has all deliveries of an endpoint wait, and records the reason.
+local function pause(P, company, sub, why, now)
+  local e = company .. '/' .. sub
+  if redis.call('HSETNX', P .. 'es:' .. e, 'paused', now) == 0 then return end
+  redis.call('HSET', P .. 'es:' .. e, 'why', why)
   changed(P, e, 'paused', now)
-  redis.call('SADD', P .. 'bl:' .. company, sub, PAUSED .. sub)
-  tell(P, 'e:' .. e)
+  list(P, company, sub)
 end
 
 -- resume ends the pause of an endpoint.
 local function resume(P, company, sub)
   local e = company .. '/' .. sub
-  local state = P .. 'es:' .. e
-  if redis.call('HDEL', state, 'paused', 'why') > 0 then changed(P, e, 'resumed', clock()) end
-  redis.call('SREM', P .. 'bl:' .. company, PAUSED .. sub)
-  local managed = redis.call('HMGET', state, 'interval', 'ordered')
-  if not managed[1] and not managed[2] then redis.call('SREM', P .. 'bl:' .. company, sub) end
-  tell(P, 'e:' .. e)
+  if redis.call('HDEL', P .. 'es:' .. e, 'paused', 'why') > 0 then changed(P, e, 'resumed', clock()) end
+  list(P, company, sub)
 end
 
 -- owner_of returns the token in the mark of an attempt under way: <token> <number of the call that began it>.
