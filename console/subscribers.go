@@ -30,6 +30,9 @@ type subscriberRow struct {
 	Hour   []traffic.Point // of the last hour; empty without traffic
 }
 
+// Unverified is that of the Subscriber, for templates, which cannot take its address.
+func (r subscriberRow) Unverified() bool { return r.Subscriber.Unverified() }
+
 // NextAt returns the time of the next attempt, and nil if no delivery waits for its time.
 func (r subscriberRow) NextAt() *time.Time {
 	if r.State == "paused" || r.State == "disabled" {
