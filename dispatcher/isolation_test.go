@@ -192,7 +192,8 @@ func TestANewURLIsTriedAtOnce(t *testing.T) {
 	ids := h.emit(20)
 	eventually(t, func() bool {
 		return h.client.HExists(t.Context(), queues.EndpointKey(h.company, sub.UUID), "until").Val() &&
-			h.client.ZCard(t.Context(), queues.RetrySetKey(h.company, sub.UUID)).Val() == int64(len(ids))
+			h.client.ZCard(t.Context(), queues.RetrySetKey(h.company, sub.UUID)).Val() == int64(len(ids)) &&
+			h.client.HLen(t.Context(), queues.InFlightKey(h.company, sub.UUID)).Val() == 0
 	}, "the breaker is open, and nothing is in flight")
 	h.update(sub, subscribers.Settings{CallbackURL: new(receive(t, nil).URL)})
 	h.reachAll(ids, sub, delivery.StatusDelivered)

@@ -531,7 +531,7 @@ func TestStatusBeforeTheAbortCounts(t *testing.T) {
 	}
 	cancel()
 	var res attempt.Result
-	s.readAnswer(resp, nil, &res)
+	s.readAnswer(resp, &r, &res)
 	if !res.Success() {
 		t.Errorf("result %+v", res)
 	}
