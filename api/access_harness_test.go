@@ -9,9 +9,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -19,8 +17,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"spendhook/dispatcher/challenge"
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
@@ -129,16 +125,7 @@ func setupTwo(t *testing.T) *twoCompanies {
 	}
 	w.database.SetMaxOpenConns(1) // data_version is a connection's own
 	t.Cleanup(func() { _ = w.database.Close() })
-	receiver := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		if text := challenge.Text(body); text != "" {
-			_, _ = io.WriteString(rw, text)
-			return
-		}
-		rw.WriteHeader(http.StatusTeapot)
-	}))
-	t.Cleanup(receiver.Close)
-	w.receiver = receiver.URL
+	w.receiver = answering(t, http.StatusTeapot).URL
 	w.acme, w.bolt = w.tenant("acme", store), w.tenant("bolt", store)
 	w.later.Store(true)
 	w.certify(w.acme)

@@ -15,8 +15,8 @@ import (
 	"spendhook/subscribers/callback"
 )
 
-// echo answers challenges, and all else with 204.
-func echo(t *testing.T) *httptest.Server {
+// answering is a receiver that answers challenges, and all else with the status.
+func answering(t *testing.T, status int) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -24,7 +24,7 @@ func echo(t *testing.T) *httptest.Server {
 			_, _ = io.WriteString(w, text)
 			return
 		}
-		w.WriteHeader(http.StatusNoContent)
+		w.WriteHeader(status)
 	}))
 	t.Cleanup(s.Close)
 	return s
@@ -40,7 +40,7 @@ func TestASubscriberIsVerified(t *testing.T) {
 		o.Subscribers, o.Registry, o.Health, o.Certificates = domain.Subscribers, domain.Registry, domain.Health, domain.Certificates
 		o.Dispatcher, o.Inspector, o.Challenger, o.Publisher, o.Events = domain.Dispatcher, domain.Inspector, domain.Challenger, domain.Publisher, domain.Events
 	})
-	good, silent := echo(t), httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	good, silent := answering(t, http.StatusNoContent), httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(silent.Close)
 	made := as[gen.Subscriber](h.call("POST", "/api/v1/subscribers", `{"name":"A","callbackUrl":"`+silent.URL+`","events":["A"]}`).want(http.StatusCreated))
 	if made.Verification == nil || made.Verification.State != "unverified" {
