@@ -15,7 +15,8 @@ import (
 func (d *Dispatcher) admit(w *work) {
 	w.entered = d.opts.Now()
 	w.place = endpoint.Delivery{
-		Company: w.ref.Company, Endpoint: w.ref.Subscriber, Host: w.to.Address(), Alone: w.event != nil && w.event.alone, Queued: w.event == nil, Backlogged: w.backlogged,
+		Company: w.ref.Company, Endpoint: w.ref.Subscriber, Host: w.to.Address(), URL: w.to.Subscriber.URLVersion,
+		Alone: w.event != nil && w.event.alone, Queued: w.event == nil, Backlogged: w.backlogged,
 		Decided: func(decision endpoint.Decision) { d.decided(w, decision) },
 	}
 	if decision := d.admission.Enter(&w.place); decision != endpoint.Wait {

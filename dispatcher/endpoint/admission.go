@@ -48,6 +48,7 @@ type Delivery struct {
 	Company  uuid.UUID
 	Endpoint uuid.UUID // of one company only
 	Host     string    // host and port of the endpoint; "": unknown, without a limit
+	URL      int       // how often the endpoint's URL was changed before
 	// Alone: the company has no other endpoint that this one could delay, because it has none or none could start a
 	// delivery (Busy). Its deliveries wait in memory, and its events in the log: both cost less than a retry set.
 	Alone bool
@@ -141,6 +142,7 @@ func (a *Admission) enter(d *Delivery) (decision Decision, overflowed decided) {
 	}
 	c, e := a.company(d.Company), a.endpoint(d.Endpoint)
 	e.host = keyOf(d)
+	a.renew(e, d.URL)
 	decision = a.decide(d, c, e)
 	switch decision {
 	case Start:

@@ -367,6 +367,37 @@ func TestTheBreakerOpens(t *testing.T) {
 	f.enter(1, 1, Start)
 }
 
+// A new URL begins without what was learned of the former one, and attempts to that one that end late change nothing.
+func TestFailuresOfAFormerURLDoNotCount(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{BreakerFailures: 2})
+	to := func(url int, want Decision) *Delivery {
+		d := &Delivery{Company: id(1), Endpoint: id(1), URL: url}
+		if got := f.Enter(d); got != want {
+			t.Fatalf("URL %d: decision %d, want %d", url, got, want)
+		}
+		return d
+	}
+	end := func(d *Delivery, r Result, news bool) {
+		if _, _, got := f.Learn(d, r); got != news {
+			t.Errorf("URL %d: news %t, want %t", d.URL, got, news)
+		}
+		f.Leave(d, r)
+	}
+	late := []*Delivery{to(0, Start), to(0, Start), to(0, Start), to(0, Start)}
+	end(late[0], unreachable, true)
+	end(late[1], unreachable, true)
+	to(0, OverflowBreaker)
+	moved := to(1, Start)
+	end(late[2], unreachable, false)
+	end(late[3], Result{Latency: time.Millisecond, Pause: time.Minute}, false)
+	end(moved, answered, true) // the failures of the former URL are stored
+	end(to(1, Start), answered, false)
+	if counts := f.Counts(); counts.Open != 0 || counts.InFlight != 0 {
+		t.Errorf("counts %+v", counts)
+	}
+}
+
 // Until the pause of a receiver ends, deliveries that wait in memory and new ones overflow.
 func TestDeliveriesOverflowDuringAPause(t *testing.T) {
 	t.Parallel()

@@ -19,6 +19,8 @@ func average(before, latency time.Duration) time.Duration {
 // endpoint is the state of one receiver.
 type endpoint struct {
 	inFlight int
+	url      int         // how often its URL was changed, as far as known
+	renewed  bool        // what was learned of the former URL was forgotten since the last attempt
 	host     hostKey     // of its last delivery
 	waiting  []*Delivery // first come, first served; none while the breaker is open
 	atHost   *host       // where the endpoint waits for its turn; nil: nowhere
@@ -79,19 +81,37 @@ func (a *Admission) Learned(_, id uuid.UUID, failures int, wait time.Duration) {
 	}
 }
 
+// renew forgets what was learned of an endpoint's former URL, when the endpoint gets its first delivery to another one.
+func (a *Admission) renew(e *endpoint, url int) {
+	if url <= e.url {
+		return
+	}
+	if a.isOpen(e) {
+		a.open--
+	}
+	e.url, e.renewed = url, true
+	e.failing, e.latency, e.failures = false, 0, 0
+	e.openUntil, e.pausedUntil = time.Time{}, time.Time{}
+}
+
 // Learn notes the result of an attempt as far as it concerns the endpoint, before Leave. It returns the unreachable
-// attempts in a row and for how long the endpoint is not to be attempted, and whether that is new.
+// attempts in a row and for how long the endpoint is not to be attempted, and whether that is new. The result of an
+// attempt to a former URL says nothing about the endpoint.
 func (a *Admission) Learn(d *Delivery, r Result) (failures int, wait time.Duration, news bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e := a.endpoints[d.Endpoint]
-	before := e.failures
+	if d.URL < e.url {
+		return e.failures, 0, false
+	}
+	before, renewed := e.failures, e.renewed
+	e.renewed = false
 	a.learn(e, r)
 	now, until := a.o.Now(), e.pausedUntil
 	if a.isOpen(e) && e.openUntil.After(until) {
 		until = e.openUntil
 	}
-	return e.failures, max(0, until.Sub(now)), e.failures != before || !r.NotCounted && r.Pause > 0
+	return e.failures, max(0, until.Sub(now)), renewed || e.failures != before || !r.NotCounted && r.Pause > 0
 }
 
 // learn applies the result of an attempt to latency and breaker. A failure extends an open breaker by
