@@ -359,8 +359,14 @@ func TestEntriesSurviveARedisOutage(t *testing.T) {
 	if b.metric("spendhook_audit_entries_total", "spooled") != 1200 {
 		t.Error("not counted")
 	}
-	// A process that crashes while writing leaves a torn line.
-	if err := os.WriteFile(b.file(), append(text, "\n{\"id\":\"torn"...), 0o600); err != nil {
+	// A process that crashes while writing leaves a torn line. It is appended: a reader that found the file empty
+	// would truncate it.
+	file, err := os.OpenFile(b.file(), os.O_APPEND|os.O_WRONLY, 0)
+	if err == nil {
+		_, err = file.WriteString("\n{\"id\":\"torn")
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	b.Record(entry("1201", "a.b"))

@@ -46,9 +46,9 @@ func startNode(tb testing.TB, args ...string) *Server {
 	}, args...)})
 }
 
-// Replica adds a replica of a master to its Cluster and returns once it has the master's data.
-// "CLUSTER FAILOVER TAKEOVER" makes it the master.
-func Replica(tb testing.TB, master *Server) *Server {
+// Replica adds a replica of a master to a Cluster with these other masters. It returns once the replica has the master's
+// data, and it and all masters know each other. "CLUSTER FAILOVER TAKEOVER" makes it the master.
+func Replica(tb testing.TB, master *Server, others ...*Server) *Server {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), 3*time.Minute)
 	defer cancel()
@@ -62,7 +62,16 @@ func Replica(tb testing.TB, master *Server) *Server {
 	linked := func() bool {
 		return strings.Contains(s.Client().Info(ctx, "replication").Val(), "master_link_status:up")
 	}
-	for _, reached := range []func() bool{known, linked} {
+	met := func() bool { // else it would be a master that another one does not know, and the Cluster would be down
+		id := s.Client().ClusterMyID(ctx).Val()
+		for _, m := range append(others, master) {
+			if !hasReplica(ctx, m, id) {
+				return false
+			}
+		}
+		return allServed(ctx, s.Client(), 1+len(others))
+	}
+	for _, reached := range []func() bool{known, linked, met} {
 		for !reached() {
 			if !pause.For(ctx, 20*time.Millisecond) {
 				tb.Fatalf("redistest: the replica is not ready: %v", s.Client().ClusterNodes(tb.Context()))
@@ -70,6 +79,16 @@ func Replica(tb testing.TB, master *Server) *Server {
 		}
 	}
 	return s
+}
+
+// hasReplica reports whether a node knows another one as a replica.
+func hasReplica(ctx context.Context, s *Server, id string) bool {
+	for line := range strings.Lines(s.Client().ClusterNodes(ctx).Val()) {
+		if strings.HasPrefix(line, id+" ") {
+			return strings.Contains(line, "slave")
+		}
+	}
+	return false
 }
 
 // SlotOf returns the slot of a key in any Cluster.
