@@ -237,7 +237,7 @@ func (c *chaos) restart(by syscall.Signal, replicas ...int) {
 
 // call asks a replica, and another one until one answers, also when ctx has ended.
 func (co *chaosCompany) call(ctx context.Context, method, path, body, key string) (status int, answer string) {
-	for until := time.Now().Add(deliveryPatience); time.Now().Before(until); pause.For(co.t.Context(), 20*time.Millisecond) {
+	for until := time.Now().Add(deliveryPatience); time.Now().Before(until); pause.For(context.WithoutCancel(ctx), 20*time.Millisecond) {
 		i := rand.IntN(2)
 		co.mu.Lock()
 		api := co.daemons[i].api
