@@ -204,7 +204,8 @@ func (q *Queue) Left(company, subscriber uuid.UUID) {
 	}
 }
 
-// Requeue has the work of a batch started again that could not be started.
+// Requeue has the work of a batch started again that could not be started. After an error it has changed nothing, or
+// nothing but Redis: call it again.
 func (q *Queue) Requeue(ctx context.Context, b Batch) error {
 	p := partition.Of(b.Company)
 	if len(b.Deliveries) > 0 {
@@ -219,16 +220,20 @@ func (q *Queue) Requeue(ctx context.Context, b Batch) error {
 	for _, d := range b.Deliveries {
 		q.Ended(b.Token, b.Company, d.Subscriber, 0)
 	}
-	var told []any // the owner begins the deliveries
-	q.mu.Lock()
-	o := q.owned[p]
-	if len(b.Deliveries) > 0 && (o == nil || o.token != b.Token) {
-		for _, d := range b.Deliveries {
-			told = append(told, "e:"+b.Company.String()+"/"+d.Subscriber.String())
-		}
+	if owns := q.requeueEvents(p, b); !owns && len(b.Deliveries) > 0 {
+		q.Wake(ctx, []int{p}) // the script has told the owner
 	}
+	return nil
+}
+
+// requeueEvents requeues the events of a batch, and reports whether this replica still owns their partition.
+func (q *Queue) requeueEvents(p int, b Batch) (owns bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	o := q.owned[p]
+	owns = o != nil && o.token == b.Token
 	for _, e := range b.Events {
-		if o != nil && o.token == b.Token {
+		if owns {
 			o.shard.schedule.Requeue(b.Company, e.ID)
 		} else {
 			q.finished(b.Token, b.Company.String()+"/"+e.ID)
@@ -237,14 +242,7 @@ func (q *Queue) Requeue(ctx context.Context, b Batch) error {
 	if o != nil {
 		q.begin(o.shard)
 	}
-	q.mu.Unlock()
-	if len(told) > 0 {
-		if err := q.opts.Client.SAdd(ctx, partition.Prefix(p)+"told", told...).Err(); err != nil {
-			return fmt.Errorf("requeue work: %w", err)
-		}
-		q.Wake(ctx, []int{p})
-	}
-	return nil
+	return owns
 }
 
 // EndJob notes that a step of a job has ended. The job is due again after the time again; a negative again ends the job.

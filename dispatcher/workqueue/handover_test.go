@@ -1,15 +1,20 @@
 package workqueue_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/workqueue"
 	"spendhook/internal/partition"
+	"spendhook/internal/redistest"
 )
 
 // setting tells the owner how an endpoint is served.
@@ -210,4 +215,59 @@ func TestLateOutcomeOfAFormerOwner(t *testing.T) {
 	if got := next.has(); !slices.Equal(got, []string{of(company, "a", 0)}) {
 		t.Errorf("in flight: %v", got)
 	}
+}
+
+// A former owner requeues a delivery and does not get the answer, so it requeues it once more: the other delivery stays its
+// own, and the next owner begins the requeued one.
+func TestARepeatedRequeueCountsOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	company := companies(testPartition, 1)[0]
+	p := b.launch("leaves")
+	p.accept(company, "a")
+	eventually(t, "it is begun", func() bool { return len(p.ids()) == 1 })
+	p.match(event(company, "a"), waits, waits)
+	eventually(t, "the deliveries are in flight", func() bool { return len(p.has()) == 2 })
+	p.Leave(t.Context())
+	next := b.start(t, "next")
+	eventually(t, "the next replica owns all", func() bool { return next.Loaded() == partition.Count })
+
+	endpoint, lost := subscriber(company, 0).String(), map[string]bool{}
+	lose := func(cmd redis.Cmder, err error) error {
+		if (err != nil && !errors.Is(err, redis.Nil)) || !strings.Contains(fmt.Sprint(cmd.Args()...), endpoint) || lost[cmd.Name()] {
+			return err
+		}
+		lost[cmd.Name()] = true
+		cmd.SetErr(errCut)
+		return errCut
+	}
+	p.client.AddHook(redistest.Hook{
+		Command: func(ctx context.Context, cmd redis.Cmder, following redis.ProcessHook) error {
+			return lose(cmd, following(ctx, cmd))
+		},
+		Pipeline: func(ctx context.Context, cmds []redis.Cmder, following redis.ProcessPipelineHook) error {
+			err := following(ctx, cmds)
+			for _, cmd := range cmds {
+				err = lose(cmd, err)
+			}
+			return err
+		},
+	})
+	requeued := p.find(of(company, "a", 0))
+	p.remove(requeued)
+	for p.Requeue(t.Context(), requeued.batch()) != nil {
+		if len(lost) > 3 {
+			t.Fatal("it fails again and again")
+		}
+	}
+	if len(lost) == 0 {
+		t.Error("no answer was lost")
+	}
+	eventually(t, "the next owner begins it", func() bool { return slices.Contains(next.has(), of(company, "a", 0)) })
+	next.settle()
+	if slices.Contains(next.has(), of(company, "a", 1)) || b.client.SCard(t.Context(), partition.Prefix(testPartition)+"handover").Val() != 1 {
+		t.Error("the former owner has lost the other delivery")
+	}
+	p.end(of(company, "a", 1), succeeds)
+	p.stop()
 }
