@@ -1,5 +1,5 @@
 -- Replaces a subscriber's JSON if it is still the JSON that the caller read. A second call
--- changes nothing.
+-- changes nothing. A call that fails half-way, for a damaged key, can be repeated: the JSON is written last.
 -- KEYS: 1 the partition's due set, 2 a key that never exists, 3 company's
 --       subscribers, 4 company's URLs, 5 subscriber's health
 -- ARGV: 1 uuid, 2 JSON read, 3 JSON to write, 4 URL read, 5 URL to write, 6 "enabled" or
@@ -20,7 +20,8 @@ if current ~= ARGV[2] then
 end
 local state = ARGV[7] .. 'es:' .. ARGV[8] .. '/' .. ARGV[1]
 if ARGV[4] ~= ARGV[5] then
-  if redis.call('HEXISTS', KEYS[4], ARGV[5]) == 1 then
+  local owner = redis.call('HGET', KEYS[4], ARGV[5])
+  if owner and owner ~= ARGV[1] then
     return {'TAKEN'}
   end
   -- Another endpoint: what was learned of the former one does not hold.
@@ -29,7 +30,6 @@ if ARGV[4] ~= ARGV[5] then
   redis.call('HDEL', KEYS[4], ARGV[4])
   redis.call('HSET', KEYS[4], ARGV[5], ARGV[1])
 end
-redis.call('HSET', KEYS[3], ARGV[1], ARGV[3])
 if ARGV[6] == 'disabled' then -- its deliveries wait: no time reaches IN_ORDER
   redis.call('HSET', state, 'until', IN_ORDER)
 elseif ARGV[6] == 'enabled' then -- delete its health
@@ -38,7 +38,8 @@ elseif ARGV[6] == 'enabled' then -- delete its health
   redis.call('ZREM', ARGV[7] .. 'fs:' .. ARGV[8], ARGV[1])
 end
 if ARGV[6] ~= '' then changed(ARGV[7], ARGV[8] .. '/' .. ARGV[1], ARGV[6], time_of(ARGV[10])) end
-touch(KEYS[3])
 configure(ARGV[7], ARGV[8], ARGV[1], ARGV[11], ARGV[12], ARGV[13], ARGV[14], ARGV[15])
 notice(ARGV[7], ARGV[8], ARGV[1], ARGV[9], time_of(ARGV[10]))
+redis.call('HSET', KEYS[3], ARGV[1], ARGV[3])
+touch(KEYS[3])
 return {'OK'}

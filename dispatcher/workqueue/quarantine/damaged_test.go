@@ -1,6 +1,7 @@
 package quarantine_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -64,5 +65,30 @@ func TestRetryOfAnEventThatIsGone(t *testing.T) {
 	})
 	if len(q.taken) > 0 {
 		t.Errorf("begun %+v", q.next())
+	}
+}
+
+// A retry that fails half-way, for a damaged key, leaves the entry in the quarantine.
+func TestRetryThatFailsHalfWay(t *testing.T) {
+	t.Parallel()
+	q := newBench(t)
+	e := quarantine.Entry{Company: uuid.New(), EventID: "e", Subscriber: new(uuid.New())}
+	waiting := partition.Key(e.Company, "eq:"+e.Company.String()+"/"+e.Subscriber.String())
+	if err := q.client.Set(t.Context(), waiting, "damaged", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	q.add(1000, e)
+	q.start()
+	if q.Retry(t.Context(), e) == nil {
+		t.Fatal("it succeeds with a damaged key")
+	}
+	if got := q.list(&e.Company, 10); !slices.Equal(got, []string{e.Member()}) {
+		t.Errorf("quarantined %v", got)
+	}
+	if err := errors.Join(q.client.Del(t.Context(), waiting).Err(), q.Retry(t.Context(), e)); err != nil {
+		t.Fatal(err)
+	}
+	if got := q.list(&e.Company, 10); len(got) > 0 {
+		t.Errorf("quarantined %v", got)
 	}
 }

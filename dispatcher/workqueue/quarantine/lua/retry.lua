@@ -9,13 +9,18 @@ local P, company, id, sub = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 check({P})
 local member = company .. '/' .. id
 if sub ~= '' then member = reference(company, id, sub) end
-if redis.call('ZREM', P .. 'quarantine', member) == 0 or id == '' then return 0 end
-if sub == '' then
+if not redis.call('ZSCORE', P .. 'quarantine', member) then return 0 end
+local woken = 0
+if id ~= '' and sub == '' then
   redis.call('ZADD', P .. 'due', 0, 'm:' .. member)
-  return tell(P, 'm:' .. member)
+  woken = tell(P, 'm:' .. member)
+elseif id ~= '' then
+  local record = redis.pcall('HGET', P .. 'd:' .. company .. '/' .. id, sub)
+  local settled = not record and redis.pcall('GETRANGE', P .. 'e:' .. company .. ':' .. id, 0, 0) == 'S' -- has the records
+  if not (finished(record) or settled or in_flight(P, company, sub, id)) then
+    put(P, company, sub, {id, work_time(P)})
+    woken = tell(P, 'e:' .. company .. '/' .. sub)
+  end
 end
-local record = redis.pcall('HGET', P .. 'd:' .. company .. '/' .. id, sub)
-local settled = not record and redis.pcall('GETRANGE', P .. 'e:' .. company .. ':' .. id, 0, 0) == 'S' -- has the records
-if finished(record) or settled or in_flight(P, company, sub, id) then return 0 end
-put(P, company, sub, {id, work_time(P)})
-return tell(P, 'e:' .. company .. '/' .. sub)
+redis.call('ZREM', P .. 'quarantine', member) -- last: a call that fails half-way can be repeated
+return woken
