@@ -15,9 +15,10 @@
 // JSON200, is set. Each operation has two methods: ListSubscribersWithResponse
 // decodes the answer, ListSubscribers leaves that to the caller, who closes the body.
 //
-// Events are sent as an array, with one result for each in JSON2XX. Events may be refused without an
-// error: send those again whose result has a RetryAfter. If all were refused for one reason that passes,
-// the client repeats the request as it does any other, and then returns the reason as an *Error.
+// An Emitter sends events, and repeats what is refused for a while. The generated methods send an array, with one result for
+// each event in JSON2XX. Events may be refused without an error: send those again whose result has a
+// RetryAfter. If all were refused for one reason that passes, the client repeats the request as it does any
+// other, and then returns the reason as an *Error.
 package client
 
 import (
@@ -64,12 +65,21 @@ type Options struct {
 // retried if one side refuses the certificate of the other, or if the address speaks another protocol.
 // A retried DELETE may be answered 404, because an earlier attempt was carried out.
 func New(server string, o Options) (*ClientWithResponses, error) {
+	with, server, err := newSender(server, o)
+	if err != nil {
+		return nil, err
+	}
+	return NewClientWithResponses(server, WithHTTPClient(with))
+}
+
+// newSender returns a sender that has the token, and the address without its last slash.
+func newSender(server string, o Options) (*sender, string, error) {
 	base, err := url.Parse(server)
 	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") {
-		return nil, errors.New("the address of the daemon must begin with http:// or https://")
+		return nil, "", errors.New("the address of the daemon must begin with http:// or https://")
 	}
 	if o.Token != "" && o.Credentials != nil {
-		return nil, errors.New("give a token or credentials, not both")
+		return nil, "", errors.New("give a token or credentials, not both")
 	}
 	if o.Now == nil {
 		o.Now = time.Now //nolint:forbidigo // the nil default
@@ -91,11 +101,11 @@ func New(server string, o Options) (*ClientWithResponses, error) {
 	case o.Credentials != nil:
 		issuer, err := NewClientWithResponses(server, WithHTTPClient(plain))
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		with.tokens = newTokens(*o.Credentials, issuer, o.Now)
 	case o.Token != "":
 		with.tokens = fixed(o.Token)
 	}
-	return NewClientWithResponses(server, WithHTTPClient(&with))
+	return &with, server, nil
 }

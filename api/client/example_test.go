@@ -42,3 +42,24 @@ func Example() {
 	}
 	fmt.Println(event.JSON200.Event, string(event.JSON200.Metadata))
 }
+
+// Emits an event. If the process ends before Send returns, the same call is made again later: the daemon knows the event
+// by its id.
+func ExampleEmitter() {
+	emitter, err := client.NewEmitter(os.Getenv("SPENDHOOK_URL"), client.EmitterOptions{Options: client.Options{
+		Credentials: &client.Credentials{ID: os.Getenv("SPENDHOOK_CLIENT_ID"), Secret: os.Getenv("SPENDHOOK_CLIENT_SECRET")},
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	paidAt := time.Now() // as it was stored with the payment
+	err = emitter.Send(context.Background(), client.EventInput{
+		ID: "pay-4711", Event: "PAYMENT_PAID", Timestamp: paidAt, Metadata: json.RawMessage(`{"amount":"12.50"}`),
+	})
+	if refusal, ok := errors.AsType[*client.Error](err); ok {
+		log.Fatalf("refused: %s", refusal.Detail)
+	}
+	if err != nil {
+		log.Fatal(err) // it is not known whether it was accepted
+	}
+}

@@ -97,7 +97,8 @@ func (t *tokens) renew(refused string) bool {
 
 func (t *tokens) issue(ctx context.Context) (Token, error) {
 	c, requested := t.credentials, t.now()
-	request := TokenRequest{}
+	grant := TokenRequestGrantTypeClientCredentials
+	request := TokenRequest{GrantType: &grant}
 	if c.Scope != "" {
 		request.Scope = &c.Scope
 	}

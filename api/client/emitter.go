@@ -1,0 +1,207 @@
+package client
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/internal/pause"
+)
+
+// The limits of one request of an Emitter. The API accepts larger ones; these leave room for a proxy's.
+const (
+	maxArray      = 1000
+	maxArrayBytes = 4 << 20
+)
+
+// errCutShort says that an answer could not be read to its end. After cutPause the request is repeated.
+var errCutShort = errors.New("read the results of events")
+
+const cutPause = time.Second
+
+// EmitterOptions say how an Emitter connects. Of Options, Timeout is 10 s by default, and RetryFor, which bounds the
+// time for one request with its repeats, is 60 s.
+type EmitterOptions struct {
+	Options
+
+	// Company is needed for events without a company if the token has none.
+	Company *uuid.UUID
+	// Insecure allows to send a token over plain http to another host than this one.
+	Insecure bool
+}
+
+// Emitter sends events, each at least once and so that it is accepted once: what is repeated has the same bytes, and
+// the daemon knows an event by its id. It is safe for concurrent use.
+type Emitter struct {
+	sender *sender
+	url    string
+}
+
+// NewEmitter returns an Emitter to the daemon with the base address server. It connects with its first event.
+func NewEmitter(server string, o EmitterOptions) (*Emitter, error) {
+	o.Timeout, o.RetryFor = cmp.Or(o.Timeout, 10*time.Second), cmp.Or(o.RetryFor, time.Minute)
+	s, server, err := newSender(server, o.Options)
+	if err != nil {
+		return nil, err
+	}
+	to, err := url.Parse(server + "/api/v1/events")
+	if err != nil {
+		return nil, err
+	}
+	if s.tokens != nil && to.Scheme == "http" && !o.Insecure && !loopback(to.Hostname()) {
+		return nil, errors.New("a token must not be sent over http to another host; begin the address with https://, or allow it with Insecure")
+	}
+	if o.Company != nil {
+		to.RawQuery = url.Values{"companyUuid": {o.Company.String()}}.Encode()
+	}
+	return &Emitter{s, to.String()}, nil
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
+}
+
+// Send sends one event. It returns nil if the event is accepted, now or before; else an *Error if the daemon refuses
+// the event or the request. After another error it is not known whether the event was accepted: send the same event
+// again.
+//
+// ID and Timestamp are required: with new ones a repeat would be another event.
+func (e *Emitter) Send(ctx context.Context, event EventInput) error {
+	results, err := e.SendAll(ctx, []EventInput{event})
+	if err != nil {
+		return err
+	}
+	refusal := &Error{Status: http.StatusUnprocessableEntity}
+	switch results[0].Status {
+	case EventItemResultStatusACCEPTED, EventItemResultStatusDUPLICATE:
+		return nil
+	case EventItemResultStatusCONFLICT:
+		refusal.Status = http.StatusConflict
+	case EventItemResultStatusREJECTED:
+	}
+	if item := results[0].Error; item != nil {
+		refusal.Code, refusal.Detail = item.Code, item.Message
+		if item.Errors != nil {
+			refusal.Errors = *item.Errors
+		}
+	}
+	return refusal
+}
+
+// SendAll sends events in arrays, and returns the result of each, in their order. Events that are refused for a
+// reason that passes are sent again, alone. A refused event is no error: look at each Status.
+//
+// After an error the results are those so far; where Status is empty it is not known whether the event was accepted.
+// Send the same events again.
+func (e *Emitter) SendAll(ctx context.Context, events []EventInput) ([]EventItemResult, error) {
+	results := make([]EventItemResult, len(events))
+	texts := make([][]byte, len(events))
+	for i := range events {
+		event := &events[i]
+		if event.ID == "" || event.Timestamp.IsZero() {
+			return results, fmt.Errorf("event %d needs an id and a timestamp", i)
+		}
+		var err error
+		if texts[i], err = json.Marshal(event); err != nil {
+			return results, fmt.Errorf("event %s: %w", event.ID, err)
+		}
+		results[i].ID = &event.ID
+	}
+	for first := 0; first < len(texts); {
+		end := endOfArray(texts, first)
+		if err := e.sendArray(ctx, texts[first:end], results[first:end]); err != nil {
+			return results, err
+		}
+		first = end
+	}
+	return results, nil
+}
+
+// endOfArray returns how far the array goes that begins with first.
+func endOfArray(texts [][]byte, first int) int {
+	size := len("[]")
+	for i := first; i < len(texts); i++ {
+		size += len(texts[i]) + len(",")
+		if i > first && (size > maxArrayBytes || i-first == maxArray) {
+			return i
+		}
+	}
+	return len(texts)
+}
+
+// sendArray sends what fits into one request, until no event is refused for a reason that passes.
+func (e *Emitter) sendArray(ctx context.Context, texts [][]byte, results []EventItemResult) error {
+	s := *e.sender
+	deadline := s.now().Add(s.retryFor)
+	pending := make([]int, len(texts)) // indexes
+	for i := range pending {
+		pending[i] = i
+	}
+	for {
+		s.retryFor = deadline.Sub(s.now())
+		got, err := e.post(ctx, &s, texts, pending)
+		if errors.Is(err, errCutShort) && s.now().Add(cutPause).Before(deadline) && pause.For(ctx, cutPause) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		var again []int
+		wait := 0
+		for i, result := range got {
+			results[pending[i]].Status, results[pending[i]].Error = result.Status, result.Error
+			if result.Error != nil && result.Error.RetryAfter != nil {
+				again, wait = append(again, pending[i]), max(wait, *result.Error.RetryAfter)
+			}
+		}
+		if pending = again; len(pending) == 0 {
+			return nil
+		}
+		pauseFor := time.Duration(max(min(wait, 1<<30), 1)) * time.Second
+		if s.now().Add(pauseFor).After(deadline) {
+			return fmt.Errorf("%d events are still refused: %s", len(pending), results[pending[0]].Error.Message)
+		}
+		if !pause.For(ctx, pauseFor) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// post sends the texts of pending as an array, and returns a result for each.
+func (e *Emitter) post(ctx context.Context, s *sender, texts [][]byte, pending []int) ([]EventItemResult, error) {
+	body := []byte{'['}
+	for i, n := range pending {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = append(body, texts[n]...)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url, bytes.NewReader(append(body, ']')))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := s.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	var answer EventBatchResult
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return nil, fmt.Errorf("%w: %w", errCutShort, err)
+	}
+	if len(answer.Results) != len(pending) {
+		return nil, fmt.Errorf("sent %d events, got %d results", len(pending), len(answer.Results))
+	}
+	return answer.Results, nil
+}

@@ -1,0 +1,65 @@
+package keyset
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+)
+
+func TestLife(t *testing.T) {
+	t.Parallel()
+	for header, want := range map[string]time.Duration{
+		"":                             5 * time.Minute,
+		"no-store":                     5 * time.Minute,
+		"public, max-age=300":          5 * time.Minute,
+		"max-age=10":                   5 * time.Minute,
+		"public,Max-Age=3600":          time.Hour,
+		"max-age=99999999":             24 * time.Hour,
+		"max-age=99999999999999999999": 5 * time.Minute,
+		"max-age=-1":                   5 * time.Minute,
+	} {
+		if got := life(header); got != want {
+			t.Errorf("%q: %s", header, got)
+		}
+	}
+}
+
+// A redirect, a failure or something else than a JWK Set is an error, which is kept for five seconds.
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	reads := 0
+	status, body := http.StatusFound, ""
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		reads++
+		w.Header().Set("Location", "/elsewhere")
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(body))
+	}))
+	defer server.Close()
+	from := Source{URL: server.URL, Now: time.Unix(1795167000, 0)}
+	var s Set
+	for range 3 {
+		if _, err := s.Known(t.Context(), from); err == nil {
+			t.Error("a redirect is taken")
+		}
+	}
+	if reads != 1 {
+		t.Errorf("it was read %d times", reads)
+	}
+	from.Now = from.Now.Add(pause)
+	status, body = http.StatusOK, "no JSON"
+	if _, err := s.Known(t.Context(), from); err == nil {
+		t.Error("no JSON is taken")
+	}
+	from.Now = from.Now.Add(pause)
+	body = "{}"
+	for range 3 {
+		if keys, err := s.Known(t.Context(), from); err != nil || len(keys) != 0 {
+			t.Error(keys, err)
+		}
+	}
+	if reads != 3 {
+		t.Errorf("it was read %d times", reads)
+	}
+}
