@@ -62,14 +62,15 @@ type commands struct {
 	Format      formatCmd      `cmd:"" group:"machine" help:"Show or raise the version of the stored format." example:"spendhook format raise --dry-run"`
 	Import      importCmd      `cmd:"" group:"machine" help:"Import spend data: companies, users, cards, locations, reimbursements, statements." example:"spendhook import companies.ndjson cards.ndjson"`
 
-	Listen     listenCmd     `cmd:"" group:"tools" help:"Run a receiver that verifies deliveries and prints them, or forward a feed to a local one." example:"spendhook listen --subscribe --events PAYMENT_PAID"`
-	Sign       signCmd       `cmd:"" group:"tools" help:"Sign the body on standard input." example:"spendhook sign --secret-file secret.txt --id evt_1 < body.json"`
-	Verify     verifyCmd     `cmd:"" group:"tools" help:"Verify the body on standard input against a signature." example:"spendhook verify --secret-file secret.txt --id evt_1 --timestamp 1795201200 --signature 'v1,…' < body.json"`
-	Certs      certsCmd      `cmd:"" group:"tools" help:"Create certificates for a trial of mutual TLS."`
-	DemoData   demoDataCmd   `cmd:"" group:"tools" help:"Write example spend data for the import command." example:"spendhook demo-data > demo.ndjson"`
-	Completion completionCmd `cmd:"" group:"tools" help:"Print the completion script for a shell." example:"spendhook completion bash"`
-	Version    versionCmd    `cmd:"" group:"tools" help:"Print the version." example:"spendhook version"`
-	Help       helpCmd       `cmd:"" group:"tools" help:"Explain a command." example:"spendhook help event send"`
+	Listen      listenCmd      `cmd:"" group:"tools" help:"Run a receiver that verifies deliveries and prints them, or forward a feed to a local one." example:"spendhook listen --subscribe --events PAYMENT_PAID"`
+	Sign        signCmd        `cmd:"" group:"tools" help:"Sign the body on standard input." example:"spendhook sign --secret-file secret.txt --id evt_1 < body.json"`
+	Verify      verifyCmd      `cmd:"" group:"tools" help:"Verify the body on standard input against a signature." example:"spendhook verify --secret-file secret.txt --id evt_1 --timestamp 1795201200 --signature 'v1,…' < body.json"`
+	Conformance conformanceCmd `cmd:"" group:"tools" help:"Test whether a receiver and emitter of your own does what the libraries do." example:"spendhook conformance -- ./conformance"`
+	Certs       certsCmd       `cmd:"" group:"tools" help:"Create certificates for a trial of mutual TLS."`
+	DemoData    demoDataCmd    `cmd:"" group:"tools" help:"Write example spend data for the import command." example:"spendhook demo-data > demo.ndjson"`
+	Completion  completionCmd  `cmd:"" group:"tools" help:"Print the completion script for a shell." example:"spendhook completion bash"`
+	Version     versionCmd     `cmd:"" group:"tools" help:"Print the version." example:"spendhook version"`
+	Help        helpCmd        `cmd:"" group:"tools" help:"Explain a command." example:"spendhook help event send"`
 
 	Man         mangokong.ManFlag `hidden:"" help:"Print the manual page."`
 	ShowVersion kong.VersionFlag  `name:"version" help:"Print the version."`

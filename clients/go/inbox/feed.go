@@ -1,0 +1,132 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/api/client"
+	"spendhook/internal/pause"
+)
+
+// Feed says which feed has the events that an Inbox may have missed.
+type Feed struct {
+	// API is the client of the daemon. Its token needs the scopes events:read and subscribers:read.
+	API        *client.ClientWithResponses
+	Subscriber uuid.UUID
+	// Company is needed if the token belongs to no company.
+	Company *uuid.UUID
+}
+
+// Progress says what was read of the feed.
+type Progress struct {
+	// Missing is the number of events that the inbox lacked, and were worked on.
+	Missing int
+	// Compacted is the number of events that were passed over, because they have no body any longer.
+	Compacted int
+	// Forgotten is the number of events that the daemon no longer keeps, whether they are for this subscriber or not.
+	Forgotten int64
+}
+
+const (
+	feedLimit = 100
+	// feedWait is how long one request waits for an event: less than the time-out of a client.
+	feedWait = "20s"
+)
+
+var errNoFeed = errors.New("the inbox has no feed")
+
+// CatchUp reads the feed from where the last reading ended, and works on the events that the inbox lacks. At an
+// error, such as one of Work, it stops; the next call begins with the event that failed. Deliveries may arrive
+// meanwhile.
+func (i *Inbox[T]) CatchUp(ctx context.Context) (Progress, error) {
+	var p Progress
+	for {
+		more, err := i.page(ctx, "0s", &p)
+		if err != nil || !more {
+			return p, err
+		}
+	}
+}
+
+// Follow catches up, and then works on each new event that the inbox lacks, until ctx ends. After an error it waits for
+// a second, and longer after each further one, up to a minute. So a receiver that gets no deliveries may
+// live on the feed alone.
+func (i *Inbox[T]) Follow(ctx context.Context) {
+	failures := 0
+	for ctx.Err() == nil {
+		_, err := i.page(ctx, feedWait, &Progress{})
+		switch {
+		case err == nil:
+			failures = 0
+		case ctx.Err() == nil:
+			i.o.Failed(fmt.Errorf("follow the feed: %w", err))
+			pause.For(ctx, i.backoff(failures))
+			failures++
+		}
+	}
+}
+
+// backoff is how long Follow waits after an error.
+func backoff(failures int) time.Duration {
+	return min(time.Second<<min(failures, 6), time.Minute)
+}
+
+// page reads and works on one page.
+func (i *Inbox[T]) page(ctx context.Context, wait string, p *Progress) (more bool, err error) {
+	if i.o.Feed == nil {
+		return false, errNoFeed
+	}
+	after, err := i.cursor(ctx)
+	if err != nil {
+		return false, fmt.Errorf("read the cursor: %w", err)
+	}
+	limit := feedLimit
+	answer, err := i.o.Feed.API.ReadSubscriberFeedWithResponse(ctx, i.o.Feed.Subscriber, &client.ReadSubscriberFeedParams{
+		CompanyUUID: i.o.Feed.Company, After: &after, Limit: &limit, Wait: &wait,
+	})
+	if err != nil {
+		return false, fmt.Errorf("read the feed: %w", err)
+	}
+	page := answer.JSON200
+	if page == nil || page.Next < after || (page.More && page.Next == after) {
+		return false, errors.New("read the feed: the answer is not from a feed")
+	}
+	p.Forgotten += page.Forgotten
+	for _, e := range page.Content {
+		if err := i.take(ctx, e, p); err != nil {
+			return false, fmt.Errorf("event %s: %w", e.ID, err)
+		}
+	}
+	if page.Next == after {
+		return page.More, nil
+	}
+	return page.More, i.setCursor(ctx, page.Next)
+}
+
+func (i *Inbox[T]) take(ctx context.Context, e client.FeedEvent, p *Progress) error {
+	if e.Body == nil {
+		p.Compacted++
+		return nil
+	}
+	added, err := i.once(ctx, newEvent(e.ID, e.Sequence, []byte(*e.Body)), e.Sequence)
+	if added {
+		p.Missing++
+	}
+	return err
+}
+
+func (i *Inbox[T]) cursor(ctx context.Context) (after int64, err error) {
+	err = i.o.Store.Transaction(ctx, func(tx Transaction, _ T) error {
+		after, err = tx.Cursor(ctx)
+		return err
+	})
+	return after, err
+}
+
+func (i *Inbox[T]) setCursor(ctx context.Context, after int64) error {
+	return i.o.Store.Transaction(ctx, func(tx Transaction, _ T) error { return tx.SetCursor(ctx, after) })
+}

@@ -1,0 +1,141 @@
+// Package inbox receives the deliveries of Spendhook, and works on each event once.
+//
+//	verifier, err := inbox.NewVerifier(inbox.VerifierOptions{Secrets: []string{secret}})
+//	...
+//	store := &inbox.SQLStore{DB: db}
+//	if err := store.Migrate(ctx); err != nil {
+//	...
+//	box, err := inbox.New(inbox.Options[*sql.Tx]{
+//		Verifier: verifier,
+//		Store:    store,
+//		Work: func(ctx context.Context, e *inbox.Event, tx *sql.Tx) error {
+//			_, err := tx.ExecContext(ctx, "INSERT INTO payments …", e.ID)
+//			return err
+//		},
+//	})
+//	...
+//	http.Handle("POST /hooks", box)
+//
+// The id of an event is noted in the transaction in which Work does its work. So a repeated delivery, a crash, or
+// the feed, which has all events, changes the database once. Other effects of Work, such as a mail, may be repeated
+// if the transaction fails after them.
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// maxBody is larger than the body of any delivery, in bytes.
+const maxBody = 1 << 20
+
+// Store keeps the ids of the events that were worked on, and the place in the feed. T is what Work gets to work with,
+// such as *sql.Tx. Implementations are safe for concurrent use, by several processes if they share the data.
+type Store[T any] interface {
+	// Transaction calls do. It keeps everything that do did if do returns nil, else nothing, and then it returns
+	// an error.
+	Transaction(ctx context.Context, do func(tx Transaction, work T) error) error
+}
+
+// Transaction is the part of a transaction that the Inbox needs. It is used by one goroutine.
+type Transaction interface {
+	// Add notes an event; false: it is known already. Two transactions with one id are not both told true,
+	// unless one of them is undone. sequence is 0 if it is unknown.
+	Add(ctx context.Context, id string, sequence int64) (added bool, err error)
+	// Cursor returns the number after which the feed is to be read; 0 at first.
+	Cursor(ctx context.Context) (int64, error)
+	// SetCursor moves the cursor, but not back.
+	SetCursor(ctx context.Context, after int64) error
+}
+
+// Options say what an Inbox does. Verifier, Store and Work are required.
+type Options[T any] struct {
+	Verifier *Verifier
+	Store    Store[T]
+	// Work works on a new event, in the transaction in which its id is noted. If it fails, the event is delivered
+	// again. It must be done within 15 seconds, and be safe for concurrent use.
+	Work func(ctx context.Context, e *Event, tx T) error
+	// Feed is what CatchUp and Follow read; nil: nothing.
+	Feed *Feed
+	// Failed is called with the reason of each answer 500 or 503, and of each pause of Follow. nil: not called. It must be
+	// safe for concurrent use.
+	Failed func(error)
+}
+
+// Inbox is an http.Handler of deliveries to one subscriber. It is safe for concurrent use.
+type Inbox[T any] struct {
+	o       Options[T]
+	backoff func(failures int) time.Duration // how long Follow waits; tests replace it
+}
+
+// New returns an Inbox.
+func New[T any](o Options[T]) (*Inbox[T], error) {
+	if o.Verifier == nil || o.Store == nil || o.Work == nil {
+		return nil, errors.New("an inbox needs a verifier, a store and the work")
+	}
+	if o.Failed == nil {
+		o.Failed = func(error) {}
+	}
+	return &Inbox[T]{o, backoff}, nil
+}
+
+// ServeHTTP answers a delivery: 204 when the event was worked on, now or before; 200 with the text of a challenge; 401
+// for a signature that is not valid; 413 for a body of more than 1 MiB; 503 while the keys cannot be read; 500 if
+// the store or the work failed. After 500 and 503 Spendhook delivers again.
+func (i *Inbox[T]) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	status, answer := i.receive(w, r)
+	if answer != "" {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+	}
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, answer)
+}
+
+func (i *Inbox[T]) receive(w http.ResponseWriter, r *http.Request) (status int, answer string) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return http.StatusRequestEntityTooLarge, "the body is too large"
+	}
+	if err != nil {
+		return http.StatusBadRequest, "the body cannot be read"
+	}
+	err = i.o.Verifier.Verify(r, body)
+	if errors.Is(err, ErrKeysUnavailable) {
+		i.o.Failed(err)
+		return http.StatusServiceUnavailable, "the keys cannot be read now"
+	}
+	if err != nil {
+		return http.StatusUnauthorized, "the signature is not valid"
+	}
+	e := newEvent(r.Header.Get(headerID), sequenceOf(r.Header), body)
+	if text := e.challenge(); text != "" {
+		return http.StatusOK, text
+	}
+	if _, err := i.once(r.Context(), e, 0); err != nil {
+		i.o.Failed(fmt.Errorf("event %s: %w", e.ID, err))
+		return http.StatusInternalServerError, "try again later"
+	}
+	return http.StatusNoContent, ""
+}
+
+// once works on an event unless it is known, and moves the cursor unless after is 0.
+func (i *Inbox[T]) once(ctx context.Context, e *Event, after int64) (added bool, err error) {
+	err = i.o.Store.Transaction(ctx, func(tx Transaction, work T) error {
+		if added, err = tx.Add(ctx, e.ID, e.Sequence); err != nil || !added {
+			return err
+		}
+		if err := i.o.Work(ctx, e, work); err != nil {
+			return err
+		}
+		if after == 0 {
+			return nil
+		}
+		return tx.SetCursor(ctx, after)
+	})
+	return added && err == nil, err
+}

@@ -1,0 +1,205 @@
+package inbox
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	testKey = []byte("the secret of these tests, 32 B.")
+	errWork = errors.New("the work fails")
+)
+
+// box is an inbox in memory, and what it worked on.
+type box struct {
+	*Inbox[any]
+	worked []*Event
+	fails  int // how often the work is still to fail
+	failed []error
+}
+
+func newBox(t *testing.T, store Store[any], feed *Feed) *box {
+	t.Helper()
+	v, err := NewVerifier(VerifierOptions{
+		Secrets: []string{base64.StdEncoding.EncodeToString(testKey)}, Now: func() time.Time { return time.Unix(1795167000, 0) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &box{}
+	b.Inbox, err = New(Options[any]{Verifier: v, Store: store, Feed: feed, Work: b.work, Failed: func(err error) { b.failed = append(b.failed, err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *box) work(_ context.Context, e *Event, _ any) error {
+	if b.fails > 0 {
+		b.fails--
+		return errWork
+	}
+	b.worked = append(b.worked, e)
+	return nil
+}
+
+// deliver posts a signed message.
+func (b *box) deliver(t *testing.T, id, body string) *httptest.ResponseRecorder {
+	t.Helper()
+	h := hmac.New(sha256.New, testKey)
+	h.Write([]byte(id + ".1795167000." + body))
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/hooks", strings.NewReader(body))
+	r.Header = http.Header{
+		headerID: {id}, headerTimestamp: {"1795167000"}, headerSequence: {"4711"},
+		headerSignature: {"v1," + base64.StdEncoding.EncodeToString(h.Sum(nil))},
+	}
+	w := httptest.NewRecorder()
+	b.ServeHTTP(w, r)
+	return w
+}
+
+func TestInbox(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, &MemoryStore[any]{}, nil)
+	want := func(what string, w *httptest.ResponseRecorder, status int, text string) {
+		t.Helper()
+		if w.Code != status || !strings.Contains(w.Body.String(), text) || (text == "") != (w.Body.Len() == 0) {
+			t.Errorf("%s: %d %q", what, w.Code, w.Body)
+		}
+	}
+	full := `{"id":"pay-1","companyUuid":"c","event":"PAYMENT_PAID","timestamp":"2026-11-20T09:30:00.000Z","metadata":{"amount":12345678901234567890.10}}`
+	b.fails = 2
+	want("work that fails", b.deliver(t, "pay-1", full), 500, "try again")
+	want("work that fails", b.deliver(t, "pay-1", full), 500, "try again")
+	want("a delivery", b.deliver(t, "pay-1", full), 204, "")
+	want("a repeat", b.deliver(t, "pay-1", full), 204, "")
+	want("no JSON", b.deliver(t, "pay-2", "no JSON"), 204, "")
+	want("a challenge", b.deliver(t, "challenge-1", `{"event":"SUBSCRIBER_CHALLENGE","metadata":{"challenge":"abc"}}`), 200, "abc")
+	want("1 MiB", b.deliver(t, "pay-3", strings.Repeat(" ", 1<<20)), 204, "")
+	want("more than 1 MiB", b.deliver(t, "pay-4", strings.Repeat(" ", 1<<20+1)), 413, "too large")
+	unsigned := httptest.NewRecorder()
+	b.ServeHTTP(unsigned, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/hooks", strings.NewReader(full)))
+	want("no signature", unsigned, 401, "not valid")
+	if len(b.worked) != 3 || len(b.failed) != 2 || !errors.Is(b.failed[0], errWork) {
+		t.Fatalf("worked on %d, failed %v", len(b.worked), b.failed)
+	}
+	e := b.worked[0]
+	if e.ID != "pay-1" || e.Type != "PAYMENT_PAID" || e.CompanyUUID != "c" || e.Sequence != 4711 || string(e.Body) != full ||
+		string(e.Metadata) != `{"amount":12345678901234567890.10}` || !e.Timestamp.Equal(time.Unix(1795167000, 0)) {
+		t.Errorf("%+v", e)
+	}
+	if e := b.worked[1]; e.ID != "pay-2" || e.Type != "" || e.Metadata != nil || string(e.Body) != "no JSON" {
+		t.Errorf("%+v", e)
+	}
+}
+
+// A failure of the work leaves nothing behind in a transaction, nor does a panic.
+func TestMemoryStore(t *testing.T) {
+	t.Parallel()
+	testStore(t, &MemoryStore[any]{})
+}
+
+func testStore[T any](t *testing.T, s Store[T]) {
+	t.Helper()
+	ctx := t.Context()
+	add := func(id string, result error) (added bool, err error) {
+		err = s.Transaction(ctx, func(tx Transaction, _ T) (err error) {
+			if added, err = tx.Add(ctx, id, 1); err != nil {
+				return err
+			}
+			if err := tx.SetCursor(ctx, 7); err != nil {
+				return err
+			}
+			return result
+		})
+		return added, err
+	}
+	cursor := func() (after int64) {
+		t.Helper()
+		err := s.Transaction(ctx, func(tx Transaction, _ T) (err error) {
+			after, err = tx.Cursor(ctx)
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		return after
+	}
+	if added, err := add("a", errWork); !added || !errors.Is(err, errWork) || cursor() != 0 {
+		t.Errorf("failed: %v, %v, cursor %d", added, err, cursor())
+	}
+	func() {
+		defer func() { _ = recover() }()
+		_ = s.Transaction(ctx, func(tx Transaction, _ T) error {
+			_, _ = tx.Add(ctx, "a", 0)
+			panic("on purpose")
+		})
+	}()
+	for _, want := range []bool{true, false} {
+		if added, err := add("a", nil); added != want || err != nil || cursor() != 7 {
+			t.Errorf("%v, %v, cursor %d", added, err, cursor())
+		}
+	}
+	err := s.Transaction(ctx, func(tx Transaction, _ T) error { return tx.SetCursor(ctx, 5) })
+	if err != nil || cursor() != 7 {
+		t.Errorf("the cursor went to %d, %v", cursor(), err)
+	}
+}
+
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]Event{
+		`{"event":"A","companyUuid":"c","timestamp":"2026-11-20T09:30:00Z","url":"x"}`:               {Type: "A", CompanyUUID: "c", Timestamp: time.Unix(1795167000, 0)},
+		`{"specversion":"1.0","type":"A","time":"2026-11-20T09:30:00Z","data":{"n":1},"id":"other"}`: {Type: "A", Timestamp: time.Unix(1795167000, 0)},
+		`{"event":5,"metadata":[],"timestamp":{},"companyUuid":null}`:                                {},
+		`{"Event":"A","EVENT":"B"}`: {},
+		`[]`:                        {}, `null`: {}, ``: {}, "\xff": {},
+	} {
+		got := newEvent("evt_1", 0, []byte(body))
+		if got.ID != "evt_1" || got.Type != want.Type || got.CompanyUUID != want.CompanyUUID || !got.Timestamp.Equal(want.Timestamp) ||
+			!bytes.Equal(got.Metadata, want.Metadata) || string(got.Body) != body {
+			t.Errorf("%s: %+v", body, got)
+		}
+	}
+	for value, want := range map[string]int64{"": 0, "17": 17, "-1": 0, "+1": 0, "x": 0, strings.Repeat("9", 30): 0} {
+		if got := sequenceOf(http.Header{headerSequence: {value}}); got != want {
+			t.Errorf("%q: %d", value, got)
+		}
+	}
+}
+
+func TestNewNeedsItsParts(t *testing.T) {
+	t.Parallel()
+	if _, err := New(Options[any]{}); err == nil {
+		t.Error("no error")
+	}
+	if _, err := newBox(t, &MemoryStore[any]{}, nil).CatchUp(t.Context()); err == nil {
+		t.Error("an inbox without a feed caught up")
+	}
+}
+
+// ids are those that were worked on.
+func (b *box) ids() []string {
+	var all []string
+	for _, e := range b.worked {
+		all = append(all, e.ID)
+	}
+	return all
+}
+
+func wantIDs(t *testing.T, b *box, want ...string) {
+	t.Helper()
+	if got := b.ids(); !slices.Equal(got, want) {
+		t.Errorf("worked on %v, not %v", got, want)
+	}
+}

@@ -1,0 +1,110 @@
+package inbox
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// SQLStore is a Store in PostgreSQL or SQLite, by any driver of database/sql. Work gets the transaction. Several
+// processes may share the database.
+//
+// With SQLite, give the driver a busy time-out, such as PRAGMA busy_timeout = 5000: writers wait for each other.
+type SQLStore struct {
+	DB *sql.DB
+	// Feed names the row with the place in the feed; "" means "feed". Inboxes of several subscribers need several names,
+	// and databases or schemas of their own if the subscribers belong to several companies, since an id is unique in its
+	// company only.
+	Feed string
+	// Now is the clock; nil: time.Now.
+	Now func() time.Time
+}
+
+// The statements of PostgreSQL and SQLite, which agree in all of this.
+const (
+	createInbox  = `CREATE TABLE IF NOT EXISTS spendhook_inbox (id VARCHAR(255) PRIMARY KEY, sequence BIGINT, received_at BIGINT NOT NULL)`
+	createCursor = `CREATE TABLE IF NOT EXISTS spendhook_cursor (feed VARCHAR(255) PRIMARY KEY, after BIGINT NOT NULL)`
+	insertEvent  = `INSERT INTO spendhook_inbox (id, sequence, received_at) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING`
+	selectCursor = `SELECT after FROM spendhook_cursor WHERE feed = $1`
+	upsertCursor = `INSERT INTO spendhook_cursor (feed, after) VALUES ($1, $2)
+		ON CONFLICT (feed) DO UPDATE SET after = excluded.after WHERE spendhook_cursor.after < excluded.after`
+	deleteEvents = `DELETE FROM spendhook_inbox WHERE received_at < $1`
+)
+
+// Migrate creates the tables spendhook_inbox and spendhook_cursor unless they exist.
+func (s *SQLStore) Migrate(ctx context.Context) error {
+	for _, statement := range []string{createInbox, createCursor} {
+		if _, err := s.DB.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("create the tables of the inbox: %w", err)
+		}
+	}
+	return nil
+}
+
+// Forget removes the ids of events that were received before so long ago, and returns how many. An event that is
+// delivered after its id was removed is worked on once more. So age must be more than the sender keeps
+// events (7 days by default, longer where the operator says so), and more than it takes until somebody replays one.
+func (s *SQLStore) Forget(ctx context.Context, age time.Duration) (int64, error) {
+	result, err := s.DB.ExecContext(ctx, deleteEvents, s.now().Add(-age).Unix())
+	if err != nil {
+		return 0, fmt.Errorf("forget events: %w", err)
+	}
+	return result.RowsAffected()
+}
+
+func (s *SQLStore) now() time.Time {
+	if s.Now == nil {
+		return time.Now() //nolint:forbidigo // the nil default
+	}
+	return s.Now()
+}
+
+// Transaction implements Store.
+func (s *SQLStore) Transaction(ctx context.Context, do func(tx Transaction, work *sql.Tx) error) error {
+	tx, err := s.DB.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after Commit
+	if err := do(&sqlTransaction{tx, s}, tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+type sqlTransaction struct {
+	tx    *sql.Tx
+	store *SQLStore
+}
+
+// Add inserts first, and does not look whether the id is there: the unique key decides between two processes, and
+// SQLite takes the lock for writing at once.
+func (t *sqlTransaction) Add(ctx context.Context, id string, sequence int64) (bool, error) {
+	number := sql.NullInt64{Int64: sequence, Valid: sequence != 0}
+	result, err := t.tx.ExecContext(ctx, insertEvent, id, number, t.store.now().Unix())
+	if err != nil {
+		return false, fmt.Errorf("note the event: %w", err)
+	}
+	rows, err := result.RowsAffected()
+	return rows == 1, err
+}
+
+func (t *sqlTransaction) Cursor(ctx context.Context) (after int64, err error) {
+	err = t.tx.QueryRowContext(ctx, selectCursor, t.feed()).Scan(&after)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	return after, err
+}
+
+func (t *sqlTransaction) SetCursor(ctx context.Context, after int64) error {
+	if _, err := t.tx.ExecContext(ctx, upsertCursor, t.feed(), after); err != nil {
+		return fmt.Errorf("move the cursor: %w", err)
+	}
+	return nil
+}
+
+func (t *sqlTransaction) feed() string { return cmp.Or(t.store.Feed, "feed") }
