@@ -1,0 +1,165 @@
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { ApiError, InvalidMessage, KeysUnavailable } from "./errors.js";
+import { challengeOf, readEvent, sequenceOf, type WebhookEvent } from "./event.js";
+import type { Feed, FeedEvent } from "./feed.js";
+import { Fields, maxBody, type WebhookRequest, type WebhookResponse } from "./request.js";
+import type { Store } from "./store.js";
+import type { Verifier } from "./verifier.js";
+
+/** What an Inbox does. */
+export interface InboxOptions<T> {
+  verifier: Verifier;
+  store: Store<T>;
+  /**
+   * Works on a new event, in the transaction in which its id is noted. If it throws, or its promise is rejected, nothing is
+   * kept, and the event is delivered again. It must be done within 15 seconds.
+   */
+  work: (event: WebhookEvent, transaction: T) => unknown;
+  /** What catchUp and follow read. */
+  feed?: Feed;
+  /** Called with the reason of each answer 500 or 503, and of each pause of follow. Without it they are not reported. */
+  failed?: (error: Error) => void;
+}
+
+/** What was read of the feed. */
+export interface Progress {
+  /** The number of events that the inbox lacked, and were worked on. */
+  missing: number;
+  /** The number of events that were passed over, because they have no body any longer. */
+  compacted: number;
+  /** The number of events that the daemon no longer keeps, whether they are for this subscriber or not. */
+  forgotten: number;
+}
+
+const followWait = 20; // seconds for which one request waits for an event
+const maxPause = 60; // seconds
+
+/**
+ * Receives the deliveries to one subscriber, and works on each event once.
+ *
+ * The id of an event is noted in the transaction in which the work is done. So a repeated delivery, a crash, or the feed,
+ * which has all events, changes the database once. Other effects of the work, such as a mail, may be repeated if the
+ * transaction fails after them.
+ */
+export class Inbox<T> {
+  readonly #options: InboxOptions<T>;
+
+  constructor(options: InboxOptions<T>) {
+    this.#options = options;
+  }
+
+  /**
+   * Answers a delivery; it does not throw. 204: the event was worked on, now or before. 200: the text of a challenge. 401:
+   * a signature is missing or not valid. 413: the body has more than 1 MiB. 503: the keys cannot be read. 500: the store or
+   * the work failed. After 500 and 503 Spendhook delivers again.
+   */
+  async handle(request: WebhookRequest): Promise<WebhookResponse> {
+    if (request.body.length > maxBody) return { status: 413, body: "the body is too large" };
+    try {
+      await this.#options.verifier.verify(request);
+    } catch (error) {
+      if (error instanceof InvalidMessage) return { status: 401, body: "the signature is not valid" };
+      this.#report(error);
+      if (error instanceof KeysUnavailable) return { status: 503, body: "the keys cannot be read now" };
+      return { status: 500, body: "try again later" };
+    }
+    const fields = new Fields(request.headers);
+    const id = fields.value("webhook-id");
+    const event = readEvent(id, sequenceOf(fields.value("webhook-sequence")), bufferOf(request.body));
+    const challenge = challengeOf(event);
+    if (challenge !== null) return { status: 200, body: challenge };
+    try {
+      await this.#once(event);
+    } catch (error) {
+      this.#report(new Error(`event ${id}: ${messageOf(error)}`, { cause: error }));
+      return { status: 500, body: "try again later" };
+    }
+    return { status: 204, body: "" };
+  }
+
+  /**
+   * Reads the feed from where the last reading ended, to its end, and works on the events that the inbox lacks. At an
+   * error, such as one of the work, it stops and throws; the next call begins with the event that failed, so none is
+   * skipped. Deliveries may arrive meanwhile.
+   */
+  async catchUp({ signal }: { signal?: AbortSignal } = {}): Promise<Progress> {
+    const progress: Progress = { missing: 0, compacted: 0, forgotten: 0 };
+    while (await this.#page(0, progress, signal));
+    return progress;
+  }
+
+  /**
+   * Catches up, and then works on each new event that the inbox lacks, until the signal is aborted. It survives errors: it
+   * tries again after 1 second, then after twice the time, up to a minute. So a receiver that gets no deliveries may live
+   * on the feed alone.
+   */
+  async follow({ signal }: { signal?: AbortSignal } = {}): Promise<void> {
+    if (!this.#options.feed) throw new TypeError("the inbox has no feed");
+    for (let failures = 0; !signal?.aborted;) {
+      try {
+        await this.#page(followWait, { missing: 0, compacted: 0, forgotten: 0 }, signal);
+        failures = 0;
+      } catch (error) {
+        if (signal?.aborted) return;
+        this.#report(new Error(`follow the feed: ${messageOf(error)}`, { cause: error }));
+        await sleep(1000 * followPause(failures++, error), undefined, signal && { signal }).catch(() => undefined);
+      }
+    }
+  }
+
+  /** Reads a page and works on it. Returns whether there is another one. */
+  async #page(wait: number, progress: Progress, signal?: AbortSignal): Promise<boolean> {
+    const { feed, store } = this.#options;
+    if (!feed) throw new TypeError("the inbox has no feed");
+    const after = await store.transaction((transaction) => transaction.cursor());
+    const page = await feed.read(after, wait, signal);
+    progress.forgotten += page.forgotten;
+    for (const item of page.events) {
+      signal?.throwIfAborted();
+      await this.#take(item, progress);
+    }
+    if (page.next > after) await store.transaction((transaction) => transaction.setCursor(page.next));
+    return page.more;
+  }
+
+  async #take({ id, sequence, body }: FeedEvent, progress: Progress): Promise<void> {
+    if (body === null) {
+      progress.compacted++;
+      return;
+    }
+    try {
+      if (await this.#once(readEvent(id, sequence, body), sequence)) progress.missing++;
+    } catch (error) {
+      throw new Error(`event ${id}: ${messageOf(error)}`, { cause: error });
+    }
+  }
+
+  /** Works on an event, and moves the cursor, unless the event is known. */
+  #once(event: WebhookEvent, cursor?: number): Promise<boolean> {
+    return this.#options.store.transaction(async (transaction) => {
+      if (!(await transaction.add(event.id, event.sequence))) return false;
+      await this.#options.work(event, transaction.work);
+      if (cursor !== undefined) await transaction.setCursor(cursor);
+      return true;
+    });
+  }
+
+  #report(error: unknown): void {
+    this.#options.failed?.(error instanceof Error ? error : new Error(messageOf(error)));
+  }
+}
+
+/** Returns how long follow waits after an error, in seconds: longer if the daemon asked for that. */
+export function followPause(failures: number, error: unknown): number {
+  const asked = error instanceof ApiError ? (error.retryAfter ?? 0) : 0;
+  return Math.min(Math.max(2 ** Math.min(failures, 6), asked), maxPause);
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+function bufferOf(body: Uint8Array): Buffer {
+  return Buffer.isBuffer(body) ? body : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
+}

@@ -1,0 +1,52 @@
+import { Turns } from "./turns.js";
+
+/** What an Inbox does in a transaction. */
+export interface Transaction<T> {
+  /** What the work gets, such as a connection of a database. */
+  readonly work: T;
+  /**
+   * Notes an event; false: it is known already. Two transactions with one id are not both told true, unless one of them is
+   * undone. The sequence is null if it is unknown.
+   */
+  add(id: string, sequence: number | null): boolean | Promise<boolean>;
+  /** Returns the number after which the feed is to be read; 0 at first. */
+  cursor(): number | Promise<number>;
+  /** Moves the cursor, but not back. */
+  setCursor(after: number): void | Promise<void>;
+}
+
+/**
+ * Keeps the ids of the events that were worked on, and the place in the feed. Implement it for another database: note the
+ * id by an INSERT that does nothing if the id is there.
+ */
+export interface Store<T> {
+  /**
+   * Calls a function. It keeps everything that the function did if that returns or its promise is fulfilled; else nothing,
+   * and then the promise is rejected with the error.
+   */
+  transaction<R>(fn: (transaction: Transaction<T>) => R | Promise<R>): Promise<R>;
+}
+
+/** A store for tests: it forgets everything with the process. One transaction runs at a time. */
+export class MemoryStore implements Store<undefined> {
+  readonly #turns = new Turns();
+  readonly #ids = new Set<string>();
+  #cursor = 0;
+
+  /** Calls a function, and then makes its changes unless it failed. */
+  transaction<R>(fn: (transaction: Transaction<undefined>) => R | Promise<R>): Promise<R> {
+    return this.#turns.run(async () => {
+      const added = new Set<string>();
+      let cursor = this.#cursor;
+      const result = await fn({
+        work: undefined,
+        add: (id) => !this.#ids.has(id) && !added.has(id) && !!added.add(id),
+        cursor: () => cursor,
+        setCursor: (after) => void (cursor = Math.max(cursor, after)),
+      });
+      for (const id of added) this.#ids.add(id);
+      this.#cursor = cursor;
+      return result;
+    });
+  }
+}

@@ -1,0 +1,163 @@
+import assert from "node:assert/strict";
+import { test, type TestContext } from "node:test";
+
+import { ApiError, ConnectionFailed, Feed, Inbox, MemoryStore, Verifier } from "../dist/index.js";
+import { followPause } from "../dist/inbox.js";
+import { bodyOf, clock, secret, signed } from "./messages.js";
+import { serve } from "./server.js";
+
+interface Item {
+  sequence: number;
+  id: string;
+  body?: string;
+}
+
+/** Serves a feed of events, and makes an inbox that reads it. */
+async function made(t: TestContext, events: Item[]) {
+  const state = {
+    status: [] as number[],
+    requests: [] as URLSearchParams[],
+    fail: "",
+    worked: [] as string[],
+    reported: [] as string[],
+    answered: () => {},
+  };
+  const served = await serve((request, response) => {
+    const url = new URL(request.url!, "http://localhost");
+    assert.equal(url.pathname, "/base/api/v1/subscribers/s-1/feed");
+    assert.equal(request.headers.authorization, "Bearer t");
+    state.requests.push(url.searchParams);
+    const status = state.status.shift() ?? 200;
+    const rest = events.filter(({ sequence }) => sequence > Number(url.searchParams.get("after")));
+    const content = rest.slice(0, 2);
+    const next = content.at(-1)?.sequence ?? Number(url.searchParams.get("after"));
+    response.writeHead(status, { "content-type": "application/json" });
+    response.end(
+      JSON.stringify(status === 200 ? { content, next, more: rest.length > 2, last: 9, forgotten: 1 } : { code: "UNAVAILABLE" }),
+    );
+    state.answered();
+  });
+  t.after(served.close);
+  const store = new MemoryStore();
+  const inbox = new Inbox({
+    verifier: new Verifier({ secrets: [secret], now: clock }),
+    store,
+    work: ({ id }) => {
+      if (id === state.fail) throw new Error("no space");
+      state.worked.push(id);
+    },
+    feed: new Feed({ url: `${served.url}/base/`, subscriber: "s-1", token: "t", company: "c-1" }),
+    failed: (error) => state.reported.push(error.message),
+  });
+  return Object.assign(state, { inbox, cursor: () => store.transaction((tx) => tx.cursor()) });
+}
+
+const item = (n: number): Item => ({ sequence: n, id: `e-${n}`, body: bodyOf(`e-${n}`) });
+
+test("events that the inbox lacks are worked on, in their order", async (t) => {
+  const { inbox, worked, requests, cursor } = await made(t, [item(1), item(2), { sequence: 3, id: "e-3" }, item(4), item(7)]);
+  await inbox.handle(signed("e-2", bodyOf("e-2")));
+  assert.deepEqual(await inbox.catchUp(), { missing: 3, compacted: 1, forgotten: 3 });
+  assert.deepEqual(worked, ["e-2", "e-1", "e-4", "e-7"]);
+  assert.deepEqual(
+    requests.map(String),
+    [0, 2, 4].map((after) => `limit=100&companyUuid=c-1&after=${after}&wait=0s`),
+  );
+  assert.equal(await cursor(), 7);
+  assert.deepEqual(await inbox.catchUp(), { missing: 0, compacted: 0, forgotten: 1 });
+});
+
+test("an event whose work fails is not skipped", async (t) => {
+  const state = await made(t, [1, 2, 3, 4, 5].map(item));
+  state.fail = "e-4";
+  await assert.rejects(state.inbox.catchUp(), { message: "event e-4: no space" });
+  assert.equal(await state.cursor(), 3);
+  assert.deepEqual(state.worked, ["e-1", "e-2", "e-3"]);
+  state.fail = "";
+  assert.equal((await state.inbox.catchUp()).missing, 2);
+  assert.deepEqual(state.worked, ["e-1", "e-2", "e-3", "e-4", "e-5"]);
+});
+
+test("a feed that is not available", async (t) => {
+  const state = await made(t, [item(1)]);
+  state.status = [503];
+  await assert.rejects(
+    state.inbox.catchUp(),
+    (error) => error instanceof ApiError && error.status === 503 && error.code === "UNAVAILABLE",
+  );
+  assert.equal((await state.inbox.catchUp()).missing, 1);
+});
+
+test("follow reads until the signal is aborted", async (t) => {
+  const state = await made(t, [1, 2, 3].map(item));
+  const stop = new AbortController();
+  state.answered = () => state.requests.length === 3 && stop.abort();
+  await state.inbox.follow({ signal: stop.signal });
+  assert.deepEqual(
+    state.requests.map((query) => [query.get("after"), query.get("wait")]),
+    [
+      ["0", "20s"],
+      ["2", "20s"],
+      ["3", "20s"],
+    ],
+  );
+  assert.deepEqual(state.worked, ["e-1", "e-2", "e-3"]);
+  assert.deepEqual(state.reported, []);
+});
+
+test("follow survives errors", async (t) => {
+  const state = await made(t, [item(1)]);
+  state.status = [503];
+  const stop = new AbortController();
+  const following = state.inbox.follow({ signal: stop.signal });
+  while (state.reported.length === 0) await new Promise(setImmediate);
+  stop.abort(); // ends the pause
+  await following;
+  assert.deepEqual(state.reported, ["follow the feed: 503 UNAVAILABLE"]);
+});
+
+test("the pauses of follow", () => {
+  assert.deepEqual(
+    [0, 1, 2, 5, 6, 1000].map((failures) => followPause(failures, new Error())),
+    [1, 2, 4, 32, 60, 60],
+  );
+  assert.equal(followPause(0, new ApiError(429, "", "", 7)), 7);
+  assert.equal(followPause(0, new ApiError(429, "", "", 3600)), 60);
+});
+
+test("an answer that does not lead on is refused", async (t) => {
+  let answer = "";
+  const served = await serve((_, response) => response.end(answer));
+  t.after(served.close);
+  const feed = new Feed({ url: served.url, subscriber: "s-1", token: "t" });
+  for (answer of [
+    "",
+    "null",
+    "{}",
+    '{"content":[],"next":4,"more":false}',
+    '{"content":[],"next":5,"more":true}',
+    '{"content":[{"id":"a"}],"next":6,"more":false}',
+    '{"content":[null],"next":6,"more":false}',
+    '{"content":[],"next":"6","more":false}',
+  ]) {
+    await assert.rejects(feed.read(5), ApiError, answer);
+  }
+  answer = '{"content":[],"next":5,"more":false}';
+  assert.deepEqual(await feed.read(5), { events: [], next: 5, more: false, forgotten: 0 });
+});
+
+test("a signal ends a request that waits", async (t) => {
+  const stop = new AbortController();
+  const served = await serve(() => stop.abort(new Error("stopped")));
+  t.after(served.close);
+  const feed = new Feed({ url: served.url, subscriber: "s-1", token: "t" });
+  await assert.rejects(feed.read(0, 20, stop.signal), { message: "stopped" });
+  await assert.rejects(feed.read(0, 20, stop.signal), { message: "stopped" });
+});
+
+test("no connection", async () => {
+  const served = await serve(() => {});
+  await served.close();
+  const feed = new Feed({ url: served.url, subscriber: "s-1", token: "t" });
+  await assert.rejects(feed.read(0), (error) => error instanceof ConnectionFailed && error.temporary);
+});

@@ -1,0 +1,268 @@
+import assert from "node:assert/strict";
+import { DatabaseSync } from "node:sqlite";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test, type TestContext } from "node:test";
+
+import { Inbox, MemoryStore, SqlStore, Verifier, type Store, type WebhookEvent, type WebhookRequest } from "../dist/index.js";
+import { bodyOf, clock, now, secret, signed } from "./messages.js";
+
+const verifier = new Verifier({ secrets: [secret], now: clock });
+
+/** Makes an inbox in memory that keeps what it worked on. */
+function made(work: (event: WebhookEvent) => unknown = () => {}) {
+  const events: WebhookEvent[] = [];
+  const failures: string[] = [];
+  const inbox = new Inbox({
+    verifier,
+    store: new MemoryStore(),
+    work: async (event) => {
+      await work(event);
+      events.push(event);
+    },
+    failed: (error) => failures.push(error.message),
+  });
+  const status = async (request: WebhookRequest) => (await inbox.handle(request)).status;
+  return { inbox, events, failures, status };
+}
+
+test("an event is worked on once", async () => {
+  const { inbox, events } = made();
+  const request = signed("pay-1", bodyOf("pay-1", { amount: "12.50" }), { "webhook-sequence": "4711" });
+  for (let n = 0; n < 3; n++) assert.deepEqual(await inbox.handle(request), { status: 204, body: "" });
+  assert.equal(events.length, 1);
+  const { body, ...rest } = events[0]!;
+  assert.deepEqual(rest, {
+    id: "pay-1",
+    type: "PAYMENT_PAID",
+    companyUuid: "0197a1b2-0000-7000-8000-000000000001",
+    timestamp: new Date("2026-11-20T09:30:00Z"),
+    metadata: { amount: "12.50" },
+    sequence: 4711,
+  });
+  assert.deepEqual(body, request.body);
+});
+
+test("deliveries of one event at the same time", async () => {
+  const { events, status } = made(() => new Promise(setImmediate));
+  const request = signed("pay-1", bodyOf("pay-1"));
+  assert.deepEqual(await Promise.all([1, 2, 3, 4].map(() => status(request))), [204, 204, 204, 204]);
+  assert.equal(events.length, 1);
+});
+
+test("work that fails is repeated", async () => {
+  let failing = 2;
+  const { events, failures, status } = made(() => {
+    if (failing-- > 0) throw new Error("no space");
+  });
+  const request = signed("pay-1", bodyOf("pay-1"));
+  assert.deepEqual(
+    [await status(request), await status(request), await status(request), await status(request)],
+    [500, 500, 204, 204],
+  );
+  assert.equal(events.length, 1);
+  assert.deepEqual(failures, ["event pay-1: no space", "event pay-1: no space"]);
+});
+
+test("what is not signed is refused", async () => {
+  const { events, status } = made();
+  const request = signed("pay-1", bodyOf("pay-1"));
+  assert.equal(await status({ ...request, headers: {} }), 401);
+  assert.equal(await status({ ...request, body: Buffer.from("{}") }), 401);
+  assert.equal(await status({ ...signed("", "{}") }), 401);
+  assert.equal(events.length, 0);
+});
+
+test("a body that is too large", async () => {
+  const { status } = made();
+  assert.equal(await status(signed("pay-1", Buffer.alloc(1 << 20, 32))), 204);
+  assert.equal(await status(signed("pay-2", Buffer.alloc((1 << 20) + 1, 32))), 413);
+});
+
+test("a challenge is answered and not stored", async () => {
+  const { inbox, events } = made();
+  const request = signed("challenge-1", bodyOf("challenge-1", { challenge: "YCNQ2" }, "SUBSCRIBER_CHALLENGE"));
+  assert.deepEqual(await inbox.handle(request), { status: 200, body: "YCNQ2" });
+  assert.equal((await inbox.handle({ ...request, headers: {} })).status, 401);
+  assert.equal(events.length, 0);
+});
+
+test("bodies of other formats", async () => {
+  const { events, status } = made();
+  const cloud = '{"specversion":"1.0","id":"other","type":"PAYMENT_PAID","time":"2026-11-20T09:30:00Z","data":{}}';
+  const thin =
+    '{"id":"x","companyUuid":"c","event":"PAYMENT_PAID","timestamp":"2026-11-20T09:30:00Z","url":"https://example.com"}';
+  const bodies = [
+    cloud,
+    thin,
+    "no JSON",
+    "",
+    "[1]",
+    "null",
+    '{"event":5,"metadata":[],"timestamp":"yesterday"}',
+    "[".repeat(50_000),
+    Buffer.from([0xff, 0]),
+  ];
+  for (const [n, body] of bodies.entries()) assert.equal(await status(signed(`e-${n}`, body)), 204);
+  assert.deepEqual(
+    events.map(({ id }) => id),
+    bodies.map((_, n) => `e-${n}`),
+  );
+  assert.deepEqual(
+    events.map(({ type }) => type),
+    ["PAYMENT_PAID", "PAYMENT_PAID", ...Array(7).fill(null)],
+  );
+  assert.deepEqual(events[0]!.timestamp, new Date("2026-11-20T09:30:00Z"));
+  assert.ok(events.every((event) => !("metadata" in event) && event.sequence === null));
+});
+
+/** Opens a database in a folder that ends with the test. */
+function database(t: TestContext): () => DatabaseSync {
+  const folder = mkdtempSync(join(tmpdir(), "spendhook-"));
+  const open: DatabaseSync[] = [];
+  t.after(() => {
+    for (const db of open) db.close();
+    rmSync(folder, { recursive: true });
+  });
+  return () => {
+    const db = new DatabaseSync(join(folder, "inbox.db"));
+    open.push(db);
+    return db;
+  };
+}
+
+for (const [name, makeStore] of [
+  ["MemoryStore", async () => new MemoryStore()],
+  [
+    "SqlStore",
+    async (t: TestContext) => {
+      const store = new SqlStore(database(t)());
+      await store.migrate();
+      await store.migrate();
+      return store;
+    },
+  ],
+] as [string, (t: TestContext) => Promise<Store<unknown>>][]) {
+  test(`${name}: ids and the cursor are kept, unless the transaction fails`, async (t) => {
+    const store = await makeStore(t);
+    assert.equal(await store.transaction((tx) => tx.cursor()), 0);
+    const failing = store.transaction(async (tx) => {
+      assert.equal(await tx.add("a", 1), true);
+      assert.equal(await tx.add("a", 1), false);
+      await tx.setCursor(5);
+      assert.equal(await tx.cursor(), 5);
+      throw new Error("undone");
+    });
+    await assert.rejects(failing, /undone/);
+    assert.equal(await store.transaction((tx) => tx.cursor()), 0);
+    assert.equal(await store.transaction(async (tx) => (await tx.setCursor(7), tx.add("a", null))), true);
+    assert.equal(await store.transaction(async (tx) => (await tx.setCursor(6), tx.add("a", 1))), false);
+    assert.equal(await store.transaction((tx) => tx.cursor()), 7);
+  });
+
+  test(`${name}: transactions run one after the other, and not within another`, async (t) => {
+    const store = await makeStore(t);
+    const steps: string[] = [];
+    const run = (label: string) =>
+      store.transaction(async () => {
+        steps.push(`${label} begins`);
+        await new Promise(setImmediate);
+        steps.push(`${label} ends`);
+      });
+    await Promise.all([run("a"), run("b")]);
+    assert.deepEqual(steps, ["a begins", "a ends", "b begins", "b ends"]);
+    await assert.rejects(
+      store.transaction(() => store.transaction(() => 1)),
+      /within another/,
+    );
+    assert.equal(await store.transaction(() => 1), 1);
+  });
+}
+
+test("SqlStore: work and id are committed together", async (t) => {
+  const open = database(t);
+  const db = open();
+  const store = new SqlStore(db, { now: clock });
+  await store.migrate();
+  db.exec("CREATE TABLE payments (id TEXT)");
+  let failing = true;
+  const inbox = new Inbox<DatabaseSync>({
+    verifier,
+    store,
+    work: async (event, tx) => {
+      tx.prepare("INSERT INTO payments VALUES (?)").run(event.id);
+      await new Promise(setImmediate);
+      if (failing) throw new Error("not now");
+    },
+  });
+  const request = signed("pay-1", bodyOf("pay-1"), { "webhook-sequence": "17" });
+  const rows = (table: string) =>
+    open()
+      .prepare(`SELECT * FROM ${table}`)
+      .all()
+      .map((row) => ({ ...row }));
+  assert.equal((await inbox.handle(request)).status, 500);
+  assert.deepEqual([rows("payments"), rows("spendhook_inbox")], [[], []]);
+  failing = false;
+  for (let n = 0; n < 2; n++) assert.equal((await inbox.handle(request)).status, 204);
+  assert.deepEqual(rows("payments"), [{ id: "pay-1" }]);
+  assert.deepEqual(rows("spendhook_inbox"), [{ id: "pay-1", sequence: 17, received_at: now }]);
+});
+
+test("SqlStore: two connections of one process share a file", async (t) => {
+  const open = database(t);
+  const stores = [new SqlStore(open()), new SqlStore(open())];
+  await stores[0]!.migrate();
+  const added = await Promise.all(
+    Array.from({ length: 20 }, (_, n) =>
+      stores[n % 2]!.transaction(async (tx) => {
+        await new Promise(setImmediate);
+        return tx.add(`e-${n >> 1}`, null);
+      }),
+    ),
+  );
+  assert.equal(added.filter(Boolean).length, 10);
+});
+
+test("SqlStore: a writer that does not end", async (t) => {
+  const open = database(t);
+  const store = new SqlStore(open(), { busyTimeout: 0 });
+  await store.migrate();
+  const other = open();
+  other.exec("BEGIN IMMEDIATE");
+  await assert.rejects(
+    store.transaction((tx) => tx.cursor()),
+    /locked/,
+  );
+  other.exec("ROLLBACK");
+  assert.equal(await store.transaction((tx) => tx.cursor()), 0);
+});
+
+test("SqlStore: two stores of one connection take turns, with a cursor each", async (t) => {
+  const db = database(t)();
+  const stores = [new SqlStore(db), new SqlStore(db, { feed: "second" })];
+  await Promise.all(stores.map((store) => store.migrate()));
+  await Promise.all(
+    stores.map((store, n) =>
+      store.transaction(async (tx) => {
+        await new Promise(setImmediate);
+        await tx.setCursor(n + 1);
+      }),
+    ),
+  );
+  assert.deepEqual(await Promise.all(stores.map((store) => store.transaction((tx) => tx.cursor()))), [1, 2]);
+});
+
+test("SqlStore: old ids are forgotten", async (t) => {
+  let time = clock();
+  const store = new SqlStore(database(t)(), { now: () => time });
+  await store.migrate();
+  await store.transaction((tx) => tx.add("old", null));
+  time += 1000 * 1000;
+  await store.transaction((tx) => tx.add("new", null));
+  assert.equal(await store.forget(1001), 0);
+  assert.equal(await store.forget(999), 1);
+  assert.equal(await store.transaction((tx) => tx.add("old", null)), true);
+  assert.equal(await store.transaction((tx) => tx.add("new", null)), false);
+});
