@@ -1,0 +1,60 @@
+"""The errors that callers tell apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._emitter import Result
+
+
+class SpendhookError(Exception):
+    """The base of all errors of this library, except those of wrong arguments (ValueError)."""
+
+
+class InvalidMessage(SpendhookError):
+    """The message has no valid signature: answer 401."""
+
+
+class KeysUnavailable(SpendhookError):
+    """The published keys cannot be read now, so the message is neither valid nor invalid: answer 503."""
+
+
+class ConnectionFailed(SpendhookError):
+    """The daemon did not answer, or not to the end. It is not known whether the request was carried out."""
+
+
+class ApiError(SpendhookError):
+    """The daemon refused a request.
+
+    `status` is that of the answer, `code` one of docs/errors.md (or of RFC 6749, for a token), "" if the answer has
+    none. `retry_after` is the number of seconds that the daemon asks to wait, or None.
+    """
+
+    def __init__(self, status: int, code: str, detail: str, retry_after: float | None = None) -> None:
+        super().__init__(f"{status} {code}: {detail}" if code else f"{status}: {detail}")
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.retry_after = retry_after
+
+
+class EventRefused(SpendhookError):
+    """The daemon refused an event: its status is CONFLICT or REJECTED. Sent again, it would be refused again."""
+
+    def __init__(self, result: Result) -> None:
+        reason = f": {result.error.code} {result.error.message}" if result.error else ""
+        super().__init__(f"event {result.id} was refused, {result.status}{reason}")
+        self.result = result
+
+
+class EmitFailed(SpendhookError):
+    """Sending ended before all events had a result.
+
+    `results` are those so far, in the order of the events. Where an event has none, it is not known whether it was
+    accepted: send the same events again. `__cause__` is the last error, if there was one.
+    """
+
+    def __init__(self, message: str, results: list[Result]) -> None:
+        super().__init__(message)
+        self.results = results

@@ -1,0 +1,148 @@
+"""Works on each event once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from ._errors import ApiError, InvalidMessage, KeysUnavailable
+from ._feed import Feed, Page
+from ._message import MAX_BODY, Event, Request, Response, challenge_of, read_event, sequence_of
+from ._store import Store
+from ._verifier import Verifier
+
+T = TypeVar("T")
+
+TOO_LARGE = Response(413, "the body is too large")
+
+_FOLLOW_WAIT = 20  # seconds for which one request waits for an event
+_MAX_PAUSE = 60.0
+_log = logging.getLogger("spendhook")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What was read of the feed. `missing` is the number of events that the inbox lacked, and were worked on;
+    `compacted` that of events that were passed over because they have no body any longer.
+    """
+
+    missing: int = 0
+    compacted: int = 0
+
+
+class Inbox(Generic[T]):
+    """Receives the deliveries to one subscriber, and works on each event once. Safe for concurrent use.
+
+    `work(event, transaction)` works on an event. It runs in the transaction in which the store notes the id, so a
+    repeat, a crash, or the feed, which has all events, changes the database once. `transaction` is what the store
+    gives: a cursor of the database for `SqlStore`. If the work raises, nothing is kept, and the event is delivered
+    again. Other effects, such as a mail, may then be repeated. Work must be done within 15 seconds, and be safe for
+    concurrent use.
+
+    Failures are logged by the logger "spendhook", without the content of events.
+    """
+
+    def __init__(
+        self, *, verifier: Verifier, store: Store[T], work: Callable[[Event, T], None], feed: Feed | None = None
+    ) -> None:
+        self._verifier = verifier
+        self._store = store
+        self._work = work
+        self._feed = feed
+
+    def handle(self, request: Request) -> Response:
+        """Answers a delivery; it raises nothing.
+
+        204: the event was worked on, now or before. 200: the text of a challenge. 401: a signature is missing or not
+        valid. 413: the body has more than 1 MiB. 503: the keys cannot be read. 500: the store or the work failed.
+        After 500 and 503 Spendhook delivers again.
+        """
+        if len(request.body) > MAX_BODY:
+            return TOO_LARGE
+        try:
+            self._verifier.verify(request)
+        except InvalidMessage as error:
+            _log.info("a delivery is not valid: %s", error)
+            return Response(401, "the signature is not valid")
+        except KeysUnavailable as error:
+            _log.warning("a delivery cannot be verified: %s", error)
+            return Response(503, "the keys cannot be read now")
+        id = request.header("webhook-id") or ""
+        event = read_event(id, sequence_of(request.header("webhook-sequence")), request.body)
+        challenge = challenge_of(event)
+        if challenge is not None:
+            return Response(200, challenge)
+        try:
+            self._once(event)
+        except Exception:
+            _log.exception("event %s", id)
+            return Response(500, "try again later")
+        return Response(204)
+
+    def catch_up(self) -> Progress:
+        """Reads the feed from where the last reading ended, and works on the events that the inbox lacks.
+
+        It stops at the first error, such as one of the work, and raises it. The next call begins with the event that
+        failed, so nothing is skipped. Deliveries may arrive meanwhile.
+        """
+        progress = Progress()
+        while True:
+            page, progress = self._page(0, progress)
+            if not page.more:
+                return progress
+
+    def follow(self, stop: threading.Event) -> None:
+        """Catches up, and then works on each new event that the inbox lacks, until `stop` is set.
+
+        It survives errors: it tries again after 1 second, then after twice the time, up to a minute. So a receiver
+        that gets no deliveries may live on the feed alone. It notices `stop` within about 20 seconds; run it in a
+        thread that is a daemon.
+        """
+        failures = 0
+        while not stop.is_set():
+            try:
+                self._page(_FOLLOW_WAIT, Progress())
+                failures = 0
+            except Exception as error:
+                pause = _pause(failures, error)
+                _log.warning("follow the feed, again in %.0f s: %s", pause, error, exc_info=True)
+                stop.wait(pause)
+                failures += 1
+
+    def _page(self, wait: int, progress: Progress) -> tuple[Page, Progress]:
+        """Reads a page, and works on it."""
+        if self._feed is None:
+            raise ValueError("the inbox has no feed")
+        with self._store.transaction() as transaction:
+            after = transaction.cursor()
+        page = self._feed.read(after, wait)
+        missing, compacted = progress.missing, progress.compacted
+        for item in page.events:
+            if item.body is None:
+                compacted += 1
+            elif self._once(read_event(item.id, item.sequence, item.body), item.sequence):
+                missing += 1
+        if page.next > after:
+            with self._store.transaction() as transaction:
+                transaction.set_cursor(page.next)
+        return page, Progress(missing, compacted)
+
+    def _once(self, event: Event, cursor: int | None = None) -> bool:
+        """Works on an event and moves the cursor, unless the event is known."""
+        with self._store.transaction() as transaction:
+            if not transaction.add(event.id, event.sequence):
+                return False
+            self._work(event, transaction.work)
+            if cursor is not None:
+                transaction.set_cursor(cursor)
+        return True
+
+
+def _pause(failures: int, error: Exception) -> float:
+    """How long `follow` waits after an error."""
+    pause = min(2.0 ** min(failures, 6), _MAX_PAUSE)
+    asked = error.retry_after if isinstance(error, ApiError) else None
+    return max(pause, min(asked or 0.0, _MAX_PAUSE))

@@ -1,0 +1,193 @@
+"""A store in SQLite or PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from datetime import timedelta
+from typing import Any
+
+from ._store import Transaction
+
+_FORGET = "DELETE FROM spendhook_inbox WHERE received_at < {}"
+_CREATE = (
+    "CREATE TABLE IF NOT EXISTS spendhook_inbox"
+    " (id VARCHAR(255) PRIMARY KEY, sequence BIGINT, received_at BIGINT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS spendhook_cursor (feed VARCHAR(255) PRIMARY KEY, after BIGINT NOT NULL)",
+)
+# The insertion comes first, and nobody looks whether the id is there: the unique key decides between two processes.
+_ADD = "INSERT INTO spendhook_inbox (id, sequence, received_at) VALUES ({}, {}, {}) ON CONFLICT (id) DO NOTHING"
+_CURSOR = "SELECT after FROM spendhook_cursor WHERE feed = {}"
+_SET_CURSOR = (
+    "INSERT INTO spendhook_cursor (feed, after) VALUES ({}, {})"
+    " ON CONFLICT (feed) DO UPDATE SET after = excluded.after WHERE spendhook_cursor.after < excluded.after"
+)
+
+
+class SqlStore:
+    """A Store in SQLite or PostgreSQL, by any driver of DB-API 2.0. Several processes may share the database.
+
+    Each transaction has a connection of its own, which `connect` returns and which is closed afterwards. So `connect`
+    may be `psycopg2.connect` with its arguments, or take a connection of a pool whose `close` returns it. The
+    connection must not be in the mode autocommit. `paramstyle` is that of the driver's module. `begin` is a statement
+    that begins a transaction, if the driver does not do that itself. For SQLite use `SqlStore.sqlite`.
+
+    The work gets a cursor of the connection. It must not commit or roll back.
+
+    `feed` names the row with the place in the feed: the inboxes of several subscribers need several names.
+    Subscribers of several companies need databases or schemas of their own, since an id is unique in its company
+    only. `now` is the clock, in unix seconds.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Any],
+        *,
+        paramstyle: str,
+        begin: str | None = None,
+        feed: str = "feed",
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._connect = connect
+        self._statement = _Statements(paramstyle)
+        self._begin = begin
+        self._feed = feed
+        self._now = now
+        self._turns: _Turns | None = None
+
+    @classmethod
+    def sqlite(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        busy_timeout: float = 10,
+        feed: str = "feed",
+        now: Callable[[], float] = time.time,
+    ) -> SqlStore:
+        """Returns a store in a file of SQLite. Transactions take the lock for writing at once, and wait up to
+        `busy_timeout` seconds for each other. The journal mode is that of the file; with WAL others can read
+        meanwhile.
+        """
+        if os.fspath(path) in ("", ":memory:"):
+            raise ValueError("each transaction has its own connection, so the database must be a file")
+
+        def connect() -> sqlite3.Connection:
+            return sqlite3.connect(path, timeout=busy_timeout, isolation_level=None)
+
+        store = cls(connect, paramstyle=sqlite3.paramstyle, begin="BEGIN IMMEDIATE", feed=feed, now=now)
+        store._turns = _Turns(busy_timeout)
+        return store
+
+    def migrate(self) -> None:
+        """Creates the tables spendhook_inbox and spendhook_cursor unless they exist."""
+        try:
+            self._create()
+        except Exception:  # PostgreSQL refuses the second of two processes that create a table at the same time
+            self._create()
+
+    def forget(self, older_than: timedelta) -> int:
+        """Removes the ids of events that were received before so long ago, and returns how many.
+
+        An event that is delivered after its id was removed is worked on once more. So `older_than` must be more
+        than the sender keeps events, which is 7 days by default and longer where the operator says so, and more
+        than it takes until somebody replays one.
+        """
+        with self.transaction() as transaction:
+            return self._execute(transaction.work, _FORGET, int(self._now() - older_than.total_seconds()))
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction[Any]]:
+        """Implements Store."""
+        with self._turns.take() if self._turns else nullcontext():
+            with self._connected() as transaction:
+                yield transaction
+
+    @contextmanager
+    def _connected(self) -> Iterator[Transaction[Any]]:
+        connection = self._connect()
+        try:
+            cursor = connection.cursor()
+            if self._begin:
+                cursor.execute(self._begin)
+            yield _SqlTransaction(self, cursor)
+            if getattr(connection, "in_transaction", True) is False:  # only sqlite3 knows
+                raise RuntimeError("the work has ended the transaction of the inbox")
+            connection.commit()
+        except BaseException:
+            with suppress(Exception):  # the error that was first counts
+                connection.rollback()
+            raise
+        finally:
+            connection.close()
+
+    def _create(self) -> None:
+        with self.transaction() as transaction:
+            for statement in _CREATE:
+                transaction.work.execute(statement)
+
+    def _execute(self, cursor: Any, statement: str, *values: Any) -> int:
+        cursor.execute(*self._statement.of(statement, values))
+        return int(cursor.rowcount)
+
+
+class _SqlTransaction:
+    def __init__(self, store: SqlStore, cursor: Any) -> None:
+        self._store = store
+        self.work = cursor
+
+    def add(self, id: str, sequence: int | None) -> bool:
+        return self._store._execute(self.work, _ADD, id, sequence, int(self._store._now())) == 1
+
+    def cursor(self) -> int:
+        self._store._execute(self.work, _CURSOR, self._store._feed)
+        row = self.work.fetchone()
+        return int(row[0]) if row else 0
+
+    def set_cursor(self, after: int) -> None:
+        self._store._execute(self.work, _SET_CURSOR, self._store._feed, after)
+
+
+class _Turns:
+    """Lets one thread of this process into a file of SQLite. Its own way to wait is to try again after a while, and
+    of many threads some would never come to their turn.
+    """
+
+    def __init__(self, patience: float) -> None:
+        self._lock = threading.Lock()
+        self._patience = patience
+
+    @contextmanager
+    def take(self) -> Iterator[None]:
+        if not self._lock.acquire(timeout=self._patience):
+            raise TimeoutError("the database is busy")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+
+class _Statements:
+    """Writes statements in a paramstyle of DB-API 2.0."""
+
+    def __init__(self, paramstyle: str) -> None:
+        placeholders = {
+            "qmark": lambda n: "?",
+            "format": lambda n: "%s",
+            "pyformat": lambda n: "%s",  # of drivers that name this style, all take sequences, too
+            "numeric": lambda n: f":{n}",
+            "named": lambda n: f":p{n}",
+        }
+        if paramstyle not in placeholders:
+            raise ValueError(f"unknown paramstyle {paramstyle!r}")
+        self._placeholder = placeholders[paramstyle]
+        self._named = paramstyle == "named"
+
+    def of(self, statement: str, values: tuple[Any, ...]) -> tuple[str, Any]:
+        """Returns the statement with placeholders instead of `{}`, and its parameters."""
+        numbers = range(1, len(values) + 1)
+        text = statement.format(*map(self._placeholder, numbers))
+        return text, {f"p{n}": value for n, value in zip(numbers, values)} if self._named else values

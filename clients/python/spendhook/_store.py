@@ -1,0 +1,75 @@
+"""What an inbox keeps: the ids of the events that were worked on, and its place in the feed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol, TypeVar
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Transaction(Protocol[T_co]):
+    """The part of a transaction that an inbox needs. It is used by one thread."""
+
+    @property
+    def work(self) -> T_co:
+        """What the work on an event gets, to work in this transaction."""
+
+    def add(self, id: str, sequence: int | None) -> bool:
+        """Notes an event; False: it is known already. Two transactions with one id are not both told True, unless one
+        of them is undone.
+        """
+
+    def cursor(self) -> int:
+        """Returns the number after which the feed is to be read; 0 at first."""
+
+    def set_cursor(self, after: int) -> None:
+        """Moves the cursor, but not back."""
+
+
+class Store(Protocol[T_co]):
+    """Keeps the data of an inbox. Safe for concurrent use, by several processes if they share the data."""
+
+    def transaction(self) -> AbstractContextManager[Transaction[T_co]]:
+        """Keeps everything that is done in the `with` block if it ends, and nothing if it raises."""
+
+
+class MemoryStore:
+    """A Store for tests: everything is lost with the process. The work gets None, and runs one at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ids: set[str] = set()
+        self._after = 0
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction[None]]:
+        """Implements Store."""
+        with self._lock:
+            transaction = _MemoryTransaction(self._ids, self._after)
+            yield transaction
+            self._ids |= transaction.added
+            self._after = transaction.after
+
+
+class _MemoryTransaction:
+    work = None
+
+    def __init__(self, known: set[str], after: int) -> None:
+        self.known = known
+        self.added: set[str] = set()
+        self.after = after
+
+    def add(self, id: str, sequence: int | None) -> bool:
+        if id in self.known or id in self.added:
+            return False
+        self.added.add(id)
+        return True
+
+    def cursor(self) -> int:
+        return self.after
+
+    def set_cursor(self, after: int) -> None:
+        self.after = max(self.after, after)

@@ -1,0 +1,271 @@
+"""Deliveries and the feed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import tempfile
+import threading
+import unittest
+from datetime import datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from spendhook import (
+    MAX_BODY,
+    ApiError,
+    Event,
+    Feed,
+    Inbox,
+    InvalidMessage,
+    KeysUnavailable,
+    MemoryStore,
+    Progress,
+    Request,
+    Response,
+    SqlStore,
+    Verifier,
+)
+from spendhook._inbox import _pause
+from support import SECRET, Clock, Server, delivery, event_body, reply
+
+UNAVAILABLE = (503, {"Content-Type": "application/problem+json"}, b'{"code":"UNAVAILABLE","detail":"later"}')
+
+
+class Daemon:
+    """A daemon that has a feed."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.page_size = 2
+        self.failures = 0
+        self.queries: list[dict[str, str]] = []
+        self.server = Server(self.answer)
+
+    def add(self, *ids: str, **more: Any) -> None:
+        for id in ids:
+            sequence = len(self.events) + 1
+            self.events.append({"sequence": sequence, "id": id, "body": event_body(id).decode(), **more})
+
+    def answer(self, method: str, path: str, headers: Any, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        query = {name: values[0] for name, values in parse_qs(urlsplit(path).query).items()}
+        self.queries.append(query)
+        if self.failures:
+            self.failures -= 1
+            return UNAVAILABLE
+        after = int(query["after"])
+        content = self.events[after : after + self.page_size]
+        following = after + len(content)
+        return reply({"content": content, "next": following, "more": following < len(self.events)})
+
+
+class InboxTest(unittest.TestCase):
+    def setUp(self) -> None:
+        logging.getLogger("spendhook").addHandler(logging.NullHandler())
+        logging.getLogger("spendhook").propagate = False
+        self.daemon = Daemon()
+        self.addCleanup(self.daemon.server.close)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.store = SqlStore.sqlite(Path(folder.name) / "inbox.db")
+        self.store.migrate()
+        with self.store.transaction() as transaction:
+            transaction.work.execute("CREATE TABLE worked (id TEXT)")
+        self.seen: list[Event] = []
+        self.failing: set[str] = set()
+        self.feed = Feed(self.daemon.server.url + "/", subscriber="a/b", token="t", limit=2)
+        verifier = Verifier(secrets=[SECRET], now=Clock())
+        self.inbox = Inbox(verifier=verifier, store=self.store, work=self.work, feed=self.feed)
+
+    def work(self, event: Event, cursor: Any) -> None:
+        self.seen.append(event)
+        cursor.execute("INSERT INTO worked VALUES (?)", (event.id,))
+        if event.id in self.failing:
+            raise RuntimeError("on purpose")
+
+    def worked(self) -> list[str]:
+        with self.store.transaction() as transaction:
+            return [id for (id,) in transaction.work.execute("SELECT id FROM worked ORDER BY rowid")]
+
+    def cursor(self) -> int:
+        with self.store.transaction() as transaction:
+            return transaction.cursor()
+
+    def test_a_delivery_is_worked_on_once(self) -> None:
+        for _ in range(3):
+            self.assertEqual(self.inbox.handle(delivery("a", metadata={"amount": "12.50"}, sequence=7)), Response(204))
+        self.assertEqual(self.worked(), ["a"])
+        [event] = self.seen
+        self.assertEqual((event.id, event.type, event.company_uuid, event.sequence), ("a", "PAYMENT_PAID", "c", 7))
+        self.assertEqual(event.timestamp, datetime(2026, 11, 20, 9, 30, tzinfo=timezone.utc))
+        self.assertEqual(event.metadata, {"amount": "12.50"})
+        self.assertNotIn("12.50", repr(event))
+
+    def test_failed_work_is_undone_and_repeated(self) -> None:
+        self.failing = {"a"}
+        self.assertEqual(self.inbox.handle(delivery("a")).status, 500)
+        self.assertEqual(self.worked(), [])
+        self.failing = set()
+        self.assertEqual(self.inbox.handle(delivery("a")).status, 204)
+        self.assertEqual(self.worked(), ["a"])
+
+    def test_refusals(self) -> None:
+        good = delivery("a")
+        self.assertEqual(self.inbox.handle(Request("POST", "/", good.headers, good.body + b" ")).status, 401)
+        self.assertEqual(self.inbox.handle(Request("POST", "/", {}, b"")).status, 401)
+        large = delivery("a", b" " * (MAX_BODY + 1))
+        self.assertEqual(self.inbox.handle(large).status, 413)
+        self.assertEqual(self.inbox.handle(delivery("b", b" " * MAX_BODY)).status, 204)
+        self.assertEqual(self.worked(), ["b"])
+
+    def test_what_the_verifier_and_the_store_raise(self) -> None:
+        class Failing:
+            def __init__(self, error: Exception) -> None:
+                self.error = error
+
+            def verify(self, request: Request) -> None:
+                raise self.error
+
+            def transaction(self) -> Any:
+                raise self.error
+
+        for error, status in ((InvalidMessage("x"), 401), (KeysUnavailable("x"), 503)):
+            inbox = Inbox(verifier=Failing(error), store=self.store, work=self.work)  # type: ignore[arg-type]
+            self.assertEqual(inbox.handle(delivery("a")).status, status)
+        inbox = Inbox(verifier=Verifier(secrets=[SECRET], now=Clock()), store=Failing(OSError("full")), work=self.work)
+        self.assertEqual(inbox.handle(delivery("a")).status, 500)
+
+    def test_a_challenge_is_answered_and_not_stored(self) -> None:
+        body = event_body("ch", {"challenge": "YCNQ2-é"}, "SUBSCRIBER_CHALLENGE")
+        self.assertEqual(self.inbox.handle(delivery("ch", body)), Response(200, "YCNQ2-é"))
+        forged = Request("POST", "/", {**dict(delivery("ch").headers)}, body)
+        self.assertEqual(self.inbox.handle(forged).status, 401)
+        for metadata in ({"challenge": 5}, {"challenge": ""}, {}):
+            body = event_body("odd", metadata, "SUBSCRIBER_CHALLENGE")
+            self.assertEqual(self.inbox.handle(delivery("odd", body)).status, 204)
+        self.assertEqual(self.worked(), ["odd"])
+
+    def test_other_bodies(self) -> None:
+        for n, body in enumerate((
+            b"", b"no JSON", b"[1]", b"null", b"NaN", b'{"event":NaN}', b"[" * 20000, b'{"a":' * 20000, b"\xff\xfe\x00", b"\xef\xbb\xbf{}",
+            b'{"event":5,"metadata":[],"timestamp":{},"companyUuid":null}', b'{"timestamp":"yesterday"}',
+            b'{"timestamp":"2026-11-20"}', b'{"event":"\\ud800"}',
+        )):  # fmt: skip
+            with self.subTest(body[:20]):
+                self.assertEqual(self.inbox.handle(delivery(f"id-{n}", body, sequence=None)).status, 204)
+                event = self.seen[-1]
+                self.assertEqual((event.id, event.body, event.sequence), (f"id-{n}", body, None))
+                self.assertEqual((event.metadata, event.timestamp, event.company_uuid), (None, None, None))
+        self.assertEqual(len(self.worked()), 14)
+
+    def test_large_numbers_do_not_make_a_body_unreadable(self) -> None:
+        digits = "1" * 100_000
+        body = b'{"event":"A","metadata":{"n":%s,"d":0.1000000000000000000001}}' % digits.encode()
+        self.inbox.handle(delivery("a", body))
+        self.assertEqual(self.seen[0].type, "A")
+        exact = json.loads(body, parse_float=Decimal, parse_int=Decimal)["metadata"]
+        self.assertEqual(exact["d"], Decimal("0.1000000000000000000001"))
+
+    def test_thin_and_cloud_events(self) -> None:
+        self.inbox.handle(
+            delivery("a", b'{"id":"other","event":"A","companyUuid":"c","timestamp":"2026-11-20T09:30:00Z"}')
+        )
+        cloud = b'{"specversion":"1.0","id":"x","type":"B","time":"2026-11-20T09:30:00.5Z","data":{"n":1}}'
+        self.inbox.handle(delivery("b", cloud))
+        self.assertEqual(
+            [(e.id, e.type, e.metadata, e.timestamp is None) for e in self.seen],
+            [("a", "A", None, False), ("b", "B", None, False)],
+        )
+
+    def test_odd_sequences_are_unknown(self) -> None:
+        for n, text in enumerate(("", "-1", "+1", "1.0", "x", "9" * 19, "²")):
+            request = delivery(f"id-{n}", sequence=None)
+            headers = {**dict(request.headers), "Webhook-Sequence": text}
+            self.assertEqual(self.inbox.handle(Request("POST", "/", headers, request.body)).status, 204)
+            self.assertIsNone(self.seen[-1].sequence)
+
+    def test_catching_up(self) -> None:
+        self.daemon.add("a", "b", "c", "d", "e")
+        self.inbox.handle(delivery("b"))
+        self.assertEqual(self.inbox.catch_up(), Progress(missing=4))
+        self.assertEqual(self.worked(), ["b", "a", "c", "d", "e"])
+        self.assertEqual(self.seen[1].sequence, 1)
+        self.assertEqual(self.inbox.handle(delivery("a")).status, 204)
+        self.assertEqual(self.inbox.catch_up(), Progress())
+        self.assertEqual([query["after"] for query in self.daemon.queries], ["0", "2", "4", "5"])
+        self.assertEqual(self.worked(), ["b", "a", "c", "d", "e"])
+        _, path, headers, _ = self.daemon.server.requests[0]
+        self.assertTrue(path.startswith("/api/v1/subscribers/a%2Fb/feed?limit=2&"), path)
+        self.assertEqual(headers["authorization"], "Bearer t")
+
+    def test_failed_work_stops_catching_up_before_the_event(self) -> None:
+        self.daemon.add("a", "b", "c", "d")
+        self.failing = {"c"}
+        with self.assertRaisesRegex(RuntimeError, "on purpose"):
+            self.inbox.catch_up()
+        self.assertEqual((self.worked(), self.cursor()), (["a", "b"], 2))
+        self.failing = set()
+        self.assertEqual(self.inbox.catch_up().missing, 2)
+        self.assertEqual((self.worked(), self.cursor()), (["a", "b", "c", "d"], 4))
+
+    def test_events_without_a_body_are_passed_over_and_counted(self) -> None:
+        self.daemon.add("a")
+        self.daemon.add("b", compacted=True, body="")
+        self.daemon.add("c", body=None)
+        self.assertEqual(self.inbox.catch_up(), Progress(missing=1, compacted=2))
+        self.assertEqual((self.worked(), self.cursor()), (["a"], 3))
+
+    def test_answers_that_are_not_from_a_feed(self) -> None:
+        page = {"content": [], "next": 0, "more": False}
+        for answer in (
+            [],
+            {},
+            {**page, "next": -1},
+            {**page, "more": True},
+            {**page, "content": [5]},
+            {**page, "next": None},
+        ):
+            with self.subTest(answer):
+                server = Server(lambda *_: reply(answer))  # noqa: B023
+                self.addCleanup(server.close)
+                feed = Feed(server.url, subscriber="s", token="t")
+                inbox = Inbox(verifier=Verifier(secrets=[SECRET]), store=MemoryStore(), work=lambda *_: None, feed=feed)
+                with self.assertRaises(ApiError):
+                    inbox.catch_up()
+
+    def test_without_a_feed(self) -> None:
+        with self.assertRaises(ValueError):
+            Inbox(verifier=Verifier(secrets=[SECRET]), store=MemoryStore(), work=lambda *_: None).catch_up()
+
+    def test_following_survives_errors_until_it_is_stopped(self) -> None:
+        outer = self
+
+        class Stop(threading.Event):
+            """Does not wait, and ends when the event has been worked on."""
+
+            waited: list[float] = []
+
+            def wait(self, timeout: float | None = None) -> bool:
+                self.waited.append(timeout or 0)
+                return self.is_set()
+
+            def is_set(self) -> bool:
+                return outer.worked() == ["a", "b", "c"]
+
+        self.daemon.add("a", "b", "c")
+        self.daemon.failures = 3
+        stop = Stop()
+        self.inbox.follow(stop)
+        self.assertEqual(stop.waited, [1, 2, 4])
+        self.assertEqual(self.daemon.queries[0]["wait"], "20s")
+
+    def test_the_pauses_of_following(self) -> None:
+        self.assertEqual([_pause(n, OSError()) for n in (0, 1, 5, 6, 1000)], [1, 2, 32, 60, 60])
+        self.assertEqual(_pause(0, ApiError(429, "", "", 7)), 7)
+        self.assertEqual(_pause(0, ApiError(429, "", "", 7000)), 60)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,194 @@
+"""What every store must do, and SQL."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import unittest
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from spendhook import MemoryStore, SqlStore
+from spendhook._sql import _Statements
+from support import Clock, needs
+
+# A connection string of a database that the tests may change.
+POSTGRES = os.environ.get("SPENDHOOK_POSTGRES", "")
+
+
+class Stop(Exception):
+    """Undoes a transaction."""
+
+
+class StoreTests:
+    """The tests of each kind of store."""
+
+    store: Any
+    assertTrue: Callable[..., None]
+    assertFalse: Callable[..., None]
+    assertEqual: Callable[..., None]
+    assertRaises: Callable[..., Any]
+
+    def test_an_id_is_new_once(self) -> None:
+        with self.store.transaction() as transaction:
+            self.assertTrue(transaction.add("a", 1))
+            self.assertFalse(transaction.add("a", 2))
+        with self.store.transaction() as transaction:
+            self.assertFalse(transaction.add("a", 1))
+            self.assertTrue(transaction.add("b", None))
+
+    def test_nothing_is_kept_of_a_transaction_that_raises(self) -> None:
+        with self.assertRaises(Stop), self.store.transaction() as transaction:
+            transaction.add("a", 1)
+            transaction.set_cursor(5)
+            raise Stop
+        with self.store.transaction() as transaction:
+            self.assertEqual(transaction.cursor(), 0)
+            self.assertTrue(transaction.add("a", 1))
+
+    def test_the_cursor_does_not_move_back(self) -> None:
+        for after, want in ((5, 5), (3, 5), (2**40, 2**40)):
+            with self.store.transaction() as transaction:
+                transaction.set_cursor(after)
+                self.assertEqual(transaction.cursor(), want)
+
+    def test_of_many_threads_one_is_told_that_an_id_is_new(self) -> None:
+        added: list[bool] = []
+
+        def add() -> None:
+            for n in range(10):
+                with self.store.transaction() as transaction:
+                    added.append(transaction.add(f"id-{n}", n))
+
+        threads = [threading.Thread(target=add) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual((len(added), sum(added)), (40, 10))
+
+
+class MemoryStoreTest(StoreTests, unittest.TestCase):
+    def setUp(self) -> None:
+        self.store = MemoryStore()
+
+
+class SqlTests(StoreTests):
+    """The tests of each database."""
+
+    clock: Clock
+    other: Any  # a store of another process, so to speak
+
+    def test_ids_are_forgotten(self) -> None:
+        for day, id in enumerate("abc"):
+            with self.store.transaction() as transaction:
+                transaction.add(id, None)
+            self.clock.now += 86400
+        self.assertEqual(self.store.forget(older_than=timedelta(days=2)), 1)
+        with self.store.transaction() as transaction:
+            self.assertTrue(transaction.add("a", None))
+            self.assertFalse(transaction.add("b", None))
+
+    def test_migrating_again_keeps_everything(self) -> None:
+        with self.store.transaction() as transaction:
+            transaction.add("a", 1)
+        self.store.migrate()
+        with self.store.transaction() as transaction:
+            self.assertFalse(transaction.add("a", 1))
+
+    def test_a_second_transaction_waits_for_the_first(self) -> None:
+        """A delivery and the feed, or two processes, may have the same event."""
+        for id, undone in (("a", True), ("b", False)):
+            results: list[bool] = []
+
+            def add() -> None:
+                with self.other.transaction() as transaction:
+                    results.append(transaction.add(id, 1))  # noqa: B023
+
+            thread = threading.Thread(target=add)
+            try:
+                with self.store.transaction() as transaction:
+                    self.assertTrue(transaction.add(id, 1))
+                    thread.start()
+                    thread.join(0.05)
+                    self.assertTrue(thread.is_alive())
+                    if undone:
+                        raise Stop
+            except Stop:
+                pass
+            thread.join()
+            self.assertEqual(results, [undone])
+
+
+class SqliteTest(SqlTests, unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = Path(folder.name) / "inbox.db"
+        self.clock = Clock()
+        self.store = SqlStore.sqlite(self.path, now=self.clock)
+        self.store.migrate()
+        self.other = SqlStore.sqlite(self.path)
+
+    def test_the_wait_for_a_turn_ends(self) -> None:
+        store = SqlStore.sqlite(self.path, busy_timeout=0.01)
+        with store.transaction(), self.assertRaises(TimeoutError), store.transaction():
+            pass
+        with store.transaction() as transaction:
+            self.assertTrue(transaction.add("a", 1))
+
+    def test_feeds_have_cursors_of_their_own(self) -> None:
+        with self.store.transaction() as transaction:
+            transaction.set_cursor(5)
+        with SqlStore.sqlite(self.path, feed="other").transaction() as transaction:
+            self.assertEqual(transaction.cursor(), 0)
+
+    def test_memory_is_refused(self) -> None:
+        for path in ("", ":memory:"):
+            with self.assertRaises(ValueError):
+                SqlStore.sqlite(path)
+
+    def test_work_that_commits_is_an_error(self) -> None:
+        with self.assertRaisesRegex(RuntimeError, "ended the transaction"), self.store.transaction() as transaction:
+            transaction.add("a", 1)
+            transaction.work.connection.commit()
+
+
+@needs("psycopg2")
+@unittest.skipUnless(POSTGRES, "SPENDHOOK_POSTGRES is not set, such as postgresql:///test")
+class PostgresTest(SqlTests, unittest.TestCase):
+    def setUp(self) -> None:
+        import psycopg2  # type: ignore[import-untyped]
+
+        self.clock = Clock()
+        self.store = SqlStore(lambda: psycopg2.connect(POSTGRES), paramstyle=psycopg2.paramstyle, now=self.clock)
+        self.other = self.store
+        with self.store.transaction() as transaction:
+            transaction.work.execute("DROP TABLE IF EXISTS spendhook_inbox, spendhook_cursor")
+        threads = [threading.Thread(target=self.store.migrate) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+class StatementsTest(unittest.TestCase):
+    def test_each_paramstyle(self) -> None:
+        for style, text, parameters in (
+            ("qmark", "? ?", ("a", "b")),
+            ("format", "%s %s", ("a", "b")),
+            ("pyformat", "%s %s", ("a", "b")),
+            ("numeric", ":1 :2", ("a", "b")),
+            ("named", ":p1 :p2", {"p1": "a", "p2": "b"}),
+        ):
+            with self.subTest(style):
+                self.assertEqual(_Statements(style).of("{} {}", ("a", "b")), (text, parameters))
+        with self.assertRaises(ValueError):
+            _Statements("other")
+
+
+if __name__ == "__main__":
+    unittest.main()
