@@ -1,0 +1,274 @@
+package io.spendhook;
+
+import java.io.IOException;
+import java.time.Duration;
+import java.util.Objects;
+import java.util.function.Consumer;
+import java.util.regex.Pattern;
+
+/**
+ * Receives events, and works on each of them exactly once as far as the database of its store is concerned: the work and the
+ * note that the event was there are one transaction. It takes deliveries ({@link #handle}), and reads the feed for events
+ * whose delivery has failed ({@link #catchUp}, {@link #follow}). Safe for concurrent use; several processes may share a
+ * store.
+ *
+ * @param <T> what the store gives to the work
+ */
+public final class Inbox<T> {
+  /** The size of the largest body that is accepted, in bytes. No delivery is larger. */
+  public static final int MAX_BODY = 1 << 20;
+
+  private static final System.Logger LOG = System.getLogger(Inbox.class.getName());
+  private static final Duration MIN_BACKOFF = Duration.ofSeconds(1);
+  private static final Duration MAX_BACKOFF = Duration.ofMinutes(1);
+  private static final Pattern SEQUENCE = Pattern.compile("[0-9]{1,18}");
+
+  private final Verifier verifier;
+  private final Store<T> store;
+  private final Work<T> work;
+  private final Feed feed; // null: none
+  private final Consumer<Throwable> onError;
+  private final Pause pause;
+
+  private Inbox(Builder<T> b, Pause pause) {
+    verifier = b.verifier;
+    store = b.store;
+    work = b.work;
+    feed = b.feed;
+    onError = b.onError;
+    this.pause = pause;
+  }
+
+  /**
+   * Begins an inbox.
+   *
+   * @param verifier checks the signatures
+   * @param store notes the ids
+   * @param work what is done for each event
+   * @param <T> what the store gives to the work
+   * @return its settings
+   */
+  public static <T> Builder<T> builder(Verifier verifier, Store<T> store, Work<T> work) {
+    return new Builder<>(verifier, store, work);
+  }
+
+  /**
+   * Receives a delivery. It does not throw.
+   *
+   * @param request the request, with the bytes of its body, or the first {@link #MAX_BODY} + 1 of them
+   * @return the answer: 204 if the event is stored and was worked on, now or before; 200 with a text for a challenge; 401 if
+   *     the message is not valid; 413 if the body is too large; 503 if the keys cannot be read; 500 if the store or the
+   *     work failed. After a 5xx Spendhook sends the event again
+   */
+  public Response handle(Request request) {
+    if (request.body().length > MAX_BODY) {
+      return new Response(413, "the body is larger than 1 MiB");
+    }
+    try {
+      verifier.verify(request);
+    } catch (InvalidMessageException e) {
+      LOG.log(System.Logger.Level.DEBUG, "a message is not valid", e);
+      return new Response(401, "no valid signature"); // why not is of use to forgers only
+    } catch (KeysUnavailableException e) {
+      onError.accept(e);
+      return new Response(503, "the keys cannot be read now");
+    }
+    String id = request.header("webhook-id");
+    if (id == null || id.isBlank()) { // only other signatures than those of Spendhook cover such a header
+      return new Response(401, "no valid webhook-id");
+    }
+    return receive(Event.of(id.strip(), sequence(request.header("webhook-sequence")), request.body()));
+  }
+
+  private Response receive(Event event) {
+    String challenge = event.challenge();
+    if (challenge != null) {
+      return new Response(200, challenge);
+    }
+    try {
+      once(event, null);
+      return new Response(204, "");
+    } catch (Throwable e) { // also an Error of the work: without an answer the sender would wait
+      if (e instanceof InterruptedException) {
+        Thread.currentThread().interrupt();
+      }
+      onError.accept(new InboxException("event " + event.id() + ": " + e, e));
+      return new Response(500, "the event could not be stored");
+    }
+  }
+
+  private static Long sequence(String header) {
+    return header != null && SEQUENCE.matcher(header).matches() ? Long.valueOf(header) : null;
+  }
+
+  /** Notes and works on an event unless it is known. cursor, if given, becomes that of the feed. */
+  private boolean once(Event event, Long cursor) throws Exception {
+    return store.transaction(
+        transaction -> {
+          if (!transaction.add(event.id(), event.sequence())) {
+            return false;
+          }
+          work.run(event, transaction.unwrap());
+          if (cursor != null) {
+            transaction.setCursor(feed.name(), cursor);
+          }
+          return true;
+        });
+  }
+
+  /**
+   * Reads the feed from where the last reading ended to its end, and works on the events that the inbox lacks. Deliveries may
+   * arrive meanwhile. Call it when the receiver starts, and after it was unreachable for long.
+   *
+   * @return how many events were missing
+   * @throws InboxException if the store or the work failed; the next call begins with that event
+   * @throws IOException if the feed cannot be read; an {@link ApiException} if the answer is an error
+   * @throws InterruptedException if the thread is interrupted
+   */
+  public CaughtUp catchUp() throws InboxException, IOException, InterruptedException {
+    CaughtUp found = new CaughtUp(0, 0, 0);
+    boolean more = true;
+    while (more) {
+      long after = cursor();
+      Feed.Page page = feed.read(after, Duration.ZERO);
+      found = found.plus(take(page, after));
+      more = page.more();
+    }
+    return found;
+  }
+
+  /**
+   * Catches up, and then waits for new events in the feed and works on those that no delivery has brought, until the thread is
+   * interrupted. After an error it waits for a second, and longer after each further one, up to a minute. A receiver
+   * that cannot be reached by deliveries may live on this alone.
+   *
+   * @throws InterruptedException when the thread is interrupted
+   */
+  public void follow() throws InterruptedException {
+    Duration backoff = MIN_BACKOFF;
+    while (true) {
+      if (Thread.interrupted()) {
+        throw new InterruptedException();
+      }
+      try {
+        long after = cursor();
+        take(feed.read(after, feed.longPoll()), after);
+        backoff = MIN_BACKOFF;
+      } catch (InboxException | IOException e) {
+        onError.accept(e);
+        pause.sleep(longer(backoff, e));
+        backoff = min(backoff.multipliedBy(2), MAX_BACKOFF);
+      }
+    }
+  }
+
+  /** Waits at least as long as the daemon says, but not longer than ever. */
+  private static Duration longer(Duration backoff, Exception e) {
+    Duration asked = e instanceof ApiException answer ? answer.retryAfter() : Duration.ZERO;
+    return asked.compareTo(backoff) > 0 ? min(asked, MAX_BACKOFF) : backoff;
+  }
+
+  private static Duration min(Duration a, Duration b) {
+    return a.compareTo(b) < 0 ? a : b;
+  }
+
+  private long cursor() throws InboxException, InterruptedException {
+    if (feed == null) {
+      throw new IllegalStateException("the inbox has no feed");
+    }
+    return stored("read the cursor", transaction -> transaction.cursor(feed.name()));
+  }
+
+  private CaughtUp take(Feed.Page page, long after) throws InboxException, InterruptedException {
+    long missing = 0;
+    long compacted = 0;
+    for (Feed.Item item : page.items()) {
+      if (item.body() == null) {
+        compacted++;
+        continue;
+      }
+      Event event = Event.of(item.id(), item.sequence(), item.body());
+      try {
+        missing += once(event, item.sequence()) ? 1 : 0;
+      } catch (InterruptedException e) {
+        throw e;
+      } catch (Throwable e) { // also an Error of the work: follow goes on
+        throw new InboxException("event " + item.id() + ": " + e, e);
+      }
+    }
+    if (page.next() > after) { // after all events of the page, so that none is skipped
+      // Without reading it first: SQLite refuses a transaction that writes what another one has changed since it read.
+      Store.Action<T, Void> move =
+          transaction -> {
+            transaction.setCursor(feed.name(), page.next());
+            return null;
+          };
+      stored("store the cursor", move);
+    }
+    return new CaughtUp(missing, compacted, page.forgotten());
+  }
+
+  private <R> R stored(String what, Store.Action<T, R> action) throws InboxException, InterruptedException {
+    try {
+      return store.transaction(action);
+    } catch (InterruptedException e) {
+      throw e;
+    } catch (Exception e) {
+      throw new InboxException(what + ": " + e, e);
+    }
+  }
+
+  /**
+   * The settings of an {@link Inbox}.
+   *
+   * @param <T> what the store gives to the work
+   */
+  public static final class Builder<T> {
+    private final Verifier verifier;
+    private final Store<T> store;
+    private final Work<T> work;
+    private Feed feed;
+    private Consumer<Throwable> onError = e -> LOG.log(System.Logger.Level.WARNING, e.getMessage(), e);
+
+    private Builder(Verifier verifier, Store<T> store, Work<T> work) {
+      this.verifier = Objects.requireNonNull(verifier, "verifier");
+      this.store = Objects.requireNonNull(store, "store");
+      this.work = Objects.requireNonNull(work, "work");
+    }
+
+    /**
+     * Sets the feed that {@link Inbox#catchUp} and {@link Inbox#follow} read.
+     *
+     * @param feed the feed of the subscriber whose deliveries the inbox gets
+     * @return this
+     */
+    public Builder<T> feed(Feed feed) {
+      this.feed = feed;
+      return this;
+    }
+
+    /**
+     * Sets what learns of the errors that {@link Inbox#handle} answers with a 5xx, and that {@link Inbox#follow} survives.
+     *
+     * @param onError by default it writes a warning to {@link System.Logger}; it must not throw
+     * @return this
+     */
+    public Builder<T> onError(Consumer<Throwable> onError) {
+      this.onError = Objects.requireNonNull(onError);
+      return this;
+    }
+
+    /**
+     * Makes the inbox.
+     *
+     * @return the inbox
+     */
+    public Inbox<T> build() {
+      return build(Pause.SYSTEM);
+    }
+
+    Inbox<T> build(Pause pause) {
+      return new Inbox<>(this, pause);
+    }
+  }
+}

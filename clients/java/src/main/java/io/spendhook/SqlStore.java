@@ -1,0 +1,224 @@
+package io.spendhook;
+
+import java.sql.Connection;
+import java.sql.PreparedStatement;
+import java.sql.ResultSet;
+import java.sql.SQLException;
+import java.sql.Savepoint;
+import java.sql.Statement;
+import java.time.Clock;
+import java.time.Duration;
+import java.util.Objects;
+import javax.sql.DataSource;
+
+/**
+ * A store in an SQL database, in the tables {@code spendhook_inbox} and {@code spendhook_cursor}. Work gets the connection, and
+ * writes into its own tables of the same database. Several processes may share the tables: the primary key decides who
+ * works on an event. Subscribers of several companies need databases or schemas of their own, since an id is unique in its
+ * company only.
+ *
+ * <p>Tested with SQLite, PostgreSQL and H2. Others need savepoints, and an error of class 23 for a duplicate key.
+ */
+public final class SqlStore implements Store<Connection> {
+  private static final String[] TABLES = {
+    "CREATE TABLE IF NOT EXISTS spendhook_inbox"
+        + " (id VARCHAR(255) NOT NULL PRIMARY KEY, sequence BIGINT, received_at BIGINT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS spendhook_cursor (feed VARCHAR(255) NOT NULL PRIMARY KEY, after BIGINT NOT NULL)"
+  };
+  private static final String ADD = "INSERT INTO spendhook_inbox (id, sequence, received_at) VALUES (?, ?, ?)";
+  private static final String ADD_CURSOR = "INSERT INTO spendhook_cursor (feed, after) VALUES (?, ?)";
+  private static final String DUPLICATE = "23"; // the class of violated constraints in SQLSTATE
+
+  /** Opens connections. */
+  @FunctionalInterface
+  public interface Connections {
+    /**
+     * Opens a connection, or takes one from a pool. The store closes it.
+     *
+     * @return the connection
+     * @throws SQLException if that fails
+     */
+    Connection open() throws SQLException;
+  }
+
+  private final Connections connections;
+  private final Clock clock;
+
+  /**
+   * Makes a store of a data source, such as a pool.
+   *
+   * @param source where the connections come from
+   */
+  public SqlStore(DataSource source) {
+    this(Objects.requireNonNull(source)::getConnection, Clock.systemUTC());
+  }
+
+  /**
+   * Makes a store of connections.
+   *
+   * @param connections opens them, such as {@code () -> DriverManager.getConnection(url)}
+   * @param clock the clock of {@code received_at}
+   */
+  public SqlStore(Connections connections, Clock clock) {
+    this.connections = Objects.requireNonNull(connections);
+    this.clock = Objects.requireNonNull(clock);
+  }
+
+  /**
+   * Creates the tables unless they exist.
+   *
+   * @throws SQLException if the database fails
+   */
+  public void migrate() throws SQLException {
+    try {
+      createTables();
+    } catch (SQLException e) {
+      createTables(); // PostgreSQL refuses a table that another process creates at the same time
+    }
+  }
+
+  private void createTables() throws SQLException {
+    try (Connection connection = connections.open(); Statement statement = connection.createStatement()) {
+      boolean before = connection.getAutoCommit();
+      connection.setAutoCommit(true);
+      for (String table : TABLES) {
+        statement.execute(table);
+      }
+      connection.setAutoCommit(before);
+    }
+  }
+
+  /**
+   * Removes the ids of events that were received long ago. An event that comes again after its id was removed is worked on
+   * again. So the age must be more than the sender keeps events (its {@code events.retention}, by default 7 days), and more
+   * than the age of any event that you let it replay; 30 days are safe by default.
+   *
+   * @param age of the ids that are removed
+   * @return how many ids were removed
+   * @throws SQLException if the database fails
+   */
+  public int forget(Duration age) throws SQLException {
+    try (Connection connection = connections.open();
+        PreparedStatement delete = connection.prepareStatement("DELETE FROM spendhook_inbox WHERE received_at < ?")) {
+      boolean before = connection.getAutoCommit();
+      connection.setAutoCommit(true);
+      delete.setLong(1, clock.millis() - age.toMillis());
+      int removed = delete.executeUpdate();
+      connection.setAutoCommit(before);
+      return removed;
+    }
+  }
+
+  @Override
+  public <R> R transaction(Action<Connection, R> action) throws Exception {
+    try (Connection connection = connections.open()) {
+      boolean before = connection.getAutoCommit();
+      connection.setAutoCommit(false);
+      R result;
+      try {
+        result = action.run(new SqlTransaction(connection));
+        connection.commit();
+      } catch (Throwable e) {
+        rollback(connection, before, e);
+        throw e;
+      }
+      restore(connection, before);
+      return result;
+    }
+  }
+
+  /**
+   * Rolls back. A failure must not hide its cause. After it the connection is only closed, which rolls back: to set
+   * autocommit would commit.
+   */
+  private static void rollback(Connection connection, boolean autoCommit, Throwable cause) {
+    try {
+      connection.rollback();
+      connection.setAutoCommit(autoCommit);
+    } catch (SQLException e) {
+      cause.addSuppressed(e);
+    }
+  }
+
+  /** Gives the connection back to a pool as it was. The transaction is committed, even if this fails. */
+  private static void restore(Connection connection, boolean autoCommit) {
+    try {
+      connection.setAutoCommit(autoCommit);
+    } catch (SQLException e) {
+      System.getLogger(SqlStore.class.getName()).log(System.Logger.Level.DEBUG, "set autocommit", e);
+    }
+  }
+
+  private final class SqlTransaction implements Transaction<Connection> {
+    private final Connection connection;
+
+    SqlTransaction(Connection connection) {
+      this.connection = connection;
+    }
+
+    @Override
+    public boolean add(String id, Long sequence) throws SQLException {
+      return insertNew(ADD, id, sequence, clock.millis());
+    }
+
+    @Override
+    public long cursor(String feed) throws SQLException {
+      try (PreparedStatement select = connection.prepareStatement("SELECT after FROM spendhook_cursor WHERE feed = ?")) {
+        select.setString(1, feed);
+        try (ResultSet rows = select.executeQuery()) {
+          return rows.next() ? rows.getLong(1) : 0;
+        }
+      }
+    }
+
+    @Override
+    public void setCursor(String feed, long after) throws SQLException {
+      try (PreparedStatement update = connection.prepareStatement("UPDATE spendhook_cursor SET after = ? WHERE feed = ?")) {
+        update.setLong(1, after);
+        update.setString(2, feed);
+        if (update.executeUpdate() > 0) {
+          return;
+        }
+      }
+      insertNew(ADD_CURSOR, feed, after); // if another process has just done it, we read a page once more
+    }
+
+    @Override
+    public Connection unwrap() {
+      return connection;
+    }
+
+    /** Inserts a row unless its key exists. */
+    private boolean insertNew(String insert, Object... values) throws SQLException {
+      String database = connection.getMetaData().getDatabaseProductName();
+      if (database.equals("SQLite") || database.equals("PostgreSQL")) {
+        return execute(insert + " ON CONFLICT DO NOTHING", values) > 0;
+      }
+      Savepoint before = connection.setSavepoint();
+      try {
+        return execute(insert, values) > 0;
+      } catch (SQLException e) {
+        if (e.getSQLState() == null || !e.getSQLState().startsWith(DUPLICATE)) {
+          throw e;
+        }
+        connection.rollback(before);
+        return false;
+      }
+    }
+
+    private int execute(String sql, Object... values) throws SQLException {
+      try (PreparedStatement statement = connection.prepareStatement(sql)) {
+        for (int i = 0; i < values.length; i++) {
+          if (values[i] instanceof Long number) {
+            statement.setLong(i + 1, number);
+          } else if (values[i] == null) { // only a number may be unknown
+            statement.setNull(i + 1, java.sql.Types.BIGINT);
+          } else {
+            statement.setString(i + 1, values[i].toString());
+          }
+        }
+        return statement.executeUpdate();
+      }
+    }
+  }
+}

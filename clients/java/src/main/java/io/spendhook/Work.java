@@ -1,0 +1,20 @@
+package io.spendhook;
+
+/**
+ * What is to be done for each event, once.
+ *
+ * @param <T> what the store gives to the work, such as {@link java.sql.Connection}
+ */
+@FunctionalInterface
+public interface Work<T> {
+  /**
+   * Works on an event, in the transaction in which its id is noted: if this method throws, or the process ends before the
+   * commit, both are undone, and the event comes again. Finish within 10 seconds: Spendhook waits 15 s for an answer. What the
+   * work does outside of the transaction may be done more than once.
+   *
+   * @param event the event
+   * @param transaction the transaction of the store. Do not commit, roll back or close it
+   * @throws Exception if the event is to come again
+   */
+  void run(Event event, T transaction) throws Exception;
+}
