@@ -75,14 +75,17 @@ test-alerts: ## Cause each outage and check that exactly its alert fires and end
 	$(GO) test -tags alerts -parallel 4 -timeout 40m -v -run TestAlertsOfOutages ./cmd/spendhook
 
 .PHONY: test-examples
-test-examples: ## Deliver to the receivers of examples/, run the shell blocks of the documents (needs node, python3, java; build tag examples)
+test-examples: ## Test the receivers of examples/, the libraries of clients/, the shell blocks of the documents (needs node, python3, java; build tag examples)
 	@scripts/ensure redis
 	@scripts/ensure node
 	@scripts/ensure python
+	@scripts/ensure --soft python-libraries
 	@scripts/ensure java
+	@scripts/ensure --soft jdbc
 	npm ci --no-audit --no-fund --prefix examples/node
+	npm ci --no-audit --no-fund --prefix clients/typescript
 	$(GO) vet -C examples/go ./...
-	$(GO) test -tags examples -timeout 5m -run '^TestExample' ./cmd/spendhook
+	$(GO) test -tags examples -timeout 10m -run '^TestExample' ./cmd/spendhook ./clients/conformance
 
 .PHONY: test-install
 test-install: ## Build image, packages, chart and compose file, install each and start what it starts, ~4 min

@@ -16,6 +16,7 @@ await serve(accepted);
 
 async function accepted(req, body) {
   const { headers, method } = req;
+  if (!req.url.startsWith("/")) return false; // it could continue the host of the origin
   // Not from the Host header: a delivery to another receiver, sent on with its Host, would be valid.
   const url = (origin ?? `http://127.0.0.1:${req.socket.localPort}`) + req.url;
   let unreadable;
