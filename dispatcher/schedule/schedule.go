@@ -91,6 +91,7 @@ type endpoint struct {
 	full     bool // it waits until Left reports a free place
 	held     bool // its first delivery waits for an earlier event or attempt
 	fresh    bool // its state was not read yet
+	asked    bool // the turn under way reads its state, which has not changed since
 	inFlight int
 	ordered  bool
 	interval time.Duration // between two deliveries; 0: no rate
@@ -269,7 +270,7 @@ func (s *Schedule) Endpoint(company, id uuid.UUID, now time.Time, wait time.Dura
 func (s *Schedule) Changed(company, id uuid.UUID) {
 	if c := s.companies[company]; c != nil {
 		e := s.endpointOf(c, id)
-		e.fresh = true
+		e.fresh, e.asked = true, false
 		s.serve(e)
 	}
 }
@@ -572,6 +573,7 @@ func (s *Schedule) chooseEndpoints(c *company, now time.Time, want float64, t *T
 		case e.ordered:
 			most = 1
 		}
+		e.asked = true
 		t.Endpoints = append(t.Endpoints, Share{e.id, most})
 		used++
 		used += float64(max(0, most-1))
@@ -656,7 +658,7 @@ func (s *Schedule) Served(t Turn, a Answer, now time.Time) (suspects int, begun 
 }
 
 func (s *Schedule) served(e *endpoint, found State, now time.Time) {
-	if e.fresh {
+	if e.fresh && e.asked {
 		e.fresh = false
 		if found.Interval > 0 { // Redis has what was kept last, and the settings may have changed
 			due := max(e.due.Sub(now), found.Due)

@@ -337,6 +337,21 @@ func TestClosedEndpoint(t *testing.T) {
 	f.wantMost(64)
 }
 
+// An endpoint that is changed while a turn reads it is read again: the answer may be older than the change.
+func TestEndpointThatIsChangedDuringATurn(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.endpoint(State{Next: 0})
+	turn := f.one()
+	f.Changed(id(1), id(9)) // its URL
+	f.serve(turn, State{Next: 0, Fails: 12, Wait: time.Hour})
+	f.serve(f.one(), State{Next: 0})
+	if !slices.Equal(f.learned, []string{"9 0 0s", "9 0 0s"}) {
+		t.Errorf("learned %v", f.learned)
+	}
+	f.wantMost(64)
+}
+
 // A rate allows its burst, and then one delivery in each interval.
 func TestRate(t *testing.T) {
 	t.Parallel()
