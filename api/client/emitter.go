@@ -174,6 +174,9 @@ func (e *Emitter) sendArray(ctx context.Context, texts [][]byte, results []Event
 		if !pause.For(ctx, pauseFor) {
 			return context.Cause(ctx)
 		}
+		for _, n := range pending { // until the next answer it is not known
+			results[n].Status, results[n].Error = "", nil
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"spendhook/internal/httpsig"
@@ -29,8 +30,10 @@ const (
 )
 
 // Set keeps the keys of one address. The zero value has read nothing yet. It is safe for concurrent use: one caller
-// reads, the others wait.
+// reads, and the others wait, except those that need only known keys.
 type Set struct {
+	current atomic.Pointer[current] // strangers' unknown keys must not delay messages by known ones
+
 	mu      sync.Mutex
 	keys    []httpsig.JWK
 	life    time.Duration // of keys
@@ -46,8 +49,18 @@ type Source struct {
 	Now    time.Time
 }
 
+// current are keys that were read.
+type current struct {
+	keys   []httpsig.JWK
+	life   time.Duration
+	readAt time.Time
+}
+
 // Known returns the keys. It reads them if they are too old.
 func (s *Set) Known(ctx context.Context, from Source) ([]httpsig.JWK, error) {
+	if c := s.current.Load(); c != nil && from.Now.Sub(c.readAt) < c.life {
+		return c.keys, nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.known(ctx, from, s.life)
@@ -74,6 +87,7 @@ func (s *Set) known(ctx context.Context, from Source, life time.Duration) ([]htt
 		return nil, err
 	}
 	s.keys, s.life, s.readAt = keys, life, from.Now
+	s.current.Store(&current{keys, life, from.Now})
 	return keys, nil
 }
 

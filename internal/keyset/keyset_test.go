@@ -1,6 +1,7 @@
 package keyset
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -61,5 +62,39 @@ func TestUnreadable(t *testing.T) {
 	}
 	if reads != 3 {
 		t.Errorf("it was read %d times", reads)
+	}
+}
+
+// A message by a known key does not wait while the keys are read for another one, by an unknown key.
+func TestKnownKeysDoNotWait(t *testing.T) {
+	t.Parallel()
+	began, gate := make(chan struct{}), make(chan struct{})
+	reads := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if reads++; reads == 2 {
+			close(began)
+			<-gate
+		}
+		_, _ = io.WriteString(w, `{"keys":[]}`)
+	}))
+	defer server.Close()
+	var s Set
+	from := Source{URL: server.URL, Now: time.Unix(1795167000, 0)}
+	if _, err := s.Known(t.Context(), from); err != nil {
+		t.Fatal(err)
+	}
+	from.Now = from.Now.Add(pause)
+	ended := make(chan error)
+	go func() {
+		_, err := s.Again(t.Context(), from)
+		ended <- err
+	}()
+	<-began
+	if _, err := s.Known(t.Context(), from); err != nil {
+		t.Error(err)
+	}
+	close(gate)
+	if err := <-ended; err != nil || reads != 2 {
+		t.Errorf("%v, %d reads", err, reads)
 	}
 }

@@ -163,3 +163,27 @@ func jwkSet(t *testing.T, private ed25519.PrivateKey) string {
 	}
 	return string(text)
 }
+
+// Each signature costs time, and anybody can send them: of v1a, the first sixteen are tried.
+func TestFewSignaturesAreTried(t *testing.T) {
+	t.Parallel()
+	private := ed25519.NewKeyFromSeed([]byte(strings.Repeat("1", 32)))
+	v, err := NewVerifier(VerifierOptions{
+		KeysURL: publish(t, func() string { return jwkSet(t, private) }), Now: func() time.Time { return time.Unix(1795167000, 0) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	encode := func(signature []byte) string { return "v1a," + base64.StdEncoding.EncodeToString(signature) }
+	for before, want := range map[int]error{15: nil, 16: ErrInvalidMessage} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/hooks", http.NoBody)
+		forged := strings.Repeat(encode(make([]byte, ed25519.SignatureSize))+" ", before)
+		r.Header = http.Header{
+			headerID: {"evt_1"}, headerTimestamp: {"1795167000"},
+			headerSignature: {forged + encode(ed25519.Sign(private, []byte("evt_1.1795167000.{}")))},
+		}
+		if err := v.Verify(r, []byte("{}")); !errors.Is(err, want) {
+			t.Errorf("after %d others: %v, not %v", before, err, want)
+		}
+	}
+}

@@ -66,9 +66,14 @@ class KeySet:
         self._read_at = 0.0
         self._tried_at = 0.0
         self._failure: str | None = None
+        # Keys, when they were read, and their life; replaced as a whole, so that it is read without the lock.
+        self._current: tuple[list[PublicKey], float, float] | None = None
 
     def known(self) -> list[PublicKey]:
         """Returns the keys, which are read if they are too old. KeysUnavailable if that fails."""
+        current = self._current  # strangers' unknown keys must not delay messages by known ones
+        if current and 0 <= self._now() - current[1] < current[2]:
+            return current[0]
         with self._lock:
             return self._get(self._life)
 
@@ -87,9 +92,11 @@ class KeySet:
         try:
             self._keys, self._life = self._read()
         except (ConnectionFailed, OSError, ValueError, RecursionError) as error:
+            self._tried_at = self._now()  # the read may have taken as long as the pause
             self._failure = f"read the published keys: {error}"
             raise KeysUnavailable(self._failure) from error
         self._failure, self._read_at = None, now
+        self._current = (self._keys, now, self._life)
         return self._keys
 
     def _read(self) -> tuple[list[PublicKey], float]:

@@ -8,6 +8,7 @@ import re
 import ssl
 import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 from . import _httpsig
 from ._encoding import decode_base64
@@ -17,6 +18,7 @@ from ._keys import ED25519, KeySet, PublicKey
 from ._message import Request
 
 _MIN_SECRET = 24  # bytes; with an empty secret anybody can sign
+_MAX_SIGNATURES = 16  # of v1a that are tried: each costs time, and anybody can send them
 _ID = re.compile(r"[!-~]+")
 _TIMESTAMP = re.compile(r"[0-9]{1,15}")
 _ORIGIN = re.compile(r"https?://[^\s/?#@]+(/[!-~]*)?", re.IGNORECASE)
@@ -95,7 +97,7 @@ class Verifier:
             return
         signed = self._signed(request)
         usable = [key for key in keys if key.algorithm == ED25519]
-        for signature in _signatures(request, "v1a"):
+        for signature in islice(_signatures(request, "v1a"), _MAX_SIGNATURES):
             if any(key.verifies(signature, signed) for key in usable):
                 return
         raise _NoKeyMatches("no v1a signature is valid")

@@ -157,6 +157,7 @@ export class Emitter {
       if (!(await this.#pause(asked * 1000, deadline, signal))) {
         throw new Error(`${pending.length} events are still refused: ${results[pending[0]!]!.error!.message}`);
       }
+      for (const index of pending) results[index] = null; // until the next answer it is not known
     }
   }
 
@@ -181,7 +182,7 @@ export class Emitter {
         return results;
       } catch (error) {
         const asked = error instanceof ApiError ? error.retryAfter : null;
-        const pause = asked === null ? backoff(attempt, Math.random()) : asked * 1000;
+        const pause = asked ? asked * 1000 : backoff(attempt, Math.random());
         if (!isTemporary(error) || !(await this.#pause(pause, deadline, signal))) throw error;
       }
     }

@@ -176,6 +176,9 @@ final class Api {
             .POST(HttpRequest.BodyPublishers.ofString("grant_type=client_credentials"))
             .build();
     Http.Answer answer = http.send(request, TOKEN_TIMEOUT, 1 << 16);
+    if (answer.status() == 400) { // the fault of the credentials, not of an event
+      throw new NotSpendhookException("no token: " + ApiException.of(answer, now).getMessage(), null);
+    }
     if (answer.status() != 200) {
       throw ApiException.of(answer, now);
     }

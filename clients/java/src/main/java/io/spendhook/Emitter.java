@@ -133,6 +133,7 @@ public final class Emitter {
         }
         if (!places.isEmpty()) {
           waitFor(asked, attempt, deadline, failure);
+          places.forEach(place -> results[place] = null); // until the next answer it is not known
         }
       }
     }

@@ -68,7 +68,7 @@ final class KeySet {
       return read.keys();
     } catch (IOException | ParseException e) {
       failure = new KeysUnavailableException("read the published keys: " + e.getMessage(), e);
-      failedAt = now;
+      failedAt = clock.instant(); // the read may have taken as long as the pause
       throw failure;
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();

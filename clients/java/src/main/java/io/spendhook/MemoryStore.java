@@ -57,7 +57,7 @@ public final class MemoryStore implements Store<MemoryStore.Changes> {
 
     @Override
     public void setCursor(String feed, long after) {
-      moved.put(feed, after);
+      moved.put(feed, Math.max(after, cursor(feed)));
     }
 
     @Override

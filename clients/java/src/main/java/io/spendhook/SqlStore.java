@@ -173,9 +173,10 @@ public final class SqlStore implements Store<Connection> {
 
     @Override
     public void setCursor(String feed, long after) throws SQLException {
-      try (PreparedStatement update = connection.prepareStatement("UPDATE spendhook_cursor SET after = ? WHERE feed = ?")) {
+      try (PreparedStatement update = connection.prepareStatement("UPDATE spendhook_cursor SET after = ? WHERE feed = ? AND after < ?")) {
         update.setLong(1, after);
         update.setString(2, feed);
+        update.setLong(3, after);
         if (update.executeUpdate() > 0) {
           return;
         }

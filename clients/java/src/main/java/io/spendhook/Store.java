@@ -61,7 +61,7 @@ public interface Store<T> {
     long cursor(String feed) throws Exception;
 
     /**
-     * Notes how far a feed was read.
+     * Notes how far a feed was read. It does not move back.
      *
      * @param feed the feed
      * @param after the number of the last event

@@ -108,7 +108,7 @@ final class SqlStoreTest {
                 t.setCursor("f", 3);
                 return null;
               });
-          equal(List.of(3L, 1L << 39, 0L), store.transaction(t -> List.of(t.cursor("f"), t.cursor("g"), t.cursor("h"))));
+          equal(List.of(4L, 1L << 39, 0L), store.transaction(t -> List.of(t.cursor("f"), t.cursor("g"), t.cursor("h"))));
         });
   }
 
