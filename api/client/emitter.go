@@ -17,7 +17,7 @@ import (
 	"spendhook/internal/pause"
 )
 
-// The limits of one request of an Emitter. The API accepts larger ones; these leave room for a proxy's.
+// The limits of one request of an Emitter. The API accepts larger ones, but a proxy before it may not.
 const (
 	maxArray      = 1000
 	maxArrayBytes = 4 << 20
