@@ -32,14 +32,11 @@ const (
 // Set keeps the keys of one address. The zero value has read nothing yet. It is safe for concurrent use: one caller
 // reads, and the others wait, except those that need only known keys.
 type Set struct {
-	current atomic.Pointer[current] // strangers' unknown keys must not delay messages by known ones
+	current atomic.Pointer[current] // replaced with mu held; read without it: unknown keys must not delay messages by known ones
 
 	mu      sync.Mutex
-	keys    []httpsig.JWK
-	life    time.Duration // of keys
-	readAt  time.Time     // when keys were read
-	triedAt time.Time     // when they were last to be read
-	failed  error         // why that failed
+	triedAt time.Time // when keys were last to be read
+	failed  error     // why that failed
 }
 
 // Source says where the keys are read.
@@ -58,27 +55,31 @@ type current struct {
 
 // Known returns the keys. It reads them if they are too old.
 func (s *Set) Known(ctx context.Context, from Source) ([]httpsig.JWK, error) {
-	if c := s.current.Load(); c != nil && from.Now.Sub(c.readAt) < c.life {
+	if c := s.current.Load(); c.isYounger(from.Now, maxLife) {
 		return c.keys, nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.known(ctx, from, s.life)
+	return s.read(ctx, from, maxLife)
 }
 
 // Again returns the keys after a signature by an unknown one. It reads them unless that was tried within the last
 // five seconds.
 func (s *Set) Again(ctx context.Context, from Source) ([]httpsig.JWK, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.known(ctx, from, pause)
+	return s.read(ctx, from, pause)
 }
 
-func (s *Set) known(ctx context.Context, from Source, life time.Duration) ([]httpsig.JWK, error) {
-	switch {
-	case s.keys != nil && from.Now.Sub(s.readAt) < life:
-		return s.keys, nil
-	case s.failed != nil && from.Now.Sub(s.triedAt) < pause:
+// isYounger reports whether there are keys that may still be used, and were read less than a time ago.
+func (c *current) isYounger(now time.Time, age time.Duration) bool {
+	return c != nil && now.Sub(c.readAt) < min(age, c.life)
+}
+
+// read returns the keys, which it reads unless they are younger than age.
+func (s *Set) read(ctx context.Context, from Source, age time.Duration) ([]httpsig.JWK, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.current.Load(); c.isYounger(from.Now, age) { // read by another caller
+		return c.keys, nil
+	}
+	if s.failed != nil && from.Now.Sub(s.triedAt) < pause {
 		return nil, s.failed
 	}
 	keys, life, err := from.read(ctx)
@@ -86,7 +87,6 @@ func (s *Set) known(ctx context.Context, from Source, life time.Duration) ([]htt
 	if err != nil {
 		return nil, err
 	}
-	s.keys, s.life, s.readAt = keys, life, from.Now
 	s.current.Store(&current{keys, life, from.Now})
 	return keys, nil
 }

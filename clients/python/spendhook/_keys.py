@@ -61,9 +61,6 @@ class KeySet:
         self._now = now
         self._client = Client(context)
         self._lock = threading.Lock()
-        self._keys: list[PublicKey] | None = None
-        self._life = _MIN_LIFE
-        self._read_at = 0.0
         self._tried_at = 0.0
         self._failure: str | None = None
         # Keys, when they were read, and their life; replaced as a whole, so that it is read without the lock.
@@ -71,33 +68,41 @@ class KeySet:
 
     def known(self) -> list[PublicKey]:
         """Returns the keys, which are read if they are too old. KeysUnavailable if that fails."""
-        current = self._current  # strangers' unknown keys must not delay messages by known ones
-        if current and 0 <= self._now() - current[1] < current[2]:
-            return current[0]
-        with self._lock:
-            return self._get(self._life)
+        # Without the lock, since strangers' unknown keys must not delay messages by known ones.
+        return self._younger(_MAX_LIFE) or self._get(_MAX_LIFE)
 
     def again(self) -> list[PublicKey]:
         """Returns the keys after a signature by an unknown one. They are read unless they are only seconds old."""
-        with self._lock:
-            return self._get(_PAUSE)
+        return self._get(_PAUSE)
 
-    def _get(self, life: float) -> list[PublicKey]:
+    def _younger(self, age: float) -> list[PublicKey] | None:
+        """Returns the keys if they may still be used and were read less than so many seconds ago."""
+        if self._current is None:
+            return None
+        keys, read_at, life = self._current
+        return keys if 0 <= self._now() - read_at < min(age, life) else None
+
+    def _get(self, age: float) -> list[PublicKey]:
+        """Returns the keys, which it reads unless they are younger."""
+        with self._lock:
+            return self._locked(age)
+
+    def _locked(self, age: float) -> list[PublicKey]:
+        keys = self._younger(age)  # perhaps read by another thread
+        if keys is not None:
+            return keys
         now = self._now()
-        if self._keys is not None and 0 <= now - self._read_at < life:
-            return self._keys
         if self._failure is not None and 0 <= now - self._tried_at < _PAUSE:
             raise KeysUnavailable(self._failure)
         self._tried_at = now
         try:
-            self._keys, self._life = self._read()
+            keys, life = self._read()
         except (ConnectionFailed, OSError, ValueError, RecursionError) as error:
             self._tried_at = self._now()  # the read may have taken as long as the pause
             self._failure = f"read the published keys: {error}"
             raise KeysUnavailable(self._failure) from error
-        self._failure, self._read_at = None, now
-        self._current = (self._keys, now, self._life)
-        return self._keys
+        self._failure, self._current = None, (keys, now, life)
+        return keys
 
     def _read(self) -> tuple[list[PublicKey], float]:
         answer = self._client.send("GET", self._url, {"Accept": "application/json"}, None, _TIMEOUT, _MAX_SIZE)
