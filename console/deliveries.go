@@ -185,6 +185,9 @@ func (p *deliveryPage) Curl() string {
 	if p.Sent.Sequence > 0 {
 		headers = append(headers, "webhook-sequence: "+strconv.FormatInt(p.Sent.Sequence, 10))
 	}
+	if p.Sent.Previous > 0 {
+		headers = append(headers, "webhook-previous: "+strconv.FormatInt(p.Sent.Previous, 10))
+	}
 	return curl(shellQuote(p.Sent.URL), headers, p.ID, p.Sent.Body)
 }
 

@@ -99,6 +99,7 @@ func (d *Dispatcher) post(w *work) (res attempt.Result) {
 	started, span := d.opts.Now(), d.attemptSpan(w)
 	err := d.contain("delivery attempt", w.ref, func() {
 		request := w.to.Request(w.ref.ID, w.sequence, w.payload)
+		request.Previous = w.base.Previous
 		request.Traceparent = partOf(span, w.trace).Traceparent()
 		res = d.send(d.sending, request)
 	})

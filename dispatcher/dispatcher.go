@@ -107,6 +107,7 @@ type Dispatcher struct {
 	jobs      chan struct{}
 	forwards  chan struct{}
 	filtered  companyQueues // events that wait to be matched with filters
+	chains    *chains
 
 	intake     context.Context //nolint:containedctx // ends when Stop begins: nothing new is started
 	endIntake  context.CancelFunc
@@ -162,6 +163,7 @@ func New(o Options) *Dispatcher {
 		Certificates: o.Certificates, Wake: d.Queue.Wake, Quarantine: d.Quarantine, Full: o.Full,
 		Now: given, NewID: uuid.New, Page: o.JobPage, Logger: o.Logger,
 	})
+	d.chains = newChains()
 	d.starts = newStarter(d.attempt)
 	d.records = newRecorders(d)
 	d.metrics = newMetrics(o.Registerer, d.admission, d.records.lag)

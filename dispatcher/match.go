@@ -210,6 +210,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, b workqueue.Batch, e workque
 	span := d.dispatchSpan(stored)
 	defer span.End()
 	var todo []*work
+	var matching []*subscribers.Subscriber
 	candidate, bodies := filter.NewEvent(stored.Event), d.opts.Requests.Payloads(stored)
 	for _, sub := range subs {
 		if sub.Locked != nil { // its event types cannot be read: keep the event for a recover job
@@ -222,11 +223,15 @@ func (d *Dispatcher) takeEvent(ctx context.Context, b workqueue.Batch, e workque
 		if err != nil {
 			d.metrics.filterErrors.Inc()
 		}
-		if !matches || slices.Contains(e.Known, sub.UUID) {
+		known := slices.Contains(e.Known, sub.UUID)
+		if matches && !known && !sub.Enabled {
+			ev.held = true
 			continue
 		}
-		if !sub.Enabled {
-			ev.held = true
+		if matches || known {
+			matching = append(matching, sub)
+		}
+		if !matches || known {
 			continue
 		}
 		body, err := bodies.In(sub.Format)
@@ -239,6 +244,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, b workqueue.Batch, e workque
 			backlogged: slices.Contains(b.Backlogged, sub.UUID) || sub.Unverified(), trace: partOf(span, stored.Trace),
 		})
 	}
+	d.chain(stored, matching, todo)
 	ev.fanout = len(e.Known) + len(todo)
 	span.SetAttributes(attribute.Int("spendhook.deliveries", len(todo)))
 	if ev.left = len(todo); ev.left == 0 {
@@ -251,6 +257,17 @@ func (d *Dispatcher) takeEvent(ctx context.Context, b workqueue.Batch, e workque
 		d.admit(w)
 	}
 	return nil
+}
+
+// chain notes in each delivery which event its subscriber matched before.
+func (d *Dispatcher) chain(e *events.Stored, matching []*subscribers.Subscriber, todo []*work) {
+	i := 0
+	for at, previous := range d.chains.next(e.CompanyUUID, e.Sequence, matching) {
+		if i < len(todo) && todo[i].ref.Subscriber == matching[at].UUID {
+			todo[i].base.Previous = previous
+			i++
+		}
+	}
 }
 
 // alone reports whether a company has one enabled subscriber, or all of them are busy.

@@ -436,7 +436,7 @@ func (w *pendingWrite) settle(found []*store.Found) (rest *pendingWrite, done []
 		default:
 			base := f.Record
 			if base.Version == 0 {
-				base = &delivery.Record{Status: delivery.StatusPending, EventType: o.base.EventType, Created: o.base.Created}
+				base = &delivery.Record{Status: delivery.StatusPending, EventType: o.base.EventType, Created: o.base.Created, Previous: o.base.Previous}
 			}
 			o.base, o.next, o.rebased = base, nil, true
 			if rest == nil {

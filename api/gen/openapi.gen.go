@@ -3447,6 +3447,9 @@ type ReceiveEventParams struct {
 
 	// WebhookSequence The number of the event in its company, in the order in which events were accepted.
 	WebhookSequence *string `json:"webhook-sequence,omitempty"`
+
+	// WebhookPrevious The number of the event before it that the subscriber was to get. Absent when it is not known.
+	WebhookPrevious *string `json:"webhook-previous,omitempty"`
 }
 
 // CreateConsoleLinkJSONRequestBody defines body for CreateConsoleLink for application/json ContentType.

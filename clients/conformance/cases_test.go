@@ -128,6 +128,7 @@ type message struct {
 	timestamp string
 	id        string
 	sequence  string
+	previous  string
 	body      string
 
 	headers map[string]string // after they were signed
@@ -137,7 +138,7 @@ type message struct {
 func newStandard() *message {
 	return &message{
 		secrets: []string{firstSecret}, signing: []string{firstSecret}, target: path, method: "POST",
-		timestamp: strconv.Itoa(now), id: "pay-4711", sequence: "4711", body: body,
+		timestamp: strconv.Itoa(now), id: "pay-4711", sequence: "4711", previous: "4708", body: body,
 	}
 }
 
@@ -145,7 +146,7 @@ func newMessage(t *testing.T) *message {
 	t.Helper()
 	return &message{
 		t: t, keys: published(t, firstKey, ecdsaKey), origin: origin, target: path, signed: origin + path, method: "POST", key: firstKey,
-		created: now, lifetime: 300, timestamp: strconv.Itoa(now), id: "pay-4711", sequence: "4711", body: body,
+		created: now, lifetime: 300, timestamp: strconv.Itoa(now), id: "pay-4711", sequence: "4711", previous: "4708", body: body,
 	}
 }
 
@@ -166,6 +167,9 @@ func (m *message) sign() *message {
 	}
 	if m.sequence != "" {
 		m.headers[signature.HeaderSequence] = m.sequence
+	}
+	if m.previous != "" {
+		m.headers[signature.HeaderPrevious] = m.previous
 	}
 	if len(m.signing) > 0 {
 		m.headers[signature.HeaderSignature] = m.standard()
@@ -212,7 +216,7 @@ func (m *message) signMessage() {
 	}
 	headers, err := httpsig.Sign(messageKey(m.t, m.key), httpsig.Message{
 		Method: m.method, URL: target, ContentType: m.headers["content-type"], Body: []byte(m.body),
-		ID: m.id, Timestamp: m.timestamp, Sequence: m.sequence,
+		ID: m.id, Timestamp: m.timestamp, Sequence: m.sequence, Previous: m.previous,
 	}, time.Unix(m.created, 0), time.Duration(m.lifetime)*time.Second)
 	if err != nil {
 		m.t.Fatal(err)
@@ -273,6 +277,7 @@ func (m *message) value(component string) string {
 func covered() []string {
 	return []string{
 		`"@method"`, `"@target-uri"`, `"content-digest"`, `"content-type"`, `"webhook-id"`, `"webhook-timestamp"`, `"webhook-sequence"`,
+		`"webhook-previous"`,
 	}
 }
 

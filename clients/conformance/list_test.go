@@ -96,6 +96,7 @@ func (c *collection) standard() {
 	c.standardCase("v1 body of 16 KiB", true, func(m *message) { m.body = strings.Repeat("0123456789abcdef", 1024) }, nil)
 	c.standardCase("v1 without webhook-sequence", true, func(m *message) { m.sequence = "" }, nil)
 	c.standardCase("v1 changed webhook-sequence", true, nil, set("webhook-sequence", "4712")) // not covered by it
+	c.standardCase("v1 without webhook-previous", true, func(m *message) { m.previous = "" }, nil)
 	c.standardCase("v1 wrong secret", false, nil, func(m *message) { m.secrets = []string{secondSecret} })
 	c.standardCase("v1 changed body", false, nil, func(m *message) { m.body += " " })
 	c.standardCase("v1 changed id", false, nil, set("webhook-id", "pay-4712"))
@@ -211,7 +212,8 @@ func (c *collection) messages() {
 			}
 		}
 		c.messageCase("rfc9421 "+key.name+" valid", true, with(nil), nil)
-		c.messageCase("rfc9421 "+key.name+" without webhook-sequence", true, with(func(m *message) { m.sequence = "" }), nil)
+		c.messageCase("rfc9421 "+key.name+" without webhook-sequence and webhook-previous", true, with(func(m *message) { m.sequence, m.previous = "", "" }), nil)
+		c.messageCase("rfc9421 "+key.name+" without webhook-previous", true, with(func(m *message) { m.previous = "" }), nil)
 		c.messageCase("rfc9421 "+key.name+" URL with query and percent-encoding", true,
 			with(target(origin, "/hooks/caf%C3%A9/%2f?a=1&b=%2F%20x&c=a+b&&d")), nil)
 	}
@@ -300,6 +302,10 @@ func (c *collection) refusedMessages() {
 	refuse("sequence changed", nil, set("webhook-sequence", "1"))
 	refuse("sequence removed", nil, remove("webhook-sequence"))
 	refuse("sequence present, not covered", nil, cover(without("webhook-sequence")...))
+	refuse("previous changed", nil, set("webhook-previous", "1"))
+	refuse("previous removed", nil, remove("webhook-previous"))
+	refuse("previous present, not covered", nil, cover(without("webhook-previous")...))
+	refuse("previous added", func(m *message) { m.previous = "" }, set("webhook-previous", "4708"))
 	refuse("sequence added", func(m *message) { m.sequence = "" }, set("webhook-sequence", "4711"))
 	for _, name := range []string{"@method", "@target-uri", "content-digest", "content-type", "webhook-id", "webhook-timestamp"} {
 		refuse("component "+name+" not covered", nil, cover(without(name)...))

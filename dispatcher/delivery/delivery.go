@@ -124,6 +124,7 @@ type Record struct {
 
 	EventType string            `json:"e"`
 	Created   int64             `json:"c"`           // unix ms
+	Previous  int64             `json:"p,omitzero"`  // number of the event before for this subscriber; 0: unknown
 	Updated   int64             `json:"u"`           // unix ms
 	Due       int64             `json:"n,omitzero"`  // unix ms of the next attempt; 0: none
 	Count     int               `json:"k,omitzero"`  // attempts, over all runs of the schedule

@@ -65,6 +65,7 @@ type Sent struct {
 	Standard                  bool // it has a signature of Standard Webhooks
 	URL, ContentType, EventID string
 	Sequence                  int64 // of the event in its company; 0: not sent
+	Previous                  int64 // of the event before for the subscriber; 0: not sent
 	Body                      []byte
 }
 
@@ -75,7 +76,7 @@ func (i *Inspector) Sent(ctx context.Context, company uuid.UUID, id string) (Sen
 	if err != nil {
 		return Sent{}, err
 	}
-	sent := Sent{Standard: r.Signer != nil, ContentType: r.ContentType, EventID: r.EventID, Sequence: r.Sequence, Body: r.Body}
+	sent := Sent{Standard: r.Signer != nil, ContentType: r.ContentType, EventID: r.EventID, Sequence: r.Sequence, Previous: r.Previous, Body: r.Body}
 	if r.URL != nil {
 		sent.URL = r.URL.String()
 	}
@@ -116,6 +117,7 @@ func (i *Inspector) requestOf(ctx context.Context, company uuid.UUID, id string)
 		return r, events.ErrCompacted
 	}
 	r, _, err = i.request(ctx, &stored, found.Subscriber)
+	r.Previous = found.Previous
 	return r, err
 }
 

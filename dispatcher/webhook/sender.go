@@ -52,6 +52,7 @@ type Request struct {
 	URLVersion  int      // for the log of attempts
 	EventID     string
 	Sequence    int64  // the event's number in its company; 0: none
+	Previous    int64  // the number of the event before for this subscriber; 0: unknown
 	Body        []byte // these bytes are signed and sent
 	ContentType string
 	Traceparent string            // of the attempt's span; "": none
@@ -75,7 +76,7 @@ type Answer struct {
 	Body   []byte // at most 1 KiB and one byte, if the answer is longer
 }
 
-// Signed returns the Standard Webhooks headers of an attempt at a time: id, timestamp, sequence, and the
+// Signed returns the Standard Webhooks headers of an attempt at a time: id, timestamp, sequence, previous, and the
 // signature if the request has a Signer.
 func (r Request) Signed(at time.Time) map[string]string {
 	values := r.signed(at.Unix())
@@ -86,13 +87,17 @@ func (r Request) Signed(at time.Time) map[string]string {
 	if r.Sequence > 0 {
 		headers[signature.HeaderSequence] = values[3]
 	}
+	if r.Previous > 0 {
+		headers[signature.HeaderPrevious] = values[4]
+	}
 	return headers
 }
 
-// signed are the values of the headers of package signature: id, timestamp, signature and sequence, at ts,
+// signed are the values of the headers of package signature: id, timestamp, signature, sequence and previous, at ts,
 // in unix seconds.
-func (r *Request) signed(ts int64) (values [4]string) {
-	values[0], values[1], values[3] = r.EventID, strconv.FormatInt(ts, 10), strconv.FormatInt(r.Sequence, 10)
+func (r *Request) signed(ts int64) (values [5]string) {
+	values[0], values[1] = r.EventID, strconv.FormatInt(ts, 10)
+	values[3], values[4] = strconv.FormatInt(r.Sequence, 10), strconv.FormatInt(r.Previous, 10)
 	if r.Signer != nil {
 		values[2] = r.Signer.Sign(r.EventID, ts, r.Body)
 	}
@@ -104,12 +109,15 @@ func (r *Request) signed(ts int64) (values [4]string) {
 const messageLifetime = 5 * time.Minute
 
 // signMessage adds the headers of an HTTP message signature to the others, which it covers.
-func (r *Request) signMessage(header http.Header, values [4]string, at time.Time) error {
+func (r *Request) signMessage(header http.Header, values [5]string, at time.Time) error {
 	m := httpsig.Message{
 		Method: http.MethodPost, URL: r.URL, ContentType: r.ContentType, Body: r.Body, ID: values[0], Timestamp: values[1],
 	}
 	if r.Sequence > 0 {
 		m.Sequence = values[3]
+	}
+	if r.Previous > 0 {
+		m.Previous = values[4]
 	}
 	signed, err := httpsig.Sign(r.MessageKey, m, at, messageLifetime)
 	if err != nil {
@@ -236,6 +244,9 @@ func (s *Sender) request(r Request, at time.Time) (*http.Request, error) {
 	}
 	if r.Sequence > 0 {
 		header[signature.HeaderSequence] = values[3:4:4]
+	}
+	if r.Previous > 0 {
+		header[signature.HeaderPrevious] = values[4:5:5]
 	}
 	if r.MessageKey != nil {
 		if err := r.signMessage(header, values, at); err != nil {

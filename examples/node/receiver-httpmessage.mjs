@@ -8,6 +8,7 @@ import { serve } from "./inbox.mjs";
 const tolerance = 60; // seconds by which the clocks may differ
 const requiredParams = ["created", "expires", "keyid", "alg", "tag"];
 const requiredFields = ["@method", "@target-uri", "content-digest", "content-type", "webhook-id", "webhook-timestamp"];
+const optionalFields = ["webhook-sequence", "webhook-previous"]; // required if they are there
 const algorithms = { Ed25519: "ed25519", "P-256": "ecdsa-p256-sha256" }; // by curve
 const { SPENDHOOK_JWKS: jwks, ORIGIN: origin } = process.env;
 if (!jwks) throw new Error("SPENDHOOK_JWKS is not set");
@@ -33,7 +34,7 @@ async function accepted(req, body) {
         keyLookup,
         tolerance,
         requiredParams,
-        requiredFields: "webhook-sequence" in headers ? [...requiredFields, "webhook-sequence"] : requiredFields,
+        requiredFields: [...requiredFields, ...optionalFields.filter((name) => name in headers)],
         componentParser: refuseParameters,
       },
       { method, url, headers },

@@ -17,13 +17,17 @@ const (
 	componentID        = "webhook-id"
 	componentTimestamp = "webhook-timestamp"
 	componentSequence  = "webhook-sequence"
+	componentPrevious  = "webhook-previous"
 )
 
 // required are the components that a signature must cover, in the order in which Sign covers
-// them. webhook-sequence follows if the message has one.
+// them.
 var required = [...]string{
 	componentMethod, componentTargetURI, componentDigest, componentType, componentID, componentTimestamp,
 }
+
+// optional are the components that follow, if the message has them.
+var optional = [...]string{componentSequence, componentPrevious}
 
 // component is a covered component of a message.
 type component struct{ name, value string }

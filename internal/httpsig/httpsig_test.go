@@ -85,7 +85,7 @@ func message(tb testing.TB) Message {
 	}
 	return Message{
 		Method: http.MethodPost, URL: u, ContentType: "application/json", Body: []byte(body),
-		ID: "pay-4711", Timestamp: strconv.Itoa(createdAt), Sequence: "4711",
+		ID: "pay-4711", Timestamp: strconv.Itoa(createdAt), Sequence: "4711", Previous: "4708",
 	}
 }
 
@@ -105,6 +105,9 @@ func sent(tb testing.TB, key Key, m Message) request {
 	header.Set("webhook-timestamp", m.Timestamp)
 	if m.Sequence != "" {
 		header.Set("webhook-sequence", m.Sequence)
+	}
+	if m.Previous != "" {
+		header.Set("webhook-previous", m.Previous)
 	}
 	return request{m.Method, m.URL.String(), header, m.Body}
 }
@@ -235,7 +238,7 @@ func TestAMessageIsSignedAsDocumented(t *testing.T) {
 	t.Parallel()
 	key := ed25519KeyOf(t, 1)
 	r := sent(t, key, message(t))
-	components := `("@method" "@target-uri" "content-digest" "content-type" "webhook-id" "webhook-timestamp" "webhook-sequence")`
+	components := `("@method" "@target-uri" "content-digest" "content-type" "webhook-id" "webhook-timestamp" "webhook-sequence" "webhook-previous")`
 	params := `;created=1795167000;expires=1795167300;keyid="` + key.ID() + `";alg="ed25519";tag="webhook"`
 	if got, want := r.header.Get(HeaderInput), "webhook="+components+params; got != want {
 		t.Errorf("%s = %s, want %s", HeaderInput, got, want)
@@ -247,6 +250,7 @@ func TestAMessageIsSignedAsDocumented(t *testing.T) {
 "webhook-id": pay-4711
 "webhook-timestamp": 1795167000
 "webhook-sequence": 4711
+"webhook-previous": 4708
 "@signature-params": ` + components + params
 	signature, _ := key.Sign([]byte(base))
 	if got, want := r.header.Get(HeaderSignature), "webhook="+byteSequence(signature); got != want {
@@ -254,9 +258,9 @@ func TestAMessageIsSignedAsDocumented(t *testing.T) {
 	}
 
 	m := message(t)
-	m.Sequence = ""
+	m.Sequence, m.Previous = "", ""
 	r = sent(t, key, m)
-	if input := r.header.Get(HeaderInput); strings.Contains(input, componentSequence) {
+	if input := r.header.Get(HeaderInput); strings.Contains(input, componentSequence) || strings.Contains(input, componentPrevious) {
 		t.Errorf("without a sequence: %s", input)
 	}
 	if err := r.verify(jwkOf(t, key)); err != nil {
@@ -455,6 +459,8 @@ func TestVerifyRefuses(t *testing.T) {
 		"timestamp not covered": {sign(`"webhook-timestamp" `, ``), errUnacceptable},
 		"sequence not covered":  {sign(` "webhook-sequence"`, ``), errUnacceptable},
 		"sequence missing":      {header("webhook-sequence"), errUnacceptable},
+		"previous not covered":  {sign(` "webhook-previous"`, ``), errUnacceptable},
+		"previous missing":      {header("webhook-previous"), errUnacceptable},
 		"type missing":          {header("content-type"), errUnacceptable},
 		"covered twice":         {sign(`"webhook-id"`, `"webhook-id" "webhook-id"`), errUnacceptable},
 		"covered in upper case": {sign(`"webhook-id"`, `"Webhook-Id" "webhook-id"`), errUnacceptable},
@@ -552,7 +558,7 @@ func TestNoByteCanBeChanged(t *testing.T) {
 	t.Parallel()
 	keys := []Key{ed25519KeyOf(t, 1), es256Key1(t)}
 	jwks := []JWK{jwkOf(t, keys[0]), jwkOf(t, keys[1])}
-	headers := []string{HeaderDigest, HeaderInput, HeaderSignature, "Content-Type", "Webhook-Id", "Webhook-Timestamp", "Webhook-Sequence"}
+	headers := []string{HeaderDigest, HeaderInput, HeaderSignature, "Content-Type", "Webhook-Id", "Webhook-Timestamp", "Webhook-Sequence", "Webhook-Previous"}
 	rapid.Check(t, func(rt *rapid.T) {
 		m := message(t)
 		m.Body = rapid.SliceOfN(rapid.Byte(), 1, 64).Draw(rt, "body")
@@ -606,7 +612,9 @@ func sameBytes(a, b string) bool {
 func FuzzVerify(f *testing.F) {
 	key := ed25519KeyOf(f, 1)
 	keys := []JWK{jwkOf(f, key), jwkOf(f, es256Key1(f))}
-	signed := sent(f, key, message(f))
+	m := message(f)
+	m.Previous = "" // not a parameter of the fuzzer
+	signed := sent(f, key, m)
 	get := signed.header.Get
 	f.Add(signed.method, signed.uri, get(HeaderInput), get(HeaderSignature), get(HeaderDigest), get("Content-Type"), get("webhook-id"), get("webhook-timestamp"), get("webhook-sequence"), signed.body)
 	f.Fuzz(func(t *testing.T, method, uri, input, signature, digest, contentType, id, timestamp, sequence string, content []byte) {

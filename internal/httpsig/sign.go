@@ -46,6 +46,7 @@ type Message struct {
 	ID          string   // the header webhook-id
 	Timestamp   string   // the header webhook-timestamp: created, in unix seconds
 	Sequence    string   // the header webhook-sequence; "" for none, then it is not covered
+	Previous    string   // the header webhook-previous; likewise
 }
 
 // Headers are the values that Sign adds to a request.
@@ -56,7 +57,7 @@ type Headers struct {
 }
 
 // Sign signs a request. The signature covers the method, the target URI, Content-Digest (SHA-256),
-// Content-Type, webhook-id, webhook-timestamp and webhook-sequence, in this order. Its tag and its label are
+// Content-Type, webhook-id, webhook-timestamp, webhook-sequence and webhook-previous, in this order. Its tag and its label are
 // "webhook". It is valid from created for lifetime, at least a second; both are cut to seconds.
 //
 // An error is returned if a member of the message is missing, is not ASCII or has control characters, which
@@ -116,12 +117,14 @@ func (m *Message) components(digest string) ([]component, error) {
 		return nil, errors.New("the method is not a token")
 	}
 	values := [...]string{m.Method, uri, digest, m.ContentType, m.ID, m.Timestamp}
-	covered := make([]component, 0, len(required)+1)
+	covered := make([]component, 0, len(required)+len(optional))
 	for i, name := range required {
 		covered = append(covered, component{name, values[i]})
 	}
-	if m.Sequence != "" {
-		covered = append(covered, component{componentSequence, m.Sequence})
+	for i, value := range [...]string{m.Sequence, m.Previous} {
+		if value != "" {
+			covered = append(covered, component{optional[i], value})
+		}
 	}
 	for i, c := range covered {
 		if covered[i].value, err = fieldValue(c.value); err != nil {

@@ -42,7 +42,7 @@ const (
 // against Content-Digest (RFC 9530 section 2). It returns nil if all of this holds, else one of the errors above:
 //
 //   - There is one signature with this tag, of a key of keys whose type is that of alg.
-//   - It covers at least what Sign covers, webhook-sequence if the request has this header. No
+//   - It covers at least what Sign covers, and webhook-sequence and webhook-previous if the request has these headers. No
 //     component is covered twice or has parameters (RFC 9421 section 2.1), and @method and @target-uri are the
 //     only derived ones.
 //   - now is from tolerance before created to tolerance after expires, and webhook-timestamp is
@@ -205,8 +205,10 @@ func (s *received) components(header http.Header, method, targetURI string) ([]c
 			return nil, refusef("%s is not covered", name)
 		}
 	}
-	if len(header.Values(componentSequence)) > 0 && !seen[componentSequence] {
-		return nil, refusef("%s is not covered", componentSequence)
+	for _, name := range optional {
+		if len(header.Values(name)) > 0 && !seen[name] {
+			return nil, refusef("%s is not covered", name)
+		}
 	}
 	return covered, nil
 }

@@ -19,7 +19,7 @@ CLOCK_DIFFERENCE = 60.0
 _T = TypeVar("_T")
 _TAG = "webhook"
 _REQUIRED = ("@method", "@target-uri", "content-digest", "content-type", "webhook-id", "webhook-timestamp")
-_SEQUENCE = "webhook-sequence"
+_OPTIONAL = ("webhook-sequence", "webhook-previous")
 _FIELD_NAME = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE = re.compile(r"[\t -~]*")
 _TIMESTAMP = re.compile(r"[0-9]{1,15}")
@@ -34,7 +34,7 @@ class UnknownKey(InvalidMessage):
 def verify(request: Request, origin: str, keys: Sequence[PublicKey], now: float) -> None:
     """Checks the signature with the tag "webhook" (section 3.2), and the body against Content-Digest (RFC 9530).
 
-    There must be one such signature. It covers at least `_REQUIRED`, and webhook-sequence if the request has it; no
+    There must be one such signature. It covers at least `_REQUIRED`, and those of `_OPTIONAL` that the request has; no
     component is covered twice or has parameters. A message is accepted from CLOCK_DIFFERENCE before `created` to
     CLOCK_DIFFERENCE after `expires`, and webhook-timestamp must be as close to `created`.
     """
@@ -99,8 +99,7 @@ def _signature_base(request: Request, origin: str, covered: InnerList) -> bytes:
         if name in lines:
             raise InvalidMessage(f"{name} is covered twice")
         lines[name] = f'"{name}": {_component(request, origin, name)}\n'
-    required = [*_REQUIRED, _SEQUENCE] if request.header(_SEQUENCE) is not None else _REQUIRED
-    for name in required:
+    for name in (*_REQUIRED, *(name for name in _OPTIONAL if request.header(name) is not None)):
         if name not in lines:
             raise InvalidMessage(f"{name} is not covered")
     return f'{"".join(lines.values())}"@signature-params": {serialize(covered)}'.encode()

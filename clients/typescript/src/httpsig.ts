@@ -10,9 +10,10 @@ import type { Fields } from "./request.js";
 const tag = "webhook";
 const clockDifference = 60; // seconds by which the clocks may differ
 
-/** What a signature must cover. webhook-sequence follows if the request has it. */
+/** What a signature must cover. */
 const required = ["@method", "@target-uri", "content-digest", "content-type", "webhook-id", "webhook-timestamp"];
-const sequence = "webhook-sequence";
+/** What it must cover if the request has it. */
+const optional = ["webhook-sequence", "webhook-previous"];
 
 /** What the signature of a request says, not verified. */
 export interface MessageSignature {
@@ -111,9 +112,9 @@ function componentsOf(input: InnerList, method: string, uri: string, fields: Fie
     if (covered.has(name)) throw refuse(`${name} is covered twice`);
     covered.set(name, componentOf(name, method, uri, fields));
   }
-  const missing = required.find((name) => !covered.has(name));
+  const demanded = [...required, ...optional.filter((name) => fields.lines(name).length > 0)];
+  const missing = demanded.find((name) => !covered.has(name));
   if (missing) throw refuse(`${missing} is not covered`);
-  if (fields.lines(sequence).length > 0 && !covered.has(sequence)) throw refuse(`${sequence} is not covered`);
   return [...covered].map(([name, value]) => `"${name}": ${value}`);
 }
 

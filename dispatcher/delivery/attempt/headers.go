@@ -17,6 +17,7 @@ const (
 	headerTimestamp = "webhook-timestamp"
 	headerSignature = "webhook-signature"
 	headerSequence  = "webhook-sequence"
+	headerPrevious  = "webhook-previous"
 	headerTrace     = tracing.Header
 	// Those of an HTTP message signature.
 	headerDigest  = httpsig.HeaderDigest
@@ -31,7 +32,7 @@ const (
 	messageAlone = headerMessage + " only"
 )
 
-// sentOf encodes the headers of an attempt for the log, one per line: user agent, sequence,
+// sentOf encodes the headers of an attempt for the log, one per line: user agent, sequence with the previous one behind it,
 // content type unless it is usualType, and the names of the subscriber's headers; with an HTTP message signature
 // also headerMessage, or messageAlone. The trace has its own field, as has the timestamp unless it is the time of
 // the start. Headers derives the other headers from the event.
@@ -48,7 +49,9 @@ func sentOf(header http.Header) string {
 		case headerAgent:
 			lines[0] = values[0]
 		case headerSequence:
-			lines[1] = values[0]
+			lines[1] = values[0] + lines[1]
+		case headerPrevious:
+			lines[1] += " " + values[0]
 		case headerType:
 			if values[0] != usualType {
 				lines[2] = values[0]
@@ -78,8 +81,12 @@ func (a *Attempt) Headers(eventID string) map[string]string {
 		headerAgent: lines[0], headerType: usualType, headerID: eventID, headerSignature: redacted,
 		headerTimestamp: a.timestamp(),
 	}
-	if lines[1] != "" {
-		shown[headerSequence] = lines[1]
+	sequence, previous, linked := strings.Cut(lines[1], " ")
+	if sequence != "" {
+		shown[headerSequence] = sequence
+	}
+	if linked {
+		shown[headerPrevious] = previous
 	}
 	if lines[2] != "" {
 		shown[headerType] = lines[2]

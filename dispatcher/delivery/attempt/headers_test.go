@@ -11,21 +11,24 @@ import (
 // A log shows the headers of each attempt, without secrets.
 func TestTheLogKeepsHeaders(t *testing.T) {
 	t.Parallel()
-	plain := http.Header{"User-Agent": {"spendhook/1"}, "Content-Type": {"application/json"}, "webhook-sequence": {"7"}, "Idempotency-Key": nil}
+	plain := http.Header{"User-Agent": {"spendhook/1"}, "Content-Type": {"application/json"}, "webhook-sequence": {"7"}, "webhook-previous": {"5"}, "Idempotency-Key": nil}
 	secret := maps.Clone(plain)
 	secret["X-Key"] = []string{"hush"}
 	var log []Attempt
 	for i, sent := range []http.Header{plain, plain, nil, nil, secret, secret} {
 		log = Append(log, i+1, Result{Class: ClassHTTP5xx, StartedAt: time.UnixMilli(int64(1000 * i)), Sent: sent})
 	}
-	for i, want := range []string{"spendhook/1\n7", "spendhook/1\n7", "", "", "spendhook/1\n7\n\nX-Key", "spendhook/1\n7\n\nX-Key"} {
+	for i, want := range []string{"spendhook/1\n7 5", "spendhook/1\n7 5", "", "", "spendhook/1\n7 5\n\nX-Key", "spendhook/1\n7 5\n\nX-Key"} {
 		if log[i].Sent != want {
 			t.Errorf("attempt %d: kept %q, want %q", i, log[i].Sent, want)
 		}
 	}
-	for i, n := range []int{6, 6, 0, 0, 7, 7} {
+	for i, n := range []int{7, 7, 0, 0, 8, 8} {
 		shown := log[i].Headers("e")
 		if len(shown) != n || n > 0 && shown["webhook-timestamp"] != string(rune('0'+i)) {
+			t.Errorf("attempt %d: %v", i, shown)
+		}
+		if n > 0 && (shown["webhook-sequence"] != "7" || shown["webhook-previous"] != "5") {
 			t.Errorf("attempt %d: %v", i, shown)
 		}
 		if shown["X-Key"] != "" && shown["X-Key"] != "[redacted]" {

@@ -28,6 +28,7 @@ const (
 	HeaderTimestamp = "webhook-timestamp"
 	HeaderSignature = "webhook-signature"
 	HeaderSequence  = "webhook-sequence" // not of Standard Webhooks, and not covered by its signatures: the event's number in its company
+	HeaderPrevious  = "webhook-previous" // likewise: the number of the event that this subscriber was to get before
 )
 
 // Prefixes of keys and signatures (Standard Webhooks 1.0.0, "Signature scheme").

@@ -16,11 +16,12 @@ import java.util.regex.Pattern;
 
 /**
  * The HTTP message signature of a request (RFC 9421) with the tag {@code webhook}, and its digest (RFC 9530). It covers at
- * least the {@link #REQUIRED} components, and webhook-sequence if the request has it; none twice, and none with parameters.
+ * least the {@link #REQUIRED} components, and those {@link #OPTIONAL} ones that the request has; none twice, and none with
+ * parameters.
  */
 final class MessageSignature {
   private static final String TAG = "webhook";
-  private static final String SEQUENCE = "webhook-sequence";
+  private static final List<String> OPTIONAL = List.of("webhook-sequence", "webhook-previous");
   private static final List<String> REQUIRED =
       List.of("@method", "@target-uri", "content-digest", "content-type", "webhook-id", "webhook-timestamp");
   /** How far the clocks of the daemon and the receiver may differ. */
@@ -119,7 +120,8 @@ final class MessageSignature {
       }
       base.append('"').append(name).append("\": ").append(component(name, request, origin)).append('\n');
     }
-    if (!seen.containsAll(REQUIRED) || (!request.lines(SEQUENCE).isEmpty() && !seen.contains(SEQUENCE))) {
+    boolean covered = OPTIONAL.stream().allMatch(name -> request.lines(name).isEmpty() || seen.contains(name));
+    if (!covered || !seen.containsAll(REQUIRED)) {
       throw new InvalidMessageException("a required component is not covered");
     }
     try {
