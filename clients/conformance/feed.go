@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"sync/atomic"
+	"time"
 )
 
 // catchUp lets the program read the feed, and checks how many events were missing.
@@ -98,12 +99,43 @@ func feeding() []testCase {
 			r.catchUp(len(events))
 			r.inOrder(events...)
 		}},
+		{"an event that is never delivered, with gaps filled", testGap},
 		{"1,000 events, dropped, repeated and out of order", testThousand},
 	}
 }
 
 // revoke makes all tokens invalid that were issued.
 func (d *daemon) revoke() { d.change(func(d *daemon) { d.revoked = d.tokens }) }
+
+// testGap starts a second program, which fills gaps. It reads the feed at first, and then because a delivery is missing.
+func testGap(r *run) {
+	if r.database == "" { // two programs without a database share nothing
+		r.fail(errSkipped)
+		return
+	}
+	p, err := r.startProgram(r.ctx, map[string]string{"FILL_GAPS": "1"})
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	defer p.kill()
+	events := r.events(3)
+	for _, e := range []*event{events[0], events[2]} {
+		r.fail(r.until(r.ctx, func() *program { return p }, e, http.StatusNoContent))
+	}
+	for deadline := r.o.Now().Add(patience); r.err == nil; {
+		ids, err := p.inbox(r.ctx)
+		r.fail(err)
+		if slices.Contains(ids, events[1].id) {
+			break
+		}
+		if r.o.Now().After(deadline) {
+			r.failf("the event was not read from the feed")
+		}
+		r.fail(wait(r.ctx, 200*time.Millisecond))
+	}
+	r.worked(events...)
+}
 
 func testThousand(r *run) {
 	events := r.events(1000)

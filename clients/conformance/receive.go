@@ -229,7 +229,7 @@ func testForged(r *run) {
 	refuse("another key", func(d *delivery) { d.signer.key = newEd25519() })
 	refuse("another body", func(d *delivery) { d.body = append(bytes.Clone(e.body), ' ') })
 	for name, value := range map[string][]string{
-		"Webhook-Id": {"evt_other"}, "Webhook-Timestamp": {"179516700²"}, "Webhook-Signature": {"v1,AAAA"}, "Webhook-Sequence": {"1"},
+		"Webhook-Id": {"evt_other"}, "Webhook-Timestamp": {"179516700²"}, "Webhook-Signature": {"v1,AAAA"}, "Webhook-Sequence": {"1"}, "Webhook-Previous": {"1"},
 		"Signature": {"webhook=:AAAA:"}, "Signature-Input": {"webhook=((((("}, "Content-Digest": {"sha-256=:AAAA:"}, "Content-Type": {"text/plain"},
 	} {
 		refuse("another "+name, func(d *delivery) { d.header = http.Header{name: value} })

@@ -79,6 +79,9 @@ func (s *sender) headers(e *event) (http.Header, error) {
 		Method: http.MethodPost, URL: target, ContentType: e.contentType, Body: e.body, ID: e.id,
 		Timestamp: strconv.FormatInt(s.at.Unix(), 10), Sequence: strconv.FormatInt(e.sequence, 10),
 	}
+	if e.sequence > 1 { // each event is for the subscriber
+		m.Previous = strconv.FormatInt(e.sequence-1, 10)
+	}
 	signed, err := httpsig.Sign(key, m, s.at, 5*time.Minute)
 	if err != nil {
 		return nil, err
@@ -90,6 +93,9 @@ func (s *sender) headers(e *event) (http.Header, error) {
 		httpsig.HeaderDigest: signed.Digest, httpsig.HeaderInput: signed.Input, httpsig.HeaderSignature: signed.Signature,
 	} {
 		header.Set(name, value)
+	}
+	if m.Previous != "" {
+		header.Set(signature.HeaderPrevious, m.Previous)
 	}
 	return header, nil
 }

@@ -9,6 +9,7 @@
 //	SPENDHOOK_TOKEN                           an access token, or else
 //	SPENDHOOK_CLIENT_ID, …_CLIENT_SECRET      credentials of an OAuth client
 //	DATABASE                                  what is kept when the program is killed
+//	FILL_GAPS                                 1: the program reads the feed when a delivery says that an event is missing
 //	PORT                                      0: any free port of 127.0.0.1
 //
 // The program prints "listening on http://127.0.0.1:PORT" as its first line, and serves:

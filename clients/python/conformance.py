@@ -135,6 +135,8 @@ class Server(ThreadingMixIn, WSGIServer):
 def main() -> None:
     """Serves until the process is killed."""
     program = Program(dict(os.environ))
+    if os.environ.get("FILL_GAPS") == "1":
+        threading.Thread(target=program.inbox.fill_gaps, args=[threading.Event()], daemon=True).start()
     port = int(os.environ.get("PORT") or "0")
     server = make_server("127.0.0.1", port, program.app, server_class=Server, handler_class=RequestHandler)
     print(f"listening on http://127.0.0.1:{server.server_port}", flush=True)

@@ -71,6 +71,7 @@ const routes = {
 };
 
 const hooks = nodeHandler(inbox);
+if (env.FILL_GAPS === "1") void inbox.fillGaps();
 
 const server = createServer(async (request, response) => {
   const { pathname } = new URL(request.url, "http://localhost");

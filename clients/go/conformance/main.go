@@ -65,6 +65,9 @@ func run(ctx context.Context, env func(string) string, out io.Writer) error {
 	mux.HandleFunc("GET /inbox", p.list)
 	mux.HandleFunc("POST /catchup", p.catchUp)
 	mux.HandleFunc("POST /emit", p.emit)
+	if env("FILL_GAPS") == "1" {
+		go p.box.FillGaps(ctx)
+	}
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	return server.Serve(listener)
 }

@@ -61,12 +61,12 @@ func (e *Event) challenge() string {
 	return text(metadata["challenge"])
 }
 
-// sequenceOf returns webhook-sequence; 0 if it is missing or not a number.
-func sequenceOf(header http.Header) int64 {
-	value := header.Get(headerSequence)
-	sequence, err := strconv.ParseInt(value, 10, 64)
+// numberOf returns the number in a header; 0 if it is missing or not a number.
+func numberOf(header http.Header, name string) int64 {
+	value := header.Get(name)
+	number, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || strings.ContainsFunc(value, notDigit) {
 		return 0
 	}
-	return sequence
+	return number
 }

@@ -53,8 +53,8 @@ func (i *Inbox[T]) CatchUp(ctx context.Context) (Progress, error) {
 }
 
 // Follow catches up, and then works on each new event that the inbox lacks, until ctx ends. After an error it waits for
-// a second, and longer after each further one, up to a minute. So a receiver that gets no deliveries may
-// live on the feed alone.
+// a second, and longer after each further one, up to a minute. It is for a receiver that gets
+// no deliveries; one that does runs FillGaps.
 func (i *Inbox[T]) Follow(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
@@ -101,10 +101,13 @@ func (i *Inbox[T]) page(ctx context.Context, wait string, p *Progress) (more boo
 			return false, fmt.Errorf("event %s: %w", e.ID, err)
 		}
 	}
-	if page.Next == after {
-		return page.More, nil
+	if page.Next > after {
+		err = i.setCursor(ctx, page.Next)
 	}
-	return page.More, i.setCursor(ctx, page.Next)
+	if err == nil && !page.More {
+		i.chain.read(page.Next)
+	}
+	return page.More, err
 }
 
 func (i *Inbox[T]) take(ctx context.Context, e client.FeedEvent, p *Progress) error {

@@ -59,17 +59,20 @@ type Options[T any] struct {
 	// Work works on a new event, in the transaction in which its id is noted. If it fails, the event is delivered
 	// again. It must be done within 15 seconds, and be safe for concurrent use.
 	Work func(ctx context.Context, e *Event, tx T) error
-	// Feed is what CatchUp and Follow read; nil: nothing.
+	// Feed is what CatchUp, FillGaps and Follow read; nil: nothing.
 	Feed *Feed
-	// Failed is called with the reason of each answer 500 or 503, and of each pause of Follow. nil: not called. It must be
+	// Failed is called with the reason of each answer 500 or 503, and of each pause of FillGaps and Follow. nil: not called. It must be
 	// safe for concurrent use.
 	Failed func(error)
 }
 
 // Inbox is an http.Handler of deliveries to one subscriber. It is safe for concurrent use.
 type Inbox[T any] struct {
-	o       Options[T]
-	backoff func(failures int) time.Duration // how long Follow waits; tests replace it
+	o     Options[T]
+	chain *chain
+
+	backoff              func(failures int) time.Duration // after an error; tests replace these
+	lateness, checkEvery time.Duration
 }
 
 // New returns an Inbox.
@@ -80,7 +83,7 @@ func New[T any](o Options[T]) (*Inbox[T], error) {
 	if o.Failed == nil {
 		o.Failed = func(error) {}
 	}
-	return &Inbox[T]{o, backoff}, nil
+	return &Inbox[T]{o: o, chain: newChain(), backoff: backoff, lateness: lateness, checkEvery: checkEvery}, nil
 }
 
 // ServeHTTP answers a delivery: 204 when the event was worked on, now or before; 200 with the text of a challenge; 401
@@ -112,13 +115,17 @@ func (i *Inbox[T]) receive(w http.ResponseWriter, r *http.Request) (status int, 
 	if err != nil {
 		return http.StatusUnauthorized, "the signature is not valid"
 	}
-	e := newEvent(r.Header.Get(headerID), sequenceOf(r.Header), body)
+	e := newEvent(r.Header.Get(headerID), numberOf(r.Header, headerSequence), body)
 	if text := e.challenge(); text != "" {
 		return http.StatusOK, text
 	}
-	if _, err := i.once(r.Context(), e, 0); err != nil {
+	added, err := i.once(r.Context(), e, 0)
+	if err != nil {
 		i.o.Failed(fmt.Errorf("event %s: %w", e.ID, err))
 		return http.StatusInternalServerError, "try again later"
+	}
+	if added {
+		i.chain.delivered(e.Sequence, numberOf(r.Header, headerPrevious))
 	}
 	return http.StatusNoContent, ""
 }

@@ -56,11 +56,17 @@ func (b *box) work(_ context.Context, e *Event, _ any) error {
 // deliver posts a signed message.
 func (b *box) deliver(t *testing.T, id, body string) *httptest.ResponseRecorder {
 	t.Helper()
+	return b.deliverAfter(t, id, body, "4711", "4708")
+}
+
+// deliverAfter is deliver with the numbers of the event and of the one before it.
+func (b *box) deliverAfter(t *testing.T, id, body, number, previous string) *httptest.ResponseRecorder {
+	t.Helper()
 	h := hmac.New(sha256.New, testKey)
 	h.Write([]byte(id + ".1795167000." + body))
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/hooks", strings.NewReader(body))
 	r.Header = http.Header{
-		headerID: {id}, headerTimestamp: {"1795167000"}, headerSequence: {"4711"},
+		headerID: {id}, headerTimestamp: {"1795167000"}, headerSequence: {number}, headerPrevious: {previous},
 		headerSignature: {"v1," + base64.StdEncoding.EncodeToString(h.Sum(nil))},
 	}
 	w := httptest.NewRecorder()
@@ -172,7 +178,7 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	for value, want := range map[string]int64{"": 0, "17": 17, "-1": 0, "+1": 0, "x": 0, strings.Repeat("9", 30): 0} {
-		if got := sequenceOf(http.Header{headerSequence: {value}}); got != want {
+		if got := numberOf(http.Header{headerSequence: {value}}, headerSequence); got != want {
 			t.Errorf("%q: %d", value, got)
 		}
 	}

@@ -25,6 +25,7 @@ const (
 	headerTimestamp = "Webhook-Timestamp"
 	headerSignature = "Webhook-Signature"
 	headerSequence  = "Webhook-Sequence"
+	headerPrevious  = "Webhook-Previous"
 )
 
 // minSecret is the minimum length of a secret, in bytes. With an empty one anybody can sign.

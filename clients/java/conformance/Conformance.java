@@ -151,6 +151,17 @@ final class Conformance {
     server.createContext("/emit", exchange -> answer(exchange, () -> emit(sender, exchange.getRequestBody().readAllBytes())));
     server.setExecutor(Executors.newFixedThreadPool(16));
     server.start();
+    if (setting("FILL_GAPS").equals("1")) {
+      new Thread(
+              () -> {
+                try {
+                  inbox.fillGaps();
+                } catch (InterruptedException e) {
+                  Thread.currentThread().interrupt();
+                }
+              })
+          .start();
+    }
     System.out.println("listening on http://127.0.0.1:" + server.getAddress().getPort());
   }
 

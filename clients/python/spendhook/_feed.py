@@ -25,11 +25,14 @@ class FeedEvent:
 
 @dataclass(frozen=True)
 class Page:
-    """A page of the feed. `next` is the number after which the next page begins, and `more` says that it is there."""
+    """A page of the feed. `next` is the number after which the next page begins, and `more` says that it is there.
+    `forgotten` is the number of events that the daemon no longer keeps.
+    """
 
     events: list[FeedEvent]
     next: int
     more: bool
+    forgotten: int
 
 
 class Feed:
@@ -64,7 +67,8 @@ class Feed:
         query = {**self._query, "after": str(after), "wait": f"{wait}s"}
         document = self._api.call("GET", self._path, query=query, timeout=wait + _PATIENCE, max_size=_MAX_PAGE)
         try:
-            page = Page([_event(item) for item in document["content"]], int(document["next"]), bool(document["more"]))
+            events = [_event(item) for item in document["content"]]
+            page = Page(events, int(document["next"]), bool(document["more"]), int(document.get("forgotten", 0)))
         except (AttributeError, KeyError, TypeError, ValueError):
             raise ApiError(200, "", "the answer is not from a feed") from None
         if page.next < after or (page.more and page.next == after):

@@ -14,7 +14,7 @@ MAX_BODY = 1 << 20
 """The largest body of a delivery that is accepted, in bytes. Spendhook sends smaller ones."""
 
 _CHALLENGE = "SUBSCRIBER_CHALLENGE"
-_SEQUENCE = re.compile(r"[0-9]{1,18}")
+_NUMBER = re.compile(r"[0-9]{1,18}")
 _MAX_INT_DIGITS = 4000  # int() refuses more than 4,300
 
 
@@ -76,9 +76,9 @@ class Event:
     """The number of the event in its company. In a delivery it is covered by HTTP message signatures only."""
 
 
-def sequence_of(text: str | None) -> int | None:
-    """Reads webhook-sequence; None if it is missing or not a number."""
-    return int(text) if text is not None and _SEQUENCE.fullmatch(text) else None
+def number_of(text: str | None) -> int | None:
+    """Reads webhook-sequence or webhook-previous; None if it is missing or not a number."""
+    return int(text) if text is not None and _NUMBER.fullmatch(text) else None
 
 
 def read_event(id: str, sequence: int | None, body: bytes) -> Event:

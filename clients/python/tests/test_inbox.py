@@ -58,7 +58,7 @@ class Daemon:
         after = int(query["after"])
         content = self.events[after : after + self.page_size]
         following = after + len(content)
-        return reply({"content": content, "next": following, "more": following < len(self.events)})
+        return reply({"content": content, "next": following, "more": following < len(self.events), "forgotten": 1})
 
 
 class InboxTest(unittest.TestCase):
@@ -189,11 +189,11 @@ class InboxTest(unittest.TestCase):
     def test_catching_up(self) -> None:
         self.daemon.add("a", "b", "c", "d", "e")
         self.inbox.handle(delivery("b"))
-        self.assertEqual(self.inbox.catch_up(), Progress(missing=4))
+        self.assertEqual(self.inbox.catch_up(), Progress(missing=4, forgotten=3))
         self.assertEqual(self.worked(), ["b", "a", "c", "d", "e"])
         self.assertEqual(self.seen[1].sequence, 1)
         self.assertEqual(self.inbox.handle(delivery("a")).status, 204)
-        self.assertEqual(self.inbox.catch_up(), Progress())
+        self.assertEqual(self.inbox.catch_up(), Progress(forgotten=1))
         self.assertEqual([query["after"] for query in self.daemon.queries], ["0", "2", "4", "5"])
         self.assertEqual(self.worked(), ["b", "a", "c", "d", "e"])
         _, path, headers, _ = self.daemon.server.requests[0]
@@ -214,7 +214,7 @@ class InboxTest(unittest.TestCase):
         self.daemon.add("a")
         self.daemon.add("b", compacted=True, body="")
         self.daemon.add("c", body=None)
-        self.assertEqual(self.inbox.catch_up(), Progress(missing=1, compacted=2))
+        self.assertEqual(self.inbox.catch_up(), Progress(missing=1, compacted=2, forgotten=2))
         self.assertEqual((self.worked(), self.cursor()), (["a"], 3))
 
     def test_answers_that_are_not_from_a_feed(self) -> None:
@@ -260,6 +260,41 @@ class InboxTest(unittest.TestCase):
         self.inbox.follow(stop)
         self.assertEqual(stop.waited, [1, 2, 4])
         self.assertEqual(self.daemon.queries[0]["wait"], "20s")
+
+    def test_gaps_are_filled(self) -> None:
+        class Stop(threading.Event):
+            """Does not wait for late deliveries."""
+
+            def wait(self, timeout: float | None = None) -> bool:
+                return self.is_set()
+
+        def deliver(id: str, number: int, previous: str) -> None:
+            good = delivery(id, sequence=number)
+            headers = {**dict(good.headers), "webhook-previous": previous}
+            self.assertEqual(self.inbox.handle(Request("POST", "/", headers, good.body)).status, 204)
+
+        def become(ids: str) -> None:
+            for _ in range(6000):
+                if sorted(self.worked()) == list(ids):
+                    return
+                threading.Event().wait(0.01)
+            self.fail(f"worked on {self.worked()}, not {ids}")
+
+        stop = Stop()
+        filling = threading.Thread(target=self.inbox.fill_gaps, args=[stop])
+        filling.start()
+        try:
+            self.daemon.add("a", "b")
+            deliver("b", 2, "")
+            become("ab")
+            self.daemon.add("c", "d")
+            deliver("d", 4, "3")
+            become("abcd")
+        finally:
+            stop.set()
+            filling.join()
+        deliver("f", 6, "5")  # nobody fills gaps
+        self.assertFalse(self.inbox._chain.is_open())
 
     def test_the_pauses_of_following(self) -> None:
         self.assertEqual([_pause(n, OSError()) for n in (0, 1, 5, 6, 1000)], [1, 2, 32, 60, 60])

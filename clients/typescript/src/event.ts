@@ -45,10 +45,10 @@ function dateOf(value: unknown): Date | null {
   return Number.isNaN(date.getTime()) ? null : date;
 }
 
-/** Reads webhook-sequence; null if it is missing or no number. */
-export function sequenceOf(header: string): number | null {
-  const sequence = /^[0-9]+$/.test(header) ? Number(header) : NaN;
-  return Number.isSafeInteger(sequence) ? sequence : null;
+/** Reads webhook-sequence or webhook-previous; null if it is missing or no number. */
+export function numberOf(header: string): number | null {
+  const number = /^[0-9]+$/.test(header) ? Number(header) : NaN;
+  return Number.isSafeInteger(number) ? number : null;
 }
 
 /** Returns the text that the answer to a challenge repeats; null for any other event. */

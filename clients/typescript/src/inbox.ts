@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
+import { Chain } from "./chain.js";
 import { ApiError, InvalidMessage, KeysUnavailable } from "./errors.js";
-import { challengeOf, readEvent, sequenceOf, type WebhookEvent } from "./event.js";
+import { challengeOf, numberOf, readEvent, type WebhookEvent } from "./event.js";
 import type { Feed, FeedEvent } from "./feed.js";
 import { Fields, maxBody, type WebhookRequest, type WebhookResponse } from "./request.js";
 import type { Store } from "./store.js";
@@ -16,9 +17,9 @@ export interface InboxOptions<T> {
    * kept, and the event is delivered again. It must be done within 15 seconds.
    */
   work: (event: WebhookEvent, transaction: T) => unknown;
-  /** What catchUp and follow read. */
+  /** What catchUp, fillGaps and follow read. */
   feed?: Feed;
-  /** Called with the reason of each answer 500 or 503, and of each pause of follow. Without it they are not reported. */
+  /** Called with the reason of each answer 500 or 503, and of each pause of fillGaps and follow. Without it they are not reported. */
   failed?: (error: Error) => void;
 }
 
@@ -34,6 +35,8 @@ export interface Progress {
 
 const followWait = 20; // seconds for which one request waits for an event
 const maxPause = 60; // seconds
+const lateness = 5_000; // ms for which a delivery may come after the next one
+const checkEvery = 600_000; // ms; after the last event, no delivery says that it is missing
 
 /**
  * Receives the deliveries to one subscriber, and works on each event once.
@@ -44,6 +47,7 @@ const maxPause = 60; // seconds
  */
 export class Inbox<T> {
   readonly #options: InboxOptions<T>;
+  readonly #chain = new Chain(lateness);
 
   constructor(options: InboxOptions<T>) {
     this.#options = options;
@@ -66,11 +70,12 @@ export class Inbox<T> {
     }
     const fields = new Fields(request.headers);
     const id = fields.value("webhook-id");
-    const event = readEvent(id, sequenceOf(fields.value("webhook-sequence")), bufferOf(request.body));
+    const event = readEvent(id, numberOf(fields.value("webhook-sequence")), bufferOf(request.body));
     const challenge = challengeOf(event);
     if (challenge !== null) return { status: 200, body: challenge };
     try {
-      await this.#once(event);
+      const added = await this.#once(event);
+      if (added) this.#chain.delivered(event.sequence, numberOf(fields.value("webhook-previous")));
     } catch (error) {
       this.#report(new Error(`event ${id}: ${messageOf(error)}`, { cause: error }));
       return { status: 500, body: "try again later" };
@@ -90,20 +95,43 @@ export class Inbox<T> {
   }
 
   /**
-   * Catches up, and then works on each new event that the inbox lacks, until the signal is aborted. It survives errors: it
-   * tries again after 1 second, then after twice the time, up to a minute. So a receiver that gets no deliveries may live
-   * on the feed alone.
+   * Catches up, and then again whenever a delivery names an event before it that has not come within 5 seconds, or names
+   * none; and every 10 minutes. It ends when the signal is aborted, and survives errors as follow does. It costs less than
+   * follow, which reads all events twice, but knows only of deliveries to this process: if several share a store, each of
+   * them reads the feed while deliveries come.
    */
-  async follow({ signal }: { signal?: AbortSignal } = {}): Promise<void> {
+  async fillGaps({ signal = new AbortController().signal }: { signal?: AbortSignal } = {}): Promise<void> {
+    this.#chain.watched = true;
+    try {
+      await this.#repeat("fill gaps", signal, async () => {
+        await this.catchUp({ signal });
+        await this.#chain.gap(AbortSignal.any([signal, AbortSignal.timeout(checkEvery)]));
+      });
+    } finally {
+      this.#chain.watched = false;
+    }
+  }
+
+  /**
+   * Catches up, and then works on each new event that the inbox lacks, until the signal is aborted. It survives errors: it
+   * tries again after 1 second, then after twice the time, up to a minute. It is for a receiver that gets no deliveries; one
+   * that does runs fillGaps.
+   */
+  follow({ signal = new AbortController().signal }: { signal?: AbortSignal } = {}): Promise<void> {
+    return this.#repeat("follow the feed", signal, () => this.#page(followWait, { missing: 0, compacted: 0, forgotten: 0 }, signal));
+  }
+
+  /** Does something again and again, with a pause after an error. */
+  async #repeat(what: string, signal: AbortSignal, step: () => Promise<unknown>): Promise<void> {
     if (!this.#options.feed) throw new TypeError("the inbox has no feed");
-    for (let failures = 0; !signal?.aborted;) {
+    for (let failures = 0; !signal.aborted;) {
       try {
-        await this.#page(followWait, { missing: 0, compacted: 0, forgotten: 0 }, signal);
+        await step();
         failures = 0;
       } catch (error) {
-        if (signal?.aborted) return;
-        this.#report(new Error(`follow the feed: ${messageOf(error)}`, { cause: error }));
-        await sleep(1000 * followPause(failures++, error), undefined, signal && { signal }).catch(() => undefined);
+        if (signal.aborted) return;
+        this.#report(new Error(`${what}: ${messageOf(error)}`, { cause: error }));
+        await sleep(1000 * followPause(failures++, error), undefined, { signal }).catch(() => undefined);
       }
     }
   }
@@ -120,6 +148,7 @@ export class Inbox<T> {
       await this.#take(item, progress);
     }
     if (page.next > after) await store.transaction((transaction) => transaction.setCursor(page.next));
+    if (!page.more) this.#chain.read(page.next);
     return page.more;
   }
 
@@ -150,7 +179,7 @@ export class Inbox<T> {
   }
 }
 
-/** Returns how long follow waits after an error, in seconds: longer if the daemon asked for that. */
+/** Returns how long fillGaps and follow wait after an error, in seconds: longer if the daemon asked for that. */
 export function followPause(failures: number, error: unknown): number {
   const asked = error instanceof ApiError ? (error.retryAfter ?? 0) : 0;
   return Math.min(Math.max(2 ** Math.min(failures, 6), asked), maxPause);

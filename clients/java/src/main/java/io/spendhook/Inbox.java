@@ -9,7 +9,7 @@ import java.util.regex.Pattern;
 /**
  * Receives events, and works on each of them exactly once as far as the database of its store is concerned: the work and the
  * note that the event was there are one transaction. It takes deliveries ({@link #handle}), and reads the feed for events
- * whose delivery has failed ({@link #catchUp}, {@link #follow}). Safe for concurrent use; several processes may share a
+ * whose delivery has failed ({@link #catchUp}, {@link #fillGaps}, {@link #follow}). Safe for concurrent use; several processes may share a
  * store.
  *
  * @param <T> what the store gives to the work
@@ -21,7 +21,11 @@ public final class Inbox<T> {
   private static final System.Logger LOG = System.getLogger(Inbox.class.getName());
   private static final Duration MIN_BACKOFF = Duration.ofSeconds(1);
   private static final Duration MAX_BACKOFF = Duration.ofMinutes(1);
-  private static final Pattern SEQUENCE = Pattern.compile("[0-9]{1,18}");
+  /** How long a delivery may come after the next one. */
+  private static final Duration LATENESS = Duration.ofSeconds(5);
+  /** How often the feed is read anyway: after the last event, no delivery says that it is missing. */
+  private static final Duration CHECK_EVERY = Duration.ofMinutes(10);
+  private static final Pattern NUMBER = Pattern.compile("[0-9]{1,18}");
 
   private final Verifier verifier;
   private final Store<T> store;
@@ -29,6 +33,7 @@ public final class Inbox<T> {
   private final Feed feed; // null: none
   private final Consumer<Throwable> onError;
   private final Pause pause;
+  private final Chain chain = new Chain();
 
   private Inbox(Builder<T> b, Pause pause) {
     verifier = b.verifier;
@@ -77,16 +82,19 @@ public final class Inbox<T> {
     if (id == null || id.isBlank()) { // only other signatures than those of Spendhook cover such a header
       return new Response(401, "no valid webhook-id");
     }
-    return receive(Event.of(id.strip(), sequence(request.header("webhook-sequence")), request.body()));
+    Event event = Event.of(id.strip(), number(request.header("webhook-sequence")), request.body());
+    return receive(event, number(request.header("webhook-previous")));
   }
 
-  private Response receive(Event event) {
+  private Response receive(Event event, Long previous) {
     String challenge = event.challenge();
     if (challenge != null) {
       return new Response(200, challenge);
     }
     try {
-      once(event, null);
+      if (once(event, null)) {
+        chain.delivered(event.sequence(), previous);
+      }
       return new Response(204, "");
     } catch (Throwable e) { // also an Error of the work: without an answer the sender would wait
       if (e instanceof InterruptedException) {
@@ -97,8 +105,8 @@ public final class Inbox<T> {
     }
   }
 
-  private static Long sequence(String header) {
-    return header != null && SEQUENCE.matcher(header).matches() ? Long.valueOf(header) : null;
+  private static Long number(String header) {
+    return header != null && NUMBER.matcher(header).matches() ? Long.valueOf(header) : null;
   }
 
   /** Notes and works on an event unless it is known. cursor, if given, becomes that of the feed. */
@@ -118,7 +126,7 @@ public final class Inbox<T> {
 
   /**
    * Reads the feed from where the last reading ended to its end, and works on the events that the inbox lacks. Deliveries may
-   * arrive meanwhile. Call it when the receiver starts, and after it was unreachable for long.
+   * arrive meanwhile.
    *
    * @return how many events were missing
    * @throws InboxException if the store or the work failed; the next call begins with that event
@@ -138,21 +146,60 @@ public final class Inbox<T> {
   }
 
   /**
+   * Catches up, and then again whenever a delivery names an event before it that has not come within 5 seconds, or names
+   * none; and every 10 minutes, until the thread is interrupted. It survives errors as {@link #follow} does. It costs less
+   * than that, which reads all events twice, but knows only of deliveries to this inbox: if several processes share a store,
+   * each of them reads the feed while deliveries come.
+   *
+   * @throws InterruptedException when the thread is interrupted
+   */
+  public void fillGaps() throws InterruptedException {
+    chain.watch(true);
+    try {
+      repeat(
+          () -> {
+            catchUp();
+            long end = pause.nanos() + CHECK_EVERY.toNanos();
+            do {
+              if (!chain.awaitOpen((end - pause.nanos()) / 1_000_000)) {
+                return;
+              }
+              pause.sleep(LATENESS);
+            } while (!chain.open());
+          });
+    } finally {
+      chain.watch(false);
+    }
+  }
+
+  /**
    * Catches up, and then waits for new events in the feed and works on those that no delivery has brought, until the thread is
-   * interrupted. After an error it waits for a second, and longer after each further one, up to a minute. A receiver
-   * that cannot be reached by deliveries may live on this alone.
+   * interrupted. After an error it waits for a second, and longer after each further one, up to a minute. It is for a receiver
+   * that gets no deliveries; one that does runs {@link #fillGaps}.
    *
    * @throws InterruptedException when the thread is interrupted
    */
   public void follow() throws InterruptedException {
+    repeat(
+        () -> {
+          long after = cursor();
+          take(feed.read(after, feed.longPoll()), after);
+        });
+  }
+
+  /** Reads the feed in some way. */
+  private interface Step {
+    void run() throws InboxException, IOException, InterruptedException;
+  }
+
+  private void repeat(Step step) throws InterruptedException {
     Duration backoff = MIN_BACKOFF;
     while (true) {
       if (Thread.interrupted()) {
         throw new InterruptedException();
       }
       try {
-        long after = cursor();
-        take(feed.read(after, feed.longPoll()), after);
+        step.run();
         backoff = MIN_BACKOFF;
       } catch (InboxException | IOException e) {
         onError.accept(e);
@@ -205,6 +252,9 @@ public final class Inbox<T> {
           };
       stored("store the cursor", move);
     }
+    if (!page.more()) {
+      chain.read(page.next());
+    }
     return new CaughtUp(missing, compacted, page.forgotten());
   }
 
@@ -237,7 +287,7 @@ public final class Inbox<T> {
     }
 
     /**
-     * Sets the feed that {@link Inbox#catchUp} and {@link Inbox#follow} read.
+     * Sets the feed that {@link Inbox#catchUp}, {@link Inbox#fillGaps} and {@link Inbox#follow} read.
      *
      * @param feed the feed of the subscriber whose deliveries the inbox gets
      * @return this
@@ -248,7 +298,8 @@ public final class Inbox<T> {
     }
 
     /**
-     * Sets what learns of the errors that {@link Inbox#handle} answers with a 5xx, and that {@link Inbox#follow} survives.
+     * Sets what learns of the errors that {@link Inbox#handle} answers with a 5xx, and that {@link Inbox#fillGaps} and
+     * {@link Inbox#follow} survive.
      *
      * @param onError by default it writes a warning to {@link System.Logger}; it must not throw
      * @return this

@@ -17,6 +17,7 @@ final class TestRun {
           VerifierTest.class,
           KeySetTest.class,
           InboxTest.class,
+          ChainTest.class,
           FeedTest.class,
           SqlStoreTest.class,
           InboxHandlerTest.class,

@@ -1,0 +1,128 @@
+package inbox
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"spendhook/internal/pause"
+)
+
+const (
+	// lateness is how long after a delivery the one before it may come.
+	lateness = 5 * time.Second
+	// checkEvery is how often the feed is read anyway: after the last event, no delivery says that it is missing.
+	checkEvery = 10 * time.Minute
+	// maxOpen bounds the deliveries that are kept until the one before them comes.
+	maxOpen = 10_000
+)
+
+// FillGaps catches up, and then again whenever a delivery names an event before it that has not come within 5 seconds, or
+// names none; and every 10 minutes. It returns when ctx ends. Errors are treated as by Follow. It costs less than Follow,
+// which reads all events twice, but knows only of deliveries to this process: if several processes share a store, each
+// of them reads the feed while deliveries come.
+func (i *Inbox[T]) FillGaps(ctx context.Context) {
+	i.chain.watch(true)
+	defer i.chain.watch(false)
+	failures := 0
+	for ctx.Err() == nil {
+		if _, err := i.CatchUp(ctx); err != nil {
+			if ctx.Err() == nil {
+				i.o.Failed(fmt.Errorf("fill gaps: %w", err))
+				pause.For(ctx, i.backoff(failures))
+				failures++
+			}
+			continue
+		}
+		failures = 0
+		i.awaitGap(ctx)
+	}
+}
+
+// awaitGap returns when the feed is to be read.
+func (i *Inbox[T]) awaitGap(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, i.checkEvery)
+	defer cancel()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-i.chain.opened:
+		}
+		pause.For(ctx, i.lateness)
+		if i.chain.open() {
+			return
+		}
+	}
+}
+
+// chain knows which deliveries have come, by the event that each of them names as the one before it.
+type chain struct {
+	mu      sync.Mutex
+	watched bool
+	upTo    int64           // no event up to this number is missing
+	waiting map[int64]int64 // deliveries that came before the one that they name, by its number
+	unknown int64           // up to this number the feed must be read: a delivery named none
+	opened  chan struct{}   // has a value when there may be a gap
+}
+
+func newChain() *chain { return &chain{waiting: map[int64]int64{}, opened: make(chan struct{}, 1)} }
+
+func (c *chain) watch(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watched = on
+	clear(c.waiting)
+	c.unknown = 0
+}
+
+// delivered notes the number of an event and of the one before it; 0: unknown.
+func (c *chain) delivered(number, previous int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !c.watched || number <= c.upTo:
+		return
+	case previous == 0 || len(c.waiting) == maxOpen:
+		c.unknown = max(c.unknown, number)
+	case previous <= c.upTo:
+		c.upTo = number
+		c.link()
+		return
+	default:
+		c.waiting[previous] = number
+	}
+	select {
+	case c.opened <- struct{}{}:
+	default:
+	}
+}
+
+// read notes that the feed was read up to a number.
+func (c *chain) read(upTo int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.upTo = max(c.upTo, upTo)
+	c.link()
+}
+
+// link moves upTo over the deliveries that follow. c.mu is held.
+func (c *chain) link() {
+	for _, previous := range slices.Sorted(maps.Keys(c.waiting)) {
+		if previous > c.upTo {
+			return
+		}
+		c.upTo = max(c.upTo, c.waiting[previous])
+		delete(c.waiting, previous)
+	}
+}
+
+// open reports whether there may be a gap.
+func (c *chain) open() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unknown > c.upTo || len(c.waiting) > 0
+}

@@ -1,0 +1,65 @@
+package io.spendhook;
+
+import static io.spendhook.TestRun.equal;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Random;
+import java.util.Set;
+
+final class ChainTest {
+  /** A chain that is watched and was read up to a number. */
+  private static Chain watched(long upTo) {
+    Chain chain = new Chain();
+    chain.watch(true);
+    chain.read(upTo);
+    return chain;
+  }
+
+  static void isOpenWhileTheOneBeforeADeliveryIsMissing() {
+    long[] numbers = {1, 2, 4, 5, 9, 10};
+    List<Integer> order = new ArrayList<>(List.of(1, 2, 3, 4, 5));
+    Random random = new Random(1);
+    for (int i = 0; i < 500; i++) {
+      Collections.shuffle(order, random);
+      Chain chain = watched(1);
+      Set<Integer> came = new HashSet<>(Set.of(0));
+      for (int at : order) {
+        chain.delivered(numbers[at], numbers[at - 1]);
+        came.add(at);
+        boolean missing = came.stream().anyMatch(n -> n > 0 && !came.contains(n - 1));
+        equal(order + ", open after " + came, missing, chain.open());
+      }
+      chain.delivered(11L, 10L);
+      equal(false, chain.open());
+    }
+  }
+
+  static void knowsWhatTheFeedHas() {
+    Long[][] cases = {{7L, null, 7L, 0L}, {7L, null, 6L, 1L}, {7L, 5L, 4L, 1L}, {7L, 5L, 5L, 0L}, {7L, 5L, 9L, 0L}, {null, null, 0L, 0L}};
+    for (Long[] c : cases) {
+      Chain chain = watched(0);
+      chain.delivered(c[0], c[1]);
+      chain.read(c[2]);
+      equal(List.of(c[2]).toString(), c[3] == 1, chain.open());
+    }
+  }
+
+  static void keepsDeliveriesWhileItIsWatchedAndNotTooMany() throws Exception {
+    Chain chain = new Chain();
+    chain.delivered(7L, 5L);
+    equal(false, chain.open());
+    chain.watch(true);
+    equal(false, chain.awaitOpen(1));
+    for (long n = 0; n <= 10_000; n++) {
+      chain.delivered(2 * n + 100, 2 * n + 99);
+    }
+    equal(true, chain.awaitOpen(60_000));
+    chain.read(20_099);
+    equal("open for the one that was not kept", true, chain.open());
+    chain.read(20_100);
+    equal(false, chain.open());
+  }
+}
