@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -102,8 +103,9 @@ type chaosSubscriber struct {
 	created time.Time // when its creation was answered
 	deleted bool
 	acks    map[string][]time.Time
-	last    int // the highest number that was acknowledged
-	early   int // ids that were first acknowledged after one with a higher number
+	last    int         // the highest number that was acknowledged
+	early   int         // ids that were first acknowledged after one with a higher number
+	before  map[int]int // by number, that of the event before; 0: it was not named
 }
 
 // chaosKinds are the receivers of each company.
@@ -323,7 +325,7 @@ func (r *chaosReceiver) latest() *chaosSubscriber {
 
 func (r *chaosReceiver) subscribe(ctx context.Context) {
 	r.mu.Lock()
-	s := &chaosSubscriber{acks: map[string][]time.Time{}}
+	s := &chaosSubscriber{acks: map[string][]time.Time{}, before: map[int]int{}}
 	r.generations = append(r.generations, s)
 	n := len(r.generations) - 1
 	r.mu.Unlock()
@@ -379,6 +381,9 @@ func (r *chaosReceiver) note(req *http.Request) {
 		s.early++
 	}
 	s.last = max(s.last, number)
+	if before := req.Header.Get("webhook-previous"); before != "" || s.before[number] == 0 {
+		s.before[number], _ = strconv.Atoi(before) // 0 when it is no number
+	}
 	s.acks[id] = append(s.acks[id], time.Now())
 }
 
@@ -438,7 +443,30 @@ func (r *chaosReceiver) accountFor(s *chaosSubscriber, found map[string]gen.Deli
 		r.t.Errorf("%s: %d missing, %d that do not match, %d repeated without a fault; the first of each: %q %q %q",
 			r.kind, len(missing), len(wrong), len(unexplained), missing[:min(5, len(missing))], wrong[:min(5, len(wrong))], unexplained[:min(5, len(unexplained))])
 	}
+	if !s.deleted {
+		r.checkChain(s)
+	}
 	if r.kind == "ordered" && s.early > 0 {
 		r.t.Errorf("%d events came out of order", s.early)
+	}
+}
+
+// checkChain checks that the event before is named rightly wherever it is named, and nearly everywhere.
+func (r *chaosReceiver) checkChain(s *chaosSubscriber) {
+	r.t.Helper()
+	numbers := slices.Sorted(maps.Keys(s.before))
+	named := 0
+	for i, number := range numbers {
+		before := s.before[number]
+		if before == 0 {
+			continue
+		}
+		if named++; i == 0 || before != numbers[i-1] {
+			r.t.Errorf("%s: %d names %d as the event before; the last ones are %v", r.kind, number, before, numbers[max(0, i-3):i])
+		}
+	}
+	r.t.Logf("%s: %d of %d name the event before", r.kind, named, len(numbers))
+	if named < len(numbers)/2 {
+		r.t.Errorf("%s: only %d of %d name the event before", r.kind, named, len(numbers))
 	}
 }
