@@ -136,7 +136,7 @@ func TestWebhooksDocument(t *testing.T) {
 	if len(whole.Webhooks) != 7 || whole.OpenAPI != "3.1.0" {
 		t.Errorf("%s, %d webhooks", whole.OpenAPI, len(whole.Webhooks))
 	}
-	if paid := whole.Webhooks["PAYMENT_PAID"].Post; paid.Summary != "A payment was paid." || len(paid.Parameters) != 4 {
+	if paid := whole.Webhooks["PAYMENT_PAID"].Post; paid.Summary != "A payment was paid." || len(paid.Parameters) != 5 {
 		t.Errorf("%+v", paid)
 	}
 	parsed, err := jsonschema.UnmarshalJSON(a.Body)

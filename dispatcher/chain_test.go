@@ -65,11 +65,11 @@ func TestDeliveriesNameTheEventBefore(t *testing.T) {
 	if _, err := h.Redelivery.Replay(t.Context(), events.Ref{Company: h.company, ID: ids[3]}, nil); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { return len(all.links(ids[3])) == 2 }, "the replay")
-	if got := all.links(ids[3]); got[1] != "4<3" {
-		t.Errorf("the replay: %s", got[1])
+	replayed := h.becomes(ids[3], everything, "DELIVERED twice", func(d delivery.Delivery) bool { return d.Count == 2 })
+	if got := all.links(ids[3]); !slices.Equal(got, []string{"4<3", "4<3"}) {
+		t.Errorf("the replay: %v", got)
 	}
-	if shown := h.deliveryOf(ids[3], everything).Attempts[1].Headers(ids[3]); shown[signature.HeaderPrevious] != "3" {
+	if shown := replayed.Attempts[1].Headers(ids[3]); shown[signature.HeaderPrevious] != "3" {
 		t.Errorf("the log of attempts: %v", shown)
 	}
 	if sent, err := h.inspector.Sent(t.Context(), h.company, ids[3]+"."+everything.UUID.String()); err != nil || sent.Previous != 3 {
