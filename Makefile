@@ -75,12 +75,14 @@ test-alerts: ## Cause each outage and check that exactly its alert fires and end
 	$(GO) test -tags alerts -parallel 4 -timeout 40m -v -run TestAlertsOfOutages ./cmd/spendhook
 
 .PHONY: test-examples
-test-examples: ## Test the receivers of examples/, the libraries of clients/, the shell blocks of the documents (needs node, python3, java; build tag examples)
+test-examples: ## Test the receivers of examples/, the libraries of clients/, the shell blocks of the documents (needs node, python3, java, php, ruby; build tag examples)
 	@scripts/ensure redis
 	@scripts/ensure node
 	@scripts/ensure python
 	@scripts/ensure --soft python-libraries
 	@scripts/ensure java
+	@scripts/ensure php
+	@scripts/ensure ruby
 	@scripts/ensure --soft jdbc
 	npm ci --no-audit --no-fund --prefix examples/node
 	npm ci --no-audit --no-fund --prefix clients/typescript
