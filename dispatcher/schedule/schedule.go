@@ -182,7 +182,7 @@ type Event struct {
 }
 
 // Begin notes that events were accepted, which follow the event at a place, and reports whether they may be matched at
-// once, without a turn: the company has nothing else that waits. cursor is as of Load, in case that the company is not
+// once, without a turn: the company has nothing else that waits, and no turn under way. cursor is as of Load, in case that the company is not
 // loaded.
 func (s *Schedule) Begin(partition int, id uuid.UUID, cursor, after, cost float64, events []Event) bool {
 	last := events[len(events)-1].Place
@@ -190,7 +190,7 @@ func (s *Schedule) Begin(partition int, id uuid.UUID, cursor, after, cost float6
 		s.Load(partition, id, cursor, after, cost, 0, 0)
 	}
 	c := s.companies[id]
-	if c.read != after || c.last > after || c.index >= 0 || c.away || c.hasWork() {
+	if c.read != after || c.last > after || c.index >= 0 || c.turn || c.away || c.hasWork() {
 		s.Events(id, last)
 		return false
 	}

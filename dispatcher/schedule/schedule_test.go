@@ -417,6 +417,28 @@ func TestOrder(t *testing.T) {
 }
 
 // New deliveries of an endpoint go behind those that are due, and only behind these.
+// An event that is accepted while a turn of an ordered endpoint is under way is not begun: the turn was asked for as if no
+// event were open, and would begin a later one once that is matched.
+func TestNothingIsBegunWhileATurnIsUnderWay(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.Load(7, id(1), 0, 0, 1, 0, 0)
+	f.Endpoint(id(1), id(101), f.now, 0)
+	turn := f.one()
+	if turn.Unmatched != -1 {
+		t.Fatalf("unmatched from %d on", turn.Unmatched)
+	}
+	if f.Begin(7, id(1), 0, 0, 1, events(1, 2)) {
+		t.Error("events were begun")
+	}
+	f.Served(turn, Answer{Last: 2, Endpoints: []State{{Next: -1, Ordered: true}}, Complete: true}, f.now)
+	turn = f.one()
+	f.Served(turn, Answer{Last: 2, Events: events(1, 2), Complete: true}, f.now)
+	if f.Endpoint(id(1), id(101), f.now, 0); f.one().Unmatched != 1 {
+		t.Error("the events are not open")
+	}
+}
+
 func TestBacklogged(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
