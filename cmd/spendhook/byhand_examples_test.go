@@ -105,7 +105,7 @@ func receiveByHand(t *testing.T, folder, language, program string) {
 		}
 	})
 	eventually(t, patience, "it listens", func() bool {
-		resp, err := http.Post(e.url, "application/json", strings.NewReader("{}")) //nolint:noctx // it is repeated
+		resp, err := http.Post(e.url, "application/json", strings.NewReader("{}"))
 		if err == nil {
 			_ = resp.Body.Close()
 		}
