@@ -228,7 +228,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, b workqueue.Batch, e workque
 			ev.held = true
 			continue
 		}
-		if matches || known {
+		if matches || known || sub.Locked != nil { // what a locked one wants is not known: its chain ends
 			matching = append(matching, sub)
 		}
 		if !matches || known {

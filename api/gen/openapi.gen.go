@@ -3448,7 +3448,7 @@ type ReceiveEventParams struct {
 	// WebhookSequence The number of the event in its company, in the order in which events were accepted.
 	WebhookSequence *string `json:"webhook-sequence,omitempty"`
 
-	// WebhookPrevious The number of the event before it that the subscriber was to get. Absent when it is not known.
+	// WebhookPrevious The number of the last event before this one that the subscriber was to get. Absent when it is not known.
 	WebhookPrevious *string `json:"webhook-previous,omitempty"`
 }
 

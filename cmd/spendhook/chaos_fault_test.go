@@ -381,9 +381,11 @@ func (r *chaosReceiver) note(req *http.Request) {
 		s.early++
 	}
 	s.last = max(s.last, number)
-	if before := req.Header.Get("webhook-previous"); before != "" || s.before[number] == 0 {
-		s.before[number], _ = strconv.Atoi(before) // 0 when it is no number
+	before, _ := strconv.Atoi(req.Header.Get("webhook-previous")) // 0 when it is missing
+	if known := s.before[number]; known != 0 && before != 0 && known != before {
+		r.t.Errorf("%d named %d and %d as the event before", number, known, before)
 	}
+	s.before[number] = max(s.before[number], before)
 	s.acks[id] = append(s.acks[id], time.Now())
 }
 

@@ -416,7 +416,6 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// New deliveries of an endpoint go behind those that are due, and only behind these.
 // An event that is accepted while a turn of an ordered endpoint is under way is not begun: the turn was asked for as if no
 // event were open, and would begin a later one once that is matched.
 func TestNothingIsBegunWhileATurnIsUnderWay(t *testing.T) {
@@ -439,6 +438,7 @@ func TestNothingIsBegunWhileATurnIsUnderWay(t *testing.T) {
 	}
 }
 
+// New deliveries of an endpoint go behind those that are due, and only behind these.
 func TestBacklogged(t *testing.T) {
 	t.Parallel()
 	f := setup(t)

@@ -84,7 +84,7 @@ func (i *Inbox[T]) page(ctx context.Context, wait string, p *Progress) (more boo
 	if err != nil {
 		return false, fmt.Errorf("read the cursor: %w", err)
 	}
-	limit := feedLimit
+	limit, before := feedLimit, i.chain.reading()
 	answer, err := i.o.Feed.API.ReadSubscriberFeedWithResponse(ctx, i.o.Feed.Subscriber, &client.ReadSubscriberFeedParams{
 		CompanyUUID: i.o.Feed.Company, After: &after, Limit: &limit, Wait: &wait,
 	})
@@ -105,7 +105,7 @@ func (i *Inbox[T]) page(ctx context.Context, wait string, p *Progress) (more boo
 		err = i.setCursor(ctx, page.Next)
 	}
 	if err == nil && !page.More {
-		i.chain.read(page.Next)
+		i.chain.read(before, page.Next)
 	}
 	return page.More, err
 }

@@ -20,10 +20,10 @@ const (
 	maxOpen = 10_000
 )
 
-// FillGaps catches up, and then again whenever a delivery names an event before it that has not come within 5 seconds, or
-// names none; and every 10 minutes. It returns when ctx ends. Errors are treated as by Follow. It costs less than Follow,
-// which reads all events twice, but knows only of deliveries to this process: if several processes share a store, each
-// of them reads the feed while deliveries come.
+// FillGaps catches up, and then again when the event that a delivery names as the one before it has not come within 5
+// seconds, when a delivery names none, and every 10 minutes. It returns when ctx ends. Errors are treated as by Follow. It
+// costs less than Follow, with which every event comes twice, but it knows only of deliveries to this process: if several
+// processes share a store, each of them reads the feed while deliveries come.
 func (i *Inbox[T]) FillGaps(ctx context.Context) {
 	i.chain.watch(true)
 	defer i.chain.watch(false)
@@ -47,13 +47,16 @@ func (i *Inbox[T]) awaitGap(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, i.checkEvery)
 	defer cancel()
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-i.chain.opened:
+		asked := i.chain.highest()
+		if asked == 0 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-i.chain.opened:
+				continue
+			}
 		}
-		pause.For(ctx, i.lateness)
-		if i.chain.open() {
+		if !pause.For(ctx, i.lateness) || i.chain.missing(asked) {
 			return
 		}
 	}
@@ -65,8 +68,8 @@ type chain struct {
 	watched bool
 	upTo    int64           // no event up to this number is missing
 	waiting map[int64]int64 // deliveries that came before the one that they name, by its number
-	unknown int64           // up to this number the feed must be read: a delivery named none
-	opened  chan struct{}   // has a value when there may be a gap
+	unknown int64           // the highest number of a delivery that named none
+	opened  chan struct{}   // has a value when a delivery came whose predecessor is missing
 }
 
 func newChain() *chain { return &chain{waiting: map[int64]int64{}, opened: make(chan struct{}, 1)} }
@@ -89,8 +92,7 @@ func (c *chain) delivered(number, previous int64) {
 	case previous == 0 || len(c.waiting) == maxOpen:
 		c.unknown = max(c.unknown, number)
 	case previous <= c.upTo:
-		c.upTo = number
-		c.link()
+		c.link(number)
 		return
 	default:
 		c.waiting[previous] = number
@@ -101,16 +103,28 @@ func (c *chain) delivered(number, previous int64) {
 	}
 }
 
-// read notes that the feed was read up to a number.
-func (c *chain) read(upTo int64) {
+// reading notes that the feed is about to be read, which answers all questions so far. Its result is for read.
+func (c *chain) reading() (before int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.upTo = max(c.upTo, upTo)
-	c.link()
+	clear(c.waiting)
+	c.unknown = 0
+	return c.upTo
 }
 
-// link moves upTo over the deliveries that follow. c.mu is held.
-func (c *chain) link() {
+// read notes that the feed was read up to a number. before is higher only after a wrong number in a delivery.
+func (c *chain) read(before, upTo int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if before > upTo {
+		c.upTo = upTo
+	}
+	c.link(upTo)
+}
+
+// link notes that nothing up to a number is missing, and goes on with the deliveries that follow. c.mu is held.
+func (c *chain) link(upTo int64) {
+	c.upTo = max(c.upTo, upTo)
 	for _, previous := range slices.Sorted(maps.Keys(c.waiting)) {
 		if previous > c.upTo {
 			return
@@ -120,9 +134,27 @@ func (c *chain) link() {
 	}
 }
 
-// open reports whether there may be a gap.
-func (c *chain) open() bool {
+// highest is the highest number of a delivery whose predecessor may be missing; 0: there is none.
+func (c *chain) highest() (number int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.unknown > c.upTo || len(c.waiting) > 0
+	if c.unknown > c.upTo {
+		number = c.unknown
+	}
+	for _, n := range c.waiting {
+		number = max(number, n)
+	}
+	return number
+}
+
+// missing reports whether the predecessor of a delivery up to a number may be missing still.
+func (c *chain) missing(upTo int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range c.waiting {
+		if n <= upTo {
+			return true
+		}
+	}
+	return c.unknown > c.upTo
 }

@@ -85,7 +85,7 @@ func TestChainIsOpenWhileOneIsMissing(t *testing.T) {
 		}
 		c := newChain()
 		c.watch(true)
-		c.read(1)
+		c.read(0, 1)
 		came := map[int64]bool{1: true}
 		for _, i := range random.Perm(len(numbers) - 1) {
 			c.delivered(numbers[i+1], numbers[i])
@@ -94,8 +94,8 @@ func TestChainIsOpenWhileOneIsMissing(t *testing.T) {
 			for j := 1; j < len(numbers); j++ {
 				missing = missing || came[numbers[j]] && !came[numbers[j-1]]
 			}
-			if c.open() != missing {
-				t.Fatalf("%v of %v have come: open %t, want %t", came, numbers, c.open(), missing)
+			if open := c.highest() > 0; open != missing || c.missing(at) != missing {
+				t.Fatalf("%v of %v have come: open %t, want %t", came, numbers, open, missing)
 			}
 		}
 		if c.upTo != at {
@@ -116,24 +116,60 @@ func TestChainAfterTheFeedWasRead(t *testing.T) {
 		chain := newChain()
 		chain.watch(true)
 		chain.delivered(c.number, c.previous)
-		chain.read(c.read)
-		if chain.open() != c.open {
-			t.Errorf("case %d: open %t", i, chain.open())
+		chain.read(0, c.read)
+		if open := chain.highest() > 0; open != c.open {
+			t.Errorf("case %d: open %t", i, open)
 		}
 	}
 	c := newChain()
 	c.delivered(7, 5)
 	c.watch(true)
-	if c.open() {
+	if c.highest() > 0 {
 		t.Error("it is open before it is watched")
 	}
 	for n := range int64(maxOpen + 1) {
 		c.delivered(2*n+100, 2*n+99)
 	}
-	if c.read(2*maxOpen + 99); len(c.waiting) > 0 || !c.open() {
+	if c.read(0, 2*maxOpen+99); len(c.waiting) > 0 || c.highest() != 2*maxOpen+100 {
 		t.Error("of more deliveries than are kept, the last is forgotten")
 	}
-	if c.read(2*maxOpen + 100); c.open() {
+	if c.read(0, 2*maxOpen+100); c.highest() > 0 {
 		t.Errorf("open after %s", strconv.Itoa(2*maxOpen+100))
+	}
+}
+
+// A delivery that came late answers the question, also when others are asked meanwhile.
+func TestChainForgivesLateDeliveries(t *testing.T) {
+	t.Parallel()
+	c := newChain()
+	c.watch(true)
+	c.read(0, 1)
+	c.delivered(3, 2)
+	asked := c.highest()
+	c.delivered(2, 1)
+	c.delivered(5, 4)
+	if asked != 3 || c.missing(asked) || !c.missing(5) {
+		t.Errorf("asked up to %d, missing %t", asked, c.missing(asked))
+	}
+}
+
+// A wrong number, which nothing signs, is corrected by the next reading of the feed.
+func TestChainSurvivesWrongNumbers(t *testing.T) {
+	t.Parallel()
+	const wrong = 1 << 60
+	for i, previous := range []int64{0, 1, wrong - 1} {
+		c := newChain()
+		c.watch(true)
+		c.read(0, 1)
+		c.delivered(wrong, previous)
+		before := c.reading()
+		c.delivered(6, 5) // meanwhile
+		if c.read(before, 5); c.highest() > 0 && previous != 1 || c.upTo > 6 {
+			t.Errorf("case %d: up to %d, open %d", i, c.upTo, c.highest())
+		}
+		c.delivered(8, 7)
+		if c.highest() != 8 {
+			t.Errorf("case %d: the gap is not noticed", i)
+		}
 	}
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -103,11 +104,13 @@ class Inbox(Generic[T]):
                 return progress
 
     def fill_gaps(self, stop: threading.Event) -> None:
-        """Catches up, and then again whenever a delivery names an event before it that has not come within 5 seconds,
-        or names none; and every 10 minutes. It ends within about a second when `stop` is set; run it in a thread.
+        """Catches up, and then again when the event that a delivery names as the one before it has not come within 5
+        seconds, when a delivery names none, and every 10 minutes.
 
-        It survives errors as `follow` does. It costs less than `follow`, which reads all events twice, but knows only
-        of deliveries to this process: if several share a store, each of them reads the feed while deliveries come.
+        It ends within about a second after `stop` is set, or after the reading that is under way; run it in a thread. It
+        survives errors as `follow` does. It costs less than `follow`, with which every event comes twice, but it knows
+        only of deliveries to this process: if several processes share a store, each of them reads the feed while
+        deliveries come.
         """
         self._chain.watch(True)
         try:
@@ -118,8 +121,10 @@ class Inbox(Generic[T]):
     def _fill(self, stop: threading.Event) -> None:
         """Catches up, and waits until that is to be done again."""
         self.catch_up()
-        for _ in range(_CHECK_EVERY):
-            if stop.is_set() or (self._chain.await_open(1) and not stop.wait(_LATENESS) and self._chain.is_open()):
+        end = time.monotonic() + _CHECK_EVERY
+        while time.monotonic() < end and not stop.is_set():
+            asked = self._chain.await_highest(1)
+            if asked and not stop.wait(_LATENESS) and self._chain.missing(asked):
                 return
 
     def follow(self, stop: threading.Event) -> None:
@@ -150,6 +155,7 @@ class Inbox(Generic[T]):
             raise ValueError("the inbox has no feed")
         with self._store.transaction() as transaction:
             after = transaction.cursor()
+        before = self._chain.reading()
         page = self._feed.read(after, wait)
         missing, compacted = progress.missing, progress.compacted
         for item in page.events:
@@ -161,7 +167,7 @@ class Inbox(Generic[T]):
             with self._store.transaction() as transaction:
                 transaction.set_cursor(page.next)
         if not page.more:
-            self._chain.read(page.next)
+            self._chain.read(before, page.next)
         return page, Progress(missing, compacted, progress.forgotten + page.forgotten)
 
     def _once(self, event: Event, cursor: int | None = None) -> bool:

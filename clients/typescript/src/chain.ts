@@ -1,4 +1,3 @@
-import { EventEmitter, once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 
 const maxWaiting = 10_000;
@@ -6,11 +5,11 @@ const maxWaiting = 10_000;
 /** Knows which deliveries have come, by the event that each of them names as the one before it. */
 export class Chain {
   readonly #lateness: number;
-  readonly #events = new EventEmitter();
   readonly #waiting = new Map<number, number>(); // those that came before the one that they name, by its number
   #watched = false;
   #upTo = 0; // no event up to this number is missing
-  #unknown = 0; // up to this number the feed must be read: a delivery named none
+  #unknown = 0; // the highest number of a delivery that named none
+  #opened = () => {}; // called when a delivery came whose predecessor is missing
 
   /** @param lateness how long after a delivery the one before it may come, in milliseconds */
   constructor(lateness: number) {
@@ -24,20 +23,33 @@ export class Chain {
     this.#unknown = 0;
   }
 
-  /** Notes the number of an event and of the one before it; null: unknown. */
+  /** Notes the number of an event and of the one before it; null and 0: unknown. */
   delivered(number: number | null, previous: number | null): void {
     if (!this.#watched || number === null || number <= this.#upTo) return;
-    if (previous !== null && previous <= this.#upTo) {
-      this.read(number);
+    if (previous && previous <= this.#upTo) {
+      this.#link(number);
       return;
     }
-    if (previous === null || this.#waiting.size === maxWaiting) this.#unknown = Math.max(this.#unknown, number);
+    if (!previous || this.#waiting.size === maxWaiting) this.#unknown = Math.max(this.#unknown, number);
     else this.#waiting.set(previous, number);
-    this.#events.emit("open");
+    this.#opened();
   }
 
-  /** Notes that no event up to a number is missing, such as when the feed was read. */
-  read(upTo: number): void {
+  /** Notes that the feed is about to be read, which answers all questions so far. Its result is for read. */
+  reading(): number {
+    this.#waiting.clear();
+    this.#unknown = 0;
+    return this.#upTo;
+  }
+
+  /** Notes that the feed was read up to a number. `before` is higher only after a wrong number in a delivery. */
+  read(before: number, upTo: number): void {
+    if (before > upTo) this.#upTo = upTo;
+    this.#link(upTo);
+  }
+
+  /** Notes that nothing up to a number is missing, and goes on with the deliveries that follow. */
+  #link(upTo: number): void {
     this.#upTo = Math.max(this.#upTo, upTo);
     for (const previous of [...this.#waiting.keys()].sort((a, b) => a - b)) {
       if (previous > this.#upTo) return;
@@ -46,17 +58,41 @@ export class Chain {
     }
   }
 
-  /** Whether an event may be missing. */
-  get open(): boolean {
-    return this.#unknown > this.#upTo || this.#waiting.size > 0;
+  /** The highest number of a delivery whose predecessor may be missing; 0: there is none. */
+  get highest(): number {
+    return Math.max(this.#unknown > this.#upTo ? this.#unknown : 0, ...this.#waiting.values());
   }
 
-  /** Waits until an event has been missing for a while, but no longer than until the signal is aborted. */
-  async gap(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) {
-      if (!this.open) await once(this.#events, "open", { signal }).catch(() => undefined);
-      await sleep(this.#lateness, undefined, { signal }).catch(() => undefined);
-      if (this.open) return;
+  /** Whether the predecessor of a delivery up to a number may be missing still. */
+  missing(upTo: number): boolean {
+    return this.#unknown > this.#upTo || [...this.#waiting.values()].some((number) => number <= upTo);
+  }
+
+  /** Waits until an event has been missing for a while, but for at most some milliseconds, or until the signal is aborted. */
+  async gap(atMost: number, signal: AbortSignal): Promise<void> {
+    const end = new AbortController();
+    const stop = () => end.abort();
+    const timer = setTimeout(stop, atMost);
+    signal.addEventListener("abort", stop);
+    try {
+      while (!signal.aborted && !end.signal.aborted) {
+        const asked = this.highest;
+        if (asked === 0) await this.#open(end.signal);
+        else {
+          await sleep(this.#lateness, undefined, { signal: end.signal }).catch(() => undefined);
+          if (this.missing(asked)) return;
+        }
+      }
+    } finally {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", stop);
     }
+  }
+
+  #open(signal: AbortSignal): Promise<void> {
+    return new Promise((resolve) => {
+      this.#opened = resolve;
+      signal.addEventListener("abort", () => resolve(), { once: true });
+    });
   }
 }

@@ -95,17 +95,17 @@ export class Inbox<T> {
   }
 
   /**
-   * Catches up, and then again whenever a delivery names an event before it that has not come within 5 seconds, or names
-   * none; and every 10 minutes. It ends when the signal is aborted, and survives errors as follow does. It costs less than
-   * follow, which reads all events twice, but knows only of deliveries to this process: if several share a store, each of
-   * them reads the feed while deliveries come.
+   * Catches up, and then again when the event that a delivery names as the one before it has not come within 5 seconds, when
+   * a delivery names none, and every 10 minutes. It ends when the signal is aborted, and survives errors as follow does. It
+   * costs less than follow, with which every event comes twice, but it knows only of deliveries to this process: if several
+   * processes share a store, each of them reads the feed while deliveries come.
    */
   async fillGaps({ signal = new AbortController().signal }: { signal?: AbortSignal } = {}): Promise<void> {
     this.#chain.watched = true;
     try {
       await this.#repeat("fill gaps", signal, async () => {
         await this.catchUp({ signal });
-        await this.#chain.gap(AbortSignal.any([signal, AbortSignal.timeout(checkEvery)]));
+        await this.#chain.gap(checkEvery, signal);
       });
     } finally {
       this.#chain.watched = false;
@@ -141,6 +141,7 @@ export class Inbox<T> {
     const { feed, store } = this.#options;
     if (!feed) throw new TypeError("the inbox has no feed");
     const after = await store.transaction((transaction) => transaction.cursor());
+    const before = this.#chain.reading();
     const page = await feed.read(after, wait, signal);
     progress.forgotten += page.forgotten;
     for (const item of page.events) {
@@ -148,7 +149,7 @@ export class Inbox<T> {
       await this.#take(item, progress);
     }
     if (page.next > after) await store.transaction((transaction) => transaction.setCursor(page.next));
-    if (!page.more) this.#chain.read(page.next);
+    if (!page.more) this.#chain.read(before, page.next);
     return page.more;
   }
 

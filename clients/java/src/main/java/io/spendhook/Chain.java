@@ -9,7 +9,7 @@ final class Chain {
   private final TreeMap<Long, Long> waiting = new TreeMap<>(); // those that came before the one that they name, by its number
   private boolean watched;
   private long upTo; // no event up to this number is missing
-  private long unknown; // up to this number the feed must be read: a delivery named none
+  private long unknown; // the highest number of a delivery that named none
 
   /** Only a chain that is watched keeps deliveries. */
   synchronized void watch(boolean on) {
@@ -18,16 +18,17 @@ final class Chain {
     unknown = 0;
   }
 
-  /** Notes the number of an event and of the one before it; null: unknown. */
+  /** Notes the number of an event and of the one before it; null and 0: unknown. */
   synchronized void delivered(Long number, Long previous) {
     if (!watched || number == null || number <= upTo) {
       return;
     }
-    if (previous != null && previous <= upTo) {
-      read(number);
+    boolean known = previous != null && previous != 0;
+    if (known && previous <= upTo) {
+      link(number);
       return;
     }
-    if (previous == null || waiting.size() == MAX_WAITING) {
+    if (!known || waiting.size() == MAX_WAITING) {
       unknown = Math.max(unknown, number);
     } else {
       waiting.put(previous, number);
@@ -35,25 +36,48 @@ final class Chain {
     notifyAll();
   }
 
-  /** Notes that no event up to a number is missing, such as when the feed was read. */
-  synchronized void read(long number) {
+  /** Notes that the feed is about to be read, which answers all questions so far. Its result is for {@link #read}. */
+  synchronized long reading() {
+    waiting.clear();
+    unknown = 0;
+    return upTo;
+  }
+
+  /** Notes that the feed was read up to a number. before is higher only after a wrong number in a delivery. */
+  synchronized void read(long before, long number) {
+    if (before > number) {
+      upTo = number;
+    }
+    link(number);
+  }
+
+  /** Notes that nothing up to a number is missing, and goes on with the deliveries that follow. */
+  private void link(long number) {
     upTo = Math.max(upTo, number);
     while (!waiting.isEmpty() && waiting.firstKey() <= upTo) {
       upTo = Math.max(upTo, waiting.pollFirstEntry().getValue());
     }
   }
 
-  /** Returns whether an event may be missing. */
-  synchronized boolean open() {
-    return unknown > upTo || !waiting.isEmpty();
+  /** Returns whether the predecessor of a delivery up to a number may be missing still. */
+  synchronized boolean missing(long number) {
+    return unknown > upTo || waiting.values().stream().anyMatch(n -> n <= number);
   }
 
-  /** Waits until an event may be missing, for at most a time, and returns whether one may be. */
-  synchronized boolean awaitOpen(long millis) throws InterruptedException {
+  /**
+   * Waits for a delivery whose predecessor may be missing, for at most a time, and returns the highest number of one; 0: there
+   * is none.
+   */
+  synchronized long awaitHighest(long millis) throws InterruptedException {
     long end = System.nanoTime() + millis * 1_000_000;
-    for (long left = millis; left > 0 && !open(); left = (end - System.nanoTime()) / 1_000_000) {
+    for (long left = millis; left > 0 && highest() == 0; left = (end - System.nanoTime()) / 1_000_000) {
       wait(left);
     }
-    return open();
+    return highest();
+  }
+
+  private long highest() {
+    long ofWaiting = waiting.values().stream().mapToLong(n -> n).max().orElse(0);
+    return unknown > upTo ? Math.max(unknown, ofWaiting) : ofWaiting;
   }
 }

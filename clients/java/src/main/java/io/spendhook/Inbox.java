@@ -138,18 +138,19 @@ public final class Inbox<T> {
     boolean more = true;
     while (more) {
       long after = cursor();
+      long before = chain.reading();
       Feed.Page page = feed.read(after, Duration.ZERO);
-      found = found.plus(take(page, after));
+      found = found.plus(take(page, after, before));
       more = page.more();
     }
     return found;
   }
 
   /**
-   * Catches up, and then again whenever a delivery names an event before it that has not come within 5 seconds, or names
-   * none; and every 10 minutes, until the thread is interrupted. It survives errors as {@link #follow} does. It costs less
-   * than that, which reads all events twice, but knows only of deliveries to this inbox: if several processes share a store,
-   * each of them reads the feed while deliveries come.
+   * Catches up, and then again when the event that a delivery names as the one before it has not come within 5 seconds, when
+   * a delivery names none, and every 10 minutes, until the thread is interrupted. It survives errors as {@link #follow} does.
+   * It costs less than that, with which every event comes twice, but it knows only of deliveries to this inbox: if several
+   * processes share a store, each of them reads the feed while deliveries come.
    *
    * @throws InterruptedException when the thread is interrupted
    */
@@ -160,12 +161,13 @@ public final class Inbox<T> {
           () -> {
             catchUp();
             long end = pause.nanos() + CHECK_EVERY.toNanos();
+            long asked;
             do {
-              if (!chain.awaitOpen((end - pause.nanos()) / 1_000_000)) {
-                return;
+              asked = chain.awaitHighest((end - pause.nanos()) / 1_000_000);
+              if (asked > 0) {
+                pause.sleep(LATENESS);
               }
-              pause.sleep(LATENESS);
-            } while (!chain.open());
+            } while (asked > 0 && !chain.missing(asked));
           });
     } finally {
       chain.watch(false);
@@ -183,7 +185,8 @@ public final class Inbox<T> {
     repeat(
         () -> {
           long after = cursor();
-          take(feed.read(after, feed.longPoll()), after);
+          long before = chain.reading();
+          take(feed.read(after, feed.longPoll()), after, before);
         });
   }
 
@@ -226,7 +229,7 @@ public final class Inbox<T> {
     return stored("read the cursor", transaction -> transaction.cursor(feed.name()));
   }
 
-  private CaughtUp take(Feed.Page page, long after) throws InboxException, InterruptedException {
+  private CaughtUp take(Feed.Page page, long after, long before) throws InboxException, InterruptedException {
     long missing = 0;
     long compacted = 0;
     for (Feed.Item item : page.items()) {
@@ -253,7 +256,7 @@ public final class Inbox<T> {
       stored("store the cursor", move);
     }
     if (!page.more()) {
-      chain.read(page.next());
+      chain.read(before, page.next());
     }
     return new CaughtUp(missing, compacted, page.forgotten());
   }
