@@ -126,7 +126,7 @@ func TestInboxesHaveEveryEvent(t *testing.T) {
 	var faults sync.WaitGroup
 	faults.Go(func() {
 		for pause.For(ctx, 2*time.Second+rand.N(6*time.Second)) {
-			c.cause(rand.IntN(7))
+			c.cause(rand.IntN(7)) //nolint:contextcheck // replicas outlive ctx
 		}
 	})
 	var done atomic.Int64
@@ -288,7 +288,7 @@ func (p *inboxProgram) fail(ctx context.Context, done *atomic.Int64) {
 		p.kill()
 		for p.away && done.Load() > int64(*inboxEvents)/3 && done.Load() < int64(*inboxEvents)*2/3 && pause.For(ctx, 100*time.Millisecond) {
 		}
-		p.start(p.t)
+		p.start(p.t) //nolint:contextcheck // it outlives ctx
 	}
 }
 
@@ -303,7 +303,7 @@ func (p *inboxProgram) account(total int) {
 	}
 	var ids []string
 	eventually(p.t, deliveryPatience, p.language+" has every event", func() bool {
-		resp, err := http.Get(p.url + "/inbox") //nolint:noctx // it is repeated
+		resp, err := http.Get(p.url + "/inbox")
 		if err != nil {
 			p.t.Fatal(err)
 		}
