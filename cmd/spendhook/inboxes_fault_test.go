@@ -129,13 +129,19 @@ func TestInboxesHaveEveryEvent(t *testing.T) {
 			c.cause(rand.IntN(7)) //nolint:contextcheck // replicas outlive ctx
 		}
 	})
-	var done atomic.Int64
+	leave, back := make(chan struct{}), make(chan struct{}) // closed after a third and two thirds of the events
 	for _, p := range programs {
-		faults.Go(func() { p.fail(ctx, &done) })
+		faults.Go(func() { p.fail(ctx, leave, back) })
 	}
-	for done.Load() < int64(*inboxEvents) {
-		co.emitBatch(int(done.Load()), inboxBatch)
-		done.Add(inboxBatch)
+	done := 0
+	for ; done < *inboxEvents; done += inboxBatch {
+		switch done / inboxBatch {
+		case *inboxEvents / inboxBatch / 3:
+			close(leave)
+		case *inboxEvents / inboxBatch * 2 / 3:
+			close(back)
+		}
+		co.emitBatch(done, inboxBatch)
 		pause.For(ctx, rand.N(300*time.Millisecond))
 	}
 	end()
@@ -143,8 +149,8 @@ func TestInboxesHaveEveryEvent(t *testing.T) {
 	for _, p := range programs {
 		p.calm.Store(true)
 	}
-	co.emitBatch(int(done.Load()), 2) // says to each what it lacks
-	total := int(done.Load()) + 2
+	co.emitBatch(done, 2) // says to each what it lacks
+	total := done + 2
 	t.Logf("%d events, %d faults of replicas and Redis", total, len(c.faults))
 	for _, p := range programs {
 		p.account(total)
@@ -282,11 +288,16 @@ func (p *inboxProgram) kill() {
 	p.kills++
 }
 
-// fail kills the program now and then, until ctx ends. One that is away does not run in the second third of the events.
-func (p *inboxProgram) fail(ctx context.Context, done *atomic.Int64) {
+// fail kills the program now and then, until ctx ends. One that is away does not run between leave and back.
+func (p *inboxProgram) fail(ctx context.Context, leave, back <-chan struct{}) {
 	for pause.For(ctx, 3*time.Second+rand.N(6*time.Second)) {
 		p.kill()
-		for p.away && done.Load() > int64(*inboxEvents)/3 && done.Load() < int64(*inboxEvents)*2/3 && pause.For(ctx, 100*time.Millisecond) {
+		select {
+		case <-leave:
+			if p.away {
+				<-back
+			}
+		default:
 		}
 		p.start(p.t) //nolint:contextcheck // it outlives ctx
 	}

@@ -182,8 +182,8 @@ type Event struct {
 }
 
 // Begin notes that events were accepted, which follow the event at a place, and reports whether they may be matched at
-// once, without a turn: the company has nothing else that waits, and no turn under way. cursor is as of Load, in case that the company is not
-// loaded.
+// once, without a turn: the company has nothing else that waits, and no turn under way, which was asked for as if they
+// were not there. cursor is as of Load, in case that the company is not loaded.
 func (s *Schedule) Begin(partition int, id uuid.UUID, cursor, after, cost float64, events []Event) bool {
 	last := events[len(events)-1].Place
 	if s.companies[id] == nil {

@@ -20,8 +20,7 @@ const (
 	componentPrevious  = "webhook-previous"
 )
 
-// required are the components that a signature must cover, in the order in which Sign covers
-// them.
+// required are the components that a signature must cover, in the order in which Sign covers them.
 var required = [...]string{
 	componentMethod, componentTargetURI, componentDigest, componentType, componentID, componentTimestamp,
 }

@@ -32,8 +32,8 @@ const (
 	messageAlone = headerMessage + " only"
 )
 
-// sentOf encodes the headers of an attempt for the log, one per line: user agent, sequence with the previous one behind it,
-// content type unless it is usualType, and the names of the subscriber's headers; with an HTTP message signature
+// sentOf encodes the headers of an attempt for the log, one per line: user agent, sequence with the previous one
+// behind it, content type unless it is usualType, and the names of the subscriber's headers; with an HTTP message signature
 // also headerMessage, or messageAlone. The trace has its own field, as has the timestamp unless it is the time of
 // the start. Headers derives the other headers from the event.
 func sentOf(header http.Header) string {
