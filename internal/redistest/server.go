@@ -216,6 +216,7 @@ func findServer() (string, error) {
 // client returns a client that waits for the server at most for the time, 0 for go-redis's default.
 func (p *process) client(db int, wait time.Duration) *redis.Client {
 	return redis.NewClient(&redis.Options{
+		DialTimeout:           wait,
 		ReadTimeout:           wait,
 		WriteTimeout:          wait,
 		Network:               "unix",
