@@ -39,9 +39,10 @@ build: ## Build bin/spendhook
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/spendhook ./cmd/spendhook
 
 .PHONY: test
-test: ## Run the tests with the race detector (installs redis-server, postgresql, prometheus and chromium if they are missing)
+test: ## Run the tests with the race detector (installs redis-server, postgresql, rabbitmq-server, prometheus and chromium if they are missing)
 	@scripts/ensure redis
 	@scripts/ensure postgresql
+	@scripts/ensure rabbitmq
 	@scripts/ensure prometheus
 	@scripts/ensure chromium
 	@scripts/ensure openssl
@@ -63,6 +64,8 @@ screenshots: ## Write the pages of the web console to docs/console/, light and d
 .PHONY: test-faults
 test-faults: ## Run the long tests that kill, pause and flood (build tag faults)
 	@scripts/ensure redis
+	@scripts/ensure postgresql
+	@scripts/ensure rabbitmq
 	@files=$$(grep -rl --include='*_test.go' '^//go:build faults' .); \
 		tests=$$(sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' $$files | paste -sd '|' -); \
 		set -x; $(GO) test $(RACE) -vet=off -tags faults -p 1 -timeout 40m -run "^($$tests)$$" $$(dirname $$files | sort -u)

@@ -70,7 +70,9 @@ func startMonitoring(t *testing.T, daemons ...*running) *monitoring {
 global: {scrape_interval: %[1]s, scrape_timeout: %[1]s, evaluation_interval: %[1]s}
 rule_files: [rules.yaml, alerts.yaml]
 alerting: {alertmanagers: [{static_configs: [{targets: ['%[2]s']}]}]}
-scrape_configs: [{job_name: spendhook, file_sd_configs: [{files: [targets.json], refresh_interval: 1s}]}]
+scrape_configs:
+- {job_name: spendhook, file_sd_configs: [{files: [targets.json], refresh_interval: 1s}]}
+- {job_name: spendhook-relay, file_sd_configs: [{files: [relays.json], refresh_interval: 1s}]}
 `, scrapeEvery, manager))
 	prometheus := freeAddress(t)
 	m.prometheus = "http://" + prometheus
@@ -81,7 +83,7 @@ scrape_configs: [{job_name: spendhook, file_sd_configs: [{files: [targets.json],
 
 // shorten divides the durations of rules.
 func shorten(rules string) string {
-	duration := regexp.MustCompile(`(for: |\[)(\d+)([smhd])`)
+	duration := regexp.MustCompile(`(for: |\[|offset )(\d+)([smhd])`)
 	units := map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
 	return duration.ReplaceAllStringFunc(rules, func(text string) string {
 		m := duration.FindStringSubmatch(text)
@@ -133,12 +135,17 @@ func freeAddress(t *testing.T) string {
 // aim makes Prometheus scrape these daemons and no others.
 func (m *monitoring) aim(t *testing.T, daemons ...*running) {
 	t.Helper()
+	m.target(t, "targets.json", daemons...)
+}
+
+func (m *monitoring) target(t *testing.T, file string, daemons ...*running) {
+	t.Helper()
 	targets := []string{}
 	for _, d := range daemons {
 		targets = append(targets, strings.TrimPrefix(d.admin, "http://"))
 	}
 	text, _ := json.Marshal([]map[string]any{{"targets": targets}})
-	m.write(t, "targets.json", string(text))
+	m.write(t, file, string(text))
 }
 
 // ask reads an answer of Prometheus or Alertmanager. It returns false without an answer.
@@ -497,6 +504,8 @@ func outages() []drill {
 			settings: "delivery: {schedule: [100ms]}\n", begin: (*site).failDeliveries,
 		},
 		{name: "the only replica is down", alert: "SpendhookTargetDown", begin: (*site).stopReplica},
+		{name: "a relay's records are refused", alert: "SpendhookRelayBehind", begin: (*site).refuseRelay},
+		{name: "records of a relay are dead", alert: "SpendhookRelayDeadLetters", begin: (*site).poisonOutbox},
 		{name: "the stored format is not readable", alert: "SpendhookPartitionWithoutOwner", begin: (*site).raiseFormat},
 	}
 }
@@ -577,6 +586,43 @@ func (s *site) raiseFormat() (end func()) {
 		s.daemons[0].stop(s.t)
 		s.restart(0, s.in, false)
 	}
+}
+
+// relay starts a relay that Prometheus scrapes.
+func (s *site) relay() *relayTrial {
+	s.t.Helper()
+	r := newRelayTrial(s.t, s.in, s.daemons[0])
+	r.start()
+	s.target(s.t, "relays.json", r.relay)
+	return r
+}
+
+// refuseRelay lets a relay with the token of another company find a row that is ten minutes old.
+func (s *site) refuseRelay() (end func()) {
+	r := s.relay()
+	r.relay.stop(s.t)
+	right := readText(s.t, r.file("token"))
+	r.authorize(s.daemons[0].as(s.t, s.in, uuid.New()).token)
+	r.insert("late", time.Now().Add(-10*time.Minute), r.company)
+	restart := func() {
+		r.start()
+		s.target(s.t, "relays.json", r.relay)
+	}
+	restart()
+	return func() {
+		r.relay.stop(s.t)
+		r.authorize(right)
+		restart()
+	}
+}
+
+// poisonOutbox writes rows of a company that the relay's source may not name.
+func (s *site) poisonOutbox() (end func()) {
+	r := s.relay()
+	for i := range 3 {
+		r.insert(fmt.Sprintf("poison-%d", i), time.Now(), uuid.New())
+	}
+	return nil
 }
 
 func databaseOutage() drill {

@@ -20,7 +20,7 @@ import (
 const (
 	monitoringDir = "../../deploy/monitoring"
 	runbooksDir   = "../../docs/runbooks"
-	maxAlerts     = 15
+	maxAlerts     = 17
 )
 
 // consoleRoutes are the pages of the console.

@@ -52,11 +52,32 @@ networkPolicy:
   from: [{namespaceSelector: {matchLabels: {team: payments}}}]
   adminFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]
   egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}], ports: [{port: 6379}, {port: 5432}]}]
+  relayEgress: [{to: [{ipBlock: {cidr: 10.1.0.0/16}}], ports: [{port: 9092}]}]
 serviceAccount: {annotations: {example.com/role: spendhook}}
 nodeSelector: {kubernetes.io/arch: arm64}
 tolerations: [{key: dedicated, operator: Exists}]
 affinity: {nodeAffinity: {}}
 podAnnotations: {example.com/log: "true"}
+`
+
+const relay = `
+relay:
+  enabled: true
+  existingSecret: relay
+  config:
+    url: https://hooks-spendhook.payments
+    token_file: /etc/spendhook/relay-secrets/token
+    sources:
+      payments:
+        companies: [6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11]
+        rabbitmq: {url_file: /etc/spendhook/relay-secrets/rabbitmq, queue: payments, dead_letter_queue: payments-dead}
+        mapping: {id: 'headers["id"]', event: '"PAYMENT_PAID"'}
+`
+
+// relays adds values to those of relay.
+const relays = relay + `
+  replicas: 2
+  resources: {}
 `
 
 const proxies = `
@@ -155,6 +176,18 @@ func TestChart(t *testing.T) {
 			"PodDisruptionBudget hooks-spendhook", "PrometheusRule hooks-spendhook", "Service hooks-spendhook", "Service hooks-spendhook-admin",
 			"ServiceAccount hooks-spendhook", "ServiceMonitor hooks-spendhook",
 		}},
+		"a relay": {existing + relay, []string{
+			"ConfigMap hooks-spendhook", "ConfigMap hooks-spendhook-relay", "Deployment hooks-spendhook", "Deployment hooks-spendhook-relay",
+			"Job hooks-spendhook-migration", "PodDisruptionBudget hooks-spendhook", "Service hooks-spendhook", "Service hooks-spendhook-admin",
+			"Service hooks-spendhook-relay", "ServiceAccount hooks-spendhook",
+		}},
+		"everything with relays": {everything + relays, []string{
+			"ConfigMap hooks-spendhook", "ConfigMap hooks-spendhook-relay", "Deployment hooks-spendhook", "Deployment hooks-spendhook-relay",
+			"Job hooks-spendhook-migration", "NetworkPolicy hooks-spendhook", "NetworkPolicy hooks-spendhook-relay",
+			"PodDisruptionBudget hooks-spendhook", "PodDisruptionBudget hooks-spendhook-relay", "PrometheusRule hooks-spendhook",
+			"Service hooks-spendhook", "Service hooks-spendhook-admin", "Service hooks-spendhook-relay", "ServiceAccount hooks-spendhook",
+			"ServiceMonitor hooks-spendhook", "ServiceMonitor hooks-spendhook-relay",
+		}},
 		"proxies": {proxies, []string{
 			"ConfigMap hooks-spendhook", "Deployment hooks-spendhook", "Secret hooks-spendhook", "Service hooks-spendhook",
 			"Service hooks-spendhook-admin", "ServiceAccount hooks-spendhook",
@@ -178,6 +211,10 @@ func TestChart(t *testing.T) {
 				checkPod(t, job.Spec.Template.Spec)
 			}
 			checkSelector(t, d)
+			if r, ok := found["Deployment hooks-spendhook-relay"].(*apps.Deployment); ok {
+				checkPod(t, r.Spec.Template.Spec)
+				checkSelector(t, r)
+			}
 			checkSettings(t, binary, d, found["ConfigMap hooks-spendhook"].(*core.ConfigMap).Data["spendhook.yml"])
 		})
 	}
@@ -282,19 +319,131 @@ func TestChartRules(t *testing.T) {
 	}
 }
 
+// The relays have the settings and secrets of the values.
+func TestChartRelay(t *testing.T) {
+	found := render(t, everything+relays)
+	var settings, want map[string]any
+	if err := yaml.Unmarshal([]byte(found["ConfigMap hooks-spendhook-relay"].(*core.ConfigMap).Data["relay.yml"]), &settings); err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal([]byte(relay), &want); err != nil {
+		t.Fatal(err)
+	}
+	if want := want["relay"].(map[string]any)["config"]; !reflect.DeepEqual(settings, want) {
+		t.Errorf("the settings are %v, want %v", settings, want)
+	}
+	d := found["Deployment hooks-spendhook-relay"].(*apps.Deployment)
+	pod := d.Spec.Template.Spec
+	paths := map[string]string{}
+	for _, m := range pod.Containers[0].VolumeMounts {
+		paths[m.Name] = m.MountPath
+	}
+	for _, v := range pod.Volumes {
+		switch {
+		case v.ConfigMap != nil && v.ConfigMap.Name == "hooks-spendhook-relay" && paths[v.Name] == "/etc/spendhook/relay.yml":
+		case v.Secret != nil && v.Secret.SecretName == "relay" && paths[v.Name] == "/etc/spendhook/relay-secrets":
+		default:
+			t.Errorf("unexpected volume %+v at %s", v, paths[v.Name])
+		}
+	}
+	if *d.Spec.Replicas != 2 || len(pod.Volumes) != 2 || !slices.Equal(pod.Containers[0].Args, []string{"relay", "--config", "/etc/spendhook/relay.yml"}) {
+		t.Errorf("the deployment: %+v", d.Spec)
+	}
+}
+
+// What selects pods of the daemon selects none of the relay, and the other way round.
+func TestChartTellsRelaysApart(t *testing.T) {
+	found := render(t, everything+relays)
+	daemons, relays := found["Deployment hooks-spendhook"].(*apps.Deployment), found["Deployment hooks-spendhook-relay"].(*apps.Deployment)
+	for name, object := range found {
+		var labels map[string]string
+		switch o := object.(type) {
+		case *apps.Deployment:
+			labels = o.Spec.Selector.MatchLabels
+		case *core.Service:
+			labels = o.Spec.Selector
+		case *policy.PodDisruptionBudget:
+			labels = o.Spec.Selector.MatchLabels
+		case *networking.NetworkPolicy:
+			labels = o.Spec.PodSelector.MatchLabels
+		default:
+			continue
+		}
+		ofRelay := strings.HasSuffix(name, "-relay")
+		if selects(labels, daemons.Spec.Template.Labels) == ofRelay || selects(labels, relays.Spec.Template.Labels) != ofRelay {
+			t.Errorf("%s selects %v", name, labels)
+		}
+	}
+	for _, d := range []*apps.Deployment{daemons, relays} {
+		if spread := d.Spec.Template.Spec.TopologySpreadConstraints; len(spread) != 1 || !selects(spread[0].LabelSelector.MatchLabels, d.Spec.Template.Labels) {
+			t.Errorf("%s spreads by %+v", d.Name, spread)
+		}
+	}
+	monitor := found["ServiceMonitor hooks-spendhook-relay"].(*monitoring.ServiceMonitor)
+	job := monitor.Spec.Endpoints[0].RelabelConfigs
+	if len(job) != 1 || job[0].TargetLabel != "job" || *job[0].Replacement != "spendhook-relay" {
+		t.Errorf("the job of the relays: %+v", job)
+	}
+	for name, object := range found {
+		service, ok := object.(*core.Service)
+		if ok && selects(monitor.Spec.Selector.MatchLabels, service.Labels) != strings.HasSuffix(name, "-relay") {
+			t.Errorf("the monitor of the relays: %s", name)
+		}
+		daemon := found["ServiceMonitor hooks-spendhook"].(*monitoring.ServiceMonitor)
+		if ok && selects(daemon.Spec.Selector.MatchLabels, service.Labels) != strings.HasSuffix(name, "-admin") {
+			t.Errorf("the monitor of the daemon: %s", name)
+		}
+	}
+}
+
+// selects reports whether a selector matches labels.
+func selects(selector, labels map[string]string) bool {
+	for key, value := range selector {
+		if labels[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// A relay reaches the API, though only some peers may.
+func TestChartLetsRelaysIn(t *testing.T) {
+	found := render(t, everything+relays)
+	relays := found["Deployment hooks-spendhook-relay"].(*apps.Deployment).Spec.Template.Labels
+	daemons := found["Deployment hooks-spendhook"].(*apps.Deployment).Spec.Template.Labels
+	in := slices.ContainsFunc(found["NetworkPolicy hooks-spendhook"].(*networking.NetworkPolicy).Spec.Ingress, func(r networking.NetworkPolicyIngressRule) bool {
+		return r.Ports[0].Port.StrVal == "api" && len(r.From) == 1 && r.From[0].PodSelector != nil && selects(r.From[0].PodSelector.MatchLabels, relays)
+	})
+	egress := found["NetworkPolicy hooks-spendhook-relay"].(*networking.NetworkPolicy).Spec.Egress
+	out := slices.ContainsFunc(egress, func(r networking.NetworkPolicyEgressRule) bool {
+		return r.Ports[0].Port.IntVal == 8443 && len(r.To) == 1 && r.To[0].PodSelector != nil && selects(r.To[0].PodSelector.MatchLabels, daemons)
+	})
+	broker := slices.ContainsFunc(egress, func(r networking.NetworkPolicyEgressRule) bool { return r.Ports[0].Port.IntVal == 9092 })
+	if !in || !out || !broker {
+		t.Errorf("a relay may enter: %v, leave: %v, reach its broker: %v", in, out, broker)
+	}
+}
+
 func TestChartRefuses(t *testing.T) {
 	for values, want := range map[string]string{
-		"storage: {url: a}\ntls: {existingSecret: a}":  "set redis.url",
-		"redis: {url: a}\ntls: {existingSecret: a}":    "set storage.url",
-		"redis: {url: a}\nstorage: {url: a}":           "set tls.existingSecret",
-		least + "config: {listen: ':80'}":              "listen",
-		least + "config: {tls: {cert_file: a}}":        "cert_file",
-		least + "replica: 2":                           "replica",
-		least + "replicas: 0":                          "replicas",
-		least + "networkPolicy: {enable: true}":        "enable",
-		least + "image: {repository: ''}":              "repository",
-		least + "service: {type: ExternalName}":        "type",
-		least + "podDisruptionBudget: {minReplica: 1}": "minReplica",
+		"storage: {url: a}\ntls: {existingSecret: a}":                                       "set redis.url",
+		"redis: {url: a}\ntls: {existingSecret: a}":                                         "set storage.url",
+		"redis: {url: a}\nstorage: {url: a}":                                                "set tls.existingSecret",
+		least + "config: {listen: ':80'}":                                                   "listen",
+		least + "config: {tls: {cert_file: a}}":                                             "cert_file",
+		least + "replica: 2":                                                                "replica",
+		least + "replicas: 0":                                                               "replicas",
+		least + "networkPolicy: {enable: true}":                                             "enable",
+		least + "image: {repository: ''}":                                                   "repository",
+		least + "service: {type: ExternalName}":                                             "type",
+		least + "podDisruptionBudget: {minReplica: 1}":                                      "minReplica",
+		least + "relay: {enabled: true}":                                                    "set relay.config.url",
+		least + "relay: {enabled: true, existingSecret: a, config: {url: a}}":               "set relay.config.sources",
+		least + "relay: {enabled: true, config: {url: a, sources: {a: {}}}}":                "set relay.existingSecret",
+		least + "relay: {config: {admin_listen: ':80'}}":                                    "admin_listen",
+		least + "relay: {config: {sources: {a: {rabbitmq: {url: 'amqp://u:p@broker'}}}}}":   "url",
+		least + "relay: {config: {sources: {a: {postgres: {url: 'postgres://u:p@host'}}}}}": "url",
+		least + "relay: {replicas: 0}":                                                      "replicas",
 	} {
 		if out, err := helm(t, values, "template", "hooks", "spendhook"); err == nil || !strings.Contains(out, want) {
 			t.Errorf("%s: %v\n%s", values, err, out)

@@ -19,6 +19,9 @@ import (
 	"spendhook/deploy/internal/daemontest"
 )
 
+// relaySettings are the settings of the relay, which the package does not install.
+const relaySettings = "etc/spendhook/relay.yml"
+
 // command runs a program to its end and returns its output. It fails the test after Patience.
 func command(t *testing.T, env []string, name string, args ...string) string {
 	t.Helper()
@@ -64,7 +67,14 @@ func TestPackages(t *testing.T) {
 				t.Skip("an installation needs root")
 			}
 			root := machine(t)
-			s := installation{t, root, readUnit(t)}
+			s := installation{t, root, readUnit(t, "spendhook.service")}
+			settings := filepath.Join(root, relaySettings)
+			if err := os.MkdirAll(filepath.Dir(settings), 0o750); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(settings, []byte("{}\n"), 0o640); err != nil { // an upgrade finds it
+				t.Fatal(err)
+			}
 			if kind == "deb" {
 				command(t, nil, "dpkg", "--root="+root, "--install", file)
 				s.check("usr/share/zsh/vendor-completions/_spendhook")
@@ -78,6 +88,9 @@ func TestPackages(t *testing.T) {
 				s.check("usr/share/zsh/site-functions/_spendhook")
 				command(t, nil, "rpm", "--root", root, "--verify", "--nodeps", "--nouser", "--nogroup", "spendhook")
 				command(t, nil, "rpm", "--root", root, "--erase", "spendhook")
+			}
+			if _, err := os.Stat(settings); err != nil {
+				t.Errorf("the settings of the relay: %v", err)
 			}
 			if _, err := os.Stat(filepath.Join(root, "usr/bin/spendhook")); !os.IsNotExist(err) {
 				t.Errorf("the binary is left behind: %v", err)
@@ -108,10 +121,10 @@ func machine(t *testing.T) string {
 	return root
 }
 
-// readUnit returns the settings of the unit. If a setting is there several times, the last one counts.
-func readUnit(t *testing.T) map[string]string {
+// readUnit returns the settings of a unit. If a setting is there several times, the last one counts.
+func readUnit(t *testing.T, file string) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile("spendhook.service")
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,14 +156,19 @@ func (s installation) check(zsh string) {
 	s.Helper()
 	for _, name := range []string{
 		"usr/share/man/man1/spendhook.1.gz", "usr/share/bash-completion/completions/spendhook", zsh,
-		"usr/share/fish/vendor_completions.d/spendhook.fish", "usr/share/doc/spendhook/settings.yml", "usr/share/doc/spendhook/copyright",
+		"usr/share/fish/vendor_completions.d/spendhook.fish", "usr/share/doc/spendhook/settings.yml", "usr/share/doc/spendhook/relay.yml",
+		"usr/share/doc/spendhook/copyright",
 	} {
 		if info, err := os.Stat(filepath.Join(s.root, name)); err != nil || info.Size() == 0 {
 			s.Errorf("%s: %v", name, err)
 		}
 	}
+	if relay := readUnit(s.T, "spendhook-relay.service"); relay["User"] != s.unit["User"] || relay["ConditionPathExists"] != "/"+relaySettings ||
+		relay["ExecStart"] != "/usr/bin/spendhook relay --config /"+relaySettings {
+		s.Errorf("the unit of the relay: %v", relay)
+	}
 	user, group := s.ids()
-	for _, name := range []string{"etc/spendhook", "etc/spendhook/spendhook.yml", "etc/spendhook/environment"} {
+	for _, name := range []string{"etc/spendhook", "etc/spendhook/spendhook.yml", "etc/spendhook/environment", relaySettings} {
 		info, err := os.Stat(filepath.Join(s.root, name))
 		if err != nil {
 			s.Fatal(err)
@@ -163,8 +181,10 @@ func (s installation) check(zsh string) {
 	if out := s.chroot("/usr/bin/spendhook", "config", "check", "/etc/spendhook/spendhook.yml"); !strings.Contains(out, "is valid") {
 		s.Error(out)
 	}
-	command(s.T, nil, "systemd-analyze", "verify", "--man=no", "--root="+s.root, "spendhook.service")
-	command(s.T, nil, "systemd-analyze", "security", "--offline=yes", "--threshold=15", "--root="+s.root, "spendhook.service")
+	for _, unit := range []string{"spendhook.service", "spendhook-relay.service"} {
+		command(s.T, nil, "systemd-analyze", "verify", "--man=no", "--root="+s.root, unit)
+		command(s.T, nil, "systemd-analyze", "security", "--offline=yes", "--threshold=15", "--root="+s.root, unit)
+	}
 }
 
 // ids returns the ids of the service's user and group.

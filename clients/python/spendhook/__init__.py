@@ -1,7 +1,8 @@
 """Receives webhooks of Spendhook, works on each event once, and emits events.
 
 Receiving: `Verifier` checks signatures, and `Inbox` works on each event once, with a `Store` and, to find what was
-missed, a `Feed`. `wsgi_app`, `flask_view` and `asgi_app` serve an inbox. Emitting: `Emitter`.
+missed, a `Feed`. `wsgi_app`, `flask_view` and `asgi_app` serve an inbox. Emitting: `Emitter`; or
+`insert_outbox` in a transaction, for `spendhook relay`.
 
 Only the standard library is needed, except that `Verifier(keys_url=...)` needs `spendhook[keys]`.
 """
@@ -21,6 +22,7 @@ from ._errors import (
 from ._feed import Feed
 from ._inbox import Inbox, Progress
 from ._message import MAX_BODY, Event, Request, Response
+from ._outbox import OutboxEvent, insert_outbox
 from ._sql import SqlStore
 from ._store import MemoryStore, Store, Transaction
 from ._verifier import Verifier
@@ -41,6 +43,7 @@ __all__ = [
     "InvalidMessage",
     "KeysUnavailable",
     "MemoryStore",
+    "OutboxEvent",
     "OutgoingEvent",
     "Progress",
     "Request",
@@ -56,5 +59,6 @@ __all__ = [
     "__version__",
     "asgi_app",
     "flask_view",
+    "insert_outbox",
     "wsgi_app",
 ]

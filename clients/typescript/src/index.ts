@@ -14,6 +14,7 @@ export { Feed, type FeedEvent, type FeedOptions, type FeedPage } from "./feed.js
 export type { TlsOptions } from "./http.js";
 export { Inbox, type InboxOptions, type Progress } from "./inbox.js";
 export { nodeHandler, type NodeHandler, type NodeRequest } from "./node.js";
+export { insertOutbox, type OutboxClient, type OutboxEvent } from "./outbox.js";
 export type { RequestHeaders, WebhookRequest, WebhookResponse } from "./request.js";
 export { SqlStore, type SqlStoreOptions } from "./sql.js";
 export { MemoryStore, type Store, type Transaction } from "./store.js";

@@ -156,4 +156,5 @@ var boards = []board{
 			graph("Connections and bodies refused", "cps", query{`sum by (reason) (rate(spendhook_connections_refused_total[$__rate_interval]))`, "{{reason}}"}, query{`sum(rate(spendhook_bodies_refused_total[$__rate_interval]))`, "bodies"}),
 		}},
 	}},
+	relayBoard,
 }

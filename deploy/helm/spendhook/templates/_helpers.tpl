@@ -8,6 +8,12 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: daemon
 {{- end }}
 
+{{- define "spendhook.relaySelector" -}}
+app.kubernetes.io/name: spendhook
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: relay
+{{- end }}
+
 {{- define "spendhook.labels" -}}
 app.kubernetes.io/name: spendhook
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -39,9 +45,49 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
+{{/* The environment variable of Go's memory limit, for resources with one. */}}
+{{- define "spendhook.memoryLimit" -}}
+{{- with .limits }}
+{{- if .memory }}
+- name: GOMEMLIMIT # bytes: Go collects garbage more often when the process approaches its limit
+  valueFrom: {resourceFieldRef: {resource: limits.memory}}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Where the pods of a selector run. */}}
+{{- define "spendhook.scheduling" -}}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if .Values.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- range .Values.topologySpreadConstraints }}
+  - {{- toYaml . | nindent 4 }}
+    {{- if not .labelSelector }}
+    labelSelector:
+      matchLabels: {{- $.selector | nindent 8 }}
+    {{- end }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Fails for values that the schema allows but the daemon cannot use. */}}
 {{- define "spendhook.check" -}}
 {{- if not (or .Values.redis.url .Values.redis.existingSecret) }}{{ fail "set redis.url or redis.existingSecret: the chart installs no Redis" }}{{ end }}
 {{- if not (or .Values.storage.url .Values.storage.existingSecret) }}{{ fail "set storage.url or storage.existingSecret: replicas share a PostgreSQL, which the chart does not install" }}{{ end }}
 {{- if not (or .Values.tls.existingSecret (include "spendhook.proxies" .)) }}{{ fail "set tls.existingSecret, or config.tls.trusted_proxies: the daemon serves nothing without mutual TLS" }}{{ end }}
+{{- with .Values.relay }}
+{{- if .enabled }}
+{{- if not .config.url }}{{ fail "set relay.config.url: the address of the API, by a name in the daemon's certificate" }}{{ end }}
+{{- if not .config.sources }}{{ fail "set relay.config.sources: a relay reads at least one source" }}{{ end }}
+{{- if not .existingSecret }}{{ fail "set relay.existingSecret: the relay reads its token and other secrets from files" }}{{ end }}
+{{- end }}
+{{- end }}
 {{- end }}

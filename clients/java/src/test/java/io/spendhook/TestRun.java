@@ -21,7 +21,8 @@ final class TestRun {
           FeedTest.class,
           SqlStoreTest.class,
           InboxHandlerTest.class,
-          EmitterTest.class);
+          EmitterTest.class,
+          OutboxTest.class);
 
   private TestRun() {}
 

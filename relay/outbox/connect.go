@@ -1,0 +1,62 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"spendhook/internal/secret"
+)
+
+const (
+	connectTimeout = 10 * time.Second
+	closeTimeout   = 5 * time.Second
+)
+
+// config reads the URL. Its errors have no part of it, since a password may be in the wrong place.
+func config(address secret.Text) (*pgx.ConnConfig, error) {
+	u, err := url.Parse(address.Reveal())
+	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		return nil, errors.New("the address of the outbox is not a URL that begins with postgres://")
+	}
+	c, err := pgx.ParseConfig(address.Reveal())
+	if file, is := errors.AsType[*fs.PathError](err); is {
+		return nil, fmt.Errorf("the URL of the outbox: %w", file)
+	}
+	if err != nil {
+		return nil, errors.New("the URL of the outbox has a part that is not valid")
+	}
+	if c.ConnectTimeout == 0 {
+		c.ConnectTimeout = connectTimeout
+	}
+	if c.RuntimeParams["application_name"] == "" {
+		c.RuntimeParams["application_name"] = "spendhook-relay"
+	}
+	// Nothing is prepared, so each statement is planned with its values.
+	c.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	return c, nil
+}
+
+func (s *Source) connect(ctx context.Context) (*pgx.Conn, error) {
+	c, err := config(s.opts.URL) // again, since its files may be new
+	if err != nil {
+		return nil, err
+	}
+	conn, err := pgx.ConnectConfig(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the outbox: %w", err)
+	}
+	return conn, nil
+}
+
+// disconnect ends a session, which frees its lock, also after ctx has ended.
+func disconnect(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	_ = conn.Close(ctx) // the server ends it in any case
+}

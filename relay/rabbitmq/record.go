@@ -1,0 +1,87 @@
+package rabbitmq
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"spendhook/relay"
+)
+
+// record makes the record of a message.
+func record(queue string, d *amqp.Delivery) *relay.Record {
+	return &relay.Record{
+		Value:    d.Body,
+		Headers:  headers(d.Headers),
+		Time:     d.Timestamp,
+		Position: int64(d.DeliveryTag), //nolint:gosec // the broker counts deliveries
+		From: map[string]any{
+			"queue":         queue,
+			"exchange":      d.Exchange,
+			"routingKey":    d.RoutingKey,
+			"messageId":     d.MessageId,
+			"correlationId": d.CorrelationId,
+			"type":          d.Type,
+			"redelivered":   d.Redelivered,
+		},
+	}
+}
+
+// headers returns the values of a table as text, without arrays and nested tables.
+func headers(table amqp.Table) map[string]string {
+	list := make(map[string]string, len(table))
+	for name, value := range table {
+		if text, ok := text(value); ok {
+			list[name] = text
+		}
+	}
+	return list
+}
+
+func text(value any) (string, bool) {
+	switch v := value.(type) {
+	case string:
+		return v, true
+	case []byte:
+		return string(v), true
+	case time.Time:
+		return v.UTC().Format(time.RFC3339), true
+	case amqp.Decimal:
+		return strconv.Itoa(int(v.Value)) + "e-" + strconv.Itoa(int(v.Scale)), true
+	case nil, amqp.Table, []any:
+		return "", false
+	}
+	return fmt.Sprint(value), true // numbers and booleans
+}
+
+// size estimates the bytes that a message takes in memory.
+func size(d *amqp.Delivery) int64 {
+	const rest = 512
+	return rest + int64(len(d.Body)) + tableSize(d.Headers)
+}
+
+func tableSize(table amqp.Table) (size int64) {
+	for name, value := range table {
+		size += int64(len(name)) + valueSize(value)
+	}
+	return size
+}
+
+func valueSize(value any) (size int64) {
+	switch v := value.(type) {
+	case string:
+		return int64(len(v))
+	case []byte:
+		return int64(len(v))
+	case amqp.Table:
+		return tableSize(v)
+	case []any:
+		for _, item := range v {
+			size += valueSize(item)
+		}
+		return size
+	}
+	return 16
+}

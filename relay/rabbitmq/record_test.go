@@ -1,0 +1,52 @@
+package rabbitmq
+
+import (
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+func TestTheHeadersOfARecordAreText(t *testing.T) {
+	t.Parallel()
+	got := headers(amqp.Table{
+		"text": "a", "bytes": []byte("b"), "number": int64(-3), "small": uint8(4), "fraction": 0.5, "yes": true,
+		"time": time.Unix(0, 0), "decimal": amqp.Decimal{Scale: 2, Value: 150},
+		"nothing": nil, "table": amqp.Table{"a": "b"}, "array": []any{"a"},
+	})
+	want := map[string]string{
+		"text": "a", "bytes": "b", "number": "-3", "small": "4", "fraction": "0.5", "yes": "true",
+		"time": "1970-01-01T00:00:00Z", "decimal": "150e-2",
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("headers %v, want %v", got, want)
+	}
+}
+
+// Else the letter would expire, go to further queues, or be refused.
+func TestADeadLetterKeepsItsPropertiesButNoneThatRouteOrDelete(t *testing.T) {
+	t.Parallel()
+	l := letter{amqp.Delivery{
+		Headers: amqp.Table{"kept": int32(1), "CC": []any{"queue"}}, Expiration: "1000", UserId: "other",
+		MessageId: "id", Type: "type", ContentType: "application/json", Body: []byte("body"),
+	}, strings.Repeat("é", 2*maxReason)}
+	p := l.publishing("queue")
+	if p.MessageId != "id" || p.Type != "type" || p.ContentType != "application/json" || string(p.Body) != "body" ||
+		p.DeliveryMode != amqp.Persistent || p.Headers["kept"] != int32(1) {
+		t.Errorf("the letter has lost something: %+v", p)
+	}
+	if p.Expiration != "" || p.UserId != "" || p.Headers["CC"] != nil {
+		t.Errorf("the letter is routed or deleted: %+v", p)
+	}
+	if p.Headers["spendhook-expiration"] != "1000" || p.Headers["spendhook-user-id"] != "other" || p.Headers["spendhook-cc"] == nil {
+		t.Errorf("headers %v", p.Headers)
+	}
+	if got := p.Headers["spendhook-dead-reason"]; got != strings.Repeat("é", maxReason/2) {
+		t.Errorf("reason of %d bytes", len(got.(string)))
+	}
+	if l.message.Headers["CC"] == nil {
+		t.Error("the message has changed")
+	}
+}

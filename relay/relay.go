@@ -1,0 +1,265 @@
+// Package relay carries the records of a broker or of a table to Spendhook. A record becomes an event with an id that
+// does not depend on the relay, so it may be sent again after any fault; the source forgets it only when the daemon has
+// accepted it, or when it was written to the place for dead records.
+//
+// A Source reads records and gives them to a Stream, which sends them and tells the source how each ended. A Sender
+// has what the streams of one source share.
+package relay
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"spendhook/api/client"
+	"spendhook/internal/clock"
+	"spendhook/internal/pause"
+)
+
+const (
+	// again is the pause before a source is opened again after a fault. After ErrTooOld it is longer by tooOldPause: only
+	// a person can help, and RabbitMQ counts how often a message comes back to its queue.
+	again       = 5 * time.Second
+	tooOldPause = time.Minute
+	// measured is how often lag and age are measured.
+	measured = 15 * time.Second
+)
+
+// Source reads the records of a broker or a table.
+type Source interface {
+	// Run reads until ctx ends, and then returns nil; or until a fault, which it returns. It returns when its streams
+	// have ended. It may be called again afterwards.
+	Run(ctx context.Context, to *Sender) error
+	// Behind is the number of records that the source still has, by partition; the name "" stands for a source
+	// without partitions. It may be called during Run.
+	Behind(ctx context.Context) (map[string]int64, error)
+}
+
+// Emitter sends events. The results are in the order of the events, as those of a client.Emitter. It is used
+// concurrently.
+type Emitter interface {
+	SendAll(ctx context.Context, events []client.EventInput) ([]client.EventItemResult, error)
+}
+
+// Mapper makes the event of a record, and its key. An error says why the record can never be an event. It is used
+// concurrently.
+type Mapper interface {
+	Event(ctx context.Context, r *Record) (event client.EventInput, key string, err error)
+}
+
+// Options are what a Sender needs. Only Now is optional.
+type Options struct {
+	Name    string // of the source, in logs and metrics
+	Emitter Emitter
+	Mapper  Mapper
+	Log     *slog.Logger
+	Metrics *Metrics
+	Now     func() time.Time
+}
+
+// Sender sends the records of one source. Its methods are safe for concurrent use.
+type Sender struct {
+	opts    Options
+	emitter Emitter
+	now     func() time.Time
+
+	bytes atomic.Int64 // of the records of all streams
+
+	mu      sync.Mutex // guards all below
+	streams map[*Stream]bool
+	refusal string // of the last request; "": it was not refused
+	state   state
+	silent  bool
+}
+
+// New returns a Sender.
+func New(o Options) *Sender {
+	s := &Sender{opts: o, emitter: o.Emitter, now: clock.Or(o.Now), streams: make(map[*Stream]bool)}
+	o.Metrics.source(o.Name)
+	return s
+}
+
+// Serve runs a source until ctx ends, and opens it again after each fault.
+func (s *Sender) Serve(ctx context.Context, source Source) {
+	var measuring sync.WaitGroup
+	defer measuring.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	measuring.Go(func() { s.measure(ctx, source) })
+	_ = pause.Until(ctx, again, func() error {
+		return source.Run(ctx, s)
+	}, func(err error) {
+		s.setState(closed)
+		s.opts.Log.LogAttrs(ctx, slog.LevelError, "a source failed and is opened again",
+			slog.String("source", s.opts.Name), slog.String("exception.message", err.Error()))
+		if errors.Is(err, ErrTooOld) {
+			pause.For(ctx, tooOldPause)
+		}
+	})
+}
+
+// Failed reports whether the source cannot be read, because of a fault or since it was not opened yet.
+func (s *Sender) Failed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state == closed || s.silent
+}
+
+// Stream returns an empty stream. settle is called with records that have an outcome, by one goroutine at a time;
+// records whose settle failed are sent again after the next start.
+func (s *Sender) Stream(settle func(context.Context, []Outcome) error) *Stream {
+	stream := &Stream{sender: s, settle: settle, woken: make(chan struct{}, 1), window: newWindow()}
+	s.mu.Lock()
+	s.streams[stream] = true
+	s.mu.Unlock()
+	return stream
+}
+
+func (s *Sender) remove(stream *Stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.streams, stream)
+	stream.mu.Lock()
+	defer stream.mu.Unlock()
+	for l := range stream.window.lines {
+		for _, r := range l.records {
+			s.bytes.Add(-r.size())
+		}
+	}
+}
+
+// Active says that the source is open, and whether this relay reads it or waits while another one does.
+func (s *Sender) Active(reads bool) {
+	if reads {
+		s.setState(reading)
+	} else {
+		s.setState(waiting)
+	}
+}
+
+// state is that of a source.
+type state int
+
+const (
+	closed  state = iota // not opened yet, or not after a fault
+	waiting              // open, while another relay reads it
+	reading
+)
+
+func (s *Sender) setState(to state) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state = to
+	s.show()
+}
+
+// setSilent says whether the source does not answer, although it is open: its client may wait for it.
+func (s *Sender) setSilent(silent bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.silent = silent
+	s.show()
+}
+
+// show sets the gauges of the state. The caller holds s.mu.
+func (s *Sender) show() {
+	set := func(gauge *prometheus.GaugeVec, on bool) {
+		value := 0.0
+		if on {
+			value = 1
+		}
+		gauge.WithLabelValues(s.opts.Name).Set(value)
+	}
+	set(s.opts.Metrics.up, s.state != closed && !s.silent)
+	set(s.opts.Metrics.active, s.state == reading)
+}
+
+// prepare makes the event of a record.
+func (s *Sender) prepare(ctx context.Context, r *Record) {
+	if r.since = r.Time; r.since.IsZero() {
+		r.since = s.now()
+	}
+	event, key, err := s.opts.Mapper.Event(ctx, r)
+	if err != nil {
+		r.dead = err.Error()
+		return
+	}
+	r.event, r.Key = event, key
+}
+
+// count counts outcomes and logs dead records.
+func (s *Sender) count(ctx context.Context, outcomes []Outcome) {
+	m := s.opts.Metrics.records.MustCurryWith(prometheus.Labels{"source": s.opts.Name})
+	for _, o := range outcomes {
+		switch {
+		case o.Dead != "":
+			m.WithLabelValues("dead").Inc()
+			s.opts.Log.LogAttrs(ctx, slog.LevelWarn, "a record is dead",
+				slog.String("source", s.opts.Name), slog.Int64("position", o.Position), slog.String("reason", o.Dead))
+		case o.duplicate:
+			m.WithLabelValues("duplicate").Inc()
+		default:
+			m.WithLabelValues("accepted").Inc()
+		}
+	}
+}
+
+// answered notes the answer to a request, and logs when requests begin and cease to be refused.
+func (s *Sender) answered(ctx context.Context, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+		s.opts.Metrics.refusals.WithLabelValues(s.opts.Name).Inc()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if (text == "") == (s.refusal == "") {
+		return
+	}
+	s.refusal = text
+	if text == "" {
+		s.opts.Log.LogAttrs(ctx, slog.LevelInfo, "the daemon accepts events again", slog.String("source", s.opts.Name))
+		return
+	}
+	s.opts.Log.LogAttrs(ctx, slog.LevelWarn, "the daemon does not accept events, which are sent again",
+		slog.String("source", s.opts.Name), slog.String("exception.message", text))
+}
+
+// measure sets the gauges of lag and age until ctx ends.
+func (s *Sender) measure(ctx context.Context, source Source) {
+	for {
+		asking, cancel := context.WithTimeout(ctx, measured)
+		behind, err := source.Behind(asking)
+		cancel()
+		s.setSilent(err != nil && ctx.Err() == nil)
+		if err == nil {
+			s.opts.Metrics.setBehind(s.opts.Name, behind)
+		}
+		if oldest, known := s.oldest(); known {
+			s.opts.Metrics.setOldest(s.opts.Name, oldest)
+		}
+		if !pause.For(ctx, measured) {
+			return
+		}
+	}
+}
+
+// oldest is the time of the oldest record without an outcome; zero: there is none. It is not known while the source is
+// not open.
+func (s *Sender) oldest() (first time.Time, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for stream := range s.streams {
+		stream.mu.Lock()
+		if t := stream.window.oldest(); first.IsZero() || !t.IsZero() && t.Before(first) {
+			first = t
+		}
+		stream.mu.Unlock()
+	}
+	return first, s.state != closed
+}

@@ -1,0 +1,279 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"spendhook/api/client"
+	"spendhook/internal/pause"
+)
+
+const (
+	// maxSent is how many events one request has.
+	maxSent = 1000
+	// endTime bounds one request with the writing of its outcomes.
+	endTime = 30 * time.Second
+	// shortPause and longPause bound the wait after a refusal that passes.
+	shortPause = 200 * time.Millisecond
+	longPause  = 30 * time.Second
+	// maxAhead is how far the timestamp of a record may be ahead: a clock that goes wrong by less is waited for.
+	maxAhead = 24 * time.Hour
+	// maxUnsettled bounds the records of a stream, and maxBytes those of all streams of a source. Each stream may have
+	// one record beyond.
+	maxUnsettled = 4 * maxSent
+	maxBytes     = 64 << 20
+	// roomPause is how often a source that waits for room looks.
+	roomPause = 10 * time.Millisecond
+)
+
+// ErrTooOld means that a record is older than the daemon remembers ids. It is never dead, since it may be sent once the
+// operator raises events.retention.
+var ErrTooOld = errors.New("a record is older than events.retention of the daemon: it may be sent once that is longer, or be removed by hand")
+
+// Stream sends the records of one place in which order matters: a partition, a queue, a table.
+type Stream struct {
+	sender *Sender
+	settle func(context.Context, []Outcome) error
+	woken  chan struct{} // of capacity 1: records were added
+
+	mu     sync.Mutex // guards window
+	window *window
+}
+
+// Add appends records, in their order. It never waits: the source stops reading while the stream is full. It is safe for
+// concurrent use with Run.
+func (s *Stream) Add(ctx context.Context, records ...*Record) {
+	for _, r := range records {
+		s.sender.prepare(ctx, r)
+		s.sender.bytes.Add(r.size())
+	}
+	s.mu.Lock()
+	for _, r := range records {
+		s.window.add(r)
+	}
+	s.mu.Unlock()
+	select {
+	case s.woken <- struct{}{}:
+	default:
+	}
+}
+
+// Full reports whether the source must stop reading. It is safe for concurrent use.
+func (s *Stream) Full() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.window.size >= maxUnsettled || s.window.size > 0 && s.sender.bytes.Load() >= maxBytes
+}
+
+// Room waits until the stream is not full; false: ctx ended before. It is safe for concurrent use.
+func (s *Stream) Room(ctx context.Context) bool {
+	for s.Full() {
+		if !pause.For(ctx, roomPause) {
+			return false
+		}
+	}
+	return true
+}
+
+// Run sends until ctx ends, and returns nil after the outcomes of its last request are settled; or ErrTooOld, or the
+// error of settle.
+func (s *Stream) Run(ctx context.Context) error {
+	defer s.sender.remove(s)
+	refusals := 0 // of whole requests in a row
+	for {
+		s.mu.Lock()
+		lines, records := s.window.take(maxSent, s.sender.now())
+		next := s.window.next()
+		s.mu.Unlock()
+		if len(lines) == 0 {
+			if !s.wait(ctx, next) {
+				return nil
+			}
+			continue
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		progress, err := s.send(ctx, lines, records, refusals)
+		if err != nil {
+			return err
+		}
+		if progress {
+			refusals = 0
+		} else {
+			refusals++
+		}
+	}
+}
+
+// wait returns when records were added or next has come; false when ctx ended.
+func (s *Stream) wait(ctx context.Context, next time.Time) bool {
+	var due <-chan time.Time
+	if !next.IsZero() {
+		timer := time.NewTimer(max(next.Sub(s.sender.now()), time.Millisecond))
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case <-s.woken:
+	case <-due:
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+// send sends records, which are the first ones of lines, and settles those that have an outcome. progress is whether
+// any of them has.
+func (s *Stream) send(ctx context.Context, lines []*line, records []*Record, refusals int) (progress bool, err error) {
+	begun := s.sender.now()
+	// The end of ctx does not cut off a request, and what is answered is settled.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+	defer cancel()
+	answers := s.ask(ctx, records)
+	var outcomes []Outcome
+	var ended []*line
+	s.mu.Lock()
+	for i, l := range lines {
+		a := answers[i]
+		switch {
+		case a.tooOld:
+			err = fmt.Errorf("%w: event %s of %s", ErrTooOld, records[i].event.ID, records[i].event.Timestamp.Format(time.RFC3339))
+		case a.wait > 0:
+			s.window.delay(l, begun.Add(max(a.wait, backoff(refusals))))
+		default:
+			outcomes = append(outcomes, Outcome{Record: records[i], Dead: a.dead, duplicate: a.duplicate})
+			ended = append(ended, l)
+		}
+		progress = progress || a.wait == 0
+	}
+	s.mu.Unlock()
+	if len(outcomes) > 0 {
+		if settleErr := s.settle(ctx, outcomes); settleErr != nil {
+			return progress, settleErr
+		}
+		s.sender.count(ctx, outcomes)
+	}
+	s.mu.Lock()
+	for i, l := range ended {
+		s.sender.bytes.Add(-outcomes[i].size())
+		s.window.end(l)
+	}
+	s.mu.Unlock()
+	return progress, err
+}
+
+// backoff doubles from shortPause to longPause.
+func backoff(refusals int) time.Duration {
+	return min(shortPause<<min(refusals, 10), longPause)
+}
+
+// answer is what the daemon said of one event.
+type answer struct {
+	dead      string        // why it will never be accepted
+	wait      time.Duration // until it may be accepted; 0: it has an outcome
+	tooOld    bool
+	duplicate bool
+}
+
+// ask sends records and returns an answer for each.
+func (s *Stream) ask(ctx context.Context, records []*Record) []answer {
+	answers := make([]answer, len(records))
+	var list []client.EventInput
+	var places []int
+	for i, r := range records {
+		if r.dead != "" {
+			answers[i].dead = r.dead
+		} else {
+			list, places = append(list, r.event), append(places, i)
+		}
+	}
+	for i, a := range s.askAll(ctx, list) {
+		answers[places[i]] = a
+	}
+	return answers
+}
+
+// askAll sends events. Those of a request that the daemon refuses as a whole are sent in halves, until the one that is
+// to blame is alone.
+func (s *Stream) askAll(ctx context.Context, list []client.EventInput) []answer {
+	if len(list) == 0 {
+		return nil
+	}
+	results, err := s.sender.emitter.SendAll(ctx, list)
+	refusal, refused := errors.AsType[*client.Error](err)
+	if refused && blamesRecords(refusal) {
+		if len(list) == 1 {
+			return []answer{{dead: refusal.Error()}}
+		}
+		half := len(list) / 2
+		return slices.Concat(s.askAll(ctx, list[:half]), s.askAll(ctx, list[half:]))
+	}
+	pause := shortPause
+	if refused {
+		pause = max(pause, refusal.RetryAfter)
+	}
+	answers := make([]answer, len(list))
+	for i := range list {
+		answers[i] = s.sender.read(&list[i], results[i], pause)
+		if refusal := results[i].Error; err == nil && answers[i].wait > 0 && refusal != nil {
+			err = errors.New(reason(refusal))
+		}
+	}
+	s.sender.answered(ctx, err)
+	return answers
+}
+
+// blamesRecords reports whether one record may be the cause of the refusal of a request. Other refusals would meet any
+// request.
+func blamesRecords(e *client.Error) bool {
+	return e.Code == "BODY_TOO_LARGE" || e.Code == "MALFORMED_BODY"
+}
+
+// read says what a result means. pause is the wait after a request without results.
+func (s *Sender) read(event *client.EventInput, result client.EventItemResult, pause time.Duration) answer {
+	switch result.Status {
+	case client.EventItemResultStatusACCEPTED:
+		return answer{}
+	case client.EventItemResultStatusDUPLICATE:
+		return answer{duplicate: true}
+	case client.EventItemResultStatusCONFLICT, client.EventItemResultStatusREJECTED:
+	default:
+		return answer{wait: pause}
+	}
+	refusal := cmp.Or(result.Error, &client.ItemError{Code: string(result.Status), Message: "refused without a reason"})
+	if refusal.RetryAfter != nil {
+		return answer{wait: max(time.Duration(*refusal.RetryAfter)*time.Second, shortPause)}
+	}
+	code := func(code string) bool {
+		return refusal.Code == code || refusal.Errors != nil &&
+			slices.ContainsFunc(*refusal.Errors, func(e client.FieldError) bool { return e.Code == code })
+	}
+	switch {
+	case code("EVENT_TOO_OLD"):
+		return answer{tooOld: true}
+	case code("COMPANY_MISMATCH"): // the mapping lets only the source's companies pass, so the token is wrong
+		return answer{wait: longPause}
+	case code("EVENT_IN_FUTURE") && event.Timestamp.Before(s.now().Add(maxAhead)):
+		return answer{wait: longPause}
+	}
+	return answer{dead: reason(refusal)}
+}
+
+func reason(refusal *client.ItemError) string {
+	parts := []string{refusal.Code + ": " + refusal.Message}
+	if refusal.Errors != nil {
+		for _, e := range *refusal.Errors {
+			if !strings.Contains(refusal.Message, e.Message) {
+				parts = append(parts, e.Field+": "+e.Message)
+			}
+		}
+	}
+	return strings.Join(parts, "; ")
+}
