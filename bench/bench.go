@@ -65,6 +65,7 @@ func scenarios() []scenario {
 		{"signatures", "HTTP message signatures against Standard Webhooks", signatures},
 		{"rate", "a backlog for a subscriber with a rate of 50/s", limited},
 		{"latency", "200 events/s, one subscriber; then idle", latency},
+		{"relay", "records of Kafka and of an outbox, against arrays of 100 events", relays},
 		{"failing", "a receiver that fails half of the attempts", failing},
 		{"isolation", "10 subscribers, some of them faulty", isolation10},
 		{"isolation200", "200 subscribers, 50 of them hang", isolation200},

@@ -43,6 +43,8 @@ const (
 	commitEvery = time.Second
 	// commitTime bounds the commit at the end of an assignment.
 	commitTime = 10 * time.Second
+	// leaveTime bounds the wait for the group at the end.
+	leaveTime = 10 * time.Second
 	// rebalanceTime is longer than the last request of a stream takes with the commit.
 	rebalanceTime = time.Minute
 	// checkTime bounds the requests before reading begins.

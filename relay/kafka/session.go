@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -76,6 +79,37 @@ func (s *session) poll(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// close settles and commits what was sent, and leaves the group. At the end of ctx it does not wait long for the group:
+// while another member is missing, the group may wait for that one before it answers.
+func (s *session) close(ctx context.Context) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		s.client.CloseAllowingRebalance() // waits for the streams, and commits
+	}()
+	if ctx.Err() == nil {
+		<-closed
+		return
+	}
+	for _, p := range s.all() {
+		p.running.Wait()
+	}
+	s.commit(context.WithoutCancel(ctx), s.client)
+	timer := time.NewTimer(leaveTime)
+	defer timer.Stop()
+	select {
+	case <-closed:
+	case <-timer.C:
+	}
+}
+
+// all are the partitions of this member.
+func (s *session) all() []*partition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.partitions))
 }
 
 func (s *session) partition(at place) *partition {
