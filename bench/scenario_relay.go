@@ -111,7 +111,7 @@ func (s *stack) relay(ctx context.Context, n int64, fill func(context.Context, i
 		return r, err
 	}
 	start := time.Now()
-	cmd := exec.CommandContext(ctx, s.settings.Spendhook, "relay", "--config", filepath.Join(s.dir, "relay.yml"))
+	cmd := exec.CommandContext(ctx, s.settings.Spendhook, "relay", "--config", filepath.Join(s.dir, "relay.yml")) //nolint:gosec // our own arguments
 	process, err := startCommand(s.dir, "relay", cmd)
 	if err != nil {
 		return r, err
@@ -161,7 +161,7 @@ func fillTopic(ctx context.Context, run, n int64) (settings string, remove func(
 
 // fillOutbox makes an outbox in a PostgreSQL of its own.
 func fillOutbox(ctx context.Context, run, n int64) (settings string, remove func(), err error) {
-	url, remove, err := launchPostgres()
+	url, remove, err := launchPostgres() //nolint:contextcheck // it ends with remove
 	if err != nil {
 		return "", nil, err
 	}

@@ -184,7 +184,7 @@ func (s *Source) Run(ctx context.Context, to *relay.Sender) error {
 	err = session.poll(reading)
 	fail(err) // the streams end
 	s.setOpen(nil)
-	client.CloseAllowingRebalance() // waits for the streams, and commits
+	session.close(ctx)
 	if ctx.Err() != nil {
 		return nil
 	}
