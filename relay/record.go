@@ -28,9 +28,9 @@ type Record struct {
 // size estimates the bytes that a record takes in memory.
 func (r *Record) size() int64 {
 	const rest = 512
-	size := rest + len(r.Value) + len(r.event.Metadata)
+	size := rest + len(r.Value) + len(r.event.Metadata) + 3*len(r.Key)
 	for name, value := range r.Headers {
-		size += len(name) + len(value)
+		size += 2 * (len(name) + len(value)) // the source may keep them, too
 	}
 	return int64(size)
 }

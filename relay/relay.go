@@ -126,6 +126,7 @@ func (s *Sender) remove(stream *Stream) {
 	delete(s.streams, stream)
 	stream.mu.Lock()
 	defer stream.mu.Unlock()
+	stream.ended = true
 	for l := range stream.window.lines {
 		for _, r := range l.records {
 			s.bytes.Add(-r.size())
@@ -154,7 +155,7 @@ const (
 func (s *Sender) setState(to state) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.state = to
+	s.state, s.silent = to, false
 	s.show()
 }
 
@@ -200,7 +201,7 @@ func (s *Sender) count(ctx context.Context, outcomes []Outcome) {
 		case o.Dead != "":
 			m.WithLabelValues("dead").Inc()
 			s.opts.Log.LogAttrs(ctx, slog.LevelWarn, "a record is dead",
-				slog.String("source", s.opts.Name), slog.Int64("position", o.Position), slog.String("reason", o.Dead))
+				slog.String("source", s.opts.Name), slog.Int64("position", o.Position), slog.String("event_id", o.event.ID), slog.String("reason", o.Dead))
 		case o.duplicate:
 			m.WithLabelValues("duplicate").Inc()
 		default:

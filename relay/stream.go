@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -17,8 +18,9 @@ import (
 const (
 	// maxSent is how many events one request has.
 	maxSent = 1000
-	// endTime bounds one request with the writing of its outcomes.
-	endTime = 30 * time.Second
+	// askTime bounds one request, and settleTime the writing of its outcomes.
+	askTime    = 20 * time.Second
+	settleTime = 10 * time.Second
 	// shortPause and longPause bound the wait after a refusal that passes.
 	shortPause = 200 * time.Millisecond
 	longPause  = 30 * time.Second
@@ -42,20 +44,26 @@ type Stream struct {
 	settle func(context.Context, []Outcome) error
 	woken  chan struct{} // of capacity 1: records were added
 
-	mu     sync.Mutex // guards window
+	mu     sync.Mutex // guards all below
 	window *window
+	ended  bool // Run has returned: nothing is added any more
 }
 
 // Add appends records, in their order. It never waits: the source stops reading while the stream is full. It is safe for
 // concurrent use with Run.
 func (s *Stream) Add(ctx context.Context, records ...*Record) {
 	for _, r := range records {
+		if ctx.Err() != nil { // a mapping may take long
+			return
+		}
 		s.sender.prepare(ctx, r)
-		s.sender.bytes.Add(r.size())
 	}
 	s.mu.Lock()
-	for _, r := range records {
-		s.window.add(r)
+	if !s.ended {
+		for _, r := range records {
+			s.sender.bytes.Add(r.size())
+			s.window.add(r)
+		}
 	}
 	s.mu.Unlock()
 	select {
@@ -134,9 +142,12 @@ func (s *Stream) wait(ctx context.Context, next time.Time) bool {
 func (s *Stream) send(ctx context.Context, lines []*line, records []*Record, refusals int) (progress bool, err error) {
 	begun := s.sender.now()
 	// The end of ctx does not cut off a request, and what is answered is settled.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+	ctx = context.WithoutCancel(ctx)
+	asking, cancel := context.WithTimeout(ctx, askTime)
+	answers := s.ask(asking, records)
+	cancel()
+	ctx, cancel = context.WithTimeout(ctx, settleTime)
 	defer cancel()
-	answers := s.ask(ctx, records)
 	var outcomes []Outcome
 	var ended []*line
 	s.mu.Lock()
@@ -222,7 +233,7 @@ func (s *Stream) askAll(ctx context.Context, list []client.EventInput) []answer 
 	answers := make([]answer, len(list))
 	for i := range list {
 		answers[i] = s.sender.read(&list[i], results[i], pause)
-		if refusal := results[i].Error; err == nil && answers[i].wait > 0 && refusal != nil {
+		if refusal := results[i].Error; err == nil && refusal != nil && (answers[i].wait > 0 || answers[i].tooOld) {
 			err = errors.New(reason(refusal))
 		}
 	}
@@ -233,7 +244,7 @@ func (s *Stream) askAll(ctx context.Context, list []client.EventInput) []answer 
 // blamesRecords reports whether one record may be the cause of the refusal of a request. Other refusals would meet any
 // request.
 func blamesRecords(e *client.Error) bool {
-	return e.Code == "BODY_TOO_LARGE" || e.Code == "MALFORMED_BODY"
+	return e.Status == http.StatusRequestEntityTooLarge || e.Code == "MALFORMED_BODY" // a proxy may have a limit, too
 }
 
 // read says what a result means. pause is the wait after a request without results.

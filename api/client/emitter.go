@@ -112,7 +112,7 @@ func (e *Emitter) SendAll(ctx context.Context, events []EventInput) ([]EventItem
 			return results, fmt.Errorf("event %d needs an id and a timestamp", i)
 		}
 		var err error
-		if texts[i], err = json.Marshal(event); err != nil {
+		if texts[i], err = encode(event); err != nil {
 			return results, fmt.Errorf("event %s: %w", event.ID, err)
 		}
 		results[i].ID = &event.ID
@@ -125,6 +125,15 @@ func (e *Emitter) SendAll(ctx context.Context, events []EventInput) ([]EventItem
 		first = end
 	}
 	return results, nil
+}
+
+// encode leaves <, > and & in the metadata as they are: escaped, they could exceed the limit.
+func encode(event *EventInput) ([]byte, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(event)
+	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), err
 }
 
 // endOfArray returns how far the array goes that begins with first.

@@ -28,7 +28,7 @@ import (
 )
 
 type relayCmd struct {
-	Run    relayRunCmd    `cmd:"" default:"withargs" help:"Carry records until SIGTERM." example:"spendhook relay --config relay.yml"`
+	Run    relayRunCmd    `cmd:"" default:"withargs" help:"Carry records until SIGTERM. It is what relay does without a command." example:"spendhook relay --config relay.yml"`
 	Test   relayTestCmd   `cmd:"" help:"Show the event that a record becomes. Nobody is called." example:"spendhook relay test --config relay.yml --source payments record.json"`
 	Doctor relayDoctorCmd `cmd:"" help:"Check the settings, the daemon and each source, and print a remedy for each problem." example:"spendhook relay doctor --config relay.yml"`
 	Schema relaySchemaCmd `cmd:"" help:"Print the SQL that creates an outbox table." example:"spendhook relay schema --table sales.spendhook_outbox"`
@@ -120,8 +120,8 @@ type relayTestCmd struct {
 	relayFlags
 	Source string            `help:"Source whose mapping is used (default: the only one)."`
 	Key    string            `help:"Key of the record."`
-	Header map[string]string `placeholder:"NAME=VALUE" help:"Header of the record; may repeat."`
-	From   map[string]string `placeholder:"NAME=VALUE" help:"What from has in an expression, such as topic=payments; a whole number becomes one. May repeat."`
+	Header map[string]string `mapsep:"none" placeholder:"NAME=VALUE" help:"Header of the record; may repeat."`
+	From   map[string]string `mapsep:"none" placeholder:"NAME=VALUE" help:"What from has in an expression, such as topic=payments; a whole number becomes one. May repeat."`
 	Time   time.Time         `help:"Time of the record, RFC 3339 (default: it has none)."`
 	File   string            `arg:"" optional:"" default:"-" help:"File with the record (default: standard input)."`
 }

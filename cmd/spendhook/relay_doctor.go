@@ -59,7 +59,7 @@ func (c *relayDoctorCmd) Run(ctx context.Context, term *stdio) error {
 
 // relayToken sends an event without an id for each company: the daemon refuses it, after it has checked the token.
 func (d *doctor) relayToken(ctx context.Context, cfg *config.Relay, s config.RelaySource) {
-	const remedy = "give the source a token of its company with the scope events:write"
+	const remedy = "correct companies, or give the source a valid token of its company with the scope events:write"
 	transport, err := relayTransport(cfg)
 	if err != nil {
 		d.problem("correct ca_file, cert_file and key_file", "%v", err)

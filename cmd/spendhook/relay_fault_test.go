@@ -35,7 +35,7 @@ import (
 	"spendhook/internal/redistest"
 )
 
-var relayRecords = flag.Int("relay-records", 1500, "how many records of each source TestRelaysLoseNothing writes")
+var relayRecords = flag.Int("relay-records", 1000, "how many records of each source TestRelaysLoseNothing writes")
 
 const (
 	relayKeys   = 20

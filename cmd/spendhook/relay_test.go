@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -174,7 +175,10 @@ sources:
 	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"relay", "test", "--config", file, "--header", "payment-id=pay-4711", "--from", "offset=7", "--key", "k"}
+	args := []string{"relay", "test", "--config", file, "--header", "payment-id=pay;4711", "--from", "offset=7", "--key", "k"}
+	command(t, `{"payment":{"amount":12.50}}`, append(args, "--time", "2026-11-28T12:00:00Z")...).
+		want(t, exitFailure, "", "id: ")
+	args[slices.Index(args, "payment-id=pay;4711")] = "payment-id=pay-4711"
 	command(t, `{"payment":{"amount":12.50}}`, append(args, "--time", "2026-11-28T12:00:00Z")...).
 		want(t, exitOK, `"metadata": {
       "amount": 12.50

@@ -43,7 +43,7 @@ const (
 	commitEvery = time.Second
 	// commitTime bounds the commit at the end of an assignment.
 	commitTime = 10 * time.Second
-	// leaveTime bounds the wait for the group at the end.
+	// leaveTime bounds the commit and the wait for the group at the end.
 	leaveTime = 10 * time.Second
 	// rebalanceTime is longer than the last request of a stream takes with the commit.
 	rebalanceTime = time.Minute
@@ -175,7 +175,9 @@ func (s *Source) Run(ctx context.Context, to *relay.Sender) error {
 	reading, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	session := &session{source: s, to: to, fail: fail, dead: make(chan struct{}, 1), partitions: make(map[place]*partition)}
-	client, err := kgo.NewClient(slices.Concat(s.clients, session.options(reading))...)
+	alive, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	client, err := kgo.NewClient(slices.Concat(s.clients, session.options(reading), []kgo.Opt{kgo.WithContext(alive)})...)
 	if err != nil {
 		return fmt.Errorf("open the client: %w", err)
 	}
@@ -184,7 +186,7 @@ func (s *Source) Run(ctx context.Context, to *relay.Sender) error {
 	err = session.poll(reading)
 	fail(err) // the streams end
 	s.setOpen(nil)
-	session.close(ctx)
+	session.close(cut)
 	if ctx.Err() != nil {
 		return nil
 	}

@@ -81,28 +81,16 @@ func (s *session) poll(ctx context.Context) error {
 	}
 }
 
-// close settles and commits what was sent, and leaves the group. At the end of ctx it does not wait long for the group:
-// while another member is missing, the group may wait for that one before it answers.
-func (s *session) close(ctx context.Context) {
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		s.client.CloseAllowingRebalance() // waits for the streams, and commits
-	}()
-	if ctx.Err() == nil {
-		<-closed
-		return
-	}
+// close waits for the streams, commits, and leaves the group. A join that is under way waits for members that died, as
+// long as their sessions last: cut, which ends the client, bounds this. Then the offsets since the last commit are lost,
+// and their records are sent again.
+func (s *session) close(cut context.CancelFunc) {
 	for _, p := range s.all() {
 		p.running.Wait()
 	}
-	s.commit(context.WithoutCancel(ctx), s.client)
-	timer := time.NewTimer(leaveTime)
-	defer timer.Stop()
-	select {
-	case <-closed:
-	case <-timer.C:
-	}
+	bound := time.AfterFunc(leaveTime, cut)
+	defer bound.Stop()
+	s.client.CloseAllowingRebalance()
 }
 
 // all are the partitions of this member.
@@ -143,7 +131,7 @@ func (s *session) errorOf(ctx context.Context, fetches kgo.Fetches) (first error
 // is looked for again when the source is opened.
 func passes(err error) bool {
 	missing := errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID)
-	return kerr.IsRetriable(err) && !missing
+	return kerr.IsRetriable(err) && !missing && !errors.Is(err, kerr.CorruptMessage)
 }
 
 func (p place) wrap(action string, err error) error {

@@ -15,7 +15,7 @@ import (
 
 const (
 	connectTimeout = 10 * time.Second
-	closeTimeout   = 5 * time.Second
+	closeTimeout   = 2 * time.Second
 )
 
 // config reads the URL. Its errors have no part of it, since a password may be in the wrong place.

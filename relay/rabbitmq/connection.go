@@ -15,7 +15,7 @@ const (
 	heartbeat = 10 * time.Second
 	// dialTime bounds connecting, and closeTime closing.
 	dialTime  = 30 * time.Second
-	closeTime = 10 * time.Second
+	closeTime = 5 * time.Second
 )
 
 // connection is one with the broker. Its methods are safe for concurrent use.

@@ -77,7 +77,7 @@ func (w *deadLetters) open() error {
 		return fmt.Errorf("open a channel: %w", err)
 	}
 	w.channel = ch
-	w.returned, w.closed = ch.NotifyReturn(make(chan amqp.Return, 1)), ch.NotifyClose(make(chan *amqp.Error, 1))
+	w.returned, w.closed = ch.NotifyReturn(make(chan amqp.Return, maxReturned)), ch.NotifyClose(make(chan *amqp.Error, 1))
 	return ch.Confirm(false)
 }
 

@@ -31,6 +31,8 @@ const (
 	longestName = 255
 	// maxHeld is how many bytes of messages without an outcome are kept in memory before reading stops.
 	maxHeld = 64 << 20
+	// maxReturned is how many dead letters are written at a time: as many as the outcomes of one request.
+	maxReturned = 1000
 )
 
 // Options say what to relay. Only TLS is optional.

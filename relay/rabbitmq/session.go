@@ -62,7 +62,7 @@ func (s *Source) Run(ctx context.Context, to *relay.Sender) error {
 	}
 	defer ss.close(deliveries)
 	to.Active(true)
-	return ss.relay(ctx, to, deliveries)
+	return endedBy(ctx, ss.relay(ctx, to, deliveries))
 }
 
 // endedBy returns no error after the end of ctx, which may be the cause of any.
