@@ -177,15 +177,20 @@ func TestWhatIsNotAnsweredIsSentAgain(t *testing.T) {
 
 func TestARefusedRequestIsHalved(t *testing.T) {
 	t.Parallel()
-	d := &daemon{fail: func(ids []string, _ int) error {
-		if slices.Contains(ids, "bad") {
-			return &client.Error{Status: http.StatusBadRequest, Code: "MALFORMED_BODY", Detail: "no JSON"}
+	for want, refusal := range map[string]*client.Error{
+		"[1 2 3 bad: 400 MALFORMED_BODY: no JSON 5]": {Status: http.StatusBadRequest, Code: "MALFORMED_BODY", Detail: "no JSON"},
+		"[1 2 3 bad: 413 HTTP_ERROR: of a proxy 5]":  {Status: http.StatusRequestEntityTooLarge, Code: "HTTP_ERROR", Detail: "of a proxy"},
+	} {
+		d := &daemon{fail: func(ids []string, _ int) error {
+			if slices.Contains(ids, "bad") {
+				return refusal
+			}
+			return nil
+		}}
+		got, _ := send(t, d, time.Minute, records("/1", "/2", "/3", "/bad", "/5"))
+		if fmt.Sprint(got.list) != want {
+			t.Errorf("settled %v, want %s", got.list, want)
 		}
-		return nil
-	}}
-	got, _ := send(t, d, time.Minute, records("/1", "/2", "/3", "/bad", "/5"))
-	if fmt.Sprint(got.list) != "[1 2 3 bad: 400 MALFORMED_BODY: no JSON 5]" {
-		t.Errorf("settled %v", got.list)
 	}
 }
 
@@ -268,6 +273,7 @@ func TestAnErrorOfSettleEndsTheStream(t *testing.T) {
 		if err := stream.Run(t.Context()); !errors.Is(err, got.err) {
 			t.Error(err)
 		}
+		stream.Add(t.Context(), records("c/c1")...) // the source may not know yet
 		if sender.bytes.Load() != 0 {
 			t.Errorf("%d bytes are still counted", sender.bytes.Load())
 		}
