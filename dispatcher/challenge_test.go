@@ -37,7 +37,7 @@ func verifying(t *testing.T) (*harness, *challenge.Challenger) {
 func buildVerifying(t *testing.T, client redis.UniversalClient) (*harness, *challenge.Challenger) {
 	t.Helper()
 	h := build(t, client, func(o *Options) {
-		o.Sender = testSender(2 * time.Second)
+		o.Sender = testSender(time.Minute)
 		o.Subscribers = subscribers.NewStore(subscribers.StoreOptions{
 			Client: client, Keyring: sealtest.Keyring(), Policy: callback.Policy{AllowHTTP: true}, Challenge: subscribers.ChallengeNew,
 		})

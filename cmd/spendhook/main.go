@@ -62,8 +62,8 @@ type commands struct {
 	Format      formatCmd      `cmd:"" group:"machine" help:"Show or raise the version of the stored format." example:"spendhook format raise --dry-run"`
 	Import      importCmd      `cmd:"" group:"machine" help:"Import spend data: companies, users, cards, locations, reimbursements, statements." example:"spendhook import companies.ndjson cards.ndjson"`
 
-	Relay       relayCmd       `cmd:"" group:"tools" help:"Carry records of Kafka, RabbitMQ or a PostgreSQL table to a daemon, as events."`
 	Listen      listenCmd      `cmd:"" group:"tools" help:"Run a receiver that verifies deliveries and prints them, or forward a feed to a local one." example:"spendhook listen --subscribe --events PAYMENT_PAID"`
+	Relay       relayCmd       `cmd:"" group:"tools" help:"Carry records of Kafka, RabbitMQ or a PostgreSQL table to a daemon, as events."`
 	Sign        signCmd        `cmd:"" group:"tools" help:"Sign the body on standard input." example:"spendhook sign --secret-file secret.txt --id evt_1 < body.json"`
 	Verify      verifyCmd      `cmd:"" group:"tools" help:"Verify the body on standard input against a signature." example:"spendhook verify --secret-file secret.txt --id evt_1 --timestamp 1795201200 --signature 'v1,…' < body.json"`
 	Conformance conformanceCmd `cmd:"" group:"tools" help:"Test whether a receiver and emitter of your own does what the libraries do." example:"spendhook conformance -- ./conformance"`
