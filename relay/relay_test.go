@@ -302,8 +302,8 @@ func TestAStreamIsFull(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- stream.Run(ctx) }()
 		go func() { done <- other.Run(ctx) }()
-		if !stream.Room(ctx) || !other.Room(ctx) {
-			t.Error("there is no room")
+		if !stream.WaitWhileFull(ctx) || !other.WaitWhileFull(ctx) {
+			t.Error("a stream stays full")
 		}
 		cancel()
 		<-done

@@ -30,8 +30,8 @@ const (
 	// one record beyond.
 	maxUnsettled = 4 * maxSent
 	maxBytes     = 64 << 20
-	// roomPause is how often a source that waits for room looks.
-	roomPause = 10 * time.Millisecond
+	// fullPause is how often a source looks whether a stream is still full.
+	fullPause = 10 * time.Millisecond
 )
 
 // ErrTooOld means that a record is older than the daemon remembers ids. It is never dead, since it may be sent once the
@@ -79,10 +79,10 @@ func (s *Stream) Full() bool {
 	return s.window.size >= maxUnsettled || s.window.size > 0 && s.sender.bytes.Load() >= maxBytes
 }
 
-// Room waits until the stream is not full; false: ctx ended before. It is safe for concurrent use.
-func (s *Stream) Room(ctx context.Context) bool {
+// WaitWhileFull waits until the stream is not full; false: ctx ended before. It is safe for concurrent use.
+func (s *Stream) WaitWhileFull(ctx context.Context) bool {
 	for s.Full() {
-		if !pause.For(ctx, roomPause) {
+		if !pause.For(ctx, fullPause) {
 			return false
 		}
 	}

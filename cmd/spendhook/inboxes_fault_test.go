@@ -101,17 +101,8 @@ func inboxPrograms(t *testing.T) []*inboxProgram {
 // lost and come out of order, and one of them is away: in the end each has worked on exactly the events that it was to
 // get, each once, in order where that was asked for.
 func TestInboxesHaveEveryEvent(t *testing.T) {
-	server := redistest.Start(t, redistest.Options{AOF: true})
-	c := &chaos{t: t, server: server}
-	for range 2 {
-		c.installations = append(c.installations, newInstallation(t, server.URL(), chaosSettings))
-	}
-	co := &chaosCompany{chaos: c, id: uuid.UUID{15: 1, 6: 0x40, 8: 0x80}}
-	for _, h := range c.installations {
-		d := h.startChild(t)
-		c.daemons = append(c.daemons, d)
-		co.tokens = append(co.tokens, d.as(t, h, co.id).token)
-	}
+	co := startChaosCompany(t)
+	c := co.chaos
 	api := httptest.NewServer(co.anyReplica())
 	t.Cleanup(api.Close)
 	programs := inboxPrograms(t)
@@ -159,6 +150,23 @@ func TestInboxesHaveEveryEvent(t *testing.T) {
 	for _, d := range c.daemons {
 		d.stop(t)
 	}
+}
+
+// startChaosCompany starts two replicas and their Redis, with a company that has no receivers.
+func startChaosCompany(t *testing.T) *chaosCompany {
+	t.Helper()
+	server := redistest.Start(t, redistest.Options{AOF: true})
+	c := &chaos{t: t, server: server}
+	for range 2 {
+		c.installations = append(c.installations, newInstallation(t, server.URL(), chaosSettings))
+	}
+	co := &chaosCompany{chaos: c, id: uuid.UUID{15: 1, 6: 0x40, 8: 0x80}}
+	for _, h := range c.installations {
+		d := h.startChild(t)
+		c.daemons = append(c.daemons, d)
+		co.tokens = append(co.tokens, d.as(t, h, co.id).token)
+	}
+	return co
 }
 
 // anyReplica is the API of a replica at random, with the company's token.

@@ -32,7 +32,6 @@ import (
 	"spendhook/internal/pause"
 	"spendhook/internal/pgtest"
 	"spendhook/internal/rabbittest"
-	"spendhook/internal/redistest"
 )
 
 var relayRecords = flag.Int("relay-records", 1000, "how many records of each source TestRelaysLoseNothing writes")
@@ -94,17 +93,8 @@ type relays struct {
 // relays, replicas, Redis, RabbitMQ and PostgreSQL are killed, and the API is away and full, at random. Each record is
 // accepted once, in order for its key; each that can never be accepted is dead, and no other.
 func TestRelaysLoseNothing(t *testing.T) {
-	server := redistest.Start(t, redistest.Options{AOF: true})
-	c := &chaos{t: t, server: server}
-	for range 2 {
-		c.installations = append(c.installations, newInstallation(t, server.URL(), chaosSettings))
-	}
-	co := &chaosCompany{chaos: c, id: uuid.UUID{15: 1, 6: 0x40, 8: 0x80}}
-	for _, h := range c.installations {
-		d := h.startChild(t)
-		c.daemons = append(c.daemons, d)
-		co.tokens = append(co.tokens, d.as(t, h, co.id).token)
-	}
+	co := startChaosCompany(t)
+	c := co.chaos
 	r := &relays{chaos: c, rabbit: rabbittest.Start(t), postgres: pgtest.Start(t), counts: map[string]int{}}
 	proxy := co.anyReplica()
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

@@ -75,7 +75,7 @@ func (r *reader) drain(ctx context.Context) int {
 			return 0
 		}
 	}
-	r.stream.Room(ctx)
+	r.stream.WaitWhileFull(ctx)
 	return min(max(full-r.inMemory(), 1), manyRows)
 }
 

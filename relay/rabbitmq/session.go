@@ -168,9 +168,9 @@ func (ss *session) read(ctx context.Context, deliveries <-chan amqp.Delivery, re
 	}
 }
 
-// feed gives records to the stream when it has room.
+// feed gives records to the stream while it is not full.
 func feed(ctx context.Context, stream *relay.Stream, records <-chan *relay.Record) {
-	for stream.Room(ctx) {
+	for stream.WaitWhileFull(ctx) {
 		select {
 		case r := <-records:
 			stream.Add(ctx, r)
