@@ -166,7 +166,7 @@ func TestABlockedBrokerIsNotWaitedForLongerThanTheContext(t *testing.T) {
 	t.Parallel()
 	s := rabbittest.Start(t)
 	s.Declare(dead, rabbittest.Classic)
-	s.Kill()
+	s.Stop()
 	s.Restart("disk_free_limit.absolute = 1000000GB")
 	w := &deadLetters{source: source(t, s.URL(), "queue", dead)}
 	defer w.close()
