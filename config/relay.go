@@ -101,7 +101,14 @@ type mapping struct {
 // SPENDHOOK_RELAY_URL, SPENDHOOK_RELAY_ADMIN_LISTEN and SPENDHOOK_RELAY_LOG_LEVEL override the file. It reads the files of
 // secrets. One *invalid.Error has all problems, and no secret. Any other error means that the file cannot be read or
 // parsed.
-func LoadRelay(path string, environ []string) (Relay, error) {
+func LoadRelay(path string, environ []string) (Relay, error) { return loadRelay(path, environ, true) }
+
+// LoadRelayWithoutSecrets is LoadRelay for who connects to nothing: the files of secrets need not exist.
+func LoadRelayWithoutSecrets(path string, environ []string) (Relay, error) {
+	return loadRelay(path, environ, false)
+}
+
+func loadRelay(path string, environ []string, secrets bool) (Relay, error) {
 	var r Relay
 	var sources yaml.Node
 	l := loader{settings: map[string]setting{}}
@@ -113,7 +120,7 @@ func LoadRelay(path string, environ []string) (Relay, error) {
 	delete(l.settings, "sources")
 	r.Sources = l.sources(&sources)
 	l.relayEnvironment(environ)
-	v := relayChecker{checker{&l.problems}}
+	v := relayChecker{checker{&l.problems}, secrets}
 	v.tags(l.settings)
 	v.relay(&r)
 	return r, l.problems.OrNil()

@@ -31,8 +31,12 @@ var (
 	topicName  = regexp.MustCompile(`^[A-Za-z0-9._-]{1,249}$`)
 )
 
-// relayChecker is a checker of the settings of a relay. It reads the secrets too.
-type relayChecker struct{ checker }
+// relayChecker is a checker of the settings of a relay.
+type relayChecker struct {
+	checker
+
+	secrets bool // it reads the files of secrets
+}
 
 func (v relayChecker) relay(r *Relay) {
 	v.daemonURL(r.URL)
@@ -96,8 +100,11 @@ func (v relayChecker) credentials(prefix string, c *credentials) bool {
 	return token || client
 }
 
-// secretFile reads a secret, without white space around it.
+// secretFile reads a secret, without white space around it; "": secrets are not read.
 func (v relayChecker) secretFile(key, file string) secret.Text {
+	if !v.secrets {
+		return ""
+	}
 	text, err := os.ReadFile(file)
 	text = bytes.TrimSpace(text)
 	switch {
@@ -160,7 +167,7 @@ func (m *mapping) byName() map[string]string {
 }
 
 func (v relayChecker) companies(key string, list []uuid.UUID) {
-	if len(list) == 0 {
+	if len(list) == 0 && !v.has(key) {
 		v.Add(key, "REQUIRED", "is empty: list the companies that the records may name")
 	}
 	for i, id := range list {

@@ -269,7 +269,12 @@ func (v checker) unsafe(key, format string, args ...any) {
 }
 
 func (v checker) notEmpty(key, value string) {
-	if strings.TrimSpace(value) == "" {
+	if strings.TrimSpace(value) == "" && !v.has(key) {
 		v.Add(key, "REQUIRED", "is empty")
 	}
+}
+
+// has reports whether a setting has a problem already. It is empty then.
+func (v checker) has(key string) bool {
+	return slices.ContainsFunc(v.Fields, func(f invalid.Field) bool { return f.Field == key })
 }

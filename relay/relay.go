@@ -72,8 +72,9 @@ type Sender struct {
 
 	mu      sync.Mutex // guards all below
 	streams map[*Stream]bool
-	refusal string // of the last request; "": it was not refused
+	refusal string // of the last request, by kindOf; "": it was not refused
 	state   state
+	works   bool // a record has had an outcome since the state changed
 	silent  bool
 }
 
@@ -136,10 +137,11 @@ func (s *Sender) remove(stream *Stream) {
 
 // Active says that the source is open, and whether this relay reads it or waits while another one does.
 func (s *Sender) Active(reads bool) {
-	if reads {
-		s.setState(reading)
-	} else {
-		s.setState(waiting)
+	switch {
+	case reads && s.setState(reading):
+		s.opts.Log.Info("this relay reads the source", "source", s.opts.Name)
+	case !reads && s.setState(waiting):
+		s.opts.Log.Info("another relay reads the source", "source", s.opts.Name)
 	}
 }
 
@@ -152,11 +154,15 @@ const (
 	reading
 )
 
-func (s *Sender) setState(to state) {
+// setState reports whether the state was another one.
+func (s *Sender) setState(to state) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	changed = s.state != to
 	s.state, s.silent = to, false
+	s.works = s.works && !changed
 	s.show()
+	return changed
 }
 
 // setSilent says whether the source does not answer, although it is open: its client may wait for it.
@@ -193,8 +199,15 @@ func (s *Sender) prepare(ctx context.Context, r *Record) {
 	r.event, r.Key = event, key
 }
 
-// count counts outcomes and logs dead records.
+// count counts outcomes. It logs dead records, and the first outcome.
 func (s *Sender) count(ctx context.Context, outcomes []Outcome) {
+	s.mu.Lock()
+	first := !s.works
+	s.works = true
+	s.mu.Unlock()
+	if first {
+		s.opts.Log.LogAttrs(ctx, slog.LevelInfo, "the first records are settled", slog.String("source", s.opts.Name), slog.Int("records", len(outcomes)))
+	}
 	m := s.opts.Metrics.records.MustCurryWith(prometheus.Labels{"source": s.opts.Name})
 	for _, o := range outcomes {
 		switch {
@@ -210,25 +223,40 @@ func (s *Sender) count(ctx context.Context, outcomes []Outcome) {
 	}
 }
 
-// answered notes the answer to a request, and logs when requests begin and cease to be refused.
+// answered notes the answer to a request, and logs when requests begin to be refused, when for another reason, and when
+// they cease to be.
 func (s *Sender) answered(ctx context.Context, err error) {
-	text := ""
+	kind := kindOf(err)
 	if err != nil {
-		text = err.Error()
 		s.opts.Metrics.refusals.WithLabelValues(s.opts.Name).Inc()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if (text == "") == (s.refusal == "") {
+	if kind == s.refusal {
 		return
 	}
-	s.refusal = text
-	if text == "" {
+	s.refusal = kind
+	if err == nil {
 		s.opts.Log.LogAttrs(ctx, slog.LevelInfo, "the daemon accepts events again", slog.String("source", s.opts.Name))
 		return
 	}
 	s.opts.Log.LogAttrs(ctx, slog.LevelWarn, "the daemon does not accept events, which are sent again",
-		slog.String("source", s.opts.Name), slog.String("exception.message", text))
+		slog.String("source", s.opts.Name), slog.String("exception.message", err.Error()))
+}
+
+// kindOf tells refusals apart, also when the text of an error differs each time, as the number of a port; "": there is
+// none.
+func kindOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	if e, ok := errors.AsType[*client.Error](err); ok {
+		return e.Code
+	}
+	if e, ok := errors.AsType[*itemError](err); ok {
+		return e.Code
+	}
+	return "no answer"
 }
 
 // measure sets the gauges of lag and age until ctx ends.

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
@@ -261,6 +262,67 @@ type at time.Time
 
 func (a at) Event(_ context.Context, r *Record) (client.EventInput, string, error) {
 	return client.EventInput{ID: string(r.Value), Timestamp: time.Time(a)}, "", nil
+}
+
+// The log says who reads, that records are settled, and each new reason of refusals, once.
+func TestLogOfASource(t *testing.T) {
+	t.Parallel()
+	refusals := []any{
+		errors.New("connect from port 1: refused"), errors.New("connect from port 2: refused"),
+		&client.Error{Status: 503, Code: "STORAGE_FULL"}, &client.ItemError{Code: "COMPANY_MISMATCH"}, nil, nil,
+	}
+	refusal := func(request int) any { return refusals[min(request, len(refusals))-1] }
+	d := &daemon{
+		fail: func(_ []string, request int) error {
+			err, _ := refusal(request).(error)
+			return err
+		},
+		refuse: func(_ string, request int) *client.ItemError {
+			e, _ := refusal(request).(*client.ItemError)
+			return e
+		},
+	}
+	var got []string
+	synctest.Test(t, func(t *testing.T) {
+		sender, _ := newSender(t, d)
+		sender.opts.Log = slog.New(slog.NewTextHandler(lines(func(line string) { got = append(got, line) }),
+			&slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.TimeKey || a.Key == "source" {
+					return slog.Attr{}
+				}
+				return a
+			}}))
+		sender.Active(false)
+		sender.Active(true)
+		sender.Active(true)
+		stream := sender.Stream((&settled{}).settle)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		stream.Add(ctx, records("a/a1", "a/a2")...)
+		if err := stream.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	want := []string{
+		`level=INFO msg="another relay reads the source"`,
+		`level=INFO msg="this relay reads the source"`,
+		`level=WARN msg="the daemon does not accept events, which are sent again" exception.message="connect from port 1: refused"`,
+		`level=WARN msg="the daemon does not accept events, which are sent again" exception.message="503 STORAGE_FULL: Service Unavailable"`,
+		`level=WARN msg="the daemon does not accept events, which are sent again" exception.message="COMPANY_MISMATCH: "`,
+		`level=INFO msg="the daemon accepts events again"`,
+		`level=INFO msg="the first records are settled" records=1`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// lines calls a function with each line that is written.
+type lines func(string)
+
+func (l lines) Write(line []byte) (int, error) {
+	l(strings.TrimSpace(string(line)))
+	return len(line), nil
 }
 
 func TestAnErrorOfSettleEndsTheStream(t *testing.T) {

@@ -234,7 +234,7 @@ func (s *Stream) askAll(ctx context.Context, list []client.EventInput) []answer 
 	for i := range list {
 		answers[i] = s.sender.read(&list[i], results[i], pause)
 		if refusal := results[i].Error; err == nil && refusal != nil && (answers[i].wait > 0 || answers[i].tooOld) {
-			err = errors.New(reason(refusal))
+			err = &itemError{refusal}
 		}
 	}
 	s.sender.answered(ctx, err)
@@ -276,6 +276,12 @@ func (s *Sender) read(event *client.EventInput, result client.EventItemResult, p
 	}
 	return answer{dead: reason(refusal)}
 }
+
+// itemError is the refusal of one event as an error.
+type itemError struct{ *client.ItemError }
+
+// Error is the reason.
+func (e *itemError) Error() string { return reason(e.ItemError) }
 
 func reason(refusal *client.ItemError) string {
 	parts := []string{refusal.Code + ": " + refusal.Message}

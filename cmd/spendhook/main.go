@@ -157,8 +157,11 @@ func report(stderr io.Writer, err error) int {
 	fmt.Fprintf(stderr, "spendhook: %s\n", terminal.Escape(strings.ReplaceAll(err.Error(), "\n", "; "), ""))
 	if bad, ok := errors.AsType[*kong.ParseError](err); ok {
 		command := bad.Context.Selected()
-		if command == nil {
+		switch {
+		case command == nil:
 			command = bad.Context.Model.Node
+		case command.Parent.DefaultCmd == command: // a mistyped name of a command is read as an argument of this one
+			command = command.Parent
 		}
 		fmt.Fprintf(stderr, "Run '%s --help'.\n", command.FullPath())
 		return exitUsage

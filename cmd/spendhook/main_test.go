@@ -83,6 +83,7 @@ func TestExitCodes(t *testing.T) {
 		{"version", []string{"version"}, exitOK, "spendhook ", ""},
 		{"no command", nil, exitUsage, "", "\nRun 'spendhook --help'.\n"},
 		{"unknown command", []string{"serv"}, exitUsage, "", "unexpected argument serv"},
+		{"unknown command of relay", []string{"relay", "tset"}, exitUsage, "", "unexpected argument tset\nRun 'spendhook relay --help'."},
 		{"unknown flag", []string{"version", "--loud"}, exitUsage, "", "unknown flag --loud"},
 		{"missing flag", []string{"sign", "--secret-file", "x"}, exitUsage, "", "missing flags"},
 		{"no token", []string{"event", "send", "--event", "PAYMENT_PAID"}, exitUsage, "", "you are not logged in"},

@@ -21,6 +21,7 @@ import (
 
 	"spendhook/config"
 	"spendhook/internal/clienttls"
+	"spendhook/internal/invalid"
 	"spendhook/internal/redisx"
 	"spendhook/internal/terminal"
 	"spendhook/relay"
@@ -128,7 +129,7 @@ type relayTestCmd struct {
 
 // Run prints the event, or fails with the reason why the record would be dead.
 func (c *relayTestCmd) Run(ctx context.Context, term *stdio) error {
-	cfg, err := c.load()
+	cfg, err := config.LoadRelayWithoutSecrets(c.Config, os.Environ())
 	if err != nil {
 		return err
 	}
@@ -143,8 +144,9 @@ func (c *relayTestCmd) Run(ctx context.Context, term *stdio) error {
 	if i < 0 {
 		return usageError("--source must be one of " + strings.Join(names, ", "))
 	}
-	mapped, err := newMapping(cfg.Sources[i])
-	if err != nil {
+	problems := &invalid.Error{}
+	mapped := newMapping(cfg.Sources[i], problems)
+	if err := problems.OrNil(); err != nil {
 		return err
 	}
 	in, _, err := terminal.Open(c.File, term.In)

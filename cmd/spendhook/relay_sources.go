@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -42,11 +43,10 @@ func openSources(cfg *config.Relay, log *slog.Logger, metrics *relay.Metrics) (l
 		s := relaySource{settings: of}
 		if s.source, err = newSource(of, log.With("source", of.Name)); err != nil {
 			problems.Add("sources."+of.Name, "INVALID", "%v", err)
-			continue
 		}
-		mapped, err := newMapping(of)
-		if err != nil {
-			return nil, err
+		mapped := newMapping(of, problems)
+		if len(problems.Fields) > 0 {
+			continue
 		}
 		emitter, err := client.NewEmitter(cfg.URL, client.EmitterOptions{Options: relayClient(of, transport)})
 		if err != nil {
@@ -79,12 +79,15 @@ func relayTransport(cfg *config.Relay) (*http.Transport, error) {
 	return transport, nil
 }
 
-func newMapping(s config.RelaySource) (*mapping.Mapping, error) {
+// newMapping makes the mapping of a source, or adds its problems.
+func newMapping(s config.RelaySource, problems *invalid.Error) *mapping.Mapping {
 	m, err := mapping.New(mapping.Options{Companies: s.Companies, Fields: mapping.Fields(s.Mapping)})
-	if err != nil {
-		return nil, fmt.Errorf("sources.%s: %w", s.Name, err)
+	if wrong, is := errors.AsType[*invalid.Error](err); is {
+		for _, f := range wrong.Fields {
+			problems.Add("sources."+s.Name+"."+f.Field, f.Code, "%s", f.Message)
+		}
 	}
-	return m, nil
+	return m
 }
 
 func newSource(s config.RelaySource, log *slog.Logger) (checkedSource, error) {
@@ -94,7 +97,7 @@ func newSource(s config.RelaySource, log *slog.Logger) (checkedSource, error) {
 	case s.RabbitMQ != nil:
 		return newRabbitMQ(s, log)
 	default:
-		return newOutbox(s, log)
+		return newOutbox(s)
 	}
 }
 
@@ -107,8 +110,8 @@ func newRabbitMQ(s config.RelaySource, log *slog.Logger) (*rabbitmq.Source, erro
 	return rabbitmq.New(rabbitmq.Options{URL: q.URL, TLS: encryption, Queue: q.Queue, DeadLetterQueue: q.DeadLetterQueue, Log: log})
 }
 
-func newOutbox(s config.RelaySource, log *slog.Logger) (*outbox.Source, error) {
-	return outbox.New(outbox.Options{URL: s.Postgres.URL, Table: s.Postgres.Table, Log: log})
+func newOutbox(s config.RelaySource) (*outbox.Source, error) {
+	return outbox.New(outbox.Options{URL: s.Postgres.URL, Table: s.Postgres.Table})
 }
 
 func newKafka(s config.RelaySource, log *slog.Logger) (*kafka.Source, error) {

@@ -161,7 +161,7 @@ func TestRelayTest(t *testing.T) {
 	file := filepath.Join(dir, "relay.yml")
 	settings := `
 url: http://127.0.0.1:9
-token_file: ` + secretFile(t, "token") + `
+token_file: /there/is/none
 sources:
   payments:
     companies: [6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11]
@@ -187,5 +187,12 @@ sources:
   },
   "key": "k"`, "")
 	command(t, `{"payment":{"amount":12.50}}`, args...).want(t, exitFailure, "", "the record would be dead: timestamp: ")
+	settings = strings.NewReplacer("/there/is/none", secretFile(t, "token"), "timestamp: time", "timestamp: when").Replace(settings)
+	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"run", "test"} {
+		command(t, "", "relay", name, "--config", file).want(t, exitFailure, "", "sources.payments.mapping.timestamp: ")
+	}
 	command(t, `{`, append(args, "--source", "other")...).want(t, exitUsage, "", "--source must be one of payments")
 }

@@ -102,7 +102,7 @@ func TestTheSQLOfTheDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := db.conn().Exec(t.Context(), `CREATE ROLE payments; INSERT INTO spendhook_outbox_dead
-		(seq, id, event, "timestamp", metadata, reason) VALUES (1, 'dead-1', 'PAID', now(), '{}', 'UNKNOWN_EVENT_TYPE: of the test')`); err != nil {
+		(seq, id, event, "timestamp", metadata, reason) VALUES (1, 'dead-1', 'PAID', now(), '{}', 'companyUuid: of the test')`); err != nil {
 		t.Fatal(err)
 	}
 	blocks := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllSubmatch(document, -1)

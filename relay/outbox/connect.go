@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -49,9 +51,20 @@ func (s *Source) connect(ctx context.Context) (*pgx.Conn, error) {
 	}
 	conn, err := pgx.ConnectConfig(ctx, c)
 	if err != nil {
-		return nil, fmt.Errorf("connect to the outbox: %w", err)
+		return nil, fmt.Errorf("connect to the outbox: %w", oneLine(err))
 	}
 	return conn, nil
+}
+
+// oneLine makes a line of an error of the library, which has a line for each address, with and without TLS.
+func oneLine(err error) error {
+	var lines []string
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		if line = strings.TrimSpace(line); !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return errors.New(strings.ReplaceAll(strings.Join(lines, "; "), ":; ", ": "))
 }
 
 // disconnect ends a session, which frees its lock, also after ctx has ended.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -39,7 +38,6 @@ type Options struct {
 	// Table may name its schema (sales.spendhook_outbox); "" means spendhook_outbox. The table of dead rows is in the same
 	// schema, with _dead added to the name.
 	Table string
-	Log   *slog.Logger
 }
 
 // Source reads a table. Of several relays one reads it, and the others wait until that one is gone.
@@ -123,7 +121,6 @@ func (s *Source) lock(ctx context.Context, session *pgx.Conn, to *relay.Sender) 
 			return s.listen(ctx, session)
 		case !waited:
 			to.Active(false)
-			s.opts.Log.LogAttrs(ctx, slog.LevelInfo, "another relay reads the outbox", slog.String("table", s.names.table))
 		}
 		if !pause.For(ctx, standby) {
 			return ctx.Err()
@@ -134,7 +131,6 @@ func (s *Source) lock(ctx context.Context, session *pgx.Conn, to *relay.Sender) 
 var errReadOnly = errors.New("the database is read-only: connect to the primary")
 
 func (s *Source) listen(ctx context.Context, session *pgx.Conn) error {
-	s.opts.Log.LogAttrs(ctx, slog.LevelInfo, "this relay reads the outbox", slog.String("table", s.names.table))
 	return bounded(ctx, func(ctx context.Context) error {
 		if _, err := session.Exec(ctx, s.names.listen); err != nil {
 			return fmt.Errorf("listen to the outbox: %w", err)

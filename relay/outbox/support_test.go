@@ -115,7 +115,7 @@ func (db *database) as(role, sql string) *Source {
 
 func (db *database) source() *Source {
 	db.tb.Helper()
-	s, err := New(Options{URL: secret.Text(db.url), Log: slog.New(slog.DiscardHandler)})
+	s, err := New(Options{URL: secret.Text(db.url)})
 	if err != nil {
 		db.tb.Fatal(err)
 	}
@@ -156,7 +156,6 @@ func (db *database) serve(e relay.Emitter) *serving {
 
 func (db *database) serveSource(source *Source, e relay.Emitter) *serving {
 	s := db.sender(e)
-	source.opts.Log = slog.New(slog.NewTextHandler(&s.log, nil))
 	ctx, cancel := context.WithCancel(db.tb.Context())
 	ended := make(chan struct{})
 	go func() {

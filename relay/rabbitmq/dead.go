@@ -18,6 +18,8 @@ const (
 	headerPrefix = "spendhook-"
 	// maxReason is how many bytes of a reason are kept: the headers of a message have to fit in one frame.
 	maxReason = 1000
+	// maxHeaders is how many bytes of headers, by their size in memory, are kept beside it. A frame has 128 KiB.
+	maxHeaders = 120 << 10
 )
 
 // letter is a message that can never be an event.
@@ -151,11 +153,15 @@ func (w *deadLetters) close() {
 }
 
 // publishing is the letter as a message. What would delete it, route it to further queues or be refused from another
-// user becomes a header: its expiration, the CC header and its user.
+// user becomes a header: its expiration, the CC header and its user. Headers beyond maxHeaders are left out.
 func (l *letter) publishing(queue string) amqp.Publishing {
 	d := &l.message
 	table := amqp.Table{}
-	maps.Copy(table, d.Headers)
+	if n := tableSize(d.Headers); n <= maxHeaders {
+		maps.Copy(table, d.Headers)
+	} else {
+		table[headerPrefix+"left-out"] = fmt.Sprintf("headers of about %d bytes", n)
+	}
 	for _, name := range []string{"CC", "BCC"} {
 		if value, ok := table[name]; ok {
 			table[headerPrefix+strings.ToLower(name)] = value

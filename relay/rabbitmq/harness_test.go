@@ -91,9 +91,14 @@ func (byMessage) Event(_ context.Context, r *relay.Record) (client.EventInput, s
 // sender returns a Sender with its gauge of being active.
 func sender(t *testing.T, d *daemon) (to *relay.Sender, active func() bool) {
 	t.Helper()
+	return loggingSender(t, d, slog.New(slog.DiscardHandler))
+}
+
+func loggingSender(t *testing.T, d *daemon, log *slog.Logger) (to *relay.Sender, active func() bool) {
+	t.Helper()
 	registry := prometheus.NewRegistry()
 	to = relay.New(relay.Options{
-		Name: "queue", Emitter: d, Mapper: byMessage{}, Log: slog.New(slog.DiscardHandler), Metrics: relay.NewMetrics(registry),
+		Name: "queue", Emitter: d, Mapper: byMessage{}, Log: log, Metrics: relay.NewMetrics(registry),
 	})
 	return to, func() bool {
 		families, err := registry.Gather()

@@ -49,6 +49,7 @@ func TestDeadMessagesAreWrittenToTheDeadLetterQueue(t *testing.T) {
 		for i := every - 1; i < n; i += every {
 			list[i].Body = []byte("!" + list[i].MessageId)
 		}
+		list[n-1].Headers["large"] = strings.Repeat("x", 130_950) // beside it there is no space for the reason
 		s.Publish(queue, list...)
 		d, from := &daemon{}, source(t, s.URL(), queue, queue+".dead")
 		to, _ := sender(t, d)
@@ -157,10 +158,9 @@ func TestOneOfTwoRelaysReadsUntilItStops(t *testing.T) {
 		firstFrom.prefetch = prefetch
 		first := run(t, func(ctx context.Context) error { return firstFrom.Run(ctx, to) })
 		waittest.Until(t, "the first relay reads", func() bool { return firstFrom.unsettled.Load() == prefetch })
-		secondTo, secondActive := sender(t, d)
-		secondFrom := source(t, s.URL(), queue, queue+".dead")
 		standsBy := make(firstLine, 1)
-		secondFrom.opts.Log = slog.New(slog.NewTextHandler(standsBy, nil))
+		secondTo, secondActive := loggingSender(t, d, slog.New(slog.NewTextHandler(standsBy, nil)))
+		secondFrom := source(t, s.URL(), queue, queue+".dead")
 		second := run(t, func(ctx context.Context) error { return secondFrom.Run(ctx, secondTo) })
 		waittest.Until(t, "the second relay knows whether it may read", func() bool { return len(standsBy) > 0 || secondActive() })
 		hold.Unlock()

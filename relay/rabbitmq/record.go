@@ -56,7 +56,7 @@ func text(value any) (string, bool) {
 	return fmt.Sprint(value), true // numbers and booleans
 }
 
-// size estimates the bytes that a message takes in memory.
+// size estimates the bytes that a message takes in memory. It is more than those on the wire.
 func size(d *amqp.Delivery) int64 {
 	const rest = 512
 	return rest + int64(len(d.Body)) + tableSize(d.Headers)
@@ -70,18 +70,19 @@ func tableSize(table amqp.Table) (size int64) {
 }
 
 func valueSize(value any) (size int64) {
+	const fixed = 16
 	switch v := value.(type) {
 	case string:
-		return int64(len(v))
+		return fixed + int64(len(v))
 	case []byte:
-		return int64(len(v))
+		return fixed + int64(len(v))
 	case amqp.Table:
-		return tableSize(v)
+		return fixed + tableSize(v)
 	case []any:
 		for _, item := range v {
 			size += valueSize(item)
 		}
-		return size
+		return fixed + size
 	}
-	return 16
+	return fixed
 }

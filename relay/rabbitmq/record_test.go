@@ -49,4 +49,8 @@ func TestADeadLetterKeepsItsPropertiesButNoneThatRouteOrDelete(t *testing.T) {
 	if l.message.Headers["CC"] == nil {
 		t.Error("the message has changed")
 	}
+	l.message.Headers["large"] = strings.Repeat("x", maxHeaders)
+	if p := l.publishing("queue"); p.Headers["large"] != nil || p.Headers["spendhook-left-out"] == nil || p.Headers["spendhook-dead-reason"] == nil {
+		t.Errorf("headers %v", p.Headers)
+	}
 }

@@ -79,16 +79,12 @@ func (ss *session) open(ctx context.Context, to *relay.Sender) (<-chan amqp.Deli
 	if err := ss.source.checkQueues(ss.conn); err != nil {
 		return nil, err
 	}
-	for logged := false; ; logged = true {
+	for {
 		deliveries, err := ss.tryOpen()
 		if !errors.Is(err, errTaken) {
 			return deliveries, err
 		}
 		to.Active(false)
-		if !logged {
-			ss.source.opts.Log.LogAttrs(ctx, slog.LevelInfo, "the queue has another reader: this relay stands by",
-				slog.String("queue", ss.source.opts.Queue))
-		}
 		if !pause.For(ctx, standby) {
 			return nil, nil
 		}
