@@ -142,6 +142,18 @@ func TestHowASubscriberIsServed(t *testing.T) {
 	h.call("PATCH", path, `{"rateLimit":{"perSecond":0.009}}`).wantField("/rateLimit/perSecond", "OUT_OF_RANGE")
 	h.call("PATCH", path, `{"rateLimit":{"perSecond":1,"burst":10001}}`).wantField("/rateLimit/burst", "OUT_OF_RANGE")
 	h.call("PATCH", path, `{"rateLimit":{"perSecond":1,"per":2}}`).wantField("rateLimit", "INVALID")
+	changed = as[gen.Subscriber](h.call("PATCH", path, `{"stopOn":[422,404]}`).want(http.StatusOK))
+	if !slices.Equal(*changed.StopOn, []int{404, 422}) {
+		t.Errorf("stops on %v", changed.StopOn)
+	}
+	if changed = as[gen.Subscriber](h.call("PATCH", path, `{"stopOn":[]}`).want(http.StatusOK)); changed.StopOn != nil {
+		t.Errorf("stops on %v", changed.StopOn)
+	}
+	for _, bad := range []string{"399", "408", "410", "421", "425", "429", "500"} {
+		h.call("PATCH", path, `{"stopOn":[422,`+bad+`]}`).wantField("/stopOn/1", "INVALID")
+	}
+	h.call("PATCH", path, `{"stopOn":[422,422]}`).wantField("/stopOn/1", "INVALID")
+	h.call("PATCH", path, `{"stopOn":[400,401,402,403,404,405,406,407,409,411,412]}`).wantField("stopOn", "TOO_LONG")
 	h.call("PATCH", path, `{"onDead":"stop"}`).wantField("onDead", "INVALID")
 	h.call("PATCH", path, `{"format":"xml"}`).wantField("format", "INVALID")
 	for _, bad := range []string{`[]`, `["v1"]`, `["standard","standard"]`, `null`} {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/google/uuid"
 
@@ -44,6 +45,11 @@ func (v *visit) settings() (in subscribers.Settings, fields []string, err error)
 	if revision := form.Get("revision"); revision != "" {
 		in.Revisions = []string{revision}
 	}
+	if list := text("stopOn"); list != nil {
+		if in.StopOn, err = readStatuses(*list); err != nil {
+			return in, fields, err
+		}
+	}
 	if rate := text("perSecond"); rate != nil {
 		if in.RateLimit, err = readRate(*rate, strings.TrimSpace(form.Get("burst"))); err != nil {
 			return in, fields, err
@@ -66,6 +72,20 @@ func oauthOf(text func(field string) *string) *callback.OAuthChange {
 		change.ClientSecret = nil
 	}
 	return change
+}
+
+func readStatuses(text string) (*[]int, error) {
+	statuses := []int{}
+	for word := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ',' || unicode.IsSpace(c) }) {
+		status, err := strconv.Atoi(word)
+		if err != nil {
+			problems := &invalid.Error{}
+			problems.Add("stopOn", "INVALID", "must be statuses such as 422, with spaces between them")
+			return nil, problems
+		}
+		statuses = append(statuses, status)
+	}
+	return &statuses, nil
 }
 
 func readRate(perSecond, burst string) (*subscribers.RateLimit, error) {
@@ -93,6 +113,7 @@ func asEdited(sub subscribers.Subscriber, in subscribers.Settings) subscribers.S
 	set(&sub.Filter, in.Filter)
 	set(&sub.Format, in.Format)
 	set(&sub.OnDead, in.OnDead)
+	set(&sub.StopOn, in.StopOn)
 	set(&sub.Signatures, in.Signatures)
 	set(&sub.SignatureAlgorithm, (*subscribers.KeyAlgorithm)(in.SignatureAlgorithm))
 	set(&sub.Ordered, in.Ordered)

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -286,6 +287,11 @@ func (p editPage) Rate() string {
 		return ""
 	}
 	return trimFloat(p.RateLimit.PerSecond)
+}
+
+// Statuses returns the statuses that end the attempts of a delivery, for the form.
+func (p editPage) Statuses() string {
+	return strings.Trim(fmt.Sprint(p.StopOn), "[]")
 }
 
 // Burst returns the burst of the rate limit for the form, and "" without a limit.

@@ -205,6 +205,42 @@ func TestGoneEndpointIsDisabled(t *testing.T) {
 	h.settled()
 }
 
+// A receiver ends the attempts of one delivery; the others and the subscriber go on, and a retry starts again.
+func TestAReceiverEndsTheAttempts(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	var refuses atomic.Bool
+	refuses.Store(true)
+	rc := receive(t, func(_ int, w http.ResponseWriter, r *http.Request) {
+		switch {
+		case !refuses.Load() || r.Header.Get("webhook-sequence") == "3":
+		case r.Header.Get("webhook-sequence") == "1":
+			w.WriteHeader(http.StatusUnprocessableEntity)
+		default:
+			w.Header().Set("Webhook-Delivery", "stop")
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	sub := h.subscribe(rc.URL)
+	if _, err := h.opts.Subscribers.Update(t.Context(), h.company, sub.UUID, subscribers.Settings{StopOn: &[]int{422}}); err != nil {
+		t.Fatal(err)
+	}
+	h.settled()
+	ids := h.emit(3)
+	for _, id := range ids[:2] {
+		if d := h.reaches(id, sub, delivery.StatusDead); d.Reason != delivery.ReasonStopped || d.Count != 1 {
+			t.Errorf("after %d attempts: %s", d.Count, d.Reason)
+		}
+	}
+	h.reaches(ids[2], sub, delivery.StatusDelivered)
+	refuses.Store(false)
+	if _, err := h.Redelivery.Retry(t.Context(), h.company, ids[0]+"."+sub.UUID.String()); err != nil {
+		t.Fatal(err)
+	}
+	h.reaches(ids[0], sub, delivery.StatusDelivered)
+	h.settled()
+}
+
 func TestGoneFromAFormerURLDoesNotDisableTheSubscriber(t *testing.T) {
 	t.Parallel()
 	h := setup(t)

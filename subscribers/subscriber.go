@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -91,6 +92,7 @@ type Subscriber struct {
 	RateLimit          *RateLimit        `json:"rateLimit,omitzero"` // nil: none
 	Ordered            bool              `json:"ordered,omitzero"`   // one delivery at a time, in the order of the events
 	OnDead             string            `json:"onDead,omitzero"`    // onDeadContinue (also when empty) or onDeadPause
+	StopOn             []int             `json:"stopOn,omitempty"`   // statuses of answers that end the attempts of a delivery, ascending
 	CreatedAt          time.Time         `json:"createdAt"`
 	UpdatedAt          time.Time         `json:"updatedAt"`
 	Secrets            []SigningSecret   `json:"secrets"`           // newest first
@@ -243,6 +245,7 @@ type Settings struct {
 	RateLimit          *RateLimit // the zero value removes it
 	Ordered            *bool
 	OnDead             *string
+	StopOn             *[]int // an empty list removes it
 }
 
 // require sets missing required fields to empty values, so that check reports them, and reports
@@ -291,6 +294,33 @@ func (in *Settings) check(ctx context.Context, problems *invalid.Error, opts *St
 	if in.OnDead != nil && *in.OnDead != onDeadContinue && *in.OnDead != onDeadPause {
 		problems.Add("onDead", "INVALID", "must be continue or pause")
 	}
+	if in.StopOn != nil {
+		checkStopOn(problems, *in.StopOn)
+	}
+}
+
+// maxStopOn bounds StopOn.
+const maxStopOn = 10
+
+// hasMeaning are statuses that mean the same of every receiver: the attempt may succeed later, or the endpoint is gone.
+var hasMeaning = []int{
+	http.StatusRequestTimeout, http.StatusGone, http.StatusMisdirectedRequest, http.StatusTooEarly, http.StatusTooManyRequests,
+}
+
+func checkStopOn(problems *invalid.Error, statuses []int) {
+	if len(statuses) > maxStopOn {
+		problems.Add("stopOn", "TOO_LONG", "has %d statuses, more than %d", len(statuses), maxStopOn)
+		return
+	}
+	for i, status := range statuses {
+		field := fmt.Sprintf("/stopOn/%d", i)
+		switch {
+		case status < 400 || status > 499 || slices.Contains(hasMeaning, status):
+			problems.Add(field, "INVALID", "must be a status from 400 to 499, and none of 408, 410, 421, 425 and 429")
+		case slices.Contains(statuses[:i], status):
+			problems.Add(field, "INVALID", "%d is in the list already", status)
+		}
+	}
 }
 
 func areSignatures(all []string) bool {
@@ -329,6 +359,9 @@ func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Tim
 	set(&sub.SignatureAlgorithm, (*KeyAlgorithm)(in.SignatureAlgorithm))
 	set(&sub.Ordered, in.Ordered)
 	set(&sub.OnDead, in.OnDead)
+	if in.StopOn != nil {
+		sub.StopOn = slices.Sorted(slices.Values(*in.StopOn))
+	}
 	if in.RateLimit != nil {
 		sub.RateLimit = in.RateLimit
 		if *in.RateLimit == (RateLimit{}) {

@@ -293,6 +293,7 @@ const (
 	ErrorClassProxyRefused      ErrorClass = "proxy_refused"
 	ErrorClassRefusedAddress    ErrorClass = "refused_address"
 	ErrorClassReset             ErrorClass = "reset"
+	ErrorClassStopped           ErrorClass = "stopped"
 	ErrorClassTLS               ErrorClass = "tls"
 	ErrorClassTimeout           ErrorClass = "timeout"
 	ErrorClassToken             ErrorClass = "token"
@@ -331,6 +332,8 @@ func (e ErrorClass) Valid() bool {
 	case ErrorClassRefusedAddress:
 		return true
 	case ErrorClassReset:
+		return true
+	case ErrorClassStopped:
 		return true
 	case ErrorClassTLS:
 		return true
@@ -953,7 +956,7 @@ type Attempt struct {
 	DurationMs int64  `json:"durationMs"`
 
 	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-	// 4xx but 410 and 429. `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
+	// 4xx but 410 and 429. `stopped`: the answer asked for no more attempts (`stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
 	// answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 	// address. `panic`: an error of this service.
@@ -1367,7 +1370,7 @@ type Delivery struct {
 	CreatedAt    time.Time          `json:"createdAt"`
 
 	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-	// 4xx but 410 and 429. `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
+	// 4xx but 410 and 429. `stopped`: the answer asked for no more attempts (`stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
 	// answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 	// address. `panic`: an error of this service.
@@ -1397,7 +1400,7 @@ type DeliveryDetail struct {
 	CreatedAt    time.Time          `json:"createdAt"`
 
 	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-	// 4xx but 410 and 429. `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
+	// 4xx but 410 and 429. `stopped`: the answer asked for no more attempts (`stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
 	// answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 	// address. `panic`: an error of this service.
@@ -1481,7 +1484,7 @@ type EgressCertificateInput struct {
 }
 
 // ErrorClass The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-// 4xx but 410 and 429. `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
+// 4xx but 410 and 429. `stopped`: the answer asked for no more attempts (`stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
 // answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 // answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 // address. `panic`: an error of this service.
@@ -2179,6 +2182,11 @@ type Statement struct {
 // StatementStatus defines model for Statement.Status.
 type StatementStatus string
 
+// StopOn Statuses of answers that end the attempts of a delivery: it becomes DEAD at once, with the reason `STOPPED_BY_RECEIVER`. Not 408, 410, 421, 425 and 429, which have a meaning of their own. An empty list, the default: none. Any receiver can end a delivery with the header `webhook-delivery: stop` in its answer, of any status but 2xx.
+//
+// Example: [422]
+type StopOn = []int
+
 // Subscriber Example: {"callbackUrl":"https://books.example.com/hooks","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","enabled":true,"events":["PAYMENT_PAID","CARD_CREATION_REQUEST_CREATED"],"format":"standard","health":{"consecutiveFailures":0,"lastSuccessAt":"2026-11-20T19:00:00.000Z","state":"healthy"},"name":"Bookkeeping","ordered":false,"paused":false,"updatedAt":"2026-11-20T19:00:00.000Z","uuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"}
 type Subscriber struct {
 	CallbackURL string             `json:"callbackUrl"`
@@ -2223,9 +2231,14 @@ type Subscriber struct {
 	// Signatures How deliveries are signed: `standard` (the default) is Standard Webhooks 1.0.0; `http-message` is HTTP Message Signatures (RFC 9421) with a key of `/.well-known/webhook-keys/{companyUuid}`, over the method, the URL, `Content-Digest` (RFC 9530), `Content-Type` and the `webhook-*` headers.
 	//
 	// Example: ["standard","http-message"]
-	Signatures *Signatures        `json:"signatures,omitempty"`
-	UpdatedAt  time.Time          `json:"updatedAt"`
-	UUID       openapi_types.UUID `json:"uuid"`
+	Signatures *Signatures `json:"signatures,omitempty"`
+
+	// StopOn Statuses of answers that end the attempts of a delivery: it becomes DEAD at once, with the reason `STOPPED_BY_RECEIVER`. Not 408, 410, 421, 425 and 429, which have a meaning of their own. An empty list, the default: none. Any receiver can end a delivery with the header `webhook-delivery: stop` in its answer, of any status but 2xx.
+	//
+	// Example: [422]
+	StopOn    *StopOn            `json:"stopOn,omitempty"`
+	UpdatedAt time.Time          `json:"updatedAt"`
+	UUID      openapi_types.UUID `json:"uuid"`
 
 	// Verification Whether the receiver at `callbackUrl` has agreed to get the deliveries. Missing while nobody asked for it.
 	//
@@ -2335,6 +2348,11 @@ type SubscriberUpdate struct {
 	//
 	// Example: ["standard","http-message"]
 	Signatures *Signatures `json:"signatures,omitempty"`
+
+	// StopOn Statuses of answers that end the attempts of a delivery: it becomes DEAD at once, with the reason `STOPPED_BY_RECEIVER`. Not 408, 410, 421, 425 and 429, which have a meaning of their own. An empty list, the default: none. Any receiver can end a delivery with the header `webhook-delivery: stop` in its answer, of any status but 2xx.
+	//
+	// Example: [422]
+	StopOn *StopOn `json:"stopOn,omitempty"`
 }
 
 // SubscriberWithSecret defines model for SubscriberWithSecret.
@@ -2386,9 +2404,14 @@ type SubscriberWithSecret struct {
 	// Signatures How deliveries are signed: `standard` (the default) is Standard Webhooks 1.0.0; `http-message` is HTTP Message Signatures (RFC 9421) with a key of `/.well-known/webhook-keys/{companyUuid}`, over the method, the URL, `Content-Digest` (RFC 9530), `Content-Type` and the `webhook-*` headers.
 	//
 	// Example: ["standard","http-message"]
-	Signatures *Signatures        `json:"signatures,omitempty"`
-	UpdatedAt  time.Time          `json:"updatedAt"`
-	UUID       openapi_types.UUID `json:"uuid"`
+	Signatures *Signatures `json:"signatures,omitempty"`
+
+	// StopOn Statuses of answers that end the attempts of a delivery: it becomes DEAD at once, with the reason `STOPPED_BY_RECEIVER`. Not 408, 410, 421, 425 and 429, which have a meaning of their own. An empty list, the default: none. Any receiver can end a delivery with the header `webhook-delivery: stop` in its answer, of any status but 2xx.
+	//
+	// Example: [422]
+	StopOn    *StopOn            `json:"stopOn,omitempty"`
+	UpdatedAt time.Time          `json:"updatedAt"`
+	UUID      openapi_types.UUID `json:"uuid"`
 
 	// Verification Whether the receiver at `callbackUrl` has agreed to get the deliveries. Missing while nobody asked for it.
 	//

@@ -285,25 +285,16 @@ func TestConsoleChangesNeedTheirForm(t *testing.T) {
 func TestConsoleSetsAnAccessToken(t *testing.T) {
 	t.Parallel()
 	w := newStory(t)
-	id := w.subscribe("Ledger", "/well/ledger", "PAYMENT_PAID")
-	path := "/console/subscribers/" + id
-	v := newVisitor(t, w.daemon.api)
-	v.enter(w.daemon.consoleLink(t))
+	e := w.editor()
 	save := func(wanted int, fields url.Values) string {
 		t.Helper()
-		fields.Set("token", v.token())
-		status, _, page := v.post(path+"/edit", fields, "Sec-Fetch-Site", "same-origin")
-		if status != wanted || strings.Contains(page, "hunter22") {
-			t.Fatalf("%v: %d %s", fields, status, page)
+		page := e.save(wanted, fields)
+		if strings.Contains(page, "hunter22") {
+			t.Fatalf("%v: %s", fields, page)
 		}
 		return page
 	}
-	shown := func() (oauth *gen.OAuth) {
-		t.Helper()
-		var sub gen.Subscriber
-		w.daemon.read(t, "/api/v1/subscribers/"+id, &sub)
-		return sub.OAuth
-	}
+	shown := func() *gen.OAuth { return e.shown().OAuth }
 	form := func(tokenURL, clientID, secret string) url.Values {
 		return url.Values{"tokenUrl": {tokenURL}, "clientId": {clientID}, "clientSecret": {secret}, "scope": {"hooks"}, "audience": {""}}
 	}
@@ -312,8 +303,8 @@ func TestConsoleSetsAnAccessToken(t *testing.T) {
 	if o := shown(); o == nil || o.ClientID != "us" || *o.Scope != "hooks" || o.Audience != nil {
 		t.Fatalf("%+v", o)
 	}
-	for _, page := range []string{path, path + "/edit"} {
-		if _, _, text := v.get(page); !strings.Contains(text, "https://login.example.com/token") || strings.Contains(text, "hunter22") {
+	for _, page := range []string{e.path, e.path + "/edit"} {
+		if _, _, text := e.visitor.get(page); !strings.Contains(text, "https://login.example.com/token") || strings.Contains(text, "hunter22") {
 			t.Errorf("%s: %s", page, text)
 		}
 	}
@@ -332,6 +323,63 @@ func TestConsoleSetsAnAccessToken(t *testing.T) {
 	if strings.Contains(log, "hunter22") || !strings.Contains(log, "tokenUrl") {
 		t.Errorf("the audit log: %s", log)
 	}
+}
+
+func TestConsoleSetsStatusesThatEndTheAttempts(t *testing.T) {
+	t.Parallel()
+	e := newStory(t).editor()
+	e.save(http.StatusSeeOther, url.Values{"stopOn": {" 422, 404\n"}})
+	if got := e.shown().StopOn; got == nil || !slices.Equal(*got, []int{404, 422}) {
+		t.Errorf("%v", got)
+	}
+	if _, _, page := e.visitor.get(e.path); !strings.Contains(page, "an answer with 404, 422") {
+		t.Error(page)
+	}
+	for _, wrong := range []string{"422 x", "410"} {
+		if page := e.save(http.StatusBadRequest, url.Values{"stopOn": {wrong}}); !strings.Contains(page, "stopOn") {
+			t.Errorf("%s: %s", wrong, page)
+		}
+	}
+	if _, _, page := e.visitor.get(e.path + "/edit"); !strings.Contains(page, `value="404 422"`) {
+		t.Error(page)
+	}
+	e.save(http.StatusSeeOther, url.Values{"stopOn": {""}})
+	if got := e.shown().StopOn; got != nil {
+		t.Errorf("%v", got)
+	}
+}
+
+// editor saves the form of a subscriber.
+type editor struct {
+	story   *story
+	visitor *visitor
+	id      string
+	path    string // of its page
+}
+
+func (w *story) editor() *editor {
+	w.t.Helper()
+	e := &editor{story: w, visitor: newVisitor(w.t, w.daemon.api), id: w.subscribe("Ledger", "/well/ledger", "PAYMENT_PAID")}
+	e.path = "/console/subscribers/" + e.id
+	e.visitor.enter(w.daemon.consoleLink(w.t))
+	return e
+}
+
+// save sends the form, and returns the page of the answer.
+func (e *editor) save(wanted int, fields url.Values) string {
+	e.story.t.Helper()
+	fields.Set("token", e.visitor.token())
+	status, _, page := e.visitor.post(e.path+"/edit", fields, "Sec-Fetch-Site", "same-origin")
+	if status != wanted {
+		e.story.t.Fatalf("%v: %d %s", fields, status, page)
+	}
+	return page
+}
+
+func (e *editor) shown() (sub gen.Subscriber) {
+	e.story.t.Helper()
+	e.story.daemon.read(e.story.t, "/api/v1/subscribers/"+e.id, &sub)
+	return sub
 }
 
 // TestConsoleShowsADamagedCertificate: its subscriber's page is still shown.

@@ -28,7 +28,7 @@ const (
 	StatusDelivering Status = "DELIVERING" // an attempt is under way; derived, never stored
 	StatusRetrying   Status = "RETRYING"   // failed at least once, waiting for its next attempt
 	StatusDelivered  Status = "DELIVERED"  // acknowledged with a 2xx
-	StatusDead       Status = "DEAD"       // no more attempts: the schedule is used up, or 410; kept as a dead letter
+	StatusDead       Status = "DEAD"       // no more attempts: the schedule is used up, or the receiver ended it; kept as a dead letter
 	StatusCancelled  Status = "CANCELLED"  // ended undelivered: see the reasons SUBSCRIBER_DELETED, EVENT_EXPIRED and DROPPED
 )
 
@@ -41,6 +41,7 @@ func (s Status) Live() bool {
 const (
 	ReasonExhausted          = "SCHEDULE_EXHAUSTED"
 	ReasonGone               = "ENDPOINT_GONE"
+	ReasonStopped            = "STOPPED_BY_RECEIVER"
 	ReasonSubscriberDeleted  = "SUBSCRIBER_DELETED"
 	ReasonSubscriberDisabled = "SUBSCRIBER_DISABLED"
 	ReasonBusy               = "ENDPOINT_BUSY"

@@ -45,16 +45,17 @@ func Decide(r Record, res attempt.Result, p Policy, now time.Time, rnd func() fl
 	}
 	r.Step++
 	r.Due, r.Reason = 0, ""
-	if res.Class == attempt.ClassGone {
+	switch {
+	case res.Class == attempt.ClassGone:
 		r.Status, r.Reason = StatusDead, ReasonGone
-		return r
-	}
-	if r.Step > len(p.Schedule) {
+	case res.Class == attempt.ClassStopped:
+		r.Status, r.Reason = StatusDead, ReasonStopped
+	case r.Step > len(p.Schedule):
 		r.Status, r.Reason = StatusDead, ReasonExhausted
-		return r
+	default:
+		r.Status = StatusRetrying
+		r.Due = now.Add(max(p.backoff(r.Step, rnd), min(res.RetryAfter, p.RetryAfterMax))).UnixMilli()
 	}
-	r.Status = StatusRetrying
-	r.Due = now.Add(max(p.backoff(r.Step, rnd), min(res.RetryAfter, p.RetryAfterMax))).UnixMilli()
 	return r
 }
 

@@ -38,6 +38,7 @@ func TestDecide(t *testing.T) {
 		"Retry-After is obeyed":              {Record{Status: StatusPending}, asked, StatusRetrying, time.Hour, "", 1},
 		"Retry-After is clamped":             {Record{Status: StatusPending}, absurd, StatusRetrying, 24 * time.Hour, "", 1},
 		"410 is death":                       {Record{Status: StatusPending}, attempt.Result{Class: attempt.ClassGone, StatusCode: http.StatusGone}, StatusDead, 0, ReasonGone, 1},
+		"a receiver ends the attempts":       {Record{Status: StatusPending}, attempt.Result{Class: attempt.ClassStopped, RetryAfter: time.Hour}, StatusDead, 0, ReasonStopped, 1},
 		"an interrupted attempt never was":   {Record{Status: StatusDelivering, Step: 1, Count: 1}, attempt.Result{Class: attempt.ClassAborted}, StatusRetrying, 1, ReasonInterrupted, 1},
 	}
 	for name, c := range cases {
@@ -72,6 +73,7 @@ func TestStateMachine(t *testing.T) {
 					{StatusCode: 500, Class: "http_5xx"},
 					{Class: "timeout"},
 					{Class: attempt.ClassGone, StatusCode: 410},
+					{Class: attempt.ClassStopped, StatusCode: 422},
 					{Class: attempt.ClassAborted},
 					{Class: attempt.ClassLocked},
 				}).Draw(t, "result")

@@ -96,7 +96,7 @@ func (t *Target) Request(id string, sequence int64, p Payload) webhook.Request {
 	return webhook.Request{
 		URL: t.URL, URLVersion: t.Subscriber.URLVersion, EventID: id, Sequence: sequence, Body: p.Body, ContentType: p.ContentType, Signer: t.signer,
 		MessageKey: t.messageKey, Headers: t.headers,
-		Company: t.Subscriber.CompanyUUID, Subscriber: t.Subscriber.UUID, OAuth: t.Subscriber.OAuth, Certificate: t.Subscriber.Certificate, Locked: t.Locked,
+		Company: t.Subscriber.CompanyUUID, Subscriber: t.Subscriber.UUID, StopOn: t.Subscriber.StopOn, OAuth: t.Subscriber.OAuth, Certificate: t.Subscriber.Certificate, Locked: t.Locked,
 	}
 }
 

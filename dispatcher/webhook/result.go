@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,6 +17,23 @@ import (
 	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/internal/egress"
 )
+
+// headerDelivery is the header of an answer with which a receiver ends the attempts of this delivery, by the value stop.
+const headerDelivery = "webhook-delivery"
+
+// classifyAnswer is the class of an answer. A failure with a status of stopOn ends the attempts, and one that says so.
+func classifyAnswer(resp *http.Response, stopOn []int) attempt.ErrorClass {
+	class := classifyStatus(resp.StatusCode)
+	switch class {
+	case attempt.ClassNone, attempt.ClassGone, attempt.ClassProtocol:
+		return class
+	default:
+	}
+	if slices.Contains(stopOn, resp.StatusCode) || strings.EqualFold(resp.Header.Get(headerDelivery), "stop") {
+		return attempt.ClassStopped
+	}
+	return class
+}
 
 func classifyStatus(code int) attempt.ErrorClass {
 	switch {

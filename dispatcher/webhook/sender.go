@@ -60,6 +60,7 @@ type Request struct {
 	MessageKey  httpsig.Key       // HTTP Message Signatures (RFC 9421); nil: no such signature
 	Headers     http.Header       // additional ones; those that the Sender sets take precedence
 
+	StopOn []int   // statuses of answers that end the attempts of the delivery
 	Method string  // "": POST
 	Answer *Answer // where the answer is kept, whatever its status; nil: it is not kept
 
@@ -276,7 +277,7 @@ func (s *Sender) readAnswer(resp *http.Response, r *Request, res *attempt.Result
 	if r.Answer != nil {
 		r.Answer.Header = resp.Header
 	}
-	res.StatusCode, res.Class = resp.StatusCode, classifyStatus(resp.StatusCode)
+	res.StatusCode, res.Class = resp.StatusCode, classifyAnswer(resp, r.StopOn)
 	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable {
 		res.RetryAfter = parseRetryAfter(resp.Header.Get("Retry-After"), s.now())
 	}

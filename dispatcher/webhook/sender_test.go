@@ -213,6 +213,34 @@ func TestStatusesHaveTheirClass(t *testing.T) {
 	}
 }
 
+func TestAnAnswerEndsTheAttempts(t *testing.T) {
+	t.Parallel()
+	for want, answers := range map[attempt.ErrorClass][]string{
+		attempt.ClassStopped:  {"422", "404", "400 stop", "422 stop", "302 stop", "429 Stop", "503 stop"},
+		attempt.ClassHTTP4xx:  {"400", "423", "400 go on", "400 stopped"},
+		attempt.ClassHTTP5xx:  {"500"},
+		attempt.ClassGone:     {"410", "410 stop"},
+		attempt.ClassNone:     {"200 stop", "204 stop"},
+		attempt.ClassProtocol: {"600 stop"},
+	} {
+		for _, answer := range answers {
+			text, header, _ := strings.Cut(answer, " ")
+			code, err := strconv.Atoi(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := requestTo(t, listening(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Webhook-Delivery", header)
+				w.WriteHeader(code)
+			}))
+			r.StopOn = []int{404, 422}
+			if res := newTestSender(t, nil).Send(t.Context(), r); res.Class != want || res.StatusCode != code {
+				t.Errorf("%s: %+v, want class %q", answer, res, want)
+			}
+		}
+	}
+}
+
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	var followed atomic.Int64

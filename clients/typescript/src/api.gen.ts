@@ -1577,6 +1577,7 @@ export interface components {
              */
             ordered: boolean;
             onDead?: components["schemas"]["OnDead"];
+            stopOn?: components["schemas"]["StopOn"];
             /** Format: uuid */
             companyUuid?: string;
         };
@@ -1614,6 +1615,7 @@ export interface components {
             rateLimit?: components["schemas"]["RateLimit"] | null;
             ordered?: boolean;
             onDead?: components["schemas"]["OnDead"];
+            stopOn?: components["schemas"]["StopOn"];
             /** Format: uuid */
             companyUuid?: string;
         };
@@ -1722,6 +1724,13 @@ export interface components {
             /** @description Default: `perSecond`, rounded up. */
             burst?: number;
         };
+        /**
+         * @description Statuses of answers that end the attempts of a delivery: it becomes DEAD at once, with the reason `STOPPED_BY_RECEIVER`. Not 408, 410, 421, 425 and 429, which have a meaning of their own. An empty list, the default: none. Any receiver can end a delivery with the header `webhook-delivery: stop` in its answer, of any status but 2xx.
+         * @example [
+         *       422
+         *     ]
+         */
+        StopOn: number[];
         /**
          * @description After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
          * @enum {string}
@@ -1876,6 +1885,7 @@ export interface components {
             rateLimit?: components["schemas"]["RateLimit"];
             ordered: boolean;
             onDead?: components["schemas"]["OnDead"];
+            stopOn?: components["schemas"]["StopOn"];
             paused: boolean;
             /** Format: date-time */
             pausedAt?: string;
@@ -2528,13 +2538,13 @@ export interface components {
         DeliveryStatus: "PENDING" | "DELIVERING" | "RETRYING" | "DELIVERED" | "DEAD" | "CANCELLED";
         /**
          * @description The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-         *     4xx but 410 and 429. `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
+         *     4xx but 410 and 429. `stopped`: the answer asked for no more attempts (`stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
          *     answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
          *     answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
          *     address. `panic`: an error of this service.
          * @enum {string}
          */
-        ErrorClass: "oversized_response" | "http_3xx" | "http_4xx" | "http_410" | "http_429" | "http_5xx" | "protocol" | "timeout" | "connect_timeout" | "connect" | "dns" | "tls" | "reset" | "refused_address" | "proxy" | "proxy_refused" | "token" | "token_refused" | "panic";
+        ErrorClass: "oversized_response" | "http_3xx" | "http_4xx" | "http_410" | "http_429" | "stopped" | "http_5xx" | "protocol" | "timeout" | "connect_timeout" | "connect" | "dns" | "tls" | "reset" | "refused_address" | "proxy" | "proxy_refused" | "token" | "token_refused" | "panic";
         /**
          * @example {
          *       "id": "evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90",

@@ -79,6 +79,7 @@ type subscriberFields struct {
 	Filter      *string  `help:"CEL expression. Only events for which it is true are delivered."`
 	Ordered     *bool    `negatable:"" help:"One delivery at a time, in the order of acceptance."`
 	OnDead      *string  `help:"With --ordered: continue or pause after a delivery is dead."`
+	StopOn      []int    `help:"Status of an answer that ends the attempts of a delivery, such as 422; may repeat."`
 	HeadersFile string   `local:"" placeholder:"FILE|-" help:"File with a JSON object of headers for each delivery. They are not flags, because headers may be secrets."`
 	OAuthFile   string   `name:"oauth-file" local:"" placeholder:"FILE|-" help:"File with a JSON object of tokenUrl, clientId, clientSecret, scope and audience: each delivery carries an access token of that endpoint."`
 	PerSecond   *string  `name:"rate-limit-per-second" local:"" help:"Rate limit in attempts per second."`

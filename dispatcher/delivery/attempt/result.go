@@ -18,6 +18,7 @@ const (
 	ClassHTTP4xx        ErrorClass = "http_4xx"           // but 410 and 429
 	ClassGone           ErrorClass = "http_410"
 	ClassTooMany        ErrorClass = "http_429"
+	ClassStopped        ErrorClass = "stopped" // the answer asked for no more attempts of this delivery
 	ClassHTTP5xx        ErrorClass = "http_5xx"
 	ClassProtocol       ErrorClass = "protocol"        // the answer is not proper HTTP, or its header is too large
 	ClassTimeout        ErrorClass = "timeout"         // no complete answer within the attempt's time
@@ -39,7 +40,7 @@ const (
 // ErrorClasses returns every class, for metrics that start at zero.
 func ErrorClasses() []ErrorClass {
 	return []ErrorClass{
-		ClassNone, ClassOversized, ClassRedirect, ClassHTTP4xx, ClassGone, ClassTooMany, ClassHTTP5xx,
+		ClassNone, ClassOversized, ClassRedirect, ClassHTTP4xx, ClassGone, ClassTooMany, ClassStopped, ClassHTTP5xx,
 		ClassProtocol, ClassTimeout, ClassConnectTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset,
 		ClassRefusedAddress, ClassProxy, ClassProxyRefused, ClassToken, ClassTokenRefused, ClassAborted, ClassLocked, ClassPanic,
 	}
