@@ -239,7 +239,7 @@ func (w *twoCompanies) startJobs(c *tenant) {
 	})
 	// This job is in no queue. No replica runs it, so it stays QUEUED.
 	c.things["waitingJob"] = uuid.NewString()
-	text := `{"uuid":"` + c.things["waitingJob"] + `","company":"` + c.company.String() + `","kind":"RETRY","status":"QUEUED","examined":0,"redelivered":0,"createdAt":"` + now() + `","updatedAt":"` + now() + `"}`
+	text := `{"uuid":"` + c.things["waitingJob"] + `","company":"` + c.company.String() + `","kind":"RETRY","status":"QUEUED","examined":0,"changed":0,"createdAt":"` + now() + `","updatedAt":"` + now() + `"}`
 	if err := w.client.HSet(w.t.Context(), partition.Key(c.company, "jobs:"+c.company.String()), c.things["waitingJob"], text).Err(); err != nil {
 		w.t.Fatal(err)
 	}

@@ -104,6 +104,7 @@ var table = []access{
 	{route: "POST /api/v1/subscribers/{uuid}/test", kind: thing, target: "/api/v1/subscribers/{subscriber}/test", status: 200},
 	{route: "POST /api/v1/deliveries/{id}/retry", kind: thing, target: "/api/v1/deliveries/{delivery}/retry", status: 202, shows: []string{"delivery"}},
 	{route: "POST /api/v1/deliveries/retry", kind: thing, body: `{"subscriberUuid":"{subscriber}","dryRun":true}`, status: 200, shows: []string{"subscriber"}},
+	{route: "POST /api/v1/deliveries/cancel", kind: thing, body: `{"subscriberUuid":"{subscriber}","dryRun":true}`, status: 200, shows: []string{"subscriber"}},
 	{route: "POST /api/v1/jobs/{jobUuid}/cancel", kind: thing, target: "/api/v1/jobs/{waitingJob}/cancel", status: 200, shows: []string{"waitingJob"}},
 	{route: "POST /api/v1/quarantine/{id}/retry", kind: thing, target: "/api/v1/quarantine/{event}/retry", status: 202, shows: []string{"company"}},
 	{route: "DELETE /api/v1/events/{id}/payload", kind: thing, target: "/api/v1/events/{unwanted}/payload", status: 204},

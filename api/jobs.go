@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -16,24 +17,36 @@ import (
 )
 
 // RetryDeliveries is POST /api/v1/deliveries/retry.
-func (s *server) RetryDeliveries(ctx context.Context, q *request, in gen.RetryRequest) (reply, error) {
-	filter, err := s.retryFilter(in, q.company)
+func (s *server) RetryDeliveries(ctx context.Context, q *request, in gen.BulkRequest) (reply, error) {
+	return s.bulk(ctx, q, redelivery.JobRetry, in)
+}
+
+// CancelDeliveries is POST /api/v1/deliveries/cancel.
+func (s *server) CancelDeliveries(ctx context.Context, q *request, in gen.BulkRequest) (reply, error) {
+	return s.bulk(ctx, q, redelivery.JobCancel, in)
+}
+
+func (s *server) bulk(ctx context.Context, q *request, kind redelivery.JobKind, in gen.BulkRequest) (reply, error) {
+	filter, err := s.bulkFilter(in, q.company)
 	if err != nil {
 		return reply{}, err
 	}
-	wanted := redelivery.RetryRequest{Company: q.company, Filter: filter, DryRun: or(in.DryRun, false)}
+	wanted := redelivery.BulkRequest{Kind: kind, Company: q.company, Filter: filter, DryRun: or(in.DryRun, false)}
 	if wanted.DryRun {
 		q.auditDetail("dry run")
-	} else if err := s.chargeRetry(ctx, q, wanted); err != nil {
+	} else if err := s.chargeBulk(ctx, q, wanted); err != nil {
 		return reply{}, err
 	}
-	job, err := s.opts.Dispatcher.Redelivery.RetryAll(ctx, wanted)
+	job, err := s.opts.Dispatcher.Redelivery.Bulk(ctx, wanted)
+	if errors.Is(err, redelivery.ErrEnded) {
+		return reply{}, fieldProblem("status", "INVALID", "must be PENDING, DELIVERING or RETRYING")
+	}
 	q.auditTarget(&q.company, "job", job.UUID.String())
 	return startedJob(job), err
 }
 
-// retryFilter checks the filters of a retry as those of the list of deliveries.
-func (s *server) retryFilter(in gen.RetryRequest, company uuid.UUID) (f store.Filter, err error) {
+// bulkFilter checks the filters as those of the list of deliveries.
+func (s *server) bulkFilter(in gen.BulkRequest, company uuid.UUID) (f store.Filter, err error) {
 	list, problems := s.routes["/api/v1/deliveries"][http.MethodGet].query, &invalid.Error{}
 	values := func(name string, given []string) []string {
 		if given == nil {
@@ -66,14 +79,14 @@ func (s *server) retryFilter(in gen.RetryRequest, company uuid.UUID) (f store.Fi
 	return f, checkDeliveries(f, &company)
 }
 
-// retryPage is how many deliveries of a retry are charged at most: those of the first
+// bulkPage is how many deliveries of a bulk request are charged at most: those of the first
 // step of its job. The job paces the others.
-const retryPage = 500
+const bulkPage = 500
 
-// chargeRetry charges the caller for the deliveries of the first page.
-func (s *server) chargeRetry(ctx context.Context, q *request, r redelivery.RetryRequest) error {
+// chargeBulk charges the caller for the deliveries of the first page.
+func (s *server) chargeBulk(ctx context.Context, q *request, r redelivery.BulkRequest) error {
 	f := r.Matching()
-	f.Size = retryPage
+	f.Size = bulkPage
 	page, err := s.opts.Dispatcher.Deliveries.List(ctx, f)
 	if err != nil {
 		return err
@@ -123,17 +136,17 @@ func shownJob(job redelivery.Job) gen.Job {
 	shown := gen.Job{
 		UUID: job.UUID, CompanyUUID: job.CompanyUUID, SubscriberUUID: optional(job.SubscriberUUID),
 		Kind: gen.JobKind(job.Kind), Status: gen.JobStatus(job.Status), DryRun: job.DryRun,
-		Examined: job.Examined, Redelivered: job.Redelivered, Since: job.Filter.From, Until: job.Filter.To,
+		Examined: job.Examined, Changed: job.Changed, Since: job.Filter.From, Until: job.Filter.To,
 		CreatedAt: job.CreatedAt, UpdatedAt: job.UpdatedAt, FinishedAt: job.FinishedAt,
 	}
-	if job.Kind == redelivery.JobRetry {
-		shown.Retry, shown.Since, shown.Until = shownRetry(&job.Filter), nil, nil
+	if job.Bulk() {
+		shown.Filter, shown.Since, shown.Until = shownFilter(&job.Filter), nil, nil
 	}
 	return shown
 }
 
-func shownRetry(f *store.Filter) *gen.RetryRequest {
-	return &gen.RetryRequest{
+func shownFilter(f *store.Filter) *gen.BulkRequest {
+	return &gen.BulkRequest{
 		SubscriberUUID: f.Subscriber, From: f.From, To: f.To, Event: f.EventTypes,
 		Status: valuesOf[gen.DeliveryStatus](&f.Statuses), ErrorClass: valuesOf[gen.ErrorClass](&f.ErrorClasses),
 		StatusCodeFrom: optional(f.CodeFrom), StatusCodeTo: optional(f.CodeTo),

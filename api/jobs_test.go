@@ -18,7 +18,7 @@ func TestRetryDeliveries(t *testing.T) {
 
 	dry := o.call("POST", path, `{"errorClass":["http_5xx"],"event":["OTHER","PAYMENT_PAID"],"status":["DEAD"],"statusCodeFrom":500,"statusCodeTo":599,"from":"`+o.before+`","to":"`+o.after+`","dryRun":true}`).want(http.StatusOK)
 	counted := as[gen.Job](dry)
-	if counted.Redelivered != 2 || counted.Status != "COMPLETED" || !counted.DryRun || counted.SubscriberUUID != nil || counted.Retry.ErrorClass[0] != "http_5xx" || *counted.Retry.StatusCodeFrom != 500 {
+	if counted.Changed != 2 || counted.Status != "COMPLETED" || !counted.DryRun || counted.SubscriberUUID != nil || counted.Filter.ErrorClass[0] != "http_5xx" || *counted.Filter.StatusCodeFrom != 500 {
 		t.Errorf("%s", dry.Body)
 	}
 	if again := as[gen.Job](o.call("GET", dry.Header().Get("Location"), "").want(http.StatusOK)); again.UUID != counted.UUID || again.Status != "COMPLETED" {
@@ -35,7 +35,7 @@ func TestRetryDeliveries(t *testing.T) {
 		job = as[gen.Job](o.call("GET", started.Header().Get("Location"), "").want(http.StatusOK))
 		return job.Status == "COMPLETED"
 	})
-	if job.Redelivered != 1 || job.SubscriberUUID.String() != failing || job.Retry.Status[0] != "DEAD" {
+	if job.Changed != 1 || job.SubscriberUUID.String() != failing || job.Filter.Status[0] != "DEAD" {
 		t.Errorf("%+v", job)
 	}
 	eventually(t, func() bool {
@@ -54,6 +54,13 @@ func TestRetryDeliveries(t *testing.T) {
 		`{"from":"` + o.after + `","to":"` + o.before + `"}`: "to",
 	} {
 		o.call("POST", path, body).wantField(field, "INVALID")
+	}
+	for _, status := range []string{"DEAD", "DELIVERED", "CANCELLED"} {
+		o.call("POST", "/api/v1/deliveries/cancel", `{"status":["PENDING","`+status+`"]}`).wantField("status", "INVALID")
+	}
+	cancelled := as[gen.Job](o.call("POST", "/api/v1/deliveries/cancel", `{"dryRun":true,"event":["OTHER"]}`).want(http.StatusOK))
+	if cancelled.Kind != gen.JobKindCANCEL || cancelled.Changed != 0 || cancelled.Filter.Event[0] != "OTHER" || len(cancelled.Filter.Status) != 3 {
+		t.Errorf("%+v", cancelled)
 	}
 	o.call("POST", path, `{"status":[]}`).wantField("status", "REQUIRED")
 	o.call("POST", path, `{"event":[`+strings.Repeat(`"A",`, 100)+`"A"]}`).wantField("event", "TOO_MANY")

@@ -99,7 +99,8 @@ func (h *harness) bodyLimits(method, target string, media *openapi3.MediaType) {
 		}
 		good, bad := samples(name, property.Value, true)
 		for _, v := range good {
-			if a := try(v); names(a, name) && !strings.Contains(a.Body.String(), "already has 100 events") {
+			own := name == "status" && strings.HasSuffix(target, "/cancel") // what has ended cannot be cancelled
+			if a := try(v); names(a, name) && !own && !strings.Contains(a.Body.String(), "already has 100 events") {
 				h.t.Errorf("%s %s %s %.60v: %s", method, target, name, v, a.Body)
 			}
 		}
@@ -224,6 +225,8 @@ func sample(s *openapi3.Schema, i int) any {
 		return s.Enum[i%len(s.Enum)]
 	case s.Format == "uuid":
 		return uuid.NewString()
+	case s.Type.Is(openapi3.TypeInteger) && s.Min != nil:
+		return int(*s.Min) + i
 	case s.Type.Is(openapi3.TypeInteger):
 		return i
 	case strings.Contains(s.Pattern, "{43}"): // a thumbprint

@@ -111,14 +111,13 @@ func (v *Verifier) Verify(ctx context.Context, token string) (*Caller, error) {
 		return nil, ErrInvalidToken
 	}
 	hash := sha256.Sum256([]byte(token))
-	known, ok := v.cache.Get(hash)
-	if !ok || !v.stillValid(known) {
+	known, ok := v.cached(hash)
+	if !ok {
 		var err error
-		if known, err = v.parse(ctx, token); err != nil {
+		if known, err = v.parse(ctx, token, hash); err != nil {
 			v.cache.Remove(hash)
 			return nil, err
 		}
-		v.cache.Add(hash, known)
 	}
 	if v.revoked(known.caller.ClientID) {
 		return nil, ErrInvalidToken
@@ -137,13 +136,17 @@ func (v *Verifier) Accepts(issuer, keyID, clientID string) bool {
 	return key != nil || !loaded
 }
 
-func (v *Verifier) stillValid(known verified) bool {
+// cached returns what is known of a token that is still valid.
+func (v *Verifier) cached(hash [sha256.Size]byte) (known verified, ok bool) {
+	if known, ok = v.cache.Get(hash); !ok {
+		return known, false
+	}
 	key, _ := known.issuer.lookup(known.keyID)
-	return key != nil && v.now().Before(known.caller.Expires)
+	return known, key != nil && v.now().Before(known.caller.Expires)
 }
 
-// parse verifies a token that is not cached.
-func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
+// parse verifies a token that is not cached, and caches it.
+func (v *Verifier) parse(ctx context.Context, token string, hash [sha256.Size]byte) (verified, error) {
 	name, keyID, algorithm, err := readHeader(token)
 	issuer := v.issuers[name]
 	if err != nil || issuer == nil {
@@ -168,6 +171,9 @@ func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
 		return verified{}, ErrUnavailable
 	}
 	defer end()
+	if known, ok := v.cached(hash); ok { // another request has verified it meanwhile
+		return known, nil
+	}
 	parsed, err := jwt.Parse([]byte(token), append(issuer.rules(),
 		jwt.WithKeySet(set, jws.WithInferAlgorithmFromKey(true)),
 		jwt.WithResetValidators(true), // without the check of "iat", because clocks differ
@@ -185,7 +191,9 @@ func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
 		return verified{}, ErrInvalidToken
 	}
 	caller.KeyID = keyID
-	return verified{caller: caller, issuer: issuer, keyID: keyID}, nil
+	known := verified{caller: caller, issuer: issuer, keyID: keyID}
+	v.cache.Add(hash, known)
+	return known, nil
 }
 
 // readHeader reads the unverified issuer, key id and algorithm of a token in the compact form, the

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -172,6 +173,24 @@ func TestCachedTokenExpires(t *testing.T) {
 	}
 	if r.accepts(token) {
 		t.Error("a token is accepted from the cache although its key is gone")
+	}
+}
+
+// Of many requests with a new token one verifies it. The others would else wait for their turns, and be refused.
+func TestATokenIsVerifiedOnce(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, storagetest.Open(t, storage.Options{}), authtest.NewClock())
+	token := r.mint(time.Hour)
+	callers := make([]*Caller, 200)
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() { callers[i], _ = r.verifier.Verify(t.Context(), token) })
+	}
+	all.Wait()
+	for i, caller := range callers {
+		if caller == nil || caller != callers[0] {
+			t.Fatalf("request %d has %v, the first one %v", i, caller, callers[0])
+		}
 	}
 }
 

@@ -98,17 +98,10 @@ type mapping struct {
 }
 
 // LoadRelay returns the settings of the YAML file at path. Of the environment, in the form of os.Environ,
-// SPENDHOOK_RELAY_URL, SPENDHOOK_RELAY_ADMIN_LISTEN and SPENDHOOK_RELAY_LOG_LEVEL override the file. It reads the files of
-// secrets. One *invalid.Error has all problems, and no secret. Any other error means that the file cannot be read or
-// parsed.
-func LoadRelay(path string, environ []string) (Relay, error) { return loadRelay(path, environ, true) }
-
-// LoadRelayWithoutSecrets is LoadRelay for who connects to nothing: the files of secrets need not exist.
-func LoadRelayWithoutSecrets(path string, environ []string) (Relay, error) {
-	return loadRelay(path, environ, false)
-}
-
-func loadRelay(path string, environ []string, secrets bool) (Relay, error) {
+// SPENDHOOK_RELAY_URL, SPENDHOOK_RELAY_ADMIN_LISTEN and SPENDHOOK_RELAY_LOG_LEVEL override the file. With secrets it also
+// reads the files of secrets, which need not exist otherwise. One *invalid.Error has all problems, and no secret. Any
+// other error means that the file cannot be read or parsed.
+func LoadRelay(path string, environ []string, secrets bool) (Relay, error) {
 	var r Relay
 	var sources yaml.Node
 	l := loader{settings: map[string]setting{}}

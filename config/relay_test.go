@@ -34,7 +34,7 @@ func relayFile(t *testing.T, file string) string {
 func TestGoodRelayFiles(t *testing.T) {
 	t.Parallel()
 	for _, file := range files(t, "relay-good") {
-		if _, err := config.LoadRelay(relayFile(t, file), nil); err != nil {
+		if _, err := config.LoadRelay(relayFile(t, file), nil, true); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
@@ -46,7 +46,7 @@ func TestBadRelayFiles(t *testing.T) {
 	for _, file := range files(t, "relay-bad") {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
-			_, err := config.LoadRelay(relayFile(t, file), nil)
+			_, err := config.LoadRelay(relayFile(t, file), nil, true)
 			wantProblems(t, err, wanted(t, file))
 			if strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("a secret is in: %v", err)
@@ -65,7 +65,7 @@ func TestFullRelayFile(t *testing.T) {
 			t.Errorf("%s does not explain %s with its default %q", file, name, initial)
 		}
 	}
-	r, err := config.LoadRelay(relayFile(t, file), nil)
+	r, err := config.LoadRelay(relayFile(t, file), nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func relayKeys(s reflect.Type) map[string]string {
 
 func TestRelaySettings(t *testing.T) {
 	t.Parallel()
-	r, err := config.LoadRelay(relayFile(t, "testdata/relay-good/full.yml"), nil)
+	r, err := config.LoadRelay(relayFile(t, "testdata/relay-good/full.yml"), nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,11 +127,11 @@ func TestEnvironmentOverridesTheRelayFile(t *testing.T) {
 	r, err := config.LoadRelay(file, []string{
 		"SPENDHOOK_RELAY_URL=https://env", "SPENDHOOK_RELAY_ADMIN_LISTEN=127.0.0.1:1", "SPENDHOOK_RELAY_LOG_LEVEL=debug",
 		"SPENDHOOK_RELAY_SERVICE_HOST=10.0.0.1", "SPENDHOOK_RELAY_PORT=tcp://10.0.0.1:80", "SPENDHOOK_RELAY_EMPTY=", "SPENDHOOK_URL=x", "OTHER=x",
-	})
+	}, true)
 	if err != nil || r.URL != "https://env" || r.AdminListen != "127.0.0.1:1" || r.Log.Level != "debug" {
 		t.Errorf("read %s, %s, %s, %v", r.URL, r.AdminListen, r.Log.Level, err)
 	}
-	_, err = config.LoadRelay(file, []string{"SPENDHOOK_RELAY_LOG_LEVL=debug", "SPENDHOOK_RELAY_URL=http://example.com"})
+	_, err = config.LoadRelay(file, []string{"SPENDHOOK_RELAY_LOG_LEVL=debug", "SPENDHOOK_RELAY_URL=http://example.com"}, true)
 	wantProblems(t, err, []string{"SPENDHOOK_RELAY_LOG_LEVL: there is no such setting", "url: refused: "})
 }
 
@@ -147,7 +147,7 @@ func TestRelayHasAtMost50Sources(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := config.LoadRelay(relayFile(t, file), nil)
+		_, err := config.LoadRelay(relayFile(t, file), nil, true)
 		if want == nil {
 			if err != nil {
 				t.Error(err)
@@ -177,7 +177,7 @@ func FuzzLoadRelay(f *testing.F) {
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		r, err := config.LoadRelay(file, nil)
+		r, err := config.LoadRelay(file, nil, true)
 		if err != nil {
 			return
 		}

@@ -203,8 +203,7 @@ var verdicts = map[inspect.Verdict]label{
 var classes = map[string]string{
 	"oversized_response": "delivered; only the first 16 KiB of the answer were read", "http_3xx": "the endpoint redirects; redirects are not followed",
 	"http_4xx": "the receiver refused the request", "http_410": "gone: the receiver accepts no more deliveries", "http_429": "the receiver limits the rate of requests",
-	"stopped": "the receiver refused the event for good",
-	"http_5xx": "the receiver failed", "protocol": "the answer is not valid HTTP", "timeout": "no answer within the time-out",
+	"stopped": "the receiver refused the event for good", "http_5xx": "the receiver failed", "protocol": "the answer is not valid HTTP", "timeout": "no answer within the time-out",
 	"connect_timeout": "no connection within the time-out", "connect": "connection refused, or no route", "dns": "the name does not resolve",
 	"tls": "TLS failed", "reset": "the connection ended before the answer", "refused_address": "the address is not allowed",
 	"proxy": "the egress proxy cannot be reached", "proxy_refused": "the egress proxy did not connect to the endpoint",

@@ -27,7 +27,7 @@ type jobsPage struct {
 
 var (
 	jobKinds = []string{
-		string(redelivery.JobRetry), string(redelivery.JobRecover), string(redelivery.JobDrop), string(redelivery.JobErase),
+		string(redelivery.JobRetry), string(redelivery.JobCancel), string(redelivery.JobRecover), string(redelivery.JobDrop), string(redelivery.JobErase),
 	}
 	jobStatuses = []string{
 		string(redelivery.JobQueued), string(redelivery.JobRunning), string(redelivery.JobCompleted), string(redelivery.JobCancelled),
@@ -123,40 +123,47 @@ func (s *server) cancelJob(ctx context.Context, v *visit, company, id uuid.UUID)
 }
 
 // countMatching starts a dry run that counts the deliveries that match the filter of a list.
-// The page of the job then offers the retry. A filter without a status is refused, since the
+// The page of the job then offers to change them. A filter without a status is refused, since a
 // retry would also send delivered events again.
 func (s *server) countMatching(ctx context.Context, v *visit, company uuid.UUID) error {
 	f, err := v.deliveryFilter(&company)
 	if err != nil {
 		return err
 	}
-	status := v.choice("status", deliveryStatuses...)
-	if status == "" {
+	kind, status := v.choice("kind", string(redelivery.JobRetry), string(redelivery.JobCancel)), v.choice("status", deliveryStatuses...)
+	if kind == "" || status == "" {
 		return errForm
 	}
 	f.Statuses = []delivery.Status{delivery.Status(status)}
-	return s.retryAll(ctx, v, redelivery.RetryRequest{Company: company, Filter: f, DryRun: true})
+	return s.bulk(ctx, v, redelivery.BulkRequest{Kind: redelivery.JobKind(kind), Company: company, Filter: f, DryRun: true})
 }
 
-// retryCounted starts the retry of the deliveries that a dry run has counted.
-func (s *server) retryCounted(ctx context.Context, v *visit, company, id uuid.UUID) error {
+// changeCounted retries or cancels the deliveries that a dry run has counted.
+func (s *server) changeCounted(ctx context.Context, v *visit, company, id uuid.UUID) error {
 	counted, err := s.opts.Redelivery.Job(ctx, company, id)
 	if err != nil {
 		return err
 	}
-	if counted.Kind != redelivery.JobRetry || !counted.DryRun {
+	if !counted.Bulk() || !counted.DryRun {
 		return errForm
 	}
-	return s.retryAll(ctx, v, redelivery.RetryRequest{Company: company, Filter: counted.Filter}, "of", strconv.FormatInt(counted.Redelivered, 10))
+	r := redelivery.BulkRequest{Kind: counted.Kind, Company: company, Filter: counted.Filter}
+	return s.bulk(ctx, v, r, "of", strconv.FormatInt(counted.Changed, 10))
 }
 
-func (s *server) retryAll(ctx context.Context, v *visit, r redelivery.RetryRequest, query ...string) error {
-	detail := ""
+func (s *server) bulk(ctx context.Context, v *visit, r redelivery.BulkRequest, query ...string) error {
+	action, detail := "delivery.retry-all", ""
+	if r.Kind == redelivery.JobCancel {
+		action = "delivery.cancel-all"
+	}
 	if r.DryRun {
 		detail = "dry run"
 	}
-	job, err := s.opts.Redelivery.RetryAll(ctx, r)
-	v.setAuditEntry("delivery.retry-all", detail, &r.Company, "job", job.UUID.String())
+	job, err := s.opts.Redelivery.Bulk(ctx, r)
+	if errors.Is(err, redelivery.ErrEnded) {
+		return errForm
+	}
+	v.setAuditEntry(action, detail, &r.Company, "job", job.UUID.String())
 	if err != nil {
 		return err
 	}
@@ -170,6 +177,8 @@ func jobTitle(j redelivery.Job) string {
 		return "Count recoverable deliveries"
 	case j.Kind == redelivery.JobRetry && j.DryRun:
 		return "Count retryable deliveries"
+	case j.Kind == redelivery.JobCancel && j.DryRun:
+		return "Count waiting deliveries"
 	}
 	return jobKindTitle(string(j.Kind))
 }
@@ -182,6 +191,8 @@ func jobKindTitle(kind string) string {
 		return "Cancel waiting deliveries, and resume"
 	case redelivery.JobRetry:
 		return "Attempt deliveries again"
+	case redelivery.JobCancel:
+		return "Cancel deliveries"
 	case redelivery.JobErase:
 		return "Erase the company"
 	}

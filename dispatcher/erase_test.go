@@ -127,7 +127,7 @@ func TestEraseCompany(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 	job = h.completes(job.UUID)
-	if job.Kind != redelivery.JobErase || job.Status != redelivery.JobCompleted || job.Redelivered != int64(len(ids)) {
+	if job.Kind != redelivery.JobErase || job.Status != redelivery.JobCompleted || job.Changed != int64(len(ids)) {
 		t.Errorf("%+v, of %d events", job, len(ids))
 	}
 	h.settled()
@@ -179,14 +179,14 @@ func TestEraseContinuesAfterALostReplica(t *testing.T) {
 	}
 	eventually(t, func() bool { // it waits at the first page, for the attempt
 		j, err := h.Redelivery.Job(t.Context(), h.company, job.UUID)
-		return err == nil && j.Phase == 2 && j.Redelivered > 0
+		return err == nil && j.Phase == 2 && j.Changed > 0
 	}, func() string { return "the job has begun" })
 	next := build(t, client, quickHeartbeats)
 	next.company = h.company
 	next.start()
 	h.stop(time.Millisecond) // its attempt is cut off, and its notes are taken over
 	close(gate)
-	if job = next.completes(job.UUID); job.Status != redelivery.JobCompleted || job.Redelivered != int64(len(ids)) {
+	if job = next.completes(job.UUID); job.Status != redelivery.JobCompleted || job.Changed != int64(len(ids)) {
 		t.Errorf("%+v, of %d events", job, len(ids))
 	}
 	next.settled()

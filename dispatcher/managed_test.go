@@ -114,7 +114,7 @@ func TestResumeDropsWaitingDeliveries(t *testing.T) {
 		t.Errorf("%d were sent", n)
 	}
 	job, err = h.Redelivery.Job(t.Context(), s.CompanyUUID, job.UUID)
-	if err != nil || job.Redelivered != int64(len(ids)) {
+	if err != nil || job.Changed != int64(len(ids)) {
 		t.Errorf("the job says %+v, %v", job, err)
 	}
 	h.idle()
@@ -139,7 +139,7 @@ func TestACancelledDropLeavesThePauseAsItWas(t *testing.T) {
 		if _, err := h.Redelivery.Step(t.Context(), h.company, job.UUID); err != nil {
 			t.Fatal(err)
 		}
-		if job, err = h.Redelivery.Cancel(t.Context(), h.company, job.UUID); err != nil || job.Redelivered == 0 {
+		if job, err = h.Redelivery.Cancel(t.Context(), h.company, job.UUID); err != nil || job.Changed == 0 {
 			t.Fatalf("%+v, %v", job, err)
 		}
 		state, err := h.opts.Health.Of(t.Context(), h.company, s.UUID)

@@ -122,7 +122,7 @@ func TestAPanicInAJobIsContained(t *testing.T) {
 		return time.Now()
 	}
 	h.write(sub.UUID, []string{"e"}, time.Now(), dead)
-	job, err := h.Redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company})
+	job, err := h.Redelivery.Bulk(t.Context(), redelivery.BulkRequest{Kind: redelivery.JobRetry, Company: h.company})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestAPanicInAJobIsContained(t *testing.T) {
 	h.start()
 	eventually(t, func() bool { return panics.Load() > 0 }, "the step panics")
 	broken.Store(false)
-	if job = h.completes(job.UUID); job.Redelivered != 1 {
+	if job = h.completes(job.UUID); job.Changed != 1 {
 		t.Errorf("%+v", job)
 	}
 }

@@ -195,8 +195,8 @@ func TestRecoverPassesDamagedDeliveries(t *testing.T) {
 	h.damageEvent(missed[4], "garbage")
 	h.enable(sub, true)
 	job := h.recover(redelivery.RecoverRequest{Company: h.company, Subscriber: sub.UUID, Since: time.Now().Add(-time.Hour)})
-	if job.Redelivered != 20+9 { // a damaged record counts as missed, and is written again
-		t.Errorf("redelivered %d", job.Redelivered)
+	if job.Changed != 20+9 { // a damaged record counts as missed, and is written again
+		t.Errorf("changed %d", job.Changed)
 	}
 	h.idle()
 	if _, err := h.Deliveries.List(t.Context(), store.Filter{Company: &h.company}); err != nil {

@@ -217,17 +217,17 @@ func TestRecoverDeliversWhatFailedAndWhatWasMissed(t *testing.T) {
 	h.enable(sub, true)
 
 	request.DryRun = true
-	if dry := h.recover(request); dry.Redelivered != 703 || rc.count() != 12 {
-		t.Errorf("dry run would redeliver %d, %d received", dry.Redelivered, rc.count())
+	if dry := h.recover(request); dry.Changed != 703 || rc.count() != 12 {
+		t.Errorf("dry run would redeliver %d, %d received", dry.Changed, rc.count())
 	}
 	request.DryRun = false
-	if job := h.recover(request); job.Redelivered != 703 {
-		t.Errorf("redelivered %d", job.Redelivered)
+	if job := h.recover(request); job.Changed != 703 {
+		t.Errorf("changed %d", job.Changed)
 	}
 	h.reachAll(append(failed, missed...), sub, delivery.StatusDelivered)
 	h.settled()
-	if again := h.recover(request); again.Redelivered != 0 {
-		t.Errorf("a second recover redelivers %d", again.Redelivered)
+	if again := h.recover(request); again.Changed != 0 {
+		t.Errorf("a second recover redelivers %d", again.Changed)
 	}
 }
 
@@ -297,8 +297,8 @@ func deadLettersAreListedAndRecovered(t *testing.T, n int) {
 	}
 	h.start()
 	job := h.recover(redelivery.RecoverRequest{Company: h.company, Subscriber: sub.UUID, Since: time.Now().Add(-time.Hour)})
-	if job.Redelivered != int64(n) {
-		t.Errorf("%d redelivered", job.Redelivered)
+	if job.Changed != int64(n) {
+		t.Errorf("%d changed", job.Changed)
 	}
 	h.settled()
 	rc.once(t, ids)

@@ -17,10 +17,10 @@ import (
 	"spendhook/subscribers"
 )
 
-func (h *harness) retryAll(r redelivery.RetryRequest) redelivery.Job {
+func (h *harness) retryAll(r redelivery.BulkRequest) redelivery.Job {
 	h.t.Helper()
 	r.Company = h.company
-	j, err := h.Redelivery.RetryAll(h.t.Context(), r)
+	j, err := h.Redelivery.Bulk(h.t.Context(), r)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -67,35 +67,35 @@ func TestRetryOfAllThatMatches(t *testing.T) {
 		"what will be":        {store.Filter{To: &future}, 10},
 		"nothing that is new": {store.Filter{From: &future}, 0},
 	} {
-		if dry := h.retryAll(redelivery.RetryRequest{Filter: c.filter, DryRun: true}); dry.Redelivered != c.want || dry.Kind != redelivery.JobRetry {
-			t.Errorf("%s: %d, want %d", name, dry.Redelivered, c.want)
+		if dry := h.retryAll(redelivery.BulkRequest{Kind: redelivery.JobRetry, Filter: c.filter, DryRun: true}); dry.Changed != c.want || dry.Kind != redelivery.JobRetry {
+			t.Errorf("%s: %d, want %d", name, dry.Changed, c.want)
 		}
 	}
 	if n := boxes[0].count() + boxes[3].count(); n != 5*4+5 {
 		t.Errorf("the dry runs sent: %d received", n)
 	}
-	if job := h.retryAll(redelivery.RetryRequest{Filter: store.Filter{Subscriber: &subs[0].UUID}}); job.Redelivered != 5 || job.Status != redelivery.JobCompleted {
+	if job := h.retryAll(redelivery.BulkRequest{Kind: redelivery.JobRetry, Filter: store.Filter{Subscriber: &subs[0].UUID}}); job.Changed != 5 || job.Status != redelivery.JobCompleted {
 		t.Errorf("%+v", job)
 	}
 	h.reachAll(ids, subs[0], delivery.StatusDelivered)
-	if job := h.retryAll(redelivery.RetryRequest{}); job.Redelivered != 5 || job.Examined != 10 {
+	if job := h.retryAll(redelivery.BulkRequest{Kind: redelivery.JobRetry}); job.Changed != 5 || job.Examined != 10 {
 		t.Errorf("the others: %+v", job)
 	}
 	h.reachAll(ids, subs[1], delivery.StatusDelivered)
 	h.settled()
 	boxes[3].once(t, ids)
 
-	_, err := h.Redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company, Filter: store.Filter{Subscriber: &subs[2].UUID}})
+	_, err := h.Redelivery.Bulk(t.Context(), redelivery.BulkRequest{Kind: redelivery.JobRetry, Company: h.company, Filter: store.Filter{Subscriber: &subs[2].UUID}})
 	if !errors.Is(err, delivery.ErrSubscriberDisabled) {
 		t.Errorf("of a disabled subscriber: %v", err)
 	}
 	stranger := uuid.New()
-	_, err = h.Redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company, Filter: store.Filter{Subscriber: &stranger}})
+	_, err = h.Redelivery.Bulk(t.Context(), redelivery.BulkRequest{Kind: redelivery.JobRetry, Company: h.company, Filter: store.Filter{Subscriber: &stranger}})
 	if !errors.Is(err, subscribers.ErrNotFound) {
 		t.Errorf("of an unknown subscriber: %v", err)
 	}
 	h.enable(subs[2], true)
-	if job := h.retryAll(redelivery.RetryRequest{}); job.Redelivered != 5 {
+	if job := h.retryAll(redelivery.BulkRequest{Kind: redelivery.JobRetry}); job.Changed != 5 {
 		t.Errorf("once it is enabled: %+v", job)
 	}
 	h.reachAll(ids, subs[2], delivery.StatusDelivered)
@@ -117,7 +117,7 @@ func TestRetryIsPacedAndCancelled(t *testing.T) {
 	}
 	h.write(sub.UUID, ids, time.Now(), dead)
 	h.start()
-	job, err := h.Redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company, Filter: store.Filter{Subscriber: &sub.UUID}})
+	job, err := h.Redelivery.Bulk(t.Context(), redelivery.BulkRequest{Kind: redelivery.JobRetry, Company: h.company, Filter: store.Filter{Subscriber: &sub.UUID}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestRetryIsPacedAndCancelled(t *testing.T) {
 	if job, err = h.Redelivery.Job(t.Context(), h.company, job.UUID); err != nil {
 		t.Fatal(err)
 	}
-	if job.Status != redelivery.JobRunning || job.Redelivered <= 1000 || job.Redelivered > 2000 { // 1,000 due, 64 in flight, and a page
+	if job.Status != redelivery.JobRunning || job.Changed <= 1000 || job.Changed > 2000 { // 1,000 due, 64 in flight, and a page
 		t.Errorf("%+v", job)
 	}
 	for range 2 { // the second finds it cancelled
@@ -142,16 +142,16 @@ func TestRetryIsPacedAndCancelled(t *testing.T) {
 	if err != nil || job.Status != redelivery.JobCancelled {
 		t.Errorf("%+v, %v", job, err)
 	}
-	if got := int64(rc.count()); got != job.Redelivered {
-		t.Errorf("%d delivered, %d were made due", got, job.Redelivered)
+	if got := int64(rc.count()); got != job.Changed {
+		t.Errorf("%d delivered, %d were made due", got, job.Changed)
 	}
-	if got := h.deadLetters(); got != n-job.Redelivered {
-		t.Errorf("%d dead letters are left of %d, %d were made due", got, n, job.Redelivered)
+	if got := h.deadLetters(); got != n-job.Changed {
+		t.Errorf("%d dead letters are left of %d, %d were made due", got, n, job.Changed)
 	}
 	if _, err := h.Redelivery.Cancel(t.Context(), uuid.New(), job.UUID); !errors.Is(err, delivery.ErrNotFound) {
 		t.Errorf("another company's: %v", err)
 	}
-	done := h.retryAll(redelivery.RetryRequest{DryRun: true, Filter: store.Filter{From: &time.Time{}}})
+	done := h.retryAll(redelivery.BulkRequest{Kind: redelivery.JobRetry, DryRun: true, Filter: store.Filter{From: &time.Time{}}})
 	if _, err := h.Redelivery.Cancel(t.Context(), h.company, done.UUID); !errors.Is(err, redelivery.ErrFinished) {
 		t.Errorf("a completed one: %v", err)
 	}
@@ -176,7 +176,7 @@ func TestUnfinishedJobsAreBounded(t *testing.T) {
 	if _, err := h.Redelivery.Recover(t.Context(), recovers); !errors.Is(err, redelivery.ErrTooManyJobs) {
 		t.Errorf("one too many: %v", err)
 	}
-	if _, err := h.Redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company}); !errors.Is(err, redelivery.ErrTooManyJobs) {
+	if _, err := h.Redelivery.Bulk(t.Context(), redelivery.BulkRequest{Kind: redelivery.JobRetry, Company: h.company}); !errors.Is(err, redelivery.ErrTooManyJobs) {
 		t.Errorf("a retry: %v", err)
 	}
 	if _, err := h.Redelivery.Drop(t.Context(), h.company, sub.UUID); !errors.Is(err, redelivery.ErrTooManyJobs) {
@@ -247,7 +247,7 @@ func TestLongDryRunContinuesAsAJob(t *testing.T) {
 	}
 	h.write(sub.UUID, ids, time.Now(), dead)
 	h.start()
-	if job := h.retryAll(redelivery.RetryRequest{DryRun: true}); job.Redelivered != n || job.Examined != n {
+	if job := h.retryAll(redelivery.BulkRequest{Kind: redelivery.JobRetry, DryRun: true}); job.Changed != n || job.Examined != n {
 		t.Errorf("%+v", job)
 	}
 }
@@ -262,13 +262,13 @@ func TestRetryRestartsEachDeliveryOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.write(sub.UUID, []string{"e", "f"}, time.Now(), dead)
-	job, err := h.Redelivery.RetryAll(t.Context(), redelivery.RetryRequest{
-		Company: h.company, Filter: store.Filter{Statuses: []delivery.Status{delivery.StatusDead, delivery.StatusPending}},
+	job, err := h.Redelivery.Bulk(t.Context(), redelivery.BulkRequest{
+		Kind: redelivery.JobRetry, Company: h.company, Filter: store.Filter{Statuses: []delivery.Status{delivery.StatusDead, delivery.StatusPending}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if job = h.completes(job.UUID); job.Redelivered != 2 {
-		t.Errorf("%d deliveries were restarted", job.Redelivered)
+	if job = h.completes(job.UUID); job.Changed != 2 {
+		t.Errorf("%d deliveries were restarted", job.Changed)
 	}
 }

@@ -300,7 +300,7 @@ func (in *Settings) check(ctx context.Context, problems *invalid.Error, opts *St
 }
 
 // maxStopOn bounds StopOn.
-const maxStopOn = 10
+const maxStopOn = 8
 
 // hasMeaning are statuses that mean the same of every receiver: the attempt may succeed later, or the endpoint is gone.
 var hasMeaning = []int{

@@ -446,6 +446,7 @@ func (e HealthState) Valid() bool {
 
 // Defines values for JobKind.
 const (
+	JobKindCANCEL  JobKind = "CANCEL"
 	JobKindDROP    JobKind = "DROP"
 	JobKindERASE   JobKind = "ERASE"
 	JobKindRECOVER JobKind = "RECOVER"
@@ -455,6 +456,8 @@ const (
 // Valid indicates whether the value is a known member of the JobKind enum.
 func (e JobKind) Valid() bool {
 	switch e {
+	case JobKindCANCEL:
+		return true
 	case JobKindDROP:
 		return true
 	case JobKindERASE:
@@ -1058,6 +1061,26 @@ type AuthorizationServerGrantTypesSupported string
 
 // AuthorizationServerTokenEndpointAuthMethodsSupported defines model for AuthorizationServer.TokenEndpointAuthMethodsSupported.
 type AuthorizationServerTokenEndpointAuthMethodsSupported string
+
+// BulkRequest Example: {"dryRun":true,"errorClass":["timeout","connect"],"from":"2026-11-19T00:00:00Z","status":["DEAD"]}
+type BulkRequest struct {
+	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
+
+	// DryRun Count only.
+	DryRun     *bool           `json:"dryRun,omitempty"`
+	ErrorClass *[]ErrorClass   `json:"errorClass,omitempty"`
+	Event      *[]EventPattern `json:"event,omitempty"`
+
+	// From Of the time at which the event was accepted.
+	From           *time.Time          `json:"from,omitempty"`
+	Status         *[]DeliveryStatus   `json:"status,omitempty"`
+	StatusCodeFrom *int                `json:"statusCodeFrom,omitempty"`
+	StatusCodeTo   *int                `json:"statusCodeTo,omitempty"`
+	SubscriberUUID *openapi_types.UUID `json:"subscriberUuid,omitempty"`
+
+	// To Of the time at which the event was accepted.
+	To *time.Time `json:"to,omitempty"`
+}
 
 // Card Example: {"issuedAt":"2026-11-20T19:00:00.000Z","lastFour":"4242","name":"Travel","status":"ACTIVE","type":"MASTER_VIRTUAL","uuid":"3b2f0b57-6b2b-4b5e-8f57-3f0e3f3f7a10"}
 type Card struct {
@@ -1667,28 +1690,27 @@ type ItemError struct {
 	RetryAfter *int `json:"retryAfter,omitempty"`
 }
 
-// Job Example: {"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","dryRun":false,"examined":1200,"kind":"RECOVER","redelivered":34,"since":"2026-11-19T00:00:00.000Z","status":"RUNNING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","until":"2026-11-20T19:00:00.000Z","updatedAt":"2026-11-20T19:00:00.412Z","uuid":"c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"}
+// Job Example: {"changed":34,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","dryRun":false,"examined":1200,"kind":"RECOVER","since":"2026-11-19T00:00:00.000Z","status":"RUNNING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","until":"2026-11-20T19:00:00.000Z","updatedAt":"2026-11-20T19:00:00.412Z","uuid":"c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"}
 type Job struct {
+	// Changed Deliveries that were changed, or that a dry run would change; for an ERASE, payloads that were removed.
+	Changed     int64              `json:"changed"`
 	CompanyUUID openapi_types.UUID `json:"companyUuid"`
 	CreatedAt   time.Time          `json:"createdAt"`
 	DryRun      bool               `json:"dryRun"`
 
-	// Examined Deliveries and events that were examined; for a RETRY, those that match its filters.
-	Examined   int64      `json:"examined"`
-	FinishedAt *time.Time `json:"finishedAt,omitempty"`
+	// Examined Deliveries and events that were examined; for a RETRY or CANCEL, those that match its filters.
+	Examined int64 `json:"examined"`
+
+	// Filter Example: {"dryRun":true,"errorClass":["timeout","connect"],"from":"2026-11-19T00:00:00Z","status":["DEAD"]}
+	Filter     *BulkRequest `json:"filter,omitempty"`
+	FinishedAt *time.Time   `json:"finishedAt,omitempty"`
 
 	// Kind RECOVER delivers failed and missed events of a subscriber again. RETRY attempts the deliveries
-	// that match filters again. DROP cancels the waiting deliveries of a paused subscriber. ERASE removes
+	// that match filters again, CANCEL cancels them. DROP cancels the waiting deliveries of a paused subscriber. ERASE removes
 	// the data of a company.
-	Kind JobKind `json:"kind"`
-
-	// Redelivered Deliveries that were changed, or that a dry run would change; for an ERASE, payloads that were removed.
-	Redelivered int64 `json:"redelivered"`
-
-	// Retry Example: {"dryRun":true,"errorClass":["timeout","connect"],"from":"2026-11-19T00:00:00Z","status":["DEAD"]}
-	Retry  *RetryRequest `json:"retry,omitempty"`
-	Since  *time.Time    `json:"since,omitempty"`
-	Status JobStatus     `json:"status"`
+	Kind   JobKind    `json:"kind"`
+	Since  *time.Time `json:"since,omitempty"`
+	Status JobStatus  `json:"status"`
 
 	// SubscriberUUID Absent if the job is about the whole company.
 	SubscriberUUID *openapi_types.UUID `json:"subscriberUuid,omitempty"`
@@ -1698,11 +1720,11 @@ type Job struct {
 }
 
 // JobKind RECOVER delivers failed and missed events of a subscriber again. RETRY attempts the deliveries
-// that match filters again. DROP cancels the waiting deliveries of a paused subscriber. ERASE removes
+// that match filters again, CANCEL cancels them. DROP cancels the waiting deliveries of a paused subscriber. ERASE removes
 // the data of a company.
 type JobKind string
 
-// JobList Example: {"content":[{"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","dryRun":false,"examined":0,"kind":"RETRY","redelivered":0,"status":"QUEUED","updatedAt":"2026-11-20T19:00:00.000Z","uuid":"c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"}]}
+// JobList Example: {"content":[{"changed":0,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","dryRun":false,"examined":0,"kind":"RETRY","status":"QUEUED","updatedAt":"2026-11-20T19:00:00.000Z","uuid":"c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"}]}
 type JobList struct {
 	Content []Job `json:"content"`
 
@@ -2042,26 +2064,6 @@ type ResumeRequest struct {
 
 	// Drop Cancel the waiting deliveries.
 	Drop *bool `json:"drop,omitempty"`
-}
-
-// RetryRequest Example: {"dryRun":true,"errorClass":["timeout","connect"],"from":"2026-11-19T00:00:00Z","status":["DEAD"]}
-type RetryRequest struct {
-	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
-
-	// DryRun Count only.
-	DryRun     *bool           `json:"dryRun,omitempty"`
-	ErrorClass *[]ErrorClass   `json:"errorClass,omitempty"`
-	Event      *[]EventPattern `json:"event,omitempty"`
-
-	// From Of the time at which the event was accepted.
-	From           *time.Time          `json:"from,omitempty"`
-	Status         *[]DeliveryStatus   `json:"status,omitempty"`
-	StatusCodeFrom *int                `json:"statusCodeFrom,omitempty"`
-	StatusCodeTo   *int                `json:"statusCodeTo,omitempty"`
-	SubscriberUUID *openapi_types.UUID `json:"subscriberUuid,omitempty"`
-
-	// To Of the time at which the event was accepted.
-	To *time.Time `json:"to,omitempty"`
 }
 
 // Signatures How deliveries are signed: `standard` (the default) is Standard Webhooks 1.0.0; `http-message` is HTTP Message Signatures (RFC 9421) with a key of `/.well-known/webhook-keys/{companyUuid}`, over the method, the URL, `Content-Digest` (RFC 9530), `Content-Type` and the `webhook-*` headers.
@@ -2640,6 +2642,19 @@ type ListDeliveriesParams struct {
 
 	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
+}
+
+// CancelDeliveriesParams defines parameters for CancelDeliveries.
+type CancelDeliveriesParams struct {
+	// CompanyUUID The company; required if the token has none.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // RetryDeliveriesParams defines parameters for RetryDeliveries.
@@ -3318,8 +3333,11 @@ type ListReimbursementsParams struct {
 // CreateConsoleLinkJSONRequestBody defines body for CreateConsoleLink for application/json ContentType.
 type CreateConsoleLinkJSONRequestBody = ConsoleLinkRequest
 
+// CancelDeliveriesJSONRequestBody defines body for CancelDeliveries for application/json ContentType.
+type CancelDeliveriesJSONRequestBody = BulkRequest
+
 // RetryDeliveriesJSONRequestBody defines body for RetryDeliveries for application/json ContentType.
-type RetryDeliveriesJSONRequestBody = RetryRequest
+type RetryDeliveriesJSONRequestBody = BulkRequest
 
 // SetEgressCertificateJSONRequestBody defines body for SetEgressCertificate for application/json ContentType.
 type SetEgressCertificateJSONRequestBody = EgressCertificateInput
@@ -3567,12 +3585,40 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/deliveries (the `ListDeliveries` operationId).
 	ListDeliveries(ctx context.Context, params *ListDeliveriesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// CancelDeliveriesWithBody Cancel all waiting deliveries that match filters
+	//
+	// The filters are those of the list; `status` is any of `PENDING`, `DELIVERING` and `RETRYING`, by default all of
+	// them. A job finds the deliveries that match at this time, and cancels them: `CANCELLED` with the reason
+	// `DROPPED`. An attempt that is under way ends first, for which the job waits up to 30 s, and its delivery is
+	// cancelled if it failed. A delivery in a replica's memory may be attempted once more. With `dryRun` the
+	// deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job continues
+	// it. A retry sends a cancelled delivery after all.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/deliveries/cancel (the `CancelDeliveries` operationId).
+	CancelDeliveriesWithBody(ctx context.Context, params *CancelDeliveriesParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CancelDeliveries Cancel all waiting deliveries that match filters
+	//
+	// The filters are those of the list; `status` is any of `PENDING`, `DELIVERING` and `RETRYING`, by default all of
+	// them. A job finds the deliveries that match at this time, and cancels them: `CANCELLED` with the reason
+	// `DROPPED`. An attempt that is under way ends first, for which the job waits up to 30 s, and its delivery is
+	// cancelled if it failed. A delivery in a replica's memory may be attempted once more. With `dryRun` the
+	// deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job continues
+	// it. A retry sends a cancelled delivery after all.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/deliveries/cancel (the `CancelDeliveries` operationId).
+	CancelDeliveries(ctx context.Context, params *CancelDeliveriesParams, body CancelDeliveriesJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// RetryDeliveriesWithBody Attempt again all deliveries that match filters
 	//
 	// The filters are those of the list; the default of `status` is `DEAD`. A job finds the deliveries that match
 	// at this time, and attempts them again. Each starts a new schedule, whatever its status, as in the retry of a
 	// single delivery. The job leaves out deliveries with an attempt under way, and those whose subscriber is
-	// disabled or deleted. With `dryRun` the deliveries are only counted (`redelivered`). The answer is 200 if the
+	// disabled or deleted. With `dryRun` the deliveries are only counted (`changed`). The answer is 200 if the
 	// count is complete, and 202 if a job continues it.
 	//
 	// While a subscriber has 1,000 due deliveries, the job adds no more for it. A job over several subscribers
@@ -3588,7 +3634,7 @@ type ClientInterface interface {
 	// The filters are those of the list; the default of `status` is `DEAD`. A job finds the deliveries that match
 	// at this time, and attempts them again. Each starts a new schedule, whatever its status, as in the retry of a
 	// single delivery. The job leaves out deliveries with an attempt under way, and those whose subscriber is
-	// disabled or deleted. With `dryRun` the deliveries are only counted (`redelivered`). The answer is 200 if the
+	// disabled or deleted. With `dryRun` the deliveries are only counted (`changed`). The answer is 200 if the
 	// count is complete, and 202 if a job continues it.
 	//
 	// While a subscriber has 1,000 due deliveries, the job adds no more for it. A job over several subscribers
@@ -3818,7 +3864,7 @@ type ClientInterface interface {
 
 	// ListJobs List the jobs of a company, the newest first
 	//
-	// Jobs of retries of many deliveries, of recoveries, of resumes with `drop`, of deletions of
+	// Jobs of retries and cancellations of many deliveries, of recoveries, of resumes with `drop`, of deletions of
 	// subscribers and of erasures of companies. Finished jobs are kept for 7 days, at most the
 	// newest 2,000 of a company. Filters combine with AND.
 	//
@@ -4628,12 +4674,60 @@ func (c *Client) ListDeliveries(ctx context.Context, params *ListDeliveriesParam
 	return c.Client.Do(req)
 }
 
+// CancelDeliveriesWithBody Cancel all waiting deliveries that match filters
+//
+// The filters are those of the list; `status` is any of `PENDING`, `DELIVERING` and `RETRYING`, by default all of
+// them. A job finds the deliveries that match at this time, and cancels them: `CANCELLED` with the reason
+// `DROPPED`. An attempt that is under way ends first, for which the job waits up to 30 s, and its delivery is
+// cancelled if it failed. A delivery in a replica's memory may be attempted once more. With `dryRun` the
+// deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job continues
+// it. A retry sends a cancelled delivery after all.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/deliveries/cancel (the `CancelDeliveries` operationId).
+func (c *Client) CancelDeliveriesWithBody(ctx context.Context, params *CancelDeliveriesParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCancelDeliveriesRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CancelDeliveries Cancel all waiting deliveries that match filters
+//
+// The filters are those of the list; `status` is any of `PENDING`, `DELIVERING` and `RETRYING`, by default all of
+// them. A job finds the deliveries that match at this time, and cancels them: `CANCELLED` with the reason
+// `DROPPED`. An attempt that is under way ends first, for which the job waits up to 30 s, and its delivery is
+// cancelled if it failed. A delivery in a replica's memory may be attempted once more. With `dryRun` the
+// deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job continues
+// it. A retry sends a cancelled delivery after all.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/deliveries/cancel (the `CancelDeliveries` operationId).
+func (c *Client) CancelDeliveries(ctx context.Context, params *CancelDeliveriesParams, body CancelDeliveriesJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCancelDeliveriesRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // RetryDeliveriesWithBody Attempt again all deliveries that match filters
 //
 // The filters are those of the list; the default of `status` is `DEAD`. A job finds the deliveries that match
 // at this time, and attempts them again. Each starts a new schedule, whatever its status, as in the retry of a
 // single delivery. The job leaves out deliveries with an attempt under way, and those whose subscriber is
-// disabled or deleted. With `dryRun` the deliveries are only counted (`redelivered`). The answer is 200 if the
+// disabled or deleted. With `dryRun` the deliveries are only counted (`changed`). The answer is 200 if the
 // count is complete, and 202 if a job continues it.
 //
 // While a subscriber has 1,000 due deliveries, the job adds no more for it. A job over several subscribers
@@ -4659,7 +4753,7 @@ func (c *Client) RetryDeliveriesWithBody(ctx context.Context, params *RetryDeliv
 // The filters are those of the list; the default of `status` is `DEAD`. A job finds the deliveries that match
 // at this time, and attempts them again. Each starts a new schedule, whatever its status, as in the retry of a
 // single delivery. The job leaves out deliveries with an attempt under way, and those whose subscriber is
-// disabled or deleted. With `dryRun` the deliveries are only counted (`redelivered`). The answer is 200 if the
+// disabled or deleted. With `dryRun` the deliveries are only counted (`changed`). The answer is 200 if the
 // count is complete, and 202 if a job continues it.
 //
 // While a subscriber has 1,000 due deliveries, the job adds no more for it. A job over several subscribers
@@ -5109,7 +5203,7 @@ func (c *Client) ReplayEvent(ctx context.Context, id EventPath, params *ReplayEv
 
 // ListJobs List the jobs of a company, the newest first
 //
-// Jobs of retries of many deliveries, of recoveries, of resumes with `drop`, of deletions of
+// Jobs of retries and cancellations of many deliveries, of recoveries, of resumes with `drop`, of deletions of
 // subscribers and of erasures of companies. Finished jobs are kept for 7 days, at most the
 // newest 2,000 of a company. Filters combine with AND.
 //
@@ -7066,6 +7160,88 @@ func NewListDeliveriesRequest(server string, params *ListDeliveriesParams) (*htt
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCancelDeliveriesRequest calls the generic CancelDeliveries builder with application/json body
+func NewCancelDeliveriesRequest(server string, params *CancelDeliveriesParams, body CancelDeliveriesJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCancelDeliveriesRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCancelDeliveriesRequestWithBody constructs an http.Request for the CancelDeliveries method, with any body, and a specified content type
+func NewCancelDeliveriesRequestWithBody(server string, params *CancelDeliveriesParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/deliveries/cancel")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.CompanyUUID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "companyUuid", *params.CompanyUUID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
 	}
 
 	return req, nil
@@ -12332,12 +12508,40 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/deliveries (the `ListDeliveries` operationId).
 	ListDeliveriesWithResponse(ctx context.Context, params *ListDeliveriesParams, reqEditors ...RequestEditorFn) (*ListDeliveriesResponse, error)
 
+	// CancelDeliveriesWithBodyWithResponse Cancel all waiting deliveries that match filters
+	//
+	// The filters are those of the list; `status` is any of `PENDING`, `DELIVERING` and `RETRYING`, by default all of
+	// them. A job finds the deliveries that match at this time, and cancels them: `CANCELLED` with the reason
+	// `DROPPED`. An attempt that is under way ends first, for which the job waits up to 30 s, and its delivery is
+	// cancelled if it failed. A delivery in a replica's memory may be attempted once more. With `dryRun` the
+	// deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job continues
+	// it. A retry sends a cancelled delivery after all.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/deliveries/cancel (the `CancelDeliveries` operationId).
+	CancelDeliveriesWithBodyWithResponse(ctx context.Context, params *CancelDeliveriesParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CancelDeliveriesResponse, error)
+
+	// CancelDeliveriesWithResponse Cancel all waiting deliveries that match filters
+	//
+	// The filters are those of the list; `status` is any of `PENDING`, `DELIVERING` and `RETRYING`, by default all of
+	// them. A job finds the deliveries that match at this time, and cancels them: `CANCELLED` with the reason
+	// `DROPPED`. An attempt that is under way ends first, for which the job waits up to 30 s, and its delivery is
+	// cancelled if it failed. A delivery in a replica's memory may be attempted once more. With `dryRun` the
+	// deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job continues
+	// it. A retry sends a cancelled delivery after all.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/deliveries/cancel (the `CancelDeliveries` operationId).
+	CancelDeliveriesWithResponse(ctx context.Context, params *CancelDeliveriesParams, body CancelDeliveriesJSONRequestBody, reqEditors ...RequestEditorFn) (*CancelDeliveriesResponse, error)
+
 	// RetryDeliveriesWithBodyWithResponse Attempt again all deliveries that match filters
 	//
 	// The filters are those of the list; the default of `status` is `DEAD`. A job finds the deliveries that match
 	// at this time, and attempts them again. Each starts a new schedule, whatever its status, as in the retry of a
 	// single delivery. The job leaves out deliveries with an attempt under way, and those whose subscriber is
-	// disabled or deleted. With `dryRun` the deliveries are only counted (`redelivered`). The answer is 200 if the
+	// disabled or deleted. With `dryRun` the deliveries are only counted (`changed`). The answer is 200 if the
 	// count is complete, and 202 if a job continues it.
 	//
 	// While a subscriber has 1,000 due deliveries, the job adds no more for it. A job over several subscribers
@@ -12353,7 +12557,7 @@ type ClientWithResponsesInterface interface {
 	// The filters are those of the list; the default of `status` is `DEAD`. A job finds the deliveries that match
 	// at this time, and attempts them again. Each starts a new schedule, whatever its status, as in the retry of a
 	// single delivery. The job leaves out deliveries with an attempt under way, and those whose subscriber is
-	// disabled or deleted. With `dryRun` the deliveries are only counted (`redelivered`). The answer is 200 if the
+	// disabled or deleted. With `dryRun` the deliveries are only counted (`changed`). The answer is 200 if the
 	// count is complete, and 202 if a job continues it.
 	//
 	// While a subscriber has 1,000 due deliveries, the job adds no more for it. A job over several subscribers
@@ -12609,7 +12813,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListJobsWithResponse List the jobs of a company, the newest first
 	//
-	// Jobs of retries of many deliveries, of recoveries, of resumes with `drop`, of deletions of
+	// Jobs of retries and cancellations of many deliveries, of recoveries, of resumes with `drop`, of deletions of
 	// subscribers and of erasures of companies. Finished jobs are kept for 7 days, at most the
 	// newest 2,000 of a company. Filters combine with AND.
 	//
@@ -13577,6 +13781,39 @@ func (r ListDeliveriesResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListDeliveriesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CancelDeliveriesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Job
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *Job
+}
+
+// Status returns HTTPResponse.Status
+func (r CancelDeliveriesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CancelDeliveriesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CancelDeliveriesResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -15971,12 +16208,52 @@ func (c *ClientWithResponses) ListDeliveriesWithResponse(ctx context.Context, pa
 	return ParseListDeliveriesResponse(rsp)
 }
 
+// CancelDeliveriesWithBodyWithResponse Cancel all waiting deliveries that match filters
+//
+// The filters are those of the list; `status` is any of `PENDING`, `DELIVERING` and `RETRYING`, by default all of
+// them. A job finds the deliveries that match at this time, and cancels them: `CANCELLED` with the reason
+// `DROPPED`. An attempt that is under way ends first, for which the job waits up to 30 s, and its delivery is
+// cancelled if it failed. A delivery in a replica's memory may be attempted once more. With `dryRun` the
+// deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job continues
+// it. A retry sends a cancelled delivery after all.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/deliveries/cancel (the `CancelDeliveries` operationId).
+func (c *ClientWithResponses) CancelDeliveriesWithBodyWithResponse(ctx context.Context, params *CancelDeliveriesParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CancelDeliveriesResponse, error) {
+	rsp, err := c.CancelDeliveriesWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCancelDeliveriesResponse(rsp)
+}
+
+// CancelDeliveriesWithResponse Cancel all waiting deliveries that match filters
+//
+// The filters are those of the list; `status` is any of `PENDING`, `DELIVERING` and `RETRYING`, by default all of
+// them. A job finds the deliveries that match at this time, and cancels them: `CANCELLED` with the reason
+// `DROPPED`. An attempt that is under way ends first, for which the job waits up to 30 s, and its delivery is
+// cancelled if it failed. A delivery in a replica's memory may be attempted once more. With `dryRun` the
+// deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job continues
+// it. A retry sends a cancelled delivery after all.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/deliveries/cancel (the `CancelDeliveries` operationId).
+func (c *ClientWithResponses) CancelDeliveriesWithResponse(ctx context.Context, params *CancelDeliveriesParams, body CancelDeliveriesJSONRequestBody, reqEditors ...RequestEditorFn) (*CancelDeliveriesResponse, error) {
+	rsp, err := c.CancelDeliveries(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCancelDeliveriesResponse(rsp)
+}
+
 // RetryDeliveriesWithBodyWithResponse Attempt again all deliveries that match filters
 //
 // The filters are those of the list; the default of `status` is `DEAD`. A job finds the deliveries that match
 // at this time, and attempts them again. Each starts a new schedule, whatever its status, as in the retry of a
 // single delivery. The job leaves out deliveries with an attempt under way, and those whose subscriber is
-// disabled or deleted. With `dryRun` the deliveries are only counted (`redelivered`). The answer is 200 if the
+// disabled or deleted. With `dryRun` the deliveries are only counted (`changed`). The answer is 200 if the
 // count is complete, and 202 if a job continues it.
 //
 // While a subscriber has 1,000 due deliveries, the job adds no more for it. A job over several subscribers
@@ -15998,7 +16275,7 @@ func (c *ClientWithResponses) RetryDeliveriesWithBodyWithResponse(ctx context.Co
 // The filters are those of the list; the default of `status` is `DEAD`. A job finds the deliveries that match
 // at this time, and attempts them again. Each starts a new schedule, whatever its status, as in the retry of a
 // single delivery. The job leaves out deliveries with an attempt under way, and those whose subscriber is
-// disabled or deleted. With `dryRun` the deliveries are only counted (`redelivered`). The answer is 200 if the
+// disabled or deleted. With `dryRun` the deliveries are only counted (`changed`). The answer is 200 if the
 // count is complete, and 202 if a job continues it.
 //
 // While a subscriber has 1,000 due deliveries, the job adds no more for it. A job over several subscribers
@@ -16386,7 +16663,7 @@ func (c *ClientWithResponses) ReplayEventWithResponse(ctx context.Context, id Ev
 
 // ListJobsWithResponse List the jobs of a company, the newest first
 //
-// Jobs of retries of many deliveries, of recoveries, of resumes with `drop`, of deletions of
+// Jobs of retries and cancellations of many deliveries, of recoveries, of resumes with `drop`, of deletions of
 // subscribers and of erasures of companies. Finished jobs are kept for 7 days, at most the
 // newest 2,000 of a company. Filters combine with AND.
 //
@@ -17712,6 +17989,39 @@ func ParseListDeliveriesResponse(rsp *http.Response) (*ListDeliveriesResponse, e
 			return nil, err
 		}
 		response.JSON200 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCancelDeliveriesResponse parses an HTTP response from a CancelDeliveriesWithResponse call
+func ParseCancelDeliveriesResponse(rsp *http.Response) (*CancelDeliveriesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CancelDeliveriesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Job
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest Job
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
 
 	}
 

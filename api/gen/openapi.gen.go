@@ -464,6 +464,7 @@ func (e HealthState) Valid() bool {
 
 // Defines values for JobKind.
 const (
+	JobKindCANCEL  JobKind = "CANCEL"
 	JobKindDROP    JobKind = "DROP"
 	JobKindERASE   JobKind = "ERASE"
 	JobKindRECOVER JobKind = "RECOVER"
@@ -473,6 +474,8 @@ const (
 // Valid indicates whether the value is a known member of the JobKind enum.
 func (e JobKind) Valid() bool {
 	switch e {
+	case JobKindCANCEL:
+		return true
 	case JobKindDROP:
 		return true
 	case JobKindERASE:
@@ -1107,6 +1110,26 @@ type AuthorizationServerGrantTypesSupported string
 // AuthorizationServerTokenEndpointAuthMethodsSupported defines model for AuthorizationServer.TokenEndpointAuthMethodsSupported.
 type AuthorizationServerTokenEndpointAuthMethodsSupported string
 
+// BulkRequest Example: {"dryRun":true,"errorClass":["timeout","connect"],"from":"2026-11-19T00:00:00Z","status":["DEAD"]}
+type BulkRequest struct {
+	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
+
+	// DryRun Count only.
+	DryRun     *bool          `json:"dryRun,omitempty"`
+	ErrorClass []ErrorClass   `json:"errorClass,omitempty"`
+	Event      []EventPattern `json:"event,omitempty"`
+
+	// From Of the time at which the event was accepted.
+	From           *time.Time          `json:"from,omitempty"`
+	Status         []DeliveryStatus    `json:"status,omitempty"`
+	StatusCodeFrom *int                `json:"statusCodeFrom,omitempty"`
+	StatusCodeTo   *int                `json:"statusCodeTo,omitempty"`
+	SubscriberUUID *openapi_types.UUID `json:"subscriberUuid,omitempty"`
+
+	// To Of the time at which the event was accepted.
+	To *time.Time `json:"to,omitempty"`
+}
+
 // Card Example: {"issuedAt":"2026-11-20T19:00:00.000Z","lastFour":"4242","name":"Travel","status":"ACTIVE","type":"MASTER_VIRTUAL","uuid":"3b2f0b57-6b2b-4b5e-8f57-3f0e3f3f7a10"}
 type Card struct {
 	IssuedAt time.Time `json:"issuedAt"`
@@ -1729,28 +1752,27 @@ type ItemError struct {
 	RetryAfter *int `json:"retryAfter,omitempty"`
 }
 
-// Job Example: {"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","dryRun":false,"examined":1200,"kind":"RECOVER","redelivered":34,"since":"2026-11-19T00:00:00.000Z","status":"RUNNING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","until":"2026-11-20T19:00:00.000Z","updatedAt":"2026-11-20T19:00:00.412Z","uuid":"c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"}
+// Job Example: {"changed":34,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","dryRun":false,"examined":1200,"kind":"RECOVER","since":"2026-11-19T00:00:00.000Z","status":"RUNNING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","until":"2026-11-20T19:00:00.000Z","updatedAt":"2026-11-20T19:00:00.412Z","uuid":"c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"}
 type Job struct {
+	// Changed Deliveries that were changed, or that a dry run would change; for an ERASE, payloads that were removed.
+	Changed     int64              `json:"changed"`
 	CompanyUUID openapi_types.UUID `json:"companyUuid"`
 	CreatedAt   time.Time          `json:"createdAt"`
 	DryRun      bool               `json:"dryRun"`
 
-	// Examined Deliveries and events that were examined; for a RETRY, those that match its filters.
-	Examined   int64      `json:"examined"`
-	FinishedAt *time.Time `json:"finishedAt,omitempty"`
+	// Examined Deliveries and events that were examined; for a RETRY or CANCEL, those that match its filters.
+	Examined int64 `json:"examined"`
+
+	// Filter Example: {"dryRun":true,"errorClass":["timeout","connect"],"from":"2026-11-19T00:00:00Z","status":["DEAD"]}
+	Filter     *BulkRequest `json:"filter,omitempty"`
+	FinishedAt *time.Time   `json:"finishedAt,omitempty"`
 
 	// Kind RECOVER delivers failed and missed events of a subscriber again. RETRY attempts the deliveries
-	// that match filters again. DROP cancels the waiting deliveries of a paused subscriber. ERASE removes
+	// that match filters again, CANCEL cancels them. DROP cancels the waiting deliveries of a paused subscriber. ERASE removes
 	// the data of a company.
-	Kind JobKind `json:"kind"`
-
-	// Redelivered Deliveries that were changed, or that a dry run would change; for an ERASE, payloads that were removed.
-	Redelivered int64 `json:"redelivered"`
-
-	// Retry Example: {"dryRun":true,"errorClass":["timeout","connect"],"from":"2026-11-19T00:00:00Z","status":["DEAD"]}
-	Retry  *RetryRequest `json:"retry,omitempty"`
-	Since  *time.Time    `json:"since,omitempty"`
-	Status JobStatus     `json:"status"`
+	Kind   JobKind    `json:"kind"`
+	Since  *time.Time `json:"since,omitempty"`
+	Status JobStatus  `json:"status"`
 
 	// SubscriberUUID Absent if the job is about the whole company.
 	SubscriberUUID *openapi_types.UUID `json:"subscriberUuid,omitempty"`
@@ -1760,11 +1782,11 @@ type Job struct {
 }
 
 // JobKind RECOVER delivers failed and missed events of a subscriber again. RETRY attempts the deliveries
-// that match filters again. DROP cancels the waiting deliveries of a paused subscriber. ERASE removes
+// that match filters again, CANCEL cancels them. DROP cancels the waiting deliveries of a paused subscriber. ERASE removes
 // the data of a company.
 type JobKind string
 
-// JobList Example: {"content":[{"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","dryRun":false,"examined":0,"kind":"RETRY","redelivered":0,"status":"QUEUED","updatedAt":"2026-11-20T19:00:00.000Z","uuid":"c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"}]}
+// JobList Example: {"content":[{"changed":0,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","dryRun":false,"examined":0,"kind":"RETRY","status":"QUEUED","updatedAt":"2026-11-20T19:00:00.000Z","uuid":"c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"}]}
 type JobList struct {
 	Content []Job `json:"content"`
 
@@ -2137,26 +2159,6 @@ type ResumeRequest struct {
 
 	// Drop Cancel the waiting deliveries.
 	Drop *bool `json:"drop,omitempty"`
-}
-
-// RetryRequest Example: {"dryRun":true,"errorClass":["timeout","connect"],"from":"2026-11-19T00:00:00Z","status":["DEAD"]}
-type RetryRequest struct {
-	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
-
-	// DryRun Count only.
-	DryRun     *bool          `json:"dryRun,omitempty"`
-	ErrorClass []ErrorClass   `json:"errorClass,omitempty"`
-	Event      []EventPattern `json:"event,omitempty"`
-
-	// From Of the time at which the event was accepted.
-	From           *time.Time          `json:"from,omitempty"`
-	Status         []DeliveryStatus    `json:"status,omitempty"`
-	StatusCodeFrom *int                `json:"statusCodeFrom,omitempty"`
-	StatusCodeTo   *int                `json:"statusCodeTo,omitempty"`
-	SubscriberUUID *openapi_types.UUID `json:"subscriberUuid,omitempty"`
-
-	// To Of the time at which the event was accepted.
-	To *time.Time `json:"to,omitempty"`
 }
 
 // Signatures How deliveries are signed: `standard` (the default) is Standard Webhooks 1.0.0; `http-message` is HTTP Message Signatures (RFC 9421) with a key of `/.well-known/webhook-keys/{companyUuid}`, over the method, the URL, `Content-Digest` (RFC 9530), `Content-Type` and the `webhook-*` headers.
@@ -2777,6 +2779,19 @@ type ListDeliveriesParams struct {
 
 	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
+}
+
+// CancelDeliveriesParams defines parameters for CancelDeliveries.
+type CancelDeliveriesParams struct {
+	// CompanyUUID The company; required if the token has none.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+	// stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+	// answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+	// not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+	// while the company holds its share of memory: a repetition is then carried out again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // RetryDeliveriesParams defines parameters for RetryDeliveries.
@@ -3478,8 +3493,11 @@ type ReceiveEventParams struct {
 // CreateConsoleLinkJSONRequestBody defines body for CreateConsoleLink for application/json ContentType.
 type CreateConsoleLinkJSONRequestBody = ConsoleLinkRequest
 
+// CancelDeliveriesJSONRequestBody defines body for CancelDeliveries for application/json ContentType.
+type CancelDeliveriesJSONRequestBody = BulkRequest
+
 // RetryDeliveriesJSONRequestBody defines body for RetryDeliveries for application/json ContentType.
-type RetryDeliveriesJSONRequestBody = RetryRequest
+type RetryDeliveriesJSONRequestBody = BulkRequest
 
 // RetryDeliveryJSONRequestBody defines body for RetryDelivery for application/json ContentType.
 type RetryDeliveryJSONRequestBody = CompanyScope
@@ -3690,6 +3708,10 @@ type ServerInterface[Q, R any] interface {
 	// ListDeliveries List deliveries, the newest first
 	// (GET /api/v1/deliveries)
 	ListDeliveries(ctx context.Context, q Q, params ListDeliveriesParams) (R, error)
+
+	// CancelDeliveries Cancel all waiting deliveries that match filters
+	// (POST /api/v1/deliveries/cancel)
+	CancelDeliveries(ctx context.Context, q Q, body CancelDeliveriesJSONRequestBody) (R, error)
 
 	// RetryDeliveries Attempt again all deliveries that match filters
 	// (POST /api/v1/deliveries/retry)
@@ -4172,6 +4194,24 @@ func (siw *ServerInterfaceWrapper[Q, R]) ListDeliveries(w http.ResponseWriter, r
 	}
 	siw.Handler.Answer(w, r, params.CompanyUUID, nil, func(ctx context.Context, q Q) (R, error) {
 		return siw.Handler.ListDeliveries(ctx, q, params)
+	})
+}
+
+// CancelDeliveries reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) CancelDeliveries(w http.ResponseWriter, r *http.Request) {
+	var params CancelDeliveriesParams
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
+		siw.BadParameter(w, r, "companyUuid")
+		return
+	}
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		siw.BadParameter(w, r, "Idempotency-Key")
+		return
+	}
+	var body CancelDeliveriesJSONRequestBody
+	siw.Handler.Answer(w, r, params.CompanyUUID, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.CancelDeliveries(ctx, q, body)
 	})
 }
 
@@ -5636,6 +5676,7 @@ func Register[Q, R any](r *mux.Router, si ServerInterface[Q, R], badParameter fu
 	r.HandleFunc("/api/v1/deliveries/{id}", wrapper.GetDelivery).Methods(http.MethodGet)
 	r.HandleFunc("/api/v1/deliveries/{id}/retry", wrapper.RetryDelivery).Methods(http.MethodPost)
 	r.HandleFunc("/api/v1/deliveries/retry", wrapper.RetryDeliveries).Methods(http.MethodPost)
+	r.HandleFunc("/api/v1/deliveries/cancel", wrapper.CancelDeliveries).Methods(http.MethodPost)
 	r.HandleFunc("/api/v1/jobs", wrapper.ListJobs).Methods(http.MethodGet)
 	r.HandleFunc("/api/v1/jobs/{jobUuid}", wrapper.GetJob).Methods(http.MethodGet)
 	r.HandleFunc("/api/v1/jobs/{jobUuid}/cancel", wrapper.CancelJob).Methods(http.MethodPost)

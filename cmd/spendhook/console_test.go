@@ -446,8 +446,8 @@ func TestConsoleShowsNoOtherCompany(t *testing.T) {
 		"/console/deliveries/retry":                                            {"id": {ours + "/evt_ours." + w.failing}},
 		"/console/events/" + ours + "/evt_ours/replay":                         {},
 		"/console/quarantine/drop":                                             {"of": {ours}, "id": {"evt_ours"}},
-		"/console/deliveries/retry-all":                                        {"company": {ours}, "status": {"DEAD"}},
-		"/console/jobs/" + w.failing + "/retry":                                {},
+		"/console/deliveries/count":                                            {"company": {ours}, "status": {"DEAD"}, "kind": {"RETRY"}},
+		"/console/jobs/" + w.failing + "/start":                                {},
 		"/console/jobs/" + w.failing + "/cancel":                               {},
 	} {
 		form.Set("token", token)
@@ -677,17 +677,17 @@ func TestConsoleRetriesAllThatMatch(t *testing.T) {
 		}
 		return header.Get("Location")
 	}
-	if status, _, _ := v.post("/console/deliveries/retry-all", url.Values{"token": {token}}); status != http.StatusBadRequest {
+	if status, _, _ := v.post("/console/deliveries/count", url.Values{"token": {token}, "kind": {"RETRY"}}); status != http.StatusBadRequest {
 		t.Errorf("a retry of whatever there is: %d", status)
 	}
-	counted, _, _ := strings.Cut(press("/console/deliveries/retry-all", url.Values{"status": {"DEAD"}, "event": {"PAYMENT_PAID"}}), "?")
+	counted, _, _ := strings.Cut(press("/console/deliveries/count", url.Values{"kind": {"RETRY"}, "status": {"DEAD"}, "event": {"PAYMENT_PAID"}}), "?")
 	if _, _, page := v.get(counted); !strings.Contains(page, "Attempt 2 deliveries again") {
 		t.Fatalf("the count: %s", page)
 	}
 	if w.came.Load() != 0 {
 		t.Fatal("counting has sent something")
 	}
-	job := press(counted+"/retry", url.Values{})
+	job := press(counted+"/start", url.Values{})
 	eventually(t, browserPatience, "both are sent", func() bool { return w.came.Load() == 2 })
 	eventually(t, browserPatience, "the job is done", func() bool {
 		_, _, page := v.get(job)
@@ -703,6 +703,45 @@ func TestConsoleRetriesAllThatMatch(t *testing.T) {
 	}
 	if w.came.Load() != 2 {
 		t.Errorf("%d were sent", w.came.Load())
+	}
+}
+
+// TestConsoleCancelsAllThatMatch: they are counted first, too.
+func TestConsoleCancelsAllThatMatch(t *testing.T) {
+	t.Parallel()
+	w := newStory(t)
+	e := w.editor()
+	post := func(path string, form url.Values) string {
+		t.Helper()
+		form.Set("token", e.visitor.token())
+		status, header, page := e.visitor.post(path, form, "Sec-Fetch-Site", "same-origin")
+		if status != http.StatusSeeOther {
+			t.Fatalf("%s: %d %s", path, status, page)
+		}
+		return header.Get("Location")
+	}
+	post(e.path+"/pause", url.Values{})
+	w.emit("evt_1", "PAYMENT_PAID", nil)
+	w.emit("evt_2", "PAYMENT_PAID", nil)
+	eventually(t, browserPatience, "both wait", func() bool {
+		_, _, page := e.visitor.get("/console/deliveries?status=PENDING")
+		return strings.Contains(page, "evt_1") && strings.Contains(page, "evt_2") && strings.Contains(page, "Cancel all: count them first")
+	})
+	counted, _, _ := strings.Cut(post("/console/deliveries/count", url.Values{"kind": {"CANCEL"}, "status": {"PENDING"}, "event": {"PAYMENT_*"}}), "?")
+	if _, _, page := e.visitor.get(counted); !strings.Contains(page, "Cancel 2 deliveries") {
+		t.Fatalf("the count: %s", page)
+	}
+	job := post(counted+"/start", url.Values{})
+	eventually(t, browserPatience, "the job is done", func() bool {
+		_, _, page := e.visitor.get(job)
+		return strings.Contains(page, "cancelled of 2 counted") && strings.Contains(page, "Completed")
+	})
+	if _, _, page := e.visitor.get("/console/deliveries?status=CANCELLED"); !strings.Contains(page, "evt_1") || !strings.Contains(page, "evt_2") {
+		t.Error(page)
+	}
+	_, _, log := w.daemon.do(t, http.MethodGet, "/api/v1/audit?action=delivery.cancel-all", "")
+	if strings.Count(log, `"delivery.cancel-all"`) != 2 {
+		t.Errorf("the audit log: %s", log)
 	}
 }
 

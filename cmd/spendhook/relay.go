@@ -41,7 +41,7 @@ type relayFlags struct {
 }
 
 func (f relayFlags) load() (*config.Relay, error) {
-	cfg, err := config.LoadRelay(f.Config, os.Environ())
+	cfg, err := config.LoadRelay(f.Config, os.Environ(), true)
 	return &cfg, err
 }
 
@@ -129,7 +129,7 @@ type relayTestCmd struct {
 
 // Run prints the event, or fails with the reason why the record would be dead.
 func (c *relayTestCmd) Run(ctx context.Context, term *stdio) error {
-	cfg, err := config.LoadRelayWithoutSecrets(c.Config, os.Environ())
+	cfg, err := config.LoadRelay(c.Config, os.Environ(), false)
 	if err != nil {
 		return err
 	}

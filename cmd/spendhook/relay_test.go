@@ -102,7 +102,7 @@ func TestRelay(t *testing.T) {
 	h := newInstallation(t, sharedRedis(t), "")
 	d := h.start(t)
 	r := newRelayTrial(t, h, d)
-	command(t, "", "relay", "doctor", "--config", r.file("relay.yml")).want(t, exitOK, "ok    source orders", "")
+	command(t, "", "relay", "doctor", "--timeout", patience.String(), "--config", r.file("relay.yml")).want(t, exitOK, "ok    source orders", "")
 	now := time.Now()
 	r.insert("order-1", now, r.company)
 	r.insert("order-2", now, uuid.New()) // may not be named
@@ -138,7 +138,7 @@ func TestRelayWithAWrongToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.authorize(d.as(t, h, uuid.New()).token)
-	command(t, "", "relay", "doctor", "--config", r.file("relay.yml")).want(t, exitFailure, "COMPANY_MISMATCH", "there are problems")
+	command(t, "", "relay", "doctor", "--timeout", patience.String(), "--config", r.file("relay.yml")).want(t, exitFailure, "COMPANY_MISMATCH", "there are problems")
 	r.insert("order-1", time.Now(), r.company)
 	r.start()
 	eventually(t, deliveryPatience, "the refusal is counted", func() bool {

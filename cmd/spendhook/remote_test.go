@@ -46,7 +46,7 @@ func TestReplayDeadLetters(t *testing.T) {
 	d.cli(t, "", "event", "replay", "evt_1").want(t, exitOK, "evt_1."+sub, "")
 	e.awaits(t, 2)
 	d.cli(t, "", "subscriber", "recover", sub, "--since", "1h", "--dry-run", "--wait").
-		want(t, exitOK, "redelivered     1", "")
+		want(t, exitOK, "changed     1", "")
 	d.cli(t, "", "subscriber", "recover", sub, "--since", began.Add(-time.Minute).Format(time.RFC3339), "--wait").
 		want(t, exitOK, "COMPLETED", "")
 }
@@ -123,7 +123,11 @@ func TestResourceCommands(t *testing.T) {
 	eventually(t, patience, "it is delivered again", func() bool {
 		return strings.Contains(d.cli(t, "", "delivery", "get", "evt_1."+id).stdout, "DELIVERED")
 	})
-	ok("redelivered     1", "delivery", "retry", "--status", "DELIVERED", "--since", "1h", "--dry-run")
+	ok("changed     1", "delivery", "retry", "--status", "DELIVERED", "--since", "1h", "--dry-run")
+	ok("changed     0", "delivery", "cancel", "--event", "PAYMENT_PAID", "--dry-run")
+	if r := d.cli(t, "", "delivery", "cancel", "--yes"); r.code != exitUsage {
+		t.Errorf("all deliveries would be cancelled: %+v", r)
+	}
 	ok("PAYMENT_PAID", "event-type", "list", "-o", "name")
 	ok("fixed true", "event-type", "get", "DELIVERY_DEAD")
 	schema, example := secretFile(t, `{"properties":{"amount":{"type":"string"}}}`), secretFile(t, `{"amount":"1.50"}`)

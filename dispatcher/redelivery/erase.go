@@ -81,7 +81,7 @@ func (s *Service) eraseEvents(ctx context.Context, j *Job) (string, error) {
 func (s *Service) eraseAll(ctx context.Context, j *Job, refs []events.Ref) error {
 	erased, open, err := s.Deliveries.EraseAll(ctx, refs, s.Now().Sub(j.CreatedAt) > forceAfter)
 	j.Examined += int64(erased)
-	j.Redelivered += int64(erased)
+	j.Changed += int64(erased)
 	if err != nil || open == 0 {
 		return err
 	}

@@ -23,6 +23,7 @@ const (
 	JobRecover JobKind = "RECOVER" // send failed and missed deliveries again
 	JobDrop    JobKind = "DROP"    // drop the deliveries that wait for a subscriber, then end its pause
 	JobRetry   JobKind = "RETRY"   // send the deliveries that match a filter again
+	JobCancel  JobKind = "CANCEL"  // cancel the waiting deliveries that match a filter
 	JobErase   JobKind = "ERASE"   // erase the data of a company
 )
 
@@ -46,9 +47,9 @@ type Job struct {
 	Kind           JobKind      `json:"kind"`
 	Status         JobStatus    `json:"status"`
 	DryRun         bool         `json:"dryRun,omitzero"`
-	Filter         store.Filter `json:"filter"`      // deliveries to examine; of a RECOVER also the span of missed events
-	Examined       int64        `json:"examined"`    // deliveries and events examined
-	Redelivered    int64        `json:"redelivered"` // deliveries changed (in a dry run: that would change); of an ERASE: payloads erased
+	Filter         store.Filter `json:"filter"`   // deliveries to examine; of a RECOVER also the span of missed events
+	Examined       int64        `json:"examined"` // deliveries and events examined
+	Changed        int64        `json:"changed"`  // deliveries changed (in a dry run: that would change); of an ERASE: payloads erased
 	CreatedAt      time.Time    `json:"createdAt"`
 	UpdatedAt      time.Time    `json:"updatedAt"` // when it was last started, stepped or ended; a step that must wait does not count
 	FinishedAt     *time.Time   `json:"finishedAt,omitempty"`
@@ -60,6 +61,9 @@ type Job struct {
 
 	Unknown jsontext.Value `json:",embed"` // fields that a newer release wrote
 }
+
+// Bulk reports whether a BulkRequest started the job.
+func (j *Job) Bulk() bool { return j.Kind == JobRetry || j.Kind == JobCancel }
 
 func (j *Job) finished() bool { return j.Status == JobCompleted || j.Status == JobCancelled }
 
@@ -97,7 +101,7 @@ func (s *Service) startJob(ctx context.Context, j Job) (Job, error) {
 	if j.SubscriberUUID != uuid.Nil {
 		j.Filter.Subscriber = &j.SubscriberUUID
 	}
-	for i := 0; i < countedAtOnce && j.Kind == JobRetry && j.DryRun && !j.finished(); i++ {
+	for i := 0; i < countedAtOnce && j.Bulk() && j.DryRun && !j.finished(); i++ {
 		if err := s.step(ctx, &j); err != nil {
 			return Job{}, err
 		}
@@ -163,7 +167,7 @@ func (s *Service) overtaken(ctx context.Context, j Job) (again time.Duration, er
 	if err != nil || !now.finished() {
 		return 0, err
 	}
-	now.Examined, now.Redelivered = j.Examined, j.Redelivered
+	now.Examined, now.Changed = j.Examined, j.Changed
 	return -1, s.save(ctx, &now)
 }
 
@@ -176,6 +180,7 @@ func (s *Service) phases(k JobKind) []phase {
 	return map[JobKind][]phase{
 		JobRecover: {others, dead, s.recoverMissed}, // dead after others, which would restart a restarted dead letter again
 		JobRetry:   {others, dead},
+		JobCancel:  {others, s.cancelUnderWay},
 		JobDrop:    {others, s.resume},
 		JobErase:   {s.eraseSubscribers, s.eraseQuarantine, s.eraseEvents, s.eraseDead},
 	}[k]
@@ -217,12 +222,12 @@ func (s *Service) redeliver(ctx context.Context, j *Job, n int, writes []store.W
 		}
 		for _, f := range found {
 			if f != nil {
-				j.Redelivered--
+				j.Changed--
 			}
 		}
 	}
 	j.Examined += int64(n)
-	j.Redelivered += int64(len(writes))
+	j.Changed += int64(len(writes))
 	return nil
 }
 

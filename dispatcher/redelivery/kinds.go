@@ -15,42 +15,57 @@ import (
 	"spendhook/subscribers/filter"
 )
 
-// RetryRequest says which deliveries of a company to attempt again.
-type RetryRequest struct {
+// BulkRequest says which deliveries of a company to change.
+type BulkRequest struct {
+	Kind    JobKind // JobRetry or JobCancel
 	Company uuid.UUID
-	Filter  store.Filter // without a status: DEAD
+	Filter  store.Filter // without a status: DEAD for JobRetry, all that wait for JobCancel
 	DryRun  bool         // only count
 }
 
-// Matching is the filter of the deliveries to retry.
-func (r *RetryRequest) Matching() store.Filter {
+// Matching is the filter of the deliveries to change.
+func (r *BulkRequest) Matching() store.Filter {
 	f := r.Filter
 	f.Company = &r.Company
-	if len(f.Statuses) == 0 {
+	switch {
+	case len(f.Statuses) > 0:
+	case r.Kind == JobCancel:
+		f.Statuses = live
+	default:
 		f.Statuses = []delivery.Status{delivery.StatusDead}
 	}
 	return f
 }
 
-// RetryAll starts a job that attempts the deliveries of the filter again, each with a fresh
-// schedule. It skips deliveries with an attempt under way, deliveries whose subscriber is disabled
-// or was deleted, and deliveries created after the call. A dry run over few deliveries is completed
-// when RetryAll returns. The error may be subscribers.ErrNotFound, delivery.ErrSubscriberDisabled,
-// publish.ErrStorageFull or ErrTooManyJobs.
-func (s *Service) RetryAll(ctx context.Context, r RetryRequest) (Job, error) {
+// Bulk starts a job that changes the deliveries of the filter, but none that was created after the call.
+//
+// JobRetry attempts them again, each with a fresh schedule. It skips deliveries with an attempt under way, and
+// those whose subscriber is disabled or was deleted. JobCancel cancels those that wait, and those whose attempt under
+// way fails; any other status is ErrEnded.
+//
+// A dry run over few deliveries is completed when Bulk returns. The error may also be subscribers.ErrNotFound,
+// delivery.ErrSubscriberDisabled, publish.ErrStorageFull or ErrTooManyJobs.
+func (s *Service) Bulk(ctx context.Context, r BulkRequest) (Job, error) {
 	f, now := r.Matching(), s.Now().UTC()
+	if r.Kind == JobCancel && slices.ContainsFunc(f.Statuses, func(status delivery.Status) bool { return !status.Live() }) {
+		return Job{}, ErrEnded
+	}
 	if f.To == nil || f.To.After(now) {
 		f.To = &now
 	}
-	j := Job{CompanyUUID: r.Company, Kind: JobRetry, Filter: f, DryRun: r.DryRun}
+	j := Job{CompanyUUID: r.Company, Kind: r.Kind, Filter: f, DryRun: r.DryRun}
 	if f.Subscriber != nil {
 		j.SubscriberUUID = *f.Subscriber
-		if err := s.reachable(ctx, r.Company, *f.Subscriber); err != nil {
+		err := s.reachable(ctx, r.Company, *f.Subscriber)
+		if err != nil && (r.Kind != JobCancel || !errors.Is(err, delivery.ErrSubscriberDisabled)) {
 			return Job{}, err
 		}
 	}
 	return s.startJob(ctx, j)
 }
+
+// ErrEnded says that deliveries of a status have no attempts ahead, so that they cannot be cancelled.
+var ErrEnded = errors.New("only PENDING, DELIVERING and RETRYING deliveries can be cancelled")
 
 // RecoverRequest says what to deliver again to a subscriber.
 type RecoverRequest struct {
@@ -84,7 +99,7 @@ func (s *Service) Recover(ctx context.Context, r RecoverRequest) (Job, error) {
 
 // walk changes a page of the job's deliveries, newest first: only dead ones, or all others. Dead letters
 // have their own index, which keeps them longer. walk skips deliveries with an attempt under way and
-// those that change meanwhile. All jobs but DROP also skip deliveries whose subscriber is disabled or was
+// those that change meanwhile. All jobs but DROP and CANCEL also skip deliveries whose subscriber is disabled or was
 // deleted.
 func (s *Service) walk(ctx context.Context, j *Job, dead bool) (string, error) {
 	statuses := slices.DeleteFunc(slices.Clone(j.Filter.Statuses), func(status delivery.Status) bool {
@@ -112,7 +127,7 @@ func (s *Service) walk(ctx context.Context, j *Job, dead bool) (string, error) {
 		switch {
 		case d.Status == delivery.StatusDelivering:
 			continue
-		case j.Kind == JobDrop:
+		case j.Kind == JobDrop || j.Kind == JobCancel:
 			next = delivery.Cancel(d.Record, delivery.ReasonDropped, s.Now())
 		case !enabled[d.Subscriber]:
 			continue
@@ -122,6 +137,35 @@ func (s *Service) walk(ctx context.Context, j *Job, dead bool) (string, error) {
 		writes = append(writes, writeOf(d.Ref, &d.Record, &next))
 	}
 	return page.Next, s.redeliver(ctx, j, len(page.Items), writes)
+}
+
+// cancelUnderWay cancels the deliveries whose attempt was under way when the job passed them, and then failed. It waits
+// for the attempts, for a while.
+func (s *Service) cancelUnderWay(ctx context.Context, j *Job) (string, error) {
+	if j.DryRun || !slices.Contains(j.Filter.Statuses, delivery.StatusDelivering) {
+		return "", nil
+	}
+	page, err := s.Deliveries.List(ctx, j.page(live, s.Page))
+	if err != nil {
+		return "", err
+	}
+	var writes []store.Write
+	underWay := false
+	for i := range page.Items {
+		if d := &page.Items[i]; d.Status == delivery.StatusDelivering {
+			underWay = true
+		} else {
+			next := delivery.Cancel(d.Record, delivery.ReasonDropped, s.Now())
+			writes = append(writes, writeOf(d.Ref, &d.Record, &next))
+		}
+	}
+	if err := s.redeliver(ctx, j, 0, writes); err != nil { // walk has examined them
+		return "", err
+	}
+	if underWay && s.Now().Sub(j.UpdatedAt) < maxHeld {
+		return "", errHeld
+	}
+	return page.Next, nil
 }
 
 // recoverMissed creates deliveries of the events of the time span that match the subscriber and

@@ -776,13 +776,38 @@ export interface paths {
          * @description The filters are those of the list; the default of `status` is `DEAD`. A job finds the deliveries that match
          *     at this time, and attempts them again. Each starts a new schedule, whatever its status, as in the retry of a
          *     single delivery. The job leaves out deliveries with an attempt under way, and those whose subscriber is
-         *     disabled or deleted. With `dryRun` the deliveries are only counted (`redelivered`). The answer is 200 if the
+         *     disabled or deleted. With `dryRun` the deliveries are only counted (`changed`). The answer is 200 if the
          *     count is complete, and 202 if a job continues it.
          *
          *     While a subscriber has 1,000 due deliveries, the job adds no more for it. A job over several subscribers
          *     skips such a subscriber after 30 s, so that an endpoint that is down does not hold up the others. `GET /api/v1/jobs/{jobUuid}` has the state of the job, which can be cancelled.
          */
         post: operations["retryDeliveries"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/deliveries/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel all waiting deliveries that match filters
+         * @description The filters are those of the list; `status` is any of `PENDING`, `DELIVERING` and `RETRYING`, by default all of
+         *     them. A job finds the deliveries that match at this time, and cancels them: `CANCELLED` with the reason
+         *     `DROPPED`. An attempt that is under way ends first, for which the job waits up to 30 s, and its delivery is
+         *     cancelled if it failed. A delivery in a replica's memory may be attempted once more. With `dryRun` the
+         *     deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job continues
+         *     it. A retry sends a cancelled delivery after all.
+         */
+        post: operations["cancelDeliveries"];
         delete?: never;
         options?: never;
         head?: never;
@@ -798,7 +823,7 @@ export interface paths {
         };
         /**
          * List the jobs of a company, the newest first
-         * @description Jobs of retries of many deliveries, of recoveries, of resumes with `drop`, of deletions of
+         * @description Jobs of retries and cancellations of many deliveries, of recoveries, of resumes with `drop`, of deletions of
          *     subscribers and of erasures of companies. Finished jobs are kept for 7 days, at most the
          *     newest 2,000 of a company. Filters combine with AND.
          */
@@ -2115,7 +2140,7 @@ export interface components {
          *       "dryRun": true
          *     }
          */
-        RetryRequest: {
+        BulkRequest: {
             /** Format: uuid */
             subscriberUuid?: string;
             event?: components["schemas"]["EventPattern"][];
@@ -2143,11 +2168,11 @@ export interface components {
         };
         /**
          * @description RECOVER delivers failed and missed events of a subscriber again. RETRY attempts the deliveries
-         *     that match filters again. DROP cancels the waiting deliveries of a paused subscriber. ERASE removes
+         *     that match filters again, CANCEL cancels them. DROP cancels the waiting deliveries of a paused subscriber. ERASE removes
          *     the data of a company.
          * @enum {string}
          */
-        JobKind: "RECOVER" | "RETRY" | "DROP" | "ERASE";
+        JobKind: "RECOVER" | "RETRY" | "CANCEL" | "DROP" | "ERASE";
         /** @enum {string} */
         JobStatus: "QUEUED" | "RUNNING" | "COMPLETED" | "CANCELLED";
         /**
@@ -2160,7 +2185,7 @@ export interface components {
          *           "status": "QUEUED",
          *           "dryRun": false,
          *           "examined": 0,
-         *           "redelivered": 0,
+         *           "changed": 0,
          *           "createdAt": "2026-11-20T19:00:00.000Z",
          *           "updatedAt": "2026-11-20T19:00:00.000Z"
          *         }
@@ -2182,7 +2207,7 @@ export interface components {
          *       "status": "RUNNING",
          *       "dryRun": false,
          *       "examined": 1200,
-         *       "redelivered": 34,
+         *       "changed": 34,
          *       "since": "2026-11-19T00:00:00.000Z",
          *       "until": "2026-11-20T19:00:00.000Z",
          *       "createdAt": "2026-11-20T19:00:00.000Z",
@@ -2202,17 +2227,17 @@ export interface components {
             kind: components["schemas"]["JobKind"];
             status: components["schemas"]["JobStatus"];
             dryRun: boolean;
-            retry?: components["schemas"]["RetryRequest"];
+            filter?: components["schemas"]["BulkRequest"];
             /**
              * Format: int64
-             * @description Deliveries and events that were examined; for a RETRY, those that match its filters.
+             * @description Deliveries and events that were examined; for a RETRY or CANCEL, those that match its filters.
              */
             examined: number;
             /**
              * Format: int64
              * @description Deliveries that were changed, or that a dry run would change; for an ERASE, payloads that were removed.
              */
-            redelivered: number;
+            changed: number;
             /** Format: date-time */
             since?: string;
             /** Format: date-time */
@@ -6214,7 +6239,70 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["RetryRequest"];
+                "application/json": components["schemas"]["BulkRequest"];
+            };
+        };
+        responses: {
+            /** @description The completed dry run. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    Location: components["headers"]["Location"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description The job; its state is at `Location`. */
+            202: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    Location: components["headers"]["Location"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            406: components["responses"]["NotAcceptable"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["PayloadTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["IdempotencyKeyReused"];
+            429: components["responses"]["TooManyJobs"];
+            431: components["responses"]["HeadersTooLarge"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    cancelDeliveries: {
+        parameters: {
+            query?: {
+                /** @description The company; required if the token has none. */
+                companyUuid?: components["parameters"]["CompanyUuid"];
+            };
+            header?: {
+                /**
+                 * @description 1 to 255 printable ASCII characters. For 24 hours, a repetition of the request with the same key gets the
+                 *     stored answer, with a new `X-Request-Id`. Another request with the same key is refused with 422. Only 2xx
+                 *     answers are stored: a failed request may be repeated with the same key. An answer of more than 64 KiB is
+                 *     not stored; the repetition gets the present state of the resource at its `Location`. Nothing is stored
+                 *     while the company holds its share of memory: a repetition is then carried out again.
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BulkRequest"];
             };
         };
         responses: {

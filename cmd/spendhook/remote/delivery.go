@@ -22,9 +22,10 @@ var deliveryTable = table{
 type deliveryCmd struct {
 	group
 
-	List  deliveryListCmd  `cmd:"" help:"List deliveries, the newest first." example:"spendhook delivery list --status DEAD --since 7d --all"`
-	Get   deliveryGetCmd   `cmd:"" help:"Show a delivery with its attempts." example:"spendhook delivery get pay-4711.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
-	Retry deliveryRetryCmd `cmd:"" help:"Retry a delivery now, or all deliveries that match filters." example:"spendhook delivery retry pay-4711.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
+	List   deliveryListCmd   `cmd:"" help:"List deliveries, the newest first." example:"spendhook delivery list --status DEAD --since 7d --all"`
+	Get    deliveryGetCmd    `cmd:"" help:"Show a delivery with its attempts." example:"spendhook delivery get pay-4711.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
+	Cancel deliveryCancelCmd `cmd:"" help:"Cancel all waiting deliveries that match filters." example:"spendhook delivery cancel --event CARD_ISSUED --since 2h --dry-run"`
+	Retry  deliveryRetryCmd  `cmd:"" help:"Retry a delivery now, or all deliveries that match filters." example:"spendhook delivery retry pay-4711.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
 }
 
 // deliveryFilters has the filters that lists of events and of deliveries share. The tag "set" of a
@@ -87,8 +88,30 @@ func (c *deliveryRetryCmd) many(ctx context.Context, s *session) error {
 	if err := s.confirm(confirmation{Yes: c.Yes || c.DryRun}, "Retry all deliveries that match these filters? (--dry-run counts them.)"); err != nil {
 		return err
 	}
-	body := fields[client.RetryRequest](s, c.deliveryFilters)
+	body := fields[client.BulkRequest](s, c.deliveryFilters)
 	body.DryRun = &c.DryRun
 	resp, err := s.RetryDeliveries(ctx, fields[client.RetryDeliveriesParams](s), *body)
+	return s.printJob(ctx, c.Wait, deliveryJob, resp, err)
+}
+
+type deliveryCancelCmd struct {
+	deliveryFilters `set:"only=Only deliveries" set:"statuses=PENDING, DELIVERING, RETRYING"` //nolint:staticcheck // kong takes the key several times
+
+	Yes    bool `short:"y" help:"Do not ask for confirmation."`
+	DryRun bool `help:"Count the deliveries. Nothing is cancelled."`
+	Wait   bool `help:"Show the progress until the job ends."`
+}
+
+// Run starts a job that cancels deliveries.
+func (c *deliveryCancelCmd) Run(ctx context.Context, s *session) error {
+	if reflect.ValueOf(c.deliveryFilters).IsZero() {
+		return UsageError("give filters such as --event CARD_ISSUED; see 'spendhook delivery list'")
+	}
+	if err := s.confirm(confirmation{Yes: c.Yes || c.DryRun}, "Cancel all waiting deliveries that match these filters? (--dry-run counts them.)"); err != nil {
+		return err
+	}
+	body := fields[client.BulkRequest](s, c.deliveryFilters)
+	body.DryRun = &c.DryRun
+	resp, err := s.CancelDeliveries(ctx, fields[client.CancelDeliveriesParams](s), *body)
 	return s.printJob(ctx, c.Wait, deliveryJob, resp, err)
 }

@@ -108,7 +108,7 @@ func (c *jobWaitCmd) Run(ctx context.Context, s *session) error {
 type jobListCmd struct {
 	listFlags
 	SubscriberUUID *uuid.UUID `name:"subscriber-uuid" help:"Only jobs of this subscriber."`
-	Kind           []string   `help:"RETRY, RECOVER, DROP or ERASE; may repeat."`
+	Kind           []string   `help:"RETRY, CANCEL, RECOVER, DROP or ERASE; may repeat."`
 	Status         []string   `help:"QUEUED, RUNNING, COMPLETED or CANCELLED; may repeat."`
 }
 
@@ -120,7 +120,7 @@ func (c *jobListCmd) Run(ctx context.Context, s *session) error {
 		{"STATUS", "status"},
 		{"SUBSCRIBER", "subscriberUuid"},
 		{"EXAMINED", "examined"},
-		{"REDELIVERED", "redelivered"},
+		{"CHANGED", "changed"},
 		{"CREATED", "createdAt"},
 		{"FINISHED", "finishedAt"},
 	}
