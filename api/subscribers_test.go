@@ -154,6 +154,16 @@ func TestHowASubscriberIsServed(t *testing.T) {
 	}
 	h.call("PATCH", path, `{"stopOn":[422,422]}`).wantField("/stopOn/1", "INVALID")
 	h.call("PATCH", path, `{"stopOn":[400,401,402,403,404,405,406,407,409]}`).wantField("stopOn", "TOO_LONG")
+	changed = as[gen.Subscriber](h.call("PATCH", path, `{"retrySchedule":[5,604795]}`).want(http.StatusOK))
+	if !slices.Equal(*changed.RetrySchedule, []int{5, 604795}) {
+		t.Errorf("%v", changed.RetrySchedule)
+	}
+	if changed = as[gen.Subscriber](h.call("PATCH", path, `{"retrySchedule":[]}`).want(http.StatusOK)); changed.RetrySchedule != nil {
+		t.Errorf("%v", changed.RetrySchedule)
+	}
+	h.call("PATCH", path, `{"retrySchedule":[5,604796]}`).wantField("retrySchedule", "OUT_OF_RANGE")
+	h.call("PATCH", path, `{"retrySchedule":[5,0]}`).wantField("/retrySchedule/1", "OUT_OF_RANGE")
+	h.call("PATCH", path, `{"retrySchedule":[`+strings.Repeat("1,", 30)+`1]}`).wantField("retrySchedule", "TOO_LONG")
 	h.call("PATCH", path, `{"onDead":"stop"}`).wantField("onDead", "INVALID")
 	h.call("PATCH", path, `{"format":"xml"}`).wantField("format", "INVALID")
 	for _, bad := range []string{`[]`, `["v1"]`, `["standard","standard"]`, `null`} {

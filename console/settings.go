@@ -45,10 +45,11 @@ func (v *visit) settings() (in subscribers.Settings, fields []string, err error)
 	if revision := form.Get("revision"); revision != "" {
 		in.Revisions = []string{revision}
 	}
-	if list := text("stopOn"); list != nil {
-		if in.StopOn, err = readStatuses(*list); err != nil {
-			return in, fields, err
-		}
+	if in.StopOn, err = numbers("stopOn", text("stopOn")); err != nil {
+		return in, fields, err
+	}
+	if in.RetrySchedule, err = numbers("retrySchedule", text("retrySchedule")); err != nil {
+		return in, fields, err
 	}
 	if rate := text("perSecond"); rate != nil {
 		if in.RateLimit, err = readRate(*rate, strings.TrimSpace(form.Get("burst"))); err != nil {
@@ -74,18 +75,22 @@ func oauthOf(text func(field string) *string) *callback.OAuthChange {
 	return change
 }
 
-func readStatuses(text string) (*[]int, error) {
-	statuses := []int{}
-	for word := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ',' || unicode.IsSpace(c) }) {
-		status, err := strconv.Atoi(word)
+// numbers reads a field with whole numbers; nil: it was not sent.
+func numbers(field string, text *string) (*[]int, error) {
+	if text == nil {
+		return nil, nil //nolint:nilnil // it is not changed
+	}
+	list := []int{}
+	for word := range strings.FieldsFuncSeq(*text, func(c rune) bool { return c == ',' || unicode.IsSpace(c) }) {
+		n, err := strconv.Atoi(word)
 		if err != nil {
 			problems := &invalid.Error{}
-			problems.Add("stopOn", "INVALID", "must be statuses such as 422, with spaces between them")
+			problems.Add(field, "INVALID", "must be whole numbers, with spaces between them")
 			return nil, problems
 		}
-		statuses = append(statuses, status)
+		list = append(list, n)
 	}
-	return &statuses, nil
+	return &list, nil
 }
 
 func readRate(perSecond, burst string) (*subscribers.RateLimit, error) {
@@ -114,6 +119,7 @@ func asEdited(sub subscribers.Subscriber, in subscribers.Settings) subscribers.S
 	set(&sub.Format, in.Format)
 	set(&sub.OnDead, in.OnDead)
 	set(&sub.StopOn, in.StopOn)
+	set(&sub.RetrySchedule, in.RetrySchedule)
 	set(&sub.Signatures, in.Signatures)
 	set(&sub.SignatureAlgorithm, (*subscribers.KeyAlgorithm)(in.SignatureAlgorithm))
 	set(&sub.Ordered, in.Ordered)

@@ -290,9 +290,10 @@ func (p editPage) Rate() string {
 }
 
 // Statuses returns the statuses that end the attempts of a delivery, for the form.
-func (p editPage) Statuses() string {
-	return strings.Trim(fmt.Sprint(p.StopOn), "[]")
-}
+func (p editPage) Statuses() string { return strings.Trim(fmt.Sprint(p.StopOn), "[]") }
+
+// Waits returns the schedule of retries in seconds, for the form.
+func (p editPage) Waits() string { return strings.Trim(fmt.Sprint(p.RetrySchedule), "[]") }
 
 // Burst returns the burst of the rate limit for the form, and "" without a limit.
 func (p editPage) Burst() string {

@@ -77,7 +77,7 @@ func (d *Dispatcher) attempt(w *work) {
 		Latency: res.Duration, Unreachable: res.Class.Unreachable(), NotCounted: res.Aborted(), Pause: min(res.RetryAfter, maxEndpointPause),
 	}
 	o := &outcome{work: w, result: &res, apply: func(r delivery.Record, now time.Time) delivery.Record {
-		return delivery.Decide(r, res, d.opts.Policy, now, d.opts.Jitter)
+		return delivery.Decide(r, res, d.policyOf(w), now, d.opts.Jitter)
 	}}
 	if failures, wait, news := d.admission.Learn(&w.place, result); news {
 		o.learned = &store.Learned{Failures: failures, Wait: wait}
@@ -85,6 +85,15 @@ func (d *Dispatcher) attempt(w *work) {
 	d.record(o)
 	d.Queue.Again(d.admission.Leave(&w.place, result))
 	d.Queue.Left(w.ref.Company, w.ref.Subscriber)
+}
+
+// policyOf is the policy with the schedule of the subscriber, if it has one.
+func (d *Dispatcher) policyOf(w *work) delivery.Policy {
+	policy := d.opts.Policy
+	if waits := w.to.Subscriber.Retries(); waits != nil {
+		policy.Schedule = waits
+	}
+	return policy
 }
 
 // beganLate reports whether a delivery of an ordered subscriber was marked as in flight more than

@@ -241,6 +241,20 @@ func TestAReceiverEndsTheAttempts(t *testing.T) {
 	h.settled()
 }
 
+func TestASubscriberHasItsOwnSchedule(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	failing := receive(t, status(http.StatusInternalServerError)).URL
+	own, usual := h.subscribe(failing+"/own"), h.subscribe(failing+"/usual")
+	h.update(own, subscribers.Settings{RetrySchedule: &[]int{3600}})
+	id := h.emit(1)[0]
+	h.reaches(id, usual, delivery.StatusDead)
+	d := h.reaches(id, own, delivery.StatusRetrying)
+	if wait := time.UnixMilli(d.Due).Sub(time.UnixMilli(d.Updated)); d.Count != 1 || wait < 45*time.Minute || wait > 75*time.Minute {
+		t.Errorf("after %d attempts it waits for %v", d.Count, wait)
+	}
+}
+
 func TestGoneFromAFormerURLDoesNotDisableTheSubscriber(t *testing.T) {
 	t.Parallel()
 	h := setup(t)

@@ -74,7 +74,9 @@ func (d *Dispatcher) samples(written []*outcome) []health.Sample {
 		if !ok {
 			i = len(all)
 			index[o.ref.Subscriber] = i
-			all = append(all, health.Sample{Company: o.ref.Company, Subscriber: o.ref.Subscriber, At: d.opts.Now()})
+			all = append(all, health.Sample{
+				Company: o.ref.Company, Subscriber: o.ref.Subscriber, At: d.opts.Now(), DisableAfter: o.to.Subscriber.Retrying(),
+			})
 		}
 		if o.result.Success() {
 			all[i].Success, all[i].TrailingFailures = true, 0

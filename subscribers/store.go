@@ -58,6 +58,7 @@ type StoreOptions struct {
 	Challenge     Challenge     // which callback URLs must be verified; "" means ChallengeOff
 	MaxPerCompany int           // subscribers of one company; 0 means 1,000
 	SecretOverlap time.Duration // how long deliveries are also signed with a rotated secret; 0 means 24 h
+	Retention     time.Duration // how long events are kept, within which a RetrySchedule must end; 0 means 7 days
 
 	Registerer prometheus.Registerer // nil: changes of signing keys are not shown
 
@@ -86,6 +87,7 @@ type Store struct {
 func NewStore(opts StoreOptions) *Store {
 	opts.MaxPerCompany = cmp.Or(opts.MaxPerCompany, 1000)
 	opts.SecretOverlap = cmp.Or(opts.SecretOverlap, 24*time.Hour)
+	opts.Retention = cmp.Or(opts.Retention, 7*24*time.Hour)
 	given := opts.Now
 	opts.Now = clock.Or(given)
 	s := &Store{opts: opts, clock: given, codec: codec{opts.Keyring}}

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -93,6 +92,7 @@ type Subscriber struct {
 	Ordered            bool              `json:"ordered,omitzero"`   // one delivery at a time, in the order of the events
 	OnDead             string            `json:"onDead,omitzero"`    // onDeadContinue (also when empty) or onDeadPause
 	StopOn             []int             `json:"stopOn,omitempty"`   // statuses of answers that end the attempts of a delivery, ascending
+	RetrySchedule      []int             `json:"retries,omitempty"`  // the wait after each failed attempt, in seconds; empty: the daemon's
 	CreatedAt          time.Time         `json:"createdAt"`
 	UpdatedAt          time.Time         `json:"updatedAt"`
 	Secrets            []SigningSecret   `json:"secrets"`           // newest first
@@ -246,6 +246,7 @@ type Settings struct {
 	Ordered            *bool
 	OnDead             *string
 	StopOn             *[]int // an empty list removes it
+	RetrySchedule      *[]int // an empty list removes it
 }
 
 // require sets missing required fields to empty values, so that check reports them, and reports
@@ -297,29 +298,8 @@ func (in *Settings) check(ctx context.Context, problems *invalid.Error, opts *St
 	if in.StopOn != nil {
 		checkStopOn(problems, *in.StopOn)
 	}
-}
-
-// maxStopOn bounds StopOn.
-const maxStopOn = 8
-
-// hasMeaning are statuses that mean the same of every receiver: the attempt may succeed later, or the endpoint is gone.
-var hasMeaning = []int{
-	http.StatusRequestTimeout, http.StatusGone, http.StatusMisdirectedRequest, http.StatusTooEarly, http.StatusTooManyRequests,
-}
-
-func checkStopOn(problems *invalid.Error, statuses []int) {
-	if len(statuses) > maxStopOn {
-		problems.Add("stopOn", "TOO_LONG", "has %d statuses, more than %d", len(statuses), maxStopOn)
-		return
-	}
-	for i, status := range statuses {
-		field := fmt.Sprintf("/stopOn/%d", i)
-		switch {
-		case status < 400 || status > 499 || slices.Contains(hasMeaning, status):
-			problems.Add(field, "INVALID", "must be a status from 400 to 499, and none of 408, 410, 421, 425 and 429")
-		case slices.Contains(statuses[:i], status):
-			problems.Add(field, "INVALID", "%d is in the list already", status)
-		}
+	if in.RetrySchedule != nil {
+		checkRetrySchedule(problems, *in.RetrySchedule, opts.Retention)
 	}
 }
 
@@ -362,6 +342,7 @@ func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Tim
 	if in.StopOn != nil {
 		sub.StopOn = slices.Sorted(slices.Values(*in.StopOn))
 	}
+	set(&sub.RetrySchedule, in.RetrySchedule)
 	if in.RateLimit != nil {
 		sub.RateLimit = in.RateLimit
 		if *in.RateLimit == (RateLimit{}) {

@@ -2161,6 +2161,11 @@ type ResumeRequest struct {
 	Drop *bool `json:"drop,omitempty"`
 }
 
+// RetrySchedule The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end within the time for which the installation keeps events (504,000 seconds by default). A subscriber is not disabled for failing while a delivery may still be retried. An empty list, the default: the schedule of the installation.
+//
+// Example: [5,300,3600,86400]
+type RetrySchedule = []int
+
 // Signatures How deliveries are signed: `standard` (the default) is Standard Webhooks 1.0.0; `http-message` is HTTP Message Signatures (RFC 9421) with a key of `/.well-known/webhook-keys/{companyUuid}`, over the method, the URL, `Content-Digest` (RFC 9530), `Content-Type` and the `webhook-*` headers.
 //
 // Example: ["standard","http-message"]
@@ -2226,6 +2231,11 @@ type Subscriber struct {
 	//
 	// Example: {"burst":10,"perSecond":5}
 	RateLimit *RateLimit `json:"rateLimit,omitempty"`
+
+	// RetrySchedule The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end within the time for which the installation keeps events (504,000 seconds by default). A subscriber is not disabled for failing while a delivery may still be retried. An empty list, the default: the schedule of the installation.
+	//
+	// Example: [5,300,3600,86400]
+	RetrySchedule *RetrySchedule `json:"retrySchedule,omitempty"`
 
 	// SignatureAlgorithm How a key signs, a name of the HTTP Signature Algorithms registry (RFC 9421). Of a subscriber, the one of `http-message`; the default is `ed25519`.
 	SignatureAlgorithm *KeyAlgorithm `json:"signatureAlgorithm,omitempty"`
@@ -2343,6 +2353,11 @@ type SubscriberUpdate struct {
 	// RateLimit A new rate; null removes it.
 	RateLimit jsontext.Value `json:"rateLimit,omitempty"`
 
+	// RetrySchedule The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end within the time for which the installation keeps events (504,000 seconds by default). A subscriber is not disabled for failing while a delivery may still be retried. An empty list, the default: the schedule of the installation.
+	//
+	// Example: [5,300,3600,86400]
+	RetrySchedule *RetrySchedule `json:"retrySchedule,omitempty"`
+
 	// SignatureAlgorithm How a key signs, a name of the HTTP Signature Algorithms registry (RFC 9421). Of a subscriber, the one of `http-message`; the default is `ed25519`.
 	SignatureAlgorithm *KeyAlgorithm `json:"signatureAlgorithm,omitempty"`
 
@@ -2394,6 +2409,11 @@ type SubscriberWithSecret struct {
 	//
 	// Example: {"burst":10,"perSecond":5}
 	RateLimit *RateLimit `json:"rateLimit,omitempty"`
+
+	// RetrySchedule The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end within the time for which the installation keeps events (504,000 seconds by default). A subscriber is not disabled for failing while a delivery may still be retried. An empty list, the default: the schedule of the installation.
+	//
+	// Example: [5,300,3600,86400]
+	RetrySchedule *RetrySchedule `json:"retrySchedule,omitempty"`
 
 	// Secret The secret that signs deliveries, `whsec_` and the base64 of 32 random bytes.
 	//

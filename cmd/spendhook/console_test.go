@@ -325,7 +325,7 @@ func TestConsoleSetsAnAccessToken(t *testing.T) {
 	}
 }
 
-func TestConsoleSetsStatusesThatEndTheAttempts(t *testing.T) {
+func TestConsoleSetsHowDeliveriesAreRetried(t *testing.T) {
 	t.Parallel()
 	e := newStory(t).editor()
 	e.save(http.StatusSeeOther, url.Values{"stopOn": {" 422, 404\n"}})
@@ -334,6 +334,15 @@ func TestConsoleSetsStatusesThatEndTheAttempts(t *testing.T) {
 	}
 	if _, _, page := e.visitor.get(e.path); !strings.Contains(page, "an answer with 404, 422") {
 		t.Error(page)
+	}
+	e.save(http.StatusSeeOther, url.Values{"retrySchedule": {"5 3600"}})
+	if got := e.shown(); got.RetrySchedule == nil || !slices.Equal(*got.RetrySchedule, []int{5, 3600}) || got.StopOn == nil {
+		t.Errorf("%v", got)
+	}
+	for _, page := range []string{e.path, e.path + "/edit"} {
+		if _, _, text := e.visitor.get(page); !strings.Contains(text, "5.0 s, 1 h") && !strings.Contains(text, `value="5 3600"`) {
+			t.Errorf("%s: %s", page, text)
+		}
 	}
 	for _, wrong := range []string{"422 x", "410"} {
 		if page := e.save(http.StatusBadRequest, url.Values{"stopOn": {wrong}}); !strings.Contains(page, "stopOn") {

@@ -67,6 +67,7 @@ func (d *daemon) openStores(context.Context) error {
 		Catalogue:     d.catalogue,
 		MaxPerCompany: d.cfg.Subscribers.MaxPerCompany,
 		SecretOverlap: d.cfg.Subscribers.SecretOverlap,
+		Retention:     time.Duration(float64(d.cfg.Events.Retention) / (1 + d.cfg.Delivery.Jitter)), // with its jitter, a schedule ends within it
 		Challenge:     subscribers.Challenge(d.cfg.Subscribers.Challenge),
 		Registerer:    d.registry,
 	})

@@ -78,9 +78,9 @@ func TestResourceCommands(t *testing.T) {
 	ok("", "subscriber", "list", "-o", "name")
 	headers := secretFile(t, `{"Authorization":"Bearer 4f1c"}`)
 	created := ok(`"secret": "whsec_`, "subscriber", "create", "--name", "Books", "--callback-url", e.URL+"/hook", "--event", "PAYMENT_PAID", "--event", "CARD_ISSUED",
-		"--filter", `metadata.amount != "0"`, "--rate-limit-per-second", "500", "--ordered=false", "--stop-on", "422", "--stop-on", "404", "--headers-file", headers, "-o", "json")
+		"--filter", `metadata.amount != "0"`, "--rate-limit-per-second", "500", "--ordered=false", "--stop-on", "422", "--stop-on", "404", "--retry-schedule", "5,300", "--headers-file", headers, "-o", "json")
 	var sub gen.SubscriberWithSecret
-	if err := json.Unmarshal([]byte(created), &sub); err != nil || len(sub.Events) != 2 || sub.RateLimit == nil || !slices.Equal(*sub.StopOn, []int{404, 422}) || (*sub.Headers)["Authorization"] != "***" {
+	if err := json.Unmarshal([]byte(created), &sub); err != nil || len(sub.Events) != 2 || sub.RateLimit == nil || !slices.Equal(*sub.StopOn, []int{404, 422}) || !slices.Equal(*sub.RetrySchedule, []int{5, 300}) || (*sub.Headers)["Authorization"] != "***" {
 		t.Fatalf("%v: %s", err, created)
 	}
 	e.setSubscriber(t, sub.UUID, sub.Secret)

@@ -34,6 +34,7 @@ type Sample struct {
 	Success             bool
 	TrailingFailures    int
 	At                  time.Time
+	DisableAfter        time.Duration // of this subscriber, if it is longer than that of the Policy
 }
 
 // Policy says when an endpoint is failing, and when its subscriber is to be disabled.

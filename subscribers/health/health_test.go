@@ -36,6 +36,29 @@ func (b *bundle) health(t *testing.T, s subscribers.Subscriber) health.Health {
 	return all[s.UUID]
 }
 
+// A subscriber with a longer schedule of retries is not disabled before its end.
+func TestASubscriberMayFailForLonger(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.Create(t, "https://example.com/")
+	const day = 24 * time.Hour
+	record := func(after time.Duration) health.Kind {
+		t.Helper()
+		b.Advance(after)
+		sample := b.sample(s, false, 4)
+		sample.DisableAfter = 20 * day
+		return b.record(t, sample)[0].Kind
+	}
+	for i, step := range []struct {
+		after time.Duration
+		want  health.Kind
+	}{{0, health.Failing}, {6 * day, health.None}, {14*day - time.Millisecond, health.None}, {time.Millisecond, health.Expired}} {
+		if got := record(step.after); got != step.want {
+			t.Errorf("step %d: %s, want %s", i, got, step.want)
+		}
+	}
+}
+
 func TestHealthOverALifetime(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -91,7 +91,7 @@ func (s *Store) Record(ctx context.Context, samples []Sample, policy Policy) []T
 
 func (s *Store) call(sample Sample, p Policy) (*script.Call, error) {
 	p.FailingAfter = cmp.Or(p.FailingAfter, 4)
-	p.DisableAfter = cmp.Or(p.DisableAfter, 5*24*time.Hour)
+	p.DisableAfter = max(cmp.Or(p.DisableAfter, 5*24*time.Hour), sample.DisableAfter)
 	failing, recovered, err := s.notices(sample)
 	at := partition.Of(sample.Company)
 	return &script.Call{

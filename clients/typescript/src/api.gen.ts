@@ -1603,6 +1603,7 @@ export interface components {
             ordered: boolean;
             onDead?: components["schemas"]["OnDead"];
             stopOn?: components["schemas"]["StopOn"];
+            retrySchedule?: components["schemas"]["RetrySchedule"];
             /** Format: uuid */
             companyUuid?: string;
         };
@@ -1641,6 +1642,7 @@ export interface components {
             ordered?: boolean;
             onDead?: components["schemas"]["OnDead"];
             stopOn?: components["schemas"]["StopOn"];
+            retrySchedule?: components["schemas"]["RetrySchedule"];
             /** Format: uuid */
             companyUuid?: string;
         };
@@ -1749,6 +1751,16 @@ export interface components {
             /** @description Default: `perSecond`, rounded up. */
             burst?: number;
         };
+        /**
+         * @description The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end within the time for which the installation keeps events (504,000 seconds by default). A subscriber is not disabled for failing while a delivery may still be retried. An empty list, the default: the schedule of the installation.
+         * @example [
+         *       5,
+         *       300,
+         *       3600,
+         *       86400
+         *     ]
+         */
+        RetrySchedule: number[];
         /**
          * @description Statuses of answers that end the attempts of a delivery: it becomes DEAD at once, with the reason `STOPPED_BY_RECEIVER`. Not 408, 410, 421, 425 and 429, which have a meaning of their own. An empty list, the default: none. Any receiver can end a delivery with the header `webhook-delivery: stop` in its answer, of any status but 2xx.
          * @example [
@@ -1911,6 +1923,7 @@ export interface components {
             ordered: boolean;
             onDead?: components["schemas"]["OnDead"];
             stopOn?: components["schemas"]["StopOn"];
+            retrySchedule?: components["schemas"]["RetrySchedule"];
             paused: boolean;
             /** Format: date-time */
             pausedAt?: string;

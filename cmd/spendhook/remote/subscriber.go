@@ -69,22 +69,23 @@ func (c *subscriberGetCmd) Run(ctx context.Context, s *session) error {
 
 // subscriberFields has the flags that create and update share.
 type subscriberFields struct {
-	Name        *string  `help:"Display name."`
-	CallbackURL *string  `name:"callback-url" help:"Callback URL (https)."`
-	Events      []string `name:"event" predictor:"event-type" help:"Event type to receive; may repeat."`
-	Enabled     *bool    `negatable:"" help:"Whether deliveries are sent."`
-	Format      *string  `name:"event-format" local:"" help:"Payload format: standard, thin or cloudevents."`
-	Signatures  []string `name:"signature" local:"" help:"How deliveries are signed: standard, http-message (RFC 9421); may repeat."`
-	Algorithm   *string  `name:"signature-algorithm" local:"" help:"Algorithm of http-message: ed25519 or ecdsa-p256-sha256."`
-	Filter      *string  `help:"CEL expression. Only events for which it is true are delivered."`
-	Ordered     *bool    `negatable:"" help:"One delivery at a time, in the order of acceptance."`
-	OnDead      *string  `help:"With --ordered: continue or pause after a delivery is dead."`
-	StopOn      []int    `help:"Status of an answer that ends the attempts of a delivery, such as 422; may repeat."`
-	HeadersFile string   `local:"" placeholder:"FILE|-" help:"File with a JSON object of headers for each delivery. They are not flags, because headers may be secrets."`
-	OAuthFile   string   `name:"oauth-file" local:"" placeholder:"FILE|-" help:"File with a JSON object of tokenUrl, clientId, clientSecret, scope and audience: each delivery carries an access token of that endpoint."`
-	PerSecond   *string  `name:"rate-limit-per-second" local:"" help:"Rate limit in attempts per second."`
-	Burst       *int     `name:"rate-limit-burst" local:"" help:"Burst of the rate limit."`
-	File        string   `short:"f" local:"" placeholder:"FILE|-" help:"JSON file with the fields of the API, instead of flags."`
+	Name          *string  `help:"Display name."`
+	CallbackURL   *string  `name:"callback-url" help:"Callback URL (https)."`
+	Events        []string `name:"event" predictor:"event-type" help:"Event type to receive; may repeat."`
+	Enabled       *bool    `negatable:"" help:"Whether deliveries are sent."`
+	Format        *string  `name:"event-format" local:"" help:"Payload format: standard, thin or cloudevents."`
+	Signatures    []string `name:"signature" local:"" help:"How deliveries are signed: standard, http-message (RFC 9421); may repeat."`
+	Algorithm     *string  `name:"signature-algorithm" local:"" help:"Algorithm of http-message: ed25519 or ecdsa-p256-sha256."`
+	Filter        *string  `help:"CEL expression. Only events for which it is true are delivered."`
+	Ordered       *bool    `negatable:"" help:"One delivery at a time, in the order of acceptance."`
+	OnDead        *string  `help:"With --ordered: continue or pause after a delivery is dead."`
+	RetrySchedule []int    `help:"Wait after a failed attempt, in seconds; give all, as in 5,300,3600."`
+	StopOn        []int    `help:"Status of an answer that ends the attempts of a delivery, such as 422; may repeat."`
+	HeadersFile   string   `local:"" placeholder:"FILE|-" help:"File with a JSON object of headers for each delivery. They are not flags, because headers may be secrets."`
+	OAuthFile     string   `name:"oauth-file" local:"" placeholder:"FILE|-" help:"File with a JSON object of tokenUrl, clientId, clientSecret, scope and audience: each delivery carries an access token of that endpoint."`
+	PerSecond     *string  `name:"rate-limit-per-second" local:"" help:"Rate limit in attempts per second."`
+	Burst         *int     `name:"rate-limit-burst" local:"" help:"Burst of the rate limit."`
+	File          string   `short:"f" local:"" placeholder:"FILE|-" help:"JSON file with the fields of the API, instead of flags."`
 }
 
 func (f subscriberFields) rate() *client.RateLimit {
