@@ -97,6 +97,9 @@ type chaosReceiver struct {
 	generations []*chaosSubscriber
 }
 
+// refused is the status with which a receiver ends the attempts of a delivery.
+const refused = http.StatusUnprocessableEntity
+
 // chaosSubscriber is a subscriber, and what its receiver saw.
 type chaosSubscriber struct {
 	uuid    uuid.UUID
@@ -135,7 +138,7 @@ func chaosKinds() [chaosCompanies][]*chaosReceiver {
 	return [chaosCompanies][]*chaosReceiver{
 		{{kind: "fast", answer: fast}, {kind: "filtered", answer: fast, settings: `,"filter":"metadata.even == true"`, even: true}},
 		{{kind: "slow", answer: slow}, {kind: "paused", answer: fast}},
-		{{kind: "failing", answer: cuts}},
+		{{kind: "failing", answer: cuts}, {kind: "refusing", answer: often(30, refused), settings: `,"stopOn":[422]`}},
 		{{kind: "busy", answer: often(5, http.StatusTooManyRequests, "Retry-After", "1")}},
 		{{kind: "ordered", answer: often(3, http.StatusInternalServerError), settings: `,"ordered":true`}},
 		{{kind: "rate-limited", answer: fast, settings: `,"rateLimit":{"perSecond":40,"burst":10}`}, {kind: "made again", answer: fast}},
@@ -360,7 +363,7 @@ func (r *chaosReceiver) change(ctx context.Context, how string) {
 func (r *chaosReceiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_, _ = io.Copy(io.Discard, req.Body)
 	status := r.answer(w, req)
-	if status/100 == 2 {
+	if status/100 == 2 || status == refused {
 		r.note(req)
 	}
 	w.WriteHeader(status)
@@ -425,8 +428,10 @@ func (r *chaosReceiver) accountFor(s *chaosSubscriber, found map[string]gen.Deli
 		acks := s.acks[e.id]
 		matches := !r.even || e.even
 		must := matches && !s.deleted && e.from.After(s.created)
-		switch status := found[e.id+"."+s.uuid.String()].Status; {
-		case must && (len(acks) == 0 || status != gen.DeliveryStatusDELIVERED):
+		status := found[e.id+"."+s.uuid.String()].Status
+		ended := status == gen.DeliveryStatusDELIVERED || r.kind == "refusing" && status == gen.DeliveryStatusDEAD
+		switch {
+		case must && (len(acks) == 0 || !ended):
 			missing = append(missing, fmt.Sprintf("%s %s, acknowledged %d times", e.id, status, len(acks)))
 		case !matches && len(acks) > 0:
 			wrong = append(wrong, e.id)
