@@ -127,18 +127,18 @@ func (s *server) ListAudit(ctx context.Context, q *request, p gen.ListAuditParam
 }
 
 // optional returns a pointer to value, or nil for the zero value.
-// optionalList returns nil for an empty list.
-func optionalList[T any](list []T) *[]T {
-	if len(list) == 0 {
-		return nil
-	}
-	return &list
-}
-
 func optional[T comparable](value T) *T {
 	var zero T
 	if value == zero {
 		return nil
 	}
 	return &value
+}
+
+// optionalList returns nil for an empty list.
+func optionalList[T any](list []T) *[]T {
+	if len(list) == 0 {
+		return nil
+	}
+	return &list
 }

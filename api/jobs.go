@@ -2,8 +2,8 @@ package api
 
 import (
 	"context"
-	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,6 +31,12 @@ func (s *server) bulk(ctx context.Context, q *request, kind redelivery.JobKind, 
 	if err != nil {
 		return reply{}, err
 	}
+	ended := func(status delivery.Status) bool {
+		return status != delivery.StatusPending && status != delivery.StatusRetrying
+	}
+	if kind == redelivery.JobCancel && slices.ContainsFunc(filter.Statuses, ended) {
+		return reply{}, fieldProblem("status", "INVALID", "must be PENDING or RETRYING")
+	}
 	wanted := redelivery.BulkRequest{Kind: kind, Company: q.company, Filter: filter, DryRun: or(in.DryRun, false)}
 	if wanted.DryRun {
 		q.auditDetail("dry run")
@@ -38,9 +44,6 @@ func (s *server) bulk(ctx context.Context, q *request, kind redelivery.JobKind, 
 		return reply{}, err
 	}
 	job, err := s.opts.Dispatcher.Redelivery.Bulk(ctx, wanted)
-	if errors.Is(err, redelivery.ErrEnded) {
-		return reply{}, fieldProblem("status", "INVALID", "must be PENDING, DELIVERING or RETRYING")
-	}
 	q.auditTarget(&q.company, "job", job.UUID.String())
 	return startedJob(job), err
 }

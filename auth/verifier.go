@@ -115,7 +115,6 @@ func (v *Verifier) Verify(ctx context.Context, token string) (*Caller, error) {
 	if !ok {
 		var err error
 		if known, err = v.parse(ctx, token, hash); err != nil {
-			v.cache.Remove(hash)
 			return nil, err
 		}
 	}

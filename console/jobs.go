@@ -160,7 +160,7 @@ func (s *server) bulk(ctx context.Context, v *visit, r redelivery.BulkRequest, q
 		detail = "dry run"
 	}
 	job, err := s.opts.Redelivery.Bulk(ctx, r)
-	if errors.Is(err, redelivery.ErrEnded) {
+	if errors.Is(err, redelivery.ErrNotWaiting) {
 		return errForm
 	}
 	v.setAuditEntry(action, detail, &r.Company, "job", job.UUID.String())

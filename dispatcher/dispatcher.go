@@ -161,7 +161,7 @@ func New(o Options) *Dispatcher {
 	d.Redelivery = redelivery.New(redelivery.Options{
 		Client: o.Client, Deliveries: d.Deliveries, Events: o.Events, Registry: o.Registry, Subscribers: o.Subscribers,
 		Certificates: o.Certificates, Wake: d.Queue.Wake, Quarantine: d.Quarantine, Full: o.Full,
-		Now: given, NewID: uuid.New, Page: o.JobPage, Logger: o.Logger,
+		Now: given, NewID: uuid.New, Page: o.JobPage, Attempt: o.Sender.Timeout() + 10*time.Second, Logger: o.Logger,
 	})
 	d.chains = newChains()
 	d.starts = newStarter(d.attempt)

@@ -75,7 +75,8 @@ func (d *Dispatcher) samples(written []*outcome) []health.Sample {
 			i = len(all)
 			index[o.ref.Subscriber] = i
 			all = append(all, health.Sample{
-				Company: o.ref.Company, Subscriber: o.ref.Subscriber, At: d.opts.Now(), DisableAfter: o.to.Subscriber.Retrying(),
+				Company: o.ref.Company, Subscriber: o.ref.Subscriber, At: d.opts.Now(),
+				DisableAfter: time.Duration(float64(o.to.Subscriber.RetryTime()) * (1 + d.opts.Policy.Jitter)),
 			})
 		}
 		if o.result.Success() {

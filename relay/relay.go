@@ -141,7 +141,7 @@ func (s *Sender) Active(reads bool) {
 	case reads && s.setState(reading):
 		s.opts.Log.Info("this relay reads the source", "source", s.opts.Name)
 	case !reads && s.setState(waiting):
-		s.opts.Log.Info("another relay reads the source", "source", s.opts.Name)
+		s.opts.Log.Info("this relay does not read the source, another one may", "source", s.opts.Name)
 	}
 }
 

@@ -304,7 +304,7 @@ func TestLogOfASource(t *testing.T) {
 		}
 	})
 	want := []string{
-		`level=INFO msg="another relay reads the source"`,
+		`level=INFO msg="this relay does not read the source, another one may"`,
 		`level=INFO msg="this relay reads the source"`,
 		`level=WARN msg="the daemon does not accept events, which are sent again" exception.message="connect from port 1: refused"`,
 		`level=WARN msg="the daemon does not accept events, which are sent again" exception.message="503 STORAGE_FULL: Service Unavailable"`,

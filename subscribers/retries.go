@@ -26,8 +26,8 @@ func (s Subscriber) Retries() []time.Duration {
 	return waits
 }
 
-// Retrying returns how long a delivery is retried, without jitter; 0: as the schedule of the daemon says.
-func (s Subscriber) Retrying() (total time.Duration) {
+// RetryTime returns the sum of Retries.
+func (s Subscriber) RetryTime() (total time.Duration) {
 	for _, wait := range s.Retries() {
 		total += wait
 	}
@@ -51,7 +51,7 @@ func checkRetrySchedule(problems *invalid.Error, seconds []int, within time.Dura
 		total += wait
 	}
 	if total > most {
-		problems.Add("retrySchedule", "OUT_OF_RANGE", "takes %d seconds in all, more than %d, for which this installation keeps events", total, most)
+		problems.Add("retrySchedule", "OUT_OF_RANGE", "takes %d seconds in all, and at most %d are allowed", total, most)
 	}
 }
 

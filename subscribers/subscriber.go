@@ -88,11 +88,11 @@ type Subscriber struct {
 	Signatures     []string   `json:"signatures,omitempty"` // how deliveries are signed; empty: SignatureStandard alone
 	// SignatureAlgorithm is that of SignatureHTTPMessage; empty: Ed25519.
 	SignatureAlgorithm KeyAlgorithm      `json:"signatureAlgorithm,omitzero"`
-	RateLimit          *RateLimit        `json:"rateLimit,omitzero"` // nil: none
-	Ordered            bool              `json:"ordered,omitzero"`   // one delivery at a time, in the order of the events
-	OnDead             string            `json:"onDead,omitzero"`    // onDeadContinue (also when empty) or onDeadPause
-	StopOn             []int             `json:"stopOn,omitempty"`   // statuses of answers that end the attempts of a delivery, ascending
-	RetrySchedule      []int             `json:"retries,omitempty"`  // the wait after each failed attempt, in seconds; empty: the daemon's
+	RateLimit          *RateLimit        `json:"rateLimit,omitzero"`      // nil: none
+	Ordered            bool              `json:"ordered,omitzero"`        // one delivery at a time, in the order of the events
+	OnDead             string            `json:"onDead,omitzero"`         // onDeadContinue (also when empty) or onDeadPause
+	StopOn             []int             `json:"stopOn,omitempty"`        // statuses of answers that end the attempts of a delivery, ascending
+	RetrySchedule      []int             `json:"retrySchedule,omitempty"` // the wait after each failed attempt, in seconds; empty: the daemon's
 	CreatedAt          time.Time         `json:"createdAt"`
 	UpdatedAt          time.Time         `json:"updatedAt"`
 	Secrets            []SigningSecret   `json:"secrets"`           // newest first

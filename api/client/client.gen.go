@@ -911,7 +911,7 @@ type Attempt struct {
 	DurationMs int64   `json:"durationMs"`
 
 	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-	// 4xx but 410 and 429. `stopped`: the answer asked for no more attempts (`stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
+	// 4xx but 410 and 429. `stopped`: the answer, of any status but 2xx and 410, asked for no more attempts (`webhook-delivery: stop`, or `stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
 	// answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 	// address. `panic`: an error of this service.
@@ -1334,7 +1334,7 @@ type Delivery struct {
 	CreatedAt    time.Time          `json:"createdAt"`
 
 	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-	// 4xx but 410 and 429. `stopped`: the answer asked for no more attempts (`stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
+	// 4xx but 410 and 429. `stopped`: the answer, of any status but 2xx and 410, asked for no more attempts (`webhook-delivery: stop`, or `stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
 	// answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 	// address. `panic`: an error of this service.
@@ -1364,7 +1364,7 @@ type DeliveryDetail struct {
 	CreatedAt    time.Time          `json:"createdAt"`
 
 	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-	// 4xx but 410 and 429. `stopped`: the answer asked for no more attempts (`stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
+	// 4xx but 410 and 429. `stopped`: the answer, of any status but 2xx and 410, asked for no more attempts (`webhook-delivery: stop`, or `stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
 	// answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 	// address. `panic`: an error of this service.
@@ -1448,7 +1448,7 @@ type EgressCertificateInput struct {
 }
 
 // ErrorClass The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-// 4xx but 410 and 429. `stopped`: the answer asked for no more attempts (`stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
+// 4xx but 410 and 429. `stopped`: the answer, of any status but 2xx and 410, asked for no more attempts (`webhook-delivery: stop`, or `stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
 // answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 // answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 // address. `panic`: an error of this service.
@@ -2066,7 +2066,7 @@ type ResumeRequest struct {
 	Drop *bool `json:"drop,omitempty"`
 }
 
-// RetrySchedule The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end within the time for which the installation keeps events (504,000 seconds by default). A subscriber is not disabled for failing while a delivery may still be retried. An empty list, the default: the schedule of the installation.
+// RetrySchedule The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end, with this spread, while the installation keeps events (504,000 seconds by default). A subscriber that fails is disabled after 5 days, or after the sum of its waits if that is longer. An empty list, the default: the schedule of the installation.
 //
 // Example: [5,300,3600,86400]
 type RetrySchedule = []int
@@ -2137,7 +2137,7 @@ type Subscriber struct {
 	// Example: {"burst":10,"perSecond":5}
 	RateLimit *RateLimit `json:"rateLimit,omitempty"`
 
-	// RetrySchedule The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end within the time for which the installation keeps events (504,000 seconds by default). A subscriber is not disabled for failing while a delivery may still be retried. An empty list, the default: the schedule of the installation.
+	// RetrySchedule The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end, with this spread, while the installation keeps events (504,000 seconds by default). A subscriber that fails is disabled after 5 days, or after the sum of its waits if that is longer. An empty list, the default: the schedule of the installation.
 	//
 	// Example: [5,300,3600,86400]
 	RetrySchedule *RetrySchedule `json:"retrySchedule,omitempty"`
@@ -2200,7 +2200,7 @@ type SubscriberCreate struct {
 	// RateLimit No limit if absent or null.
 	RateLimit *RateLimit `json:"rateLimit,omitempty"`
 
-	// RetrySchedule The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end within the time for which the installation keeps events (504,000 seconds by default). A subscriber is not disabled for failing while a delivery may still be retried. An empty list, the default: the schedule of the installation.
+	// RetrySchedule The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end, with this spread, while the installation keeps events (504,000 seconds by default). A subscriber that fails is disabled after 5 days, or after the sum of its waits if that is longer. An empty list, the default: the schedule of the installation.
 	//
 	// Example: [5,300,3600,86400]
 	RetrySchedule *RetrySchedule `json:"retrySchedule,omitempty"`
@@ -2308,7 +2308,7 @@ type SubscriberUpdate struct {
 	// RateLimit A new rate; null removes it.
 	RateLimit json.RawMessage `json:"rateLimit,omitempty"`
 
-	// RetrySchedule The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end within the time for which the installation keeps events (504,000 seconds by default). A subscriber is not disabled for failing while a delivery may still be retried. An empty list, the default: the schedule of the installation.
+	// RetrySchedule The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end, with this spread, while the installation keeps events (504,000 seconds by default). A subscriber that fails is disabled after 5 days, or after the sum of its waits if that is longer. An empty list, the default: the schedule of the installation.
 	//
 	// Example: [5,300,3600,86400]
 	RetrySchedule *RetrySchedule `json:"retrySchedule,omitempty"`
@@ -2365,7 +2365,7 @@ type SubscriberWithSecret struct {
 	// Example: {"burst":10,"perSecond":5}
 	RateLimit *RateLimit `json:"rateLimit,omitempty"`
 
-	// RetrySchedule The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end within the time for which the installation keeps events (504,000 seconds by default). A subscriber is not disabled for failing while a delivery may still be retried. An empty list, the default: the schedule of the installation.
+	// RetrySchedule The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end, with this spread, while the installation keeps events (504,000 seconds by default). A subscriber that fails is disabled after 5 days, or after the sum of its waits if that is longer. An empty list, the default: the schedule of the installation.
 	//
 	// Example: [5,300,3600,86400]
 	RetrySchedule *RetrySchedule `json:"retrySchedule,omitempty"`
@@ -3612,12 +3612,13 @@ type ClientInterface interface {
 
 	// CancelDeliveriesWithBody Cancel all waiting deliveries that match filters
 	//
-	// The filters are those of the list; `status` is any of `PENDING`, `DELIVERING` and `RETRYING`, by default all of
-	// them. A job finds the deliveries that match at this time, and cancels them: `CANCELLED` with the reason
-	// `DROPPED`. An attempt that is under way ends first, for which the job waits up to 30 s, and its delivery is
-	// cancelled if it failed. A delivery in a replica's memory may be attempted once more. With `dryRun` the
-	// deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job continues
-	// it. A retry sends a cancelled delivery after all.
+	// The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
+	// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Those with an attempt under way
+	// are left out, and those of events that came in the last seconds may not be known yet. So the job looks a second
+	// time when attempts have ended, after about half a minute, for those that failed and still match. With `dryRun`
+	// the deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job
+	// continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
+	// default).
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3626,12 +3627,13 @@ type ClientInterface interface {
 
 	// CancelDeliveries Cancel all waiting deliveries that match filters
 	//
-	// The filters are those of the list; `status` is any of `PENDING`, `DELIVERING` and `RETRYING`, by default all of
-	// them. A job finds the deliveries that match at this time, and cancels them: `CANCELLED` with the reason
-	// `DROPPED`. An attempt that is under way ends first, for which the job waits up to 30 s, and its delivery is
-	// cancelled if it failed. A delivery in a replica's memory may be attempted once more. With `dryRun` the
-	// deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job continues
-	// it. A retry sends a cancelled delivery after all.
+	// The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
+	// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Those with an attempt under way
+	// are left out, and those of events that came in the last seconds may not be known yet. So the job looks a second
+	// time when attempts have ended, after about half a minute, for those that failed and still match. With `dryRun`
+	// the deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job
+	// continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
+	// default).
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4701,12 +4703,13 @@ func (c *Client) ListDeliveries(ctx context.Context, params *ListDeliveriesParam
 
 // CancelDeliveriesWithBody Cancel all waiting deliveries that match filters
 //
-// The filters are those of the list; `status` is any of `PENDING`, `DELIVERING` and `RETRYING`, by default all of
-// them. A job finds the deliveries that match at this time, and cancels them: `CANCELLED` with the reason
-// `DROPPED`. An attempt that is under way ends first, for which the job waits up to 30 s, and its delivery is
-// cancelled if it failed. A delivery in a replica's memory may be attempted once more. With `dryRun` the
-// deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job continues
-// it. A retry sends a cancelled delivery after all.
+// The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
+// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Those with an attempt under way
+// are left out, and those of events that came in the last seconds may not be known yet. So the job looks a second
+// time when attempts have ended, after about half a minute, for those that failed and still match. With `dryRun`
+// the deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job
+// continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
+// default).
 //
 // Takes any type of body and a specified content type.
 //
@@ -4725,12 +4728,13 @@ func (c *Client) CancelDeliveriesWithBody(ctx context.Context, params *CancelDel
 
 // CancelDeliveries Cancel all waiting deliveries that match filters
 //
-// The filters are those of the list; `status` is any of `PENDING`, `DELIVERING` and `RETRYING`, by default all of
-// them. A job finds the deliveries that match at this time, and cancels them: `CANCELLED` with the reason
-// `DROPPED`. An attempt that is under way ends first, for which the job waits up to 30 s, and its delivery is
-// cancelled if it failed. A delivery in a replica's memory may be attempted once more. With `dryRun` the
-// deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job continues
-// it. A retry sends a cancelled delivery after all.
+// The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
+// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Those with an attempt under way
+// are left out, and those of events that came in the last seconds may not be known yet. So the job looks a second
+// time when attempts have ended, after about half a minute, for those that failed and still match. With `dryRun`
+// the deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job
+// continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
+// default).
 //
 // Takes a body of the `application/json` content type.
 //
@@ -12535,12 +12539,13 @@ type ClientWithResponsesInterface interface {
 
 	// CancelDeliveriesWithBodyWithResponse Cancel all waiting deliveries that match filters
 	//
-	// The filters are those of the list; `status` is any of `PENDING`, `DELIVERING` and `RETRYING`, by default all of
-	// them. A job finds the deliveries that match at this time, and cancels them: `CANCELLED` with the reason
-	// `DROPPED`. An attempt that is under way ends first, for which the job waits up to 30 s, and its delivery is
-	// cancelled if it failed. A delivery in a replica's memory may be attempted once more. With `dryRun` the
-	// deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job continues
-	// it. A retry sends a cancelled delivery after all.
+	// The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
+	// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Those with an attempt under way
+	// are left out, and those of events that came in the last seconds may not be known yet. So the job looks a second
+	// time when attempts have ended, after about half a minute, for those that failed and still match. With `dryRun`
+	// the deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job
+	// continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
+	// default).
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -12549,12 +12554,13 @@ type ClientWithResponsesInterface interface {
 
 	// CancelDeliveriesWithResponse Cancel all waiting deliveries that match filters
 	//
-	// The filters are those of the list; `status` is any of `PENDING`, `DELIVERING` and `RETRYING`, by default all of
-	// them. A job finds the deliveries that match at this time, and cancels them: `CANCELLED` with the reason
-	// `DROPPED`. An attempt that is under way ends first, for which the job waits up to 30 s, and its delivery is
-	// cancelled if it failed. A delivery in a replica's memory may be attempted once more. With `dryRun` the
-	// deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job continues
-	// it. A retry sends a cancelled delivery after all.
+	// The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
+	// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Those with an attempt under way
+	// are left out, and those of events that came in the last seconds may not be known yet. So the job looks a second
+	// time when attempts have ended, after about half a minute, for those that failed and still match. With `dryRun`
+	// the deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job
+	// continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
+	// default).
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16235,12 +16241,13 @@ func (c *ClientWithResponses) ListDeliveriesWithResponse(ctx context.Context, pa
 
 // CancelDeliveriesWithBodyWithResponse Cancel all waiting deliveries that match filters
 //
-// The filters are those of the list; `status` is any of `PENDING`, `DELIVERING` and `RETRYING`, by default all of
-// them. A job finds the deliveries that match at this time, and cancels them: `CANCELLED` with the reason
-// `DROPPED`. An attempt that is under way ends first, for which the job waits up to 30 s, and its delivery is
-// cancelled if it failed. A delivery in a replica's memory may be attempted once more. With `dryRun` the
-// deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job continues
-// it. A retry sends a cancelled delivery after all.
+// The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
+// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Those with an attempt under way
+// are left out, and those of events that came in the last seconds may not be known yet. So the job looks a second
+// time when attempts have ended, after about half a minute, for those that failed and still match. With `dryRun`
+// the deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job
+// continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
+// default).
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -16255,12 +16262,13 @@ func (c *ClientWithResponses) CancelDeliveriesWithBodyWithResponse(ctx context.C
 
 // CancelDeliveriesWithResponse Cancel all waiting deliveries that match filters
 //
-// The filters are those of the list; `status` is any of `PENDING`, `DELIVERING` and `RETRYING`, by default all of
-// them. A job finds the deliveries that match at this time, and cancels them: `CANCELLED` with the reason
-// `DROPPED`. An attempt that is under way ends first, for which the job waits up to 30 s, and its delivery is
-// cancelled if it failed. A delivery in a replica's memory may be attempted once more. With `dryRun` the
-// deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job continues
-// it. A retry sends a cancelled delivery after all.
+// The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
+// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Those with an attempt under way
+// are left out, and those of events that came in the last seconds may not be known yet. So the job looks a second
+// time when attempts have ended, after about half a minute, for those that failed and still match. With `dryRun`
+// the deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job
+// continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
+// default).
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -959,7 +959,7 @@ type Attempt struct {
 	DurationMs int64  `json:"durationMs"`
 
 	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-	// 4xx but 410 and 429. `stopped`: the answer asked for no more attempts (`stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
+	// 4xx but 410 and 429. `stopped`: the answer, of any status but 2xx and 410, asked for no more attempts (`webhook-delivery: stop`, or `stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
 	// answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 	// address. `panic`: an error of this service.
@@ -1393,7 +1393,7 @@ type Delivery struct {
 	CreatedAt    time.Time          `json:"createdAt"`
 
 	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-	// 4xx but 410 and 429. `stopped`: the answer asked for no more attempts (`stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
+	// 4xx but 410 and 429. `stopped`: the answer, of any status but 2xx and 410, asked for no more attempts (`webhook-delivery: stop`, or `stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
 	// answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 	// address. `panic`: an error of this service.
@@ -1423,7 +1423,7 @@ type DeliveryDetail struct {
 	CreatedAt    time.Time          `json:"createdAt"`
 
 	// Error The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-	// 4xx but 410 and 429. `stopped`: the answer asked for no more attempts (`stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
+	// 4xx but 410 and 429. `stopped`: the answer, of any status but 2xx and 410, asked for no more attempts (`webhook-delivery: stop`, or `stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
 	// answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 	// address. `panic`: an error of this service.
@@ -1507,7 +1507,7 @@ type EgressCertificateInput struct {
 }
 
 // ErrorClass The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-// 4xx but 410 and 429. `stopped`: the answer asked for no more attempts (`stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
+// 4xx but 410 and 429. `stopped`: the answer, of any status but 2xx and 410, asked for no more attempts (`webhook-delivery: stop`, or `stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
 // answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 // answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
 // address. `panic`: an error of this service.
@@ -2161,7 +2161,7 @@ type ResumeRequest struct {
 	Drop *bool `json:"drop,omitempty"`
 }
 
-// RetrySchedule The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end within the time for which the installation keeps events (504,000 seconds by default). A subscriber is not disabled for failing while a delivery may still be retried. An empty list, the default: the schedule of the installation.
+// RetrySchedule The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end, with this spread, while the installation keeps events (504,000 seconds by default). A subscriber that fails is disabled after 5 days, or after the sum of its waits if that is longer. An empty list, the default: the schedule of the installation.
 //
 // Example: [5,300,3600,86400]
 type RetrySchedule = []int
@@ -2232,7 +2232,7 @@ type Subscriber struct {
 	// Example: {"burst":10,"perSecond":5}
 	RateLimit *RateLimit `json:"rateLimit,omitempty"`
 
-	// RetrySchedule The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end within the time for which the installation keeps events (504,000 seconds by default). A subscriber is not disabled for failing while a delivery may still be retried. An empty list, the default: the schedule of the installation.
+	// RetrySchedule The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end, with this spread, while the installation keeps events (504,000 seconds by default). A subscriber that fails is disabled after 5 days, or after the sum of its waits if that is longer. An empty list, the default: the schedule of the installation.
 	//
 	// Example: [5,300,3600,86400]
 	RetrySchedule *RetrySchedule `json:"retrySchedule,omitempty"`
@@ -2353,7 +2353,7 @@ type SubscriberUpdate struct {
 	// RateLimit A new rate; null removes it.
 	RateLimit jsontext.Value `json:"rateLimit,omitempty"`
 
-	// RetrySchedule The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end within the time for which the installation keeps events (504,000 seconds by default). A subscriber is not disabled for failing while a delivery may still be retried. An empty list, the default: the schedule of the installation.
+	// RetrySchedule The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end, with this spread, while the installation keeps events (504,000 seconds by default). A subscriber that fails is disabled after 5 days, or after the sum of its waits if that is longer. An empty list, the default: the schedule of the installation.
 	//
 	// Example: [5,300,3600,86400]
 	RetrySchedule *RetrySchedule `json:"retrySchedule,omitempty"`
@@ -2410,7 +2410,7 @@ type SubscriberWithSecret struct {
 	// Example: {"burst":10,"perSecond":5}
 	RateLimit *RateLimit `json:"rateLimit,omitempty"`
 
-	// RetrySchedule The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end within the time for which the installation keeps events (504,000 seconds by default). A subscriber is not disabled for failing while a delivery may still be retried. An empty list, the default: the schedule of the installation.
+	// RetrySchedule The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end, with this spread, while the installation keeps events (504,000 seconds by default). A subscriber that fails is disabled after 5 days, or after the sum of its waits if that is longer. An empty list, the default: the schedule of the installation.
 	//
 	// Example: [5,300,3600,86400]
 	RetrySchedule *RetrySchedule `json:"retrySchedule,omitempty"`

@@ -87,7 +87,7 @@ func (j *Job) reason() string {
 	return delivery.ReasonReplay
 }
 
-// countedAtOnce is how many steps of a RETRY's dry run the caller waits for. The job runs the others.
+// countedAtOnce is how many steps of a bulk request's dry run the caller waits for. The job runs the others.
 const countedAtOnce = 3
 
 func (s *Service) startJob(ctx context.Context, j Job) (Job, error) {
@@ -174,21 +174,27 @@ func (s *Service) overtaken(ctx context.Context, j Job) (again time.Duration, er
 // phase processes one page and returns where the next begins, "" after the last.
 type phase func(context.Context, *Job) (next string, err error)
 
-func (s *Service) phases(k JobKind) []phase {
+func (s *Service) phases(j *Job) []phase {
 	dead := func(ctx context.Context, j *Job) (string, error) { return s.walk(ctx, j, true) }
 	others := func(ctx context.Context, j *Job) (string, error) { return s.walk(ctx, j, false) }
+	if j.Kind == JobCancel && j.DryRun {
+		return []phase{others}
+	}
 	return map[JobKind][]phase{
 		JobRecover: {others, dead, s.recoverMissed}, // dead after others, which would restart a restarted dead letter again
 		JobRetry:   {others, dead},
-		JobCancel:  {others, s.cancelUnderWay},
+		JobCancel:  {others, s.awaitAttempts, others},
 		JobDrop:    {others, s.resume},
 		JobErase:   {s.eraseSubscribers, s.eraseQuarantine, s.eraseEvents, s.eraseDead},
-	}[k]
+	}[j.Kind]
 }
 
 // step processes one page of a job.
 func (s *Service) step(ctx context.Context, j *Job) error {
-	phases := s.phases(j.Kind)
+	phases := s.phases(j)
+	if phases == nil { // a newer release knows the kind
+		return errHeld
+	}
 	j.Status = JobRunning
 	if j.Phase < len(phases) {
 		next, err := phases[j.Phase](ctx, j)

@@ -153,6 +153,24 @@ func TestDamagedJobIsDropped(t *testing.T) {
 }
 
 // A job that was lost from the hash of jobs does not count as unfinished after its next step.
+// During an upgrade, a job that only a newer replica knows waits for it.
+func TestAJobOfAnUnknownKindWaits(t *testing.T) {
+	t.Parallel()
+	s, _ := newService(t)
+	company := uuid.New()
+	j, err := s.startJob(t.Context(), Job{CompanyUUID: company, Kind: "NEWER"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := s.Step(t.Context(), company, j.UUID)
+	if err != nil || again <= 0 {
+		t.Errorf("it is served again after %v, %v", again, err)
+	}
+	if j, err = s.Job(t.Context(), company, j.UUID); err != nil || j.finished() {
+		t.Errorf("%+v, %v", j, err)
+	}
+}
+
 func TestMissingJobIsForgotten(t *testing.T) {
 	t.Parallel()
 	s, _ := newService(t)

@@ -19,7 +19,7 @@ import (
 type BulkRequest struct {
 	Kind    JobKind // JobRetry or JobCancel
 	Company uuid.UUID
-	Filter  store.Filter // without a status: DEAD for JobRetry, all that wait for JobCancel
+	Filter  store.Filter // without a status: DEAD for JobRetry, PENDING and RETRYING for JobCancel
 	DryRun  bool         // only count
 }
 
@@ -30,7 +30,7 @@ func (r *BulkRequest) Matching() store.Filter {
 	switch {
 	case len(f.Statuses) > 0:
 	case r.Kind == JobCancel:
-		f.Statuses = live
+		f.Statuses = waiting
 	default:
 		f.Statuses = []delivery.Status{delivery.StatusDead}
 	}
@@ -40,15 +40,17 @@ func (r *BulkRequest) Matching() store.Filter {
 // Bulk starts a job that changes the deliveries of the filter, but none that was created after the call.
 //
 // JobRetry attempts them again, each with a fresh schedule. It skips deliveries with an attempt under way, and
-// those whose subscriber is disabled or was deleted. JobCancel cancels those that wait, and those whose attempt under
-// way fails; any other status is ErrEnded.
+// those whose subscriber is disabled or was deleted.
+//
+// JobCancel cancels those that wait for an attempt. It looks a second time when attempts that are under way have ended,
+// for those that failed and still match. The error is ErrNotWaiting for a status other than PENDING and RETRYING.
 //
 // A dry run over few deliveries is completed when Bulk returns. The error may also be subscribers.ErrNotFound,
 // delivery.ErrSubscriberDisabled, publish.ErrStorageFull or ErrTooManyJobs.
 func (s *Service) Bulk(ctx context.Context, r BulkRequest) (Job, error) {
 	f, now := r.Matching(), s.Now().UTC()
-	if r.Kind == JobCancel && slices.ContainsFunc(f.Statuses, func(status delivery.Status) bool { return !status.Live() }) {
-		return Job{}, ErrEnded
+	if r.Kind == JobCancel && slices.ContainsFunc(f.Statuses, func(status delivery.Status) bool { return !slices.Contains(waiting, status) }) {
+		return Job{}, ErrNotWaiting
 	}
 	if f.To == nil || f.To.After(now) {
 		f.To = &now
@@ -64,8 +66,11 @@ func (s *Service) Bulk(ctx context.Context, r BulkRequest) (Job, error) {
 	return s.startJob(ctx, j)
 }
 
-// ErrEnded says that deliveries of a status have no attempts ahead, so that they cannot be cancelled.
-var ErrEnded = errors.New("only PENDING, DELIVERING and RETRYING deliveries can be cancelled")
+// ErrNotWaiting says that deliveries of a status cannot be cancelled.
+var ErrNotWaiting = errors.New("only PENDING and RETRYING deliveries can be cancelled")
+
+// waiting are the statuses of deliveries that wait for an attempt.
+var waiting = []delivery.Status{delivery.StatusPending, delivery.StatusRetrying}
 
 // RecoverRequest says what to deliver again to a subscriber.
 type RecoverRequest struct {
@@ -139,33 +144,13 @@ func (s *Service) walk(ctx context.Context, j *Job, dead bool) (string, error) {
 	return page.Next, s.redeliver(ctx, j, len(page.Items), writes)
 }
 
-// cancelUnderWay cancels the deliveries whose attempt was under way when the job passed them, and then failed. It waits
-// for the attempts, for a while.
-func (s *Service) cancelUnderWay(ctx context.Context, j *Job) (string, error) {
-	if j.DryRun || !slices.Contains(j.Filter.Statuses, delivery.StatusDelivering) {
-		return "", nil
-	}
-	page, err := s.Deliveries.List(ctx, j.page(live, s.Page))
-	if err != nil {
-		return "", err
-	}
-	var writes []store.Write
-	underWay := false
-	for i := range page.Items {
-		if d := &page.Items[i]; d.Status == delivery.StatusDelivering {
-			underWay = true
-		} else {
-			next := delivery.Cancel(d.Record, delivery.ReasonDropped, s.Now())
-			writes = append(writes, writeOf(d.Ref, &d.Record, &next))
-		}
-	}
-	if err := s.redeliver(ctx, j, 0, writes); err != nil { // walk has examined them
-		return "", err
-	}
-	if underWay && s.Now().Sub(j.UpdatedAt) < maxHeld {
+// awaitAttempts waits until attempts that were under way when the job looked have ended, so that its next look finds
+// those that failed. A first attempt has no record before.
+func (s *Service) awaitAttempts(_ context.Context, j *Job) (string, error) {
+	if s.Now().Sub(j.UpdatedAt) < s.Attempt {
 		return "", errHeld
 	}
-	return page.Next, nil
+	return "", nil
 }
 
 // recoverMissed creates deliveries of the events of the time span that match the subscriber and

@@ -40,7 +40,8 @@ type Options struct {
 	Full         func(company uuid.UUID) bool // reports whether Redis is above its high-water mark; nil: never
 	Now          func() time.Time             // nil: the real clock, and Redis's for how long jobs are kept
 	NewID        func() uuid.UUID
-	Page         int // how many deliveries or events one step of a job examines; default 500
+	Attempt      time.Duration // the longest that an attempt takes until it is recorded, nearly always
+	Page         int           // how many deliveries or events one step of a job examines; default 500
 	Logger       *slog.Logger
 }
 

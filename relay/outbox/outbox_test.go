@@ -168,7 +168,7 @@ func TestOneOfTwoReadsAndTheOtherTakesOver(t *testing.T) {
 	one := db.serve(first)
 	one.waitActive(1)
 	two := db.serve(second)
-	two.waitLog("another relay reads the source")
+	two.waitLog("this relay does not read the source")
 	db.insert(1, 100)
 	first.wait(t, 100)
 	if n := len(second.accepted()); n > 0 || two.active() != 0 {

@@ -34,7 +34,7 @@ type Sample struct {
 	Success             bool
 	TrailingFailures    int
 	At                  time.Time
-	DisableAfter        time.Duration // of this subscriber, if it is longer than that of the Policy
+	DisableAfter        time.Duration // the least for this subscriber; 0: as the Policy says
 }
 
 // Policy says when an endpoint is failing, and when its subscriber is to be disabled.

@@ -800,12 +800,13 @@ export interface paths {
         put?: never;
         /**
          * Cancel all waiting deliveries that match filters
-         * @description The filters are those of the list; `status` is any of `PENDING`, `DELIVERING` and `RETRYING`, by default all of
-         *     them. A job finds the deliveries that match at this time, and cancels them: `CANCELLED` with the reason
-         *     `DROPPED`. An attempt that is under way ends first, for which the job waits up to 30 s, and its delivery is
-         *     cancelled if it failed. A delivery in a replica's memory may be attempted once more. With `dryRun` the
-         *     deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job continues
-         *     it. A retry sends a cancelled delivery after all.
+         * @description The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
+         *     deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Those with an attempt under way
+         *     are left out, and those of events that came in the last seconds may not be known yet. So the job looks a second
+         *     time when attempts have ended, after about half a minute, for those that failed and still match. With `dryRun`
+         *     the deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job
+         *     continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
+         *     default).
          */
         post: operations["cancelDeliveries"];
         delete?: never;
@@ -1752,7 +1753,7 @@ export interface components {
             burst?: number;
         };
         /**
-         * @description The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end within the time for which the installation keeps events (504,000 seconds by default). A subscriber is not disabled for failing while a delivery may still be retried. An empty list, the default: the schedule of the installation.
+         * @description The wait after each failed attempt of a delivery, in seconds, each ±20 % by default. Together the waits take at most 30 days, and end, with this spread, while the installation keeps events (504,000 seconds by default). A subscriber that fails is disabled after 5 days, or after the sum of its waits if that is longer. An empty list, the default: the schedule of the installation.
          * @example [
          *       5,
          *       300,
@@ -2576,7 +2577,7 @@ export interface components {
         DeliveryStatus: "PENDING" | "DELIVERING" | "RETRYING" | "DELIVERED" | "DEAD" | "CANCELLED";
         /**
          * @description The error of an attempt. `oversized_response`: a success whose answer was cut at 16 KiB. `http_4xx`: any
-         *     4xx but 410 and 429. `stopped`: the answer asked for no more attempts (`stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
+         *     4xx but 410 and 429. `stopped`: the answer, of any status but 2xx and 410, asked for no more attempts (`webhook-delivery: stop`, or `stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
          *     answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
          *     answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
          *     address. `panic`: an error of this service.

@@ -95,7 +95,7 @@ func (c *deliveryRetryCmd) many(ctx context.Context, s *session) error {
 }
 
 type deliveryCancelCmd struct {
-	deliveryFilters `set:"only=Only deliveries" set:"statuses=PENDING, DELIVERING, RETRYING"` //nolint:staticcheck // kong takes the key several times
+	deliveryFilters `set:"only=Only deliveries" set:"statuses=PENDING, RETRYING"` //nolint:staticcheck // kong takes the key several times
 
 	Yes    bool `short:"y" help:"Do not ask for confirmation."`
 	DryRun bool `help:"Count the deliveries. Nothing is cancelled."`

@@ -26,7 +26,7 @@ import (
 )
 
 // Filter selects deliveries. Fields combine with AND, the values of one field with OR. Its
-// JSON form, stored with retry jobs, leaves out company, cursor and size.
+// JSON form, stored with jobs, leaves out company, cursor and size.
 type Filter struct {
 	Company      *uuid.UUID        `json:"-"`                    // nil: all companies, one after the other
 	Subscriber   *uuid.UUID        `json:"subscriber,omitempty"` // needs Company
