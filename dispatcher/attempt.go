@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"net/http"
 	"slices"
 	"time"
 
@@ -74,7 +75,8 @@ func (d *Dispatcher) attempt(w *work) {
 	}
 	res.Waited = waited
 	result := endpoint.Result{
-		Latency: res.Duration, Unreachable: res.Class.Unreachable(), NotCounted: res.Aborted(), Pause: min(res.RetryAfter, maxEndpointPause),
+		Latency: res.Duration, Unreachable: res.Class.Unreachable(), NotCounted: res.Aborted(),
+		TooMany: res.StatusCode == http.StatusTooManyRequests, Pause: min(res.RetryAfter, maxEndpointPause),
 	}
 	o := &outcome{work: w, result: &res, apply: func(r delivery.Record, now time.Time) delivery.Record {
 		return delivery.Decide(r, res, d.policyOf(w), now, d.opts.Jitter)

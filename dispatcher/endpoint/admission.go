@@ -84,6 +84,7 @@ type Result struct {
 	Latency     time.Duration
 	Unreachable bool // timed out, or no answer came from the endpoint itself
 	NotCounted  bool // aborted or locked: the result says nothing about the endpoint
+	TooMany     bool // answered 429
 	// Pause is the pause that the receiver asked for; 0: none.
 	Pause time.Duration
 }
@@ -210,7 +211,7 @@ func (a *Admission) limit(e *endpoint) int {
 	free := a.o.Places - a.inFlight
 	switch {
 	case free > a.reserve():
-		return min(max(free/freePerAttempt, minPerEndpoint), a.o.PerEndpoint)
+		return min(max(free/freePerAttempt, minPerEndpoint), cmp.Or(e.ramp, a.o.PerEndpoint))
 	case e.failing:
 		return 0
 	default:

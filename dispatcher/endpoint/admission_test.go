@@ -364,7 +364,84 @@ func TestTheBreakerOpens(t *testing.T) {
 	f.attempt(1, 1, answered)
 	f.wantBreakers(1, 0)
 	f.enter(1, 1, Start)
-	f.enter(1, 1, Start)
+}
+
+// wantMayStart checks how many attempts of an idle endpoint may start.
+func (f *fixture) wantMayStart(endpoint, want int) {
+	f.t.Helper()
+	if got, _ := f.MayStart(id(1), id(endpoint)); got != want {
+		f.t.Fatalf("%d may start, want %d", got, want)
+	}
+}
+
+// After an outage the load doubles with each round of answers.
+func TestTheLoadGrowsAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{PerEndpoint: 8, BreakerFailures: 2})
+	round := func(n int) { f.leaveAll(f.hold(1, 1, n)) }
+	f.wantMayStart(1, 8)
+	f.attempt(1, 1, unreachable)
+	f.attempt(1, 1, answered)
+	f.wantMayStart(1, 8) // the breaker was not open
+	f.attempt(1, 1, unreachable)
+	f.attempt(1, 1, unreachable)
+	f.now = f.now.Add(f.o.BreakerPause)
+	f.wantMayStart(1, 1)
+	round(1)
+	for n := 1; n < 8; n *= 2 {
+		f.wantMayStart(1, n)
+		round(n)
+	}
+	f.wantMayStart(1, 8)
+	if ramp := f.endpoints[id(1)].ramp; ramp != 0 {
+		t.Errorf("the load is limited to %d", ramp)
+	}
+	f.wantMayStart(2, 8) // another endpoint
+}
+
+// A waiting delivery starts when the load has grown.
+func TestWaitingDeliveriesStartAsTheLoadGrows(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{PerEndpoint: 8, BreakerFailures: 1})
+	f.alone = true
+	f.attempt(1, 1, unreachable)
+	f.now = f.now.Add(f.o.BreakerPause)
+	f.attempt(1, 1, answered)
+	first, _ := f.enter(1, 1, Start)
+	_, second := f.enter(1, 1, Wait)
+	_, third := f.enter(1, 1, Wait)
+	_, fourth := f.enter(1, 1, Wait)
+	f.Leave(first, answered)
+	f.wantLater(second, Start)
+	f.wantLater(third, Start)
+	if len(fourth) > 0 {
+		t.Error("three start")
+	}
+}
+
+// A 429 halves the load, once for the attempts that were in flight together.
+func TestA429HalvesTheLoad(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{PerEndpoint: 8})
+	tooMany := Result{Latency: 100 * time.Millisecond, TooMany: true}
+	round := func(n int, r Result) {
+		held := f.hold(1, 1, n)
+		f.now = f.now.Add(r.Latency)
+		for _, d := range held {
+			f.Leave(d, r)
+		}
+	}
+	for _, want := range []int{4, 2, 1, 1} {
+		round(8, tooMany)
+		f.wantMayStart(1, want)
+	}
+	round(1, answered)
+	f.wantMayStart(1, 2)
+	round(2, unreachable)
+	f.wantMayStart(1, 2)
+	d := f.hold(1, 1, 1)[0]
+	f.Leave(d, Result{NotCounted: true, TooMany: true})
+	f.wantMayStart(1, 2)
 }
 
 // A new URL begins without what was learned of the former one, and attempts to that one that end late change nothing.

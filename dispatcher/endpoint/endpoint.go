@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/google/uuid"
@@ -32,6 +33,31 @@ type endpoint struct {
 
 	failures  int       // unreachable attempts in a row; the breaker is open from BreakerFailures on
 	openUntil time.Time // when the retry set may probe the endpoint, while the breaker is open
+
+	ramp     int       // how many attempts may be in flight while the load grows again; 0: no such limit
+	halvedAt time.Time // when a 429 last halved the load
+}
+
+// setRamp sets how many attempts may be in flight. From PerEndpoint on there is no such limit.
+func (a *Admission) setRamp(e *endpoint, attempts int) {
+	if e.ramp = attempts; attempts >= a.o.PerEndpoint {
+		e.ramp = 0
+	}
+}
+
+// ramped grows or halves the load of an endpoint. After an outage it begins with one attempt, and each answer allows one
+// more, so the load doubles with each round of answers. A 429 halves it, once for the attempts that were in flight together.
+func (a *Admission) ramped(e *endpoint, recovered bool, r Result) {
+	now := a.o.Now()
+	switch {
+	case recovered:
+		a.setRamp(e, 1)
+	case r.TooMany && !now.Add(-r.Latency).Before(e.halvedAt):
+		e.halvedAt = now
+		a.setRamp(e, max(1, cmp.Or(e.ramp, a.o.PerEndpoint)/2))
+	case e.ramp > 0 && !r.TooMany && !r.Unreachable:
+		a.setRamp(e, e.ramp+1)
+	}
 }
 
 // isOpen reports whether the breaker of an endpoint is open. An open breaker makes all direct deliveries wait. One
@@ -90,7 +116,7 @@ func (a *Admission) renew(e *endpoint, url int) {
 		a.open--
 	}
 	e.url, e.renewed = url, true
-	e.failing, e.latency, e.failures = false, 0, 0
+	e.failing, e.latency, e.failures, e.ramp = false, 0, 0, 0
 	e.openUntil, e.pausedUntil = time.Time{}, time.Time{}
 }
 
@@ -126,6 +152,7 @@ func (a *Admission) learn(e *endpoint, r Result) {
 	}
 	e.failing = r.Unreachable
 	e.latency = average(e.latency, r.Latency)
+	a.ramped(e, a.isOpen(e) && !r.Unreachable, r)
 	if a.isOpen(e) {
 		a.open--
 	}

@@ -158,6 +158,8 @@ func (m *model) enter(t *rapid.T, endpoint int, queued bool) Decision {
 		case queued:
 		case waiting > 0 || own >= max(m.o.PerEndpoint, minPerEndpoint):
 			t.Fatalf("starts before %d, beside %d", waiting, own)
+		case m.endpoints[id(endpoint)].ramp > 0 && own >= m.endpoints[id(endpoint)].ramp:
+			t.Fatalf("starts beside %d, although the load is limited to %d", own, m.endpoints[id(endpoint)].ramp)
 		case m.lastEighth(used) && (own > 0 || m.failing[endpoint]):
 			t.Fatalf("takes of the last eighth, beside %d, failing: %v", own, m.failing[endpoint])
 		}
@@ -239,7 +241,7 @@ func (m *model) leave(t *rapid.T) {
 		t.Skip("none is in flight")
 	}
 	i := rapid.IntRange(0, len(m.started)-1).Draw(t, "which")
-	r := rapid.SampledFrom([]Result{answered, unreachable, unreachable, aborted}).Draw(t, "result")
+	r := rapid.SampledFrom([]Result{answered, unreachable, unreachable, aborted, {Latency: time.Millisecond, TooMany: true}}).Draw(t, "result")
 	m.leaveAt(t, i, r)
 }
 
