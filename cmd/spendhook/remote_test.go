@@ -46,7 +46,7 @@ func TestReplayDeadLetters(t *testing.T) {
 	d.cli(t, "", "event", "replay", "evt_1").want(t, exitOK, "evt_1."+sub, "")
 	e.awaits(t, 2)
 	d.cli(t, "", "subscriber", "recover", sub, "--since", "1h", "--dry-run", "--wait").
-		want(t, exitOK, "changed     1", "")
+		want(t, exitOK, "changed         1", "")
 	d.cli(t, "", "subscriber", "recover", sub, "--since", began.Add(-time.Minute).Format(time.RFC3339), "--wait").
 		want(t, exitOK, "COMPLETED", "")
 }
