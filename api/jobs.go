@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -31,16 +30,14 @@ func (s *server) bulk(ctx context.Context, q *request, kind redelivery.JobKind, 
 	if err != nil {
 		return reply{}, err
 	}
-	ended := func(status delivery.Status) bool {
-		return status != delivery.StatusPending && status != delivery.StatusRetrying
-	}
-	if kind == redelivery.JobCancel && slices.ContainsFunc(filter.Statuses, ended) {
+	wanted := redelivery.BulkRequest{Kind: kind, Company: q.company, Filter: filter, DryRun: or(in.DryRun, false)}
+	matching, err := wanted.Matching()
+	if err != nil {
 		return reply{}, fieldProblem("status", "INVALID", "must be PENDING or RETRYING")
 	}
-	wanted := redelivery.BulkRequest{Kind: kind, Company: q.company, Filter: filter, DryRun: or(in.DryRun, false)}
 	if wanted.DryRun {
 		q.auditDetail("dry run")
-	} else if err := s.chargeBulk(ctx, q, wanted); err != nil {
+	} else if err := s.chargeBulk(ctx, q, matching); err != nil {
 		return reply{}, err
 	}
 	job, err := s.opts.Dispatcher.Redelivery.Bulk(ctx, wanted)
@@ -87,8 +84,7 @@ func (s *server) bulkFilter(in gen.BulkRequest, company uuid.UUID) (f store.Filt
 const bulkPage = 500
 
 // chargeBulk charges the caller for the deliveries of the first page.
-func (s *server) chargeBulk(ctx context.Context, q *request, r redelivery.BulkRequest) error {
-	f := r.Matching()
+func (s *server) chargeBulk(ctx context.Context, q *request, f store.Filter) error {
 	f.Size = bulkPage
 	page, err := s.opts.Dispatcher.Deliveries.List(ctx, f)
 	if err != nil {

@@ -23,18 +23,21 @@ type BulkRequest struct {
 	DryRun  bool         // only count
 }
 
-// Matching is the filter of the deliveries to change.
-func (r *BulkRequest) Matching() store.Filter {
-	f := r.Filter
+// Matching is the filter of the deliveries to change. The error is ErrNotWaiting for a cancellation of a status other
+// than PENDING and RETRYING.
+func (r *BulkRequest) Matching() (store.Filter, error) {
+	f, usual := r.Filter, []delivery.Status{delivery.StatusDead}
 	f.Company = &r.Company
-	switch {
-	case len(f.Statuses) > 0:
-	case r.Kind == JobCancel:
-		f.Statuses = waiting
-	default:
-		f.Statuses = []delivery.Status{delivery.StatusDead}
+	if r.Kind == JobCancel {
+		usual = waiting
+		if slices.ContainsFunc(f.Statuses, func(status delivery.Status) bool { return !slices.Contains(waiting, status) }) {
+			return f, ErrNotWaiting
+		}
 	}
-	return f
+	if len(f.Statuses) == 0 {
+		f.Statuses = usual
+	}
+	return f, nil
 }
 
 // Bulk starts a job that changes the deliveries of the filter, but none that was created after the call.
@@ -43,15 +46,16 @@ func (r *BulkRequest) Matching() store.Filter {
 // those whose subscriber is disabled or was deleted.
 //
 // JobCancel cancels those that wait for an attempt. It looks a second time when attempts that are under way have ended,
-// for those that failed and still match. The error is ErrNotWaiting for a status other than PENDING and RETRYING.
+// for those that failed and still match.
 //
-// A dry run over few deliveries is completed when Bulk returns. The error may also be subscribers.ErrNotFound,
+// A dry run over few deliveries is completed when Bulk returns. The error may be that of Matching, subscribers.ErrNotFound,
 // delivery.ErrSubscriberDisabled, publish.ErrStorageFull or ErrTooManyJobs.
 func (s *Service) Bulk(ctx context.Context, r BulkRequest) (Job, error) {
-	f, now := r.Matching(), s.Now().UTC()
-	if r.Kind == JobCancel && slices.ContainsFunc(f.Statuses, func(status delivery.Status) bool { return !slices.Contains(waiting, status) }) {
-		return Job{}, ErrNotWaiting
+	f, err := r.Matching()
+	if err != nil {
+		return Job{}, err
 	}
+	now := s.Now().UTC()
 	if f.To == nil || f.To.After(now) {
 		f.To = &now
 	}
