@@ -102,7 +102,7 @@ func shownAttempt(eventID string, a attempt.Attempt, sub *subscribers.Subscriber
 		URL: sub.URLAt(version), URLVersion: version, Address: address,
 		Number: a.Number, StartedAt: startedAt, DurationMs: a.DurationMs, Error: gen.ErrorClass(a.Error),
 		ResponseBody: strings.ToValidUTF8(string(a.ResponseBody), "\uFFFD"), RequestHeaders: a.Headers(eventID), Timing: shownTiming(a),
-		TraceID: a.TraceID(), StatusCode: optional(a.StatusCode),
+		TransformError: a.Transform, TraceID: a.TraceID(), StatusCode: optional(a.StatusCode),
 	}
 }
 

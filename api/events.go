@@ -368,6 +368,10 @@ func shownExplanation(e inspect.Explanation) gen.SubscriberExplanation {
 	if e.Err != nil {
 		shown.FilterError = new(e.Err.Error())
 	}
+	if e.TransformErr != nil {
+		shown.TransformError = new(e.TransformErr.Error())
+	}
+	shown.Body = e.Body
 	if e.Delivery != nil {
 		shown.Delivery = new(shownDelivery(*e.Delivery))
 	}

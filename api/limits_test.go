@@ -214,6 +214,8 @@ func sized(name string, n int) any {
 		start = "https://hooks.example.com/"
 	case "filter":
 		start, end = `event == "`, `"`
+	case "transform":
+		start, end = `{"a": "`, `"}`
 	}
 	return start + strings.Repeat("x", n-len(start)-len(end)) + end
 }

@@ -23,6 +23,7 @@ import (
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
+	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/events/eventtype"
@@ -149,6 +150,9 @@ func problemOf(err error) *problem {
 	}
 	if e, ok := errors.AsType[*tokens.Error](err); ok {
 		return refusalProblem(e)
+	}
+	if e, ok := errors.AsType[*requests.TransformError](err); ok {
+		return newProblem("TRANSFORM_FAILED", "%s.", "The transform of the subscriber failed: "+e.Why.Error())
 	}
 	for _, k := range domainProblems {
 		if errors.Is(err, k.err) {

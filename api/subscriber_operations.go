@@ -15,7 +15,7 @@ import (
 	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/subscribers"
-	"spendhook/subscribers/filter"
+	"spendhook/subscribers/expression"
 )
 
 // TestSubscriber is POST /api/v1/subscribers/{uuid}/test.
@@ -122,8 +122,12 @@ func recoverRequest(in gen.RecoverRequest, now time.Time) (redelivery.RecoverReq
 // maxStatuses is the number of statuses of deliveries.
 const maxStatuses = 6
 
-// maxTestEvents bounds the events that a filter is tested on.
-const maxTestEvents = 100
+// maxTestEvents bounds the events that a filter and a transform are tested on, and maxTestBodies what the
+// transform makes of them, in bytes.
+const (
+	maxTestEvents = 100
+	maxTestBodies = 1 << 20
+)
 
 // TestSubscriberFilter is POST /api/v1/subscribers/{uuid}/filter-test.
 func (s *server) TestSubscriberFilter(ctx context.Context, q *request, id gen.SubscriberPath, in gen.FilterTest) (reply, error) {
@@ -139,8 +143,16 @@ func (s *server) TestSubscriberFilter(ctx context.Context, q *request, id gen.Su
 	} else if err != nil {
 		return reply{}, fieldProblem("filter", "INVALID", "%s", err)
 	}
+	if in.Transform == nil {
+		in.Transform = &sub.Transform
+	}
+	if sub, err = sub.WithTransform(ctx, *in.Transform); ctx.Err() != nil {
+		return reply{}, ctx.Err()
+	} else if err != nil {
+		return reply{}, fieldProblem("transform", "INVALID", "%s", err)
+	}
 	list, err := s.filterTestEvents(ctx, sub.CompanyUUID, in.EventID)
-	result := tryFilter(ctx, &sub, list)
+	result := tryExpressions(ctx, &sub, list)
 	return ok(result), cmp.Or(err, ctx.Err())
 }
 
@@ -161,13 +173,25 @@ func (s *server) filterTestEvents(ctx context.Context, company uuid.UUID, id *st
 	return []events.Stored{event}, err
 }
 
-func tryFilter(ctx context.Context, sub *subscribers.Subscriber, list []events.Stored) gen.FilterTestResult {
+func tryExpressions(ctx context.Context, sub *subscribers.Subscriber, list []events.Stored) gen.FilterTestResult {
 	out := gen.FilterTestResult{Results: make([]gen.FilterVerdict, len(list))}
+	bodies := 0
 	for i, e := range list {
-		matches, err := sub.Matches(ctx, filter.NewEvent(e.Event))
+		candidate := expression.NewEvent(e.Event)
+		matches, err := sub.Matches(ctx, candidate)
 		out.Results[i] = gen.FilterVerdict{EventID: e.ID, Event: e.Type, Matches: matches}
 		if err != nil {
 			out.Results[i].Error = new(err.Error())
+		}
+		if sub.Transform == "" || !matches {
+			continue
+		}
+		body, err := sub.Transformed(ctx, candidate)
+		if err != nil {
+			out.Results[i].TransformError = new(err.Error())
+		}
+		if bodies += len(body); bodies <= maxTestBodies {
+			out.Results[i].Body = body
 		}
 	}
 	return out

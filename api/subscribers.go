@@ -205,7 +205,7 @@ func (s *server) withHealth(ctx context.Context, items []subscribers.Subscriber)
 func settingsOf(in gen.SubscriberUpdate) (subscribers.Settings, error) {
 	settings := subscribers.Settings{
 		Name: in.Name, CallbackURL: in.CallbackURL, Events: in.Events, Enabled: in.Enabled,
-		Filter: in.Filter, Format: (*string)(in.Format), Signatures: in.Signatures,
+		Filter: in.Filter, Transform: in.Transform, Format: (*string)(in.Format), Signatures: in.Signatures,
 		SignatureAlgorithm: (*string)(in.SignatureAlgorithm), Ordered: in.Ordered, OnDead: (*string)(in.OnDead), StopOn: in.StopOn, RetrySchedule: in.RetrySchedule,
 	}
 	if in.Headers != nil {
@@ -280,7 +280,7 @@ func shownSubscriber(sub subscribers.Subscriber, h health.Health) gen.Subscriber
 		UUID: sub.UUID, CompanyUUID: sub.CompanyUUID, Name: sub.Name, CallbackURL: sub.CallbackURL,
 		Events: sub.Events, Enabled: sub.Enabled, CreatedAt: sub.CreatedAt, UpdatedAt: sub.UpdatedAt,
 		Health: shownHealth(sub, h), Headers: shownHeaders(sub.Headers),
-		Filter: optional(sub.Filter), Format: gen.Format(cmp.Or(sub.Format, subscribers.FormatStandard)),
+		Filter: optional(sub.Filter), Transform: optional(sub.Transform), Format: gen.Format(cmp.Or(sub.Format, subscribers.FormatStandard)),
 		Signatures: new(sub.SignedBy()), SignatureAlgorithm: (*gen.KeyAlgorithm)(optional(string(sub.SignatureAlgorithm))),
 		OAuth: shownOAuth(sub.OAuth), RateLimit: shownRateLimit(sub.RateLimit), Ordered: sub.Ordered, OnDead: (*gen.OnDead)(optional(sub.OnDead)), StopOn: optionalList(sub.StopOn), RetrySchedule: optionalList(sub.RetrySchedule),
 		Paused: h.PausedAt != nil, PausedAt: h.PausedAt,

@@ -254,6 +254,43 @@ func TestFilterOfASubscriber(t *testing.T) {
 	if got := verdicts(""); !maps.Equal(got, want) {
 		t.Errorf("of the subscriber: %v", got)
 	}
+	shown := func(body string) []string {
+		var out []string
+		for _, v := range as[gen.FilterTestResult](h.call("POST", path+"/filter-test", body).want(http.StatusOK)).Results {
+			if out = append(out, v.EventID+" "+string(v.Body)); v.TransformError != nil {
+				out = append(out, *v.TransformError)
+			}
+		}
+		return out
+	}
+	const transform = `"transform":"{\"text\": metadata.amount + \" EUR\"}"`
+	if got := shown(`{"eventId":"p-1",` + transform + `}`); !slices.Equal(got, []string{`p-1 {"text":"100.00 EUR"}`}) {
+		t.Errorf("transformed: %q", got)
+	}
+	if got := shown(`{"eventId":"bare","filter":"",` + transform + `}`); !slices.Equal(got, []string{"bare ", "no such key: amount"}) {
+		t.Errorf("transformed: %q", got)
+	}
+	if got := shown(`{"eventId":"p-0",` + transform + `}`); !slices.Equal(got, []string{"p-0 "}) {
+		t.Errorf("what does not match is transformed: %q", got)
+	}
+	for _, bad := range []string{`{`, `event`, strings.Repeat("x", 2001)} {
+		h.call("PATCH", path, fmt.Sprintf(`{"transform":%q}`, bad)).wantField("transform", "INVALID")
+		h.call("POST", path+"/filter-test", fmt.Sprintf(`{"transform":%q}`, bad)).wantField("transform", "INVALID")
+	}
+	h.call("PATCH", path, `{"format":"thin",`+transform+`}`).wantField("transform", "CONFLICT")
+	changed = as[gen.Subscriber](h.call("PATCH", path, `{`+transform+`}`).want(http.StatusOK))
+	if changed.Transform == nil || *changed.Transform != `{"text": metadata.amount + " EUR"}` {
+		t.Errorf("changed: %+v", changed)
+	}
+	h.call("PATCH", path, `{"format":"thin"}`).wantField("transform", "CONFLICT")
+	explanation := as[gen.EventExplanation](h.call("GET", "/api/v1/events/p-1/explain", "").want(http.StatusOK)).Subscribers[0]
+	if string(explanation.Body) != `{"text":"100.00 EUR"}` || explanation.TransformError != nil {
+		t.Errorf("explanation: %+v", explanation)
+	}
+	h.call("POST", path+"/test", "").want(http.StatusConflict, "TRANSFORM_FAILED")
+	if changed = as[gen.Subscriber](h.call("PATCH", path, `{"transform":"","format":"thin"}`).want(http.StatusOK)); changed.Transform != nil {
+		t.Errorf("changed: %+v", changed)
+	}
 	h.call("POST", "/api/v1/events", fmt.Sprintf(`{"id":"late","event":"PAYMENT_PAID","timestamp":%d}`, now)).want(http.StatusAccepted)
 	explained := as[gen.EventExplanation](h.call("GET", "/api/v1/events/late/explain", "").want(http.StatusOK)).Subscribers[0]
 	if explained.Outcome != "FILTERED" || explained.FilterError == nil {

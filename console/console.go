@@ -157,7 +157,7 @@ func (s *server) routes() {
 
 	s.form("POST /console/leave", pageTimeout, func(*session.Grant) bool { return true }, s.signOut)
 	s.form("POST /console/subscribers/{uuid}/edit", testTimeout, mayChange(writeSubscribers), forID(s.updateSubscriber))
-	s.change("POST /console/subscribers/{uuid}/filter-test", writeSubscribers, forID(s.tryFilter))
+	s.change("POST /console/subscribers/{uuid}/filter-test", writeSubscribers, forID(s.try))
 	s.change("POST /console/subscribers/{uuid}/pause", writeSubscribers, forID(s.pause))
 	s.change("POST /console/subscribers/{uuid}/resume", writeSubscribers, forID(s.resume))
 	s.change("POST /console/subscribers/{uuid}/enable", writeSubscribers, forID(s.enable))

@@ -15,7 +15,7 @@ import (
 	"spendhook/internal/secret"
 	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
-	"spendhook/subscribers/filter"
+	"spendhook/subscribers/expression"
 )
 
 // settings reads the form of a subscriber: the settings, and the names of the fields that were
@@ -33,7 +33,8 @@ func (v *visit) settings() (in subscribers.Settings, fields []string, err error)
 	if list := text("events"); list != nil {
 		in.Events = new(strings.FieldsFunc(*list, func(c rune) bool { return c == '\n' || c == ',' || c == ' ' || c == '\t' }))
 	}
-	in.Filter, in.Format, in.OnDead = text("filter"), text("format"), text("onDead")
+	in.Filter, in.Transform = text("filter"), text("transform")
+	in.Format, in.OnDead = text("format"), text("onDead")
 	if list := text("signatures"); list != nil {
 		in.Signatures = new(strings.Split(*list, " "))
 	}
@@ -116,6 +117,7 @@ func asEdited(sub subscribers.Subscriber, in subscribers.Settings) subscribers.S
 	set(&sub.Name, in.Name)
 	set(&sub.CallbackURL, in.CallbackURL)
 	set(&sub.Filter, in.Filter)
+	set(&sub.Transform, in.Transform)
 	set(&sub.Format, in.Format)
 	set(&sub.OnDead, in.OnDead)
 	set(&sub.StopOn, in.StopOn)
@@ -142,9 +144,9 @@ func set[T any](field, to *T) {
 	}
 }
 
-// filterTrial is the result of a filter on the latest events.
-type filterTrial struct {
-	Problem string // why the filter is invalid
+// trial is the result of a filter and a transform on the latest events.
+type trial struct {
+	Problem string // why one of them is invalid
 	Events  []triedEvent
 	Matched int
 }
@@ -153,15 +155,18 @@ type triedEvent struct {
 	events.Stored
 
 	Matches bool
+	Body    []byte // what the transform makes of it
 	Problem string
 }
 
-// triedEvents is the number of events that a filter is tried on.
+// maxTriedBodies bounds the bodies that are shown, in bytes in all.
+const maxTriedBodies = 256 << 10
+
+// triedEvents is the number of events that they are tried on.
 const triedEvents = 50
 
-// tryFilter shows the result of a filter on the company's latest events, next to the filter's
-// form.
-func (s *server) tryFilter(ctx context.Context, v *visit, company, id uuid.UUID) error {
+// try shows the result of the filter and the transform of the form on the company's latest events.
+func (s *server) try(ctx context.Context, v *visit, company, id uuid.UUID) error {
 	sub, err := s.opts.Subscribers.Get(ctx, company, id)
 	if err != nil {
 		return err
@@ -170,40 +175,53 @@ func (s *server) tryFilter(ctx context.Context, v *visit, company, id uuid.UUID)
 	if err != nil {
 		in = subscribers.Settings{}
 	}
-	trial, err := s.trial(ctx, v, sub, in)
+	tried, err := s.trialOf(ctx, v, sub, in)
 	if err != nil {
 		return err
 	}
 	page := s.newEditPage(asEdited(sub, in))
-	page.EventList, page.Tried = v.r.PostFormValue("events"), &trial
+	page.EventList, page.Tried = v.r.PostFormValue("events"), &tried
 	v.show("edit", "Edit "+sub.Name, page)
 	return nil
 }
 
-func (s *server) trial(ctx context.Context, v *visit, sub subscribers.Subscriber, in subscribers.Settings) (trial filterTrial, err error) {
+func (s *server) trialOf(ctx context.Context, v *visit, sub subscribers.Subscriber, in subscribers.Settings) (out trial, err error) {
 	if !v.May(readEvents) {
-		return filterTrial{Problem: "Your session may not read events, so the filter cannot be tried on any."}, nil
+		return trial{Problem: "Your session may not read events, so nothing can be tried on them."}, nil
 	}
 	set(&sub.Events, in.Events)
-	if sub, err = sub.WithFilter(ctx, strings.TrimSpace(strings.ReplaceAll(v.r.PostFormValue("filter"), "\r\n", "\n"))); err != nil {
-		return filterTrial{Problem: err.Error()}, nil //nolint:nilerr // the page shows it
+	set(&sub.Filter, in.Filter)
+	set(&sub.Transform, in.Transform)
+	if sub, err = sub.WithFilter(ctx, sub.Filter); err != nil {
+		return trial{Problem: "Filter: " + err.Error()}, nil //nolint:nilerr // the page shows it
+	}
+	if sub, err = sub.WithTransform(ctx, sub.Transform); err != nil {
+		return trial{Problem: "Transform: " + err.Error()}, nil //nolint:nilerr // the page shows it
 	}
 	page, err := s.opts.Events.List(ctx, history.Filter{Company: &sub.CompanyUUID, Size: triedEvents})
 	if err != nil {
-		return trial, err
+		return out, err
 	}
+	bodies := 0
 	for _, e := range page.Items {
 		tried := triedEvent{Stored: e}
+		candidate := expression.NewEvent(e.Event)
 		var failed error
-		if tried.Matches, failed = sub.Matches(ctx, filter.NewEvent(e.Event)); failed != nil {
+		if tried.Matches, failed = sub.Matches(ctx, candidate); tried.Matches {
+			out.Matched++
+			if sub.Transform != "" {
+				tried.Body, failed = sub.Transformed(ctx, candidate)
+			}
+		}
+		if failed != nil {
 			tried.Problem = failed.Error()
 		}
-		if tried.Matches {
-			trial.Matched++
+		if bodies += len(tried.Body); bodies > maxTriedBodies {
+			tried.Body = nil
 		}
-		trial.Events = append(trial.Events, tried)
+		out.Events = append(out.Events, tried)
 	}
-	return trial, nil
+	return out, nil
 }
 
 // answerChange sets the audit entry of a change of a subscriber, and answers the change.

@@ -261,7 +261,7 @@ type editPage struct {
 	EventList string
 	Known     []string // event types
 	Problem   *problem
-	Tried     *filterTrial
+	Tried     *trial
 }
 
 func (s *server) editSubscriber(ctx context.Context, v *visit, company, id uuid.UUID) error {

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/endpoint"
+	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/workqueue"
 )
 
@@ -75,7 +77,7 @@ func (d *Dispatcher) attempt(w *work) {
 	}
 	res.Waited = waited
 	result := endpoint.Result{
-		Latency: res.Duration, Unreachable: res.Class.Unreachable(), NotCounted: res.Aborted(),
+		Latency: res.Duration, Unreachable: res.Class.Unreachable(), NotCounted: res.NothingSent(),
 		TooMany: res.StatusCode == http.StatusTooManyRequests, Pause: min(res.RetryAfter, maxEndpointPause),
 	}
 	o := &outcome{work: w, result: &res, apply: func(r delivery.Record, now time.Time) delivery.Record {
@@ -109,6 +111,16 @@ func (w *work) beganLate() bool {
 func (d *Dispatcher) post(w *work) (res attempt.Result) {
 	started, span := d.opts.Now(), d.attemptSpan(w)
 	err := d.contain("delivery attempt", w.ref, func() {
+		if w.source != nil {
+			var err error
+			if w.payload, err = d.opts.Requests.Payload(d.sending, w.source, w.to.Subscriber); err != nil {
+				res = attempt.Result{StartedAt: started, Duration: d.opts.Now().Sub(started), Class: attempt.ClassAborted, Err: err}
+				if failed, ok := errors.AsType[*requests.TransformError](err); ok {
+					res.Class, res.Err = attempt.ClassTransform, failed.Why
+				}
+				return
+			}
+		}
 		request := w.to.Request(w.ref.ID, w.sequence, w.payload)
 		request.Previous = w.base.Previous
 		request.Traceparent = partOf(span, w.trace).Traceparent()

@@ -205,6 +205,48 @@ func TestGoneEndpointIsDisabled(t *testing.T) {
 	h.settled()
 }
 
+// A subscriber gets what its transform makes of an event, signed, and the same bytes on each attempt. An event on which
+// the transform fails is dead without an attempt at the endpoint, and a retry sends it after the transform was mended.
+func TestATransformMakesTheBody(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	rc := receive(t, func(n int, w http.ResponseWriter, _ *http.Request) {
+		if n == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	sub := h.subscribeTo(h.company, rc.URL, "PAYMENT_PAID", "CARD_ISSUED")
+	change := func(transform string) {
+		t.Helper()
+		if _, err := h.opts.Subscribers.Update(t.Context(), h.company, sub.UUID, subscribers.Settings{Transform: &transform}); err != nil {
+			t.Fatal(err)
+		}
+		h.settled()
+	}
+	change(`event == "PAYMENT_PAID" ? {"text": event, "n": metadata.n + 1} : {"m": metadata.m}`)
+	h.reaches(h.emit(1)[0], sub, delivery.StatusDelivered)
+	failing := h.emitType("CARD_ISSUED", 1)[0]
+	d := h.reaches(failing, sub, delivery.StatusDead)
+	if last := d.Attempts[len(d.Attempts)-1]; d.Reason != delivery.ReasonTransform || d.Count != 1 || last.Error != string(attempt.ClassTransform) ||
+		last.Transform != "no such key: m" || last.Sent != "" {
+		t.Errorf("reason %s after %d attempts, %+v", d.Reason, d.Count, last)
+	}
+	change(`{"text": id}`)
+	if _, err := h.Redelivery.Retry(t.Context(), h.company, failing+"."+sub.UUID.String()); err != nil {
+		t.Fatal(err)
+	}
+	h.reaches(failing, sub, delivery.StatusDelivered)
+	h.settled()
+	var bodies []string
+	for _, got := range rc.got {
+		bodies = append(bodies, string(got.body))
+	}
+	want := []string{`{"n":2,"text":"PAYMENT_PAID"}`, `{"n":2,"text":"PAYMENT_PAID"}`, `{"text":"` + failing + `"}`}
+	if !slices.Equal(bodies, want) {
+		t.Errorf("got %q, want %q", bodies, want)
+	}
+}
+
 // A receiver ends the attempts of one delivery; the others and the subscriber go on, and a retry starts again.
 func TestAReceiverEndsTheAttempts(t *testing.T) {
 	t.Parallel()

@@ -67,7 +67,7 @@ func (d *Dispatcher) samples(written []*outcome) []health.Sample {
 	index := make(map[uuid.UUID]int)
 	var all []health.Sample
 	for _, o := range written {
-		if o.result == nil || o.result.Aborted() {
+		if o.result == nil || o.result.NothingSent() {
 			continue
 		}
 		i, ok := index[o.ref.Subscriber]

@@ -20,7 +20,7 @@ import (
 	"spendhook/internal/pause"
 	"spendhook/internal/tracing"
 	"spendhook/subscribers"
-	"spendhook/subscribers/filter"
+	"spendhook/subscribers/expression"
 	"spendhook/subscribers/registry"
 )
 
@@ -28,8 +28,9 @@ type work struct {
 	ref        delivery.Ref
 	base       *delivery.Record // the record before the attempt; Version 0 for a new delivery
 	payload    requests.Payload
-	sequence   int64     // the event's number in its company
-	accepted   time.Time // when the event was accepted
+	source     *events.Stored // what the attempt makes the payload of, for a subscriber with a transform; else nil
+	sequence   int64          // the event's number in its company
+	accepted   time.Time      // when the event was accepted
 	to         *requests.Target
 	token      string         // under which the partition's owner has noted the delivery or the event
 	event      *openEvent     // nil when the delivery was in its retry set
@@ -211,7 +212,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, b workqueue.Batch, e workque
 	defer span.End()
 	var todo []*work
 	var matching []*subscribers.Subscriber
-	candidate, bodies := filter.NewEvent(stored.Event), d.opts.Requests.Payloads(stored)
+	candidate, bodies := expression.NewEvent(stored.Event), d.opts.Requests.Payloads(stored)
 	for _, sub := range subs {
 		if sub.Locked != nil { // its event types cannot be read: keep the event for a recover job
 			ev.held = true
@@ -234,15 +235,15 @@ func (d *Dispatcher) takeEvent(ctx context.Context, b workqueue.Batch, e workque
 		if !matches || known {
 			continue
 		}
-		body, err := bodies.In(sub.Format)
-		if err != nil {
+		w := &work{
+			ref: delivery.Ref{Ref: ref, Subscriber: sub.UUID}, base: delivery.NewRecord(*stored),
+			sequence: stored.Sequence, accepted: stored.AcceptedAt, to: d.target(sub), token: b.Token, event: ev,
+			backlogged: slices.Contains(b.Backlogged, sub.UUID) || sub.Unverified(), trace: partOf(span, stored.Trace),
+		}
+		if err := w.encode(bodies, stored); err != nil {
 			return err
 		}
-		todo = append(todo, &work{
-			ref: delivery.Ref{Ref: ref, Subscriber: sub.UUID}, base: delivery.NewRecord(*stored),
-			payload: body, sequence: stored.Sequence, accepted: stored.AcceptedAt, to: d.target(sub), token: b.Token, event: ev,
-			backlogged: slices.Contains(b.Backlogged, sub.UUID) || sub.Unverified(), trace: partOf(span, stored.Trace),
-		})
+		todo = append(todo, w)
 	}
 	d.chain(stored, matching, todo)
 	ev.fanout = len(e.Known) + len(todo)
@@ -257,6 +258,16 @@ func (d *Dispatcher) takeEvent(ctx context.Context, b workqueue.Batch, e workque
 		d.admit(w)
 	}
 	return nil
+}
+
+// encode sets the payload. A transform waits for the attempt: it may take long, and other companies would wait too.
+func (w *work) encode(bodies *requests.Payloads, e *events.Stored) (err error) {
+	if w.to.Subscriber.Transform != "" {
+		w.source = e
+		return nil
+	}
+	w.payload, err = bodies.In(w.to.Subscriber.Format)
+	return err
 }
 
 // chain notes in each delivery which event its subscriber matched before.
@@ -326,10 +337,10 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, b workqueue.Batch, c work
 		return nil
 	}
 	w.sequence, w.accepted, w.trace = stored.Sequence, stored.AcceptedAt, stored.Trace
-	if w.payload, err = d.opts.Requests.Payloads(stored).In(subs[i].Format); err != nil {
+	w.to = d.target(subs[i])
+	if err := w.encode(d.opts.Requests.Payloads(stored), stored); err != nil {
 		return err
 	}
-	w.to = d.target(subs[i])
 	d.admit(w)
 	return nil
 }

@@ -308,7 +308,7 @@ type tried struct {
 // finish frees the places of finished writes, and passes on the outcomes that were written.
 func (r *recorder) finish(t tried) {
 	for _, o := range t.written {
-		o.payload = requests.Payload{} // only the attempt needs it
+		o.payload, o.source = requests.Payload{}, nil // only the attempt needs them
 	}
 	if len(t.written) > 0 {
 		r.unprocessed.Add(1)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
@@ -16,6 +15,7 @@ import (
 	"spendhook/internal/seal"
 	"spendhook/internal/secret"
 	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/expression"
 	"spendhook/subscribers/layout"
 )
 
@@ -132,9 +132,7 @@ func DecodeAll(keys *seal.Keyring, company uuid.UUID, hash map[string]string) ([
 	all := decodeEach(company, hash, codec{keys}.decode)
 	for _, s := range all {
 		s.Certificate, s.SigningKeys = cmp.Or(certificateOf(s.UUID), client), signing
-		if s.Filter != "" {
-			s.expression = sync.OnceValues(s.compile)
-		}
+		s.filter, s.transform = reload(expression.Filter, s.Filter), reload(expression.Transform, s.Transform)
 	}
 	return all, version
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -20,7 +21,7 @@ import (
 	"spendhook/internal/secret"
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/certificate"
-	"spendhook/subscribers/filter"
+	"spendhook/subscribers/expression"
 )
 
 // Errors that callers check for. Invalid input is an *invalid.Error.
@@ -85,6 +86,7 @@ type Subscriber struct {
 	DisabledAt     *time.Time `json:"disabledAt,omitzero"`
 	Filter         string     `json:"filter,omitzero"`      // see package filter; empty: none
 	Format         string     `json:"format,omitzero"`      // format of delivered events; empty: FormatStandard
+	Transform      string     `json:"transform,omitzero"`   // makes the body of deliveries, see package expression; empty: Format does
 	Signatures     []string   `json:"signatures,omitempty"` // how deliveries are signed; empty: SignatureStandard alone
 	// SignatureAlgorithm is that of SignatureHTTPMessage; empty: Ed25519.
 	SignatureAlgorithm KeyAlgorithm      `json:"signatureAlgorithm,omitzero"`
@@ -114,7 +116,7 @@ type Subscriber struct {
 
 	Unknown *jsontext.Value `json:",embed"` // fields of its record that a newer release wrote
 
-	expression func() (*filter.Expression, error) // of a loaded subscriber with a filter
+	filter, transform func() (*expression.Expression, error) // of a loaded subscriber that has them
 }
 
 // SigningSecret is a secret and its expiry, which is nil while the secret is current.
@@ -180,18 +182,18 @@ func (s *Subscriber) Wants(eventType string) bool {
 // filter, if there is one, is true. When the filter fails, the event does not match and err
 // says why; it also fails when ctx ends. Matches ignores Enabled: a recover job delivers the events that a disabled
 // subscriber matched.
-func (s *Subscriber) Matches(ctx context.Context, e *filter.Event) (matches bool, err error) {
+func (s *Subscriber) Matches(ctx context.Context, e *expression.Event) (matches bool, err error) {
 	if !s.Wants(e.Type()) {
 		return false, nil
 	}
 	if s.Filter == "" {
 		return true, nil
 	}
-	compile := s.expression
-	if compile == nil {
-		compile = s.compile
+	load := s.filter
+	if load == nil {
+		load = reload(expression.Filter, s.Filter) //nolint:contextcheck // Reload takes none
 	}
-	x, err := compile()
+	x, err := load()
 	if err != nil {
 		return false, fmt.Errorf("filter: %w", err)
 	}
@@ -201,16 +203,50 @@ func (s *Subscriber) Matches(ctx context.Context, e *filter.Event) (matches bool
 	return matches, nil
 }
 
+// Transformed returns the body that the subscriber's Transform, which it must have, makes of an event. The error says why it fails on the
+// event; it is also that of ctx.
+func (s *Subscriber) Transformed(ctx context.Context, e *expression.Event) ([]byte, error) {
+	load := s.transform
+	if load == nil {
+		load = reload(expression.Transform, s.Transform) //nolint:contextcheck // Reload takes none
+	}
+	x, err := load()
+	if err != nil {
+		return nil, err
+	}
+	return x.Object(ctx, e)
+}
+
 // WithFilter returns the subscriber with another, compiled filter; "" removes the filter. The
 // error has the position of the mistake, or is that of ctx.
-func (s Subscriber) WithFilter(ctx context.Context, text string) (Subscriber, error) {
-	s.Filter, s.expression = text, nil
-	if text == "" {
-		return s, nil
-	}
-	x, err := filter.Compile(ctx, text)
-	s.expression = func() (*filter.Expression, error) { return x, nil }
+func (s Subscriber) WithFilter(ctx context.Context, text string) (_ Subscriber, err error) {
+	s.Filter = text
+	s.filter, err = compile(ctx, expression.Filter, text)
 	return s, err
+}
+
+// WithTransform is WithFilter for the transform.
+func (s Subscriber) WithTransform(ctx context.Context, text string) (_ Subscriber, err error) {
+	s.Transform = text
+	s.transform, err = compile(ctx, expression.Transform, text)
+	return s, err
+}
+
+// compile returns a function that returns the compiled expression, nil for "".
+func compile(ctx context.Context, kind expression.Kind, text string) (func() (*expression.Expression, error), error) {
+	if text == "" {
+		return nil, nil
+	}
+	x, err := expression.Compile(ctx, kind, text)
+	return func() (*expression.Expression, error) { return x, err }, err
+}
+
+// reload returns a function that compiles an accepted expression on its first call; nil for "".
+func reload(kind expression.Kind, text string) func() (*expression.Expression, error) {
+	if text == "" {
+		return nil
+	}
+	return sync.OnceValues(func() (*expression.Expression, error) { return expression.Reload(kind, text) })
 }
 
 // SignedBy lists how deliveries of the subscriber are signed: Signature constants.
@@ -220,8 +256,6 @@ func (s Subscriber) SignedBy() []string {
 	}
 	return s.Signatures
 }
-
-func (s *Subscriber) compile() (*filter.Expression, error) { return filter.Reload(s.Filter) }
 
 // Settings are the fields of a subscriber that a company sets. A nil field is not changed. In a
 // new subscriber, it has its default or is reported as missing. The named Headers are set or, with
@@ -239,6 +273,8 @@ type Settings struct {
 	OAuth     *callback.OAuthChange
 	Filter    *string // "" removes it
 	Format    *string // one of the Format constants
+	// Transform may be set while Format is FormatStandard; "" removes it.
+	Transform *string
 	// Signatures are Signature constants, at least one, each once. SignatureAlgorithm is a KeyAlgorithm.
 	Signatures         *[]string
 	SignatureAlgorithm *string
@@ -275,11 +311,8 @@ func (in *Settings) check(ctx context.Context, problems *invalid.Error, opts *St
 	}
 	in.Headers = callback.CheckHeaders(problems, in.Headers)
 	in.OAuth.Check(problems, opts.Policy)
-	if in.Filter != nil && *in.Filter != "" {
-		if _, err := filter.Compile(ctx, *in.Filter); err != nil {
-			problems.Add("filter", "INVALID", "%s", err)
-		}
-	}
+	checkExpression(ctx, problems, "filter", expression.Filter, in.Filter)
+	checkExpression(ctx, problems, "transform", expression.Transform, in.Transform)
 	if in.RateLimit != nil && *in.RateLimit != (RateLimit{}) {
 		in.RateLimit.check(problems)
 	}
@@ -300,6 +333,15 @@ func (in *Settings) check(ctx context.Context, problems *invalid.Error, opts *St
 	}
 	if in.RetrySchedule != nil {
 		checkRetrySchedule(problems, *in.RetrySchedule, opts.Retention)
+	}
+}
+
+func checkExpression(ctx context.Context, problems *invalid.Error, field string, kind expression.Kind, text *string) {
+	if text == nil || *text == "" {
+		return
+	}
+	if _, err := expression.Compile(ctx, kind, *text); err != nil {
+		problems.Add(field, "INVALID", "%s", err)
 	}
 }
 
@@ -333,6 +375,10 @@ func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Tim
 	set(&sub.Events, in.Events)
 	set(&sub.Filter, in.Filter)
 	set(&sub.Format, in.Format)
+	set(&sub.Transform, in.Transform)
+	if sub.Transform != "" && cmp.Or(sub.Format, FormatStandard) != FormatStandard {
+		problems.Add("transform", "CONFLICT", "cannot be set beside the format %s: it makes the body itself", sub.Format)
+	}
 	if in.Signatures != nil { // in one order, whatever the order that was given
 		sub.Signatures = slices.DeleteFunc(slices.Clone(signatures), func(s string) bool { return !slices.Contains(*in.Signatures, s) })
 	}

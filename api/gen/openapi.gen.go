@@ -298,6 +298,7 @@ const (
 	ErrorClassTimeout           ErrorClass = "timeout"
 	ErrorClassToken             ErrorClass = "token"
 	ErrorClassTokenRefused      ErrorClass = "token_refused"
+	ErrorClassTransform         ErrorClass = "transform"
 )
 
 // Valid indicates whether the value is a known member of the ErrorClass enum.
@@ -342,6 +343,8 @@ func (e ErrorClass) Valid() bool {
 	case ErrorClassToken:
 		return true
 	case ErrorClassTokenRefused:
+		return true
+	case ErrorClassTransform:
 		return true
 	default:
 		return false
@@ -962,7 +965,7 @@ type Attempt struct {
 	// 4xx but 410 and 429. `stopped`: the answer, of any status but 2xx and 410, asked for no more attempts (`webhook-delivery: stop`, or `stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
 	// answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
-	// address. `panic`: an error of this service.
+	// address. `transform`: the transform of the subscriber failed on the event, and nothing was sent. `panic`: an error of this service.
 	Error  ErrorClass `json:"error,omitempty"`
 	Number int        `json:"number"`
 
@@ -981,6 +984,9 @@ type Attempt struct {
 
 	// TraceID The trace of the attempt, as in its `traceparent`. Absent if the event was emitted without a trace, or in a trace that is not recorded.
 	TraceID string `json:"traceId,omitempty"`
+
+	// TransformError Why the transform failed; only of the last attempt.
+	TransformError string `json:"transformError,omitempty"`
 
 	// URL The callback URL that the request was for, without its query. Absent if the subscriber was deleted, or has had ten other URLs since.
 	URL string `json:"url,omitempty"`
@@ -1396,7 +1402,7 @@ type Delivery struct {
 	// 4xx but 410 and 429. `stopped`: the answer, of any status but 2xx and 410, asked for no more attempts (`webhook-delivery: stop`, or `stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
 	// answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
-	// address. `panic`: an error of this service.
+	// address. `transform`: the transform of the subscriber failed on the event, and nothing was sent. `panic`: an error of this service.
 	Error ErrorClass `json:"error,omitempty"`
 
 	// Event Example: PAYMENT_PAID
@@ -1426,7 +1432,7 @@ type DeliveryDetail struct {
 	// 4xx but 410 and 429. `stopped`: the answer, of any status but 2xx and 410, asked for no more attempts (`webhook-delivery: stop`, or `stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
 	// answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 	// answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
-	// address. `panic`: an error of this service.
+	// address. `transform`: the transform of the subscriber failed on the event, and nothing was sent. `panic`: an error of this service.
 	Error ErrorClass `json:"error,omitempty"`
 
 	// Event Example: PAYMENT_PAID
@@ -1510,7 +1516,7 @@ type EgressCertificateInput struct {
 // 4xx but 410 and 429. `stopped`: the answer, of any status but 2xx and 410, asked for no more attempts (`webhook-delivery: stop`, or `stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
 // answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
 // answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
-// address. `panic`: an error of this service.
+// address. `transform`: the transform of the subscriber failed on the event, and nothing was sent. `panic`: an error of this service.
 type ErrorClass string
 
 // Event Example: {"acceptedAt":"2026-11-20T19:00:00.412Z","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","event":"PAYMENT_PAID","id":"evt_01J9ZK3V5Q","metadata":{"paymentUuid":"7b1de0d2-60e0-4a7f-8d0c-2c9b5f6f0a01"},"status":"PENDING","timestamp":"2026-11-20T19:00:00.000Z"}
@@ -1709,6 +1715,9 @@ type FilterTest struct {
 
 	// Filter Default: the filter of the subscriber.
 	Filter *string `json:"filter,omitempty"`
+
+	// Transform Default: the transform of the subscriber.
+	Transform *string `json:"transform,omitempty"`
 }
 
 // FilterTestResult Example: {"results":[{"event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","matches":true},{"error":"no such key: amount","event":"PAYMENT_PAID","eventId":"evt_2","matches":false}]}
@@ -1718,6 +1727,9 @@ type FilterTestResult struct {
 
 // FilterVerdict defines model for FilterVerdict.
 type FilterVerdict struct {
+	// Body What the transform makes of an event that matches; absent without a transform, and beyond 1 MiB in all.
+	Body jsontext.Value `json:"body,omitempty"`
+
 	// Error The error of the filter on the event; absent if the filter did not fail.
 	Error   *string `json:"error,omitempty"`
 	Event   string  `json:"event"`
@@ -1725,6 +1737,9 @@ type FilterVerdict struct {
 
 	// Matches True if the subscriber lists the type of the event and the filter is true.
 	Matches bool `json:"matches"`
+
+	// TransformError The error of the transform on an event that matches; absent if it did not fail.
+	TransformError *string `json:"transformError,omitempty"`
 }
 
 // Format The body of deliveries: `standard` (the default) is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with its own token; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata, and the texts of an error, as `data`. All are signed in the same way.
@@ -2248,7 +2263,10 @@ type Subscriber struct {
 	// StopOn Statuses of answers that end the attempts of a delivery: it becomes DEAD at once, with the reason `STOPPED_BY_RECEIVER`. Not 408, 410, 421, 425 and 429, which have a meaning of their own. An empty list, the default: none. Any receiver can end a delivery with the header `webhook-delivery: stop` in its answer, of any status but 2xx.
 	//
 	// Example: [422]
-	StopOn    *StopOn            `json:"stopOn,omitempty"`
+	StopOn *StopOn `json:"stopOn,omitempty"`
+
+	// Transform Absent without one.
+	Transform *string            `json:"transform,omitempty"`
 	UpdatedAt time.Time          `json:"updatedAt"`
 	UUID      openapi_types.UUID `json:"uuid"`
 
@@ -2277,7 +2295,9 @@ type SubscriberEventChange struct {
 
 // SubscriberExplanation defines model for SubscriberExplanation.
 type SubscriberExplanation struct {
-	CallbackURL string `json:"callbackUrl"`
+	// Body What the present transform of the subscriber makes of the event; absent without a transform, if the subscriber does not get the event, and beyond 1 MiB in all.
+	Body        jsontext.Value `json:"body,omitempty"`
+	CallbackURL string         `json:"callbackUrl"`
 
 	// Delivery Example: {"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","error":"http_5xx","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","status":"RETRYING","statusCode":503,"subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"}
 	Delivery *Delivery `json:"delivery,omitempty"`
@@ -2288,6 +2308,9 @@ type SubscriberExplanation struct {
 	Name           string                       `json:"name"`
 	Outcome        SubscriberExplanationOutcome `json:"outcome"`
 	SubscriberUUID openapi_types.UUID           `json:"subscriberUuid"`
+
+	// TransformError The error of the transform on the event; absent if it did not fail.
+	TransformError *string `json:"transformError,omitempty"`
 }
 
 // SubscriberExplanationOutcome defines model for SubscriberExplanation.Outcome.
@@ -2370,6 +2393,11 @@ type SubscriberUpdate struct {
 	//
 	// Example: [422]
 	StopOn *StopOn `json:"stopOn,omitempty"`
+
+	// Transform A new transform; an empty one removes it.
+	//
+	// Example: {"text": "Paid " + string(metadata.amount) + " " + metadata.currency}
+	Transform *string `json:"transform,omitempty"`
 }
 
 // SubscriberWithSecret defines model for SubscriberWithSecret.
@@ -2431,7 +2459,10 @@ type SubscriberWithSecret struct {
 	// StopOn Statuses of answers that end the attempts of a delivery: it becomes DEAD at once, with the reason `STOPPED_BY_RECEIVER`. Not 408, 410, 421, 425 and 429, which have a meaning of their own. An empty list, the default: none. Any receiver can end a delivery with the header `webhook-delivery: stop` in its answer, of any status but 2xx.
 	//
 	// Example: [422]
-	StopOn    *StopOn            `json:"stopOn,omitempty"`
+	StopOn *StopOn `json:"stopOn,omitempty"`
+
+	// Transform Absent without one.
+	Transform *string            `json:"transform,omitempty"`
 	UpdatedAt time.Time          `json:"updatedAt"`
 	UUID      openapi_types.UUID `json:"uuid"`
 
@@ -3905,7 +3936,7 @@ type ServerInterface[Q, R any] interface {
 	// (GET /api/v1/subscribers/{uuid}/feed)
 	ReadSubscriberFeed(ctx context.Context, q Q, uuid SubscriberPath, params ReadSubscriberFeedParams) (R, error)
 
-	// TestSubscriberFilter Test a filter on accepted events
+	// TestSubscriberFilter Test a filter and a transform on accepted events
 	// (POST /api/v1/subscribers/{uuid}/filter-test)
 	TestSubscriberFilter(ctx context.Context, q Q, uuid SubscriberPath, body TestSubscriberFilterJSONRequestBody) (R, error)
 

@@ -42,6 +42,7 @@ const (
 	ReasonExhausted          = "SCHEDULE_EXHAUSTED"
 	ReasonGone               = "ENDPOINT_GONE"
 	ReasonStopped            = "STOPPED_BY_RECEIVER"
+	ReasonTransform          = "TRANSFORM_FAILED"
 	ReasonSubscriberDeleted  = "SUBSCRIBER_DELETED"
 	ReasonSubscriberDisabled = "SUBSCRIBER_DISABLED"
 	ReasonBusy               = "ENDPOINT_BUSY"

@@ -50,6 +50,8 @@ func Decide(r Record, res attempt.Result, p Policy, now time.Time, rnd func() fl
 		r.Status, r.Reason = StatusDead, ReasonGone
 	case res.Class == attempt.ClassStopped:
 		r.Status, r.Reason = StatusDead, ReasonStopped
+	case res.Class == attempt.ClassTransform: // the next attempt would fail too
+		r.Status, r.Reason = StatusDead, ReasonTransform
 	case r.Step > len(p.Schedule):
 		r.Status, r.Reason = StatusDead, ReasonExhausted
 	default:

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"errors"
 	"net/http"
 	"testing"
 	"time"
@@ -39,6 +40,7 @@ func TestDecide(t *testing.T) {
 		"Retry-After is clamped":             {Record{Status: StatusPending}, absurd, StatusRetrying, 24 * time.Hour, "", 1},
 		"410 is death":                       {Record{Status: StatusPending}, attempt.Result{Class: attempt.ClassGone, StatusCode: http.StatusGone}, StatusDead, 0, ReasonGone, 1},
 		"a receiver ends the attempts":       {Record{Status: StatusPending}, attempt.Result{Class: attempt.ClassStopped, RetryAfter: time.Hour}, StatusDead, 0, ReasonStopped, 1},
+		"a transform fails":                  {Record{Status: StatusPending}, attempt.Result{Class: attempt.ClassTransform, Err: errors.New("no such key: n")}, StatusDead, 0, ReasonTransform, 1},
 		"an interrupted attempt never was":   {Record{Status: StatusDelivering, Step: 1, Count: 1}, attempt.Result{Class: attempt.ClassAborted}, StatusRetrying, 1, ReasonInterrupted, 1},
 	}
 	for name, c := range cases {
@@ -76,6 +78,7 @@ func TestStateMachine(t *testing.T) {
 					{Class: attempt.ClassStopped, StatusCode: 422},
 					{Class: attempt.ClassAborted},
 					{Class: attempt.ClassLocked},
+					{Class: attempt.ClassTransform, Err: errors.New("no such key: n")},
 				}).Draw(t, "result")
 				before := r
 				r = Decide(r, res, testPolicy, now, func() float64 { return rapid.Float64Range(0, 0.999).Draw(t, "jitter") })

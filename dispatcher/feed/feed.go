@@ -4,6 +4,7 @@ package feed
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,7 +14,7 @@ import (
 	"spendhook/events/history"
 	"spendhook/events/sequence"
 	"spendhook/subscribers"
-	"spendhook/subscribers/filter"
+	"spendhook/subscribers/expression"
 	"spendhook/subscribers/registry"
 )
 
@@ -166,13 +167,16 @@ func (f *page) add(ctx context.Context, e sequence.Event, stored *events.Stored)
 	matches := e.Compacted && f.sub.Wants(e.Type)
 	if stored != nil {
 		item.Type, item.Timestamp = stored.Type, stored.Timestamp
-		matches, _ = f.sub.Matches(ctx, filter.NewEvent(stored.Event)) // a filter that fails does not match
+		matches, _ = f.sub.Matches(ctx, expression.NewEvent(stored.Event)) // a filter that fails does not match
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 	}
 	if matches && stored != nil {
-		p, err := f.reader.opts.Requests.Payloads(stored).In(f.sub.Format)
+		p, err := f.reader.opts.Requests.Payload(ctx, stored, f.sub)
+		if _, failed := errors.AsType[*requests.TransformError](err); failed { // the receiver must not miss the event
+			p, err = f.reader.opts.Requests.Payloads(stored).In(subscribers.FormatStandard)
+		}
 		if err != nil {
 			return err
 		}

@@ -23,7 +23,7 @@ import (
 	"spendhook/events/history"
 	"spendhook/internal/tracing"
 	"spendhook/subscribers"
-	"spendhook/subscribers/filter"
+	"spendhook/subscribers/expression"
 	"spendhook/subscribers/registry"
 )
 
@@ -55,7 +55,7 @@ func (i *Inspector) request(ctx context.Context, e *events.Stored, subscriber uu
 	if err != nil {
 		return r, nil, err
 	}
-	body, err := i.opts.Requests.Payloads(e).In(sub.Format)
+	body, err := i.opts.Requests.Payload(ctx, e, sub)
 	return i.opts.Requests.Target(sub).Request(e.ID, e.Sequence, body), sub, err
 }
 
@@ -158,7 +158,14 @@ type Explanation struct {
 	Verdict    Verdict
 	Delivery   *delivery.Delivery // nil when there is none
 	Err        error              // why its filter failed on the event; else nil
+	// Body is what its transform makes of the event, or TransformErr why the transform fails. Both are nil without a
+	// transform, and if the subscriber does not get the event. Only the first MiB of all bodies is in an explanation.
+	Body         []byte
+	TransformErr error
 }
+
+// shownBodies bounds the bodies of an explanation, in bytes in all.
+const shownBodies = 1 << 20
 
 // Explain says for every subscriber of the event's company whether it received
 // the event, or why not. events.ErrNotFound when there is no such event.
@@ -183,7 +190,7 @@ func (i *Inspector) Explain(ctx context.Context, r events.Ref) ([]Explanation, e
 		bySubscriber[deliveries[n].Subscriber] = &deliveries[n]
 	}
 	out := make([]Explanation, len(subs))
-	candidate := filter.NewEvent(stored.Event)
+	candidate, bodies := expression.NewEvent(stored.Event), 0
 	for n, sub := range subs {
 		del := bySubscriber[sub.UUID]
 		matches, err := sub.Matches(ctx, candidate)
@@ -191,6 +198,17 @@ func (i *Inspector) Explain(ctx context.Context, r events.Ref) ([]Explanation, e
 			return nil, ctx.Err()
 		}
 		out[n] = Explanation{Subscriber: sub, Delivery: del, Err: err, Verdict: explain(stored, sub, del, matches)}
+		if sub.Transform == "" || !matches && del == nil {
+			continue
+		}
+		body, err := sub.Transformed(ctx, candidate)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if bodies += len(body); bodies <= shownBodies {
+			out[n].Body = body
+		}
+		out[n].TransformErr = err
 	}
 	return out, nil
 }

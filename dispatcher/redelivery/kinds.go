@@ -12,7 +12,7 @@ import (
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/events"
 	"spendhook/subscribers"
-	"spendhook/subscribers/filter"
+	"spendhook/subscribers/expression"
 )
 
 // BulkRequest says which deliveries of a company to change.
@@ -185,7 +185,7 @@ func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
 			if e == nil || e.State == events.Ready || e.State == events.Compacted || e.AcceptedAt.Before(sub.CreatedAt) {
 				continue
 			}
-			matches, _ := sub.Matches(ctx, filter.NewEvent(e.Event)) // a filter that fails does not match
+			matches, _ := sub.Matches(ctx, expression.NewEvent(e.Event)) // a filter that fails does not match
 			if err := ctx.Err(); err != nil {
 				return "", err
 			}

@@ -23,7 +23,7 @@ import (
 	"spendhook/internal/clock"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
-	"spendhook/subscribers/filter"
+	"spendhook/subscribers/expression"
 	"spendhook/subscribers/registry"
 )
 
@@ -220,7 +220,7 @@ func (s *Service) Replay(ctx context.Context, r events.Ref, only []uuid.UUID) (o
 		return nil, UnknownSubscribersError(unknown)
 	}
 	var refs []delivery.Ref
-	candidate := filter.NewEvent(stored.Event)
+	candidate := expression.NewEvent(stored.Event)
 	for _, sub := range subs {
 		matches, _ := sub.Matches(ctx, candidate) // a filter that fails does not match
 		if err := ctx.Err(); err != nil {

@@ -4,6 +4,7 @@ package requests
 
 import (
 	"cmp"
+	"context"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ import (
 	"spendhook/events"
 	"spendhook/internal/httpsig"
 	"spendhook/subscribers"
+	"spendhook/subscribers/expression"
 )
 
 // Options configures a Maker.
@@ -56,9 +58,30 @@ func New(o Options) *Maker {
 	return &Maker{opts: o, targets: targets, locked: locked}
 }
 
-// Payloads encodes an event as its subscribers get it.
+// Payloads encodes an event as its subscribers without a transform get it.
 func (m *Maker) Payloads(e *events.Stored) *Payloads {
 	return &Payloads{event: e, publicURL: m.opts.PublicURL}
+}
+
+// TransformError means that the transform of a subscriber failed on an event.
+type TransformError struct{ Why error }
+
+func (e *TransformError) Error() string { return "the transform failed: " + e.Why.Error() }
+
+// Payload encodes an event as a subscriber gets it. With a transform it may take some milliseconds; the error is then
+// a *TransformError or that of ctx.
+func (m *Maker) Payload(ctx context.Context, e *events.Stored, sub *subscribers.Subscriber) (Payload, error) {
+	if sub.Transform == "" {
+		return m.Payloads(e).In(sub.Format)
+	}
+	body, err := sub.Transformed(ctx, expression.NewEvent(e.Event))
+	switch {
+	case ctx.Err() != nil:
+		return Payload{}, ctx.Err()
+	case err != nil:
+		return Payload{}, &TransformError{err}
+	}
+	return Payload{Body: body, ContentType: jsonType}, nil
 }
 
 // Target is a subscriber with its parsed URL, headers and decoded keys. It is immutable.

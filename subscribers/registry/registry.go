@@ -215,7 +215,7 @@ const (
 	oauthBytes       = 2 * secretBytes // besides the secret, four texts and an error
 	certificateBytes = 4 << 10         // a parsed certificate and its key
 	signingKeysBytes = 1 << 10         // a company's
-	filterBytes      = 64              // a compiled filter, for each of its characters
+	expressionBytes  = 64              // a compiled filter or transform, for each of its characters
 )
 
 func sizeOf(all []*subscribers.Subscriber) int64 {
@@ -234,7 +234,7 @@ func sizeOf(all []*subscribers.Subscriber) int64 {
 				}
 			}
 		}
-		n += subscriberBytes + len(s.Name) + len(s.CallbackURL) + filterBytes*len(s.Filter)
+		n += subscriberBytes + len(s.Name) + len(s.CallbackURL) + expressionBytes*(len(s.Filter)+len(s.Transform))
 		for _, text := range slices.Concat(s.Events, s.FormerURLs) {
 			n += textBytes + len(text)
 		}

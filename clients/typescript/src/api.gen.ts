@@ -212,8 +212,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Test a filter on accepted events
-         * @description Evaluates the given filter, or that of the subscriber, on one event of the company or on its last 100. Nothing is changed or sent.
+         * Test a filter and a transform on accepted events
+         * @description Evaluates the given filter and transform, or those of the subscriber, on one event of the company or on its last 100. Nothing is changed or sent.
          */
         post: operations["testSubscriberFilter"];
         delete?: never;
@@ -1589,10 +1589,15 @@ export interface components {
             signatures?: components["schemas"]["Signatures"];
             signatureAlgorithm?: components["schemas"]["KeyAlgorithm"];
             /**
-             * @description A CEL expression (cel.dev) over `id`, `event`, `companyUuid`, `timestamp` and `metadata`; only events for which it is true are delivered. Numbers are decimals of at most 34 digits and compare by value; `decimal(x)` also reads a string. An expression that may take too much time or memory is refused. If the expression fails on an event, the event does not match.
+             * @description A CEL expression (cel.dev) over `id`, `event`, `companyUuid`, `timestamp`, `metadata`, `errorCode` and `errorMessage`; only events for which it is true are delivered. Numbers are decimals of at most 34 digits and compare by value; `decimal(x)` also reads a string. An expression that may take too much time or memory is refused. If the expression fails on an event, the event does not match.
              * @example event == "PAYMENT_PAID" && decimal(metadata.amount) >= decimal("100")
              */
             filter?: string;
+            /**
+             * @description A CEL expression that makes the body of deliveries, a map, of what a filter reads, instead of `format`, which must be `standard`. What is sent is signed, and the same on each attempt: JSON of at most 256 KiB, with its members sorted. If the expression fails on an event, the delivery is DEAD with the reason `TRANSFORM_FAILED`.
+             * @example {"text": "Paid " + string(metadata.amount) + " " + metadata.currency}
+             */
+            transform?: string;
             /** @description Deliveries carry an access token of this endpoint (`Authorization: Bearer`), fetched by client credentials (RFC 6749, 4.4). Null or absent: none. The header `Authorization` cannot be set beside it. */
             oauth?: components["schemas"]["OAuthInput"] | null;
             /** @description No limit if absent or null. */
@@ -1636,6 +1641,11 @@ export interface components {
              * @example event == "PAYMENT_PAID" && decimal(metadata.amount) >= decimal("100")
              */
             filter?: string;
+            /**
+             * @description A new transform; an empty one removes it.
+             * @example {"text": "Paid " + string(metadata.amount) + " " + metadata.currency}
+             */
+            transform?: string;
             /** @description Changes the given fields; the others stay. Null removes it. `clientSecret` must be given again if `callbackUrl` or `tokenUrl` changes to another scheme, host or port. */
             oauth?: components["schemas"]["OAuthInput"] | null;
             /** @description A new rate; null removes it. */
@@ -1659,6 +1669,8 @@ export interface components {
         FilterTest: {
             /** @description Default: the filter of the subscriber. */
             filter?: string;
+            /** @description Default: the transform of the subscriber. */
+            transform?: string;
             /** @description Default: the last 100 events of the company. */
             eventId?: string;
             /** Format: uuid */
@@ -1691,6 +1703,10 @@ export interface components {
             matches: boolean;
             /** @description The error of the filter on the event; absent if the filter did not fail. */
             error?: string;
+            /** @description What the transform makes of an event that matches; absent without a transform, and beyond 1 MiB in all. */
+            body?: Record<string, never>;
+            /** @description The error of the transform on an event that matches; absent if it did not fail. */
+            transformError?: string;
         };
         /**
          * @description How deliveries are signed: `standard` (the default) is Standard Webhooks 1.0.0; `http-message` is HTTP Message Signatures (RFC 9421) with a key of `/.well-known/webhook-keys/{companyUuid}`, over the method, the URL, `Content-Digest` (RFC 9530), `Content-Type` and the `webhook-*` headers.
@@ -1919,6 +1935,8 @@ export interface components {
             signatureAlgorithm?: components["schemas"]["KeyAlgorithm"];
             /** @description Absent without one. */
             filter?: string;
+            /** @description Absent without one. */
+            transform?: string;
             oauth?: components["schemas"]["OAuth"];
             rateLimit?: components["schemas"]["RateLimit"];
             ordered: boolean;
@@ -2565,6 +2583,10 @@ export interface components {
             detail: string;
             /** @description The error of the filter on the event; absent if the filter did not fail. */
             filterError?: string;
+            /** @description What the present transform of the subscriber makes of the event; absent without a transform, if the subscriber does not get the event, and beyond 1 MiB in all. */
+            body?: Record<string, never>;
+            /** @description The error of the transform on the event; absent if it did not fail. */
+            transformError?: string;
             delivery?: components["schemas"]["Delivery"];
         };
         ReplayRequest: {
@@ -2580,10 +2602,10 @@ export interface components {
          *     4xx but 410 and 429. `stopped`: the answer, of any status but 2xx and 410, asked for no more attempts (`webhook-delivery: stop`, or `stopOn`). `token`: no access token (`oauth`), because its endpoint is not reachable, too slow, or its
          *     answer is not valid. `token_refused`: the token endpoint answered with an error. `timeout`: no answer in time, of TLS or of HTTP. `reset`: the connection ended before the
          *     answer. `protocol`: the answer is not valid HTTP. `refused_address`: the egress guard refused the
-         *     address. `panic`: an error of this service.
+         *     address. `transform`: the transform of the subscriber failed on the event, and nothing was sent. `panic`: an error of this service.
          * @enum {string}
          */
-        ErrorClass: "oversized_response" | "http_3xx" | "http_4xx" | "http_410" | "http_429" | "stopped" | "http_5xx" | "protocol" | "timeout" | "connect_timeout" | "connect" | "dns" | "tls" | "reset" | "refused_address" | "proxy" | "proxy_refused" | "token" | "token_refused" | "panic";
+        ErrorClass: "oversized_response" | "http_3xx" | "http_4xx" | "http_410" | "http_429" | "stopped" | "http_5xx" | "protocol" | "timeout" | "connect_timeout" | "connect" | "dns" | "tls" | "reset" | "refused_address" | "proxy" | "proxy_refused" | "token" | "token_refused" | "transform" | "panic";
         /**
          * @example {
          *       "id": "evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90",
@@ -2687,6 +2709,8 @@ export interface components {
             error?: components["schemas"]["ErrorClass"];
             /** @description The first 1 KiB of the answer to a failed attempt, absent after a success; invalid UTF-8 is replaced. */
             responseBody?: string;
+            /** @description Why the transform failed; only of the last attempt. */
+            transformError?: string;
             /** @description The headers of the request, by name. The signatures and the subscriber's own headers are `[redacted]`. Empty if no request could be made. */
             requestHeaders: {
                 [key: string]: string;

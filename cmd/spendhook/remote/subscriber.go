@@ -25,7 +25,7 @@ type subscriberCmd struct {
 	RotateSecret subscriberRotateCmd  `cmd:"" help:"Create a new signing secret, printed once. For a while, deliveries are signed with both secrets." example:"spendhook subscriber rotate-secret 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --yes"`
 	Test         subscriberTestCmd    `cmd:"" help:"Send a signed test delivery, and show its result." example:"spendhook subscriber test 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
 	Verify       subscriberVerifyCmd  `cmd:"" help:"Challenge the receiver, and verify its callback URL." example:"spendhook subscriber verify 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
-	FilterTest   subscriberFilterCmd  `cmd:"" help:"Test a filter expression on accepted events." example:"spendhook subscriber filter-test 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --filter 'decimal(metadata.amount) >= decimal(\"100\")'"`
+	FilterTest   subscriberFilterCmd  `cmd:"" help:"Test a filter and a transform on accepted events." example:"spendhook subscriber filter-test 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --filter 'decimal(metadata.amount) >= decimal(\"100\")'"`
 	Stats        subscriberStatsCmd   `cmd:"" help:"Show delivery counts of a subscriber." example:"spendhook subscriber stats 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
 	Recover      subscriberRecoverCmd `cmd:"" help:"Deliver events again that failed or were never sent." example:"spendhook subscriber recover 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --since 5d --wait"`
 	Delete       subscriberDeleteCmd  `cmd:"" help:"Delete a subscriber, and cancel its pending deliveries." example:"spendhook subscriber delete 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --yes"`
@@ -77,6 +77,7 @@ type subscriberFields struct {
 	Signatures    []string `name:"signature" local:"" help:"How deliveries are signed: standard, http-message (RFC 9421); may repeat."`
 	Algorithm     *string  `name:"signature-algorithm" local:"" help:"Algorithm of http-message: ed25519 or ecdsa-p256-sha256."`
 	Filter        *string  `help:"CEL expression. Only events for which it is true are delivered."`
+	Transform     *string  `help:"CEL expression that makes the body of deliveries, a map."`
 	Ordered       *bool    `negatable:"" help:"One delivery at a time, in the order of acceptance."`
 	OnDead        *string  `help:"With --ordered: continue or pause after a delivery is dead."`
 	RetrySchedule []int    `help:"Wait after a failed attempt, in seconds; give all, as in 5,300,3600."`
@@ -258,15 +259,16 @@ func (c *subscriberVerifyCmd) Run(ctx context.Context, s *session) error {
 
 type subscriberFilterCmd struct {
 	oneSubscriber
-	Filter  *string `help:"CEL expression (default: the filter of the subscriber)."`
-	EventID *string `name:"event-id" help:"Id of the event to test (default: the last 100 events)."`
+	Filter    *string `help:"CEL expression (default: the filter of the subscriber)."`
+	Transform *string `help:"CEL expression (default: the transform of the subscriber)."`
+	EventID   *string `name:"event-id" help:"Id of the event to test (default: the last 100 events)."`
 }
 
-// Run prints for each event whether it matches the filter.
+// Run prints for each event whether it matches the filter, and what the transform makes of it.
 func (c *subscriberFilterCmd) Run(ctx context.Context, s *session) error {
-	t := table{{"EVENT ID", "eventId"}, {"EVENT", "event"}, {"MATCHES", "matches"}, {"ERROR", "error"}}
+	t := table{{"EVENT ID", "eventId"}, {"EVENT", "event"}, {"MATCHES", "matches"}, {"ERROR", "error"}, {"BODY", "body"}, {"TRANSFORM ERROR", "transformError"}}
 	return s.list(ctx, listFlags{}, t, func(ctx context.Context, _ page) (*http.Response, error) {
-		return s.TestSubscriberFilter(ctx, c.UUID, fields[client.TestSubscriberFilterParams](s), client.FilterTest{Filter: c.Filter, EventID: c.EventID})
+		return s.TestSubscriberFilter(ctx, c.UUID, fields[client.TestSubscriberFilterParams](s), client.FilterTest{Filter: c.Filter, Transform: c.Transform, EventID: c.EventID})
 	})
 }
 

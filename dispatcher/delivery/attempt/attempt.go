@@ -5,10 +5,12 @@ package attempt
 import (
 	"cmp"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -20,6 +22,9 @@ import (
 // default schedule.
 const maxLog = 20
 
+// maxTransform bounds what is kept of the error of a transform, in characters.
+const maxTransform = 300
+
 // Attempt is one POST of a delivery.
 type Attempt struct {
 	Number       int    `json:"n"` // 1 for the first attempt of the delivery; replays continue the count
@@ -28,6 +33,7 @@ type Attempt struct {
 	StatusCode   int    `json:"c,omitzero"`  // 0 when no response came
 	Error        string `json:"e,omitempty"` // the class of the failure; empty: none
 	ResponseBody []byte `json:"b,omitempty"` // at most the first 1 KiB, of the last attempt only
+	Transform    string `json:"f,omitempty"` // why the transform failed, of the last attempt only; else empty
 	Sent         string `json:"h,omitempty"` // sentOf(headers of the request); empty: no request was sent
 	Signed       int64  `json:"s,omitzero"`  // webhook-timestamp, if it is not the second of StartedAt
 	Waited       Waited `json:"w,omitempty"`
@@ -54,6 +60,9 @@ func New(number int, res Result) Attempt {
 	if !res.Success() {
 		a.ResponseBody = res.ResponseBody
 	}
+	if res.Class == ClassTransform {
+		a.Transform = strings.ToValidUTF8(fmt.Sprintf("%.*s", maxTransform, res.Err), "")
+	}
 	return a
 }
 
@@ -67,7 +76,7 @@ func (a *Attempt) timestamp() string {
 func Append(log []Attempt, number int, res Result) []Attempt {
 	log = slices.Clone(log)
 	for i := range log {
-		log[i].ResponseBody = nil
+		log[i].ResponseBody, log[i].Transform = nil, ""
 	}
 	log = append(log, New(number, res))
 	return log[max(0, len(log)-maxLog):]

@@ -34,6 +34,7 @@ const (
 	ClassTokenRefused   ErrorClass = "token_refused"   // the token endpoint answered with an error
 	ClassAborted        ErrorClass = "aborted"         // this daemon cancelled the attempt: not counted
 	ClassLocked         ErrorClass = "locked"          // a secret or key cannot be decrypted, or does not sign: nothing was sent, not counted
+	ClassTransform      ErrorClass = "transform"       // the subscriber's transform failed on the event: nothing was sent
 	ClassPanic          ErrorClass = "panic"           // the attempt panicked: an error in this daemon
 )
 
@@ -42,7 +43,7 @@ func ErrorClasses() []ErrorClass {
 	return []ErrorClass{
 		ClassNone, ClassOversized, ClassRedirect, ClassHTTP4xx, ClassGone, ClassTooMany, ClassStopped, ClassHTTP5xx,
 		ClassProtocol, ClassTimeout, ClassConnectTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset,
-		ClassRefusedAddress, ClassProxy, ClassProxyRefused, ClassToken, ClassTokenRefused, ClassAborted, ClassLocked, ClassPanic,
+		ClassRefusedAddress, ClassProxy, ClassProxyRefused, ClassToken, ClassTokenRefused, ClassAborted, ClassLocked, ClassTransform, ClassPanic,
 	}
 }
 
@@ -79,11 +80,14 @@ type Result struct {
 	Sent         http.Header   // headers of the request, secrets included; nil when no request was sent
 	Waited       Waited        // before the attempt
 	ResponseBody []byte        // of a failure: the first 1 KiB; nil when empty, and of a success
-	Err          error         // the transport error, for logs only: it may name internal addresses
+	Err          error         // for logs only, as it may name internal addresses; but for ClassTransform
 }
 
 // Success reports whether the receiver acknowledged with a 2xx.
 func (r Result) Success() bool { return r.Class == ClassNone || r.Class == ClassOversized }
+
+// NothingSent reports whether the result says nothing about the endpoint.
+func (r Result) NothingSent() bool { return r.Aborted() || r.Class == ClassTransform }
 
 // Aborted reports whether the caller cancelled the attempt or the attempt never started. Such
 // an attempt is not counted.

@@ -1,4 +1,4 @@
-package filter
+package expression
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"cel.dev/cel-go/cel"
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
 	"spendhook/events"
@@ -59,7 +60,7 @@ func TestMatches(t *testing.T) {
 		`string(metadata.count) + id == "3pay-1"`:                         true,
 		`has(metadata.refund) ? metadata.refund > 1 : event != ""`:        true,
 	} {
-		x, err := Compile(t.Context(), text)
+		x, err := Compile(t.Context(), Filter, text)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
@@ -98,7 +99,7 @@ func TestCompileSaysWhereItIsWrong(t *testing.T) {
 		``:                                                        "line 1",
 		strings.Repeat(" ", 1995) + `1 == 1`:                      "must be at most 2000 characters",
 	} {
-		if _, err := Compile(t.Context(), text); err == nil || !strings.HasPrefix(err.Error(), want) || len(err.Error()) > 200 {
+		if _, err := Compile(t.Context(), Filter, text); err == nil || !strings.HasPrefix(err.Error(), want) || len(err.Error()) > 200 {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
@@ -118,7 +119,7 @@ func TestMatchesFails(t *testing.T) {
 		`decimal(metadata.tags) > decimal("0")`: "no such overload",
 		`metadata.amount > 5`:                   "no such overload",
 	} {
-		x, err := Compile(t.Context(), text)
+		x, err := Compile(t.Context(), Filter, text)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
@@ -127,7 +128,7 @@ func TestMatchesFails(t *testing.T) {
 			t.Errorf("%.60s: %v, %v", text, got, err)
 		}
 	}
-	x, err := Compile(t.Context(), `event == "PAYMENT_PAID"`)
+	x, err := Compile(t.Context(), Filter, `event == "PAYMENT_PAID"`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +139,7 @@ func TestMatchesFails(t *testing.T) {
 
 // Filters of a company share what is decoded of an event.
 func BenchmarkMatches(b *testing.B) {
-	x, err := Compile(b.Context(), `event == "PAYMENT_PAID" && decimal(metadata.amount) >= decimal("100")`)
+	x, err := Compile(b.Context(), Filter, `event == "PAYMENT_PAID" && decimal(metadata.amount) >= decimal("100")`)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -179,7 +180,7 @@ func TestNumbers(t *testing.T) {
 		{`decimal(metadata.s) * 3 == 0.3 && string(1e2) == "100" && string(0.10) == "0.1"`, `{"s":"0.10"}`, true},
 		{`metadata.n == "5"`, `{"n":5}`, false},
 	} {
-		x, err := Compile(t.Context(), test.text)
+		x, err := Compile(t.Context(), Filter, test.text)
 		if err != nil {
 			t.Errorf("%s: %v", test.text, err)
 			continue
@@ -235,13 +236,13 @@ func hostileEvent() *Event {
 // No filter allocates more than 8 MiB when it is compiled, and an evaluation makes at most what its
 // limits allow: bytes twice, for slices that grow, and what the steps themselves allocate.
 func TestHostileFiltersAreBounded(t *testing.T) {
-	if _, err := Compile(t.Context(), "true"); err != nil { // makes the environment
+	if _, err := Compile(t.Context(), Filter, "true"); err != nil { // makes the environment
 		t.Fatal(err)
 	}
 	for _, text := range hostile {
 		var x *Expression
 		began := time.Now()
-		bytes := allocated(func() { x, _ = Compile(t.Context(), text) })
+		bytes := allocated(func() { x, _ = Compile(t.Context(), Filter, text) })
 		took := time.Since(began)
 		if bytes > 8<<20 {
 			t.Errorf("%.60s: compiling allocates %d bytes", text, bytes)
@@ -276,7 +277,7 @@ func allocated(work func()) uint64 {
 
 // An evaluation ends with its context, also while it waits for its turn.
 func TestMatchesEndsWithItsContext(t *testing.T) {
-	x, err := Compile(t.Context(), `metadata.l.all(a, metadata.l.all(b, a + b > 0))`)
+	x, err := Compile(t.Context(), Filter, `metadata.l.all(a, metadata.l.all(b, a + b > 0))`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +295,7 @@ func TestMatchesEndsWithItsContext(t *testing.T) {
 		_, err := x.Matches(ctx, hostileEvent())
 		ended <- err
 	}()
-	light, err := Compile(t.Context(), `metadata.l.size() == 1000`)
+	light, err := Compile(t.Context(), Filter, `metadata.l.size() == 1000`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,10 +320,10 @@ func TestCompileEndsWithItsContext(t *testing.T) {
 	defer func() { <-compiling }()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Compile(ctx, "true"); !errors.Is(err, context.Canceled) {
+	if _, err := Compile(ctx, Filter, "true"); !errors.Is(err, context.Canceled) {
 		t.Errorf("while it waited: %v", err)
 	}
-	if _, err := Reload("true"); err != nil {
+	if _, err := Reload(Filter, "true"); err != nil {
 		t.Errorf("a stored filter: %v", err)
 	}
 }
@@ -359,7 +360,7 @@ func TestExpressionsMeanWhatCELSays(t *testing.T) {
 			t.Fatal(err)
 		}
 		out, _, theirs := program.Eval(map[string]any{"id": e.of.ID, "metadata": fields, "timestamp": e.of.Timestamp})
-		x, ours := Compile(t.Context(), text)
+		x, ours := Compile(t.Context(), Filter, text)
 		var got bool
 		if ours == nil {
 			got, ours = x.Matches(t.Context(), e)
@@ -370,7 +371,7 @@ func TestExpressionsMeanWhatCELSays(t *testing.T) {
 	}
 }
 
-// FuzzFilter compiles an expression and evaluates it on an event, within the limits, twice alike.
+// FuzzFilter compiles an expression and evaluates it on an event, within the limits, twice alike. Its result is JSON.
 func FuzzFilter(f *testing.F) {
 	for _, text := range hostile {
 		f.Add(text, `{"s":"x","l":[1,2]}`)
@@ -378,8 +379,12 @@ func FuzzFilter(f *testing.F) {
 	f.Add(`event == "PAYMENT_PAID" && decimal(metadata.amount) >= decimal("100")`, payment)
 	f.Add(`metadata.tags.exists(t, t.startsWith("tra")) || timestamp.getHours("+01:00") > 1`, payment)
 	f.Add(`string(double(metadata.fee)) + string(timestamp) in {"a": int(1.5)}`, payment)
+	f.Add(`{"text": event + string(metadata.fee), "all": metadata, "at": timestamp}`, payment)
 	f.Fuzz(func(t *testing.T, text, metadata string) {
-		x, err := Compile(t.Context(), text)
+		x, err := Compile(t.Context(), Filter, text)
+		if err != nil {
+			x, err = Compile(t.Context(), Transform, text)
+		}
 		if err != nil || len(metadata) > 1<<16 {
 			return
 		}
@@ -387,15 +392,21 @@ func FuzzFilter(f *testing.F) {
 		if e.decode() != nil {
 			return
 		}
-		var verdicts [2]bool
+		var verdicts [2]string
 		for i := range verdicts {
 			r := &run{ctx: t.Context(), event: e, vars: make([]value, x.slots)}
-			v, _ := x.root.eval(r)
+			v, err := x.root.eval(r)
+			if err == nil {
+				body, err := encode(r, v)
+				verdicts[i] = string(body)
+				if len(body) > maxBody || err == nil && !jsontext.Value(body).IsValid() {
+					t.Fatalf("not JSON: %.100s", body)
+				}
+			}
 			r.end()
 			if r.steps > maxSteps || r.made > maxMade && r.stopped == nil {
 				t.Fatalf("%d steps, %d bytes", r.steps, r.made)
 			}
-			verdicts[i] = v == true
 		}
 		if verdicts[0] != verdicts[1] {
 			t.Fatal("two evaluations differ")
@@ -405,7 +416,7 @@ func FuzzFilter(f *testing.F) {
 
 // The registry counts 64 bytes for each character of a filter that it keeps.
 func TestCompiledFiltersAreAsSmallAsTheRegistryCounts(t *testing.T) { // not parallel: it measures the heap
-	if _, err := Compile(t.Context(), "true"); err != nil { // makes the environment
+	if _, err := Compile(t.Context(), Filter, "true"); err != nil { // makes the environment
 		t.Fatal(err)
 	}
 	heap := func() int {
@@ -419,7 +430,7 @@ func TestCompiledFiltersAreAsSmallAsTheRegistryCounts(t *testing.T) { // not par
 		kept := make([]*Expression, 20)
 		before := heap()
 		for i := range kept {
-			if kept[i], _ = Compile(t.Context(), text); kept[i] == nil {
+			if kept[i], _ = Compile(t.Context(), Filter, text); kept[i] == nil {
 				break // it is refused
 			}
 		}

@@ -1,4 +1,4 @@
-package filter
+package expression
 
 import (
 	"cmp"
@@ -184,6 +184,7 @@ func arithmetic(name string, exact operation, binary func(a, b float64) float64)
 		if ok && both {
 			d := new(apd.Decimal)
 			_, err := exact(d, a, b)
+			d.Reduce(d) // as parseDecimal does: the same number is the same text
 			return d, err
 		}
 		x, y, ok := doubles(args[0], args[1])
@@ -424,24 +425,33 @@ func toWhole(r *run, args []value) (value, error) {
 }
 
 func toString(r *run, args []value) (value, error) {
-	var s string
-	switch v := args[0].(type) {
-	case string:
-		return v, nil
-	case *apd.Decimal:
-		s = new(apd.Decimal).Set(v).Text('f')
-	case float64:
-		s = strconv.FormatFloat(v, 'g', -1, 64)
-	case bool:
-		s = strconv.FormatBool(v)
-	case time.Time:
-		s = v.UTC().Format(time.RFC3339Nano)
-	case time.Duration:
-		s = strconv.FormatFloat(v.Seconds(), 'f', -1, 64) + "s"
-	default:
+	s, ok := textOf(args[0])
+	if !ok {
 		return nil, noOverload("string", args...)
 	}
+	if _, same := args[0].(string); same {
+		return s, nil
+	}
 	return s, r.making(len(s))
+}
+
+// textOf returns a value that is neither null, list nor map as text.
+func textOf(v value) (text string, ok bool) {
+	switch v := v.(type) {
+	case string:
+		return v, true
+	case *apd.Decimal:
+		return v.Text('f'), true
+	case float64:
+		return strconv.FormatFloat(v, 'g', -1, 64), true
+	case bool:
+		return strconv.FormatBool(v), true
+	case time.Time:
+		return v.UTC().Format(time.RFC3339Nano), true
+	case time.Duration:
+		return strconv.FormatFloat(v.Seconds(), 'f', -1, 64) + "s", true
+	}
+	return "", false
 }
 
 func toBool(_ *run, args []value) (value, error) {

@@ -1,4 +1,4 @@
-package filter
+package expression
 
 import (
 	"errors"
@@ -65,11 +65,13 @@ func NewEvent(e events.Event) *Event { return &Event{of: e} }
 func (e *Event) Type() string { return e.of.Type }
 
 var fields = map[string]func(*Event) value{
-	"id":          func(e *Event) value { return e.of.ID },
-	"event":       func(e *Event) value { return e.of.Type },
-	"companyUuid": func(e *Event) value { return e.of.CompanyUUID.String() },
-	"timestamp":   func(e *Event) value { return e.of.Timestamp },
-	"metadata":    func(e *Event) value { return e.metadata },
+	"id":           func(e *Event) value { return e.of.ID },
+	"event":        func(e *Event) value { return e.of.Type },
+	"companyUuid":  func(e *Event) value { return e.of.CompanyUUID.String() },
+	"errorCode":    func(e *Event) value { return e.of.ErrorCode },
+	"errorMessage": func(e *Event) value { return e.of.ErrorMessage },
+	"timestamp":    func(e *Event) value { return e.of.Timestamp },
+	"metadata":     func(e *Event) value { return e.metadata },
 }
 
 func (e *Event) decode() error {

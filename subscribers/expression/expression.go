@@ -1,16 +1,17 @@
-// Package filter evaluates the filters of subscribers: expressions of the Common
+// Package expression evaluates the filters and the transforms of subscribers: expressions of the Common
 // Expression Language (CEL, https://cel.dev) over an event's record, such as
 //
 //	event == "PAYMENT_PAID" && metadata.amount >= 99.99
+//	{"text": "Paid " + string(metadata.amount) + " EUR"}
 //
-// An expression sees the fields of the record: id, event and companyUuid (strings),
+// An expression sees the fields of the record: id, event, companyUuid, errorCode and errorMessage (strings),
 // timestamp, and metadata. Numbers of the metadata and of the expression are decimals of at most
 // 34 digits, which are compared by value. Only double(x) makes a binary number.
 //
 // cel-go parses and checks the types. The evaluation is ours, because the limit of cel-go counts a
 // call only after it returned: one call can take all memory. Here the size of every operand is
 // known before the call, and each step is counted.
-package filter
+package expression
 
 import (
 	"context"
@@ -53,7 +54,28 @@ var compiling, reloading = make(chan struct{}, 1), make(chan struct{}, 1)
 // companies together, take at most a quarter of the processors, or one.
 var heavy = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/4))
 
-// Expression is a compiled filter. It is safe for concurrent use.
+// Kind is what an expression is for.
+type Kind int
+
+// The kinds of expressions.
+const (
+	Filter    Kind = iota // whether an event is delivered: true or false
+	Transform             // the body of a delivery: a map
+)
+
+// check returns an error unless a result may have the type.
+func (k Kind) check(t *cel.Type) error {
+	switch {
+	case t.IsExactType(cel.DynType):
+	case k == Filter && !t.IsExactType(cel.BoolType):
+		return fmt.Errorf("must be true or false, and is of the type %s", t)
+	case k == Transform && t.Kind() != types.MapKind:
+		return fmt.Errorf("must be a map, such as {\"text\": event}, and is of the type %s", t)
+	}
+	return nil
+}
+
+// Expression is a compiled expression. It is safe for concurrent use.
 type Expression struct {
 	root  node
 	slots int // variables of macros
@@ -61,16 +83,16 @@ type Expression struct {
 
 // Compile compiles an expression. The error has the line and column of the mistake, or is that of ctx, which
 // may end before Compile has its turn.
-func Compile(ctx context.Context, text string) (*Expression, error) {
-	return compile(ctx, compiling, text)
+func Compile(ctx context.Context, kind Kind, text string) (*Expression, error) {
+	return compile(ctx, compiling, kind, text)
 }
 
 // Reload is Compile for an expression that was accepted before. Its turns are not those of Compile.
-func Reload(text string) (*Expression, error) {
-	return compile(context.Background(), reloading, text)
+func Reload(kind Kind, text string) (*Expression, error) {
+	return compile(context.Background(), reloading, kind, text)
 }
 
-func compile(ctx context.Context, turns chan struct{}, text string) (*Expression, error) {
+func compile(ctx context.Context, turns chan struct{}, kind Kind, text string) (*Expression, error) {
 	if utf8.RuneCountInString(text) > maxLength {
 		return nil, fmt.Errorf("must be at most %d characters", maxLength)
 	}
@@ -85,7 +107,7 @@ func compile(ctx context.Context, turns chan struct{}, text string) (*Expression
 	}
 	env, err := environment()
 	if err != nil {
-		return nil, fmt.Errorf("make filter environment: %w", err)
+		return nil, fmt.Errorf("make the environment of expressions: %w", err)
 	}
 	parsed, issues := env.Parse(text)
 	if issues.Err() != nil {
@@ -100,8 +122,8 @@ func compile(ctx context.Context, turns chan struct{}, text string) (*Expression
 	if issues.Err() != nil {
 		return nil, firstOf(issues)
 	}
-	if t := checked.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
-		return nil, fmt.Errorf("must be true or false, and is of the type %s", t)
+	if err := kind.check(checked.OutputType()); err != nil {
+		return nil, err
 	}
 	root, err := p.plan(checked.NativeRep().Expr())
 	if err != nil {
@@ -161,29 +183,55 @@ func at(place common.Location, format string, args ...any) error {
 	return fmt.Errorf("line %d, column %d: %w", place.Line(), place.Column()+1, fmt.Errorf(format, args...))
 }
 
-var errNotBool = errors.New("the filter is neither true nor false")
+var (
+	errNotBool = errors.New("the result is neither true nor false")
+	errNotMap  = errors.New("the result is not a map")
+)
 
-// Matches evaluates the expression. It fails when the event lacks a field that the expression
+// Matches evaluates a filter. It fails when the event lacks a field that the expression
 // names, when the evaluation takes too many steps or makes too much, and when ctx ends.
-func (x *Expression) Matches(ctx context.Context, e *Event) (bool, error) {
+func (x *Expression) Matches(ctx context.Context, e *Event) (matches bool, err error) {
+	err = x.eval(ctx, e, func(_ *run, v value) error {
+		var ok bool
+		if matches, ok = v.(bool); !ok {
+			return errNotBool
+		}
+		return nil
+	})
+	return matches, err
+}
+
+// Object evaluates a transform, and returns the map as JSON of at most 256 KiB, always the same for an event: its
+// members are sorted by name, decimals have no exponent, times are as in RFC 3339. It fails as Matches does, and when the
+// result is not a map, is too long or cannot be JSON.
+func (x *Expression) Object(ctx context.Context, e *Event) (body []byte, err error) {
+	err = x.eval(ctx, e, func(r *run, v value) (err error) {
+		if _, ok := v.(*object); !ok {
+			return errNotMap
+		}
+		body, err = encode(r, v)
+		return err
+	})
+	return body, err
+}
+
+// eval evaluates the expression, and calls use with the result.
+func (x *Expression) eval(ctx context.Context, e *Event, use func(*run, value) error) error {
 	if err := e.decode(); err != nil {
-		return false, err
+		return err
 	}
 	r := &run{ctx: ctx, event: e, vars: make([]value, x.slots)}
 	defer r.end()
 	v, err := x.root.eval(r)
 	if err != nil {
-		return false, err
+		return err
 	}
-	if matches, ok := v.(bool); ok {
-		return matches, nil
-	}
-	return false, errNotBool
+	return use(r, v)
 }
 
 // run is one evaluation.
 type run struct {
-	ctx     context.Context //nolint:containedctx // a run is one call of Matches
+	ctx     context.Context //nolint:containedctx // a run is one call of Matches or Object
 	event   *Event
 	vars    []value // the variables of macros
 	steps   int
@@ -194,8 +242,8 @@ type run struct {
 }
 
 var (
-	errSteps = fmt.Errorf("the filter takes more than %d steps", maxSteps)
-	errMade  = fmt.Errorf("the filter makes more than %d bytes", maxMade)
+	errSteps = fmt.Errorf("the expression takes more than %d steps", maxSteps)
+	errMade  = fmt.Errorf("the expression makes more than %d bytes", maxMade)
 )
 
 // spend counts steps before they are done.
@@ -249,6 +297,7 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 		cel.Macros(cel.StandardMacros...),
 		cel.ParserExpressionSizeLimit(maxLength),
 		cel.Variable("id", s), cel.Variable("event", s), cel.Variable("companyUuid", s),
+		cel.Variable("errorCode", s), cel.Variable("errorMessage", s),
 		cel.Variable("timestamp", when), cel.Variable("metadata", cel.DynType),
 	}
 	declare := func(name string, result *cel.Type, member bool, args ...*cel.Type) {
