@@ -78,6 +78,9 @@ type Options struct {
 	// Console serves the paths below /console. Nil serves none.
 	Console http.Handler
 
+	// Canary answers POST CanaryRoute. Nil serves nothing there.
+	Canary http.Handler
+
 	// Keys sign the access tokens that Tokens issues to Clients. They are nil
 	// when only the tokens of other issuers are accepted.
 	Keys    *keys.Signer
@@ -173,6 +176,7 @@ func newServer(opts Options) (*server, error) {
 		return nil, fmt.Errorf("openapi.yaml: %w", err)
 	}
 	s.routeConsole()
+	s.routeCanary()
 	if err := s.routeDocs(); err != nil {
 		return nil, err
 	}

@@ -32,6 +32,7 @@ type Config struct {
 	Auth          auth          `yaml:"auth"`
 	Events        events        `yaml:"events"`
 	Operations    operations    `yaml:"operations"`
+	Canary        canary        `yaml:"canary"`
 	Subscribers   subscribers   `yaml:"subscribers"`
 	Delivery      delivery      `yaml:"delivery"`
 	Egress        egressRules   `yaml:"egress"`
@@ -104,6 +105,11 @@ type events struct {
 // operations names the company whose subscribers also receive the operational events of all
 // other companies; uuid.Nil means none.
 type operations struct {
+	Company uuid.UUID `yaml:"company"`
+}
+
+// canary names the company of the canary, whose events prove that deliveries arrive; uuid.Nil means none.
+type canary struct {
 	Company uuid.UUID `yaml:"company"`
 }
 

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"spendhook/internal/egress"
 	"spendhook/internal/invalid"
 	"spendhook/internal/syntax"
@@ -41,6 +43,9 @@ func (c *Config) validate(p *invalid.Error) {
 	v.egress(c)
 	if c.Subscribers.Challenge != "off" && c.PublicURL == "" && !c.Dev {
 		v.Add("subscribers.challenge", "INVALID", "needs public_url, whose host name receivers are told")
+	}
+	if c.Canary.Company != uuid.Nil && !strings.HasPrefix(c.PublicURL, "https://") && !c.Dev {
+		v.Add("canary.company", "INVALID", "needs a public_url that begins with https://, where its events arrive")
 	}
 	if c.Encryption.Key != "" && c.Encryption.KeyFile != "" {
 		v.Add("encryption.key_file", "INVALID", "encryption.key is set too: set only one of them")

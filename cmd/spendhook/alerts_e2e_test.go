@@ -491,6 +491,7 @@ func outages() []drill {
 		},
 		databaseOutage(),
 		certificateOutage(),
+		canaryOutage(),
 		{
 			name: "a record is poisoned", alert: "SpendhookQuarantineNotEmpty",
 			settings: "delivery: {schedule: [3s, 5m]}\n", begin: (*site).poisonRecord,
@@ -666,6 +667,25 @@ func certificateOutage() drill {
 		begin: func(*site) func() {
 			install(3 * 24 * time.Hour)
 			return func() { install(90 * 24 * time.Hour) }
+		},
+	}
+}
+
+// canaryOutage lets the load balancer pass nothing on, while all parts are healthy.
+func canaryOutage() drill {
+	var b *balancer
+	return drill{
+		name: "the load balancer passes nothing on", alert: "SpendhookCanaryMissing",
+		flags: func(s *site) []string {
+			b = newBalancer(s.t)
+			s.in.settings(s.t, "delivery: {schedule: [1s, 5m]}\n"+canarySettings+"public_url: "+b.URL+"\n")
+			address := freeAddress(s.t)
+			b.daemons.Store(&[]*running{{api: "http://" + address}})
+			return []string{"--listen", address}
+		},
+		begin: func(*site) func() {
+			daemons := b.daemons.Swap(nil)
+			return func() { b.daemons.Store(daemons) }
 		},
 	}
 }

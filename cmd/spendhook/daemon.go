@@ -101,6 +101,7 @@ type daemon struct {
 	tokens             *tokens.Endpoint
 	clients            *clients.Store
 	cardJobs           *cardjobs.Runner
+	canary             http.Handler // nil while it is off
 	audit              *audit.Log
 	sessions           *session.Store // of the console
 	traffic            *traffic.Store
@@ -122,7 +123,7 @@ func (d *daemon) start(ctx context.Context) error {
 	d.publishAddresses(d.cfg)
 	for _, step := range []func(context.Context) error{
 		d.openTLS, d.openDataDir, d.openTracing, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.awaitDatabase, d.openAuth,
-		d.openStores, d.watchCertificates, d.bindIntake, d.openPipeline, d.openCardJobs, d.openIntake,
+		d.openStores, d.watchCertificates, d.bindIntake, d.openPipeline, d.openCardJobs, d.openCanary, d.openIntake,
 	} {
 		if err := step(ctx); err != nil {
 			return errors.Join(err, d.close(ctx))

@@ -153,6 +153,7 @@ func (d *doctor) checkAll(ctx context.Context) {
 	store := subscribers.NewStore(subscribers.StoreOptions{Client: d.redis.Client(), Keyring: ring})
 	d.check(ctx, "signing keys", "", func(ctx context.Context) { d.signingKeys(ctx, store) })
 	d.check(ctx, "callback URLs", "none waits for its verification", func(ctx context.Context) { d.callbackURLs(ctx, store) })
+	d.check(ctx, "canary", "", func(ctx context.Context) { d.canary(ctx, ring) })
 	d.check(ctx, "encryption keys", "all are configured", func(ctx context.Context) {
 		if err := keycheck.Check(ctx, d.redis.Client(), ring); err != nil {
 			d.problem("set the missing key, also as one of encryption.old_keys (docs/secrets.md)", "%v", err)

@@ -30,7 +30,7 @@ type shownMetric struct {
 }
 
 // allMetrics are the settings of a daemon that shows every metric that there is.
-const allMetrics = `
+const allMetrics = canarySettings + `
 auth:
   issuers: [{issuer: other, audience: us, jwks_url: 'http://127.0.0.1:9/jwks.json', scopes: [events:write]}]
 `

@@ -20,7 +20,7 @@ import (
 const (
 	monitoringDir = "../../deploy/monitoring"
 	runbooksDir   = "../../docs/runbooks"
-	maxAlerts     = 17
+	maxAlerts     = 18
 )
 
 // consoleRoutes are the pages of the console.

@@ -239,7 +239,7 @@ func (d *daemon) openIntake(context.Context) error {
 		Idempotency: answers,
 		Cards:       d.cards, CardJobs: d.cardJobs, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Statements: billing.New(d.storage), PublicURL: d.publicURL(),
 		Keys: d.keys, Tokens: d.tokens, Clients: d.clients, Verifier: d.verifier,
-		Audit: d.audit, Sessions: d.sessions, Console: pages,
+		Audit: d.audit, Sessions: d.sessions, Console: pages, Canary: d.canary,
 		Limits: d.limits,
 		Peers:  d.peers, Bodies: bodies, CertificateRequired: d.cfg.CertificateRequired(),
 		Logger: d.log, Metrics: api.NewMetrics(d.registry), Tracing: d.tracing,

@@ -5,6 +5,7 @@ import (
 	"os"
 	"time"
 
+	"spendhook/canary"
 	"spendhook/config"
 	"spendhook/dispatcher/delivery"
 	"spendhook/events/eventtype"
@@ -34,6 +35,9 @@ func newCatalogue(cfg *config.Config) *eventtype.Catalogue {
 	extra := make([]eventtype.Type, len(cfg.Events.Catalogue))
 	for i, name := range cfg.Events.Catalogue {
 		extra[i] = eventtype.Type{Name: name}
+	}
+	if hasCanary(cfg) {
+		extra = append(extra, eventtype.Type{Name: canary.EventType, Description: "proves that deliveries arrive; raised by the daemon only"})
 	}
 	return eventtype.NewCatalogue(extra, cfg.Events.StrictCatalogue)
 }

@@ -68,6 +68,11 @@ var boards = []board{
 			graph("Pending events", "short", query{`sum(spendhook_events_pending)`, "pending"}),
 			graph("Largest backlogs", "short", query{`topk(10, spendhook_company_backlog)`, "{{company}}"}),
 		}},
+		{"Canary", []panel{
+			number("Since its last arrival", "s", `time() - max(spendhook_canary_last_arrival_timestamp_seconds > 0)`),
+			graph("Emission to arrival", "s", quantiles("spendhook_canary_latency_seconds", "", "")...),
+			graph("Events that were not emitted", "short", query{`sum by (instance) (increase(spendhook_canary_failures_total[$__rate_interval]))`, "{{instance}}"}),
+		}},
 		{"Held by a rate limit or a pause", []panel{
 			graph("Deliveries that were held", "cps", query{`spendhook:held_deliveries:rate5m`, "{{held}}"}),
 			graph("Time held, p99", "s", query{`spendhook:held_wait_seconds:p99_rate5m`, "{{reason}}"}),

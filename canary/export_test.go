@@ -1,0 +1,4 @@
+package canary
+
+// Beat is what Run does once a second.
+var Beat = (*Canary).beat
