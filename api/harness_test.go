@@ -78,6 +78,8 @@ type harness struct {
 	company uuid.UUID
 	token   string // of company, with allScopes
 	seen    *transcript
+
+	auditDir string // of the entries that wait for a slow Redis
 }
 
 // setup is a started harness; adjust may change the API's options.
@@ -88,13 +90,13 @@ func setup(t *testing.T, adjust ...func(*Options)) *harness {
 
 func setupOn(t *testing.T, client redis.UniversalClient, adjust ...func(*Options)) *harness {
 	t.Helper()
-	h := &harness{t: t, company: uuid.New(), seen: &transcript{}}
+	h := &harness{t: t, company: uuid.New(), seen: &transcript{}, auditDir: t.TempDir()}
 	var err error
 	h.keys = newKeys(t)
 	o := domainOf(t, client, slog.New(slog.NewTextHandler(h.seen, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	o.Keys, o.Verifier = h.keys, verifierOf(h.keys)
 	o.Metrics = NewMetrics(prometheus.NewRegistry())
-	log := audit.Open(audit.Options{Client: client, Dir: t.TempDir(), Logger: o.Logger})
+	log := audit.Open(audit.Options{Client: client, Dir: h.auditDir, Logger: o.Logger})
 	t.Cleanup(log.Close)
 	o.Audit = log
 	o.Timeout, o.StoreTimeout = patient, patient
