@@ -97,6 +97,9 @@ type chaosReceiver struct {
 	generations []*chaosSubscriber
 }
 
+// transformed is the kind whose receiver gets the id of an event only.
+const transformed = "transformed"
+
 // refused is the status with which a receiver ends the attempts of a delivery.
 const refused = http.StatusUnprocessableEntity
 
@@ -139,7 +142,7 @@ func chaosKinds() [chaosCompanies][]*chaosReceiver {
 		{{kind: "fast", answer: fast}, {kind: "filtered", answer: fast, settings: `,"filter":"metadata.even == true"`, even: true}},
 		{{kind: "slow", answer: slow}, {kind: "paused", answer: fast}},
 		{{kind: "failing", answer: cuts}, {kind: "refusing", answer: often(30, refused), settings: `,"stopOn":[422]`}},
-		{{kind: "busy", answer: often(5, http.StatusTooManyRequests, "Retry-After", "1")}},
+		{{kind: "busy", answer: often(5, http.StatusTooManyRequests, "Retry-After", "1")}, {kind: transformed, answer: often(20, http.StatusInternalServerError), settings: `,"transform":"{\"ref\": id}"`}},
 		{{kind: "ordered", answer: often(3, http.StatusInternalServerError), settings: `,"ordered":true`}},
 		{{kind: "rate-limited", answer: fast, settings: `,"rateLimit":{"perSecond":40,"burst":10}`}, {kind: "made again", answer: fast}},
 	}
@@ -361,7 +364,10 @@ func (r *chaosReceiver) change(ctx context.Context, how string) {
 
 // ServeHTTP answers a delivery, and notes what it acknowledges.
 func (r *chaosReceiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	_, _ = io.Copy(io.Discard, req.Body)
+	body, err := io.ReadAll(req.Body)
+	if want := fmt.Sprintf(`{"ref":%q}`, req.Header.Get("webhook-id")); err == nil && r.kind == transformed && string(body) != want {
+		r.t.Errorf("received %.100s, want %s", body, want)
+	}
 	status := r.answer(w, req)
 	if status/100 == 2 || status == refused {
 		r.note(req)

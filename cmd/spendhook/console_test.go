@@ -358,6 +358,38 @@ func TestConsoleSetsHowDeliveriesAreRetried(t *testing.T) {
 	}
 }
 
+// The form shows what a transform makes of the latest events before it is saved.
+func TestConsoleTriesATransform(t *testing.T) {
+	t.Parallel()
+	w := newStory(t)
+	e := w.editor()
+	w.emit("evt-1", "PAYMENT_PAID", map[string]any{"amount": "12.50", "payee": "<b>Alice</b>"})
+	try := func(transform string) string {
+		_, _, page := e.visitor.post(e.path+"/filter-test", url.Values{
+			"token": {e.visitor.token()}, "events": {"PAYMENT_PAID"}, "filter": {`metadata.amount == "12.50"`}, "transform": {transform},
+		}, "Sec-Fetch-Site", "same-origin")
+		return html.UnescapeString(page)
+	}
+	for transform, want := range map[string]string{
+		`{"text": "Paid " + metadata.amount + " to " + metadata.payee}`: `{"text":"Paid 12.50 to <b>Alice</b>"}`,
+		`{"text": metadata.refund}`:                                     "no such key: refund",
+		`{"text": `:                                                     "Transform: line 1",
+	} {
+		if page := try(transform); !strings.Contains(page, want) {
+			t.Errorf("%s: no %s in %s", transform, want, page)
+		}
+	}
+	e.save(http.StatusSeeOther, url.Values{"transform": {`{"text": event}`}})
+	if got := e.shown().Transform; got == nil || *got != `{"text": event}` {
+		t.Errorf("saved: %v", got)
+	}
+	for _, page := range []string{e.path, e.path + "/edit", "/console/events/" + developerCompany.String() + "/evt-1"} {
+		if _, _, text := e.visitor.get(page); !strings.Contains(html.UnescapeString(text), `{"text": event}`) && !strings.Contains(html.UnescapeString(text), `{"text":"PAYMENT_PAID"}`) {
+			t.Errorf("%s: %s", page, text)
+		}
+	}
+}
+
 // editor saves the form of a subscriber.
 type editor struct {
 	story   *story
