@@ -111,17 +111,21 @@ func (w *work) beganLate() bool {
 func (d *Dispatcher) post(w *work) (res attempt.Result) {
 	started, span := d.opts.Now(), d.attemptSpan(w)
 	err := d.contain("delivery attempt", w.ref, func() {
+		payload := w.payload
 		if w.source != nil {
 			var err error
-			if w.payload, err = d.opts.Requests.Payload(d.sending, w.source, w.to.Subscriber); err != nil {
-				res = attempt.Result{StartedAt: started, Duration: d.opts.Now().Sub(started), Class: attempt.ClassAborted, Err: err}
+			if payload, err = d.opts.Requests.Payload(d.sending, w.source, w.to.Subscriber); err != nil {
+				res = attempt.Result{
+					StartedAt: started, Duration: d.opts.Now().Sub(started), URLVersion: w.to.Subscriber.URLVersion,
+					Class: attempt.ClassAborted, Err: err,
+				}
 				if failed, ok := errors.AsType[*requests.TransformError](err); ok {
 					res.Class, res.Err = attempt.ClassTransform, failed.Why
 				}
 				return
 			}
 		}
-		request := w.to.Request(w.ref.ID, w.sequence, w.payload)
+		request := w.to.Request(w.ref.ID, w.sequence, payload)
 		request.Previous = w.base.Previous
 		request.Traceparent = partOf(span, w.trace).Traceparent()
 		res = d.send(d.sending, request)

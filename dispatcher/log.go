@@ -44,7 +44,7 @@ func (d *Dispatcher) logAttempt(ctx context.Context, o *outcome) {
 	if o.next.Due > 0 {
 		attrs = append(attrs, slog.Time("next_attempt_at", time.UnixMilli(o.next.Due).UTC()))
 	}
-	if o.result.Err != nil {
+	if o.result.Err != nil && o.result.Class != attempt.ClassTransform { // that one may quote the event
 		attrs = append(attrs, slog.String("exception.message", o.result.Err.Error()))
 	}
 	d.opts.Logger.LogAttrs(ctx, level, "delivery attempt", attrs...)
