@@ -36,6 +36,8 @@ const (
 	look = time.Second
 	// timeout bounds what waits for Redis.
 	timeout = 10 * time.Second
+	// readTimeout bounds how long a request that may be a stranger's waits for Redis.
+	readTimeout = time.Second
 )
 
 // Options are what a Canary needs. All but Logger, Registerer and Now are required.
@@ -119,7 +121,8 @@ func (c *Canary) prepare(ctx context.Context) error {
 		return err
 	}
 	wanted := subscribers.Settings{
-		Name: new(name), Events: new([]string{EventType}), Enabled: new(true), Filter: new(""), Format: new(subscribers.FormatStandard),
+		Name: new(name), Events: new([]string{EventType}), Enabled: new(true), Filter: new(""), Transform: new(""), Format: new(subscribers.FormatStandard),
+		Ordered: new(false), OnDead: new("continue"), StopOn: new([]int), RetrySchedule: new([]int), RateLimit: &subscribers.RateLimit{},
 		Signatures: new([]string{subscribers.SignatureStandard}),
 		// It needs no challenge: the operator has named the receiver, which is this service.
 		Verified: &subscribers.Verification{State: subscribers.StateVerified},

@@ -202,7 +202,7 @@ func TestTheSubscriberIsRestored(t *testing.T) {
 		t.Errorf("created again: %+v", second)
 	}
 	_, err := b.Store.Update(t.Context(), b.Company, second.UUID, subscribers.Settings{
-		Name: new("mine"), Enabled: new(false), Events: new([]string{"OTHER"}), Filter: new("false"), Format: new(subscribers.FormatThin),
+		Name: new("mine"), Enabled: new(false), Events: new([]string{"OTHER"}), Filter: new("false"), Transform: new(`{"a": id}`), Ordered: new(true),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -210,7 +210,7 @@ func TestTheSubscriberIsRestored(t *testing.T) {
 	b.Advance(time.Minute)
 	b.beat()
 	third := b.only()
-	if third.UUID != second.UUID || third.Name != second.Name || !third.Enabled || !third.Wants(canary.EventType) || third.Filter != "" || third.Format != second.Format {
+	if third.UUID != second.UUID || third.Name != second.Name || !third.Enabled || !third.Wants(canary.EventType) || third.Filter+third.Transform != "" || third.Ordered {
 		t.Errorf("restored: %+v", third)
 	}
 	b.Advance(time.Minute)

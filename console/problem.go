@@ -14,6 +14,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
+	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
@@ -85,6 +86,9 @@ func problemOf(err error) problem {
 	}
 	if e, ok := errors.AsType[*challenge.LimitError](err); ok {
 		return problem{Status: http.StatusTooManyRequests, Title: "Challenged too often", Detail: "The host of the callback URL was challenged ten times within an hour. Try again in " + shortDuration(e.RetryAfter) + "."}
+	}
+	if e, ok := errors.AsType[*requests.TransformError](err); ok {
+		return problem{Status: http.StatusConflict, Title: "The transform failed", Detail: "On this event: " + e.Why.Error() + ". Change the transform of the subscriber."}
 	}
 	for _, k := range known {
 		if errors.Is(err, k.err) {

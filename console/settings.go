@@ -171,10 +171,7 @@ func (s *server) try(ctx context.Context, v *visit, company, id uuid.UUID) error
 	if err != nil {
 		return err
 	}
-	in, _, err := v.settings()
-	if err != nil {
-		in = subscribers.Settings{}
-	}
+	in, _, _ := v.settings() // both expressions are read before a field can be wrong
 	tried, err := s.trialOf(ctx, v, sub, in)
 	if err != nil {
 		return err

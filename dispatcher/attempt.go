@@ -12,6 +12,7 @@ import (
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/workqueue"
+	"spendhook/subscribers"
 )
 
 // admit asks for a place in memory for a delivery.
@@ -106,22 +107,28 @@ func (w *work) beganLate() bool {
 	return w.to.Subscriber.Ordered && time.Since(w.asked) > workqueue.BeginWithin //nolint:forbidigo // as in package workqueue
 }
 
+// notSent is the result of an attempt that was not made, since there is no payload or, without an error, no time left.
+func notSent(err error) attempt.Result {
+	if failed, ok := errors.AsType[*requests.TransformError](err); ok {
+		return attempt.Result{Class: attempt.ClassTransform, Err: failed.Why}
+	}
+	if errors.Is(err, subscribers.ErrLocked) {
+		return attempt.Result{Class: attempt.ClassLocked, Err: err}
+	}
+	return attempt.Result{Class: attempt.ClassAborted, Err: err}
+}
+
 // post POSTs one delivery. A panic counts as a failed attempt: otherwise it would end this
 // replica, and then each replica that takes the delivery over.
 func (d *Dispatcher) post(w *work) (res attempt.Result) {
 	started, span := d.opts.Now(), d.attemptSpan(w)
 	err := d.contain("delivery attempt", w.ref, func() {
 		payload := w.payload
-		if w.source != nil {
+		if w.source != nil && w.to.Locked == nil {
 			var err error
-			if payload, err = d.opts.Requests.Payload(d.sending, w.source, w.to.Subscriber); err != nil {
-				res = attempt.Result{
-					StartedAt: started, Duration: d.opts.Now().Sub(started), URLVersion: w.to.Subscriber.URLVersion,
-					Class: attempt.ClassAborted, Err: err,
-				}
-				if failed, ok := errors.AsType[*requests.TransformError](err); ok {
-					res.Class, res.Err = attempt.ClassTransform, failed.Why
-				}
+			if payload, err = d.opts.Requests.Payload(d.sending, w.source, w.to.Subscriber); err != nil || w.beganLate() {
+				res = notSent(err)
+				res.StartedAt, res.Duration, res.URLVersion = started, d.opts.Now().Sub(started), w.to.Subscriber.URLVersion
 				return
 			}
 		}

@@ -204,15 +204,15 @@ func (s *Subscriber) Matches(ctx context.Context, e *expression.Event) (matches 
 }
 
 // Transformed returns the body that the subscriber's Transform, which it must have, makes of an event. The error says why it fails on the
-// event; it is also that of ctx.
+// event, is that of ctx, or is ErrLocked when the transform cannot be compiled.
 func (s *Subscriber) Transformed(ctx context.Context, e *expression.Event) ([]byte, error) {
 	load := s.transform
 	if load == nil {
 		load = reload(expression.Transform, s.Transform) //nolint:contextcheck // Reload takes none
 	}
 	x, err := load()
-	if err != nil {
-		return nil, err
+	if err != nil { // another release has accepted it
+		return nil, fmt.Errorf("transform: %w: %w", ErrLocked, err)
 	}
 	return x.Object(ctx, e)
 }

@@ -25,9 +25,8 @@ func wait(ctx context.Context, d time.Duration) error {
 
 // event makes the next event of the company, which the feed has from now on. metadata is a JSON object.
 func (r *run) event(metadata string) *event {
-	e := r.raw("application/json", "")
-	e.body = fmt.Appendf(nil, `{"id":%q,"companyUuid":%q,"event":%q,"timestamp":"2026-11-20T09:30:00.000Z","metadata":%s}`, e.id, company, e.kind, metadata)
-	return e
+	const record = `{"id":"evt_%d","companyUuid":%q,"event":"PAYMENT_PAID","timestamp":"2026-11-20T09:30:00.000Z","metadata":%s}`
+	return r.raw("application/json", fmt.Sprintf(record, r.last+1, company, metadata))
 }
 
 // raw makes an event with any body.

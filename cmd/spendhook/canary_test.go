@@ -169,9 +169,9 @@ func TestDoctorLooksAtTheCanary(t *testing.T) {
 	look(exitOK, findingWarning, "no subscriber")
 	d := h.start(t)
 	eventually(t, patience, "the first event is refused", func() bool { return b.refused.Load() > 0 })
-	look(exitFailure, findingProblem, "none of its events has arrived at "+b.URL+"/canary")
+	look(exitFailure, findingProblem, "none of its events was acknowledged at "+b.URL+"/canary")
 	b.daemons.Store(&[]*running{d})
 	eventually(t, deliveryPatience, "an event arrives", func() bool { return b.accepted.Load() > 0 })
 	d.stop(t)
-	look(exitOK, findingOK, "its last event arrived at "+b.URL+"/canary")
+	look(exitOK, findingOK, "its last event was acknowledged at "+b.URL+"/canary")
 }

@@ -16,7 +16,7 @@ import (
 // canaryPatience is the age of the canary's last arrival from which it is a problem, as in the alert.
 const canaryPatience = 5 * time.Minute
 
-// canary checks when an event of the canary last arrived.
+// canary checks when an event of the canary was last acknowledged, by whatever answers at its URL.
 func (d *doctor) canary(ctx context.Context, ring *seal.Keyring) {
 	if !hasCanary(d.cfg) {
 		d.okText = "it is off: canary.company is not set"
@@ -44,10 +44,10 @@ func (d *doctor) canaryArrival(ctx context.Context, sub *subscribers.Subscriber)
 	case err != nil:
 		d.problem("make Redis answer, then run this again", "%v", err)
 	case len(page.Items) == 0:
-		d.problem(remedy, "none of its events has arrived at %s", sub.CallbackURL)
+		d.problem(remedy, "none of its events was acknowledged at %s", sub.CallbackURL)
 	default:
 		age := time.Since(time.UnixMilli(page.Items[0].Updated)).Round(time.Second)
-		d.okText = fmt.Sprintf("its last event arrived at %s %v ago", sub.CallbackURL, age)
+		d.okText = fmt.Sprintf("its last event was acknowledged at %s %v ago", sub.CallbackURL, age)
 		if age > canaryPatience {
 			d.problem(remedy, "%s", d.okText)
 		}

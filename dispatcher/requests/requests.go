@@ -69,7 +69,7 @@ type TransformError struct{ Why error }
 func (e *TransformError) Error() string { return "the transform failed: " + e.Why.Error() }
 
 // Payload encodes an event as a subscriber gets it. With a transform it may take some milliseconds; the error is then
-// a *TransformError or that of ctx.
+// a *TransformError, that of ctx, or subscribers.ErrLocked.
 func (m *Maker) Payload(ctx context.Context, e *events.Stored, sub *subscribers.Subscriber) (Payload, error) {
 	if sub.Transform == "" {
 		return m.Payloads(e).In(sub.Format)
@@ -78,6 +78,8 @@ func (m *Maker) Payload(ctx context.Context, e *events.Stored, sub *subscribers.
 	switch {
 	case ctx.Err() != nil:
 		return Payload{}, ctx.Err()
+	case errors.Is(err, subscribers.ErrLocked):
+		return Payload{}, err
 	case err != nil:
 		return Payload{}, &TransformError{err}
 	}

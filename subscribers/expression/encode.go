@@ -14,8 +14,8 @@ import (
 const (
 	// maxBody is the longest JSON that a transform makes, in bytes: as long as the metadata of an event.
 	maxBody = 256 << 10
-	// stepWeight is the weight that is encoded in one step.
-	stepWeight = 8
+	// lightWeight is the weight that is encoded without a turn.
+	lightWeight = 500
 )
 
 var (
@@ -25,8 +25,10 @@ var (
 
 // encode writes a value as JSON. The limit of the text bounds the time too, since each value adds to it.
 func encode(r *run, v value) ([]byte, error) {
-	if err := r.spend(weight(v) / stepWeight); err != nil {
-		return nil, err
+	if weight(v) > lightWeight {
+		if err := r.takeTurn(); err != nil {
+			return nil, err
+		}
 	}
 	e := encoder{}
 	e.value(v)

@@ -42,6 +42,8 @@ const (
 	maxMade  = 1 << 20 // bytes of the strings and lists that it makes
 	// lightSteps is what an evaluation may do without a turn.
 	lightSteps = 2_000
+	// lightBytes is the size of the metadata that are decoded without a turn.
+	lightBytes = 4 << 10
 	// checkSteps is how often the context is read.
 	checkSteps = 500
 )
@@ -50,9 +52,9 @@ const (
 // time each, in the order of asking. Expressions that companies try do not delay those that deliveries need.
 var compiling, reloading = make(chan struct{}, 1), make(chan struct{}, 1)
 
-// heavy gives turns, in the order of asking, to evaluations of more than lightSteps. So these, of all
-// companies together, take at most a quarter of the processors, or one.
-var heavy = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/4))
+// heavy gives turns to evaluations of more than lightSteps, of more than lightBytes of metadata, or whose result is
+// large. So these, of all companies together, take at most a quarter of the processors, or one.
+var heavy = newTurns(max(1, runtime.GOMAXPROCS(0)/4))
 
 // Kind is what an expression is for.
 type Kind int
@@ -77,8 +79,9 @@ func (k Kind) check(t *cel.Type) error {
 
 // Expression is a compiled expression. It is safe for concurrent use.
 type Expression struct {
-	root  node
-	slots int // variables of macros
+	root     node
+	slots    int  // variables of macros
+	metadata bool // it reads the metadata
 }
 
 // Compile compiles an expression. The error has the line and column of the mistake, or is that of ctx, which
@@ -129,7 +132,7 @@ func compile(ctx context.Context, turns chan struct{}, kind Kind, text string) (
 	if err != nil {
 		return nil, err
 	}
-	return &Expression{root: root, slots: p.slots}, nil
+	return &Expression{root: root, slots: p.slots, metadata: p.metadata}, nil
 }
 
 // scan refuses most deep nesting before the parser takes time and memory for it. Text in quotation
@@ -217,11 +220,13 @@ func (x *Expression) Object(ctx context.Context, e *Event) (body []byte, err err
 
 // eval evaluates the expression, and calls use with the result.
 func (x *Expression) eval(ctx context.Context, e *Event, use func(*run, value) error) error {
-	if err := e.decode(); err != nil {
-		return err
-	}
 	r := &run{ctx: ctx, event: e, vars: make([]value, x.slots)}
 	defer r.end()
+	if x.metadata {
+		if err := r.decode(); err != nil {
+			return err
+		}
+	}
 	v, err := x.root.eval(r)
 	if err != nil {
 		return err
@@ -260,15 +265,30 @@ func (r *run) spend(steps int) error {
 		return nil
 	}
 	r.checked = r.steps
-	if r.steps > lightSteps && !r.turn {
-		select {
-		case heavy <- struct{}{}:
-			r.turn = true
-		case <-r.ctx.Done():
-		}
+	if r.steps > lightSteps {
+		return r.takeTurn()
 	}
 	r.stopped = r.ctx.Err()
 	return r.stopped
+}
+
+// takeTurn waits for the turn of the evaluation, if it has none.
+func (r *run) takeTurn() error {
+	if !r.turn && heavy.enter(r.ctx, r.event.of.CompanyUUID) == nil {
+		r.turn = true
+	}
+	r.stopped = r.ctx.Err()
+	return r.stopped
+}
+
+// decode decodes the metadata of the event, in a turn if they are large.
+func (r *run) decode() error {
+	if r.event.metadata == nil && len(r.event.of.Metadata) > lightBytes {
+		if err := r.takeTurn(); err != nil {
+			return err
+		}
+	}
+	return r.event.decode()
 }
 
 // making counts bytes before they are taken, and the steps of writing them.
@@ -282,7 +302,7 @@ func (r *run) making(bytes int) error {
 
 func (r *run) end() {
 	if r.turn {
-		<-heavy
+		heavy.leave(r.event.of.CompanyUUID)
 		runtime.Gosched() // else the next evaluation follows at once, until the scheduler stops them after 10 ms
 	}
 }

@@ -24,6 +24,8 @@ type planner struct {
 	text   []rune
 	scopes []string // names of the variables of macros, the innermost last; the index is the slot
 	slots  int
+
+	metadata bool // the expression reads the metadata
 }
 
 func (p *planner) at(e ast.Expr, format string, args ...any) error {
@@ -188,6 +190,7 @@ func (p *planner) ident(e ast.Expr) (node, error) {
 	if !ok {
 		return node{}, p.at(e, "%s is not a value", name)
 	}
+	p.metadata = p.metadata || strings.TrimPrefix(name, ".") == "metadata"
 	return node{eval: func(r *run) (value, error) { return r.loaded(field(r.event)) }}, nil
 }
 

@@ -51,7 +51,7 @@ func weight(v value) int {
 func addWeight(a, b int) int { return min(a+b, maxSteps+1) }
 
 // Event is an event for the evaluation of expressions. Its metadata is decoded once, when the
-// first expression needs it. It is not safe for concurrent use.
+// first expression that reads it is evaluated. It is not safe for concurrent use.
 type Event struct {
 	of       events.Event
 	metadata value // nil until it is decoded
