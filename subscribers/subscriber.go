@@ -84,7 +84,7 @@ type Subscriber struct {
 	Enabled        bool       `json:"enabled"`
 	DisabledReason string     `json:"disabledReason,omitzero"`
 	DisabledAt     *time.Time `json:"disabledAt,omitzero"`
-	Filter         string     `json:"filter,omitzero"`      // see package filter; empty: none
+	Filter         string     `json:"filter,omitzero"`      // see package expression; empty: none
 	Format         string     `json:"format,omitzero"`      // format of delivered events; empty: FormatStandard
 	Transform      string     `json:"transform,omitzero"`   // makes the body of deliveries, see package expression; empty: Format does
 	Signatures     []string   `json:"signatures,omitempty"` // how deliveries are signed; empty: SignatureStandard alone
