@@ -209,7 +209,7 @@ var classes = map[string]string{
 	"tls": "TLS failed", "reset": "the connection ended before the answer", "refused_address": "the address is not allowed",
 	"proxy": "the egress proxy cannot be reached", "proxy_refused": "the egress proxy did not connect to the endpoint",
 	"token": "no access token: its endpoint cannot be reached or gave no valid answer", "token_refused": "no access token: its endpoint refused the credentials",
-	"aborted": "interrupted by the daemon", "locked": "a secret of the subscriber cannot be decrypted", "transform": "the transform of the subscriber failed on the event", "panic": "an internal error of the daemon",
+	"aborted": "interrupted by the daemon", "locked": "a secret of the subscriber cannot be decrypted", "transform": "the transform failed on the event", "panic": "an internal error of the daemon",
 }
 
 // classOf describes the class of a failed attempt in words.
