@@ -364,14 +364,8 @@ func shownExplanation(e inspect.Explanation) gen.SubscriberExplanation {
 	shown := gen.SubscriberExplanation{
 		SubscriberUUID: e.Subscriber.UUID, Name: e.Subscriber.Name, CallbackURL: e.Subscriber.CallbackURL,
 		Outcome: gen.SubscriberExplanationOutcome(e.Verdict), Detail: e.Verdict.Detail(),
+		FilterError: message(e.Err), Body: e.Body, TransformError: message(e.TransformErr),
 	}
-	if e.Err != nil {
-		shown.FilterError = new(e.Err.Error())
-	}
-	if e.TransformErr != nil {
-		shown.TransformError = new(e.TransformErr.Error())
-	}
-	shown.Body = e.Body
 	if e.Delivery != nil {
 		shown.Delivery = new(shownDelivery(*e.Delivery))
 	}

@@ -11,11 +11,11 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/subscribers"
-	"spendhook/subscribers/expression"
 )
 
 // TestSubscriber is POST /api/v1/subscribers/{uuid}/test.
@@ -122,12 +122,8 @@ func recoverRequest(in gen.RecoverRequest, now time.Time) (redelivery.RecoverReq
 // maxStatuses is the number of statuses of deliveries.
 const maxStatuses = 6
 
-// maxTestEvents bounds the events that a filter and a transform are tested on, and maxTestBodies what the
-// transform makes of them, in bytes.
-const (
-	maxTestEvents = 100
-	maxTestBodies = 1 << 20
-)
+// maxTestEvents bounds the events that a filter and a transform are tested on.
+const maxTestEvents = 100
 
 // TestSubscriberFilter is POST /api/v1/subscribers/{uuid}/filter-test.
 func (s *server) TestSubscriberFilter(ctx context.Context, q *request, id gen.SubscriberPath, in gen.FilterTest) (reply, error) {
@@ -135,21 +131,8 @@ func (s *server) TestSubscriberFilter(ctx context.Context, q *request, id gen.Su
 	if err != nil {
 		return reply{}, err
 	}
-	if in.Filter == nil {
-		in.Filter = &sub.Filter
-	}
-	if sub, err = sub.WithFilter(ctx, *in.Filter); ctx.Err() != nil {
-		return reply{}, ctx.Err()
-	} else if err != nil {
-		return reply{}, fieldProblem("filter", "INVALID", "%s", err)
-	}
-	if in.Transform == nil {
-		in.Transform = &sub.Transform
-	}
-	if sub, err = sub.WithTransform(ctx, *in.Transform); ctx.Err() != nil {
-		return reply{}, ctx.Err()
-	} else if err != nil {
-		return reply{}, fieldProblem("transform", "INVALID", "%s", err)
+	if sub, err = sub.WithExpressions(ctx, in.Filter, in.Transform); err != nil {
+		return reply{}, err
 	}
 	list, err := s.filterTestEvents(ctx, sub.CompanyUUID, in.EventID)
 	result := tryExpressions(ctx, &sub, list)
@@ -175,24 +158,19 @@ func (s *server) filterTestEvents(ctx context.Context, company uuid.UUID, id *st
 
 func tryExpressions(ctx context.Context, sub *subscribers.Subscriber, list []events.Stored) gen.FilterTestResult {
 	out := gen.FilterTestResult{Results: make([]gen.FilterVerdict, len(list))}
-	bodies := 0
-	for i, e := range list {
-		candidate := expression.NewEvent(e.Event)
-		matches, err := sub.Matches(ctx, candidate)
-		out.Results[i] = gen.FilterVerdict{EventID: e.ID, Event: e.Type, Matches: matches}
-		if err != nil {
-			out.Results[i].Error = new(err.Error())
-		}
-		if sub.Transform == "" || !matches {
-			continue
-		}
-		body, err := sub.Transformed(ctx, candidate)
-		if err != nil {
-			out.Results[i].TransformError = new(err.Error())
-		}
-		if bodies += len(body); bodies <= maxTestBodies {
-			out.Results[i].Body = body
+	for i, tried := range inspect.Try(ctx, sub, list) {
+		out.Results[i] = gen.FilterVerdict{
+			EventID: list[i].ID, Event: list[i].Type, Matches: tried.Matches, Error: message(tried.Err),
+			Body: tried.Body, TransformError: message(tried.TransformErr),
 		}
 	}
 	return out
+}
+
+// message is the text of an error; nil for none.
+func message(err error) *string {
+	if err == nil {
+		return nil
+	}
+	return new(err.Error())
 }

@@ -9,13 +9,13 @@ import (
 
 	"github.com/google/uuid"
 
+	"spendhook/dispatcher/inspect"
 	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/internal/invalid"
 	"spendhook/internal/secret"
 	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
-	"spendhook/subscribers/expression"
 )
 
 // settings reads the form of a subscriber: the settings, and the names of the fields that were
@@ -153,14 +153,8 @@ type trial struct {
 
 type triedEvent struct {
 	events.Stored
-
-	Matches bool
-	Body    []byte // what the transform makes of it
-	Problem string
+	inspect.Trial
 }
-
-// maxTriedBodies bounds the bodies that are shown, in bytes in all.
-const maxTriedBodies = 256 << 10
 
 // triedEvents is the number of events that they are tried on.
 const triedEvents = 50
@@ -187,36 +181,17 @@ func (s *server) trialOf(ctx context.Context, v *visit, sub subscribers.Subscrib
 		return trial{Problem: "Your session may not read events, so nothing can be tried on them."}, nil
 	}
 	set(&sub.Events, in.Events)
-	set(&sub.Filter, in.Filter)
-	set(&sub.Transform, in.Transform)
-	if sub, err = sub.WithFilter(ctx, sub.Filter); err != nil {
-		return trial{Problem: "Filter: " + err.Error()}, nil //nolint:nilerr // the page shows it
-	}
-	if sub, err = sub.WithTransform(ctx, sub.Transform); err != nil {
-		return trial{Problem: "Transform: " + err.Error()}, nil //nolint:nilerr // the page shows it
+	if sub, err = sub.WithExpressions(ctx, in.Filter, in.Transform); err != nil {
+		return trial{Problem: err.Error()}, nil //nolint:nilerr // the page shows it
 	}
 	page, err := s.opts.Events.List(ctx, history.Filter{Company: &sub.CompanyUUID, Size: triedEvents})
 	if err != nil {
 		return out, err
 	}
-	bodies := 0
-	for _, e := range page.Items {
-		tried := triedEvent{Stored: e}
-		candidate := expression.NewEvent(e.Event)
-		var failed error
-		if tried.Matches, failed = sub.Matches(ctx, candidate); tried.Matches {
+	for i, tried := range inspect.Try(ctx, &sub, page.Items) {
+		if out.Events = append(out.Events, triedEvent{page.Items[i], tried}); tried.Matches {
 			out.Matched++
-			if sub.Transform != "" {
-				tried.Body, failed = sub.Transformed(ctx, candidate)
-			}
 		}
-		if failed != nil {
-			tried.Problem = failed.Error()
-		}
-		if bodies += len(tried.Body); bodies > maxTriedBodies {
-			tried.Body = nil
-		}
-		out.Events = append(out.Events, tried)
 	}
 	return out, nil
 }

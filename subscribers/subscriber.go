@@ -217,28 +217,27 @@ func (s *Subscriber) Transformed(ctx context.Context, e *expression.Event) ([]by
 	return x.Object(ctx, e)
 }
 
-// WithFilter returns the subscriber with another, compiled filter; "" removes the filter. The
-// error has the position of the mistake, or is that of ctx.
-func (s Subscriber) WithFilter(ctx context.Context, text string) (_ Subscriber, err error) {
-	s.Filter = text
-	s.filter, err = compile(ctx, expression.Filter, text)
-	return s, err
+// WithExpressions returns the subscriber with another filter and transform, compiled to be used on many events; nil keeps
+// what it has, and "" removes it. The error is an *invalid.Error with the position of the mistake, or that of ctx.
+func (s Subscriber) WithExpressions(ctx context.Context, filter, transform *string) (Subscriber, error) {
+	set(&s.Filter, filter)
+	set(&s.Transform, transform)
+	problems := &invalid.Error{}
+	s.filter = compile(ctx, problems, "filter", expression.Filter, s.Filter)
+	s.transform = compile(ctx, problems, "transform", expression.Transform, s.Transform)
+	return s, cmp.Or(ctx.Err(), problems.OrNil())
 }
 
-// WithTransform is WithFilter for the transform.
-func (s Subscriber) WithTransform(ctx context.Context, text string) (_ Subscriber, err error) {
-	s.Transform = text
-	s.transform, err = compile(ctx, expression.Transform, text)
-	return s, err
-}
-
-// compile returns a function that returns the compiled expression, nil for "".
-func compile(ctx context.Context, kind expression.Kind, text string) (func() (*expression.Expression, error), error) {
+// compile returns a function that returns the compiled expression, nil for "". It adds to problems.
+func compile(ctx context.Context, problems *invalid.Error, field string, kind expression.Kind, text string) func() (*expression.Expression, error) {
 	if text == "" {
-		return nil, nil
+		return nil
 	}
 	x, err := expression.Compile(ctx, kind, text)
-	return func() (*expression.Expression, error) { return x, err }, err
+	if err != nil {
+		problems.Add(field, "INVALID", "%s", err)
+	}
+	return func() (*expression.Expression, error) { return x, err }
 }
 
 // reload returns a function that compiles an accepted expression on its first call; nil for "".
@@ -311,8 +310,12 @@ func (in *Settings) check(ctx context.Context, problems *invalid.Error, opts *St
 	}
 	in.Headers = callback.CheckHeaders(problems, in.Headers)
 	in.OAuth.Check(problems, opts.Policy)
-	checkExpression(ctx, problems, "filter", expression.Filter, in.Filter)
-	checkExpression(ctx, problems, "transform", expression.Transform, in.Transform)
+	if in.Filter != nil {
+		compile(ctx, problems, "filter", expression.Filter, *in.Filter)
+	}
+	if in.Transform != nil {
+		compile(ctx, problems, "transform", expression.Transform, *in.Transform)
+	}
 	if in.RateLimit != nil && *in.RateLimit != (RateLimit{}) {
 		in.RateLimit.check(problems)
 	}
@@ -333,15 +336,6 @@ func (in *Settings) check(ctx context.Context, problems *invalid.Error, opts *St
 	}
 	if in.RetrySchedule != nil {
 		checkRetrySchedule(problems, *in.RetrySchedule, opts.Retention)
-	}
-}
-
-func checkExpression(ctx context.Context, problems *invalid.Error, field string, kind expression.Kind, text *string) {
-	if text == nil || *text == "" {
-		return
-	}
-	if _, err := expression.Compile(ctx, kind, *text); err != nil {
-		problems.Add(field, "INVALID", "%s", err)
 	}
 }
 

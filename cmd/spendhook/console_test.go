@@ -373,7 +373,7 @@ func TestConsoleTriesATransform(t *testing.T) {
 	for transform, want := range map[string]string{
 		`{"text": "Paid " + metadata.amount + " to " + metadata.payee}`: `{"text":"Paid 12.50 to <b>Alice</b>"}`,
 		`{"text": metadata.refund}`:                                     "no such key: refund",
-		`{"text": `:                                                     "Transform: line 1",
+		`{"text": `:                                                     "transform: line 1",
 	} {
 		if page := try(transform); !strings.Contains(page, want) {
 			t.Errorf("%s: no %s in %s", transform, want, page)

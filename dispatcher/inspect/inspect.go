@@ -159,13 +159,47 @@ type Explanation struct {
 	Delivery   *delivery.Delivery // nil when there is none
 	Err        error              // why its filter failed on the event; else nil
 	// Body is what its transform makes of the event, or TransformErr why the transform fails. Both are nil without a
-	// transform, and if the subscriber does not get the event. Only the first MiB of all bodies is in an explanation.
+	// transform, if the subscriber does not get the event, and after the first MiB of all bodies.
 	Body         []byte
 	TransformErr error
 }
 
-// shownBodies bounds the bodies of an explanation, in bytes in all.
-const shownBodies = 1 << 20
+// Trial is what a subscriber would get of an event. The fields are as those of an Explanation.
+type Trial struct {
+	Matches      bool
+	Err          error
+	Body         []byte
+	TransformErr error
+}
+
+// Try evaluates the filter and the transform of a subscriber on events. It ends early with ctx.
+func Try(ctx context.Context, sub *subscribers.Subscriber, list []events.Stored) []Trial {
+	out, bodies := make([]Trial, len(list)), bodyLimit(maxBodies)
+	for i, e := range list {
+		candidate, tried := expression.NewEvent(e.Event), &out[i]
+		if tried.Matches, tried.Err = sub.Matches(ctx, candidate); tried.Matches {
+			tried.Body, tried.TransformErr = bodies.transformed(ctx, sub, candidate)
+		}
+	}
+	return out
+}
+
+// maxBodies bounds the bodies that are shown at once, in bytes in all.
+const maxBodies = 1 << 20
+
+// bodyLimit is how many bytes of bodies may still be shown.
+type bodyLimit int
+
+func (left *bodyLimit) transformed(ctx context.Context, sub *subscribers.Subscriber, e *expression.Event) ([]byte, error) {
+	if sub.Transform == "" {
+		return nil, nil
+	}
+	body, err := sub.Transformed(ctx, e)
+	if *left -= bodyLimit(len(body)); *left < 0 {
+		return nil, err
+	}
+	return body, err
+}
 
 // Explain says for every subscriber of the event's company whether it received
 // the event, or why not. events.ErrNotFound when there is no such event.
@@ -190,7 +224,7 @@ func (i *Inspector) Explain(ctx context.Context, r events.Ref) ([]Explanation, e
 		bySubscriber[deliveries[n].Subscriber] = &deliveries[n]
 	}
 	out := make([]Explanation, len(subs))
-	candidate, bodies := expression.NewEvent(stored.Event), 0
+	candidate, bodies := expression.NewEvent(stored.Event), bodyLimit(maxBodies)
 	for n, sub := range subs {
 		del := bySubscriber[sub.UUID]
 		matches, err := sub.Matches(ctx, candidate)
@@ -198,19 +232,11 @@ func (i *Inspector) Explain(ctx context.Context, r events.Ref) ([]Explanation, e
 			return nil, ctx.Err()
 		}
 		out[n] = Explanation{Subscriber: sub, Delivery: del, Err: err, Verdict: explain(stored, sub, del, matches)}
-		if sub.Transform == "" || !matches && del == nil {
-			continue
+		if matches || del != nil {
+			out[n].Body, out[n].TransformErr = bodies.transformed(ctx, sub, candidate)
 		}
-		body, err := sub.Transformed(ctx, candidate)
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if bodies += len(body); bodies <= shownBodies {
-			out[n].Body = body
-		}
-		out[n].TransformErr = err
 	}
-	return out, nil
+	return out, ctx.Err()
 }
 
 func explain(e events.Stored, sub *subscribers.Subscriber, del *delivery.Delivery, matches bool) Verdict {
