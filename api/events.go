@@ -363,7 +363,7 @@ func (s *server) ExplainEvent(ctx context.Context, q *request, id gen.EventPath)
 func shownExplanation(e inspect.Explanation) gen.SubscriberExplanation {
 	shown := gen.SubscriberExplanation{
 		SubscriberUUID: e.Subscriber.UUID, Name: e.Subscriber.Name, CallbackURL: e.Subscriber.CallbackURL,
-		Outcome: gen.SubscriberExplanationOutcome(e.Verdict), Detail: e.Verdict.Detail(),
+		Outcome: gen.SubscriberExplanationOutcome(e.Verdict), Detail: e.Detail(),
 		FilterError: message(e.Err), Body: e.Body, TransformError: message(e.TransformErr),
 	}
 	if e.Delivery != nil {

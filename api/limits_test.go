@@ -215,7 +215,7 @@ func sized(name string, n int) any {
 	switch name {
 	case "callbackUrl":
 		start = "https://hooks.example.com/"
-	case "filter":
+	case "filter", "orderedBy":
 		start, end = `event == "`, `"`
 	case "transform":
 		start, end = `{"a": "`, `"}`

@@ -206,7 +206,7 @@ func settingsOf(in gen.SubscriberUpdate) (subscribers.Settings, error) {
 	settings := subscribers.Settings{
 		Name: in.Name, CallbackURL: in.CallbackURL, Events: in.Events, Enabled: in.Enabled,
 		Filter: in.Filter, Transform: in.Transform, Format: (*string)(in.Format), Signatures: in.Signatures,
-		SignatureAlgorithm: (*string)(in.SignatureAlgorithm), Ordered: in.Ordered, OnDead: (*string)(in.OnDead), StopOn: in.StopOn, RetrySchedule: in.RetrySchedule,
+		SignatureAlgorithm: (*string)(in.SignatureAlgorithm), Ordered: in.Ordered, OrderedBy: in.OrderedBy, OnDead: (*string)(in.OnDead), StopOn: in.StopOn, RetrySchedule: in.RetrySchedule,
 	}
 	if in.Headers != nil {
 		settings.Headers = make(map[string]*secret.Text, len(*in.Headers))
@@ -282,7 +282,7 @@ func shownSubscriber(sub subscribers.Subscriber, h health.Health) gen.Subscriber
 		Health: shownHealth(sub, h), Headers: shownHeaders(sub.Headers),
 		Filter: optional(sub.Filter), Transform: optional(sub.Transform), Format: gen.Format(cmp.Or(sub.Format, subscribers.FormatStandard)),
 		Signatures: new(sub.SignedBy()), SignatureAlgorithm: (*gen.KeyAlgorithm)(optional(string(sub.SignatureAlgorithm))),
-		OAuth: shownOAuth(sub.OAuth), RateLimit: shownRateLimit(sub.RateLimit), Ordered: sub.Ordered, OnDead: (*gen.OnDead)(optional(sub.OnDead)), StopOn: optionalList(sub.StopOn), RetrySchedule: optionalList(sub.RetrySchedule),
+		OAuth: shownOAuth(sub.OAuth), RateLimit: shownRateLimit(sub.RateLimit), Ordered: sub.Ordered, OrderedBy: optional(sub.OrderedBy), OnDead: (*gen.OnDead)(optional(sub.OnDead)), StopOn: optionalList(sub.StopOn), RetrySchedule: optionalList(sub.RetrySchedule),
 		Paused: h.PausedAt != nil, PausedAt: h.PausedAt,
 		PausedReason: (*gen.SubscriberPausedReason)(optional(h.PausedReason)), Verification: shownVerification(sub.Verification),
 	}

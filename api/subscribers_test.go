@@ -139,6 +139,15 @@ func TestHowASubscriberIsServed(t *testing.T) {
 	if changed.Ordered || changed.RateLimit != nil {
 		t.Errorf("without: %+v", changed)
 	}
+	h.call("PATCH", path, `{"orderedBy":"[1]"}`).wantField("orderedBy", "INVALID")
+	changed = as[gen.Subscriber](h.call("PATCH", path, `{"orderedBy":"metadata.cardUuid"}`).want(http.StatusOK))
+	if *changed.OrderedBy != "metadata.cardUuid" {
+		t.Errorf("ordered by %v", changed.OrderedBy)
+	}
+	h.call("PATCH", path, `{"ordered":true}`).wantField("orderedBy", "CONFLICT")
+	if changed = as[gen.Subscriber](h.call("PATCH", path, `{"orderedBy":""}`).want(http.StatusOK)); changed.OrderedBy != nil {
+		t.Errorf("ordered by %v", *changed.OrderedBy)
+	}
 	h.call("PATCH", path, `{"rateLimit":{"perSecond":0.009}}`).wantField("/rateLimit/perSecond", "OUT_OF_RANGE")
 	h.call("PATCH", path, `{"rateLimit":{"perSecond":1,"burst":10001}}`).wantField("/rateLimit/burst", "OUT_OF_RANGE")
 	h.call("PATCH", path, `{"rateLimit":{"perSecond":1,"per":2}}`).wantField("rateLimit", "INVALID")

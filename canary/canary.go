@@ -122,7 +122,7 @@ func (c *Canary) prepare(ctx context.Context) error {
 	}
 	wanted := subscribers.Settings{
 		Name: new(name), Events: new([]string{EventType}), Enabled: new(true), Filter: new(""), Transform: new(""), Format: new(subscribers.FormatStandard),
-		Ordered: new(false), OnDead: new("continue"), StopOn: new([]int), RetrySchedule: new([]int), RateLimit: &subscribers.RateLimit{},
+		Ordered: new(false), OrderedBy: new(""), OnDead: new("continue"), StopOn: new([]int), RetrySchedule: new([]int), RateLimit: &subscribers.RateLimit{},
 		Signatures: new([]string{subscribers.SignatureStandard}),
 		// It needs no challenge: the operator has named the receiver, which is this service.
 		Verified: &subscribers.Verification{State: subscribers.StateVerified},

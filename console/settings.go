@@ -42,6 +42,7 @@ func (v *visit) settings() (in subscribers.Settings, fields []string, err error)
 	if ordered := text("ordered"); ordered != nil {
 		in.Ordered = new(*ordered == "true")
 	}
+	in.OrderedBy = text("orderedBy")
 	in.OAuth = oauthOf(text)
 	if revision := form.Get("revision"); revision != "" {
 		in.Revisions = []string{revision}
@@ -125,6 +126,7 @@ func asEdited(sub subscribers.Subscriber, in subscribers.Settings) subscribers.S
 	set(&sub.Signatures, in.Signatures)
 	set(&sub.SignatureAlgorithm, (*subscribers.KeyAlgorithm)(in.SignatureAlgorithm))
 	set(&sub.Ordered, in.Ordered)
+	set(&sub.OrderedBy, in.OrderedBy)
 	if in.OAuth != nil {
 		sub.OAuth = &callback.OAuth{}
 		set(&sub.OAuth.TokenURL, in.OAuth.TokenURL)

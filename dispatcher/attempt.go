@@ -57,7 +57,7 @@ func (w *work) queueReason(decision endpoint.Decision) string {
 		return delivery.ReasonPaused
 	case w.to.Subscriber.Rate() != nil:
 		return delivery.ReasonRateLimit
-	case w.to.Subscriber.Ordered:
+	case w.inOrder():
 		return delivery.ReasonOrder
 	}
 	return delivery.ReasonBusy
@@ -101,10 +101,13 @@ func (d *Dispatcher) policyOf(w *work) delivery.Policy {
 	return policy
 }
 
-// beganLate reports whether a delivery of an ordered subscriber was marked as in flight more than
+// inOrder reports whether the delivery must not overtake others.
+func (w *work) inOrder() bool { return w.to.Subscriber.Ordered || w.base.OrderKey != "" }
+
+// beganLate reports whether a delivery that must not overtake others was marked as in flight more than
 // workqueue.BeginWithin ago. Another replica may have taken the delivery over.
 func (w *work) beganLate() bool {
-	return w.to.Subscriber.Ordered && time.Since(w.asked) > workqueue.BeginWithin //nolint:forbidigo // as in package workqueue
+	return w.inOrder() && time.Since(w.asked) > workqueue.BeginWithin //nolint:forbidigo // as in package workqueue
 }
 
 // notSent is the result of an attempt that was not made, since there is no payload or, without an error, no time left.

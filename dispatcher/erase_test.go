@@ -92,11 +92,15 @@ func TestEraseCompany(t *testing.T) {
 		_, _ = w.Write([]byte(answerText))
 	})
 	delivered, dead := h.subscribeTo(h.company, good.URL+"/a", "A"), h.subscribeTo(h.company, bad.URL, "B")
+	byKey := h.subscribeTo(h.company, good.URL+"/k", "P")
+	h.update(byKey, subscribers.Settings{OrderedBy: new("event")})
 	disabled, paused, ordered := h.subscribeTo(h.company, good.URL+"/d", "D"), h.subscribeTo(h.company, good.URL+"/p", "P"), h.subscribeTo(h.company, bad.URL+"/o", "O")
 	h.enable(disabled, false)
 	h.update(ordered, subscribers.Settings{Ordered: new(true)})
-	if err := h.service.Pause(t.Context(), h.company, paused.UUID); err != nil {
-		t.Fatal(err)
+	for _, s := range []subscribers.Subscriber{paused, byKey} {
+		if err := h.service.Pause(t.Context(), h.company, s.UUID); err != nil {
+			t.Fatal(err)
+		}
 	}
 	other := uuid.New()
 	others := h.subscribeTo(other, good.URL+"/x", "A")

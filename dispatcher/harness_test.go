@@ -254,9 +254,9 @@ func held(d delivery.Delivery) bool {
 	return d.Reason == delivery.ReasonSubscriberDisabled && d.Status.Live() && d.NextAttemptAt() == nil
 }
 
-// workKeys are the kinds of keys that hold work: retry sets, what is in flight, companies with events that
+// workKeys are the kinds of keys that hold work: retry sets, what is in flight, order keys, companies with events that
 // are not matched, and what owners were told.
-var workKeys = []string{"eq:", "ef:", "active", "told", "handover", "begun:"}
+var workKeys = []string{"eq:", "ef:", "ok:", "active", "told", "handover", "begun:"}
 
 // work lists the keys that hold work, and the entries of the due sets.
 func (h *harness) work() []string {

@@ -18,7 +18,10 @@ import (
 	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/webhook/signature"
+	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
+	"spendhook/internal/partition"
+	"spendhook/internal/queues"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
 )
@@ -180,6 +183,7 @@ func severable(client redis.UniversalClient) (cut *atomic.Bool) {
 // may have been lost.
 type inOrder struct {
 	t        *testing.T
+	step     int // between the numbers of its events
 	mu       sync.Mutex
 	inFlight int
 	done     int // the number of the last one that was answered with success
@@ -191,7 +195,7 @@ func (o *inOrder) answer(_ int, w http.ResponseWriter, r *http.Request) {
 	if o.inFlight++; o.inFlight > 1 {
 		o.t.Errorf("%d attempts at a time", o.inFlight)
 	}
-	if number != o.done && number != o.done+1 {
+	if number != o.done && number != o.done+o.step {
 		o.t.Errorf("event %d came after %d", number, o.done)
 	}
 	o.mu.Unlock()
@@ -242,6 +246,25 @@ func (h *harness) hasInFlight(replica string) bool {
 // events were accepted, while replicas start and are lost with work in flight.
 func TestOrderHoldsWhileReplicasAreLost(t *testing.T) {
 	t.Parallel()
+	order := &inOrder{t: t, step: 1}
+	testOrder(t, subscribers.Settings{Ordered: new(true)}, order.answer)
+}
+
+// So does a subscriber that is ordered by key, for each key.
+func TestOrderByKeyHoldsWhileReplicasAreLost(t *testing.T) {
+	t.Parallel()
+	even, odd := &inOrder{t: t, step: 2}, &inOrder{t: t, step: 2, done: -1}
+	testOrder(t, subscribers.Settings{OrderedBy: new(`id.matches("[02468]$")`)}, func(n int, w http.ResponseWriter, r *http.Request) {
+		if strings.ContainsAny(r.Header.Get(signature.HeaderID)[len(r.Header.Get(signature.HeaderID))-1:], "02468") {
+			even.answer(n, w, r)
+		} else {
+			odd.answer(n, w, r)
+		}
+	})
+}
+
+func testOrder(t *testing.T, settings subscribers.Settings, answer func(int, http.ResponseWriter, *http.Request)) {
+	t.Helper()
 	server := redistest.Start(t, redistest.Options{})
 	const timeout = 500 * time.Millisecond
 	cuts := map[*harness]*atomic.Bool{}
@@ -257,11 +280,9 @@ func TestOrderHoldsWhileReplicasAreLost(t *testing.T) {
 		return h
 	}
 	emitter := replica("emitter")
-	order := &inOrder{t: t}
-	r := receive(t, order.answer)
-	s, err := emitter.service.Create(t.Context(), emitter.company, subscribers.Settings{
-		Name: new("in order"), CallbackURL: &r.URL, Events: &[]string{"PAYMENT_PAID"}, Ordered: new(true),
-	})
+	r := receive(t, answer)
+	settings.Name, settings.CallbackURL, settings.Events = new("in order"), &r.URL, &[]string{"PAYMENT_PAID"}
+	s, err := emitter.service.Create(t.Context(), emitter.company, settings)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,6 +298,80 @@ func TestOrderHoldsWhileReplicasAreLost(t *testing.T) {
 	emitter.settled()
 }
 
+// A delivery waits for the first one with its order key, and for none with another one. While too many wait to be repeated,
+// no other key begins. Explain says both.
+func TestOrderKeyWaits(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), func(o *Options) { o.Policy.Schedule = []time.Duration{time.Hour} })
+	h.start()
+	var fails atomic.Bool
+	fails.Store(true)
+	r := receive(t, func(_ int, w http.ResponseWriter, r *http.Request) {
+		if fails.Load() && r.Header.Get(signature.HeaderID) == "evt-1" {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	s := h.subscribe(r.URL)
+	h.update(s, subscribers.Settings{OrderedBy: new(`id == "evt-1" || id == "evt-3" ? "same" : id == "evt-5" ? metadata.none : id`)})
+	says := func(id, want string) {
+		t.Helper()
+		all, err := h.inspector.Explain(t.Context(), events.Ref{Company: h.company, ID: id})
+		if err != nil || len(all) != 1 || !strings.Contains(all[0].Detail(), want) {
+			t.Errorf("%s: %v, %+v", id, err, all)
+		}
+	}
+	ids := h.emit(3)
+	h.reaches(ids[0], s, delivery.StatusRetrying)
+	h.reaches(ids[1], s, delivery.StatusDelivered)
+	h.reaches(ids[2], s, delivery.StatusPending)
+	says(ids[2], "The delivery of event evt-1,")
+	queue := queues.RetrySetKey(s.CompanyUUID, s.UUID)
+	for n := range 999 { // deliveries of other keys that failed
+		h.client.ZAdd(t.Context(), queue, redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: "other-" + strconv.Itoa(n)})
+	}
+	ids = append(ids, h.emit(2)...)
+	h.reaches(ids[3], s, delivery.StatusPending)
+	h.reaches(ids[4], s, delivery.StatusDelivered) // it has no key
+	says(ids[3], "Too many deliveries")
+	for n := range 999 {
+		h.client.ZRem(t.Context(), queue, "other-"+strconv.Itoa(n))
+	}
+	fails.Store(false)
+	if _, err := h.Redelivery.Retry(t.Context(), s.CompanyUUID, ids[0]+"."+s.UUID.String()); err != nil {
+		t.Fatal(err)
+	}
+	h.reachAll(ids, s, delivery.StatusDelivered)
+	h.idle()
+}
+
+// A delivery whose record cannot be read goes to the quarantine, and delays no other with its order key.
+func TestOrderKeyOfADamagedDelivery(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	r := receive(t, nil)
+	s := h.subscribe(r.URL)
+	h.update(s, subscribers.Settings{OrderedBy: new("event")})
+	if err := h.service.Pause(t.Context(), s.CompanyUUID, s.UUID); err != nil {
+		t.Fatal(err)
+	}
+	ids := h.emit(3)
+	h.reachAll(ids, s, delivery.StatusPending)
+	key := partition.Key(s.CompanyUUID, "d:"+s.CompanyUUID.String()+"/"+ids[0])
+	if err := h.client.HSet(t.Context(), key, s.UUID.String(), "P1|damaged").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.service.Resume(t.Context(), s.CompanyUUID, s.UUID); err != nil {
+		t.Fatal(err)
+	}
+	h.reachAll(ids[1:], s, delivery.StatusDelivered)
+	e := quarantine.Entry{Company: s.CompanyUUID, EventID: ids[0], Subscriber: &s.UUID}
+	eventually(t, func() bool { listed, err := h.Quarantine.Has(t.Context(), e); return err == nil && listed }, "it is in the quarantine")
+	if err := h.Redelivery.DropQuarantined(t.Context(), e); err != nil {
+		t.Error(err)
+	}
+	h.settled()
+}
+
 // What waits for an ordered subscriber while it is disabled keeps its order when the subscriber is
 // enabled, also before what comes then.
 func TestOrderHoldsWhenASubscriberIsEnabled(t *testing.T) {
@@ -285,7 +380,7 @@ func TestOrderHoldsWhenASubscriberIsEnabled(t *testing.T) {
 		o.Policy.Schedule, o.JobPage = make([]time.Duration, 10), 50 // the receiver fails at random
 	})
 	h.start()
-	order := &inOrder{t: t}
+	order := &inOrder{t: t, step: 1}
 	r := receive(t, order.answer)
 	s := h.subscribe(r.URL)
 	h.update(s, subscribers.Settings{Ordered: new(true)})

@@ -71,7 +71,7 @@ func (d *Dispatcher) take(ctx context.Context, batches []workqueue.Batch) {
 			continue
 		}
 		d.quarantineDamaged(ctx, b.Company, loaded.Subscribers)
-		filtered := slices.ContainsFunc(loaded.Subscribers, func(s *subscribers.Subscriber) bool { return s.Filter != "" })
+		filtered := slices.ContainsFunc(loaded.Subscribers, func(s *subscribers.Subscriber) bool { return s.Filter != "" || s.OrderedBy != "" })
 		if filtered || slices.ContainsFunc(b.Events, func(e workqueue.Event) bool { return e.Suspect }) {
 			d.matchLater(b, loaded.Subscribers)
 		} else {
@@ -235,10 +235,14 @@ func (d *Dispatcher) takeEvent(ctx context.Context, b workqueue.Batch, e workque
 		if !matches || known {
 			continue
 		}
+		key, err := sub.OrderKey(ctx, candidate)
+		if err != nil {
+			return err
+		}
 		w := &work{
-			ref: delivery.Ref{Ref: ref, Subscriber: sub.UUID}, base: delivery.NewRecord(*stored),
+			ref: delivery.Ref{Ref: ref, Subscriber: sub.UUID}, base: delivery.NewRecord(*stored, key),
 			sequence: stored.Sequence, accepted: stored.AcceptedAt, to: d.target(sub), token: b.Token, event: ev,
-			backlogged: slices.Contains(b.Backlogged, sub.UUID) || sub.Unverified(), trace: partOf(span, stored.Trace),
+			backlogged: key != "" || slices.Contains(b.Backlogged, sub.UUID) || sub.Unverified(), trace: partOf(span, stored.Trace),
 		}
 		if err := w.encode(bodies, stored); err != nil {
 			return err
@@ -357,7 +361,7 @@ func (d *Dispatcher) quarantine(ctx context.Context, token string, r delivery.Re
 		if subscriber == nil {
 			d.Queue.Matched(token, r.Company, r.ID, 0)
 		} else {
-			d.Queue.Ended(token, r.Company, *subscriber, -1)
+			d.Queue.Ended(token, r.Company, *subscriber, 0) // the next one with its order key may be due
 		}
 		return nil
 	}

@@ -376,6 +376,8 @@ func (r *recorder) tell(w *pendingWrite, found []*store.Found, now time.Time) {
 			wait = max(0, time.UnixMilli(o.next.Due).Sub(now))
 		} else if found[i] != nil && !found[i].Compacted {
 			wait = 0 // it has changed meanwhile
+		} else if o.next.OrderKey != "" {
+			wait = 0 // the next one of its key may be due
 		}
 		switch {
 		case o.event == nil && !o.rebased:
@@ -436,7 +438,7 @@ func (w *pendingWrite) settle(found []*store.Found) (rest *pendingWrite, done []
 		default:
 			base := f.Record
 			if base.Version == 0 {
-				base = &delivery.Record{Status: delivery.StatusPending, EventType: o.base.EventType, Created: o.base.Created, Previous: o.base.Previous}
+				base = &delivery.Record{Status: delivery.StatusPending, OrderKey: o.base.OrderKey, EventType: o.base.EventType, Created: o.base.Created, Previous: o.base.Previous}
 			}
 			o.base, o.next, o.rebased = base, nil, true
 			if rest == nil {

@@ -132,7 +132,7 @@ func DecodeAll(keys *seal.Keyring, company uuid.UUID, hash map[string]string) ([
 	all := decodeEach(company, hash, codec{keys}.decode)
 	for _, s := range all {
 		s.Certificate, s.SigningKeys = cmp.Or(certificateOf(s.UUID), client), signing
-		s.filter, s.transform = reload(expression.Filter, s.Filter), reload(expression.Transform, s.Transform)
+		s.filter, s.transform, s.orderedBy = reload(expression.Filter, s.Filter), reload(expression.Transform, s.Transform), reload(expression.Key, s.OrderedBy)
 	}
 	return all, version
 }

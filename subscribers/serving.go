@@ -7,7 +7,7 @@ import (
 	"spendhook/internal/invalid"
 )
 
-// What happens to an ordered subscriber after a dead delivery.
+// What happens to a subscriber with Ordered or OrderedBy after a dead delivery.
 const (
 	onDeadContinue = "continue" // the next delivery goes out; the default
 	onDeadPause    = "pause"    // the subscriber is paused
@@ -61,9 +61,9 @@ func (s *Subscriber) serving() []any {
 	}
 	if s.Ordered {
 		ordered = "1"
-		if s.OnDead == onDeadPause {
-			onDead = "1"
-		}
+	}
+	if s.OnDead == onDeadPause && (s.Ordered || s.OrderedBy != "") {
+		onDead = "1"
 	}
 	if s.Unverified() {
 		unverified = "1"

@@ -6,6 +6,8 @@ package subscribers
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -92,6 +94,7 @@ type Subscriber struct {
 	SignatureAlgorithm KeyAlgorithm      `json:"signatureAlgorithm,omitzero"`
 	RateLimit          *RateLimit        `json:"rateLimit,omitzero"`      // nil: none
 	Ordered            bool              `json:"ordered,omitzero"`        // one delivery at a time, in the order of the events
+	OrderedBy          string            `json:"orderedBy,omitzero"`      // as Ordered, among deliveries with the same value of this expression; empty: none
 	OnDead             string            `json:"onDead,omitzero"`         // onDeadContinue (also when empty) or onDeadPause
 	StopOn             []int             `json:"stopOn,omitempty"`        // statuses of answers that end the attempts of a delivery, ascending
 	RetrySchedule      []int             `json:"retrySchedule,omitempty"` // the wait after each failed attempt, in seconds; empty: the daemon's
@@ -116,7 +119,7 @@ type Subscriber struct {
 
 	Unknown *jsontext.Value `json:",embed"` // fields of its record that a newer release wrote
 
-	filter, transform func() (*expression.Expression, error) // of a loaded subscriber that has them
+	filter, transform, orderedBy func() (*expression.Expression, error) // of a loaded subscriber that has them
 }
 
 // SigningSecret is a secret and its expiry, which is nil while the secret is current.
@@ -217,6 +220,31 @@ func (s *Subscriber) Transformed(ctx context.Context, e *expression.Event) ([]by
 	return x.Object(ctx, e)
 }
 
+// OrderKey identifies the deliveries that must not overtake that of an event; "" when it has none: the subscriber is not
+// ordered by key, or its expression fails on the event. It fails only when ctx ends.
+func (s *Subscriber) OrderKey(ctx context.Context, e *expression.Event) (string, error) {
+	if s.OrderedBy == "" {
+		return "", nil
+	}
+	load := s.orderedBy
+	if load == nil {
+		load = reload(expression.Key, s.OrderedBy) //nolint:contextcheck // Reload takes none
+	}
+	x, err := load()
+	if err != nil {
+		return "", nil //nolint:nilerr // another release has accepted it
+	}
+	text, err := x.Text(ctx, e)
+	if err != nil {
+		return "", ctx.Err()
+	}
+	sum := sha256.Sum256([]byte(s.OrderedBy + "\x00" + text)) // other expressions have other keys
+	return base64.RawURLEncoding.EncodeToString(sum[:orderKeyBytes]), nil
+}
+
+// orderKeyBytes is the length of an order key. Deliveries whose keys are equal by chance wait for each other.
+const orderKeyBytes = 8
+
 // WithExpressions returns the subscriber with another filter and transform, compiled to be used on many events; nil keeps
 // what it has, and "" removes it. The error is an *invalid.Error with the position of the mistake, or that of ctx.
 func (s Subscriber) WithExpressions(ctx context.Context, filter, transform *string) (Subscriber, error) {
@@ -279,6 +307,7 @@ type Settings struct {
 	SignatureAlgorithm *string
 	RateLimit          *RateLimit // the zero value removes it
 	Ordered            *bool
+	OrderedBy          *string // "" removes it; not while Ordered is true
 	OnDead             *string
 	StopOn             *[]int // an empty list removes it
 	RetrySchedule      *[]int // an empty list removes it
@@ -315,6 +344,9 @@ func (in *Settings) check(ctx context.Context, problems *invalid.Error, opts *St
 	}
 	if in.Transform != nil {
 		compile(ctx, problems, "transform", expression.Transform, *in.Transform)
+	}
+	if in.OrderedBy != nil {
+		compile(ctx, problems, "orderedBy", expression.Key, *in.OrderedBy)
 	}
 	if in.RateLimit != nil && *in.RateLimit != (RateLimit{}) {
 		in.RateLimit.check(problems)
@@ -378,6 +410,10 @@ func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Tim
 	}
 	set(&sub.SignatureAlgorithm, (*KeyAlgorithm)(in.SignatureAlgorithm))
 	set(&sub.Ordered, in.Ordered)
+	set(&sub.OrderedBy, in.OrderedBy)
+	if sub.Ordered && sub.OrderedBy != "" {
+		problems.Add("orderedBy", "CONFLICT", "cannot be set while ordered is true: all deliveries are in order then")
+	}
 	set(&sub.OnDead, in.OnDead)
 	if in.StopOn != nil {
 		sub.StopOn = slices.Sorted(slices.Values(*in.StopOn))

@@ -1929,7 +1929,7 @@ type OAuthInput struct {
 	TokenURL *string `json:"tokenUrl,omitempty"`
 }
 
-// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
+// OnDead After a delivery of a subscriber with `ordered` or `orderedBy` becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
 type OnDead string
 
 // Partial True if the page has fewer items than its size although more follow: it reached 4 MiB, or the limit of items that one request examines. Else absent.
@@ -2138,11 +2138,14 @@ type Subscriber struct {
 	Name    string             `json:"name"`
 	OAuth   *OAuth             `json:"oauth,omitempty"`
 
-	// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
-	OnDead   *OnDead    `json:"onDead,omitempty"`
-	Ordered  bool       `json:"ordered"`
-	Paused   bool       `json:"paused"`
-	PausedAt *time.Time `json:"pausedAt,omitempty"`
+	// OnDead After a delivery of a subscriber with `ordered` or `orderedBy` becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
+	OnDead  *OnDead `json:"onDead,omitempty"`
+	Ordered bool    `json:"ordered"`
+
+	// OrderedBy Absent without one.
+	OrderedBy *string    `json:"orderedBy,omitempty"`
+	Paused    bool       `json:"paused"`
+	PausedAt  *time.Time `json:"pausedAt,omitempty"`
 
 	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
 	PausedReason *SubscriberPausedReason `json:"pausedReason,omitempty"`
@@ -2209,11 +2212,16 @@ type SubscriberCreate struct {
 	// OAuth Deliveries carry an access token of this endpoint (`Authorization: Bearer`), fetched by client credentials (RFC 6749, 4.4). Null or absent: none. The header `Authorization` cannot be set beside it.
 	OAuth *OAuthInput `json:"oauth,omitempty"`
 
-	// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
+	// OnDead After a delivery of a subscriber with `ordered` or `orderedBy` becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
 	OnDead *OnDead `json:"onDead,omitempty"`
 
 	// Ordered Deliveries are made one at a time, in the order in which the events were accepted. A failed delivery holds up the others until it is DELIVERED or DEAD.
 	Ordered *bool `json:"ordered,omitempty"`
+
+	// OrderedBy A CEL expression over what a filter reads, for a string, number, boolean or time. Deliveries with the same value are made one at a time, in the order in which the events were accepted; those with other values meanwhile. A failed delivery holds up those with its value until it is DELIVERED or DEAD. An event for which the expression fails, or is null, a list or a map, is delivered in any order. While 1,000 deliveries of the subscriber wait to be repeated, no other delivery with a value begins. A change holds for events that are matched after it. Not beside `ordered: true`.
+	//
+	// Example: metadata.cardUuid
+	OrderedBy *string `json:"orderedBy,omitempty"`
 
 	// RateLimit No limit if absent or null.
 	RateLimit *RateLimit `json:"rateLimit,omitempty"`
@@ -2329,9 +2337,14 @@ type SubscriberUpdate struct {
 	// OAuth Changes the given fields; the others stay. Null removes it. `clientSecret` must be given again if `callbackUrl` or `tokenUrl` changes to another scheme, host or port.
 	OAuth json.RawMessage `json:"oauth,omitempty"`
 
-	// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
+	// OnDead After a delivery of a subscriber with `ordered` or `orderedBy` becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
 	OnDead  *OnDead `json:"onDead,omitempty"`
 	Ordered *bool   `json:"ordered,omitempty"`
+
+	// OrderedBy A new expression; an empty one removes it.
+	//
+	// Example: metadata.cardUuid
+	OrderedBy *string `json:"orderedBy,omitempty"`
 
 	// RateLimit A new rate; null removes it.
 	RateLimit json.RawMessage `json:"rateLimit,omitempty"`
@@ -2384,11 +2397,14 @@ type SubscriberWithSecret struct {
 	Name    string             `json:"name"`
 	OAuth   *OAuth             `json:"oauth,omitempty"`
 
-	// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
-	OnDead   *OnDead    `json:"onDead,omitempty"`
-	Ordered  bool       `json:"ordered"`
-	Paused   bool       `json:"paused"`
-	PausedAt *time.Time `json:"pausedAt,omitempty"`
+	// OnDead After a delivery of a subscriber with `ordered` or `orderedBy` becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
+	OnDead  *OnDead `json:"onDead,omitempty"`
+	Ordered bool    `json:"ordered"`
+
+	// OrderedBy Absent without one.
+	OrderedBy *string    `json:"orderedBy,omitempty"`
+	Paused    bool       `json:"paused"`
+	PausedAt  *time.Time `json:"pausedAt,omitempty"`
 
 	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
 	PausedReason *SubscriberWithSecretPausedReason `json:"pausedReason,omitempty"`

@@ -2000,7 +2000,7 @@ type OAuthInput struct {
 	TokenURL *string `json:"tokenUrl,omitempty"`
 }
 
-// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
+// OnDead After a delivery of a subscriber with `ordered` or `orderedBy` becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
 type OnDead string
 
 // Partial True if the page has fewer items than its size although more follow: it reached 4 MiB, or the limit of items that one request examines. Else absent.
@@ -2233,11 +2233,14 @@ type Subscriber struct {
 	Name    string             `json:"name"`
 	OAuth   *OAuth             `json:"oauth,omitempty"`
 
-	// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
-	OnDead   *OnDead    `json:"onDead,omitempty"`
-	Ordered  bool       `json:"ordered"`
-	Paused   bool       `json:"paused"`
-	PausedAt *time.Time `json:"pausedAt,omitempty"`
+	// OnDead After a delivery of a subscriber with `ordered` or `orderedBy` becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
+	OnDead  *OnDead `json:"onDead,omitempty"`
+	Ordered bool    `json:"ordered"`
+
+	// OrderedBy Absent without one.
+	OrderedBy *string    `json:"orderedBy,omitempty"`
+	Paused    bool       `json:"paused"`
+	PausedAt  *time.Time `json:"pausedAt,omitempty"`
 
 	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
 	PausedReason *SubscriberPausedReason `json:"pausedReason,omitempty"`
@@ -2369,9 +2372,14 @@ type SubscriberUpdate struct {
 	// OAuth Changes the given fields; the others stay. Null removes it. `clientSecret` must be given again if `callbackUrl` or `tokenUrl` changes to another scheme, host or port.
 	OAuth jsontext.Value `json:"oauth,omitempty"`
 
-	// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
+	// OnDead After a delivery of a subscriber with `ordered` or `orderedBy` becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
 	OnDead  *OnDead `json:"onDead,omitempty"`
 	Ordered *bool   `json:"ordered,omitempty"`
+
+	// OrderedBy A new expression; an empty one removes it.
+	//
+	// Example: metadata.cardUuid
+	OrderedBy *string `json:"orderedBy,omitempty"`
 
 	// RateLimit A new rate; null removes it.
 	RateLimit jsontext.Value `json:"rateLimit,omitempty"`
@@ -2424,11 +2432,14 @@ type SubscriberWithSecret struct {
 	Name    string             `json:"name"`
 	OAuth   *OAuth             `json:"oauth,omitempty"`
 
-	// OnDead After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
-	OnDead   *OnDead    `json:"onDead,omitempty"`
-	Ordered  bool       `json:"ordered"`
-	Paused   bool       `json:"paused"`
-	PausedAt *time.Time `json:"pausedAt,omitempty"`
+	// OnDead After a delivery of a subscriber with `ordered` or `orderedBy` becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
+	OnDead  *OnDead `json:"onDead,omitempty"`
+	Ordered bool    `json:"ordered"`
+
+	// OrderedBy Absent without one.
+	OrderedBy *string    `json:"orderedBy,omitempty"`
+	Paused    bool       `json:"paused"`
+	PausedAt  *time.Time `json:"pausedAt,omitempty"`
 
 	// PausedReason `DEAD`: a delivery became DEAD, and `onDead` is `pause`.
 	PausedReason *SubscriberWithSecretPausedReason `json:"pausedReason,omitempty"`

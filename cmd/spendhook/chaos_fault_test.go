@@ -100,6 +100,9 @@ type chaosReceiver struct {
 // transformed is the kind whose receiver gets the id of an event only.
 const transformed = "transformed"
 
+// byKey is the kind whose receiver gets the even events in order, and the odd ones.
+const byKey = "ordered by key"
+
 // refused is the status with which a receiver ends the attempts of a delivery.
 const refused = http.StatusUnprocessableEntity
 
@@ -109,9 +112,9 @@ type chaosSubscriber struct {
 	created time.Time // when its creation was answered
 	deleted bool
 	acks    map[string][]time.Time
-	last    int         // the highest number that was acknowledged
-	early   int         // ids that were first acknowledged after one with a higher number
-	before  map[int]int // by number, that of the event before; 0: it was not named
+	last    map[string]int // by order key, the highest number that was acknowledged
+	early   int            // ids that were first acknowledged after one with a higher number and the same order key
+	before  map[int]int    // by number, that of the event before; 0: it was not named
 }
 
 // chaosKinds are the receivers of each company.
@@ -143,7 +146,7 @@ func chaosKinds() [chaosCompanies][]*chaosReceiver {
 		{{kind: "slow", answer: slow}, {kind: "paused", answer: fast}},
 		{{kind: "failing", answer: cuts}, {kind: "refusing", answer: often(30, refused), settings: `,"stopOn":[422]`}},
 		{{kind: "busy", answer: often(5, http.StatusTooManyRequests, "Retry-After", "1")}, {kind: transformed, answer: often(20, http.StatusInternalServerError), settings: `,"transform":"{\"ref\": id}"`}},
-		{{kind: "ordered", answer: often(3, http.StatusInternalServerError), settings: `,"ordered":true`}},
+		{{kind: "ordered", answer: often(3, http.StatusInternalServerError), settings: `,"ordered":true`}, {kind: byKey, answer: often(3, http.StatusInternalServerError), settings: `,"orderedBy":"metadata.even"`}},
 		{{kind: "rate-limited", answer: fast, settings: `,"rateLimit":{"perSecond":40,"burst":10}`}, {kind: "made again", answer: fast}},
 	}
 }
@@ -331,7 +334,7 @@ func (r *chaosReceiver) latest() *chaosSubscriber {
 
 func (r *chaosReceiver) subscribe(ctx context.Context) {
 	r.mu.Lock()
-	s := &chaosSubscriber{acks: map[string][]time.Time{}, before: map[int]int{}}
+	s := &chaosSubscriber{acks: map[string][]time.Time{}, last: map[string]int{}, before: map[int]int{}}
 	r.generations = append(r.generations, s)
 	n := len(r.generations) - 1
 	r.mu.Unlock()
@@ -368,14 +371,19 @@ func (r *chaosReceiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if want := fmt.Sprintf(`{"ref":%q}`, req.Header.Get("webhook-id")); err == nil && r.kind == transformed && string(body) != want {
 		r.t.Errorf("received %.100s, want %s", body, want)
 	}
+	key := ""
+	if r.kind == byKey {
+		key = strconv.FormatBool(bytes.Contains(body, []byte(`"even":true`)))
+	}
 	status := r.answer(w, req)
 	if status/100 == 2 || status == refused {
-		r.note(req)
+		r.note(req, key)
 	}
 	w.WriteHeader(status)
 }
 
-func (r *chaosReceiver) note(req *http.Request) {
+// note notes that a delivery was acknowledged. key is what its subscriber is ordered by.
+func (r *chaosReceiver) note(req *http.Request, key string) {
 	id := req.Header.Get("webhook-id")
 	generation, err := strconv.Atoi(strings.TrimPrefix(req.URL.Path, "/"))
 	number, also := strconv.Atoi(req.Header.Get("webhook-sequence"))
@@ -386,10 +394,10 @@ func (r *chaosReceiver) note(req *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.generations[generation]
-	if len(s.acks[id]) == 0 && number < s.last {
+	if len(s.acks[id]) == 0 && number < s.last[key] {
 		s.early++
 	}
-	s.last = max(s.last, number)
+	s.last[key] = max(s.last[key], number)
 	before, _ := strconv.Atoi(req.Header.Get("webhook-previous")) // 0 when it is missing
 	if known := s.before[number]; known != 0 && before != 0 && known != before {
 		r.t.Errorf("%d named %d and %d as the event before", number, known, before)
@@ -459,7 +467,7 @@ func (r *chaosReceiver) accountFor(s *chaosSubscriber, found map[string]gen.Deli
 	if !s.deleted {
 		r.checkChain(s)
 	}
-	if r.kind == "ordered" && s.early > 0 {
+	if (r.kind == "ordered" || r.kind == byKey) && s.early > 0 {
 		r.t.Errorf("%d events came out of order", s.early)
 	}
 }

@@ -124,6 +124,7 @@ type Record struct {
 	Status  Status `json:"-"`
 	Version int64  `json:"-"`
 
+	OrderKey  string            `json:"o,omitzero"` // subscribers.Subscriber.OrderKey; scripts read it, so it is the first field
 	EventType string            `json:"e"`
 	Created   int64             `json:"c"`           // unix ms
 	Previous  int64             `json:"p,omitzero"`  // number of the event before for this subscriber; 0: unknown
@@ -142,9 +143,9 @@ const letters = "PRDXC"
 
 var storedStatuses = []Status{StatusPending, StatusRetrying, StatusDelivered, StatusDead, StatusCancelled}
 
-// NewRecord is a delivery of an event before its first attempt.
-func NewRecord(e events.Stored) *Record {
-	return &Record{Status: StatusPending, EventType: e.Type, Created: e.AcceptedAt.UnixMilli()}
+// NewRecord is a delivery of an event before its first attempt. orderKey is that of its subscriber for the event.
+func NewRecord(e events.Stored, orderKey string) *Record {
+	return &Record{Status: StatusPending, OrderKey: orderKey, EventType: e.Type, Created: e.AcceptedAt.UnixMilli()}
 }
 
 // Encode writes the record under its next version.

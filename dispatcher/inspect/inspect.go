@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -137,9 +138,6 @@ const (
 	VerdictNotMatched    Verdict = "NOT_MATCHED"    // the subscriber matches the event now, but did not at matching time
 )
 
-// Detail is the verdict as a sentence.
-func (v Verdict) Detail() string { return details[v] }
-
 var details = map[Verdict]string{
 	VerdictDelivered:     "The subscriber acknowledged the event.",
 	VerdictPending:       "The event is on its way.",
@@ -162,6 +160,18 @@ type Explanation struct {
 	// transform, if the subscriber does not get the event, and after the first MiB of all bodies.
 	Body         []byte
 	TransformErr error
+	order        store.Order
+}
+
+// Detail says in a sentence what became of the event, or what its delivery waits for.
+func (e *Explanation) Detail() string {
+	switch {
+	case e.order.Behind != "":
+		return "The delivery of event " + e.order.Behind + ", which has the same value of orderedBy, must end first."
+	case e.order.Failing:
+		return "Too many deliveries of the subscriber wait to be repeated: until there are fewer, none begins for another value of orderedBy."
+	}
+	return details[e.Verdict]
 }
 
 // Trial is what a subscriber would get of an event. The fields are as those of an Explanation.
@@ -220,8 +230,16 @@ func (i *Inspector) Explain(ctx context.Context, r events.Ref) ([]Explanation, e
 		return nil, err
 	}
 	bySubscriber := make(map[uuid.UUID]*delivery.Delivery, len(deliveries))
+	var waiting []*delivery.Delivery
 	for n := range deliveries {
 		bySubscriber[deliveries[n].Subscriber] = &deliveries[n]
+		if deliveries[n].Status.Live() && deliveries[n].OrderKey != "" {
+			waiting = append(waiting, &deliveries[n])
+		}
+	}
+	orders, err := i.opts.Deliveries.Orders(ctx, waiting)
+	if err != nil {
+		return nil, err
 	}
 	out := make([]Explanation, len(subs))
 	candidate, bodies := expression.NewEvent(stored.Event), bodyLimit(maxBodies)
@@ -234,6 +252,9 @@ func (i *Inspector) Explain(ctx context.Context, r events.Ref) ([]Explanation, e
 		out[n] = Explanation{Subscriber: sub, Delivery: del, Err: err, Verdict: explain(stored, sub, del, matches)}
 		if matches || del != nil {
 			out[n].Body, out[n].TransformErr = bodies.transformed(ctx, sub, candidate)
+		}
+		if at := slices.Index(waiting, del); del != nil && at >= 0 {
+			out[n].order = orders[at]
 		}
 	}
 	return out, ctx.Err()

@@ -1,6 +1,7 @@
 package redelivery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -185,12 +186,14 @@ func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
 			if e == nil || e.State == events.Ready || e.State == events.Compacted || e.AcceptedAt.Before(sub.CreatedAt) {
 				continue
 			}
-			matches, _ := sub.Matches(ctx, expression.NewEvent(e.Event)) // a filter that fails does not match
-			if err := ctx.Err(); err != nil {
+			candidate := expression.NewEvent(e.Event)
+			matches, _ := sub.Matches(ctx, candidate) // a filter that fails does not match
+			key, err := sub.OrderKey(ctx, candidate)
+			if err := cmp.Or(ctx.Err(), err); err != nil {
 				return "", err
 			}
 			if matches {
-				base := delivery.NewRecord(*e)
+				base := delivery.NewRecord(*e, key)
 				next := delivery.Restart(*base, j.reason(), s.Now())
 				writes = append(writes, writeOf(delivery.Ref{Ref: e.Ref(), Subscriber: sub.UUID}, base, &next))
 			}

@@ -220,14 +220,16 @@ func (s *Service) Replay(ctx context.Context, r events.Ref, only []uuid.UUID) (o
 		return nil, UnknownSubscribersError(unknown)
 	}
 	var refs []delivery.Ref
+	var keys []string
 	candidate := expression.NewEvent(stored.Event)
 	for _, sub := range subs {
 		matches, _ := sub.Matches(ctx, candidate) // a filter that fails does not match
-		if err := ctx.Err(); err != nil {
+		key, err := sub.OrderKey(ctx, candidate)
+		if err := cmp.Or(ctx.Err(), err); err != nil {
 			return nil, err
 		}
 		if sub.Enabled && matches && (len(only) == 0 || slices.Contains(only, sub.UUID)) {
-			refs = append(refs, delivery.Ref{Ref: r, Subscriber: sub.UUID})
+			refs, keys = append(refs, delivery.Ref{Ref: r, Subscriber: sub.UUID}), append(keys, key)
 		}
 	}
 	records, err := s.Deliveries.Get(ctx, refs)
@@ -235,7 +237,7 @@ func (s *Service) Replay(ctx context.Context, r events.Ref, only []uuid.UUID) (o
 		return nil, err
 	}
 	for i, ref := range refs {
-		out = append(out, delivery.Delivery{Ref: ref, Record: *cmp.Or(records[i], delivery.NewRecord(stored))})
+		out = append(out, delivery.Delivery{Ref: ref, Record: *cmp.Or(records[i], delivery.NewRecord(stored, keys[i]))})
 	}
 	return out, s.restartAll(ctx, r, out)
 }
@@ -275,7 +277,7 @@ func (s *Service) DropQuarantined(ctx context.Context, e quarantine.Entry) error
 		if unreadable != nil {
 			stored.AcceptedAt = s.Now()
 		}
-		err = s.drop(ctx, delivery.Ref{Ref: event, Subscriber: *e.Subscriber}, delivery.NewRecord(stored))
+		err = s.drop(ctx, delivery.Ref{Ref: event, Subscriber: *e.Subscriber}, delivery.NewRecord(stored, ""))
 	}
 	if err == nil && (unreadable != nil || e.Subscriber == nil && stored.State == events.Ready) {
 		err = s.Deliveries.DropQuarantined(ctx, event)

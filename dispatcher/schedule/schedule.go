@@ -89,7 +89,7 @@ type endpoint struct {
 	company  *company
 	ready    bool // in company.ready
 	full     bool // it waits until Left reports a free place
-	held     bool // its first delivery waits for an earlier event or attempt
+	held     bool // a delivery waits for an earlier event, or that of an ordered endpoint for an attempt
 	fresh    bool // its state was not read yet
 	asked    bool // the turn under way reads its state, which has not changed since
 	inFlight int
@@ -250,7 +250,7 @@ func (s *Schedule) Matched(id uuid.UUID, event string, fanout int) {
 	s.dirty[c] = true
 	if n > 0 {
 		for _, e := range c.endpoints {
-			if e.held && e.inFlight == 0 {
+			if e.held && (e.inFlight == 0 || !e.ordered) {
 				s.serve(e)
 			}
 		}
@@ -613,6 +613,7 @@ type State struct {
 	Burst    int
 	Due      time.Duration // until the next delivery at the rate; may be negative
 	Ordered  bool
+	Held     bool // a due delivery waits for an earlier event, since it must not overtake others of its order key
 }
 
 // Served notes what was found for a turn, and gives the company its next turn. It returns how many of the events are
@@ -646,7 +647,7 @@ func (s *Schedule) Served(t Turn, a Answer, now time.Time) (suspects int, begun 
 	}
 	for i, share := range t.Endpoints {
 		if i < len(a.Endpoints) {
-			s.served(s.endpointOf(c, share.Endpoint), a.Endpoints[i], now)
+			s.served(s.endpointOf(c, share.Endpoint), a.Endpoints[i], t.Unmatched, now)
 			cost += float64(a.Endpoints[i].Started)
 		}
 	}
@@ -657,7 +658,7 @@ func (s *Schedule) Served(t Turn, a Answer, now time.Time) (suspects int, begun 
 	return suspects, begun
 }
 
-func (s *Schedule) served(e *endpoint, found State, now time.Time) {
+func (s *Schedule) served(e *endpoint, found State, unmatched int64, now time.Time) {
 	if e.fresh && e.asked {
 		e.fresh = false
 		if found.Interval > 0 { // Redis has what was kept last, and the settings may have changed
@@ -676,11 +677,12 @@ func (s *Schedule) served(e *endpoint, found State, now time.Time) {
 		e.moved = true
 		s.dirty[e.company] = true
 	}
+	e.held = found.Held || e.ordered && found.Next < 0
 	switch {
+	case e.held && unmatched >= 0 && unmatched != e.company.unmatched(): // the event was matched meanwhile
+		s.serve(e)
 	case found.Next >= 0:
 		s.later(e, now, found.Next)
-	case e.ordered:
-		e.held = true
 	default:
 		s.forget(e)
 	}

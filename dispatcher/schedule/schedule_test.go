@@ -416,6 +416,38 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// An endpoint is served again when the event that its delivery waits for was matched while its turn was under way.
+func TestMatchedDuringATurn(t *testing.T) {
+	t.Parallel()
+	for _, found := range []State{{Next: -1, Ordered: true}, {Next: -1, Held: true}, {Next: time.Hour, Held: true}} {
+		f := setup(t)
+		f.endpoint(State{Next: -1, Ordered: found.Ordered, Held: found.Held})
+		f.Begin(7, id(1), 0, 0, 1, events(1, 1))
+		f.Endpoint(id(1), id(9), f.now, 0)
+		turn := f.one()
+		f.Matched(id(1), "e1", 1)
+		f.serve(turn, found)
+		if turn := f.one(); len(turn.Endpoints) != 1 || turn.Unmatched != -1 {
+			t.Errorf("turn %+v", turn)
+		}
+	}
+}
+
+// A delivery that must not overtake an earlier event waits for it alone: others of its endpoint are in flight.
+func TestOrderByKey(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.endpoint(State{Started: 1, Next: time.Hour})
+	f.Begin(7, id(1), 0, 0, 1, events(1, 1))
+	f.Endpoint(id(1), id(9), f.now, 0)
+	f.serve(f.one(), State{Started: 1, Next: time.Hour, Held: true})
+	f.none()
+	f.Matched(id(1), "e1", 1)
+	if turn := f.one(); len(turn.Endpoints) != 1 || turn.Unmatched != -1 {
+		t.Errorf("turn %+v", turn)
+	}
+}
+
 // An event that is accepted while a turn of an ordered endpoint is under way is not begun: the turn was asked for as if no
 // event were open, and would begin a later one once that is matched.
 func TestNothingIsBegunWhileATurnIsUnderWay(t *testing.T) {

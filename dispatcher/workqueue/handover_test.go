@@ -172,10 +172,21 @@ func TestStopMakesNoSuspects(t *testing.T) {
 // An ordered subscriber of a lost owner waits until an attempt of that owner has ended.
 func TestOrderedWaitsForTheAttemptOfALostReplica(t *testing.T) {
 	t.Parallel()
+	testOrderAfterALoss(t, func(b *bench, company uuid.UUID) { b.setting(company, 0, "ordered", 1) })
+}
+
+// So does a delivery with an order key.
+func TestOrderKeyWaitsForTheAttemptOfALostReplica(t *testing.T) {
+	t.Parallel()
+	testOrderAfterALoss(t, func(b *bench, company uuid.UUID) { b.orderKeys[of(company, "a", 0)] = "k" })
+}
+
+func testOrderAfterALoss(t *testing.T, order func(*bench, uuid.UUID)) {
+	t.Helper()
 	b := newBench(t)
 	company := companies(testPartition, 1)[0]
 	lost := b.launch("r")
-	b.setting(company, 0, "ordered", 1)
+	order(b, company)
 	lost.accept(company, "a")
 	eventually(t, "it is begun", func() bool { return len(lost.ids()) == 1 })
 	lost.match(event(company, "a"), waits, waits)

@@ -35,6 +35,7 @@ type model struct {
 	live     map[string]bool // deliveries that wait or are in flight
 	paused   map[string]bool // endpoints, <company>/<subscriber>
 	ordered  map[string]bool
+	byKey    map[string]bool // new deliveries of the endpoint have order keys
 }
 
 // TestWorkIsBegunOnce takes the work of a partition through random steps: accepted by the owner or by another replica,
@@ -48,10 +49,10 @@ func TestWorkIsBegunOnce(t *testing.T) {
 			rt.Fatalf("flush: %v", err)
 		}
 		copied := *b
-		copied.tb = rt
+		copied.tb, copied.orderKeys = rt, map[string]string{}
 		m := &model{
 			bench: &copied, t: rt, companies: companies(testPartition, modelCompanies),
-			matched: map[string]bool{}, live: map[string]bool{}, paused: map[string]bool{}, ordered: map[string]bool{},
+			matched: map[string]bool{}, live: map[string]bool{}, paused: map[string]bool{}, ordered: map[string]bool{}, byKey: map[string]bool{},
 		}
 		m.launch()
 		defer m.end()
@@ -63,6 +64,7 @@ func TestWorkIsBegunOnce(t *testing.T) {
 			"requeue":      func(*rapid.T) { m.requeues() },
 			"pause":        func(*rapid.T) { m.pauses() },
 			"order":        func(*rapid.T) { m.orders() },
+			"order by key": func(*rapid.T) { m.ordersByKey() },
 			"hand over":    func(*rapid.T) { m.handsOver() },
 			"release":      func(*rapid.T) { m.releases() },
 			"kill":         func(*rapid.T) { m.kills() },
@@ -138,7 +140,10 @@ func (m *model) matches() {
 	for n := range outcomes {
 		sub := subscriber(t.company, n)
 		e, name := t.company.String()+"/"+sub.String(), t.String()+"/"+sub.String()
-		waiting := m.paused[e] || m.ordered[e] || slices.Contains(t.waits, sub)
+		if m.byKey[e] && !m.ordered[e] {
+			m.orderKeys[name] = fmt.Sprint("k", rapid.IntRange(0, 1).Draw(m.t, "key"))
+		}
+		waiting := m.paused[e] || m.ordered[e] || m.orderKeys[name] != "" || slices.Contains(t.waits, sub)
 		switch what := rapid.IntRange(0, 2).Draw(m.t, "outcome"); {
 		case waiting || what == 0:
 			outcomes[n] = waits
@@ -192,6 +197,12 @@ func (m *model) orders() {
 	}
 	m.ordered[e] = true
 	m.setting(company, n, "ordered", 1)
+}
+
+func (m *model) ordersByKey() {
+	company, n := m.company(), rapid.IntRange(0, modelSubscribers-1).Draw(m.t, "subscriber")
+	e := company.String() + "/" + subscriber(company, n).String()
+	m.byKey[e] = !m.byKey[e]
 }
 
 // handsOver has another replica own the partition. The former owner still works.
@@ -278,6 +289,9 @@ func (m *model) checkEndpoints(begun map[string][]string) string {
 		}
 	}
 	for e, names := range inFlight {
+		if wrong := m.overtaken(names, waiting[e]); wrong != "" {
+			return wrong
+		}
 		most := testLimit * (1 + len(m.former))
 		if m.ordered[e] {
 			most = 1 + len(m.former)
@@ -294,11 +308,43 @@ func (m *model) checkEndpoints(begun map[string][]string) string {
 				continue
 			}
 		}
+		if !m.ordered[e] && !slices.ContainsFunc(names, func(name string) bool { return m.mayBegin(name, names, inFlight[e]) }) {
+			continue
+		}
 		if !m.paused[e] && len(inFlight[e]) < most {
 			return fmt.Sprintf("of %s, %v wait and %v are in flight", e, names, inFlight[e])
 		}
 	}
 	return ""
+}
+
+// overtaken returns which of an endpoint's deliveries in flight has overtaken one with its order key; "" for none.
+func (m *model) overtaken(inFlight, waiting []string) string {
+	for i, name := range inFlight {
+		for _, other := range slices.Concat(inFlight[:i], waiting) {
+			if m.orderKeys[name] != "" && m.orderKeys[name] == m.orderKeys[other] && (other < name || slices.Contains(inFlight, other)) {
+				return fmt.Sprintf("%s is begun before %s has ended", name, other)
+			}
+		}
+	}
+	return ""
+}
+
+// mayBegin reports whether a waiting delivery of an endpoint need not wait for others. None does while two wait for an
+// earlier event to be matched: these may be all that the owner looks at.
+func (m *model) mayBegin(name string, waiting, inFlight []string) bool {
+	blocked := 0
+	for _, other := range slices.Concat(waiting, inFlight) {
+		early := m.orderKeys[other] != "" && m.unmatchedBefore([]string{other})
+		if early {
+			blocked++
+		}
+		same := m.orderKeys[name] != "" && m.orderKeys[name] == m.orderKeys[other]
+		if early && other == name || same && (other < name || slices.Contains(inFlight, other)) {
+			return false
+		}
+	}
+	return blocked < 2
 }
 
 // unmatchedBefore reports whether an event before the first of these deliveries is not matched.

@@ -65,10 +65,11 @@ type fataler interface {
 
 // bench is one Redis with the stores of the system on it.
 type bench struct {
-	tb     fataler
-	ctx    context.Context //nolint:containedctx // the test's
-	client redis.UniversalClient
-	stores *store.Store
+	tb        fataler
+	ctx       context.Context //nolint:containedctx // the test's
+	client    redis.UniversalClient
+	stores    *store.Store
+	orderKeys map[string]string // order keys of deliveries, <company>/<event>/<subscriber>, at their first record
 }
 
 func newBench(tb testing.TB) *bench {
@@ -78,7 +79,7 @@ func newBench(tb testing.TB) *bench {
 
 func benchOn(tb testing.TB, client redis.UniversalClient) *bench {
 	tb.Helper()
-	return &bench{tb: tb, ctx: tb.Context(), client: client, stores: store.New(store.Options{Client: client, Policy: testPolicy})}
+	return &bench{tb: tb, ctx: tb.Context(), client: client, stores: store.New(store.Options{Client: client, Policy: testPolicy}), orderKeys: map[string]string{}}
 }
 
 // task is an event that is being matched, or a delivery that is in flight.
@@ -357,7 +358,9 @@ func (p *process) write(t task, subs []uuid.UUID, outcomes []outcome) {
 	now := time.Now()
 	w := store.Write{Event: events.Ref{Company: t.company, ID: t.event}, Token: t.token, Matched: t.sub == uuid.Nil, Fanout: len(t.known) + len(subs)}
 	for i, sub := range subs {
-		base := &delivery.Record{Status: delivery.StatusPending, EventType: "PAYMENT_PAID", Created: now.UnixMilli()}
+		base := &delivery.Record{
+			Status: delivery.StatusPending, OrderKey: p.b.orderKeys[event(t.company, t.event)+"/"+sub.String()], EventType: "PAYMENT_PAID", Created: now.UnixMilli(),
+		}
 		if t.sub != uuid.Nil {
 			var err error
 			if base, err = delivery.Decode(t.record); err != nil {
@@ -381,6 +384,8 @@ func (p *process) write(t task, subs []uuid.UUID, outcomes []outcome) {
 		wait := time.Duration(-1)
 		if recorded[0].Found[i] == nil && c.Next.Status.Live() {
 			wait = max(0, time.UnixMilli(c.Next.Due).Sub(now))
+		} else if c.Next.OrderKey != "" {
+			wait = 0
 		}
 		if t.sub != uuid.Nil {
 			p.Ended(t.token, t.company, c.Ref.Subscriber, wait)

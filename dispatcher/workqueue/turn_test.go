@@ -2,6 +2,7 @@ package workqueue_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -12,6 +13,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/store"
+	"spendhook/events"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 )
@@ -159,6 +163,66 @@ func TestOrderedSubscriber(t *testing.T) {
 	p.settle()
 	if got := p.has(); len(got) > 0 {
 		t.Errorf("in flight: %v", got)
+	}
+}
+
+// Deliveries with the same order key are attempted one at a time and in the order of their events, those with others
+// meanwhile. One that fails has the later ones of its key wait. One that is begun again waits for an attempt under way.
+func TestOrderByKey(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	company := companies(testPartition, 1)[0]
+	p := b.start(t, "r")
+	all := ids(4)
+	for i, key := range []string{"k", "other", "k", "k"} {
+		b.orderKeys[of(company, all[i], 0)] = key
+	}
+	p.accept(company, all...)
+	eventually(t, "all are begun", func() bool { return len(p.ids()) == 4 })
+	inFlight := func(n ...int) {
+		t.Helper()
+		var want []string
+		for _, i := range n {
+			want = append(want, of(company, all[i], 0))
+		}
+		p.settle()
+		eventually(t, fmt.Sprint("in flight are ", n), func() bool { return slices.Equal(p.has(), want) })
+	}
+	p.match(event(company, all[3]), waits)
+	p.match(event(company, all[2]), waits)
+	p.match(event(company, all[1]), waits)
+	p.settle()
+	if got := p.has(); !slices.Equal(got, []string{event(company, all[0])}) {
+		t.Errorf("begun %v before an earlier event is matched", got)
+	}
+	p.match(event(company, all[0]), waits)
+	inFlight(0, 1)
+	p.end(of(company, all[0], 0), fails)
+	inFlight(0, 1)
+	p.end(of(company, all[0], 0), succeeds)
+	inFlight(1, 2)
+	ref := delivery.Ref{Ref: events.Ref{Company: company, ID: all[0]}, Subscriber: subscriber(company, 0)}
+	records, err := b.stores.Stored(t.Context(), []delivery.Ref{ref})
+	if err != nil || records[0] == nil {
+		t.Fatalf("records %v, %v", records, err)
+	}
+	next := delivery.Restart(*records[0], delivery.ReasonReplay, time.Now())
+	again := store.Write{Event: ref.Ref, Changes: []store.Change{{Ref: ref, Base: records[0], Next: &next}}}
+	if _, wakes, err := b.stores.Record(t.Context(), time.Now(), []store.Write{again}); err != nil || len(wakes) != 1 {
+		t.Fatalf("wakes %v, %v", wakes, err)
+	}
+	inFlight(1, 2)
+	p.end(of(company, all[2], 0), fails)
+	inFlight(1, 2)
+	p.end(of(company, all[2], 0), succeeds)
+	inFlight(0, 1)
+	p.end(of(company, all[0], 0), succeeds)
+	inFlight(1, 3)
+	p.end(of(company, all[1], 0), succeeds)
+	p.end(of(company, all[3], 0), succeeds)
+	inFlight()
+	if left := b.keys("ok:*"); len(left) > 0 {
+		t.Errorf("left: %v", left)
 	}
 }
 

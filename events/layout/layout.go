@@ -34,10 +34,12 @@ const Overhead = 900
 const compactedBytes = 280
 
 // The memory of Redis for a delivery, in bytes: each delivery of an event but the first has
-// deliveryBytes, a live one openBytes more, and a record what it is longer than shortRecord.
+// deliveryBytes, a live one openBytes more, a live one with an order key orderBytes more, and a record what it is longer
+// than shortRecord.
 const (
 	deliveryBytes = 360
 	openBytes     = 400
+	orderBytes    = 400
 	shortRecord   = 200
 )
 
@@ -45,7 +47,7 @@ const (
 // the bytes that count for an event.
 func Lua() string {
 	return fmt.Sprintf("local OVERHEAD, COMPACTED_BYTES, GRACE = %d, %d, %d\n", Overhead, compactedBytes, Grace.Milliseconds()) +
-		fmt.Sprintf("local DELIVERY_BYTES, OPEN_BYTES, SHORT_RECORD = %d, %d, %d\n", deliveryBytes, openBytes, shortRecord) + libLua
+		fmt.Sprintf("local DELIVERY_BYTES, OPEN_BYTES, ORDER_BYTES, SHORT_RECORD = %d, %d, %d, %d\n", deliveryBytes, openBytes, orderBytes, shortRecord) + libLua
 }
 
 // AppendLua is Lua plus code that adds events to a company.

@@ -24,8 +24,15 @@ func AbsentKey(p int) string { return partition.Prefix(p) + "absent" }
 // the order of their events.
 const InOrder = "10000000000000"
 
-// RetrySetKey is the sorted set of the deliveries that wait for one endpoint, by due time or from InOrder on.
+// RetrySetKey is the sorted set of the deliveries that wait for one endpoint, by due time or from InOrder on. From twice
+// InOrder on, deliveries wait for others with their order key.
 func RetrySetKey(company, subscriber uuid.UUID) string { return key("eq:", company, subscriber) }
+
+// OrderKeySet is the sorted set of an endpoint's waiting deliveries with one order key, the first with the score -1, the
+// others by number.
+func OrderKeySet(company, subscriber uuid.UUID, orderKey string) string {
+	return key("ok:", company, subscriber) + "/" + orderKey
+}
 
 // EndpointKey is the hash with the state of an endpoint; docs/redis.md lists the fields.
 func EndpointKey(company, subscriber uuid.UUID) string { return key("es:", company, subscriber) }

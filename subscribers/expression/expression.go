@@ -1,4 +1,4 @@
-// Package expression evaluates the filters and the transforms of subscribers: expressions of the Common
+// Package expression evaluates the filters, transforms and order keys of subscribers: expressions of the Common
 // Expression Language (CEL, https://cel.dev) over an event's record, such as
 //
 //	event == "PAYMENT_PAID" && metadata.amount >= 99.99
@@ -63,6 +63,7 @@ type Kind int
 const (
 	Filter    Kind = iota // whether an event is delivered: true or false
 	Transform             // the body of a delivery: a map
+	Key                   // which deliveries must not overtake each other: a string, number, boolean or time
 )
 
 // check returns an error unless a result may have the type.
@@ -73,6 +74,8 @@ func (k Kind) check(t *cel.Type) error {
 		return fmt.Errorf("must be true or false, and is of the type %s", t)
 	case k == Transform && t.Kind() != types.MapKind:
 		return fmt.Errorf("must be a map, such as {\"text\": event}, and is of the type %s", t)
+	case k == Key && (t.Kind() == types.MapKind || t.Kind() == types.ListKind):
+		return fmt.Errorf("must be a string, number, boolean or time, such as metadata.cardUuid, and is of the type %s", t)
 	}
 	return nil
 }
@@ -189,6 +192,7 @@ func at(place common.Location, format string, args ...any) error {
 var (
 	errNotBool = errors.New("the result is neither true nor false")
 	errNotMap  = errors.New("the result is not a map")
+	errNotKey  = errors.New("the result is not a string, number, boolean or time")
 )
 
 // Matches evaluates a filter. It fails when the event lacks a field that the expression
@@ -216,6 +220,21 @@ func (x *Expression) Object(ctx context.Context, e *Event) (body []byte, err err
 		return err
 	})
 	return body, err
+}
+
+// Text evaluates an order key, and returns it as JSON. Equal values have the same text. It fails as Matches does, and when
+// the result is null, a list or a map.
+func (x *Expression) Text(ctx context.Context, e *Event) (text string, err error) {
+	err = x.eval(ctx, e, func(r *run, v value) error {
+		switch v.(type) {
+		case nil, *list, *object:
+			return errNotKey
+		}
+		body, err := encode(r, v)
+		text = string(body)
+		return err
+	})
+	return text, err
 }
 
 // eval evaluates the expression, and calls use with the result.

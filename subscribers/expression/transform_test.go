@@ -61,6 +61,43 @@ func TestTransforms(t *testing.T) {
 }
 
 // What a transform makes is bounded, also where its parts are shared and so take no memory of their own.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	e := NewEvent(events.Event{ID: "pay-1", Type: "PAYMENT_PAID", Timestamp: time.Date(2026, 11, 22, 9, 0, 0, 5e6, time.UTC), Metadata: []byte(payment)})
+	for text, want := range map[string]string{
+		`metadata.amount`:            `"100.10"`,
+		`decimal("100.10")`:          `100.1`,
+		`100.100`:                    `100.1`,
+		`event == "X"`:               `false`,
+		`id + "/" + event`:           `"pay-1/PAYMENT_PAID"`,
+		`timestamp`:                  `"2026-11-22T09:00:00.005Z"`,
+		`metadata.card`:              "error: the result is not a string, number, boolean or time",
+		`metadata.tags`:              "error: the result is not a string, number, boolean or time",
+		`metadata.none`:              "error: the result is not a string, number, boolean or time",
+		`metadata.refund`:            "error: no such key: refund",
+		`metadata.card.last4`:        `"4711"`,
+		`has(metadata.none) ? 1 : 2`: `1`,
+	} {
+		x, err := Compile(t.Context(), Key, text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		got, err := x.Text(t.Context(), e)
+		if err != nil {
+			got = "error: " + err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+	for _, text := range []string{`[id]`, `{"a": 1}`} {
+		if _, err := Compile(t.Context(), Key, text); err == nil || !strings.Contains(err.Error(), "must be a string") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 func TestHostileTransformsAreBounded(t *testing.T) { // not parallel: it counts what is allocated
 	large := event(`{"s":"` + strings.Repeat("x", 200<<10) + `","l":[` + strings.Repeat("1,", 100_000) + `1]}`)
 	for text, want := range map[string]error{

@@ -1607,6 +1607,11 @@ export interface components {
              * @default false
              */
             ordered: boolean;
+            /**
+             * @description A CEL expression over what a filter reads, for a string, number, boolean or time. Deliveries with the same value are made one at a time, in the order in which the events were accepted; those with other values meanwhile. A failed delivery holds up those with its value until it is DELIVERED or DEAD. An event for which the expression fails, or is null, a list or a map, is delivered in any order. While 1,000 deliveries of the subscriber wait to be repeated, no other delivery with a value begins. A change holds for events that are matched after it. Not beside `ordered: true`.
+             * @example metadata.cardUuid
+             */
+            orderedBy?: string;
             onDead?: components["schemas"]["OnDead"];
             stopOn?: components["schemas"]["StopOn"];
             retrySchedule?: components["schemas"]["RetrySchedule"];
@@ -1651,6 +1656,11 @@ export interface components {
             /** @description A new rate; null removes it. */
             rateLimit?: components["schemas"]["RateLimit"] | null;
             ordered?: boolean;
+            /**
+             * @description A new expression; an empty one removes it.
+             * @example metadata.cardUuid
+             */
+            orderedBy?: string;
             onDead?: components["schemas"]["OnDead"];
             stopOn?: components["schemas"]["StopOn"];
             retrySchedule?: components["schemas"]["RetrySchedule"];
@@ -1786,7 +1796,7 @@ export interface components {
          */
         StopOn: number[];
         /**
-         * @description After a delivery of an ordered subscriber becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
+         * @description After a delivery of a subscriber with `ordered` or `orderedBy` becomes DEAD: `continue` (the default) makes the next delivery, `pause` pauses the subscriber.
          * @enum {string}
          */
         OnDead: "continue" | "pause";
@@ -1940,6 +1950,8 @@ export interface components {
             oauth?: components["schemas"]["OAuth"];
             rateLimit?: components["schemas"]["RateLimit"];
             ordered: boolean;
+            /** @description Absent without one. */
+            orderedBy?: string;
             onDead?: components["schemas"]["OnDead"];
             stopOn?: components["schemas"]["StopOn"];
             retrySchedule?: components["schemas"]["RetrySchedule"];

@@ -79,7 +79,8 @@ type subscriberFields struct {
 	Filter        *string  `help:"CEL expression. Only events for which it is true are delivered."`
 	Transform     *string  `help:"CEL expression that makes the body of deliveries, a map."`
 	Ordered       *bool    `negatable:"" help:"One delivery at a time, in the order of acceptance."`
-	OnDead        *string  `help:"With --ordered: continue or pause after a delivery is dead."`
+	OrderedBy     *string  `help:"CEL expression, such as metadata.cardUuid: as --ordered, among deliveries with the same value."`
+	OnDead        *string  `help:"With --ordered or --ordered-by: continue or pause after a delivery is dead."`
 	RetrySchedule []int    `help:"Wait after a failed attempt, in seconds; give all, as in 5,300,3600."`
 	StopOn        []int    `help:"Status of an answer that ends the attempts of a delivery, such as 422; may repeat."`
 	HeadersFile   string   `local:"" placeholder:"FILE|-" help:"File with a JSON object of headers for each delivery. They are not flags, because headers may be secrets."`

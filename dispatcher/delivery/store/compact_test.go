@@ -121,7 +121,7 @@ func (s *settled) record(t *testing.T, id string, subscriber uuid.UUID, status d
 	if err != nil {
 		t.Fatal(err)
 	}
-	base := delivery.NewRecord(stored)
+	base := delivery.NewRecord(stored, "")
 	if kept, err := s.deliveries.Get(t.Context(), []delivery.Ref{r}); err != nil {
 		t.Fatal(err)
 	} else if kept[0] != nil {
@@ -402,7 +402,7 @@ func (s *settled) delivered(batch []events.Event) []store.Write {
 	writes := make([]store.Write, len(batch))
 	for i := range batch {
 		r := delivery.Ref{Ref: s.ref(batch[i].ID), Subscriber: subscriber}
-		base := delivery.NewRecord(events.Stored{Event: batch[i], AcceptedAt: s.now})
+		base := delivery.NewRecord(events.Stored{Event: batch[i], AcceptedAt: s.now}, "")
 		result := attempt.Result{StatusCode: 204, StartedAt: s.now, Duration: 5 * time.Millisecond}
 		next := delivery.Decide(*base, result, delivery.Policy{}, s.now, rand.Float64)
 		writes[i] = store.Write{Event: r.Ref, Matched: true, Changes: []store.Change{{Ref: r, Base: base, Next: &next}}}

@@ -11,7 +11,8 @@
 --   bl:<company>, place of its last event, events, endpoints, 1 if the bytes are used up}, or {error} when one of its keys is damaged. Events are
 --   place ('' for one of the ids), id, event, subscribers that have a delivery (false: not looked for), in turn.
 --   Endpoints are ms until the next service (0: more is due, -1: none is known), fails, ms of `until`, interval,
---   burst, ms until the next delivery at the rate, '1' if ordered, deliveries, in turn; deliveries are id, record, event, in turn. What does not fit into the
+--   burst, ms until the next delivery at the rate, 1 if ordered (2: a due delivery waits for an earlier event, by its
+--   order key), deliveries, in turn; deliveries are id, record, event, in turn. What does not fit into the
 --   bytes is left out, and is due at once.
 local P, token = ARGV[1], ARGV[2]
 check({P})
@@ -82,12 +83,21 @@ local function working(marks)
   return false
 end
 
+local FAILING_KEYS = 1000 -- while so many deliveries of an endpoint wait to be repeated, none with an order key begins
+
+-- waits_for returns why a due delivery with an order key does not begin yet; nil: it may begin.
+local function waits_for(company, sub, id, unmatched)
+  if ORDERED_MS > 0 then return 'takeover' end
+  if unmatched and number_of(P, company, id) > unmatched then return 'event' end
+  if redis.call('ZCOUNT', P .. 'eq:' .. company .. '/' .. sub, '(' .. now, '(' .. IN_ORDER) >= FAILING_KEYS then return 'failing' end
+end
+
 -- serve marks due deliveries of an endpoint as in flight, and appends it to out.
 local function serve(company, sub, most, unmatched, out, marked)
   local e, s = company .. '/' .. sub, {}
   local queue, marks = P .. 'eq:' .. e, P .. 'ef:' .. e
   for i, value in ipairs(redis.call('HMGET', P .. 'es:' .. e, unpack(FIELDS))) do s[FIELDS[i]] = tonumber(value) end
-  local n, wait, deliveries = #out, -1, {}
+  local n, wait, deliveries, waiting = #out, -1, {}, {}
   local not_before = math.max(s['until'] or 0, s.ordered and math.max(s.held or 0, now + ORDERED_MS) or 0)
   s.paused = s.paused or s.unverified
   if s.gone then s.ordered, s.paused, s.interval, s['until'], s.fails, not_before = nil, nil, nil, nil, nil, 0 end
@@ -97,24 +107,34 @@ local function serve(company, sub, most, unmatched, out, marked)
     local busy = redis.call('HLEN', marks)
     local ids = free_of(queue, marks, busy, '-inf', s.gone and '+inf' or now, most + 1)
     if #ids <= most and not s.gone then
-      for _, id in ipairs(free_of(queue, marks, busy, IN_ORDER, '+inf', most + 1 - #ids)) do ids[#ids + 1] = id end
+      for _, id in ipairs(free_of(queue, marks, busy, IN_ORDER, '(' .. BEHIND, most + 1 - #ids)) do ids[#ids + 1] = id end
     end
     local held = s.ordered and (working(marks) or ids[1] and unmatched and number_of(P, company, ids[1]) > unmatched)
     if held then most = 0 end
-    local taken = {}
-    for i = 1, math.min(most, #ids) do
-      if bytes <= 0 then break end
-      local id = ids[i]
-      taken[#taken + 1], taken[#taken + 2] = id, token .. ' ' .. ARGV[6]
-      deliveries[#deliveries + 1], deliveries[#deliveries + 2] = id, read('HGET', P .. 'd:' .. company .. '/' .. id, sub)
-      deliveries[#deliveries + 1] = event_of(company, id)
+    local taken, left = {}, #ids
+    for _, id in ipairs(ids) do
+      if bytes <= 0 or #taken == 2 * most then break end
+      local record = read('HGET', P .. 'd:' .. company .. '/' .. id, sub)
+      local why = not s.gone and order_key(record) and waits_for(company, sub, id, unmatched)
+      if why then
+        waiting[why] = true
+      else
+        taken[#taken + 1], taken[#taken + 2] = id, token .. ' ' .. ARGV[6]
+        deliveries[#deliveries + 1], deliveries[#deliveries + 2] = id, record
+        deliveries[#deliveries + 1] = event_of(company, id)
+      end
+      left = left - 1
     end
     if #taken > 0 then
       marked[#marked + 1] = {marks, taken}
       redis.call('HSET', marks, unpack(taken))
       redis.call('EXPIRE', marks, 3600)
     end
-    if #ids > #taken / 2 and not held then wait = 0 end
+    if left > 0 and not held then
+      wait = 0
+    elseif waiting.takeover then
+      wait = ORDERED_MS
+    end
   elseif not s.paused then
     wait = not_before - now
   end
@@ -128,7 +148,7 @@ local function serve(company, sub, most, unmatched, out, marked)
   end
   out[n + 1], out[n + 2], out[n + 3] = math.ceil(wait), s.fails or 0, math.max(0, (s['until'] or 0) - now)
   out[n + 4], out[n + 5], out[n + 6] = string.format('%.6f', s.interval or 0), s.burst or 0, math.floor((s.tat or now) - now)
-  out[n + 7], out[n + 8] = s.ordered or 0, deliveries
+  out[n + 7], out[n + 8] = s.ordered or waiting.event and 2 or 0, deliveries
 end
 
 -- company_at returns the answer for the company whose arguments begin at a, and lists the marks that it sets.

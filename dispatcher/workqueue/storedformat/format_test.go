@@ -108,7 +108,7 @@ func TestNewerFormatIsNotChanged(t *testing.T) {
 		t.Errorf("accept: %v is not unavailable", err)
 	}
 
-	record := delivery.NewRecord(events.Stored{Event: events.Event{Type: "PAYMENT_PAID"}, AcceptedAt: time.Now()})
+	record := delivery.NewRecord(events.Stored{Event: events.Event{Type: "PAYMENT_PAID"}, AcceptedAt: time.Now()}, "")
 	kept := store.New(store.Options{Client: client, Policy: delivery.Policy{Retention: time.Hour, DeadRetention: time.Hour}})
 	for _, status := range []delivery.Status{delivery.StatusDelivered, delivery.StatusRetrying} { // two scripts
 		next := *record

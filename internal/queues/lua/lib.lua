@@ -51,16 +51,76 @@ local function number_of(P, company, id)
   return type(digits) == 'string' and tonumber(digits, 16) or 0
 end
 
+-- owner_of returns the token in the mark of an attempt under way: <token> <number of the call that began it>.
+local function owner_of(mark) return string.match(mark, '^(.*) %d+$') end
 
--- put adds deliveries to the retry set of their endpoint: event ids and the times at which they are due, in turn.
--- The first delivery of an ordered subscriber has the others wait until it is due.
-local function put(P, company, sub, ids_and_times)
+-- in_flight reports whether an attempt of a delivery of a retry set is under way. The mark of an owner that is lost
+-- says nothing.
+local function in_flight(P, company, sub, id)
+  local mark = redis.call('HGET', P .. 'ef:' .. company .. '/' .. sub, id)
+  local by = mark and owner_of(mark)
+  return by and (by == redis.call('GET', P .. 'owner') or redis.call('SISMEMBER', P .. 'handover', by) == 1)
+end
+
+-- order_key returns what a delivery has in common with those that it must not overtake, by its record; nil: nothing.
+local function order_key(record)
+  return type(record) == 'string' and string.match(record, '^%u%d+|{"o":"([%w_-]+)"') or nil
+end
+
+-- Of the deliveries with one order key, the first has the score at which it is due, and those behind it BEHIND plus their
+-- event's number: they are not served. The set ok:<endpoint>/<key> has all of them, the first with the score -1 and the
+-- others with their number. The hash ok:<endpoint> has the key of each.
+local BEHIND = 2e13
+
+-- line_up adds a delivery to those with its order key, and returns its score in the retry set.
+local function line_up(P, company, sub, id, at, key)
+  local e = company .. '/' .. sub
+  local same, number = P .. 'ok:' .. e .. '/' .. key, number_of(P, company, id)
+  local first = redis.call('ZRANGE', same, 0, 0)[1]
+  redis.call('HSET', P .. 'ok:' .. e, id, key)
+  if first and first ~= id then
+    local before = number_of(P, company, first)
+    if before < number or in_flight(P, company, sub, first) then
+      redis.call('ZADD', same, number, id)
+      return BEHIND + number
+    end
+    redis.call('ZADD', same, before, first)
+    redis.call('ZADD', P .. 'eq:' .. e, BEHIND + before, first)
+  end
+  redis.call('ZADD', same, -1, id)
+  return at
+end
+
+-- next_in_line removes a delivery from those with its order key. If it was the first, the next one is due.
+local function next_in_line(P, company, sub, id)
+  local e = company .. '/' .. sub
+  local key = redis.call('HGET', P .. 'ok:' .. e, id)
+  if not key then return end
+  local same = P .. 'ok:' .. e .. '/' .. key
+  local was_first = redis.call('ZRANGE', same, 0, 0)[1] == id
+  redis.call('HDEL', P .. 'ok:' .. e, id)
+  redis.call('ZREM', same, id)
+  local following = was_first and redis.call('ZRANGE', same, 0, 0)[1]
+  if not following then return end
+  redis.call('ZADD', same, -1, following)
+  redis.call('ZADD', P .. 'eq:' .. e, work_time(P), following)
+  redis.call('ZADD', P .. 'due', 'LT', work_time(P), 'e:' .. e)
+end
+
+-- put adds deliveries to the retry set of their endpoint: event ids, the times at which they are due, and their order
+-- keys (false: none), in turn. The first delivery of an ordered subscriber has the others wait until it is due.
+local function put(P, company, sub, waiting)
   local e = company .. '/' .. sub
   local queue, state, scores, times, first = P .. 'eq:' .. e, P .. 'es:' .. e, {}, {}, math.huge
   local ordered = redis.call('HGET', state, 'ordered')
-  for i = 1, #ids_and_times, 2 do
-    local id, at = ids_and_times[i], ids_and_times[i + 1]
-    scores[i], scores[i + 1] = ordered and IN_ORDER + number_of(P, company, id) or at, id
+  for i = 1, #waiting, 3 do
+    local id, at, key, score = waiting[i], waiting[i + 1], waiting[i + 2], waiting[i + 1]
+    if key then
+      score = line_up(P, company, sub, id, at, key)
+    elseif ordered then
+      score = IN_ORDER + number_of(P, company, id)
+    end
+    scores[#scores + 1], scores[#scores + 2] = score, id
     times[id], first = at, math.min(first, at)
   end
   redis.call('ZADD', queue, unpack(scores))
@@ -130,15 +190,4 @@ local function resume(P, company, sub)
   local e = company .. '/' .. sub
   if redis.call('HDEL', P .. 'es:' .. e, 'paused', 'why') > 0 then changed(P, e, 'resumed', clock()) end
   list(P, company, sub)
-end
-
--- owner_of returns the token in the mark of an attempt under way: <token> <number of the call that began it>.
-local function owner_of(mark) return string.match(mark, '^(.*) %d+$') end
-
--- in_flight reports whether an attempt of a delivery of a retry set is under way. The mark of an owner that is lost
--- says nothing.
-local function in_flight(P, company, sub, id)
-  local mark = redis.call('HGET', P .. 'ef:' .. company .. '/' .. sub, id)
-  local by = mark and owner_of(mark)
-  return by and (by == redis.call('GET', P .. 'owner') or redis.call('SISMEMBER', P .. 'handover', by) == 1)
 end

@@ -90,13 +90,15 @@ end
 -- reindex moves a delivery between the indexes of live and of dead deliveries. A delivery
 -- can stay live for any time, so the indexes of live deliveries neither expire nor are
 -- trimmed.
-local function reindex(e, sub, was, is, created)
+local function reindex(e, sub, was, is, created, key)
   local P = e.P
   if LIVE[is] ~= LIVE[was] then
     local score = LIVE[is] and created or false
     gather(P .. 'dl:' .. e.company .. '/' .. sub, e.id, score)
     gather(P .. 'cl:' .. e.company, e.id .. '/' .. sub, score)
-    e.opened = e.opened + (LIVE[is] and 1 or -1)
+    local more = LIVE[is] and 1 or -1
+    e.opened = e.opened + more
+    if key then e.longer = e.longer + more * ORDER_BYTES end
   end
   if is == 'X' then
     index_dead(P, e.company, e.id, sub, now, keep_dead)
@@ -111,7 +113,8 @@ local function write(change, found)
   local e, sub, a = change.e, change.sub, change.at
   local record, created, due = ARGV[a + 2], ARGV[a + 3], ARGV[a + 4]
   local was, is = found and string.sub(found, 1, 1), string.sub(record, 1, 1)
-  if string.find(ARGV[a + 5], 'd', 1, true) then was = 'P' end
+  local damaged = string.find(ARGV[a + 5], 'd', 1, true)
+  if damaged then was = 'P' end
   e.found[sub] = record
   e.records[#e.records + 1], e.records[#e.records + 2] = sub, record
   e.longer = e.longer + longer(record) - longer(found or '')
@@ -119,7 +122,7 @@ local function write(change, found)
     e.created = e.created + 1
     gather(e.P .. 'da:' .. change.endpoint, e.id, created, keep)
   end
-  reindex(e, sub, was, is, created)
+  reindex(e, sub, was, is, created, order_key(record))
   if is == 'X' and was ~= 'X' then
     wakes(e.P, notice(e.P, e.company, sub, ARGV[a + 8], now))
     if redis.call('HEXISTS', e.P .. 'es:' .. change.endpoint, 'ondead') == 1 then pause(e.P, e.company, sub, 'DEAD', now) end
@@ -127,10 +130,11 @@ local function write(change, found)
   if LIVE[is] and due ~= '' then
     local x = waiting[change.endpoint] or {P = e.P, company = e.company, sub = sub}
     waiting[change.endpoint] = x
-    x[#x + 1], x[#x + 2] = e.id, work_time(e.P) + due
+    x[#x + 1], x[#x + 2], x[#x + 3] = e.id, work_time(e.P) + due, order_key(record) or false
     if owners[e.P] ~= change.token then wakes(e.P, tell(e.P, 'e:' .. change.endpoint)) end
   elseif found then
     gather(e.P .. 'eq:' .. change.endpoint, e.id, false)
+    if damaged or order_key(record) then next_in_line(e.P, e.company, sub, e.id) end
     left[change.endpoint] = e.P
     if owners[e.P] ~= change.token then wakes(e.P, tell(e.P, 'e:' .. change.endpoint)) end
   end

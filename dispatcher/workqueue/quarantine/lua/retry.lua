@@ -18,7 +18,7 @@ elseif id ~= '' then
   local record = redis.pcall('HGET', P .. 'd:' .. company .. '/' .. id, sub)
   local settled = not record and redis.pcall('GETRANGE', P .. 'e:' .. company .. ':' .. id, 0, 0) == 'S' -- has the records
   if not (finished(record) or settled or in_flight(P, company, sub, id)) then
-    put(P, company, sub, {id, work_time(P)})
+    put(P, company, sub, {id, work_time(P), order_key(record) or false})
     woken = tell(P, 'e:' .. company .. '/' .. sub)
   end
 end
