@@ -364,7 +364,7 @@ func shownExplanation(e inspect.Explanation) gen.SubscriberExplanation {
 	shown := gen.SubscriberExplanation{
 		SubscriberUUID: e.Subscriber.UUID, Name: e.Subscriber.Name, CallbackURL: e.Subscriber.CallbackURL,
 		Outcome: gen.SubscriberExplanationOutcome(e.Verdict), Detail: e.Detail(),
-		FilterError: message(e.Err), Body: e.Body, TransformError: message(e.TransformErr),
+		FilterError: message(e.Err), OrderedByError: message(e.OrderErr), Body: e.Body, TransformError: message(e.TransformErr),
 	}
 	if e.Delivery != nil {
 		shown.Delivery = new(shownDelivery(*e.Delivery))

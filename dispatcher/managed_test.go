@@ -21,7 +21,6 @@ import (
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/internal/partition"
-	"spendhook/internal/queues"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
 )
@@ -298,8 +297,7 @@ func testOrder(t *testing.T, settings subscribers.Settings, answer func(int, htt
 	emitter.settled()
 }
 
-// A delivery waits for the first one with its order key, and for none with another one. While too many wait to be repeated,
-// no other key begins. Explain says both.
+// A delivery waits for the first one with its order key, as explain says, and for none with another one.
 func TestOrderKeyWaits(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), func(o *Options) { o.Policy.Schedule = []time.Duration{time.Hour} })
@@ -325,23 +323,37 @@ func TestOrderKeyWaits(t *testing.T) {
 	h.reaches(ids[1], s, delivery.StatusDelivered)
 	h.reaches(ids[2], s, delivery.StatusPending)
 	says(ids[2], "The delivery of event evt-1,")
-	queue := queues.RetrySetKey(s.CompanyUUID, s.UUID)
-	for n := range 999 { // deliveries of other keys that failed
-		h.client.ZAdd(t.Context(), queue, redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: "other-" + strconv.Itoa(n)})
-	}
 	ids = append(ids, h.emit(2)...)
-	h.reaches(ids[3], s, delivery.StatusPending)
-	h.reaches(ids[4], s, delivery.StatusDelivered) // it has no key
-	says(ids[3], "Too many deliveries")
-	for n := range 999 {
-		h.client.ZRem(t.Context(), queue, "other-"+strconv.Itoa(n))
-	}
+	h.reachAll(ids[3:], s, delivery.StatusDelivered)
+	says(ids[4], "acknowledged")
 	fails.Store(false)
 	if _, err := h.Redelivery.Retry(t.Context(), s.CompanyUUID, ids[0]+"."+s.UUID.String()); err != nil {
 		t.Fatal(err)
 	}
 	h.reachAll(ids, s, delivery.StatusDelivered)
 	h.idle()
+}
+
+// An order does not wait for the attempts to another subscriber of the earlier event.
+func TestOrderIsNotDelayedByOthers(t *testing.T) {
+	t.Parallel()
+	for _, settings := range []subscribers.Settings{{Ordered: new(true)}, {OrderedBy: new("id")}, {OrderedBy: new("event")}} {
+		h := setup(t)
+		release := make(chan struct{})
+		slow := receive(t, func(_ int, _ http.ResponseWriter, r *http.Request) {
+			select {
+			case <-release:
+			case <-r.Context().Done():
+			}
+		})
+		r := receive(t, nil)
+		other, s := h.subscribe(slow.URL), h.subscribe(r.URL)
+		h.update(s, settings)
+		ids := h.emit(3)
+		h.reachAll(ids, s, delivery.StatusDelivered)
+		close(release)
+		h.reachAll(ids, other, delivery.StatusDelivered)
+	}
 }
 
 // A delivery whose record cannot be read goes to the quarantine, and delays no other with its order key.

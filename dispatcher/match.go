@@ -46,6 +46,7 @@ type work struct {
 type openEvent struct {
 	shard  string
 	left   int         // outcomes still to be written
+	first  int         // of these, those of deliveries that go through their retry set
 	fanout int         // deliveries in all
 	alone  bool        // the company has one enabled subscriber, or all are busy
 	paused []uuid.UUID // the company's subscribers that are paused
@@ -236,8 +237,11 @@ func (d *Dispatcher) takeEvent(ctx context.Context, b workqueue.Batch, e workque
 			continue
 		}
 		key, err := sub.OrderKey(ctx, candidate)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if err != nil {
-			return err
+			d.metrics.filterErrors.Inc()
 		}
 		w := &work{
 			ref: delivery.Ref{Ref: ref, Subscriber: sub.UUID}, base: delivery.NewRecord(*stored, key),
@@ -258,6 +262,14 @@ func (d *Dispatcher) takeEvent(ctx context.Context, b workqueue.Batch, e workque
 		return nil
 	}
 	ev.alone = d.alone(b.Company, subs)
+	for _, w := range todo {
+		if w.backlogged {
+			ev.first++
+		}
+	}
+	if ev.first == 0 && slices.ContainsFunc(subs, func(s *subscribers.Subscriber) bool { return s.Ordered || s.OrderedBy != "" }) {
+		d.Queue.Placed(b.Token, b.Company, e.ID)
+	}
 	for _, w := range todo {
 		d.admit(w)
 	}

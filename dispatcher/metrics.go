@@ -55,7 +55,7 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 			"Time that a delivery waited before an attempt, by what it waited for: its turn (queue), the in-flight limit or the order of its endpoint (endpoint_limit), the in-flight limit of its host (host_limit), a rate limit or Retry-After (rate_limit), a pause of the subscriber (paused), an open breaker (breaker), the schedule of retries (schedule)."), []string{"reason"}),
 		queued:       counter("spendhook_deliveries_queued_total", "Deliveries appended to their retry set because the endpoint had no place in memory or could not be reached."),
 		quarantined:  counter("spendhook_quarantined_total", "Events, deliveries and subscribers that could not be read and were quarantined."),
-		filterErrors: counter("spendhook_filter_errors_total", "Evaluations of a filter that failed; the event then does not match."),
+		filterErrors: counter("spendhook_filter_errors_total", "Evaluations of a filter or of orderedBy that failed; the event then does not match, or is delivered in any order."),
 		compacted:    counter("spendhook_events_compacted_total", "Settled events that were compacted to a digest."),
 		ended: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_deliveries_total", Help: "Deliveries that reached a final status.",

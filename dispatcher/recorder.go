@@ -265,6 +265,7 @@ type pendingWrite struct {
 	places   int        // of outcomes, freed when the write is finished
 	refused  bool       // the last try failed in the script: a key may be damaged
 	alone    bool       // not in one call with writes of other companies
+	placed   bool       // it has the last of openEvent.first
 }
 
 // pending groups a batch into one write per event, and subtracts the outcomes from the
@@ -286,6 +287,10 @@ func (r *recorder) pending(batch []*outcome) []*pendingWrite {
 		}
 		w.places++
 		if o.event != nil {
+			if o.backlogged {
+				o.event.first--
+				w.placed = o.event.first == 0
+			}
 			if o.event.left--; o.event.left == 0 && !o.event.quarantined {
 				w.Matched, w.Fanout, w.Held = true, o.event.fanout, o.event.held
 			}
@@ -385,6 +390,9 @@ func (r *recorder) tell(w *pendingWrite, found []*store.Found, now time.Time) {
 		case wait >= 0:
 			r.d.Queue.Waits(w.Token, o.ref.Company, o.ref.Subscriber, wait)
 		}
+	}
+	if w.placed && !w.Matched {
+		r.d.Queue.Placed(w.Token, w.Event.Company, w.Event.ID)
 	}
 	if w.Matched {
 		r.d.Queue.Matched(w.Token, w.Event.Company, w.Event.ID, w.Fanout)

@@ -220,8 +220,8 @@ func (s *Subscriber) Transformed(ctx context.Context, e *expression.Event) ([]by
 	return x.Object(ctx, e)
 }
 
-// OrderKey identifies the deliveries that must not overtake that of an event; "" when it has none: the subscriber is not
-// ordered by key, or its expression fails on the event. It fails only when ctx ends.
+// OrderKey identifies the deliveries that must not overtake that of an event; "" when there are none: the subscriber is not
+// ordered by key, or its expression fails on the event, for which the error says why. It also fails when ctx ends.
 func (s *Subscriber) OrderKey(ctx context.Context, e *expression.Event) (string, error) {
 	if s.OrderedBy == "" {
 		return "", nil
@@ -231,12 +231,12 @@ func (s *Subscriber) OrderKey(ctx context.Context, e *expression.Event) (string,
 		load = reload(expression.Key, s.OrderedBy) //nolint:contextcheck // Reload takes none
 	}
 	x, err := load()
-	if err != nil {
-		return "", nil //nolint:nilerr // another release has accepted it
+	if err != nil { // another release has accepted it
+		return "", fmt.Errorf("orderedBy: %w", err)
 	}
 	text, err := x.Text(ctx, e)
 	if err != nil {
-		return "", ctx.Err()
+		return "", fmt.Errorf("orderedBy: %w", err)
 	}
 	sum := sha256.Sum256([]byte(s.OrderedBy + "\x00" + text)) // other expressions have other keys
 	return base64.RawURLEncoding.EncodeToString(sum[:orderKeyBytes]), nil

@@ -2218,7 +2218,7 @@ type SubscriberCreate struct {
 	// Ordered Deliveries are made one at a time, in the order in which the events were accepted. A failed delivery holds up the others until it is DELIVERED or DEAD.
 	Ordered *bool `json:"ordered,omitempty"`
 
-	// OrderedBy A CEL expression over what a filter reads, for a string, number, boolean or time. Deliveries with the same value are made one at a time, in the order in which the events were accepted; those with other values meanwhile. A failed delivery holds up those with its value until it is DELIVERED or DEAD. An event for which the expression fails, or is null, a list or a map, is delivered in any order. While 1,000 deliveries of the subscriber wait to be repeated, no other delivery with a value begins. A change holds for events that are matched after it. Not beside `ordered: true`.
+	// OrderedBy A CEL expression over what a filter reads, for a string, number, boolean or time. Deliveries with the same value are made one at a time, in the order in which the events were accepted; those with other values meanwhile. A failed delivery holds up those with its value until it has ended. An event for which the expression fails, or is null, a list or a map, is delivered in any order. A change holds for events that are matched after it; what waits keeps the order that it has among itself. Not beside `ordered: true`.
 	//
 	// Example: metadata.cardUuid
 	OrderedBy *string `json:"orderedBy,omitempty"`
@@ -2272,8 +2272,11 @@ type SubscriberExplanation struct {
 	Detail   string    `json:"detail"`
 
 	// FilterError The error of the filter on the event; absent if the filter did not fail.
-	FilterError    *string                      `json:"filterError,omitempty"`
-	Name           string                       `json:"name"`
+	FilterError *string `json:"filterError,omitempty"`
+	Name        string  `json:"name"`
+
+	// OrderedByError The error of `orderedBy` on the event, which is then delivered in any order; absent if it did not fail.
+	OrderedByError *string                      `json:"orderedByError,omitempty"`
 	Outcome        SubscriberExplanationOutcome `json:"outcome"`
 	SubscriberUUID openapi_types.UUID           `json:"subscriberUuid"`
 

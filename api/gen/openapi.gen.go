@@ -2307,8 +2307,11 @@ type SubscriberExplanation struct {
 	Detail   string    `json:"detail"`
 
 	// FilterError The error of the filter on the event; absent if the filter did not fail.
-	FilterError    *string                      `json:"filterError,omitempty"`
-	Name           string                       `json:"name"`
+	FilterError *string `json:"filterError,omitempty"`
+	Name        string  `json:"name"`
+
+	// OrderedByError The error of `orderedBy` on the event, which is then delivered in any order; absent if it did not fail.
+	OrderedByError *string                      `json:"orderedByError,omitempty"`
 	Outcome        SubscriberExplanationOutcome `json:"outcome"`
 	SubscriberUUID openapi_types.UUID           `json:"subscriberUuid"`
 

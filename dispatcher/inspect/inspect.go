@@ -160,16 +160,16 @@ type Explanation struct {
 	// transform, if the subscriber does not get the event, and after the first MiB of all bodies.
 	Body         []byte
 	TransformErr error
-	order        store.Order
+	// Ahead is the event whose delivery, which has the same order key, must end first; "": none.
+	Ahead string
+	// OrderErr is why the expression by which the subscriber is ordered failed on the event; else nil.
+	OrderErr error
 }
 
 // Detail says in a sentence what became of the event, or what its delivery waits for.
 func (e *Explanation) Detail() string {
-	switch {
-	case e.order.Behind != "":
-		return "The delivery of event " + e.order.Behind + ", which has the same value of orderedBy, must end first."
-	case e.order.Failing:
-		return "Too many deliveries of the subscriber wait to be repeated: until there are fewer, none begins for another value of orderedBy."
+	if e.Ahead != "" {
+		return "The delivery of event " + e.Ahead + ", which has the same value of orderedBy, must end first."
 	}
 	return details[e.Verdict]
 }
@@ -237,7 +237,7 @@ func (i *Inspector) Explain(ctx context.Context, r events.Ref) ([]Explanation, e
 			waiting = append(waiting, &deliveries[n])
 		}
 	}
-	orders, err := i.opts.Deliveries.Orders(ctx, waiting)
+	ahead, err := i.opts.Deliveries.Ahead(ctx, waiting)
 	if err != nil {
 		return nil, err
 	}
@@ -252,9 +252,10 @@ func (i *Inspector) Explain(ctx context.Context, r events.Ref) ([]Explanation, e
 		out[n] = Explanation{Subscriber: sub, Delivery: del, Err: err, Verdict: explain(stored, sub, del, matches)}
 		if matches || del != nil {
 			out[n].Body, out[n].TransformErr = bodies.transformed(ctx, sub, candidate)
+			_, out[n].OrderErr = sub.OrderKey(ctx, candidate)
 		}
 		if at := slices.Index(waiting, del); del != nil && at >= 0 {
-			out[n].order = orders[at]
+			out[n].Ahead = ahead[at]
 		}
 	}
 	return out, ctx.Err()

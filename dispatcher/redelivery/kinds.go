@@ -1,7 +1,6 @@
 package redelivery
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -188,8 +187,11 @@ func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
 			}
 			candidate := expression.NewEvent(e.Event)
 			matches, _ := sub.Matches(ctx, candidate) // a filter that fails does not match
-			key, err := sub.OrderKey(ctx, candidate)
-			if err := cmp.Or(ctx.Err(), err); err != nil {
+			key := ""
+			if matches {
+				key, _ = sub.OrderKey(ctx, candidate) // one that fails has none
+			}
+			if err := ctx.Err(); err != nil {
 				return "", err
 			}
 			if matches {

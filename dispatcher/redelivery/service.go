@@ -224,13 +224,13 @@ func (s *Service) Replay(ctx context.Context, r events.Ref, only []uuid.UUID) (o
 	candidate := expression.NewEvent(stored.Event)
 	for _, sub := range subs {
 		matches, _ := sub.Matches(ctx, candidate) // a filter that fails does not match
-		key, err := sub.OrderKey(ctx, candidate)
-		if err := cmp.Or(ctx.Err(), err); err != nil {
-			return nil, err
-		}
 		if sub.Enabled && matches && (len(only) == 0 || slices.Contains(only, sub.UUID)) {
+			key, _ := sub.OrderKey(ctx, candidate) // one that fails has none
 			refs, keys = append(refs, delivery.Ref{Ref: r, Subscriber: sub.UUID}), append(keys, key)
 		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
 	records, err := s.Deliveries.Get(ctx, refs)
 	if err != nil || len(refs) == 0 {

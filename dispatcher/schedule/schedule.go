@@ -81,6 +81,7 @@ type open struct {
 	number int64
 	id     string
 	done   bool // it is matched
+	placed bool // its deliveries that must not overtake others are in their retry sets
 }
 
 // endpoint is a subscriber with deliveries in its retry set.
@@ -231,6 +232,7 @@ func (s *Schedule) Matched(id uuid.UUID, event string, fanout int) {
 	if c == nil {
 		return
 	}
+	before := c.unplaced()
 	c.cost += (max(float64(fanout), 1) - c.cost) / 8
 	if c.begun[event] {
 		delete(c.begun, event)
@@ -248,11 +250,29 @@ func (s *Schedule) Matched(id uuid.UUID, event string, fanout int) {
 		c.open, c.cursor = nil, c.read
 	}
 	s.dirty[c] = true
-	if n > 0 {
-		for _, e := range c.endpoints {
-			if e.held && (e.inFlight == 0 || !e.ordered) {
-				s.serve(e)
-			}
+	s.serveHeld(c, before)
+}
+
+// Placed notes that the deliveries of an event that must not overtake others are in their retry sets. Later ones need
+// not wait until its other deliveries have an outcome.
+func (s *Schedule) Placed(id uuid.UUID, event string) {
+	if c := s.companies[id]; c != nil {
+		if i := slices.IndexFunc(c.open, func(o open) bool { return o.id == event }); i >= 0 {
+			before := c.unplaced()
+			c.open[i].placed = true
+			s.serveHeld(c, before)
+		}
+	}
+}
+
+// serveHeld serves the endpoints whose deliveries wait for an event, unless the first that is not placed is as before.
+func (s *Schedule) serveHeld(c *company, before int64) {
+	if c.unplaced() == before {
+		return
+	}
+	for _, e := range c.endpoints {
+		if e.held && (e.inFlight == 0 || !e.ordered) {
+			s.serve(e)
 		}
 	}
 }
@@ -429,7 +449,7 @@ type Turn struct {
 	Last      float64  // the place of the last event that is known
 	Events    int      // how many events to read
 	KnownTo   float64  // events up to this place may have deliveries
-	Unmatched int64    // the lowest number of an event that is not matched; 0: all may be unmatched; -1: none is
+	Unplaced  int64    // the lowest number of an event that was read and is neither matched nor placed; 0: none may be; -1: all are
 	Again     []string // ids of events that are to be matched again
 	Endpoints []Share  // of waiting deliveries
 	Job       uuid.UUID
@@ -492,7 +512,7 @@ func (t *Turn) cost(c *company) float64 {
 
 // turn chooses what a company starts. Events and waiting deliveries come first in turn.
 func (s *Schedule) turn(c *company, now time.Time, want float64) Turn {
-	t := Turn{Company: c.id, Partition: c.partition, After: c.read, Last: c.last, KnownTo: c.known, Unmatched: c.unmatched()}
+	t := Turn{Company: c.id, Partition: c.partition, After: c.read, Last: c.last, KnownTo: c.known, Unplaced: c.unplaced()}
 	c.taken++
 	if len(c.jobs) > 0 && c.job == uuid.Nil && (c.taken%jobTurn == 0 || !c.hasMore()) {
 		c.job, t.Job = c.jobs[0], c.jobs[0]
@@ -511,13 +531,13 @@ func (s *Schedule) turn(c *company, now time.Time, want float64) Turn {
 // hasMore reports whether a company has events or deliveries to start.
 func (c *company) hasMore() bool { return len(c.again) > 0 || c.last > c.read || len(c.ready) > 0 }
 
-// unmatched is the number of the first event that was read and is not matched, as Turn.Unmatched.
-func (c *company) unmatched() int64 {
+// unplaced is Turn.Unplaced.
+func (c *company) unplaced() int64 {
 	if c.read < c.known {
 		return 0
 	}
 	for _, o := range c.open {
-		if !o.done {
+		if !o.done && !o.placed {
 			return o.number
 		}
 	}
@@ -647,9 +667,12 @@ func (s *Schedule) Served(t Turn, a Answer, now time.Time) (suspects int, begun 
 	}
 	for i, share := range t.Endpoints {
 		if i < len(a.Endpoints) {
-			s.served(s.endpointOf(c, share.Endpoint), a.Endpoints[i], t.Unmatched, now)
+			s.served(s.endpointOf(c, share.Endpoint), a.Endpoints[i], now)
 			cost += float64(a.Endpoints[i].Started)
 		}
+	}
+	if t.Unplaced >= 0 {
+		s.serveHeld(c, t.Unplaced)
 	}
 	suspects = min(c.suspects, len(a.Events))
 	c.suspects -= suspects
@@ -658,7 +681,7 @@ func (s *Schedule) Served(t Turn, a Answer, now time.Time) (suspects int, begun 
 	return suspects, begun
 }
 
-func (s *Schedule) served(e *endpoint, found State, unmatched int64, now time.Time) {
+func (s *Schedule) served(e *endpoint, found State, now time.Time) {
 	if e.fresh && e.asked {
 		e.fresh = false
 		if found.Interval > 0 { // Redis has what was kept last, and the settings may have changed
@@ -679,8 +702,6 @@ func (s *Schedule) served(e *endpoint, found State, unmatched int64, now time.Ti
 	}
 	e.held = found.Held || e.ordered && found.Next < 0
 	switch {
-	case e.held && unmatched >= 0 && unmatched != e.company.unmatched(): // the event was matched meanwhile
-		s.serve(e)
 	case found.Next >= 0:
 		s.later(e, now, found.Next)
 	default:

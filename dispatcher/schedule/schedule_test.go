@@ -132,7 +132,7 @@ func TestEventsAreReadInOrder(t *testing.T) {
 		t.Error("an event is matched before earlier ones are read")
 	}
 	turn := f.one()
-	if turn.After != 2 || turn.Events < 4 || turn.KnownTo != 5 || turn.Partition != 7 || turn.Unmatched != 0 {
+	if turn.After != 2 || turn.Events < 4 || turn.KnownTo != 5 || turn.Partition != 7 || turn.Unplaced != 0 {
 		t.Errorf("turn %+v", turn)
 	}
 	f.Served(turn, Answer{Last: 6, Events: events(3, 6), Complete: true}, f.now)
@@ -405,13 +405,13 @@ func TestOrder(t *testing.T) {
 	f.Begin(7, id(1), 0, 0, 1, events(1, 1))
 	f.Ended(id(1), id(9), f.now, -1)
 	turn := f.wantMost(1)
-	if turn.Unmatched != 1 {
+	if turn.Unplaced != 1 {
 		t.Errorf("turn %+v", turn)
 	}
 	f.serve(turn, State{Next: -1, Ordered: true}) // the first one is of a later event
 	f.none()
 	f.Matched(id(1), "e1", 1)
-	if turn := f.wantMost(1); turn.Unmatched != -1 {
+	if turn := f.wantMost(1); turn.Unplaced != -1 {
 		t.Errorf("turn %+v", turn)
 	}
 }
@@ -427,9 +427,25 @@ func TestMatchedDuringATurn(t *testing.T) {
 		turn := f.one()
 		f.Matched(id(1), "e1", 1)
 		f.serve(turn, found)
-		if turn := f.one(); len(turn.Endpoints) != 1 || turn.Unmatched != -1 {
+		if turn := f.one(); len(turn.Endpoints) != 1 || turn.Unplaced != -1 {
 			t.Errorf("turn %+v", turn)
 		}
+	}
+}
+
+// An order waits until the earlier event's deliveries are in their retry sets, and not for its other deliveries.
+func TestPlaced(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.endpoint(State{Next: -1, Held: true})
+	f.Begin(7, id(1), 0, 0, 1, events(1, 2))
+	f.Endpoint(id(1), id(9), f.now, 0)
+	f.serve(f.one(), State{Next: -1, Held: true})
+	f.Placed(id(1), "e2")
+	f.none()
+	f.Placed(id(1), "e1")
+	if turn := f.one(); len(turn.Endpoints) != 1 || turn.Unplaced != -1 {
+		t.Errorf("turn %+v", turn)
 	}
 }
 
@@ -443,7 +459,7 @@ func TestOrderByKey(t *testing.T) {
 	f.serve(f.one(), State{Started: 1, Next: time.Hour, Held: true})
 	f.none()
 	f.Matched(id(1), "e1", 1)
-	if turn := f.one(); len(turn.Endpoints) != 1 || turn.Unmatched != -1 {
+	if turn := f.one(); len(turn.Endpoints) != 1 || turn.Unplaced != -1 {
 		t.Errorf("turn %+v", turn)
 	}
 }
@@ -456,8 +472,8 @@ func TestNothingIsBegunWhileATurnIsUnderWay(t *testing.T) {
 	f.Load(7, id(1), 0, 0, 1, 0, 0)
 	f.Endpoint(id(1), id(101), f.now, 0)
 	turn := f.one()
-	if turn.Unmatched != -1 {
-		t.Fatalf("unmatched from %d on", turn.Unmatched)
+	if turn.Unplaced != -1 {
+		t.Fatalf("unmatched from %d on", turn.Unplaced)
 	}
 	if f.Begin(7, id(1), 0, 0, 1, events(1, 2)) {
 		t.Error("events were begun")
@@ -465,7 +481,7 @@ func TestNothingIsBegunWhileATurnIsUnderWay(t *testing.T) {
 	f.Served(turn, Answer{Last: 2, Endpoints: []State{{Next: -1, Ordered: true}}, Complete: true}, f.now)
 	turn = f.one()
 	f.Served(turn, Answer{Last: 2, Events: events(1, 2), Complete: true}, f.now)
-	if f.Endpoint(id(1), id(101), f.now, 0); f.one().Unmatched != 1 {
+	if f.Endpoint(id(1), id(101), f.now, 0); f.one().Unplaced != 1 {
 		t.Error("the events are not open")
 	}
 }

@@ -171,6 +171,17 @@ func (q *Queue) Matched(token string, company uuid.UUID, id string, fanout int) 
 	}
 }
 
+// Placed notes that the deliveries of an event that must not overtake others are in their retry sets. token is that of its
+// Batch.
+func (q *Queue) Placed(token string, company uuid.UUID, id string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if o := q.owned[partition.Of(company)]; o != nil && o.token == token {
+		o.shard.schedule.Placed(company, id)
+		q.begin(o.shard)
+	}
+}
+
 // Ended notes that a delivery of a Batch has an outcome. wait: until it is due again; negative: never.
 func (q *Queue) Ended(token string, company, subscriber uuid.UUID, wait time.Duration) {
 	q.mu.Lock()

@@ -200,6 +200,37 @@ func testOrderAfterALoss(t *testing.T, order func(*bench, uuid.UUID)) {
 	}
 }
 
+// A late outcome of a former owner ends a delivery while the next owner attempts it again. The next one of its order key
+// begins once that attempt has ended.
+func TestOrderKeyAfterALateOutcome(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	company := companies(testPartition, 1)[0]
+	former := b.launch("r")
+	former.accept(company, "a", "b")
+	eventually(t, "they are begun", func() bool { return len(former.ids()) == 2 })
+	for _, id := range []string{"a", "b"} {
+		b.orderKeys[of(company, id, 0)] = "k"
+		former.match(event(company, id), waits)
+	}
+	eventually(t, "it is in flight", func() bool { return len(former.has()) == 1 })
+	late := former.find(of(company, "a", 0))
+	former.kill()
+	next := b.start(t, "r")
+	again := []string{of(company, "a", 0)}
+	eventually(t, "it is in flight again", func() bool { return slices.Equal(next.has(), again) })
+	next.mu.Lock()
+	next.tasks = append(next.tasks, late) // the outcome comes as if of a replica that was suspended
+	next.mu.Unlock()
+	next.write(late, []uuid.UUID{late.sub}, []outcome{succeeds})
+	next.settle()
+	if got := next.has(); !slices.Equal(got, again) {
+		t.Errorf("in flight: %v", got)
+	}
+	next.end(again[0], succeeds)
+	eventually(t, "the next one is in flight", func() bool { return slices.Equal(next.has(), []string{of(company, "b", 0)}) })
+}
+
 // A late outcome of a former owner ends no attempt of the next one.
 func TestLateOutcomeOfAFormerOwner(t *testing.T) {
 	t.Parallel()

@@ -384,7 +384,7 @@ func (p *process) write(t task, subs []uuid.UUID, outcomes []outcome) {
 		wait := time.Duration(-1)
 		if recorded[0].Found[i] == nil && c.Next.Status.Live() {
 			wait = max(0, time.UnixMilli(c.Next.Due).Sub(now))
-		} else if c.Next.OrderKey != "" {
+		} else if recorded[0].Found[i] != nil || c.Next.OrderKey != "" {
 			wait = 0
 		}
 		if t.sub != uuid.Nil {

@@ -221,8 +221,8 @@ func (q *Queue) turnCall(p *partTurns, bytes int) *script.Call {
 	p.number = q.calls.Add(1)
 	args := []any{partition.Prefix(p.id), p.token, "\n" + strings.Join(working, "\n\n") + "\n" + p.lost, bytes, p.wait.Milliseconds(), p.number, len(p.turns)}
 	for _, t := range p.turns {
-		var unmatched any = t.Unmatched
-		if t.Unmatched < 0 {
+		var unmatched any = t.Unplaced
+		if t.Unplaced < 0 {
 			unmatched = ""
 		}
 		args = append(args, t.Company.String(), place(t.After), t.Events, place(t.KnownTo), unmatched, len(t.Again), len(t.Endpoints))

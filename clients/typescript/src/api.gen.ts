@@ -1608,7 +1608,7 @@ export interface components {
              */
             ordered: boolean;
             /**
-             * @description A CEL expression over what a filter reads, for a string, number, boolean or time. Deliveries with the same value are made one at a time, in the order in which the events were accepted; those with other values meanwhile. A failed delivery holds up those with its value until it is DELIVERED or DEAD. An event for which the expression fails, or is null, a list or a map, is delivered in any order. While 1,000 deliveries of the subscriber wait to be repeated, no other delivery with a value begins. A change holds for events that are matched after it. Not beside `ordered: true`.
+             * @description A CEL expression over what a filter reads, for a string, number, boolean or time. Deliveries with the same value are made one at a time, in the order in which the events were accepted; those with other values meanwhile. A failed delivery holds up those with its value until it has ended. An event for which the expression fails, or is null, a list or a map, is delivered in any order. A change holds for events that are matched after it; what waits keeps the order that it has among itself. Not beside `ordered: true`.
              * @example metadata.cardUuid
              */
             orderedBy?: string;
@@ -2595,6 +2595,8 @@ export interface components {
             detail: string;
             /** @description The error of the filter on the event; absent if the filter did not fail. */
             filterError?: string;
+            /** @description The error of `orderedBy` on the event, which is then delivered in any order; absent if it did not fail. */
+            orderedByError?: string;
             /** @description What the present transform of the subscriber makes of the event; absent without a transform, if the subscriber does not get the event, and beyond 1 MiB in all. */
             body?: Record<string, never>;
             /** @description The error of the transform on the event; absent if it did not fail. */

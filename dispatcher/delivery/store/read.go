@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -111,32 +112,23 @@ func sumUp(unmatched, held bool, deliveries []delivery.Delivery) EventStatus {
 	return EventNoSubscriber
 }
 
-// maxFailing is FAILING_KEYS of workqueue/lua/turn.lua.
-const maxFailing = 1000
-
-// Order says for what a waiting delivery with an order key waits.
-type Order struct {
-	Behind  string // the event whose delivery must end first; "" if it is the first with its key
-	Failing bool   // so many deliveries of its subscriber are to be repeated that no further one with a key begins
-}
-
-// Orders returns for each delivery for what it waits, in one round trip; the zero Order for one without a key.
-func (s *Store) Orders(ctx context.Context, list []*delivery.Delivery) ([]Order, error) {
-	pipe, now := s.client.Pipeline(), strconv.FormatInt(s.opts.Now().UnixMilli(), 10)
-	first, later := make([]*redis.StringSliceCmd, len(list)), make([]*redis.IntCmd, len(list))
+// Ahead returns for each delivery the event whose delivery, which has the same order key, must end first; "" for none. It
+// makes one round trip.
+func (s *Store) Ahead(ctx context.Context, list []*delivery.Delivery) ([]string, error) {
+	pipe := s.client.Pipeline()
+	first, own := make([]*redis.StringSliceCmd, len(list)), make([]*redis.FloatCmd, len(list))
 	for i, d := range list {
-		first[i] = pipe.ZRange(ctx, queues.OrderKeySet(d.Company, d.Subscriber, d.OrderKey), 0, 0)
-		later[i] = pipe.ZCount(ctx, queues.RetrySetKey(d.Company, d.Subscriber), "("+now, "("+queues.InOrder)
+		same := queues.OrderKeySet(d.Company, d.Subscriber, d.OrderKey)
+		first[i], own[i] = pipe.ZRange(ctx, same, 0, 0), pipe.ZScore(ctx, same, d.ID)
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fmt.Errorf("read the order of deliveries: %w", err)
 	}
-	out := make([]Order, len(list))
+	out := make([]string, len(list))
 	for i, d := range list {
-		if ids := first[i].Val(); len(ids) > 0 && ids[0] != d.ID {
-			out[i].Behind = ids[0]
+		if ids := first[i].Val(); own[i].Err() == nil && len(ids) > 0 && ids[0] != d.ID {
+			out[i] = ids[0]
 		}
-		out[i].Failing = d.OrderKey != "" && d.Due <= s.opts.Now().UnixMilli() && later[i].Val() >= maxFailing
 	}
 	return out, nil
 }

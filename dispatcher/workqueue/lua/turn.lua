@@ -4,8 +4,8 @@
 -- ARGV: 1 key prefix, 2 token of the owner, 3 tokens of former owners that still work, each between line feeds, and then ranges
 --   of numbers of calls of the owner whose answers were lost,
 --   4 maximum of bytes of events, 5 ms for which ordered subscribers wait, 6 number of this call, 7 number of companies; then for each company: id, place in the log after which to
---   read, maximum of events, place up to which events may have deliveries, lowest number of an event that is not
---   matched ('' for none), number of ids, number of endpoints, the ids, and for each endpoint its subscriber and the
+--   read, maximum of events, place up to which events may have deliveries, lowest number of an event that is
+--   neither matched nor placed ('' for none), number of ids, number of endpoints, the ids, and for each endpoint its subscriber and the
 --   maximum of its deliveries (-1: one, unless it has a rate)
 -- Returns {-1} when the partition has another owner, {-2} when the call or a later one has run before; else for each company {version of its subscribers, members of
 --   bl:<company>, place of its last event, events, endpoints, 1 if the bytes are used up}, or {error} when one of its keys is damaged. Events are
@@ -83,17 +83,14 @@ local function working(marks)
   return false
 end
 
-local FAILING_KEYS = 1000 -- while so many deliveries of an endpoint wait to be repeated, none with an order key begins
-
 -- waits_for returns why a due delivery with an order key does not begin yet; nil: it may begin.
-local function waits_for(company, sub, id, unmatched)
-  if ORDERED_MS > 0 then return 'takeover' end
-  if unmatched and number_of(P, company, id) > unmatched then return 'event' end
-  if redis.call('ZCOUNT', P .. 'eq:' .. company .. '/' .. sub, '(' .. now, '(' .. IN_ORDER) >= FAILING_KEYS then return 'failing' end
+local function waits_for(company, marks, id, unplaced)
+  if ORDERED_MS > 0 and redis.call('HEXISTS', marks, id) == 1 then return 'takeover' end -- a lost owner has begun it
+  if unplaced and number_of(P, company, id) > unplaced then return 'event' end
 end
 
 -- serve marks due deliveries of an endpoint as in flight, and appends it to out.
-local function serve(company, sub, most, unmatched, out, marked)
+local function serve(company, sub, most, unplaced, out, marked)
   local e, s = company .. '/' .. sub, {}
   local queue, marks = P .. 'eq:' .. e, P .. 'ef:' .. e
   for i, value in ipairs(redis.call('HMGET', P .. 'es:' .. e, unpack(FIELDS))) do s[FIELDS[i]] = tonumber(value) end
@@ -109,13 +106,13 @@ local function serve(company, sub, most, unmatched, out, marked)
     if #ids <= most and not s.gone then
       for _, id in ipairs(free_of(queue, marks, busy, IN_ORDER, '(' .. BEHIND, most + 1 - #ids)) do ids[#ids + 1] = id end
     end
-    local held = s.ordered and (working(marks) or ids[1] and unmatched and number_of(P, company, ids[1]) > unmatched)
+    local held = s.ordered and (working(marks) or ids[1] and unplaced and number_of(P, company, ids[1]) > unplaced)
     if held then most = 0 end
     local taken, left = {}, #ids
     for _, id in ipairs(ids) do
       if bytes <= 0 or #taken == 2 * most then break end
       local record = read('HGET', P .. 'd:' .. company .. '/' .. id, sub)
-      local why = not s.gone and order_key(record) and waits_for(company, sub, id, unmatched)
+      local why = not s.gone and order_key(record) and waits_for(company, marks, id, unplaced)
       if why then
         waiting[why] = true
       else
@@ -130,11 +127,7 @@ local function serve(company, sub, most, unmatched, out, marked)
       redis.call('HSET', marks, unpack(taken))
       redis.call('EXPIRE', marks, 3600)
     end
-    if left > 0 and not held then
-      wait = 0
-    elseif waiting.takeover then
-      wait = ORDERED_MS
-    end
+    if left > 0 and not held then wait = 0 end
   elseif not s.paused then
     wait = not_before - now
   end
@@ -145,6 +138,7 @@ local function serve(company, sub, most, unmatched, out, marked)
     elseif redis.call('EXISTS', queue) == 0 then
       redis.call('ZREM', P .. 'due', 'e:' .. e)
     end
+    if waiting.takeover then wait = wait < 0 and ORDERED_MS or math.min(wait, ORDERED_MS) end
   end
   out[n + 1], out[n + 2], out[n + 3] = math.ceil(wait), s.fails or 0, math.max(0, (s['until'] or 0) - now)
   out[n + 4], out[n + 5], out[n + 6] = string.format('%.6f', s.interval or 0), s.burst or 0, math.floor((s.tat or now) - now)
@@ -154,7 +148,7 @@ end
 -- company_at returns the answer for the company whose arguments begin at a, and lists the marks that it sets.
 local function company_at(a, marked)
   local company, place, most = ARGV[a], ARGV[a + 1], tonumber(ARGV[a + 2])
-  local known_to, unmatched = tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])
+  local known_to, unplaced = tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])
   local ids, endpoints = tonumber(ARGV[a + 5]), tonumber(ARGV[a + 6])
   local events, served = {}, {}
   for i = a + 7, a + 6 + ids do add_event(events, company, '', ARGV[i], true) end
@@ -166,7 +160,7 @@ local function company_at(a, marked)
     end
   end
   for i = a + 7 + ids, a + 5 + ids + 2 * endpoints, 2 do
-    serve(company, ARGV[i], tonumber(ARGV[i + 1]), unmatched, served, marked)
+    serve(company, ARGV[i], tonumber(ARGV[i + 1]), unplaced, served, marked)
   end
   return {redis.call('HGET', P .. 's:' .. company, 'v') or '0', redis.call('SMEMBERS', P .. 'bl:' .. company),
     redis.call('HGET', P .. 'c:' .. company, 'at') or '0', events, served, bytes <= 0 and 1 or 0}

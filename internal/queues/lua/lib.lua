@@ -80,7 +80,8 @@ local function line_up(P, company, sub, id, at, key)
   redis.call('HSET', P .. 'ok:' .. e, id, key)
   if first and first ~= id then
     local before = number_of(P, company, first)
-    if before < number or in_flight(P, company, sub, first) then
+    local due = tonumber(redis.call('ZSCORE', P .. 'eq:' .. e, first) or 0)
+    if before < number or due > work_time(P) or in_flight(P, company, sub, first) then
       redis.call('ZADD', same, number, id)
       return BEHIND + number
     end
@@ -91,11 +92,12 @@ local function line_up(P, company, sub, id, at, key)
   return at
 end
 
--- next_in_line removes a delivery from those with its order key. If it was the first, the next one is due.
+-- next_in_line removes a delivery, which has left its retry set, from those with its order key. If it was the first, the
+-- next one is due. An attempt that a late outcome of another replica has overtaken must end first.
 local function next_in_line(P, company, sub, id)
   local e = company .. '/' .. sub
   local key = redis.call('HGET', P .. 'ok:' .. e, id)
-  if not key then return end
+  if not key or redis.call('ZSCORE', P .. 'eq:' .. e, id) or in_flight(P, company, sub, id) then return end
   local same = P .. 'ok:' .. e .. '/' .. key
   local was_first = redis.call('ZRANGE', same, 0, 0)[1] == id
   redis.call('HDEL', P .. 'ok:' .. e, id)

@@ -20,6 +20,7 @@ local LIVE = {P = true, R = true}
 
 -- The script reads all keys before it writes anything but the records of settled events, which it moves.
 local changes, events, prefixes, owners, companies = {}, {}, {}, {}, {}
+local in_line = {} -- changes of deliveries that may have an order key
 local waiting, left = {}, {} -- endpoints whose deliveries wait, and those of which some may have left, by company/subscriber
 
 local function event_of(P, company, id)
@@ -134,7 +135,6 @@ local function write(change, found)
     if owners[e.P] ~= change.token then wakes(e.P, tell(e.P, 'e:' .. change.endpoint)) end
   elseif found then
     gather(e.P .. 'eq:' .. change.endpoint, e.id, false)
-    if damaged or order_key(record) then next_in_line(e.P, e.company, sub, e.id) end
     left[change.endpoint] = e.P
     if owners[e.P] ~= change.token then wakes(e.P, tell(e.P, 'e:' .. change.endpoint)) end
   end
@@ -146,6 +146,7 @@ for i, change in ipairs(changes) do
   local expected, flags = ARGV[a + 1], ARGV[a + 5]
   local damaged = string.find(flags, 'd', 1, true)
   if string.find(flags, 'c', 1, true) then ends(change) end
+  if damaged or order_key(ARGV[a + 2]) then in_line[#in_line + 1] = change end
   learn(change)
   local found = e.found[change.sub]
   if e.damaged then
@@ -169,5 +170,6 @@ end
 for _, e in ipairs(events) do
   if not e.damaged then count_pending(e.P, e.company, settle(e, now, keep, keep_dead, keep_event, keep_delivered)) end
 end
+for _, change in ipairs(in_line) do next_in_line(change.e.P, change.e.company, change.sub, change.e.id) end -- once the records are written
 out[1] = end_settling(now)
 return out

@@ -11,7 +11,7 @@ else
   redis.call('ZADD', P .. 'quarantine', 'NX', clock(), reference(company, id, sub))
   local endpoint = company .. '/' .. sub
   redis.call('ZREM', P .. 'eq:' .. endpoint, id)
-  next_in_line(P, company, sub, id)
   if redis.call('EXISTS', P .. 'eq:' .. endpoint) == 0 then redis.call('ZREM', P .. 'due', 'e:' .. endpoint) end
   redis.call('HDEL', P .. 'ef:' .. endpoint, id)
+  next_in_line(P, company, sub, id)
 end
