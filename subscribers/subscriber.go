@@ -100,6 +100,8 @@ type Subscriber struct {
 	Secrets            []SigningSecret   `json:"secrets"`           // newest first
 	Headers            []callback.Header `json:"headers,omitempty"` // sent with every delivery, by name
 	OAuth              *callback.OAuth   `json:"oauth,omitzero"`    // where deliveries get an access token; nil: they carry none
+	// Contacts are told when the subscriber is about to be disabled, is disabled, and works again.
+	Contacts []callback.Contact `json:"contacts,omitempty"`
 	// Verification of CallbackURL; nil: it was never asked for.
 	Verification *Verification `json:"verification,omitzero"`
 	Change       string        `json:"change,omitzero"` // only while it is encoded: see encode
@@ -165,6 +167,10 @@ func (s Subscriber) WithoutSecrets() Subscriber {
 	}
 	if s.OAuth != nil {
 		s.OAuth = &callback.OAuth{TokenURL: s.OAuth.TokenURL, ClientID: s.OAuth.ClientID, Scope: s.OAuth.Scope, Audience: s.OAuth.Audience}
+	}
+	s.Contacts = slices.Clone(s.Contacts)
+	for i := range s.Contacts {
+		s.Contacts[i] = callback.Contact{Address: s.Contacts[i].Address}
 	}
 	return s
 }
@@ -282,6 +288,10 @@ type Settings struct {
 	OnDead             *string
 	StopOn             *[]int // an empty list removes it
 	RetrySchedule      *[]int // an empty list removes it
+	// Contacts are mail addresses and URLs of chats, or what is shown of a URL, which keeps it; an empty list removes all.
+	Contacts *[]secret.Text
+
+	contacts []callback.Contact // Contacts, as check reads them
 }
 
 // require sets missing required fields to empty values, so that check reports them, and reports
@@ -310,6 +320,9 @@ func (in *Settings) check(ctx context.Context, problems *invalid.Error, opts *St
 	}
 	in.Headers = callback.CheckHeaders(problems, in.Headers)
 	in.OAuth.Check(problems, opts.Policy)
+	if in.Contacts != nil {
+		in.contacts = opts.Policy.CheckContacts(problems, *in.Contacts, opts.Contacts)
+	}
 	if in.Filter != nil {
 		compile(ctx, problems, "filter", expression.Filter, *in.Filter)
 	}
@@ -383,6 +396,9 @@ func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Tim
 		sub.StopOn = slices.Sorted(slices.Values(*in.StopOn))
 	}
 	set(&sub.RetrySchedule, in.RetrySchedule)
+	if in.Contacts != nil {
+		sub.Contacts = callback.ChangeContacts(problems, sub.Contacts, in.contacts)
+	}
 	if in.RateLimit != nil {
 		sub.RateLimit = in.RateLimit
 		if *in.RateLimit == (RateLimit{}) {
