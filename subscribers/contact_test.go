@@ -25,7 +25,7 @@ const (
 func contacts(all ...secret.Text) subscribers.Settings { return subscribers.Settings{Contacts: &all} }
 
 func withMail() subscribers.StoreOptions {
-	return subscribers.StoreOptions{Contacts: callback.ContactRules{Mail: true}}
+	return subscribers.StoreOptions{Mail: true}
 }
 
 // indexed reports whether the contacts of a subscriber are told of it.
@@ -119,7 +119,15 @@ func TestAChatAtAPrivateAddressIsRefused(t *testing.T) {
 		t.Error(got)
 	}
 	_, err = b.Store.Update(t.Context(), b.Company, s.UUID, contacts("a@b.example", "a@b.example"))
-	if got := subscriberstest.Codes(t, err); got != "/contacts/0 INVALID, /contacts/1 INVALID" {
+	if got := subscriberstest.Codes(t, err); got != "/contacts/1 DUPLICATE" {
+		t.Error("twice: " + got)
+	}
+	_, err = b.Store.Update(t.Context(), b.Company, s.UUID, contacts(mailContact))
+	if got := subscriberstest.Codes(t, err); got != "/contacts/0 INVALID" {
 		t.Error("without smtp.host: " + got)
 	}
+	_, err = b.With(withMail()).Store.Update(t.Context(), b.Company, s.UUID, contacts(mailContact))
+	noErr(t, err)
+	_, err = b.Store.Update(t.Context(), b.Company, s.UUID, contacts(mailContact)) // it stays
+	noErr(t, err)
 }

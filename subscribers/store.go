@@ -55,7 +55,8 @@ type StoreOptions struct {
 	// write them. nil: none.
 	Operational *operational.Store
 
-	Contacts callback.ContactRules // a Most of 0 means 5
+	Mail        bool // mail addresses may be added as contacts
+	MaxContacts int  // of a subscriber; 0 means 5
 
 	Challenge     Challenge     // which callback URLs must be verified; "" means ChallengeOff
 	MaxPerCompany int           // subscribers of one company; 0 means 1,000
@@ -90,7 +91,7 @@ func NewStore(opts StoreOptions) *Store {
 	opts.MaxPerCompany = cmp.Or(opts.MaxPerCompany, 1000)
 	opts.SecretOverlap = cmp.Or(opts.SecretOverlap, 24*time.Hour)
 	opts.Retention = cmp.Or(opts.Retention, 7*24*time.Hour)
-	opts.Contacts.Most = cmp.Or(opts.Contacts.Most, 5)
+	opts.MaxContacts = cmp.Or(opts.MaxContacts, 5)
 	given := opts.Now
 	opts.Now = clock.Or(given)
 	s := &Store{opts: opts, clock: given, codec: codec{opts.Keyring}}

@@ -39,17 +39,11 @@ func (c Contact) IsMail() bool { return !strings.Contains(c.Address, "://") }
 // shownURL matches what is shown of the URL of a chat.
 var shownURL = regexp.MustCompile(`^https?://[^/]+/\*\*\*[0-9a-f]{12}$`)
 
-// ContactRules say which contacts a subscriber may have.
-type ContactRules struct {
-	Most int  // contacts
-	Mail bool // whether mail can be sent
-}
-
-// CheckContacts returns the contacts that are given: mail addresses, URLs, and what is shown of URLs. It adds to problems,
-// and never repeats a URL.
-func (p Policy) CheckContacts(problems *invalid.Error, given []secret.Text, rules ContactRules) []Contact {
-	if len(given) > rules.Most {
-		problems.Add("contacts", "TOO_MANY", "must be at most %d", rules.Most)
+// CheckContacts returns the contacts that are given, at most a number: mail addresses, URLs, and what is shown of URLs. It
+// adds to problems, and never repeats a URL.
+func (p Policy) CheckContacts(problems *invalid.Error, given []secret.Text, most int) []Contact {
+	if len(given) > most {
+		problems.Add("contacts", "TOO_MANY", "must be at most %d", most)
 		return nil
 	}
 	all := make([]Contact, len(given))
@@ -58,8 +52,6 @@ func (p Policy) CheckContacts(problems *invalid.Error, given []secret.Text, rule
 		all[i] = p.contact(problems, field, text.Reveal())
 		switch {
 		case all[i].Address == "":
-		case all[i].IsMail() && !rules.Mail:
-			problems.Add(field, "INVALID", "is a mail address, but this service sends no mail: its operator has not set smtp.host")
 		case slices.ContainsFunc(all[:i], func(c Contact) bool { return c.Address == all[i].Address }):
 			problems.Add(field, "DUPLICATE", "is already in the list")
 		}
@@ -130,14 +122,16 @@ func (p Policy) CheckContactHosts(ctx context.Context, all []Contact) error {
 }
 
 // ChangeContacts returns the contacts after a change to those that CheckContacts has passed. What is shown of a URL keeps
-// the URL.
-func ChangeContacts(problems *invalid.Error, before, to []Contact) []Contact {
+// the URL. Without mail, no mail address is added.
+func ChangeContacts(problems *invalid.Error, before, to []Contact, mail bool) []Contact {
 	var after []Contact
 	for i, c := range to {
 		at := slices.IndexFunc(before, func(b Contact) bool { return b.Address == c.Address })
 		switch {
 		case at >= 0 && (c.URL == "" || before[at].Locked == nil):
 			c = before[at]
+		case c.IsMail() && !mail:
+			problems.Add(contactField(i), "INVALID", "is a mail address, but this service sends no mail: its operator has not set smtp.host")
 		case !c.IsMail() && c.URL == "":
 			problems.Add(contactField(i), "INVALID", "is what is shown in place of a URL, of which the subscriber has none: send the URL itself")
 		}
