@@ -113,7 +113,7 @@ func (n *Notifier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if changed {
 		n.opts.Audit(audit.Entry{
 			Actor:  audit.Actor{Kind: audit.Contact, Subject: c.Address},
-			Action: "contact." + route, Target: audit.Target{Kind: "contact", IDs: []string{c.Address}}, CompanyUUID: &company,
+			Action: "contact." + route, Target: audit.Target{Kind: "company", IDs: []string{company.String()}}, CompanyUUID: &company,
 			Outcome: audit.Success, RequestID: w.Header().Get("X-Request-Id"), Address: peer.AddressText(r.Context()),
 		})
 	}
