@@ -97,6 +97,7 @@ type bundle struct {
 	replicas []*contacts.Notifier
 	metrics  []*prometheus.Registry
 	owner    int // the replica that owns all partitions
+	looks    int // after so many looks no replica owns any; 0: never
 	audited  []audit.Entry
 	sub      subscribers.Subscriber
 }
@@ -139,6 +140,10 @@ func setup(t *testing.T, s setting, all ...string) *bundle {
 			DisableAfter: func(*subscribers.Subscriber) time.Duration { return disableAfter },
 			Audit:        func(e audit.Entry) { b.audited = append(b.audited, e) },
 			Owned: func() (owned []int) {
+				if b.looks == 1 {
+					return nil
+				}
+				b.looks = max(0, b.looks-1)
 				for p := range partition.Count {
 					if i == b.owner {
 						owned = append(owned, p)
@@ -704,6 +709,17 @@ func TestOnlyTheOwnerTells(t *testing.T) {
 	// Any replica answers a link.
 	if code, _ := b.open(1, http.MethodPost, b.link("unsubscribe", b.text(b.smtp.Messages()[2]))); code != http.StatusOK || b.states() != "unsubscribed" {
 		t.Errorf("%d %s", code, b.states())
+	}
+}
+
+// The owner changes after it has read what there is to tell.
+func TestAFormerOwnerTellsNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, usual(), ops, "{chat}")
+	b.looks = 2
+	b.round()
+	if len(b.smtp.Messages())+len(b.chat.got()) != 0 {
+		t.Error("told by a replica that does not own the partition")
 	}
 }
 

@@ -30,8 +30,9 @@ const Host = "127.0.0.1"
 
 // Server is an SMTP server on loopback, which requires STARTTLS and authentication. It ends with the test.
 type Server struct {
-	Port  int
-	Roots *x509.CertPool // of its certificate
+	Port        int
+	Certificate []byte         // DER
+	Roots       *x509.CertPool // of the certificate
 
 	address string
 	config  *tls.Config
@@ -54,7 +55,7 @@ func New(tb testing.TB) *Server {
 	tb.Helper()
 	web := httptest.NewTLSServer(nil) // for its certificate
 	web.Close()
-	s := &Server{Roots: x509.NewCertPool(), config: &tls.Config{Certificates: web.TLS.Certificates, MinVersion: tls.VersionTLS12}}
+	s := &Server{Certificate: web.Certificate().Raw, Roots: x509.NewCertPool(), config: &tls.Config{Certificates: web.TLS.Certificates, MinVersion: tls.VersionTLS12}}
 	s.Roots.AddCert(web.Certificate())
 	s.address = Host + ":0"
 	s.Start(tb)
