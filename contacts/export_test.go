@@ -5,6 +5,3 @@ var Round = (*Notifier).round
 
 // Plain is what a message has of the name of a subscriber.
 var Plain = plain
-
-// InChat is what a chat is sent of a text.
-var InChat = inChat.Replace
