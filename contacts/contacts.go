@@ -46,7 +46,7 @@ const (
 	// company by more, and its next message waits for firstWait, then twice as long, up to maxWait.
 	atOnce    = 8
 	turn      = 30 * time.Second
-	timeout   = 10 * time.Second // of a message
+	timeout   = 10 * time.Second // of a message; of a mail, to connect, and then to send it
 	firstWait = time.Minute
 	maxWait   = time.Hour
 	maxWaits  = 10_000 // waits that are remembered
