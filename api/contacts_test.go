@@ -32,15 +32,16 @@ func TestContactsHaveStates(t *testing.T) {
 	made := h.call("POST", "/api/v1/subscribers", `{"callbackUrl":"https://example.com/a",`+body+`}`).want(http.StatusCreated)
 	sub := as[gen.Subscriber](made)
 	path := "/api/v1/subscribers/" + sub.UUID.String()
-	states := func(got gen.Subscriber) (all string) {
+	states := func(got gen.Subscriber) string {
 		t.Helper()
 		if got.Contacts == nil {
 			return ""
 		}
+		var all strings.Builder
 		for _, c := range *got.Contacts {
-			all += fmt.Sprintf("%s %s, ", c.Address, c.State)
+			fmt.Fprintf(&all, "%s %s, ", c.Address, c.State)
 		}
-		return all
+		return all.String()
 	}
 	chat := (*sub.Contacts)[1].Address
 	want := "ops@example.com unconfirmed, " + chat + " unconfirmed, "

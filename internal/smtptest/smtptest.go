@@ -7,7 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http/httptest"
 	"net/mail"
@@ -72,7 +72,7 @@ func (s *Server) Start(tb testing.TB) {
 	}
 	s.address, s.Port = l.Addr().String(), l.Addr().(*net.TCPAddr).Port
 	server := smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) { return &session{server: s}, nil }))
-	server.Domain, server.TLSConfig, server.ErrorLog = "localhost", s.config, log.New(io.Discard, "", 0)
+	server.Domain, server.TLSConfig, server.ErrorLog = "localhost", s.config, slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	s.mu.Lock()
 	s.server = server
 	s.mu.Unlock()
@@ -86,15 +86,15 @@ func (s *Server) Stop() {
 	_ = s.server.Close() // stopped already
 }
 
-// Refuse has the server refuse each recipient with an error; nil ends that. The error may be Permanent.
+// Refuse has the server refuse each recipient with an error; nil ends that. The error may be ErrPermanent.
 func (s *Server) Refuse(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refuse = err
 }
 
-// Permanent refuses a recipient for good.
-var Permanent error = &smtp.SMTPError{Code: 550, EnhancedCode: smtp.EnhancedCode{5, 1, 1}, Message: "no such user"}
+// ErrPermanent refuses a recipient for good.
+var ErrPermanent error = &smtp.SMTPError{Code: 550, EnhancedCode: smtp.EnhancedCode{5, 1, 1}, Message: "no such user"}
 
 // Messages returns what the server has taken, oldest first.
 func (s *Server) Messages() []Message {
