@@ -48,7 +48,7 @@ func TestAContactConfirms(t *testing.T) {
 	if code, page := get(t, link); code != http.StatusOK || !strings.Contains(page, "<button>Confirm</button>") {
 		t.Fatalf("%s: %d %s", link, code, page)
 	}
-	resp, err := http.Post(link, "application/x-www-form-urlencoded", http.NoBody) //nolint:noctx // a link of the daemon
+	resp, err := http.Post(link, "application/x-www-form-urlencoded", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
