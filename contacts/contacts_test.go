@@ -473,7 +473,9 @@ func TestAContactThatUnsubscribedGetsNothing(t *testing.T) {
 	b.round()
 	b.setContacts("OPS@Example.com")
 	b.round()
-	b.open(0, http.MethodPost, b.link("confirm", b.text(m)))
+	if _, page := b.open(0, http.MethodPost, b.link("confirm", b.text(m))); !strings.Contains(page, "<h1>Unsubscribed</h1>") {
+		t.Errorf("confirmed afterwards: %s", page)
+	}
 	in := b.Settings("https://example.com/b")
 	in.Contacts = b.contacts(ops)
 	_, err = b.Store.Create(t.Context(), b.Company, in)
