@@ -44,6 +44,8 @@ type access struct {
 var table = []access{
 	{route: "GET /docs", status: 200},
 	{route: "GET /docs/", status: 200},
+	{route: "GET /contacts/", target: "/contacts/confirm", status: 404},
+	{route: "POST /contacts/", target: "/contacts/unsubscribe", status: 404},
 	{route: "GET /docs/init.js", status: 200},
 	{route: "GET /docs/docs.css", status: 200},
 	{route: "GET /docs/errors", status: 200},

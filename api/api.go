@@ -25,6 +25,7 @@ import (
 	"spendhook/auth/keys"
 	"spendhook/auth/tokens"
 	"spendhook/console/session"
+	"spendhook/contacts"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/challenge"
 	"spendhook/dispatcher/feed"
@@ -80,6 +81,9 @@ type Options struct {
 
 	// Canary answers POST CanaryRoute. Nil serves nothing there.
 	Canary http.Handler
+
+	// Contacts answers the links below contacts.Route, and knows the states of contacts.
+	Contacts *contacts.Notifier
 
 	// Keys sign the access tokens that Tokens issues to Clients. They are nil
 	// when only the tokens of other issuers are accepted.
@@ -177,6 +181,7 @@ func newServer(opts Options) (*server, error) {
 	}
 	s.routeConsole()
 	s.routeCanary()
+	s.routeContacts()
 	if err := s.routeDocs(); err != nil {
 		return nil, err
 	}

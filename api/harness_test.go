@@ -29,6 +29,7 @@ import (
 	"spendhook/auth/clients"
 	"spendhook/auth/keys"
 	"spendhook/console/session"
+	"spendhook/contacts"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/challenge"
 	"spendhook/dispatcher/delivery"
@@ -164,6 +165,7 @@ func domainWith(tb testing.TB, client redis.UniversalClient, logger *slog.Logger
 		EventTypes: eventtype.NewStore(client, nil, time.Now),
 		Sessions:   session.NewStore(client, nil),
 		Dispatcher: d, Inspector: inspector, Challenger: challenger, Feed: reader,
+		Contacts:    contacts.New(contacts.Options{Client: client, Keyring: sealtest.Keyring()}),
 		Idempotency: idempotency.New(client, sealtest.Keyring(), nil), Logger: logger,
 		Peers: peer.New(peer.Options{}), Bodies: requestmemory.NewBodies(nil, nil),
 	})

@@ -53,7 +53,7 @@ func (s *server) CreateSubscriber(ctx context.Context, q *request, in gen.Subscr
 	}
 	q.auditTarget(&q.company, "subscriber", sub.UUID.String())
 	// A new subscriber has no health yet. A read could fail, and no other answer has the secret.
-	rep := created(shownWithSecret(sub, health.Health{}), q.sent.URL.Path+"/"+sub.UUID.String()).with("ETag", `"`+sub.Revision+`"`)
+	rep := created(shownWithSecret(sub, health.Health{}, nil), q.sent.URL.Path+"/"+sub.UUID.String()).with("ETag", `"`+sub.Revision+`"`)
 	rep.secret = true
 	return rep, nil
 }
@@ -136,8 +136,16 @@ func either(field, inBody string, inQuery *string) (string, error) {
 
 // RotateSubscriberSecret is POST /api/v1/subscribers/{uuid}/rotate-secret.
 func (s *server) RotateSubscriberSecret(ctx context.Context, q *request, id gen.SubscriberPath, _ gen.CompanyScope) (reply, error) {
-	// The health is read first, because nothing may fail between the rotation and its answer.
+	// These are read first, because nothing may fail between the rotation and its answer.
+	before, err := s.opts.Subscribers.Get(ctx, q.company, id)
+	if err != nil {
+		return reply{}, err
+	}
 	known, err := s.opts.Health.Of(ctx, q.company, id)
+	if err != nil {
+		return reply{}, err
+	}
+	states, err := s.opts.Contacts.States(ctx, q.company, before.Contacts...)
 	if err != nil {
 		return reply{}, err
 	}
@@ -145,13 +153,17 @@ func (s *server) RotateSubscriberSecret(ctx context.Context, q *request, id gen.
 	if err != nil {
 		return reply{}, err
 	}
-	return reply{status: http.StatusOK, content: shownWithSecret(sub, known[id]), secret: true}, nil
+	return reply{status: http.StatusOK, content: shownWithSecret(sub, known[id], states), secret: true}, nil
 }
 
-// answerWith answers a subscriber with its health.
+// answerWith answers a subscriber with its health and the states of its contacts.
 func (s *server) answerWith(ctx context.Context, status int, sub subscribers.Subscriber) (reply, error) {
 	known, err := s.opts.Health.Of(ctx, sub.CompanyUUID, sub.UUID)
-	answer := reply{status: status, content: shownSubscriber(sub, known[sub.UUID])}
+	if err != nil {
+		return reply{}, err
+	}
+	states, err := s.opts.Contacts.States(ctx, sub.CompanyUUID, sub.Contacts...)
+	answer := reply{status: status, content: shownSubscriber(sub, known[sub.UUID], states)}
 	return answer.with("ETag", `"`+sub.Revision+`"`), err
 }
 
@@ -181,22 +193,26 @@ func (q *request) ifMatch() (revisions []string, err error) {
 }
 
 // withHealth is the published form of subscribers, with one look-up of health for
-// each company.
+// each company, and one of the states of contacts if there are any.
 func (s *server) withHealth(ctx context.Context, items []subscribers.Subscriber) ([]gen.Subscriber, error) {
-	byCompany := map[uuid.UUID][]uuid.UUID{}
+	byCompany, contacts := map[uuid.UUID][]uuid.UUID{}, map[uuid.UUID][]callback.Contact{}
 	for _, sub := range items {
 		byCompany[sub.CompanyUUID] = append(byCompany[sub.CompanyUUID], sub.UUID)
+		contacts[sub.CompanyUUID] = append(contacts[sub.CompanyUUID], sub.Contacts...)
 	}
-	healths := map[uuid.UUID]map[uuid.UUID]health.Health{}
+	healths, states := map[uuid.UUID]map[uuid.UUID]health.Health{}, map[uuid.UUID]map[string]string{}
 	for company, ids := range byCompany {
 		known, err := s.opts.Health.Of(ctx, company, ids...)
 		if err != nil {
 			return nil, err
 		}
 		healths[company] = known
+		if states[company], err = s.opts.Contacts.States(ctx, company, contacts[company]...); err != nil {
+			return nil, err
+		}
 	}
 	return convertAll(items, func(sub subscribers.Subscriber) gen.Subscriber {
-		return shownSubscriber(sub, healths[sub.CompanyUUID][sub.UUID])
+		return shownSubscriber(sub, healths[sub.CompanyUUID][sub.UUID], states[sub.CompanyUUID])
 	}), nil
 }
 
@@ -207,6 +223,12 @@ func settingsOf(in gen.SubscriberUpdate) (subscribers.Settings, error) {
 		Name: in.Name, CallbackURL: in.CallbackURL, Events: in.Events, Enabled: in.Enabled,
 		Filter: in.Filter, Transform: in.Transform, Format: (*string)(in.Format), Signatures: in.Signatures,
 		SignatureAlgorithm: (*string)(in.SignatureAlgorithm), Ordered: in.Ordered, OrderedBy: in.OrderedBy, OnDead: (*string)(in.OnDead), StopOn: in.StopOn, RetrySchedule: in.RetrySchedule,
+	}
+	if in.Contacts != nil {
+		settings.Contacts = new(make([]secret.Text, len(*in.Contacts)))
+		for i, c := range *in.Contacts {
+			(*settings.Contacts)[i] = secret.Text(c)
+		}
 	}
 	if in.Headers != nil {
 		settings.Headers = make(map[string]*secret.Text, len(*in.Headers))
@@ -275,7 +297,7 @@ func rateLimitOf(raw jsontext.Value) (*subscribers.RateLimit, error) {
 }
 
 // shownSubscriber returns the published form, without the secrets.
-func shownSubscriber(sub subscribers.Subscriber, h health.Health) gen.Subscriber {
+func shownSubscriber(sub subscribers.Subscriber, h health.Health, states map[string]string) gen.Subscriber {
 	return gen.Subscriber{
 		UUID: sub.UUID, CompanyUUID: sub.CompanyUUID, Name: sub.Name, CallbackURL: sub.CallbackURL,
 		Events: sub.Events, Enabled: sub.Enabled, CreatedAt: sub.CreatedAt, UpdatedAt: sub.UpdatedAt,
@@ -285,7 +307,17 @@ func shownSubscriber(sub subscribers.Subscriber, h health.Health) gen.Subscriber
 		OAuth: shownOAuth(sub.OAuth), RateLimit: shownRateLimit(sub.RateLimit), Ordered: sub.Ordered, OrderedBy: optional(sub.OrderedBy), OnDead: (*gen.OnDead)(optional(sub.OnDead)), StopOn: optionalList(sub.StopOn), RetrySchedule: optionalList(sub.RetrySchedule),
 		Paused: h.PausedAt != nil, PausedAt: h.PausedAt,
 		PausedReason: (*gen.SubscriberPausedReason)(optional(h.PausedReason)), Verification: shownVerification(sub.Verification),
+		Contacts: shownContacts(sub.Contacts, states),
 	}
+}
+
+// shownContacts gives each contact its state; one that is not among the states is new.
+func shownContacts(all []callback.Contact, states map[string]string) *[]gen.Contact {
+	shown := make([]gen.Contact, len(all))
+	for i, c := range all {
+		shown[i] = gen.Contact{Address: c.Address, State: cmp.Or(gen.ContactState(states[c.Address]), gen.ContactStateUnconfirmed)}
+	}
+	return optionalList(shown)
 }
 
 func shownVerification(v *subscribers.Verification) *gen.Verification {
@@ -335,6 +367,6 @@ type withSecret struct {
 	Secret string `json:"secret"`
 }
 
-func shownWithSecret(sub subscribers.Subscriber, h health.Health) withSecret {
-	return withSecret{shownSubscriber(sub, h), sub.Secrets[0].Key.Reveal()}
+func shownWithSecret(sub subscribers.Subscriber, h health.Health, states map[string]string) withSecret {
+	return withSecret{shownSubscriber(sub, h, states), sub.Secrets[0].Key.Reveal()}
 }

@@ -55,6 +55,7 @@ const (
 	Client      = "client"  // with a token, through the API
 	Console     = "console" // through the web console; Subject is the caller that requested the link of the session
 	CommandLine = "cli"     // with access to the machine; Subject is the user of the operating system
+	Contact     = "contact" // with a link that was sent to it; Subject is its address
 	Admin       = "admin"   // through the admin listener; Subject is the user of its password, or "-"
 )
 

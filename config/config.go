@@ -34,6 +34,7 @@ type Config struct {
 	Operations    operations    `yaml:"operations"`
 	Canary        canary        `yaml:"canary"`
 	Subscribers   subscribers   `yaml:"subscribers"`
+	SMTP          smtpServer    `yaml:"smtp"`
 	Delivery      delivery      `yaml:"delivery"`
 	Egress        egressRules   `yaml:"egress"`
 	Encryption    Encryption    `yaml:"encryption"`
@@ -121,6 +122,19 @@ type subscribers struct {
 	SecretOverlap time.Duration `yaml:"secret_overlap" default:"24h" range:"1s..30d"`
 }
 
+// smtpServer is the server that takes mail to contacts of subscribers, with files as in Redis. No mail is sent without a Host,
+// and there is no authentication without a Username.
+type smtpServer struct {
+	Host         string      `yaml:"host"`
+	Port         int         `yaml:"port" default:"587" range:"1..65535"`
+	TLS          string      `yaml:"tls" default:"starttls" enum:"starttls,tls,none"`
+	CAFile       string      `yaml:"ca_file"`
+	Username     string      `yaml:"username"`
+	Password     secret.Text `yaml:"password"`
+	PasswordFile string      `yaml:"password_file"`
+	From         string      `yaml:"from"`
+}
+
 // delivery configures how events are sent. Schedule holds the waits between attempts; the first
 // attempt has no wait.
 type delivery struct {
@@ -158,13 +172,16 @@ type Encryption struct {
 }
 
 // Limits are the rates of requests, or of the items in them, per second, with their bursts,
-// and the pending events of a company. A rate of 0 means no limit.
+// the pending events of a company, the contacts of a subscriber, and the messages to the contacts of a company
+// in an hour. A rate of 0 means no limit.
 type Limits struct {
 	ClientRate     int `yaml:"client_rate" default:"1000" range:"0..1000000"`
 	ClientBurst    int `yaml:"client_burst" default:"2000" range:"1..1000000"`
 	CompanyRate    int `yaml:"company_rate" default:"2000" range:"0..1000000"`
 	CompanyBurst   int `yaml:"company_burst" default:"4000" range:"1..1000000"`
 	CompanyBacklog int `yaml:"company_backlog" default:"1000000" range:"1..1000000000"`
+	Contacts       int `yaml:"contacts" default:"5" range:"1..50"`
+	ContactHour    int `yaml:"contact_messages_hour" default:"60" range:"2..10000"`
 }
 
 // audit bounds the age and the number of the entries of the audit log.

@@ -183,7 +183,7 @@ var ofService = regexp.MustCompile(`^SPENDHOOK_(.*_)?(SERVICE_HOST|SERVICE_PORT(
 
 // secretFiles reads the secrets whose settings name a file. It removes white space around a secret.
 func (l *loader) secretFiles() {
-	for _, key := range []string{"redis.url", "storage.url", "egress.proxy_url"} {
+	for _, key := range []string{"redis.url", "storage.url", "egress.proxy_url", "smtp.password"} {
 		file, s := l.settings[key+"_file"].String(), l.settings[key]
 		if file == "" {
 			continue

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/mail"
 	"net/netip"
 	"net/url"
 	"reflect"
@@ -41,6 +42,7 @@ func (c *Config) validate(p *invalid.Error) {
 	v.listeners(c)
 	v.tls(c)
 	v.egress(c)
+	v.smtp(c)
 	if c.Subscribers.Challenge != "off" && c.PublicURL == "" && !c.Dev {
 		v.Add("subscribers.challenge", "INVALID", "needs public_url, whose host name receivers are told")
 	}
@@ -266,6 +268,30 @@ func (v checker) egress(c *Config) {
 	}
 	if _, err := egress.NewProxy(c.Egress.ProxyURL.Reveal(), nil); err != nil {
 		v.Add("egress.proxy_url", "INVALID", "%v", err)
+	}
+}
+
+// smtp requires what mail needs: a sender, and an address for the links.
+func (v checker) smtp(c *Config) {
+	s := c.SMTP
+	if s.Host == "" {
+		if s.Username != "" || s.Password != "" || s.From != "" {
+			v.Add("smtp.host", "REQUIRED", "is empty, so no mail is sent")
+		}
+		return
+	}
+	ip, err := netip.ParseAddr(s.Host)
+	if s.TLS == "none" && s.Host != "localhost" && (err != nil || !ip.IsLoopback()) && !c.Dev {
+		v.unsafe("smtp.tls", "an attacker on the network could read the links in mails and confirm them: use starttls or tls; none is for a server on this machine")
+	}
+	if from, err := mail.ParseAddress(s.From); err != nil || !strings.Contains(from.Address, "@") {
+		v.Add("smtp.from", "INVALID", "want a mail address such as hooks@example.com, or Hooks <hooks@example.com>")
+	}
+	if (s.Username == "") != (s.Password == "") && !v.has("smtp.password_file") {
+		v.Add("smtp.password", "INVALID", "smtp.username and smtp.password go together: set both or neither")
+	}
+	if c.PublicURL == "" && !c.Dev {
+		v.Add("smtp.host", "INVALID", "needs public_url, with which the links in mails begin")
 	}
 }
 

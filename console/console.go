@@ -15,6 +15,7 @@ import (
 
 	"spendhook/audit"
 	"spendhook/console/session"
+	"spendhook/contacts"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/challenge"
 	"spendhook/dispatcher/delivery/store"
@@ -48,6 +49,7 @@ type Options struct {
 	Redelivery  *redelivery.Service
 	Inspector   *inspect.Inspector
 	Challenger  *challenge.Challenger
+	Contacts    *contacts.Notifier // knows their states
 	Dispatcher  *dispatcher.Dispatcher
 	Traffic     *traffic.Store
 	Tail        *tail.Tail

@@ -33,6 +33,12 @@ func (v *visit) settings() (in subscribers.Settings, fields []string, err error)
 	if list := text("events"); list != nil {
 		in.Events = new(strings.FieldsFunc(*list, func(c rune) bool { return c == '\n' || c == ',' || c == ' ' || c == '\t' }))
 	}
+	if list := text("contacts"); list != nil {
+		in.Contacts = new([]secret.Text)
+		for c := range strings.FieldsSeq(*list) {
+			*in.Contacts = append(*in.Contacts, secret.Text(c))
+		}
+	}
 	in.Filter, in.Transform = text("filter"), text("transform")
 	in.Format, in.OnDead = text("format"), text("onDead")
 	if list := text("signatures"); list != nil {
@@ -173,7 +179,7 @@ func (s *server) try(ctx context.Context, v *visit, company, id uuid.UUID) error
 		return err
 	}
 	page := s.newEditPage(asEdited(sub, in))
-	page.EventList, page.Tried = v.r.PostFormValue("events"), &tried
+	page.EventList, page.Addresses, page.Tried = v.r.PostFormValue("events"), v.r.PostFormValue("contacts"), &tried
 	v.show("edit", "Edit "+sub.Name, page)
 	return nil
 }

@@ -187,7 +187,8 @@ func stateOf(sub *subscribers.Subscriber, h health.Health) string {
 type subscriberPage struct {
 	subscriberRow
 
-	Damaged bool // the certificate
+	Damaged bool              // the certificate
+	Contact map[string]string // the state of each contact, by its address
 	Recent  []deliveryRow
 	Test    *inspect.TestResult
 	Refused string // why the receiver was not verified just now
@@ -218,6 +219,9 @@ func (s *server) readSubscriber(ctx context.Context, v *visit, company, id uuid.
 		return page, err
 	}
 	page.subscriberRow = rows[0]
+	if page.Contact, err = s.opts.Contacts.States(ctx, company, sub.Contacts...); err != nil {
+		return page, err
+	}
 	page.Certificate, err = s.opts.Certificates.Of(id).Get(ctx, company)
 	page.Damaged = errors.Is(err, certificate.ErrDamaged)
 	if err != nil && !page.Damaged && !errors.Is(err, certificate.ErrNotFound) {
@@ -259,6 +263,7 @@ type editPage struct {
 	subscribers.Subscriber
 
 	EventList string
+	Addresses string   // of the contacts
 	Known     []string // event types
 	Problem   *problem
 	Tried     *trial
@@ -275,6 +280,9 @@ func (s *server) editSubscriber(ctx context.Context, v *visit, company, id uuid.
 
 func (s *server) newEditPage(sub subscribers.Subscriber) editPage {
 	page := editPage{Subscriber: sub, EventList: strings.Join(sub.Events, "\n")}
+	for _, c := range sub.Contacts {
+		page.Addresses += c.Address + "\n"
+	}
 	for _, t := range s.opts.Catalogue.Types() {
 		page.Known = append(page.Known, t.Name)
 	}
@@ -322,7 +330,8 @@ func (s *server) updateSubscriber(ctx context.Context, v *visit, company, id uui
 	}
 	v.entry = nil // it was refused
 	page := s.newEditPage(asEdited(sub, settings))
-	page.EventList, page.Problem, page.Revision = v.r.PostFormValue("events"), &p, v.r.PostFormValue("revision")
+	page.EventList, page.Addresses = v.r.PostFormValue("events"), v.r.PostFormValue("contacts")
+	page.Problem, page.Revision = &p, v.r.PostFormValue("revision")
 	v.render(p.Status, "edit", "Edit "+sub.Name, page)
 	return nil
 }

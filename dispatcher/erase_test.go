@@ -23,7 +23,9 @@ import (
 	"spendhook/internal/pause"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
+	"spendhook/internal/secret"
 	"spendhook/subscribers"
+	"spendhook/subscribers/layout"
 	"spendhook/subscribers/registry"
 )
 
@@ -79,6 +81,7 @@ func (h *harness) emitPrivate(company uuid.UUID, n int, kind, private string) (i
 const (
 	payloadText = "Ann Smith, 4711 EUR"
 	answerText  = "thank you, Ann"
+	contactText = "0123456789abcdef"
 )
 
 // A company with events in every state is erased. None of its payloads, answers,
@@ -96,7 +99,10 @@ func TestEraseCompany(t *testing.T) {
 	h.update(byKey, subscribers.Settings{OrderedBy: new("event")})
 	disabled, paused, ordered := h.subscribeTo(h.company, good.URL+"/d", "D"), h.subscribeTo(h.company, good.URL+"/p", "P"), h.subscribeTo(h.company, bad.URL+"/o", "O")
 	h.enable(disabled, false)
-	h.update(ordered, subscribers.Settings{Ordered: new(true)})
+	h.update(ordered, subscribers.Settings{Ordered: new(true), Contacts: &[]secret.Text{secret.Text(good.URL + "/chat")}})
+	if err := h.client.HSet(t.Context(), layout.ContactsKey(h.company), "c:"+contactText, "1").Err(); err != nil {
+		t.Fatal(err)
+	}
 	for _, s := range []subscribers.Subscriber{paused, byKey} {
 		if err := h.service.Pause(t.Context(), h.company, s.UUID); err != nil {
 			t.Fatal(err)
@@ -136,7 +142,7 @@ func TestEraseCompany(t *testing.T) {
 	}
 	h.settled()
 	for key, text := range h.everything() {
-		for _, private := range []string{payloadText, answerText, delivered.UUID.String() + ":{"} {
+		for _, private := range []string{payloadText, answerText, contactText, h.company.String() + "/" + ordered.UUID.String(), delivered.UUID.String() + ":{"} {
 			if strings.Contains(text, private) {
 				t.Errorf("%s has %q", key, text)
 			}

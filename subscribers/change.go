@@ -68,7 +68,10 @@ func (s *Store) check(ctx context.Context, problems *invalid.Error, in *Settings
 			return err
 		}
 	}
-	return s.opts.Policy.CheckTokenHost(ctx, in.OAuth)
+	if err := s.opts.Policy.CheckTokenHost(ctx, in.OAuth); err != nil {
+		return err
+	}
+	return s.opts.Policy.CheckContactHosts(ctx, in.contacts)
 }
 
 // DisableFailing disables a subscriber with ReasonFailing. It reports false, and changes nothing, when
@@ -274,7 +277,7 @@ func (s *Store) replace(ctx context.Context, raw string, before, after *Subscrib
 	}
 	reply, err := updateScript.Run(ctx, s.opts.Client,
 		append(queues.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), layout.HealthKey(company, id)),
-		append(args, after.serving()...)...).StringSlice()
+		append(append(args, after.serving()...), len(after.Contacts))...).StringSlice()
 	if err != nil {
 		return "", fmt.Errorf("change subscriber: %w", err)
 	}

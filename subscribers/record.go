@@ -23,7 +23,7 @@ import (
 // secrets.
 type codec struct{ keys *seal.Keyring }
 
-// secretPlace, headerPlace and oauthPlace bind a sealed value to where it is kept.
+// secretPlace, headerPlace, oauthPlace and contactPlace bind a sealed value to where it is kept.
 func secretPlace(company, subscriber uuid.UUID) string {
 	return "subscriber/" + company.String() + "/" + subscriber.String() + "/secret"
 }
@@ -36,11 +36,15 @@ func oauthPlace(company, subscriber uuid.UUID) string {
 	return "subscriber/" + company.String() + "/" + subscriber.String() + "/oauth"
 }
 
+func contactPlace(company, subscriber uuid.UUID) string {
+	return "subscriber/" + company.String() + "/" + subscriber.String() + "/contact"
+}
+
 // encode seals every secret under the current key. It adds a random mark of the change, so that
 // two changes to the same values at the same time give different records.
 func (c codec) encode(s *Subscriber, change string) (string, error) {
 	r := *s
-	r.Change, r.Secrets, r.Headers = change, slices.Clone(s.Secrets), slices.Clone(s.Headers)
+	r.Change, r.Secrets, r.Headers, r.Contacts = change, slices.Clone(s.Secrets), slices.Clone(s.Headers), slices.Clone(s.Contacts)
 	var failed error
 	for i := range r.Secrets {
 		k := &r.Secrets[i]
@@ -53,6 +57,11 @@ func (c codec) encode(s *Subscriber, change string) (string, error) {
 	if s.OAuth != nil {
 		r.OAuth = new(*s.OAuth)
 		failed = errors.Join(failed, c.seal(&r.OAuth.Sealed, r.OAuth.Locked, r.OAuth.ClientSecret, oauthPlace(s.CompanyUUID, s.UUID)))
+	}
+	for i := range r.Contacts {
+		if t := &r.Contacts[i]; !t.IsMail() {
+			failed = errors.Join(failed, c.seal(&t.Sealed, t.Locked, t.URL, contactPlace(s.CompanyUUID, s.UUID)))
+		}
 	}
 	raw, err := json.Marshal(r)
 	if err = errors.Join(failed, err); err != nil {
@@ -92,6 +101,11 @@ func (c codec) decode(company, id uuid.UUID, raw string) (Subscriber, error) {
 	}
 	if o := s.OAuth; o != nil {
 		o.ClientSecret, o.Locked = c.open(&o.Sealed, oauthPlace(company, id))
+	}
+	for i := range s.Contacts {
+		if t := &s.Contacts[i]; !t.IsMail() {
+			t.URL, t.Locked = c.open(&t.Sealed, contactPlace(company, id))
+		}
 	}
 	return s, err
 }

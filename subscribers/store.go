@@ -55,6 +55,9 @@ type StoreOptions struct {
 	// write them. nil: none.
 	Operational *operational.Store
 
+	Mail        bool // mail addresses may be added as contacts
+	MaxContacts int  // of a subscriber; 0 means 5
+
 	Challenge     Challenge     // which callback URLs must be verified; "" means ChallengeOff
 	MaxPerCompany int           // subscribers of one company; 0 means 1,000
 	SecretOverlap time.Duration // how long deliveries are also signed with a rotated secret; 0 means 24 h
@@ -88,6 +91,7 @@ func NewStore(opts StoreOptions) *Store {
 	opts.MaxPerCompany = cmp.Or(opts.MaxPerCompany, 1000)
 	opts.SecretOverlap = cmp.Or(opts.SecretOverlap, 24*time.Hour)
 	opts.Retention = cmp.Or(opts.Retention, 7*24*time.Hour)
+	opts.MaxContacts = cmp.Or(opts.MaxContacts, 5)
 	given := opts.Now
 	opts.Now = clock.Or(given)
 	s := &Store{opts: opts, clock: given, codec: codec{opts.Keyring}}
@@ -142,7 +146,7 @@ func (s *Store) insert(ctx context.Context, sub *Subscriber) error {
 	p := partition.Of(company)
 	keys := append(queues.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), layout.CompaniesKey(p))
 	args := []any{sub.UUID.String(), sub.CallbackURL, raw, company.String(), s.opts.MaxPerCompany, partition.Prefix(p), signing}
-	reply, err := createScript.Run(ctx, s.opts.Client, keys, append(args, sub.serving()...)...).Text()
+	reply, err := createScript.Run(ctx, s.opts.Client, keys, append(append(args, sub.serving()...), len(sub.Contacts))...).Text()
 	switch {
 	case err != nil:
 		return fmt.Errorf("create subscriber: %w", err)
@@ -194,6 +198,14 @@ func (s *Store) Delete(ctx context.Context, company, id uuid.UUID, revisions ...
 		return fmt.Errorf("delete subscriber: %w", err)
 	case deleted < 0:
 		return ErrChanged
+	}
+	return nil
+}
+
+// ForgetContacts removes what is known of the contacts of a company: who has confirmed, and who has unsubscribed.
+func (s *Store) ForgetContacts(ctx context.Context, company uuid.UUID) error {
+	if err := s.opts.Client.Del(ctx, layout.ContactsKey(company)).Err(); err != nil {
+		return fmt.Errorf("forget contacts: %w", err)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 	"spendhook/subscribers/layout"
 )
 
-// Reseal seals every secret, header, client secret, signing key and egress certificate that is not sealed under the
+// Reseal seals every secret, header, client secret, URL of a contact, signing key and egress certificate that is not sealed under the
 // current key, and counts them. It reads every company. It may be interrupted at any time and repeated.
 // It does not overwrite concurrent changes.
 func (s *Store) Reseal(ctx context.Context, count *reseal.Count) error {
@@ -131,10 +131,11 @@ func (s *Store) resealed(company uuid.UUID, field, raw string) (string, error) {
 // sealedSecrets lists the sealed values in the JSON of a subscriber or a certificate.
 func sealedSecrets(raw string) ([]string, error) {
 	var r struct {
-		Secrets []SigningSecret   `json:"secrets"`
-		Headers []callback.Header `json:"headers"`
-		OAuth   *callback.OAuth   `json:"oauth"`
-		Key     *string           `json:"key"`
+		Secrets  []SigningSecret    `json:"secrets"`
+		Headers  []callback.Header  `json:"headers"`
+		OAuth    *callback.OAuth    `json:"oauth"`
+		Contacts []callback.Contact `json:"contacts"`
+		Key      *string            `json:"key"`
 	}
 	if json.Unmarshal([]byte(raw), &r) != nil { // its error may quote a secret
 		return nil, errors.New("the stored record is damaged")
@@ -148,6 +149,11 @@ func sealedSecrets(raw string) ([]string, error) {
 	}
 	if r.OAuth != nil {
 		all = append(all, r.OAuth.Sealed)
+	}
+	for _, c := range r.Contacts {
+		if !c.IsMail() {
+			all = append(all, c.Sealed)
+		}
 	}
 	if r.Key != nil {
 		all = append(all, *r.Key)

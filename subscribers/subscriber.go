@@ -103,6 +103,8 @@ type Subscriber struct {
 	Secrets            []SigningSecret   `json:"secrets"`           // newest first
 	Headers            []callback.Header `json:"headers,omitempty"` // sent with every delivery, by name
 	OAuth              *callback.OAuth   `json:"oauth,omitzero"`    // where deliveries get an access token; nil: they carry none
+	// Contacts are told when the subscriber is about to be disabled, is disabled, and works again.
+	Contacts []callback.Contact `json:"contacts,omitempty"`
 	// Verification of CallbackURL; nil: it was never asked for.
 	Verification *Verification `json:"verification,omitzero"`
 	Change       string        `json:"change,omitzero"` // only while it is encoded: see encode
@@ -168,6 +170,10 @@ func (s Subscriber) WithoutSecrets() Subscriber {
 	}
 	if s.OAuth != nil {
 		s.OAuth = &callback.OAuth{TokenURL: s.OAuth.TokenURL, ClientID: s.OAuth.ClientID, Scope: s.OAuth.Scope, Audience: s.OAuth.Audience}
+	}
+	s.Contacts = slices.Clone(s.Contacts)
+	for i := range s.Contacts {
+		s.Contacts[i] = callback.Contact{Address: s.Contacts[i].Address}
 	}
 	return s
 }
@@ -311,6 +317,11 @@ type Settings struct {
 	OnDead             *string
 	StopOn             *[]int // an empty list removes it
 	RetrySchedule      *[]int // an empty list removes it
+	// Contacts are mail addresses and URLs of chats, or what is shown of a URL, which keeps it; an empty list removes all.
+	Contacts *[]secret.Text
+
+	contacts []callback.Contact // Contacts, as check reads them
+	mail     bool               // StoreOptions.Mail
 }
 
 // require sets missing required fields to empty values, so that check reports them, and reports
@@ -339,6 +350,9 @@ func (in *Settings) check(ctx context.Context, problems *invalid.Error, opts *St
 	}
 	in.Headers = callback.CheckHeaders(problems, in.Headers)
 	in.OAuth.Check(problems, opts.Policy)
+	if in.Contacts != nil {
+		in.contacts, in.mail = opts.Policy.CheckContacts(problems, *in.Contacts, opts.MaxContacts), opts.Mail
+	}
 	if in.Filter != nil {
 		compile(ctx, problems, "filter", expression.Filter, *in.Filter)
 	}
@@ -419,6 +433,9 @@ func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Tim
 		sub.StopOn = slices.Sorted(slices.Values(*in.StopOn))
 	}
 	set(&sub.RetrySchedule, in.RetrySchedule)
+	if in.Contacts != nil {
+		sub.Contacts = callback.ChangeContacts(problems, sub.Contacts, in.contacts, in.mail)
+	}
 	if in.RateLimit != nil {
 		sub.RateLimit = in.RateLimit
 		if *in.RateLimit == (RateLimit{}) {

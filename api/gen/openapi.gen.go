@@ -39,6 +39,7 @@ const (
 	AuditActorKindCli     AuditActorKind = "cli"
 	AuditActorKindClient  AuditActorKind = "client"
 	AuditActorKindConsole AuditActorKind = "console"
+	AuditActorKindContact AuditActorKind = "contact"
 )
 
 // Valid indicates whether the value is a known member of the AuditActorKind enum.
@@ -51,6 +52,8 @@ func (e AuditActorKind) Valid() bool {
 	case AuditActorKindClient:
 		return true
 	case AuditActorKindConsole:
+		return true
+	case AuditActorKindContact:
 		return true
 	default:
 		return false
@@ -240,6 +243,27 @@ func (e CompanyKeyState) Valid() bool {
 	case CompanyKeyStateRETIRED:
 		return true
 	case CompanyKeyStateSIGNING:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ContactState.
+const (
+	ContactStateConfirmed    ContactState = "confirmed"
+	ContactStateUnconfirmed  ContactState = "unconfirmed"
+	ContactStateUnsubscribed ContactState = "unsubscribed"
+)
+
+// Valid indicates whether the value is a known member of the ContactState enum.
+func (e ContactState) Valid() bool {
+	switch e {
+	case ContactStateConfirmed:
+		return true
+	case ContactStateUnconfirmed:
+		return true
+	case ContactStateUnsubscribed:
 		return true
 	default:
 		return false
@@ -1027,7 +1051,7 @@ type AuditActor struct {
 	// Issuer Issuer of the token.
 	Issuer *string `json:"issuer,omitempty"`
 
-	// Kind `console`: the web console; the actor is the creator of the session's link. `cli`: the daemon's command line; the subject is the user of the operating system. `admin`: the admin listener; the subject is the user of its password, or `-`.
+	// Kind `console`: the web console; the actor is the creator of the session's link. `cli`: the daemon's command line; the subject is the user of the operating system. `contact`: a link that was sent to a contact; the subject is its address. `admin`: the admin listener; the subject is the user of its password, or `-`.
 	Kind AuditActorKind `json:"kind"`
 
 	// Session The session of the web console.
@@ -1035,7 +1059,7 @@ type AuditActor struct {
 	Subject string              `json:"subject"`
 }
 
-// AuditActorKind `console`: the web console; the actor is the creator of the session's link. `cli`: the daemon's command line; the subject is the user of the operating system. `admin`: the admin listener; the subject is the user of its password, or `-`.
+// AuditActorKind `console`: the web console; the actor is the creator of the session's link. `cli`: the daemon's command line; the subject is the user of the operating system. `contact`: a link that was sent to a contact; the subject is its address. `admin`: the admin listener; the subject is the user of its password, or `-`.
 type AuditActorKind string
 
 // AuditEntry Example: {"action":"subscriber.update","actor":{"clientId":"client_5f0c2d2e","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","kind":"client","subject":"client_5f0c2d2e"},"address":"203.0.113.7","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","fields":["enabled"],"id":"01J9ZK3V5Q7R8S9T0VWXYZ1234","outcome":"success","recordedAt":"2026-11-20T19:00:00.000Z","requestId":"3f0d7c1c5a2b4e6f9d8c7b6a5f4e3d2c","target":{"ids":["0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"],"kind":"subscriber"},"timestamp":"2026-11-20T19:00:00.000Z"}
@@ -1388,6 +1412,25 @@ type ConsoleSessionList struct {
 	// Partial True if the page has fewer items than its size although more follow: it reached 4 MiB, or the limit of items that one request examines. Else absent.
 	Partial *Partial `json:"partial,omitempty"`
 }
+
+// Contact Who is told when the subscriber is about to be disabled, is disabled, and works again.
+//
+// Example: {"address":"ops@books.example.com","state":"confirmed"}
+type Contact struct {
+	// Address A mail address, or what is shown of the URL of a chat. In an update this keeps the URL.
+	Address string `json:"address"`
+
+	// State `unconfirmed`: it gets one message with a link to confirm, valid for 7 days, and no other. `unsubscribed`: it gets nothing more of this company.
+	State ContactState `json:"state"`
+}
+
+// ContactState `unconfirmed`: it gets one message with a link to confirm, valid for 7 days, and no other. `unsubscribed`: it gets nothing more of this company.
+type ContactState string
+
+// Contacts Who is told a day before the subscriber is disabled, when it is disabled, and when it works again: mail addresses, and https URLs of Slack-compatible incoming webhooks, which are stored encrypted and not shown; at most 5 unless the operator allows another number (`limits.contacts`). Each must confirm first. An empty list removes all. In an update, what is shown of a URL keeps it.
+//
+// Example: ["ops@books.example.com","https://hooks.slack.com/services/T0/B0/x7Fq"]
+type Contacts = []string
 
 // Day defines model for Day.
 type Day = calendar.Date
@@ -2213,8 +2256,11 @@ type StopOn = []int
 type Subscriber struct {
 	CallbackURL string             `json:"callbackUrl"`
 	CompanyUUID openapi_types.UUID `json:"companyUuid"`
-	CreatedAt   time.Time          `json:"createdAt"`
-	Enabled     bool               `json:"enabled"`
+
+	// Contacts Absent without any.
+	Contacts  *[]Contact `json:"contacts,omitempty"`
+	CreatedAt time.Time  `json:"createdAt"`
+	Enabled   bool       `json:"enabled"`
 
 	// Events Empty after `delete-event` removed the last.
 	Events []EventPattern `json:"events"`
@@ -2355,8 +2401,13 @@ type SubscriberStats struct {
 type SubscriberUpdate struct {
 	CallbackURL *string             `json:"callbackUrl,omitempty"`
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
-	Enabled     *bool               `json:"enabled,omitempty"`
-	Events      *EventNames         `json:"events,omitempty"`
+
+	// Contacts Who is told a day before the subscriber is disabled, when it is disabled, and when it works again: mail addresses, and https URLs of Slack-compatible incoming webhooks, which are stored encrypted and not shown; at most 5 unless the operator allows another number (`limits.contacts`). Each must confirm first. An empty list removes all. In an update, what is shown of a URL keeps it.
+	//
+	// Example: ["ops@books.example.com","https://hooks.slack.com/services/T0/B0/x7Fq"]
+	Contacts *Contacts   `json:"contacts,omitempty"`
+	Enabled  *bool       `json:"enabled,omitempty"`
+	Events   *EventNames `json:"events,omitempty"`
 
 	// Filter A new filter; an empty one removes it.
 	//
@@ -2415,8 +2466,11 @@ type SubscriberUpdate struct {
 type SubscriberWithSecret struct {
 	CallbackURL string             `json:"callbackUrl"`
 	CompanyUUID openapi_types.UUID `json:"companyUuid"`
-	CreatedAt   time.Time          `json:"createdAt"`
-	Enabled     bool               `json:"enabled"`
+
+	// Contacts Absent without any.
+	Contacts  *[]Contact `json:"contacts,omitempty"`
+	CreatedAt time.Time  `json:"createdAt"`
+	Enabled   bool       `json:"enabled"`
 
 	// Events Empty after `delete-event` removed the last.
 	Events []EventPattern `json:"events"`

@@ -50,7 +50,7 @@ func newStory(t *testing.T, settings ...string) *story {
 // subscribe makes a subscriber and returns its id.
 func (w *story) subscribe(name, path string, events ...string) string {
 	w.t.Helper()
-	body, err := json.Marshal(map[string]any{"name": name, "callbackUrl": w.receiver + path, "events": events})
+	body, err := json.Marshal(map[string]any{"name": name, "callbackUrl": w.receiver + path, "events": events, "contacts": []string{"http://127.0.0.1:9/chat"}})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ import (
 	"spendhook/cardjobs"
 	"spendhook/config"
 	"spendhook/console/session"
+	"spendhook/contacts"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/challenge"
 	"spendhook/dispatcher/feed"
@@ -93,6 +94,7 @@ type daemon struct {
 	dispatcher         *dispatcher.Dispatcher
 	inspector          *inspect.Inspector
 	challenger         *challenge.Challenger
+	contacts           *contacts.Notifier
 	feed               *feed.Reader
 	subscriberRegistry *registry.Registry // in memory
 	publisher          *publish.Publisher

@@ -137,6 +137,7 @@ func (d *doctor) checkAll(ctx context.Context) {
 	d.check(ctx, "spend database", "it answers, and its schema is current", d.database)
 	d.check(ctx, "egress", "public names resolve, or the proxy accepts connections", d.egress)
 	d.check(ctx, "egress addresses", "", d.egressAddresses)
+	d.check(ctx, "mail", "the SMTP server answers, with TLS and login as configured", d.mail)
 	d.check(ctx, "Redis", "it persists all writes, and evicts nothing", d.connect)
 	if d.redis == nil {
 		return
@@ -171,6 +172,7 @@ func (d *doctor) certificates(context.Context) {
 		{"storage.ca_file", d.cfg.Storage.CAFile},
 		{"storage.cert_file", d.cfg.Storage.CertFile},
 		{"egress.proxy_ca_file", d.cfg.Egress.ProxyCAFile},
+		{"smtp.ca_file", d.cfg.SMTP.CAFile},
 	} {
 		if f.path == "" {
 			continue

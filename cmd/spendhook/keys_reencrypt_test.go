@@ -131,7 +131,7 @@ func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
 
 	secrets := map[string][]byte{
 		"the bearer token": []byte("bearer-token-" + uuid.NewString()), "the API key": []byte("api-key-" + uuid.NewString()),
-		"the client secret": []byte("client-secret-" + uuid.NewString()), "the access token": []byte(accessToken),
+		"the client secret": []byte("client-secret-" + uuid.NewString()), "the URL of a chat": []byte("chat-" + uuid.NewString()), "the access token": []byte(accessToken),
 		"the encryption key": func() []byte { k := parsedKey(t, key); return k.Secret[:] }(),
 	}
 	keep := func(what, secret string) {
@@ -149,8 +149,8 @@ func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
 		sendWithKey(t, d, "/api/v1/subscribers", body, fmt.Sprint("create", i), &sub)
 		keep(fmt.Sprint("secret ", i), sub.Secret)
 	}
-	body := fmt.Sprintf(`{"name":"n","callbackUrl":"%[1]s/oauth","events":["PAYMENT_PAID"],"oauth":{"tokenUrl":"%[1]s/token","clientId":"us","clientSecret":"%[2]s"}}`,
-		echo.URL, secrets["the client secret"])
+	body := fmt.Sprintf(`{"name":"n","callbackUrl":"%[1]s/oauth","events":["PAYMENT_PAID"],"contacts":["%[1]s/%[3]s"],"oauth":{"tokenUrl":"%[1]s/token","clientId":"us","clientSecret":"%[2]s"}}`,
+		echo.URL, secrets["the client secret"], secrets["the URL of a chat"])
 	sendWithKey(t, d, "/api/v1/subscribers", body, "create oauth", &sub)
 	keep("secret with oauth", sub.Secret)
 	for i := range 2 {

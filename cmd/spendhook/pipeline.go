@@ -16,6 +16,7 @@ import (
 	"spendhook/audit"
 	"spendhook/cardjobs"
 	"spendhook/console/session"
+	"spendhook/contacts"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/challenge"
 	"spendhook/dispatcher/feed"
@@ -69,6 +70,8 @@ func (d *daemon) openStores(context.Context) error {
 		SecretOverlap: d.cfg.Subscribers.SecretOverlap,
 		Retention:     time.Duration(float64(d.cfg.Events.Retention) / (1 + d.cfg.Delivery.Jitter)), // with its jitter, a schedule ends within it
 		Challenge:     subscribers.Challenge(d.cfg.Subscribers.Challenge),
+		Mail:          d.cfg.SMTP.Host != "",
+		MaxContacts:   d.cfg.Limits.Contacts,
 		Registerer:    d.registry,
 	})
 	d.health = health.New(health.Options{Client: client, Operational: d.operational})
@@ -101,6 +104,7 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 		return err
 	}
 	d.stop.addFunc(d.dispatcher.Stop)
+	d.background(ctx, d.contacts.Run)
 	d.background(ctx, func(ctx context.Context) {
 		for pause.For(ctx, d.applyChallenge(ctx)) {
 		}
@@ -176,6 +180,15 @@ func (d *daemon) openDispatcher() error {
 		Client: d.redis.Client(), Subscribers: d.subscribers, Registry: d.subscriberRegistry, Requests: prepared,
 		Send: sender.Send, Limiter: d.limiter, Origin: hostOf(d.publicURL()), Registerer: d.registry,
 	})
+	mailer, err := newMailer(d.cfg)
+	if err != nil {
+		return err
+	}
+	d.contacts = contacts.New(contacts.Options{
+		Client: d.redis.Client(), Keyring: d.keyring, Registry: d.subscriberRegistry, Health: d.health, Limiter: d.limiter,
+		Mailer: mailer, Send: sender.Send, Owned: d.dispatcher.Queue.Owned, DisableAfter: disableAfter(d.cfg),
+		PublicURL: d.publicURL(), Hourly: d.cfg.Limits.ContactHour, Audit: d.audit.Record, Logger: d.log, Registerer: d.registry,
+	})
 	d.feed = feed.New(feed.Options{Numbers: sequence.New(d.redis.Client()), Events: d.events, Registry: d.subscriberRegistry, Requests: prepared})
 	return nil
 }
@@ -239,7 +252,7 @@ func (d *daemon) openIntake(context.Context) error {
 		Idempotency: answers,
 		Cards:       d.cards, CardJobs: d.cardJobs, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Statements: billing.New(d.storage), PublicURL: d.publicURL(),
 		Keys: d.keys, Tokens: d.tokens, Clients: d.clients, Verifier: d.verifier,
-		Audit: d.audit, Sessions: d.sessions, Console: pages, Canary: d.canary,
+		Audit: d.audit, Sessions: d.sessions, Console: pages, Canary: d.canary, Contacts: d.contacts,
 		Limits: d.limits,
 		Peers:  d.peers, Bodies: bodies, CertificateRequired: d.cfg.CertificateRequired(),
 		Logger: d.log, Metrics: api.NewMetrics(d.registry), Tracing: d.tracing,

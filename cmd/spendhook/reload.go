@@ -30,7 +30,8 @@ func (d *daemon) reload(by audit.Actor, address string) (reloaded, error) {
 	}
 	done := reloaded{Applied: []string{}, NeedsRestart: []string{}}
 	for _, key := range config.Changed(running, next) {
-		if slices.Contains([]string{"log.level", "egress.allow_cidrs", "egress.addresses"}, key) || strings.HasPrefix(key, "limits.") {
+		if slices.Contains([]string{"log.level", "egress.allow_cidrs", "egress.addresses"}, key) ||
+			strings.HasPrefix(key, "limits.") && !strings.HasPrefix(key, "limits.contact") {
 			config.Adopt(running, next, key) // the next reload reports the other settings again
 			done.Applied = append(done.Applied, key)
 		} else {

@@ -102,6 +102,12 @@ func TestResourceCommands(t *testing.T) {
 	if got := ok("", "subscriber", "update", id, "--no-oauth", "-o", "json"); strings.Contains(got, "oauth") {
 		t.Errorf("not removed: %s", got)
 	}
+	if got := ok(`"state": "unconfirmed"`, "subscriber", "update", id, "--contact", "https://8.8.8.8/services/hunter22", "-o", "json"); strings.Contains(got, "hunter22") {
+		t.Errorf("the URL of a chat is shown: %s", got)
+	}
+	if got := ok("", "subscriber", "update", id, "--no-contacts", "-o", "json"); strings.Contains(got, "contacts") {
+		t.Errorf("not removed: %s", got)
+	}
 	ok("paused                     true", "subscriber", "pause", id)
 	ok("paused                     false", "subscriber", "resume", id)
 	ok("delivered                                 true", "subscriber", "test", id)

@@ -17,7 +17,7 @@ import (
 )
 
 // Erase starts a job that erases the present data of a company: its subscribers with their
-// secrets, its egress certificate, its pending deliveries, and the payloads of its events with the
+// secrets, its egress certificate, what is known of their contacts, its pending deliveries, and the payloads of its events with the
 // receivers' answers. It cancels the company's other jobs. It keeps ids, digests and numbers of events,
 // and data that the company adds later. The error may be ErrTooManyJobs.
 func (s *Service) Erase(ctx context.Context, company uuid.UUID) (Job, error) {
@@ -54,11 +54,10 @@ func (s *Service) eraseSubscribers(ctx context.Context, j *Job) (string, error) 
 			return "", err
 		}
 	}
-	err = s.Certificates.Remove(ctx, j.CompanyUUID)
-	if errors.Is(err, certificate.ErrNotFound) {
-		err = nil
+	if err := s.Certificates.Remove(ctx, j.CompanyUUID); err != nil && !errors.Is(err, certificate.ErrNotFound) {
+		return "", err
 	}
-	return "", err
+	return "", s.Subscribers.ForgetContacts(ctx, j.CompanyUUID)
 }
 
 // forceAfter is how long the job waits for unreadable events to be quarantined, so that metrics count

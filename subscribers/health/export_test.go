@@ -1,7 +1,4 @@
 package health
 
-// The states of health.
-const (
-	StateHealthy = stateHealthy
-	StateFailing = stateFailing
-)
+// StateHealthy is a state of health.
+const StateHealthy = stateHealthy

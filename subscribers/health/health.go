@@ -13,7 +13,8 @@ import (
 // The states of Health; there are no others.
 const (
 	stateHealthy = "healthy"
-	stateFailing = "failing"
+	// StateFailing is that of an endpoint after Policy.FailingAfter failures in a row.
+	StateFailing = "failing"
 )
 
 // Health is the health of a subscriber's endpoint, whether the subscriber is enabled or not.

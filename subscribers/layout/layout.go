@@ -60,6 +60,13 @@ func CompaniesKey(p int) string { return partition.Prefix(p) + "sc" }
 // verification of their callback URL.
 func UnverifiedKey(p int) string { return partition.Prefix(p) + "uv" }
 
+// ToldKey names the hash of the subscribers of a partition that have contacts, as <company>/<subscriber>, to what the
+// contacts were told.
+func ToldKey(p int) string { return partition.Prefix(p) + "ct" }
+
+// ContactsKey names the hash of what is known of a company's contacts: who was asked, has confirmed, has unsubscribed.
+func ContactsKey(company uuid.UUID) string { return partition.Key(company, "cm:"+company.String()) }
+
 // HealthKey names the hash with the health of a subscriber.
 func HealthKey(company, subscriber uuid.UUID) string {
 	return partition.Key(company, "sh:"+subscriber.String())

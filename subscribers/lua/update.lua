@@ -5,7 +5,7 @@
 -- ARGV: 1 uuid, 2 JSON read, 3 JSON to write, 4 URL read, 5 URL to write, 6 "enabled" or
 --       "disabled" when this call changes that, else '', 7 key prefix, 8 company, 9 the
 --       notice of the change ('' for none), 10 now (ms) or '', 11 to 15 the settings of its
---       endpoint, in the order of configure
+--       endpoint, in the order of configure, 16 number of its contacts
 -- Returns {OK}, {GONE}, {TAKEN} (another subscriber has the URL) or {CHANGED, current
 --   JSON}.
 local current = redis.call('HGET', KEYS[3], ARGV[1])
@@ -40,6 +40,8 @@ end
 if ARGV[6] ~= '' then changed(ARGV[7], ARGV[8] .. '/' .. ARGV[1], ARGV[6], time_of(ARGV[10])) end
 configure(ARGV[7], ARGV[8], ARGV[1], ARGV[11], ARGV[12], ARGV[13], ARGV[14], ARGV[15])
 notice(ARGV[7], ARGV[8], ARGV[1], ARGV[9], time_of(ARGV[10]))
+local contacts, member = ARGV[7] .. 'ct', ARGV[8] .. '/' .. ARGV[1]
+if ARGV[16] == '0' then redis.call('HDEL', contacts, member) else redis.call('HSETNX', contacts, member, '') end
 redis.call('HSET', KEYS[3], ARGV[1], ARGV[3])
 touch(KEYS[3])
 return {'OK'}

@@ -247,6 +247,9 @@ func sizeOf(all []*subscribers.Subscriber) int64 {
 		if o := s.OAuth; o != nil {
 			n += oauthBytes + len(o.TokenURL) + len(o.ClientID) + len(o.ClientSecret) + len(o.Scope) + len(o.Audience)
 		}
+		for _, c := range s.Contacts {
+			n += secretBytes + len(c.Address) + len(c.URL)
+		}
 	}
 	return int64(n)
 }

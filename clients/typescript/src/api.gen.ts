@@ -1615,6 +1615,7 @@ export interface components {
             onDead?: components["schemas"]["OnDead"];
             stopOn?: components["schemas"]["StopOn"];
             retrySchedule?: components["schemas"]["RetrySchedule"];
+            contacts?: components["schemas"]["Contacts"];
             /** Format: uuid */
             companyUuid?: string;
         };
@@ -1664,6 +1665,7 @@ export interface components {
             onDead?: components["schemas"]["OnDead"];
             stopOn?: components["schemas"]["StopOn"];
             retrySchedule?: components["schemas"]["RetrySchedule"];
+            contacts?: components["schemas"]["Contacts"];
             /** Format: uuid */
             companyUuid?: string;
         };
@@ -1963,8 +1965,34 @@ export interface components {
              * @enum {string}
              */
             pausedReason?: "MANUAL" | "DEAD";
+            /** @description Absent without any. */
+            contacts?: components["schemas"]["Contact"][];
             verification?: components["schemas"]["Verification"];
         };
+        /**
+         * @description Who is told when the subscriber is about to be disabled, is disabled, and works again.
+         * @example {
+         *       "address": "ops@books.example.com",
+         *       "state": "confirmed"
+         *     }
+         */
+        Contact: {
+            /** @description A mail address, or what is shown of the URL of a chat. In an update this keeps the URL. */
+            address: string;
+            /**
+             * @description `unconfirmed`: it gets one message with a link to confirm, valid for 7 days, and no other. `unsubscribed`: it gets nothing more of this company.
+             * @enum {string}
+             */
+            state: "unconfirmed" | "confirmed" | "unsubscribed";
+        };
+        /**
+         * @description Who is told a day before the subscriber is disabled, when it is disabled, and when it works again: mail addresses, and https URLs of Slack-compatible incoming webhooks, which are stored encrypted and not shown; at most 5 unless the operator allows another number (`limits.contacts`). Each must confirm first. An empty list removes all. In an update, what is shown of a URL keeps it.
+         * @example [
+         *       "ops@books.example.com",
+         *       "https://hooks.slack.com/services/T0/B0/x7Fq"
+         *     ]
+         */
+        Contacts: string[];
         /**
          * @description Whether the receiver at `callbackUrl` has agreed to get the deliveries. Missing while nobody asked for it.
          * @example {
@@ -3192,10 +3220,10 @@ export interface components {
         };
         AuditActor: {
             /**
-             * @description `console`: the web console; the actor is the creator of the session's link. `cli`: the daemon's command line; the subject is the user of the operating system. `admin`: the admin listener; the subject is the user of its password, or `-`.
+             * @description `console`: the web console; the actor is the creator of the session's link. `cli`: the daemon's command line; the subject is the user of the operating system. `contact`: a link that was sent to a contact; the subject is its address. `admin`: the admin listener; the subject is the user of its password, or `-`.
              * @enum {string}
              */
-            kind: "client" | "console" | "cli" | "admin";
+            kind: "client" | "console" | "cli" | "contact" | "admin";
             subject: string;
             clientId?: string;
             /** @description Issuer of the token. */

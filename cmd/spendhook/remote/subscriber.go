@@ -83,6 +83,7 @@ type subscriberFields struct {
 	OnDead        *string  `help:"With --ordered or --ordered-by: continue or pause after a delivery is dead."`
 	RetrySchedule []int    `help:"Wait after a failed attempt, in seconds; give all, as in 5,300,3600."`
 	StopOn        []int    `help:"Status of an answer that ends the attempts of a delivery, such as 422; may repeat."`
+	Contacts      []string `name:"contact" help:"Mail address, or https URL of a Slack-compatible chat, that is told when the subscriber is disabled; may repeat."`
 	HeadersFile   string   `local:"" placeholder:"FILE|-" help:"File with a JSON object of headers for each delivery. They are not flags, because headers may be secrets."`
 	OAuthFile     string   `name:"oauth-file" local:"" placeholder:"FILE|-" help:"File with a JSON object of tokenUrl, clientId, clientSecret, scope and audience: each delivery carries an access token of that endpoint."`
 	PerSecond     *string  `name:"rate-limit-per-second" local:"" help:"Rate limit in attempts per second."`
@@ -154,6 +155,7 @@ type subscriberUpdateCmd struct {
 	confirmation
 	oneSubscriber
 	subscriberFields
+	NoContacts  bool    `help:"Remove all contacts."`
 	NoRateLimit bool    `help:"Remove the rate limit."`
 	NoOAuth     bool    `name:"no-oauth" help:"Send no access token any more."`
 	IfMatch     *string `help:"Fail unless the current ETag is this one."`
@@ -166,6 +168,9 @@ func (c *subscriberUpdateCmd) Run(ctx context.Context, s *session) error {
 	body.Signatures, body.SignatureAlgorithm = c.signatures(), (*client.KeyAlgorithm)(c.Algorithm)
 	if rate := c.rate(); rate != nil {
 		body.RateLimit, _ = json.Marshal(rate) // encoding cannot fail
+	}
+	if c.NoContacts {
+		body.Contacts = &client.Contacts{}
 	}
 	if c.NoRateLimit {
 		body.RateLimit = json.RawMessage("null")

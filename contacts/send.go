@@ -1,0 +1,171 @@
+package contacts
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"spendhook/dispatcher/webhook"
+	"spendhook/internal/partition"
+	"spendhook/internal/ratelimit"
+	"spendhook/subscribers/callback"
+)
+
+// The results of messages, values of the label of spendhook_contact_messages_total.
+const (
+	resultSent    = "sent"    // the SMTP server or the chat took it
+	resultRefused = "refused" // it refused it for good: it is not repeated
+	resultFailed  = "failed"  // it is sent again
+	resultLimited = "limited" // a limit is reached: it is sent later
+)
+
+func newMessages(reg prometheus.Registerer) *prometheus.CounterVec {
+	c := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+		Name: "spendhook_contact_messages_total",
+		Help: "Messages to contacts of subscribers by channel (mail or chat), kind (confirm, warned, disabled, recovered) and result: sent, refused for good, failed or limited, which are tried again.",
+	}, []string{"channel", "kind", "result"})
+	for _, channel := range []string{channelMail, channelChat} {
+		for _, kind := range []string{kindConfirm, kindWarned, kindDisabled, kindRecovered} {
+			for _, result := range []string{resultSent, resultRefused, resultFailed, resultLimited} {
+				c.WithLabelValues(channel, kind, result)
+			}
+		}
+	}
+	return c
+}
+
+const (
+	channelMail = "mail"
+	channelChat = "chat"
+)
+
+// Limits of requests to confirm, or else anybody could flood an address: in an hour at most 20 of a company; in a day at
+// most 6 to an address, of all companies together.
+var (
+	confirmsOfCompany = ratelimit.Limit{Name: "contact-confirm", PerSecond: 10.0 / 3600, Burst: 10}
+	confirmsToAddress = ratelimit.Limit{Name: "contact-address", PerSecond: 3.0 / 86400, Burst: 3}
+)
+
+// ofCompany is the limit of all messages of a company: in an hour at most the burst and what was gained meanwhile.
+func ofCompany(hourly int) ratelimit.Limit {
+	return ratelimit.Limit{Name: "contact-messages", PerSecond: float64(hourly) / 2 / 3600, Burst: max(1, hourly/2)}
+}
+
+// bucket is the key of an address in confirmsToAddress: all tags of a mailbox have one.
+func bucket(c callback.Contact) string {
+	local, domain, _ := strings.Cut(c.Address, "@")
+	if !c.IsMail() {
+		return c.Address
+	}
+	local, _, _ = strings.Cut(local, "+")
+	return local + "@" + domain
+}
+
+// send sends a message, and reports whether it is settled: it was sent, or refused for good. key tells messages apart that
+// wait after a failure.
+func (n *Notifier) send(ctx context.Context, company uuid.UUID, c callback.Contact, key string, m message) bool {
+	now := n.opts.Now()
+	before, _ := n.waits.Peek(key)
+	if now.Before(before.until) || ctx.Err() != nil || !slices.Contains(n.opts.Owned(), partition.Of(company)) {
+		return false
+	}
+	channel := channelChat
+	if c.IsMail() {
+		channel = channelMail
+		if n.opts.Mailer == nil || n.mailDown.Load() {
+			return false
+		}
+	}
+	if after, ok := n.take(ctx, company, c, m.kind); !ok {
+		n.messages.WithLabelValues(channel, m.kind, resultLimited).Inc()
+		n.waits.Add(key, wait{until: now.Add(max(after, interval)), next: before.next})
+		return false
+	}
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var err error
+	if c.IsMail() {
+		err = n.opts.Mailer.send(limited, c.Address, m)
+	} else {
+		err = n.post(limited, company, c, m)
+	}
+	if ctx.Err() != nil && err != nil { // it is unknown
+		return false
+	}
+	refused := errors.Is(err, errRefused)
+	switch {
+	case err == nil:
+		n.messages.WithLabelValues(channel, m.kind, resultSent).Inc()
+	case refused:
+		n.messages.WithLabelValues(channel, m.kind, resultRefused).Inc()
+	default:
+		n.messages.WithLabelValues(channel, m.kind, resultFailed).Inc()
+		n.mailDown.CompareAndSwap(false, errors.Is(err, errUnreachable))
+		next := max(firstWait, before.next)
+		n.waits.Add(key, wait{until: now.Add(next), next: min(2*next, maxWait)})
+	}
+	if err != nil {
+		n.opts.Logger.Warn("a contact of a subscriber was not told", "company_uuid", company, "channel", channel, "kind", m.kind, "again", !refused, "exception.message", err)
+		return refused
+	}
+	n.waits.Remove(key)
+	return true
+}
+
+// take counts a message, or says how long to wait.
+func (n *Notifier) take(ctx context.Context, company uuid.UUID, c callback.Contact, kind string) (after time.Duration, ok bool) {
+	type bounded struct {
+		ratelimit.Limit
+		key string
+	}
+	limits := []bounded{{ofCompany(n.opts.Hourly), company.String()}}
+	if kind == kindConfirm {
+		limits = append(limits, bounded{confirmsOfCompany, company.String()}, bounded{confirmsToAddress, bucket(c)})
+	}
+	for _, of := range limits {
+		if may := n.opts.Limiter.Take(ctx, of.Limit, of.key, 1); !may.OK {
+			return may.RetryAfter, false
+		}
+	}
+	return 0, true
+}
+
+var (
+	errRefused     = errors.New("refused for good")
+	errUnreachable = errors.New("the SMTP server cannot be used")
+)
+
+// inChat escapes what Slack reads as a link, a mention or a format.
+var inChat = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
+
+// post sends a message to a chat, as deliveries are sent: guarded, without redirects. Errors have nothing of the URL.
+func (n *Notifier) post(ctx context.Context, company uuid.UUID, c callback.Contact, m message) error {
+	if c.Locked != nil {
+		return errors.New("its URL cannot be decrypted")
+	}
+	to, err := url.Parse(c.URL.Reveal())
+	if err != nil {
+		return errRefused
+	}
+	body, err := json.Marshal(map[string]string{"text": inChat.Replace(m.subject + "\n\n" + m.text)})
+	if err != nil {
+		return err
+	}
+	res := n.opts.Send(ctx, webhook.Request{URL: to, EventID: m.id, Body: body, ContentType: "application/json", Company: company})
+	switch status := res.StatusCode; {
+	case res.Success():
+		return nil
+	case status >= 300 && status < 500 && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests:
+		return errRefused
+	}
+	return errors.New(string(res.Class))
+}
