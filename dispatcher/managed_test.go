@@ -338,7 +338,8 @@ func TestOrderKeyWaits(t *testing.T) {
 func TestOrderIsNotDelayedByOthers(t *testing.T) {
 	t.Parallel()
 	for _, settings := range []subscribers.Settings{{Ordered: new(true)}, {OrderedBy: new("id")}, {OrderedBy: new("event")}} {
-		h := setup(t)
+		h := build(t, redistest.New(t), func(o *Options) { o.Sender = testSender(time.Hour) })
+		h.start()
 		release := make(chan struct{})
 		slow := receive(t, func(_ int, _ http.ResponseWriter, r *http.Request) {
 			select {
