@@ -42,13 +42,14 @@ import (
 
 const (
 	interval = time.Minute
-	// atOnce is how many companies' contacts are told at a time. turn bounds the time of one: a slow chat delays no other
-	// company by more, and its next message waits for firstWait, then twice as long, up to maxWait.
+	// atOnce is how many companies' contacts are told at a time. turn bounds the time of one. A message that fails waits for
+	// firstWait, then twice as long, up to maxWait, until it was tried maxTries times.
 	atOnce    = 8
 	turn      = 30 * time.Second
 	timeout   = 10 * time.Second // of a message; of a mail, to connect, and then to send it
 	firstWait = time.Minute
 	maxWait   = time.Hour
+	maxTries  = 24     // within a day
 	maxWaits  = 10_000 // waits that are remembered
 )
 
@@ -100,6 +101,7 @@ type Notifier struct {
 type wait struct {
 	until time.Time
 	next  time.Duration
+	tries int
 }
 
 // New returns a Notifier that sends nothing yet.
@@ -207,6 +209,9 @@ func (n *Notifier) tellCompany(ctx context.Context, company uuid.UUID, index map
 			}
 		}
 	}
+	if slices.ContainsFunc(all, func(s *subscribers.Subscriber) bool { return s.Locked != nil }) {
+		marks = nil // its contacts cannot be read, and are not known
+	}
 	return n.tidy(ctx, company, gone, marks, known)
 }
 
@@ -244,11 +249,12 @@ func (n *Notifier) tellSubscriber(ctx context.Context, sub *subscribers.Subscrib
 		place := sub.CompanyUUID.String() + "/" + sub.UUID.String() + "/" + id
 		switch stateOf(marks, id) {
 		case stateUnconfirmed:
-			if marks[asked+id] != "" || !n.send(ctx, sub.CompanyUUID, c, sub.CompanyUUID.String()+"/"+id, n.request(sub.CompanyUUID, c)) {
+			key := sub.CompanyUUID.String() + "/" + id
+			if marks[asked+id] != "" || !n.send(ctx, sub.CompanyUUID, c, key, n.request(sub.CompanyUUID, c)) {
 				continue
 			}
 			marks[asked+id] = strconv.FormatInt(n.opts.Now().UnixMilli(), 10)
-			if err := n.opts.Client.HSet(ctx, layout.ContactsKey(sub.CompanyUUID), asked+id, marks[asked+id]).Err(); err != nil {
+			if err := n.note(ctx, key, layout.ContactsKey(sub.CompanyUUID), asked+id, marks[asked+id]); err != nil {
 				return err
 			}
 		case stateConfirmed:
@@ -257,7 +263,7 @@ func (n *Notifier) tellSubscriber(ctx context.Context, sub *subscribers.Subscrib
 				continue
 			}
 			of[id] = what.mark
-			if err := n.keep(ctx, sub, of); err != nil {
+			if err := n.keep(ctx, place, sub, of); err != nil {
 				return err
 			}
 		}
@@ -266,7 +272,7 @@ func (n *Notifier) tellSubscriber(ctx context.Context, sub *subscribers.Subscrib
 }
 
 // keep stores what the contacts of a subscriber were told, without those that it has no longer.
-func (n *Notifier) keep(ctx context.Context, sub *subscribers.Subscriber, of told) error {
+func (n *Notifier) keep(ctx context.Context, key string, sub *subscribers.Subscriber, of told) error {
 	maps.DeleteFunc(of, func(id, mark string) bool {
 		return mark == "" || !slices.ContainsFunc(sub.Contacts, func(c callback.Contact) bool { return digest(c) == id })
 	})
@@ -275,7 +281,18 @@ func (n *Notifier) keep(ctx context.Context, sub *subscribers.Subscriber, of tol
 		return err
 	}
 	member := sub.CompanyUUID.String() + "/" + sub.UUID.String()
-	return n.opts.Client.HSet(ctx, layout.ToldKey(partition.Of(sub.CompanyUUID)), member, string(text)).Err()
+	return n.note(ctx, key, layout.ToldKey(partition.Of(sub.CompanyUUID)), member, string(text))
+}
+
+// note notes that the message with a key was sent, also while this service stops.
+func (n *Notifier) note(ctx context.Context, key, hash, field, value string) error {
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
+	err := n.opts.Client.HSet(limited, hash, field, value).Err()
+	if err == nil {
+		n.waits.Remove(key)
+	}
+	return err
 }
 
 // digest names a contact in Redis, within its company.

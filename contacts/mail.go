@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/mail"
+	"slices"
 	"strings"
 
 	gomail "github.com/wneessen/go-mail"
@@ -27,6 +29,7 @@ type SMTP struct {
 // Mailer sends mail through an SMTP server. It is safe for concurrent use.
 type Mailer struct {
 	smtp    SMTP
+	tls     *tls.Config
 	options []gomail.Option
 	domain  string // of From
 }
@@ -54,17 +57,32 @@ func NewMailer(s SMTP) (*Mailer, error) {
 	if s.Username != "" {
 		options = append(options, gomail.WithSMTPAuth(gomail.SMTPAuthAutoDiscover), gomail.WithUsername(s.Username), gomail.WithPassword(s.Password.Reveal()))
 	}
-	m := &Mailer{smtp: s, options: options}
+	m := &Mailer{smtp: s, tls: config, options: options}
 	_, m.domain, _ = strings.Cut(from.Address, "@")
-	_, err = m.client()
+	_, err = m.client(context.Background())
 	return m, err
 }
 
-func (m *Mailer) client() (*gomail.Client, error) { return gomail.NewClient(m.smtp.Host, m.options...) }
+// client returns a client whose connection is closed when ctx ends: go-mail heeds ctx only until it is connected.
+func (m *Mailer) client(ctx context.Context) (*gomail.Client, error) {
+	dial := gomail.WithDialContextFunc(func(dialing context.Context, network, address string) (net.Conn, error) {
+		var dialer net.Dialer
+		conn, err := dialer.DialContext(dialing, network, address)
+		if err != nil {
+			return nil, err
+		}
+		context.AfterFunc(ctx, func() { _ = conn.Close() })
+		if m.smtp.Security == "tls" {
+			return tls.Client(conn, m.tls), nil
+		}
+		return conn, nil
+	})
+	return gomail.NewClient(m.smtp.Host, append(slices.Clone(m.options), dial)...)
+}
 
 // Check connects to the server, with TLS and login as they are configured. It sends nothing.
 func (m *Mailer) Check(ctx context.Context) error {
-	c, err := m.client()
+	c, err := m.client(ctx)
 	if err != nil {
 		return err
 	}
@@ -75,7 +93,7 @@ func (m *Mailer) Check(ctx context.Context) error {
 }
 
 // send sends a message to an address. The error is errRefused if the server refused this address or message for good,
-// errUnreachable if no mail can be sent now. Errors have nothing of the address.
+// errDeferred if it has not taken the message for now, errUnreachable if no mail can be sent now. Errors have nothing of the address.
 func (m *Mailer) send(ctx context.Context, to string, content message) error {
 	msg := gomail.NewMsg()
 	if err := errors.Join(msg.From(m.smtp.From), msg.To(to)); err != nil {
@@ -87,7 +105,7 @@ func (m *Mailer) send(ctx context.Context, to string, content message) error {
 	msg.SetGenHeader("Auto-Submitted", "auto-generated")
 	msg.SetGenHeader(gomail.HeaderListUnsubscribe, "<"+content.unsubscribe+">")
 	msg.SetGenHeader(gomail.HeaderListUnsubscribePost, "List-Unsubscribe=One-Click")
-	c, err := m.client()
+	c, err := m.client(ctx)
 	if err != nil {
 		return err
 	}
@@ -102,6 +120,9 @@ func (m *Mailer) send(ctx context.Context, to string, content message) error {
 	ofMessage := failed.Reason == gomail.ErrSMTPRcptTo || failed.Reason == gomail.ErrSMTPData || failed.Reason == gomail.ErrSMTPDataClose
 	if ofMessage && failed.ErrorCode() >= 500 {
 		return fmt.Errorf("%w: %s: %d", errRefused, failed.Reason, failed.ErrorCode())
+	}
+	if failed.Reason == gomail.ErrSMTPMailFrom || failed.Reason == gomail.ErrSMTPRcptTo {
+		return fmt.Errorf("%w: %s: %d", errDeferred, failed.Reason, failed.ErrorCode())
 	}
 	return fmt.Errorf("%s: %d", failed.Reason, failed.ErrorCode())
 }

@@ -3,7 +3,6 @@ package contacts
 import (
 	"fmt"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/google/uuid"
@@ -49,7 +48,7 @@ func (n *Notifier) request(company uuid.UUID, c callback.Contact) message {
 
 %s
 
-If you did not expect this, you need to do nothing: no other message follows.
+If you did not expect this, you need to do nothing: nothing else is sent unless you confirm.
 `, n.opts.PublicURL, company, n.link(confirmRoute, company, c)))
 }
 
@@ -77,7 +76,7 @@ func (n *Notifier) report(sub *subscribers.Subscriber, c callback.Contact, what 
 		subject = "Webhook endpoint works again"
 		text = "A delivery succeeded at " + at + "."
 	}
-	return n.message(what.kind, sub.CompanyUUID, c, sub.UUID.String()+" "+what.at.Format(time.RFC3339Nano), subject+": "+plain(sub.Name),
+	return n.message(what.kind, sub.CompanyUUID, c, sub.UUID.String()+" "+what.id, subject+": "+plain(sub.Name),
 		fmt.Sprintf("This is about the subscriber \"%s\".\n%s\n\nSubscriber: %s\nCompany: %s\nConsole: %s/console/subscribers/%s\n",
 			plain(sub.Name), text, sub.UUID, sub.CompanyUUID, n.opts.PublicURL, sub.UUID))
 }

@@ -23,6 +23,7 @@ const warning = 24 * time.Hour
 type news struct {
 	kind string // "" if there is none
 	mark string // of the contact that was told it; "": it has nothing to hear of
+	id   string // the same whenever it is told
 	at   time.Time
 }
 
@@ -45,10 +46,11 @@ func (n *Notifier) newsOf(sub *subscribers.Subscriber, h health.Health, told str
 		next = news{kind: kindWarned, at: end}
 		next.mark = next.kind + " " + strconv.FormatInt(h.FailingSince.UnixMilli(), 10)
 	case !failing && told != "" && h.LastSuccessAt != nil: // enabling it removes the last success
-		return news{kind: kindRecovered, at: *h.LastSuccessAt}
+		return news{kind: kindRecovered, at: *h.LastSuccessAt, id: told}
 	}
 	if next.mark == told {
 		return news{}
 	}
+	next.id = next.mark
 	return next
 }

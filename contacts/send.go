@@ -23,7 +23,7 @@ import (
 // The results of messages, values of the label of spendhook_contact_messages_total.
 const (
 	resultSent    = "sent"    // the SMTP server or the chat took it
-	resultRefused = "refused" // it refused it for good: it is not repeated
+	resultRefused = "refused" // it refused it for good, or failed too often: it is not repeated
 	resultFailed  = "failed"  // it is sent again
 	resultLimited = "limited" // a limit is reached: it is sent later
 )
@@ -60,14 +60,14 @@ func ofCompany(hourly int) ratelimit.Limit {
 	return ratelimit.Limit{Name: "contact-messages", PerSecond: float64(hourly) / 2 / 3600, Burst: max(1, hourly/2)}
 }
 
-// bucket is the key of an address in confirmsToAddress: all tags of a mailbox have one.
+// bucket is the key of an address in confirmsToAddress: all spellings of a mailbox have one.
 func bucket(c callback.Contact) string {
 	local, domain, _ := strings.Cut(c.Address, "@")
 	if !c.IsMail() {
 		return c.Address
 	}
 	local, _, _ = strings.Cut(local, "+")
-	return local + "@" + domain
+	return strings.ToLower(strings.ReplaceAll(local, ".", "") + "@" + strings.Replace(domain, "googlemail.com", "gmail.com", 1))
 }
 
 // send sends a message, and reports whether it is settled: it was sent, or refused for good. key tells messages apart that
@@ -85,9 +85,10 @@ func (n *Notifier) send(ctx context.Context, company uuid.UUID, c callback.Conta
 			return false
 		}
 	}
-	if after, ok := n.take(ctx, company, c, m.kind); !ok {
+	limits := n.limits(company, c, m.kind)
+	if after, ok := n.take(ctx, limits); !ok {
 		n.messages.WithLabelValues(channel, m.kind, resultLimited).Inc()
-		n.waits.Add(key, wait{until: now.Add(max(after, interval)), next: before.next})
+		n.waits.Add(key, wait{until: now.Add(max(after, interval)), next: before.next, tries: before.tries})
 		return false
 	}
 	limited, cancel := context.WithTimeout(ctx, timeout)
@@ -101,46 +102,63 @@ func (n *Notifier) send(ctx context.Context, company uuid.UUID, c callback.Conta
 	if ctx.Err() != nil && err != nil { // it is unknown
 		return false
 	}
-	refused := errors.Is(err, errRefused)
-	switch {
-	case err == nil:
+	if err == nil {
 		n.messages.WithLabelValues(channel, m.kind, resultSent).Inc()
-	case refused:
-		n.messages.WithLabelValues(channel, m.kind, resultRefused).Inc()
-	default:
-		n.messages.WithLabelValues(channel, m.kind, resultFailed).Inc()
+		n.waits.Add(key, wait{until: now.Add(maxWait), next: maxWait}) // until it is noted: Redis may refuse that
+		return true
+	}
+	if errors.Is(err, errUnreachable) || errors.Is(err, errDeferred) { // no attempt that the contact could have seen
+		n.give(ctx, limits)
 		n.mailDown.CompareAndSwap(false, errors.Is(err, errUnreachable))
-		next := max(firstWait, before.next)
-		n.waits.Add(key, wait{until: now.Add(next), next: min(2*next, maxWait)})
+	} else {
+		before.tries++
 	}
-	if err != nil {
-		n.opts.Logger.Warn("a contact of a subscriber was not told", "company_uuid", company, "channel", channel, "kind", m.kind, "again", !refused, "exception.message", err)
-		return refused
+	result, next := resultFailed, max(firstWait, before.next)
+	refused := errors.Is(err, errRefused) || before.tries >= maxTries
+	if refused {
+		result = resultRefused
 	}
-	n.waits.Remove(key)
-	return true
+	n.messages.WithLabelValues(channel, m.kind, result).Inc()
+	n.waits.Add(key, wait{until: now.Add(next), next: min(2*next, maxWait), tries: before.tries})
+	n.opts.Logger.Warn("a contact of a subscriber was not told", "company_uuid", company, "channel", channel, "kind", m.kind, "again", !refused, "exception.message", err)
+	return refused
+}
+
+// bounded is a limit of the messages with a key.
+type bounded struct {
+	ratelimit.Limit
+	key string
+}
+
+// limits are those of a message. Requests to confirm have their own, so that many of them delay no news.
+func (n *Notifier) limits(company uuid.UUID, c callback.Contact, kind string) []bounded {
+	if kind == kindConfirm {
+		return []bounded{{confirmsOfCompany, company.String()}, {confirmsToAddress, bucket(c)}}
+	}
+	return []bounded{{ofCompany(n.opts.Hourly), company.String()}}
 }
 
 // take counts a message, or says how long to wait.
-func (n *Notifier) take(ctx context.Context, company uuid.UUID, c callback.Contact, kind string) (after time.Duration, ok bool) {
-	type bounded struct {
-		ratelimit.Limit
-		key string
-	}
-	limits := []bounded{{ofCompany(n.opts.Hourly), company.String()}}
-	if kind == kindConfirm {
-		limits = append(limits, bounded{confirmsOfCompany, company.String()}, bounded{confirmsToAddress, bucket(c)})
-	}
-	for _, of := range limits {
+func (n *Notifier) take(ctx context.Context, limits []bounded) (after time.Duration, ok bool) {
+	for i, of := range limits {
 		if may := n.opts.Limiter.Take(ctx, of.Limit, of.key, 1); !may.OK {
+			n.give(ctx, limits[:i])
 			return may.RetryAfter, false
 		}
 	}
 	return 0, true
 }
 
+// give takes back what take counted.
+func (n *Notifier) give(ctx context.Context, limits []bounded) {
+	for _, of := range limits {
+		n.opts.Limiter.Give(ctx, of.Limit, of.key, 1)
+	}
+}
+
 var (
 	errRefused     = errors.New("refused for good")
+	errDeferred    = errors.New("not now")
 	errUnreachable = errors.New("the SMTP server cannot be used")
 )
 

@@ -202,9 +202,16 @@ func (s *Store) Delete(ctx context.Context, company, id uuid.UUID, revisions ...
 	return nil
 }
 
-// ForgetContacts removes what is known of the contacts of a company: who has confirmed, and who has unsubscribed.
+// ForgetContacts removes what is known of the contacts of a company, whose subscribers were deleted: who has confirmed, who
+// has unsubscribed, and what they were told.
 func (s *Store) ForgetContacts(ctx context.Context, company uuid.UUID) error {
-	if err := s.opts.Client.Del(ctx, layout.ContactsKey(company)).Err(); err != nil {
+	told := layout.ToldKey(partition.Of(company))
+	pairs := s.opts.Client.HScan(ctx, told, 0, company.String()+"/*", 1000).Iterator()
+	err := s.opts.Client.Del(ctx, layout.ContactsKey(company)).Err()
+	for err == nil && pairs.Next(ctx) {
+		err = s.opts.Client.HDel(ctx, told, pairs.Val()).Err() // a value is no field
+	}
+	if err = cmp.Or(err, pairs.Err()); err != nil {
 		return fmt.Errorf("forget contacts: %w", err)
 	}
 	return nil

@@ -23,7 +23,6 @@ for i = 1, #urls, 2 do
 end
 redis.call('DEL', KEYS[6])
 if redis.call('HDEL', KEYS[3], 'cs:' .. ARGV[1]) == 1 then redis.call('ZREM', ARGV[3] .. 'ec', ARGV[2] .. '/' .. ARGV[1]) end
-redis.call('HDEL', ARGV[3] .. 'ct', ARGV[2] .. '/' .. ARGV[1])
 redis.call('ZREM', ARGV[3] .. 'fs:' .. ARGV[2], ARGV[1])
 -- All waiting deliveries become due, without rate, order and pause, also those of a disabled
 -- subscriber. The owner cancels them.

@@ -40,8 +40,7 @@ end
 if ARGV[6] ~= '' then changed(ARGV[7], ARGV[8] .. '/' .. ARGV[1], ARGV[6], time_of(ARGV[10])) end
 configure(ARGV[7], ARGV[8], ARGV[1], ARGV[11], ARGV[12], ARGV[13], ARGV[14], ARGV[15])
 notice(ARGV[7], ARGV[8], ARGV[1], ARGV[9], time_of(ARGV[10]))
-local contacts, member = ARGV[7] .. 'ct', ARGV[8] .. '/' .. ARGV[1]
-if ARGV[16] == '0' then redis.call('HDEL', contacts, member) else redis.call('HSETNX', contacts, member, '') end
+if ARGV[16] ~= '0' then redis.call('HSETNX', ARGV[7] .. 'ct', ARGV[8] .. '/' .. ARGV[1], '') end
 redis.call('HSET', KEYS[3], ARGV[1], ARGV[3])
 touch(KEYS[3])
 return {'OK'}
