@@ -593,6 +593,17 @@ func TestACompanyHasAFewMessagesAnHour(t *testing.T) {
 	}
 }
 
+// A contact may open the link before it is noted that it was asked, or after a failover that has lost the note.
+func TestAContactConfirmsBeforeItIsNoted(t *testing.T) {
+	t.Parallel()
+	b := setup(t, usual(), ops)
+	b.round()
+	b.noErr(b.Redis.Del(t.Context(), layout.ContactsKey(b.Company)).Err())
+	if code, page := b.open(0, http.MethodPost, b.link("confirm", b.text(b.smtp.Messages()[0]))); code != http.StatusOK || !strings.Contains(page, "Confirmed") {
+		t.Errorf("%d %s", code, page)
+	}
+}
+
 // refusing is a Redis that takes no new data, as at its memory limit.
 type refusing struct{}
 

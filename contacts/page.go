@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"spendhook/audit"
 	"spendhook/internal/peer"
+	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/layout"
 )
@@ -135,8 +137,14 @@ func (n *Notifier) follow(ctx context.Context, route string, company uuid.UUID, 
 	case route == unsubscribeRoute:
 	case values[1] != nil:
 		return stateConfirmed, false, nil
-	case values[0] == nil:
-		return stateUnconfirmed, false, nil
+	case values[0] == nil: // or it was asked a moment ago
+		all, err := n.opts.Registry.Current(ctx, company)
+		if err != nil || !slices.ContainsFunc(all, func(s *subscribers.Subscriber) bool {
+			return slices.ContainsFunc(s.Contacts, func(other callback.Contact) bool { return digest(other) == id })
+		}) {
+			return stateUnconfirmed, false, err
+		}
+		mark, state = confirmed, stateConfirmed
 	default:
 		mark, state = confirmed, stateConfirmed
 	}
