@@ -59,7 +59,7 @@ func NewMailer(s SMTP) (*Mailer, error) {
 	}
 	m := &Mailer{smtp: s, tls: config, options: options}
 	_, m.domain, _ = strings.Cut(from.Address, "@")
-	_, err = m.client(context.Background())
+	_, err = gomail.NewClient(s.Host, options...)
 	return m, err
 }
 
