@@ -78,15 +78,14 @@ type Options struct {
 	Mailer   *Mailer                                               // nil: no mail is sent
 	Send     func(context.Context, webhook.Request) attempt.Result // webhook.Sender.Send
 	// Owned lists the partitions of this replica, which alone tells the contacts of their companies.
-	Owned func() []int
-	// DisableAfter is how long a subscriber fails before it is disabled.
-	DisableAfter func(*subscribers.Subscriber) time.Duration
-	PublicURL    string // of this service
-	Hourly       int    // the most messages of a company in an hour
-	Audit        func(audit.Entry)
-	Logger       *slog.Logger
-	Registerer   prometheus.Registerer
-	Now          func() time.Time
+	Owned      func() []int
+	FailsFor   func(retries time.Duration) time.Duration // delivery.Policy.FailsFor
+	PublicURL  string                                    // of this service
+	Hourly     int                                       // the most messages of a company in an hour
+	Audit      func(audit.Entry)
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	Now        func() time.Time
 }
 
 // Notifier tells contacts. Run may be called once; the other methods are safe for concurrent use.

@@ -140,8 +140,8 @@ func setup(t *testing.T, s setting, all ...string) *bundle {
 		b.replicas = append(b.replicas, contacts.New(contacts.Options{
 			Client: client, Keyring: sealtest.Keyring(), Registry: b.Registry(), Health: b.health, Limiter: limiter,
 			Mailer: mailer, Send: sender.Send, PublicURL: cmp.Or(s.base, publicURL+"/"), Hourly: max(s.hourly, 2), Registerer: registry, Now: b.Now,
-			DisableAfter: func(*subscribers.Subscriber) time.Duration { return disableAfter },
-			Audit:        func(e audit.Entry) { b.audited = append(b.audited, e) },
+			FailsFor: func(time.Duration) time.Duration { return disableAfter },
+			Audit:    func(e audit.Entry) { b.audited = append(b.audited, e) },
 			Owned: func() (owned []int) {
 				if b.looks == 1 {
 					return nil

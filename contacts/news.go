@@ -38,7 +38,7 @@ func (n *Notifier) newsOf(sub *subscribers.Subscriber, h health.Health, told str
 		next.mark = next.kind + " " + strconv.FormatInt(sub.DisabledAt.UnixMilli(), 10)
 	case !sub.Enabled:
 	case failing && h.PausedAt == nil:
-		after := n.opts.DisableAfter(sub)
+		after := n.opts.FailsFor(sub.RetryTime())
 		end := h.FailingSince.Add(after)
 		if n.opts.Now().Before(end.Add(-min(warning, after/2))) {
 			return news{}

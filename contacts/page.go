@@ -32,7 +32,6 @@ const (
 
 const (
 	confirmWithin = 7 * 24 * time.Hour
-	maxForm       = 1 << 10 // bytes
 	// pageTimeout bounds how long a request waits for Redis.
 	pageTimeout = time.Second
 )
@@ -83,7 +82,6 @@ type shown struct{ Title, Text, Address, Company, Button string }
 // check mails open links, too. A mail program may send the POST by itself to unsubscribe (RFC 8058).
 func (n *Notifier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	route := strings.TrimPrefix(r.URL.Path, Route)
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	company, c, err := n.readLink(route, r.URL.Query().Get("t"))
 	if err != nil {
 		show(w, http.StatusNotFound, shown{Title: "This link does not work", Text: "It is not complete, or it has expired."})

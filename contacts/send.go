@@ -57,7 +57,7 @@ var (
 
 // ofCompany is the limit of all messages of a company: in an hour at most the burst and what was gained meanwhile.
 func ofCompany(hourly int) ratelimit.Limit {
-	return ratelimit.Limit{Name: "contact-messages", PerSecond: float64(hourly) / 2 / 3600, Burst: max(1, hourly/2)}
+	return ratelimit.Limit{Name: "contact-messages", PerSecond: float64(hourly) / 2 / 3600, Burst: hourly / 2}
 }
 
 // bucket is the key of an address in confirmsToAddress: all spellings of a mailbox have one.

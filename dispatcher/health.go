@@ -76,7 +76,7 @@ func (d *Dispatcher) samples(written []*outcome) []health.Sample {
 			index[o.ref.Subscriber] = i
 			all = append(all, health.Sample{
 				Company: o.ref.Company, Subscriber: o.ref.Subscriber, At: d.opts.Now(),
-				DisableAfter: time.Duration(float64(o.to.Subscriber.RetryTime()) * (1 + d.opts.Policy.Jitter)),
+				DisableAfter: d.opts.Policy.FailsFor(o.to.Subscriber.RetryTime()),
 			})
 		}
 		if o.result.Success() {

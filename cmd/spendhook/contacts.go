@@ -4,12 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"time"
 
 	"spendhook/config"
 	"spendhook/contacts"
 	"spendhook/internal/clienttls"
-	"spendhook/subscribers"
 )
 
 // newMailer returns what sends mail to contacts; nil without smtp.host.
@@ -25,13 +23,6 @@ func newMailer(cfg *config.Config) (*contacts.Mailer, error) {
 	return contacts.NewMailer(contacts.SMTP{
 		Host: s.Host, Port: s.Port, Username: s.Username, Password: s.Password, From: s.From, Security: s.TLS, TLS: &trust,
 	})
-}
-
-// disableAfter returns how long a subscriber fails before it is disabled, as the dispatcher has it.
-func disableAfter(cfg *config.Config) func(*subscribers.Subscriber) time.Duration {
-	return func(s *subscribers.Subscriber) time.Duration {
-		return max(cfg.Delivery.DisableAfter, time.Duration(float64(s.RetryTime())*(1+cfg.Delivery.Jitter)))
-	}
 }
 
 // mail checks the SMTP server.

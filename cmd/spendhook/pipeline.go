@@ -186,7 +186,7 @@ func (d *daemon) openDispatcher() error {
 	}
 	d.contacts = contacts.New(contacts.Options{
 		Client: d.redis.Client(), Keyring: d.keyring, Registry: d.subscriberRegistry, Health: d.health, Limiter: d.limiter,
-		Mailer: mailer, Send: sender.Send, Owned: d.dispatcher.Queue.Owned, DisableAfter: disableAfter(d.cfg),
+		Mailer: mailer, Send: sender.Send, Owned: d.dispatcher.Queue.Owned, FailsFor: deliveryPolicy(d.cfg).FailsFor,
 		PublicURL: d.publicURL(), Hourly: d.cfg.Limits.ContactHour, Audit: d.audit.Record, Logger: d.log, Registerer: d.registry,
 	})
 	d.feed = feed.New(feed.Options{Numbers: sequence.New(d.redis.Client()), Events: d.events, Registry: d.subscriberRegistry, Requests: prepared})

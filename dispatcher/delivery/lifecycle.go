@@ -18,6 +18,11 @@ type Policy struct {
 	DisableAfter  time.Duration   // failing this long without a success disables a subscriber
 }
 
+// FailsFor returns how long a subscriber whose retries take a time may fail before it is disabled.
+func (p Policy) FailsFor(retries time.Duration) time.Duration {
+	return max(p.DisableAfter, time.Duration(float64(retries)*(1+p.Jitter)))
+}
+
 // lockedWait is the minimum wait of a delivery while a secret of its subscriber cannot be decrypted. The
 // maximum is twice lockedWait.
 const lockedWait = 30 * time.Second
